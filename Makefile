@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Each command installs what it lacks (dev/setup) and builds under build/.
+
+help:
+	@echo 'make demo     train on handwritten digits in four processes, kill two of them'
+	@echo 'make test     build and run every test'
+	@echo 'make bench    measure the figures of docs/figures.md'
+	@echo 'make check    what CI runs: format, layers, symbols, headers, tidy, sanitizers, tests'
+	@echo 'make install  install to PREFIX (/usr/local); DESTDIR is honoured'
+	@echo 'make format   format the sources in place'
+	@echo 'make clean    remove build/'
+
+demo:
+	@dev/setup demo
+	@dev/build release
+	@dev/demo
+
+test:
+	@dev/setup test
+	@dev/build debug
+	@dev/run-tests build/debug
+
+bench:
+	@dev/setup build
+	@dev/build release
+	@dev/bench
+
+check:
+	@dev/setup check
+	@dev/check
+
+install:
+	@dev/setup build
+	@dev/build install
+	@meson install -C build/install --no-rebuild
+
+format:
+	@dev/setup check
+	@dev/format
+
+clean:
+	rm -rf build
+
+.PHONY: help demo test bench check install format clean

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reap_100k: a process that holds 100,000 tensors is killed; time from its pidfd becoming readable
+ * until a survivor has released all of them (tenond runs the same code).
+ * kill_to_wait_error: SIGKILL of the last producer until the sleeping consumer has its error; the
+ * baseline is another thread's pidfd becoming readable after the same kill.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+enum { REAP_ROUNDS = 11, HELD = 100000, KILL_ROUNDS = 41 };
+
+struct job {
+    tn_domain *domain;
+    tn_queue *queue;
+    _Atomic uint32_t *gate;
+    uint64_t noticed_ns, failed_ns;
+    int pid_fd;
+};
+
+static int open_pid(int pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0) {
+        perror("pidfd_open");
+        exit(1);
+    }
+    return fd;
+}
+
+static void await_end(int pid_fd)
+{
+    struct pollfd p = {.fd = pid_fd, .events = POLLIN};
+    while (poll(&p, 1, -1) != 1)
+        ;
+}
+
+static void hold_many(void *context)
+{
+    const struct job *j = context;
+    int64_t shape = 16;
+    for (int i = 0; i < HELD; i++) {
+        tn_tensor *t;
+        bench_check(tn_tensor_empty(j->domain, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+    }
+    bench_meet(j->gate, 2);
+    for (;;)
+        pause();
+}
+
+static double reap_once(struct job *j)
+{
+    uint32_t reaped = 0;
+    atomic_store(j->gate, 0);
+    int pid = bench_fork(hold_many, j);
+    int fd = open_pid(pid);
+    bench_meet(j->gate, 2);
+    kill(pid, SIGKILL);
+    await_end(fd);
+    uint64_t since = bench_now_ns();
+    while (reaped == 0)
+        bench_check(tn_domain_reap(j->domain, &reaped), "reap");
+    double ns = (double)(bench_now_ns() - since);
+    close(fd);
+    bench_join(pid);
+    return ns;
+}
+
+static void produce_nothing(void *context)
+{
+    const struct job *j = context;
+    bench_check(tn_queue_attach(j->queue, TN_PRODUCER), "attach");
+    bench_meet(j->gate, 2);
+    for (;;)
+        pause();
+}
+
+static void *watch_pid(void *context)
+{
+    struct job *j = context;
+    await_end(j->pid_fd);
+    j->noticed_ns = bench_now_ns();
+    return NULL;
+}
+
+static void *wait_for_message(void *context)
+{
+    struct job *j = context;
+    tn_message m;
+    int status = tn_queue_pop(j->queue, TN_FOREVER, &m);
+    j->failed_ns = bench_now_ns();
+    if (status != TN_ERR_PEER_DIED) {
+        fprintf(stderr, "pop gave %s\n", tn_status_name(status));
+        exit(1);
+    }
+    return NULL;
+}
+
+/* Asleep in the kernel: the thread's own word for it, instead of a guess at how long it takes. */
+static void await_asleep(int thread_count)
+{
+    char path[64], state;
+    int asleep = 0;
+    while (asleep < thread_count) {
+        asleep = 0;
+        FILE *list = popen("cat /proc/$PPID/task/*/stat", "r");
+        char line[1024];
+        if (list == NULL)
+            abort();
+        while (fgets(line, sizeof line, list) != NULL)
+            if (sscanf(line, "%63s (%*[^)]) %c", path, &state) == 2)
+                asleep += state == 'S';
+        pclose(list);
+    }
+}
+
+static void kill_once(struct job *j, struct bench_series *ours, struct bench_series *theirs)
+{
+    pthread_t watcher, waiter;
+    atomic_store(j->gate, 0);
+    bench_check(tn_queue_create(j->domain, NULL, NULL, &j->queue), "queue");
+    int pid = bench_fork(produce_nothing, j);
+    j->pid_fd = open_pid(pid);
+    bench_meet(j->gate, 2);
+    pthread_create(&watcher, NULL, watch_pid, j);
+    pthread_create(&waiter, NULL, wait_for_message, j);
+    await_asleep(3); /* both, and this one in pclose() as it reads */
+    uint64_t since = bench_now_ns();
+    kill(pid, SIGKILL);
+    pthread_join(waiter, NULL);
+    pthread_join(watcher, NULL);
+    bench_add(ours, (double)(j->failed_ns - since));
+    bench_add(theirs, (double)(j->noticed_ns - since));
+    close(j->pid_fd);
+    bench_join(pid);
+    tn_queue_close(j->queue);
+}
+
+int main(void)
+{
+    struct bench_series reap = {0}, error = {0}, notice = {0};
+    tn_domain_options options = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER};
+    struct job j = {.gate = bench_shared(4096)};
+    bench_check(tn_domain_create(NULL, &options, &j.domain), "domain");
+    for (int round = 0; round < REAP_ROUNDS; round++)
+        bench_add(&reap, reap_once(&j));
+    bench_print("reap_100k", &reap, "ms", NULL, 1e-6);
+    tn_domain_close(j.domain);
+    bench_check(tn_domain_create(NULL, NULL, &j.domain), "domain");
+    for (int round = 0; round < KILL_ROUNDS; round++)
+        kill_once(&j, &error, &notice);
+    bench_print("kill_to_wait_error", &error, "us", &notice, 1e-3);
+    tn_domain_close(j.domain);
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_DOMAIN_H
+#define TENON_DOMAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/status.h>
+
+TN_BEGIN_DECLS
+
+/**
+ * A domain: the processes that share, with their memory.
+ *
+ * A process that opens one takes a seat in it. A child made by fork() has a seat of its own, and
+ * holds of its own on everything its parent held, before fork() returns in it; the same
+ * tn_domain pointer is valid there. If no seat could be had, calls in the child return
+ * TN_ERR_FORKED and the memory it can see is not kept alive by it.
+ */
+typedef struct tn_domain tn_domain;
+
+enum {
+    TN_DOMAIN_NO_MANAGER = 1u << 0 /* do not start tenond: survivors clean up; not for named domains */
+};
+
+/** Zero in a field means its default. */
+typedef struct tn_domain_options {
+    size_t struct_size;       /* sizeof(tn_domain_options) */
+    uint64_t quota_bytes;     /* most payload memory; default: the machine's memory */
+    uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system; default: quota / 4 */
+    uint32_t seats;           /* most processes at once; default 256, at most 1024 */
+    uint32_t blocks;          /* most live blocks of one size class; default 2^20, at most 2^23 */
+    uint32_t objects;         /* queues, events, locks, ...; default 1024, at most 65536 */
+    uint32_t tickets;         /* exported handles at once; default 65536 */
+    uint32_t flags;           /* TN_DOMAIN_* */
+    uint32_t reserved;        /* zero */
+} tn_domain_options;
+
+/**
+ * Make a domain and take the first seat in it.
+ *
+ * @param name     1 to 63 of [A-Za-z0-9._-], not starting with a dot; or NULL for an anonymous
+ *                 domain, which is joined only by inheritance
+ * @param options  borrowed; NULL for the defaults
+ * @param ret_domain  owned by the caller, ended with tn_domain_close(); untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID    a name or an option is out of range
+ *         TN_ERR_EXISTS     a domain with this name lives
+ *         TN_ERR_NO_MEMORY  no memory or address space
+ *         TN_ERR_MANAGER    tenond is missing, not executable or does not answer
+ *         TN_ERR_DENIED     the runtime folder is not ours or not writable
+ *         TN_ERR_SYSTEM     a system call failed, such as for want of descriptors
+ *
+ * Threads: any.   Blocks: bounded (5 s at most, for tenond).   Fork: yes.
+ * Crash: the domain either exists whole or not at all.
+ */
+TN_API TN_NODISCARD int tn_domain_create(const char *name, const tn_domain_options *options,
+                                         tn_domain **ret_domain);
+
+/**
+ * Take a seat in the domain of this name.
+ *
+ * @return 0, or
+ *         TN_ERR_INVALID    the name is malformed
+ *         TN_ERR_NOT_FOUND  no domain has this name
+ *         TN_ERR_VERSION    it was made by another version of the shared layout
+ *         TN_ERR_DENIED     it belongs to another user
+ *         TN_ERR_CORRUPT    its control segment is truncated or makes no sense
+ *         TN_ERR_FULL       every seat is taken
+ *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.
+ * Crash: the seat is given back.
+ */
+TN_API TN_NODISCARD int tn_domain_join(const char *name, tn_domain **ret_domain);
+
+/** Join the domain of this name, or make it: whichever applies. Errors as of the two. */
+TN_API TN_NODISCARD int tn_domain_open(const char *name, const tn_domain_options *options,
+                                       tn_domain **ret_domain);
+
+/**
+ * Take a seat in the domain that this process inherited through exec, named by TENON_DOMAIN.
+ *
+ * @return as tn_domain_join(); TN_ERR_NOT_FOUND when the variable is not set,
+ *         TN_ERR_CORRUPT when its descriptors are not a domain.
+ */
+TN_API TN_NODISCARD int tn_domain_inherit(tn_domain **ret_domain);
+
+/**
+ * Write the value of TENON_DOMAIN for a child that will be exec'ed, and let the descriptors
+ * that it names survive that exec. Call it in the child, between fork() and exec().
+ *
+ * @param size_bytes  of `value`; 64 suffices
+ */
+TN_API TN_NODISCARD int tn_domain_pass(tn_domain *domain, char *value, size_t size_bytes);
+
+/**
+ * Leave the domain, giving back every hold of this process. Returns NULL; NULL is accepted.
+ *
+ * Tensors, queues and other objects of this domain must not be used afterwards, but may and
+ * should still be unref'ed or closed.
+ */
+TN_API tn_domain *tn_domain_close(tn_domain *domain);
+
+/** The name; "" if anonymous. Borrowed until the domain is closed. */
+TN_API const char *tn_domain_name(const tn_domain *domain);
+
+/** This process's seat. */
+TN_API uint32_t tn_domain_seat(const tn_domain *domain);
+
+/**
+ * Settle every dead seat now, instead of leaving it to tenond.
+ * @param ret_reaped  how many seats; may be NULL
+ */
+TN_API TN_NODISCARD int tn_domain_reap(tn_domain *domain, uint32_t *ret_reaped);
+
+/**
+ * Give free memory back to the system until at most `keep_bytes` of it stay warm.
+ * @param ret_freed_bytes  may be NULL
+ */
+TN_API TN_NODISCARD int tn_domain_trim(tn_domain *domain, uint64_t keep_bytes,
+                                       uint64_t *ret_freed_bytes);
+
+/** Change the watermark, for all members. */
+TN_API TN_NODISCARD int tn_domain_set_watermark(tn_domain *domain, uint64_t watermark_bytes);
+
+/** Change the quota, for all members; at most the quota that the domain was made with. */
+TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_bytes);
+
+/**
+ * The one pollable descriptor of this process: readable when a queue that was watched with
+ * tn_queue_watch() may have become ready. Borrowed until the domain is closed.
+ *
+ * After poll() says readable: call tn_domain_poll_clear(), then try each watched queue.
+ */
+TN_API TN_NODISCARD int tn_domain_poll_fd(tn_domain *domain, int *ret_fd);
+TN_API void tn_domain_poll_clear(tn_domain *domain);
+
+TN_END_DECLS
+
+#endif

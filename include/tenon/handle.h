@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_HANDLE_H
+#define TENON_HANDLE_H
+
+#include <tenon/tensor.h>
+
+TN_BEGIN_DECLS
+
+/**
+ * A handle: plain bytes that any member of the domain can import, sent by whatever means.
+ * Between export and import a ticket in the domain owns the reference. docs/layout.md has the
+ * wire form.
+ */
+enum { TN_HANDLE_MAX_BYTES = 640 };
+
+/** Zero in a field means its default. */
+typedef struct tn_handle_options {
+    size_t struct_size;
+    uint32_t uses;        /* imports that are allowed; default 1, at most 2^20 - 1 */
+    uint32_t reserved;
+    uint64_t lifetime_ns; /* from now; default: until 60 s after this process left or died; TN_FOREVER: no end */
+} tn_handle_options;
+
+/** Names a ticket in its domain; part of the handle. */
+typedef struct tn_ticket_id {
+    uint64_t value;
+} tn_ticket_id;
+
+/**
+ * Write a handle to `bytes` and give the ticket a reference of its own.
+ *
+ * @param size_bytes   of `bytes`; TN_HANDLE_MAX_BYTES always suffices
+ * @param ret_used     bytes written
+ * @return 0, or TN_ERR_INVALID (not shared in a domain; no room in `bytes`), TN_ERR_FULL (tickets),
+ *         TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
+ * Crash: the ticket exists whole or not at all; one whose handle got lost expires.
+ */
+TN_API TN_NODISCARD int tn_handle_export(tn_tensor *tensor, const tn_handle_options *options,
+                                         void *bytes, size_t size_bytes, size_t *ret_used);
+
+/**
+ * Make a tensor of a handle, consuming one use.
+ *
+ * @return 0, or
+ *         TN_ERR_INVALID  truncated, altered, or not a handle
+ *         TN_ERR_VERSION  another version of the wire form, or parts that must be understood
+ *         TN_ERR_DENIED   a handle of another domain
+ *         TN_ERR_STALE    used up, revoked, or expired: the detail says which
+ *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory)
+ *
+ * Crash: the use is consumed or not; the reference is not lost.
+ */
+TN_API TN_NODISCARD int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
+                                         tn_tensor **ret_tensor);
+
+/** The ticket of a handle. */
+TN_API TN_NODISCARD int tn_handle_ticket(const void *bytes, size_t size_bytes,
+                                         tn_ticket_id *ret_ticket);
+
+/** End a ticket now; its handle is TN_ERR_STALE afterwards. TN_ERR_STALE: it was over already. */
+TN_API TN_NODISCARD int tn_ticket_revoke(tn_domain *domain, tn_ticket_id ticket);
+
+typedef struct tn_ticket_info {
+    tn_ticket_id id;
+    uint32_t uses_left;
+    uint32_t issuer_seat;
+    int32_t issuer_pid;
+    uint32_t block;
+    uint64_t bytes;
+    uint64_t remaining_ns; /* TN_FOREVER: no end */
+} tn_ticket_info;
+
+/** Return non-zero to stop. */
+typedef int tn_ticket_fn(const tn_ticket_info *ticket, void *context);
+
+/** Call `each` for every live ticket of the domain. @return 0, or what `each` returned */
+TN_API TN_NODISCARD int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each, void *context);
+
+TN_END_DECLS
+
+#endif

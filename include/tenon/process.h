@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_PROCESS_H
+#define TENON_PROCESS_H
+
+#include <tenon/domain.h>
+
+TN_BEGIN_DECLS
+
+/**
+ * A child process that is a member of the domain. It ends when its parent ends, also when the
+ * parent is SIGKILLed, unless TN_PROCESS_DETACHED.
+ *
+ * Threads: one at a time per object.   Fork: not in a child.
+ */
+typedef struct tn_process tn_process;
+
+enum {
+    TN_PROCESS_DETACHED = 1u << 0 /* the child may outlive its parent */
+};
+
+/** Runs in the child; its result is the exit code, 0 to 255. */
+typedef int tn_process_fn(tn_domain *domain, void *argument);
+
+/**
+ * Start a function in a forked child.
+ * @param argument    passed on as it is; the child sees a copy of this process's memory
+ * @return 0, or TN_ERR_FULL (seats), TN_ERR_SYSTEM (no process, no descriptor), TN_ERR_FORKED
+ * Threads: any; but fork copies only the calling thread, see fork(2).
+ * Crash: a half-started child finds its parent dead and ends.
+ */
+TN_API TN_NODISCARD int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument,
+                                        uint32_t flags, tn_process **ret_process);
+
+/**
+ * Start a program, which joins with tn_domain_inherit().
+ * @param argv         [n + 1], NULL at the end; argv[0] is looked up in PATH
+ * @param environment  NAME=VALUE strings added to this process's, NULL at the end; may be NULL
+ * @return as tn_process_fork(), or TN_ERR_NOT_FOUND / TN_ERR_DENIED when argv[0] cannot be run
+ */
+TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *argv,
+                                        const char *const *environment, uint32_t flags,
+                                        tn_process **ret_process);
+
+TN_API int32_t tn_process_pid(const tn_process *process);
+
+typedef struct tn_process_status {
+    int32_t exit_code;  /* 0 to 255; -1 if a signal ended it */
+    int32_t signal;     /* 0 if it exited */
+    int32_t pid;
+    uint32_t index;     /* in its group */
+    char message[256];  /* what the child said with tn_process_fail(), or "" */
+} tn_process_status;
+
+/** Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running. `ret_status` may be NULL. */
+TN_API TN_NODISCARD int tn_process_wait(tn_process *process, uint64_t deadline_ns,
+                                        tn_process_status *ret_status);
+
+/** Send a signal; nothing happens if it has ended. */
+TN_API TN_NODISCARD int tn_process_kill(tn_process *process, int signal);
+
+/** Kill the child if it still runs (unless detached), wait for it, free the object. Returns NULL. */
+TN_API tn_process *tn_process_close(tn_process *process);
+
+/** In a child: leave a message for the parent (at most 255 bytes are kept) and exit with code 1. */
+TN_API void tn_process_fail(const char *message) __attribute__((noreturn));
+
+/**
+ * Children that belong together: when the first one fails, the others are ended (SIGTERM, after
+ * `grace_ns` SIGKILL), and the first failure is what is reported.
+ */
+typedef struct tn_group tn_group;
+
+TN_API TN_NODISCARD int tn_group_create(tn_domain *domain, tn_group **ret_group);
+/** Runs in each child; `index` counts from 0 within the group. */
+typedef int tn_group_fn(tn_domain *domain, uint32_t index, void *argument);
+/** Start `count` children; on failure those that were started are ended. Errors as of tn_process_fork(). */
+TN_API TN_NODISCARD int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argument);
+/** Put a child that was started on its own into the group; consumed on success. */
+TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
+/**
+ * Wait for all.
+ * @return 0: all exited with 0; TN_ERR_CHILD_FAILED: `ret_first` says which and why, the others
+ *         have been ended; TN_ERR_TIMED_OUT: some still run
+ */
+TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
+                                      tn_process_status *ret_first);
+TN_API uint32_t tn_group_count(const tn_group *group);
+/** Borrowed until the group is closed; NULL when out of range. */
+TN_API tn_process *tn_group_get(tn_group *group, uint32_t index);
+/** Close every child as tn_process_close() does. Returns NULL. */
+TN_API tn_group *tn_group_close(tn_group *group);
+
+TN_END_DECLS
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_QUEUE_H
+#define TENON_QUEUE_H
+
+#include <tenon/tensor.h>
+
+TN_BEGIN_DECLS
+
+/**
+ * A bounded queue of messages, many producers, many consumers, first in first out per producer.
+ *
+ * A message owns references to its tensors, so that what was pushed outlives its producer.
+ * A tn_queue is this process's private handle; a forked child may use its parent's.
+ *
+ * A process becomes a producer of a queue with its first push, a consumer with its first pop,
+ * or at once with tn_queue_attach(). When the last other process on the other side *dies*, waits
+ * end with TN_ERR_PEER_DIED (once for each death, and after all messages were popped), and
+ * tn_error_peer() says who it was. A side that leaves in good order ends no wait:
+ * say tn_queue_end() for that.
+ *
+ * Threads: any number at once may use one tn_queue.
+ */
+typedef struct tn_queue tn_queue;
+
+/** What happens to a message whose consumer dies. */
+enum {
+    TN_QUEUE_REDELIVER = 0, /* died inside pop: delivered again. After pop returned, the message is the consumer's */
+    TN_QUEUE_DROP = 1,      /* died inside pop: released */
+    TN_QUEUE_LEASE = 2      /* delivered again unless tn_message_ack() came, with its attempt count */
+};
+
+enum { TN_PRODUCER = 1, TN_CONSUMER = 2 };
+
+/** Zero in a field means its default. */
+typedef struct tn_queue_options {
+    size_t struct_size;
+    uint32_t capacity;     /* messages, rounded up to a power of two; default 256, at most 2^20 */
+    uint32_t inline_bytes; /* bytes that travel in the slot itself; default 128, at most 4096 */
+    uint32_t policy;       /* TN_QUEUE_* */
+    uint32_t reserved;
+} tn_queue_options;
+
+/**
+ * A message: bytes and tensors, each possibly empty.
+ *
+ * To push, fill bytes, size_bytes, tensors, tensor_count; zero the rest.
+ * A popped message owns what it points to until tn_message_fini().
+ */
+typedef struct tn_message {
+    const void *bytes;   /* [size_bytes] */
+    size_t size_bytes;
+    tn_tensor **tensors; /* [tensor_count]; a popped entry may be taken by setting it to NULL */
+    uint32_t tensor_count;
+    uint32_t attempt; /* popped: how often it was delivered before, to consumers that died or gave it back */
+    uint32_t producer_seat; /* popped: who pushed it */
+    uint32_t reserved;
+    uint64_t lease;   /* popped from a TN_QUEUE_LEASE queue: for ack; else 0 */
+    void *internal[4]; /* the library's own */
+} tn_message;
+
+enum { TN_MESSAGE_MAX_TENSORS = 4096 };
+
+enum {
+    TN_PUSH_MOVE = 1u << 0 /* on success, the caller's reference of each tensor is consumed */
+};
+
+/**
+ * Make a queue.
+ *
+ * @param name     1 to 47 of [A-Za-z0-9._-], unique in the domain; or NULL: reached by fork or
+ *                 through tn_queue_id()
+ * @param options  borrowed; NULL for defaults
+ * @return 0, or TN_ERR_INVALID, TN_ERR_EXISTS, TN_ERR_FULL (objects), TN_ERR_NO_MEMORY, TN_ERR_FORKED
+ *
+ * The queue ends, and gives its messages back, when the last process that has it open closed
+ * it or died.
+ */
+TN_API TN_NODISCARD int tn_queue_create(tn_domain *domain, const char *name,
+                                        const tn_queue_options *options, tn_queue **ret_queue);
+
+/** Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of object. */
+TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name, tn_queue **ret_queue);
+
+/** A number that opens this queue in any member, for as long as it is open somewhere. */
+TN_API uint64_t tn_queue_id(const tn_queue *queue);
+TN_API TN_NODISCARD int tn_queue_open_id(tn_domain *domain, uint64_t id, tn_queue **ret_queue);
+
+/** Close this process's handle. Returns NULL; NULL is accepted. */
+TN_API tn_queue *tn_queue_close(tn_queue *queue);
+
+/** Declare this process a producer and/or consumer (TN_PRODUCER | TN_CONSUMER) now. */
+TN_API TN_NODISCARD int tn_queue_attach(tn_queue *queue, uint32_t roles);
+
+/**
+ * End the queue for everybody: pushes fail with TN_ERR_CLOSED from now on; pops take what is
+ * left, then fail with TN_ERR_CLOSED.
+ */
+TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
+
+/**
+ * Append a message, waiting until there is room.
+ *
+ * @param message      borrowed, tensors too; with TN_PUSH_MOVE the tensors are consumed on success
+ * @param flags        TN_PUSH_*
+ * @param deadline_ns  CLOCK_MONOTONIC, ns; 0 never waits, TN_FOREVER never gives up
+ * @return 0, or
+ *         TN_ERR_TIMED_OUT  no room until the deadline
+ *         TN_ERR_CLOSED     the queue was ended
+ *         TN_ERR_PEER_DIED  no room, and the last other consumer died
+ *         TN_ERR_INVALID    a tensor is not shared in this domain, or the message is too large
+ *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
+ *
+ * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
+ * Crash: the message is in the queue whole, or not at all.
+ */
+TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message, uint32_t flags,
+                                      uint64_t deadline_ns);
+
+/**
+ * Take the oldest message, waiting until one arrives.
+ *
+ * @param ret_message  owned by the caller, ended with tn_message_fini(); untouched on failure
+ * @return 0, or
+ *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
+ *         TN_ERR_CLOSED     the queue was ended, and nothing is left
+ *         TN_ERR_PEER_DIED  nothing is left, and the last other producer died
+ *         TN_ERR_FORKED, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY (private memory)
+ *
+ * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
+ * Crash: by the queue's policy; the message is either taken or still there, never half.
+ */
+TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message);
+
+/** Push one tensor and nothing else. */
+TN_API TN_NODISCARD int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
+                                             uint64_t deadline_ns);
+
+/** Pop a message that is one tensor; one of another form stays queued: TN_ERR_INVALID. Not for TN_QUEUE_LEASE. */
+TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, uint64_t deadline_ns,
+                                            tn_tensor **ret_tensor);
+
+/**
+ * Push up to `count` messages [count] in order; waits only for the first.
+ * @return how many were pushed (at least 1, unless count is 0), or the error of the first
+ */
+TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *messages,
+                                           uint32_t count, uint32_t flags, uint64_t deadline_ns);
+
+/**
+ * Pop up to `count` messages into ret_messages [count]; waits only for the first.
+ * @return how many were popped (at least 1, unless count is 0), or the error of the first
+ */
+TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, uint64_t deadline_ns,
+                                          tn_message *ret_messages);
+
+/**
+ * Wait until one of several queues of one domain has a message, or is at its end.
+ *
+ * @param queues  [count], borrowed, all of one domain
+ * @return the index of a queue that is ready: a pop with deadline 0 then gives a message, the
+ *         end of the queue, or TN_ERR_TIMED_OUT if another consumer was faster;
+ *         or TN_ERR_TIMED_OUT, TN_ERR_INVALID, TN_ERR_FORKED
+ */
+TN_API TN_NODISCARD int tn_queue_wait_any(tn_queue *const *queues, uint32_t count,
+                                          uint64_t deadline_ns);
+
+/** Make tn_domain_poll_fd() report this queue: `watch` true begins, false ends. */
+TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
+
+/** Messages that wait in the queue, roughly; leased ones are not counted. */
+TN_API uint32_t tn_queue_count(const tn_queue *queue);
+TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
+
+/** Say that a leased message was dealt with: it will not come again. TN_ERR_STALE: not leased to us (any more). */
+TN_API TN_NODISCARD int tn_message_ack(tn_queue *queue, tn_message *message);
+
+/** Give a leased message back: it is delivered again, with its attempt count one higher. */
+TN_API TN_NODISCARD int tn_message_return(tn_queue *queue, tn_message *message);
+
+/** Give back what a popped message owns; an open lease stays open until ack, return, or death. Zeroes it. */
+TN_API void tn_message_fini(tn_message *message);
+
+TN_END_DECLS
+
+#endif

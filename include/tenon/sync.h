@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_SYNC_H
+#define TENON_SYNC_H
+
+#include <tenon/domain.h>
+
+TN_BEGIN_DECLS
+
+/*
+ * Events, semaphores, locks, conditions and barriers between the processes of a domain.
+ *
+ * All are opened, named and ended as queues are: `name` NULL is anonymous, reached by fork or by
+ * id; the object ends when the last process that has it open closed it or died. All calls that
+ * wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means that nobody is
+ * left to end the wait, and never hang because of a process that was killed.
+ *
+ * Threads: any number at once may use one object.   Fork: a child may use its parent's.
+ */
+typedef struct tn_event tn_event;
+typedef struct tn_semaphore tn_semaphore;
+typedef struct tn_lock tn_lock;
+typedef struct tn_condition tn_condition;
+typedef struct tn_barrier tn_barrier;
+
+/** An event is set or not; waiters pass while it is set. With `auto_reset`, one waiter passes per set. */
+TN_API TN_NODISCARD int tn_event_create(tn_domain *domain, const char *name, bool auto_reset,
+                                        tn_event **ret_event);
+TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name, tn_event **ret_event);
+TN_API TN_NODISCARD int tn_event_open_id(tn_domain *domain, uint64_t id, tn_event **ret_event);
+TN_API uint64_t tn_event_id(const tn_event *event);
+TN_API tn_event *tn_event_close(tn_event *event);
+TN_API TN_NODISCARD int tn_event_set(tn_event *event);
+TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
+TN_API bool tn_event_is_set(const tn_event *event);
+/**
+ * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: it is not set, and the last other process
+ *         that had it open died
+ */
+TN_API TN_NODISCARD int tn_event_wait(tn_event *event, uint64_t deadline_ns);
+
+enum {
+    TN_SEMAPHORE_OWNED = 1u << 0 /* permits belong to who acquired them: a dead process's come back */
+};
+/**
+ * A semaphore of `permits` permits.
+ * An owned one gives a dead process's permits back, and refuses a release by who holds none; one
+ * that is not owned may be released by anybody, up to 2^31 - 1, as a signal.
+ */
+TN_API TN_NODISCARD int tn_semaphore_create(tn_domain *domain, const char *name, uint32_t permits,
+                                            uint32_t flags, tn_semaphore **ret_semaphore);
+TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name,
+                                          tn_semaphore **ret_semaphore);
+TN_API TN_NODISCARD int tn_semaphore_open_id(tn_domain *domain, uint64_t id,
+                                             tn_semaphore **ret_semaphore);
+TN_API uint64_t tn_semaphore_id(const tn_semaphore *semaphore);
+TN_API tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore);
+/** @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED (no permit, and the last other opener died) */
+TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns);
+/** @return 0, or TN_ERR_INVALID: an owned semaphore of which this process holds no permit; overflow */
+TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
+/** Permits free now. */
+TN_API uint32_t tn_semaphore_get(const tn_semaphore *semaphore);
+
+enum {
+    TN_LOCK_RECOVERED = 1 /* a positive result: the lock is held, and its last owner died holding it */
+};
+/** A mutual exclusion lock, owned by a thread; not recursive. */
+TN_API TN_NODISCARD int tn_lock_create(tn_domain *domain, const char *name, tn_lock **ret_lock);
+TN_API TN_NODISCARD int tn_lock_open(tn_domain *domain, const char *name, tn_lock **ret_lock);
+TN_API TN_NODISCARD int tn_lock_open_id(tn_domain *domain, uint64_t id, tn_lock **ret_lock);
+TN_API uint64_t tn_lock_id(const tn_lock *lock);
+TN_API tn_lock *tn_lock_close(tn_lock *lock);
+/**
+ * @return 0: held; TN_LOCK_RECOVERED: held, and what it protects may be half changed
+ *         (tn_error_peer() names the dead owner); TN_ERR_TIMED_OUT;
+ *         TN_ERR_INVALID: this thread holds it already
+ */
+TN_API TN_NODISCARD int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns);
+/** TN_ERR_INVALID: this thread does not hold it. */
+TN_API TN_NODISCARD int tn_lock_release(tn_lock *lock);
+
+/** A condition variable, used with any tn_lock that the caller holds. */
+TN_API TN_NODISCARD int tn_condition_create(tn_domain *domain, const char *name,
+                                            tn_condition **ret_condition);
+TN_API TN_NODISCARD int tn_condition_open(tn_domain *domain, const char *name,
+                                          tn_condition **ret_condition);
+TN_API TN_NODISCARD int tn_condition_open_id(tn_domain *domain, uint64_t id,
+                                             tn_condition **ret_condition);
+TN_API uint64_t tn_condition_id(const tn_condition *condition);
+TN_API tn_condition *tn_condition_close(tn_condition *condition);
+/**
+ * Release the lock, wait for a signal, acquire the lock again. May return early: test the
+ * condition in a loop.
+ * @return 0, TN_LOCK_RECOVERED (as tn_lock_acquire), TN_ERR_TIMED_OUT or TN_ERR_PEER_DIED (the
+ *         last other opener died); in all these cases the lock is held again.
+ *         TN_ERR_INVALID: the caller does not hold the lock
+ */
+TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_condition_signal(tn_condition *condition);
+TN_API TN_NODISCARD int tn_condition_broadcast(tn_condition *condition);
+
+/** A barrier for `parties` waiters. */
+TN_API TN_NODISCARD int tn_barrier_create(tn_domain *domain, const char *name, uint32_t parties,
+                                          tn_barrier **ret_barrier);
+TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name, tn_barrier **ret_barrier);
+TN_API TN_NODISCARD int tn_barrier_open_id(tn_domain *domain, uint64_t id, tn_barrier **ret_barrier);
+TN_API uint64_t tn_barrier_id(const tn_barrier *barrier);
+TN_API tn_barrier *tn_barrier_close(tn_barrier *barrier);
+/**
+ * Wait until all parties came. A process that has the barrier open and dies, breaks it: every
+ * waiter gets TN_ERR_PEER_DIED, until tn_barrier_reset(). A deadline that passes breaks it too:
+ * this waiter gets TN_ERR_TIMED_OUT, the others TN_ERR_CLOSED.
+ * @return 0, or 1 for exactly one of the parties, or an error as above
+ */
+TN_API TN_NODISCARD int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns);
+/** Make a broken barrier whole, with nobody waiting. */
+TN_API TN_NODISCARD int tn_barrier_reset(tn_barrier *barrier);
+
+TN_END_DECLS
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TENON_TENSOR_H
+#define TENON_TENSOR_H
+
+#include <tenon/dlpack.h>
+#include <tenon/domain.h>
+
+TN_BEGIN_DECLS
+
+/**
+ * A tensor: a typed, strided view of a storage. A storage: the bytes, shared or private.
+ *
+ * A tn_tensor is a small private object that refers to a storage; the storage, if shared, keeps
+ * one hold on its block for this process. Words, numbers and units are DLPack's: `shape` and
+ * `strides` are [ndim] of elements, `byte_offset` counts from the start of the storage.
+ * Tensors are counted: tn_tensor_ref() and tn_tensor_unref(). A tensor's shape never changes.
+ *
+ * Threads: any number at once may read, ref and unref one tensor.
+ */
+typedef struct tn_tensor tn_tensor;
+
+typedef DLDataType tn_dtype; /* {code, bits, lanes} */
+
+enum { TN_MAX_NDIM = 32 };
+
+/* The types by name; a type that is not a whole number of bytes is refused. */
+#define TN_DTYPE(code_, bits_) ((tn_dtype){(uint8_t)(code_), (uint8_t)(bits_), 1})
+#define TN_BOOL TN_DTYPE(kDLBool, 8)
+#define TN_INT8 TN_DTYPE(kDLInt, 8)
+#define TN_INT16 TN_DTYPE(kDLInt, 16)
+#define TN_INT32 TN_DTYPE(kDLInt, 32)
+#define TN_INT64 TN_DTYPE(kDLInt, 64)
+#define TN_UINT8 TN_DTYPE(kDLUInt, 8)
+#define TN_UINT16 TN_DTYPE(kDLUInt, 16)
+#define TN_UINT32 TN_DTYPE(kDLUInt, 32)
+#define TN_UINT64 TN_DTYPE(kDLUInt, 64)
+#define TN_FLOAT16 TN_DTYPE(kDLFloat, 16)
+#define TN_FLOAT32 TN_DTYPE(kDLFloat, 32)
+#define TN_FLOAT64 TN_DTYPE(kDLFloat, 64)
+#define TN_BFLOAT16 TN_DTYPE(kDLBfloat, 16)
+#define TN_COMPLEX64 TN_DTYPE(kDLComplex, 64)
+#define TN_COMPLEX128 TN_DTYPE(kDLComplex, 128)
+#define TN_FLOAT8_E4M3FN TN_DTYPE(kDLFloat8_e4m3fn, 8)
+#define TN_FLOAT8_E5M2 TN_DTYPE(kDLFloat8_e5m2, 8)
+
+/**
+ * Write a type's name, as in "float32", "float8_e4m3fn" or "int32x4", into `name`.
+ * @param size_bytes  32 suffices for every type
+ * @return 0, or TN_ERR_INVALID (unknown type, or no room)
+ */
+TN_API TN_NODISCARD int tn_dtype_name(tn_dtype dtype, char *name, size_t size_bytes);
+
+/** Find a type by the name that tn_dtype_name() gives it. TN_ERR_INVALID: unknown. */
+TN_API TN_NODISCARD int tn_dtype_parse(const char *name, tn_dtype *ret_dtype);
+
+/** Bytes of one element. TN_ERR_UNSUPPORTED: not whole bytes; TN_ERR_INVALID: unknown type. */
+TN_API TN_NODISCARD int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes);
+
+/**
+ * Make a tensor in shared memory, contents undefined.
+ *
+ * @param shape        [ndim], elements; each >= 0; borrowed; may be NULL when ndim is 0
+ * @param deadline_ns  how long to wait for memory when the quota is used; 0: do not wait
+ * @param ret_tensor   owned by the caller; untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID      ndim, a size, or the product is out of range; the type is unknown
+ *         TN_ERR_UNSUPPORTED  a sub-byte type
+ *         TN_ERR_NO_MEMORY    the quota or the machine has no room (and deadline_ns was 0)
+ *         TN_ERR_FULL         no free block in the table
+ *         TN_ERR_TIMED_OUT    no room until the deadline
+ *         TN_ERR_FORKED       no seat
+ *
+ * The data is aligned to 64 bytes at least, to 2 MiB when it is larger than 1 MiB.
+ * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
+ * Crash: the memory is free again.
+ */
+TN_API TN_NODISCARD int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                                        const int64_t *shape, uint64_t deadline_ns,
+                                        tn_tensor **ret_tensor);
+
+/** As tn_tensor_empty(), filled with zero bytes. */
+TN_API TN_NODISCARD int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                                        const int64_t *shape, uint64_t deadline_ns,
+                                        tn_tensor **ret_tensor);
+
+/**
+ * As tn_tensor_empty(), filled from `bytes` in row-major order.
+ * @param size_bytes  must be exactly the tensor's size, else TN_ERR_INVALID
+ */
+TN_API TN_NODISCARD int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                                             const int64_t *shape, const void *bytes,
+                                             size_t size_bytes, uint64_t deadline_ns,
+                                             tn_tensor **ret_tensor);
+
+/** Make a tensor in private memory, zeroed; tn_tensor_share() moves it later. */
+TN_API TN_NODISCARD int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                                          tn_tensor **ret_tensor);
+
+/**
+ * Move a private tensor's storage into a domain: new shared memory, a copy, and the storage's
+ * pointer swapped, so that every tensor over this storage is shared afterwards.
+ *
+ * Pointers from tn_tensor_data() taken before are invalid afterwards. Sharing what this domain
+ * already holds is free. On failure nothing changed.
+ *
+ * @return as tn_tensor_empty(), or TN_ERR_INVALID when it is shared in another domain, or
+ *         TN_ERR_DENIED when it is read-only or a DLPack export still points into its memory
+ *
+ * Threads: no other thread may use tensors over this storage meanwhile.
+ */
+TN_API TN_NODISCARD int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns);
+
+/** One more reference. Returns its argument. */
+TN_API tn_tensor *tn_tensor_ref(tn_tensor *tensor);
+
+/** Give one reference back. Returns NULL; NULL is accepted. Crash: the reaper finishes it. */
+TN_API tn_tensor *tn_tensor_unref(tn_tensor *tensor);
+
+/**
+ * A view of the same storage with any shape and strides.
+ *
+ * @param byte_offset  of the first element, from the start of the storage
+ * @param strides      [ndim], elements, may be 0 or negative; NULL for row-major
+ * @return 0, or TN_ERR_INVALID when any element would lie outside of the storage
+ */
+TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim,
+                                       const int64_t *shape, const int64_t *strides,
+                                       uint64_t byte_offset, tn_tensor **ret_view);
+
+/**
+ * Elements start, start + step, ... before stop along one axis, as a view.
+ * @param start, stop  clipped to nothing: each must lie in [0, size], start <= stop; for a
+ *                     negative step, elements stop - 1, stop - 1 + step, ... down to start
+ * @param step         not 0
+ */
+TN_API TN_NODISCARD int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop,
+                                        int64_t step, tn_tensor **ret_view);
+
+/** Axes in the order `axes` [ndim], a permutation; NULL reverses them. A view. */
+TN_API TN_NODISCARD int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes,
+                                            tn_tensor **ret_view);
+
+/**
+ * The same elements in another shape, as a view; one size may be -1 and is then computed.
+ * TN_ERR_INVALID: another number of elements, or strides that allow no view.
+ */
+TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
+                                          tn_tensor **ret_view);
+
+/**
+ * Copy all elements of `source` to `target`; same type and shape, any strides.
+ * @return 0, TN_ERR_INVALID (types or shapes differ, or target repeats an element by a 0 stride),
+ *         TN_ERR_DENIED (target is read-only), TN_ERR_NO_MEMORY. Overlapping views copy as if through a third buffer.
+ */
+TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *source);
+
+/** The first element; NULL if the tensor has none. Borrowed while the tensor lives and is not shared anew. */
+TN_API void *tn_tensor_data(const tn_tensor *tensor);
+TN_API tn_dtype tn_tensor_dtype(const tn_tensor *tensor);
+TN_API int32_t tn_tensor_ndim(const tn_tensor *tensor);
+/** [ndim], elements; borrowed while the tensor lives. */
+TN_API const int64_t *tn_tensor_shape(const tn_tensor *tensor);
+TN_API const int64_t *tn_tensor_strides(const tn_tensor *tensor);
+TN_API uint64_t tn_tensor_byte_offset(const tn_tensor *tensor);
+/** Number of elements. */
+TN_API int64_t tn_tensor_count(const tn_tensor *tensor);
+/** Bytes of all elements, were they contiguous. */
+TN_API uint64_t tn_tensor_size_bytes(const tn_tensor *tensor);
+/** Bytes of the whole storage. */
+TN_API uint64_t tn_tensor_storage_bytes(const tn_tensor *tensor);
+TN_API bool tn_tensor_is_contiguous(const tn_tensor *tensor);
+TN_API bool tn_tensor_is_shared(const tn_tensor *tensor);
+TN_API bool tn_tensor_is_read_only(const tn_tensor *tensor);
+/** True when both are views of one storage, in whatever process they were made. */
+TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other);
+
+/**
+ * Export through DLPack 1.x, without a copy. The export owns a reference of its own.
+ * @param ret_managed  owned by the caller, ended with its deleter
+ */
+TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_managed);
+
+/**
+ * Import from DLPack 1.x, without a copy, as a private tensor over foreign memory.
+ *
+ * @param managed  consumed: its deleter runs when the storage ends; left with the caller on failure
+ * @return 0, or TN_ERR_VERSION (major version not 1), TN_ERR_UNSUPPORTED (not CPU memory, or a
+ *         sub-byte type), TN_ERR_INVALID (shape, strides or type make no sense)
+ */
+TN_API TN_NODISCARD int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_tensor);
+
+TN_END_DECLS
+
+#endif

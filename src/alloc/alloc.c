@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alloc: finding free blocks.
+ *
+ * Nouns: hint (a bit: may be free), cache (hints that this thread slot keeps), frontier (blocks at and above it
+ * were never used), sweep (a look at the words themselves).
+ * I1  A block is taken by one CAS on its word, FREE,0 -> ALLOC,1, while it is announced.
+ * I2  Every FREE block below its frontier has a hint, is in a live process's cache, or its class has
+ *     `sweep` set. What breaks I2 for a moment is a thread; its death sets `sweep` (the reaper).
+ * I3  desc.committed never claims more memory than there is: it falls before a discard and rises
+ *     after a commit.
+ * I4  committed + all commits in flight <= quota: both sides announce, then count.
+ * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost hints
+ * (I2), memory behind a FREE block that desc does not tell of (committed again, for nothing).
+ */
+#include "alloc/alloc.h"
+
+#include <string.h>
+
+#include "alloc/commit.h"
+#include "sync/sync.h"
+
+enum { FETCH_BLOCKS = 32 };
+
+static uint32_t cache_limit(const struct tn_domain *d, uint32_t class_id)
+{
+    return d->segment.geometry.classes[class_id].cached;
+}
+
+/* ---- hints --------------------------------------------------------------------------------- */
+
+static uint64_t payload_bytes(const struct tn_domain *d, uint32_t class_id, uint32_t blocks)
+{
+    return d->segment.geometry.classes[class_id].size_bytes * blocks;
+}
+
+static void note_free(struct tn_domain *d, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&d->segment.header->free_bytes, bytes, memory_order_relaxed);
+}
+
+static void note_taken(struct tn_domain *d, uint64_t bytes)
+{
+    _Atomic uint64_t *total = &d->segment.header->free_bytes;
+    if (atomic_fetch_sub_explicit(total, bytes, memory_order_relaxed) < bytes)
+        atomic_store_explicit(total, 0, memory_order_relaxed); /* it is about right, and never huge */
+}
+
+/* Publish hints; blocks of one word side by side in `ids` go with one operation. */
+static void publish(struct tn_domain *d, const uint32_t *ids, uint32_t count)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint32_t i = 0;
+    while (i < count) {
+        uint32_t position = tni_block_position(g, (tni_block){ids[i]});
+        uint64_t bits = 0;
+        for (; i < count; i++) {
+            uint32_t next = tni_block_position(g, (tni_block){ids[i]});
+            if (next / 64 != position / 64)
+                break;
+            bits |= UINT64_C(1) << (next % 64);
+        }
+        atomic_fetch_or(tni_hints_at(&d->segment, position), bits);
+    }
+}
+
+/* Find hints of a class from its cursor on; take up to `want` of them. @return how many */
+static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t want, uint32_t *ret_ids)
+{
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
+    struct tni_class *shared = tni_class_at(&d->segment, class_id);
+    uint32_t words = (tni_frontier(&d->segment, class_id) + 63) / 64;
+    uint32_t start = atomic_load_explicit(&shared->cursor, memory_order_relaxed);
+    uint32_t count = 0;
+
+    if (words == 0)
+        return 0;
+    if (start >= words)
+        start = 0;
+    for (uint32_t n = 0; n < words && count < want; n++) {
+        uint32_t w = start + n < words ? start + n : start + n - words;
+        _Atomic uint64_t *hints = tni_hints_at(&d->segment, c->base + w * 64);
+        uint64_t seen = atomic_load_explicit(hints, memory_order_relaxed);
+        if (seen == 0)
+            continue;
+        uint64_t taken = seen;
+        for (uint32_t have = (uint32_t)__builtin_popcountll(taken); have > want - count; have--)
+            taken &= ~(UINT64_C(1) << (63 - __builtin_clzll(taken)));
+        taken &= atomic_fetch_and(hints, ~taken);
+        if (n != 0)
+            atomic_store_explicit(&shared->cursor, w, memory_order_relaxed);
+        /* Highest first into the stack, so that the lowest comes out first. */
+        for (; taken != 0; count++) {
+            uint32_t bit = 63 - (uint32_t)__builtin_clzll(taken);
+            taken &= ~(UINT64_C(1) << bit);
+            ret_ids[count] = tni_block_make(class_id, w * 64 + bit).id;
+        }
+    }
+    if (count > 0)
+        note_taken(d, payload_bytes(d, class_id, count));
+    return count;
+}
+
+/* I2: look at the words of a class, and hint at every FREE one. */
+static uint32_t sweep(struct tn_domain *d, uint32_t class_id)
+{
+    uint32_t frontier = tni_frontier(&d->segment, class_id), found = 0;
+    for (uint32_t i = 0; i < frontier; i++) {
+        tni_block block = tni_block_make(class_id, i);
+        uint64_t word = atomic_load_explicit(tni_word_at(&d->segment, block), memory_order_relaxed);
+        if (tni_word_state(word) == TNI_BLOCK_FREE) {
+            publish(d, &block.id, 1);
+            found++;
+        }
+    }
+    return found;
+}
+
+/* Never used blocks: move the frontier by a span. */
+static uint32_t advance(struct tn_domain *d, uint32_t class_id, uint32_t *ret_ids)
+{
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
+    struct tni_class *shared = tni_class_at(&d->segment, class_id);
+    uint32_t from = atomic_load(&shared->frontier);
+    uint32_t step;
+    do {
+        if (from >= c->capacity)
+            return 0;
+        step = TNI_MIN(TNI_MIN(c->span, TNI_CACHE_BLOCKS), c->capacity - from);
+    } while (!atomic_compare_exchange_weak(&shared->frontier, &from, from + step));
+    TNI_KILL_POINT("alloc_frontier_moved");
+    for (uint32_t i = 0; i < step; i++)
+        ret_ids[i] = tni_block_make(class_id, from + step - 1 - i).id;
+    return step;
+}
+
+static uint32_t refill(struct tn_domain *d, uint32_t class_id, struct tni_block_cache *cache)
+{
+    struct tni_class *shared = tni_class_at(&d->segment, class_id);
+    uint32_t want = TNI_MAX(1, TNI_MIN(cache_limit(d, class_id), FETCH_BLOCKS));
+
+    cache->count = fetch_hints(d, class_id, want, cache->id);
+    if (cache->count == 0 && atomic_load_explicit(&shared->sweep, memory_order_relaxed) != 0 &&
+        atomic_exchange(&shared->sweep, 0) != 0 && sweep(d, class_id) > 0)
+        cache->count = fetch_hints(d, class_id, want, cache->id);
+    if (cache->count == 0)
+        cache->count = advance(d, class_id, cache->id);
+    return cache->count;
+}
+
+/* ---- taking -------------------------------------------------------------------------------- */
+
+/* I1. On success the block is announced. */
+static bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    if (tni_word_state(seen) != TNI_BLOCK_FREE || tni_word_count(seen) != 0)
+        return false;
+    tni_announce(thread, block, 1);
+    if (atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 1)))
+        return true;
+    tni_announce_clear(thread);
+    return false;
+}
+
+void tni_alloc_untake(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+    uint64_t seen = atomic_load(word);
+    while (!atomic_compare_exchange_weak(word, &seen,
+                                         tni_word_count(seen) == 1
+                                             ? tni_word_next(seen, TNI_BLOCK_FREE, 0)
+                                             : seen + TNI_WORD_DEC))
+        ;
+    tni_alloc_publish(d, block);
+}
+
+static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    tni_alloc_untake(d, block);
+    tni_announce_clear(thread);
+}
+
+/* When the table or the quota is used up: a free block of the class that others have in their caches. */
+static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id, uint64_t bytes,
+                  tni_block *ret_block)
+{
+    uint32_t frontier = tni_frontier(&d->segment, class_id);
+    for (uint32_t i = 0; i < frontier; i++) {
+        tni_block block = tni_block_make(class_id, i);
+        if (tni_alloc_committed(d, block) >= bytes && try_take(d, thread, block)) {
+            *ret_block = block;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
+                           tni_block *ret_block)
+{
+    struct tni_block_cache *cache = &thread->caches[class_id];
+    for (;;) {
+        while (cache->count > 0) {
+            tni_block block = {cache->id[--cache->count]};
+            if (try_take(d, thread, block)) {
+                *ret_block = block;
+                return true;
+            }
+        }
+        if (refill(d, class_id, cache) == 0)
+            return false;
+    }
+}
+
+int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes, bool message,
+                   bool want_memory, tni_block *ret_block, bool *ret_is_zero)
+{
+    uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, message);
+    tni_block block;
+
+    *ret_is_zero = false;
+    if (class_id == 0)
+        return message ? tni_fail(TN_ERR_INVALID, "a message of %llu bytes is too large",
+                                  (unsigned long long)bytes)
+                       : tni_fail(TN_ERR_NO_MEMORY, "%llu bytes are more than the domain's quota of %llu",
+                                  (unsigned long long)bytes,
+                                  (unsigned long long)d->segment.geometry.quota_limit_bytes);
+    if (!take_candidate(d, thread, class_id, &block)) {
+        if (!steal(d, thread, class_id, want_memory ? bytes : 0, &block) &&
+            !steal(d, thread, class_id, 0, &block))
+            return tni_fail(TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
+                            d->segment.geometry.classes[class_id].capacity,
+                            (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
+    }
+    TNI_KILL_POINT("alloc_taken");
+    if (!want_memory || TNI_LIKELY(tni_commit_is_done(d, block, bytes))) {
+        *ret_block = block;
+        return 0;
+    }
+    int status = tni_commit(d, thread, block, bytes, ret_is_zero);
+    if (status == 0) {
+        *ret_block = block;
+        return 0;
+    }
+    /* No memory for this one: what others keep warm, in this class or another, may do. */
+    untake(d, thread, block);
+    if (steal(d, thread, class_id, bytes, ret_block))
+        return 0;
+    if (tni_alloc_trim(d, thread, 0) > 0 && take_candidate(d, thread, class_id, &block)) {
+        if ((status = tni_commit(d, thread, block, bytes, ret_is_zero)) == 0) {
+            *ret_block = block;
+            return 0;
+        }
+        untake(d, thread, block);
+    }
+    return status;
+}
+
+/* ---- giving back --------------------------------------------------------------------------- */
+
+static bool someone_waits(const struct tn_domain *d)
+{
+    return atomic_load_explicit(&d->segment.header->memory_wait, memory_order_seq_cst) & TNI_WAIT_ARMED;
+}
+
+static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
+{
+    uint64_t keep = atomic_load_explicit(&d->segment.header->watermark_bytes, memory_order_relaxed);
+    if (atomic_load_explicit(&d->segment.header->free_bytes, memory_order_relaxed) > keep)
+        tni_alloc_trim(d, thread, keep - keep / 4);
+}
+
+static void drain(struct tn_domain *d, uint32_t class_id, struct tni_block_cache *cache, uint32_t count)
+{
+    publish(d, cache->id, count);
+    note_free(d, payload_bytes(d, class_id, count));
+    cache->count -= count;
+    memmove(cache->id, cache->id + count, cache->count * sizeof cache->id[0]);
+}
+
+void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    uint32_t class_id = tni_block_class(block);
+    struct tni_block_cache *cache = &thread->caches[class_id];
+    uint32_t limit = cache_limit(d, class_id);
+
+    if (TNI_UNLIKELY(cache->count >= limit)) {
+        if (limit > 1)
+            drain(d, class_id, cache, limit / 2); /* the oldest, which are the coldest */
+        if (limit <= 1) {
+            publish(d, &block.id, 1);
+            note_free(d, payload_bytes(d, class_id, 1));
+        }
+        over_watermark(d, thread);
+    }
+    if (limit > 1)
+        cache->id[cache->count++] = block.id;
+    if (TNI_UNLIKELY(someone_waits(d)))
+        tni_alloc_wake(d);
+}
+
+void tni_alloc_publish(struct tn_domain *d, tni_block block)
+{
+    publish(d, &block.id, 1);
+    note_free(d, payload_bytes(d, tni_block_class(block), 1));
+}
+
+void tni_alloc_flush(struct tn_domain *d, struct tni_thread *thread)
+{
+    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
+        if (thread->caches[c].count > 0)
+            drain(d, c, &thread->caches[c], thread->caches[c].count);
+}
+
+void tni_alloc_mark_sweep(struct tn_domain *d)
+{
+    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
+        atomic_store(&tni_class_at(&d->segment, c)->sweep, 1);
+}
+
+/* ---- waiting for memory -------------------------------------------------------------------- */
+
+uint32_t tni_alloc_arm(struct tn_domain *d)
+{
+    return tni_wait_arm(&d->segment.header->memory_wait);
+}
+
+void tni_alloc_wake(struct tn_domain *d)
+{
+    tni_wait_notify(&d->segment.header->memory_wait, INT32_MAX);
+}
+
+/* ---- fork ---------------------------------------------------------------------------------- */
+
+static void forget(struct tn_domain *d)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        for (uint32_t c = 1; c < g->class_count; c++)
+            if (d->threads[t].caches[c].count > 0)
+                d->threads[t].caches[c].count = 0;
+    /* Page tables of shared memory are not copied: the child touched nothing yet. */
+    tni_os_discard_private(d->mapped, g->total_blocks / 8);
+}
+
+void tni_alloc_init(struct tn_domain *d)
+{
+    tni_process_hook(d, &(struct tni_fork_hooks){.child = forget});
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api: the exported functions that need more than one room; the others stand in their room.
+ *
+ * A domain is put together here, bottom up: segment, seat, then each room's private state. It is
+ * taken apart in the opposite order. No invariants of its own. A death at any point of joining or
+ * leaving leaves a seat, which the reaper settles.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+#include "reaper/reaper.h"
+
+#define STRING_OF(x) #x
+#define STRING(x) STRING_OF(x)
+
+const char *tn_version(void)
+{
+    return STRING(TN_VERSION_MAJOR) "." STRING(TN_VERSION_MINOR) "." STRING(TN_VERSION_PATCH);
+}
+
+uint64_t tn_deadline_after(uint64_t duration_ns)
+{
+    uint64_t deadline;
+    return tni_add_size(tni_os_now_ns(), duration_ns, &deadline) ? deadline : TN_FOREVER;
+}
+
+const char *tn_runtime_folder(void) { return tni_os_runtime_folder(); }
+
+/* ---- joining ------------------------------------------------------------------------------- */
+
+static int read_options(const char *name, const tn_domain_options *options,
+                        struct tni_segment_options *ret_options)
+{
+    tn_domain_options o = {0};
+    if (options != NULL) {
+        if (options->struct_size < sizeof o)
+            return tni_fail(TN_ERR_INVALID, "tn_domain_options.struct_size is %zu, not %zu",
+                            options->struct_size, sizeof o);
+        memcpy(&o, options, sizeof o);
+    }
+    if (o.reserved != 0 || (o.flags & ~(uint32_t)TN_DOMAIN_NO_MANAGER) != 0)
+        return tni_fail(TN_ERR_INVALID, "domain flags %x", o.flags);
+    if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)
+        return tni_fail(TN_ERR_INVALID, "a named domain needs tenond, which gives out the name");
+    uint64_t memory = TNI_MIN(tni_os_memory_bytes(), UINT64_C(1) << 41);
+    struct tni_segment_options s = {.name = name != NULL ? name : "",
+                                    .seats = o.seats != 0 ? o.seats : 256,
+                                    .blocks = o.blocks != 0 ? o.blocks : 1u << 20,
+                                    .objects = o.objects != 0 ? o.objects : 1024,
+                                    .tickets = o.tickets != 0 ? o.tickets : 65536,
+                                    .quota_bytes = o.quota_bytes != 0 ? o.quota_bytes : memory,
+                                    .flags = o.flags};
+    s.watermark_bytes = o.watermark_bytes != 0 ? o.watermark_bytes : s.quota_bytes / 4;
+    *ret_options = s;
+    return 0;
+}
+
+static void take_apart(tn_domain *d)
+{
+    tni_reaper_leave(d);
+    tni_process_leave(d);
+    tni_manager_ring(d);
+    tni_process_unkeep(d);
+}
+
+/* Sit down in a segment, which is consumed on success. */
+static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
+{
+    int status = tni_process_join(segment, 0, ret_domain);
+    if (status != 0)
+        return status;
+    tni_alloc_init(*ret_domain);
+    tni_ref_init(*ret_domain);
+    tni_queue_init(*ret_domain);
+    tni_reaper_init(*ret_domain);
+    return 0;
+}
+
+int tn_domain_create(const char *name, const tn_domain_options *options, tn_domain **ret_domain)
+{
+    struct tni_segment_options o;
+    struct tni_segment segment;
+    tn_domain *d;
+
+    if (ret_domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_create: NULL argument");
+    int status = name != NULL ? tni_check_name("domain", name, TNI_NAME_BYTES - 1) : 0;
+    if (status == 0)
+        status = read_options(name, options, &o);
+    if (status == 0)
+        status = tni_segment_create(&o, &segment);
+    if (status != 0)
+        return status;
+    if ((status = sit_down(&segment, &d)) != 0) {
+        tni_segment_detach(&segment);
+        return status;
+    }
+    if ((o.flags & TN_DOMAIN_NO_MANAGER) == 0 && (status = tni_manager_register(d)) != 0) {
+        take_apart(d);
+        return status;
+    }
+    *ret_domain = d;
+    return 0;
+}
+
+/* The descriptors are consumed on success. */
+static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain)
+{
+    struct tni_segment segment;
+    tn_domain *d;
+    int status = tni_segment_attach(control_fd, arena_fd, false, &segment);
+    if (status != 0)
+        return status;
+    if ((status = sit_down(&segment, &d)) != 0) {
+        segment.control_fd = segment.arena_fd = -1; /* the caller's */
+        tni_segment_detach(&segment);
+        return status;
+    }
+    tni_manager_ring(d);
+    *ret_domain = d;
+    return 0;
+}
+
+int tn_domain_join(const char *name, tn_domain **ret_domain)
+{
+    int control_fd, arena_fd;
+    if (name == NULL || ret_domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_join: NULL argument");
+    int status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);
+    if (status == 0)
+        status = tni_manager_find(name, false, &control_fd, &arena_fd);
+    if (status != 0)
+        return status;
+    if ((status = join_descriptors(control_fd, arena_fd, ret_domain)) != 0) {
+        tni_os_close(control_fd);
+        tni_os_close(arena_fd);
+    }
+    return status;
+}
+
+int tn_domain_open(const char *name, const tn_domain_options *options, tn_domain **ret_domain)
+{
+    if (name == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_open: NULL name");
+    /* The domain may end, or be made, between the two: each round somebody else got on. */
+    for (int round = 0;; round++) {
+        int status = tn_domain_join(name, ret_domain);
+        if (status == TN_ERR_NOT_FOUND)
+            status = tn_domain_create(name, options, ret_domain);
+        if (status != TN_ERR_EXISTS || round == 8)
+            return status;
+    }
+}
+
+int tn_domain_inherit(tn_domain **ret_domain)
+{
+    int control_fd, arena_fd;
+    tn_domain *d;
+    if (ret_domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_inherit: NULL argument");
+    /* What the variable names is closed only once it proved to be a domain. */
+    int status = tni_process_parse_pass(getenv(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
+    if (status != 0 || (status = join_descriptors(control_fd, arena_fd, &d)) != 0)
+        return status;
+    if ((status = tni_process_inherit_parent(d)) != 0) {
+        take_apart(d);
+        return status;
+    }
+    *ret_domain = d;
+    return 0;
+}
+
+int tn_domain_pass(tn_domain *d, char *value, size_t size_bytes)
+{
+    if (d == NULL || value == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_pass: NULL argument");
+    return tni_process_pass(d, value, size_bytes);
+}
+
+tn_domain *tn_domain_close(tn_domain *d)
+{
+    if (d != NULL && !d->is_closed)
+        take_apart(d);
+    return NULL;
+}
+
+const char *tn_domain_name(const tn_domain *d) { return d != NULL ? d->segment.header->name : ""; }
+
+uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }
+
+/* ---- memory and the dead -------------------------------------------------------------------- */
+
+static int check(const tn_domain *d)
+{
+    return d != NULL ? tni_process_check(d) : tni_fail(TN_ERR_INVALID, "the domain is NULL");
+}
+
+int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)
+{
+    int status = check(d);
+    if (status == 0)
+        status = tni_reaper_settle_all(d);
+    if (status < 0)
+        return status;
+    if (ret_reaped != NULL)
+        *ret_reaped = (uint32_t)status;
+    return 0;
+}
+
+int tn_domain_trim(tn_domain *d, uint64_t keep_bytes, uint64_t *ret_freed_bytes)
+{
+    int status = check(d);
+    if (status != 0)
+        return status;
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_flush(d, thread);
+    uint64_t freed = tni_alloc_trim(d, thread, keep_bytes);
+    tni_thread_leave(thread);
+    if (ret_freed_bytes != NULL)
+        *ret_freed_bytes = freed;
+    return 0;
+}
+
+int tn_domain_set_watermark(tn_domain *d, uint64_t watermark_bytes)
+{
+    int status = check(d);
+    if (status == 0)
+        atomic_store(&d->segment.header->watermark_bytes, watermark_bytes);
+    return status;
+}
+
+int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
+{
+    int status = check(d);
+    if (status != 0)
+        return status;
+    if (quota_bytes > d->segment.geometry.quota_limit_bytes)
+        return tni_fail(TN_ERR_INVALID, "the domain was made for at most %llu bytes",
+                        (unsigned long long)d->segment.geometry.quota_limit_bytes);
+    atomic_store(&d->segment.header->quota_bytes, quota_bytes);
+    tni_alloc_wake(d);
+    return 0;
+}
+
+int tn_domain_audit(tn_domain *d, bool repair, tn_audit_fn *each, void *context)
+{
+    int status = check(d);
+    return status != 0 ? status : tni_audit(&d->segment, repair ? d : NULL, each, context);
+}

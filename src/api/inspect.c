@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inspect: who holds what, seen from outside. inspect_domains.c finds domains, inspect_stat.c adds
+ * up, inspect_blocks.c and inspect_objects.c list.
+ *
+ * Nouns: inspector.
+ * I1  An inspector maps read-only and has no seat: nothing that it does, and no death of it, can be
+ *     seen by a member. It looks only below the limits that members raised, since looking at a
+ *     page that was never used would give it memory.
+ * I2  Every number from shared memory is checked or cut before it sizes, indexes or is added;
+ *     every text is cut and made printable.
+ * I3  Repair and gc are a member's work: they join, and leave again.
+ * Callers: users; the tool. tenond need not live. Death: leaves nothing, I3 as any member's.
+ */
+#include "api/inspect.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reaper/reaper.h"
+
+int tn_inspector_open(const char *name, tn_inspector **ret_inspector)
+{
+    int control_fd, arena_fd;
+
+    if (ret_inspector == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_inspector_open: ret_inspector is NULL");
+    int status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);
+    if (status != 0)
+        return status;
+    tn_inspector *inspector = calloc(1, sizeof *inspector);
+    if (inspector == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for an inspector");
+    if ((status = tni_manager_find(name, true, &control_fd, &arena_fd)) != 0)
+        goto free_inspector;
+    if ((status = tni_segment_attach(control_fd, arena_fd, true, &inspector->segment)) != 0)
+        goto close_fds;
+    *ret_inspector = inspector;
+    return 0;
+
+close_fds:
+    tni_os_close(control_fd);
+    tni_os_close(arena_fd);
+free_inspector:
+    free(inspector);
+    return status;
+}
+
+tn_inspector *tn_inspector_close(tn_inspector *inspector)
+{
+    if (inspector != NULL)
+        tni_segment_detach(&inspector->segment);
+    free(inspector);
+    return NULL;
+}
+
+/* ---- what the files share ------------------------------------------------------------------ */
+
+void tni_inspect_text(char *text, size_t size_bytes, const char *shared, size_t shared_bytes)
+{
+    size_t room = TNI_MIN(shared_bytes, size_bytes - 1), i = 0;
+
+    for (; i < room; i++) {
+        char c = TNI_LOOK(shared[i]);
+        if (c == '\0')
+            break;
+        text[i] = c >= ' ' && c <= '~' ? c : '?';
+    }
+    text[i] = '\0';
+}
+
+void tni_inspect_hex_id(const struct tni_segment *s, char hex[TNI_HEX_ID_BYTES])
+{
+    for (size_t i = 0; i < sizeof s->header->id; i++)
+        snprintf(hex + 2 * i, 3, "%02x", TNI_LOOK(s->header->id[i]));
+}
+
+void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_info *ret_info)
+{
+    tn_domain_info info = {.uid = TNI_LOOK(s->header->uid),
+                           .creator_pid = TNI_LOOK(s->header->creator_pid),
+                           .seats_used = tni_process_count(s),
+                           .seats = s->geometry.seats};
+    uint64_t quota = atomic_load(&s->header->quota_bytes);
+
+    tni_inspect_text(info.name, sizeof info.name, s->header->name, sizeof s->header->name);
+    for (size_t i = 0; i < sizeof info.id; i++)
+        info.id[i] = TNI_LOOK(s->header->id[i]);
+    info.quota_bytes = TNI_MIN(quota, s->geometry.quota_limit_bytes);
+    if (tni_os_memory_committed(s->arena_fd, &info.committed_bytes) != 0)
+        info.committed_bytes = 0;
+    info.age_ns = tni_inspect_age(tni_os_now_ns(), TNI_LOOK(s->header->created_ns));
+    *ret_info = info;
+}
+
+int32_t tni_inspect_seat_pid(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    uint64_t word = atomic_load(&entry->word);
+    int32_t pid = atomic_load(&entry->pid);
+
+    if (tni_seat_state(word) == TNI_SEAT_FREE)
+        return 0;
+    if (pid == 0 && tni_seat_state(word) != TNI_SEAT_REAPING)
+        pid = (int32_t)tni_seat_recoverer(
+            word); /* between claim and identity it carries the pid */
+    return TNI_MAX(pid, 0);
+}
+
+void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *text,
+                              size_t size_bytes)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    int32_t pid = tni_inspect_seat_pid(s, seat);
+
+    text[0] = '\0';
+    /* A pid in another namespace, or used again, would name a stranger. */
+    if (pid != 0 && tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE)
+        tni_os_process_command(pid, text, size_bytes);
+    if (text[0] == '\0')
+        tni_inspect_text(text, size_bytes, entry->command, sizeof entry->command);
+}
+
+/* ---- audit --------------------------------------------------------------------------------- */
+
+/* I3. By its id: a name may have gone to another domain meanwhile, and some have none. */
+static int join(const struct tni_segment *s, tn_domain **ret_domain)
+{
+    char id[TNI_HEX_ID_BYTES];
+    tni_inspect_hex_id(s, id);
+    return tn_domain_join(id, ret_domain);
+}
+
+int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, void *context)
+{
+    tn_domain *domain;
+
+    if (inspector == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_inspect_audit: inspector is NULL");
+    if (!repair)
+        return tni_audit(&inspector->segment, NULL, each, context);
+    int status = join(&inspector->segment, &domain);
+    if (status != 0)
+        return status;
+    status = tn_domain_audit(domain, true, each, context);
+    tn_domain_close(domain);
+    return status;
+}
+
+/* ---- gc ------------------------------------------------------------------------------------ */
+
+struct gc {
+    tn_audit_fn *each; /* may be NULL */
+    void *context;
+    uint32_t settled;
+};
+
+static int __attribute__((format(printf, 3, 4)))
+say(const struct gc *gc, bool is_done, const char *format, ...)
+{
+    char sentence[512];
+    va_list arguments;
+
+    if (gc->each == NULL)
+        return 0;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    return gc->each(sentence, is_done, gc->context);
+}
+
+static int clean_domain(struct gc *gc, tn_domain *domain, const char *label)
+{
+    uint64_t freed = 0, watermark = atomic_load(&domain->segment.header->watermark_bytes);
+    uint32_t settled = 0;
+    int stop = 0;
+    int status = tn_domain_reap(domain, &settled);
+
+    gc->settled += settled;
+    if (settled > 0)
+        stop = say(gc, true, "domain %s: %u dead %s settled", label, settled,
+                   settled == 1 ? "seat" : "seats");
+    if (stop == 0 && status < 0)
+        stop = say(gc, false, "domain %s: %s", label, tn_error_detail());
+    if (stop == 0 && (status = tn_domain_trim(domain, watermark, &freed)) < 0)
+        stop = say(gc, false, "domain %s: %s", label, tn_error_detail());
+    if (stop == 0 && freed > 0)
+        stop = say(gc, true, "domain %s: %llu bytes given back to the system", label,
+                   (unsigned long long)freed);
+    return stop;
+}
+
+static int gc_segment(const struct tni_segment *s, void *context)
+{
+    struct gc *gc = context;
+    tn_domain_info info;
+    char id[TNI_HEX_ID_BYTES];
+    tn_domain *domain;
+
+    tni_inspect_domain_info(s, &info);
+    tni_inspect_hex_id(s, id);
+    const char *label = info.name[0] != '\0' ? info.name : id;
+    if (join(s, &domain) != 0)
+        return say(gc, false, "domain %s: %s", label, tn_error_detail());
+    int stop = clean_domain(gc, domain, label);
+    tn_domain_close(domain);
+    return stop;
+}
+
+/* Who has the lock knows that no tenond lives; the lock's file goes last, while it is held. */
+static int remove_stale_files(const struct gc *gc)
+{
+    int fd, stop = 0;
+
+    if (tni_os_file_lock(TNI_MANAGER_LOCK, 0, &fd) != 0)
+        return 0; /* a tenond lives, or there is no folder */
+    if (tni_os_file_remove(TNI_MANAGER_SOCKET) == 0)
+        stop = say(gc, true, "removed %s/%s: no tenond lives", tni_os_runtime_folder(),
+                   TNI_MANAGER_SOCKET);
+    (void)tni_os_file_remove(TNI_MANAGER_LOCK);
+    tni_os_close(fd);
+    return stop;
+}
+
+int tn_inspect_gc(tn_audit_fn *each, void *context)
+{
+    struct gc gc = {.each = each, .context = context};
+    int status = tni_inspect_for_each_segment(gc_segment, &gc);
+
+    if (status == 0)
+        status = remove_stale_files(&gc);
+    return status != 0 ? status : (int)gc.settled;
+}

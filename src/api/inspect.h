@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect: what the files of the inspector share. Inside the room api. */
+#ifndef TNI_API_INSPECT_H
+#define TNI_API_INSPECT_H
+
+#include <tenon/inspect.h>
+
+#include "segment/segment.h"
+
+struct tn_inspector {
+    struct tni_segment segment; /* read-only */
+};
+
+/* A plain field that its owner may be writing: whatever comes is a value, never a crash. */
+#define TNI_LOOK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+
+enum { TNI_HEX_ID_BYTES = 33 };
+
+/** Text out of shared memory, cut to what it and `text` hold; what a terminal would obey becomes '?'. */
+void tni_inspect_text(char *text, size_t size_bytes, const char *shared, size_t shared_bytes);
+void tni_inspect_hex_id(const struct tni_segment *segment, char hex[TNI_HEX_ID_BYTES]);
+void tni_inspect_domain_info(const struct tni_segment *segment, tn_domain_info *ret_info);
+
+/** The pid in a seat, also while it is being taken; 0 if it is free. */
+int32_t tni_inspect_seat_pid(const struct tni_segment *segment, uint32_t seat);
+/** The command of the process in a seat: as it is now, else as it was when it joined. */
+void tni_inspect_seat_command(const struct tni_segment *segment, uint32_t seat, char *text,
+                              size_t size_bytes);
+
+/** Attach read-only to each domain of this user in turn. @return what `each` returned, or an error */
+typedef int tni_inspect_segment_fn(const struct tni_segment *segment, void *context);
+int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context);
+
+static inline uint64_t tni_inspect_age(uint64_t now_ns, uint64_t then_ns)
+{
+    return then_ns < now_ns ? now_ns - then_ns : 0;
+}
+static inline bool tni_inspect_ticket_is_live(const struct tni_ticket *ticket)
+{
+    return ((atomic_load(&ticket->word) >> 20) & 0xff) == TNI_TICKET_LIVE;
+}
+/** As asked for, and never more than the block has. */
+static inline uint64_t tni_inspect_block_bytes(const struct tni_segment *s, tni_block block)
+{
+    uint64_t asked = TNI_LOOK(tni_desc_at(s, block)->bytes);
+    return TNI_MIN(asked, tni_block_bytes(&s->geometry, block));
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inspect_blocks: every live block, and who keeps it.
+ *
+ * One pass over hold rows, 64 blocks of all seats at a time; one pass before it over messages, slots
+ * and tickets, which adds up in sparse private memory. So a million blocks cost two passes, not
+ * a search for each.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/inspect.h"
+#include "os/os.h"
+#include "queue/queue.h"
+
+struct tally {
+    uint32_t in_messages;
+    uint32_t in_tickets;
+};
+
+/* What one call of tn_inspect_blocks() works with. */
+struct scan {
+    const struct tni_segment *s;
+    uint64_t now_ns;
+    uint32_t seat_count;   /* seats that are taken */
+    tn_holder *seats;      /* [seat_count] */
+    tn_holder *holders;    /* [seat_count], of the block at hand */
+    uint64_t *words;       /* [seat_count], of each seat's row: 64 blocks */
+    struct tally *tallies; /* [total_blocks], sparse */
+    tn_block_info_fn *each;
+    void *context;
+};
+
+/* ---- records other than holds -------------------------------------------------------------- */
+
+static void tally_message(tni_block block, void *context)
+{
+    struct scan *scan = context;
+    const struct tni_geometry *g = &scan->s->geometry;
+    if (tni_geometry_has_block(g, block.id))
+        scan->tallies[tni_block_position(g, block)].in_messages++;
+}
+
+/* A message block without memory behind it has no records, and looking would give it some. */
+static bool has_memory(const struct tni_segment *s, tni_block block)
+{
+    uint32_t span = s->geometry.classes[tni_block_class(block)].span;
+    tni_block first = {block.id - tni_block_index(block) % span};
+    return atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed) != 0;
+}
+
+static void tally_records_of(struct scan *scan, tni_block message)
+{
+    uint64_t word = atomic_load(tni_word_at(scan->s, message));
+    if (tni_word_state(word) != TNI_BLOCK_ALLOC || !has_memory(scan->s, message))
+        return;
+    const struct tni_records *records = tni_payload_at(scan->s, message);
+    uint64_t most = (tni_block_bytes(&scan->s->geometry, message) - sizeof *records) /
+                    sizeof records->block[0];
+    uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
+    if (count > most)
+        return; /* senseless: the audit says so */
+    for (uint32_t r = 0; r < count; r++)
+        tally_message((tni_block){TNI_LOOK(records->block[r])}, scan);
+}
+
+static void tally_tickets(struct scan *scan)
+{
+    const struct tni_geometry *g = &scan->s->geometry;
+    uint32_t limit = tni_ticket_limit(scan->s);
+
+    for (uint32_t t = 0; t < limit; t++) {
+        const struct tni_ticket *ticket = tni_ticket_at(scan->s, t);
+        uint32_t block = atomic_load(&ticket->block);
+        if (tni_inspect_ticket_is_live(ticket) && tni_geometry_has_block(g, block))
+            scan->tallies[tni_block_position(g, (tni_block){block})].in_tickets++;
+    }
+}
+
+static void tally_all(struct scan *scan)
+{
+    for (uint32_t c = 1; c < scan->s->geometry.class_count && tni_class_is_message(c); c++) {
+        uint32_t frontier = tni_frontier(scan->s, c);
+        for (uint32_t i = 0; i < frontier; i++)
+            tally_records_of(scan, tni_block_make(c, i));
+    }
+    tni_queue_for_each_record(scan->s, tally_message, scan);
+    tally_tickets(scan);
+}
+
+/* ---- one block ----------------------------------------------------------------------------- */
+
+static const char *kind_name(uint8_t kind)
+{
+    switch (kind) {
+    case TNI_KIND_TENSOR:
+        return "tensor";
+    case TNI_KIND_BYTES:
+        return "bytes";
+    case TNI_KIND_MESSAGE:
+        return "message";
+    case TNI_KIND_RING:
+        return "queue";
+    default:
+        return "unknown";
+    }
+}
+
+static void describe_tensor(const struct tni_desc *desc, tn_block_info *info)
+{
+    uint32_t dtype = TNI_LOOK(desc->dtype);
+
+    info->dtype = (tn_dtype){.code = (uint8_t)(dtype >> 24),
+                             .bits = (uint8_t)(dtype >> 16),
+                             .lanes = (uint16_t)dtype};
+    info->ndim = TNI_MIN(TNI_LOOK(desc->ndim), TN_MAX_NDIM);
+    for (int32_t i = 0; i < info->ndim && i < TNI_DESC_NDIM; i++)
+        info->shape[i] = TNI_LOOK(desc->shape[i]);
+}
+
+/* The creator's pid, if that process still is where it was. */
+static int32_t living_creator(const struct scan *scan, uint32_t seat, int32_t pid)
+{
+    for (uint32_t i = 0; i < scan->seat_count; i++)
+        if (scan->seats[i].seat == seat && scan->seats[i].pid == pid)
+            return pid;
+    return 0;
+}
+
+static int report_block(const struct scan *scan, tni_block block, uint64_t word)
+{
+    const struct tni_desc *desc = tni_desc_at(scan->s, block);
+    const struct tally *tally = &scan->tallies[tni_block_position(&scan->s->geometry, block)];
+    uint8_t kind = TNI_LOOK(desc->kind);
+    tn_block_info info = {.block = block.id,
+                          .bytes = tni_inspect_block_bytes(scan->s, block),
+                          .block_bytes = tni_block_bytes(&scan->s->geometry, block),
+                          .age_ns = tni_inspect_age(scan->now_ns, TNI_LOOK(desc->born_ns)),
+                          .creator_seat = TNI_LOOK(desc->creator_seat),
+                          .kind = kind_name(kind),
+                          .references = tni_word_count(word),
+                          .in_messages = kind == TNI_KIND_RING ? 0 : tally->in_messages,
+                          .in_tickets = tally->in_tickets,
+                          .holders = scan->holders};
+
+    info.creator_pid =
+        living_creator(scan, info.creator_seat, (int32_t)TNI_LOOK(desc->creator_pid));
+    if (kind == TNI_KIND_TENSOR)
+        describe_tensor(desc, &info);
+    uint32_t bit = tni_block_index(block) % 64;
+    for (uint32_t i = 0; i < scan->seat_count; i++)
+        if (scan->words[i] >> bit & 1)
+            scan->holders[info.holder_count++] = scan->seats[i];
+    return scan->each(&info, scan->context);
+}
+
+static int report_64(const struct scan *scan, uint32_t class_id, uint32_t first)
+{
+    uint32_t at = scan->s->geometry.classes[class_id].base + first;
+    int stop = 0;
+
+    for (uint32_t i = 0; i < scan->seat_count; i++)
+        scan->words[i] = atomic_load_explicit(tni_row_at(scan->s, scan->seats[i].seat, at),
+                                              memory_order_relaxed);
+    for (uint32_t i = 0; i < 64 && stop == 0; i++) {
+        tni_block block = tni_block_make(class_id, first + i);
+        uint64_t word = atomic_load_explicit(tni_word_at(scan->s, block), memory_order_relaxed);
+        if (tni_word_state(word) == TNI_BLOCK_ALLOC)
+            stop = report_block(scan, block, word);
+    }
+    return stop;
+}
+
+static int report_all(const struct scan *scan)
+{
+    int stop = 0;
+
+    for (uint32_t c = 1; c < scan->s->geometry.class_count && stop == 0; c++) {
+        uint32_t frontier = tni_frontier(scan->s, c);
+        for (uint32_t first = 0; first < frontier && stop == 0; first += 64)
+            stop = report_64(scan, c, first);
+    }
+    return stop;
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static void find_seats(struct scan *scan, uint32_t limit)
+{
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        int32_t pid = tni_inspect_seat_pid(scan->s, seat);
+        if (tni_seat_state(atomic_load(&tni_seat_at(scan->s, seat)->word)) == TNI_SEAT_FREE)
+            continue;
+        tn_holder *holder = &scan->seats[scan->seat_count++];
+        *holder = (tn_holder){.seat = seat, .pid = pid};
+        tni_inspect_seat_command(scan->s, seat, holder->command, sizeof holder->command);
+    }
+}
+
+int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each, void *context)
+{
+    if (inspector == NULL || each == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_inspect_blocks: an argument is NULL");
+    const struct tni_segment *s = &inspector->segment;
+    uint32_t limit = tni_seat_limit(s);
+    uint64_t tally_bytes = (uint64_t)s->geometry.total_blocks * sizeof(struct tally);
+    struct scan scan = {.s = s, .now_ns = tni_os_now_ns(), .each = each, .context = context};
+    void *tallies = NULL;
+
+    int status = tni_os_map_private(tally_bytes, &tallies);
+    if (status != 0)
+        return status;
+    scan.tallies = tallies;
+    scan.seats = calloc(limit + 1, sizeof *scan.seats);
+    scan.holders = calloc(limit + 1, sizeof *scan.holders);
+    scan.words = calloc(limit + 1, sizeof *scan.words);
+    if (scan.seats == NULL || scan.holders == NULL || scan.words == NULL) {
+        status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a list of %u seats", limit);
+    } else {
+        find_seats(&scan, limit);
+        tally_all(&scan);
+        status = report_all(&scan);
+    }
+    free(scan.seats);
+    free(scan.holders);
+    free(scan.words);
+    tni_os_unmap(tallies, tally_bytes);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect_objects: queues, events, semaphores, locks, conditions, barriers. */
+#include "api/inspect.h"
+#include "queue/queue.h"
+
+/* Seats of a set that the domain has: what lies beyond is nonsense. */
+static uint32_t count_seats(const struct tni_segment *s, const struct tni_seat_set *set)
+{
+    uint32_t count = 0, limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++)
+        count += tni_seat_set_has(set, seat);
+    return count;
+}
+
+/* The tail is behind by at most what is being pushed right now. */
+static void describe_queue(const struct tni_segment *s, uint32_t index, tn_object_info *info)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+    struct tni_queue_figures figures;
+
+    tni_queue_figures(s, index, &figures);
+    info->count = figures.full;
+    info->leased = figures.leased;
+    info->capacity = TNI_LOOK(object->capacity);
+    info->pushed = atomic_load(&object->tail);
+}
+
+static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_info *info)
+{
+    struct tni_object_figures figures;
+
+    tni_object_figures(s, index, &figures);
+    info->count = figures.count;
+    info->capacity = TNI_LOOK(tni_object_at(s, index)->capacity);
+    if (figures.owner_seat != TNI_NO_SEAT)
+        info->owner_pid = tni_inspect_seat_pid(s, figures.owner_seat);
+}
+
+static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
+                     tn_object_info *info)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+
+    info->id = (uint64_t)tni_object_generation(word) << 32 | index;
+    tni_inspect_text(info->name, sizeof info->name, object->name, sizeof object->name);
+    info->openers = count_seats(s, &object->openers);
+    info->producers = count_seats(s, &object->producers);
+    info->consumers = count_seats(s, &object->consumers);
+    info->ended =
+        atomic_load(&object->ended) != 0 || tni_object_state(word) == TNI_OBJECT_ENDING;
+    if (tni_object_kind(word) == TNI_OBJECT_QUEUE)
+        describe_queue(s, index, info);
+    else
+        describe_other(s, index, info);
+}
+
+int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each, void *context)
+{
+    if (inspector == NULL || each == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_inspect_objects: an argument is NULL");
+    const struct tni_segment *s = &inspector->segment;
+    uint32_t limit = tni_object_limit(s);
+    int stop = 0;
+
+    for (uint32_t i = 0; i < limit && stop == 0; i++) {
+        uint64_t word = atomic_load(&tni_object_at(s, i)->word);
+        uint32_t state = tni_object_state(word);
+        const char *kind = tni_object_kind_name(tni_object_kind(word));
+        if (kind == NULL || (state != TNI_OBJECT_LIVE && state != TNI_OBJECT_ENDING))
+            continue;
+        tn_object_info info = {.kind = kind};
+        describe(s, i, word, &info);
+        stop = each(&info, context);
+    }
+    return stop;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base: what every room stands on. Failing with a sentence, sizes that cannot overflow, bits,
+ * the log hook, kill points. It touches no system call and no shared memory.
+ */
+#ifndef TNI_BASE_H
+#define TNI_BASE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/status.h>
+
+#define TNI_COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define TNI_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define TNI_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define TNI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TNI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum { TNI_CACHE_LINE = 64 };
+
+/** Set this thread's error detail and return `status`. The place that decides the error calls it, nobody above. */
+int tni_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** As tni_fail(), with ": <text of errno_value>" appended. */
+int tni_fail_errno(int status, int errno_value, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** As tni_fail(), with a static sentence and no formatting: for what fails a million times a second. */
+int tni_fail_plain(int status, const char *sentence);
+/* A failure is a negative number: the compiler and the analyzer see then that ret_x is set elsewhere. */
+static inline int tni_negative(int status)
+{
+    if (status >= 0)
+        __builtin_unreachable();
+    return status;
+}
+#define tni_fail(...) tni_negative(tni_fail(__VA_ARGS__))
+#define tni_fail_errno(...) tni_negative(tni_fail_errno(__VA_ARGS__))
+#define tni_fail_plain(...) tni_negative(tni_fail_plain(__VA_ARGS__))
+void tni_set_peer(uint32_t seat, int32_t pid);
+
+enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG };
+void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Sizes. False on overflow; *ret untouched then. */
+static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)
+{
+    uint64_t result;
+    if (__builtin_add_overflow(a, b, &result))
+        return false;
+    *ret = result;
+    return true;
+}
+static inline bool tni_mul_size(uint64_t a, uint64_t b, uint64_t *ret)
+{
+    uint64_t result;
+    if (__builtin_mul_overflow(a, b, &result))
+        return false;
+    *ret = result;
+    return true;
+}
+static inline uint64_t tni_align_up(uint64_t value, uint64_t power_of_two)
+{
+    return (value + power_of_two - 1) & ~(power_of_two - 1);
+}
+/** Position of the lowest set bit; `word` is not 0. */
+static inline uint32_t tni_low_bit(uint64_t word) { return (uint32_t)__builtin_ctzll(word); }
+/** The smallest n with 2^n >= value; value >= 1. */
+static inline uint32_t tni_log2_up(uint64_t value)
+{
+    return value <= 1 ? 0 : 64u - (uint32_t)__builtin_clzll(value - 1);
+}
+
+static inline void tni_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+/** A name for objects and domains: 1 to max_len of [A-Za-z0-9._-], not starting with a dot. */
+int tni_check_name(const char *what, const char *name, size_t max_len);
+
+/** FNV-1a, 64 bit. Source: Fowler, Noll, Vo, IETF draft-eastlake-fnv. Against accidents, not attackers. */
+uint64_t tni_hash(const void *bytes, size_t size_bytes);
+
+/*
+ * Kill points: a test names one, and the process kills itself with SIGKILL when it gets there.
+ * Compiled out unless TN_KILL_POINTS. TENON_KILL_POINT=name[:n] arms the n-th passing (from 1);
+ * tests in a forked child use tni_kill_point_arm(). TENON_KILL_LIST=path appends every name passed.
+ */
+#if defined(TN_KILL_POINTS)
+void tni_kill_point(const char *name);
+void tni_kill_point_arm(const char *name, uint32_t passing);
+#define TNI_KILL_POINT(name) tni_kill_point(name)
+#else
+#define TNI_KILL_POINT(name) ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base: what every room stands on.
+ *
+ * Nouns: status, detail, peer (status.c); log hook (log.c); name (name.c); hash (hash.c);
+ * kill point (kill_point.c).
+ *
+ * I1  tni_fail() returns the status it was given, so that `return tni_fail(...)` is the one
+ * idiom. I2  A detail always ends in NUL, and ends in "..." where it was cut. I3  Detail and
+ * peer belong to one thread; no other thread reads or writes them. I4  Nothing here takes a
+ * lock, so nothing here can hang in a forked child. I5  The log hook is called with no state of
+ * ours half changed, and never from inside itself.
+ *
+ * Who may call: every room, from any thread, also in a forked child.
+ * A death leaves nothing: there is no shared memory here.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+enum { DETAIL_BYTES = 256, ERRNO_BYTES = 96 };
+
+static _Thread_local char detail[DETAIL_BYTES];
+static _Thread_local const char *plain; /* a whole sentence that takes the detail's place */
+static _Thread_local tn_peer peer;
+
+/* Arguments may point into the old detail, so the new one is built aside. */
+static void set_detail(const char *format, va_list arguments, const char *reason)
+{
+    char text[DETAIL_BYTES];
+    size_t room = sizeof text;
+    int wanted = vsnprintf(text, room, format, arguments);
+    size_t used = wanted < 0 ? 0 : TNI_MIN((size_t)wanted, room - 1);
+    bool was_cut = wanted < 0 || (size_t)wanted >= room;
+
+    if (wanted < 0)
+        text[0] = '\0';
+    if (reason != NULL && !was_cut) {
+        int more = snprintf(text + used, room - used, ": %s", reason);
+        was_cut = more < 0 || (size_t)more >= room - used;
+    }
+    if (was_cut)
+        memcpy(text + room - 4, "...", 4);
+    memcpy(detail, text, sizeof text);
+    plain = NULL;
+}
+
+int(tni_fail)(int status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    set_detail(format, arguments, NULL);
+    va_end(arguments);
+    return status;
+}
+
+int(tni_fail_plain)(int status, const char *sentence)
+{
+    plain = sentence;
+    return status;
+}
+
+static const char *errno_text(int errno_value, char *text, size_t size_bytes)
+{
+#if defined(__GLIBC__)
+    return strerror_r(errno_value, text, size_bytes);
+#else
+    if (strerror_r(errno_value, text, size_bytes) != 0)
+        snprintf(text, size_bytes, "errno %d", errno_value);
+    return text;
+#endif
+}
+
+int(tni_fail_errno)(int status, int errno_value, const char *format, ...)
+{
+    char reason[ERRNO_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    set_detail(format, arguments, errno_text(errno_value, reason, sizeof reason));
+    va_end(arguments);
+    return status;
+}
+
+void tni_set_peer(uint32_t seat, int32_t pid)
+{
+    peer = (tn_peer){.seat = seat, .pid = pid};
+}
+
+const char *tn_error_detail(void)
+{
+    return plain != NULL ? plain : detail;
+}
+
+tn_peer tn_error_peer(void)
+{
+    return peer;
+}
+
+const char *tn_status_sentence(int status)
+{
+    switch (status) {
+    case TN_OK:
+        return "no error";
+#define SENTENCE(name, number, sentence, python)                                               \
+    case number:                                                                               \
+        return sentence;
+        TN_STATUS_TABLE(SENTENCE)
+#undef SENTENCE
+    default:
+        return "unknown status";
+    }
+}
+
+const char *tn_status_name(int status)
+{
+    switch (status) {
+    case TN_OK:
+        return "TN_OK";
+#define NAME(name, number, sentence, python)                                                   \
+    case number:                                                                               \
+        return "TN_ERR_" #name;
+        TN_STATUS_TABLE(NAME)
+#undef NAME
+    default:
+        return "unknown status";
+    }
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * geometry: from five numbers to the place of everything.
+ *
+ * I1  Equal numbers give an equal geometry, in every process and every build of one layout version.
+ * I2  Sections do not overlap, and each starts on a page; blocks of 2 MiB and more on 2 MiB.
+ * I3  A class's capacity and base are multiples of 64, so that no 64-bit word of hints or of a
+ *     hold row belongs to two classes.
+ */
+#include "layout/layout.h"
+
+enum { HUGE_BYTES = 2 << 20, SPAN_BYTES = 64 << 10, CACHE_BYTES = 1 << 20, CACHE_BLOCKS = 64 };
+#define ADDRESS_SPACE_BYTES (UINT64_C(1) << 46)
+#define LARGEST_BLOCK_BYTES (UINT64_C(1) << 43)
+
+/* Steps of at most 50 % below a page; above, powers of two, since only what is asked for is committed. */
+static const uint32_t small_sizes[] = {64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
+static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64 << 10, 512 << 10,
+                                                            4 << 20};
+
+static int add_class(struct tni_geometry *g, uint64_t size_bytes)
+{
+    struct tni_class_geometry *c = &g->classes[g->class_count];
+    /* A block of this class holds more than half its size (see above), or is small: so many can exist. */
+    uint64_t most = 2 * g->quota_limit_bytes / size_bytes + 1;
+    uint64_t capacity = tni_align_up(TNI_MIN(most, g->blocks), 64);
+
+    c->size_bytes = size_bytes;
+    c->capacity = (uint32_t)TNI_MIN(capacity, UINT64_C(1) << 24);
+    c->base = g->total_blocks;
+    /* Spans are whole pages, of any page size, so that memory is given back without touching a neighbour. */
+    uint64_t power_part = size_bytes & -size_bytes;
+    c->span = power_part >= SPAN_BYTES ? 1 : (uint32_t)(SPAN_BYTES / power_part);
+    c->cached = (uint32_t)TNI_MIN(CACHE_BYTES / size_bytes, (uint64_t)CACHE_BLOCKS);
+    c->arena_off = tni_align_up(g->arena_bytes, HUGE_BYTES);
+    uint64_t bytes = tni_align_up(capacity, c->span) * size_bytes;
+    if (bytes > ADDRESS_SPACE_BYTES - c->arena_off)
+        return tni_fail(TN_ERR_NO_MEMORY, "a quota of %llu bytes needs more address space than there is",
+                        (unsigned long long)g->quota_limit_bytes);
+    g->arena_bytes = c->arena_off + bytes;
+    g->total_blocks += c->capacity;
+    g->class_count++;
+    return 0;
+}
+
+static uint64_t place(uint64_t *offset, uint64_t size_bytes, uint64_t page_bytes)
+{
+    uint64_t here = *offset;
+    *offset = tni_align_up(here + size_bytes, page_bytes);
+    return here;
+}
+
+static int check_number(const char *what, uint32_t number, uint32_t most)
+{
+    if (number >= 1 && number <= most)
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "%s: %u is not in 1 to %u", what, number, most);
+}
+
+int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_t tickets,
+                      uint64_t quota_bytes, uint32_t page_bytes, struct tni_geometry *ret_geometry)
+{
+    struct tni_geometry g = {.seats = seats,
+                             .blocks = blocks,
+                             .objects = objects,
+                             .tickets = tickets,
+                             .quota_limit_bytes = quota_bytes,
+                             .page_bytes = page_bytes,
+                             .class_count = 1};
+    int status;
+
+    if ((status = check_number("seats", seats, TNI_MAX_SEATS)) != 0 ||
+        (status = check_number("blocks", blocks, TNI_MAX_BLOCKS)) != 0 ||
+        (status = check_number("objects", objects, TNI_MAX_OBJECTS)) != 0 ||
+        (status = check_number("tickets", tickets, TNI_MAX_TICKETS)) != 0)
+        return status;
+    if (page_bytes < 4096 || page_bytes > SPAN_BYTES || (page_bytes & (page_bytes - 1)) != 0)
+        return tni_fail(TN_ERR_INVALID, "page size %u", page_bytes);
+    if (quota_bytes < (1u << 20) || quota_bytes > ADDRESS_SPACE_BYTES / 4)
+        return tni_fail(TN_ERR_INVALID, "quota: %llu bytes is not in 1 MiB to 16 TiB",
+                        (unsigned long long)quota_bytes);
+
+    for (size_t i = 0; i < TNI_COUNT(message_sizes); i++)
+        if ((status = add_class(&g, message_sizes[i])) != 0)
+            return status;
+    for (size_t i = 0; i < TNI_COUNT(small_sizes); i++)
+        if ((status = add_class(&g, small_sizes[i])) != 0)
+            return status;
+    for (uint64_t size = 8192; size / 2 < quota_bytes && size <= LARGEST_BLOCK_BYTES; size *= 2)
+        if ((status = add_class(&g, size)) != 0)
+            return status;
+
+    for (uint32_t n = 0; n < TNI_COUNT(g.small_class); n++) {
+        uint32_t c = TNI_MESSAGE_CLASSES + 1;
+        while (g.classes[c].size_bytes < n * 64)
+            c++;
+        g.small_class[n] = (uint8_t)c;
+    }
+
+    uint64_t at = 0, page = page_bytes;
+    g.row_bytes = tni_align_up(g.total_blocks / 8, page);
+    place(&at, sizeof(struct tni_header), page);
+    g.seats_off = place(&at, (uint64_t)seats * sizeof(struct tni_seat), page);
+    g.announces_off = place(&at, (uint64_t)seats * TNI_THREADS * sizeof(struct tni_announce), page);
+    g.classes_off = place(&at, TNI_CLASSES * sizeof(struct tni_class), page);
+    g.words_off = place(&at, (uint64_t)g.total_blocks * sizeof(uint64_t), page);
+    g.descs_off = place(&at, (uint64_t)g.total_blocks * sizeof(struct tni_desc), page);
+    g.hints_off = place(&at, g.total_blocks / 8, page);
+    g.rows_off = place(&at, g.row_bytes * seats, page);
+    g.objects_off = place(&at, (uint64_t)objects * sizeof(struct tni_object), page);
+    g.tickets_off = place(&at, (uint64_t)tickets * sizeof(struct tni_ticket), page);
+    g.control_bytes = at;
+    g.arena_bytes = tni_align_up(g.arena_bytes, HUGE_BYTES);
+    *ret_geometry = g;
+    return 0;
+}
+
+uint32_t tni_geometry_class(const struct tni_geometry *g, uint64_t bytes, bool message)
+{
+    if (message) {
+        for (uint32_t c = 1; c <= TNI_MESSAGE_CLASSES; c++)
+            if (bytes <= g->classes[c].size_bytes)
+                return c;
+        return 0;
+    }
+    if (bytes <= 4096)
+        return g->small_class[(bytes + 63) / 64];
+    uint32_t power = tni_log2_up(bytes); /* 8192 is 13 */
+    uint32_t found = TNI_MESSAGE_CLASSES + 1 + (uint32_t)TNI_COUNT(small_sizes) + (power - 13);
+    return power <= 43 && found < g->class_count ? found : 0;
+}

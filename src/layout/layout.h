@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layout: every struct that two processes read, and nothing else.
+ *
+ * A domain is two memory objects. The arena holds payload only. The control segment holds, in
+ * this order, each section starting on a page:
+ *
+ *   header     1                      struct tni_header
+ *   seats      seats                  struct tni_seat
+ *   announces  seats x 32             struct tni_announce, one a thread at work
+ *   classes    TNI_CLASSES            struct tni_class, the shared state of a size class
+ *   words      blocks of all classes  one 64-bit word a block
+ *   descs      blocks of all classes  struct tni_desc, what a block is
+ *   hints      a bit a block          may be free; a wrong hint costs time only
+ *   rows       seats x a bit a block  hold rows: who holds what
+ *   objects    objects                struct tni_object: queues, events, locks, ...
+ *   tickets    tickets                struct tni_ticket
+ *
+ * Where each section lies follows from five numbers in the header (seats, blocks, objects, tickets,
+ * arena quota). Who attaches checks those numbers, computes the geometry itself (geometry.c)
+ * and compares the size of the segment with it; offsets are never read from shared memory.
+ *
+ * Validity. Nothing here is a pointer. Every index read from shared memory goes through one of the
+ * tni_geometry_has_*() tests before it is used. Fields are written by the owner named beside
+ * them; `any` means any member, by an atomic operation.
+ *
+ * A block is named by {class:8, index:24}; 0 is no block (class 0 does not exist). Blocks of one class have one size and
+ * lie side by side in the class's own part of the arena, so that a block's place follows from its
+ * number, and there is no map of the arena that a death could leave half written. The arena is
+ * sparse: address space is what this spends, not memory. See docs/decisions/0002.
+ */
+#ifndef TNI_LAYOUT_H
+#define TNI_LAYOUT_H
+
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+#define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
+enum {
+    TNI_LAYOUT_VERSION = 1,
+    TNI_BYTE_ORDER = 0x01020304,
+    TNI_THREADS = 32,       /* announce records of a seat */
+    TNI_MAX_SEATS = 1024,
+    TNI_MAX_BLOCKS = 1 << 23,
+    TNI_MAX_OBJECTS = 1 << 16,
+    TNI_MAX_TICKETS = 1 << 20,
+    TNI_CLASSES = 64,
+    TNI_NAME_BYTES = 64,
+    TNI_OBJECT_NAME_BYTES = 48,
+    TNI_SEAT_WORDS = TNI_MAX_SEATS / 64,
+    TNI_NO_SEAT = 0xffff
+};
+
+typedef struct tni_block {
+    uint32_t id; /* {class:8, index:24}; 0 is no block */
+} tni_block;
+
+/* ---- header -------------------------------------------------------------------------------- */
+
+enum { TNI_STATE_MAKING = 0, TNI_STATE_READY = 1 };
+
+struct tni_header {
+    uint64_t magic;          /* written last by the creator, with release */
+    uint32_t layout_version;
+    uint32_t byte_order;
+    uint32_t page_bytes;
+    uint32_t must_understand; /* feature bits; unknown ones refuse the attach */
+    uint32_t may_ignore;
+    uint32_t uid;
+    uint64_t control_bytes;
+    uint64_t arena_bytes;
+    uint64_t arena_inode;
+    /* 64: the five numbers */
+    uint32_t seats;
+    uint32_t blocks;
+    uint32_t objects;
+    uint32_t tickets;
+    uint64_t quota_limit_bytes; /* of creation; geometry follows from it */
+    uint8_t id[16];
+    char name[TNI_NAME_BYTES];
+    uint64_t created_ns;
+    int32_t creator_pid;
+    uint32_t flags; /* TN_DOMAIN_* */
+    /* any member, atomically; hints and settings, each checked by who reads it */
+    _Alignas(64) _Atomic uint64_t quota_bytes;
+    _Atomic uint64_t watermark_bytes;
+    _Atomic uint64_t manager;        /* {incarnation:32, seat:16, 1:16}, 0 none; tenond's seat */
+    _Atomic uint64_t free_bytes;     /* about: payload bytes behind hints; steers trimming only */
+    _Alignas(64) _Atomic uint32_t memory_wait; /* wait word: memory came free; bit 0 armed */
+    _Atomic uint32_t seat_limit;     /* one above the highest seat that was ever taken */
+    _Atomic uint32_t object_limit;   /* the same of objects */
+    _Atomic uint32_t ticket_limit;
+    _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
+    _Atomic uint32_t registry_wait;
+    _Atomic uint32_t runtime; /* hash of the runtime folder whose tenond looks after this domain; 0: none does */
+    /*
+     * Claim of the one who recounts. A reference that moves from one record to another changes no
+     * count, so a recount could miss it in both: while this is not 0, who moves one raises the
+     * version of the block's word first, and the recount's CAS fails. See ref.c, I5.
+     */
+    _Atomic uint64_t recount;
+    _Atomic uint64_t deaths;         /* seats settled since creation */
+    _Atomic uint64_t manager_starts; /* tenond starts so far */
+};
+
+/* ---- seats --------------------------------------------------------------------------------- */
+
+/*
+ * A seat's word is {incarnation:32, state:8, recoverer:24}; recoverer says who settles this one
+ * while REAPING: the low bits of its incarnation and its seat, {14, 10}; all ones is nobody yet. FREE -> JOINING (taken, holds may be written) -> ALIVE -> LEAVING -> FREE;
+ * JOINING, ALIVE, LEAVING of a dead process -> REAPING -> FREE. Each FREE raises the incarnation.
+ */
+enum {
+    TNI_SEAT_FREE = 0,
+    TNI_SEAT_JOINING = 1,
+    TNI_SEAT_ALIVE = 2,
+    TNI_SEAT_LEAVING = 3,
+    TNI_SEAT_REAPING = 4
+};
+enum {
+    TNI_SEAT_MANAGER = 1u << 0, /* tenond: not counted as a member */
+    TNI_SEAT_FORKED = 1u << 1,  /* its process may exec: the image is looked at */
+    TNI_SEAT_ENDS_WITH_PARENT = 1u << 2
+};
+
+struct tni_seat {
+    _Atomic uint64_t word;
+    _Atomic int32_t pid;      /* JOINING by fork: the parent's, until the child takes over */
+    _Atomic uint32_t flags;   /* owner */
+    uint64_t start_time;      /* owner; with pid, the identity of the process */
+    uint64_t image;
+    uint64_t pid_space;
+    uint64_t joined_ns;
+    _Atomic uint64_t parent;  /* {incarnation:32, seat:16, 1:16}; 0 none */
+    _Atomic uint64_t bell_number; /* doorbell, 0 none */
+    /* 64 */
+    _Atomic uint32_t bell;    /* wait word: something this process watches may be ready; bit 0 armed */
+    _Atomic uint32_t bell_fd_armed;
+    char command[48];
+    uint64_t reserved;
+};
+
+/* ---- announces ----------------------------------------------------------------------------- */
+
+/*
+ * What a thread writes before it touches a count, and clears when record and count agree again. It names all the blocks
+ * whose count may be one too high if the thread stops here for ever: `span` blocks from `block`.
+ */
+struct tni_announce {
+    _Atomic uint32_t block; /* 0: nothing is announced */
+    _Atomic uint32_t span;  /* blocks side by side, usually 1 */
+    _Atomic uint64_t commit_bytes; /* memory that this thread is committing, for the quota */
+    _Atomic uint32_t object; /* index + 1 of an object whose count this thread is changing */
+    _Atomic uint32_t outer;  /* a message block that is being taken apart; `block` is a record of it */
+    uint32_t reserved[10];
+};
+
+/* ---- blocks -------------------------------------------------------------------------------- */
+
+/*
+ * A block's word is {version:38, state:2, count:24}. One fetch_add moves count and version
+ * together, and the version's wrap falls off the top.
+ */
+enum { TNI_BLOCK_FREE = 0, TNI_BLOCK_ALLOC = 1 };
+#define TNI_WORD_VERSION_ONE (UINT64_C(1) << 26)
+#define TNI_WORD_INC (TNI_WORD_VERSION_ONE + 1)
+#define TNI_WORD_DEC (TNI_WORD_VERSION_ONE - 1)
+static inline uint32_t tni_word_count(uint64_t word) { return (uint32_t)(word & 0xffffff); }
+static inline uint32_t tni_word_state(uint64_t word) { return (uint32_t)(word >> 24) & 3; }
+/* The word that follows `word` with another state and count. */
+static inline uint64_t tni_word_next(uint64_t word, uint32_t state, uint32_t count)
+{
+    return ((word & ~UINT64_C(0x3ffffff)) + TNI_WORD_VERSION_ONE) | ((uint64_t)state << 24) | count;
+}
+
+/*
+ * A size class. The first TNI_MESSAGE_CLASSES classes hold message blocks, and only they do: a
+ * message block's first bytes are struct tni_records, so a recount need look only there.
+ */
+enum { TNI_MESSAGE_CLASSES = 5 };
+struct tni_class {
+    _Atomic uint32_t frontier; /* blocks below it may have been used */
+    _Atomic uint32_t sweep;    /* not 0: hints were lost, look at the words */
+    _Atomic uint32_t cursor;   /* where hints were last seen: a hint itself */
+    uint32_t reserved[13];
+};
+
+enum { TNI_KIND_TENSOR = 0, TNI_KIND_BYTES = 1, TNI_KIND_MESSAGE = 2, TNI_KIND_RING = 3 };
+enum { TNI_DESC_NDIM = 8 };
+/* What a block is, for people and for the audit; nobody's safety depends on it. */
+struct tni_desc {
+    _Atomic uint64_t committed; /* memory behind this block (class spans: behind the span, in its first block) */
+    uint32_t generation;        /* raised by each allocation; handles carry it */
+    uint16_t creator_seat;
+    uint8_t kind;
+    uint8_t ndim;
+    uint64_t bytes; /* as asked for */
+    uint64_t born_ns;
+    uint32_t dtype; /* {code:8, bits:8, lanes:16} */
+    uint32_t creator_pid;
+    int64_t shape[TNI_DESC_NDIM];
+    uint64_t reserved[2];
+};
+
+/* A tensor as it stands in a slot, in a message block and in a handle; shape and strides follow. */
+enum { TNI_VIEW_CONTIGUOUS = 1u << 0, TNI_VIEW_READ_ONLY = 1u << 1 };
+struct tni_view {
+    uint32_t block;
+    uint32_t generation;
+    uint64_t byte_offset;
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+    uint8_t ndim;
+    uint8_t flags;     /* TNI_VIEW_*; without CONTIGUOUS, strides follow the shape */
+    uint16_t reserved; /* zero */
+    int64_t extents[]; /* shape [ndim], then strides [ndim] */
+};
+enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 };
+
+/*
+ * The head of a message block. Records 0 .. count-1 each own one reference; a record's block is
+ * never a message block itself. `count` rises and falls by one with each reference (the thread
+ * that moves it has the block announced). The views follow at `views_off`, then inline bytes.
+ */
+struct tni_records {
+    _Atomic uint32_t count;
+    uint32_t limit;       /* records that were made room for */
+    uint32_t views_bytes; /* encoded views, in order of the tensors */
+    uint32_t bytes_block; /* a record too, the last one: payload bytes; 0: inline */
+    uint64_t bytes_count;
+    uint32_t tensor_count;
+    uint32_t reserved;
+    uint32_t block[]; /* [limit]: what record i names */
+};
+
+/* ---- objects ------------------------------------------------------------------------------- */
+
+enum {
+    TNI_OBJECT_FREE = 0,
+    TNI_OBJECT_QUEUE = 1,
+    TNI_OBJECT_EVENT = 2,
+    TNI_OBJECT_SEMAPHORE = 3,
+    TNI_OBJECT_LOCK = 4,
+    TNI_OBJECT_CONDITION = 5,
+    TNI_OBJECT_BARRIER = 6,
+    TNI_OBJECT_KINDS = 7
+};
+/* An object's word is {generation:32, maker:16, state:8, kind:8}. */
+enum { TNI_OBJECT_MAKING = 1, TNI_OBJECT_LIVE = 2, TNI_OBJECT_ENDING = 3 };
+
+/*
+ * One bit a seat: who has it open, who pushes, who pops, whose bell rings. Set and cleared by the
+ * seat itself or its recoverer.
+ */
+struct tni_seat_set {
+    _Atomic uint64_t word[TNI_SEAT_WORDS];
+};
+
+struct tni_object {
+    _Atomic uint64_t word;
+    uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, auto_reset */
+    uint32_t capacity; /* slots of a queue, permits, parties */
+    uint32_t slot_bytes;
+    _Atomic uint32_t ring; /* block with the slots (a record) or with semaphore counts; 0 none */
+    char name[TNI_OBJECT_NAME_BYTES];
+    /* The last death on each side: {death count:32, seat:16, 1:16}, and that pid. 0 any, 1 producer, 2 consumer. */
+    _Alignas(64) _Atomic uint64_t death[3];
+    _Atomic int32_t death_pid[3];
+    _Atomic uint32_t ended;
+    _Atomic uint64_t pushed_before; /* reserved for counters */
+    /* Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}. */
+    _Alignas(64) _Atomic uint64_t head; /* a hint: positions below hold nothing to take */
+    _Alignas(64) _Atomic uint64_t tail; /* a hint: positions below were claimed */
+    _Alignas(64) _Atomic uint32_t items;
+    _Alignas(64) _Atomic uint32_t room;
+    /* semaphores: {version:32, permits:32}; locks: {recovered:1, owner pid.., see lock.c}; barriers; events */
+    _Alignas(64) _Atomic uint64_t value;
+    _Atomic uint64_t value2;
+    _Alignas(64) struct tni_seat_set openers;
+    struct tni_seat_set producers;
+    struct tni_seat_set consumers;
+    struct tni_seat_set watchers;
+};
+
+/*
+ * A slot of a ring: one line of head, then inline bytes. Its word is {round:32, state:8, seat:16,
+ * thread:8}. FULL, TAKEN and LEASED slots own one reference to `block`, if it is not 0.
+ */
+enum {
+    TNI_SLOT_EMPTY = 0,
+    TNI_SLOT_CLAIMED = 1,
+    TNI_SLOT_FULL = 2,
+    TNI_SLOT_TAKEN = 3,
+    TNI_SLOT_LEASED = 4
+};
+enum { TNI_FORM_BYTES = 0, TNI_FORM_TENSOR = 1, TNI_FORM_MESSAGE = 2 };
+struct tni_slot {
+    _Atomic uint64_t word;
+    uint32_t block;       /* of FORM_TENSOR and FORM_MESSAGE; else 0 */
+    uint32_t bytes_count; /* inline bytes, after the view */
+    uint16_t view_bytes;  /* encoded struct tni_view at `data`; FORM_TENSOR */
+    uint8_t form;
+    uint8_t reserved;
+    uint16_t attempt;
+    uint16_t producer; /* seat */
+    uint8_t data[]; /* 24: view, then bytes */
+};
+
+/* ---- tickets ------------------------------------------------------------------------------- */
+
+/* A ticket's word is {generation:36, state:8, uses:20}. LIVE owns one reference to `block`. */
+enum {
+    TNI_TICKET_FREE = 0,   /* never used, or over for long */
+    TNI_TICKET_MAKING = 1, /* `uses` is the maker's seat */
+    TNI_TICKET_LIVE = 2,
+    TNI_TICKET_USED = 3,   /* over, and why; may be taken again */
+    TNI_TICKET_REVOKED = 4,
+    TNI_TICKET_EXPIRED = 5
+};
+/*
+ * A ticket without an end of its own is bound to its issuer, and gets one when that seat ended. The
+ * generation beside the bit makes it certain that the end is given to the ticket it was meant for.
+ */
+#define TNI_TICKET_BOUND (UINT64_C(1) << 63)
+struct tni_ticket {
+    _Atomic uint64_t word;
+    _Atomic uint32_t block;
+    _Atomic uint32_t generation;  /* of the block */
+    _Atomic uint64_t expires_ns;  /* CLOCK_MONOTONIC; UINT64_MAX never; TNI_TICKET_BOUND | the ticket's generation */
+    _Atomic uint64_t issuer;      /* {incarnation:32, seat:16, 1:16} */
+    _Atomic int32_t issuer_pid;
+    uint32_t reserved[7];
+};
+
+/* A seat by number and incarnation: {incarnation:32, seat:16, 1:16}; 0 is nobody. */
+static inline uint64_t tni_who(uint32_t seat, uint32_t incarnation)
+{
+    return (uint64_t)incarnation << 32 | (uint64_t)(seat & 0xffff) << 16 | 1;
+}
+static inline uint32_t tni_who_seat(uint64_t who) { return (uint32_t)(who >> 16) & 0xffff; }
+static inline uint32_t tni_who_incarnation(uint64_t who) { return (uint32_t)(who >> 32); }
+
+/* ---- geometry: private, computed, trusted -------------------------------------------------- */
+
+struct tni_class_geometry {
+    uint64_t size_bytes; /* of a block; 0: no such class */
+    uint64_t arena_off;
+    uint32_t capacity; /* blocks; a multiple of 64 */
+    uint32_t base;     /* position of its first block in words, descs, hints, rows; a multiple of 64 */
+    uint32_t span;     /* blocks that are committed together; a power of two */
+    uint32_t cached;   /* most free blocks that a thread keeps to itself */
+};
+
+struct tni_geometry {
+    uint32_t seats, blocks, objects, tickets;
+    uint64_t quota_limit_bytes;
+    uint32_t page_bytes;
+    uint32_t class_count; /* classes are 1 .. class_count - 1; [0] is none; messages first */
+    uint32_t total_blocks;
+    struct tni_class_geometry classes[TNI_CLASSES];
+    uint8_t small_class[65]; /* class for n * 64 bytes, n up to 64: the hot path's look-up */
+    uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off, rows_off;
+    uint64_t row_bytes;
+    uint64_t objects_off, tickets_off, control_bytes, arena_bytes;
+};
+
+/**
+ * Compute where everything lies. TN_ERR_INVALID: a number is out of range; TN_ERR_NO_MEMORY: the
+ * arena would not fit in the address space.
+ */
+int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_t tickets,
+                      uint64_t quota_bytes, uint32_t page_bytes, struct tni_geometry *ret_geometry);
+
+/** The class for `bytes`; `message` picks among message classes. 0: larger than any. */
+uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, bool message);
+
+static inline uint32_t tni_block_class(tni_block block) { return block.id >> 24; }
+static inline uint32_t tni_block_index(tni_block block) { return block.id & 0xffffff; }
+static inline tni_block tni_block_make(uint32_t class_id, uint32_t index)
+{
+    return (tni_block){class_id << 24 | index};
+}
+static inline bool tni_geometry_has_block(const struct tni_geometry *g, uint32_t id)
+{
+    uint32_t c = id >> 24;
+    return c != 0 && c < g->class_count && (id & 0xffffff) < g->classes[c].capacity;
+}
+static inline bool tni_geometry_has_seat(const struct tni_geometry *g, uint32_t seat)
+{
+    return seat < g->seats;
+}
+static inline bool tni_geometry_has_object(const struct tni_geometry *g, uint32_t object)
+{
+    return object < g->objects;
+}
+static inline bool tni_class_is_message(uint32_t class_id)
+{
+    return class_id >= 1 && class_id <= TNI_MESSAGE_CLASSES;
+}
+/** Position among words, descs, hints and row bits. pre: tni_geometry_has_block */
+static inline uint32_t tni_block_position(const struct tni_geometry *g, tni_block block)
+{
+    return g->classes[tni_block_class(block)].base + tni_block_index(block);
+}
+static inline uint64_t tni_block_offset(const struct tni_geometry *g, tni_block block)
+{
+    const struct tni_class_geometry *c = &g->classes[tni_block_class(block)];
+    return c->arena_off + tni_block_index(block) * c->size_bytes;
+}
+static inline uint64_t tni_block_bytes(const struct tni_geometry *g, tni_block block)
+{
+    return g->classes[tni_block_class(block)].size_bytes;
+}
+
+#endif

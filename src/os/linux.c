@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * os: the only room that makes system calls; this is its answer for Linux 5.4 and newer.
+ *
+ * Nouns: time, machine (linux.c); memory object, mapping (linux_memory.c); wait word
+ * (linux_futex.c); process, image (linux_process.c); fork, child (linux_fork.c); detached
+ * process (linux_start.c); descriptor, loop (linux_descriptor.c); runtime folder, lock
+ * (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
+ *
+ * I1  Every descriptor that leaves this room is close-on-exec.
+ * I2  A memory object never shrinks: a mapping inside its size can fail only for want of
+ * memory, and tni_os_commit() turns that into an error. I3  A wait ends at its deadline,
+ * however often signals interrupt it. I4  DEAD is said only when pidfd, or the start time, says
+ * so; every doubt is UNKNOWN. I5  Results are written only on success. I6  No lock is held
+ * between calls, so fork() may happen at any point.
+ *
+ * Who may call: the rooms above, from any thread, also in a forked child.
+ * A death leaves: a socket or lock file in the runtime folder, which the next owner replaces.
+ * The kernel takes back everything else.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+/* Failing. */
+
+int tni_linux_status(int errno_value)
+{
+    switch (errno_value) {
+    case ENOENT:
+    case ENOTDIR:
+    case ESRCH:
+        return TN_ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return TN_ERR_DENIED;
+    case ENOMEM:
+    case ENOSPC:
+        return TN_ERR_NO_MEMORY;
+    default:
+        return TN_ERR_SYSTEM;
+    }
+}
+
+int tni_linux_fail(int status, int errno_value, const char *format, ...)
+{
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    int wanted = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (wanted < 0)
+        text[0] = '\0';
+
+    if (errno_value != EMFILE && errno_value != ENFILE)
+        return tni_fail_errno(status, errno_value, "%s", text);
+    struct rlimit limit = {0};
+    if (errno_value == ENFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return tni_fail(TN_ERR_SYSTEM, "%s: no descriptors left (limit of the whole machine)",
+                        text);
+    return tni_fail(TN_ERR_SYSTEM, "%s: no descriptors left (limit %" PRIu64 ")", text,
+                    (uint64_t)limit.rlim_cur);
+}
+
+/* Fallbacks. */
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = list; *at != '\0';) {
+        size_t part = strcspn(at, ",");
+        if (part == len && strncmp(at, word, len) == 0)
+            return true;
+        at += part + (at[part] == ',');
+    }
+    return false;
+}
+
+static uint32_t read_forced(void)
+{
+    static const char *const names[TNI_LINUX_CALL_COUNT] = {"populate_write", "noexec_seal",
+                                                            "close_range"};
+    const char *list = secure_getenv("TENON_FORCE_FALLBACK");
+    uint32_t forced = 0;
+    for (uint32_t i = 0; list != NULL && i < TNI_LINUX_CALL_COUNT; i++)
+        forced |= has_word(list, names[i]) ? 1u << i : 0;
+    return forced;
+}
+
+/* Read once for each process: the low half holds the bits, the high half whose they are. */
+bool tni_linux_is_forced(enum tni_linux_call call)
+{
+    static _Atomic uint64_t cache;
+    uint64_t pid = (uint32_t)tni_os_pid();
+    uint64_t known = atomic_load_explicit(&cache, memory_order_relaxed);
+    if (known >> 32 != pid) {
+        known = pid << 32 | read_forced();
+        atomic_store_explicit(&cache, known, memory_order_relaxed);
+    }
+    return (known >> (uint32_t)call & 1) != 0;
+}
+
+/* Time. */
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now = {0};
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * TNI_LINUX_SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+uint64_t tni_os_now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t tni_os_coarse_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC_COARSE);
+}
+
+struct timespec tni_linux_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / TNI_LINUX_SECOND_NS),
+                             .tv_nsec = (long)(ns % TNI_LINUX_SECOND_NS)};
+}
+
+const struct timespec *tni_linux_time_left(uint64_t deadline_ns, struct timespec *left)
+{
+    if (deadline_ns == TN_FOREVER)
+        return NULL;
+    uint64_t now = deadline_ns == 0 ? 0 : tni_os_now_ns();
+    *left = tni_linux_timespec(deadline_ns > now ? deadline_ns - now : 0);
+    return left;
+}
+
+/* The machine. */
+
+ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+
+    size_t used = 0;
+    ssize_t got = 0;
+    while (used < size_bytes - 1) {
+        got = read(fd, text + used, size_bytes - 1 - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    int error = errno;
+    close(fd);
+    if (got < 0)
+        return -error;
+    text[used] = '\0';
+    return (ssize_t)used;
+}
+
+static uint64_t read_limit(const char *folder, const char *file)
+{
+    char path[TNI_LINUX_PATH_BYTES];
+    char text[64];
+    int wanted = snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (wanted < 0 || (size_t)wanted >= sizeof path)
+        return UINT64_MAX;
+    if (tni_linux_read_text(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+        return UINT64_MAX; /* "max", or no such file */
+    return strtoull(text, NULL, 10);
+}
+
+/*
+ * The smallest limit from `group` up to the root: an ancestor's counts as well. A container may
+ * not see its own path, which leaves the root of what it sees.
+ */
+static uint64_t limit_of_group(const char *root, const char *group, const char *file)
+{
+    char folder[TNI_LINUX_PATH_BYTES - 64];
+    int wanted = snprintf(folder, sizeof folder, "%s%s", root, group);
+    if (wanted < 0 || (size_t)wanted >= sizeof folder)
+        return UINT64_MAX;
+
+    uint64_t least = UINT64_MAX;
+    size_t root_len = strlen(root);
+    for (;;) {
+        uint64_t limit = read_limit(folder, file);
+        least = TNI_MIN(least, limit);
+        char *slash = strrchr(folder, '/');
+        if (strlen(folder) <= root_len || slash == NULL)
+            return least;
+        *slash = '\0';
+    }
+}
+
+static uint64_t cgroup_limit(void)
+{
+    char text[4096];
+    if (tni_linux_read_text("/proc/self/cgroup", text, sizeof text) <= 0)
+        return UINT64_MAX;
+
+    uint64_t least = UINT64_MAX;
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char *controllers = strchr(line, ':');
+        char *group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
+        if (group == NULL)
+            continue;
+        *group++ = '\0';
+        controllers++;
+        uint64_t limit = UINT64_MAX;
+        if (controllers[0] == '\0')
+            limit = limit_of_group("/sys/fs/cgroup", group, "memory.max");
+        else if (has_word(controllers, "memory"))
+            limit = limit_of_group("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
+        least = TNI_MIN(least, limit);
+    }
+    return least;
+}
+
+uint64_t tni_os_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    uint64_t machine = pages > 0 ? (uint64_t)pages * tni_os_page_bytes() : UINT64_MAX;
+    uint64_t group = cgroup_limit();
+    return TNI_MIN(machine, group);
+}
+
+size_t tni_os_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+int tni_os_random(void *bytes, size_t size_bytes)
+{
+    char *at = bytes;
+    while (size_bytes > 0) {
+        ssize_t got = getrandom(at, size_bytes, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return tni_linux_fail(TN_ERR_SYSTEM, errno, "getrandom of %zu bytes", size_bytes);
+        at += got;
+        size_bytes -= (size_t)got;
+    }
+    return 0;
+}
+
+uint32_t tni_os_uid(void)
+{
+    return (uint32_t)geteuid();
+}
+
+void tni_os_huge_page_policy(char *text, size_t size_bytes)
+{
+    if (size_bytes == 0)
+        return;
+    text[0] = '\0';
+
+    char all[128];
+    const char *file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    if (tni_linux_read_text(file, all, sizeof all) <= 0)
+        return;
+    const char *word = strchr(all, '[');
+    if (word == NULL)
+        return;
+    size_t len = strcspn(++word, "]");
+    len = TNI_MIN(len, size_bytes - 1);
+    memcpy(text, word, len);
+    text[len] = '\0';
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bells: datagram sockets with abstract names, gone with their last descriptor. Another user
+ * may ring one, or take its name before us; so a ring is only a hint to look at shared memory.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/sockios.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+enum { RING_ATTEMPTS = 2, CLEAR_MOST = 4096, RING_CHARGE_BYTES = 8192 };
+
+static socklen_t bell_address(uint64_t number, struct sockaddr_un *ret_address)
+{
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    /* The name begins with NUL and is not ended by one. */
+    int len = snprintf(ret_address->sun_path + 1, sizeof ret_address->sun_path - 1,
+                       "tenon-bell-%" PRIu32 "-%016" PRIx64, tni_os_uid(), number);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
+static int open_socket(void)
+{
+    return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+int tni_os_bell_create(uint64_t number, int *ret_fd)
+{
+    struct sockaddr_un address;
+    socklen_t size = bell_address(number, &address);
+    int fd = open_socket();
+    if (fd < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "bell %016" PRIx64, number);
+    if (bind(fd, (const struct sockaddr *)&address, size) != 0) {
+        int error = errno;
+        close(fd);
+        return tni_linux_fail(error == EADDRINUSE ? TN_ERR_EXISTS : TN_ERR_SYSTEM, error,
+                              "bell %016" PRIx64, number);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/** @return 0 or an errno */
+static int send_ring(int fd, uint64_t number)
+{
+    struct sockaddr_un address;
+    socklen_t size = bell_address(number, &address);
+    ssize_t sent = 0;
+    do {
+        sent = sendto(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&address,
+                      size);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+/*
+ * EAGAIN has two causes. The bell's queue is full: it is readable, all is well. Or our socket
+ * has too many unread rings with others: then this one would be lost, and a fresh socket sends
+ * it.
+ */
+static void ring_again(int fd, uint64_t number)
+{
+    int unread = 0;
+    int most = 0;
+    socklen_t size = sizeof most;
+    if (ioctl(fd, SIOCOUTQ, &unread) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, &size) == 0 &&
+        unread + RING_CHARGE_BYTES < most)
+        return;
+    int fresh = open_socket();
+    if (fresh >= 0) {
+        send_ring(fresh, number);
+        close(fresh);
+    }
+}
+
+/** The process's own socket for ringing, or `known_bad`'s replacement. -1: no descriptors left.
+ */
+static int ringing_socket(int known_bad)
+{
+    static _Atomic int kept = -1;
+    int fd = atomic_load(&kept);
+    if (fd >= 0 && fd != known_bad)
+        return fd;
+    int fresh = open_socket();
+    if (fresh < 0)
+        return -1;
+    if (atomic_compare_exchange_strong(&kept, &fd, fresh))
+        return fresh;
+    close(fresh);
+    return fd;
+}
+
+void tni_os_bell_ring(uint64_t number)
+{
+    int saved_errno = errno;
+    int fd = -1;
+    for (int attempt = 0; attempt < RING_ATTEMPTS; attempt++) {
+        fd = ringing_socket(fd);
+        if (fd < 0)
+            break;
+        int error = send_ring(fd, number);
+        if (error == EAGAIN)
+            ring_again(fd, number);
+        if (error == 0 || error == EAGAIN || error == ECONNREFUSED)
+            break;
+        /* The user closed our descriptor, and it may be his file by now: leave it, take
+         * another. */
+    }
+    errno = saved_errno;
+}
+
+void tni_os_bell_clear(int fd)
+{
+    /* Bounded: somebody may ring faster than this reads. */
+    for (int i = 0; i < CLEAR_MOST; i++) {
+        char byte;
+        if (recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EINTR)
+            return;
+    }
+}

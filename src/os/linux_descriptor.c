@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+enum { POLL_ON_STACK = 64, LOOP_BATCH = 64 };
+
+/* Keeps errno, so that a failing path may close before it reports. */
+void tni_os_close(int fd)
+{
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = error;
+}
+
+int tni_os_keep_on_exec(int fd)
+{
+    int flags = fcntl(fd, F_GETFD);
+    if (flags < 0 || fcntl(fd, F_SETFD, flags & ~FD_CLOEXEC) != 0)
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d", fd);
+    return 0;
+}
+
+/* Waiting for one of several. */
+
+/** @return how many are ready, 0 at the deadline, or -errno */
+static int poll_until(struct pollfd *polls, uint32_t count, uint64_t deadline_ns)
+{
+    for (;;) {
+        struct timespec left;
+        int ready = ppoll(polls, count, tni_linux_time_left(deadline_ns, &left), NULL);
+        if (ready >= 0)
+            return ready;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+static int find_ready(const struct pollfd *polls, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (polls[i].revents & POLLNVAL)
+            return tni_fail(TN_ERR_INVALID, "descriptor %d is not open", polls[i].fd);
+        if (polls[i].revents != 0)
+            return (int)i;
+    }
+    return tni_fail(TN_ERR_TIMED_OUT, "none of %" PRIu32 " descriptors is ready", count);
+}
+
+int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns)
+{
+    struct pollfd few[POLL_ON_STACK];
+    struct pollfd *polls = few;
+    if (count > POLL_ON_STACK) {
+        polls = malloc(count * sizeof *polls);
+        if (polls == NULL)
+            return tni_fail(TN_ERR_NO_MEMORY, "waiting for %" PRIu32 " descriptors", count);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+
+    int ready = poll_until(polls, count, deadline_ns);
+    int result = 0;
+    if (ready < 0)
+        result =
+            tni_linux_fail(TN_ERR_SYSTEM, -ready, "waiting for %" PRIu32 " descriptors", count);
+    else
+        result = find_ready(polls, ready == 0 ? 0 : count);
+    if (polls != few)
+        free(polls);
+    return result;
+}
+
+/* Pipes. */
+
+int tni_os_pipe(int ret_fds[2])
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "pipe");
+    ret_fds[0] = ends[0];
+    ret_fds[1] = ends[1];
+    return 0;
+}
+
+int tni_os_read(int fd, void *bytes, size_t size_bytes)
+{
+    /* Asked first, not O_NONBLOCK: that would change the descriptor for everybody who shares
+     * it. */
+    int ready = tni_os_poll(&fd, 1, 0);
+    if (ready < 0)
+        return ready;
+    ssize_t got = 0;
+    do {
+        got = read(fd, bytes, TNI_MIN(size_bytes, (size_t)INT_MAX));
+    } while (got < 0 && errno == EINTR);
+    if (got >= 0)
+        return (int)got;
+    if (errno == EAGAIN)
+        return tni_fail(TN_ERR_TIMED_OUT, "nothing to read from descriptor %d", fd);
+    return tni_linux_fail(TN_ERR_SYSTEM, errno, "reading descriptor %d", fd);
+}
+
+/** @return 0 or an errno */
+static int write_all(int fd, const char *bytes, size_t size_bytes)
+{
+    while (size_bytes > 0) {
+        ssize_t done = write(fd, bytes, size_bytes);
+        if (done >= 0) {
+            bytes += done;
+            size_bytes -= (size_t)done;
+        } else if (errno == EAGAIN) {
+            struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
+            poll(&poll_fd, 1, -1);
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+/* A library may not let SIGPIPE reach its user: block it, and take it back if it was ours. */
+int tni_os_write(int fd, const void *bytes, size_t size_bytes)
+{
+    sigset_t pipe_signal;
+    sigset_t old_mask;
+    sigset_t pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &old_mask);
+
+    int error = write_all(fd, bytes, size_bytes);
+    if (error == EPIPE && !sigismember(&pending, SIGPIPE)) {
+        const struct timespec now = {0};
+        while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR) {
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
+    if (error == 0)
+        return 0;
+    return tni_linux_fail(error == EPIPE ? TN_ERR_CLOSED : TN_ERR_SYSTEM, error,
+                          "writing %zu bytes to descriptor %d", size_bytes, fd);
+}
+
+/* Loops. */
+
+int tni_os_loop_create(int *ret_loop)
+{
+    int loop = epoll_create1(EPOLL_CLOEXEC);
+    if (loop < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "epoll");
+    *ret_loop = loop;
+    return 0;
+}
+
+int tni_os_loop_add(int loop, int fd, uint64_t tag)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = tag};
+    if (epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    int status = errno == EEXIST  ? TN_ERR_EXISTS
+                 : errno == EBADF ? TN_ERR_INVALID
+                                  : TN_ERR_SYSTEM;
+    return tni_linux_fail(status, errno, "adding descriptor %d to a loop", fd);
+}
+
+void tni_os_loop_remove(int loop, int fd)
+{
+    struct epoll_event unused = {0};
+    epoll_ctl(loop, EPOLL_CTL_DEL, fd, &unused);
+}
+
+int tni_os_loop_wait(int loop, uint64_t *ret_tags, uint32_t max, uint64_t deadline_ns)
+{
+    /* Through ppoll: epoll_wait counts in milliseconds, and epoll_pwait2 is Linux 5.11. */
+    struct pollfd poll_fd = {.fd = loop, .events = POLLIN};
+    int ready = poll_until(&poll_fd, 1, deadline_ns);
+    if (ready == 0)
+        return 0;
+
+    struct epoll_event events[LOOP_BATCH];
+    int count = 0;
+    do {
+        count = epoll_wait(loop, events, (int)TNI_MIN(max, (uint32_t)LOOP_BATCH), 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "waiting on loop %d", loop);
+    for (int i = 0; i < count; i++)
+        ret_tags[i] = events[i].data.u64;
+    return count;
+}

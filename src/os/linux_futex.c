@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+/* Never FUTEX_PRIVATE_FLAG: the word is in memory that other processes map elsewhere. */
+int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
+{
+    if (deadline_ns == 0) {
+        if (atomic_load_explicit(word, memory_order_acquire) != expected)
+            return 0;
+        return tni_fail(TN_ERR_TIMED_OUT, "nothing happened, and the deadline is 0");
+    }
+
+    struct timespec until = tni_linux_timespec(deadline_ns);
+    long done =
+        syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
+                deadline_ns == TN_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    if (done == 0 || errno == EAGAIN || errno == EINTR)
+        return 0; /* the caller looks at its word again in each case */
+    if (errno == ETIMEDOUT)
+        return tni_fail(TN_ERR_TIMED_OUT, "nothing happened before the deadline");
+    return tni_linux_fail(TN_ERR_SYSTEM, errno, "waiting on a word");
+}
+
+int tni_os_wake(_Atomic uint32_t *word, uint32_t count)
+{
+    uint32_t most = TNI_MIN(count, (uint32_t)INT_MAX);
+    long woken = syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0);
+    return woken > 0 ? (int)woken : 0;
+}
+
+void tni_os_yield(void)
+{
+    sched_yield();
+}
+
+void tni_os_sleep_until(uint64_t deadline_ns)
+{
+    struct timespec until = tni_linux_timespec(deadline_ns);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+    }
+}

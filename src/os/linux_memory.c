@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { WRITE_CHUNK_BYTES = 1 << 30 };
+
+/* Memory objects. */
+
+static uint64_t limit_value(int failed, const struct rlimit *limit)
+{
+    return failed || limit->rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit->rlim_cur;
+}
+
+static uint64_t file_size_limit(void)
+{
+    struct rlimit limit;
+    return limit_value(getrlimit(RLIMIT_FSIZE, &limit), &limit);
+}
+
+static uint64_t address_space_limit(void)
+{
+    struct rlimit limit;
+    return limit_value(getrlimit(RLIMIT_AS, &limit), &limit);
+}
+
+static int create_memfd(const char *name)
+{
+    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    if (!tni_linux_is_forced(TNI_LINUX_NOEXEC_SEAL)) {
+        int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+        if (fd >= 0 || errno != EINVAL)
+            return fd;
+    }
+    return memfd_create(name, flags);
+}
+
+int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
+{
+    if (size_bytes == 0 || size_bytes % tni_os_page_bytes() != 0 || size_bytes > INT64_MAX)
+        return tni_fail(TN_ERR_INVALID,
+                        "memory object \"%s\" of %" PRIu64 " bytes: not a multiple of a page",
+                        name, size_bytes);
+    /* Past this limit ftruncate would send SIGXFSZ, which kills. */
+    uint64_t limit = file_size_limit();
+    if (size_bytes > limit)
+        return tni_fail(TN_ERR_SYSTEM,
+                        "memory object \"%s\" of %" PRIu64
+                        " bytes: the file size limit (ulimit -f) is %" PRIu64 " bytes",
+                        name, size_bytes, limit);
+
+    int fd = create_memfd(name);
+    if (fd < 0)
+        return tni_linux_fail(tni_linux_status(errno), errno, "memory object \"%s\"", name);
+
+    int error = 0;
+    do {
+        error = ftruncate(fd, (off_t)size_bytes) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+        error = errno;
+    if (error != 0) {
+        close(fd);
+        int status = error == EFBIG ? TN_ERR_NO_MEMORY : tni_linux_status(error);
+        return tni_linux_fail(status, error, "memory object \"%s\" of %" PRIu64 " bytes", name,
+                              size_bytes);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat status;
+    if (seals < 0 || fstat(fd, &status) != 0)
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d is not a memory object",
+                              fd);
+    *ret_memory = (struct tni_os_memory){
+        .size_bytes = (uint64_t)status.st_size,
+        .uid = status.st_uid,
+        .inode = status.st_ino,
+        .device = status.st_dev,
+        .is_sealed = (seals & F_SEAL_SHRINK) != 0,
+    };
+    return 0;
+}
+
+int tni_os_memory_committed(int fd, uint64_t *ret_bytes)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d", fd);
+    *ret_bytes = (uint64_t)status.st_blocks * 512;
+    return 0;
+}
+
+/* Mappings. */
+
+static int fail_map(int errno_value, uint64_t size_bytes)
+{
+    int status = tni_linux_status(errno_value);
+    uint64_t limit = address_space_limit();
+    if (errno_value == ENOMEM && limit != UINT64_MAX)
+        return tni_fail_errno(status, errno_value,
+                              "mapping of %" PRIu64
+                              " bytes; the address space limit (ulimit -v) is %" PRIu64
+                              " bytes",
+                              size_bytes, limit);
+    return tni_linux_fail(status, errno_value, "mapping of %" PRIu64 " bytes", size_bytes);
+}
+
+/* Reserve more than is needed, and give the ends back. */
+static int reserve_aligned(uint64_t size_bytes, uint64_t align_bytes, char **ret_start)
+{
+    uint64_t total = 0;
+    if (!tni_add_size(size_bytes, align_bytes, &total) || total > SIZE_MAX)
+        return fail_map(ENOMEM, size_bytes);
+    char *whole =
+        mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (whole == MAP_FAILED)
+        return fail_map(errno, size_bytes);
+
+    uint64_t head = tni_align_up((uintptr_t)whole, align_bytes) - (uintptr_t)whole;
+    if (head > 0)
+        munmap(whole, head);
+    if (total - head > size_bytes)
+        munmap(whole + head + size_bytes, total - head - size_bytes);
+    *ret_start = whole + head;
+    return 0;
+}
+
+int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only,
+               void **ret_address)
+{
+    size_t page = tni_os_page_bytes();
+    if (size_bytes == 0 || align_bytes < page || (align_bytes & (align_bytes - 1)) != 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "mapping of %" PRIu64 " bytes aligned to %" PRIu64
+                        ": needs a power of two >= %zu",
+                        size_bytes, align_bytes, page);
+
+    uint64_t rounded = tni_align_up(size_bytes, page);
+    if (rounded < size_bytes)
+        return fail_map(ENOMEM, size_bytes);
+    char *start = NULL;
+    int fixed = 0;
+    if (align_bytes > page) {
+        int status = reserve_aligned(rounded, align_bytes, &start);
+        if (status != 0)
+            return status;
+        fixed = MAP_FIXED;
+    }
+    int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    void *address = mmap(start, rounded, protection, MAP_SHARED | MAP_NORESERVE | fixed, fd, 0);
+    if (address == MAP_FAILED) {
+        int error = errno;
+        if (start != NULL)
+            munmap(start, rounded);
+        return fail_map(error, size_bytes);
+    }
+    *ret_address = address;
+    return 0;
+}
+
+int tni_os_map_private(uint64_t size_bytes, void **ret_address)
+{
+    void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED)
+        return fail_map(errno, size_bytes);
+    *ret_address = address;
+    return 0;
+}
+
+void tni_os_unmap(void *address, uint64_t size_bytes)
+{
+    if (address != NULL)
+        munmap(address, size_bytes);
+}
+
+/* Committing. */
+
+static int fail_commit(int errno_value, uint64_t size_bytes)
+{
+    switch (errno_value) {
+    case EFAULT:
+    case ENOMEM:
+    case EHWPOISON:
+        return tni_fail_errno(TN_ERR_NO_MEMORY, errno_value, "committing %" PRIu64 " bytes",
+                              size_bytes);
+    default:
+        return tni_linux_fail(TN_ERR_SYSTEM, errno_value, "committing %" PRIu64 " bytes",
+                              size_bytes);
+    }
+}
+
+/*
+ * Write to a page without changing it, and hear of a failure: FUTEX_WAKE_OP does an atomic OR
+ * with 0 on its second word, and answers EFAULT where a store would raise SIGBUS. Nobody waits
+ * on private futexes here, so it wakes nobody. A kernel without it leaves a plain OR, which may
+ * raise SIGBUS.
+ */
+static int touch_page(void *page)
+{
+    uint32_t unused = 0;
+    const uint32_t or_zero = (uint32_t)FUTEX_OP_OR << 28;
+    for (;;) {
+        long done = syscall(SYS_futex, &unused, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, NULL,
+                            page, or_zero);
+        if (done >= 0)
+            return 0;
+        if (errno == ENOSYS) {
+            __atomic_fetch_or((unsigned char *)page, 0, __ATOMIC_RELAXED);
+            return 0;
+        }
+        if (errno != EAGAIN && errno != EINTR)
+            return errno;
+    }
+}
+
+static int populate(char *start, uint64_t size_bytes)
+{
+    for (;;) {
+        if (madvise(start, size_bytes, MADV_POPULATE_WRITE) == 0)
+            return 0;
+        if (errno != EAGAIN && errno != EINTR)
+            return errno;
+    }
+}
+
+int tni_os_commit(void *address, uint64_t size_bytes)
+{
+    size_t page = tni_os_page_bytes();
+    size_t head = (uintptr_t)address % page;
+    char *start = (char *)address - head;
+    uint64_t total = tni_align_up(size_bytes + head, page);
+    if (size_bytes == 0)
+        return 0;
+
+    int error = EINVAL;
+    if (!tni_linux_is_forced(TNI_LINUX_POPULATE_WRITE))
+        error = populate(start, total);
+    if (error == EINVAL || error == ENOSYS) {
+        error = 0;
+        for (uint64_t off = 0; off < total && error == 0; off += page)
+            error = touch_page(start + off);
+    }
+    return error == 0 ? 0 : fail_commit(error, size_bytes);
+}
+
+/* Through a mapping: for a process whose file size limit would answer pwrite with SIGXFSZ. */
+static int write_mapped(int fd, uint64_t offset, const void *source, uint64_t size_bytes)
+{
+    uint64_t head = offset % tni_os_page_bytes();
+    char *window = mmap(NULL, head + size_bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_NORESERVE, fd, (off_t)(offset - head));
+    if (window == MAP_FAILED)
+        return fail_map(errno, size_bytes);
+    int status = tni_os_commit(window + head, size_bytes);
+    if (status == 0)
+        memcpy(window + head, source, size_bytes);
+    munmap(window, head + size_bytes);
+    return status;
+}
+
+int tni_os_write_at(int fd, uint64_t offset, const void *source, uint64_t size_bytes)
+{
+    uint64_t end = 0;
+    if (!tni_add_size(offset, size_bytes, &end) || end > INT64_MAX)
+        return tni_fail(TN_ERR_INVALID, "writing %" PRIu64 " bytes at %" PRIu64, size_bytes,
+                        offset);
+    if (end > file_size_limit())
+        return write_mapped(fd, offset, source, size_bytes);
+
+    const char *from = source;
+    while (size_bytes > 0) {
+        size_t part = TNI_MIN(size_bytes, (uint64_t)WRITE_CHUNK_BYTES);
+        ssize_t done = pwrite(fd, from, part, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0) {
+            int error = done == 0 ? ENOSPC : errno;
+            int status = error == EFBIG ? TN_ERR_NO_MEMORY : tni_linux_status(error);
+            return tni_linux_fail(status, error, "writing %" PRIu64 " bytes at %" PRIu64,
+                                  size_bytes, offset);
+        }
+        from += done;
+        offset += (uint64_t)done;
+        size_bytes -= (uint64_t)done;
+    }
+    return 0;
+}
+
+int tni_os_discard(void *address, uint64_t size_bytes)
+{
+    while (madvise(address, size_bytes, MADV_REMOVE) != 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return tni_linux_fail(TN_ERR_SYSTEM, errno, "discarding %" PRIu64 " bytes",
+                                  size_bytes);
+    }
+    return 0;
+}
+
+void tni_os_discard_private(void *address, uint64_t size_bytes)
+{
+    madvise(address, size_bytes, MADV_DONTNEED);
+}
+
+void tni_os_advise_huge(void *address, uint64_t size_bytes)
+{
+    madvise(address, size_bytes, MADV_HUGEPAGE);
+}
+
+void tni_os_advise_no_dump(void *address, uint64_t size_bytes)
+{
+    madvise(address, size_bytes, MADV_DONTDUMP);
+}

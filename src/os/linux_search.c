@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+static const char memfd_prefix[] = "/memfd:";
+static const char deleted_suffix[] = " (deleted)";
+
+struct search {
+    const char *prefix;
+    tni_os_memory_fn *each;
+    void *context;
+};
+
+/** The number an entry of /proc is named for, or -1. */
+static int entry_number(const char *name)
+{
+    char *end = NULL;
+    if (name[0] < '0' || name[0] > '9')
+        return -1;
+    unsigned long number = strtoul(name, &end, 10);
+    return *end == '\0' && number <= INT_MAX ? (int)number : -1;
+}
+
+/** Cut "/memfd:NAME (deleted)" down to NAME, in place. NULL: not a memory object. */
+static char *memory_name(char *link)
+{
+    size_t prefix_len = sizeof memfd_prefix - 1;
+    size_t suffix_len = sizeof deleted_suffix - 1;
+    if (strncmp(link, memfd_prefix, prefix_len) != 0)
+        return NULL;
+    char *name = link + prefix_len;
+    size_t len = strlen(name);
+    if (len >= suffix_len && strcmp(name + len - suffix_len, deleted_suffix) == 0)
+        name[len - suffix_len] = '\0';
+    return name;
+}
+
+static int visit_descriptor(const struct search *search, int32_t pid, int folder,
+                            const char *entry)
+{
+    char link[PATH_MAX];
+    struct stat status;
+    int number = entry_number(entry);
+    if (number < 0)
+        return 0;
+    ssize_t len = readlinkat(folder, entry, link, sizeof link - 1);
+    if (len <= 0)
+        return 0;
+    link[len] = '\0';
+    const char *name = memory_name(link);
+    if (name == NULL || strncmp(name, search->prefix, strlen(search->prefix)) != 0)
+        return 0;
+    if (fstatat(folder, entry, &status, 0) != 0)
+        return 0;
+    return search->each(pid, number, name, status.st_ino, search->context);
+}
+
+static int visit_process(const struct search *search, int32_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return 0; /* gone, or not for us to see */
+    int stop = 0;
+    for (struct dirent *entry; stop == 0 && (entry = readdir(folder)) != NULL;)
+        stop = visit_descriptor(search, pid, dirfd(folder), entry->d_name);
+    closedir(folder);
+    return stop;
+}
+
+int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context)
+{
+    const struct search search = {.prefix = prefix, .each = each, .context = context};
+    DIR *folder = opendir("/proc");
+    if (folder == NULL)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "/proc");
+
+    int stop = 0;
+    for (struct dirent *entry; stop == 0 && (entry = readdir(folder)) != NULL;) {
+        struct stat status;
+        int pid = entry_number(entry->d_name);
+        if (pid <= 0 ||
+            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+            status.st_uid != tni_os_uid())
+            continue;
+        stop = visit_process(&search, pid);
+    }
+    closedir(folder);
+    return stop;
+}
+
+/* The descriptor may be another file by now, so it is looked at before and after it is opened.
+ */
+int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd)
+{
+    char path[64];
+    char link[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%" PRId32 "/fd/%d", pid, fd_number);
+    ssize_t len = readlink(path, link, sizeof link - 1);
+    if (len < 0)
+        return tni_linux_fail(tni_linux_status(errno), errno, "%s", path);
+    link[len] = '\0';
+    if (memory_name(link) == NULL)
+        return tni_fail(TN_ERR_NOT_FOUND, "%s is not a memory object", path);
+
+    int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, flags | (read_only ? O_RDONLY : O_RDWR));
+    if (fd < 0)
+        return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
+    if (fcntl(fd, F_GET_SEALS) < 0) {
+        close(fd);
+        return tni_fail(TN_ERR_NOT_FOUND, "%s is no longer a memory object", path);
+    }
+    *ret_fd = fd;
+    return 0;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+enum {
+    BACKLOG = 128,
+    SEND_FDS = 8,
+    RECEIVE_FDS = 253, /* SCM_MAX_FD: so that MSG_CTRUNC means one thing, a full table */
+};
+
+/* Connections. */
+
+static int socket_address(const char *name, struct sockaddr_un *ret_address)
+{
+    char path[TNI_LINUX_PATH_BYTES * 2];
+    int status = tni_linux_runtime_path(name, path, sizeof path);
+    if (status != 0)
+        return status;
+    size_t len = strlen(path);
+    if (len >= sizeof ret_address->sun_path)
+        return tni_fail(
+            TN_ERR_INVALID,
+            "socket path %s has %zu bytes, at most %zu fit: set TENON_RUNTIME_DIR to a "
+            "shorter one",
+            path, len, sizeof ret_address->sun_path - 1);
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(ret_address->sun_path, path, len + 1);
+    return 0;
+}
+
+static int check_peer(int fd, const char *name)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s: who is there", name);
+    if (peer.uid != tni_os_uid())
+        return tni_fail(TN_ERR_DENIED,
+                        "socket %s: process %" PRId32 " has uid %u, not %" PRIu32, name,
+                        (int32_t)peer.pid, (unsigned)peer.uid, tni_os_uid());
+    return 0;
+}
+
+/* Bounds connect and send, so that a stopped peer cannot hold us for ever. */
+static void limit_sending(int fd)
+{
+    const struct timeval limit = {.tv_sec = TNI_LINUX_SEND_SECONDS};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+int tni_os_listen(const char *name, int *ret_fd)
+{
+    struct sockaddr_un address;
+    int status = socket_address(name, &address);
+    if (status != 0)
+        return status;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address.sun_path);
+
+    unlink(address.sun_path);
+    if (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(fd, BACKLOG) != 0) {
+        int error = errno;
+        close(fd);
+        return tni_linux_fail(tni_linux_status(error), error, "listening at %s",
+                              address.sun_path);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int tni_os_accept(int fd, int *ret_fd)
+{
+    int accepted = -1;
+    do {
+        accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    } while (accepted < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (accepted < 0 && errno == EAGAIN)
+        return tni_fail(TN_ERR_TIMED_OUT, "nobody is connecting to descriptor %d", fd);
+    if (accepted < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "accepting at descriptor %d", fd);
+
+    int status = check_peer(accepted, "accepted");
+    if (status != 0) {
+        close(accepted);
+        return status;
+    }
+    limit_sending(accepted);
+    *ret_fd = accepted;
+    return 0;
+}
+
+static int fail_connect(int errno_value, const char *path)
+{
+    int status = tni_linux_status(errno_value);
+    if (errno_value == ECONNREFUSED)
+        status = TN_ERR_NOT_FOUND;
+    if (errno_value == EAGAIN)
+        status = TN_ERR_TIMED_OUT;
+    return tni_linux_fail(status, errno_value, "connecting to %s", path);
+}
+
+int tni_os_connect(const char *name, int *ret_fd)
+{
+    struct sockaddr_un address;
+    int status = socket_address(name, &address);
+    if (status != 0)
+        return status;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address.sun_path);
+
+    limit_sending(fd);
+    int error = 0;
+    do {
+        error = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    status =
+        error == 0 ? check_peer(fd, address.sun_path) : fail_connect(error, address.sun_path);
+    if (status != 0) {
+        close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Messages. */
+
+int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count)
+{
+    if (size_bytes == 0 || fd_count > SEND_FDS)
+        return tni_fail(TN_ERR_INVALID,
+                        "message of %zu bytes and %" PRIu32
+                        " descriptors: at least 1 and at most %d",
+                        size_bytes, fd_count, SEND_FDS);
+
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SEND_FDS * sizeof(int))] = {0};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size_bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd_count > 0) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+        memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+    }
+
+    ssize_t sent = 0;
+    do {
+        sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent >= 0)
+        return 0;
+    int status = TN_ERR_SYSTEM;
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+        status = TN_ERR_CLOSED;
+    else if (errno == EAGAIN)
+        status = TN_ERR_TIMED_OUT;
+    else if (errno == EMSGSIZE || errno == EBADF)
+        status = TN_ERR_INVALID;
+    return tni_linux_fail(status, errno, "sending %zu bytes and %" PRIu32 " descriptors",
+                          size_bytes, fd_count);
+}
+
+static void close_all(const int *fds, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        tni_os_close(fds[i]);
+}
+
+/** Take the descriptors out of a message. @return how many */
+static uint32_t take_descriptors(struct msghdr *message, int fds[RECEIVE_FDS])
+{
+    uint32_t count = 0;
+    for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL;
+         at = CMSG_NXTHDR(message, at)) {
+        if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
+            continue;
+        uint32_t here = (uint32_t)((at->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        here = TNI_MIN(here, (uint32_t)RECEIVE_FDS - count);
+        memcpy(fds + count, CMSG_DATA(at), here * sizeof(int));
+        count += here;
+    }
+    return count;
+}
+
+static int check_received(const struct msghdr *message, size_t size_bytes)
+{
+    if (message->msg_flags & MSG_CTRUNC)
+        return tni_linux_fail(TN_ERR_SYSTEM, EMFILE, "descriptors of a message were lost");
+    if (message->msg_flags & MSG_TRUNC)
+        return tni_fail(TN_ERR_INVALID, "a message is longer than the %zu bytes it may have",
+                        size_bytes);
+    return 0;
+}
+
+/** @return bytes, or -errno */
+static ssize_t receive_now(int fd, struct msghdr *message)
+{
+    for (;;) {
+        ssize_t got = recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (got >= 0)
+            return got;
+        if (errno != EINTR)
+            return errno == ECONNRESET ? 0 : -errno;
+    }
+}
+
+int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_t max_fds,
+                   uint32_t *ret_fd_count, uint64_t deadline_ns)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(RECEIVE_FDS * sizeof(int))];
+    struct iovec part = {.iov_base = bytes, .iov_len = TNI_MIN(size_bytes, (size_t)INT_MAX)};
+    struct msghdr message;
+    ssize_t got = 0;
+    do {
+        int ready = tni_os_poll(&fd, 1, deadline_ns);
+        if (ready < 0)
+            return ready;
+        message = (struct msghdr){.msg_iov = &part,
+                                  .msg_iovlen = 1,
+                                  .msg_control = control,
+                                  .msg_controllen = sizeof control};
+        got = receive_now(fd, &message);
+    } while (got == -EAGAIN && deadline_ns != 0);
+    if (got == -EAGAIN)
+        return tni_fail(TN_ERR_TIMED_OUT, "no message at descriptor %d", fd);
+    if (got < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, (int)-got, "receiving at descriptor %d", fd);
+
+    int fds[RECEIVE_FDS];
+    uint32_t count = take_descriptors(&message, fds);
+    int status = check_received(&message, size_bytes);
+    if (status != 0) {
+        close_all(fds, count);
+        return status;
+    }
+    uint32_t kept = TNI_MIN(count, max_fds);
+    close_all(fds + kept, count - kept);
+    if (kept > 0)
+        memcpy(ret_fds, fds, kept * sizeof(int));
+    if (ret_fd_count != NULL)
+        *ret_fd_count = kept;
+    return (int)got;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting a program as a child, and ending with a parent.
+ *
+ * vfork, as in linux_start.c: it tells of a failed exec without a pipe, whose end another thread's
+ * fork may keep open for ever. Not posix_spawn, which has no way to ask for a death signal.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+int32_t tni_os_parent_pid(void) { return (int32_t)getppid(); }
+
+uint64_t tni_os_pipe_number(int fd)
+{
+    struct stat stat;
+    if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISFIFO(stat.st_mode))
+        return 0;
+    return (uint64_t)stat.st_ino;
+}
+
+/* Ending with a process, of which any thread may have forked us. */
+
+static int32_t watched_parent;
+static int32_t
+    watching_pid; /* a child that was forked without us inherits the handler, and is left alone */
+static struct sigaction earlier_action;
+
+/*
+ * The kernel sends the death signal when the forking *thread* ends, and again whenever the next
+ * thread that it makes our parent ends. Only when the whole process is gone do we have another one.
+ */
+static void look_at_parent(int number, siginfo_t *info, void *context)
+{
+    int error = errno;
+    if (getpid() == watching_pid && getppid() != watched_parent)
+        kill(getpid(), SIGKILL);
+    if ((earlier_action.sa_flags & SA_SIGINFO) != 0)
+        earlier_action.sa_sigaction(number, info, context);
+    else if (earlier_action.sa_handler != SIG_DFL && earlier_action.sa_handler != SIG_IGN)
+        earlier_action.sa_handler(number);
+    errno = error;
+}
+
+void tni_os_die_with_process(int32_t parent_pid)
+{
+    int death_signal = 0;
+    struct sigaction current;
+    struct sigaction action = {.sa_sigaction = look_at_parent,
+                               .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigset_t urgent;
+
+    if (prctl(PR_GET_PDEATHSIG, &death_signal) == 0 && death_signal == SIGKILL)
+        return; /* from before an exec, and stronger */
+    watched_parent = parent_pid;
+    watching_pid = (int32_t)getpid();
+    sigemptyset(&action.sa_mask);
+    /* In a child of such a child the handler is there already: calling itself would not end. */
+    if (sigaction(SIGURG, NULL, &current) == 0 &&
+        ((current.sa_flags & SA_SIGINFO) == 0 || current.sa_sigaction != look_at_parent))
+        earlier_action = current;
+    sigaction(SIGURG, &action, NULL);
+    sigemptyset(&urgent);
+    sigaddset(&urgent, SIGURG);
+    pthread_sigmask(SIG_UNBLOCK, &urgent, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGURG);
+    /* It may have died before the line above. */
+    if (getppid() != parent_pid)
+        _exit(128 + SIGKILL);
+}
+
+/* Starting a program. */
+
+struct program {
+    const char *const *argv;
+    const char **environment;
+    const int *keep_fds;
+    uint32_t keep_count;
+    bool ends_with_us;
+    int32_t parent_pid;
+    sigset_t mask;
+};
+
+/* exec leaves ignored signals ignored; what is handled goes back to its default, before the mask is lifted. */
+static void reset_handlers(void)
+{
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) != 0)
+            continue;
+        if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN)
+            continue;
+        action = (struct sigaction){.sa_handler = SIG_DFL};
+        sigaction(number, &action, NULL);
+    }
+}
+
+/* In the child, which borrows our memory: only system calls, nothing that takes a lock. @return an errno */
+static int become(const struct program *program)
+{
+    reset_handlers();
+    if (program->ends_with_us) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != program->parent_pid)
+            _exit(128 + SIGKILL);
+    }
+    for (uint32_t i = 0; i < program->keep_count; i++)
+        if (fcntl(program->keep_fds[i], F_SETFD, 0) != 0)
+            return errno;
+    pthread_sigmask(SIG_SETMASK, &program->mask, NULL);
+    execvpe(program->argv[0], (char *const *)program->argv,
+            (char *const *)program->environment);
+    return errno;
+}
+
+/** @return the pid, or -1 with errno */
+static pid_t start(struct program *program)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &program->mask);
+    volatile int error = 0;
+    pid_t pid = vfork();
+    if (pid == 0) {
+        error = become(program);
+        _exit(127);
+    }
+    if (pid < 0)
+        error = errno;
+    pthread_sigmask(SIG_SETMASK, &program->mask, NULL);
+    if (error != 0 && pid > 0)
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+    errno = error;
+    return error == 0 ? pid : -1;
+}
+
+int tni_os_spawn(const char *const *argv, const char *const *environment, const int *keep_fds,
+                 uint32_t keep_count, bool ends_with_us, int32_t *ret_pid)
+{
+    if (argv == NULL || argv[0] == NULL)
+        return tni_fail(TN_ERR_INVALID, "no program to execute");
+    struct program program = {.argv = argv,
+                              .environment = tni_linux_merge_environment(environment),
+                              .keep_fds = keep_fds,
+                              .keep_count = keep_count,
+                              .ends_with_us = ends_with_us,
+                              .parent_pid = (int32_t)getpid()};
+    if (program.environment == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s", argv[0]);
+
+    pid_t pid = start(&program);
+    int error = errno;
+    free(program.environment);
+    if (pid > 0) {
+        *ret_pid = (int32_t)pid;
+        return 0;
+    }
+    int status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
+    return tni_linux_fail(status, error, "starting %s", argv[0]);
+}
+
+void tni_os_child_abort(int32_t pid)
+{
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting a process that outlives this one. A helper is forked; it closes everything, starts
+ * the program, reports, and exits, so that the program belongs to init. The helper always
+ * writes its report: the end of our pipe would tell nothing, since a child that another thread
+ * forks at the same moment keeps it open for as long as it lives. The helper's own pipe has no
+ * such sharer.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum { REPORT_FD = 3 };
+
+/* From here to run_helper() only what POSIX allows after the fork of a process with threads. */
+
+static int parse_number(const char *text)
+{
+    int number = 0;
+    if (*text < '0' || *text > '9')
+        return -1;
+    for (; *text >= '0' && *text <= '9'; text++)
+        number = number * 10 + (*text - '0');
+    return number;
+}
+
+struct kernel_dirent {
+    uint64_t inode;
+    int64_t next;
+    unsigned short size_bytes;
+    unsigned char type;
+    char name[];
+};
+
+/** Close what one reading of the folder shows. @return how many were closed, or -1 at the end
+ */
+static int close_batch(int folder, int first)
+{
+    _Alignas(struct kernel_dirent) char entries[2048];
+    long got = syscall(SYS_getdents64, folder, entries, sizeof entries);
+    if (got <= 0)
+        return -1;
+    int closed = 0;
+    for (long at = 0; at < got;) {
+        const struct kernel_dirent *entry = (const void *)(entries + at);
+        int fd = parse_number(entry->name);
+        if (fd >= first && fd != folder) {
+            close(fd);
+            closed++;
+        }
+        at += entry->size_bytes;
+    }
+    return closed;
+}
+
+static void close_from(int first)
+{
+    if (!tni_linux_is_forced(TNI_LINUX_CLOSE_RANGE) &&
+        syscall(SYS_close_range, first, ~0u, 0) == 0)
+        return;
+
+    int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+        for (int closed = 0; (closed = close_batch(folder, first)) >= 0;) {
+            /* Closing under a reader may hide entries from it: begin again after a change. */
+            if (closed > 0)
+                lseek(folder, 0, SEEK_SET);
+        }
+        close(folder);
+        return;
+    }
+    struct rlimit limit = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    for (rlim_t fd = (rlim_t)first; fd < TNI_MIN(limit.rlim_cur, (rlim_t)1 << 20); fd++)
+        close((int)fd);
+}
+
+static void reset_signals(void)
+{
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    for (int number = 1; number < NSIG; number++)
+        sigaction(number, &by_default, NULL);
+    sigset_t none;
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Also when the caller runs without some of 0, 1, 2: the report moves to 3 first. */
+static bool prepare_descriptors(int report_fd)
+{
+    if (report_fd != REPORT_FD && dup3(report_fd, REPORT_FD, O_CLOEXEC) < 0)
+        return false;
+    close_from(REPORT_FD + 1);
+    int nothing = open("/dev/null", O_RDWR);
+    if (nothing < 0)
+        return false;
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fd != nothing && dup2(nothing, fd) < 0)
+            return false;
+    }
+    if (nothing > 2)
+        close(nothing);
+    return true;
+}
+
+/*
+ * vfork, because fork would run other libraries' fork handlers in a process that lost its
+ * threads. The error comes through a pipe and not through memory: sanitizers and emulators make
+ * it a fork.
+ *
+ * @return 0 or an errno
+ */
+static int spawn_program(const char *path, char *const *argv)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return errno;
+    pid_t pid = vfork();
+    if (pid == 0) {
+        setsid();
+        execv(path, argv);
+        int error = errno;
+        ssize_t written = write(ends[1], &error, sizeof error);
+        _exit(written == (ssize_t)sizeof error ? 127 : 126);
+    }
+    int error = pid < 0 ? errno : 0;
+    close(ends[1]);
+    ssize_t got = 0;
+    while (pid > 0 && (got = read(ends[0], &error, sizeof error)) < 0 && errno == EINTR) {
+    }
+    close(ends[0]);
+    return error;
+}
+
+__attribute__((noreturn)) static void run_helper(const char *path, char *const *argv,
+                                                 int report_fd)
+{
+    int error = 0;
+    if (!prepare_descriptors(report_fd))
+        error = errno == 0 ? EIO : errno;
+    if (error == 0 && chdir("/") != 0)
+        error = errno;
+    if (error == 0) {
+        reset_signals();
+        error = spawn_program(path, argv);
+    }
+    ssize_t written = write(REPORT_FD, &error, sizeof error);
+    _exit(written == (ssize_t)sizeof error ? 0 : 1);
+}
+
+/* The program would otherwise run the caller's signal handlers between fork and exec. */
+static pid_t fork_quietly(sigset_t *ret_old_mask)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, ret_old_mask);
+    bool was_quiet = tni_os_fork_quiet(true);
+    pid_t pid = fork();
+    if (pid != 0) {
+        int error = errno;
+        tni_os_fork_quiet(was_quiet);
+        pthread_sigmask(SIG_SETMASK, ret_old_mask, NULL);
+        errno = error;
+    }
+    return pid;
+}
+
+/** The helper's report, an errno; EIO when it died without one. */
+static int wait_for_report(int report_fd, pid_t helper)
+{
+    int fds[2] = {report_fd, -1};
+    int helper_fd = -1;
+    if (tni_os_process_open(helper, &helper_fd) == 0)
+        fds[1] = helper_fd;
+    tni_os_poll(fds, 2, TN_FOREVER);
+
+    int error = EIO;
+    if (tni_os_read(report_fd, &error, sizeof error) != (int)sizeof error)
+        error = EIO;
+    tni_os_close(helper_fd);
+    while (waitpid(helper, NULL, 0) < 0 && errno == EINTR) {
+    }
+    return error;
+}
+
+int tni_os_start_detached(const char *path, const char *const *argv)
+{
+    int ends[2];
+    int status = tni_os_pipe(ends);
+    if (status != 0)
+        return status;
+
+    sigset_t old_mask;
+    pid_t helper = fork_quietly(&old_mask);
+    if (helper == 0)
+        run_helper(path, (char *const *)argv, ends[1]);
+    int error = helper < 0 ? errno : 0;
+    tni_os_close(ends[1]);
+    if (error == 0)
+        error = wait_for_report(ends[0], helper);
+    tni_os_close(ends[0]);
+    if (error == 0)
+        return 0;
+    status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
+    return tni_linux_fail(status, error, "starting %s", path);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process: the table of seats, and this process's end of a domain.
+ *
+ * struct tn_domain is the private object behind the public pointer. Rooms above keep their private
+ * state in it, each behind one pointer of its own, and are told of forks by a table of hooks.
+ */
+#ifndef TNI_PROCESS_H
+#define TNI_PROCESS_H
+
+#include "os/os.h"
+#include "segment/segment.h"
+
+enum { TNI_CACHE_BLOCKS = 64, TNI_FORK_HOOKS = 4 };
+
+/* A class's blocks that this thread slot freed or fetched: hints, lost without harm. */
+struct tni_block_cache {
+    uint32_t count;
+    uint32_t id[TNI_CACHE_BLOCKS];
+};
+
+/*
+ * A thread at work: one announce record of the seat, and what is private to who has it. A thread
+ * takes one for the length of an operation and gives it back; `busy` is the only word that two
+ * threads touch. Not thread-owned for ever: threads come and go, and 32 records must serve all.
+ */
+struct tni_thread {
+    _Alignas(TNI_CACHE_LINE) _Atomic uint32_t busy;
+    uint32_t number;
+    struct tni_announce *announce;
+    struct tni_block_cache *caches; /* [TNI_CLASSES] */
+};
+
+struct tn_domain;
+struct tni_handle;
+
+struct tni_fork_hooks {
+    /* In the parent, before fork(): give the child what it will own. `child` is its seat, JOINING. */
+    int (*prepare)(struct tn_domain *domain, uint32_t child);
+    /* In the child, with domain->seat set: forget what was the parent's. */
+    void (*child)(struct tn_domain *domain);
+};
+
+struct tn_domain {
+    struct tni_segment segment;
+    uint32_t seat; /* TNI_NO_SEAT: a forked child without one, or closed */
+    uint32_t incarnation;
+    uint64_t who; /* tni_who(seat, incarnation) */
+    struct tni_seat *me;
+    struct tni_thread threads[TNI_THREADS];
+    bool is_manager; /* this process is tenond */
+    bool is_closed;
+    struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
+    uint32_t hook_count;
+    _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
+    _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
+    void (*survive)(struct tn_domain *domain); /* reaper: do what tenond should, now and then; may be NULL */
+    _Atomic int poll_fd; /* -1 until asked for */
+    _Atomic uint64_t survive_ns; /* when it is due again */
+    _Atomic uint64_t reaping;    /* reaper: `who` of us while a thread of this process settles somebody */
+    _Atomic uint64_t keepers; /* who still points here: the public pointer, handles, and once closed local references */
+    struct tni_handle *handles;     /* queue: every object handle of this process */
+    _Atomic uint32_t handles_busy;  /* held only by a thread that also has a record, so never across fork */
+    _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
+    struct tn_domain *next; /* all domains of the process, for fork */
+    uint32_t child_seat;    /* between prepare and fork's return */
+    bool skip_fork;
+};
+
+/**
+ * Take a seat, over a segment that is consumed on success.
+ * @param flags  TNI_SEAT_*
+ * @return 0, TN_ERR_FULL, TN_ERR_NO_MEMORY
+ */
+int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_domain **ret_domain);
+
+/** Say that this seat is on its way out; its holds are still its own. */
+void tni_process_begin_leave(struct tn_domain *domain);
+
+/** Give the seat back. Everything it held must have been given back by the rooms above. */
+void tni_process_leave(struct tn_domain *domain);
+
+/**
+ * One more private object that points at the domain, or one less; the last one unmaps and frees it.
+ * The public pointer is the first: tn_domain_close() gives it up after tni_process_leave().
+ */
+void tni_process_keep(struct tn_domain *domain);
+void tni_process_unkeep(struct tn_domain *domain);
+
+/** Unmap and free. */
+void tni_process_free(struct tn_domain *domain);
+
+/** Tell a room of forks from now on. pre: at join, at most TNI_FORK_HOOKS. */
+void tni_process_hook(struct tn_domain *domain, const struct tni_fork_hooks *hooks);
+
+/** Called in the child after a seat was (or was not) taken; reaper sets it to ring tenond. */
+void tni_process_set_joined(void (*joined)(struct tn_domain *domain));
+
+/** TN_ERR_FORKED with a detail. For the slow path of a check of domain->seat. */
+int tni_process_no_seat(const struct tn_domain *domain);
+static inline int tni_process_check(const struct tn_domain *domain)
+{
+    return TNI_LIKELY(domain->seat != TNI_NO_SEAT) ? 0 : tni_process_no_seat(domain);
+}
+
+/**
+ * Sleep while *word == seen, in slices of 100 ms: between them a survivor does what tenond should
+ * have done, in case tenond died. @return 0, or TN_ERR_TIMED_OUT
+ */
+int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,
+                      uint64_t deadline_ns);
+
+/* ---- a thread at work ---------------------------------------------------------------------- */
+
+struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain);
+extern _Thread_local uint32_t tni_thread_home; /* number + 1 of the record this thread had last; 0 none */
+
+static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
+{
+    uint32_t home = tni_thread_home;
+    if (TNI_LIKELY(home != 0)) {
+        struct tni_thread *thread = &domain->threads[home - 1];
+        /* pairs with the release in tni_thread_leave() */
+        if (TNI_LIKELY(atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0))
+            return thread;
+    }
+    return tni_thread_enter_slow(domain);
+}
+static inline void tni_thread_leave(struct tni_thread *thread)
+{
+    atomic_store_explicit(&thread->busy, 0, memory_order_release);
+}
+
+/**
+ * Announce that the count of `span` blocks may be one too high for a while. The read-modify-write
+ * of the count that follows makes it visible first.
+ *
+ * x86-64: a locked instruction drains the store before it acts. Elsewhere a fence says the same.
+ */
+static inline void tni_announce(struct tni_thread *thread, tni_block block, uint32_t span)
+{
+    if (span != 1)
+        atomic_store_explicit(&thread->announce->span, span, memory_order_relaxed);
+    atomic_store_explicit(&thread->announce->block, block.id, memory_order_release);
+#if !defined(__x86_64__)
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+/** Record and count agree again. pairs with the loads in tni_process_is_announced() */
+static inline void tni_announce_clear(struct tni_thread *thread)
+{
+    atomic_store_explicit(&thread->announce->block, 0, memory_order_release);
+}
+
+/** Whether a live seat other than `dead` announces this block. */
+bool tni_process_is_announced(const struct tni_segment *segment, uint32_t dead,
+                              const struct tni_thread *except, tni_block block);
+
+/* ---- across exec (pass.c) -------------------------------------------------------------------- */
+
+/* Variables that a program started by exec finds: what to join, who started it, where messages go. */
+#define TNI_DOMAIN_VARIABLE "TENON_DOMAIN"
+#define TNI_PARENT_VARIABLE "TENON_PARENT"
+#define TNI_MESSAGE_VARIABLE "TENON_MESSAGE_FD"
+enum { TNI_PASS_BYTES = 64 };
+
+/** Write the value of TENON_DOMAIN. TN_ERR_INVALID: no room. */
+int tni_process_write_pass(const struct tn_domain *domain, char *value, size_t size_bytes);
+/** The same, and let the two descriptors survive exec: called between fork() and exec(). */
+int tni_process_pass(struct tn_domain *domain, char *value, size_t size_bytes);
+/** Read what the two above wrote; NULL is not set. TN_ERR_NOT_FOUND: not set; TN_ERR_CORRUPT. */
+int tni_process_parse_pass(const char *value, int *ret_control_fd, int *ret_arena_fd);
+/** Write the value of TENON_PARENT: this process. */
+int tni_process_write_parent(const struct tn_domain *domain, char *value, size_t size_bytes);
+/**
+ * In a program that has just joined by inheritance: if a member started it with TENON_PARENT, its
+ * seat says who, and that it ends with that process. TN_ERR_PEER_DIED: the parent has ended already.
+ */
+int tni_process_inherit_parent(struct tn_domain *domain);
+/** Write in this process's seat that it ends with its parent. TN_ERR_PEER_DIED: that one has ended already. */
+int tni_process_end_with(struct tn_domain *domain, uint64_t parent);
+
+/* ---- seats of others ----------------------------------------------------------------------- */
+
+static inline uint32_t tni_seat_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
+static inline uint32_t tni_seat_incarnation(uint64_t word) { return (uint32_t)(word >> 32); }
+static inline uint32_t tni_seat_recoverer(uint64_t word) { return (uint32_t)word & 0xffffff; }
+static inline uint64_t tni_seat_word(uint32_t incarnation, uint32_t state, uint32_t recoverer)
+{
+    return (uint64_t)incarnation << 32 | (uint64_t)state << 24 | recoverer;
+}
+/** TNI_OS_* of the process in a seat; TNI_OS_DEAD if the seat is not taken. */
+int tni_process_seat_state(const struct tni_segment *segment, uint32_t seat, bool check_image);
+/** Whether this incarnation of a seat is still taken by somebody who is not being reaped. */
+bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
+/** Seats that are taken, without tenond's. */
+uint32_t tni_process_count(const struct tni_segment *segment);
+
+/* Sets of seats. */
+static inline bool tni_seat_set_has(const struct tni_seat_set *set, uint32_t seat)
+{
+    return atomic_load_explicit(&set->word[seat / 64], memory_order_seq_cst) >> (seat % 64) & 1;
+}
+static inline void tni_seat_set_add(struct tni_seat_set *set, uint32_t seat)
+{
+    atomic_fetch_or(&set->word[seat / 64], UINT64_C(1) << (seat % 64));
+}
+static inline void tni_seat_set_remove(struct tni_seat_set *set, uint32_t seat)
+{
+    atomic_fetch_and(&set->word[seat / 64], ~(UINT64_C(1) << (seat % 64)));
+}
+/** How many seats are in the set, without `except` (TNI_NO_SEAT: with all). */
+uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except);
+
+#endif

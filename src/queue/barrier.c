@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * barrier: nobody passes until all came.
+ *
+ * Nouns: generation, one gathering of the parties; its fate: PASSED, DIED (an opener did), LATE
+ * (a deadline passed). Word: value is {generation:24, fates of the last eight generations:16,
+ * arrived:16, fate of this one so far:8}.
+ * I1  Arrivals, fate and generation are one word, moved by CAS: an arrival counts in the
+ *     generation that its maker saw, or not at all, and one CAS, the last arrival's, passes it.
+ * I2  A generation with a fate other than PASSED takes no arrivals; a reset begins the next.
+ * I3  A waiter learns the fate of its own generation, even when later ones have begun.
+ * I4  value2 names the dead before a fate becomes DIED.
+ * Callers: users, the reaper. Death: of anybody who has it open: the reaper makes the generation
+ * DIED; of the last arrival before its wake, or of a breaker before its: the reaper wakes all.
+ */
+#include "queue/face.h"
+#include "sync/sync.h"
+
+enum { FATE_PASSED = 0, FATE_DIED = 1, FATE_LATE = 2, MAX_PARTIES = 0xffff, FATES = 8 };
+
+struct tn_barrier {
+    struct tni_handle handle;
+};
+
+static uint32_t generation_of(uint64_t word) { return (uint32_t)(word >> 40); }
+static uint32_t arrived_of(uint64_t word) { return (uint32_t)(word >> 8) & 0xffff; }
+static uint32_t fate_of(uint64_t word) { return (uint32_t)word & 0xff; }
+static uint64_t with_arrival(uint64_t word) { return word + (1u << 8); }
+static uint64_t with_fate(uint64_t word, uint32_t fate)
+{
+    return (word & ~UINT64_C(0xff)) | fate;
+}
+/* The next generation, after this one ended with `fate`. */
+static uint64_t next_word(uint64_t word, uint32_t fate)
+{
+    uint64_t fates = (word >> 24 & 0xffff) << 2 | fate;
+    return ((word >> 40) + 1) << 40 | (fates & 0xffff) << 24;
+}
+
+/* ---- making, opening, closing ------------------------------------------------------------ */
+
+static int take_handle(int status, void *handle, tn_barrier **ret_barrier)
+{
+    if (status == 0)
+        *ret_barrier = handle;
+    return status;
+}
+
+int tn_barrier_create(tn_domain *domain, const char *name, uint32_t parties,
+                      tn_barrier **ret_barrier)
+{
+    struct tni_object_spec spec = {
+        .kind = TNI_OBJECT_BARRIER, .name = name, .capacity = parties};
+    void *handle = NULL;
+    if (domain == NULL || ret_barrier == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_barrier_create: NULL argument");
+    if (parties < 1 || parties > MAX_PARTIES)
+        return tni_fail(TN_ERR_INVALID, "a barrier for %u parties; 1 to %d are possible",
+                        parties, MAX_PARTIES);
+    int status = tni_object_create(domain, &spec, sizeof(struct tn_barrier), &handle);
+    return take_handle(status, handle, ret_barrier);
+}
+
+int tn_barrier_open(tn_domain *domain, const char *name, tn_barrier **ret_barrier)
+{
+    void *handle = NULL;
+    if (domain == NULL || name == NULL || ret_barrier == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_barrier_open: NULL argument");
+    int status = tni_object_open(domain, TNI_OBJECT_BARRIER, name, 0, sizeof(struct tn_barrier),
+                                 &handle);
+    return take_handle(status, handle, ret_barrier);
+}
+
+int tn_barrier_open_id(tn_domain *domain, uint64_t id, tn_barrier **ret_barrier)
+{
+    void *handle = NULL;
+    if (domain == NULL || ret_barrier == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_barrier_open_id: NULL argument");
+    int status = tni_object_open(domain, TNI_OBJECT_BARRIER, NULL, id,
+                                 sizeof(struct tn_barrier), &handle);
+    return take_handle(status, handle, ret_barrier);
+}
+
+uint64_t tn_barrier_id(const tn_barrier *barrier)
+{
+    return barrier != NULL ? tni_object_id(&barrier->handle) : 0;
+}
+
+tn_barrier *tn_barrier_close(tn_barrier *barrier)
+{
+    tni_object_close(barrier != NULL ? &barrier->handle : NULL);
+    return NULL;
+}
+
+/* ---- wait -------------------------------------------------------------------------------- */
+
+static int check_word(const struct tni_object *object, uint64_t word)
+{
+    if (TNI_LIKELY(arrived_of(word) < object->capacity && object->capacity <= MAX_PARTIES &&
+                   fate_of(word) <= FATE_LATE))
+        return 0;
+    return tni_fail(TN_ERR_CORRUPT, "barrier '%s' for %u parties has the word %llx",
+                    object->name, object->capacity, (unsigned long long)word);
+}
+
+static int report(const struct tni_object *object, uint32_t fate)
+{
+    if (fate == FATE_PASSED)
+        return 0;
+    if (fate == FATE_LATE)
+        return tni_fail(TN_ERR_CLOSED, "barrier '%s' is broken: a deadline passed",
+                        object->name);
+    uint64_t dead = atomic_load(&object->value2); /* I4 */
+    tni_set_peer(tni_face_dead_seat(dead), tni_face_dead_pid(dead));
+    return tni_fail(TN_ERR_PEER_DIED, "barrier '%s' is broken: process %d in seat %u died",
+                    object->name, tni_face_dead_pid(dead), tni_face_dead_seat(dead));
+}
+
+/* I3. TN_ERR_TIMED_OUT: nothing is decided yet. */
+static int outcome(const struct tni_object *object, uint64_t word, uint32_t generation)
+{
+    uint32_t since = (generation_of(word) - generation) & 0xffffff;
+    if (since == 0)
+        return fate_of(word) == FATE_PASSED ? TN_ERR_TIMED_OUT : report(object, fate_of(word));
+    /* Others than us have met, or broken it, more than eight times since: it is forgotten. */
+    if (since > FATES)
+        return 0;
+    return report(object, (uint32_t)(word >> 24 >> (2 * (since - 1))) & 3);
+}
+
+struct gathering {
+    struct tni_object *object;
+    uint32_t generation;
+};
+
+static int try_pass(void *context)
+{
+    const struct gathering *g = context;
+    uint64_t seen = atomic_load(&g->object->value);
+    int status = check_word(g->object, seen);
+    return status != 0 ? status : outcome(g->object, seen, g->generation);
+}
+
+/* Our deadline passed: break the generation, unless it was decided meanwhile. */
+static int break_late(const struct gathering *g)
+{
+    uint64_t seen = atomic_load(&g->object->value);
+    do {
+        int status = check_word(g->object, seen);
+        if (status == 0)
+            status = outcome(g->object, seen, g->generation);
+        if (status != TN_ERR_TIMED_OUT)
+            return status;
+    } while (
+        !atomic_compare_exchange_weak(&g->object->value, &seen, with_fate(seen, FATE_LATE)));
+    TNI_KILL_POINT("barrier_broken_late");
+    tni_wait_notify(&g->object->items, INT32_MAX);
+    return tni_fail(TN_ERR_TIMED_OUT, "barrier '%s': %u of %u had come at the deadline",
+                    g->object->name, arrived_of(seen), g->object->capacity);
+}
+
+int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
+{
+    int status = tni_face_check((const struct tni_handle *)barrier);
+    if (status != 0)
+        return status;
+    struct tni_object *object = barrier->handle.object;
+    uint64_t seen = atomic_load(&object->value);
+    bool is_last;
+    do {
+        if ((status = check_word(object, seen)) != 0)
+            return status;
+        if (fate_of(seen) != FATE_PASSED)
+            return report(object, fate_of(seen)); /* I2 */
+        is_last = arrived_of(seen) + 1 == object->capacity;
+    } while (!atomic_compare_exchange_weak(
+        &object->value, &seen, is_last ? next_word(seen, FATE_PASSED) : with_arrival(seen)));
+    TNI_KILL_POINT("barrier_arrived");
+    if (is_last) {
+        tni_wait_notify(&object->items, INT32_MAX);
+        return 1;
+    }
+    struct gathering g = {object, generation_of(seen)};
+    /* No side: a death is a fate of the generation. */
+    status = tni_object_wait(&barrier->handle, &object->items, -1, deadline_ns, try_pass, &g);
+    return status == TN_ERR_TIMED_OUT ? break_late(&g) : status;
+}
+
+/* A whole barrier stays as it is: two survivors may reset it, and one may wait by then. */
+int tn_barrier_reset(tn_barrier *barrier)
+{
+    int status = tni_face_check((const struct tni_handle *)barrier);
+    if (status != 0)
+        return status;
+    struct tni_object *object = barrier->handle.object;
+    uint64_t seen = atomic_load(&object->value);
+    do {
+        if ((status = check_word(object, seen)) != 0 || fate_of(seen) == FATE_PASSED)
+            return status;
+    } while (
+        !atomic_compare_exchange_weak(&object->value, &seen, next_word(seen, fate_of(seen))));
+    TNI_KILL_POINT("barrier_reset");
+    return 0;
+}
+
+/* May be done again for the same death, if the one who reaps dies: it breaks once more then. */
+void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+{
+    uint64_t seen = atomic_load(&object->value);
+    do {
+        if (fate_of(seen) == FATE_DIED)
+            return;
+        atomic_store(&object->value2, tni_face_dead(&domain->segment, seat)); /* I4 */
+        TNI_KILL_POINT("barrier_dead_named");
+    } while (!atomic_compare_exchange_weak(&object->value, &seen, with_fate(seen, FATE_DIED)));
+    TNI_KILL_POINT("barrier_broken");
+    tni_wait_notify(&object->items, INT32_MAX);
+}

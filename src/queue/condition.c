@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * condition: wait for a signal, with a lock let go meanwhile.
+ *
+ * Word: value is the sequence, the number of signals so far.
+ * I1  A waiter reads the sequence while it holds the lock, and passes when it has moved: a signal
+ *     after the lock was let go is never missed, however late the waiter falls asleep.
+ * I2  A wake that reaches a waiter which came after the signal is handed on, so that the one it
+ *     was meant for gets it.
+ * Callers: users. Death: of a signaller before its wake, and of a waiter that was woken: the
+ * reaper wakes all, and those that a signal was meant for pass by I1. A waiter that dies holding
+ * the lock again: see lock.c.
+ */
+#include "queue/face.h"
+#include "queue/lock.h"
+#include "sync/sync.h"
+
+/* Two waiters that both came late could hand one wake to each other for ever. */
+enum { MAX_HANDED_ON = 4 };
+
+struct tn_condition {
+    struct tni_handle handle;
+};
+
+/* ---- making, opening, closing ------------------------------------------------------------ */
+
+static int take_handle(int status, void *handle, tn_condition **ret_condition)
+{
+    if (status == 0)
+        *ret_condition = handle;
+    return status;
+}
+
+int tn_condition_create(tn_domain *domain, const char *name, tn_condition **ret_condition)
+{
+    struct tni_object_spec spec = {.kind = TNI_OBJECT_CONDITION, .name = name};
+    void *handle = NULL;
+    if (domain == NULL || ret_condition == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_condition_create: NULL argument");
+    int status = tni_object_create(domain, &spec, sizeof(struct tn_condition), &handle);
+    return take_handle(status, handle, ret_condition);
+}
+
+int tn_condition_open(tn_domain *domain, const char *name, tn_condition **ret_condition)
+{
+    void *handle = NULL;
+    if (domain == NULL || name == NULL || ret_condition == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_condition_open: NULL argument");
+    int status = tni_object_open(domain, TNI_OBJECT_CONDITION, name, 0,
+                                 sizeof(struct tn_condition), &handle);
+    return take_handle(status, handle, ret_condition);
+}
+
+int tn_condition_open_id(tn_domain *domain, uint64_t id, tn_condition **ret_condition)
+{
+    void *handle = NULL;
+    if (domain == NULL || ret_condition == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_condition_open_id: NULL argument");
+    int status = tni_object_open(domain, TNI_OBJECT_CONDITION, NULL, id,
+                                 sizeof(struct tn_condition), &handle);
+    return take_handle(status, handle, ret_condition);
+}
+
+uint64_t tn_condition_id(const tn_condition *condition)
+{
+    return condition != NULL ? tni_object_id(&condition->handle) : 0;
+}
+
+tn_condition *tn_condition_close(tn_condition *condition)
+{
+    tni_object_close(condition != NULL ? &condition->handle : NULL);
+    return NULL;
+}
+
+/* ---- wait and signal --------------------------------------------------------------------- */
+
+struct wait {
+    struct tni_object *object;
+    uint64_t sequence;
+    uint32_t epoch; /* of the wait word: it moves with every wake */
+    uint32_t handed_on;
+};
+
+static uint32_t epoch_of(struct tni_object *object)
+{
+    return atomic_load(&object->items) / TNI_WAIT_EPOCH;
+}
+
+static int try_pass(void *context)
+{
+    struct wait *w = context;
+    if (atomic_load(&w->object->value) != w->sequence)
+        return 0; /* I1 */
+    if (TNI_UNLIKELY(epoch_of(w->object) != w->epoch)) {
+        if (w->handed_on++ < MAX_HANDED_ON)
+            tni_wait_notify(&w->object->items, 1); /* I2 */
+        w->epoch = epoch_of(w->object);
+    }
+    return TN_ERR_TIMED_OUT;
+}
+
+int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_ns)
+{
+    int status = tni_face_check((const struct tni_handle *)condition);
+    if (status != 0 || (status = tni_lock_check_held(lock)) != 0)
+        return status;
+    struct tni_handle *handle = &condition->handle;
+    struct tni_object *object = handle->object;
+    uint32_t deaths_seen = atomic_load(&handle->deaths_seen[TNI_SIDE_ANY]);
+    struct wait w = {object, atomic_load(&object->value), epoch_of(object), 0};
+
+    if ((status = tn_lock_release(lock)) != 0)
+        return status;
+    TNI_KILL_POINT("condition_lock_released");
+    status = tni_object_wait(handle, &object->items, TNI_SIDE_ANY, deadline_ns, try_pass, &w);
+    int acquired = tn_lock_acquire(lock, TN_FOREVER);
+    if (acquired == 0)
+        return status;
+    /* That the lock's owner died matters more; the next wait tells of the other death. */
+    if (status == TN_ERR_PEER_DIED)
+        atomic_store(&handle->deaths_seen[TNI_SIDE_ANY], deaths_seen);
+    return acquired;
+}
+
+static int wake(tn_condition *condition, uint32_t count)
+{
+    int status = tni_face_check((const struct tni_handle *)condition);
+    if (status != 0)
+        return status;
+    struct tni_object *object = condition->handle.object;
+    atomic_fetch_add(&object->value, 1);
+    TNI_KILL_POINT("condition_signalled");
+    tni_wait_notify(&object->items, count);
+    return 0;
+}
+
+int tn_condition_signal(tn_condition *condition) { return wake(condition, 1); }
+
+int tn_condition_broadcast(tn_condition *condition) { return wake(condition, INT32_MAX); }

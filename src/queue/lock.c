@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lock: mutual exclusion, owned by a thread.
+ *
+ * Word: value is 0 (free), RECOVERED (free, and its last owner died), or {HELD:1, RECOVERED:1,
+ * incarnation:22, seat:16, kernel's thread id:24} of the owner, with RECOVERED clear.
+ * I1  A word that is HELD names its owner in the same 64 bits: no death leaves one without.
+ * I2  Only the owner, or the reaper for a seat that is dead, changes a HELD word.
+ * I3  value2 names the dead before the word becomes RECOVERED, and who holds the lock reads it.
+ * Callers: users, condition.c. Death: an owner's leaves the word HELD by a dead seat, and the
+ * reaper makes it RECOVERED; a releaser's before its wake is made good by the reaper's wake. A
+ * process that closes a lock it holds, or leaves the domain, is treated as dead.
+ */
+#include "queue/lock.h"
+
+#include "queue/face.h"
+#include "sync/sync.h"
+
+#define HELD      (UINT64_C(1) << 63)
+#define RECOVERED (UINT64_C(1) << 62)
+
+struct tn_lock {
+    struct tni_handle handle;
+};
+
+static uint32_t owner_seat(uint64_t word) { return (uint32_t)(word >> 24) & 0xffff; }
+
+/* The id of this thread without a system call; a forked child's thread has another one. */
+static uint32_t thread_id(void)
+{
+    static _Thread_local int32_t id, id_pid;
+    int32_t pid = tni_os_pid();
+    if (TNI_UNLIKELY(id_pid != pid)) {
+        id = tni_os_thread_id();
+        id_pid = pid;
+    }
+    return (uint32_t)id;
+}
+
+static uint64_t word_of_this_thread(const struct tn_domain *domain)
+{
+    return HELD | (uint64_t)(domain->incarnation & 0x3fffff) << 40 |
+           (uint64_t)domain->seat << 24 | (thread_id() & 0xffffff);
+}
+
+/* ---- making, opening, closing ------------------------------------------------------------ */
+
+static int take_handle(int status, void *handle, tn_lock **ret_lock)
+{
+    if (status == 0)
+        *ret_lock = handle;
+    return status;
+}
+
+int tn_lock_create(tn_domain *domain, const char *name, tn_lock **ret_lock)
+{
+    struct tni_object_spec spec = {.kind = TNI_OBJECT_LOCK, .name = name};
+    void *handle = NULL;
+    if (domain == NULL || ret_lock == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_lock_create: NULL argument");
+    int status = tni_object_create(domain, &spec, sizeof(struct tn_lock), &handle);
+    return take_handle(status, handle, ret_lock);
+}
+
+int tn_lock_open(tn_domain *domain, const char *name, tn_lock **ret_lock)
+{
+    void *handle = NULL;
+    if (domain == NULL || name == NULL || ret_lock == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_lock_open: NULL argument");
+    int status =
+        tni_object_open(domain, TNI_OBJECT_LOCK, name, 0, sizeof(struct tn_lock), &handle);
+    return take_handle(status, handle, ret_lock);
+}
+
+int tn_lock_open_id(tn_domain *domain, uint64_t id, tn_lock **ret_lock)
+{
+    void *handle = NULL;
+    if (domain == NULL || ret_lock == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_lock_open_id: NULL argument");
+    int status =
+        tni_object_open(domain, TNI_OBJECT_LOCK, NULL, id, sizeof(struct tn_lock), &handle);
+    return take_handle(status, handle, ret_lock);
+}
+
+uint64_t tn_lock_id(const tn_lock *lock)
+{
+    return lock != NULL ? tni_object_id(&lock->handle) : 0;
+}
+
+tn_lock *tn_lock_close(tn_lock *lock)
+{
+    tni_object_close(lock != NULL ? &lock->handle : NULL);
+    return NULL;
+}
+
+/* ---- acquire and release ----------------------------------------------------------------- */
+
+struct acquire {
+    const struct tn_domain *domain;
+    struct tni_object *object;
+    uint64_t own;
+};
+
+/* What keeps us from taking a lock with this word; 0: nothing. */
+static int check_free(const struct acquire *a, uint64_t word)
+{
+    if (TNI_LIKELY(word == 0 || word == RECOVERED))
+        return 0;
+    if (word == a->own)
+        return tni_fail(TN_ERR_INVALID, "this thread holds the lock '%s' already",
+                        a->object->name);
+    if ((word & HELD) == 0 ||
+        !tni_geometry_has_seat(&a->domain->segment.geometry, owner_seat(word)))
+        return tni_fail(TN_ERR_CORRUPT, "lock '%s' has the word %llx", a->object->name,
+                        (unsigned long long)word);
+    return TN_ERR_TIMED_OUT;
+}
+
+static int try_acquire(void *context)
+{
+    const struct acquire *a = context;
+    uint64_t seen = atomic_load(&a->object->value);
+    do {
+        int status = check_free(a, seen);
+        if (status != 0)
+            return status;
+    } while (!atomic_compare_exchange_weak(&a->object->value, &seen, a->own));
+    TNI_KILL_POINT("lock_acquired");
+    if (TNI_LIKELY(seen == 0))
+        return 0;
+    uint64_t dead = atomic_load(&a->object->value2); /* I3 */
+    tni_set_peer(tni_face_dead_seat(dead), tni_face_dead_pid(dead));
+    return TN_LOCK_RECOVERED;
+}
+
+int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
+{
+    int status = tni_face_check((const struct tni_handle *)lock);
+    if (status != 0)
+        return status;
+    struct tn_domain *domain = lock->handle.domain;
+    struct tni_object *object = lock->handle.object;
+    struct acquire a = {domain, object, word_of_this_thread(domain)};
+    /* No side: a lock whose owner dies is recovered, so a death never means a wait in vain. */
+    return tni_object_wait(&lock->handle, &object->items, -1, deadline_ns, try_acquire, &a);
+}
+
+static int fail_not_held(const struct tni_object *object)
+{
+    return tni_fail(TN_ERR_INVALID, "this thread does not hold the lock '%s'", object->name);
+}
+
+int tni_lock_check_held(const tn_lock *lock)
+{
+    int status = tni_face_check((const struct tni_handle *)lock);
+    if (status != 0)
+        return status;
+    const struct tni_object *object = lock->handle.object;
+    return atomic_load(&object->value) == word_of_this_thread(lock->handle.domain)
+               ? 0
+               : fail_not_held(object);
+}
+
+int tn_lock_release(tn_lock *lock)
+{
+    int status = tni_face_check((const struct tni_handle *)lock);
+    if (status != 0)
+        return status;
+    struct tni_object *object = lock->handle.object;
+    uint64_t own = word_of_this_thread(lock->handle.domain);
+    if (!atomic_compare_exchange_strong(&object->value, &own, 0))
+        return fail_not_held(object);
+    TNI_KILL_POINT("lock_released");
+    tni_wait_notify(&object->items, 1);
+    return 0;
+}
+
+/* Idempotent, for a seat that is dead, or whose process closes the lock. */
+void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+{
+    uint64_t seen = atomic_load(&object->value);
+    if ((seen & HELD) == 0 || owner_seat(seen) != seat)
+        return;
+    atomic_store(&object->value2, tni_face_dead(&domain->segment, seat)); /* I3 */
+    TNI_KILL_POINT("lock_dead_named");
+    if (atomic_compare_exchange_strong(&object->value, &seen, RECOVERED)) {
+        TNI_KILL_POINT("lock_recovered");
+        tni_wait_notify(&object->items, 1);
+    }
+}

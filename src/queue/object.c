@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * object: the table of named things.
+ *
+ * Nouns: object, handle (this process's end), registry (the claim over names, making and ending).
+ * I1  An object is made, opened, closed and ended only under the registry claim; used without it.
+ * I2  A seat's bit in `openers` is set before any other bit of it in that object, and cleared last.
+ * I3  An object with no openers is ended: its slots and its ring give their references back, then its entry
+ *     is FREE with the next generation.
+ * Callers: ring.c, event.c, ... and the reaper. Death: MAKING by the dead is undone, a claim of the
+ * dead is taken over, ENDING is finished, bits are cleared: all by tni_queue_settle_seat().
+ */
+#include "queue/object.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sync/sync.h"
+
+enum { SPINS = 150 };
+
+static const char *const kind_names[TNI_OBJECT_KINDS] = {
+    NULL, "queue", "event", "semaphore", "lock", "condition", "barrier"};
+
+const char *tni_object_kind_name(uint32_t kind)
+{
+    return kind < TNI_OBJECT_KINDS ? kind_names[kind] : NULL;
+}
+
+/* ---- registry ------------------------------------------------------------------------------ */
+
+static int registry_enter(struct tn_domain *d, uint64_t deadline_ns)
+{
+    struct tni_header *h = d->segment.header;
+    while (!tni_claim_try(&h->registry, d->who)) {
+        uint32_t seen = tni_wait_arm(&h->registry_wait);
+        if (tni_claim_try(&h->registry, d->who))
+            break;
+        if (tni_process_sleep(d, &h->registry_wait, seen, deadline_ns) != 0)
+            return TN_ERR_TIMED_OUT;
+    }
+    return 0;
+}
+
+static void registry_leave(struct tn_domain *d)
+{
+    struct tni_header *h = d->segment.header;
+    tni_claim_release(&h->registry, d->who);
+    tni_wait_notify(&h->registry_wait, 1);
+}
+
+/* ---- handles ------------------------------------------------------------------------------- */
+
+static struct tni_thread *handles_enter(struct tn_domain *d)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    while (atomic_exchange_explicit(&d->handles_busy, 1, memory_order_acquire) != 0)
+        tni_os_yield();
+    return thread;
+}
+
+static void handles_leave(struct tn_domain *d, struct tni_thread *thread)
+{
+    atomic_store_explicit(&d->handles_busy, 0, memory_order_release);
+    tni_thread_leave(thread);
+}
+
+static void note_deaths(struct tni_handle *handle)
+{
+    for (uint32_t side = 0; side < TNI_COUNT(handle->deaths_seen); side++)
+        atomic_store(&handle->deaths_seen[side],
+                     (uint32_t)(atomic_load(&handle->object->death[side]) >> 32));
+}
+
+/* pre: the registry is ours and `index` is LIVE. */
+static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_bytes)
+{
+    struct tni_handle *handle = calloc(1, handle_bytes);
+    if (handle == NULL) {
+        tni_fail(TN_ERR_NO_MEMORY, "no private memory for a handle");
+        return NULL;
+    }
+    handle->domain = d;
+    handle->index = index;
+    handle->object = tni_object_at(&d->segment, index);
+    handle->generation = tni_object_generation(atomic_load(&handle->object->word));
+    tni_seat_set_add(&handle->object->openers, d->seat);
+    TNI_KILL_POINT("object_opened");
+    note_deaths(handle);
+    struct tni_thread *thread = handles_enter(d);
+    handle->next = d->handles;
+    d->handles = handle;
+    handles_leave(d, thread);
+    return handle;
+}
+
+uint64_t tni_object_id(const struct tni_handle *handle)
+{
+    return (uint64_t)handle->generation << 32 | handle->index;
+}
+
+int tni_object_check(const struct tni_handle *handle)
+{
+    int status = tni_process_check(handle->domain);
+    if (TNI_UNLIKELY(status != 0))
+        return status;
+    uint64_t word = atomic_load_explicit(&handle->object->word, memory_order_relaxed);
+    if (TNI_LIKELY(tni_object_generation(word) == handle->generation &&
+                   tni_object_state(word) == TNI_OBJECT_LIVE))
+        return 0;
+    return tni_fail(TN_ERR_STALE, "object %u is gone", handle->index);
+}
+
+/* ---- making and opening -------------------------------------------------------------------- */
+
+static bool is_named(const struct tni_object *object, const char *name)
+{
+    return strncmp(object->name, name, sizeof object->name) == 0;
+}
+
+/* The LIVE object of this name, or the geometry's object count. */
+static uint32_t find_name(const struct tni_segment *s, const char *name)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE && is_named(object, name))
+            return i;
+    }
+    return s->geometry.objects;
+}
+
+static int find_free(struct tn_domain *d, uint32_t *ret_index)
+{
+    for (uint32_t i = 0; i < d->segment.geometry.objects; i++)
+        if (tni_object_state(atomic_load(&tni_object_at(&d->segment, i)->word)) == TNI_OBJECT_FREE) {
+            tni_raise_limit(&d->segment.header->object_limit, i + 1);
+            *ret_index = i;
+            return 0;
+        }
+    return tni_fail(TN_ERR_FULL, "all %u objects of the domain are in use",
+                    d->segment.geometry.objects);
+}
+
+/* The ring's reference passes from us to the object. */
+static int give_ring(struct tn_domain *d, struct tni_object *object, uint64_t ring_bytes)
+{
+    static const struct tni_block_about about = {.kind = TNI_KIND_RING};
+    tni_block block;
+    bool is_zero;
+    int status = tni_ref_alloc(d, ring_bytes, &about, true, 0, &block, &is_zero);
+    if (status != 0)
+        return status;
+    if (!is_zero)
+        memset(tni_payload_at(&d->segment, block), 0, ring_bytes);
+    struct tni_thread *thread = tni_thread_enter(d);
+    status = tni_ref_lend(d, thread, block, true);
+    if (status == 0) {
+        atomic_store(&object->ring, block.id);
+        TNI_KILL_POINT("object_ring_recorded");
+        tni_ref_lend_end(d, thread, block, true);
+    }
+    tni_thread_leave(thread);
+    return status;
+}
+
+static void take_ring(struct tn_domain *d, struct tni_object *object)
+{
+    tni_block block = {atomic_load(&object->ring)};
+    if (!tni_geometry_has_block(&d->segment.geometry, block.id)) {
+        atomic_store(&object->ring, 0);
+        return;
+    }
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_announce(thread, block, 1);
+    atomic_store(&object->ring, 0);
+    TNI_KILL_POINT("object_ring_unrecorded");
+    tni_ref_drop(d, thread, block);
+    tni_thread_leave(thread);
+}
+
+static void clear_set(struct tni_seat_set *set)
+{
+    for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
+        atomic_store(&set->word[w], 0);
+}
+
+static void fill(struct tni_object *object, const struct tni_object_spec *spec)
+{
+    object->flags = spec->flags;
+    object->capacity = spec->capacity;
+    object->slot_bytes = spec->slot_bytes;
+    memset(object->name, 0, sizeof object->name);
+    if (spec->name != NULL)
+        memcpy(object->name, spec->name, strlen(spec->name));
+    for (uint32_t side = 0; side < TNI_COUNT(object->death); side++) {
+        atomic_store(&object->death[side], 0);
+        atomic_store(&object->death_pid[side], 0);
+    }
+    atomic_store(&object->ended, 0);
+    atomic_store(&object->head, 0);
+    atomic_store(&object->tail, 0);
+    atomic_store(&object->items, 0);
+    atomic_store(&object->room, 0);
+    atomic_store(&object->value, spec->value);
+    atomic_store(&object->value2, 0);
+    clear_set(&object->openers);
+    clear_set(&object->producers);
+    clear_set(&object->consumers);
+    clear_set(&object->watchers);
+}
+
+static void set_free(struct tni_object *object, uint32_t generation)
+{
+    atomic_store(&object->word, tni_object_word(generation + 1, 0, TNI_OBJECT_FREE, 0));
+}
+
+int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec, size_t handle_bytes,
+                      void **ret_handle)
+{
+    uint32_t index = 0;
+    void *handle = NULL;
+    int status = tni_process_check(d);
+    if (status == 0 && spec->name != NULL)
+        status = tni_check_name(kind_names[spec->kind], spec->name, TNI_OBJECT_NAME_BYTES - 1);
+    if (status != 0 || (status = registry_enter(d, TN_FOREVER)) != 0)
+        return status;
+    if (spec->name != NULL && find_name(&d->segment, spec->name) < d->segment.geometry.objects) {
+        status = tni_fail(TN_ERR_EXISTS, "the domain has an object named '%s'", spec->name);
+        goto leave;
+    }
+    if ((status = find_free(d, &index)) != 0)
+        goto leave;
+    struct tni_object *object = tni_object_at(&d->segment, index);
+    uint32_t generation = tni_object_generation(atomic_load(&object->word));
+    atomic_store(&object->ring, 0);
+    atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_MAKING, spec->kind));
+    TNI_KILL_POINT("object_making");
+    fill(object, spec);
+    if (spec->ring_bytes != 0)
+        status = give_ring(d, object, spec->ring_bytes);
+    if (status == 0 && (handle = make_handle(d, index, handle_bytes)) == NULL)
+        status = TN_ERR_NO_MEMORY;
+    if (status == 0) {
+        atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_LIVE, spec->kind));
+        *ret_handle = handle;
+    } else {
+        take_ring(d, object);
+        set_free(object, generation);
+    }
+leave:
+    registry_leave(d);
+    return status;
+}
+
+int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64_t id,
+                    size_t handle_bytes, void **ret_handle)
+{
+    const struct tni_segment *s = &d->segment;
+    int status = tni_process_check(d);
+    if (status == 0 && name != NULL)
+        status = tni_check_name(kind_names[kind], name, TNI_OBJECT_NAME_BYTES - 1);
+    if (status != 0 || (status = registry_enter(d, TN_FOREVER)) != 0)
+        return status;
+    uint32_t index = name != NULL ? find_name(s, name) : (uint32_t)id;
+    uint64_t word = index < s->geometry.objects ? atomic_load(&tni_object_at(s, index)->word) : 0;
+    void *handle;
+    if (tni_object_state(word) != TNI_OBJECT_LIVE ||
+        (name == NULL && tni_object_generation(word) != (uint32_t)(id >> 32)))
+        status = name != NULL ? tni_fail(TN_ERR_NOT_FOUND, "the domain has no object named '%s'", name)
+                              : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
+                                         (unsigned long long)id);
+    else if (tni_object_kind(word) != kind)
+        status = tni_fail(TN_ERR_INVALID, "object %u is a %s, not a %s", index,
+                          tni_object_kind(word) < TNI_OBJECT_KINDS && tni_object_kind(word) > 0
+                              ? kind_names[tni_object_kind(word)]
+                              : "thing of no known kind",
+                          kind_names[kind]);
+    else if ((handle = make_handle(d, index, handle_bytes)) == NULL)
+        status = TN_ERR_NO_MEMORY;
+    else
+        *ret_handle = handle;
+    registry_leave(d);
+    return status;
+}
+
+/* ---- closing and ending -------------------------------------------------------------------- */
+
+static bool is_empty(const struct tni_seat_set *set) { return tni_seat_set_count(set, TNI_NO_SEAT) == 0; }
+
+/* I3. pre: the registry is ours; nobody has it open. Resumable. */
+static void end_object(struct tn_domain *d, struct tni_object *object)
+{
+    uint64_t word = atomic_load(&object->word);
+    uint32_t generation = tni_object_generation(word), kind = tni_object_kind(word);
+
+    atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_ENDING, kind));
+    TNI_KILL_POINT("object_ending");
+    if (kind == TNI_OBJECT_QUEUE)
+        tni_ring_end(d, object);
+    take_ring(d, object);
+    object->name[0] = 0;
+    set_free(object, generation);
+    TNI_KILL_POINT("object_ended");
+}
+
+static void clear_bits(struct tni_object *object, uint32_t seat)
+{
+    tni_seat_set_remove(&object->watchers, seat);
+    tni_seat_set_remove(&object->producers, seat);
+    tni_seat_set_remove(&object->consumers, seat);
+    TNI_KILL_POINT("object_bits_cleared");
+    tni_seat_set_remove(&object->openers, seat); /* I2 */
+}
+
+/* Take a handle off the list. True: it was the process's last one of its object. */
+static bool unlink_handle(struct tn_domain *d, struct tni_handle *handle)
+{
+    bool is_last = true;
+    struct tni_thread *thread = handles_enter(d);
+    for (struct tni_handle **at = &d->handles; *at != NULL;) {
+        if (*at == handle) {
+            *at = handle->next;
+            continue;
+        }
+        is_last &= (*at)->object != handle->object || (*at)->generation != handle->generation;
+        at = &(*at)->next;
+    }
+    handles_leave(d, thread);
+    return is_last;
+}
+
+/* What a process holds ends with its last handle: its seat will be somebody else's. */
+static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t kind)
+{
+    if (kind == TNI_OBJECT_SEMAPHORE)
+        tni_semaphore_settle_seat(d, object, d->seat);
+    else if (kind == TNI_OBJECT_LOCK)
+        tni_lock_settle_seat(d, object, d->seat);
+}
+
+static void close_object(struct tn_domain *d, struct tni_handle *handle)
+{
+    registry_enter(d, TN_FOREVER);
+    uint64_t word = atomic_load(&handle->object->word);
+    if (tni_object_generation(word) == handle->generation &&
+        tni_object_state(word) == TNI_OBJECT_LIVE) {
+        give_back(d, handle->object, tni_object_kind(word));
+        clear_bits(handle->object, d->seat);
+        if (is_empty(&handle->object->openers))
+            end_object(d, handle->object);
+    }
+    registry_leave(d);
+}
+
+void tni_object_close(struct tni_handle *handle)
+{
+    if (handle == NULL)
+        return;
+    struct tn_domain *d = handle->domain;
+    /* After the domain was left the seat's bits are gone, and the domain may be too: see tni_queue_fini(). */
+    if (d != NULL && d->seat != TNI_NO_SEAT && unlink_handle(d, handle))
+        close_object(d, handle);
+    free(handle);
+}
+
+void tni_queue_fini(struct tn_domain *d)
+{
+    while (d->handles != NULL) {
+        struct tni_handle *handle = d->handles;
+        if (unlink_handle(d, handle))
+            close_object(d, handle);
+        handle->domain = NULL; /* the user frees it; there is nothing left to do then */
+    }
+}
+
+/* ---- fork ---------------------------------------------------------------------------------- */
+
+static int open_for_child(struct tn_domain *d, uint32_t child)
+{
+    for (const struct tni_handle *h = d->handles; h != NULL; h = h->next) {
+        tni_seat_set_add(&h->object->openers, child);
+        TNI_KILL_POINT("fork_object_opened");
+    }
+    return 0;
+}
+
+static void reset_in_child(struct tn_domain *d)
+{
+    for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
+        atomic_store(&h->roles, 0);
+}
+
+int tni_queue_init(struct tn_domain *d)
+{
+    tni_process_hook(d, &(struct tni_fork_hooks){.prepare = open_for_child, .child = reset_in_child});
+    return 0;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* Whether there was a death on this side since `told`, and nobody else is left there. */
+static bool are_peers_dead(const struct tni_handle *handle, uint32_t side, uint32_t told)
+{
+    const struct tni_object *object = handle->object;
+    const struct tni_seat_set *set = side == TNI_SIDE_PRODUCER   ? &object->producers
+                                     : side == TNI_SIDE_CONSUMER ? &object->consumers
+                                                                 : &object->openers;
+    return TNI_UNLIKELY((uint32_t)(atomic_load(&object->death[side]) >> 32) != told) &&
+           tni_seat_set_count(set, handle->domain->seat) == 0;
+}
+
+static int report_death(struct tni_handle *handle, uint32_t side)
+{
+    const struct tni_object *object = handle->object;
+    uint64_t death = atomic_load(&object->death[side]);
+    atomic_store(&handle->deaths_seen[side], (uint32_t)(death >> 32));
+    int32_t pid = atomic_load(&object->death_pid[side]);
+    tni_set_peer(tni_who_seat(death), pid);
+    return tni_fail(TN_ERR_PEER_DIED, "process %d in seat %u died, the last %s of %s '%s'", pid,
+                    tni_who_seat(death),
+                    side == TNI_SIDE_PRODUCER   ? "producer"
+                    : side == TNI_SIDE_CONSUMER ? "consumer"
+                                                : "other member",
+                    kind_names[tni_object_kind(atomic_load(&object->word)) % TNI_OBJECT_KINDS],
+                    object->name);
+}
+
+int tni_object_check_peers(struct tni_handle *handle, uint32_t side)
+{
+    uint32_t told = atomic_load_explicit(&handle->deaths_seen[side], memory_order_relaxed);
+    return are_peers_dead(handle, side, told) ? report_death(handle, side) : 0;
+}
+
+int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint64_t deadline_ns,
+                    tni_try_fn *attempt, void *context)
+{
+    /* Read once, so that a death ends the waits of all threads that were waiting when it came. */
+    uint32_t told = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
+    int status = attempt(context);
+    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && deadline_ns != 0 && spin < SPINS; spin++) {
+        tni_relax();
+        status = attempt(context);
+    }
+    while (status == TN_ERR_TIMED_OUT) {
+        /* A death that was noticed before the last look may have been preceded by a last message. */
+        if (side >= 0 && are_peers_dead(handle, (uint32_t)side, told)) {
+            status = attempt(context);
+            return status == TN_ERR_TIMED_OUT ? report_death(handle, (uint32_t)side) : status;
+        }
+        if (deadline_ns == 0)
+            return tni_fail_plain(TN_ERR_TIMED_OUT, "not ready, and not waiting");
+        uint32_t seen = tni_wait_arm(word);
+        status = attempt(context);
+        if (status != TN_ERR_TIMED_OUT)
+            return status;
+        if (side >= 0 && are_peers_dead(handle, (uint32_t)side, told))
+            continue;
+        if ((status = tni_object_check(handle)) != 0)
+            return status;
+        if (tni_process_sleep(handle->domain, word, seen, deadline_ns) == TN_ERR_TIMED_OUT) {
+            status = attempt(context);
+            if (status == TN_ERR_TIMED_OUT && tni_os_now_ns() >= deadline_ns)
+                return tni_fail_plain(TN_ERR_TIMED_OUT, "the deadline passed");
+        } else {
+            status = attempt(context);
+        }
+    }
+    return status;
+}
+
+void *tni_object_ring(const struct tni_segment *s, const struct tni_object *object, uint64_t need_bytes)
+{
+    tni_block block = {atomic_load(&object->ring)};
+    if (!tni_geometry_has_block(&s->geometry, block.id) ||
+        tni_block_bytes(&s->geometry, block) < need_bytes)
+        return NULL;
+    return tni_payload_at(s, block);
+}
+
+/* ---- the dead ------------------------------------------------------------------------------ */
+
+static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
+{
+    uint64_t old = atomic_load(&object->death[side]);
+    atomic_store(&object->death_pid[side], pid);
+    atomic_store(&object->death[side], tni_who(seat, (uint32_t)(old >> 32) + 1));
+}
+
+void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_object *object)
+{
+    for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
+        for (uint64_t bits = atomic_load(&object->watchers.word[w]); bits != 0; bits &= bits - 1) {
+            uint32_t seat = w * 64 + tni_low_bit(bits);
+            if (!tni_geometry_has_seat(&s->geometry, seat))
+                continue;
+            struct tni_seat *entry = tni_seat_at(s, seat);
+            tni_wait_notify(&entry->bell, INT32_MAX);
+            if (atomic_load(&entry->bell_fd_armed) != 0 &&
+                atomic_exchange(&entry->bell_fd_armed, 0) != 0)
+                tni_os_bell_ring(atomic_load(&entry->bell_number));
+        }
+}
+
+void tni_object_wake_all(const struct tni_segment *s, struct tni_object *object)
+{
+    tni_wait_notify_all(&object->items);
+    tni_wait_notify_all(&object->room);
+    tni_object_ring_watchers(s, object);
+}
+
+static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t kind, uint32_t seat)
+{
+    switch (kind) {
+    case TNI_OBJECT_QUEUE: tni_ring_settle_seat(d, object, seat); break;
+    case TNI_OBJECT_SEMAPHORE: tni_semaphore_settle_seat(d, object, seat); break;
+    case TNI_OBJECT_LOCK: tni_lock_settle_seat(d, object, seat); break;
+    case TNI_OBJECT_BARRIER: tni_barrier_settle_seat(d, object, seat); break;
+    default: break; /* events and conditions hold nothing of anybody */
+    }
+}
+
+/* Idempotent: the seat's bit in `openers` goes last, so a recoverer that starts anew comes here again. */
+static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind, uint32_t seat)
+{
+    int32_t pid = atomic_load(&tni_seat_at(&d->segment, seat)->pid);
+
+    settle_kind(d, object, kind, seat);
+    TNI_KILL_POINT("settle_object_kind");
+    if (tni_seat_set_has(&object->producers, seat)) {
+        tni_seat_set_remove(&object->producers, seat);
+        note_death(object, TNI_SIDE_PRODUCER, seat, pid);
+    }
+    if (tni_seat_set_has(&object->consumers, seat)) {
+        tni_seat_set_remove(&object->consumers, seat);
+        note_death(object, TNI_SIDE_CONSUMER, seat, pid);
+    }
+    note_death(object, TNI_SIDE_ANY, seat, pid);
+    TNI_KILL_POINT("settle_object_noted");
+    clear_bits(object, seat);
+    tni_object_wake_all(&d->segment, object);
+}
+
+/* The claim of a dead seat passes to us; a live one's is waited for a moment. */
+static int registry_take_over(struct tn_domain *d, uint32_t dead)
+{
+    _Atomic uint64_t *claim = &d->segment.header->registry;
+    uint64_t who = atomic_load(claim);
+    if (who != 0 && tni_who_seat(who) == dead && atomic_compare_exchange_strong(claim, &who, d->who))
+        return 0;
+    return registry_enter(d, tni_os_now_ns() + 1000000);
+}
+
+/* pre: the registry is ours. */
+static int finish(struct tn_domain *d, uint32_t dead)
+{
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_object *object = tni_object_at(&d->segment, i);
+        uint64_t word = atomic_load(&object->word);
+        uint32_t state = tni_object_state(word);
+        if (state == TNI_OBJECT_MAKING && tni_object_maker(word) == dead) {
+            take_ring(d, object);
+            set_free(object, tni_object_generation(word));
+        } else if (state == TNI_OBJECT_ENDING ||
+                   (state == TNI_OBJECT_LIVE && is_empty(&object->openers))) {
+            end_object(d, object);
+        }
+    }
+    return tni_semaphore_settle_announces(d, dead);
+}
+
+static bool needs_finish(const struct tn_domain *d, uint32_t dead)
+{
+    uint64_t who = atomic_load(&d->segment.header->registry);
+    if ((who != 0 && tni_who_seat(who) == dead) || tni_semaphore_has_announces(&d->segment, dead))
+        return true;
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(&d->segment, i);
+        uint64_t word = atomic_load(&object->word);
+        uint32_t state = tni_object_state(word);
+        if ((state == TNI_OBJECT_MAKING && tni_object_maker(word) == dead) ||
+            state == TNI_OBJECT_ENDING || (state == TNI_OBJECT_LIVE && is_empty(&object->openers)))
+            return true;
+    }
+    return false;
+}
+
+int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
+{
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_object *object = tni_object_at(&d->segment, i);
+        uint64_t word = atomic_load(&object->word);
+        if (tni_object_state(word) == TNI_OBJECT_LIVE && tni_object_kind(word) < TNI_OBJECT_KINDS &&
+            tni_seat_set_has(&object->openers, seat))
+            settle_live(d, object, tni_object_kind(word), seat);
+    }
+    if (!needs_finish(d, seat))
+        return 0;
+    int status = registry_take_over(d, seat);
+    if (status != 0)
+        return status;
+    status = finish(d, seat);
+    registry_leave(d);
+    return status;
+}
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+uint64_t tni_queue_count_records(const struct tni_segment *s, tni_block block)
+{
+    uint32_t limit = tni_object_limit(s);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        uint64_t word = atomic_load(&object->word);
+        if (tni_object_state(word) == TNI_OBJECT_FREE)
+            continue;
+        count += atomic_load(&object->ring) == block.id;
+        if (tni_object_kind(word) == TNI_OBJECT_QUEUE)
+            count += tni_ring_count_records(s, object, block);
+    }
+    return count;
+}
+
+void tni_queue_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        uint64_t word = atomic_load(&object->word);
+        if (tni_object_state(word) == TNI_OBJECT_FREE)
+            continue;
+        uint32_t ring = atomic_load(&object->ring);
+        if (ring != 0)
+            each((tni_block){ring}, context);
+        if (tni_object_kind(word) == TNI_OBJECT_QUEUE)
+            tni_ring_for_each_record(s, object, each, context);
+    }
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* object: the table of named things, and this process's handles on them. Inside the room queue. */
+#ifndef TNI_QUEUE_OBJECT_H
+#define TNI_QUEUE_OBJECT_H
+
+#include "queue/queue.h"
+
+enum { TNI_SIDE_ANY = 0, TNI_SIDE_PRODUCER = 1, TNI_SIDE_CONSUMER = 2 };
+
+/*
+ * A process's handle. tn_queue, tn_event, ... are each a struct with this as first member. All
+ * handles of one object in one process share the seat's bits, hence `next`.
+ */
+struct tni_handle {
+    struct tn_domain *domain;
+    struct tni_object *object;
+    uint32_t index;
+    uint32_t generation;
+    _Atomic uint32_t roles; /* TN_PRODUCER | TN_CONSUMER that this process's seat is known to have */
+    _Atomic uint32_t deaths_seen[3]; /* by side: each death is reported once for each handle */
+    struct tni_handle *next;         /* all handles of the process */
+};
+
+struct tni_object_spec {
+    uint32_t kind;
+    const char *name; /* may be NULL */
+    uint32_t flags;
+    uint32_t capacity;
+    uint32_t slot_bytes;
+    uint64_t ring_bytes; /* a block of so many zeroed bytes; 0: none */
+    uint64_t value;
+};
+
+/**
+ * Make an object and a handle on it.
+ * @param handle_bytes  of the struct that begins with struct tni_handle; zeroed behind it
+ */
+int tni_object_create(struct tn_domain *domain, const struct tni_object_spec *spec,
+                      size_t handle_bytes, void **ret_handle);
+/** Open by name, or by id if `name` is NULL. TN_ERR_NOT_FOUND, TN_ERR_INVALID (another kind), TN_ERR_FORKED. */
+int tni_object_open(struct tn_domain *domain, uint32_t kind, const char *name, uint64_t id,
+                    size_t handle_bytes, void **ret_handle);
+uint64_t tni_object_id(const struct tni_handle *handle);
+/** Close; with the last handle of this process its bits go, with the last process the object. */
+void tni_object_close(struct tni_handle *handle);
+
+/** 0, or TN_ERR_FORKED / TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone. */
+int tni_object_check(const struct tni_handle *handle);
+
+/**
+ * Whether a wait is over because of a death: the last other process on `side` died since this
+ * handle was last told. Then sets the thread's peer, and returns TN_ERR_PEER_DIED; else 0.
+ */
+int tni_object_check_peers(struct tni_handle *handle, uint32_t side);
+
+/** The block with the slots, checked; NULL if there is none or it makes no sense. */
+void *tni_object_ring(const struct tni_segment *segment, const struct tni_object *object,
+                      uint64_t need_bytes);
+
+/**
+ * Wait until `try` no longer says TN_ERR_TIMED_OUT.
+ *
+ * Spins briefly, then arms `word` and sleeps. Ends with what `try` says, with TN_ERR_PEER_DIED (see above;
+ * side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
+ */
+typedef int tni_try_fn(void *context);
+int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint64_t deadline_ns,
+                    tni_try_fn *attempt, void *context);
+
+/** Wake everybody who waits at an object, pollers too. */
+void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *object);
+/** Ring the bells of the processes that watch it. */
+void tni_object_ring_watchers(const struct tni_segment *segment, const struct tni_object *object);
+
+/* What each kind does for a dead seat, called with the seat's bits still set; and when its object ends. */
+void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+void tni_ring_end(struct tn_domain *domain, struct tni_object *object);
+uint64_t tni_ring_count_records(const struct tni_segment *segment, const struct tni_object *object,
+                                tni_block block);
+void tni_ring_for_each_record(const struct tni_segment *segment, const struct tni_object *object,
+                              tni_record_fn *each, void *context);
+void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+/** Whether the seat died while it changed a semaphore: its own, or as a reaper one that it had not open. */
+bool tni_semaphore_has_announces(const struct tni_segment *segment, uint32_t seat);
+/** Recount those. pre: the registry is ours. @return 0, or TN_ERR_TIMED_OUT: the living are in the way, come again */
+int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t seat);
+void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue: bounded queues of messages, as the public header has them.
+ *
+ * The room in one picture:
+ *
+ *     object.c   entries, names, openers, deaths        event.c semaphore.c lock.c
+ *     ring.c     slots and their claims                  condition.c barrier.c
+ *     message.c  what lies in a slot
+ *     queue.c    waiting, roles, polling
+ *
+ * A process's role bits are set by its first push or pop, once for each handle, and tell whose
+ * death ends whose wait.
+ */
+#include "queue/queue.h"
+
+#include <string.h>
+
+#include "queue/message.h"
+#include "queue/ring.h"
+#include "sync/sync.h"
+
+enum {
+    DEFAULT_CAPACITY = 256,
+    MAX_CAPACITY = 1 << 20,
+    DEFAULT_INLINE_BYTES = 128,
+    MAX_INLINE_BYTES = 4096,
+    VIEW_ROOM_BYTES = 40 /* a view of two dimensions; larger ones use the inline room too */
+};
+
+/* ---- making, opening, closing --------------------------------------------------------------- */
+
+/* Private copies of an object's numbers, checked against the block that holds the slots. */
+static int bind(struct tn_queue *q)
+{
+    const struct tni_object *object = q->handle.object;
+    uint32_t capacity = object->capacity, slot_bytes = object->slot_bytes;
+    if (capacity < 1 || capacity > MAX_CAPACITY || (capacity & (capacity - 1)) != 0 ||
+        slot_bytes % 64 != 0 || slot_bytes < 64 || slot_bytes > 2 * MAX_INLINE_BYTES ||
+        object->flags > TN_QUEUE_LEASE)
+        return tni_fail(TN_ERR_CORRUPT, "queue '%s' has %u slots of %u bytes", object->name, capacity,
+                        slot_bytes);
+    q->slots = tni_object_ring(&q->handle.domain->segment, object, (uint64_t)capacity * slot_bytes);
+    if (q->slots == NULL)
+        return tni_fail(TN_ERR_CORRUPT, "queue '%s' has no block for its slots", object->name);
+    q->capacity = capacity;
+    q->mask = capacity - 1;
+    q->shift = tni_log2_up(capacity);
+    q->slot_bytes = slot_bytes;
+    q->room_bytes = slot_bytes - (uint32_t)sizeof(struct tni_slot);
+    q->policy = object->flags;
+    return 0;
+}
+
+static int read_options(const tn_queue_options *options, struct tni_object_spec *spec)
+{
+    tn_queue_options o = {0};
+    if (options != NULL) {
+        if (options->struct_size < sizeof o)
+            return tni_fail(TN_ERR_INVALID, "tn_queue_options.struct_size is %zu, not %zu",
+                            options->struct_size, sizeof o);
+        memcpy(&o, options, sizeof o);
+    }
+    if (o.reserved != 0 || o.policy > TN_QUEUE_LEASE)
+        return tni_fail(TN_ERR_INVALID, "queue policy %u", o.policy);
+    if (o.capacity > MAX_CAPACITY || o.inline_bytes > MAX_INLINE_BYTES)
+        return tni_fail(TN_ERR_INVALID, "a queue of %u messages with %u inline bytes", o.capacity,
+                        o.inline_bytes);
+    uint32_t inline_bytes = o.inline_bytes != 0 ? o.inline_bytes : DEFAULT_INLINE_BYTES;
+    spec->flags = o.policy;
+    spec->capacity = 1u << tni_log2_up(o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY);
+    spec->slot_bytes =
+        (uint32_t)tni_align_up(sizeof(struct tni_slot) + VIEW_ROOM_BYTES + inline_bytes, 64);
+    spec->ring_bytes = (uint64_t)spec->capacity * spec->slot_bytes;
+    return 0;
+}
+
+static int finish_open(int status, void *handle, tn_queue **ret_queue)
+{
+    if (status != 0)
+        return status;
+    struct tn_queue *q = handle;
+    if ((status = bind(q)) != 0)
+        tni_object_close(&q->handle);
+    else
+        *ret_queue = q;
+    return status;
+}
+
+int tn_queue_create(tn_domain *d, const char *name, const tn_queue_options *options,
+                    tn_queue **ret_queue)
+{
+    struct tni_object_spec spec = {.kind = TNI_OBJECT_QUEUE, .name = name};
+    void *handle = NULL;
+    if (d == NULL || ret_queue == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_create: NULL argument");
+    int status = read_options(options, &spec);
+    if (status == 0)
+        status = tni_object_create(d, &spec, sizeof(struct tn_queue), &handle);
+    return finish_open(status, handle, ret_queue);
+}
+
+int tn_queue_open(tn_domain *d, const char *name, tn_queue **ret_queue)
+{
+    void *handle = NULL;
+    if (d == NULL || name == NULL || ret_queue == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_open: NULL argument");
+    int status = tni_object_open(d, TNI_OBJECT_QUEUE, name, 0, sizeof(struct tn_queue), &handle);
+    return finish_open(status, handle, ret_queue);
+}
+
+int tn_queue_open_id(tn_domain *d, uint64_t id, tn_queue **ret_queue)
+{
+    void *handle = NULL;
+    if (d == NULL || ret_queue == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_open_id: NULL argument");
+    int status = tni_object_open(d, TNI_OBJECT_QUEUE, NULL, id, sizeof(struct tn_queue), &handle);
+    return finish_open(status, handle, ret_queue);
+}
+
+uint64_t tn_queue_id(const tn_queue *q) { return q != NULL ? tni_object_id(&q->handle) : 0; }
+
+tn_queue *tn_queue_close(tn_queue *q)
+{
+    tni_object_close(q != NULL ? &q->handle : NULL);
+    return NULL;
+}
+
+uint32_t tn_queue_capacity(const tn_queue *q) { return q != NULL ? q->capacity : 0; }
+
+uint32_t tn_queue_count(const tn_queue *q)
+{
+    if (q == NULL || tni_object_check(&q->handle) != 0)
+        return 0;
+    uint64_t head = atomic_load(&q->handle.object->head), tail = atomic_load(&q->handle.object->tail);
+    return tail > head ? (uint32_t)TNI_MIN(tail - head, q->capacity) : 0;
+}
+
+int tn_queue_end(tn_queue *q)
+{
+    if (q == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_end: NULL argument");
+    int status = tni_object_check(&q->handle);
+    if (status == 0) {
+        atomic_store(&q->handle.object->ended, 1);
+        TNI_KILL_POINT("queue_ended");
+        tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
+    }
+    return status;
+}
+
+/* ---- roles --------------------------------------------------------------------------------- */
+
+static void take_role(struct tn_queue *q, uint32_t role)
+{
+    struct tni_object *object = q->handle.object;
+    tni_seat_set_add(role == TN_PRODUCER ? &object->producers : &object->consumers,
+                     q->handle.domain->seat);
+    atomic_fetch_or(&q->handle.roles, role);
+}
+
+static int begin(struct tn_queue *q, uint32_t role)
+{
+    if (TNI_UNLIKELY(q == NULL))
+        return tni_fail(TN_ERR_INVALID, "the queue is NULL");
+    if (TNI_UNLIKELY(q->handle.domain == NULL))
+        return tni_fail(TN_ERR_CLOSED, "this process has left the queue's domain");
+    int status = tni_object_check(&q->handle);
+    if (TNI_LIKELY(status == 0) &&
+        TNI_UNLIKELY((atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) == 0))
+        take_role(q, role);
+    return status;
+}
+
+int tn_queue_attach(tn_queue *q, uint32_t roles)
+{
+    if (q == NULL || roles == 0 || (roles & ~(uint32_t)(TN_PRODUCER | TN_CONSUMER)) != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_attach: roles %u", roles);
+    int status = 0;
+    for (uint32_t role = TN_PRODUCER; role <= TN_CONSUMER && status == 0; role <<= 1)
+        if ((roles & role) != 0)
+            status = begin(q, role);
+    return status;
+}
+
+/* ---- push ---------------------------------------------------------------------------------- */
+
+struct push {
+    struct tn_queue *queue;
+    const struct tni_parcel *parcel;
+};
+
+static int try_push(void *context)
+{
+    const struct push *p = context;
+    return tni_ring_push(p->queue, p->parcel);
+}
+
+static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel, uint64_t deadline_ns)
+{
+    int status = tni_ring_push(q, parcel);
+    if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
+        return status;
+    struct push p = {q, parcel};
+    return tni_object_wait(&q->handle, &q->handle.object->room, TNI_SIDE_CONSUMER, deadline_ns,
+                           try_push, &p);
+}
+
+int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
+{
+    struct tni_parcel parcel;
+    bool move = (flags & TN_PUSH_MOVE) != 0;
+    if (message == NULL || (flags & ~(uint32_t)TN_PUSH_MOVE) != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_push: no message, or flags %x", flags);
+    int status = begin(q, TN_PRODUCER);
+    if (status == 0)
+        status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
+    if (status != 0)
+        return status;
+    status = push_parcel(q, &parcel, deadline_ns);
+    tni_parcel_end(q, &parcel, message, status == 0, move);
+    return status;
+}
+
+int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_t deadline_ns)
+{
+    tn_message message = {.tensors = &tensor, .tensor_count = 1};
+    return tn_queue_push(q, &message, flags, deadline_ns);
+}
+
+int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, uint32_t flags,
+                       uint64_t deadline_ns)
+{
+    if (count == 0 || count > INT32_MAX)
+        return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
+    int status = tn_queue_push(q, &messages[0], flags, deadline_ns);
+    if (status != 0)
+        return status;
+    uint32_t pushed = 1;
+    while (pushed < count && tn_queue_push(q, &messages[pushed], flags, 0) == 0)
+        pushed++;
+    return (int)pushed;
+}
+
+/* ---- pop ----------------------------------------------------------------------------------- */
+
+struct pop {
+    struct tn_queue *queue;
+    tn_message *message; /* one of the two */
+    tn_tensor **tensor;
+};
+
+/* The end of a queue counts only when nothing is left: looked at before the look for a message. */
+static int try_pop(void *context)
+{
+    const struct pop *p = context;
+    struct tn_queue *q = p->queue;
+    struct tni_taken taken;
+    bool is_ended = atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) != 0;
+    struct tni_thread *thread = tni_thread_enter(q->handle.domain);
+    int status = tni_ring_take(q, thread, &taken);
+    if (TNI_LIKELY(status == 0))
+        status = p->tensor != NULL ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
+                                   : tni_parcel_unpack(q, thread, &taken, p->message);
+    else if (is_ended)
+        status = tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", q->handle.object->name);
+    tni_thread_leave(thread);
+    return status;
+}
+
+static int pop(struct pop *p, uint64_t deadline_ns)
+{
+    int status = begin(p->queue, TN_CONSUMER);
+    if (status == 0)
+        status = try_pop(p);
+    if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
+        return status;
+    struct tn_queue *q = p->queue;
+    return tni_object_wait(&q->handle, &q->handle.object->items, TNI_SIDE_PRODUCER, deadline_ns,
+                           try_pop, p);
+}
+
+int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
+{
+    if (ret_message == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
+    return pop(&(struct pop){.queue = q, .message = ret_message}, deadline_ns);
+}
+
+int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)
+{
+    if (ret_tensor == NULL || (q != NULL && q->policy == TN_QUEUE_LEASE))
+        return tni_fail(TN_ERR_INVALID, "tn_queue_pop_tensor: NULL argument, or a queue of leases");
+    return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
+}
+
+int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns, tn_message *ret_messages)
+{
+    if (count == 0 || count > INT32_MAX)
+        return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
+    int status = tn_queue_pop(q, deadline_ns, &ret_messages[0]);
+    if (status != 0)
+        return status;
+    uint32_t popped = 1;
+    while (popped < count && tn_queue_pop(q, 0, &ret_messages[popped]) == 0)
+        popped++;
+    return (int)popped;
+}
+
+/* ---- leases -------------------------------------------------------------------------------- */
+
+static int end_lease(tn_queue *q, tn_message *message, bool give_back)
+{
+    if (q == NULL || message == NULL)
+        return tni_fail(TN_ERR_INVALID, "the queue or the message is NULL");
+    if (message->lease == 0)
+        return tni_fail(TN_ERR_STALE, "the message is not leased");
+    int status = begin(q, TN_CONSUMER);
+    if (status == 0)
+        status = tni_ring_lease_end(q, message->lease - 1, give_back);
+    if (status == 0)
+        message->lease = 0;
+    return status;
+}
+
+int tn_message_ack(tn_queue *q, tn_message *message) { return end_lease(q, message, false); }
+
+int tn_message_return(tn_queue *q, tn_message *message) { return end_lease(q, message, true); }
+
+/* ---- several at once ----------------------------------------------------------------------- */
+
+static void watch(struct tn_queue *q)
+{
+    struct tni_object *object = q->handle.object;
+    if (tni_seat_set_has(&object->watchers, q->handle.domain->seat))
+        return;
+    tni_seat_set_add(&object->watchers, q->handle.domain->seat);
+    atomic_fetch_or(&object->items, TNI_WAIT_POLLERS); /* stays: a pusher's look at the set is cheap */
+}
+
+static bool is_ready(struct tn_queue *q)
+{
+    const struct tni_object *object = q->handle.object;
+    uint64_t death = atomic_load(&object->death[TNI_SIDE_PRODUCER]);
+    return tni_ring_is_ready(q) || atomic_load(&object->ended) != 0 ||
+           ((uint32_t)(death >> 32) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
+            tni_seat_set_count(&object->producers, q->handle.domain->seat) == 0);
+}
+
+static int find_ready(tn_queue *const *queues, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (is_ready(queues[i]))
+            return (int)i;
+    return TN_ERR_TIMED_OUT;
+}
+
+int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline_ns)
+{
+    if (queues == NULL || count == 0 || count > INT32_MAX)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_wait_any: %u queues", count);
+    for (uint32_t i = 0; i < count; i++) {
+        int status = begin(queues[i], TN_CONSUMER);
+        if (status != 0)
+            return status;
+        if (queues[i]->handle.domain != queues[0]->handle.domain)
+            return tni_fail(TN_ERR_INVALID, "queues of different domains cannot be waited for together");
+    }
+    struct tn_domain *d = queues[0]->handle.domain;
+    int found = find_ready(queues, count);
+    if (found != TN_ERR_TIMED_OUT || deadline_ns == 0)
+        return found;
+    for (uint32_t i = 0; i < count; i++)
+        watch(queues[i]);
+    for (;;) {
+        uint32_t seen = tni_wait_arm(&d->me->bell);
+        if ((found = find_ready(queues, count)) != TN_ERR_TIMED_OUT)
+            return found;
+        if (tni_process_sleep(d, &d->me->bell, seen, deadline_ns) == TN_ERR_TIMED_OUT) {
+            found = find_ready(queues, count);
+            return found != TN_ERR_TIMED_OUT
+                       ? found
+                       : tni_fail(TN_ERR_TIMED_OUT, "none of %u queues was ready until the deadline", count);
+        }
+    }
+}
+
+int tn_queue_watch(tn_queue *q, bool is_on)
+{
+    int status = begin(q, TN_CONSUMER);
+    if (status != 0)
+        return status;
+    if (is_on)
+        watch(q);
+    else
+        tni_seat_set_remove(&q->handle.object->watchers, q->handle.domain->seat);
+    return 0;
+}
+
+int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
+{
+    uint64_t number;
+    int fd;
+    if (d == NULL || ret_fd == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_poll_fd: NULL argument");
+    int status = tni_process_check(d);
+    if (status != 0)
+        return status;
+    if ((fd = atomic_load(&d->poll_fd)) >= 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    if ((status = tni_os_random(&number, sizeof number)) != 0 ||
+        (status = tni_os_bell_create(number | 1, &fd)) != 0)
+        return status;
+    int none = -1;
+    if (!atomic_compare_exchange_strong(&d->poll_fd, &none, fd)) {
+        tni_os_close(fd); /* another thread was faster */
+        fd = none;
+    } else {
+        atomic_store(&d->me->bell_number, number | 1);
+        atomic_store(&d->me->bell_fd_armed, 1);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+void tn_domain_poll_clear(tn_domain *d)
+{
+    if (d == NULL || tni_process_check(d) != 0 || atomic_load(&d->poll_fd) < 0)
+        return;
+    tni_os_bell_clear(atomic_load(&d->poll_fd));
+    atomic_store(&d->me->bell_fd_armed, 1); /* before the caller looks at its queues */
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue: bounded queues of messages; events, semaphores, locks, conditions, barriers. All are
+ * objects: entries of one table in the control segment, found by name or number.
+ */
+#ifndef TNI_QUEUE_H
+#define TNI_QUEUE_H
+
+#include <tenon/queue.h>
+#include <tenon/sync.h>
+
+#include "tensor/tensor.h"
+
+struct tni_object;
+
+/** Fork hook: objects that the parent has open are open in the child. */
+int tni_queue_init(struct tn_domain *domain);
+/** Close what this process has open, at leave. */
+void tni_queue_fini(struct tn_domain *domain);
+
+/* ---- for the reaper: each is idempotent and resumable -------------------------------------- */
+
+/**
+ * Settle a dead seat in every object: slots it claimed, took or leased, locks, permits, barriers;
+ * its bits; and wake everybody whose wait this may end. Waits end before memory is reclaimed.
+ * Objects that nobody has open any more are ended.
+ * @return 0, or TN_ERR_TIMED_OUT: the registry is in use; everything else is done, come again
+ */
+int tni_queue_settle_seat(struct tn_domain *domain, uint32_t seat);
+/** Records in slots and rings that name a block. */
+uint64_t tni_queue_count_records(const struct tni_segment *segment, tni_block block);
+void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn *each, void *context);
+
+/* ---- for inspect --------------------------------------------------------------------------- */
+
+struct tni_queue_figures {
+    uint32_t full, leased, claimed;
+};
+void tni_queue_figures(const struct tni_segment *segment, uint32_t object,
+                       struct tni_queue_figures *ret_figures);
+struct tni_object_figures {
+    uint32_t count;      /* permits; waiters at a barrier; 1 if set or held */
+    uint32_t owner_seat; /* of a lock that is held; else TNI_NO_SEAT */
+};
+/** Of objects other than queues. */
+void tni_object_figures(const struct tni_segment *segment, uint32_t object,
+                        struct tni_object_figures *ret_figures);
+/** "queue", "event", ...; NULL for none */
+const char *tni_object_kind_name(uint32_t kind);
+
+static inline uint32_t tni_object_kind(uint64_t word) { return (uint32_t)word & 0xff; }
+static inline uint32_t tni_object_state(uint64_t word) { return (uint32_t)(word >> 8) & 0xff; }
+static inline uint32_t tni_object_maker(uint64_t word) { return (uint32_t)(word >> 16) & 0xffff; }
+static inline uint32_t tni_object_generation(uint64_t word) { return (uint32_t)(word >> 32); }
+static inline uint64_t tni_object_word(uint32_t generation, uint32_t maker, uint32_t state,
+                                       uint32_t kind)
+{
+    return (uint64_t)generation << 32 | (uint64_t)maker << 16 | (uint64_t)state << 8 | kind;
+}
+
+#endif

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring: slots, claimed one by one.
+ *
+ * Nouns: slot, position (slot = position mod capacity, round = position / capacity), head, tail.
+ * I1  A slot is claimed by a CAS on its word, which names round, state and owner; no ticket is
+ *     handed out before, so a death leaves no hole without an owner.
+ * I2  head and tail are hints. tail passes a position only when its slot was claimed in that round,
+ *     or is leased and its word was moved on to that round. head passes a position only when
+ *     nothing can be taken there; who makes something takable behind it moves it back, and who
+ *     moved it over a lease looks again afterwards.
+ * I3  FULL, TAKEN and LEASED slots own one reference of `block`. CLAIMED owns none: what its
+ *     claimer had counted is announced.
+ * I4  Positions are taken in order; so what one producer pushes is popped in order.
+ * Callers: queue.c, and the reaper through tni_ring_*(). Death: CLAIMED is skipped; FULL is still delivered;
+ * TAKEN goes back to FULL, or is dropped by policy; LEASED goes back to FULL with its attempt count.
+ * Source: the per-slot round is D. Vyukov's bounded MPMC queue, 1024cores.net, 2010; ours claims
+ * the slot's own word instead of a shared counter, so that each claim has an owner.
+ */
+#include "queue/ring.h"
+
+#include <string.h>
+
+#include "sync/sync.h"
+
+static struct tni_slot *slot_at(const struct tn_queue *q, uint64_t position)
+{
+    return (struct tni_slot *)(void *)(q->slots + (position & q->mask) * q->slot_bytes);
+}
+
+static uint32_t round_of(const struct tn_queue *q, uint64_t position)
+{
+    return (uint32_t)(position >> q->shift);
+}
+
+static void retreat_head(struct tni_object *object, uint64_t position)
+{
+    uint64_t head = atomic_load(&object->head);
+    while (head > position && !atomic_compare_exchange_weak(&object->head, &head, position))
+        ;
+}
+
+/* A bell is rung for those who poll; sleepers are woken one for each message. */
+static void announce_item(struct tn_queue *q)
+{
+    if (TNI_UNLIKELY(tni_wait_notify(&q->handle.object->items, 1)))
+        tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
+}
+
+/* ---- push ---------------------------------------------------------------------------------- */
+
+/* I1. @return the claimed position, or TN_ERR_TIMED_OUT when the ring is full */
+static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
+{
+    struct tni_object *object = q->handle.object;
+    uint64_t tail = atomic_load_explicit(&object->tail, memory_order_relaxed);
+
+    for (uint32_t passed = 0; passed <= q->capacity;) {
+        struct tni_slot *slot = slot_at(q, tail);
+        uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
+        uint32_t round = round_of(q, tail), state = tni_slot_state(word);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - round);
+
+        if (ahead == 0 && state == TNI_SLOT_EMPTY) {
+            uint64_t mine = tni_slot_word(round, TNI_SLOT_CLAIMED, q->handle.domain->seat, tag);
+            if (atomic_compare_exchange_strong(&slot->word, &word, mine)) {
+                *ret_position = tail;
+                return 0;
+            }
+            continue;
+        }
+        if (ahead < 0) {
+            if (state != TNI_SLOT_LEASED || ahead != -1)
+                return TN_ERR_TIMED_OUT;
+            /* I2: a lease may last; the ring goes on around it. */
+            uint64_t moved = tni_slot_word(round, TNI_SLOT_LEASED, tni_slot_seat(word), tni_slot_tag(word));
+            if (!atomic_compare_exchange_strong(&slot->word, &word, moved))
+                continue;
+            passed++;
+        }
+        /* The hint is behind: help it along. */
+        uint64_t seen = tail;
+        if (atomic_compare_exchange_strong(&object->tail, &seen, tail + 1))
+            tail++;
+        else
+            tail = seen;
+    }
+    return TN_ERR_TIMED_OUT;
+}
+
+static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct tni_parcel *p)
+{
+    slot->block = p->block.id;
+    slot->bytes_count = p->bytes_count;
+    slot->view_bytes = (uint16_t)p->view_bytes;
+    slot->form = p->form;
+    slot->reserved = 0;
+    slot->attempt = 0;
+    slot->producer = (uint16_t)q->handle.domain->seat;
+    if (p->form == TNI_FORM_TENSOR)
+        tni_tensor_encode(p->tensor, slot->data);
+    if (p->bytes_count != 0)
+        memcpy(slot->data + p->view_bytes, p->bytes, p->bytes_count);
+}
+
+static void pass_tail(struct tni_object *object, uint64_t position)
+{
+    uint64_t seen = position;
+    atomic_compare_exchange_strong(&object->tail, &seen, position + 1);
+}
+
+int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
+{
+    struct tn_domain *d = q->handle.domain;
+    struct tni_object *object = q->handle.object;
+    uint64_t position;
+
+    if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
+        return tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", object->name);
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = claim(q, thread->number, &position);
+    if (status != 0)
+        goto leave;
+    TNI_KILL_POINT("push_claimed");
+    struct tni_slot *slot = slot_at(q, position);
+    uint32_t round = round_of(q, position);
+    write_slot(q, slot, p);
+    if (p->block.id != 0)
+        status = tni_ref_lend(d, thread, p->block, p->move);
+    TNI_KILL_POINT("push_lent");
+    /* Pairs with the acquire in tni_ring_take(). Without a reference the slot is skipped. */
+    uint64_t done = status == 0 ? tni_slot_word(round, TNI_SLOT_FULL, d->seat, thread->number)
+                                : tni_slot_word(round + 1, TNI_SLOT_EMPTY, 0, 0);
+    atomic_store_explicit(&slot->word, done, memory_order_release);
+    TNI_KILL_POINT("push_full");
+    if (p->block.id != 0 && status == 0)
+        tni_ref_lend_end(d, thread, p->block, p->move);
+    __builtin_prefetch(slot_at(q, position + 1), 1);
+    __builtin_prefetch(slot_at(q, position + 4), 1);
+    pass_tail(object, position); /* and the fence that announce_item() asks for */
+    TNI_KILL_POINT("push_tail_passed");
+leave:
+    tni_thread_leave(thread);
+    if (status == 0)
+        announce_item(q);
+    return status;
+}
+
+/* ---- take ---------------------------------------------------------------------------------- */
+
+/* I2. The position holds nothing to take now; if it was a lease, it may come to hold something. */
+static void pass_head(struct tn_queue *q, uint64_t position)
+{
+    struct tni_object *object = q->handle.object;
+    uint64_t seen = position;
+    if (!atomic_compare_exchange_strong(&object->head, &seen, position + 1))
+        return;
+    uint64_t word = atomic_load(&slot_at(q, position)->word);
+    if (tni_slot_round(word) == round_of(q, position) && tni_slot_state(word) == TNI_SLOT_FULL)
+        retreat_head(object, position);
+}
+
+struct found {
+    uint64_t position, word;
+    bool has_skipped; /* a slot before it is being pushed or popped */
+};
+
+/* Find the first FULL slot from the head on; false: there is none. */
+static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
+{
+    struct tni_object *object = q->handle.object;
+    uint64_t head = atomic_load_explicit(&object->head, memory_order_relaxed), at = head;
+
+    ret->has_skipped = false;
+    for (uint32_t n = 0; n <= 2 * q->capacity; n++, at++) {
+        uint64_t word = atomic_load_explicit(&slot_at(q, at)->word, memory_order_acquire);
+        uint32_t state = tni_slot_state(word);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - round_of(q, at));
+        if (TNI_LIKELY(ahead == 0)) {
+            if (state == TNI_SLOT_FULL) {
+                ret->position = at;
+                ret->word = word;
+                return true;
+            }
+            if (state == TNI_SLOT_EMPTY)
+                return false; /* not pushed yet, and nothing behind it is */
+            ret->has_skipped |= state != TNI_SLOT_LEASED;
+        }
+        if (ahead < 0) {
+            if (state == TNI_SLOT_FULL && at == head) {
+                /* The head is beyond something takable: a hint that a death left behind. */
+                uint64_t real = ((uint64_t)tni_slot_round(word) << q->shift) | (at & q->mask);
+                retreat_head(object, real);
+            }
+            return false;
+        }
+        bool is_passable = ahead > 0 || state == TNI_SLOT_LEASED;
+        if (is_passable && may_pass && at == head) {
+            pass_head(q, at);
+            head++;
+        }
+    }
+    return false;
+}
+
+/*
+ * The oldest message that can be taken. Slots that others are at work on are stepped over, not waited for:
+ * one of them may be stopped. But what its producer pushed into a later slot must not be taken before it
+ * (I4): so after a step over, the scan is repeated until it finds the same slot again. That one
+ * was FULL before the last scan began, and so was everything its producer had pushed before.
+ */
+static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
+{
+    struct found again;
+    if (!scan(q, may_pass, ret))
+        return false;
+    while (TNI_UNLIKELY(ret->has_skipped)) {
+        if (!scan(q, may_pass, &again))
+            return false;
+        if (again.position == ret->position && again.word == ret->word)
+            return true;
+        *ret = again;
+    }
+    return true;
+}
+
+int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_taken *ret_taken)
+{
+    struct tn_domain *d = q->handle.domain;
+    struct found found;
+
+    while (find_full(q, true, &found)) {
+        uint64_t word = found.word;
+        struct tni_slot *slot = slot_at(q, found.position);
+        tni_block block = {slot->block};
+        bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
+        if (has_block) {
+            __builtin_prefetch(tni_word_at(&d->segment, block), 1);
+            tni_announce(thread, block, 1);
+        }
+        uint64_t mine = tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
+        if (atomic_compare_exchange_strong(&slot->word, &word, mine)) {
+            TNI_KILL_POINT("pop_taken");
+            /* While the slot was FULL in this round its content stood still: the CAS says it did. */
+            *ret_taken = (struct tni_taken){slot, mine, found.position};
+            __builtin_prefetch(slot_at(q, found.position + 2), 0);
+            return 0;
+        }
+        if (has_block)
+            tni_announce_clear(thread);
+    }
+    return TN_ERR_TIMED_OUT;
+}
+
+static tni_block block_of(const struct tn_queue *q, const struct tni_taken *taken)
+{
+    tni_block block = {taken->slot->block};
+    if (!tni_geometry_has_block(&q->handle.domain->segment.geometry, block.id))
+        block.id = 0;
+    return block;
+}
+
+static void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
+{
+    uint64_t empty = tni_slot_word(tni_slot_round(taken->word) + 1, TNI_SLOT_EMPTY, 0, 0);
+    atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
+    TNI_KILL_POINT("pop_emptied");
+    pass_head(q, taken->position); /* and the fence before the look at `room` */
+    tni_wait_notify(&q->handle.object->room, 1);
+}
+
+void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+{
+    struct tn_domain *d = q->handle.domain;
+    tni_block block = block_of(q, taken);
+    if (block.id != 0)
+        tni_ref_before_move(d, block); /* the CAS to TAKEN was the read-modify-write */
+    empty_slot(q, taken);
+    if (block.id != 0)
+        tni_ref_adopt(d, thread, block);
+}
+
+int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+{
+    struct tn_domain *d = q->handle.domain;
+    tni_block block = block_of(q, taken);
+    uint32_t round = tni_slot_round(taken->word);
+    if (block.id != 0) {
+        int status = tni_ref_pin(d, block);
+        if (status != 0)
+            return status;
+        TNI_KILL_POINT("lease_pinned");
+        tni_ref_adopt(d, thread, block);
+    }
+    /* The tag tells this lease from the next one of the same slot: the round may move on under it. */
+    atomic_store(&taken->slot->word, tni_slot_word(round, TNI_SLOT_LEASED, d->seat, round));
+    TNI_KILL_POINT("lease_recorded");
+    pass_head(q, taken->position);
+    return 0;
+}
+
+/* FULL again, where pops will look. */
+static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t *word, uint32_t shift,
+                   uint64_t index)
+{
+    uint32_t round = tni_slot_round(*word);
+    uint64_t full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
+    while (!atomic_compare_exchange_strong(&slot->word, word, full)) {
+        /* Only a lease moves under its owner, and only its round does. */
+        if (tni_slot_state(*word) != TNI_SLOT_LEASED)
+            return;
+        round = tni_slot_round(*word);
+        full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
+    }
+    TNI_KILL_POINT("refill_full");
+    retreat_head(object, ((uint64_t)round << shift) | index);
+}
+
+void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+{
+    uint64_t word = taken->word;
+    refill(q->handle.object, taken->slot, &word, q->shift, taken->position & q->mask);
+    tni_announce_clear(thread);
+    announce_item(q);
+}
+
+void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+{
+    tni_block block = block_of(q, taken);
+    empty_slot(q, taken);
+    if (block.id != 0)
+        tni_ref_drop(q->handle.domain, thread, block);
+}
+
+int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
+{
+    struct tn_domain *d = q->handle.domain;
+    struct tni_slot *slot = slot_at(q, lease);
+    uint64_t word = atomic_load(&slot->word);
+
+    if (tni_slot_state(word) != TNI_SLOT_LEASED || tni_slot_seat(word) != d->seat ||
+        tni_slot_tag(word) != (round_of(q, lease) & 0xff))
+        return tni_fail(TN_ERR_STALE, "message %llx is not leased to this process",
+                        (unsigned long long)lease);
+    struct tni_thread *thread = tni_thread_enter(d);
+    if (give_back) {
+        slot->attempt++;
+        refill(q->handle.object, slot, &word, q->shift, lease & q->mask);
+    } else {
+        tni_block block = {slot->block};
+        bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
+        if (has_block)
+            tni_announce(thread, block, 1);
+        while (!atomic_compare_exchange_strong(
+            &slot->word, &word, tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0)))
+            ; /* only its round moves, see claim() */
+        TNI_KILL_POINT("ack_emptied");
+        if (has_block)
+            tni_ref_drop(d, thread, block);
+    }
+    tni_thread_leave(thread);
+    if (give_back)
+        announce_item(q);
+    else
+        tni_wait_notify(&q->handle.object->room, 1);
+    return 0;
+}
+
+bool tni_ring_is_ready(const struct tn_queue *q)
+{
+    struct found found;
+    return scan((struct tn_queue *)(uintptr_t)q, false, &found);
+}
+
+/* ---- for the reaper: from shared memory alone, every number checked ------------------------- */
+
+struct slots {
+    uint8_t *at;
+    uint32_t capacity, slot_bytes, shift;
+};
+
+static bool get_slots(const struct tni_segment *s, const struct tni_object *object, struct slots *ret)
+{
+    uint32_t capacity = object->capacity, slot_bytes = object->slot_bytes;
+    if (capacity == 0 || (capacity & (capacity - 1)) != 0 || slot_bytes < sizeof(struct tni_slot) ||
+        slot_bytes % 64 != 0)
+        return false;
+    ret->at = tni_object_ring(s, object, (uint64_t)capacity * slot_bytes);
+    ret->capacity = capacity;
+    ret->slot_bytes = slot_bytes;
+    ret->shift = tni_log2_up(capacity);
+    return ret->at != NULL;
+}
+
+static struct tni_slot *nth(const struct slots *slots, uint32_t i)
+{
+    return (struct tni_slot *)(void *)(slots->at + (size_t)i * slots->slot_bytes);
+}
+
+static bool owns_block(uint64_t word)
+{
+    uint32_t state = tni_slot_state(word);
+    return state == TNI_SLOT_FULL || state == TNI_SLOT_TAKEN || state == TNI_SLOT_LEASED;
+}
+
+/* Un-record what a slot holds, then drop it. */
+static void drop_slot(struct tn_domain *d, struct tni_slot *slot, uint64_t word)
+{
+    uint64_t empty = tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0);
+    tni_block block = {slot->block};
+    struct tni_thread *thread = tni_thread_enter(d);
+    if (tni_geometry_has_block(&d->segment.geometry, block.id)) {
+        tni_announce(thread, block, 1);
+        if (atomic_compare_exchange_strong(&slot->word, &word, empty)) {
+            TNI_KILL_POINT("drop_slot_emptied");
+            tni_ref_drop(d, thread, block);
+        } else {
+            tni_announce_clear(thread);
+        }
+    } else {
+        atomic_compare_exchange_strong(&slot->word, &word, empty);
+    }
+    tni_thread_leave(thread);
+}
+
+void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
+{
+    struct slots slots;
+    if (!get_slots(&d->segment, object, &slots))
+        return;
+    for (uint32_t i = 0; i < slots.capacity; i++) {
+        struct tni_slot *slot = nth(&slots, i);
+        uint64_t word = atomic_load(&slot->word);
+        uint32_t state = tni_slot_state(word);
+        if (tni_slot_seat(word) != seat || state == TNI_SLOT_EMPTY || state == TNI_SLOT_FULL)
+            continue;
+        if (state == TNI_SLOT_CLAIMED) {
+            uint64_t empty = tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0);
+            atomic_compare_exchange_strong(&slot->word, &word, empty);
+        } else if (state == TNI_SLOT_TAKEN && object->flags == TN_QUEUE_DROP) {
+            drop_slot(d, slot, word);
+        } else if (state == TNI_SLOT_TAKEN || state == TNI_SLOT_LEASED) {
+            slot->attempt++;
+            refill(object, slot, &word, slots.shift, i);
+        }
+        TNI_KILL_POINT("settle_slot");
+    }
+}
+
+void tni_ring_end(struct tn_domain *d, struct tni_object *object)
+{
+    struct slots slots;
+    if (!get_slots(&d->segment, object, &slots))
+        return;
+    for (uint32_t i = 0; i < slots.capacity; i++) {
+        uint64_t word = atomic_load(&nth(&slots, i)->word);
+        if (owns_block(word))
+            drop_slot(d, nth(&slots, i), word);
+    }
+}
+
+uint64_t tni_ring_count_records(const struct tni_segment *s, const struct tni_object *object,
+                                tni_block block)
+{
+    struct slots slots;
+    uint64_t count = 0;
+    if (!get_slots(s, object, &slots))
+        return 0;
+    for (uint32_t i = 0; i < slots.capacity; i++) {
+        const struct tni_slot *slot = nth(&slots, i);
+        count += owns_block(atomic_load(&slot->word)) && slot->block == block.id;
+    }
+    return count;
+}
+
+void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_object *object,
+                              tni_record_fn *each, void *context)
+{
+    struct slots slots;
+    if (!get_slots(s, object, &slots))
+        return;
+    for (uint32_t i = 0; i < slots.capacity; i++) {
+        const struct tni_slot *slot = nth(&slots, i);
+        if (owns_block(atomic_load(&slot->word)) && slot->block != 0)
+            each((tni_block){slot->block}, context);
+    }
+}
+
+void tni_queue_figures(const struct tni_segment *s, uint32_t index, struct tni_queue_figures *ret_figures)
+{
+    struct tni_queue_figures f = {0};
+    struct slots slots;
+    if (get_slots(s, tni_object_at(s, index), &slots))
+        for (uint32_t i = 0; i < slots.capacity; i++) {
+            uint32_t state = tni_slot_state(atomic_load(&nth(&slots, i)->word));
+            f.full += state == TNI_SLOT_FULL;
+            f.leased += state == TNI_SLOT_LEASED || state == TNI_SLOT_TAKEN;
+            f.claimed += state == TNI_SLOT_CLAIMED;
+        }
+    *ret_figures = f;
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * semaphore: permits, with or without owners.
+ *
+ * Word: value is {version:32, permits:32}. An owned semaphore also has a block with a count a
+ * seat: the permits that it holds.
+ * I1  permits + all counts <= capacity of an owned semaphore, always; equality when nobody is
+ *     between the two. A permit is taken before it is counted, and uncounted before it is given.
+ * I2  Who is between the two announces the object, from before the first to after the second.
+ * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive announce,
+ *     adds up, sees nobody alive announce, and swaps the word it read. Whoever was between the
+ *     two at any of this either is seen, or has moved the word.
+ * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back one by one.
+ * Between the two: one permit too few, and an announce, for which the reaper recounts; also when
+ * the dead was a reaper. Permits without owners die with who took them. Who closes its last
+ * handle, or leaves, gives back as the dead do.
+ */
+#include "queue/face.h"
+#include "sync/sync.h"
+
+enum { MAX_PERMITS = INT32_MAX, RECOUNT_TRIES = 64 };
+
+struct tn_semaphore {
+    struct tni_handle handle;
+    uint32_t limit;         /* private copy: most permits there can be */
+    _Atomic uint32_t *held; /* [seats]; NULL: not owned */
+};
+
+static uint32_t permits_of(uint64_t word) { return (uint32_t)word; }
+static uint64_t next_word(uint64_t word, uint32_t permits)
+{
+    return ((word >> 32) + 1) << 32 | permits;
+}
+
+static uint64_t held_bytes(const struct tni_segment *s)
+{
+    return (uint64_t)s->geometry.seats * sizeof(uint32_t);
+}
+
+/* ---- making, opening, closing ------------------------------------------------------------ */
+
+static int bind(struct tn_semaphore *semaphore)
+{
+    const struct tni_object *object = semaphore->handle.object;
+    bool is_owned = (object->flags & TN_SEMAPHORE_OWNED) != 0;
+    semaphore->limit = is_owned ? object->capacity : MAX_PERMITS;
+    if (!is_owned)
+        return 0;
+    const struct tni_segment *s = &semaphore->handle.domain->segment;
+    semaphore->held = tni_object_ring(s, object, held_bytes(s));
+    if (semaphore->held == NULL || semaphore->limit > MAX_PERMITS)
+        return tni_fail(TN_ERR_CORRUPT,
+                        "semaphore '%s' of %u permits has no block for its owners",
+                        object->name, object->capacity);
+    return 0;
+}
+
+static int take_handle(int status, void *handle, tn_semaphore **ret_semaphore)
+{
+    if (status != 0)
+        return status;
+    struct tn_semaphore *semaphore = handle;
+    if ((status = bind(semaphore)) != 0)
+        tni_object_close(&semaphore->handle);
+    else
+        *ret_semaphore = semaphore;
+    return status;
+}
+
+int tn_semaphore_create(tn_domain *domain, const char *name, uint32_t permits, uint32_t flags,
+                        tn_semaphore **ret_semaphore)
+{
+    struct tni_object_spec spec = {.kind = TNI_OBJECT_SEMAPHORE,
+                                   .name = name,
+                                   .flags = flags,
+                                   .capacity = permits,
+                                   .value = permits};
+    void *handle = NULL;
+    if (domain == NULL || ret_semaphore == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_semaphore_create: NULL argument");
+    if ((flags & ~(uint32_t)TN_SEMAPHORE_OWNED) != 0)
+        return tni_fail(TN_ERR_INVALID, "semaphore flags %#x", flags);
+    if (permits > MAX_PERMITS || (permits == 0 && flags == TN_SEMAPHORE_OWNED))
+        return tni_fail(TN_ERR_INVALID, "a semaphore of %u permits; %d to %d are possible",
+                        permits, flags == TN_SEMAPHORE_OWNED, MAX_PERMITS);
+    if (flags == TN_SEMAPHORE_OWNED)
+        spec.ring_bytes = held_bytes(&domain->segment);
+    int status = tni_object_create(domain, &spec, sizeof(struct tn_semaphore), &handle);
+    return take_handle(status, handle, ret_semaphore);
+}
+
+int tn_semaphore_open(tn_domain *domain, const char *name, tn_semaphore **ret_semaphore)
+{
+    void *handle = NULL;
+    if (domain == NULL || name == NULL || ret_semaphore == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_semaphore_open: NULL argument");
+    int status = tni_object_open(domain, TNI_OBJECT_SEMAPHORE, name, 0,
+                                 sizeof(struct tn_semaphore), &handle);
+    return take_handle(status, handle, ret_semaphore);
+}
+
+int tn_semaphore_open_id(tn_domain *domain, uint64_t id, tn_semaphore **ret_semaphore)
+{
+    void *handle = NULL;
+    if (domain == NULL || ret_semaphore == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_semaphore_open_id: NULL argument");
+    int status = tni_object_open(domain, TNI_OBJECT_SEMAPHORE, NULL, id,
+                                 sizeof(struct tn_semaphore), &handle);
+    return take_handle(status, handle, ret_semaphore);
+}
+
+uint64_t tn_semaphore_id(const tn_semaphore *semaphore)
+{
+    return semaphore != NULL ? tni_object_id(&semaphore->handle) : 0;
+}
+
+tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore)
+{
+    tni_object_close(semaphore != NULL ? &semaphore->handle : NULL);
+    return NULL;
+}
+
+uint32_t tn_semaphore_get(const tn_semaphore *semaphore)
+{
+    if (tni_face_check((const struct tni_handle *)semaphore) != 0)
+        return 0;
+    return permits_of(atomic_load(&semaphore->handle.object->value));
+}
+
+/* ---- the two halves ---------------------------------------------------------------------- */
+
+/* I2. An exchange, so that the announce is seen before anything after it. */
+static struct tni_thread *begin(struct tn_domain *domain, uint32_t index)
+{
+    struct tni_thread *thread = tni_thread_enter(domain);
+    atomic_exchange(&thread->announce->object, index + 1);
+    return thread;
+}
+
+static void end(struct tni_thread *thread)
+{
+    atomic_store(&thread->announce->object, 0);
+    tni_thread_leave(thread);
+}
+
+static int take_permit(struct tni_object *object, uint32_t limit)
+{
+    uint64_t seen = atomic_load(&object->value);
+    do {
+        if (permits_of(seen) == 0)
+            return TN_ERR_TIMED_OUT;
+        if (permits_of(seen) > limit)
+            return tni_fail(TN_ERR_CORRUPT, "semaphore '%s' has %u permits of %u", object->name,
+                            permits_of(seen), limit);
+    } while (!atomic_compare_exchange_weak(&object->value, &seen,
+                                           next_word(seen, permits_of(seen) - 1)));
+    return 0;
+}
+
+static int give_permit(struct tni_object *object, uint32_t limit)
+{
+    uint64_t seen = atomic_load(&object->value);
+    do {
+        if (permits_of(seen) >= limit)
+            return tni_fail(permits_of(seen) == MAX_PERMITS ? TN_ERR_INVALID : TN_ERR_CORRUPT,
+                            "semaphore '%s' has %u permits already", object->name,
+                            permits_of(seen));
+    } while (!atomic_compare_exchange_weak(&object->value, &seen,
+                                           next_word(seen, permits_of(seen) + 1)));
+    return 0;
+}
+
+static bool uncount(_Atomic uint32_t *held)
+{
+    uint32_t seen = atomic_load(held);
+    do {
+        if (seen == 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(held, &seen, seen - 1));
+    return true;
+}
+
+/* ---- acquire and release ----------------------------------------------------------------- */
+
+static int try_acquire_owned(void *context)
+{
+    struct tn_semaphore *semaphore = context;
+    struct tn_domain *domain = semaphore->handle.domain;
+    struct tni_object *object = semaphore->handle.object;
+    if (permits_of(atomic_load(&object->value)) == 0)
+        return TN_ERR_TIMED_OUT;
+    struct tni_thread *thread = begin(domain, semaphore->handle.index);
+    TNI_KILL_POINT("semaphore_announced");
+    int status = take_permit(object, semaphore->limit);
+    if (status == 0) {
+        TNI_KILL_POINT("semaphore_taken");
+        atomic_fetch_add(&semaphore->held[domain->seat], 1);
+        TNI_KILL_POINT("semaphore_counted");
+    }
+    end(thread);
+    return status;
+}
+
+static int try_acquire(void *context)
+{
+    struct tn_semaphore *semaphore = context;
+    return take_permit(semaphore->handle.object, semaphore->limit);
+}
+
+int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
+{
+    int status = tni_face_check((const struct tni_handle *)semaphore);
+    if (status != 0)
+        return status;
+    return tni_object_wait(
+        &semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY, deadline_ns,
+        semaphore->held != NULL ? try_acquire_owned : try_acquire, semaphore);
+}
+
+static int release_owned(struct tn_semaphore *semaphore)
+{
+    struct tn_domain *domain = semaphore->handle.domain;
+    struct tni_object *object = semaphore->handle.object;
+    struct tni_thread *thread = begin(domain, semaphore->handle.index);
+    int status = 0;
+    if (uncount(&semaphore->held[domain->seat])) {
+        TNI_KILL_POINT("semaphore_uncounted");
+        status = give_permit(object, semaphore->limit);
+        TNI_KILL_POINT("semaphore_given");
+    } else {
+        status = tni_fail(TN_ERR_INVALID, "this process holds no permit of the semaphore '%s'",
+                          object->name);
+    }
+    end(thread);
+    return status;
+}
+
+int tn_semaphore_release(tn_semaphore *semaphore)
+{
+    int status = tni_face_check((const struct tni_handle *)semaphore);
+    if (status != 0)
+        return status;
+    struct tni_object *object = semaphore->handle.object;
+    status = semaphore->held != NULL ? release_owned(semaphore)
+                                     : give_permit(object, semaphore->limit);
+    if (status == 0) {
+        TNI_KILL_POINT("semaphore_released");
+        tni_wait_notify(&object->items, 1);
+    }
+    return status;
+}
+
+/* ---- the dead ---------------------------------------------------------------------------- */
+
+static bool is_announced_by(const struct tni_segment *s, uint32_t seat, uint32_t index)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        if (atomic_load(&tni_announce_at(s, seat, t)->object) == index + 1)
+            return true;
+    return false;
+}
+
+/* By somebody who may still act: the process of a seat that is REAPING is gone. */
+static bool is_announced_alive(const struct tni_segment *s, uint32_t dead, uint32_t index)
+{
+    uint32_t limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
+        if (seat != dead && state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING &&
+            is_announced_by(s, seat, index))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t permits_left(const struct tni_segment *s, const struct tni_object *object,
+                             _Atomic uint32_t *held)
+{
+    uint64_t sum = 0;
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
+        sum += atomic_load(&held[seat]);
+    uint32_t capacity = object->capacity;
+    return sum < capacity ? capacity - (uint32_t)sum : 0;
+}
+
+/* I3. False: the living are in the way, come again. pre: the object cannot end meanwhile */
+static bool recount(const struct tni_segment *s, struct tni_object *object, uint32_t index,
+                    _Atomic uint32_t *held, uint32_t dead)
+{
+    for (uint32_t tries = 0; tries < RECOUNT_TRIES; tries++) {
+        uint64_t seen = atomic_load(&object->value);
+        bool is_quiet = !is_announced_alive(s, dead, index);
+        uint32_t permits = permits_left(s, object, held);
+        if (is_quiet && !is_announced_alive(s, dead, index) &&
+            atomic_compare_exchange_strong(&object->value, &seen, next_word(seen, permits)))
+            return true;
+        tni_os_yield();
+    }
+    return false;
+}
+
+static void clear_announces(const struct tni_segment *s, uint32_t dead, uint32_t index)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++) {
+        uint32_t named = index + 1;
+        atomic_compare_exchange_strong(&tni_announce_at(s, dead, t)->object, &named, 0);
+    }
+}
+
+/* The counts of an owned semaphore; NULL for another, and for one that makes no sense. */
+static _Atomic uint32_t *held_of(const struct tni_segment *s, const struct tni_object *object)
+{
+    uint64_t word = atomic_load(&object->word);
+    if (tni_object_state(word) != TNI_OBJECT_LIVE ||
+        tni_object_kind(word) != TNI_OBJECT_SEMAPHORE ||
+        (object->flags & TN_SEMAPHORE_OWNED) == 0)
+        return NULL;
+    return tni_object_ring(s, object, held_bytes(s));
+}
+
+static bool settle_announce(struct tn_domain *domain, uint32_t dead, uint32_t index)
+{
+    const struct tni_segment *s = &domain->segment;
+    struct tni_object *object = tni_object_at(s, index);
+    _Atomic uint32_t *held = held_of(s, object);
+    if (held != NULL) {
+        if (!recount(s, object, index, held, dead))
+            return false;
+        TNI_KILL_POINT("semaphore_recounted");
+        tni_wait_notify(&object->items, INT32_MAX);
+    }
+    clear_announces(s, dead, index);
+    return true;
+}
+
+bool tni_semaphore_has_announces(const struct tni_segment *s, uint32_t dead)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        if (atomic_load(&tni_announce_at(s, dead, t)->object) != 0)
+            return true;
+    return false;
+}
+
+int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t dead)
+{
+    const struct tni_segment *s = &domain->segment;
+    int status = 0;
+    for (uint32_t t = 0; t < TNI_THREADS; t++) {
+        struct tni_announce *announce = tni_announce_at(s, dead, t);
+        uint32_t named = atomic_load(&announce->object);
+        if (named == 0)
+            continue;
+        if (!tni_geometry_has_object(&s->geometry, named - 1))
+            atomic_store(&announce->object, 0);
+        else if (!settle_announce(domain, dead, named - 1))
+            status = tni_fail(TN_ERR_TIMED_OUT, "semaphore %u is busy", named - 1);
+    }
+    return status;
+}
+
+/*
+ * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: each
+ * permit is uncounted and given under an announce of our own, and the seat's announces stay
+ * until they are settled.
+ */
+void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
+                               uint32_t seat)
+{
+    const struct tni_segment *s = &domain->segment;
+    uint32_t index = (uint32_t)(object - tni_object_at(s, 0));
+    _Atomic uint32_t *held = held_of(s, object);
+    if (held == NULL)
+        return;
+    while (atomic_load(&held[seat]) != 0) {
+        struct tni_thread *thread = begin(domain, index);
+        TNI_KILL_POINT("semaphore_settle_announced");
+        if (uncount(&held[seat])) {
+            TNI_KILL_POINT("semaphore_settle_uncounted");
+            if (give_permit(object, object->capacity) != 0)
+                atomic_store(&held[seat], 0); /* senseless counts: do not follow them */
+            TNI_KILL_POINT("semaphore_settle_given");
+        }
+        end(thread);
+    }
+    if (seat != domain->seat && is_announced_by(s, seat, index))
+        settle_announce(domain, seat,
+                        index); /* when it fails, tni_semaphore_settle_announces() says so */
+    tni_wait_notify(&object->items, INT32_MAX);
+}

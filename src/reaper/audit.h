@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* audit: what the two files of the audit share. Inside the room reaper. */
+#ifndef TNI_REAPER_AUDIT_H
+#define TNI_REAPER_AUDIT_H
+
+#include "reaper/reaper.h"
+
+struct tni_audit {
+    const struct tni_segment *segment;
+    struct tn_domain *domain; /* NULL: only look */
+    tn_audit_fn *each;        /* may be NULL */
+    void *context;
+    int found;
+    int stop; /* what `each` said to end it; 0: go on */
+};
+
+void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt settling. */
+typedef bool tni_audit_wrong_fn(const struct tni_audit *audit, const void *subject);
+bool tni_audit_stays(const struct tni_audit *audit, tni_audit_wrong_fn *wrong, const void *subject);
+
+/** Seats, objects, tickets, claims, limits. */
+void tni_audit_tables(struct tni_audit *audit);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * audit_tables: seats, objects, tickets, claims and limits, each looked at until it is right or has
+ * been wrong for a while.
+ *
+ * A free seat with something left in it is repaired by having it settled: it becomes REAPING by
+ * nobody, and goes the way of every dead seat.
+ */
+#include <string.h>
+
+#include "reaper/audit.h"
+#include "sync/sync.h"
+
+static const char *const state_names[] = {"free", "joining", "alive", "leaving", "reaping"};
+
+static uint64_t load_seat(const struct tni_segment *s, uint32_t seat)
+{
+    return atomic_load(&tni_seat_at(s, seat)->word);
+}
+
+static bool lives(const struct tni_segment *s, uint64_t who)
+{
+    return tni_process_who_lives(s, who);
+}
+
+/* ---- limits -------------------------------------------------------------------------------- */
+
+static void check_limit(struct tni_audit *a, const char *what, _Atomic uint32_t *limit, uint32_t most)
+{
+    uint32_t value = atomic_load(limit);
+    if (value <= most)
+        return;
+    if (a->domain != NULL)
+        atomic_store(limit, most);
+    tni_audit_say(a, a->domain != NULL, "the limit of %s is %u, there are %u", what, value, most);
+}
+
+static void check_limits(struct tni_audit *a)
+{
+    const struct tni_segment *s = a->segment;
+    check_limit(a, "seats", &s->header->seat_limit, s->geometry.seats);
+    check_limit(a, "objects", &s->header->object_limit, s->geometry.objects);
+    check_limit(a, "tickets", &s->header->ticket_limit, s->geometry.tickets);
+    for (uint32_t c = 1; c < s->geometry.class_count; c++)
+        check_limit(a, "blocks of a class", &tni_class_at(s, c)->frontier,
+                    s->geometry.classes[c].capacity);
+}
+
+/* ---- seats --------------------------------------------------------------------------------- */
+
+struct seat_subject {
+    uint32_t seat;
+    uint64_t word;
+};
+
+static bool is_unsettled(const struct tni_audit *a, const void *subject)
+{
+    const struct seat_subject *of = subject;
+    uint64_t word = load_seat(a->segment, of->seat);
+    if (word != of->word)
+        return false;
+    if (tni_seat_state(word) == TNI_SEAT_REAPING)
+        return true;
+    int state = tni_process_seat_state(a->segment, of->seat, true);
+    return state == TNI_OS_DEAD || state == TNI_OS_EXECED;
+}
+
+static void check_taken(struct tni_audit *a, uint32_t seat, uint64_t word)
+{
+    struct seat_subject subject = {.seat = seat, .word = word};
+    int32_t pid = atomic_load(&tni_seat_at(a->segment, seat)->pid);
+
+    if (!is_unsettled(a, &subject))
+        return;
+    if (a->domain != NULL) {
+        bool is_settled = tni_reaper_settle(a->domain, seat) == 1;
+        if (is_settled || tni_audit_stays(a, is_unsettled, &subject))
+            tni_audit_say(a, is_settled, "seat %u: process %d is dead and was not settled", seat, pid);
+    } else if (tni_audit_stays(a, is_unsettled, &subject)) {
+        tni_audit_say(a, false, "seat %u: process %d is dead and not settled (%s)", seat, pid,
+                      state_names[tni_seat_state(word)]);
+    }
+}
+
+static bool has_row(const struct tni_segment *s, uint32_t seat)
+{
+    for (uint32_t c = 1; c < s->geometry.class_count; c++) {
+        uint32_t words = (tni_frontier(s, c) + 63) / 64;
+        for (uint32_t w = 0; w < words; w++)
+            if (atomic_load(tni_row_at(s, seat, s->geometry.classes[c].base + w * 64)) != 0)
+                return true;
+    }
+    return false;
+}
+
+static bool has_announce(const struct tni_segment *s, uint32_t seat)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++) {
+        const struct tni_announce *announce = tni_announce_at(s, seat, t);
+        if (atomic_load(&announce->block) != 0 || atomic_load(&announce->outer) != 0 ||
+            atomic_load(&announce->commit_bytes) != 0 || atomic_load(&announce->object) != 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_object(const struct tni_segment *s, uint32_t seat)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
+            (tni_seat_set_has(&object->openers, seat) || tni_seat_set_has(&object->producers, seat) ||
+             tni_seat_set_has(&object->consumers, seat) || tni_seat_set_has(&object->watchers, seat)))
+            return true;
+    }
+    return false;
+}
+
+/* What a free seat still has; NULL for nothing. */
+static const char *leftover(const struct tni_segment *s, uint32_t seat)
+{
+    return has_row(s, seat)        ? "holds blocks"
+           : has_announce(s, seat) ? "announces blocks"
+           : has_object(s, seat)   ? "has objects open"
+                                   : NULL;
+}
+
+static bool has_leftover(const struct tni_audit *a, const void *subject)
+{
+    const struct seat_subject *of = subject;
+    return leftover(a->segment, of->seat) != NULL && load_seat(a->segment, of->seat) == of->word;
+}
+
+static bool settle_free_seat(struct tn_domain *d, uint32_t seat, uint64_t word)
+{
+    uint64_t reaping = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, 0xffffff);
+    return atomic_compare_exchange_strong(&tni_seat_at(&d->segment, seat)->word, &word, reaping) &&
+           tni_reaper_settle(d, seat) == 1;
+}
+
+static void check_free(struct tni_audit *a, uint32_t seat, uint64_t word)
+{
+    struct seat_subject subject = {.seat = seat, .word = word};
+    const char *what = leftover(a->segment, seat);
+    if (what == NULL || !tni_audit_stays(a, has_leftover, &subject))
+        return;
+    bool is_settled = a->domain != NULL && settle_free_seat(a->domain, seat, word);
+    tni_audit_say(a, is_settled, "seat %u is free, but %s", seat, what);
+}
+
+static void check_seats(struct tni_audit *a)
+{
+    const struct tni_segment *s = a->segment;
+    uint32_t limit = tni_seat_limit(s);
+
+    for (uint32_t seat = 0; seat < limit && a->stop == 0; seat++) {
+        uint64_t word = load_seat(s, seat);
+        if (tni_seat_state(word) == TNI_SEAT_FREE)
+            check_free(a, seat, word);
+        else if (tni_seat_state(word) <= TNI_SEAT_REAPING)
+            check_taken(a, seat, word);
+        else
+            tni_audit_say(a, false, "seat %u is in state %u, which does not exist", seat,
+                          tni_seat_state(word));
+    }
+}
+
+/* ---- claims -------------------------------------------------------------------------------- */
+
+struct claim_subject {
+    const _Atomic uint64_t *claim;
+    uint64_t who;
+};
+
+static bool is_orphaned(const struct tni_audit *a, const void *subject)
+{
+    const struct claim_subject *of = subject;
+    return atomic_load(of->claim) == of->who && !lives(a->segment, of->who);
+}
+
+static void check_claim(struct tni_audit *a, const char *what, _Atomic uint64_t *claim)
+{
+    struct claim_subject subject = {.claim = claim, .who = atomic_load(claim)};
+    if (subject.who == 0 || !is_orphaned(a, &subject) || !tni_audit_stays(a, is_orphaned, &subject))
+        return;
+    if (a->domain != NULL) {
+        tni_claim_release(claim, subject.who);
+        tni_wait_notify_all(&a->segment->header->registry_wait);
+    }
+    tni_audit_say(a, a->domain != NULL, "%s belongs to seat %u, whose process is gone", what,
+                  tni_who_seat(subject.who));
+}
+
+static void check_claims(struct tni_audit *a)
+{
+    struct tni_header *h = a->segment->header;
+    check_claim(a, "the claim on names", &h->registry);
+    check_claim(a, "the claim on recounts", &h->recount);
+    check_claim(a, "the office of tenond", &h->manager);
+}
+
+/* ---- objects ------------------------------------------------------------------------------- */
+
+struct object_subject {
+    uint32_t index;
+    uint64_t word;
+};
+
+/* What is wrong with an object; NULL for nothing. */
+static const char *object_fault(const struct tni_segment *s, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+    uint64_t word = atomic_load(&object->word);
+    uint32_t state = tni_object_state(word), kind = tni_object_kind(word);
+
+    if (state == TNI_OBJECT_FREE)
+        return kind == TNI_OBJECT_FREE ? NULL : "free, but of some kind";
+    if (kind == TNI_OBJECT_FREE || kind >= TNI_OBJECT_KINDS)
+        return "of no known kind";
+    switch (state) {
+    case TNI_OBJECT_MAKING:
+        return lives(s, atomic_load(&s->header->registry)) ? NULL : "half made, and nobody makes it";
+    case TNI_OBJECT_ENDING:
+        return lives(s, atomic_load(&s->header->registry)) ? NULL : "half ended, and nobody ends it";
+    case TNI_OBJECT_LIVE:
+        return tni_seat_set_count(&object->openers, TNI_NO_SEAT) != 0 ? NULL : "open nowhere";
+    default:
+        return "in a state that does not exist";
+    }
+}
+
+static bool is_faulty(const struct tni_audit *a, const void *subject)
+{
+    const struct object_subject *of = subject;
+    return object_fault(a->segment, of->index) != NULL &&
+           atomic_load(&tni_object_at(a->segment, of->index)->word) == of->word;
+}
+
+/* Any seat that is not taken will do: what is finished there is what nobody alive is at. */
+static bool finish_objects(struct tn_domain *d, uint64_t word)
+{
+    uint32_t maker = tni_object_maker(word);
+    uint32_t state = tni_object_state(word);
+
+    if (state == TNI_OBJECT_MAKING)
+        return tni_geometry_has_seat(&d->segment.geometry, maker) && maker != d->seat &&
+               tni_seat_state(load_seat(&d->segment, maker)) == TNI_SEAT_FREE &&
+               tni_queue_settle_seat(d, maker) == 0;
+    for (uint32_t seat = 0; seat < d->segment.geometry.seats; seat++)
+        if (tni_seat_state(load_seat(&d->segment, seat)) == TNI_SEAT_FREE)
+            return tni_queue_settle_seat(d, seat) == 0;
+    return false;
+}
+
+static void check_object(struct tni_audit *a, uint32_t index)
+{
+    struct tni_object *object = tni_object_at(a->segment, index);
+    struct object_subject subject = {.index = index, .word = atomic_load(&object->word)};
+    const char *fault = object_fault(a->segment, index);
+    if (fault == NULL || !tni_audit_stays(a, is_faulty, &subject))
+        return;
+    const char *kind = tni_object_kind_name(tni_object_kind(subject.word));
+    bool is_repaired = a->domain != NULL && finish_objects(a->domain, subject.word) &&
+                       !is_faulty(a, &subject);
+    tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index, kind != NULL ? kind : "?",
+                  TNI_OBJECT_NAME_BYTES, object->name, fault);
+}
+
+/* A set may name seats that do not exist: nobody would ever clear those. */
+static bool has_stray_seats(const struct tni_segment *s, const struct tni_seat_set *set)
+{
+    for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
+        for (uint64_t bits = atomic_load(&set->word[w]); bits != 0; bits &= bits - 1)
+            if (!tni_geometry_has_seat(&s->geometry, w * 64 + tni_low_bit(bits)))
+                return true;
+    return false;
+}
+
+static void check_sets(struct tni_audit *a, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(a->segment, index);
+    if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
+        (has_stray_seats(a->segment, &object->openers) ||
+         has_stray_seats(a->segment, &object->producers) ||
+         has_stray_seats(a->segment, &object->consumers) ||
+         has_stray_seats(a->segment, &object->watchers)))
+        tni_audit_say(a, false, "object %u is used by seats that do not exist", index);
+}
+
+static void check_ring(struct tni_audit *a, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(a->segment, index);
+    uint64_t word = atomic_load(&object->word);
+    uint32_t ring = atomic_load(&object->ring);
+    bool needs_ring = tni_object_kind(word) == TNI_OBJECT_QUEUE;
+
+    if (tni_object_state(word) != TNI_OBJECT_LIVE || (ring == 0 && !needs_ring) ||
+        atomic_load(&object->word) != word)
+        return;
+    if (!tni_geometry_has_block(&a->segment->geometry, ring))
+        tni_audit_say(a, false, "object %u has its slots in block %x, which does not exist", index, ring);
+}
+
+static void check_objects(struct tni_audit *a)
+{
+    uint32_t limit = tni_object_limit(a->segment);
+    for (uint32_t i = 0; i < limit && a->stop == 0; i++) {
+        check_object(a, i);
+        check_sets(a, i);
+        check_ring(a, i);
+    }
+}
+
+/* ---- tickets ------------------------------------------------------------------------------- */
+
+static uint32_t ticket_state(uint64_t word) { return (uint32_t)(word >> 20) & 0xff; }
+
+struct ticket_subject {
+    uint32_t index;
+    uint64_t word;
+};
+
+/* The maker's seat stands where a live ticket has its uses. */
+static uint32_t ticket_maker(uint64_t word) { return (uint32_t)word & 0xfffff; }
+
+static bool is_half_made(const struct tni_audit *a, const void *subject)
+{
+    const struct ticket_subject *of = subject;
+    uint32_t maker = ticket_maker(of->word);
+    return atomic_load(&tni_ticket_at(a->segment, of->index)->word) == of->word &&
+           ticket_state(of->word) == TNI_TICKET_MAKING &&
+           (!tni_geometry_has_seat(&a->segment->geometry, maker) ||
+            tni_seat_state(load_seat(a->segment, maker)) == TNI_SEAT_FREE);
+}
+
+static bool undo_ticket(struct tn_domain *d, uint64_t word)
+{
+    uint32_t maker = ticket_maker(word);
+    if (!tni_geometry_has_seat(&d->segment.geometry, maker))
+        return false;
+    tni_ticket_settle_seat(d, tni_who(maker, tni_seat_incarnation(load_seat(&d->segment, maker))));
+    return true;
+}
+
+static void check_ticket(struct tni_audit *a, uint32_t index)
+{
+    const struct tni_ticket *ticket = tni_ticket_at(a->segment, index);
+    struct ticket_subject subject = {.index = index, .word = atomic_load(&ticket->word)};
+
+    if (ticket_state(subject.word) > TNI_TICKET_EXPIRED) {
+        tni_audit_say(a, false, "ticket %u is in state %u, which does not exist", index,
+                      ticket_state(subject.word));
+        return;
+    }
+    if (!is_half_made(a, &subject) || !tni_audit_stays(a, is_half_made, &subject))
+        return;
+    bool is_undone =
+        a->domain != NULL && undo_ticket(a->domain, subject.word) && !is_half_made(a, &subject);
+    tni_audit_say(a, is_undone, "ticket %u is half made, and its maker is gone", index);
+}
+
+static void check_tickets(struct tni_audit *a)
+{
+    uint32_t limit = tni_ticket_limit(a->segment);
+    for (uint32_t i = 0; i < limit && a->stop == 0; i++)
+        check_ticket(a, i);
+}
+
+void tni_audit_tables(struct tni_audit *a)
+{
+    check_limits(a);
+    check_seats(a);
+    if (a->stop == 0)
+        check_claims(a);
+    check_objects(a);
+    check_tickets(a);
+}

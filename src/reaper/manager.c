@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manager: our side of tenond: register a domain, find one, ring, replace it.
+ *
+ * Nouns: request and reply (one packet each way), bell, found domain.
+ * I1  tenond is told facts that it could find itself: a lost request or ring costs time, no memory.
+ * I2  A domain belongs to the runtime folder whose hash is in its header; only the tenond of that
+ *     folder looks after it, and only members with that folder start one.
+ * I3  Nothing of a reply or of another process's descriptor is used before it was checked.
+ * Callers: api, every room that sleeps (survive), tenond. Death: leaves a connection that tenond closes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reaper/reaper.h"
+
+#ifndef TNI_TENOND_PATH
+#define TNI_TENOND_PATH "/usr/local/libexec/tenond"
+#endif
+
+#define MS_NS UINT64_C(1000000)
+enum { START_LIMIT_MS = 5000, RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
+
+uint32_t tni_manager_runtime(void)
+{
+    const char *folder = tni_os_runtime_folder();
+    uint64_t hash = tni_hash(folder, strlen(folder));
+    uint32_t half = (uint32_t)(hash ^ hash >> 32);
+    return half != 0 ? half : 1;
+}
+
+static const char *tenond_path(void)
+{
+    const char *path = getenv("TENON_TENOND");
+    return path != NULL && path[0] != 0 ? path : TNI_TENOND_PATH;
+}
+
+static int start_tenond(void)
+{
+    const char *path = tenond_path();
+    const char *const argv[] = {path, NULL};
+    int status = tni_os_start_detached(path, argv);
+    switch (status) {
+    case 0:
+        return 0;
+    case TN_ERR_NOT_FOUND:
+        return tni_fail(TN_ERR_MANAGER, "tenond is missing: %s (TENON_TENOND names another)", path);
+    case TN_ERR_DENIED:
+        return tni_fail(TN_ERR_MANAGER, "tenond cannot be executed: %s (TENON_TENOND names another)",
+                        path);
+    default: {
+        char why[160];
+        snprintf(why, sizeof why, "%s", tn_error_detail());
+        return tni_fail(TN_ERR_MANAGER, "tenond could not be started: %s", why);
+    }
+    }
+}
+
+/* ---- one exchange -------------------------------------------------------------------------- */
+
+static void fill_request(struct tni_request *request, uint32_t verb, const char *name)
+{
+    *request = (struct tni_request){.magic = TNI_REQUEST_MAGIC, .version = 1, .verb = verb};
+    snprintf(request->name, sizeof request->name, "%s", name);
+}
+
+/*
+ * Ask whoever listens. TN_ERR_NOT_FOUND: nobody does; TN_ERR_CLOSED: it went away without an answer.
+ * With ret_fds, two descriptors must come with a reply that says 0.
+ */
+static int exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
+                    uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds)
+{
+    struct tni_reply reply = {0};
+    int socket_fd, got_fds[2] = {-1, -1};
+    uint32_t got_count = 0;
+    int status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd);
+    if (status != 0)
+        return status;
+    status = tni_os_send(socket_fd, request, sizeof *request, fds, fd_count);
+    if (status == 0) {
+        int got = tni_os_receive(socket_fd, &reply, sizeof reply, got_fds, 2, &got_count, deadline_ns);
+        if (got == 0)
+            status = tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
+        else if (got < 0)
+            status = got;
+        else if (got != (int)sizeof reply || reply.magic != TNI_REQUEST_MAGIC)
+            status = tni_fail(TN_ERR_MANAGER, "tenond sent an answer of %d bytes that makes no sense", got);
+    }
+    tni_os_close(socket_fd);
+    if (status == 0 && ret_fds != NULL && reply.status == 0 && got_count != 2)
+        status = tni_fail(TN_ERR_MANAGER, "tenond answered without descriptors");
+    if (status != 0 || ret_fds == NULL || reply.status != 0) {
+        tni_os_close(got_fds[0]);
+        tni_os_close(got_fds[1]);
+    } else {
+        memcpy(ret_fds, got_fds, sizeof got_fds);
+    }
+    if (status == 0)
+        *ret_reply = reply;
+    return status;
+}
+
+/* ---- register ------------------------------------------------------------------------------ */
+
+static bool is_worth_a_retry(int status)
+{
+    return status == TN_ERR_NOT_FOUND || status == TN_ERR_CLOSED;
+}
+
+/* Nobody listens, or it was just ending: start one, and ask until it answers. */
+static int exchange_starting(const struct tni_request *request, const int *fds, uint32_t fd_count,
+                             struct tni_reply *ret_reply)
+{
+    uint64_t deadline_ns = tni_os_now_ns() + START_LIMIT_MS * MS_NS, start_ns = 0;
+    uint64_t step_ns = FIRST_STEP_US * UINT64_C(1000);
+
+    for (;;) {
+        int status = exchange(request, fds, fd_count, deadline_ns, ret_reply, NULL);
+        uint64_t now_ns = tni_os_now_ns();
+        if (!is_worth_a_retry(status) && !(status == TN_ERR_TIMED_OUT && now_ns < deadline_ns))
+            return status;
+        if (now_ns >= deadline_ns)
+            return tni_fail(TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s",
+                            tenond_path(), tni_os_runtime_folder());
+        /* Again now and then: the one we started may have found another that was about to end. */
+        if (now_ns >= start_ns) {
+            if ((status = start_tenond()) != 0)
+                return status;
+            start_ns = tni_os_now_ns() + RESTART_MS * MS_NS;
+        }
+        tni_os_sleep_until(now_ns + step_ns);
+        step_ns = TNI_MIN(step_ns * 2, MOST_STEP_US * UINT64_C(1000));
+    }
+}
+
+static int fail_reply(const struct tni_reply *reply, const char *name)
+{
+    switch (reply->status) {
+    case TN_ERR_EXISTS:
+        return tni_fail(TN_ERR_EXISTS, "a domain named '%s' lives already", name);
+    case TN_ERR_FULL:
+        return tni_fail(TN_ERR_FULL, "the domain has no seat left for tenond");
+    case TN_ERR_NOT_FOUND:
+        return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
+    default:
+        return tni_fail(TN_ERR_MANAGER, "tenond (process %d) answered: %s", reply->pid,
+                        tn_status_sentence(reply->status));
+    }
+}
+
+int tni_manager_register(struct tn_domain *d)
+{
+    const struct tni_segment *s = &d->segment;
+    struct tni_request request;
+    struct tni_reply reply;
+
+    if (s->header->flags & TN_DOMAIN_NO_MANAGER)
+        return 0;
+    int status = tni_os_runtime_prepare();
+    if (status != 0)
+        return status;
+    fill_request(&request, TNI_REQUEST_REGISTER, s->header->name);
+    const int fds[2] = {s->control_fd, s->arena_fd};
+    status = exchange_starting(&request, fds, 2, &reply);
+    if (status == 0 && reply.status != 0)
+        status = fail_reply(&reply, s->header->name);
+    return status;
+}
+
+/* ---- searching without tenond -------------------------------------------------------------- */
+
+/* A header that was looked at through one read-only page. @return whether it is one */
+static bool peek(int control_fd, struct tni_found *found)
+{
+    uint64_t page_bytes = tni_os_page_bytes();
+    struct tni_os_memory memory;
+    void *page;
+
+    if (tni_os_memory_stat(control_fd, &memory) != 0 || memory.size_bytes < page_bytes ||
+        !memory.is_sealed || memory.uid != tni_os_uid() ||
+        tni_os_map(control_fd, page_bytes, page_bytes, true, &page) != 0)
+        return false;
+    const struct tni_header *h = page;
+    bool is_header = __atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) == TNI_MAGIC &&
+                     h->layout_version == TNI_LAYOUT_VERSION;
+    if (is_header) {
+        memcpy(found->name, h->name, sizeof found->name);
+        memcpy(found->id, h->id, sizeof found->id);
+        found->runtime = atomic_load(&h->runtime);
+        found->arena_inode = h->arena_inode;
+        is_header = memchr(found->name, 0, sizeof found->name) != NULL;
+    }
+    tni_os_unmap(page, page_bytes);
+    return is_header;
+}
+
+struct search {
+    tni_found_fn *each;
+    void *context;
+};
+
+static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_t inode, void *context)
+{
+    const struct search *search = context;
+    struct tni_found found = {.pid = pid, .control_number = fd_number, .control_inode = inode};
+    int control_fd;
+
+    (void)name;
+    if (tni_os_memory_open(pid, fd_number, true, &control_fd) != 0)
+        return 0;
+    bool is_domain = peek(control_fd, &found);
+    tni_os_close(control_fd);
+    return is_domain ? search->each(&found, search->context) : 0;
+}
+
+int tni_manager_search(tni_found_fn *each, void *context)
+{
+    struct search search = {.each = each, .context = context};
+    return tni_os_memory_for_each(TNI_CONTROL_PREFIX, look_at_control, &search);
+}
+
+struct arena_search {
+    const struct tni_found *found;
+    bool read_only;
+    int arena_fd;
+};
+
+static int look_at_arena(int32_t pid, int fd_number, const char *name, uint64_t inode, void *context)
+{
+    struct arena_search *search = context;
+    (void)name;
+    return inode == search->found->arena_inode &&
+           tni_os_memory_open(pid, fd_number, search->read_only, &search->arena_fd) == 0;
+}
+
+int tni_manager_open_found(const struct tni_found *found, bool read_only, int *ret_control_fd,
+                           int *ret_arena_fd)
+{
+    struct arena_search search = {.found = found, .read_only = read_only, .arena_fd = -1};
+    struct tni_os_memory memory;
+    int control_fd;
+    int status = tni_os_memory_open(found->pid, found->control_number, read_only, &control_fd);
+    if (status != 0)
+        return status;
+    if (tni_os_memory_stat(control_fd, &memory) != 0 || memory.inode != found->control_inode)
+        status = tni_fail(TN_ERR_NOT_FOUND, "process %d no longer has the domain open", found->pid);
+    else if (tni_os_memory_for_each(TNI_ARENA_PREFIX, look_at_arena, &search) != 1)
+        status = tni_fail(TN_ERR_NOT_FOUND, "nobody has the arena of the domain '%s' open", found->name);
+    if (status != 0) {
+        tni_os_close(control_fd);
+        return status;
+    }
+    *ret_control_fd = control_fd;
+    *ret_arena_fd = search.arena_fd;
+    return 0;
+}
+
+/* ---- find ---------------------------------------------------------------------------------- */
+
+struct wanted {
+    const char *name;
+    uint32_t runtime;
+    bool read_only;
+    int control_fd, arena_fd;
+};
+
+static int parse_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+bool tni_manager_is_id(const char *name, const uint8_t id[16])
+{
+    if (strlen(name) != 32)
+        return false;
+    for (int i = 0; i < 16; i++) {
+        int high = parse_digit(name[2 * i]), low = parse_digit(name[2 * i + 1]);
+        if (high < 0 || low < 0 || (high << 4 | low) != id[i])
+            return false;
+    }
+    return true;
+}
+
+/* A name counts in its runtime folder only; an id is one domain's alone. */
+static int open_if_wanted(const struct tni_found *found, void *context)
+{
+    struct wanted *wanted = context;
+    bool is_named = strcmp(found->name, wanted->name) == 0 && found->runtime == wanted->runtime;
+    if (!is_named && !tni_manager_is_id(wanted->name, found->id))
+        return 0;
+    return tni_manager_open_found(found, wanted->read_only, &wanted->control_fd,
+                                  &wanted->arena_fd) == 0;
+}
+
+static int find_without_tenond(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd)
+{
+    struct wanted wanted = {
+        .name = name, .runtime = tni_manager_runtime(), .read_only = read_only};
+    int status = tni_manager_search(open_if_wanted, &wanted);
+    if (status < 0)
+        return status;
+    if (status == 0)
+        return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
+    *ret_control_fd = wanted.control_fd;
+    *ret_arena_fd = wanted.arena_fd;
+    return 0;
+}
+
+int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd)
+{
+    struct tni_request request;
+    struct tni_reply reply;
+    int fds[2];
+
+    if (name == NULL || name[0] == 0 || strlen(name) >= TNI_NAME_BYTES)
+        return tni_fail(TN_ERR_INVALID, "not the name of a domain");
+    fill_request(&request, TNI_REQUEST_FIND, name);
+    int status =
+        exchange(&request, NULL, 0, tni_os_now_ns() + START_LIMIT_MS * MS_NS, &reply, fds);
+    /* Dead, ending, or not told of an anonymous domain: what is open somewhere can be found. */
+    if (status != 0 || (reply.status == TN_ERR_NOT_FOUND && strlen(name) == 32))
+        return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
+    if (reply.status != 0)
+        return fail_reply(&reply, name);
+    *ret_control_fd = fds[0];
+    *ret_arena_fd = fds[1];
+    return 0;
+}
+
+/* ---- ring ---------------------------------------------------------------------------------- */
+
+void tni_manager_ring(struct tn_domain *d)
+{
+    const struct tni_segment *s = &d->segment;
+    uint64_t manager = atomic_load(&s->header->manager);
+    uint32_t seat = tni_who_seat(manager);
+
+    if (d->is_manager || manager == 0 || !tni_geometry_has_seat(&s->geometry, seat))
+        return;
+    uint64_t bell = atomic_load(&tni_seat_at(s, seat)->bell_number);
+    if (bell != 0)
+        tni_os_bell_ring(bell);
+}
+
+/* ---- survive ------------------------------------------------------------------------------- */
+
+/* Shares of our time that go into looking after others: with a tenond that lives, next to none. */
+enum { LEAST_MS = 50, MANAGED_LEAST_MS = 1000, SHARE = 20, MANAGED_SHARE = 2000, RETRY_START_MS = 1000 };
+
+static bool has_live_manager(const struct tni_segment *s)
+{
+    uint64_t manager = atomic_load(&s->header->manager);
+    return manager != 0 && tni_process_who_lives(s, manager) &&
+           tni_process_seat_state(s, tni_who_seat(manager), true) != TNI_OS_DEAD;
+}
+
+/* I2. A tenond that starts adopts what it finds open; one that runs already must be told. */
+static int replace_tenond(struct tn_domain *d)
+{
+    struct tni_request request;
+    int socket_fd;
+    int status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd);
+    if (status == TN_ERR_NOT_FOUND)
+        return start_tenond();
+    if (status != 0)
+        return status;
+    /* Not waiting for its answer: the caller has a deadline of its own. */
+    fill_request(&request, TNI_REQUEST_REGISTER, d->segment.header->name);
+    const int fds[2] = {d->segment.control_fd, d->segment.arena_fd};
+    status = tni_os_send(socket_fd, &request, sizeof request, fds, 2);
+    tni_os_close(socket_fd);
+    return status;
+}
+
+void tni_manager_survive(struct tn_domain *d)
+{
+    const struct tni_header *h = d->segment.header;
+    uint64_t begun_ns = tni_os_now_ns(), due_ns = atomic_load(&d->survive_ns);
+
+    if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
+        !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
+        return;
+    tni_reaper_settle_all(d);
+    bool is_managed = (h->flags & TN_DOMAIN_NO_MANAGER) == 0;
+    bool has_manager = is_managed && has_live_manager(&d->segment);
+    uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
+
+    if (has_manager)
+        pause_ns = TNI_MAX(spent_ns * MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
+    else
+        pause_ns = TNI_MAX(spent_ns * SHARE, LEAST_MS * MS_NS);
+    if (is_managed && !has_manager && atomic_load(&h->runtime) == tni_manager_runtime()) {
+        int status = replace_tenond(d);
+        if (status != 0)
+            tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", h->name, tn_error_detail());
+        pause_ns = TNI_MAX(pause_ns, (status != 0 ? RETRY_START_MS : RESTART_MS) * MS_NS);
+    }
+    atomic_store(&d->survive_ns, tni_os_now_ns() + pause_ns);
+}
+
+void tni_reaper_init(struct tn_domain *d)
+{
+    d->survive = tni_manager_survive;
+    tni_process_set_joined(tni_manager_ring);
+}

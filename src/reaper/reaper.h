@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reaper: settles the dead. Any member can run it; tenond does it at once.
+ *
+ * Every step is idempotent, and the seat stays REAPING until the last one, so that whoever finds a
+ * dead recoverer starts again from the top.
+ */
+#ifndef TNI_REAPER_H
+#define TNI_REAPER_H
+
+#include <tenon/inspect.h>
+
+#include "queue/queue.h"
+#include "share/share.h"
+
+/** At join: this process does tenond's work now and then while it waits, and rings tenond after a fork. */
+void tni_reaper_init(struct tn_domain *domain);
+
+/**
+ * Settle one seat if its process is gone.
+ * @return 1: settled now; 0: alive, free, or being settled by someone alive;
+ *         TN_ERR_TIMED_OUT: a live thread is in the way of a recount, try again shortly;
+ *         TN_ERR_CORRUPT: the seat's word makes no sense
+ */
+int tni_reaper_settle(struct tn_domain *domain, uint32_t seat);
+
+/** Settle every dead seat. @return how many, or TN_ERR_TIMED_OUT if one must be tried again */
+int tni_reaper_settle_all(struct tn_domain *domain);
+
+/** Give everything this process holds back, before tni_process_leave(). pre: no thread record in hand. */
+void tni_reaper_leave(struct tn_domain *domain);
+
+/** The audit; see tn_inspect_audit(). `domain` is NULL without repair. @return discrepancies */
+int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_audit_fn *each,
+              void *context);
+
+/* ---- tenond's side and ours (manager.c) ---------------------------------------------------- */
+
+/** Register a named or anonymous domain with tenond, starting it if need be. TN_ERR_MANAGER, TN_ERR_EXISTS. */
+int tni_manager_register(struct tn_domain *domain);
+/** Get the descriptors of a domain by name or by 32 hex digits of id: from tenond, else from a member. TN_ERR_NOT_FOUND. */
+int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd);
+/** Tell tenond that the table of seats changed. */
+void tni_manager_ring(struct tn_domain *domain);
+/** What a survivor does now and then while it waits: the dead, and a tenond if there is none. Rate-limited. */
+void tni_manager_survive(struct tn_domain *domain);
+/** What header->runtime says of domains that the tenond of this process's runtime folder looks after. Never 0. */
+uint32_t tni_manager_runtime(void);
+
+/* A domain that some process of this user has open. */
+struct tni_found {
+    char name[TNI_NAME_BYTES];
+    uint8_t id[16];
+    uint32_t runtime;
+    int32_t pid;
+    int control_number; /* of that process's descriptor */
+    uint64_t control_inode;
+    uint64_t arena_inode;
+};
+typedef int tni_found_fn(const struct tni_found *found, void *context);
+/** Each of them once or more often, straight from /proc; non-zero stops and is the result. */
+int tni_manager_search(tni_found_fn *each, void *context);
+/** Whether a name is the 32 hexadecimal digits of this id. */
+bool tni_manager_is_id(const char *name, const uint8_t id[16]);
+/** TN_ERR_NOT_FOUND: the process that was found with it has ended since. */
+int tni_manager_open_found(const struct tni_found *found, bool read_only, int *ret_control_fd,
+                           int *ret_arena_fd);
+
+/* The wire between a process and tenond: one packet each way, then tenond closes. */
+enum { TNI_REQUEST_REGISTER = 1, TNI_REQUEST_FIND = 2, TNI_REQUEST_GC = 3 };
+#define TNI_REQUEST_MAGIC UINT32_C(0x74656e6f)
+struct tni_request {
+    uint32_t magic;
+    uint32_t version; /* of this wire: 1 */
+    uint32_t verb;
+    uint32_t reserved;
+    char name[TNI_NAME_BYTES]; /* REGISTER carries control and arena descriptors */
+};
+struct tni_reply {
+    uint32_t magic;
+    int32_t status; /* 0 or TN_ERR_*; FIND carries control and arena descriptors */
+    int32_t pid;
+    uint32_t reserved;
+};
+#define TNI_MANAGER_SOCKET "tenond.sock"
+#define TNI_MANAGER_LOCK "tenond.lock"
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recount: making counts true. Inside the room reaper. */
+#ifndef TNI_REAPER_RECOUNT_H
+#define TNI_REAPER_RECOUNT_H
+
+#include "ref/ref.h"
+
+/**
+ * Recount every block that a dead seat announced, and clear its announces.
+ * @return 0, or TN_ERR_TIMED_OUT: a live thread was in the way of one, whose announce stays
+ */
+int tni_recount_seat(struct tn_domain *domain, uint32_t dead);
+
+/** All records that name a block. */
+uint64_t tni_recount_records(const struct tni_segment *segment, tni_block block);
+/** Call `each` with the block that each record in the domain names; the block may be anything. */
+void tni_recount_for_each(const struct tni_segment *segment, tni_record_fn *each, void *context);
+
+/* What recounting one block once, without changing anything, found. */
+struct tni_recounted {
+    uint64_t word;    /* stood still while `records` were counted */
+    uint64_t records;
+};
+/** @return false: somebody is at work on it, look again */
+bool tni_recount_look(const struct tni_segment *segment, uint32_t dead, const struct tni_thread *ours,
+                      tni_block block, struct tni_recounted *ret_recounted);
+/** Whether word and records agree. */
+bool tni_recount_is_right(const struct tni_recounted *recounted);
+
+/**
+ * Have references stay in place while we recount (ref.c, I5). TN_ERR_TIMED_OUT: somebody else recounts.
+ */
+int tni_recount_begin(struct tn_domain *domain);
+void tni_recount_end(struct tn_domain *domain);
+
+/**
+ * Make a block's word say what was counted, if it still is what it was; what nobody holds is freed.
+ * pre: between tni_recount_begin() and end. @return whether it was done
+ */
+bool tni_recount_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+                        const struct tni_recounted *recounted);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settle: one dead seat, from REAPING to FREE.
+ *
+ * Nouns: recoverer (the seat that settles another one), suspect (a block whose count may be wrong).
+ * I1  Only a seat whose whole process is gone, or was replaced by exec, becomes REAPING.
+ * I2  Every step may be repeated: what a step gives back it un-records first, under our own announce.
+ * I3  The seat is FREE, with the next incarnation, only after its row, announces, bits and claims
+ *     are empty. Never earlier: what it left must not meet a new owner.
+ * I4  A seat has at most one recoverer; one that cannot finish gives the seat back to nobody.
+ * I5  Waits end before memory is reclaimed.
+ * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat stays
+ * REAPING by somebody dead, and the next to look takes it over and starts from the top (I2); our
+ * own announces and row are settled with our own seat.
+ */
+#include <signal.h>
+#include <string.h>
+
+#include "reaper/reaper.h"
+#include "reaper/recount.h"
+#include "sync/sync.h"
+
+/* ---- who settles --------------------------------------------------------------------------- */
+
+enum { NOBODY = 0xffffff, RECOVERER_SEATS = 10 };
+
+/* {incarnation:14, seat:10}: a seat that was taken anew is not taken for the one before it. */
+static uint32_t recoverer_of(uint32_t seat, uint32_t incarnation)
+{
+    return ((incarnation << RECOVERER_SEATS) | seat) & 0xffffff;
+}
+
+static bool is_dead(const struct tni_segment *s, uint32_t seat)
+{
+    int state = tni_process_seat_state(s, seat, true);
+    return state == TNI_OS_DEAD || state == TNI_OS_EXECED;
+}
+
+static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
+{
+    uint32_t seat = recoverer & ((1u << RECOVERER_SEATS) - 1);
+    if (recoverer == NOBODY || !tni_geometry_has_seat(&s->geometry, seat))
+        return false;
+    uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
+    uint32_t state = tni_seat_state(word);
+    return recoverer_of(seat, tni_seat_incarnation(word)) == recoverer && state != TNI_SEAT_FREE &&
+           state != TNI_SEAT_REAPING && !is_dead(s, seat);
+}
+
+/* One thread of a process at a time. What a parent's thread was at is nothing to its forked child. */
+static bool begin(struct tn_domain *d)
+{
+    uint64_t seen = atomic_load(&d->reaping);
+    return d->seat != TNI_NO_SEAT && seen != d->who &&
+           atomic_compare_exchange_strong(&d->reaping, &seen, d->who);
+}
+
+static void end(struct tn_domain *d) { atomic_store(&d->reaping, 0); }
+
+/* I1, I4. @return 1: *ret_word is the seat's word now, and we are its recoverer */
+static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
+{
+    const struct tni_segment *s = &d->segment;
+    uint32_t us = recoverer_of(d->seat, d->incarnation);
+    uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
+
+    switch (tni_seat_state(word)) {
+    case TNI_SEAT_FREE:
+        return 0;
+    case TNI_SEAT_JOINING:
+    case TNI_SEAT_ALIVE:
+    case TNI_SEAT_LEAVING:
+        if (!is_dead(s, seat))
+            return 0;
+        break;
+    case TNI_SEAT_REAPING:
+        /* Our own name: begin() says that no thread of ours is at it, so one was torn away from it. */
+        if (tni_seat_recoverer(word) != us && is_recoverer_alive(s, tni_seat_recoverer(word)))
+            return 0;
+        break;
+    default:
+        return tni_fail(TN_ERR_CORRUPT, "seat %u of the domain is in state %u", seat,
+                        tni_seat_state(word));
+    }
+    uint64_t ours = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, us);
+    if (word != ours && !atomic_compare_exchange_strong(&tni_seat_at(s, seat)->word, &word, ours))
+        return 0;
+    *ret_word = ours;
+    return 1;
+}
+
+/* ---- what it leaves behind ----------------------------------------------------------------- */
+
+static bool ends_with(const struct tni_segment *s, uint32_t seat, uint64_t parent)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    return (atomic_load(&entry->flags) & TNI_SEAT_ENDS_WITH_PARENT) != 0 &&
+           atomic_load(&entry->parent) == parent;
+}
+
+static void kill_process(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    uint64_t word = atomic_load(&entry->word);
+    int fd;
+
+    if (tni_os_process_open(atomic_load(&entry->pid), &fd) != 0)
+        return;
+    /* Looked at after the descriptor was there: it means the process that the seat means. */
+    if (tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE && atomic_load(&entry->word) == word)
+        tni_os_process_signal(fd, SIGKILL);
+    tni_os_close(fd);
+}
+
+/* Children that are to end with the dead one, but for ourselves: we have something to finish. */
+static void end_children(struct tn_domain *d, uint64_t parent)
+{
+    uint32_t limit = tni_seat_limit(&d->segment);
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        uint64_t word = atomic_load(&tni_seat_at(&d->segment, seat)->word);
+        uint32_t state = tni_seat_state(word);
+        if (seat != d->seat && state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING &&
+            ends_with(&d->segment, seat, parent))
+            kill_process(&d->segment, seat);
+    }
+}
+
+/* The registry is not here: tni_queue_settle_seat() took it over and finished what it was taken for. */
+static void release_claims(struct tn_domain *d, uint64_t who)
+{
+    tni_claim_release(&d->segment.header->recount, who);
+    tni_claim_release(&d->segment.header->manager, who);
+}
+
+/* I3 */
+static void set_free(struct tn_domain *d, uint32_t seat, uint64_t word)
+{
+    struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+
+    atomic_fetch_add(&d->segment.header->deaths, 1);
+    atomic_store(&entry->flags, 0);
+    atomic_store(&entry->parent, 0);
+    atomic_store(&entry->bell_number, 0);
+    atomic_store(&entry->pid, 0);
+    TNI_KILL_POINT("settle_before_free");
+    atomic_compare_exchange_strong(
+        &entry->word, &word, tni_seat_word(tni_seat_incarnation(word) + 1, TNI_SEAT_FREE, 0));
+    TNI_KILL_POINT("settle_freed");
+    tni_alloc_wake(d);
+}
+
+static void log_settled(uint32_t seat, int32_t pid, const char *command, uint64_t blocks,
+                        uint64_t begun_ns)
+{
+    tni_log(TNI_LOG_INFO, "settled seat %u: process %d (%s) is gone, %llu blocks released, %llu us",
+            seat, pid, command, (unsigned long long)blocks,
+            (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000));
+}
+
+/* The words that a process gave as its command, cut and made harmless. */
+static void copy_command(char *text, size_t size_bytes, const struct tni_seat *entry)
+{
+    size_t most = TNI_MIN(size_bytes, sizeof entry->command) - 1, i;
+    for (i = 0; i < most && entry->command[i] != 0; i++)
+        text[i] = entry->command[i] >= ' ' && entry->command[i] < 0x7f ? entry->command[i] : '?';
+    text[i] = 0;
+}
+
+/* pre: the seat is REAPING by us; word says so. */
+static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
+{
+    struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+    uint64_t who = tni_who(seat, tni_seat_incarnation(word)), begun_ns = tni_os_now_ns();
+    int32_t pid = atomic_load(&entry->pid);
+    char command[sizeof entry->command];
+
+    copy_command(command, sizeof command, entry);
+    TNI_KILL_POINT("settle_claimed");
+    int status = tni_queue_settle_seat(d, seat); /* I5 */
+    TNI_KILL_POINT("settle_waits_ended");
+    end_children(d, who);
+    TNI_KILL_POINT("settle_children_ended");
+    tni_ticket_settle_seat(d, who);
+    TNI_KILL_POINT("settle_tickets_settled");
+    release_claims(d, who);
+    TNI_KILL_POINT("settle_claims_released");
+    uint64_t blocks = tni_ref_release_row(d, seat);
+    TNI_KILL_POINT("settle_row_released");
+    int counted = tni_recount_seat(d, seat);
+    TNI_KILL_POINT("settle_recounted");
+    tni_alloc_mark_sweep(d); /* the hints it had cached are lost */
+    TNI_KILL_POINT("settle_hints_marked");
+    if (status != 0 || counted != 0) {
+        /* I4: whoever comes first goes on, be it us. */
+        atomic_compare_exchange_strong(
+            &entry->word, &word, tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, NOBODY));
+        tni_log(TNI_LOG_DEBUG, "seat %u: somebody is in the way, to be tried again", seat);
+        return tni_fail(TN_ERR_TIMED_OUT, "seat %u: a live thread is in the way", seat);
+    }
+    set_free(d, seat, word);
+    log_settled(seat, pid, command, blocks, begun_ns);
+    return 1;
+}
+
+int tni_reaper_settle(struct tn_domain *d, uint32_t seat)
+{
+    uint64_t word = 0;
+
+    if (!tni_geometry_has_seat(&d->segment.geometry, seat) || seat == d->seat ||
+        tni_seat_state(atomic_load(&tni_seat_at(&d->segment, seat)->word)) == TNI_SEAT_FREE ||
+        !begin(d))
+        return 0;
+    int status = claim(d, seat, &word);
+    bool was_our_parent = false;
+    if (status == 1) {
+        was_our_parent =
+            ends_with(&d->segment, d->seat, tni_who(seat, tni_seat_incarnation(word)));
+        status = settle_claimed(d, seat, word);
+    }
+    end(d);
+    /* We were to end with it, and nobody looks for us once its seat is free. */
+    if (was_our_parent && status == 1)
+        kill_process(&d->segment, d->seat);
+    return status;
+}
+
+/* One past the highest seat that may be taken: a claimer may die before it raises the limit. */
+static uint32_t last_seat(const struct tni_segment *s)
+{
+    uint32_t limit = tni_seat_limit(s);
+    while (limit < s->geometry.seats &&
+           tni_seat_state(atomic_load(&tni_seat_at(s, limit)->word)) != TNI_SEAT_FREE)
+        limit++;
+    return limit;
+}
+
+int tni_reaper_settle_all(struct tn_domain *d)
+{
+    uint32_t limit = last_seat(&d->segment);
+    int settled = 0;
+
+    for (;;) {
+        int now = 0, failed = 0;
+        for (uint32_t seat = 0; seat < limit; seat++) {
+            int status = tni_reaper_settle(d, seat);
+            now += status == 1;
+            if (status < 0)
+                failed = failed == TN_ERR_TIMED_OUT ? failed : status;
+        }
+        settled += now;
+        if (failed == 0)
+            return settled;
+        /* What was in the way may have been one of the others that are settled now. */
+        if (now == 0)
+            return failed;
+    }
+}
+
+/* ---- our own end --------------------------------------------------------------------------- */
+
+static void publish_hints(struct tn_domain *d)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++) {
+        struct tni_thread *thread = &d->threads[t];
+        while (atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) != 0)
+            tni_os_yield();
+        tni_alloc_flush(d, thread);
+        tni_thread_leave(thread);
+    }
+}
+
+void tni_reaper_leave(struct tn_domain *d)
+{
+    bool is_member = d->seat != TNI_NO_SEAT;
+    if (is_member) {
+        tni_process_begin_leave(d);
+        TNI_KILL_POINT("leave_begun");
+        tni_queue_fini(d);
+        TNI_KILL_POINT("leave_objects_closed");
+        /* For good: no thread of ours may settle somebody while our seat goes. */
+        while (!begin(d))
+            tni_os_yield();
+        tni_ticket_settle_seat(d, d->who);
+        publish_hints(d);
+        TNI_KILL_POINT("leave_hints_published");
+    }
+    tni_ref_close(d);
+    TNI_KILL_POINT("leave_holds_released");
+    if (is_member) {
+        release_claims(d, d->who);
+        tni_alloc_wake(d);
+    }
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ref: hold rows, counts, and what lies between them.
+ *
+ * Nouns: hold, local reference, record, announce.
+ * I1  count >= records. A count is too high only while a thread announces the block.
+ * I2  local[b] > 0 exactly when this seat's hold bit of b is set, or the thread that changes it
+ *     has set local[b] to BUSY. Only the 0 <-> 1 of local[b] touch shared memory.
+ * I3  A block becomes FREE by one CAS from count 0 (or from 1, by the only holder), once.
+ * I4  A message block's records are given back by the thread that brought its count to 0, which
+ *     announces it as `outer` until it is FREE.
+ * I5  A reference that moves between records changes no count. Between the announce and the
+ *     un-recording its thread looks at header->recount, and if somebody recounts, raises the word's
+ *     version. The recounter sets that claim first, and looks at the announces then: either it
+ *     sees ours, or we see its.
+ * Callers: tensor, share, queue, reaper. Source: protocol C, a leak-biased count with announce and
+ * stable recount; docs/crash.md. A death leaves a count one too high, or 0 and not FREE, on an
+ * announced block; the reaper recounts it. Never a count too low.
+ */
+#include "ref/ref.h"
+
+#include <string.h>
+
+#define BUSY UINT32_MAX
+
+static _Atomic uint32_t *local_at(struct tn_domain *d, tni_block block)
+{
+    return &d->local[tni_block_position(&d->segment.geometry, block)];
+}
+
+static void set_hold(struct tn_domain *d, uint32_t seat, tni_block block)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    atomic_fetch_or_explicit(tni_row_at(&d->segment, seat, at), UINT64_C(1) << (at % 64),
+                             memory_order_acq_rel);
+}
+
+static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    atomic_fetch_and_explicit(tni_row_at(&d->segment, seat, at), ~(UINT64_C(1) << (at % 64)),
+                              memory_order_acq_rel);
+}
+
+/* ---- counts -------------------------------------------------------------------------------- */
+
+static int increment(struct tn_domain *d, tni_block block)
+{
+    uint64_t old = atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_INC);
+    if (TNI_LIKELY(tni_word_count(old) < 0xfffff0))
+        return 0;
+    atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_DEC);
+    return tni_fail(TN_ERR_FULL, "block %x has 2^24 references", block.id);
+}
+
+static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message);
+
+/* I3. pre: announced. @return whether the block is FREE now, by us */
+static bool decrement(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+    uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+    bool is_message = tni_class_is_message(tni_block_class(block));
+
+    /* The only reference, and nothing to take apart: to FREE at once. */
+    if (!is_message && tni_word_count(seen) == 1 && tni_word_state(seen) == TNI_BLOCK_ALLOC &&
+        atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0)))
+        return true;
+    if (is_message)
+        atomic_store(&thread->announce->outer, block.id);
+    seen = atomic_fetch_add(word, TNI_WORD_DEC) + TNI_WORD_DEC;
+    TNI_KILL_POINT("ref_decremented");
+    bool is_freed = false;
+    if (tni_word_count(seen) == 0 && tni_word_state(seen) == TNI_BLOCK_ALLOC) {
+        if (is_message)
+            take_apart(d, thread, block);
+        is_freed =
+            atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0));
+        TNI_KILL_POINT("ref_freed");
+    }
+    if (is_message)
+        atomic_store(&thread->announce->outer, 0);
+    return is_freed;
+}
+
+void tni_ref_drop(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    bool is_freed = decrement(d, thread, block);
+    tni_announce_clear(thread);
+    if (is_freed)
+        tni_alloc_put(d, thread, block);
+}
+
+int tni_ref_pin(struct tn_domain *d, tni_block block) { return increment(d, block); }
+
+/* ---- local references ---------------------------------------------------------------------- */
+
+void tni_ref_local(struct tn_domain *d, tni_block block)
+{
+    atomic_fetch_add_explicit(local_at(d, block), 1, memory_order_relaxed);
+}
+
+void tni_ref_before_move(struct tn_domain *d, tni_block block)
+{
+    if (TNI_UNLIKELY(atomic_load(&d->segment.header->recount) != 0))
+        atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
+}
+
+/* Take one local reference away. True: it was the last, local[b] is BUSY and the caller ends that. */
+static bool local_take_last(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint32_t *local = local_at(d, block);
+    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
+    for (;;) {
+        uint32_t next = seen == 1 ? BUSY : seen - 1;
+        if (TNI_UNLIKELY(seen == BUSY || seen == 0)) {
+            if (seen == 0)
+                return false; /* not ours: a fork child without holds, or a double release */
+            tni_os_yield();
+            seen = atomic_load_explicit(local, memory_order_relaxed);
+        } else if (atomic_compare_exchange_weak_explicit(local, &seen, next, memory_order_acq_rel,
+                                                         memory_order_relaxed)) {
+            return next == BUSY;
+        }
+    }
+}
+
+/* Add one local reference. True: it is the first, local[b] is BUSY and the caller ends that. */
+static bool local_add_first(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint32_t *local = local_at(d, block);
+    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
+    for (;;) {
+        uint32_t next = seen == 0 ? BUSY : seen + 1;
+        if (TNI_UNLIKELY(seen == BUSY)) {
+            tni_os_yield();
+            seen = atomic_load_explicit(local, memory_order_relaxed);
+        } else if (atomic_compare_exchange_weak_explicit(local, &seen, next, memory_order_acq_rel,
+                                                         memory_order_relaxed)) {
+            return next == BUSY;
+        }
+    }
+}
+
+static void local_settle(struct tn_domain *d, tni_block block, uint32_t count)
+{
+    /* pairs with the acquire in local_add_first() and local_take_last() */
+    atomic_store_explicit(local_at(d, block), count, memory_order_release);
+}
+
+void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    if (!local_take_last(d, block))
+        return;
+    tni_announce(thread, block, 1);
+    TNI_KILL_POINT("release_announced");
+    clear_hold(d, d->seat, block);
+    TNI_KILL_POINT("release_unrecorded");
+    /* Before the block can be FREE: whoever allocates it next in this process finds local[b] settled. */
+    local_settle(d, block, 0);
+    tni_ref_drop(d, thread, block);
+}
+
+/* There is no hold to give back: closed (then local[] was summed up), or a child without a seat. */
+static void release_private(struct tn_domain *d, tni_block block)
+{
+    if (d->is_closed)
+        tni_process_unkeep(d);
+    else if (atomic_load_explicit(local_at(d, block), memory_order_relaxed) > 0)
+        atomic_fetch_sub_explicit(local_at(d, block), 1, memory_order_relaxed);
+}
+
+void tni_ref_release(struct tn_domain *d, tni_block block)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    /* Read with the record in hand: tni_ref_close() had all of them when it set is_closed. */
+    bool is_member = TNI_LIKELY(d->seat != TNI_NO_SEAT && !d->is_closed);
+    if (is_member)
+        tni_ref_release_with(d, thread, block);
+    tni_thread_leave(thread);
+    if (!is_member)
+        release_private(d, block);
+}
+
+void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    if (local_add_first(d, block)) {
+        set_hold(d, d->seat, block);
+        local_settle(d, block, 1);
+        TNI_KILL_POINT("adopt_recorded");
+        tni_announce_clear(thread);
+    } else {
+        /* Held already: the record's reference is one too many. */
+        TNI_KILL_POINT("adopt_held_already");
+        tni_ref_drop(d, thread, block);
+    }
+}
+
+int tni_ref_lend(struct tn_domain *d, struct tni_thread *thread, tni_block block, bool move)
+{
+    tni_announce(thread, block, 1);
+    if (move && local_take_last(d, block)) {
+        tni_ref_before_move(d, block); /* local_take_last() was the read-modify-write */
+        clear_hold(d, d->seat, block);
+        TNI_KILL_POINT("lend_moved");
+        local_settle(d, block, 0);
+        return 0;
+    }
+    int status = increment(d, block);
+    TNI_KILL_POINT("lend_incremented");
+    if (status != 0) {
+        if (move)
+            tni_ref_local(d, block);
+        tni_announce_clear(thread);
+    }
+    return status;
+}
+
+void tni_ref_lend_end(struct tn_domain *d, struct tni_thread *thread, tni_block block, bool move)
+{
+    (void)d, (void)block, (void)move;
+    tni_announce_clear(thread);
+}
+
+/* ---- allocation ---------------------------------------------------------------------------- */
+
+static void describe(struct tn_domain *d, tni_block block, uint64_t bytes,
+                     const struct tni_block_about *about)
+{
+    struct tni_desc *desc = tni_desc_at(&d->segment, block);
+    desc->generation++;
+    desc->creator_seat = (uint16_t)d->seat;
+    desc->kind = about->kind;
+    desc->ndim = about->ndim;
+    desc->bytes = bytes;
+    desc->born_ns = tni_os_coarse_ns();
+    desc->dtype = about->dtype;
+    desc->creator_pid = (uint32_t)d->me->pid;
+    for (uint32_t i = 0; i < about->ndim && i < TNI_DESC_NDIM; i++)
+        desc->shape[i] = about->shape[i];
+}
+
+static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
+                     bool want_memory, tni_block *ret_block, bool *ret_is_zero)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_alloc_take(d, thread, bytes, about->kind == TNI_KIND_MESSAGE, want_memory,
+                                ret_block, ret_is_zero);
+    if (TNI_LIKELY(status == 0)) {
+        describe(d, *ret_block, bytes, about);
+        if (about->kind == TNI_KIND_MESSAGE)
+            memset(tni_payload_at(&d->segment, *ret_block), 0, sizeof(struct tni_records));
+        set_hold(d, d->seat, *ret_block);
+        local_settle(d, *ret_block, 1);
+        TNI_KILL_POINT("alloc_recorded");
+        tni_announce_clear(thread);
+    }
+    tni_thread_leave(thread);
+    return status;
+}
+
+int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
+                  bool want_memory, uint64_t deadline_ns, tni_block *ret_block, bool *ret_is_zero)
+{
+    int status = tni_process_check(d);
+    if (status == 0)
+        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0 &&
+           tni_geometry_class(&d->segment.geometry, bytes, about->kind == TNI_KIND_MESSAGE) != 0) {
+        uint32_t seen = tni_alloc_arm(d);
+        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
+            break;
+        /* Until somebody frees, or a slice passed: the machine's memory comes back without a word. */
+        uint64_t slice = tni_os_now_ns() + 100 * UINT64_C(1000000);
+        if (tni_process_sleep(d, &d->segment.header->memory_wait, seen, TNI_MIN(slice, deadline_ns)) ==
+                TN_ERR_TIMED_OUT &&
+            tni_os_now_ns() >= deadline_ns)
+            return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline",
+                            (unsigned long long)bytes);
+    }
+    return status;
+}
+
+uint32_t tni_ref_generation(const struct tn_domain *d, tni_block block)
+{
+    return tni_desc_at(&d->segment, block)->generation;
+}
+
+/* ---- message blocks ------------------------------------------------------------------------ */
+
+struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block)
+{
+    struct tni_records *records = tni_payload_at(s, block);
+    uint64_t most = (tni_block_bytes(&s->geometry, block) - sizeof *records) / sizeof(uint32_t);
+    uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
+    if (TNI_LIKELY(count <= most))
+        return records;
+    tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, it has room for %llu", block.id,
+             count, (unsigned long long)most);
+    return NULL;
+}
+
+int tni_records_add(struct tn_domain *d, tni_block message, tni_block block, bool move)
+{
+    struct tni_records *records = tni_payload_at(&d->segment, message);
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint32_t count = atomic_load_explicit(&records->count, memory_order_relaxed);
+    int status = tni_ref_lend(d, thread, block, move);
+    if (status == 0) {
+        records->block[count] = block.id;
+        atomic_store_explicit(&records->count, count + 1, memory_order_release);
+        TNI_KILL_POINT("records_added");
+        tni_ref_lend_end(d, thread, block, move);
+    }
+    tni_thread_leave(thread);
+    return status;
+}
+
+/* I4. pre: `message` is announced as outer, its count is 0 and it is not FREE. */
+static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message)
+{
+    struct tni_records *records = tni_records_at(&d->segment, message);
+    if (records == NULL)
+        return; /* senseless: what it held is found by an audit */
+    for (;;) {
+        uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
+        if (count == 0)
+            return;
+        tni_block block = {records->block[count - 1]};
+        bool is_known = tni_geometry_has_block(&d->segment.geometry, block.id) &&
+                        !tni_class_is_message(tni_block_class(block));
+        if (is_known)
+            tni_announce(thread, block, 1);
+        atomic_store_explicit(&records->count, count - 1, memory_order_seq_cst);
+        TNI_KILL_POINT("take_apart_unrecorded");
+        if (is_known)
+            tni_ref_drop(d, thread, block);
+    }
+}
+
+/* ---- fork ---------------------------------------------------------------------------------- */
+
+/* In the parent, with every thread record in hand: the child's holds, one increment each (I1). */
+static int give_child_holds(struct tn_domain *d, uint32_t child)
+{
+    struct tni_thread *thread = &d->threads[0];
+    const struct tni_geometry *g = &d->segment.geometry;
+    int status = 0;
+
+    for (uint32_t c = 1; c < g->class_count && status == 0; c++) {
+        uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
+        for (uint32_t w = 0; w < words && status == 0; w++) {
+            uint32_t at = g->classes[c].base + w * 64;
+            uint64_t bits = atomic_load(tni_row_at(&d->segment, d->seat, at));
+            for (; bits != 0 && status == 0; bits &= bits - 1) {
+                tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
+                tni_announce(thread, block, 1);
+                status = increment(d, block);
+                TNI_KILL_POINT("fork_incremented");
+                if (status == 0)
+                    set_hold(d, child, block);
+                tni_announce_clear(thread);
+            }
+        }
+    }
+    return status;
+}
+
+int tni_ref_init(struct tn_domain *d)
+{
+    tni_process_hook(d, &(struct tni_fork_hooks){.prepare = give_child_holds});
+    return 0;
+}
+
+/* ---- for the reaper ------------------------------------------------------------------------ */
+
+static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t seat, tni_block block)
+{
+    tni_announce(thread, block, 1);
+    clear_hold(d, seat, block);
+    TNI_KILL_POINT("row_unrecorded");
+    bool is_freed = decrement(d, thread, block);
+    tni_announce_clear(thread);
+    if (is_freed)
+        tni_alloc_publish(d, block);
+}
+
+static uint64_t release_row(struct tn_domain *d, struct tni_thread *thread, uint32_t seat)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t released = 0;
+
+    for (uint32_t c = 1; c < g->class_count; c++) {
+        uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
+        for (uint32_t w = 0; w < words; w++) {
+            uint32_t at = g->classes[c].base + w * 64;
+            uint64_t bits = atomic_load(tni_row_at(&d->segment, seat, at));
+            for (; bits != 0; bits &= bits - 1, released++) {
+                tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
+                if (tni_geometry_has_block(g, block.id))
+                    release_bit(d, thread, seat, block);
+            }
+        }
+    }
+    if (released > 0)
+        tni_alloc_wake(d);
+    return released;
+}
+
+uint64_t tni_ref_release_row(struct tn_domain *d, uint32_t seat)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint64_t released = release_row(d, thread, seat);
+    tni_thread_leave(thread);
+    return released;
+}
+
+/* Local references that are left, with every thread record in hand. */
+static uint64_t sum_locals(struct tn_domain *d)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t sum = 0;
+    for (uint32_t c = 1; c < g->class_count; c++) {
+        uint32_t frontier = tni_frontier(&d->segment, c);
+        for (uint32_t i = 0; i < frontier; i++)
+            sum += atomic_load_explicit(local_at(d, tni_block_make(c, i)), memory_order_relaxed);
+    }
+    return sum;
+}
+
+void tni_ref_close(struct tn_domain *d)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        while (atomic_exchange_explicit(&d->threads[t].busy, 1, memory_order_acquire) != 0)
+            tni_os_yield();
+    if (!d->is_closed) {
+        atomic_fetch_add(&d->keepers, sum_locals(d));
+        if (d->seat != TNI_NO_SEAT)
+            release_row(d, &d->threads[0], d->seat);
+        d->is_closed = true;
+    }
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        tni_thread_leave(&d->threads[t]);
+}
+
+/* Every record of every live message block. */
+static void for_each_message_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+{
+    for (uint32_t c = 1; c <= TNI_MESSAGE_CLASSES; c++) {
+        uint32_t frontier = tni_frontier(s, c);
+        for (uint32_t i = 0; i < frontier; i++) {
+            tni_block message = tni_block_make(c, i);
+            if (tni_word_state(atomic_load(tni_word_at(s, message))) != TNI_BLOCK_ALLOC)
+                continue;
+            const struct tni_records *records = tni_records_at(s, message);
+            uint32_t n = records != NULL ? atomic_load(&records->count) : 0;
+            for (uint32_t r = 0; r < n; r++)
+                each((tni_block){records->block[r]}, context);
+        }
+    }
+}
+
+static void for_each_hold(const struct tni_segment *s, uint32_t seat, tni_record_fn *each, void *context)
+{
+    for (uint32_t c = 1; c < s->geometry.class_count; c++) {
+        uint32_t words = (tni_frontier(s, c) + 63) / 64;
+        for (uint32_t w = 0; w < words; w++) {
+            uint64_t bits = atomic_load(tni_row_at(s, seat, s->geometry.classes[c].base + w * 64));
+            for (; bits != 0; bits &= bits - 1)
+                each(tni_block_make(c, w * 64 + tni_low_bit(bits)), context);
+        }
+    }
+}
+
+void tni_ref_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+{
+    uint32_t limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++)
+        for_each_hold(s, seat, each, context);
+    for_each_message_record(s, each, context);
+}
+
+struct counted {
+    tni_block block;
+    uint64_t count;
+};
+
+static void count_same(tni_block block, void *context)
+{
+    struct counted *counted = context;
+    counted->count += block.id == counted->block.id;
+}
+
+uint64_t tni_ref_count_records(const struct tni_segment *s, tni_block block)
+{
+    uint32_t at = tni_block_position(&s->geometry, block), limit = tni_seat_limit(s);
+    struct counted counted = {.block = block};
+
+    for (uint32_t seat = 0; seat < limit; seat++)
+        counted.count += atomic_load(tni_row_at(s, seat, at)) >> (at % 64) & 1;
+    if (!tni_class_is_message(tni_block_class(block))) /* messages are never inside messages */
+        for_each_message_record(s, count_same, &counted);
+    return counted.count;
+}
+
+bool tni_ref_settle(struct tn_domain *d, struct tni_thread *thread, tni_block block, uint64_t seen,
+                    uint64_t records)
+{
+    _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+
+    if (tni_word_state(seen) == TNI_BLOCK_FREE || records > 0) {
+        uint32_t state = tni_word_state(seen);
+        uint32_t count = state == TNI_BLOCK_FREE ? 0 : (uint32_t)records;
+        return atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, state, count));
+    }
+    /* Ours alone from here on: the word moves, and `outer` tells others to keep off. */
+    if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 0)))
+        return false;
+    seen = tni_word_next(seen, TNI_BLOCK_ALLOC, 0);
+    if (tni_class_is_message(tni_block_class(block)))
+        take_apart(d, thread, block);
+    if (atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0)))
+        tni_alloc_publish(d, block);
+    return true;
+}

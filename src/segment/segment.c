@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment: see segment.h.
+ *
+ * Nouns: control segment, arena.
+ * I1  A header whose magic is there is whole: the magic is written last, with release.
+ * I2  Everything that sizes a loop or an offset comes from the private geometry; the header's five
+ *     numbers are read once, at attach, and checked against the sizes that the kernel states.
+ * Callers: api (members), reaper (tenond), inspect (read-only). Death: a half-made domain has no
+ * name and no other process; the kernel frees it.
+ */
+#include "segment/segment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "os/os.h"
+
+/* Anything a reader may touch is either sealed in place or refused. */
+static int map_both(struct tni_segment *s)
+{
+    void *control = NULL, *arena = NULL;
+    int status = tni_os_map(s->control_fd, s->geometry.control_bytes, s->geometry.page_bytes,
+                            s->is_read_only, &control);
+    if (status != 0)
+        return status;
+    status = tni_os_map(s->arena_fd, s->geometry.arena_bytes, 2u << 20, s->is_read_only, &arena);
+    if (status != 0) {
+        tni_os_unmap(control, s->geometry.control_bytes);
+        return status;
+    }
+    s->header = control;
+    s->arena = arena;
+    tni_os_advise_no_dump(arena, s->geometry.arena_bytes);
+    for (uint32_t c = 1; c < s->geometry.class_count; c++)
+        if (s->geometry.classes[c].size_bytes >= 2u << 20) {
+            uint64_t from = s->geometry.classes[c].arena_off;
+            if (!tni_class_is_message(c)) {
+                tni_os_advise_huge(s->arena + from, s->geometry.arena_bytes - from);
+                break;
+            }
+        }
+    return 0;
+}
+
+static void fill_header(struct tni_header *h, const struct tni_segment *s,
+                        const struct tni_segment_options *options, const uint8_t id[16])
+{
+    h->layout_version = TNI_LAYOUT_VERSION;
+    h->byte_order = TNI_BYTE_ORDER;
+    h->page_bytes = s->geometry.page_bytes;
+    h->uid = tni_os_uid();
+    h->control_bytes = s->geometry.control_bytes;
+    h->arena_bytes = s->geometry.arena_bytes;
+    h->arena_inode = s->arena_inode;
+    h->seats = options->seats;
+    h->blocks = options->blocks;
+    h->objects = options->objects;
+    h->tickets = options->tickets;
+    h->quota_limit_bytes = options->quota_bytes;
+    memcpy(h->id, id, sizeof h->id);
+    snprintf(h->name, sizeof h->name, "%s", options->name);
+    h->created_ns = tni_os_now_ns();
+    h->creator_pid = tni_os_pid();
+    h->flags = options->flags;
+    atomic_store_explicit(&h->quota_bytes, options->quota_bytes, memory_order_relaxed);
+    atomic_store_explicit(&h->watermark_bytes, options->watermark_bytes, memory_order_relaxed);
+    /* I1: pairs with the acquire load in check_header() */
+    __atomic_store_n(&h->magic, TNI_MAGIC, __ATOMIC_RELEASE);
+}
+
+int tni_segment_create(const struct tni_segment_options *options, struct tni_segment *ret_segment)
+{
+    struct tni_segment s = {.control_fd = -1, .arena_fd = -1};
+    struct tni_os_memory memory;
+    uint8_t id[16];
+    char name[TNI_NAME_BYTES + 32];
+    int status = tni_geometry_init(options->seats, options->blocks, options->objects, options->tickets,
+                                   options->quota_bytes, (uint32_t)tni_os_page_bytes(), &s.geometry);
+    if (status != 0)
+        return status;
+    if ((status = tni_os_random(id, sizeof id)) != 0)
+        return status;
+    snprintf(name, sizeof name, TNI_CONTROL_PREFIX "%s", options->name);
+    if ((status = tni_os_memory_create(name, s.geometry.control_bytes, &s.control_fd)) != 0)
+        return status;
+    snprintf(name, sizeof name, TNI_ARENA_PREFIX "%s", options->name);
+    if ((status = tni_os_memory_create(name, s.geometry.arena_bytes, &s.arena_fd)) != 0)
+        goto close_fds;
+    if ((status = tni_os_memory_stat(s.control_fd, &memory)) != 0)
+        goto close_fds;
+    s.control_inode = memory.inode;
+    if ((status = tni_os_memory_stat(s.arena_fd, &memory)) != 0)
+        goto close_fds;
+    s.arena_inode = memory.inode;
+    if ((status = map_both(&s)) != 0)
+        goto close_fds;
+    fill_header(s.header, &s, options, id);
+    *ret_segment = s;
+    return 0;
+
+close_fds:
+    tni_os_close(s.control_fd);
+    tni_os_close(s.arena_fd);
+    return status;
+}
+
+/* Check a header that lies in a mapping of at least a page, against what the kernel says of the two objects. */
+static int check_header(const struct tni_header *h, const struct tni_os_memory *control,
+                        const struct tni_os_memory *arena, struct tni_geometry *ret_geometry)
+{
+    struct tni_geometry g;
+
+    if (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != TNI_MAGIC)
+        return tni_fail(TN_ERR_CORRUPT, "the control segment is not one: wrong magic number");
+    if (h->byte_order != TNI_BYTE_ORDER)
+        return tni_fail(TN_ERR_VERSION, "the domain was made with another byte order");
+    if (h->layout_version != TNI_LAYOUT_VERSION)
+        return tni_fail(TN_ERR_VERSION, "the domain has shared layout %u, this library has %u",
+                        h->layout_version, TNI_LAYOUT_VERSION);
+    if (h->must_understand != 0)
+        return tni_fail(TN_ERR_VERSION, "the domain uses features 0x%x that this library does not know",
+                        h->must_understand);
+    if (h->uid != tni_os_uid() || control->uid != tni_os_uid() || arena->uid != tni_os_uid())
+        return tni_fail(TN_ERR_DENIED, "the domain belongs to user %u, this process runs as %u",
+                        control->uid, tni_os_uid());
+    if (h->page_bytes != tni_os_page_bytes())
+        return tni_fail(TN_ERR_CORRUPT, "the control segment states pages of %u bytes", h->page_bytes);
+    if (tni_geometry_init(h->seats, h->blocks, h->objects, h->tickets, h->quota_limit_bytes,
+                          h->page_bytes, &g) != 0)
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the control segment states %u seats, %u blocks, %u objects, %u tickets, %llu bytes",
+                        h->seats, h->blocks, h->objects, h->tickets,
+                        (unsigned long long)h->quota_limit_bytes);
+    if (control->size_bytes != g.control_bytes || h->control_bytes != g.control_bytes)
+        return tni_fail(TN_ERR_CORRUPT, "the control segment has %llu bytes, its numbers ask for %llu",
+                        (unsigned long long)control->size_bytes, (unsigned long long)g.control_bytes);
+    if (arena->size_bytes != g.arena_bytes || h->arena_bytes != g.arena_bytes)
+        return tni_fail(TN_ERR_CORRUPT, "the arena has %llu bytes, the domain's numbers ask for %llu",
+                        (unsigned long long)arena->size_bytes, (unsigned long long)g.arena_bytes);
+    if (h->arena_inode != arena->inode)
+        return tni_fail(TN_ERR_CORRUPT, "the arena is not the one of this control segment");
+    if (memchr(h->name, 0, sizeof h->name) == NULL)
+        return tni_fail(TN_ERR_CORRUPT, "the domain's name has no end");
+    *ret_geometry = g;
+    return 0;
+}
+
+int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_segment *ret_segment)
+{
+    struct tni_segment s = {
+        .control_fd = control_fd, .arena_fd = arena_fd, .is_read_only = read_only};
+    struct tni_os_memory control, arena;
+    void *page = NULL;
+    uint64_t page_bytes = tni_os_page_bytes();
+
+    if (tni_os_memory_stat(control_fd, &control) != 0 || tni_os_memory_stat(arena_fd, &arena) != 0)
+        return tni_fail(TN_ERR_CORRUPT, "the descriptors %d and %d are not a domain", control_fd,
+                        arena_fd);
+    if (!control.is_sealed || !arena.is_sealed)
+        return tni_fail(TN_ERR_CORRUPT, "the segments are not sealed against shrinking");
+    if (control.size_bytes < page_bytes)
+        return tni_fail(TN_ERR_CORRUPT, "the control segment is truncated: %llu bytes",
+                        (unsigned long long)control.size_bytes);
+    int status = tni_os_map(control_fd, page_bytes, page_bytes, true, &page);
+    if (status != 0)
+        return status;
+    status = check_header(page, &control, &arena, &s.geometry);
+    tni_os_unmap(page, page_bytes);
+    if (status != 0)
+        return status;
+    s.control_inode = control.inode;
+    s.arena_inode = arena.inode;
+    if ((status = map_both(&s)) != 0)
+        return status;
+    *ret_segment = s;
+    return 0;
+}
+
+void tni_segment_detach(struct tni_segment *s)
+{
+    tni_os_unmap(s->header, s->geometry.control_bytes);
+    tni_os_unmap(s->arena, s->geometry.arena_bytes);
+    tni_os_close(s->control_fd);
+    tni_os_close(s->arena_fd);
+    *s = (struct tni_segment){.control_fd = -1, .arena_fd = -1};
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment: the two mappings of a domain, made, attached and checked; and the way to each struct
+ * in them. What it returns is inside the mapping for every index that passed a
+ * tni_geometry_has_*() test.
+ */
+#ifndef TNI_SEGMENT_H
+#define TNI_SEGMENT_H
+
+#include "layout/layout.h"
+
+struct tni_segment {
+    struct tni_geometry geometry; /* private, trusted */
+    struct tni_header *header;    /* the control segment's start */
+    uint8_t *arena;
+    int control_fd;
+    int arena_fd;
+    uint64_t control_inode;
+    uint64_t arena_inode;
+    bool is_read_only;
+};
+
+/** What a domain is made with; no field is defaulted here. */
+struct tni_segment_options {
+    const char *name; /* "" if anonymous */
+    uint32_t seats, blocks, objects, tickets;
+    uint64_t quota_bytes, watermark_bytes;
+    uint32_t flags;
+};
+
+/** Make both memory objects and a header that is READY. */
+int tni_segment_create(const struct tni_segment_options *options, struct tni_segment *ret_segment);
+
+/**
+ * Map and check a domain that lives behind two descriptors; they are consumed on success.
+ * @return 0, TN_ERR_CORRUPT (not a domain, truncated, not sealed, senseless numbers),
+ *         TN_ERR_VERSION, TN_ERR_DENIED (another user), TN_ERR_NO_MEMORY
+ */
+int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_segment *ret_segment);
+
+/** Unmap and close. */
+void tni_segment_detach(struct tni_segment *segment);
+
+/** Every member's control descriptor has a memory name that starts with this; the domain's name follows. */
+#define TNI_CONTROL_PREFIX "tenon-control:"
+#define TNI_ARENA_PREFIX "tenon-arena:"
+
+static inline uint8_t *tni_control_at(const struct tni_segment *s, uint64_t offset)
+{
+    return (uint8_t *)s->header + offset;
+}
+static inline struct tni_seat *tni_seat_at(const struct tni_segment *s, uint32_t seat)
+{
+    return (struct tni_seat *)tni_control_at(s, s->geometry.seats_off) + seat;
+}
+static inline struct tni_announce *tni_announce_at(const struct tni_segment *s, uint32_t seat,
+                                                   uint32_t thread)
+{
+    return (struct tni_announce *)tni_control_at(s, s->geometry.announces_off) +
+           (size_t)seat * TNI_THREADS + thread;
+}
+static inline struct tni_class *tni_class_at(const struct tni_segment *s, uint32_t class_id)
+{
+    return (struct tni_class *)tni_control_at(s, s->geometry.classes_off) + class_id;
+}
+static inline _Atomic uint64_t *tni_word_at(const struct tni_segment *s, tni_block block)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) +
+           tni_block_position(&s->geometry, block);
+}
+static inline struct tni_desc *tni_desc_at(const struct tni_segment *s, tni_block block)
+{
+    return (struct tni_desc *)tni_control_at(s, s->geometry.descs_off) +
+           tni_block_position(&s->geometry, block);
+}
+/** Words of 64 hint bits; a block's bit is at its position. */
+static inline _Atomic uint64_t *tni_hints_at(const struct tni_segment *s, uint32_t position)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.hints_off) + position / 64;
+}
+/** Words of 64 hold bits of a seat. */
+static inline _Atomic uint64_t *tni_row_at(const struct tni_segment *s, uint32_t seat,
+                                           uint32_t position)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.rows_off + seat * s->geometry.row_bytes) +
+           position / 64;
+}
+static inline struct tni_object *tni_object_at(const struct tni_segment *s, uint32_t object)
+{
+    return (struct tni_object *)tni_control_at(s, s->geometry.objects_off) + object;
+}
+static inline struct tni_ticket *tni_ticket_at(const struct tni_segment *s, uint32_t ticket)
+{
+    return (struct tni_ticket *)tni_control_at(s, s->geometry.tickets_off) + ticket;
+}
+static inline void *tni_payload_at(const struct tni_segment *s, tni_block block)
+{
+    return s->arena + tni_block_offset(&s->geometry, block);
+}
+/** Limits that shared memory states, cut to what the geometry allows. */
+static inline uint32_t tni_seat_limit(const struct tni_segment *s)
+{
+    uint32_t limit = atomic_load_explicit(&s->header->seat_limit, memory_order_seq_cst);
+    return TNI_MIN(limit, s->geometry.seats);
+}
+static inline uint32_t tni_object_limit(const struct tni_segment *s)
+{
+    uint32_t limit = atomic_load_explicit(&s->header->object_limit, memory_order_seq_cst);
+    return TNI_MIN(limit, s->geometry.objects);
+}
+static inline uint32_t tni_ticket_limit(const struct tni_segment *s)
+{
+    uint32_t limit = atomic_load_explicit(&s->header->ticket_limit, memory_order_seq_cst);
+    return TNI_MIN(limit, s->geometry.tickets);
+}
+static inline uint32_t tni_frontier(const struct tni_segment *s, uint32_t class_id)
+{
+    uint32_t frontier =
+        atomic_load_explicit(&tni_class_at(s, class_id)->frontier, memory_order_seq_cst);
+    return TNI_MIN(frontier, s->geometry.classes[class_id].capacity);
+}
+/** Raise a limit to at least `limit`. */
+static inline void tni_raise_limit(_Atomic uint32_t *word, uint32_t limit)
+{
+    uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    while (seen < limit && !atomic_compare_exchange_weak(word, &seen, limit))
+        ;
+}
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handle: a tensor and its ticket as bytes. The invariants are in ticket.c.
+ *
+ * Wire form, version 1, little-endian:
+ *
+ *     0   8  magic, "TENONHDL"
+ *     8   2  version, 1
+ *    10   2  head bytes: where the view begins; 48 in version 1
+ *    12   4  bits that must be understood; 0 in version 1
+ *    16  16  id of the domain
+ *    32   8  generation of the ticket, 1 .. 2^36 - 1
+ *    40   4  index of the ticket
+ *    44   2  view bytes
+ *    46   1  strategy; 0: a block of the arena
+ *    47   1  0
+ *    48   v  the tensor: struct tni_view of layout.h
+ *  48+v   8  tni_hash() of all bytes before
+ *
+ * Magic, version, and the hash in the last 8 bytes stay where they are in every version. A reader
+ * skips what lies between its own head and the stated head bytes.
+ */
+#include <string.h>
+
+#include "share/ticket.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "handles are copied as they lie in memory"
+#endif
+
+static const char magic[8] = {'T', 'E', 'N', 'O', 'N', 'H', 'D', 'L'};
+enum { HANDLE_VERSION = 1, STRATEGY_ARENA = 0 };
+
+struct handle_head {
+    char magic[8];
+    uint16_t version;
+    uint16_t head_bytes;
+    uint32_t must_understand;
+    uint8_t domain[16];
+    uint64_t generation;
+    uint32_t index;
+    uint16_t view_bytes;
+    uint8_t strategy;
+    uint8_t reserved;
+};
+_Static_assert(sizeof(struct handle_head) == 48, "the wire form has no holes");
+_Static_assert(sizeof(struct handle_head) + TNI_VIEW_MAX_BYTES + sizeof(uint64_t) <=
+                   TN_HANDLE_MAX_BYTES,
+               "TN_HANDLE_MAX_BYTES suffices");
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static int check_options(const tn_handle_options *given, tn_handle_options *ret_options)
+{
+    tn_handle_options options = {.uses = 1};
+    if (given != NULL && given->struct_size < sizeof options)
+        return tni_fail(TN_ERR_INVALID, "struct_size is %zu, not %zu", given->struct_size,
+                        sizeof options);
+    if (given != NULL)
+        options = *given;
+    if (options.uses == 0)
+        options.uses = 1;
+    if (options.uses > TNI_TICKET_MAX_USES || options.reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "%u uses are more than %u, or reserved is not 0",
+                        options.uses, TNI_TICKET_MAX_USES);
+    *ret_options = options;
+    return 0;
+}
+
+/* A time beyond the clock's own end is never. */
+static uint64_t end_of(uint64_t lifetime_ns)
+{
+    uint64_t end_ns;
+    if (lifetime_ns == 0)
+        return TNI_TICKET_BOUND;
+    if (lifetime_ns == TN_FOREVER || !tni_add_size(tni_os_now_ns(), lifetime_ns, &end_ns) ||
+        end_ns >= TNI_TICKET_BOUND)
+        return TN_FOREVER;
+    return end_ns;
+}
+
+static size_t write_handle(const struct tn_domain *d, struct tni_ticket_name name,
+                           const void *view, size_t view_bytes, uint8_t *ret_bytes)
+{
+    struct handle_head head = {.version = HANDLE_VERSION,
+                               .head_bytes = sizeof head,
+                               .generation = name.generation,
+                               .index = name.index,
+                               .view_bytes = (uint16_t)view_bytes,
+                               .strategy = STRATEGY_ARENA};
+    memcpy(head.magic, magic, sizeof magic);
+    memcpy(head.domain, d->segment.header->id, sizeof head.domain);
+    memcpy(ret_bytes, &head, sizeof head);
+    memcpy(ret_bytes + sizeof head, view, view_bytes);
+    uint64_t hash = tni_hash(ret_bytes, sizeof head + view_bytes);
+    memcpy(ret_bytes + sizeof head + view_bytes, &hash, sizeof hash);
+    return sizeof head + view_bytes + sizeof hash;
+}
+
+int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *bytes,
+                     size_t size_bytes, size_t *ret_used)
+{
+    uint8_t view[TNI_VIEW_MAX_BYTES];
+    tn_handle_options options = {0};
+    struct tni_ticket_name name = {0};
+    if (tensor == NULL || bytes == NULL || ret_used == NULL)
+        return tni_fail(TN_ERR_INVALID, "no tensor, or nowhere to write its handle");
+    struct tn_domain *d = tensor->storage->domain;
+    if (d == NULL)
+        return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
+    int status = tni_process_check(d);
+    if (status != 0 || (status = check_options(given, &options)) != 0)
+        return status;
+    size_t view_bytes = tni_tensor_encode(tensor, view);
+    size_t need = sizeof(struct handle_head) + view_bytes + sizeof(uint64_t);
+    if (need > size_bytes)
+        return tni_fail(TN_ERR_INVALID, "the handle needs %zu bytes, there are %zu", need,
+                        size_bytes);
+
+    struct tni_thread *thread = tni_thread_enter(d);
+    status = tni_ticket_make(d, thread, tensor->storage->block, options.uses,
+                             end_of(options.lifetime_ns), &name);
+    tni_thread_leave(thread);
+    if (status == 0)
+        *ret_used = write_handle(d, name, view, view_bytes, bytes);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* A handle, read once: the bytes may lie in memory that somebody else changes. */
+struct handle {
+    struct handle_head head;
+    uint8_t
+        bytes[TN_HANDLE_MAX_BYTES + TNI_VIEW_MAX_BYTES]; /* a decoder may read a whole view */
+};
+
+/* What holds in every version. */
+static int check_frame(const struct handle *h, size_t size_bytes)
+{
+    uint64_t hash;
+    size_t hashed = size_bytes - sizeof hash;
+    if (memcmp(h->bytes, magic, sizeof magic) != 0)
+        return tni_fail(TN_ERR_INVALID, "these %zu bytes are no handle", size_bytes);
+    memcpy(&hash, h->bytes + hashed, sizeof hash);
+    if (hash != tni_hash(h->bytes, hashed))
+        return tni_fail(TN_ERR_INVALID, "the handle of %zu bytes is truncated or altered",
+                        size_bytes);
+    if (h->head.version != HANDLE_VERSION)
+        return tni_fail(TN_ERR_VERSION, "the handle has version %u of the wire form, not %d",
+                        h->head.version, HANDLE_VERSION);
+    return 0;
+}
+
+static int check_head(const struct handle_head *head, size_t size_bytes)
+{
+    if (head->must_understand != 0)
+        return tni_fail(TN_ERR_VERSION,
+                        "the handle has parts 0x%x that this version does not know",
+                        head->must_understand);
+    if (head->strategy != STRATEGY_ARENA)
+        return tni_fail(TN_ERR_VERSION,
+                        "the handle has a strategy, %u, that this version does not know",
+                        head->strategy);
+    if (head->reserved != 0 || head->head_bytes < sizeof *head ||
+        head->view_bytes > TNI_VIEW_MAX_BYTES ||
+        (size_t)head->head_bytes + head->view_bytes + sizeof(uint64_t) != size_bytes)
+        return tni_fail(TN_ERR_INVALID,
+                        "the handle has %zu bytes, its head states %u + %u, and %u", size_bytes,
+                        head->head_bytes, head->view_bytes, head->reserved);
+    if (head->generation == 0 || head->generation >= TNI_TICKET_GENERATIONS ||
+        head->index >= TNI_MAX_TICKETS)
+        return tni_fail(TN_ERR_INVALID, "the handle names ticket %u (generation %llu)",
+                        head->index, (unsigned long long)head->generation);
+    return 0;
+}
+
+/* Total: any bytes give a handle or an error. */
+static int parse(const void *bytes, size_t size_bytes, struct handle *ret_handle)
+{
+    if (bytes == NULL || size_bytes < sizeof(struct handle_head) + sizeof(uint64_t) ||
+        size_bytes > TN_HANDLE_MAX_BYTES)
+        return tni_fail(TN_ERR_INVALID, "no handle has %zu bytes",
+                        bytes == NULL ? 0 : size_bytes);
+    memcpy(ret_handle->bytes, bytes, size_bytes);
+    memcpy(&ret_handle->head, ret_handle->bytes, sizeof ret_handle->head);
+    int status = check_frame(ret_handle, size_bytes);
+    return status != 0 ? status : check_head(&ret_handle->head, size_bytes);
+}
+
+static int check_domain(const struct tn_domain *d, const struct handle_head *head)
+{
+    if (memcmp(head->domain, d->segment.header->id, sizeof head->domain) != 0)
+        return tni_fail(TN_ERR_DENIED, "the handle is of another domain than '%s'",
+                        d->segment.header->name);
+    if (head->index >= d->segment.geometry.tickets)
+        return tni_fail(TN_ERR_INVALID, "the handle names ticket %u of %u", head->index,
+                        d->segment.geometry.tickets);
+    return 0;
+}
+
+/*
+ * The tensor comes first, so that a use is not lost for want of private memory; it is not ours until the
+ * use is taken. A ticket that is over is told of before its view is: the block may be another's by now.
+ */
+static int use(struct tn_domain *d, struct tni_ticket_name name, const uint8_t *view,
+               size_t view_bytes, tn_tensor **ret_tensor)
+{
+    struct tni_view head = {0};
+    tn_tensor *tensor;
+    int used = tni_ticket_check(d, name);
+    if (used == 0)
+        used = tni_view_check(&d->segment, view, view_bytes);
+    if (used >= 0 && (size_t)used != view_bytes)
+        used = tni_fail(TN_ERR_INVALID, "the handle's view has %zu bytes, %d of them used",
+                        view_bytes, used);
+    if (used >= 0)
+        used = tni_tensor_decode(d, view, &tensor);
+    if (used < 0)
+        return used == TN_ERR_CORRUPT ? TN_ERR_INVALID : used;
+
+    memcpy(&head, view, sizeof head);
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_ticket_use(d, thread, name, (tni_block){head.block}, head.generation);
+    tni_thread_leave(thread);
+    if (status == 0)
+        *ret_tensor = tensor;
+    else
+        tni_tensor_forget(tensor);
+    return status;
+}
+
+int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
+                     tn_tensor **ret_tensor)
+{
+    struct handle h;
+    if (domain == NULL || ret_tensor == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the tensor");
+    int status = tni_process_check(domain);
+    if (status != 0 || (status = parse(bytes, size_bytes, &h)) != 0 ||
+        (status = check_domain(domain, &h.head)) != 0)
+        return status;
+    struct tni_ticket_name name = {.index = h.head.index, .generation = h.head.generation};
+    return use(domain, name, h.bytes + h.head.head_bytes, h.head.view_bytes, ret_tensor);
+}
+
+int tn_handle_ticket(const void *bytes, size_t size_bytes, tn_ticket_id *ret_ticket)
+{
+    struct handle h;
+    if (ret_ticket == NULL)
+        return tni_fail(TN_ERR_INVALID, "nowhere to put the ticket");
+    int status = parse(bytes, size_bytes, &h);
+    if (status == 0)
+        ret_ticket->value = h.head.generation << 20 | h.head.index;
+    return status;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share: how a tensor crosses between processes outside of a queue. Handles and their tickets. A
+ * ticket is a record: it owns one reference until it is used up, revoked or expired.
+ */
+#ifndef TNI_SHARE_H
+#define TNI_SHARE_H
+
+#include <tenon/handle.h>
+
+#include "tensor/tensor.h"
+
+/** End tickets whose time is over; and those of a seat that ended get their last 60 s. @return the next expiry, or TN_FOREVER */
+uint64_t tni_ticket_expire(struct tn_domain *domain, uint64_t now_ns);
+/** A seat ended (died or left): its tickets without an expiry of their own get one; one half made is undone. */
+void tni_ticket_settle_seat(struct tn_domain *domain, uint64_t who);
+/** Live tickets that name a block. */
+uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block block);
+/** Call `each` with the block of every live ticket. */
+void tni_ticket_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
+                                void *context);
+
+#endif

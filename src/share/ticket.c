@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share: tickets and handles.
+ *
+ * Nouns: ticket (a record in the domain: owns one reference), handle (bytes that name a ticket, handle.c).
+ * I1  A LIVE ticket owns exactly one reference, however many uses are left. No other state is a record.
+ * I2  A ticket's word moves by CAS, from MAKING by its maker; each MAKING raises the generation. So
+ *     a CAS that succeeds from LIVE proves that the ticket's fields, read before, were its own.
+ * I3  While LIVE, its fields stand still, but for expires_ns, which goes from BOUND to a time once.
+ * I4  Every change of a record lies between an announce of the block and its clearing, and moves the
+ *     block's version meanwhile, so that no recount mistakes two halves of it for a whole.
+ * Callers: handle.c; tenond and survivors (expire); reaper (settle_seat, records); inspect.
+ * A death leaves: MAKING -> FREE by tni_ticket_settle_seat(), the word says whose it is. After
+ * the increment, before LIVE: one reference too many, announced. After a pin, before the use is taken: the
+ * same, even on a block that is FREE by then. After the use was taken, before the hold: the same; the
+ * use is gone with its taker. After a ticket was un-recorded: the same. The reaper recounts each.
+ */
+#include "share/ticket.h"
+
+/* Few enough that looking costs nothing when tickets are plenty. */
+enum { PROBES = 8 };
+
+/* ---- finding a free one -------------------------------------------------------------------- */
+
+/* I2. True: MAKING, by us. */
+static bool try_take(struct tn_domain *d, uint32_t index, struct tni_ticket_name *ret_name)
+{
+    _Atomic uint64_t *word = &tni_ticket_at(&d->segment, index)->word;
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    uint32_t state = tni_ticket_state(seen);
+
+    if (state != TNI_TICKET_FREE && state != TNI_TICKET_USED && state != TNI_TICKET_REVOKED &&
+        state != TNI_TICKET_EXPIRED)
+        return false;
+    uint64_t generation = (tni_ticket_generation(seen) + 1) % TNI_TICKET_GENERATIONS;
+    generation += generation == 0; /* 0 names no ticket */
+    if (!atomic_compare_exchange_strong(
+            word, &seen, tni_ticket_word(generation, TNI_TICKET_MAKING, d->seat)))
+        return false;
+    *ret_name = (struct tni_ticket_name){.index = index, .generation = generation};
+    atomic_store_explicit(&d->ticket_hint, index + 1, memory_order_relaxed);
+    return true;
+}
+
+static bool look(struct tn_domain *d, uint32_t from, uint32_t count, uint32_t limit,
+                 struct tni_ticket_name *ret_name)
+{
+    for (uint32_t n = 0, at = from; n < count; n++, at++) {
+        if (at >= limit)
+            at = 0;
+        if (try_take(d, at, ret_name))
+            return true;
+    }
+    return false;
+}
+
+/* Where one was freed last, or behind the last one taken; then one that never was used; then anywhere. */
+static bool find(struct tn_domain *d, struct tni_ticket_name *ret_name)
+{
+    uint32_t limit = tni_ticket_limit(&d->segment), tickets = d->segment.geometry.tickets;
+    uint32_t from = atomic_load_explicit(&d->ticket_hint, memory_order_relaxed);
+
+    if (look(d, from, TNI_MIN(limit, PROBES), limit, ret_name))
+        return true;
+    for (; limit < tickets; limit++) {
+        /* First, so that whoever walks the tickets walks past this one. */
+        tni_raise_limit(&d->segment.header->ticket_limit, limit + 1);
+        if (try_take(d, limit, ret_name))
+            return true;
+    }
+    return look(d, from, tickets, tickets, ret_name);
+}
+
+static int take(struct tn_domain *d, struct tni_thread *thread,
+                struct tni_ticket_name *ret_name)
+{
+    if (TNI_LIKELY(find(d, ret_name)))
+        return 0;
+    tni_ticket_expire_with(d, thread, tni_os_now_ns());
+    if (find(d, ret_name))
+        return 0;
+    return tni_fail(TN_ERR_FULL, "all %u tickets of the domain '%s' are out",
+                    d->segment.geometry.tickets, d->segment.header->name);
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                    uint32_t uses, uint64_t expires_ns, struct tni_ticket_name *ret_name)
+{
+    struct tni_ticket_name name;
+    int status = take(d, thread, &name);
+    if (status != 0)
+        return status;
+    TNI_KILL_POINT("ticket_making");
+    struct tni_ticket *ticket = tni_ticket_at(&d->segment, name.index);
+    status = tni_ref_lend(d, thread, block, false);
+    if (status != 0) {
+        atomic_store(&ticket->word, tni_ticket_word(name.generation, TNI_TICKET_FREE, 0));
+        return status;
+    }
+    if (expires_ns == TNI_TICKET_BOUND)
+        expires_ns |= name.generation;
+    atomic_store_explicit(&ticket->block, block.id, memory_order_relaxed);
+    atomic_store_explicit(&ticket->generation, tni_ref_generation(d, block),
+                          memory_order_relaxed);
+    atomic_store_explicit(&ticket->expires_ns, expires_ns, memory_order_relaxed);
+    atomic_store_explicit(&ticket->issuer, d->who, memory_order_relaxed);
+    atomic_store_explicit(&ticket->issuer_pid, atomic_load(&d->me->pid), memory_order_relaxed);
+    TNI_KILL_POINT("ticket_written");
+    /* I2: pairs with the acquire loads of the word of who reads the fields. */
+    atomic_store_explicit(&ticket->word,
+                          tni_ticket_word(name.generation, TNI_TICKET_LIVE, uses),
+                          memory_order_release);
+    TNI_KILL_POINT("ticket_live");
+    tni_ref_lend_end(d, thread, block, false);
+    *ret_name = name;
+    return 0;
+}
+
+/* ---- ending -------------------------------------------------------------------------------- */
+
+static bool is_tensor_block(const struct tn_domain *d, tni_block block)
+{
+    return tni_geometry_has_block(&d->segment.geometry, block.id) &&
+           !tni_class_is_message(tni_block_class(block));
+}
+
+static int fail_corrupt(uint32_t index, tni_block block)
+{
+    return tni_fail(TN_ERR_CORRUPT, "ticket %u names %x, which is no block of a tensor", index,
+                    block.id);
+}
+
+static void note_free(struct tn_domain *d, uint32_t index)
+{
+    atomic_store_explicit(&d->ticket_hint, index, memory_order_relaxed);
+}
+
+int tni_ticket_end(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
+                   uint64_t word, uint32_t state)
+{
+    struct tni_ticket *ticket = tni_ticket_at(&d->segment, index);
+    tni_block block = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
+    uint64_t over = tni_ticket_word(tni_ticket_generation(word), state, 0);
+
+    if (!is_tensor_block(d, block))
+        return fail_corrupt(index, block);
+    tni_announce(thread, block, 1);
+    TNI_KILL_POINT("ticket_end_announced");
+    if (!atomic_compare_exchange_strong(&ticket->word, &word, over)) {
+        tni_announce_clear(thread);
+        return 0;
+    }
+    TNI_KILL_POINT("ticket_end_unrecorded");
+    note_free(d, index);
+    tni_ref_drop(d, thread, block);
+    return 1;
+}
+
+int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word)
+{
+    uint32_t state = tni_ticket_state(word);
+    const char *why = "is over";
+    if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_USED)
+        why = "was used up";
+    if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_REVOKED)
+        why = "was revoked";
+    if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_EXPIRED)
+        why = "expired";
+    return tni_fail(TN_ERR_STALE, "ticket %u (generation %llu) %s", name.index,
+                    (unsigned long long)name.generation, why);
+}
+
+static bool is_live(struct tni_ticket_name name, uint64_t word)
+{
+    return tni_ticket_state(word) == TNI_TICKET_LIVE &&
+           tni_ticket_generation(word) == name.generation;
+}
+
+int tni_ticket_check(const struct tn_domain *d, struct tni_ticket_name name)
+{
+    uint64_t word = atomic_load(&tni_ticket_at(&d->segment, name.index)->word);
+    return is_live(name, word) ? 0 : tni_ticket_fail_stale(name, word);
+}
+
+bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns)
+{
+    /* BOUND and never are both far beyond any clock. */
+    return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) <= now_ns;
+}
+
+/* ---- using --------------------------------------------------------------------------------- */
+
+static bool has_own_end(const struct tni_ticket *ticket)
+{
+    return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) < TNI_TICKET_BOUND;
+}
+
+/* A handle with a good checksum that fits its ticket in name only was not made by tn_handle_export(). */
+static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
+                       uint32_t generation)
+{
+    const struct tni_ticket *ticket = tni_ticket_at(&d->segment, index);
+    tni_block own = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
+    uint32_t own_generation = atomic_load_explicit(&ticket->generation, memory_order_relaxed);
+
+    if (!is_tensor_block(d, own))
+        return fail_corrupt(index, own);
+    if (own.id != block.id || own_generation != generation)
+        return tni_fail(TN_ERR_INVALID,
+                        "the handle names block %x (generation %u), its ticket %x (%u)",
+                        block.id, generation, own.id, own_generation);
+    if (tni_ref_generation(d, own) != own_generation)
+        return tni_fail(TN_ERR_CORRUPT,
+                        "ticket %u names block %x of generation %u, which has %u", index,
+                        own.id, own_generation, tni_ref_generation(d, own));
+    return 0;
+}
+
+/*
+ * Undo a pin. If the block was FREE under it, an allocator may have passed it over and lost its hint.
+ * A pinned block does not become FREE, nor ALLOC when it is FREE, so one look suffices.
+ */
+static void unpin(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    uint64_t word = atomic_load(tni_word_at(&d->segment, block));
+    tni_ref_drop(d, thread, block);
+    TNI_KILL_POINT("ticket_unpinned");
+    if (tni_word_state(word) == TNI_BLOCK_FREE)
+        tni_alloc_publish(d, block);
+}
+
+/* The last use: the ticket's own reference becomes ours. @return whether the word still was `word` */
+static bool use_last(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
+                     uint64_t word, tni_block block)
+{
+    uint64_t used = tni_ticket_word(tni_ticket_generation(word), TNI_TICKET_USED, 0);
+    tni_announce(thread, block, 1);
+    TNI_KILL_POINT("ticket_use_announced");
+    if (!atomic_compare_exchange_strong(&tni_ticket_at(&d->segment, index)->word, &word,
+                                        used)) {
+        tni_announce_clear(thread);
+        return false;
+    }
+    TNI_KILL_POINT("ticket_used_up");
+    note_free(d, index);
+    /* I4: no count changes here, so the version must. */
+    atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
+    tni_ref_adopt(d, thread, block);
+    return true;
+}
+
+/* One use of several: a reference of our own, which the CAS proves to be one of a live block. */
+static int use_one(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
+                   uint64_t word, tni_block block)
+{
+    tni_announce(thread, block, 1);
+    int status = tni_ref_pin(d, block);
+    if (status != 0) {
+        tni_announce_clear(thread);
+        return status;
+    }
+    TNI_KILL_POINT("ticket_pinned");
+    if (!atomic_compare_exchange_strong(&tni_ticket_at(&d->segment, index)->word, &word,
+                                        word - 1)) {
+        unpin(d, thread, block);
+        return 0;
+    }
+    TNI_KILL_POINT("ticket_use_taken");
+    tni_ref_adopt(d, thread, block);
+    return 1;
+}
+
+/*
+ * Wait-free: an attempt fails only because another use was taken, of which there are finitely many, or
+ * because the ticket is over.
+ */
+int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ticket_name name,
+                   tni_block block, uint32_t generation)
+{
+    struct tni_ticket *ticket = tni_ticket_at(&d->segment, name.index);
+    for (;;) {
+        /* pairs with the release in tni_ticket_make() */
+        uint64_t word = atomic_load_explicit(&ticket->word, memory_order_acquire);
+        if (!is_live(name, word))
+            return tni_ticket_fail_stale(name, word);
+        int status = check_block(d, name.index, block, generation);
+        if (status != 0 && atomic_load(&ticket->word) == word)
+            return status;
+        if (status != 0)
+            continue; /* the fields were another's: I2 */
+        if (has_own_end(ticket) && tni_ticket_is_over_time(ticket, tni_os_now_ns()))
+            status = tni_ticket_end(d, thread, name.index, word, TNI_TICKET_EXPIRED);
+        else if (tni_ticket_uses(word) == 1 && use_last(d, thread, name.index, word, block))
+            return 0;
+        else if (tni_ticket_uses(word) > 1 &&
+                 (status = use_one(d, thread, name.index, word, block)) == 1)
+            return 0;
+        else if (tni_ticket_uses(word) == 0)
+            return tni_fail(TN_ERR_CORRUPT, "ticket %u is live without a use", name.index);
+        if (status < 0)
+            return status;
+    }
+}

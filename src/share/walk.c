@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Walks over all tickets: ends that have come, seats that ended, records, and the public list. */
+#include "share/ticket.h"
+
+static const uint64_t after_issuer_ns = 60 * UINT64_C(1000000000);
+
+static uint64_t load_word(const struct tni_ticket *ticket)
+{
+    /* pairs with the release in tni_ticket_make() */
+    return atomic_load_explicit(&ticket->word, memory_order_acquire);
+}
+
+/*
+ * A ticket that was bound to its issuer gets a time. The generation in the expected value makes a
+ * ticket that was taken anew meanwhile refuse it; and what has a time keeps it, however often this runs.
+ */
+static void unbind(struct tni_ticket *ticket, uint64_t word, uint64_t end_ns)
+{
+    uint64_t bound = TNI_TICKET_BOUND | tni_ticket_generation(word);
+    if (atomic_compare_exchange_strong(&ticket->expires_ns, &bound, end_ns))
+        TNI_KILL_POINT("ticket_unbound");
+}
+
+static bool is_bound(const struct tni_ticket *ticket, uint64_t word)
+{
+    return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) ==
+           (TNI_TICKET_BOUND | tni_ticket_generation(word));
+}
+
+uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, uint64_t now_ns)
+{
+    uint32_t limit = tni_ticket_limit(&d->segment);
+    uint64_t next_ns = TN_FOREVER;
+
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
+        uint64_t word = load_word(ticket);
+        if (tni_ticket_state(word) != TNI_TICKET_LIVE)
+            continue;
+        if (is_bound(ticket, word) &&
+            !tni_process_who_lives(&d->segment,
+                                   atomic_load_explicit(&ticket->issuer, memory_order_relaxed)))
+            unbind(ticket, word, now_ns + after_issuer_ns);
+        if (tni_ticket_is_over_time(ticket, now_ns))
+            (void)tni_ticket_end(d, thread, i, word, TNI_TICKET_EXPIRED);
+        else if (!is_bound(ticket, word))
+            next_ns = TNI_MIN(next_ns,
+                              atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed));
+    }
+    return next_ns < TNI_TICKET_BOUND ? next_ns : TN_FOREVER;
+}
+
+uint64_t tni_ticket_expire(struct tn_domain *d, uint64_t now_ns)
+{
+    if (d->seat == TNI_NO_SEAT)
+        return TN_FOREVER;
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint64_t next_ns = tni_ticket_expire_with(d, thread, now_ns);
+    tni_thread_leave(thread);
+    return next_ns;
+}
+
+void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
+{
+    uint32_t limit = tni_ticket_limit(&d->segment), seat = tni_who_seat(who);
+    uint64_t end_ns = tni_os_now_ns() + after_issuer_ns;
+
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
+        uint64_t word = load_word(ticket);
+        if (tni_ticket_state(word) == TNI_TICKET_MAKING && tni_ticket_uses(word) == seat) {
+            uint64_t undone = tni_ticket_word(tni_ticket_generation(word), TNI_TICKET_FREE, 0);
+            atomic_compare_exchange_strong(&ticket->word, &word, undone);
+            TNI_KILL_POINT("ticket_undone");
+        } else if (tni_ticket_state(word) == TNI_TICKET_LIVE &&
+                   atomic_load_explicit(&ticket->issuer, memory_order_relaxed) == who) {
+            unbind(ticket, word, end_ns);
+        }
+    }
+}
+
+void tni_ticket_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+{
+    uint32_t limit = tni_ticket_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_ticket *ticket = tni_ticket_at(s, i);
+        if (tni_ticket_state(load_word(ticket)) != TNI_TICKET_LIVE)
+            continue;
+        tni_block block = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
+        if (tni_geometry_has_block(&s->geometry, block.id))
+            each(block, context);
+    }
+}
+
+struct tally {
+    tni_block block;
+    uint64_t count;
+};
+
+static void count_block(tni_block block, void *context)
+{
+    struct tally *tally = context;
+    tally->count += block.id == tally->block.id;
+}
+
+uint64_t tni_ticket_count_records(const struct tni_segment *s, tni_block block)
+{
+    struct tally tally = {.block = block};
+    tni_ticket_for_each_record(s, count_block, &tally);
+    return tally.count;
+}
+
+/* ---- the public list ----------------------------------------------------------------------- */
+
+static uint64_t remaining(uint64_t expires_ns, uint64_t now_ns)
+{
+    if (expires_ns >= TNI_TICKET_BOUND)
+        return TN_FOREVER;
+    return expires_ns > now_ns ? expires_ns - now_ns : 0;
+}
+
+/* @return whether the ticket is live, and what was read is its own */
+static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_ns,
+                      tn_ticket_info *ret_info)
+{
+    const struct tni_ticket *ticket = tni_ticket_at(s, index);
+    uint64_t word = load_word(ticket);
+    if (tni_ticket_state(word) != TNI_TICKET_LIVE)
+        return false;
+    tni_block block = {atomic_load(&ticket->block)};
+    uint64_t issuer = atomic_load(&ticket->issuer);
+    *ret_info = (tn_ticket_info){
+        .id = {tni_ticket_generation(word) << 20 | index},
+        .uses_left = tni_ticket_uses(word),
+        .issuer_seat = tni_who_seat(issuer),
+        .issuer_pid = atomic_load(&ticket->issuer_pid),
+        .block = block.id,
+        .bytes =
+            tni_geometry_has_block(&s->geometry, block.id) ? tni_desc_at(s, block)->bytes : 0,
+        .remaining_ns = remaining(atomic_load(&ticket->expires_ns), now_ns),
+    };
+    return tni_ticket_generation(atomic_load(&ticket->word)) == tni_ticket_generation(word);
+}
+
+int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each, void *context)
+{
+    if (domain == NULL || each == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain, or no function to call");
+    int status = tni_process_check(domain);
+    uint32_t limit = status == 0 ? tni_ticket_limit(&domain->segment) : 0;
+    uint64_t now_ns = tni_os_now_ns();
+    for (uint32_t i = 0; i < limit && status == 0; i++) {
+        tn_ticket_info info;
+        if (read_info(&domain->segment, i, now_ns, &info))
+            status = each(&info, context);
+    }
+    return status;
+}
+
+int tn_ticket_revoke(tn_domain *domain, tn_ticket_id id)
+{
+    struct tni_ticket_name name = {.index = (uint32_t)(id.value & 0xfffff),
+                                   .generation = id.value >> 20};
+    if (domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain");
+    int status = tni_process_check(domain);
+    if (status != 0)
+        return status;
+    if (name.index >= domain->segment.geometry.tickets || name.generation == 0 ||
+        name.generation >= TNI_TICKET_GENERATIONS)
+        return tni_fail(TN_ERR_INVALID, "%llx names no ticket of this domain",
+                        (unsigned long long)id.value);
+
+    const struct tni_ticket *ticket = tni_ticket_at(&domain->segment, name.index);
+    struct tni_thread *thread = tni_thread_enter(domain);
+    do {
+        uint64_t word = load_word(ticket);
+        if (tni_ticket_state(word) != TNI_TICKET_LIVE ||
+            tni_ticket_generation(word) != name.generation)
+            status = tni_ticket_fail_stale(name, word);
+        else
+            status = tni_ticket_end(domain, thread, name.index, word, TNI_TICKET_REVOKED);
+    } while (status == 0);
+    tni_thread_leave(thread);
+    return TNI_MIN(status, 0);
+}

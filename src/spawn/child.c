@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawn: child processes and groups.
+ *
+ * Nouns: child (one process, seen from its parent), group (children that end together), message.
+ * I1  A child has two descriptors here, its pidfd and the read end of its message pipe, until it was
+ *     collected; then none. A pid is used only through the pidfd.
+ * I2  No child that this room starts inherits the descriptors of another one.
+ * I3  Unless detached, a child ends with its parent, by two ways that do not need each other: the kernel's
+ *     death signal, and its seat, which whoever settles the parent reads (ENDS_WITH_PARENT).
+ * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it is gone.
+ * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it looks for
+ * its parent after each of the two ways is set up. A death of the child leaves a seat, which the
+ * reaper settles; here when its parent collects it, so that no tenond is needed for that.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spawn/child.h"
+
+/* ---- children of this process -------------------------------------------------------------- */
+
+static struct tn_process *children;
+/* The pid of who has it: a child that was forked meanwhile finds a stranger's, and takes it over. */
+static _Atomic int32_t children_owner;
+
+void tni_children_lock(void)
+{
+    int32_t self = tni_os_pid();
+    for (;;) {
+        int32_t owner = atomic_load_explicit(&children_owner, memory_order_relaxed);
+        if (owner != self && atomic_compare_exchange_strong(&children_owner, &owner, self))
+            return;
+        tni_os_yield();
+    }
+}
+
+void tni_children_unlock(void)
+{
+    atomic_store_explicit(&children_owner, 0, memory_order_release);
+}
+
+static void close_descriptors(struct tn_process *child)
+{
+    tni_os_close(child->pid_fd);
+    tni_os_close(child->message_fd);
+    child->pid_fd = child->message_fd = -1;
+}
+
+void tni_children_forget(void)
+{
+    for (struct tn_process *child = children; child != NULL; child = child->next)
+        close_descriptors(child);
+    children = NULL;
+    tni_children_unlock();
+}
+
+int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process **ret_child)
+{
+    if ((flags & ~(uint32_t)TN_PROCESS_DETACHED) != 0)
+        return tni_fail(TN_ERR_INVALID, "process flags 0x%x", flags);
+    int status = tni_process_check(domain);
+    if (status != 0)
+        return status;
+    struct tn_process *child = calloc(1, sizeof *child);
+    if (child == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a process");
+    child->domain = domain;
+    child->owner_pid = tni_os_pid();
+    child->flags = flags;
+    child->pid_fd = child->message_fd = -1;
+    tni_process_keep(domain);
+    tni_children_lock();
+    child->next = children;
+    children = child;
+    tni_children_unlock();
+    *ret_child = child;
+    return 0;
+}
+
+int tni_child_watch(struct tn_process *child, int32_t pid)
+{
+    int status = tni_os_process_open(pid, &child->pid_fd);
+    if (status != 0) {
+        tni_os_child_abort(pid);
+        return status;
+    }
+    child->pid = pid;
+    return 0;
+}
+
+static bool is_ours(const struct tn_process *child) { return child->owner_pid == tni_os_pid(); }
+
+static bool is_seated(const struct tn_domain *domain) { return domain->seat != TNI_NO_SEAT; }
+
+void tni_child_survive(struct tn_domain *domain)
+{
+    if (is_seated(domain) && domain->survive != NULL)
+        domain->survive(domain);
+}
+
+bool tni_child_has_failed(const struct tn_process *child)
+{
+    return child->is_ended && child->status.exit_code != 0;
+}
+
+/* ---- its end ------------------------------------------------------------------------------- */
+
+static void note_end(struct tn_process *child, const struct tni_os_exit *end)
+{
+    child->status.exit_code = end->exit_code;
+    child->status.signal = end->signal;
+    child->status.pid = child->pid;
+    tni_message_read(child->message_fd, child->status.message, sizeof child->status.message);
+    close_descriptors(child); /* I1 */
+    child->is_ended = true;
+    /* One that exited well has left the domain by itself, if it was polite. */
+    if (tni_child_has_failed(child) && is_seated(child->domain))
+        tni_reaper_settle_all(child->domain);
+}
+
+int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)
+{
+    struct tni_os_exit end = {.exit_code = -1};
+    if (child->is_ended)
+        return 0;
+    int status = tni_os_child_wait(child->pid_fd, child->pid, deadline_ns, &end);
+    /* Collected behind our back: it has ended, how is not known. */
+    if (status == 0 || status == TN_ERR_NOT_FOUND)
+        note_end(child, &end);
+    return child->is_ended ? 0 : status;
+}
+
+int tn_process_wait(tn_process *child, uint64_t deadline_ns, tn_process_status *ret_status)
+{
+    if (child == NULL || !is_ours(child))
+        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+    int status = tni_child_collect(child, 0);
+    while (status == TN_ERR_TIMED_OUT) {
+        uint64_t now_ns = tni_os_now_ns();
+        if (now_ns >= deadline_ns)
+            return status;
+        status = tni_child_collect(child, TNI_MIN(deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
+        if (status == TN_ERR_TIMED_OUT)
+            tni_child_survive(child->domain);
+    }
+    if (status == 0 && ret_status != NULL)
+        *ret_status = child->status;
+    return status;
+}
+
+int32_t tn_process_pid(const tn_process *child) { return child != NULL ? child->pid : 0; }
+
+int tn_process_kill(tn_process *child, int signal)
+{
+    if (child == NULL || !is_ours(child))
+        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+    if (child->is_ended)
+        return 0;
+    int status = tni_os_process_signal(child->pid_fd, signal);
+    return status == TN_ERR_NOT_FOUND ? 0 : status;
+}
+
+static void take_off_list(const struct tn_process *child)
+{
+    tni_children_lock();
+    for (struct tn_process **at = &children; *at != NULL; at = &(*at)->next)
+        if (*at == child) {
+            *at = child->next;
+            break;
+        }
+    tni_children_unlock();
+}
+
+/* A detached child that goes on stays a zombie when it ends, until we do: nobody else can collect it. */
+static void end_child(struct tn_process *child)
+{
+    bool is_detached = (child->flags & TN_PROCESS_DETACHED) != 0;
+    if (!is_detached && tn_process_kill(child, SIGKILL) != 0)
+        tni_log(TNI_LOG_WARNING, "process %d cannot be killed: %s", child->pid,
+                tn_error_detail());
+    int status = tn_process_wait(child, is_detached ? 0 : TN_FOREVER, NULL);
+    if (status != 0 && !is_detached)
+        tni_log(TNI_LOG_WARNING, "process %d: %s", child->pid, tn_error_detail());
+}
+
+tn_process *tn_process_close(tn_process *child)
+{
+    if (child == NULL)
+        return NULL;
+    if (is_ours(child) && child->pid != 0 && !child->is_ended)
+        end_child(child);
+    take_off_list(child);
+    close_descriptors(child);
+    tni_process_unkeep(child->domain);
+    free(child);
+    return NULL;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* child: one child process, seen from its parent. Inside the room spawn. */
+#ifndef TNI_SPAWN_CHILD_H
+#define TNI_SPAWN_CHILD_H
+
+#include "spawn/spawn.h"
+
+struct tn_process {
+    struct tn_domain *domain; /* kept */
+    int32_t pid;              /* 0: not started */
+    int32_t owner_pid;        /* who started it */
+    uint32_t flags;           /* TN_PROCESS_* */
+    int pid_fd;               /* -1 once it was collected */
+    int message_fd;           /* what it says is read from here; -1 once it was collected */
+    bool is_ended;
+    tn_process_status status; /* once is_ended */
+    struct tn_process *next;  /* all of this process */
+};
+
+enum { TNI_SPAWN_SLICE_NS = 100 * 1000 * 1000 };
+
+/* ---- children of this process (child.c) ---------------------------------------------------- */
+
+/** An object without a process. Takes no descriptor. */
+int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process **ret_child);
+/**
+ * Fork is between these two, and so is the life of the write end of a message pipe: no child of ours
+ * inherits another one's.
+ */
+void tni_children_lock(void);
+void tni_children_unlock(void);
+/** In a forked child: the lock is free, and the descriptors of its siblings are closed. */
+void tni_children_forget(void);
+/** Watch a child that runs now. On failure it was killed. */
+int tni_child_watch(struct tn_process *child, int32_t pid);
+/** Collect it if it has ended, without waiting. @return 0, TN_ERR_TIMED_OUT, or why it cannot be known */
+int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);
+/** Whether an ended child failed. */
+bool tni_child_has_failed(const struct tn_process *child);
+/** What a survivor does while it waits. */
+void tni_child_survive(struct tn_domain *domain);
+
+/* ---- what a child says (message.c) --------------------------------------------------------- */
+
+/** The first words of a forked child: it runs, or why it does not. */
+struct tni_child_report {
+    int32_t status; /* 0 or TN_ERR_* */
+    char text[236];
+};
+/** In a forked child: messages of this process go here from now on. */
+void tni_message_set(int fd);
+/** In a forked child. */
+void tni_message_report(int status, const char *text);
+/** Write the value of TENON_MESSAGE_FD for a program that keeps `fd`. */
+void tni_message_write_variable(int fd, char *value, size_t size_bytes);
+/** Read what a child that has ended left, as text. */
+void tni_message_read(int fd, char *text, size_t size_bytes);
+/** Flush what a fork would copy: standard output and error, which is what a child writes too. */
+void tni_message_flush(void);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group: children that belong together.
+ *
+ * I5  Once one has failed, the others have been told to end, and the first failure stays the
+ *     group's answer. The children that we end are not failures of their own.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "spawn/child.h"
+
+struct tn_group {
+    struct tn_domain *domain; /* kept */
+    struct tn_process **children;
+    int *fds; /* [capacity], for poll */
+    uint32_t count, capacity;
+    bool has_failed, was_told, was_killed;
+    uint64_t kill_ns; /* when SIGKILL follows, once was_told */
+    tn_process_status first;
+};
+
+int tn_group_create(tn_domain *domain, tn_group **ret_group)
+{
+    if (domain == NULL || ret_group == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the group");
+    int status = tni_process_check(domain);
+    if (status != 0)
+        return status;
+    struct tn_group *group = calloc(1, sizeof *group);
+    if (group == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a group");
+    group->domain = domain;
+    tni_process_keep(domain);
+    *ret_group = group;
+    return 0;
+}
+
+static int reserve(struct tn_group *group, uint32_t more)
+{
+    if (more > UINT32_MAX / 16 - group->count)
+        return tni_fail(TN_ERR_INVALID, "a group of %u and %u more children", group->count,
+                        more);
+    uint32_t need = group->count + more;
+    if (need <= group->capacity)
+        return 0;
+    uint32_t capacity = TNI_MAX(need, 2 * group->capacity);
+    void *list = realloc(group->children, capacity * sizeof group->children[0]);
+    if (list != NULL)
+        group->children = list;
+    int *fds = list != NULL ? realloc(group->fds, capacity * sizeof fds[0]) : NULL;
+    if (fds == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %u children", need);
+    group->fds = fds;
+    group->capacity = capacity;
+    return 0;
+}
+
+static void append(struct tn_group *group, struct tn_process *child)
+{
+    child->status.index = group->count;
+    group->children[group->count++] = child;
+}
+
+/* ---- starting ------------------------------------------------------------------------------ */
+
+struct indexed_run {
+    tn_group_fn *run;
+    void *argument;
+    uint32_t index;
+};
+
+static int run_indexed(struct tn_domain *domain, void *context)
+{
+    struct indexed_run *indexed = context;
+    return indexed->run(domain, indexed->index, indexed->argument);
+}
+
+/* All are told before one is waited for. */
+static void end_from(struct tn_group *group, uint32_t first)
+{
+    for (uint32_t i = first; i < group->count; i++)
+        if ((group->children[i]->flags & TN_PROCESS_DETACHED) == 0)
+            (void)!tn_process_kill(group->children[i], SIGKILL);
+    while (group->count > first)
+        tn_process_close(group->children[--group->count]);
+}
+
+int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argument)
+{
+    if (group == NULL || run == NULL)
+        return tni_fail(TN_ERR_INVALID, "no group, or no function");
+    uint32_t first = group->count;
+    int status = reserve(group, count);
+    for (uint32_t i = 0; i < count && status == 0; i++) {
+        struct indexed_run indexed = {run, argument, group->count};
+        struct tn_process *child;
+        status = tn_process_fork(group->domain, run_indexed, &indexed, 0, &child);
+        if (status == 0)
+            append(group, child);
+    }
+    if (status == 0)
+        return 0;
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s", tn_error_detail());
+    end_from(group, first);
+    return tni_fail(status, "%s",
+                    detail); /* the detail of what failed, not of what was ended for it */
+}
+
+int tn_group_add(tn_group *group, tn_process *process)
+{
+    if (group == NULL || process == NULL || process->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "no group, or no process of ours");
+    int status = reserve(group, 1);
+    if (status == 0)
+        append(group, process);
+    return status;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* I5. @return how many still run */
+static uint32_t collect(struct tn_group *group)
+{
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < group->count; i++) {
+        struct tn_process *child = group->children[i];
+        if (tni_child_collect(child, 0) != 0)
+            running++;
+        else if (tni_child_has_failed(child) && !group->has_failed) {
+            group->has_failed = true;
+            group->first = child->status;
+        }
+    }
+    return running;
+}
+
+static void signal_all(struct tn_group *group, int signal)
+{
+    for (uint32_t i = 0; i < group->count; i++)
+        if (tn_process_kill(group->children[i], signal) != 0)
+            tni_log(TNI_LOG_WARNING, "signal %d to process %d: %s", signal,
+                    group->children[i]->pid, tn_error_detail());
+}
+
+static void end_rest(struct tn_group *group, uint64_t now_ns, uint64_t grace_ns)
+{
+    if (!group->was_told) {
+        group->was_told = true;
+        if (!tni_add_size(now_ns, grace_ns, &group->kill_ns))
+            group->kill_ns = TN_FOREVER;
+        if (grace_ns > 0)
+            signal_all(group, SIGTERM);
+    }
+    if (!group->was_killed && now_ns >= group->kill_ns) {
+        group->was_killed = true;
+        signal_all(group, SIGKILL);
+    }
+}
+
+static int report(const struct tn_group *group, tn_process_status *ret_first)
+{
+    const tn_process_status *first = &group->first;
+    if (!group->has_failed)
+        return 0;
+    if (ret_first != NULL)
+        *ret_first = *first;
+    if (first->signal != 0)
+        return tni_fail(TN_ERR_CHILD_FAILED, "child %u, process %d, was ended by signal %d",
+                        first->index, first->pid, first->signal);
+    return tni_fail(TN_ERR_CHILD_FAILED, "child %u, process %d, exited with %d%s%s",
+                    first->index, first->pid, first->exit_code,
+                    first->message[0] != '\0' ? ": " : "", first->message);
+}
+
+/* Until one ends, or there is something else to do. */
+static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
+{
+    uint64_t slice_ns = tni_os_now_ns() + TNI_SPAWN_SLICE_NS;
+    if (group->was_told && !group->was_killed)
+        deadline_ns = TNI_MIN(deadline_ns, group->kill_ns);
+    for (uint32_t i = 0; i < group->count; i++)
+        group->fds[i] = group->children[i]->pid_fd;
+    int status = tni_os_poll(group->fds, group->count, TNI_MIN(deadline_ns, slice_ns));
+    if (status == TN_ERR_TIMED_OUT)
+        tni_child_survive(group->domain);
+    return status == TN_ERR_TIMED_OUT ? 0 : TNI_MIN(status, 0);
+}
+
+int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
+                  tn_process_status *ret_first)
+{
+    if (group == NULL)
+        return tni_fail(TN_ERR_INVALID, "no group");
+    for (;;) {
+        uint32_t running = collect(group);
+        uint64_t now_ns = tni_os_now_ns();
+        if (running == 0)
+            return report(group, ret_first);
+        if (group->has_failed)
+            end_rest(group, now_ns, grace_ns);
+        if (now_ns >= deadline_ns)
+            return tni_fail(TN_ERR_TIMED_OUT, "%u of %u children still run", running,
+                            group->count);
+        int status = sleep_until(group, deadline_ns);
+        if (status != 0)
+            return status;
+    }
+}
+
+uint32_t tn_group_count(const tn_group *group) { return group != NULL ? group->count : 0; }
+
+tn_process *tn_group_get(tn_group *group, uint32_t index)
+{
+    return group != NULL && index < group->count ? group->children[index] : NULL;
+}
+
+tn_group *tn_group_close(tn_group *group)
+{
+    if (group == NULL)
+        return NULL;
+    end_from(group, 0);
+    tni_process_unkeep(group->domain);
+    free(group->children);
+    free(group->fds);
+    free(group);
+    return NULL;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a child says to its parent: a pipe that is read once the child has ended. Nobody waits for the
+ * pipe's end: a process that the child forked may keep it open for as long as it likes.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spawn/child.h"
+
+enum { MESSAGE_BYTES = 255 };
+
+static int own_fd = -1;
+static int32_t
+    own_pid; /* whose descriptor it is: children that we fork have a copy, and no say */
+
+void tni_message_set(int fd)
+{
+    own_fd = fd;
+    own_pid = tni_os_pid();
+}
+
+void tni_message_report(int status, const char *text)
+{
+    struct tni_child_report report = {.status = status};
+    memcpy(report.text, text, strnlen(text, sizeof report.text - 1));
+    tni_os_write(own_fd, &report, sizeof report);
+}
+
+/* <descriptor>,<number of the pipe>,<pid of the parent> */
+void tni_message_write_variable(int fd, char *value, size_t size_bytes)
+{
+    snprintf(value, size_bytes, "%d,%" PRIu64 ",%" PRId32, fd, tni_os_pipe_number(fd),
+             tni_os_pid());
+}
+
+/* The variable is inherited by programs that it does not mean; so everything it says is checked. */
+static int find_inherited(void)
+{
+    const char *value = getenv(TNI_MESSAGE_VARIABLE);
+    uint64_t number = 0;
+    int32_t parent_pid = 0;
+    int fd = -1;
+    if (value == NULL ||
+        sscanf(value, "%d,%" SCNu64 ",%" SCNd32, &fd, &number, &parent_pid) != 3)
+        return -1;
+    bool is_ours =
+        number != 0 && tni_os_pipe_number(fd) == number && tni_os_parent_pid() == parent_pid;
+    return is_ours ? fd : -1;
+}
+
+void tni_message_read(int fd, char *text, size_t size_bytes)
+{
+    size_t used = 0;
+    while (used < size_bytes - 1) {
+        int got = tni_os_read(fd, text + used, size_bytes - 1 - used);
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    text[used] = '\0';
+}
+
+/* Not every stream: one that another thread sits reading from stays locked for as long as that takes. */
+void tni_message_flush(void)
+{
+    fflush(stdout);
+    fflush(stderr);
+}
+
+void tn_process_fail(const char *message)
+{
+    int fd = own_pid == tni_os_pid() ? own_fd : find_inherited();
+    if (fd >= 0 && message != NULL)
+        tni_os_write(fd, message, strnlen(message, MESSAGE_BYTES));
+    tni_message_flush();
+    tni_os_exit(1);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting a child: a function in a fork of this process, or a program. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "spawn/child.h"
+
+enum { EXIT_WITH_PARENT = 128 + 9, OWN_VARIABLES = 3, VARIABLE_BYTES = 96 };
+
+/* What a child must know of the process and the thread that started it. */
+struct origin {
+    uint64_t who;
+    int32_t pid;
+    bool is_main_thread;
+};
+
+static struct origin get_origin(const struct tn_domain *domain)
+{
+    return (struct origin){.who = domain->who,
+                           .pid = tni_os_pid(),
+                           .is_main_thread = tni_os_thread_id() == tni_os_pid()};
+}
+
+/* What went wrong stays the thread's detail, whatever the clean-up meets. */
+static int end_failed(struct tn_process *child, int status)
+{
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s", tn_error_detail());
+    child->flags &= ~(uint32_t)TN_PROCESS_DETACHED;
+    tn_process_close(child);
+    return tni_fail(status, "%s", detail);
+}
+
+/* ---- a function ---------------------------------------------------------------------------- */
+
+/* I3. The kernel's signal comes when the forking thread ends, which for the main thread is the process. */
+static void bind_to_parent(struct tn_domain *domain, const struct origin *origin)
+{
+    if (origin->is_main_thread)
+        tni_os_die_with_parent(origin->pid);
+    else
+        tni_os_die_with_process(origin->pid);
+    if (tni_process_end_with(domain, origin->who) != 0)
+        tni_os_exit(EXIT_WITH_PARENT);
+}
+
+/* The function may have closed the domain itself; the object is kept by the tn_process that we inherited. */
+static void leave(struct tn_domain *domain)
+{
+    if (domain->seat == TNI_NO_SEAT)
+        return;
+    tni_reaper_leave(domain);
+    tni_process_leave(domain);
+    tni_manager_ring(domain);
+}
+
+__attribute__((noreturn)) static void be_child(struct tn_domain *domain, tn_process_fn *run,
+                                               void *argument, uint32_t flags,
+                                               const struct origin *origin, const int ends[2])
+{
+    tni_children_forget();
+    tni_os_close(ends[0]);
+    tni_message_set(ends[1]);
+    if (tni_process_check(domain) != 0) {
+        tni_message_report(TN_ERR_FULL, tn_error_detail());
+        tni_os_exit(1);
+    }
+    if ((flags & TN_PROCESS_DETACHED) == 0)
+        bind_to_parent(domain, origin);
+    TNI_KILL_POINT("spawn_child_bound");
+    tni_message_report(0, "");
+    TNI_KILL_POINT("spawn_child_started");
+
+    int code = run(domain, argument);
+    tni_message_flush();
+    leave(domain);
+    tni_os_exit(code & 255);
+}
+
+/* I4 */
+static int await_start(struct tn_process *child)
+{
+    struct tni_child_report report;
+    int fds[2] = {child->message_fd, child->pid_fd};
+    int ready = tni_os_poll(fds, 2, TN_FOREVER);
+    if (ready < 0)
+        return ready;
+    int got = tni_os_read(child->message_fd, &report, sizeof report);
+    if (got == (int)sizeof report && report.status == 0)
+        return 0;
+    if (got == (int)sizeof report) {
+        report.text[sizeof report.text - 1] = '\0';
+        return tni_fail(report.status, "%s", report.text);
+    }
+    return tni_fail(TN_ERR_SYSTEM, "process %d ended before it had started", child->pid);
+}
+
+/* @return the child's pid; in the child, it does not return */
+static int fork_child(struct tn_process *child, tn_process_fn *run, void *argument)
+{
+    struct origin origin = get_origin(child->domain);
+    int ends[2];
+
+    tni_message_flush();
+    tni_children_lock();
+    int status = tni_os_pipe(ends);
+    if (status == 0) {
+        child->message_fd = ends[0];
+        status = tni_os_fork();
+        if (status == 0) {
+            child->message_fd = -1; /* the copy's: be_child() closes the descriptor */
+            be_child(child->domain, run, argument, child->flags, &origin, ends);
+        }
+        tni_os_close(ends[1]);
+    }
+    tni_children_unlock();
+    return status;
+}
+
+int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint32_t flags,
+                    tn_process **ret_process)
+{
+    struct tn_process *child;
+    if (domain == NULL || run == NULL || ret_process == NULL)
+        return tni_fail(TN_ERR_INVALID,
+                        "no domain, no function, or nowhere to put the process");
+    int status = tni_child_create(domain, flags, &child);
+    if (status != 0)
+        return status;
+    status = fork_child(child, run, argument);
+    if (status > 0)
+        status = tni_child_watch(child, status);
+    if (status == 0)
+        status = await_start(child);
+    if (status != 0)
+        return end_failed(child, status);
+    *ret_process = child;
+    return 0;
+}
+
+/* ---- a program ----------------------------------------------------------------------------- */
+
+/* Ours stand first, so that they win over the user's own of the same name. */
+struct variables {
+    char own[OWN_VARIABLES][VARIABLE_BYTES];
+    const char **list;
+};
+
+static size_t write_name(char *variable, const char *name)
+{
+    return (size_t)snprintf(variable, VARIABLE_BYTES, "%s=", name);
+}
+
+static int make_variables(const struct tn_process *child, int message_fd,
+                          const char *const *given, struct variables *ret_variables)
+{
+    struct variables *v = ret_variables;
+    size_t count = 0, used;
+    int status;
+
+    used = write_name(v->own[0], TNI_DOMAIN_VARIABLE);
+    status = tni_process_write_pass(child->domain, v->own[0] + used, VARIABLE_BYTES - used);
+    /* Written for a detached child too, empty: it may not find the one that we were started with. */
+    used = write_name(v->own[1], TNI_PARENT_VARIABLE);
+    if (status == 0 && (child->flags & TN_PROCESS_DETACHED) == 0)
+        status =
+            tni_process_write_parent(child->domain, v->own[1] + used, VARIABLE_BYTES - used);
+    used = write_name(v->own[2], TNI_MESSAGE_VARIABLE);
+    tni_message_write_variable(message_fd, v->own[2] + used, VARIABLE_BYTES - used);
+    if (status != 0)
+        return status;
+
+    while (given != NULL && given[count] != NULL)
+        count++;
+    v->list = calloc(OWN_VARIABLES + count + 1, sizeof *v->list);
+    if (v->list == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for an environment");
+    for (size_t i = 0; i < OWN_VARIABLES; i++)
+        v->list[i] = v->own[i];
+    for (size_t i = 0; i < count; i++)
+        v->list[OWN_VARIABLES + i] = given[i];
+    return 0;
+}
+
+static int start_program(struct tn_process *child, const char *const *argv,
+                         const char *const *environment, int message_fd)
+{
+    const struct tni_segment *s = &child->domain->segment;
+    struct origin origin = get_origin(child->domain);
+    struct variables variables;
+    int32_t pid = 0;
+    int status = make_variables(child, message_fd, environment, &variables);
+    if (status != 0)
+        return status;
+    bool ends_with_us = (child->flags & TN_PROCESS_DETACHED) == 0 && origin.is_main_thread;
+    status = tni_os_spawn(argv, variables.list, (int[]){s->control_fd, s->arena_fd, message_fd},
+                          3, ends_with_us, &pid);
+    free(variables.list);
+    return status != 0 ? status : tni_child_watch(child, pid);
+}
+
+int tn_process_exec(tn_domain *domain, const char *const *argv, const char *const *environment,
+                    uint32_t flags, tn_process **ret_process)
+{
+    struct tn_process *child;
+    int ends[2];
+    if (domain == NULL || argv == NULL || argv[0] == NULL || ret_process == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain, no program, or nowhere to put the process");
+    int status = tni_child_create(domain, flags, &child);
+    if (status != 0)
+        return status;
+    tni_children_lock();
+    status = tni_os_pipe(ends);
+    if (status == 0) {
+        child->message_fd = ends[0];
+        status = start_program(child, argv, environment, ends[1]);
+        tni_os_close(ends[1]);
+    }
+    tni_children_unlock();
+    if (status != 0)
+        return end_failed(child, status);
+    *ret_process = child;
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync: wait words and recoverable claims. Two words that processes meet at, and nothing on top.
+ *
+ * A wait word is {epoch:30, pollers:1, armed:1}. A waiter arms it, looks once more at what it waits
+ * for, and sleeps while the word is as it was when armed. A waker changes what is waited for,
+ * then notifies: no system call unless the word is armed. `armed` stays until a wake finds nobody,
+ * so no count of sleepers exists that a death could falsify; a sleeper that dies is forgotten by
+ * the kernel. A wake that was spent on a process that then died is made good by the reaper, and by
+ * the slices in which everybody sleeps.
+ *
+ * A claim is a 64-bit word that is 0 or names its owner, so that a dead owner can be found.
+ */
+#ifndef TNI_SYNC_H
+#define TNI_SYNC_H
+
+#include "layout/layout.h"
+
+enum { TNI_WAIT_ARMED = 1, TNI_WAIT_POLLERS = 2, TNI_WAIT_EPOCH = 4 };
+
+/** Announce a sleeper. @return the value to sleep on, after one more look */
+static inline uint32_t tni_wait_arm(_Atomic uint32_t *word)
+{
+    return atomic_fetch_or(word, TNI_WAIT_ARMED) | TNI_WAIT_ARMED;
+}
+
+int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
+
+/**
+ * Wake up to `count` sleepers, if there are any.
+ * pre: a sequentially consistent read-modify-write lies between the change and this call; it pairs
+ * with the one in tni_wait_arm(): either we see `armed`, or the waiter sees the change.
+ * @return whether pollers are registered
+ */
+static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
+{
+    uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
+    if (TNI_UNLIKELY((seen & TNI_WAIT_ARMED) != 0))
+        tni_wait_notify_slow(word, count);
+    return (seen & TNI_WAIT_POLLERS) != 0;
+}
+
+/** Wake every sleeper and change the word, whether armed or not. */
+void tni_wait_notify_all(_Atomic uint32_t *word);
+
+/** @return whether the claim is ours now */
+static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)
+{
+    uint64_t free = 0;
+    return atomic_compare_exchange_strong_explicit(claim, &free, who, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+/** Only the owner, or the reaper for a dead one: nothing happens if it is another's. */
+static inline void tni_claim_release(_Atomic uint64_t *claim, uint64_t who)
+{
+    atomic_compare_exchange_strong_explicit(claim, &who, 0, memory_order_acq_rel,
+                                            memory_order_relaxed);
+}
+
+#endif

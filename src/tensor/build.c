@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build: see tensor.c for the invariants. */
+#include "tensor/build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t tensor_bytes(int32_t ndim)
+{
+    return sizeof(tn_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
+}
+
+/* I3. pre: ndim was checked */
+static tn_tensor *alloc_both(int32_t ndim)
+{
+    struct tni_storage *s = malloc(sizeof *s + tensor_bytes(ndim));
+    if (s == NULL)
+        return NULL;
+    *s = (struct tni_storage){.refs = 1};
+    tn_tensor *t = (tn_tensor *)(s + 1);
+    *t = (tn_tensor){.refs = 1, .is_inner = true, .storage = s};
+    return t;
+}
+
+static tn_tensor *alloc_view(const tn_tensor *base, int32_t ndim)
+{
+    tn_tensor *t = malloc(tensor_bytes(ndim));
+    if (t == NULL)
+        return NULL;
+    *t = (tn_tensor){.refs = 1,
+                     .is_read_only = base->is_read_only,
+                     .storage = tni_storage_ref(base->storage),
+                     .byte_offset = base->byte_offset};
+    return t;
+}
+
+static int build(const tn_tensor *base, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                 tn_tensor **ret_tensor)
+{
+    size_t item_bytes;
+    int64_t count;
+    int status = tn_dtype_size(dtype, &item_bytes);
+    if (status != 0 || (status = tni_shape_count(ndim, shape, item_bytes, &count)) != 0)
+        return status;
+    tn_tensor *t = base != NULL ? alloc_view(base, ndim) : alloc_both(ndim);
+    if (t == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a tensor of %d axes", ndim);
+    t->dtype = dtype;
+    t->ndim = ndim;
+    t->is_contiguous = true;
+    t->count = count;
+    t->item_bytes = item_bytes;
+    for (int32_t i = 0; i < ndim; i++)
+        t->extents[i] = shape[i];
+    tni_shape_row_major(ndim, t->extents, tni_tensor_steps(t));
+    *ret_tensor = t;
+    return 0;
+}
+
+int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape, tn_tensor **ret_tensor)
+{
+    return build(NULL, dtype, ndim, shape, ret_tensor);
+}
+
+int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
+                          const int64_t *shape, tn_tensor **ret_tensor)
+{
+    return build(base, dtype, ndim, shape, ret_tensor);
+}
+
+void tni_tensor_end(tn_tensor *t)
+{
+    struct tni_storage *s = t->storage;
+    bool is_inner = t->is_inner;
+    atomic_store_explicit(&t->refs, TNI_TENSOR_ENDED, memory_order_relaxed);
+    if (!is_inner)
+        tni_tensor_free_memory(t);
+    tni_storage_unref(s);
+}
+
+/* I4 */
+#if TNI_TENSOR_CATCH
+enum { KEPT = 256 };
+static _Atomic(void *) kept[KEPT];
+static _Atomic uint32_t kept_next;
+
+void tni_tensor_free_memory(void *memory)
+{
+    uint32_t at = atomic_fetch_add_explicit(&kept_next, 1, memory_order_relaxed) % KEPT;
+    free(atomic_exchange(&kept[at], memory));
+}
+#else
+void tni_tensor_free_memory(void *memory) { free(memory); }
+#endif

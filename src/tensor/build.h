@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build: making struct tn_tensor. Inside the room tensor. */
+#ifndef TNI_TENSOR_BUILD_H
+#define TNI_TENSOR_BUILD_H
+
+#include "tensor/shape.h"
+#include "tensor/storage.h"
+
+/*
+ * Whether a tensor that ended is kept for a while, so that one unref too many is named: in debug builds,
+ * unless the address sanitizer finds it anyway.
+ */
+#if defined(__SANITIZE_ADDRESS__)
+#define TNI_TENSOR_CATCH 0
+#elif defined(TN_KILL_POINTS) || !defined(__OPTIMIZE__)
+#define TNI_TENSOR_CATCH 1
+#else
+#define TNI_TENSOR_CATCH 0
+#endif
+#define TNI_TENSOR_ENDED UINT32_C(0xdead0000) /* refs of a tensor that ended */
+
+static inline int64_t *tni_tensor_sizes(tn_tensor *tensor) { return tensor->extents; }
+static inline int64_t *tni_tensor_steps(tn_tensor *tensor)
+{
+    return tensor->extents + tensor->ndim;
+}
+
+static inline int tni_tensor_check(const tn_tensor *tensor)
+{
+    return TNI_LIKELY(tensor != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no tensor");
+}
+
+/**
+ * A tensor with a reference and a storage of its own, in one allocation; the storage has no memory yet.
+ * The shape is checked and row-major strides are filled in.
+ * @return 0, TN_ERR_INVALID, TN_ERR_UNSUPPORTED, TN_ERR_NO_MEMORY
+ */
+int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                     tn_tensor **ret_tensor);
+
+/** As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more; read-only if `base` is. */
+int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
+                          const int64_t *shape, tn_tensor **ret_tensor);
+
+/** End a tensor and its reference to the storage; the caller saw that it is the last. */
+void tni_tensor_end(tn_tensor *tensor);
+
+#endif

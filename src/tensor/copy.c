@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy: elements from one tensor to another of the same shape.
+ *
+ * Axes are ordered by the target's strides, turned so that these rise, and joined where both sides are
+ * evenly spaced; what is then innermost is copied as one line. Overlapping tensors go through a
+ * private buffer, unless memmove() does it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/build.h"
+#include "tensor/dtype.h"
+
+/* Two strided places of one shape; steps in bytes. */
+struct plan {
+    int32_t ndim;
+    int64_t shape[TN_MAX_NDIM];
+    int64_t to_step[TN_MAX_NDIM];
+    int64_t from_step[TN_MAX_NDIM];
+    uint8_t *to;
+    const uint8_t *from;
+    size_t item_bytes;
+};
+
+/* Put an axis in its place: the target's strides, positive by now, fall from the first axis to the last. */
+static void insert_axis(struct plan *p, int64_t size, int64_t to_step, int64_t from_step)
+{
+    int32_t at = p->ndim++;
+    for (; at > 0 && p->to_step[at - 1] < to_step; at--) {
+        p->shape[at] = p->shape[at - 1];
+        p->to_step[at] = p->to_step[at - 1];
+        p->from_step[at] = p->from_step[at - 1];
+    }
+    p->shape[at] = size;
+    p->to_step[at] = to_step;
+    p->from_step[at] = from_step;
+}
+
+static void make_plan(struct plan *p, int32_t ndim, const int64_t *shape, size_t item_bytes,
+                      void *to, const int64_t *to_strides, const void *from,
+                      const int64_t *from_strides)
+{
+    p->ndim = 0;
+    p->to = to;
+    p->from = from;
+    p->item_bytes = item_bytes;
+    for (int32_t i = 0; i < ndim; i++) {
+        if (shape[i] == 1)
+            continue;
+        int64_t to_step = to_strides[i] * (int64_t)item_bytes;
+        int64_t from_step = from_strides[i] * (int64_t)item_bytes;
+        if (to_step < 0) {
+            p->to += (shape[i] - 1) * to_step;
+            p->from += (shape[i] - 1) * from_step;
+            to_step = -to_step;
+            from_step = -from_step;
+        }
+        insert_axis(p, shape[i], to_step, from_step);
+    }
+    p->ndim = tni_shape_collapse(p->ndim, p->shape, p->to_step, p->from_step);
+}
+
+/* A line of elements of a size that the compiler knows: each copy is one move. */
+#define COPY_ITEMS(bytes)                                                                      \
+    for (int64_t i = 0; i < count; i++)                                                        \
+    memcpy(to + i * to_step, from + i * from_step, (bytes))
+
+static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t from_step,
+                      int64_t count, size_t item_bytes)
+{
+    if (to_step == (int64_t)item_bytes && from_step == to_step) {
+        memcpy(to, from, (size_t)count * item_bytes);
+        return;
+    }
+    switch (item_bytes) {
+    case 1:
+        COPY_ITEMS(1);
+        break;
+    case 2:
+        COPY_ITEMS(2);
+        break;
+    case 4:
+        COPY_ITEMS(4);
+        break;
+    case 8:
+        COPY_ITEMS(8);
+        break;
+    case 16:
+        COPY_ITEMS(16);
+        break;
+    default:
+        COPY_ITEMS(item_bytes);
+        break;
+    }
+}
+
+static void run_plan(const struct plan *p)
+{
+    int64_t at[TN_MAX_NDIM] = {0};
+    int32_t line = p->ndim - 1;
+    uint8_t *to = p->to;
+    const uint8_t *from = p->from;
+
+    if (p->ndim == 0) {
+        memcpy(to, from, p->item_bytes);
+        return;
+    }
+    for (;;) {
+        copy_line(to, p->to_step[line], from, p->from_step[line], p->shape[line],
+                  p->item_bytes);
+        int32_t axis = line - 1;
+        for (; axis >= 0 && ++at[axis] == p->shape[axis]; axis--) {
+            at[axis] = 0;
+            to -= (p->shape[axis] - 1) * p->to_step[axis];
+            from -= (p->shape[axis] - 1) * p->from_step[axis];
+        }
+        if (axis < 0)
+            return;
+        to += p->to_step[axis];
+        from += p->from_step[axis];
+    }
+}
+
+static void copy_apart(const tn_tensor *target, const tn_tensor *source)
+{
+    struct plan p;
+    make_plan(&p, target->ndim, target->extents, target->item_bytes, tn_tensor_data(target),
+              tn_tensor_strides(target), tn_tensor_data(source), tn_tensor_strides(source));
+    run_plan(&p);
+}
+
+static int copy_through_buffer(const tn_tensor *target, const tn_tensor *source)
+{
+    struct plan p;
+    int64_t dense[TN_MAX_NDIM];
+    uint8_t *buffer = malloc(tn_tensor_size_bytes(source));
+    if (buffer == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY,
+                        "no private memory for %llu bytes of overlapping tensors",
+                        (unsigned long long)tn_tensor_size_bytes(source));
+    tni_shape_row_major(source->ndim, source->extents, dense);
+    make_plan(&p, source->ndim, source->extents, source->item_bytes, buffer, dense,
+              tn_tensor_data(source), tn_tensor_strides(source));
+    run_plan(&p);
+    make_plan(&p, target->ndim, target->extents, target->item_bytes, tn_tensor_data(target),
+              tn_tensor_strides(target), buffer, dense);
+    run_plan(&p);
+    free(buffer);
+    return 0;
+}
+
+/* ---- whether they overlap ------------------------------------------------------------------ */
+
+/* pre: I1, so that nothing here overflows */
+static void byte_range(const tn_tensor *t, uint64_t start, uint64_t *ret_low,
+                       uint64_t *ret_high)
+{
+    struct tni_reach reach = {0, 0};
+    if (tni_shape_reach(t->ndim, t->extents, tn_tensor_strides(t), t->item_bytes, &reach) != 0)
+        reach = (struct tni_reach){0, 0};
+    *ret_low = start + (uint64_t)reach.low_bytes;
+    *ret_high = start + (uint64_t)reach.high_bytes;
+}
+
+/* One storage may be mapped twice in a process: then its own offsets tell, not addresses. */
+static bool overlaps(const tn_tensor *a, const tn_tensor *b)
+{
+    uint64_t a_low, a_high, b_low, b_high;
+    bool is_same = tn_tensor_same_storage(a, b);
+    byte_range(a, is_same ? a->byte_offset : (uintptr_t)tn_tensor_data(a), &a_low, &a_high);
+    byte_range(b, is_same ? b->byte_offset : (uintptr_t)tn_tensor_data(b), &b_low, &b_high);
+    return a_low < b_high && b_low < a_high;
+}
+
+static int check_pair(const tn_tensor *target, const tn_tensor *source)
+{
+    char to_name[TNI_DTYPE_NAME_BYTES], from_name[TNI_DTYPE_NAME_BYTES];
+
+    if (!tni_dtype_is_equal(target->dtype, source->dtype)) {
+        tni_dtype_describe(target->dtype, to_name);
+        tni_dtype_describe(source->dtype, from_name);
+        return tni_fail(TN_ERR_INVALID, "a copy from %s to %s", from_name, to_name);
+    }
+    if (target->ndim != source->ndim)
+        return tni_fail(TN_ERR_INVALID, "a copy from %d axes to %d", source->ndim,
+                        target->ndim);
+    for (int32_t i = 0; i < target->ndim; i++) {
+        if (target->extents[i] != source->extents[i])
+            return tni_fail(TN_ERR_INVALID, "axis %d: a copy from size %lld to %lld", i,
+                            (long long)source->extents[i], (long long)target->extents[i]);
+        if (target->extents[i] > 1 && tn_tensor_strides(target)[i] == 0)
+            return tni_fail(TN_ERR_INVALID, "the target's axis %d repeats one element", i);
+    }
+    if (tn_tensor_is_read_only(target))
+        return tni_fail(TN_ERR_DENIED, "the target is read-only");
+    return 0;
+}
+
+int tn_tensor_copy(tn_tensor *target, const tn_tensor *source)
+{
+    int status = tni_tensor_check(target);
+    if (status != 0 || (status = tni_tensor_check(source)) != 0)
+        return status;
+    status = check_pair(target, source);
+    if (status != 0 || target->count == 0)
+        return status;
+    bool is_one_mapping = target->storage->data == source->storage->data ||
+                          !tn_tensor_same_storage(target, source);
+    if (target->is_contiguous && source->is_contiguous && is_one_mapping) {
+        memmove(tn_tensor_data(target), tn_tensor_data(source), tn_tensor_size_bytes(target));
+        return 0;
+    }
+    if (overlaps(target, source))
+        return copy_through_buffer(target, source);
+    copy_apart(target, source);
+    return 0;
+}

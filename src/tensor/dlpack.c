@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dlpack: tensors from and for other libraries of this process, without a copy.
+ * Source: the DLPack specification 1.x, https://dmlc.github.io/dlpack/latest/, "C API".
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/build.h"
+
+/* ---- export -------------------------------------------------------------------------------- */
+
+struct dlpack_export {
+    DLManagedTensorVersioned managed;
+    tn_tensor *tensor; /* a reference of the export's own */
+    int64_t extents[];
+};
+
+static void delete_export(DLManagedTensorVersioned *managed)
+{
+    struct dlpack_export *export = managed->manager_ctx;
+    /* pairs with the acquire in check_movable() */
+    atomic_fetch_sub_explicit(&export->tensor->storage->exports, 1, memory_order_release);
+    tn_tensor_unref(export->tensor);
+    free(export);
+}
+
+int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_managed)
+{
+    int status = tni_tensor_check(tensor);
+    if (status != 0)
+        return status;
+    size_t extents_bytes = 2 * (size_t)tensor->ndim * sizeof(int64_t);
+    struct dlpack_export *export = malloc(sizeof *export + extents_bytes);
+    if (export == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a DLPack export");
+    memcpy(export->extents, tensor->extents, extents_bytes);
+    export->tensor = tn_tensor_ref(tensor);
+    atomic_fetch_add_explicit(&tensor->storage->exports, 1, memory_order_relaxed);
+    export->managed = (DLManagedTensorVersioned){
+        .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+        .manager_ctx = export,
+        .deleter = delete_export,
+        .flags = tn_tensor_is_read_only(tensor) ? DLPACK_FLAG_BITMASK_READ_ONLY : 0,
+        /* The offset is in `data`: more libraries get that right than `byte_offset`. */
+        .dl_tensor = {.data = tn_tensor_data(tensor),
+                      .device = {kDLCPU, 0},
+                      .ndim = tensor->ndim,
+                      .dtype = tensor->dtype,
+                      .shape = export->extents,
+                      .strides = export->extents + tensor->ndim,
+                      .byte_offset = 0},
+    };
+    *ret_managed = &export->managed;
+    return 0;
+}
+
+/* ---- import -------------------------------------------------------------------------------- */
+
+static void release_import(void *context)
+{
+    DLManagedTensorVersioned *managed = context;
+    if (managed->deleter != NULL)
+        managed->deleter(managed);
+}
+
+static int check_import(const DLManagedTensorVersioned *managed)
+{
+    if (managed == NULL)
+        return tni_fail(TN_ERR_INVALID, "no DLPack tensor");
+    /* Of another major version, nothing behind the version is known. */
+    if (managed->version.major != 1)
+        return tni_fail(TN_ERR_VERSION, "a tensor of DLPack %u.%u: only 1.x is understood",
+                        managed->version.major, managed->version.minor);
+    int device = (int)managed->dl_tensor.device.device_type;
+    if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost)
+        return tni_fail(TN_ERR_UNSUPPORTED,
+                        "a DLPack tensor on device type %d: only CPU memory is", device);
+    return 0;
+}
+
+/* Let the storage be exactly the bytes that the tensor reaches, wherever its first element lies among them. */
+static int cover(tn_tensor *t, const DLTensor *dl)
+{
+    struct tni_reach reach;
+    int status =
+        tni_shape_reach(t->ndim, t->extents, tn_tensor_strides(t), t->item_bytes, &reach);
+    if (status != 0 || t->count == 0)
+        return status;
+    uint64_t below = 0 - (uint64_t)reach.low_bytes, first, end;
+    if (dl->data == NULL)
+        return tni_fail(TN_ERR_INVALID, "a DLPack tensor of %lld elements without data",
+                        (long long)t->count);
+    if (!tni_add_size((uintptr_t)dl->data, dl->byte_offset, &first) || first < below ||
+        !tni_add_size(first, (uint64_t)reach.high_bytes, &end) || end > UINTPTR_MAX)
+        return tni_fail(TN_ERR_INVALID, "a DLPack tensor that leaves the address space");
+    t->storage->data = (uint8_t *)dl->data + dl->byte_offset - below;
+    t->storage->size_bytes = below + (uint64_t)reach.high_bytes;
+    t->byte_offset = below;
+    return 0;
+}
+
+int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_tensor)
+{
+    tn_tensor *t;
+    int status = check_import(managed);
+    if (status != 0)
+        return status;
+    const DLTensor *dl = &managed->dl_tensor;
+    if ((status = tni_tensor_build(dl->dtype, dl->ndim, dl->shape, &t)) != 0)
+        return status;
+    for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
+        tni_tensor_steps(t)[i] = dl->strides[i];
+    t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tn_tensor_strides(t));
+    if ((status = cover(t, dl)) != 0) {
+        tni_tensor_end(t);
+        return status;
+    }
+    t->storage->is_read_only = (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
+    t->storage->release = release_import;
+    t->storage->context = managed;
+    *ret_tensor = t;
+    return 0;
+}

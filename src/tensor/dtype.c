@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dtype: types of elements, by number and by name. */
+#include "tensor/dtype.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every type that has a name, also those whose elements are no whole bytes: an error can name them. */
+static const struct dtype_name {
+    uint8_t code;
+    uint8_t bits;
+    const char *name;
+} names[] = {
+    {kDLBool, 8, "bool"},
+    {kDLInt, 8, "int8"},
+    {kDLInt, 16, "int16"},
+    {kDLInt, 32, "int32"},
+    {kDLInt, 64, "int64"},
+    {kDLUInt, 8, "uint8"},
+    {kDLUInt, 16, "uint16"},
+    {kDLUInt, 32, "uint32"},
+    {kDLUInt, 64, "uint64"},
+    {kDLFloat, 16, "float16"},
+    {kDLFloat, 32, "float32"},
+    {kDLFloat, 64, "float64"},
+    {kDLBfloat, 16, "bfloat16"},
+    {kDLComplex, 32, "complex32"},
+    {kDLComplex, 64, "complex64"},
+    {kDLComplex, 128, "complex128"},
+    {kDLFloat8_e3m4, 8, "float8_e3m4"},
+    {kDLFloat8_e4m3, 8, "float8_e4m3"},
+    {kDLFloat8_e4m3b11fnuz, 8, "float8_e4m3b11fnuz"},
+    {kDLFloat8_e4m3fn, 8, "float8_e4m3fn"},
+    {kDLFloat8_e4m3fnuz, 8, "float8_e4m3fnuz"},
+    {kDLFloat8_e5m2, 8, "float8_e5m2"},
+    {kDLFloat8_e5m2fnuz, 8, "float8_e5m2fnuz"},
+    {kDLFloat8_e8m0fnu, 8, "float8_e8m0fnu"},
+    {kDLBool, 1, "bool1"},
+    {kDLInt, 1, "int1"},
+    {kDLInt, 2, "int2"},
+    {kDLInt, 4, "int4"},
+    {kDLUInt, 1, "uint1"},
+    {kDLUInt, 2, "uint2"},
+    {kDLUInt, 4, "uint4"},
+    {kDLFloat6_e2m3fn, 6, "float6_e2m3fn"},
+    {kDLFloat6_e3m2fn, 6, "float6_e3m2fn"},
+    {kDLFloat4_e2m1fn, 4, "float4_e2m1fn"},
+    {kDLOpaqueHandle, 64, "opaque64"},
+};
+
+/* Bit n: the code has elements of n whole bytes. What `names` says, for the path that must be short. */
+static const uint32_t widths[] = {
+    [kDLInt] = 1u << 1 | 1u << 2 | 1u << 4 | 1u << 8,
+    [kDLUInt] = 1u << 1 | 1u << 2 | 1u << 4 | 1u << 8,
+    [kDLFloat] = 1u << 2 | 1u << 4 | 1u << 8,
+    [kDLBfloat] = 1u << 2,
+    [kDLComplex] = 1u << 4 | 1u << 8 | 1u << 16,
+    [kDLBool] = 1u << 1,
+    [kDLFloat8_e3m4] = 1u << 1,
+    [kDLFloat8_e4m3] = 1u << 1,
+    [kDLFloat8_e4m3b11fnuz] = 1u << 1,
+    [kDLFloat8_e4m3fn] = 1u << 1,
+    [kDLFloat8_e4m3fnuz] = 1u << 1,
+    [kDLFloat8_e5m2] = 1u << 1,
+    [kDLFloat8_e5m2fnuz] = 1u << 1,
+    [kDLFloat8_e8m0fnu] = 1u << 1,
+};
+
+static const struct dtype_name *find(tn_dtype dtype)
+{
+    for (size_t i = 0; i < TNI_COUNT(names); i++)
+        if (names[i].code == dtype.code && names[i].bits == dtype.bits)
+            return &names[i];
+    return NULL;
+}
+
+static int refuse(tn_dtype dtype)
+{
+    const struct dtype_name *found = dtype.lanes != 0 ? find(dtype) : NULL;
+    if (found == NULL)
+        return tni_fail(TN_ERR_INVALID, "no type has code %u, %u bits and %u lanes", dtype.code,
+                        dtype.bits, dtype.lanes);
+    if (dtype.code == kDLOpaqueHandle)
+        return tni_fail(TN_ERR_UNSUPPORTED,
+                        "the type %s: handles mean nothing in another process", found->name);
+    return tni_fail(TN_ERR_UNSUPPORTED,
+                    "the type %s: its elements of %u bits are not whole bytes", found->name,
+                    dtype.bits);
+}
+
+int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes)
+{
+    uint32_t bytes = dtype.bits / 8u;
+    if (TNI_UNLIKELY(dtype.code >= TNI_COUNT(widths) || dtype.bits % 8 != 0 || bytes > 16 ||
+                     (widths[dtype.code] >> bytes & 1) == 0 || dtype.lanes == 0))
+        return refuse(dtype);
+    *ret_bytes = (size_t)bytes * dtype.lanes;
+    return 0;
+}
+
+int tn_dtype_name(tn_dtype dtype, char *name, size_t size_bytes)
+{
+    char text[TNI_DTYPE_NAME_BYTES];
+    const struct dtype_name *found = dtype.lanes != 0 ? find(dtype) : NULL;
+
+    if (found == NULL)
+        return refuse(dtype);
+    if (dtype.lanes == 1)
+        snprintf(text, sizeof text, "%s", found->name);
+    else
+        snprintf(text, sizeof text, "%sx%u", found->name, dtype.lanes);
+    if (strlen(text) >= size_bytes)
+        return tni_fail(TN_ERR_INVALID, "the type's name '%s' does not fit in %zu bytes", text,
+                        size_bytes);
+    memcpy(name, text, strlen(text) + 1);
+    return 0;
+}
+
+/* "" is one lane, "x2" to "x65535" more; nothing else, so that a type has one name. */
+static bool parse_lanes(const char *text, uint16_t *ret_lanes)
+{
+    uint32_t lanes = 0;
+
+    if (*text == '\0') {
+        *ret_lanes = 1;
+        return true;
+    }
+    if (text[0] != 'x' || text[1] == '0')
+        return false;
+    for (text++; *text >= '0' && *text <= '9' && lanes <= UINT16_MAX; text++)
+        lanes = lanes * 10 + (uint32_t)(*text - '0');
+    if (*text != '\0' || lanes < 2 || lanes > UINT16_MAX)
+        return false;
+    *ret_lanes = (uint16_t)lanes;
+    return true;
+}
+
+int tn_dtype_parse(const char *name, tn_dtype *ret_dtype)
+{
+    for (size_t i = 0; name != NULL && i < TNI_COUNT(names); i++) {
+        size_t length = strlen(names[i].name);
+        uint16_t lanes;
+        if (strncmp(name, names[i].name, length) == 0 && parse_lanes(name + length, &lanes)) {
+            *ret_dtype = (tn_dtype){names[i].code, names[i].bits, lanes};
+            return 0;
+        }
+    }
+    return tni_fail(TN_ERR_INVALID, "no type is named '%s'", name != NULL ? name : "");
+}
+
+void tni_dtype_describe(tn_dtype dtype, char text[TNI_DTYPE_NAME_BYTES])
+{
+    if (dtype.lanes == 0 || find(dtype) == NULL)
+        snprintf(text, TNI_DTYPE_NAME_BYTES, "type %u/%u/%u", dtype.code, dtype.bits,
+                 dtype.lanes);
+    else if (tn_dtype_name(dtype, text, TNI_DTYPE_NAME_BYTES) != 0)
+        text[0] = '\0';
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * encode: a tensor as bytes (struct tni_view), and back.
+ *
+ * The bytes lie in memory that others can write: each is read once, into a private copy, and the copy
+ * is checked. They need not be aligned.
+ */
+#include <string.h>
+
+#include "tensor/build.h"
+
+/* A view, read once. */
+union copied_view {
+    struct tni_view head;
+    uint8_t bytes[TNI_VIEW_MAX_BYTES];
+};
+_Static_assert(TNI_VIEW_MAX_BYTES ==
+                   sizeof(struct tni_view) + 2 * TN_MAX_NDIM * sizeof(int64_t),
+               "room for every view");
+
+static size_t extent_count(const struct tni_view *head)
+{
+    return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
+}
+
+size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
+{
+    const struct tni_storage *s = t->storage;
+    bool is_plain =
+        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
+    struct tni_view head = {
+        .block = s->block.id,
+        .generation = tni_ref_generation(s->domain, s->block),
+        .byte_offset = t->byte_offset,
+        .code = t->dtype.code,
+        .bits = t->dtype.bits,
+        .lanes = t->dtype.lanes,
+        .ndim = (uint8_t)t->ndim,
+        .flags = (uint8_t)((is_plain ? TNI_VIEW_CONTIGUOUS : 0) |
+                           (tn_tensor_is_read_only(t) ? TNI_VIEW_READ_ONLY : 0)),
+    };
+    size_t extents_bytes = extent_count(&head) * sizeof(int64_t);
+    memcpy(ret_view, &head, sizeof head);
+    memcpy((uint8_t *)ret_view + sizeof head, t->extents, extents_bytes);
+    return sizeof head + extents_bytes;
+}
+
+/* ---- checking ------------------------------------------------------------------------------ */
+
+static int read_view(const void *view, size_t size_bytes, union copied_view *ret_copy)
+{
+    if (size_bytes < sizeof ret_copy->head)
+        return tni_fail(TN_ERR_CORRUPT, "a view of %zu bytes is truncated", size_bytes);
+    memcpy(&ret_copy->head, view, sizeof ret_copy->head);
+    const struct tni_view *head = &ret_copy->head;
+    if (head->ndim > TN_MAX_NDIM || head->reserved != 0 ||
+        (head->flags & ~(TNI_VIEW_CONTIGUOUS | TNI_VIEW_READ_ONLY)) != 0)
+        return tni_fail(TN_ERR_CORRUPT, "a view states %u axes, flags 0x%x", head->ndim,
+                        head->flags);
+    size_t extents_bytes = extent_count(head) * sizeof(int64_t);
+    if (size_bytes - sizeof *head < extents_bytes)
+        return tni_fail(TN_ERR_CORRUPT, "a view of %u axes is truncated at %zu bytes",
+                        head->ndim, size_bytes);
+    memcpy(ret_copy->head.extents, (const uint8_t *)view + sizeof *head, extents_bytes);
+    return (int)(sizeof *head + extents_bytes);
+}
+
+/*
+ * Bytes of the block that a view may name. A block that is committed by itself has memory only as far
+ * as it was asked for; the others have it throughout, and their descriptor's line need not be fetched.
+ */
+static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
+{
+    uint64_t bytes = tni_block_bytes(&s->geometry, block);
+    if (s->geometry.classes[tni_block_class(block)].span == 1) {
+        uint64_t stated = tni_desc_at(s, block)->bytes;
+        bytes = TNI_MIN(bytes, stated);
+    }
+    return bytes;
+}
+
+static int check_place(const struct tni_segment *s, const union copied_view *copy,
+                       int64_t count, size_t item_bytes)
+{
+    const struct tni_view *head = &copy->head;
+    uint64_t limit = usable_bytes(s, (tni_block){head->block});
+    struct tni_reach reach = {0, count * (int64_t)item_bytes};
+
+    if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0 &&
+        tni_shape_reach(head->ndim, head->extents, head->extents + head->ndim, item_bytes,
+                        &reach) != 0)
+        return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
+                        tn_error_detail());
+    if (head->byte_offset > limit || 0 - (uint64_t)reach.low_bytes > head->byte_offset ||
+        (uint64_t)reach.high_bytes > limit - head->byte_offset)
+        return tni_fail(TN_ERR_CORRUPT, "a view leaves block %x of %llu bytes", head->block,
+                        (unsigned long long)limit);
+    return 0;
+}
+
+static int check_copy(const struct tni_segment *s, const union copied_view *copy)
+{
+    const struct tni_view *head = &copy->head;
+    size_t item_bytes;
+    int64_t count;
+
+    if (!tni_geometry_has_block(&s->geometry, head->block) ||
+        tni_class_is_message(head->block >> 24))
+        return tni_fail(TN_ERR_CORRUPT, "a view names block %x, which is none", head->block);
+    if (tn_dtype_size((tn_dtype){head->code, head->bits, head->lanes}, &item_bytes) != 0 ||
+        tni_shape_count(head->ndim, head->extents, item_bytes, &count) != 0)
+        return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
+                        tn_error_detail());
+    return check_place(s, copy, count, item_bytes);
+}
+
+int tni_view_check(const struct tni_segment *segment, const void *view, size_t size_bytes)
+{
+    union copied_view copy;
+    int used = read_view(view, size_bytes, &copy);
+    if (used < 0)
+        return used;
+    int status = check_copy(segment, &copy);
+    return status != 0 ? status : used;
+}
+
+/* ---- back to a tensor ---------------------------------------------------------------------- */
+
+int tni_tensor_decode(struct tn_domain *domain, const void *view, tn_tensor **ret_tensor)
+{
+    union copied_view copy;
+    tn_tensor *t;
+    const struct tni_view *head = &copy.head;
+    int status = read_view(view, TNI_VIEW_MAX_BYTES, &copy);
+    if (status < 0 || (status = check_copy(&domain->segment, &copy)) != 0)
+        return status;
+    status = tni_tensor_build((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
+                              head->extents, &t);
+    if (status != 0)
+        return status;
+    if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0) {
+        memcpy(tni_tensor_steps(t), head->extents + head->ndim, head->ndim * sizeof(int64_t));
+        t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tni_tensor_steps(t));
+    }
+    t->byte_offset = head->byte_offset;
+    t->is_read_only = (head->flags & TNI_VIEW_READ_ONLY) != 0;
+    tni_storage_set_shared(t->storage, domain, (tni_block){head->block}, TNI_SIZE_IN_DESC);
+    *ret_tensor = t;
+    return 0;
+}

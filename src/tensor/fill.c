@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fill: a new block with given bytes in it.
+ *
+ * To commit memory has the kernel zero every page, and to copy passes over it again. A write to the
+ * memory object fills pages that are not there yet without zeroing them: so the part of a block
+ * that has memory is copied to, and the rest is written.
+ */
+#include <string.h>
+
+#include "tensor/storage.h"
+
+/* Below, one more system call costs more than zeroing; a write ends often enough for fork() to get in. */
+enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = 64 << 20 };
+
+/* Write [from, to) of a block of ours, which has memory up to `from`. */
+static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                       const uint8_t *source, uint64_t from, uint64_t to)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t need = TNI_MIN(tni_align_up(to, g->page_bytes), tni_block_bytes(g, block));
+    int status = tni_alloc_quota_begin(d, thread, need - from);
+
+    if (status != 0)
+        return status;
+    status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
+                             source + from, to - from);
+    TNI_KILL_POINT("tensor_written");
+    if (status == 0)
+        tni_alloc_set_committed(d, block, need);
+    tni_alloc_quota_end(thread);
+    return status;
+}
+
+static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *source,
+                      uint64_t from, uint64_t size_bytes)
+{
+    int status = 0;
+    while (from < size_bytes && status == 0) {
+        uint64_t to = TNI_MIN(from + CHUNK_BYTES, size_bytes);
+        struct tni_thread *thread = tni_thread_enter(d);
+        status = write_chunk(d, thread, block, source, from, to);
+        tni_thread_leave(thread);
+        from = to;
+    }
+    return status;
+}
+
+/* Without waiting for memory. pre: blocks of this size are committed one by one */
+static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_bytes,
+                     const struct tni_block_about *about, tni_block *ret_block)
+{
+    bool is_zero;
+    tni_block block;
+    int status = tni_ref_alloc(d, size_bytes, about, false, 0, &block, &is_zero);
+
+    if (status != 0)
+        return status;
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    uint64_t have = tni_alloc_committed(d, block);
+    if (have < size_bytes)
+        have &= ~(page_bytes - 1);
+    have = TNI_MIN(have, size_bytes);
+    status = tni_alloc_map(d, block, have);
+    if (status == 0) {
+        memcpy(tni_payload_at(&d->segment, block), source, have);
+        status = write_tail(d, block, source, have, size_bytes);
+    }
+    if (status != 0) {
+        tni_ref_release(d, block);
+        return status;
+    }
+    *ret_block = block;
+    return 0;
+}
+
+static bool is_committed_alone(const struct tn_domain *d, uint64_t size_bytes)
+{
+    uint32_t class_id = tni_geometry_class(&d->segment.geometry, size_bytes, false);
+    return class_id != 0 && d->segment.geometry.classes[class_id].span == 1;
+}
+
+int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_bytes,
+                       const struct tni_block_about *about, uint64_t deadline_ns,
+                       tni_block *ret_block)
+{
+    bool is_zero;
+    tni_block block;
+
+    if (size_bytes >= WRITE_FROM_BYTES && is_committed_alone(d, size_bytes) &&
+        fill_cold(d, source, size_bytes, about, ret_block) == 0)
+        return 0;
+    /* Small, or no memory without waiting for it, or an error that comes again. */
+    int status = tni_ref_alloc(d, size_bytes, about, true, deadline_ns, &block, &is_zero);
+    if (status != 0)
+        return status;
+    if (size_bytes > 0)
+        memcpy(tni_payload_at(&d->segment, block), source, size_bytes);
+    TNI_KILL_POINT("tensor_copied");
+    *ret_block = block;
+    return 0;
+}

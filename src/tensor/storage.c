@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* storage: see tensor.c for the invariants. */
+#include "tensor/storage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN_BYTES = 64, HUGE_FROM_BYTES = 4 << 20 };
+
+/* Large memory in huge pages: quicker to touch for the first time, to copy out of and to free. */
+static void advise_huge(void *memory, uint64_t size_bytes)
+{
+    uint64_t page_bytes = tni_os_page_bytes();
+    uint8_t *start = (uint8_t *)memory + (-(uintptr_t)memory & (page_bytes - 1));
+    uint64_t skipped = (uint64_t)(start - (uint8_t *)memory);
+    tni_os_advise_huge(start, (size_bytes - skipped) & ~(page_bytes - 1));
+}
+
+void tni_storage_unref(struct tni_storage *s)
+{
+    /* pairs with the release of who gave the last but one back; an only owner needs no locked operation */
+    if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
+        atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (s->domain != NULL)
+        tni_ref_release(s->domain,
+                        s->block); /* may be the last that the closed domain waited for */
+    else if (s->release != NULL)
+        s->release(s->context);
+    tni_tensor_free_memory(s);
+}
+
+int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)
+{
+    /* calloc() gets large memory from the system and need not zero it; so we align by hand. */
+    void *memory = size_bytes <= SIZE_MAX - ALIGN_BYTES
+                       ? calloc(1, (size_t)size_bytes + ALIGN_BYTES - 1)
+                       : NULL;
+    if (memory == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a tensor of %llu bytes",
+                        (unsigned long long)size_bytes);
+    if (size_bytes >= HUGE_FROM_BYTES)
+        advise_huge(memory, size_bytes);
+    s->data = (uint8_t *)memory + (-(uintptr_t)memory & (ALIGN_BYTES - 1));
+    s->size_bytes = size_bytes;
+    s->release = free;
+    s->context = memory;
+    return 0;
+}
+
+void tni_storage_set_shared(struct tni_storage *s, struct tn_domain *domain, tni_block block,
+                            uint64_t size_bytes)
+{
+    s->data = tni_payload_at(&domain->segment, block);
+    s->size_bytes = size_bytes;
+    s->block = block;
+    s->domain = domain;
+    s->release = NULL;
+    s->context = NULL;
+}
+
+uint64_t tni_storage_bytes(const struct tni_storage *s)
+{
+    if (s->size_bytes != TNI_SIZE_IN_DESC)
+        return s->size_bytes;
+    const struct tni_segment *segment = &s->domain->segment;
+    uint64_t stated = tni_desc_at(segment, s->block)->bytes;
+    return TNI_MIN(stated, tni_block_bytes(&segment->geometry, s->block));
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor: typed, strided views of storages.
+ *
+ * Nouns: tensor (private, counted), storage (private, counted; its bytes are shared or not).
+ * I1  Every element that shape and strides name lies inside of the storage: checked when a tensor
+ *     is made, of whatever it is made; never again.
+ * I2  A storage that is shared owns one local reference of its block, and gives it back once.
+ * I3  A tensor made together with its storage lies behind it in one allocation, which ends with the
+ *     storage: such a tensor holds the storage, so it cannot outlive it.
+ * I4  Where misuse is caught (build.h), a tensor that ended stays readable until 256 more ended.
+ * I5  A closed domain lives until the last reference (I2) came back: tni_ref_close().
+ * Callers: anybody, any thread. A death leaves a hold in the seat's row, which the reaper gives back;
+ * a block that was being filled is held already, so that its memory is free again as well.
+ */
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+#include "tensor/build.h"
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+static uint32_t pack_dtype(tn_dtype dtype)
+{
+    return (uint32_t)dtype.code << 24 | (uint32_t)dtype.bits << 16 | dtype.lanes;
+}
+
+static struct tni_block_about about_tensor(const tn_tensor *t)
+{
+    return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
+                                    .ndim = (uint8_t)t->ndim,
+                                    .dtype = pack_dtype(t->dtype),
+                                    .shape = t->extents};
+}
+
+static int check_domain(const struct tn_domain *domain)
+{
+    if (TNI_LIKELY(domain != NULL))
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "no domain");
+}
+
+static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       uint64_t deadline_ns, bool *ret_is_zero, tn_tensor **ret_tensor)
+{
+    tn_tensor *t;
+    tni_block block;
+    int status = check_domain(domain);
+    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, &t)) != 0)
+        return status;
+    struct tni_block_about about = about_tensor(t);
+    uint64_t bytes = (uint64_t)t->count * t->item_bytes;
+    status = tni_ref_alloc(domain, bytes, &about, true, deadline_ns, &block, ret_is_zero);
+    if (TNI_UNLIKELY(status != 0)) {
+        tni_tensor_end(t);
+        return status;
+    }
+    tni_storage_set_shared(t->storage, domain, block, bytes);
+    *ret_tensor = t;
+    return 0;
+}
+
+int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                    uint64_t deadline_ns, tn_tensor **ret_tensor)
+{
+    bool is_zero;
+    return make_shared(domain, dtype, ndim, shape, deadline_ns, &is_zero, ret_tensor);
+}
+
+int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                    uint64_t deadline_ns, tn_tensor **ret_tensor)
+{
+    bool is_zero;
+    tn_tensor *t;
+    int status = make_shared(domain, dtype, ndim, shape, deadline_ns, &is_zero, &t);
+    if (status != 0)
+        return status;
+    if (!is_zero)
+        memset(t->storage->data, 0, tn_tensor_size_bytes(t));
+    *ret_tensor = t;
+    return 0;
+}
+
+int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                         const void *bytes, size_t size_bytes, uint64_t deadline_ns,
+                         tn_tensor **ret_tensor)
+{
+    tn_tensor *t;
+    tni_block block;
+    int status = check_domain(domain);
+    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, &t)) != 0)
+        return status;
+    struct tni_block_about about = about_tensor(t);
+    if (size_bytes != tn_tensor_size_bytes(t))
+        status = tni_fail(TN_ERR_INVALID, "%zu bytes for a tensor of %llu", size_bytes,
+                          (unsigned long long)tn_tensor_size_bytes(t));
+    else if (bytes == NULL && size_bytes > 0)
+        status = tni_fail(TN_ERR_INVALID, "no bytes to fill the tensor from");
+    else
+        status = tni_block_fill_new(domain, bytes, size_bytes, &about, deadline_ns, &block);
+    if (status != 0) {
+        tni_tensor_end(t);
+        return status;
+    }
+    tni_storage_set_shared(t->storage, domain, block, size_bytes);
+    *ret_tensor = t;
+    return 0;
+}
+
+int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                      tn_tensor **ret_tensor)
+{
+    tn_tensor *t;
+    int status = tni_tensor_build(dtype, ndim, shape, &t);
+    if (status != 0)
+        return status;
+    status = tni_storage_set_private(t->storage, (uint64_t)t->count * t->item_bytes);
+    if (status != 0) {
+        tni_tensor_end(t);
+        return status;
+    }
+    *ret_tensor = t;
+    return 0;
+}
+
+/* ---- sharing by moving --------------------------------------------------------------------- */
+
+static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
+{
+    const struct tni_storage *s = t->storage;
+    uint32_t exports = atomic_load_explicit(&s->exports, memory_order_acquire);
+    if (s->domain != NULL)
+        return tni_fail(TN_ERR_INVALID, "the tensor is shared in the domain '%s' already",
+                        s->domain->segment.header->name);
+    if (tn_tensor_is_read_only(t))
+        return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
+    if (exports > 0)
+        return tni_fail(TN_ERR_DENIED,
+                        "%u DLPack exports point into the tensor's memory: it cannot be moved",
+                        exports);
+    return tni_process_check(domain);
+}
+
+int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns)
+{
+    tni_block block;
+    int status = check_domain(domain);
+    if (status != 0 || (status = tni_tensor_check(tensor)) != 0)
+        return status;
+    struct tni_storage *s = tensor->storage;
+    if (s->domain == domain)
+        return 0;
+    if ((status = check_movable(domain, tensor)) != 0)
+        return status;
+    struct tni_block_about about = about_tensor(tensor);
+    status = tni_block_fill_new(domain, s->data, s->size_bytes, &about, deadline_ns, &block);
+    if (status != 0)
+        return status;
+    void (*release)(void *context) = s->release;
+    void *context = s->context;
+    tni_storage_set_shared(s, domain, block, s->size_bytes);
+    if (release != NULL)
+        release(context);
+    return 0;
+}
+
+/* ---- counting ------------------------------------------------------------------------------ */
+
+tn_tensor *tn_tensor_ref(tn_tensor *tensor)
+{
+    if (tensor != NULL)
+        atomic_fetch_add_explicit(&tensor->refs, 1, memory_order_relaxed);
+    return tensor;
+}
+
+#if TNI_TENSOR_CATCH
+static bool has_ended(const tn_tensor *t)
+{
+    uint32_t refs = atomic_load_explicit(&t->refs, memory_order_relaxed);
+    if (refs != TNI_TENSOR_ENDED)
+        return false;
+    tni_fail(TN_ERR_INVALID,
+             "tn_tensor_unref(): the last reference of tensor %p was given back before",
+             (const void *)t);
+    tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
+    return true;
+}
+#else
+static bool has_ended(const tn_tensor *t)
+{
+    (void)t;
+    return false;
+}
+#endif
+
+tn_tensor *tn_tensor_unref(tn_tensor *tensor)
+{
+    if (tensor == NULL || has_ended(tensor))
+        return NULL;
+    /* pairs with the release of who gave the last but one back; an only owner needs no locked operation */
+    if (atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) == 1)
+        tni_tensor_end(tensor);
+    return NULL;
+}
+
+bool tni_tensor_is_sole(const tn_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
+           atomic_load_explicit(&tensor->storage->refs, memory_order_acquire) == 1;
+}
+
+void tni_tensor_forget(tn_tensor *tensor)
+{
+    tensor->storage->domain = NULL; /* so that nothing is given back */
+    tensor->storage->release = NULL;
+    tni_tensor_end(tensor);
+}
+
+int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor)
+{
+    if (TNI_LIKELY(tensor->storage->domain == domain))
+        return 0;
+    if (tensor->storage->domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
+    return tni_fail(TN_ERR_INVALID, "the tensor is shared in another domain, '%s'",
+                    tensor->storage->domain->segment.header->name);
+}
+
+/* ---- looking ------------------------------------------------------------------------------- */
+
+void *tn_tensor_data(const tn_tensor *tensor)
+{
+    return tensor->count > 0 ? tensor->storage->data + tensor->byte_offset : NULL;
+}
+
+tn_dtype tn_tensor_dtype(const tn_tensor *tensor) { return tensor->dtype; }
+int32_t tn_tensor_ndim(const tn_tensor *tensor) { return tensor->ndim; }
+const int64_t *tn_tensor_shape(const tn_tensor *tensor) { return tensor->extents; }
+const int64_t *tn_tensor_strides(const tn_tensor *tensor)
+{
+    return tensor->extents + tensor->ndim;
+}
+uint64_t tn_tensor_byte_offset(const tn_tensor *tensor) { return tensor->byte_offset; }
+int64_t tn_tensor_count(const tn_tensor *tensor) { return tensor->count; }
+uint64_t tn_tensor_size_bytes(const tn_tensor *tensor)
+{
+    return (uint64_t)tensor->count * tensor->item_bytes;
+}
+uint64_t tn_tensor_storage_bytes(const tn_tensor *tensor)
+{
+    return tni_storage_bytes(tensor->storage);
+}
+bool tn_tensor_is_contiguous(const tn_tensor *tensor) { return tensor->is_contiguous; }
+bool tn_tensor_is_shared(const tn_tensor *tensor) { return tensor->storage->domain != NULL; }
+bool tn_tensor_is_read_only(const tn_tensor *tensor)
+{
+    return tensor->is_read_only || tensor->storage->is_read_only;
+}
+
+bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
+{
+    const struct tni_storage *a = one->storage, *b = other->storage;
+    if (a == b)
+        return true;
+    /* Popped twice, or one domain joined twice: a block is what it is by its arena and its number. */
+    return a->domain != NULL && b->domain != NULL && a->block.id == b->block.id &&
+           a->domain->segment.arena_inode == b->domain->segment.arena_inode;
+}

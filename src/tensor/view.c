@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view: other shapes and strides over a storage that is there. See tensor.c for the invariants. */
+#include <string.h>
+
+#include "tensor/build.h"
+
+/* I1 for a new view: every element lies in the storage. */
+static int check_inside(const tn_tensor *v)
+{
+    uint64_t bytes = tni_storage_bytes(v->storage);
+    struct tni_reach reach;
+    int status =
+        tni_shape_reach(v->ndim, v->extents, v->extents + v->ndim, v->item_bytes, &reach);
+
+    if (status != 0)
+        return status;
+    if (v->byte_offset <= bytes && 0 - (uint64_t)reach.low_bytes <= v->byte_offset &&
+        (uint64_t)reach.high_bytes <= bytes - v->byte_offset)
+        return 0;
+    return tni_fail(TN_ERR_INVALID,
+                    "the view takes bytes %lld to %lld around offset %llu of a storage of %llu",
+                    (long long)reach.low_bytes, (long long)reach.high_bytes,
+                    (unsigned long long)v->byte_offset, (unsigned long long)bytes);
+}
+
+static void settle_contiguous(tn_tensor *v)
+{
+    v->is_contiguous = tni_shape_is_contiguous(v->ndim, v->extents, v->extents + v->ndim);
+}
+
+int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                   const int64_t *strides, uint64_t byte_offset, tn_tensor **ret_view)
+{
+    tn_tensor *v;
+    int status = tni_tensor_check(tensor);
+    if (status != 0 || (status = tni_tensor_build_view(tensor, dtype, ndim, shape, &v)) != 0)
+        return status;
+    v->byte_offset = byte_offset;
+    for (int32_t i = 0; i < ndim && strides != NULL; i++)
+        tni_tensor_steps(v)[i] = strides[i];
+    settle_contiguous(v);
+    if ((status = check_inside(v)) != 0) {
+        tn_tensor_unref(v);
+        return status;
+    }
+    *ret_view = v;
+    return 0;
+}
+
+/* ---- slice --------------------------------------------------------------------------------- */
+
+static int check_axis(const tn_tensor *tensor, int32_t axis)
+{
+    if (axis >= 0 && axis < tensor->ndim)
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "axis %d of a tensor of %d axes", axis, tensor->ndim);
+}
+
+static int check_range(int64_t size, int64_t start, int64_t stop, int64_t step)
+{
+    if (step != 0 && start >= 0 && start <= stop && stop <= size)
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "elements %lld to %lld by %lld of an axis of size %lld",
+                    (long long)start, (long long)stop, (long long)step, (long long)size);
+}
+
+static int64_t count_range(int64_t start, int64_t stop, int64_t step)
+{
+    uint64_t stride = step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
+    uint64_t length = (uint64_t)(stop - start);
+    return (int64_t)(length / stride + (length % stride != 0));
+}
+
+int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop, int64_t step,
+                    tn_tensor **ret_view)
+{
+    int64_t shape[TN_MAX_NDIM];
+    tn_tensor *v;
+    int status = tni_tensor_check(tensor);
+    if (status != 0 || (status = check_axis(tensor, axis)) != 0 ||
+        (status = check_range(tensor->extents[axis], start, stop, step)) != 0)
+        return status;
+    const int64_t *strides = tn_tensor_strides(tensor);
+    memcpy(shape, tensor->extents, (size_t)tensor->ndim * sizeof(int64_t));
+    shape[axis] = count_range(start, stop, step);
+    if ((status = tni_tensor_build_view(tensor, tensor->dtype, tensor->ndim, shape, &v)) != 0)
+        return status;
+    int64_t *steps = tni_tensor_steps(v);
+    memcpy(steps, strides, (size_t)tensor->ndim * sizeof(int64_t));
+    /* It passes 63 bits only where the stride is not used. */
+    if (__builtin_mul_overflow(strides[axis], step, &steps[axis]))
+        steps[axis] = strides[axis];
+    /* I1: the first element was one of the tensor's, and so are the others. */
+    if (v->count > 0) {
+        int64_t first = step > 0 ? start : stop - 1;
+        if (first != 0)
+            v->byte_offset += (uint64_t)first * (uint64_t)strides[axis] * v->item_bytes;
+    }
+    settle_contiguous(v);
+    *ret_view = v;
+    return 0;
+}
+
+/* ---- transpose ----------------------------------------------------------------------------- */
+
+static int check_axes(int32_t ndim, const int32_t *axes)
+{
+    uint32_t seen = 0;
+    for (int32_t i = 0; i < ndim; i++) {
+        if (axes[i] < 0 || axes[i] >= ndim || (seen >> axes[i] & 1) != 0)
+            return tni_fail(TN_ERR_INVALID,
+                            "axis %d at place %d makes no permutation of %d axes", axes[i], i,
+                            ndim);
+        seen |= UINT32_C(1) << axes[i];
+    }
+    return 0;
+}
+
+int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_view)
+{
+    int32_t reversed[TN_MAX_NDIM];
+    int64_t shape[TN_MAX_NDIM] = {0};
+    tn_tensor *v;
+    int status = tni_tensor_check(tensor);
+    if (status != 0)
+        return status;
+    int32_t ndim = tensor->ndim;
+    for (int32_t i = 0; i < ndim; i++)
+        reversed[i] = ndim - 1 - i;
+    if (axes == NULL)
+        axes = reversed;
+    if ((status = check_axes(ndim, axes)) != 0)
+        return status;
+    for (int32_t i = 0; i < ndim; i++)
+        shape[i] = tensor->extents[axes[i]];
+    if ((status = tni_tensor_build_view(tensor, tensor->dtype, ndim, shape, &v)) != 0)
+        return status;
+    for (int32_t i = 0; i < ndim; i++)
+        tni_tensor_steps(v)[i] = tn_tensor_strides(tensor)[axes[i]];
+    settle_contiguous(v);
+    *ret_view = v;
+    return 0;
+}
+
+/* ---- reshape ------------------------------------------------------------------------------- */
+
+/* Replace a -1, if there is one, by what makes `count` elements. */
+static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
+{
+    int32_t unknown = -1;
+    int64_t known = 1;
+
+    for (int32_t i = 0; i < ndim; i++) {
+        if (shape[i] == -1 && unknown < 0)
+            unknown = i;
+        else if (shape[i] < 0 || __builtin_mul_overflow(known, shape[i], &known))
+            return tni_fail(TN_ERR_INVALID, "axis %d has size %lld", i, (long long)shape[i]);
+    }
+    if (unknown >= 0 && known != 0 && count % known == 0) {
+        shape[unknown] = count / known;
+        return 0;
+    }
+    if (unknown < 0 && known == count)
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "%lld elements cannot have this shape", (long long)count);
+}
+
+/*
+ * Strides of another shape over the same elements. The old axes are joined into runs, each evenly
+ * spaced and none longer; a new axis can then only be a factor of what is left of one run.
+ */
+static bool recut(const tn_tensor *t, int32_t ndim, const int64_t *shape, int64_t *ret_strides)
+{
+    int64_t runs[TN_MAX_NDIM], steps[TN_MAX_NDIM];
+    memcpy(runs, t->extents, (size_t)t->ndim * sizeof(int64_t));
+    memcpy(steps, tn_tensor_strides(t), (size_t)t->ndim * sizeof(int64_t));
+    int32_t run = tni_shape_collapse(t->ndim, runs, steps, steps) - 1;
+    int64_t left = run >= 0 ? runs[run] : 1, step = run >= 0 ? steps[run] : 1;
+
+    for (int32_t i = ndim - 1; i >= 0; i--) {
+        if (shape[i] != 1 && left == 1 && run > 0) {
+            run--;
+            left = runs[run];
+            step = steps[run];
+        }
+        if (left % shape[i] != 0)
+            return false;
+        ret_strides[i] = step;
+        left /= shape[i];
+        /* Wraps only past the last element of a run, where it is the stride of axes of size 1. */
+        step = (int64_t)((uint64_t)step * (uint64_t)shape[i]);
+    }
+    return true;
+}
+
+int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
+                      tn_tensor **ret_view)
+{
+    int64_t sizes[TN_MAX_NDIM], strides[TN_MAX_NDIM];
+    tn_tensor *v;
+    int status = tni_tensor_check(tensor);
+    if (status != 0)
+        return status;
+    if (ndim < 0 || ndim > TN_MAX_NDIM || (ndim > 0 && shape == NULL))
+        return tni_fail(TN_ERR_INVALID, "no shape of %d axes: a tensor has 0 to %d", ndim,
+                        TN_MAX_NDIM);
+    for (int32_t i = 0; i < ndim; i++)
+        sizes[i] = shape[i];
+    if ((status = infer_size(tensor->count, ndim, sizes)) != 0)
+        return status;
+    if (tensor->count > 0 && !recut(tensor, ndim, sizes, strides))
+        return tni_fail(TN_ERR_INVALID, "the tensor's strides allow no view of this shape");
+    if ((status = tni_tensor_build_view(tensor, tensor->dtype, ndim, sizes, &v)) != 0)
+        return status;
+    if (tensor->count > 0) {
+        for (int32_t i = 0; i < ndim; i++)
+            tni_tensor_steps(v)[i] = strides[i];
+        settle_contiguous(v);
+    }
+    *ret_view = v;
+    return 0;
+}

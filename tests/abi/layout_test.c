@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: every byte that two processes read is where layout version 1 has it.
+ *
+ * When one of these fails, the shared layout has changed: processes of the old and the new library
+ * would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the new numbers here.
+ */
+#include "harness/harness.h"
+#include "layout/layout.h"
+
+#define PIN(type, field, offset) assert_int_equal(offsetof(struct tni_##type, field), offset)
+#define PIN_SIZE(type, size, alignment)                                                        \
+    do {                                                                                       \
+        assert_int_equal(sizeof(struct tni_##type), size);                                     \
+        assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
+    } while (0)
+
+TN_TEST(these_numbers_are_of_this_layout_version)
+{
+    assert_int_equal(TNI_LAYOUT_VERSION, 1);
+}
+
+TN_TEST(atomics_of_the_layout_need_no_lock)
+{
+    assert_true(__atomic_always_lock_free(sizeof(uint32_t), 0));
+    assert_true(__atomic_always_lock_free(sizeof(uint64_t), 0));
+    assert_int_equal(sizeof(_Atomic uint64_t), 8);
+    assert_int_equal(sizeof(_Atomic uint32_t), 4);
+}
+
+TN_TEST(header_stays_where_it_is)
+{
+    PIN_SIZE(header, 384, 64);
+    PIN(header, magic, 0);
+    PIN(header, layout_version, 8);
+    PIN(header, byte_order, 12);
+    PIN(header, page_bytes, 16);
+    PIN(header, must_understand, 20);
+    PIN(header, may_ignore, 24);
+    PIN(header, uid, 28);
+    PIN(header, control_bytes, 32);
+    PIN(header, arena_bytes, 40);
+    PIN(header, arena_inode, 48);
+    PIN(header, seats, 56);
+    PIN(header, blocks, 60);
+    PIN(header, objects, 64);
+    PIN(header, tickets, 68);
+    PIN(header, quota_limit_bytes, 72);
+    PIN(header, id, 80);
+    PIN(header, name, 96);
+    PIN(header, created_ns, 160);
+    PIN(header, creator_pid, 168);
+    PIN(header, flags, 172);
+    PIN(header, quota_bytes, 192);
+    PIN(header, watermark_bytes, 200);
+    PIN(header, manager, 208);
+    PIN(header, free_bytes, 216);
+    PIN(header, memory_wait, 256);
+    PIN(header, seat_limit, 260);
+    PIN(header, object_limit, 264);
+    PIN(header, ticket_limit, 268);
+    PIN(header, registry, 320);
+    PIN(header, registry_wait, 328);
+    PIN(header, runtime, 332);
+    PIN(header, recount, 336);
+    PIN(header, deaths, 344);
+    PIN(header, manager_starts, 352);
+}
+
+TN_TEST(seat_stays_where_it_is)
+{
+    PIN_SIZE(seat, 128, 8);
+    PIN(seat, word, 0);
+    PIN(seat, pid, 8);
+    PIN(seat, flags, 12);
+    PIN(seat, start_time, 16);
+    PIN(seat, image, 24);
+    PIN(seat, pid_space, 32);
+    PIN(seat, joined_ns, 40);
+    PIN(seat, parent, 48);
+    PIN(seat, bell_number, 56);
+    PIN(seat, bell, 64);
+    PIN(seat, bell_fd_armed, 68);
+    PIN(seat, command, 72);
+    PIN(seat, reserved, 120);
+}
+
+TN_TEST(announce_stays_where_it_is)
+{
+    PIN_SIZE(announce, 64, 8);
+    PIN(announce, block, 0);
+    PIN(announce, span, 4);
+    PIN(announce, commit_bytes, 8);
+    PIN(announce, object, 16);
+    PIN(announce, outer, 20);
+    PIN(announce, reserved, 24);
+}
+
+TN_TEST(class_stays_where_it_is)
+{
+    PIN_SIZE(class, 64, 4);
+    PIN(class, frontier, 0);
+    PIN(class, sweep, 4);
+    PIN(class, cursor, 8);
+    PIN(class, reserved, 12);
+}
+
+TN_TEST(desc_stays_where_it_is)
+{
+    PIN_SIZE(desc, 120, 8);
+    PIN(desc, committed, 0);
+    PIN(desc, generation, 8);
+    PIN(desc, creator_seat, 12);
+    PIN(desc, kind, 14);
+    PIN(desc, ndim, 15);
+    PIN(desc, bytes, 16);
+    PIN(desc, born_ns, 24);
+    PIN(desc, dtype, 32);
+    PIN(desc, creator_pid, 36);
+    PIN(desc, shape, 40);
+    PIN(desc, reserved, 104);
+}
+
+TN_TEST(view_stays_where_it_is)
+{
+    PIN_SIZE(view, 24, 8);
+    PIN(view, block, 0);
+    PIN(view, generation, 4);
+    PIN(view, byte_offset, 8);
+    PIN(view, code, 16);
+    PIN(view, bits, 17);
+    PIN(view, lanes, 18);
+    PIN(view, ndim, 20);
+    PIN(view, flags, 21);
+    PIN(view, reserved, 22);
+    PIN(view, extents, 24);
+}
+
+TN_TEST(records_stays_where_it_is)
+{
+    PIN_SIZE(records, 32, 8);
+    PIN(records, count, 0);
+    PIN(records, limit, 4);
+    PIN(records, views_bytes, 8);
+    PIN(records, bytes_block, 12);
+    PIN(records, bytes_count, 16);
+    PIN(records, tensor_count, 24);
+    PIN(records, reserved, 28);
+    PIN(records, block, 32);
+}
+
+TN_TEST(seat_set_stays_where_it_is)
+{
+    PIN_SIZE(seat_set, 128, 8);
+    PIN(seat_set, word, 0);
+}
+
+TN_TEST(object_stays_where_it_is)
+{
+    PIN_SIZE(object, 1024, 64);
+    PIN(object, word, 0);
+    PIN(object, flags, 8);
+    PIN(object, capacity, 12);
+    PIN(object, slot_bytes, 16);
+    PIN(object, ring, 20);
+    PIN(object, name, 24);
+    PIN(object, death, 128);
+    PIN(object, death_pid, 152);
+    PIN(object, ended, 164);
+    PIN(object, pushed_before, 168);
+    PIN(object, head, 192);
+    PIN(object, tail, 256);
+    PIN(object, items, 320);
+    PIN(object, room, 384);
+    PIN(object, value, 448);
+    PIN(object, value2, 456);
+    PIN(object, openers, 512);
+    PIN(object, producers, 640);
+    PIN(object, consumers, 768);
+    PIN(object, watchers, 896);
+}
+
+TN_TEST(slot_stays_where_it_is)
+{
+    PIN_SIZE(slot, 24, 8);
+    PIN(slot, word, 0);
+    PIN(slot, block, 8);
+    PIN(slot, bytes_count, 12);
+    PIN(slot, view_bytes, 16);
+    PIN(slot, form, 18);
+    PIN(slot, reserved, 19);
+    PIN(slot, attempt, 20);
+    PIN(slot, producer, 22);
+    PIN(slot, data, 24);
+}
+
+TN_TEST(ticket_stays_where_it_is)
+{
+    PIN_SIZE(ticket, 64, 8);
+    PIN(ticket, word, 0);
+    PIN(ticket, block, 8);
+    PIN(ticket, generation, 12);
+    PIN(ticket, expires_ns, 16);
+    PIN(ticket, issuer, 24);
+    PIN(ticket, issuer_pid, 32);
+    PIN(ticket, reserved, 36);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a test leaves behind in its own process and in the file system. */
+#include <dirent.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "harness/inside.h"
+
+static unsigned mark_descriptors(bool *is_open)
+{
+    unsigned count = 0;
+    DIR *list = opendir("/proc/self/fd");
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        long fd = strtol(entry->d_name, NULL, 10);
+        if (entry->d_name[0] == '.' || fd == dirfd(list))
+            continue;
+        count++;
+        if (is_open != NULL && fd < TNT_MAX_FDS)
+            is_open[fd] = true;
+    }
+    if (list != NULL)
+        closedir(list);
+    return count;
+}
+
+unsigned tnt_descriptor_count(void)
+{
+    return mark_descriptors(NULL);
+}
+
+static unsigned count_mappings(bool print)
+{
+    char line[512];
+    unsigned count = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        if (strstr(line, "memfd:tenon") == NULL)
+            continue;
+        count++;
+        if (print)
+            printf("left mapped: %s", line);
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return count;
+}
+
+unsigned tnt_mapping_count(void)
+{
+    return count_mappings(false);
+}
+
+void tnt_traces_take(struct tnt_traces *traces)
+{
+    memset(traces, 0, sizeof *traces);
+    mark_descriptors(traces->is_open);
+    traces->mappings = count_mappings(false);
+}
+
+static void print_descriptor(int fd)
+{
+    char path[64], target[256] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(path, target, sizeof target - 1);
+    printf("left open: descriptor %d, %s\n", fd, size > 0 ? target : "?");
+}
+
+unsigned tnt_traces_compare(const struct tnt_traces *before)
+{
+    struct tnt_traces now;
+    tnt_traces_take(&now);
+    unsigned more = 0;
+    for (int fd = 0; fd < TNT_MAX_FDS; fd++) {
+        if (now.is_open[fd] && !before->is_open[fd]) {
+            print_descriptor(fd);
+            more++;
+        }
+    }
+    if (now.mappings > before->mappings) {
+        count_mappings(true);
+        more += now.mappings - before->mappings;
+    }
+    return more;
+}
+
+unsigned tnt_shm_count(void)
+{
+    unsigned count = 0;
+    DIR *list = opendir("/dev/shm");
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
+        count += strstr(entry->d_name, "tenon") != NULL;
+    if (list != NULL)
+        closedir(list);
+    return count;
+}
+
+static int remove_entry(const char *path, const struct stat *stat, int kind, struct FTW *place)
+{
+    (void)stat, (void)kind, (void)place;
+    return remove(path);
+}
+
+void tnt_remove_folder(const char *folder)
+{
+    chmod(folder, 0700); /* a test may have made it read-only */
+    nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}

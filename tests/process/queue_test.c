@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: queues between processes, as queue.h states them. ring.c I1 to I4.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+
+static tn_domain *d;
+static tn_queue *q;
+
+static void begin(uint32_t capacity, uint32_t policy)
+{
+    tn_domain_options options = {
+        .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
+    tn_queue_options queue = {.struct_size = sizeof queue, .capacity = capacity, .policy = policy};
+    d = tnt_domain(&options);
+    TN_CHECK_OK(tn_queue_create(d, NULL, &queue, &q));
+}
+
+static void finish(void)
+{
+    tn_queue_close(q);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+static tn_tensor *numbers(int64_t count, float first)
+{
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_empty(d, TN_FLOAT32, 1, &count, 0, &t));
+    for (int64_t i = 0; i < count; i++)
+        ((float *)tn_tensor_data(t))[i] = first + (float)i;
+    return t;
+}
+
+static void push_bytes(const void *bytes, size_t size, uint64_t deadline)
+{
+    tn_message m = {.bytes = bytes, .size_bytes = size};
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, deadline));
+}
+
+static uint32_t pop_number(uint64_t deadline)
+{
+    tn_message m;
+    uint32_t number;
+    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
+    assert_int_equal(m.size_bytes, sizeof number);
+    memcpy(&number, m.bytes, sizeof number);
+    tn_message_fini(&m);
+    return number;
+}
+
+static void push_number(uint32_t number) { push_bytes(&number, sizeof number, TN_FOREVER); }
+
+TN_TEST(what_is_pushed_is_popped_in_order_over_many_rounds)
+{
+    begin(8, 0);
+    for (uint32_t i = 0; i < 1000; i += 5) {
+        for (uint32_t k = 0; k < 5; k++)
+            push_number(i + k);
+        assert_int_equal(tn_queue_count(q), 5);
+        for (uint32_t k = 0; k < 5; k++)
+            assert_int_equal(pop_number(0), i + k);
+    }
+    finish();
+}
+
+TN_TEST(a_full_queue_times_out_and_an_empty_one_too)
+{
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    begin(4, 0);
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, 1, &m), TN_ERR_TIMED_OUT); /* a deadline in the past */
+    for (int i = 0; i < 4; i++)
+        TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push(q, &m, 0, tnt_deadline(20)), TN_ERR_TIMED_OUT);
+    assert_string_equal(m.bytes, "x");
+    finish();
+}
+
+TN_TEST(a_moved_tensor_keeps_its_memory_and_a_kept_one_is_shared)
+{
+    tn_tensor *moved, *kept, *twin;
+    begin(4, 0);
+    moved = numbers(10, 1);
+    void *data = tn_tensor_data(moved);
+    TN_CHECK_OK(tn_queue_push_tensor(q, moved, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_pop_tensor(q, 0, &moved));
+    assert_ptr_equal(tn_tensor_data(moved), data);
+    kept = numbers(3, 7);
+    TN_CHECK_OK(tn_queue_push_tensor(q, kept, 0, 0));
+    TN_CHECK_OK(tn_queue_pop_tensor(q, 0, &twin));
+    assert_true(tn_tensor_same_storage(kept, twin));
+    tn_tensor_unref(kept);
+    assert_true(((float *)tn_tensor_data(twin))[2] == 9);
+    tn_tensor_unref(twin);
+    tn_tensor_unref(moved);
+    finish();
+}
+
+TN_TEST(a_push_that_fails_leaves_moved_tensors_with_the_caller)
+{
+    tn_tensor *t, *more[2];
+    begin(1, 0);
+    push_number(1);
+    t = numbers(4, 4);
+    assert_int_equal(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0), TN_ERR_TIMED_OUT);
+    more[0] = t;
+    more[1] = tn_tensor_ref(t);
+    tn_message m = {.tensors = more, .tensor_count = 2};
+    assert_int_equal(tn_queue_push(q, &m, TN_PUSH_MOVE, 0), TN_ERR_TIMED_OUT);
+    assert_true(((float *)tn_tensor_data(t))[3] == 7);
+    tn_tensor_unref(t);
+    tn_tensor_unref(t);
+    finish();
+}
+
+TN_TEST(a_message_carries_many_tensors_with_views_and_small_or_large_bytes)
+{
+    enum { TENSORS = 300, LARGE = 3 << 20 };
+    static uint8_t large[LARGE];
+    tn_tensor *tensors[TENSORS];
+    begin(4, 0);
+    memset(large, 0x5a, sizeof large);
+    for (size_t size = 5; size <= LARGE; size = size == 5 ? 70000 : size == 70000 ? LARGE : LARGE + 1) {
+        tn_tensor *base = numbers(TENSORS + 1, 0);
+        for (int64_t i = 0; i < TENSORS; i++)
+            TN_CHECK_OK(tn_tensor_slice(base, 0, i, i + 2, -1, &tensors[i]));
+        tn_message m = {.bytes = large, .size_bytes = size, .tensors = tensors, .tensor_count = TENSORS};
+        TN_CHECK_OK(tn_queue_push(q, &m, TN_PUSH_MOVE, 0));
+        tn_tensor_unref(base);
+        tn_message got;
+        TN_CHECK_OK(tn_queue_pop(q, 0, &got));
+        assert_int_equal(got.tensor_count, TENSORS);
+        assert_int_equal(got.size_bytes, size);
+        assert_memory_equal(got.bytes, large, size);
+        for (int64_t i = 0; i < TENSORS; i++) {
+            assert_int_equal(tn_tensor_strides(got.tensors[i])[0], -1);
+            assert_true(*(float *)tn_tensor_data(got.tensors[i]) == (float)(i + 1));
+        }
+        assert_true(tn_tensor_same_storage(got.tensors[0], got.tensors[299]));
+        tn_tensor *taken = got.tensors[7];
+        got.tensors[7] = NULL;
+        tn_message_fini(&got);
+        assert_true(*(float *)tn_tensor_data(taken) == 8);
+        tn_tensor_unref(taken);
+        TNT_AUDIT(d);
+    }
+    finish();
+}
+
+TN_TEST(messages_left_in_a_queue_are_released_when_it_ends)
+{
+    tn_tensor *t;
+    uint64_t freed;
+    begin(8, 0);
+    for (int i = 0; i < 5; i++) {
+        t = numbers(1 << 18, 0);
+        TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    }
+    q = tn_queue_close(q);
+    TNT_AUDIT(d);
+    TN_CHECK_OK(tn_domain_trim(d, 0, &freed));
+    assert_true(freed >= 5 << 20);
+    finish();
+}
+
+TN_TEST(an_ended_queue_gives_what_is_left_and_takes_nothing)
+{
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    begin(4, 0);
+    push_number(11);
+    TN_CHECK_OK(tn_queue_end(q));
+    assert_int_equal(tn_queue_push(q, &m, 0, TN_FOREVER), TN_ERR_CLOSED);
+    assert_int_equal(pop_number(TN_FOREVER), 11);
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_CLOSED);
+    finish();
+}
+
+TN_TEST(bad_messages_are_refused_and_the_queue_goes_on)
+{
+    tn_tensor *private_tensor, *t;
+    int64_t shape = 4;
+    begin(4, 0);
+    TN_CHECK_OK(tn_tensor_private(TN_INT8, 1, &shape, &private_tensor));
+    assert_int_equal(tn_queue_push_tensor(q, private_tensor, 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(q, NULL, 0, 0), TN_ERR_INVALID);
+    tn_message many = {.tensors = &private_tensor, .tensor_count = TN_MESSAGE_MAX_TENSORS + 1};
+    assert_int_equal(tn_queue_push(q, &many, 0, 0), TN_ERR_INVALID);
+    tn_message null = {.size_bytes = 4};
+    assert_int_equal(tn_queue_push(q, &null, 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(q, &null, 0x80, 0), TN_ERR_INVALID);
+    push_number(3);
+    assert_int_equal(tn_queue_pop_tensor(q, 0, &t), TN_ERR_INVALID);
+    assert_int_equal(pop_number(0), 3);
+    tn_tensor_unref(private_tensor);
+    finish();
+}
+
+TN_TEST(names_and_ids_open_the_same_queue_and_only_queues)
+{
+    tn_queue *named, *again, *by_id, *other;
+    tn_event *event;
+    begin(4, 0);
+    TN_CHECK_OK(tn_queue_create(d, "batches", NULL, &named));
+    assert_int_equal(tn_queue_create(d, "batches", NULL, &again), TN_ERR_EXISTS);
+    assert_int_equal(tn_queue_create(d, "a/b", NULL, &again), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_create(d, "", NULL, &again), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_open(d, "nothing", &again), TN_ERR_NOT_FOUND);
+    TN_CHECK_OK(tn_queue_open(d, "batches", &again));
+    TN_CHECK_OK(tn_queue_open_id(d, tn_queue_id(named), &by_id));
+    tn_message m = {.bytes = "abc", .size_bytes = 3}, got;
+    TN_CHECK_OK(tn_queue_push(again, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_pop(by_id, 0, &got));
+    tn_message_fini(&got);
+    TN_CHECK_OK(tn_event_create(d, "go", false, &event));
+    assert_int_equal(tn_queue_open(d, "go", &other), TN_ERR_INVALID);
+    uint64_t id = tn_queue_id(named);
+    tn_queue_close(named);
+    tn_queue_close(again);
+    tn_queue_close(by_id);
+    assert_int_equal(tn_queue_open_id(d, id, &named), TN_ERR_NOT_FOUND);
+    tn_event_close(event);
+    finish();
+}
+
+TN_TEST(a_table_of_objects_that_is_full_says_so)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 16 << 20,
+                                 .objects = 2,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    tn_queue *two[3];
+    d = tnt_domain(&options);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &two[0]));
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &two[1]));
+    assert_int_equal(tn_queue_create(d, NULL, NULL, &two[2]), TN_ERR_FULL);
+    tn_queue_close(two[0]);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &two[2]));
+    tn_queue_close(two[1]);
+    tn_queue_close(two[2]);
+    tn_domain_close(d);
+}
+
+/* ---- between processes ---------------------------------------------------------------------- */
+
+enum { PRODUCERS = 3, CONSUMERS = 3, EACH = 20000 };
+
+static int produce(void *argument)
+{
+    uint32_t producer = (uint32_t)(uintptr_t)argument;
+    for (uint32_t i = 0; i < EACH; i++) {
+        int64_t shape = 2;
+        tn_tensor *t;
+        TN_CHECK_OK(tn_tensor_empty(d, TN_UINT32, 1, &shape, TN_FOREVER, &t));
+        ((uint32_t *)tn_tensor_data(t))[0] = producer;
+        ((uint32_t *)tn_tensor_data(t))[1] = i;
+        TN_CHECK_OK(tn_queue_push_tensor(q, t, i % 2 ? TN_PUSH_MOVE : 0, TN_FOREVER));
+        if (i % 2 == 0)
+            tn_tensor_unref(t);
+    }
+    return 0;
+}
+
+/* Each consumer sees each producer's numbers rise; all together see every number once. */
+static int consume(void *argument)
+{
+    tn_tensor *seen = argument, *t;
+    uint32_t last[PRODUCERS] = {0};
+    int status;
+    while ((status = tn_queue_pop_tensor(q, TN_FOREVER, &t)) == 0) {
+        const uint32_t *v = tn_tensor_data(t);
+        TN_CHECK(v[0] < PRODUCERS && v[1] < EACH && v[1] + 1 > last[v[0]]);
+        last[v[0]] = v[1] + 1;
+        _Atomic uint8_t *mark = (_Atomic uint8_t *)tn_tensor_data(seen) + v[0] * EACH + v[1];
+        TN_CHECK(atomic_fetch_add(mark, 1) == 0);
+        tn_tensor_unref(t);
+    }
+    TN_CHECK(status == TN_ERR_CLOSED);
+    return 0;
+}
+
+TN_TEST_WITHIN(nothing_is_lost_doubled_or_reordered_between_six_processes, 60)
+{
+    pid_t pids[PRODUCERS + CONSUMERS];
+    int64_t shape = PRODUCERS * EACH;
+    tn_tensor *seen;
+    begin(64, 0);
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &shape, 0, &seen));
+    for (uintptr_t i = 0; i < PRODUCERS; i++)
+        pids[i] = tnt_fork(produce, (void *)i);
+    for (int i = 0; i < CONSUMERS; i++)
+        pids[PRODUCERS + i] = tnt_fork(consume, seen);
+    for (int i = 0; i < PRODUCERS; i++)
+        tnt_wait_ok(pids[i]);
+    TN_CHECK_OK(tn_queue_end(q));
+    for (int i = 0; i < CONSUMERS; i++)
+        tnt_wait_ok(pids[PRODUCERS + i]);
+    for (int64_t i = 0; i < shape; i++)
+        assert_int_equal(((uint8_t *)tn_tensor_data(seen))[i], 1);
+    tn_tensor_unref(seen);
+    finish();
+}
+
+static void hang(void)
+{
+    for (;;)
+        pause();
+}
+
+static int attach_and_hang(void *argument)
+{
+    struct tnt_signal *ready = argument;
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
+    tnt_signal(ready);
+    hang();
+    return 0;
+}
+
+TN_TEST(pop_returns_peer_died_when_the_last_producer_is_killed)
+{
+    struct tnt_signal ready = tnt_signal_open();
+    tn_message m;
+    begin(4, 0);
+    pid_t pid = tnt_fork(attach_and_hang, &ready);
+    tnt_await(&ready);
+    kill(pid, SIGKILL);
+    /* No tenond here: the sleeper itself finds the death, in one of its slices. */
+    assert_int_equal(tn_queue_pop(q, tnt_deadline(20000), &m), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_error_peer().pid, pid);
+    /* Told once; what follows is an ordinary wait. */
+    assert_int_equal(tn_queue_pop(q, tnt_deadline(10), &m), TN_ERR_TIMED_OUT);
+    tnt_wait(pid);
+    tnt_signal_close(&ready);
+    finish();
+}
+
+static int push_three_and_die(void *argument)
+{
+    (void)argument;
+    for (uint32_t i = 0; i < 3; i++) {
+        tn_tensor *t = numbers(4, (float)i);
+        TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    }
+    raise(SIGKILL);
+    return 0;
+}
+
+TN_TEST(messages_outlive_their_producer_and_come_before_the_news_of_its_death)
+{
+    tn_tensor *t;
+    begin(4, 0);
+    tnt_wait(tnt_fork(push_three_and_die, NULL));
+    for (int i = 0; i < 3; i++) {
+        TN_CHECK_OK(tn_queue_pop_tensor(q, TN_FOREVER, &t));
+        assert_true(*(float *)tn_tensor_data(t) == (float)i);
+        tn_tensor_unref(t);
+    }
+    assert_int_equal(tn_queue_pop_tensor(q, TN_FOREVER, &t), TN_ERR_PEER_DIED);
+    finish();
+}
+
+static int pop_one_and_hang(void *argument)
+{
+    struct tnt_signal *ready = argument;
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
+    tnt_signal(ready);
+    hang();
+    return 0;
+}
+
+TN_TEST(push_returns_peer_died_when_the_last_consumer_is_killed_and_the_queue_is_full)
+{
+    struct tnt_signal ready = tnt_signal_open();
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    begin(2, 0);
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    pid_t pid = tnt_fork(pop_one_and_hang, &ready);
+    tnt_await(&ready);
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    kill(pid, SIGKILL);
+    assert_int_equal(tn_queue_push(q, &m, 0, tnt_deadline(20000)), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_error_peer().pid, pid);
+    tnt_wait(pid);
+    tnt_signal_close(&ready);
+    finish();
+}
+
+TN_TEST(a_leased_message_of_a_killed_consumer_comes_again_with_its_attempt_count)
+{
+    struct tnt_signal ready = tnt_signal_open();
+    tn_message m;
+    begin(4, TN_QUEUE_LEASE);
+    tn_tensor *t = numbers(4, 40);
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    for (uint32_t attempt = 1; attempt <= 3; attempt++) {
+        pid_t pid = tnt_fork(pop_one_and_hang, &ready);
+        tnt_await(&ready);
+        assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+        tnt_kill(pid);
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+    }
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    assert_int_equal(m.attempt, 3);
+    assert_true(((float *)tn_tensor_data(m.tensors[0]))[3] == 43);
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    assert_int_equal(tn_message_ack(q, &m), TN_ERR_STALE);
+    tn_message_fini(&m);
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    tnt_signal_close(&ready);
+    finish();
+}
+
+TN_TEST(a_lease_that_lasts_does_not_stop_the_ring_and_comes_back_where_pops_look)
+{
+    tn_message slow, m;
+    begin(4, TN_QUEUE_LEASE);
+    push_number(1000);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &slow));
+    for (uint32_t i = 0; i < 100; i++) {
+        push_number(i);
+        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        assert_int_equal(*(const uint32_t *)m.bytes, i);
+        TN_CHECK_OK(tn_message_ack(q, &m));
+        tn_message_fini(&m);
+    }
+    TN_CHECK_OK(tn_message_return(q, &slow));
+    tn_message_fini(&slow);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    assert_int_equal(*(const uint32_t *)m.bytes, 1000);
+    assert_int_equal(m.attempt, 1);
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    finish();
+}
+
+TN_TEST(as_many_leases_as_slots_fill_the_queue_until_one_is_acknowledged)
+{
+    tn_message leased[4], m = {.bytes = "x", .size_bytes = 1};
+    begin(4, TN_QUEUE_LEASE);
+    for (int i = 0; i < 4; i++) {
+        TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+        TN_CHECK_OK(tn_queue_pop(q, 0, &leased[i]));
+    }
+    assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_message_ack(q, &leased[2]));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    for (int i = 0; i < 4; i++) {
+        if (i != 2)
+            TN_CHECK_OK(tn_message_ack(q, &leased[i]));
+        tn_message_fini(&leased[i]);
+    }
+    finish();
+}
+
+TN_TEST(many_are_pushed_and_popped_at_once_as_far_as_they_fit)
+{
+    tn_message in[6], out[6];
+    uint32_t n[6];
+    begin(4, 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        n[i] = i;
+        in[i] = (tn_message){.bytes = &n[i], .size_bytes = sizeof n[i]};
+    }
+    assert_int_equal(tn_queue_push_many(q, in, 6, 0, 0), 4);
+    assert_int_equal(tn_queue_push_many(q, in, 6, 0, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push_many(q, in, 0, 0, 0), 0);
+    assert_int_equal(tn_queue_pop_many(q, 6, 0, out), 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(*(const uint32_t *)out[i].bytes, i);
+        tn_message_fini(&out[i]);
+    }
+    assert_int_equal(tn_queue_pop_many(q, 6, 0, out), TN_ERR_TIMED_OUT);
+    finish();
+}
+
+static int push_to_second(void *argument)
+{
+    tn_queue **queues = argument;
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, 0));
+    return 0;
+}
+
+TN_TEST(wait_any_names_the_queue_that_became_ready)
+{
+    tn_queue *queues[2];
+    tn_message m;
+    begin(4, 0);
+    queues[0] = q;
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
+    assert_int_equal(tn_queue_wait_any(queues, 2, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(queues, 2, tnt_deadline(10)), TN_ERR_TIMED_OUT);
+    for (int i = 0; i < 20; i++) {
+        pid_t pid = tnt_fork(push_to_second, queues);
+        assert_int_equal(tn_queue_wait_any(queues, 2, TN_FOREVER), 1);
+        TN_CHECK_OK(tn_queue_pop(queues[1], 0, &m));
+        tn_message_fini(&m);
+        tnt_wait_ok(pid);
+    }
+    TN_CHECK_OK(tn_queue_end(queues[0]));
+    assert_int_equal(tn_queue_wait_any(queues, 2, TN_FOREVER), 0);
+    tn_queue_close(queues[1]);
+    finish();
+}
+
+TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
+{
+    tn_queue *queues[2];
+    int fd;
+    begin(4, 0);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
+    TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
+    TN_CHECK_OK(tn_queue_watch(queues[1], true));
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        tnt_wait_ok(tnt_fork(push_to_second, queues));
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        tn_domain_poll_clear(d);
+        assert_int_equal(poll(&p, 1, 0), 0);
+    }
+    assert_int_equal(tn_queue_count(queues[1]), 3);
+    tn_queue_close(queues[1]);
+    finish();
+}
+
+static void *push_later(void *argument)
+{
+    push_number((uint32_t)(uintptr_t)argument);
+    return NULL;
+}
+
+TN_TEST(a_sleeping_pop_is_woken_by_a_push)
+{
+    pthread_t thread;
+    begin(4, 0);
+    for (uintptr_t i = 0; i < 50; i++) {
+        pthread_create(&thread, NULL, push_later, (void *)i);
+        assert_int_equal(pop_number(TN_FOREVER), i);
+        pthread_join(thread, NULL);
+    }
+    finish();
+}
+
+static int use_after_all(void *argument)
+{
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    (void)argument;
+    TN_CHECK(tn_queue_push(q, &m, 0, 0) == TN_ERR_FORKED);
+    TN_CHECK(strstr(tn_error_detail(), "seat") != NULL);
+    int64_t shape = 1;
+    tn_tensor *t;
+    TN_CHECK(tn_tensor_empty(d, TN_INT8, 1, &shape, 0, &t) == TN_ERR_FORKED);
+    return 0;
+}
+
+TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 16 << 20,
+                                 .seats = 1,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    d = tnt_domain(&options);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    tnt_wait_ok(tnt_fork(use_after_all, NULL));
+    push_number(5);
+    assert_int_equal(pop_number(0), 5);
+    finish();
+}
+
+static int child_of_child(void *argument)
+{
+    (void)argument;
+    push_number(tn_domain_seat(d));
+    return 0;
+}
+
+static int fork_again(void *argument)
+{
+    (void)argument;
+    push_number(tn_domain_seat(d));
+    tnt_wait_ok(tnt_fork(child_of_child, NULL));
+    return 0;
+}
+
+TN_TEST(every_forked_process_has_a_seat_of_its_own)
+{
+    begin(4, 0);
+    tnt_wait_ok(tnt_fork(fork_again, NULL));
+    uint32_t one = pop_number(0), two = pop_number(0);
+    assert_int_not_equal(one, two);
+    assert_int_not_equal(one, tn_domain_seat(d));
+    assert_int_not_equal(two, tn_domain_seat(d));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    finish();
+}

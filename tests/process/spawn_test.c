@@ -1,0 +1,872 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Children and groups: how they start, what they say, how they end. */
+#include "harness/harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* No tenond: what ends here must end without one. */
+static tn_domain *open_domain(uint32_t seats)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 16 << 20,
+                                 .seats = seats,
+                                 .blocks = 1024,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    return tnt_domain(&options);
+}
+
+static tn_process *start(tn_domain *domain, tn_process_fn *run, void *argument)
+{
+    tn_process *process = NULL;
+    TN_CHECK_OK(tn_process_fork(domain, run, argument, 0, &process));
+    return process;
+}
+
+static tn_process_status await_end(tn_process *process)
+{
+    tn_process_status status;
+    TN_CHECK_OK(tn_process_wait(process, tnt_deadline(10000), &status));
+    return status;
+}
+
+static int exit_with(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    return (int)(intptr_t)argument;
+}
+
+static int pause_for_ever(void)
+{
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+static int sleep_for_ever(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    return pause_for_ever();
+}
+
+static int signal_then_sleep(tn_domain *domain, void *argument)
+{
+    tnt_signal(argument);
+    return sleep_for_ever(domain, NULL);
+}
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+TN_TEST(wait_tells_exit_codes_0_to_255)
+{
+    tn_domain *domain = open_domain(8);
+    const int codes[] = {0, 1, 7, 255};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        tn_process *process = start(domain, exit_with, (void *)(intptr_t)codes[i]);
+        int32_t pid = tn_process_pid(process);
+        for (int again = 0; again < 2; again++) {
+            tn_process_status status = await_end(process);
+            assert_int_equal(status.exit_code, codes[i]);
+            assert_int_equal(status.signal, 0);
+            assert_int_equal(status.pid, pid);
+            assert_string_equal(status.message, "");
+        }
+        assert_int_equal(tn_process_kill(process, SIGTERM), 0);
+        assert_null(tn_process_close(process));
+    }
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+TN_TEST(wait_times_out_while_it_runs_and_tells_the_signal_that_ended_it)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *process = start(domain, sleep_for_ever, NULL);
+    assert_int_equal(tn_process_wait(process, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_process_wait(process, tnt_deadline(20), NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_process_kill(process, 12345), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_process_kill(process, SIGUSR1));
+    tn_process_status status = await_end(process);
+    assert_int_equal(status.exit_code, -1);
+    assert_int_equal(status.signal, SIGUSR1);
+    tn_process_close(process);
+    /* The one that waited has settled it. */
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+static int fail_saying(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    tn_process_fail(argument);
+}
+
+TN_TEST(fail_leaves_at_most_255_bytes_for_the_parent_and_exits_with_1)
+{
+    tn_domain *domain = open_domain(8);
+    char text[1000];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    tn_process *process = start(domain, fail_saying, text);
+    tn_process_status status = await_end(process);
+    assert_int_equal(status.exit_code, 1);
+    assert_int_equal(strlen(status.message), 255);
+    tn_process_close(process);
+    process = start(domain, fail_saying, "no data in batch 7");
+    assert_string_equal(await_end(process).message, "no data in batch 7");
+    tn_process_close(process);
+    tn_domain_close(domain);
+}
+
+static int fork_one_that_fails(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    pid_t pid = fork();
+    if (pid == 0)
+        tn_process_fail("not my parent's business");
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 1 ? 0 : 2;
+}
+
+TN_TEST(fail_in_a_process_that_tenon_did_not_start_only_exits_with_1)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *process = start(domain, fork_one_that_fails, NULL);
+    tn_process_status status = await_end(process);
+    assert_int_equal(status.exit_code, 0);
+    assert_string_equal(status.message, "");
+    tn_process_close(process);
+    tn_domain_close(domain);
+}
+
+TN_TEST(close_kills_a_child_that_runs_and_leaves_no_descriptor)
+{
+    tn_domain *domain = open_domain(8);
+    unsigned before = tnt_descriptor_count();
+    tn_process *process = start(domain, sleep_for_ever, NULL);
+    assert_int_equal(tnt_descriptor_count(), before + 2);
+    int32_t pid = tn_process_pid(process);
+    tn_process_close(process);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    assert_int_equal(tnt_descriptor_count(), before);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+static int close_domain_itself(tn_domain *domain, void *argument)
+{
+    (void)argument;
+    tn_domain_close(domain);
+    return 3;
+}
+
+TN_TEST(a_child_may_close_the_domain_itself)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *process = start(domain, close_domain_itself, NULL);
+    assert_int_equal(await_end(process).exit_code, 3);
+    tn_process_close(process);
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_object_that_outlives_its_domain_can_be_waited_for_and_closed)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *process = start(domain, exit_with, (void *)4);
+    tn_domain_close(domain);
+    assert_int_equal(await_end(process).exit_code, 4);
+    tn_process_close(process);
+}
+
+/* ---- starts -------------------------------------------------------------------------------- */
+
+static int seat_of(tn_domain *domain, void *argument)
+{
+    (void)argument;
+    return (int)tn_domain_seat(domain);
+}
+
+TN_TEST(a_child_has_a_seat_of_its_own_and_shares_what_its_parent_holds)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *process = start(domain, seat_of, NULL);
+    int seat = await_end(process).exit_code;
+    assert_int_not_equal(seat, (int)tn_domain_seat(domain));
+    assert_in_range(seat, 0, 7);
+    tn_process_close(process);
+    tn_domain_close(domain);
+}
+
+TN_TEST(fork_reports_a_full_table_of_seats)
+{
+    tn_domain *domain = open_domain(2);
+    tn_process *first = start(domain, sleep_for_ever, NULL), *second = NULL;
+    unsigned before = tnt_descriptor_count();
+    assert_int_equal(tn_process_fork(domain, exit_with, NULL, 0, &second), TN_ERR_FULL);
+    assert_null(second);
+    assert_non_null(strstr(tn_error_detail(), "seat"));
+    assert_int_equal(tnt_descriptor_count(), before);
+    tn_process_close(first);
+    tn_domain_close(domain);
+}
+
+static int write_unflushed(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    printf("child;");
+    return 0;
+}
+
+TN_TEST(what_was_buffered_is_written_once_and_what_the_child_buffers_is_not_lost)
+{
+    tn_domain *domain = open_domain(8);
+    char text[64] = "";
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    dup2(fileno(file), STDOUT_FILENO);
+    setvbuf(stdout, NULL, _IOFBF, 4096);
+    printf("parent;");
+    tn_process *process = start(domain, write_unflushed, NULL);
+    tn_process_status status = await_end(process);
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_string_equal(text, "parent;child;");
+    assert_int_equal(status.exit_code, 0);
+    fclose(file);
+    tn_process_close(process);
+    tn_domain_close(domain);
+}
+
+static int count_descriptors(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    return (int)tnt_descriptor_count();
+}
+
+TN_TEST(a_child_does_not_inherit_the_descriptors_of_its_siblings)
+{
+    tn_domain *domain = open_domain(32);
+    tn_group *group = NULL;
+    TN_CHECK_OK(tn_group_create(domain, &group));
+    tn_process *alone = start(domain, count_descriptors, NULL);
+    int expected = await_end(alone).exit_code;
+    tn_process_close(alone);
+    for (int i = 0; i < 12; i++)
+        TN_CHECK_OK(tn_group_add(group, start(domain, sleep_for_ever, NULL)));
+    tn_process *late = start(domain, count_descriptors, NULL);
+    assert_int_equal(await_end(late).exit_code, expected);
+    tn_process_close(late);
+    tn_group_close(group);
+    tn_domain_close(domain);
+}
+
+/* ---- with the parent ----------------------------------------------------------------------- */
+
+/* A child, seen from its grandparent: the pidfd is opened while it surely lives. */
+struct family {
+    tn_domain *domain;
+    struct tnt_signal alive; /* the thread that forked has ended */
+    int pid_pipe[2];
+    uint32_t flags;
+};
+
+static int say_pid_and_sleep(tn_domain *domain, void *argument)
+{
+    struct family *family = argument;
+    pid_t pid = getpid();
+    TN_CHECK(write(family->pid_pipe[1], &pid, sizeof pid) == sizeof pid);
+    return sleep_for_ever(domain, NULL);
+}
+
+static void *start_in_thread(void *argument)
+{
+    struct family *family = argument;
+    tn_process *process = NULL;
+    TN_CHECK_OK(
+        tn_process_fork(family->domain, say_pid_and_sleep, family, family->flags, &process));
+    return process;
+}
+
+static int be_parent(void *argument)
+{
+    TN_CHECK(start_in_thread(argument) != NULL);
+    return pause_for_ever();
+}
+
+/* The thread that forked ends; the child must not. */
+static int be_parent_with_threads(void *argument)
+{
+    struct family *family = argument;
+    pthread_t thread;
+    void *process = NULL;
+    TN_CHECK(pthread_create(&thread, NULL, start_in_thread, family) == 0);
+    TN_CHECK(pthread_join(thread, &process) == 0);
+    TN_CHECK(tn_process_wait(process, tnt_deadline(50), NULL) == TN_ERR_TIMED_OUT);
+    tnt_signal(&family->alive);
+    return pause_for_ever();
+}
+
+static bool ends_within(int pid_fd, int ms)
+{
+    struct pollfd poll_fd = {.fd = pid_fd, .events = POLLIN};
+    return poll(&poll_fd, 1, ms) == 1;
+}
+
+static struct family make_family(uint32_t flags)
+{
+    struct family family = {.domain = open_domain(8), .flags = flags};
+    family.alive = tnt_signal_open();
+    assert_int_equal(pipe(family.pid_pipe), 0);
+    return family;
+}
+
+static int grandchild_fd(const struct family *family, pid_t *ret_pid)
+{
+    TN_CHECK(read(family->pid_pipe[0], ret_pid, sizeof *ret_pid) == sizeof *ret_pid);
+    int fd = (int)syscall(434, *ret_pid, 0); /* pidfd_open */
+    TN_CHECK(fd >= 0);
+    return fd;
+}
+
+static void end_family(struct family *family)
+{
+    tnt_signal_close(&family->alive);
+    close(family->pid_pipe[0]);
+    close(family->pid_pipe[1]);
+    TN_CHECK_OK(tn_domain_reap(family->domain, NULL));
+    TNT_AUDIT(family->domain);
+    tn_domain_close(family->domain);
+}
+
+TN_TEST(a_child_ends_when_its_parent_is_killed)
+{
+    struct family family = make_family(0);
+    pid_t grandchild, parent = tnt_fork(be_parent, &family);
+    int fd = grandchild_fd(&family, &grandchild);
+    tnt_kill(parent);
+    assert_true(ends_within(fd, 10000));
+    close(fd);
+    end_family(&family);
+}
+
+TN_TEST(a_child_outlives_the_thread_that_forked_it_and_ends_with_the_process)
+{
+    struct family family = make_family(0);
+    pid_t grandchild, parent = tnt_fork(be_parent_with_threads, &family);
+    int fd = grandchild_fd(&family, &grandchild);
+    tnt_await(&family.alive);
+    assert_false(ends_within(fd, 0));
+    tnt_kill(parent);
+    assert_true(ends_within(fd, 10000));
+    close(fd);
+    end_family(&family);
+}
+
+TN_TEST(a_detached_child_outlives_its_parent)
+{
+    struct family family = make_family(TN_PROCESS_DETACHED);
+    pid_t grandchild, parent = tnt_fork(be_parent, &family);
+    int fd = grandchild_fd(&family, &grandchild);
+    tnt_kill(parent);
+    TN_CHECK_OK(tn_domain_reap(family.domain, NULL));
+    assert_false(ends_within(fd, 100));
+    assert_int_equal(kill(grandchild, SIGKILL), 0);
+    assert_true(ends_within(fd, 10000));
+    close(fd);
+    end_family(&family);
+}
+
+static int block_death_signals_and_sleep(tn_domain *domain, void *argument)
+{
+    /* As if the kernel's signal did not exist: what is left is the seat. */
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    return say_pid_and_sleep(domain, argument);
+}
+
+static void *start_blocking(void *argument)
+{
+    struct family *family = argument;
+    tn_process *process = NULL;
+    TN_CHECK_OK(
+        tn_process_fork(family->domain, block_death_signals_and_sleep, family, 0, &process));
+    return process;
+}
+
+static int be_parent_of_blocking(void *argument)
+{
+    pthread_t thread;
+    TN_CHECK(pthread_create(&thread, NULL, start_blocking, argument) == 0);
+    TN_CHECK(pthread_join(thread, NULL) == 0);
+    return pause_for_ever();
+}
+
+TN_TEST(a_child_that_blocks_signals_is_ended_by_whoever_settles_its_parent)
+{
+    struct family family = make_family(0);
+    pid_t grandchild, parent = tnt_fork(be_parent_of_blocking, &family);
+    int fd = grandchild_fd(&family, &grandchild);
+    tnt_kill(parent);
+    TN_CHECK_OK(tn_domain_reap(family.domain, NULL));
+    assert_true(ends_within(fd, 10000));
+    close(fd);
+    end_family(&family);
+}
+
+struct half_start {
+    tn_domain *domain;
+    const char *point;
+};
+
+#if defined(TN_KILL_POINTS)
+void tni_kill_point_arm(const char *name, uint32_t passing);
+static int start_one(void *argument)
+{
+    struct half_start *half = argument;
+    tn_process *process = NULL;
+    tni_kill_point_arm(half->point, 1);
+    int status = tn_process_fork(half->domain, exit_with, NULL, 0, &process);
+    tni_kill_point_arm("", 0);
+    TN_CHECK(status == TN_ERR_SYSTEM && process == NULL);
+    tn_domain_close(half->domain);
+    return 0;
+}
+
+TN_TEST(a_child_that_dies_before_it_started_is_an_error_of_fork)
+{
+    tn_domain *domain = open_domain(8);
+    const char *const points[] = {"process_bound_to_parent", "spawn_child_bound"};
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        tnt_wait_ok(tnt_fork(start_one, &(struct half_start){domain, points[i]}));
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+        TNT_AUDIT(domain);
+    }
+    tn_domain_close(domain);
+}
+#endif
+
+/* ---- programs ------------------------------------------------------------------------------ */
+
+static void to_hex(const uint8_t *bytes, size_t size, char *ret_text)
+{
+    for (size_t i = 0; i < size; i++)
+        snprintf(ret_text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static size_t from_hex(const char *text, uint8_t *ret_bytes)
+{
+    size_t size = strlen(text) / 2;
+    for (size_t i = 0; i < size; i++) {
+        unsigned byte = 0;
+        sscanf(text + 2 * i, "%2x", &byte);
+        ret_bytes[i] = (uint8_t)byte;
+    }
+    return size;
+}
+
+/*
+ * This test program again: what it plays is in the environment, with a handle of `board`, if there is
+ * one. See play_part().
+ */
+static tn_process *start_part(tn_domain *domain, const char *part, tn_tensor *board)
+{
+    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    char self[4096], part_variable[64], board_variable[2 * TN_HANDLE_MAX_BYTES + 32];
+    size_t used = 0;
+    tn_process *process = NULL;
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    TN_CHECK(len > 0);
+    self[len] = '\0';
+    snprintf(part_variable, sizeof part_variable, "SPAWN_TEST_PART=%s", part);
+    if (board != NULL)
+        TN_CHECK_OK(tn_handle_export(board, NULL, handle, sizeof handle, &used));
+    strcpy(board_variable, "SPAWN_TEST_BOARD=");
+    to_hex(handle, used, board_variable + strlen(board_variable));
+    const char *const argv[] = {self, NULL};
+    const char *const environment[] = {part_variable, board_variable, NULL};
+    TN_CHECK_OK(tn_process_exec(domain, argv, environment, 0, &process));
+    return process;
+}
+
+static tn_tensor *make_board(tn_domain *domain)
+{
+    tn_tensor *board = NULL;
+    TN_CHECK_OK(tn_tensor_zeros(domain, TN_INT32, 1, (int64_t[]){4}, 0, &board));
+    return board;
+}
+
+static int32_t *open_board(tn_domain **ret_domain, tn_tensor **ret_board)
+{
+    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    const char *text = getenv("SPAWN_TEST_BOARD");
+    if (text == NULL || tn_domain_inherit(ret_domain) != 0 ||
+        tn_handle_import(*ret_domain, handle, from_hex(text, handle), ret_board) != 0)
+        tn_process_fail(tn_error_detail());
+    return tn_tensor_data(*ret_board);
+}
+
+static int part_join(void)
+{
+    tn_domain *domain = NULL;
+    tn_tensor *board = NULL;
+    int32_t *word = open_board(&domain, &board);
+    word[0] = getpid();
+    word[1] = (int32_t)tn_domain_seat(domain);
+    tn_tensor_unref(board);
+    tn_domain_close(domain);
+    return 5;
+}
+
+static int part_sleep(void)
+{
+    tn_domain *domain = NULL;
+    tn_tensor *board = NULL;
+    tn_event *event = NULL;
+    open_board(&domain, &board)[0] = getpid();
+    if (tn_event_open(domain, "ready", &event) != 0 || tn_event_set(event) != 0)
+        tn_process_fail(tn_error_detail());
+    return pause_for_ever();
+}
+
+/* A grandchild by a shell: it has all the variables, and is not the one that they mean. */
+static int part_nest(void)
+{
+    tn_domain *domain = NULL;
+    tn_tensor *board = NULL;
+    open_board(&domain, &board);
+    setenv("SPAWN_TEST_PART", "fail", 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/proc/self/exe", "grandchild", (char *)NULL);
+        _exit(98);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    tn_tensor_unref(board);
+    tn_domain_close(domain);
+    return WIFEXITED(status) ? WEXITSTATUS(status) + 10 : 97;
+}
+
+/* Before main(): the parts are no tests, and the harness is not theirs. */
+__attribute__((constructor)) static void play_part(void)
+{
+    const char *part = getenv("SPAWN_TEST_PART");
+    if (part == NULL)
+        return;
+    if (strcmp(part, "join") == 0)
+        _exit(part_join());
+    if (strcmp(part, "sleep") == 0)
+        _exit(part_sleep());
+    if (strcmp(part, "nest") == 0)
+        _exit(part_nest());
+    if (strcmp(part, "fail") == 0)
+        tn_process_fail("the program says so");
+    _exit(99);
+}
+
+TN_TEST(a_program_joins_with_inherit_and_imports_a_handle)
+{
+    tn_domain *domain = open_domain(8);
+    tn_tensor *board = make_board(domain);
+    unsigned before = tnt_descriptor_count();
+    tn_process *process = start_part(domain, "join", board);
+    assert_int_equal(tnt_descriptor_count(), before + 2);
+    tn_process_status status = await_end(process);
+    assert_string_equal(status.message, "");
+    assert_int_equal(status.exit_code, 5);
+    const int32_t *word = tn_tensor_data(board);
+    assert_int_equal(word[0], tn_process_pid(process));
+    assert_int_not_equal(word[1], (int32_t)tn_domain_seat(domain));
+    tn_process_close(process);
+    assert_int_equal(tnt_descriptor_count(), before);
+    tn_tensor_unref(board);
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+TN_TEST(a_program_leaves_a_message_and_one_that_it_starts_itself_does_not)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *process = start_part(domain, "fail", NULL);
+    tn_process_status status = await_end(process);
+    assert_int_equal(status.exit_code, 1);
+    assert_string_equal(status.message, "the program says so");
+    tn_process_close(process);
+    tn_tensor *board = make_board(domain);
+    process = start_part(domain, "nest", board);
+    status = await_end(process);
+    assert_string_equal(status.message, "");
+    assert_int_equal(status.exit_code, 11);
+    tn_process_close(process);
+    tn_tensor_unref(board);
+    tn_domain_close(domain);
+}
+
+TN_TEST(a_program_that_cannot_be_run_is_an_error_of_exec)
+{
+#if defined(__SANITIZE_THREAD__)
+    tnt_skip(
+        "the thread sanitizer turns vfork into fork, which does not tell of a failed exec");
+#endif
+    tn_domain *domain = open_domain(8);
+    tn_process *process = NULL;
+    unsigned before = tnt_descriptor_count();
+    const char *const missing[] = {"/nonexistent/program", NULL};
+    const char *const denied[] = {"/etc/passwd", NULL};
+    assert_int_equal(tn_process_exec(domain, missing, NULL, 0, &process), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_process_exec(domain, denied, NULL, 0, &process), TN_ERR_DENIED);
+    assert_int_equal(tn_process_exec(domain, (const char *const[]){NULL}, NULL, 0, &process),
+                     TN_ERR_INVALID);
+    assert_null(process);
+    assert_int_equal(tnt_descriptor_count(), before);
+    tn_domain_close(domain);
+}
+
+struct program_family {
+    tn_domain *domain;
+    tn_tensor *board;
+};
+
+static void *start_program_in_thread(void *argument)
+{
+    struct program_family *family = argument;
+    return start_part(family->domain, "sleep", family->board);
+}
+
+static int be_parent_of_program(void *argument)
+{
+    start_program_in_thread(argument);
+    return pause_for_ever();
+}
+
+/* Whether a thread started it, which lives on; no death signal was set for it at its exec. */
+static int be_parent_of_program_in_thread(void *argument)
+{
+    pthread_t thread;
+    TN_CHECK(pthread_create(&thread, NULL, start_program_in_thread, argument) == 0);
+    TN_CHECK(pthread_join(thread, NULL) == 0);
+    return pause_for_ever();
+}
+
+static void program_ends_with(tnt_child_fn *parent_run)
+{
+    struct program_family family = {.domain = open_domain(8)};
+    tn_event *event = NULL;
+    family.board = make_board(family.domain);
+    TN_CHECK_OK(tn_event_create(family.domain, "ready", false, &event));
+    pid_t parent = tnt_fork(parent_run, &family);
+    TN_CHECK_OK(tn_event_wait(event, tnt_deadline(10000)));
+    int fd = (int)syscall(434, *(int32_t *)tn_tensor_data(family.board), 0); /* pidfd_open */
+    assert_true(fd >= 0);
+    assert_false(ends_within(fd, 0));
+    tnt_kill(parent);
+    assert_true(ends_within(fd, 10000));
+    close(fd);
+    TN_CHECK_OK(tn_domain_reap(family.domain, NULL));
+    tn_event_close(event);
+    tn_tensor_unref(family.board);
+    TNT_AUDIT(family.domain);
+    tn_domain_close(family.domain);
+}
+
+TN_TEST(a_program_ends_when_its_parent_is_killed) { program_ends_with(be_parent_of_program); }
+
+TN_TEST(a_program_outlives_the_thread_that_started_it_and_ends_with_the_process)
+{
+    program_ends_with(be_parent_of_program_in_thread);
+}
+
+/* ---- groups -------------------------------------------------------------------------------- */
+
+static tn_group *make_group(tn_domain *domain)
+{
+    tn_group *group = NULL;
+    TN_CHECK_OK(tn_group_create(domain, &group));
+    return group;
+}
+
+static int note_index(tn_domain *domain, uint32_t index, void *argument)
+{
+    (void)domain;
+    ((int32_t *)argument)[index] = (int32_t)index + 100;
+    return 0;
+}
+
+TN_TEST(a_group_of_children_that_exit_with_0_is_well)
+{
+    tn_domain *domain = open_domain(8);
+    tn_tensor *board = make_board(domain);
+    tn_group *group = make_group(domain);
+    tn_process_status first = {.exit_code = 42};
+    int32_t *word = tn_tensor_data(board);
+    assert_int_equal(tn_group_wait(group, 0, 0, &first), 0); /* nobody: all are well */
+    TN_CHECK_OK(tn_group_fork(group, 3, note_index, word));
+    TN_CHECK_OK(tn_group_fork(group, 1, note_index, word));
+    assert_int_equal(tn_group_count(group), 4);
+    assert_non_null(tn_group_get(group, 3));
+    assert_null(tn_group_get(group, 4));
+    for (int again = 0; again < 2; again++)
+        TN_CHECK_OK(tn_group_wait(group, 0, tnt_deadline(10000), &first));
+    for (int32_t i = 0; i < 4; i++)
+        assert_int_equal(word[i], 100 + i);
+    assert_int_equal(first.exit_code, 42);
+    assert_null(tn_group_close(group));
+    tn_tensor_unref(board);
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+static int third_fails(tn_domain *domain, uint32_t index, void *argument)
+{
+    (void)argument;
+    if (index == 2)
+        tn_process_fail("the third one is broken");
+    return sleep_for_ever(domain, NULL);
+}
+
+TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
+{
+    tn_domain *domain = open_domain(8);
+    tn_group *group = make_group(domain);
+    tn_process_status first;
+    TN_CHECK_OK(tn_group_fork(group, 4, third_fails, NULL));
+    for (int again = 0; again < 2; again++) {
+        memset(&first, 0, sizeof first);
+        assert_int_equal(
+            tn_group_wait(group, UINT64_C(10000000000), tnt_deadline(20000), &first),
+            TN_ERR_CHILD_FAILED);
+        assert_int_equal(first.index, 2);
+        assert_int_equal(first.exit_code, 1);
+        assert_int_equal(first.pid, tn_process_pid(tn_group_get(group, 2)));
+        assert_string_equal(first.message, "the third one is broken");
+        assert_non_null(strstr(tn_error_detail(), "the third one is broken"));
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        if (i != 2)
+            assert_int_equal(await_end(tn_group_get(group, i)).signal, SIGTERM);
+    tn_group_close(group);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+static int ignore_term(tn_domain *domain, uint32_t index, void *argument)
+{
+    (void)index;
+    signal(SIGTERM, SIG_IGN);
+    tnt_signal(argument);
+    return sleep_for_ever(domain, NULL);
+}
+
+TN_TEST(a_child_that_ignores_sigterm_is_killed_after_the_grace)
+{
+    tn_domain *domain = open_domain(8);
+    tn_group *group = make_group(domain);
+    struct tnt_signal ready = tnt_signal_open();
+    tn_process_status first;
+    TN_CHECK_OK(tn_group_fork(group, 2, ignore_term, &ready));
+    tnt_await(&ready);
+    tnt_await(&ready);
+    TN_CHECK_OK(tn_process_kill(tn_group_get(group, 1), SIGKILL));
+    assert_int_equal(tn_group_wait(group, 1000000, tnt_deadline(20000), &first),
+                     TN_ERR_CHILD_FAILED);
+    assert_int_equal(first.index, 1);
+    assert_int_equal(first.exit_code, -1);
+    assert_int_equal(first.signal, SIGKILL);
+    assert_int_equal(await_end(tn_group_get(group, 0)).signal, SIGKILL);
+    tn_group_close(group);
+    tnt_signal_close(&ready);
+    tn_domain_close(domain);
+}
+
+TN_TEST(a_group_that_still_runs_times_out_and_close_ends_it)
+{
+    tn_domain *domain = open_domain(8);
+    tn_group *group = make_group(domain);
+    struct tnt_signal ready = tnt_signal_open();
+    unsigned before = tnt_descriptor_count();
+    tn_process *process = start(domain, signal_then_sleep, &ready);
+    tnt_await(&ready);
+    TN_CHECK_OK(tn_group_add(group, process));
+    TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, NULL)));
+    assert_int_equal(tn_group_wait(group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_group_wait(group, 0, tnt_deadline(30), NULL), TN_ERR_TIMED_OUT);
+    int32_t pid = tn_process_pid(process);
+    tn_group_close(group);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(tnt_descriptor_count(), before);
+    tnt_signal_close(&ready);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+TN_TEST(a_group_that_cannot_start_whole_ends_what_it_started)
+{
+    tn_domain *domain = open_domain(4);
+    tn_group *group = make_group(domain);
+    unsigned before = tnt_descriptor_count();
+    assert_int_equal(tn_group_fork(group, 5, third_fails, NULL), TN_ERR_FULL);
+    assert_int_equal(tn_group_count(group), 0);
+    assert_int_equal(tnt_descriptor_count(), before);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    int32_t words[3] = {0};
+    TN_CHECK_OK(tn_group_fork(group, 3, note_index, words)); /* each writes into a copy */
+    TN_CHECK_OK(tn_group_wait(group, 0, tnt_deadline(10000), NULL));
+    tn_group_close(group);
+    tn_domain_close(domain);
+}
+
+struct threaded_start {
+    tn_domain *domain;
+    int started;
+};
+
+static void *start_many(void *argument)
+{
+    struct threaded_start *job = argument;
+    for (int i = 0; i < 10; i++) {
+        tn_process *process = start(job->domain, exit_with, (void *)(intptr_t)i);
+        tn_process_status status;
+        TN_CHECK_OK(tn_process_wait(process, tnt_deadline(20000), &status));
+        TN_CHECK(status.exit_code == i);
+        tn_process_close(process);
+        job->started++;
+    }
+    return NULL;
+}
+
+TN_TEST(threads_may_start_children_at_the_same_time)
+{
+    tn_domain *domain = open_domain(32);
+    pthread_t threads[4];
+    struct threaded_start jobs[4];
+    for (int i = 0; i < 4; i++) {
+        jobs[i] = (struct threaded_start){domain, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, start_many, &jobs[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(jobs[i].started, 10);
+    }
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}

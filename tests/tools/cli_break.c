@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cli_break NAME BLOCK: raise the count of a block by one, as a lost record would leave it, so that
+ * there is something for `tenon doctor` to find. Uses the inside of the library.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "reaper/reaper.h"
+
+int main(int argc, char **argv)
+{
+    struct tni_segment segment;
+    int control_fd, arena_fd;
+
+    if (argc != 3)
+        return 2;
+    tni_block block = {(uint32_t)strtoul(argv[2], NULL, 10)};
+    if (tni_manager_find(argv[1], false, &control_fd, &arena_fd) != 0 ||
+        tni_segment_attach(control_fd, arena_fd, false, &segment) != 0 ||
+        !tni_geometry_has_block(&segment.geometry, block.id)) {
+        fprintf(stderr, "cli_break: %s\n", tn_error_detail());
+        return 1;
+    }
+    atomic_fetch_add(tni_word_at(&segment, block), TNI_WORD_INC);
+    tni_segment_detach(&segment);
+    return 0;
+}

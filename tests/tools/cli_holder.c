@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cli_holder NAME: a domain with known content, for cli_test.py. Prints "PARENT-PID CHILD-PID" when all
+ * is in place, and stays until standard input ends. "-" as NAME makes the domain anonymous, without tenond.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+#include <unistd.h>
+
+static void check(int status, const char *what)
+{
+    if (status >= 0)
+        return;
+    fprintf(stderr, "cli_holder: %s: %s: %s\n", what, tn_status_name(status),
+            tn_error_detail());
+    exit(1);
+}
+
+static int ready[2], done[2];
+
+static void wait_for_end(int fd)
+{
+    char byte;
+    while (read(fd, &byte, 1) > 0)
+        ;
+}
+
+/* Holds what its parent had at the fork, and one tensor of its own. */
+static int run_child(tn_domain *domain, void *argument)
+{
+    tn_tensor *own;
+    (void)argument;
+    close(done[1]);
+    check(tn_tensor_zeros(domain, TN_BFLOAT16, 3, (int64_t[]){2, 3, 4}, 0, &own),
+          "child's tensor");
+    if (write(ready[1], "r", 1) != 1)
+        return 1;
+    wait_for_end(done[0]);
+    return 0;
+}
+
+struct objects {
+    tn_queue *queue;
+    tn_event *event;
+    tn_semaphore *semaphore;
+    tn_lock *lock;
+    tn_barrier *barrier;
+};
+
+static void make_objects(tn_domain *domain, struct objects *o)
+{
+    tn_tensor *tensor;
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
+
+    check(tn_queue_create(domain, "work", &options, &o->queue), "queue");
+    check(tn_tensor_zeros(domain, TN_INT32, 2, (int64_t[]){5, 7}, 0, &tensor), "queued tensor");
+    check(tn_queue_push_tensor(o->queue, tensor, TN_PUSH_MOVE, 0), "push");
+    check(tn_queue_push(o->queue, &(tn_message){.bytes = "hello", .size_bytes = 5}, 0, 0),
+          "push");
+    check(tn_event_create(domain, "go", false, &o->event), "event");
+    check(tn_event_set(o->event), "event");
+    check(tn_semaphore_create(domain, "room", 3, 0, &o->semaphore), "semaphore");
+    check(tn_lock_create(domain, "mutex", &o->lock), "lock");
+    check(tn_lock_acquire(o->lock, 0), "lock");
+    check(tn_barrier_create(domain, "meet", 4, &o->barrier), "barrier");
+}
+
+static void close_objects(struct objects *o)
+{
+    check(tn_lock_release(o->lock), "lock");
+    tn_queue_close(o->queue);
+    tn_event_close(o->event);
+    tn_semaphore_close(o->semaphore);
+    tn_lock_close(o->lock);
+    tn_barrier_close(o->barrier);
+}
+
+int main(int argc, char **argv)
+{
+    const tn_domain_options options = {
+        .struct_size = sizeof options,
+        .quota_bytes = UINT64_C(256) << 20,
+        .watermark_bytes = 1u << 20,
+        .seats = 16,
+        .flags = argc == 2 && strcmp(argv[1], "-") == 0 ? TN_DOMAIN_NO_MANAGER : 0};
+    tn_domain *domain;
+    tn_tensor *matrix, *bytes, *scalar;
+    struct objects objects;
+    tn_process *child;
+    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    size_t used;
+    char byte;
+
+    if (argc != 2 || pipe(ready) != 0 || pipe(done) != 0)
+        return 2;
+    check(tn_domain_create(options.flags != 0 ? NULL : argv[1], &options, &domain), "domain");
+    check(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){3, 4}, 0, &matrix), "matrix");
+    check(tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){1000}, 0, &bytes), "bytes");
+    check(tn_process_fork(domain, run_child, NULL, 0, &child), "child");
+    close(done[0]);
+    if (read(ready[0], &byte, 1) != 1)
+        return 1;
+    /* Not the child's: made after it. */
+    check(tn_tensor_zeros(domain, TN_FLOAT64, 0, NULL, 0, &scalar), "scalar");
+    make_objects(domain, &objects);
+    check(tn_handle_export(bytes, NULL, handle, sizeof handle, &used), "handle");
+    printf("%d %d\n", (int)getpid(), tn_process_pid(child));
+    fflush(stdout);
+    wait_for_end(STDIN_FILENO);
+    close(done[1]);
+    tn_process_close(child);
+    close_objects(&objects);
+    tn_tensor_unref(matrix);
+    tn_tensor_unref(bytes);
+    tn_tensor_unref(scalar);
+    tn_domain_close(domain);
+    return 0;
+}

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the command `tenon` says about a domain with known content (cli_holder.c).
+
+usage: cli_test.py TENON CLI_HOLDER CLI_BREAK TENOND [unittest arguments]
+"""
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TIMEOUT_S = 60
+TENON, HOLDER, BREAK, TENOND = "tenon", "cli_holder", "cli_break", "tenond"
+
+
+class Domain:
+    """A running cli_holder; its pids, once all is in place."""
+
+    def __init__(self, name, environment):
+        self.process = subprocess.Popen(
+            [HOLDER, name], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        line = self.process.stdout.readline().split()
+        if len(line) != 2:
+            raise RuntimeError(f"cli_holder ended with {self.process.wait(TIMEOUT_S)}")
+        self.parent, self.child = map(int, line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        return self.process.wait(TIMEOUT_S)
+
+
+class Case(unittest.TestCase):
+    """A runtime folder and a tenond of its own for each test."""
+
+    name = "cli-test"
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="tenon-cli-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.environment = dict(os.environ, TENON_RUNTIME_DIR=self.folder, TENON_TENOND=TENOND)
+
+    def hold(self, name=None):
+        domain = Domain(name or self.name, self.environment)
+        self.addCleanup(lambda: self.assertEqual(domain.close(), 0))
+        return domain
+
+    def tenon(self, *arguments, expect=0):
+        done = subprocess.run([TENON, *arguments], env=self.environment, text=True,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, expect, f"tenon {arguments}: {done.stdout}{done.stderr}")
+        return done.stdout if expect in (0, 1) else done.stderr
+
+    def json(self, *arguments, expect=0):
+        return json.loads(self.tenon(*arguments, "--json", expect=expect))
+
+    def block(self, dtype):
+        found = [b for b in self.json("blocks", self.name) if b.get("dtype") == dtype]
+        self.assertEqual(len(found), 1, dtype)
+        return found[0]
+
+
+class Ls(Case):
+    def test_ls_lists_a_domain_with_its_seats_quota_and_creator(self):
+        domain = self.hold()
+        found = [d for d in self.json("ls") if d["creator_pid"] == domain.parent]
+        self.assertEqual(len(found), 1)
+        self.assertEqual(found[0]["name"], self.name)
+        self.assertEqual(found[0]["seats_used"], 2)
+        self.assertEqual(found[0]["seats"], 16)
+        self.assertEqual(found[0]["quota_bytes"], 256 << 20)
+        self.assertEqual(found[0]["uid"], os.getuid())
+        self.assertGreater(found[0]["committed_bytes"], 0)
+        self.assertRegex(found[0]["id"], "^[0-9a-f]{32}$")
+
+    def test_ls_prints_aligned_columns_with_units(self):
+        domain = self.hold()
+        lines = self.tenon("ls").splitlines()
+        self.assertEqual(lines[0].split(), ["DOMAIN", "SEATS", "COMMITTED", "QUOTA", "AGE", "CREATOR"])
+        line = next(l for l in lines if l.endswith(f" {domain.parent}"))
+        self.assertRegex(line, rf"^{self.name} +2/16 +[0-9.]+ [KM]iB +256\.0 MiB +[0-9.]+ m?s +{domain.parent}$")
+        self.assertEqual({len(l) for l in lines}, {len(lines[0])})
+
+    def test_ls_shows_an_anonymous_domain_by_its_id_and_stat_takes_that_id(self):
+        domain = self.hold("-")
+        found = [d for d in self.json("ls") if d["creator_pid"] == domain.parent]
+        self.assertEqual(found[0]["name"], "")
+        self.assertIn(found[0]["id"], self.tenon("ls"))
+        self.assertEqual(self.json("stat", found[0]["id"])["domain"]["creator_pid"], domain.parent)
+
+
+class Stat(Case):
+    def test_stat_counts_memory_and_tables(self):
+        self.hold()
+        stat = self.json("stat", self.name)
+        # matrix 48, bytes 1000, child's 48, scalar 8, queued 140, and the queue's ring
+        tensors = 48 + 1000 + 48 + 8 + 140
+        self.assertGreater(stat["memory"]["live_bytes"], tensors)
+        self.assertEqual(stat["memory"]["watermark_bytes"], 1 << 20)
+        self.assertGreater(stat["memory"]["free_bytes"], 0)
+        self.assertGreaterEqual(stat["memory"]["committed_bytes"],
+                                stat["memory"]["live_bytes"])
+        self.assertGreater(stat["memory"]["control_bytes"], 0)
+        self.assertEqual(stat["blocks_live"], len(self.json("blocks", self.name)))
+        self.assertEqual(stat["objects_used"], 5)
+        self.assertEqual(stat["tickets_used"], 1)
+        self.assertGreater(stat["manager_pid"], 0)
+
+    def test_stat_names_each_seat_with_its_process_and_what_it_holds(self):
+        domain = self.hold()
+        seats = {s["pid"]: s for s in self.json("stat", self.name)["seats"] if not s["is_manager"]}
+        self.assertEqual(set(seats), {domain.parent, domain.child})
+        for seat in seats.values():
+            self.assertEqual(seat["state"], "alive")
+            self.assertIn("cli_holder", seat["command"])
+        # matrix and bytes are both's; the child made its own, and the parent made the scalar later
+        self.assertEqual(seats[domain.child]["bytes_held"], 48 + 1000 + 48)
+        self.assertEqual(seats[domain.child]["blocks_held"], 3)
+        self.assertEqual(seats[domain.parent]["bytes_held"], 48 + 1000 + 8)
+
+    def test_stat_shows_what_every_kind_of_object_is_at(self):
+        domain = self.hold()
+        objects = {o["name"]: o for o in self.json("stat", self.name)["objects"]}
+        self.assertEqual({n: o["kind"] for n, o in objects.items()},
+                         {"work": "queue", "go": "event", "room": "semaphore", "mutex": "lock",
+                          "meet": "barrier"})
+        self.assertEqual(objects["work"]["count"], 2)
+        self.assertEqual(objects["work"]["capacity"], 8)
+        self.assertEqual(objects["work"]["pushed"], 2)
+        self.assertEqual(objects["work"]["producers"], 1)
+        self.assertEqual(objects["go"]["count"], 1)
+        self.assertEqual(objects["room"]["count"], 3)
+        self.assertEqual(objects["mutex"]["count"], 1)
+        self.assertEqual(objects["mutex"]["owner_pid"], domain.parent)
+        self.assertEqual(objects["meet"]["capacity"], 4)
+        self.assertEqual(objects["meet"]["count"], 0)
+
+    def test_stat_prints_sums_seats_and_objects_as_text(self):
+        domain = self.hold()
+        text = self.tenon("stat", self.name)
+        for expected in (r"^domain +cli-test$", r"committed +.* of 256\.0 MiB", r"^ +seats +2 of 16$",
+                         r"huge pages .* policy is", rf"^ +\d+ +{domain.child} +alive .* 1\.1 KiB ",
+                         r"^queue +work +2 +8 +0 +2 "):
+            self.assertRegex(text, f"(?m){expected}")
+
+
+class Blocks(Case):
+    def test_blocks_names_type_shape_bytes_and_holders_of_each_tensor(self):
+        domain = self.hold()
+        matrix = self.block("float32")
+        self.assertEqual((matrix["bytes"], matrix["ndim"], matrix["shape"]), (48, 2, [3, 4]))
+        self.assertEqual(sorted(h["pid"] for h in matrix["holders"]),
+                         sorted([domain.parent, domain.child]))
+        self.assertEqual(matrix["references"], 2)
+        self.assertEqual(matrix["creator_pid"], domain.parent)
+        self.assertIn("cli_holder", matrix["holders"][0]["command"])
+        own = self.block("bfloat16")
+        self.assertEqual([h["pid"] for h in own["holders"]], [domain.child])
+        self.assertEqual(own["shape"], [2, 3, 4])
+        self.assertEqual(self.block("float64")["shape"], [])
+
+    def test_blocks_counts_references_in_messages_and_in_tickets(self):
+        self.hold()
+        queued = self.block("int32")
+        self.assertEqual((queued["references"], queued["in_messages"], queued["holders"]), (1, 1, []))
+        exported = self.block("uint8")
+        self.assertEqual((exported["references"], exported["in_tickets"], exported["in_messages"]),
+                         (3, 1, 0))
+
+    def test_blocks_sorts_limits_and_filters(self):
+        domain = self.hold()
+        sizes = [b["bytes"] for b in self.json("blocks", self.name, "--sort", "bytes")]
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+        ages = [b["age_ns"] for b in self.json("blocks", self.name, "--sort=age")]
+        self.assertEqual(ages, sorted(ages, reverse=True))
+        self.assertEqual([b["bytes"] for b in self.json("blocks", self.name, "-s", "bytes", "-n2")],
+                         sizes[:2])
+        self.assertEqual(len(self.json("blocks", self.name, "--limit", "1")), 1)
+        held = self.json("blocks", self.name, "--holder", str(domain.child))
+        self.assertEqual(sorted(b["dtype"] for b in held), ["bfloat16", "float32", "uint8"])
+
+    def test_blocks_prints_a_line_for_each_block(self):
+        domain = self.hold()
+        lines = self.tenon("blocks", self.name).splitlines()
+        self.assertEqual(len(lines), 1 + len(self.json("blocks", self.name)))
+        self.assertRegex("\n".join(lines), rf"48 B +tensor +float32\[3, 4\] .* {domain.parent} ")
+
+
+class Top(Case):
+    def test_top_once_shows_seats_by_bytes_and_queues(self):
+        domain = self.hold()
+        text = self.tenon("top", self.name, "--once", "--delay", "0.1")
+        self.assertLess(text.index(f" {domain.child} "), text.index(f" {domain.parent} "))
+        self.assertRegex(text, r"(?m)^ +0 +2/8 +0 +1 +0 +work$")
+
+    def test_top_json_has_a_rate_for_each_queue(self):
+        self.hold()
+        frame = json.loads(self.tenon("top", self.name, "-1", "-d", "0.1", "--json"))
+        self.assertEqual(len(frame), 1)
+        self.assertEqual(frame[0]["domain"]["name"], self.name)
+        self.assertEqual([q["handoffs_per_s"] for q in frame[0]["queues"]], [0])
+
+    def test_top_on_a_terminal_ends_with_q_and_gives_the_screen_back(self):
+        self.hold()
+        ours, theirs = pty.openpty()
+        top = subprocess.Popen([TENON, "top"], env=self.environment, stdin=theirs, stdout=theirs)
+        os.close(theirs)
+        seen = b""
+        while b"work" not in seen:
+            self.assertTrue(select.select([ours], [], [], TIMEOUT_S)[0], seen)
+            seen += os.read(ours, 65536)
+        os.write(ours, b"q")
+        while not seen.endswith(b"\x1b[?1049l"):
+            self.assertTrue(select.select([ours], [], [], TIMEOUT_S)[0], seen)
+            seen += os.read(ours, 65536)
+        self.assertEqual(top.wait(TIMEOUT_S), 0)
+        os.close(ours)
+
+
+class Repair(Case):
+    def gc(self):
+        """What gc did in our domain: others of this user may be in any state."""
+        done = subprocess.run([TENON, "gc", "--json"], env=self.environment, text=True,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        report = json.loads(done.stdout)
+        self.assertEqual(done.returncode, 1 if report["failures"] > 0 else 0)
+        ours = [a for a in report["actions"] if f"domain {self.name}:" in a["what"]]
+        self.assertEqual([a for a in ours if not a["done"]], [])
+        return ours
+
+    def test_gc_settles_a_killed_child_and_its_blocks_are_gone(self):
+        domain = self.hold()
+        os.kill(domain.child, signal.SIGKILL)
+        self.gc()
+        stat = self.json("stat", self.name)
+        self.assertEqual(stat["domain"]["seats_used"], 1)
+        blocks = self.json("blocks", self.name)
+        self.assertNotIn("bfloat16", [b.get("dtype") for b in blocks])
+        self.assertEqual(self.block("float32")["references"], 1)
+        self.assertEqual([a for a in self.gc() if "settled" in a["what"]], [])
+
+    def test_gc_removes_the_files_of_a_dead_tenond_and_leaves_those_of_a_living_one(self):
+        files = ["tenond.lock", "tenond.sock"]
+        for name in files:
+            with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
+                pass
+        self.gc()
+        self.assertEqual(os.listdir(self.folder), [])
+        self.hold()
+        self.gc()
+        self.assertEqual([f for f in sorted(os.listdir(self.folder)) if f in files], files)
+
+    def test_everything_can_be_seen_and_settled_while_tenond_is_dead(self):
+        domain = self.hold()
+        manager = self.json("stat", self.name)["manager_pid"]
+        os.kill(manager, signal.SIGKILL)
+        os.kill(domain.child, signal.SIGKILL)
+        self.assertEqual(self.json("stat", self.name)["domain"]["creator_pid"], domain.parent)
+        self.gc()
+        self.assertEqual(self.json("stat", self.name)["domain"]["seats_used"], 1)
+        self.tenon("doctor", self.name)
+
+    def test_doctor_finds_nothing_in_a_domain_at_rest(self):
+        self.hold()
+        self.assertEqual(self.tenon("doctor", self.name), f"{self.name}: 0 discrepancies\n")
+        self.assertEqual(self.json("doctor", self.name)[0]["findings"], [])
+        everything = subprocess.run([TENON, "doctor"], env=self.environment, text=True,
+                                    capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertIn(f"{self.name}: 0 discrepancies\n", everything.stdout)
+        self.assertIn(everything.returncode, (0, 1)) # others of this user may be in any state
+
+    def test_doctor_names_a_count_that_is_too_high_and_fix_repairs_it(self):
+        self.hold()
+        block = self.block("float32")["block"]
+        subprocess.run([BREAK, self.name, str(block)], env=self.environment, check=True,
+                       timeout=TIMEOUT_S)
+        self.assertEqual(self.block("float32")["references"], 3)
+        report = self.json("doctor", self.name, expect=1)[0]
+        self.assertEqual((report["discrepancies"], report["repaired"], report["left"]), (1, 0, 1))
+        self.assertRegex(self.tenon("doctor", self.name, expect=1), f"{self.name}: 1 discrepancy\n$")
+        self.assertRegex(self.tenon("doctor", self.name, "--fix"), r"\(repaired\)\n.*1 repaired\n$")
+        self.assertEqual(self.block("float32")["references"], 2)
+        self.tenon("doctor", self.name)
+
+
+class Usage(Case):
+    def test_an_unknown_domain_is_exit_code_3(self):
+        for verb in ("stat", "blocks", "doctor"):
+            self.assertRegex(self.tenon(verb, "no-such-domain", expect=3),
+                             rf"^tenon {verb}: no-such-domain: .")
+        self.tenon("top", "no-such-domain", "--once", expect=3)
+
+    def test_wrong_usage_is_exit_code_2(self):
+        for arguments in ([], ["fly"], ["ls", "extra"], ["stat"], ["stat", "a", "b"], ["blocks"],
+                          ["stat", "bad/name"], ["stat", ""], ["stat", "x" * 64],
+                          ["blocks", "x", "--limit", "0"], ["blocks", "x", "--limit", "-1"],
+                          ["blocks", "x", "--sort", "shape"], ["blocks", "x", "--holder", "me"],
+                          ["top", "--delay", "0"], ["top", "--delay", "nan"], ["gc", "extra"],
+                          ["doctor", "a", "b"], ["ls", "--no-such-option"]):
+            self.assertNotEqual(self.tenon(*arguments, expect=2), "", arguments)
+
+    def test_help_and_version_are_exit_code_0(self):
+        self.assertRegex(self.tenon("--version"), r"^tenon \d+\.\d+\.\d+\n$")
+        for verb in ("ls", "stat", "top", "blocks", "gc", "doctor"):
+            self.assertIn(verb, self.tenon("--help"))
+            self.assertIn("--json", self.tenon(verb, "--help"))
+
+    def test_a_failed_write_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([TENON, "ls"], env=self.environment, stdout=full, text=True,
+                                  stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("standard output", done.stderr)
+
+
+if __name__ == "__main__":
+    TENON, HOLDER, BREAK, TENOND = map(os.path.abspath, sys.argv[1:5])
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+
+static void fail_returns_its_status_and_keeps_the_sentence(void **state)
+{
+    (void)state;
+    assert_int_equal(tni_fail(TN_ERR_FULL, "table %s has %d rows", "seats", 7), TN_ERR_FULL);
+    assert_string_equal(tn_error_detail(), "table seats has 7 rows");
+}
+
+static void fail_may_quote_the_detail_it_replaces(void **state)
+{
+    (void)state;
+    tni_fail(TN_ERR_FULL, "inner");
+    tni_fail(TN_ERR_FULL, "outer: %s", tn_error_detail());
+    assert_string_equal(tn_error_detail(), "outer: inner");
+}
+
+static void fail_errno_appends_the_reason(void **state)
+{
+    (void)state;
+    assert_int_equal(tni_fail_errno(TN_ERR_SYSTEM, ENOENT, "file %s", "x"), TN_ERR_SYSTEM);
+    assert_string_equal(tn_error_detail(), "file x: No such file or directory");
+}
+
+static void a_detail_that_is_too_long_ends_in_dots(void **state)
+{
+    (void)state;
+    char long_text[600];
+    memset(long_text, 'a', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+
+    tni_fail(TN_ERR_INVALID, "%s", long_text);
+    assert_int_equal(strlen(tn_error_detail()), 255);
+    assert_string_equal(tn_error_detail() + 252, "...");
+
+    long_text[250] = '\0';
+    tni_fail_errno(TN_ERR_INVALID, ENOENT, "%s", long_text);
+    assert_int_equal(strlen(tn_error_detail()), 255);
+    assert_string_equal(tn_error_detail() + 252, "...");
+}
+
+static void the_peer_is_the_last_one_set(void **state)
+{
+    (void)state;
+    tni_set_peer(3, 77);
+    assert_int_equal(tn_error_peer().seat, 3);
+    assert_int_equal(tn_error_peer().pid, 77);
+}
+
+static void every_status_has_its_name_and_sentence(void **state)
+{
+    (void)state;
+    assert_string_equal(tn_status_name(TN_OK), "TN_OK");
+    assert_string_equal(tn_status_name(TN_ERR_TIMED_OUT), "TN_ERR_TIMED_OUT");
+    assert_string_equal(tn_status_sentence(TN_ERR_TIMED_OUT), "the deadline passed");
+    assert_string_equal(tn_status_name(12345), "unknown status");
+    assert_string_equal(tn_status_sentence(-12345), "unknown status");
+}
+
+static void sizes_refuse_to_overflow_and_leave_the_result(void **state)
+{
+    (void)state;
+    uint64_t sum = 9;
+    assert_false(tni_add_size(UINT64_MAX, 1, &sum));
+    assert_false(tni_mul_size(UINT64_MAX, 2, &sum));
+    assert_int_equal(sum, 9);
+    assert_true(tni_mul_size(3, 4, &sum));
+    assert_int_equal(sum, 12);
+}
+
+static void log2_up_is_the_first_power_that_is_enough(void **state)
+{
+    (void)state;
+    assert_int_equal(tni_log2_up(1), 0);
+    assert_int_equal(tni_log2_up(2), 1);
+    assert_int_equal(tni_log2_up(3), 2);
+    assert_int_equal(tni_log2_up(UINT64_C(1) << 63), 63);
+    assert_int_equal(tni_log2_up(UINT64_MAX), 64);
+}
+
+static void names_are_checked_byte_by_byte(void **state)
+{
+    (void)state;
+    assert_int_equal(tni_check_name("queue", "a.B_9-z", 7), 0);
+    assert_int_equal(tni_check_name("queue", NULL, 7), TN_ERR_INVALID);
+    assert_int_equal(tni_check_name("queue", "", 7), TN_ERR_INVALID);
+    assert_int_equal(tni_check_name("queue", "12345678", 7), TN_ERR_INVALID);
+    assert_int_equal(tni_check_name("queue", ".a", 7), TN_ERR_INVALID);
+    assert_int_equal(tni_check_name("queue", "a/b", 7), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "0x2f at 1"));
+    assert_int_equal(tni_check_name("queue", "\xc3\xa9", 7), TN_ERR_INVALID);
+}
+
+static void hash_gives_the_published_values(void **state)
+{
+    (void)state;
+    assert_true(tni_hash("", 0) == UINT64_C(0xcbf29ce484222325));
+    assert_true(tni_hash("a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
+    assert_true(tni_hash("foobar", 6) == UINT64_C(0x85944171f73967e8));
+}
+
+struct heard {
+    int count;
+    int level;
+    char line[64];
+};
+
+static void hear(int level, const char *line, void *context)
+{
+    struct heard *heard = context;
+    heard->count++;
+    heard->level = level;
+    strncpy(heard->line, line, sizeof heard->line - 1);
+    tni_log(TNI_LOG_ERROR, "from inside the hook");
+    errno = EIO;
+}
+
+static void the_log_hook_hears_each_line_once_and_silence_after_null(void **state)
+{
+    (void)state;
+    struct heard first = {0};
+    struct heard second = {0};
+    tn_log_set(hear, &first);
+    errno = 0;
+    tni_log(TNI_LOG_WARNING, "seat %d died", 4);
+    assert_int_equal(errno, 0);
+    assert_int_equal(first.count, 1);
+    assert_int_equal(first.level, TNI_LOG_WARNING);
+    assert_string_equal(first.line, "seat 4 died");
+
+    tn_log_set(hear, &second);
+    tni_log(TNI_LOG_INFO, "x");
+    tn_log_set(hear, &first);
+    tni_log(TNI_LOG_INFO, "y");
+    tn_log_set(NULL, NULL);
+    tni_log(TNI_LOG_INFO, "z");
+    assert_int_equal(first.count, 2);
+    assert_int_equal(second.count, 1);
+}
+
+#if defined(TN_KILL_POINTS)
+static int wait_status_of_passing(const char *armed, uint32_t passing, int times)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        tni_kill_point_arm(armed, passing);
+        for (int i = 0; i < times; i++)
+            TNI_KILL_POINT("here");
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+static void a_kill_point_kills_at_the_armed_passing_only(void **state)
+{
+    (void)state;
+    assert_int_equal(wait_status_of_passing("here", 3, 2), 0);
+    int status = wait_status_of_passing("here", 3, 3);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(wait_status_of_passing("there", 1, 5), 0);
+    assert_int_equal(wait_status_of_passing(NULL, 1, 5), 0);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fail_returns_its_status_and_keeps_the_sentence),
+        cmocka_unit_test(fail_may_quote_the_detail_it_replaces),
+        cmocka_unit_test(fail_errno_appends_the_reason),
+        cmocka_unit_test(a_detail_that_is_too_long_ends_in_dots),
+        cmocka_unit_test(the_peer_is_the_last_one_set),
+        cmocka_unit_test(every_status_has_its_name_and_sentence),
+        cmocka_unit_test(sizes_refuse_to_overflow_and_leave_the_result),
+        cmocka_unit_test(log2_up_is_the_first_power_that_is_enough),
+        cmocka_unit_test(names_are_checked_byte_by_byte),
+        cmocka_unit_test(hash_gives_the_published_values),
+        cmocka_unit_test(the_log_hook_hears_each_line_once_and_silence_after_null),
+#if defined(TN_KILL_POINTS)
+        cmocka_unit_test(a_kill_point_kills_at_the_armed_passing_only),
+#endif
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "os_test.h"
+
+/* The runtime folder. */
+
+static void the_folder_is_chosen_by_the_environment_body(void)
+{
+    char expected[64];
+    snprintf(expected, sizeof expected, "/tmp/tenon-%u", (unsigned)geteuid());
+    setenv("TENON_RUNTIME_DIR", "/a/b//", 1);
+    CHECK(strcmp(tni_os_runtime_folder(), "/a/b") == 0);
+    setenv("TENON_RUNTIME_DIR", "", 1);
+    setenv("XDG_RUNTIME_DIR", "/run/me", 1);
+    CHECK(strcmp(tni_os_runtime_folder(), "/run/me/tenon") == 0);
+    unsetenv("XDG_RUNTIME_DIR");
+    CHECK(strcmp(tni_os_runtime_folder(), expected) == 0);
+}
+
+static void the_folder_is_chosen_by_the_environment(void **state)
+{
+    (void)state;
+    run_in_child(the_folder_is_chosen_by_the_environment_body);
+}
+
+static void prepare_body(void)
+{
+    char path[128];
+    char other[128];
+    struct stat status;
+    CHECK(tni_os_runtime_prepare() == 0);
+    CHECK(tni_os_runtime_prepare() == 0);
+
+    snprintf(path, sizeof path, "%s/sub", test_folder);
+    snprintf(other, sizeof other, "%s/link/", test_folder);
+    setenv("TENON_RUNTIME_DIR", path, 1);
+    CHECK(tni_os_runtime_prepare() == 0);
+    CHECK(stat(path, &status) == 0 && (status.st_mode & 07777) == 0700);
+    CHECK(chmod(path, 0750) == 0);
+    CHECK(tni_os_runtime_prepare() == TN_ERR_DENIED);
+    CHECK(strstr(tn_error_detail(), "0750") != NULL);
+    CHECK(chmod(path, 0700) == 0);
+
+    other[strlen(other) - 1] = '\0';
+    CHECK(symlink(path, other) == 0);
+    strcat(other, "/");
+    setenv("TENON_RUNTIME_DIR", other, 1);
+    CHECK(tni_os_runtime_prepare() == TN_ERR_DENIED);
+    setenv("TENON_RUNTIME_DIR", "/nowhere/at/all", 1);
+    CHECK(tni_os_runtime_prepare() == TN_ERR_NOT_FOUND);
+    CHECK(strstr(tn_error_detail(), "/nowhere/at/all") != NULL);
+    setenv("TENON_RUNTIME_DIR", "relative", 1);
+    CHECK(tni_os_runtime_prepare() == TN_ERR_INVALID);
+
+    char long_path[3000];
+    memset(long_path, 'a', sizeof long_path - 1);
+    long_path[0] = '/';
+    long_path[sizeof long_path - 1] = '\0';
+    setenv("TENON_RUNTIME_DIR", long_path, 1);
+    CHECK(tni_os_runtime_prepare() == TN_ERR_INVALID);
+
+    other[strlen(other) - 1] = '\0';
+    CHECK(unlink(other) == 0 && rmdir(path) == 0);
+}
+
+static void prepare_refuses_what_others_could_have_laid_out(void **state)
+{
+    (void)state;
+    run_in_child(prepare_body);
+}
+
+static void foreign_folder_body(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/foreign", test_folder);
+    CHECK(mkdir(path, 0700) == 0 && chown(path, 65534, 65534) == 0);
+    setenv("TENON_RUNTIME_DIR", path, 1);
+    int status = tni_os_runtime_prepare();
+    CHECK(rmdir(path) == 0);
+    CHECK(status == TN_ERR_DENIED && strstr(tn_error_detail(), "65534") != NULL);
+}
+
+static void prepare_refuses_another_users_folder(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    run_in_child(foreign_folder_body);
+}
+
+static void a_file_lock_is_held_by_one_and_freed_by_close(void **state)
+{
+    (void)state;
+    int first = -1;
+    int second = -1;
+    assert_int_equal(tni_os_file_lock("lock", 0, &first), 0);
+    assert_int_equal(tni_os_file_lock("lock", 0, &second), TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_os_file_lock("lock", tni_os_now_ns() + 1000000, &second),
+                     TN_ERR_TIMED_OUT);
+    assert_int_equal(second, -1);
+
+    /* Whoever held a removed file excludes nobody. */
+    assert_int_equal(tni_os_file_remove("lock"), 0);
+    assert_int_equal(tni_os_file_lock("lock", 0, &second), 0);
+    tni_os_close(first);
+    tni_os_close(second);
+    assert_int_equal(tni_os_file_lock("lock", 0, &first), 0);
+    tni_os_close(first);
+    assert_int_equal(tni_os_file_remove("lock"), 0);
+    assert_int_equal(tni_os_file_remove("lock"), TN_ERR_NOT_FOUND);
+    assert_int_equal(tni_os_file_lock("../lock", 0, &first), TN_ERR_INVALID);
+}
+
+/* Sockets. */
+
+struct pair {
+    int listener;
+    int here;
+    int there;
+};
+
+static struct pair open_pair(void)
+{
+    struct pair pair;
+    assert_int_equal(tni_os_listen("sock", &pair.listener), 0);
+    assert_int_equal(tni_os_accept(pair.listener, &pair.there), TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_os_connect("sock", &pair.here), 0);
+    assert_int_equal(tni_os_accept(pair.listener, &pair.there), 0);
+    return pair;
+}
+
+static void close_pair(struct pair pair)
+{
+    tni_os_close(pair.listener);
+    tni_os_close(pair.here);
+    tni_os_close(pair.there);
+    assert_int_equal(tni_os_file_remove("sock"), 0);
+}
+
+static void a_message_carries_bytes_and_descriptors(void **state)
+{
+    (void)state;
+    uint32_t before = open_count();
+    struct pair pair = open_pair();
+    int memory = -1;
+    int got[8] = {-1};
+    uint32_t count = 9;
+    char bytes[16] = "";
+    struct tni_os_memory sent;
+    struct tni_os_memory received;
+    assert_int_equal(tni_os_memory_create("t", PAGE, &memory), 0);
+    const int fds[] = {memory, memory, memory};
+    assert_int_equal(tni_os_send(pair.here, "hello", 5, fds, 3), 0);
+    assert_int_equal(tni_os_receive(pair.there, bytes, sizeof bytes, got, 2, &count, soon()),
+                     5);
+    assert_string_equal(bytes, "hello");
+    assert_int_equal(count, 2);
+    assert_int_equal(tni_os_memory_stat(memory, &sent), 0);
+    assert_int_equal(tni_os_memory_stat(got[1], &received), 0);
+    assert_true(sent.inode == received.inode && sent.device == received.device);
+    assert_true(fcntl(got[0], F_GETFD) & FD_CLOEXEC);
+    tni_os_close(got[0]);
+    tni_os_close(got[1]);
+    tni_os_close(memory);
+    close_pair(pair);
+    assert_int_equal(open_count(), before);
+}
+
+static void receive_waits_ends_and_refuses_what_is_too_long(void **state)
+{
+    (void)state;
+    struct pair pair = open_pair();
+    char bytes[4];
+    uint32_t count = 0;
+    const int nine[9] = {0};
+    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, 0),
+                     TN_ERR_TIMED_OUT);
+    assert_int_equal(
+        tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, tni_os_now_ns() + 1000000),
+        TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_os_send(pair.here, "12345", 5, NULL, 0), 0);
+    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, 0), TN_ERR_INVALID);
+    assert_int_equal(tni_os_send(pair.here, "", 0, NULL, 0), TN_ERR_INVALID);
+    assert_int_equal(tni_os_send(pair.here, "x", 1, nine, 9), TN_ERR_INVALID);
+    tni_os_close(pair.here);
+    pair.here = -1;
+    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, TN_FOREVER), 0);
+    assert_int_equal(tni_os_send(pair.there, "x", 1, NULL, 0), TN_ERR_CLOSED);
+    close_pair(pair);
+}
+
+static void lost_descriptors_body(void)
+{
+    int ends[2];
+    char byte;
+    int got[8];
+    uint32_t count = 0;
+    const int fds[] = {0, 1, 2};
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    CHECK(tni_os_send(ends[0], "x", 1, fds, 3) == 0);
+    const rlim_t most = (rlim_t)ends[1] + 3;
+    const struct rlimit limit = {.rlim_cur = most, .rlim_max = most};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    uint32_t before = open_count();
+    CHECK(tni_os_receive(ends[1], &byte, 1, got, 8, &count, 0) == TN_ERR_SYSTEM);
+    CHECK(strstr(tn_error_detail(), "no descriptors left") != NULL);
+    CHECK(count == 0 && open_count() == before);
+}
+
+static void receive_keeps_none_when_there_is_no_room_for_all(void **state)
+{
+    (void)state;
+    run_in_child(lost_descriptors_body);
+}
+
+static void connect_to_nobody_is_not_found(void **state)
+{
+    (void)state;
+    int fd = -1;
+    int listener = -1;
+    assert_int_equal(tni_os_connect("nobody", &fd), TN_ERR_NOT_FOUND);
+    assert_int_equal(tni_os_listen("nobody", &listener), 0);
+    tni_os_close(listener);
+    assert_int_equal(tni_os_connect("nobody", &fd), TN_ERR_NOT_FOUND);
+    assert_int_equal(tni_os_listen("nobody", &listener), 0);
+    assert_int_equal(tni_os_connect("nobody", &fd), 0);
+    tni_os_close(fd);
+    tni_os_close(listener);
+    assert_int_equal(tni_os_file_remove("nobody"), 0);
+}
+
+static void a_socket_path_that_is_too_long_is_named(void **state)
+{
+    (void)state;
+    char name[120];
+    int fd = -1;
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(tni_os_listen(name, &fd), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), test_folder));
+    assert_int_equal(tni_os_connect(name, &fd), TN_ERR_INVALID);
+}
+
+static void stranger_body(void)
+{
+    int listener = -1;
+    int fd = -1;
+    CHECK(tni_os_listen("open", &listener) == 0);
+    CHECK(chmod(test_folder, 0755) == 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s/open", test_folder);
+    CHECK(chmod(path, 0777) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(setresuid(65534, 65534, 65534) == 0);
+        setenv("TENON_RUNTIME_DIR", test_folder, 1);
+        CHECK(tni_os_connect("open", &fd) == TN_ERR_DENIED);
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    int accepted = tni_os_accept(listener, &fd);
+    CHECK(chmod(test_folder, 0700) == 0 && tni_os_file_remove("open") == 0);
+    CHECK(accepted == TN_ERR_DENIED);
+}
+
+static void both_sides_refuse_another_user(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    run_in_child(stranger_body);
+}
+
+/* Bells. */
+
+static void a_bell_is_readable_from_ring_to_clear(void **state)
+{
+    (void)state;
+    int fd = -1;
+    int again = -1;
+    uint64_t number = 0;
+    assert_int_equal(tni_os_random(&number, sizeof number), 0);
+    tni_os_bell_ring(number);
+    assert_int_equal(tni_os_bell_create(number, &fd), 0);
+    assert_int_equal(tni_os_bell_create(number, &again), TN_ERR_EXISTS);
+    assert_int_equal(tni_os_poll(&fd, 1, 0), TN_ERR_TIMED_OUT);
+    for (int i = 0; i < 1000; i++)
+        tni_os_bell_ring(number);
+    assert_int_equal(tni_os_poll(&fd, 1, 0), 0);
+    tni_os_bell_clear(fd);
+    assert_int_equal(tni_os_poll(&fd, 1, 0), TN_ERR_TIMED_OUT);
+    tni_os_close(fd);
+    tni_os_bell_ring(number);
+}
+
+static void many_unread_bells_body(void)
+{
+    enum { BELLS = 300 };
+    int fds[BELLS];
+    uint64_t number = 0;
+    CHECK(tni_os_random(&number, sizeof number) == 0);
+    for (uint64_t i = 0; i < BELLS; i++) {
+        CHECK(tni_os_bell_create(number + i, &fds[i]) == 0);
+        for (int k = 0; k < 20; k++)
+            tni_os_bell_ring(number + i);
+        CHECK(tni_os_poll(&fds[i], 1, 0) == 0);
+    }
+}
+
+static void a_ring_is_not_lost_however_many_others_are_unread(void **state)
+{
+    (void)state;
+    run_in_child(many_unread_bells_body);
+}
+
+static void lost_ringer_body(void)
+{
+    int fd = -1;
+    uint64_t number = 0;
+    CHECK(tni_os_random(&number, sizeof number) == 0);
+    CHECK(tni_os_bell_create(number, &fd) == 0);
+    tni_os_bell_ring(number);
+    for (int i = 3; i < 512; i++) {
+        if (i != fd)
+            close(i);
+    }
+    tni_os_bell_clear(fd);
+    tni_os_bell_ring(number);
+    CHECK(tni_os_poll(&fd, 1, 0) == 0);
+}
+
+static void a_bell_rings_after_the_user_closed_every_descriptor(void **state)
+{
+    (void)state;
+    run_in_child(lost_ringer_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_folder_is_chosen_by_the_environment),
+        cmocka_unit_test(prepare_refuses_what_others_could_have_laid_out),
+        cmocka_unit_test(prepare_refuses_another_users_folder),
+        cmocka_unit_test(a_file_lock_is_held_by_one_and_freed_by_close),
+        cmocka_unit_test(a_message_carries_bytes_and_descriptors),
+        cmocka_unit_test(receive_waits_ends_and_refuses_what_is_too_long),
+        cmocka_unit_test(receive_keeps_none_when_there_is_no_room_for_all),
+        cmocka_unit_test(connect_to_nobody_is_not_found),
+        cmocka_unit_test(a_socket_path_that_is_too_long_is_named),
+        cmocka_unit_test(both_sides_refuse_another_user),
+        cmocka_unit_test(a_bell_is_readable_from_ring_to_clear),
+        cmocka_unit_test(a_ring_is_not_lost_however_many_others_are_unread),
+        cmocka_unit_test(a_bell_rings_after_the_user_closed_every_descriptor),
+    };
+    return cmocka_run_group_tests_name("os socket", tests, make_test_folder,
+                                       remove_test_folder);
+}

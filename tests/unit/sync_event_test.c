@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events; bad input to all of the kind. */
+#include "sync_test.h"
+
+/* ---- events ------------------------------------------------------------------------------ */
+
+struct two_events {
+    tn_event *go, *passed;
+};
+
+static int pass_until_stopped(void *argument)
+{
+    struct two_events *events = argument;
+    for (bool stopped = false; !stopped;) {
+        TN_CHECK_OK(tn_event_wait(events->go, TN_FOREVER));
+        stopped = atomic_load(&board->stop) != 0;
+        atomic_fetch_add(&board->count, 1);
+        TN_CHECK_OK(tn_event_set(events->passed));
+    }
+    return 0;
+}
+
+TN_TEST(an_auto_reset_event_passes_exactly_one_of_four_processes_for_each_set)
+{
+    enum { SETS = 500 };
+    struct two_events events;
+    pid_t children[CHILDREN];
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, NULL, true, &events.go));
+    TN_CHECK_OK(tn_event_create(domain, NULL, true, &events.passed));
+    for (uint32_t i = 0; i < CHILDREN; i++)
+        children[i] = tnt_fork(pass_until_stopped, &events);
+    for (uint32_t i = 0; i < SETS + CHILDREN; i++) {
+        if (i == SETS)
+            atomic_store(&board->stop, 1);
+        TN_CHECK_OK(tn_event_set(events.go));
+        TN_CHECK_OK(tn_event_wait(events.passed, tnt_deadline(20000)));
+        assert_int_equal(atomic_load(&board->count), i + 1);
+        assert_false(tn_event_is_set(events.go));
+    }
+    for (uint32_t i = 0; i < CHILDREN; i++)
+        tnt_wait_ok(children[i]);
+    tn_event_close(events.go);
+    tn_event_close(events.passed);
+    finish();
+}
+
+TN_TEST(a_set_event_lets_everybody_pass_until_it_is_cleared)
+{
+    tn_event *event, *again;
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, "ready", false, &event));
+    assert_int_equal(tn_event_wait(event, 0), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_event_set(event));
+    TN_CHECK_OK(tn_event_open(domain, "ready", &again));
+    assert_true(tn_event_is_set(again));
+    TN_CHECK_OK(tn_event_wait(event, 0));
+    TN_CHECK_OK(tn_event_wait(again, 0));
+    TN_CHECK_OK(tn_event_clear(again));
+    assert_int_equal(tn_event_wait(event, tnt_deadline(1)), TN_ERR_TIMED_OUT);
+    tn_event_close(again);
+    TN_CHECK_OK(tn_event_open_id(domain, tn_event_id(event), &again));
+    tn_event_close(again);
+    tn_event_close(event);
+    finish();
+}
+
+static void *wait_for_event(void *event)
+{
+    atomic_fetch_add(&board->count, 1);
+    return (void *)(intptr_t)tn_event_wait(event, TN_FOREVER);
+}
+
+TN_TEST(the_death_of_the_last_other_process_ends_the_wait_of_every_thread_and_is_told_once)
+{
+    tn_event *event;
+    pthread_t threads[2];
+    void *result;
+    struct tnt_signal is_there = tnt_signal_open();
+    begin();
+    domain->survive = survive;
+    TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
+    pid_t child = tnt_fork(stay, &is_there);
+    tnt_await(&is_there);
+    for (uint32_t i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, wait_for_event, event);
+    while (atomic_load(&board->count) < 2)
+        sched_yield();
+    await_sleeper(event);
+    tnt_kill(child);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(threads[i], &result);
+        assert_int_equal((int)(intptr_t)result, TN_ERR_PEER_DIED);
+    }
+    assert_int_equal(tn_event_wait(event, tnt_deadline(1)), TN_ERR_TIMED_OUT);
+    tn_event_close(event);
+    tnt_signal_close(&is_there);
+    finish();
+}
+
+static int set_event(void *event) { return tn_event_set(event); }
+
+TN_TEST(a_setter_that_dies_before_its_wake_lets_the_sleeper_pass_all_the_same)
+{
+    tn_event *event;
+    pthread_t thread;
+    void *result;
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, NULL, true, &event));
+    pthread_create(&thread, NULL, wait_for_event, event);
+    await_sleeper(event);
+    assert_true(tnt_kill_at("event_set", 1, set_event, event));
+    assert_int_equal(settle(), 1);
+    pthread_join(thread, &result);
+    assert_int_equal((int)(intptr_t)result, 0);
+    tn_event_close(event);
+    finish();
+}
+
+/* ---- bad input --------------------------------------------------------------------------- */
+
+TN_TEST(senseless_arguments_are_refused)
+{
+    tn_event *event = NULL, *second = NULL;
+    tn_semaphore *semaphore = NULL;
+    tn_barrier *barrier = NULL;
+    tn_lock *lock = NULL;
+    begin();
+    assert_int_equal(tn_semaphore_create(domain, NULL, 1, 2, &semaphore), TN_ERR_INVALID);
+    assert_int_equal(tn_semaphore_create(domain, NULL, 0, TN_SEMAPHORE_OWNED, &semaphore),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_semaphore_create(domain, NULL, 1u << 31, 0, &semaphore),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_barrier_create(domain, NULL, 0, &barrier), TN_ERR_INVALID);
+    assert_int_equal(tn_barrier_create(domain, NULL, 1 << 16, &barrier), TN_ERR_INVALID);
+    assert_int_equal(tn_event_create(domain, ".hidden", false, &event), TN_ERR_INVALID);
+    assert_int_equal(tn_event_open(domain, "nobody", &event), TN_ERR_NOT_FOUND);
+    TN_CHECK_OK(tn_event_create(domain, "it", false, &event));
+    assert_int_equal(tn_event_create(domain, "it", false, &second), TN_ERR_EXISTS);
+    assert_int_equal(tn_lock_open(domain, "it", &lock), TN_ERR_INVALID);
+    assert_int_equal(tn_event_wait(NULL, 0), TN_ERR_INVALID);
+    assert_null(second);
+    assert_null(semaphore);
+    assert_null(barrier);
+    assert_null(lock);
+    assert_null(tn_lock_close(NULL));
+    tn_event_close(event);
+    finish();
+}
+
+TN_TEST(senseless_shared_words_are_corrupt_and_harm_nobody)
+{
+    tn_event *event;
+    tn_semaphore *semaphore;
+    tn_lock *lock;
+    tn_barrier *barrier;
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, NULL, true, &event));
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_barrier_create(domain, NULL, 2, &barrier));
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint64_t word = tnt_random();
+        atomic_store(&inside(event)->value, word | 2);
+        assert_int_equal(tn_event_wait(event, 0), TN_ERR_CORRUPT);
+        atomic_store(&inside(semaphore)->value, word | 4);
+        assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_CORRUPT);
+        atomic_store(&inside(lock)->value, word & ~(UINT64_C(1) << 63));
+        assert_int_equal(tn_lock_acquire(lock, 0), TN_ERR_CORRUPT);
+        atomic_store(&inside(barrier)->value, word | ARRIVED(2));
+        assert_int_equal(tn_barrier_wait(barrier, 0), TN_ERR_CORRUPT);
+        assert_int_equal(tn_barrier_reset(barrier), TN_ERR_CORRUPT);
+    }
+    tn_event_close(event);
+    tn_semaphore_close(semaphore);
+    tn_lock_close(lock);
+    tn_barrier_close(barrier);
+    finish();
+}
+
+TN_TEST(an_object_of_a_domain_that_was_left_is_closed)
+{
+    tn_event *event;
+    tn_lock *lock;
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
+    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_acquire(lock, 0));
+    finish();
+    assert_int_equal(tn_event_wait(event, TN_FOREVER), TN_ERR_CLOSED);
+    assert_int_equal(tn_lock_release(lock), TN_ERR_CLOSED);
+    assert_false(tn_event_is_set(event));
+    tn_event_close(event);
+    tn_lock_close(lock);
+}

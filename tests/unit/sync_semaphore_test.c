@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Semaphores, between processes that are killed. */
+#include "sync_test.h"
+
+TN_TEST(a_semaphore_without_owners_may_be_released_by_anybody_up_to_its_limit)
+{
+    tn_semaphore *semaphore, *full;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 0, 0, &semaphore));
+    assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_semaphore_release(semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, INT32_MAX, 0, &full));
+    assert_int_equal(tn_semaphore_release(full), TN_ERR_INVALID);
+    assert_int_equal(tn_semaphore_get(full), INT32_MAX);
+    tn_semaphore_close(full);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+static int release_anothers(void *semaphore)
+{
+    return tn_semaphore_release(semaphore) == TN_ERR_INVALID ? 0 : 1;
+}
+
+TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
+{
+    tn_semaphore *semaphore;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    tnt_wait_ok(tnt_fork(release_anothers, semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    TN_CHECK_OK(tn_semaphore_release(semaphore));
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
+    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+static int take_two_and_end(void *semaphore)
+{
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    return 0; /* without a word: as good as killed */
+}
+
+TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
+{
+    tn_semaphore *semaphore;
+    begin();
+    domain->survive = survive;
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    tnt_wait_ok(tnt_fork(take_two_and_end, semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    TN_CHECK_OK(
+        tn_semaphore_acquire(semaphore, TN_FOREVER)); /* not PEER_DIED: there is a permit */
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    assert_int_equal(tn_semaphore_acquire(semaphore, TN_FOREVER), TN_ERR_PEER_DIED);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
+{
+    tn_semaphore *keeper, *semaphore;
+    struct tnt_signal is_there = tnt_signal_open();
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, "slots", 3, TN_SEMAPHORE_OWNED, &keeper));
+    pid_t child = tnt_fork(stay, &is_there); /* keeps the semaphore alive */
+    tnt_await(&is_there);
+    TN_CHECK_OK(tn_semaphore_open(domain, "slots", &semaphore));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    tn_semaphore_close(semaphore);
+    assert_int_equal(tn_semaphore_get(keeper), 1);
+    tn_semaphore_close(keeper);
+    TN_CHECK_OK(tn_semaphore_open(domain, "slots", &semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 3);
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
+    tnt_kill(child);
+    tn_semaphore_close(semaphore);
+    tnt_signal_close(&is_there);
+    finish();
+}
+
+static int acquire_and_release(void *semaphore)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    for (uint32_t i = 0; i < 2; i++)
+        TN_CHECK_OK(tn_semaphore_release(semaphore));
+    return 0;
+}
+
+TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
+{
+    static const char *const points[] = {"semaphore_announced", "semaphore_taken",
+                                         "semaphore_counted",   "semaphore_uncounted",
+                                         "semaphore_given",     "semaphore_released"};
+    tn_semaphore *semaphore;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    for (uint32_t i = 0; i < TNI_COUNT(points); i++)
+        for (uint32_t passing = 1; passing <= 2; passing++) {
+            assert_true(tnt_kill_at(points[i], passing, acquire_and_release, semaphore));
+            assert_int_equal(settle(), 1);
+            assert_int_equal(tn_semaphore_get(semaphore), 2);
+            tnt_wait_ok(tnt_fork(acquire_and_release, semaphore));
+            settle();
+        }
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed)
+{
+    static const char *const points[] = {"semaphore_settle_announced",
+                                         "semaphore_settle_uncounted", "semaphore_settle_given",
+                                         "semaphore_recounted"};
+    tn_semaphore *semaphore;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 4, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
+        /* One permit counted, one taken and not counted. */
+        assert_true(tnt_kill_at("semaphore_taken", 2, acquire_and_release, semaphore));
+        assert_int_equal(tn_semaphore_get(semaphore), 1);
+        assert_true(tnt_kill_at(points[i], 1, reap_as_a_stranger, semaphore));
+        assert_int_equal(settle(), 2);
+        assert_int_equal(tn_semaphore_get(semaphore), 3);
+    }
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
+{
+    tn_semaphore *semaphore;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    assert_true(tnt_kill_at("semaphore_taken", 1, acquire_and_release, semaphore));
+    struct tni_announce *ours =
+        tni_announce_at(&domain->segment, domain->seat, TNI_THREADS - 1);
+    atomic_store(&ours->object, ((struct tni_handle *)semaphore)->index + 1);
+    assert_int_equal(tni_reaper_settle_all(domain), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    atomic_store(&ours->object, 0);
+    assert_int_equal(settle(), 1);
+    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+static int acquire_and_release_for_ever(void *semaphore)
+{
+    while (atomic_load(&board->stop) == 0) {
+        TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_FOREVER));
+        atomic_fetch_add(&board->count, 1);
+        TN_CHECK_OK(tn_semaphore_release(semaphore));
+    }
+    return 0;
+}
+
+TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones, 60)
+{
+    enum { KILLS = 60 };
+    tn_semaphore *semaphore;
+    pid_t children[CHILDREN];
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    for (uint32_t i = 0; i < CHILDREN; i++)
+        children[i] = tnt_fork(acquire_and_release_for_ever, semaphore);
+    for (uint32_t i = 0; i < KILLS; i++) {
+        uint32_t until = atomic_load(&board->count) + (uint32_t)tnt_random_below(200);
+        while ((int32_t)(atomic_load(&board->count) - until) < 0)
+            sched_yield();
+        uint32_t victim = (uint32_t)tnt_random_below(CHILDREN);
+        tnt_kill(children[victim]);
+        assert_int_equal(settle(), 1);
+        children[victim] = tnt_fork(acquire_and_release_for_ever, semaphore);
+    }
+    atomic_store(&board->stop, 1);
+    for (uint32_t i = 0; i < CHILDREN; i++)
+        tnt_wait_ok(children[i]);
+    settle();
+    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    tn_semaphore_close(semaphore);
+    finish();
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd: what the verbs share. */
+#include "cmd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+int cmd_fail(const char *verb, const char *subject, int status)
+{
+    const char *detail = tn_error_detail();
+    fprintf(stderr, "tenon %s: %s%s%s\n", verb, subject != NULL ? subject : "",
+            subject != NULL ? ": " : "",
+            detail[0] != '\0' ? detail : tn_status_sentence(status));
+    return status == TN_ERR_NOT_FOUND ? CMD_NO_DOMAIN
+           : status == TN_ERR_INVALID ? CMD_USAGE
+                                      : CMD_TROUBLE;
+}
+
+int cmd_no_memory(const char *verb)
+{
+    fprintf(stderr, "tenon %s: no memory\n", verb);
+    return CMD_TROUBLE;
+}
+
+int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector)
+{
+    int status = tn_inspector_open(name, ret_inspector);
+    return status == 0 ? CMD_FINE : cmd_fail(verb, name, status);
+}
+
+/* ---- domains ------------------------------------------------------------------------------- */
+
+void cmd_hex_id(const tn_domain_info *info, char id[CMD_ID_BYTES])
+{
+    for (size_t i = 0; i < sizeof info->id; i++)
+        snprintf(id + 2 * i, 3, "%02x", info->id[i]);
+}
+
+const char *cmd_domain_label(const tn_domain_info *info, char id[CMD_ID_BYTES])
+{
+    cmd_hex_id(info, id);
+    return info->name[0] != '\0' ? info->name : id;
+}
+
+static int add_domain(const tn_domain_info *info, void *context)
+{
+    struct cmd_domains *domains = context;
+    tn_domain_info *grown = reallocarray(domains->at, domains->count + 1, sizeof *grown);
+    if (grown == NULL)
+        return TN_ERR_NO_MEMORY;
+    grown[domains->count++] = *info;
+    domains->at = grown;
+    return 0;
+}
+
+static int compare_domains(const void *one, const void *other)
+{
+    const tn_domain_info *a = one, *b = other;
+    int order = strcmp(a->name, b->name);
+    return order != 0 ? order : memcmp(a->id, b->id, sizeof a->id);
+}
+
+int cmd_list_domains(struct cmd_domains *ret_domains)
+{
+    struct cmd_domains domains = {0};
+    int status = tn_inspect_domains(add_domain, &domains);
+    if (status != 0) {
+        free(domains.at);
+        return status;
+    }
+    if (domains.count > 0)
+        qsort(domains.at, domains.count, sizeof *domains.at, compare_domains);
+    *ret_domains = domains;
+    return 0;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+json_t *cmd_json_count(uint64_t number)
+{
+    return json_integer(number > INT64_MAX ? INT64_MAX : (json_int_t)number);
+}
+
+void cmd_json_set(json_t *object, const char *key, json_t *value)
+{
+    /* Both NULL and a failed insert leave a key out, and cmd_json_print() a document of less. */
+    (void)json_object_set_new(object, key, value);
+}
+
+json_t *cmd_json_domain(const tn_domain_info *info)
+{
+    char id[CMD_ID_BYTES];
+    json_t *object = json_object();
+
+    cmd_hex_id(info, id);
+    cmd_json_set(object, "name", json_string(info->name));
+    cmd_json_set(object, "id", json_string(id));
+    cmd_json_set(object, "uid", cmd_json_count(info->uid));
+    cmd_json_set(object, "creator_pid", json_integer(info->creator_pid));
+    cmd_json_set(object, "seats_used", cmd_json_count(info->seats_used));
+    cmd_json_set(object, "seats", cmd_json_count(info->seats));
+    cmd_json_set(object, "committed_bytes", cmd_json_count(info->committed_bytes));
+    cmd_json_set(object, "quota_bytes", cmd_json_count(info->quota_bytes));
+    cmd_json_set(object, "age_ns", cmd_json_count(info->age_ns));
+    return object;
+}
+
+json_t *cmd_json_seat(const tn_seat_info *seat)
+{
+    json_t *object = json_object();
+
+    cmd_json_set(object, "seat", cmd_json_count(seat->seat));
+    cmd_json_set(object, "incarnation", cmd_json_count(seat->incarnation));
+    cmd_json_set(object, "pid", json_integer(seat->pid));
+    cmd_json_set(object, "state", json_string(seat->state));
+    cmd_json_set(object, "is_manager", json_boolean(seat->is_manager));
+    cmd_json_set(object, "command", json_string(seat->command));
+    cmd_json_set(object, "age_ns", cmd_json_count(seat->age_ns));
+    cmd_json_set(object, "blocks_held", cmd_json_count(seat->blocks_held));
+    cmd_json_set(object, "bytes_held", cmd_json_count(seat->bytes_held));
+    return object;
+}
+
+json_t *cmd_json_object(const tn_object_info *info)
+{
+    char id[17];
+    json_t *object = json_object();
+
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)info->id);
+    cmd_json_set(object, "id", json_string(id));
+    cmd_json_set(object, "kind", json_string(info->kind));
+    cmd_json_set(object, "name", json_string(info->name));
+    cmd_json_set(object, "count", cmd_json_count(info->count));
+    cmd_json_set(object, "capacity", cmd_json_count(info->capacity));
+    cmd_json_set(object, "leased", cmd_json_count(info->leased));
+    cmd_json_set(object, "openers", cmd_json_count(info->openers));
+    cmd_json_set(object, "producers", cmd_json_count(info->producers));
+    cmd_json_set(object, "consumers", cmd_json_count(info->consumers));
+    cmd_json_set(object, "owner_pid", json_integer(info->owner_pid));
+    cmd_json_set(object, "pushed", cmd_json_count(info->pushed));
+    cmd_json_set(object, "ended", json_boolean(info->ended));
+    return object;
+}
+
+int cmd_json_print(const char *verb, json_t *value)
+{
+    int status = value == NULL ? -1 : json_dumpf(value, stdout, JSON_INDENT(2));
+    json_decref(value);
+    if (status != 0)
+        return ferror(stdout) ? CMD_TROUBLE
+                              : cmd_no_memory(verb); /* main() names a failed write */
+    putchar('\n');
+    return CMD_FINE;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd: the verbs of the command `tenon`, one file each, over the public headers only. */
+#ifndef TENON_TOOL_CMD_H
+#define TENON_TOOL_CMD_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <tenon/tenon.h>
+
+/* Exit codes, for scripts; tenon(1) lists them. */
+enum { CMD_FINE = 0, CMD_TROUBLE = 1, CMD_USAGE = 2, CMD_NO_DOMAIN = 3 };
+
+/** A verb; argv[0] is "tenon VERB". @return an exit code */
+typedef int cmd_fn(int argc, char **argv);
+cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_gc, cmd_doctor;
+
+/** Say on stderr what failed, from `status` and tn_error_detail(). @return the exit code for it */
+int cmd_fail(const char *verb, const char *subject, int status);
+/** Say that private memory ran out. @return CMD_TROUBLE */
+int cmd_no_memory(const char *verb);
+/** Open a domain by name or id, or say why not. @return an exit code */
+int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector);
+
+enum { CMD_ID_BYTES = 33 };
+void cmd_hex_id(const tn_domain_info *info, char id[CMD_ID_BYTES]);
+/** What to call a domain: its name, or its id if it has none. `id` is room for the latter. */
+const char *cmd_domain_label(const tn_domain_info *info, char id[CMD_ID_BYTES]);
+
+/** Every domain of the user, in a list owned by the caller. */
+struct cmd_domains {
+    tn_domain_info *at; /* [count] */
+    size_t count;
+};
+/** @return 0, or a TN_ERR_* that cmd_fail() can name */
+int cmd_list_domains(struct cmd_domains *ret_domains);
+
+/* JSON. Numbers beyond 2^63 - 1 are cut to it. */
+json_t *cmd_json_count(uint64_t number);
+/** Add to an object that the caller builds; `value` is consumed, also when it is NULL. */
+void cmd_json_set(json_t *object, const char *key, json_t *value);
+json_t *cmd_json_domain(const tn_domain_info *info);
+json_t *cmd_json_seat(const tn_seat_info *seat);
+json_t *cmd_json_object(const tn_object_info *object);
+/** Print and consume. @return an exit code */
+int cmd_json_print(const char *verb, json_t *value);
+
+/* The option that every verb has, and its key. */
+#define CMD_JSON_OPTION                                                                        \
+    {                                                                                          \
+        "json", 'j', NULL, 0, "Print JSON", 0                                                  \
+    }
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenon gc: give back what the dead left, in every domain. */
+#include "cmd.h"
+
+static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    bool *as_json = state->input;
+
+    switch (key) {
+    case 'j':
+        *as_json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", argument);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+struct report {
+    json_t *actions; /* NULL: print text */
+    unsigned failures;
+};
+
+static int hear(const char *sentence, bool is_done, void *context)
+{
+    struct report *report = context;
+
+    report->failures += !is_done;
+    if (report->actions != NULL) {
+        json_t *action = json_object();
+        cmd_json_set(action, "what", json_string(sentence));
+        cmd_json_set(action, "done", json_boolean(is_done));
+        json_array_append_new(report->actions, action);
+    } else if (is_done) {
+        printf("%s\n", sentence);
+    } else {
+        fprintf(stderr, "tenon gc: %s\n", sentence);
+    }
+    return 0;
+}
+
+static int print_json(struct report *report, int settled)
+{
+    json_t *root = json_object();
+    cmd_json_set(root, "seats_settled", json_integer(settled));
+    cmd_json_set(root, "failures", cmd_json_count(report->failures));
+    cmd_json_set(root, "actions", report->actions);
+    return cmd_json_print("gc", root);
+}
+
+int cmd_gc(int argc, char **argv)
+{
+    const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .doc = "Settle dead processes in every domain of this user, give free memory above the "
+               "watermark back to the system, and remove stale files of the runtime folder."};
+    struct report report = {0};
+    bool as_json = false;
+    int code = CMD_FINE;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &as_json) != 0)
+        return CMD_USAGE;
+    if (as_json && (report.actions = json_array()) == NULL)
+        return cmd_no_memory("gc");
+    int settled = tn_inspect_gc(hear, &report);
+    if (settled < 0) {
+        json_decref(report.actions);
+        cmd_fail("gc", NULL, settled);
+        return CMD_TROUBLE;
+    }
+    if (as_json)
+        code = print_json(&report, settled);
+    else
+        printf("%d dead %s settled\n", settled, settled == 1 ? "seat" : "seats");
+    return report.failures > 0 ? CMD_TROUBLE : code;
+}

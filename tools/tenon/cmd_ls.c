@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenon ls: the domains of this user. */
+#include <stdlib.h>
+
+#include "cmd.h"
+#include "table.h"
+
+static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    bool *as_json = state->input;
+
+    switch (key) {
+    case 'j':
+        *as_json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", argument);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int print_json(const struct cmd_domains *domains)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < domains->count; i++)
+        json_array_append_new(list, cmd_json_domain(&domains->at[i]));
+    return cmd_json_print("ls", list);
+}
+
+static int print_text(const struct cmd_domains *domains)
+{
+    static const struct table_column columns[] = {{"DOMAIN", false},   {"SEATS", true},
+                                                  {"COMMITTED", true}, {"QUOTA", true},
+                                                  {"AGE", true},       {"CREATOR", true}};
+    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+    char id[CMD_ID_BYTES], text[TABLE_TEXT_BYTES];
+
+    if (table == NULL)
+        return cmd_no_memory("ls");
+    for (size_t i = 0; i < domains->count; i++) {
+        const tn_domain_info *info = &domains->at[i];
+        table_cell(table, "%s", cmd_domain_label(info, id));
+        table_cell(table, "%u/%u", info->seats_used, info->seats);
+        table_cell(table, "%s", table_bytes(text, info->committed_bytes));
+        table_cell(table, "%s", table_bytes(text, info->quota_bytes));
+        table_cell(table, "%s", table_age(text, info->age_ns));
+        table_cell(table, "%d", info->creator_pid);
+    }
+    int status = table_print(table, 0, stdout);
+    table_destroy(table);
+    return status == 0 ? CMD_FINE : cmd_no_memory("ls");
+}
+
+int cmd_ls(int argc, char **argv)
+{
+    const struct argp argp = {
+        .options = options, .parser = parse, .doc = "List the domains of this user."};
+    struct cmd_domains domains;
+    bool as_json = false;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &as_json) != 0)
+        return CMD_USAGE;
+    int status = cmd_list_domains(&domains);
+    if (status != 0)
+        return cmd_fail("ls", NULL, status);
+    int code = as_json ? print_json(&domains) : print_text(&domains);
+    free(domains.at);
+    return code;
+}

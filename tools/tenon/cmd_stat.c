@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenon stat: memory, tables, seats and objects of one domain. */
+#include <inttypes.h>
+
+#include "cmd.h"
+#include "table.h"
+
+struct arguments {
+    const char *domain;
+    bool as_json;
+};
+
+static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+
+    switch (key) {
+    case 'j':
+        arguments->as_json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "'%s' is one argument too many", argument);
+        arguments->domain = argument;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "DOMAIN is missing");
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static int append_seat(const tn_seat_info *seat, void *list)
+{
+    json_array_append_new(list, cmd_json_seat(seat));
+    return 0;
+}
+
+static int append_object(const tn_object_info *object, void *list)
+{
+    json_array_append_new(list, cmd_json_object(object));
+    return 0;
+}
+
+static json_t *json_memory(const tn_domain_stat *stat)
+{
+    json_t *memory = json_object();
+
+    cmd_json_set(memory, "committed_bytes", cmd_json_count(stat->domain.committed_bytes));
+    cmd_json_set(memory, "quota_bytes", cmd_json_count(stat->domain.quota_bytes));
+    cmd_json_set(memory, "watermark_bytes", cmd_json_count(stat->watermark_bytes));
+    cmd_json_set(memory, "live_bytes", cmd_json_count(stat->live_bytes));
+    cmd_json_set(memory, "free_bytes", cmd_json_count(stat->free_bytes));
+    cmd_json_set(memory, "huge_page_bytes", cmd_json_count(stat->huge_page_bytes));
+    cmd_json_set(memory, "huge_pages", json_string(stat->huge_pages));
+    cmd_json_set(memory, "control_bytes", cmd_json_count(stat->control_bytes));
+    return memory;
+}
+
+static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
+{
+    json_t *root = json_object(), *seats = json_array(), *objects = json_array();
+    int status = tn_inspect_seats(inspector, append_seat, seats);
+    if (status == 0)
+        status = tn_inspect_objects(inspector, append_object, objects);
+
+    cmd_json_set(root, "domain", cmd_json_domain(&stat->domain));
+    cmd_json_set(root, "layout_version", cmd_json_count(stat->layout_version));
+    cmd_json_set(root, "manager_pid", json_integer(stat->manager_pid));
+    cmd_json_set(root, "memory", json_memory(stat));
+    cmd_json_set(root, "blocks_live", cmd_json_count(stat->blocks_live));
+    cmd_json_set(root, "blocks_limit", cmd_json_count(stat->blocks_limit));
+    cmd_json_set(root, "objects_used", cmd_json_count(stat->objects_used));
+    cmd_json_set(root, "objects_limit", cmd_json_count(stat->objects));
+    cmd_json_set(root, "tickets_used", cmd_json_count(stat->tickets_used));
+    cmd_json_set(root, "tickets_limit", cmd_json_count(stat->tickets));
+    cmd_json_set(root, "seats", seats);
+    cmd_json_set(root, "objects", objects);
+    if (status != 0) {
+        json_decref(root);
+        return cmd_fail("stat", NULL, status);
+    }
+    return cmd_json_print("stat", root);
+}
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+static void print_sums(const tn_domain_stat *stat)
+{
+    char id[CMD_ID_BYTES], one[TABLE_TEXT_BYTES], other[TABLE_TEXT_BYTES];
+    const tn_domain_info *info = &stat->domain;
+    double part = info->quota_bytes == 0
+                      ? 0
+                      : 100 * (double)info->committed_bytes / (double)info->quota_bytes;
+
+    cmd_hex_id(info, id);
+    printf("domain       %s\n", info->name[0] != '\0' ? info->name : "(anonymous)");
+    printf("id           %s\n", id);
+    printf("age          %s, made by pid %d\n", table_age(one, info->age_ns),
+           info->creator_pid);
+    if (stat->manager_pid != 0)
+        printf("manager      tenond, pid %d\n", stat->manager_pid);
+    else
+        printf("manager      none\n");
+    printf("\nmemory\n");
+    printf("  committed  %s of %s (%.0f %%)\n", table_bytes(one, info->committed_bytes),
+           table_bytes(other, info->quota_bytes), part);
+    printf("  live       %s in %" PRIu64 " blocks\n", table_bytes(one, stat->live_bytes),
+           stat->blocks_live);
+    printf("  free       %s, kept warm up to %s\n", table_bytes(one, stat->free_bytes),
+           table_bytes(other, stat->watermark_bytes));
+    printf("  huge pages %s obtained, the system's policy is %s\n",
+           table_bytes(one, stat->huge_page_bytes),
+           stat->huge_pages[0] != '\0' ? stat->huge_pages : "not known");
+    printf("  control    %s\n", table_bytes(one, stat->control_bytes));
+    printf("\ntables\n");
+    printf("  seats      %u of %u\n", info->seats_used, info->seats);
+    printf("  blocks     %" PRIu64 ", at most %" PRIu64 " of one size class\n",
+           stat->blocks_live, stat->blocks_limit);
+    printf("  objects    %u of %u\n", stat->objects_used, stat->objects);
+    printf("  tickets    %u of %u\n", stat->tickets_used, stat->tickets);
+}
+
+static int add_seat(const tn_seat_info *seat, void *context)
+{
+    struct table *table = context;
+    char text[TABLE_TEXT_BYTES];
+
+    table_cell(table, "%u", seat->seat);
+    table_cell(table, "%d", seat->pid);
+    table_cell(table, "%s", seat->state);
+    table_cell(table, "%s", table_age(text, seat->age_ns));
+    table_cell(table, "%" PRIu64, seat->blocks_held);
+    table_cell(table, "%s", table_bytes(text, seat->bytes_held));
+    table_cell(table, "%s%s", seat->command, seat->is_manager ? " (manager)" : "");
+    return 0;
+}
+
+static int print_seats(tn_inspector *inspector)
+{
+    static const struct table_column columns[] = {
+        {"SEAT", true},   {"PID", true},  {"STATE", false},  {"AGE", true},
+        {"BLOCKS", true}, {"HELD", true}, {"COMMAND", false}};
+    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+
+    if (table == NULL)
+        return cmd_no_memory("stat");
+    int status = tn_inspect_seats(inspector, add_seat, table);
+    printf("\n");
+    int printed = status == 0 ? table_print(table, 0, stdout) : 0;
+    table_destroy(table);
+    return status != 0    ? cmd_fail("stat", NULL, status)
+           : printed != 0 ? cmd_no_memory("stat")
+                          : CMD_FINE;
+}
+
+static int add_object(const tn_object_info *object, void *context)
+{
+    struct table *table = context;
+    char owner[16] = "-";
+
+    if (object->owner_pid != 0)
+        snprintf(owner, sizeof owner, "%d", object->owner_pid);
+    table_cell(table, "%s", object->kind);
+    table_cell(table, "%s", object->name[0] != '\0' ? object->name : "(anonymous)");
+    table_cell(table, "%u", object->count);
+    table_cell(table, "%u", object->capacity);
+    table_cell(table, "%u", object->leased);
+    table_cell(table, "%" PRIu64, object->pushed);
+    table_cell(table, "%u", object->openers);
+    table_cell(table, "%u", object->producers);
+    table_cell(table, "%u", object->consumers);
+    table_cell(table, "%s", owner);
+    table_cell(table, "%s", object->ended ? "ended" : "open");
+    return 0;
+}
+
+static int print_objects(tn_inspector *inspector)
+{
+    static const struct table_column columns[] = {
+        {"KIND", false},     {"NAME", false},  {"COUNT", true},   {"CAPACITY", true},
+        {"LEASED", true},    {"PUSHED", true}, {"OPENERS", true}, {"PRODUCERS", true},
+        {"CONSUMERS", true}, {"OWNER", true},  {"STATE", false}};
+    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+
+    if (table == NULL)
+        return cmd_no_memory("stat");
+    int status = tn_inspect_objects(inspector, add_object, table);
+    printf("\n");
+    int printed = status == 0 ? table_print(table, 0, stdout) : 0;
+    table_destroy(table);
+    return status != 0    ? cmd_fail("stat", NULL, status)
+           : printed != 0 ? cmd_no_memory("stat")
+                          : CMD_FINE;
+}
+
+static int print_text(tn_inspector *inspector, const tn_domain_stat *stat)
+{
+    print_sums(stat);
+    int code = print_seats(inspector);
+    if (code == CMD_FINE && stat->objects_used > 0)
+        code = print_objects(inspector);
+    return code;
+}
+
+int cmd_stat(int argc, char **argv)
+{
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = "DOMAIN",
+                              .doc = "Show memory, tables, seats and objects of one domain."};
+    struct arguments arguments = {0};
+    tn_inspector *inspector;
+    tn_domain_stat stat;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+        return CMD_USAGE;
+    int code = cmd_open("stat", arguments.domain, &inspector);
+    if (code != CMD_FINE)
+        return code;
+    int status = tn_inspect_stat(inspector, &stat);
+    if (status != 0)
+        code = cmd_fail("stat", arguments.domain, status);
+    else
+        code = arguments.as_json ? print_json(inspector, &stat) : print_text(inspector, &stat);
+    tn_inspector_close(inspector);
+    return code;
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenon top: who holds how much, and what passes through the queues, live. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cmd.h"
+#include "screen.h"
+#include "table.h"
+
+struct arguments {
+    const char *domain; /* NULL: all */
+    bool as_json;
+    bool once;
+    double delay_s;
+};
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static const struct argp_option options[] = {
+    CMD_JSON_OPTION,
+    {"delay", 'd', "SECONDS", 0, "Time between two frames, from 0.1 (default 1)", 0},
+    {"once", '1', NULL, 0, "Show one frame, measured over one delay, and end", 0},
+    {0}};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    char *end;
+
+    switch (key) {
+    case 'j':
+        arguments->as_json = true;
+        return 0;
+    case '1':
+        arguments->once = true;
+        return 0;
+    case 'd':
+        arguments->delay_s = strtod(argument, &end);
+        if (end == argument || *end != '\0' ||
+            !(arguments->delay_s >= 0.1 && arguments->delay_s <= 86400))
+            argp_error(state, "--delay: '%s' is not a number of seconds from 0.1 to 86400",
+                       argument);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "'%s' is one argument too many", argument);
+        arguments->domain = argument;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- one sample of one domain -------------------------------------------------------------- */
+
+struct sample {
+    tn_domain_stat stat;
+    uint64_t taken_ns;
+    tn_seat_info *seats; /* [seat_count], most bytes first */
+    size_t seat_count;
+    tn_object_info *objects; /* [object_count], as in the table */
+    size_t object_count;
+};
+
+struct samples {
+    struct sample *at; /* [count] */
+    size_t count;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void free_samples(struct samples *samples)
+{
+    for (size_t i = 0; i < samples->count; i++) {
+        free(samples->at[i].seats);
+        free(samples->at[i].objects);
+    }
+    free(samples->at);
+    *samples = (struct samples){0};
+}
+
+static int add_seat(const tn_seat_info *seat, void *context)
+{
+    struct sample *sample = context;
+    tn_seat_info *grown = reallocarray(sample->seats, sample->seat_count + 1, sizeof *grown);
+    if (grown == NULL)
+        return TN_ERR_NO_MEMORY;
+    grown[sample->seat_count++] = *seat;
+    sample->seats = grown;
+    return 0;
+}
+
+static int add_object(const tn_object_info *object, void *context)
+{
+    struct sample *sample = context;
+    tn_object_info *grown =
+        reallocarray(sample->objects, sample->object_count + 1, sizeof *grown);
+    if (grown == NULL)
+        return TN_ERR_NO_MEMORY;
+    grown[sample->object_count++] = *object;
+    sample->objects = grown;
+    return 0;
+}
+
+static int compare_seats(const void *one, const void *other)
+{
+    const tn_seat_info *a = one, *b = other;
+    if (a->bytes_held != b->bytes_held)
+        return a->bytes_held < b->bytes_held ? 1 : -1;
+    return (a->seat > b->seat) - (a->seat < b->seat);
+}
+
+/* What was taken stays in `sample` on failure too, for free_samples(). */
+static int look(tn_inspector *inspector, struct sample *sample)
+{
+    int status = tn_inspect_stat(inspector, &sample->stat);
+    if (status == 0)
+        status = tn_inspect_seats(inspector, add_seat, sample);
+    sample->taken_ns = now_ns();
+    if (status == 0)
+        status = tn_inspect_objects(inspector, add_object, sample);
+    if (sample->seat_count > 0)
+        qsort(sample->seats, sample->seat_count, sizeof *sample->seats, compare_seats);
+    return status;
+}
+
+static int add_sample(const char *name, struct samples *samples)
+{
+    tn_inspector *inspector;
+    int status = tn_inspector_open(name, &inspector);
+    if (status != 0)
+        return status;
+    struct sample *grown = reallocarray(samples->at, samples->count + 1, sizeof *grown);
+    if (grown == NULL) {
+        tn_inspector_close(inspector);
+        return TN_ERR_NO_MEMORY;
+    }
+    samples->at = grown;
+    grown[samples->count] = (struct sample){0};
+    status = look(inspector, &grown[samples->count++]);
+    tn_inspector_close(inspector);
+    return status;
+}
+
+static int take_samples(const struct arguments *arguments, struct samples *samples)
+{
+    struct cmd_domains domains;
+    char id[CMD_ID_BYTES];
+
+    if (arguments->domain != NULL)
+        return add_sample(arguments->domain, samples);
+    int status = cmd_list_domains(&domains);
+    if (status != 0)
+        return status;
+    for (size_t i = 0; i < domains.count && status == 0; i++) {
+        cmd_hex_id(&domains.at[i], id);
+        status = add_sample(id, samples);
+        if (status == TN_ERR_NOT_FOUND)
+            status = 0; /* it ended since it was listed */
+    }
+    free(domains.at);
+    return status;
+}
+
+/* ---- rates --------------------------------------------------------------------------------- */
+
+static const struct sample *find_before(const struct samples *before,
+                                        const struct sample *sample)
+{
+    for (size_t i = 0; i < before->count; i++)
+        if (memcmp(before->at[i].stat.domain.id, sample->stat.domain.id,
+                   sizeof sample->stat.domain.id) == 0)
+            return &before->at[i];
+    return NULL;
+}
+
+/* Messages a second through a queue since the sample before; negative: not known. */
+static double rate(const struct sample *before, const struct sample *sample,
+                   const tn_object_info *queue)
+{
+    if (before == NULL || sample->taken_ns <= before->taken_ns)
+        return -1;
+    double seconds = (double)(sample->taken_ns - before->taken_ns) / 1e9;
+    for (size_t i = 0; i < before->object_count; i++)
+        if (before->objects[i].id == queue->id && before->objects[i].pushed <= queue->pushed)
+            return (double)(queue->pushed - before->objects[i].pushed) / seconds;
+    return -1;
+}
+
+static bool is_queue(const tn_object_info *object)
+{
+    return strcmp(object->kind, "queue") == 0;
+}
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+static void print_head(FILE *file, const struct sample *sample)
+{
+    char id[CMD_ID_BYTES], text[5][TABLE_TEXT_BYTES];
+    const tn_domain_stat *stat = &sample->stat;
+
+    fprintf(file,
+            "%s  up %s  seats %u  blocks %" PRIu64 "  live %s  free %s  committed %s of %s\n",
+            cmd_domain_label(&stat->domain, id), table_age(text[0], stat->domain.age_ns),
+            stat->domain.seats_used, stat->blocks_live, table_bytes(text[1], stat->live_bytes),
+            table_bytes(text[2], stat->free_bytes),
+            table_bytes(text[3], stat->domain.committed_bytes),
+            table_bytes(text[4], stat->domain.quota_bytes));
+}
+
+static int print_seats(FILE *file, const struct sample *sample)
+{
+    static const struct table_column columns[] = {{"PID", true},    {"HELD", true},
+                                                  {"BLOCKS", true}, {"STATE", false},
+                                                  {"AGE", true},    {"COMMAND", false}};
+    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+    char text[TABLE_TEXT_BYTES];
+
+    if (table == NULL)
+        return -1;
+    for (size_t i = 0; i < sample->seat_count; i++) {
+        const tn_seat_info *seat = &sample->seats[i];
+        table_cell(table, "%d", seat->pid);
+        table_cell(table, "%s", table_bytes(text, seat->bytes_held));
+        table_cell(table, "%" PRIu64, seat->blocks_held);
+        table_cell(table, "%s", seat->state);
+        table_cell(table, "%s", table_age(text, seat->age_ns));
+        table_cell(table, "%s%s", seat->command, seat->is_manager ? " (manager)" : "");
+    }
+    int status = table_print(table, 2, file);
+    table_destroy(table);
+    return status;
+}
+
+static int print_queues(FILE *file, const struct sample *before, const struct sample *sample)
+{
+    static const struct table_column columns[] = {{"HAND-OFFS/S", true}, {"WAITING", true},
+                                                  {"LEASED", true},      {"PRODUCERS", true},
+                                                  {"CONSUMERS", true},   {"QUEUE", false}};
+    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+    size_t shown = 0;
+
+    if (table == NULL)
+        return -1;
+    for (size_t i = 0; i < sample->object_count; i++) {
+        const tn_object_info *queue = &sample->objects[i];
+        if (!is_queue(queue))
+            continue;
+        double per_second = rate(before, sample, queue);
+        shown++;
+        if (per_second < 0)
+            table_cell(table, "-");
+        else
+            table_cell(table, "%.0f", per_second);
+        table_cell(table, "%u/%u", queue->count, queue->capacity);
+        table_cell(table, "%u", queue->leased);
+        table_cell(table, "%u", queue->producers);
+        table_cell(table, "%u", queue->consumers);
+        table_cell(table, "%s%s", queue->name[0] != '\0' ? queue->name : "(anonymous)",
+                   queue->ended ? " (ended)" : "");
+    }
+    int status = shown > 0 ? table_print(table, 2, file) : 0;
+    table_destroy(table);
+    return status;
+}
+
+/* @return the frame, owned by the caller; NULL: no memory */
+static char *render(const struct samples *before, const struct samples *samples)
+{
+    char *text = NULL;
+    size_t size;
+    int status = 0;
+    FILE *file = open_memstream(&text, &size);
+
+    if (file == NULL)
+        return NULL;
+    if (samples->count == 0)
+        fprintf(file, "no domains\n");
+    for (size_t i = 0; i < samples->count && status == 0; i++) {
+        const struct sample *sample = &samples->at[i];
+        if (i > 0)
+            fputc('\n', file);
+        print_head(file, sample);
+        status = print_seats(file, sample);
+        if (status == 0)
+            status = print_queues(file, find_before(before, sample), sample);
+    }
+    if (fclose(file) != 0 || status != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static json_t *json_sample(const struct sample *before, const struct sample *sample)
+{
+    json_t *object = json_object(), *seats = json_array(), *queues = json_array();
+
+    cmd_json_set(object, "domain", cmd_json_domain(&sample->stat.domain));
+    cmd_json_set(object, "live_bytes", cmd_json_count(sample->stat.live_bytes));
+    cmd_json_set(object, "free_bytes", cmd_json_count(sample->stat.free_bytes));
+    cmd_json_set(object, "blocks_live", cmd_json_count(sample->stat.blocks_live));
+    for (size_t i = 0; i < sample->seat_count; i++)
+        json_array_append_new(seats, cmd_json_seat(&sample->seats[i]));
+    for (size_t i = 0; i < sample->object_count; i++) {
+        if (!is_queue(&sample->objects[i]))
+            continue;
+        double per_second = rate(before, sample, &sample->objects[i]);
+        json_t *queue = cmd_json_object(&sample->objects[i]);
+        cmd_json_set(queue, "handoffs_per_s",
+                     per_second < 0 ? json_null() : json_real(per_second));
+        json_array_append_new(queues, queue);
+    }
+    cmd_json_set(object, "seats", seats);
+    cmd_json_set(object, "queues", queues);
+    return object;
+}
+
+/* One frame, one line. @return an exit code */
+static int print_json(const struct samples *before, const struct samples *samples)
+{
+    json_t *frame = json_array();
+    for (size_t i = 0; i < samples->count; i++)
+        json_array_append_new(
+            frame, json_sample(find_before(before, &samples->at[i]), &samples->at[i]));
+    int status = frame == NULL ? -1 : json_dumpf(frame, stdout, JSON_COMPACT);
+    json_decref(frame);
+    putchar('\n');
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return CMD_TROUBLE;
+    return status == 0 ? CMD_FINE : cmd_no_memory("top");
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+static int show(const struct arguments *arguments, const struct samples *before,
+                const struct samples *samples)
+{
+    if (arguments->as_json)
+        return print_json(before, samples);
+    char *text = render(before, samples);
+    if (text == NULL)
+        return cmd_no_memory("top");
+    if (arguments->once)
+        fputs(text, stdout);
+    else
+        screen_show(text);
+    free(text);
+    return CMD_FINE;
+}
+
+/* @param ret_status  what a look at a domain returned, to be named once the screen is given back */
+static int run_frames(const struct arguments *arguments, int *ret_status)
+{
+    struct samples before = {0}, samples = {0};
+    uint64_t delay_ns = (uint64_t)(arguments->delay_s * 1e9);
+    bool is_first = true, is_over = false;
+    int code = CMD_FINE, status = 0;
+
+    while (code == CMD_FINE && !is_over) {
+        if ((status = take_samples(arguments, &samples)) != 0)
+            break;
+        /* A single frame is measured: its first sample is not shown. */
+        if (!is_first || !arguments->once)
+            code = show(arguments, &before, &samples);
+        is_over = (arguments->once && !is_first) || code != CMD_FINE || screen_wait(delay_ns);
+        is_first = false;
+        free_samples(&before);
+        before = samples;
+        samples = (struct samples){0};
+    }
+    free_samples(&before);
+    free_samples(&samples);
+    *ret_status = status;
+    return code;
+}
+
+int cmd_top(int argc, char **argv)
+{
+    const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "[DOMAIN]",
+        .doc = "Show who holds how much, and what passes through the queues, "
+               "again and again. q or Ctrl-C ends it."};
+    struct arguments arguments = {.delay_s = 1};
+    int status;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+        return CMD_USAGE;
+    bool has_screen = !arguments.once && !arguments.as_json;
+    if (has_screen)
+        screen_open();
+    int code = run_frames(&arguments, &status);
+    if (has_screen)
+        screen_close();
+    return status != 0 ? cmd_fail("top", arguments.domain, status) : code;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * domains: what tenond looks after.
+ *
+ * Nouns: watch (a descriptor of a seat's process), tick (a look at everything, once a second), retry.
+ * I1  What is private here can be rebuilt from the domain, and is compared with it at each look: a survivor may
+ *     have settled a seat, a new process may sit in it.
+ * I2  A pidfd that was readable is never watched again, so that the loop cannot spin.
+ * I3  A domain that makes no sense any more is dropped, and harms no other.
+ * Death: survivors start another tenond, which adopts the domains and settles our seats.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tenond.h"
+
+#define MS_NS UINT64_C(1000000)
+#define TICK_NS (1000 * MS_NS)
+#define LINGER_NS (1000 * MS_NS)
+#define RETRY_LEAST_NS (10 * MS_NS)
+#define RETRY_MOST_NS (1000 * MS_NS)
+
+static const struct tni_segment *segment_of(const struct tenond_domain *d) { return &d->domain->segment; }
+static const char *name_of(const struct tenond_domain *d) { return segment_of(d)->header->name; }
+
+/* ---- watching ------------------------------------------------------------------------------ */
+
+static void unwatch(struct tenond *t, struct tenond_watch *watch)
+{
+    if (watch->fd >= 0) {
+        tni_os_loop_remove(t->loop, watch->fd);
+        tni_os_close(watch->fd);
+    }
+    watch->fd = -1;
+}
+
+static void retry_soon(struct tenond_domain *d)
+{
+    uint64_t at_ns = tni_os_now_ns() + d->pause_ns;
+    d->retry_ns = TNI_MIN(d->retry_ns, at_ns);
+}
+
+static void settle(struct tenond_domain *d, uint32_t seat)
+{
+    int status = tni_reaper_settle(d->domain, seat);
+    if (status == 1)
+        d->pause_ns = RETRY_LEAST_NS;
+    if (status == TN_ERR_TIMED_OUT)
+        retry_soon(d);
+    else if (status < 0)
+        tni_log(TNI_LOG_ERROR, "domain '%s': %s", name_of(d), tn_error_detail());
+}
+
+static bool is_same(const struct tenond_watch *watch, const struct tni_seat *entry, uint64_t word)
+{
+    return watch->is_known && watch->incarnation == tni_seat_incarnation(word) &&
+           watch->pid == atomic_load(&entry->pid) && watch->start_time == entry->start_time;
+}
+
+/* I2. What cannot be watched is looked at again at each tick. */
+static void watch_seat(struct tenond *t, struct tenond_domain *d, uint32_t seat, uint64_t word)
+{
+    const struct tni_seat *entry = tni_seat_at(segment_of(d), seat);
+    struct tenond_watch *watch = &d->watches[seat];
+    int fd;
+
+    unwatch(t, watch);
+    *watch = (struct tenond_watch){.fd = -1,
+                                   .pid = atomic_load(&entry->pid),
+                                   .incarnation = tni_seat_incarnation(word),
+                                   .start_time = entry->start_time,
+                                   .is_known = true};
+    if (watch->pid == 0) {
+        watch->is_known = false; /* being taken or given back this moment */
+        retry_soon(d);
+    } else if (tni_os_process_open(watch->pid, &fd) == 0) {
+        if (tni_os_poll(&fd, 1, 0) == TN_ERR_TIMED_OUT &&
+            tni_os_loop_add(t->loop, fd, tenond_tag(TENOND_SEAT, d->number, seat)) == 0)
+            watch->fd = fd;
+        else
+            tni_os_close(fd);
+    }
+    /* Gone before we looked, or its number is another's by now. */
+    settle(d, seat);
+}
+
+static void look_at_seat(struct tenond *t, struct tenond_domain *d, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(segment_of(d), seat);
+    struct tenond_watch *watch = &d->watches[seat];
+    uint64_t word = atomic_load(&entry->word);
+
+    switch (tni_seat_state(word)) {
+    case TNI_SEAT_FREE:
+        unwatch(t, watch);
+        watch->is_known = false;
+        return;
+    case TNI_SEAT_REAPING:
+        unwatch(t, watch);
+        settle(d, seat);
+        if (tni_seat_state(atomic_load(&entry->word)) == TNI_SEAT_REAPING)
+            retry_soon(d); /* by a survivor, which may die or give up */
+        return;
+    default:
+        if (!is_same(watch, entry, word))
+            watch_seat(t, d, seat, word);
+    }
+}
+
+static void note_members(struct tenond_domain *d)
+{
+    if (tni_process_count(segment_of(d)) != 0)
+        d->empty_ns = 0;
+    else if (d->empty_ns == 0)
+        d->empty_ns = tni_os_now_ns();
+}
+
+static void look(struct tenond *t, struct tenond_domain *d)
+{
+    for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++) {
+        /* One that died as it took a seat may stand above the limit, but not behind a free one. */
+        if (seat >= tni_seat_limit(segment_of(d)) &&
+            tni_seat_state(atomic_load(&tni_seat_at(segment_of(d), seat)->word)) == TNI_SEAT_FREE)
+            break;
+        if (seat != d->domain->seat)
+            look_at_seat(t, d, seat);
+    }
+    note_members(d);
+}
+
+void tenond_look(struct tenond *t)
+{
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+        look(t, d);
+}
+
+/* Seats that no descriptor tells of: not watchable, or of a process that may exec. */
+static void look_at_unwatched(struct tenond_domain *d, bool is_tick)
+{
+    for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++) {
+        const struct tenond_watch *watch = &d->watches[seat];
+        uint32_t flags = atomic_load(&tni_seat_at(segment_of(d), seat)->flags);
+        if (watch->is_known && (watch->fd < 0 || (is_tick && (flags & TNI_SEAT_FORKED) != 0)))
+            settle(d, seat);
+    }
+}
+
+void tenond_seat_ready(struct tenond *t, uint32_t number, uint32_t seat)
+{
+    struct tenond_domain *d = t->domains;
+    while (d != NULL && d->number != number)
+        d = d->next;
+    if (d == NULL || seat >= segment_of(d)->geometry.seats)
+        return;
+    int fd = d->watches[seat].fd;
+    /* The tag may be older than the watch. */
+    if (fd < 0 || tni_os_poll(&fd, 1, 0) != 0)
+        return;
+    settle(d, seat);
+    unwatch(t, &d->watches[seat]);
+    /* Its death may be what another seat's recount waited for, or the end of a recoverer. */
+    look_at_unwatched(d, false);
+    look(t, d);
+}
+
+/* ---- taking over --------------------------------------------------------------------------- */
+
+static struct tenond_domain *find_same(struct tenond *t, const struct tni_segment *s)
+{
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+        if (segment_of(d)->control_inode == s->control_inode &&
+            memcmp(segment_of(d)->header->id, s->header->id, sizeof s->header->id) == 0)
+            return d;
+    return NULL;
+}
+
+struct tenond_domain *tenond_find(struct tenond *t, const char *name)
+{
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+        if ((name[0] != 0 && strncmp(name_of(d), name, TNI_NAME_BYTES) == 0) ||
+            tni_manager_is_id(name, segment_of(d)->header->id))
+            return d;
+    return NULL;
+}
+
+/* A domain that lingers, or of which all are dead, does not keep its name from a new one. */
+static int make_room(struct tenond *t, const char *name)
+{
+    struct tenond_domain *other = name[0] != 0 ? tenond_find(t, name) : NULL;
+    if (other == NULL)
+        return 0;
+    tni_reaper_settle_all(other->domain);
+    if (tni_process_count(segment_of(other)) != 0)
+        return tni_fail(TN_ERR_EXISTS, "a domain named '%s' lives", name);
+    tenond_drop(t, other);
+    return 0;
+}
+
+/* The bell before the office, so that who finds us in office can ring. */
+static void take_office(const struct tenond *t, struct tn_domain *domain)
+{
+    struct tni_header *h = domain->segment.header;
+    atomic_store(&domain->me->bell_number, t->bell_number);
+    TNI_KILL_POINT("tenond_bell_set");
+    atomic_store(&h->runtime, t->runtime);
+    atomic_fetch_add(&h->manager_starts, 1);
+    atomic_store(&h->manager, domain->who);
+    TNI_KILL_POINT("tenond_in_office");
+}
+
+static int sit_down(struct tenond *t, struct tni_segment *segment)
+{
+    struct tn_domain *domain;
+    struct tenond_domain *d = calloc(1, sizeof *d);
+    struct tenond_watch *watches = calloc(segment->geometry.seats, sizeof *watches);
+    int status = d == NULL || watches == NULL ? tni_fail(TN_ERR_NO_MEMORY, "no private memory") : 0;
+    if (status == 0)
+        status = tni_process_join(segment, TNI_SEAT_MANAGER, &domain);
+    if (status != 0) {
+        free(watches);
+        free(d);
+        return status;
+    }
+    for (uint32_t i = 0; i < segment->geometry.seats; i++)
+        watches[i].fd = -1;
+    uint64_t now_ns = tni_os_now_ns();
+    *d = (struct tenond_domain){.domain = domain,
+                                .number = ++t->domain_counter & 0xffffff,
+                                .watches = watches,
+                                .tick_ns = now_ns + TICK_NS,
+                                .retry_ns = TN_FOREVER,
+                                .pause_ns = RETRY_LEAST_NS,
+                                .expire_ns = now_ns,
+                                .next = t->domains};
+    t->domains = d;
+    t->domain_count++;
+    take_office(t, domain);
+    tni_log(TNI_LOG_INFO, "looking after domain '%s', in seat %u", name_of(d), domain->seat);
+    look(t, d);
+    tenond_linger(d);
+    return 0;
+}
+
+int tenond_add(struct tenond *t, int control_fd, int arena_fd)
+{
+    struct tni_segment segment;
+    int status = tni_segment_attach(control_fd, arena_fd, false, &segment);
+    if (status != 0) {
+        tni_log(TNI_LOG_WARNING, "not a domain: %s", tn_error_detail());
+        tni_os_close(control_fd);
+        tni_os_close(arena_fd);
+        return status;
+    }
+    const char *name = segment.header->name;
+    if (find_same(t, &segment) != NULL) {
+        tni_segment_detach(&segment);
+        return 0;
+    }
+    if (name[0] != 0)
+        status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);
+    if (status == 0)
+        status = make_room(t, name);
+    if (status == 0)
+        status = sit_down(t, &segment);
+    if (status != 0) {
+        tni_log(TNI_LOG_WARNING, "domain '%s': %s", name, tn_error_detail());
+        tni_segment_detach(&segment);
+    }
+    return status;
+}
+
+static int adopt_found(const struct tni_found *found, void *context)
+{
+    struct tenond *t = context;
+    int control_fd, arena_fd;
+
+    if (found->runtime != t->runtime)
+        return 0;
+    for (const struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+        if (segment_of(d)->control_inode == found->control_inode)
+            return 0;
+    if (tni_manager_open_found(found, false, &control_fd, &arena_fd) == 0)
+        tenond_add(t, control_fd, arena_fd);
+    return 0;
+}
+
+void tenond_adopt(struct tenond *t) { tni_manager_search(adopt_found, t); }
+
+/* ---- letting go ---------------------------------------------------------------------------- */
+
+void tenond_linger(struct tenond_domain *d)
+{
+    if (d->empty_ns != 0)
+        d->empty_ns = tni_os_now_ns();
+    note_members(d);
+}
+
+static bool makes_sense(const struct tenond_domain *d)
+{
+    const struct tni_segment *s = segment_of(d);
+    const struct tni_header *h = s->header;
+    return h->magic == TNI_MAGIC && h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
+           h->objects == s->geometry.objects && h->tickets == s->geometry.tickets &&
+           h->arena_inode == s->arena_inode && memchr(h->name, 0, sizeof h->name) != NULL;
+}
+
+void tenond_drop(struct tenond *t, struct tenond_domain *d)
+{
+    bool is_sane = makes_sense(d);
+    for (struct tenond_domain **at = &t->domains; *at != NULL; at = &(*at)->next)
+        if (*at == d) {
+            *at = d->next;
+            break;
+        }
+    t->domain_count--;
+    if (t->domain_count == 0)
+        t->idle_ns = tni_os_now_ns();
+    for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++)
+        unwatch(t, &d->watches[seat]);
+    if (is_sane) {
+        tni_log(TNI_LOG_INFO, "leaving domain '%s'", name_of(d));
+        tni_reaper_leave(d->domain);
+    } else {
+        tni_log(TNI_LOG_ERROR, "a domain makes no sense any more: dropped"); /* I3 */
+    }
+    tni_process_leave(d->domain);
+    tni_process_unkeep(d->domain);
+    free(d->watches);
+    free(d);
+}
+
+/* ---- what is due --------------------------------------------------------------------------- */
+
+static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
+{
+    look(t, d);
+    look_at_unwatched(d, true);
+    d->expire_ns = now_ns; /* exporters do not ring */
+    d->tick_ns = now_ns + TICK_NS;
+}
+
+static void retry(struct tenond *t, struct tenond_domain *d)
+{
+    d->retry_ns = TN_FOREVER;
+    d->pause_ns = TNI_MIN(d->pause_ns * 2, RETRY_MOST_NS);
+    look(t, d);
+    look_at_unwatched(d, false);
+    if (d->retry_ns == TN_FOREVER)
+        d->pause_ns = RETRY_LEAST_NS;
+}
+
+static uint64_t due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
+{
+    if (now_ns >= d->tick_ns)
+        tick(t, d, now_ns);
+    if (now_ns >= d->retry_ns)
+        retry(t, d);
+    if (now_ns >= d->expire_ns) {
+        uint64_t next_ns = tni_ticket_expire(d->domain, now_ns);
+        d->expire_ns = TNI_MAX(next_ns, now_ns + RETRY_LEAST_NS);
+    }
+    uint64_t next_ns = TNI_MIN(d->tick_ns, TNI_MIN(d->retry_ns, d->expire_ns));
+    return d->empty_ns != 0 ? TNI_MIN(next_ns, d->empty_ns + LINGER_NS) : next_ns;
+}
+
+uint64_t tenond_domains_due(struct tenond *t, uint64_t now_ns)
+{
+    uint64_t next_ns = TN_FOREVER;
+    for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
+        after = d->next;
+        if (makes_sense(d)) {
+            uint64_t due_ns = due(t, d, now_ns);
+            next_ns = TNI_MIN(next_ns, due_ns);
+            note_members(d);
+        }
+        if (!makes_sense(d) || (d->empty_ns != 0 && now_ns >= d->empty_ns + LINGER_NS))
+            tenond_drop(t, d);
+    }
+    return next_ns;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loop: one epoll loop over connections, processes, the bell, and the time. */
+#include <string.h>
+
+#include "tenond.h"
+
+#define IDLE_NS UINT64_C(2000000000)
+enum { BATCH = 64 };
+
+static int make_bell(struct tenond *t)
+{
+    int status;
+    do {
+        status = tni_os_random(&t->bell_number, sizeof t->bell_number);
+        if (status == 0 && t->bell_number != 0)
+            status = tni_os_bell_create(t->bell_number, &t->bell_fd);
+    } while (status == TN_ERR_EXISTS || (status == 0 && t->bell_number == 0));
+    return status;
+}
+
+static int open_all(struct tenond *t, int stop_fd)
+{
+    int status = tni_os_loop_create(&t->loop);
+    t->stop_fd = stop_fd;
+    if (status == 0)
+        status = make_bell(t);
+    if (status == 0)
+        status = tni_os_loop_add(t->loop, t->bell_fd, tenond_tag(TENOND_BELL, 0, 0));
+    if (status == 0)
+        status = tni_os_loop_add(t->loop, t->stop_fd, tenond_tag(TENOND_STOP, 0, 0));
+    /* Domains first: whoever can connect finds by name what lived before. */
+    if (status == 0)
+        tenond_adopt(t);
+    if (status == 0)
+        status = tni_os_listen(TNI_MANAGER_SOCKET, &t->listen_fd);
+    if (status == 0)
+        status = tni_os_loop_add(t->loop, t->listen_fd, tenond_tag(TENOND_LISTEN, 0, 0));
+    t->is_listening = status == 0;
+    return status;
+}
+
+static void close_all(struct tenond *t)
+{
+    /* Nobody else listens there while we have the lock. */
+    if (t->listen_fd >= 0)
+        tni_os_file_remove(TNI_MANAGER_SOCKET);
+    tni_os_close(t->listen_fd);
+    while (t->domains != NULL)
+        tenond_drop(t, t->domains);
+    tenond_clients_fini(t);
+    tni_os_close(t->bell_fd);
+    tni_os_close(t->loop);
+}
+
+/* @return false: to stop */
+static bool handle(struct tenond *t, uint64_t tag)
+{
+    uint32_t number = (uint32_t)(tag >> 32) & 0xffffff, index = (uint32_t)tag;
+    switch (tag >> 56) {
+    case TENOND_LISTEN:
+        tenond_accept(t);
+        return true;
+    case TENOND_BELL:
+        tni_os_bell_clear(t->bell_fd);
+        tenond_look(t);
+        return true;
+    case TENOND_CLIENT:
+        tenond_client_ready(t, index);
+        return true;
+    case TENOND_SEAT:
+        tenond_seat_ready(t, number, index);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_idle(const struct tenond *t, uint64_t now_ns)
+{
+    return t->domain_count == 0 && now_ns >= t->idle_ns + IDLE_NS;
+}
+
+static uint64_t all_due(struct tenond *t, uint64_t now_ns)
+{
+    uint64_t domains_ns = tenond_domains_due(t, now_ns), clients_ns = tenond_clients_due(t, now_ns);
+    uint64_t next_ns = TNI_MIN(domains_ns, clients_ns);
+    return t->domain_count == 0 ? TNI_MIN(next_ns, t->idle_ns + IDLE_NS) : next_ns;
+}
+
+int tenond_run(int stop_fd)
+{
+    static struct tenond tenond; /* 0 in every field, and too large for a stack */
+    struct tenond *t = &tenond;
+    uint64_t tags[BATCH];
+    bool goes_on = true;
+
+    t->loop = t->listen_fd = t->bell_fd = -1;
+    t->runtime = tni_manager_runtime();
+    t->idle_ns = tni_os_now_ns();
+    tenond_clients_init(t);
+    int status = open_all(t, stop_fd);
+    while (status == 0 && goes_on) {
+        uint64_t now_ns = tni_os_now_ns(), next_ns = all_due(t, now_ns);
+        if (is_idle(t, now_ns))
+            break;
+        int count = tni_os_loop_wait(t->loop, tags, BATCH, next_ns);
+        if (count < 0)
+            status = count;
+        for (int i = 0; i < count; i++)
+            goes_on &= handle(t, tags[i]);
+    }
+    close_all(t);
+    return status;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tenond: the manager of this user's domains. Started by the library when it is needed; ends by
+ * itself when it is not. It may be killed at any time: what it knows stands in the domains.
+ */
+#include <argp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tenond.h"
+
+#define STRING_OF(x) #x
+#define STRING(x) STRING_OF(x)
+
+const char *argp_program_version = "tenond " STRING(TN_VERSION_MAJOR) "." STRING(
+    TN_VERSION_MINOR) "." STRING(TN_VERSION_PATCH);
+
+enum { LOCK_NS = 50 * 1000 * 1000 };
+
+struct options {
+    bool is_foreground;
+    bool is_verbose;
+};
+
+static const struct argp_option option_table[] = {
+    {"foreground", 'f', NULL, 0, "Print what happens to standard error", 0},
+    {"verbose", 'v', NULL, 0, "Print details as well", 0},
+    {0},
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    (void)argument;
+    switch (key) {
+    case 'f':
+        options->is_foreground = true;
+        return 0;
+    case 'v':
+        options->is_foreground = options->is_verbose = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_usage(state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp parser = {
+    .options = option_table,
+    .parser = parse_option,
+    .doc = "Look after the tenon domains of this user: settle dead processes at once, find domains by "
+           "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else "
+           "$XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID). Started by the library when a domain is "
+           "made; ends two seconds after the last domain did. A second one exits at once.",
+};
+
+static void print_line(int level, const char *line, void *context)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    const struct options *options = context;
+    if (level <= TNI_LOG_INFO || options->is_verbose)
+        fprintf(stderr, "tenond: %s: %s\n", names[TNI_MIN(level, 3)], line);
+}
+
+static int stop_pipe[2] = {-1, -1};
+
+static void on_stop(int number)
+{
+    (void)number;
+    ssize_t written = write(stop_pipe[1], "", 1);
+    (void)written;
+}
+
+static int catch_signals(void)
+{
+    struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    int status = tni_os_pipe(stop_pipe);
+    if (status != 0)
+        return status;
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    return 0;
+}
+
+/* A descriptor for each process that is watched. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "tenond: %s: %s\n", what, tn_error_detail());
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    int lock_fd;
+
+    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if (options.is_foreground)
+        tn_log_set(print_line, &options);
+    if (tni_os_runtime_prepare() != 0)
+        return fail("no runtime folder");
+    /* A moment of patience: another one may be just about to end. */
+    int status = tni_os_file_lock(TNI_MANAGER_LOCK, tni_os_now_ns() + LOCK_NS, &lock_fd);
+    if (status == TN_ERR_TIMED_OUT) {
+        tni_log(TNI_LOG_INFO, "another tenond looks after %s", tni_os_runtime_folder());
+        return 0;
+    }
+    if (status != 0)
+        return fail("no lock");
+    allow_descriptors();
+    status = catch_signals();
+    if (status == 0)
+        status = tenond_run(stop_pipe[0]);
+    if (status != 0)
+        fail("cannot run");
+    /* While we have the lock, so that nobody's newer file goes. */
+    tni_os_file_remove(TNI_MANAGER_LOCK);
+    tni_os_close(lock_fd);
+    return status != 0;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenond: what its files share. */
+#ifndef TENOND_H
+#define TENOND_H
+
+#include "reaper/reaper.h"
+
+enum { TENOND_CLIENTS = 256 };
+
+/* What we know of a seat; `fd` is -1 for one to look at now and then, and for one that nobody has. */
+struct tenond_watch {
+    int fd; /* readable when the process is gone */
+    int32_t pid;
+    uint32_t incarnation;
+    bool is_known;
+    uint64_t start_time;
+};
+
+struct tenond_domain {
+    struct tn_domain *domain;
+    uint32_t number; /* in tags */
+    struct tenond_watch *watches; /* [seats] */
+    uint64_t tick_ns;   /* when everything is looked at again */
+    uint64_t retry_ns;  /* when what could not be finished is tried again; TN_FOREVER: nothing */
+    uint64_t pause_ns;  /* between two such tries */
+    uint64_t expire_ns; /* when the next ticket expires */
+    uint64_t empty_ns;  /* since when it has no member; 0: it has */
+    struct tenond_domain *next;
+};
+
+struct tenond_client {
+    int fd; /* -1: none */
+    uint64_t since_ns;
+};
+
+struct tenond {
+    int loop, listen_fd, bell_fd, stop_fd;
+    bool is_listening; /* the loop looks at listen_fd */
+    uint64_t listen_ns; /* when to listen again, after we ran out of descriptors */
+    uint64_t bell_number;
+    uint32_t runtime;
+    uint32_t domain_count, domain_counter;
+    uint64_t idle_ns; /* since when there is no domain */
+    struct tenond_domain *domains;
+    struct tenond_client clients[TENOND_CLIENTS];
+};
+
+/* Tags of the loop: {kind:8, domain number:24, index:32}. */
+enum { TENOND_LISTEN = 1, TENOND_BELL, TENOND_STOP, TENOND_CLIENT, TENOND_SEAT };
+static inline uint64_t tenond_tag(uint32_t kind, uint32_t number, uint32_t index)
+{
+    return (uint64_t)kind << 56 | (uint64_t)(number & 0xffffff) << 32 | index;
+}
+
+/** Serve until stop_fd is readable or nothing is left to do. @return 0, or an error that kept it from starting */
+int tenond_run(int stop_fd);
+
+/* ---- domains.c ----------------------------------------------------------------------------- */
+
+/** Take a domain over; both descriptors are consumed. TN_ERR_EXISTS, and errors of attaching and joining. */
+int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
+/** Every domain of our runtime folder that somebody has open: after a tenond that was killed. */
+void tenond_adopt(struct tenond *tenond);
+/** By name or id; NULL. */
+struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
+/** Leave it, and forget it. */
+void tenond_drop(struct tenond *tenond, struct tenond_domain *domain);
+/** Keep it for a while even if nobody is in it: somebody is about to join. */
+void tenond_linger(struct tenond_domain *domain);
+/** Somebody rang: look at all seats. */
+void tenond_look(struct tenond *tenond);
+/** The process in a seat may be gone. */
+void tenond_seat_ready(struct tenond *tenond, uint32_t number, uint32_t seat);
+/** Do what is due. @return when something is due next */
+uint64_t tenond_domains_due(struct tenond *tenond, uint64_t now_ns);
+
+/* ---- clients.c ----------------------------------------------------------------------------- */
+
+void tenond_clients_init(struct tenond *tenond);
+void tenond_clients_fini(struct tenond *tenond);
+void tenond_accept(struct tenond *tenond);
+void tenond_client_ready(struct tenond *tenond, uint32_t index);
+/** Close who has said nothing for long. @return when to look next */
+uint64_t tenond_clients_due(struct tenond *tenond, uint64_t now_ns);
+
+#endif
