@@ -30,6 +30,7 @@ static void produce(void *context)
         bench_check(tn_tensor_empty(j->domain, TN_FLOAT32, 1, &shape, TN_FOREVER, &t), "empty");
         bench_check(tn_queue_push_tensor(j->queue, t, TN_PUSH_MOVE, TN_FOREVER), "push");
     }
+    tn_domain_close(j->domain); /* without it, ending counts as dying */
 }
 
 static void consume(void *context)
@@ -42,6 +43,7 @@ static void consume(void *context)
         tn_tensor_unref(t);
     if (status != TN_ERR_CLOSED)
         bench_check(status, "pop");
+    tn_domain_close(j->domain);
 }
 
 static double run(tn_domain *d, uint32_t producers, uint32_t consumers, _Atomic uint32_t *gate)

@@ -29,8 +29,8 @@ def describe(kill):
     return (
         f"{kill['role']} killed at {kill['at_s']:.1f} s\n"
         f"held {kill['blocks']} blocks, {kibibytes(kill['bytes'])},\n"
-        f"{kill['own_blocks']} of them alone, {kibibytes(kill['own_bytes'])};\n"
-        f"released after {kill['released_ms']:.1f} ms"
+        f"{kill['own_blocks']} of which nobody else held;\n"
+        f"all released after {kill['released_ms']:.1f} ms"
     )
 
 

@@ -3,6 +3,8 @@
 #include "failure.h"
 #include "npy.h"
 
+#include <stdlib.h>
+
 enum { MIN_SAMPLES = 10, MAX_FEATURES = 1 << 20, MAX_CLASSES = 1000 };
 
 static void load(const char *path, struct npy *array)
@@ -42,55 +44,73 @@ static int32_t count_classes(const int64_t *labels, int64_t count, const char *p
     return (int32_t)highest + 1;
 }
 
-static tn_tensor *rows(tn_tensor *tensor, int64_t start, int64_t stop)
+static void *allocate(size_t count, size_t size)
+{
+    void *bytes = calloc(count, size);
+    if (bytes == NULL)
+        fail("no memory for %zu elements", count);
+    return bytes;
+}
+
+void dataset_read(const char *x_path, const char *y_path, struct dataset_rows *ret_rows)
+{
+    struct npy x;
+    struct npy y;
+    load(x_path, &x);
+    load(y_path, &y);
+    check_shapes(&x, &y, x_path, y_path);
+    struct dataset_rows rows = {
+        .x = allocate(x.count, sizeof(float)),
+        .y = allocate(y.count, sizeof(int64_t)),
+        .samples = x.shape[0],
+        .features = (int32_t)x.shape[1],
+    };
+    if (npy_to_float32(&x, rows.x) != 0)
+        fail("%s: has an element that is not a finite float32", x_path);
+    if (npy_to_int64(&y, rows.y) != 0)
+        fail("%s: has elements of type %s; labels must be whole numbers", y_path,
+             npy_type_name(y.type));
+    rows.classes = count_classes(rows.y, rows.samples, y_path);
+    npy_fini(&x);
+    npy_fini(&y);
+    *ret_rows = rows;
+}
+
+static tn_tensor *part(tn_tensor *tensor, int64_t start, int64_t stop)
 {
     tn_tensor *view = NULL;
     must(tn_tensor_slice(tensor, 0, start, stop, 1, &view), "cannot take a part of the data");
     return view;
 }
 
-static void split(struct dataset *dataset)
+void dataset_share(tn_domain *domain, struct dataset_rows *rows, struct dataset *ret_dataset)
 {
-    dataset->train_count = dataset->samples - dataset->samples / 5;
-    dataset->test_count = dataset->samples / 5;
-    dataset->train_x = rows(dataset->x, 0, dataset->train_count);
-    dataset->train_y = rows(dataset->y, 0, dataset->train_count);
-    dataset->test_x = rows(dataset->x, dataset->train_count, dataset->samples);
-    dataset->test_y = rows(dataset->y, dataset->train_count, dataset->samples);
-}
-
-void dataset_load(tn_domain *domain, const char *x_path, const char *y_path,
-                  struct dataset *ret_dataset)
-{
-    struct dataset dataset = {0};
-    struct npy x;
-    struct npy y;
-    load(x_path, &x);
-    load(y_path, &y);
-    check_shapes(&x, &y, x_path, y_path);
-    must(tn_tensor_empty(domain, TN_FLOAT32, 2, x.shape, 0, &dataset.x), "no room for the samples");
-    must(tn_tensor_empty(domain, TN_INT64, 1, y.shape, 0, &dataset.y), "no room for the labels");
-    if (npy_to_float32(&x, tn_tensor_data(dataset.x)) != 0)
-        fail("%s: has an element that is not a finite float32", x_path);
-    if (npy_to_int64(&y, tn_tensor_data(dataset.y)) != 0)
-        fail("%s: has elements of type %s; labels must be whole numbers", y_path,
-             npy_type_name(y.type));
-    dataset.samples = x.shape[0];
-    dataset.features = (int32_t)x.shape[1];
-    dataset.classes = count_classes(tn_tensor_data(dataset.y), dataset.samples, y_path);
-    npy_fini(&x);
-    npy_fini(&y);
-    split(&dataset);
+    struct dataset dataset = {.features = rows->features};
+    int64_t shape[2] = {rows->samples, rows->features};
+    size_t count = (size_t)rows->samples;
+    dataset.test_count = rows->samples / 5;
+    dataset.train_count = rows->samples - dataset.test_count;
+    must(tn_tensor_from_bytes(domain, TN_FLOAT32, 2, shape, rows->x,
+                              count * (size_t)rows->features * sizeof(float), 0, &dataset.x),
+         "no room for the samples");
+    must(tn_tensor_from_bytes(domain, TN_INT64, 1, shape, rows->y, count * sizeof(int64_t), 0,
+                              &dataset.y),
+         "no room for the labels");
+    dataset.train_x = part(dataset.x, 0, dataset.train_count);
+    dataset.train_y = part(dataset.y, 0, dataset.train_count);
+    dataset.test_x = part(dataset.x, dataset.train_count, rows->samples);
+    dataset.test_y = part(dataset.y, dataset.train_count, rows->samples);
+    free(rows->x);
+    free(rows->y);
     *ret_dataset = dataset;
 }
 
 void dataset_drop(struct dataset *dataset)
 {
-    tn_tensor_unref(dataset->x);
-    tn_tensor_unref(dataset->y);
-    tn_tensor_unref(dataset->train_x);
-    tn_tensor_unref(dataset->train_y);
-    tn_tensor_unref(dataset->test_x);
-    tn_tensor_unref(dataset->test_y);
-    *dataset = (struct dataset){0};
+    dataset->x = tn_tensor_unref(dataset->x);
+    dataset->y = tn_tensor_unref(dataset->y);
+    dataset->train_x = tn_tensor_unref(dataset->train_x);
+    dataset->train_y = tn_tensor_unref(dataset->train_y);
+    dataset->test_x = tn_tensor_unref(dataset->test_x);
+    dataset->test_y = tn_tensor_unref(dataset->test_y);
 }

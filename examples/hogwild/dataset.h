@@ -12,16 +12,26 @@ struct dataset {
     tn_tensor *train_y;
     tn_tensor *test_x;  /* the rest */
     tn_tensor *test_y;
-    int64_t samples;
     int64_t train_count;
     int64_t test_count;
+    int32_t features;
+};
+
+/* The same, as read from files, in private memory. */
+struct dataset_rows {
+    float *x;   /* [samples, features] */
+    int64_t *y; /* [samples], 0 to classes - 1 */
+    int64_t samples;
     int32_t features;
     int32_t classes;
 };
 
-/** Read a pair of .npy files into a domain; fails the program on anything odd. */
-void dataset_load(tn_domain *domain, const char *x_path, const char *y_path,
-                  struct dataset *ret_dataset);
+/** Read a pair of .npy files; fails the program on anything odd. */
+void dataset_read(const char *x_path, const char *y_path, struct dataset_rows *ret_rows);
+
+/** Share what was read, and free it. */
+void dataset_share(tn_domain *domain, struct dataset_rows *rows, struct dataset *ret_dataset);
+/** Give the tensors back; the counts stay. */
 void dataset_drop(struct dataset *dataset);
 
 #endif

@@ -11,11 +11,12 @@
 #include "failure.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 
-enum { TRIES = 1000, RELEASE_LIMIT_S = 10 };
+enum { TRIES = 1000, RELEASE_LIMIT_S = 10, LOOK_NS = 50000 };
 
 /* What the callbacks look for, and what they find. */
 struct search {
@@ -45,18 +46,30 @@ static int find_by_seat(const tn_seat_info *seat, void *context)
     return 0;
 }
 
-static void add_shape(char *text, size_t size, const tn_block_info *block)
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
+                                                         const char *format, ...)
 {
-    char name[32] = "?";
     size_t used = strlen(text);
-    if (tn_dtype_name(block->dtype, name, sizeof(name)) != 0)
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, size - used, format, arguments);
+    va_end(arguments);
+}
+
+/* As in "float32 [32, 64]"; what is no tensor, by its kind. */
+static void describe(char *text, size_t size, const tn_block_info *block)
+{
+    char name[32];
+    append(text, size, "%s", text[0] != '\0' ? ", " : "");
+    if (strcmp(block->kind, "tensor") != 0 ||
+        tn_dtype_name(block->dtype, name, sizeof(name)) != 0) {
+        append(text, size, "a %s", block->kind);
         return;
-    used += (size_t)snprintf(text + used, size - used, "%s%s [", used ? ", " : "", name);
-    for (int32_t axis = 0; axis < block->ndim && axis < 8 && used < size; ++axis)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", axis ? ", " : "",
-                                 (long long)block->shape[axis]);
-    if (used < size)
-        snprintf(text + used, size - used, "]");
+    }
+    append(text, size, "%s [", name);
+    for (int32_t axis = 0; axis < block->ndim && axis < 8; ++axis)
+        append(text, size, "%s%lld", axis ? ", " : "", (long long)block->shape[axis]);
+    append(text, size, "]");
 }
 
 static int add_own_block(const tn_block_info *block, void *context)
@@ -66,8 +79,7 @@ static int add_own_block(const tn_block_info *block, void *context)
         return 0;
     killing->own_blocks += 1;
     killing->own_bytes += block->bytes;
-    if (strlen(killing->own_shapes) + 1 < sizeof(killing->own_shapes))
-        add_shape(killing->own_shapes, sizeof(killing->own_shapes), block);
+    describe(killing->own_things, sizeof(killing->own_things), block);
     return 0;
 }
 
@@ -97,7 +109,10 @@ static bool is_gone(tn_inspector *inspector, struct killing *killing, uint32_t i
     return !search.is_found;
 }
 
-/* Whoever reaps first does it, most likely tenond; this process only watches. */
+/*
+ * Whoever reaps first does it, most likely tenond; this process only watches. It sleeps between
+ * its looks: the dying and tenond need a processor, too.
+ */
 static void kill_and_time(tn_inspector *inspector, struct killing *killing, uint32_t incarnation)
 {
     uint64_t start = clock_ns();
@@ -106,6 +121,7 @@ static void kill_and_time(tn_inspector *inspector, struct killing *killing, uint
     while (!is_gone(inspector, killing, incarnation)) {
         if (clock_ns() - start > (uint64_t)RELEASE_LIMIT_S * 1000000000u)
             fail("what process %d held was not released in %d s", killing->pid, RELEASE_LIMIT_S);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
     killing->released_ms = (double)(clock_ns() - start) * 1e-6;
 }

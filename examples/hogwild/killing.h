@@ -14,7 +14,7 @@ struct killing {
     uint64_t bytes;
     uint64_t own_blocks;  /* of these, held by no other process */
     uint64_t own_bytes;
-    char own_shapes[96];  /* of these, as in "float32 [32, 64], int64 [32]" */
+    char own_things[96];  /* these, as in "float32 [32, 64], int64 [32], a message" */
     double released_ms;   /* from kill() until its seat was gone, with all its holds */
 };
 

@@ -90,6 +90,8 @@ static int read_header(struct reader *reader)
     reader->at = reader->header;
     if (strlen(reader->header) != size)
         return refuse(reader, "has a zero byte in its header");
+    while (size > 0 && strchr(" \n", reader->header[size - 1]) != NULL)
+        reader->header[--size] = '\0'; /* padding */
     return 0;
 }
 
@@ -113,7 +115,7 @@ static int expect(struct reader *reader, const char *text)
 {
     if (take(reader, text))
         return 0;
-    return refuse(reader, "has a malformed header: %s expected at \"%.20s\"", text, reader->at);
+    return refuse(reader, "has a malformed header: %s expected at \"%.16s\"", text, reader->at);
 }
 
 /* A quoted Python string without escapes. */
@@ -122,7 +124,7 @@ static int take_string(struct reader *reader, char *text, size_t size)
     skip_space(reader);
     char quote = *reader->at;
     if (quote != '\'' && quote != '"')
-        return refuse(reader, "has a malformed header: a string expected at \"%.20s\"", reader->at);
+        return refuse(reader, "has a malformed header: a string expected at \"%.16s\"", reader->at);
     size_t length = strcspn(reader->at + 1, quote == '"' ? "\"\\" : "'\\");
     if (reader->at[1 + length] != quote || length >= size)
         return refuse(reader, "has a malformed header: a string that has no end or is too long");
@@ -158,14 +160,14 @@ static int take_order(struct reader *reader)
         return 0;
     if (take(reader, "True"))
         return refuse(reader, "is in Fortran order; save numpy.ascontiguousarray() of it");
-    return refuse(reader, "has a malformed header: True or False expected at \"%.20s\"", reader->at);
+    return refuse(reader, "has a malformed header: True or False expected at \"%.16s\"", reader->at);
 }
 
 static int take_size(struct reader *reader, int64_t *ret_size)
 {
     skip_space(reader);
     if (*reader->at < '0' || *reader->at > '9')
-        return refuse(reader, "has a malformed shape at \"%.20s\"", reader->at);
+        return refuse(reader, "has a malformed shape at \"%.16s\"", reader->at);
     char *end;
     errno = 0;
     long long size = strtoll(reader->at, &end, 10);
@@ -232,7 +234,7 @@ static int parse_header(struct reader *reader, struct npy *array)
     }
     skip_space(reader);
     if (*reader->at != '\0')
-        return refuse(reader, "has something behind its header: \"%.20s\"", reader->at);
+        return refuse(reader, "has something behind its header: \"%.16s\"", reader->at);
     if (seen != 7)
         return refuse(reader, "lacks descr, fortran_order or shape in its header");
     return 0;

@@ -47,12 +47,12 @@ void report_progress(const struct report *report, double seconds)
 
 static void print_killing(const struct killing *killing)
 {
-    printf("killed %s   pid %d at %.1f s, holding %llu blocks, %llu bytes;\n"
-           "                 %llu of them alone (%s);\n"
-           "                 all released %.1f ms after the kill\n",
+    printf("killed %-10s pid %d at %.1f s; it held %llu blocks, %llu bytes,\n"
+           "                 %llu of which nobody else held: %s;\n"
+           "                 all was released %.1f ms after the kill\n",
            role_name(killing->role), killing->pid, killing->at_s,
            (unsigned long long)killing->blocks, (unsigned long long)killing->bytes,
-           (unsigned long long)killing->own_blocks, killing->own_shapes, killing->released_ms);
+           (unsigned long long)killing->own_blocks, killing->own_things, killing->released_ms);
 }
 
 /* One line, marked if it is not as it must be. @return is_good */
@@ -69,8 +69,8 @@ static bool print_account(const struct report *report)
     bool is_good = account->lost == 0 && account->acked_twice == 0 &&
                    account->pushed == account->acked && account->pushed == report->queue_pushed;
     snprintf(line, sizeof(line),
-             "batches          %lld pushed (the queue counted %lld), %lld acknowledged; %lld lost, "
-             "%lld acknowledged twice, %lld delivered again after a death",
+             "batches          %lld pushed (%lld by the queue's count), %lld acknowledged,\n"
+             "                 %lld lost, %lld acknowledged twice, %lld delivered again after a death",
              (long long)account->pushed, (long long)report->queue_pushed,
              (long long)account->acked, (long long)account->lost, (long long)account->acked_twice,
              (long long)account->redelivered);
@@ -125,7 +125,7 @@ static void write_settings(FILE *file, const struct run *run)
             ", \"samples\": %lld, \"features\": %d, \"classes\": %d, \"hidden\": %d, \"batch\": %d, "
             "\"loaders\": %d, \"trainers\": %d, \"seconds\": %g, \"rate\": %g, \"seed\": %llu, "
             "\"tenon\": \"%s\"},\n",
-            (long long)run->data.samples, run->network.features, run->network.classes,
+            (long long)(run->data.train_count + run->data.test_count), run->network.features, run->network.classes,
             run->network.hidden, options->batch, options->loaders, options->trainers,
             options->seconds, options->rate, (unsigned long long)options->seed, tn_version());
 }
@@ -152,11 +152,11 @@ static void write_killings(FILE *file, const struct report *report)
         fprintf(file,
                 "%s\n  {\"role\": \"%s\", \"pid\": %d, \"seat\": %u, \"at_s\": %.4f, "
                 "\"blocks\": %llu, \"bytes\": %llu, \"own_blocks\": %llu, \"own_bytes\": %llu, "
-                "\"own_shapes\": \"%s\", \"released_ms\": %.3f}",
+                "\"own_things\": \"%s\", \"released_ms\": %.3f}",
                 index ? "," : "", role_name(killing->role), killing->pid, killing->seat,
                 killing->at_s, (unsigned long long)killing->blocks,
                 (unsigned long long)killing->bytes, (unsigned long long)killing->own_blocks,
-                (unsigned long long)killing->own_bytes, killing->own_shapes, killing->released_ms);
+                (unsigned long long)killing->own_bytes, killing->own_things, killing->released_ms);
     }
     fprintf(file, "],\n");
 }

@@ -25,7 +25,7 @@ struct report {
     struct board_account account;
     int64_t queue_pushed; /* as the queue itself counted */
     int64_t handoffs;     /* tensors */
-    double elapsed_s;     /* of training, with the rest of the queue after it */
+    double elapsed_s;     /* of training, until the queue was empty */
     double accuracy;      /* at the end */
     int64_t discrepancies;
     int64_t leaked_blocks;

@@ -16,6 +16,9 @@ TN_BEGIN_DECLS
  * holds of its own on everything its parent held, before fork() returns in it; the same
  * tn_domain pointer is valid there. If no seat could be had, calls in the child return
  * TN_ERR_FORKED and the memory it can see is not kept alive by it.
+ *
+ * A process leaves with tn_domain_close(). One that ends without it, however it ended, has died:
+ * what it held is given back just the same, and who waits for it is told.
  */
 typedef struct tn_domain tn_domain;
 

@@ -12,7 +12,6 @@ static uint32_t count_seats(const struct tni_segment *s, const struct tni_seat_s
     return count;
 }
 
-/* The tail is behind by at most what is being pushed right now. */
 static void describe_queue(const struct tni_segment *s, uint32_t index, tn_object_info *info)
 {
     const struct tni_object *object = tni_object_at(s, index);
@@ -22,7 +21,7 @@ static void describe_queue(const struct tni_segment *s, uint32_t index, tn_objec
     info->count = figures.full;
     info->leased = figures.leased;
     info->capacity = TNI_LOOK(object->capacity);
-    info->pushed = atomic_load(&object->tail);
+    info->pushed = figures.pushed;
 }
 
 static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_info *info)

@@ -269,7 +269,7 @@ struct tni_object {
     _Alignas(64) _Atomic uint64_t death[3];
     _Atomic int32_t death_pid[3];
     _Atomic uint32_t ended;
-    _Atomic uint64_t pushed_before; /* reserved for counters */
+    _Atomic uint64_t unpushed; /* positions of a queue that the tail passes without a push */
     /* Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}. */
     _Alignas(64) _Atomic uint64_t head; /* a hint: positions below hold nothing to take */
     _Alignas(64) _Atomic uint64_t tail; /* a hint: positions below were claimed */

@@ -2,8 +2,9 @@
 /*
  * Starting a program as a child, and ending with a parent.
  *
- * vfork, as in linux_start.c: it tells of a failed exec without a pipe, whose end another thread's
- * fork may keep open for ever. Not posix_spawn, which has no way to ask for a death signal.
+ * vfork, as in linux_start.c: it tells of a failed exec without a pipe, whose end another
+ * thread's fork may keep open for ever. Not posix_spawn, which has no way to ask for a death
+ * signal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,13 +32,14 @@ uint64_t tni_os_pipe_number(int fd)
 /* Ending with a process, of which any thread may have forked us. */
 
 static int32_t watched_parent;
-static int32_t
-    watching_pid; /* a child that was forked without us inherits the handler, and is left alone */
+static int32_t watching_pid; /* a child that was forked without us inherits the handler, and is
+                                left alone */
 static struct sigaction earlier_action;
 
 /*
  * The kernel sends the death signal when the forking *thread* ends, and again whenever the next
- * thread that it makes our parent ends. Only when the whole process is gone do we have another one.
+ * thread that it makes our parent ends. Only when the whole process is gone do we have another
+ * one.
  */
 static void look_at_parent(int number, siginfo_t *info, void *context)
 {
@@ -90,7 +92,10 @@ struct program {
     sigset_t mask;
 };
 
-/* exec leaves ignored signals ignored; what is handled goes back to its default, before the mask is lifted. */
+/*
+ * exec leaves ignored signals ignored; what is handled goes back to its default, before the
+ * mask is lifted.
+ */
 static void reset_handlers(void)
 {
     for (int number = 1; number < NSIG; number++) {
@@ -104,7 +109,10 @@ static void reset_handlers(void)
     }
 }
 
-/* In the child, which borrows our memory: only system calls, nothing that takes a lock. @return an errno */
+/*
+ * In the child, which borrows our memory: only system calls, nothing that takes a lock.
+ * @return an errno
+ */
 static int become(const struct program *program)
 {
     reset_handlers();

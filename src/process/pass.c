@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass: how a domain and a parent are named to a program that will be exec'ed, and how it reads that.
+ * pass: how a domain and a parent are named to a program that will be exec'ed, and how it reads
+ * that.
  *
  *   TENON_DOMAIN=<control descriptor>,<arena descriptor>    decimal
  *   TENON_PARENT=<who>,<pid>                                hexadecimal tni_who(), decimal pid

@@ -237,18 +237,18 @@ static int decode_all(struct tn_queue *q, const struct contents *c, tn_tensor **
 
     for (; made < c->tensor_count; made++) {
         const struct tni_view *view = (const struct tni_view *)(const void *)(c->views + at);
-        status = tni_view_check(&d->segment, view, c->views_bytes - at);
-        if (status < 0)
-            break;
-        uint32_t bytes = (uint32_t)status;
         uint32_t record = c->records != NULL ? c->records[made] : c->block.id;
-        if (view->block != record)
-            status = tni_fail(TN_ERR_CORRUPT, "a view names block %x, its record %x", view->block, record);
-        else
-            status = tni_tensor_decode(d, view, &ret_tensors[made]);
-        if (status < 0)
+        status = tni_tensor_decode(d, view, c->views_bytes - at, &ret_tensors[made]);
+        if (TNI_UNLIKELY(status < 0))
             break;
-        at += bytes;
+        at += (uint32_t)status;
+        /* What was decoded, not what stands there now. */
+        uint32_t named = ret_tensors[made]->storage->block.id;
+        if (TNI_UNLIKELY(named != record)) {
+            made++;
+            status = tni_fail(TN_ERR_CORRUPT, "a view names block %x, its record %x", named, record);
+            break;
+        }
     }
     if (status >= 0)
         return 0;

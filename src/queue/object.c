@@ -200,6 +200,7 @@ static void fill(struct tni_object *object, const struct tni_object_spec *spec)
     atomic_store(&object->ended, 0);
     atomic_store(&object->head, 0);
     atomic_store(&object->tail, 0);
+    atomic_store(&object->unpushed, 0);
     atomic_store(&object->items, 0);
     atomic_store(&object->room, 0);
     atomic_store(&object->value, spec->value);

@@ -34,6 +34,7 @@ void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn 
 /* ---- for inspect --------------------------------------------------------------------------- */
 
 struct tni_queue_figures {
+    uint64_t pushed; /* messages since it was made */
     uint32_t full, leased, claimed;
 };
 void tni_queue_figures(const struct tni_segment *segment, uint32_t object,

@@ -49,6 +49,12 @@ static void announce_item(struct tn_queue *q)
 
 /* ---- push ---------------------------------------------------------------------------------- */
 
+/* A position that the tail passes, or passed, without a push. For figures only. */
+static void note_unpushed(struct tni_object *object)
+{
+    atomic_fetch_add_explicit(&object->unpushed, 1, memory_order_relaxed);
+}
+
 /* I1. @return the claimed position, or TN_ERR_TIMED_OUT when the ring is full */
 static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 {
@@ -76,6 +82,7 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
             uint64_t moved = tni_slot_word(round, TNI_SLOT_LEASED, tni_slot_seat(word), tni_slot_tag(word));
             if (!atomic_compare_exchange_strong(&slot->word, &word, moved))
                 continue;
+            note_unpushed(object);
             passed++;
         }
         /* The hint is behind: help it along. */
@@ -128,6 +135,8 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     if (p->block.id != 0)
         status = tni_ref_lend(d, thread, p->block, p->move);
     TNI_KILL_POINT("push_lent");
+    if (status != 0)
+        note_unpushed(object);
     /* Pairs with the acquire in tni_ring_take(). Without a reference the slot is skipped. */
     uint64_t done = status == 0 ? tni_slot_word(round, TNI_SLOT_FULL, d->seat, thread->number)
                                 : tni_slot_word(round + 1, TNI_SLOT_EMPTY, 0, 0);
@@ -432,11 +441,15 @@ void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32
         struct tni_slot *slot = nth(&slots, i);
         uint64_t word = atomic_load(&slot->word);
         uint32_t state = tni_slot_state(word);
+        /* Refilled by the dead, perhaps, before it could say where: pops must look there. */
+        if (state == TNI_SLOT_FULL)
+            retreat_head(object, ((uint64_t)tni_slot_round(word) << slots.shift) | i);
         if (tni_slot_seat(word) != seat || state == TNI_SLOT_EMPTY || state == TNI_SLOT_FULL)
             continue;
         if (state == TNI_SLOT_CLAIMED) {
             uint64_t empty = tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0);
-            atomic_compare_exchange_strong(&slot->word, &word, empty);
+            if (atomic_compare_exchange_strong(&slot->word, &word, empty))
+                note_unpushed(object);
         } else if (state == TNI_SLOT_TAKEN && object->flags == TN_QUEUE_DROP) {
             drop_slot(d, slot, word);
         } else if (state == TNI_SLOT_TAKEN || state == TNI_SLOT_LEASED) {
@@ -486,16 +499,32 @@ void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_obje
     }
 }
 
+/* From the tail on, which may be behind what was pushed, to the first position that nobody pushed to. */
+static uint64_t count_pushed(const struct tni_object *object, const struct slots *slots)
+{
+    uint64_t at = atomic_load(&object->tail), unpushed = atomic_load(&object->unpushed);
+    for (uint32_t n = 0; n < slots->capacity; n++, at++) {
+        uint64_t word = atomic_load(&nth(slots, (uint32_t)at & (slots->capacity - 1))->word);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - (uint32_t)(at >> slots->shift));
+        uint32_t state = tni_slot_state(word);
+        if (ahead < 0 || (ahead == 0 && (state == TNI_SLOT_EMPTY || state == TNI_SLOT_CLAIMED)))
+            break;
+    }
+    return at - TNI_MIN(unpushed, at);
+}
+
 void tni_queue_figures(const struct tni_segment *s, uint32_t index, struct tni_queue_figures *ret_figures)
 {
     struct tni_queue_figures f = {0};
     struct slots slots;
-    if (get_slots(s, tni_object_at(s, index), &slots))
+    if (get_slots(s, tni_object_at(s, index), &slots)) {
+        f.pushed = count_pushed(tni_object_at(s, index), &slots);
         for (uint32_t i = 0; i < slots.capacity; i++) {
             uint32_t state = tni_slot_state(atomic_load(&nth(&slots, i)->word));
             f.full += state == TNI_SLOT_FULL;
             f.leased += state == TNI_SLOT_LEASED || state == TNI_SLOT_TAKEN;
             f.claimed += state == TNI_SLOT_CLAIMED;
         }
+    }
     *ret_figures = f;
 }

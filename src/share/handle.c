@@ -17,8 +17,8 @@
  *    48   v  the tensor: struct tni_view of layout.h
  *  48+v   8  tni_hash() of all bytes before
  *
- * Magic, version, and the hash in the last 8 bytes stay where they are in every version. A reader
- * skips what lies between its own head and the stated head bytes.
+ * Magic, version, and the hash in the last 8 bytes stay where they are in every version. A
+ * reader skips what lies between its own head and the stated head bytes.
  */
 #include <string.h>
 
@@ -48,7 +48,7 @@ _Static_assert(sizeof(struct handle_head) + TNI_VIEW_MAX_BYTES + sizeof(uint64_t
                    TN_HANDLE_MAX_BYTES,
                "TN_HANDLE_MAX_BYTES suffices");
 
-/* ---- writing ------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------- */
 
 static int check_options(const tn_handle_options *given, tn_handle_options *ret_options)
 {
@@ -100,7 +100,7 @@ static size_t write_handle(const struct tn_domain *d, struct tni_ticket_name nam
 int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *bytes,
                      size_t size_bytes, size_t *ret_used)
 {
-    uint8_t view[TNI_VIEW_MAX_BYTES];
+    _Alignas(8) uint8_t view[TNI_VIEW_MAX_BYTES];
     tn_handle_options options = {0};
     struct tni_ticket_name name = {0};
     if (tensor == NULL || bytes == NULL || ret_used == NULL)
@@ -126,7 +126,7 @@ int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *by
     return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------- */
 
 /* A handle, read once: the bytes may lie in memory that somebody else changes. */
 struct handle {
@@ -200,8 +200,9 @@ static int check_domain(const struct tn_domain *d, const struct handle_head *hea
 }
 
 /*
- * The tensor comes first, so that a use is not lost for want of private memory; it is not ours until the
- * use is taken. A ticket that is over is told of before its view is: the block may be another's by now.
+ * The tensor comes first, so that a use is not lost for want of private memory; it is not ours
+ * until the use is taken. A ticket that is over is told of before its view is: the block may be
+ * another's by now.
  */
 static int use(struct tn_domain *d, struct tni_ticket_name name, const uint8_t *view,
                size_t view_bytes, tn_tensor **ret_tensor)
@@ -210,12 +211,12 @@ static int use(struct tn_domain *d, struct tni_ticket_name name, const uint8_t *
     tn_tensor *tensor;
     int used = tni_ticket_check(d, name);
     if (used == 0)
-        used = tni_view_check(&d->segment, view, view_bytes);
-    if (used >= 0 && (size_t)used != view_bytes)
+        used = tni_tensor_decode(d, view, view_bytes, &tensor);
+    if (used >= 0 && (size_t)used != view_bytes) {
+        tni_tensor_forget(tensor);
         used = tni_fail(TN_ERR_INVALID, "the handle's view has %zu bytes, %d of them used",
                         view_bytes, used);
-    if (used >= 0)
-        used = tni_tensor_decode(d, view, &tensor);
+    }
     if (used < 0)
         return used == TN_ERR_CORRUPT ? TN_ERR_INVALID : used;
 

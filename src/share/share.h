@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share: how a tensor crosses between processes outside of a queue. Handles and their tickets. A
- * ticket is a record: it owns one reference until it is used up, revoked or expired.
+ * share: how a tensor crosses between processes outside of a queue. Handles and their tickets.
+ * A ticket is a record: it owns one reference until it is used up, revoked or expired.
  */
 #ifndef TNI_SHARE_H
 #define TNI_SHARE_H
@@ -10,9 +10,15 @@
 
 #include "tensor/tensor.h"
 
-/** End tickets whose time is over; and those of a seat that ended get their last 60 s. @return the next expiry, or TN_FOREVER */
+/**
+ * End tickets whose time is over; and those of a seat that ended get their last 60 s.
+ * @return the next expiry, or TN_FOREVER
+ */
 uint64_t tni_ticket_expire(struct tn_domain *domain, uint64_t now_ns);
-/** A seat ended (died or left): its tickets without an expiry of their own get one; one half made is undone. */
+/**
+ * A seat ended (died or left): its tickets without an end of their own get one; one that is
+ * half made is undone.
+ */
 void tni_ticket_settle_seat(struct tn_domain *domain, uint64_t who);
 /** Live tickets that name a block. */
 uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block block);

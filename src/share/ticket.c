@@ -2,25 +2,29 @@
 /*
  * share: tickets and handles.
  *
- * Nouns: ticket (a record in the domain: owns one reference), handle (bytes that name a ticket, handle.c).
- * I1  A LIVE ticket owns exactly one reference, however many uses are left. No other state is a record.
- * I2  A ticket's word moves by CAS, from MAKING by its maker; each MAKING raises the generation. So
- *     a CAS that succeeds from LIVE proves that the ticket's fields, read before, were its own.
- * I3  While LIVE, its fields stand still, but for expires_ns, which goes from BOUND to a time once.
- * I4  Every change of a record lies between an announce of the block and its clearing, and moves the
- *     block's version meanwhile, so that no recount mistakes two halves of it for a whole.
- * Callers: handle.c; tenond and survivors (expire); reaper (settle_seat, records); inspect.
- * A death leaves: MAKING -> FREE by tni_ticket_settle_seat(), the word says whose it is. After
- * the increment, before LIVE: one reference too many, announced. After a pin, before the use is taken: the
- * same, even on a block that is FREE by then. After the use was taken, before the hold: the same; the
- * use is gone with its taker. After a ticket was un-recorded: the same. The reaper recounts each.
+ * Nouns: ticket (a record in the domain that owns one reference), handle (bytes that name one).
+ * I1  A LIVE ticket owns exactly one reference, however many uses are left. No other state is
+ *     a record.
+ * I2  A ticket's word moves by CAS, from MAKING by its maker alone; each MAKING raises the
+ *     generation. So a CAS that succeeds from LIVE proves that the fields read before were its.
+ * I3  While LIVE, its fields stand still, but for expires_ns: from BOUND to a time, once.
+ * I4  A record changes only between an announce of the block and its clearing, and the block's
+ *     version moves meanwhile if somebody recounts: no recount takes half a change for a whole.
+ * Callers: handle.c; tenond, survivors (expire); reaper (settle_seat, records); inspect.
+ * A death leaves, and the reaper repairs:
+ *   after the ticket was taken      MAKING, by a dead seat: FREE by tni_ticket_settle_seat()
+ *   after the increment, not LIVE   the same, and one reference too many, announced: recounted
+ *   pinned, the use not taken       one too many, announced, perhaps on a FREE block: recounted
+ *   use taken, no hold yet          the same; the use is gone with its taker
+ *   un-recorded, not given back     the same
+ *   LIVE, its issuer dead           nothing to repair: the ticket gets its last 60 s
  */
 #include "share/ticket.h"
 
 /* Few enough that looking costs nothing when tickets are plenty. */
 enum { PROBES = 8 };
 
-/* ---- finding a free one -------------------------------------------------------------------- */
+/* ---- finding a free one ------------------------------------------------------------------ */
 
 /* I2. True: MAKING, by us. */
 static bool try_take(struct tn_domain *d, uint32_t index, struct tni_ticket_name *ret_name)
@@ -54,7 +58,10 @@ static bool look(struct tn_domain *d, uint32_t from, uint32_t count, uint32_t li
     return false;
 }
 
-/* Where one was freed last, or behind the last one taken; then one that never was used; then anywhere. */
+/*
+ * Where one was freed last, or behind the last one taken; then one that never was used; then
+ * anywhere.
+ */
 static bool find(struct tn_domain *d, struct tni_ticket_name *ret_name)
 {
     uint32_t limit = tni_ticket_limit(&d->segment), tickets = d->segment.geometry.tickets;
@@ -83,7 +90,7 @@ static int take(struct tn_domain *d, struct tni_thread *thread,
                     d->segment.geometry.tickets, d->segment.header->name);
 }
 
-/* ---- making -------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------ */
 
 int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                     uint32_t uses, uint64_t expires_ns, struct tni_ticket_name *ret_name)
@@ -118,7 +125,7 @@ int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block bl
     return 0;
 }
 
-/* ---- ending -------------------------------------------------------------------------------- */
+/* ---- ending ------------------------------------------------------------------------------ */
 
 static bool is_tensor_block(const struct tn_domain *d, tni_block block)
 {
@@ -190,14 +197,17 @@ bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns)
     return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) <= now_ns;
 }
 
-/* ---- using --------------------------------------------------------------------------------- */
+/* ---- using ------------------------------------------------------------------------------- */
 
 static bool has_own_end(const struct tni_ticket *ticket)
 {
     return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) < TNI_TICKET_BOUND;
 }
 
-/* A handle with a good checksum that fits its ticket in name only was not made by tn_handle_export(). */
+/*
+ * A handle with a good checksum that fits its ticket in name only was not made by
+ * tn_handle_export().
+ */
 static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
                        uint32_t generation)
 {
@@ -219,8 +229,8 @@ static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
 }
 
 /*
- * Undo a pin. If the block was FREE under it, an allocator may have passed it over and lost its hint.
- * A pinned block does not become FREE, nor ALLOC when it is FREE, so one look suffices.
+ * Undo a pin. If the block was FREE under it, an allocator may have passed it over and lost its
+ * hint. A pinned block does not become FREE, nor ALLOC when it is FREE, so one look suffices.
  */
 static void unpin(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
@@ -231,7 +241,10 @@ static void unpin(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
         tni_alloc_publish(d, block);
 }
 
-/* The last use: the ticket's own reference becomes ours. @return whether the word still was `word` */
+/*
+ * The last use: the ticket's own reference becomes ours.
+ * @return whether the word still was `word`
+ */
 static bool use_last(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
                      uint64_t word, tni_block block)
 {
@@ -245,13 +258,15 @@ static bool use_last(struct tn_domain *d, struct tni_thread *thread, uint32_t in
     }
     TNI_KILL_POINT("ticket_used_up");
     note_free(d, index);
-    /* I4: no count changes here, so the version must. */
-    atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
+    tni_ref_before_move(d, block); /* I4; the CAS was the read-modify-write */
     tni_ref_adopt(d, thread, block);
     return true;
 }
 
-/* One use of several: a reference of our own, which the CAS proves to be one of a live block. */
+/*
+ * One use of several: a reference of our own, which the CAS proves to be one of a live
+ * block.
+ */
 static int use_one(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
                    uint64_t word, tni_block block)
 {
@@ -273,8 +288,8 @@ static int use_one(struct tn_domain *d, struct tni_thread *thread, uint32_t inde
 }
 
 /*
- * Wait-free: an attempt fails only because another use was taken, of which there are finitely many, or
- * because the ticket is over.
+ * Wait-free: an attempt fails only because another use was taken, of which there are finitely
+ * many, or because the ticket is over.
  */
 int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ticket_name name,
                    tni_block block, uint32_t generation)

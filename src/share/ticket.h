@@ -36,7 +36,8 @@ int tni_ticket_make(struct tn_domain *domain, struct tni_thread *thread, tni_blo
 /**
  * Take one use: on success this process has one more local reference of the block.
  * @param generation  of the block, as the handle states it
- * @return 0, TN_ERR_STALE, TN_ERR_INVALID (another block), TN_ERR_CORRUPT, TN_ERR_FULL (references)
+ * @return 0, TN_ERR_STALE, TN_ERR_INVALID (another block), TN_ERR_CORRUPT, TN_ERR_FULL
+ * (references)
  */
 int tni_ticket_use(struct tn_domain *domain, struct tni_thread *thread,
                    struct tni_ticket_name name, tni_block block, uint32_t generation);

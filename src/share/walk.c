@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks over all tickets: ends that have come, seats that ended, records, and the public list. */
+/*
+ * Walks over all tickets: ends that have come, seats that ended, records, and the public
+ * list.
+ */
 #include "share/ticket.h"
 
 static const uint64_t after_issuer_ns = 60 * UINT64_C(1000000000);
@@ -11,8 +14,9 @@ static uint64_t load_word(const struct tni_ticket *ticket)
 }
 
 /*
- * A ticket that was bound to its issuer gets a time. The generation in the expected value makes a
- * ticket that was taken anew meanwhile refuse it; and what has a time keeps it, however often this runs.
+ * A ticket that was bound to its issuer gets a time. The generation in the expected value makes
+ * a ticket that was taken anew meanwhile refuse it; and what has a time keeps it, however often
+ * this runs.
  */
 static void unbind(struct tni_ticket *ticket, uint64_t word, uint64_t end_ns)
 {
@@ -110,7 +114,7 @@ uint64_t tni_ticket_count_records(const struct tni_segment *s, tni_block block)
     return tally.count;
 }
 
-/* ---- the public list ----------------------------------------------------------------------- */
+/* ---- the public list --------------------------------------------------------------------- */
 
 static uint64_t remaining(uint64_t expires_ns, uint64_t now_ns)
 {

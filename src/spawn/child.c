@@ -2,16 +2,18 @@
 /*
  * spawn: child processes and groups.
  *
- * Nouns: child (one process, seen from its parent), group (children that end together), message.
- * I1  A child has two descriptors here, its pidfd and the read end of its message pipe, until it was
- *     collected; then none. A pid is used only through the pidfd.
+ * Nouns: child (a process, seen from its parent), group (children that end together), message.
+ * I1  A child has two descriptors here, its pidfd and the read end of its message pipe, until
+ *     it was collected; then none. A pid is used only through the pidfd.
  * I2  No child that this room starts inherits the descriptors of another one.
- * I3  Unless detached, a child ends with its parent, by two ways that do not need each other: the kernel's
- *     death signal, and its seat, which whoever settles the parent reads (ENDS_WITH_PARENT).
+ * I3  Unless detached, a child ends with its parent, by two ways that do not need each other:
+ *     the kernel's death signal, and its seat, which whoever settles the parent reads.
  * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it is gone.
- * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it looks for
- * its parent after each of the two ways is set up. A death of the child leaves a seat, which the
- * reaper settles; here when its parent collects it, so that no tenond is needed for that.
+ * I5  Once one child of a group has failed, the others are told to end, and the first failure
+ *     stays the group's answer. Children that we end are not failures of their own.
+ * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it
+ * looks for its parent after each of the two ways is set up. A death of a child leaves a seat,
+ * which the reaper settles; here when its parent collects it, so that needs no tenond.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -19,10 +21,13 @@
 
 #include "spawn/child.h"
 
-/* ---- children of this process -------------------------------------------------------------- */
+/* ---- children of this process ------------------------------------------------------------ */
 
 static struct tn_process *children;
-/* The pid of who has it: a child that was forked meanwhile finds a stranger's, and takes it over. */
+/*
+ * The pid of who has it: a child that was forked meanwhile finds a stranger's, and takes it
+ * over.
+ */
 static _Atomic int32_t children_owner;
 
 void tni_children_lock(void)
@@ -105,7 +110,7 @@ bool tni_child_has_failed(const struct tn_process *child)
     return child->is_ended && child->status.exit_code != 0;
 }
 
-/* ---- its end ------------------------------------------------------------------------------- */
+/* ---- its end ----------------------------------------------------------------------------- */
 
 static void note_end(struct tn_process *child, const struct tni_os_exit *end)
 {
@@ -173,7 +178,10 @@ static void take_off_list(const struct tn_process *child)
     tni_children_unlock();
 }
 
-/* A detached child that goes on stays a zombie when it ends, until we do: nobody else can collect it. */
+/*
+ * A detached child that goes on stays a zombie when it ends, until we do: nobody else can
+ * collect it.
+ */
 static void end_child(struct tn_process *child)
 {
     bool is_detached = (child->flags & TN_PROCESS_DETACHED) != 0;

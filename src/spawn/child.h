@@ -19,13 +19,13 @@ struct tn_process {
 
 enum { TNI_SPAWN_SLICE_NS = 100 * 1000 * 1000 };
 
-/* ---- children of this process (child.c) ---------------------------------------------------- */
+/* ---- children of this process (child.c) -------------------------------------------------- */
 
 /** An object without a process. Takes no descriptor. */
 int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process **ret_child);
 /**
- * Fork is between these two, and so is the life of the write end of a message pipe: no child of ours
- * inherits another one's.
+ * Fork is between these two, and so is the life of the write end of a message pipe: no child of
+ * ours inherits another one's.
  */
 void tni_children_lock(void);
 void tni_children_unlock(void);
@@ -33,14 +33,17 @@ void tni_children_unlock(void);
 void tni_children_forget(void);
 /** Watch a child that runs now. On failure it was killed. */
 int tni_child_watch(struct tn_process *child, int32_t pid);
-/** Collect it if it has ended, without waiting. @return 0, TN_ERR_TIMED_OUT, or why it cannot be known */
+/**
+ * Collect it if it has ended, without waiting.
+ * @return 0, TN_ERR_TIMED_OUT, or why it cannot be known
+ */
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);
 /** Whether an ended child failed. */
 bool tni_child_has_failed(const struct tn_process *child);
 /** What a survivor does while it waits. */
 void tni_child_survive(struct tn_domain *domain);
 
-/* ---- what a child says (message.c) --------------------------------------------------------- */
+/* ---- what a child says (message.c) ------------------------------------------------------- */
 
 /** The first words of a forked child: it runs, or why it does not. */
 struct tni_child_report {
@@ -55,7 +58,10 @@ void tni_message_report(int status, const char *text);
 void tni_message_write_variable(int fd, char *value, size_t size_bytes);
 /** Read what a child that has ended left, as text. */
 void tni_message_read(int fd, char *text, size_t size_bytes);
-/** Flush what a fork would copy: standard output and error, which is what a child writes too. */
+/**
+ * Flush what a fork would copy: standard output and error, which is what a child writes
+ * too.
+ */
 void tni_message_flush(void);
 
 #endif

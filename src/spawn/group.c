@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group: children that belong together.
- *
- * I5  Once one has failed, the others have been told to end, and the first failure stays the
- *     group's answer. The children that we end are not failures of their own.
- */
+/* group: children that belong together. The invariants are in child.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +58,7 @@ static void append(struct tn_group *group, struct tn_process *child)
     group->children[group->count++] = child;
 }
 
-/* ---- starting ------------------------------------------------------------------------------ */
+/* ---- starting ---------------------------------------------------------------------------- */
 
 struct indexed_run {
     tn_group_fn *run;
@@ -119,7 +114,7 @@ int tn_group_add(tn_group *group, tn_process *process)
     return status;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------- */
 
 /* I5. @return how many still run */
 static uint32_t collect(struct tn_group *group)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a child says to its parent: a pipe that is read once the child has ended. Nobody waits for the
- * pipe's end: a process that the child forked may keep it open for as long as it likes.
+ * What a child says to its parent: a pipe that is read once the child has ended. Nobody waits
+ * for the pipe's end: a process that the child forked may keep it open for as long as it likes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,7 +36,10 @@ void tni_message_write_variable(int fd, char *value, size_t size_bytes)
              tni_os_pid());
 }
 
-/* The variable is inherited by programs that it does not mean; so everything it says is checked. */
+/*
+ * The variable is inherited by programs that it does not mean; so everything it says is
+ * checked.
+ */
 static int find_inherited(void)
 {
     const char *value = getenv(TNI_MESSAGE_VARIABLE);
@@ -63,7 +66,10 @@ void tni_message_read(int fd, char *text, size_t size_bytes)
     text[used] = '\0';
 }
 
-/* Not every stream: one that another thread sits reading from stays locked for as long as that takes. */
+/*
+ * Not every stream: one that another thread sits reading from stays locked for as long as that
+ * takes.
+ */
 void tni_message_flush(void)
 {
     fflush(stdout);

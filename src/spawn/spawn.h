@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn: child processes that are members, and groups of them. All of it is public; this is the door
- * for the room above.
+ * spawn: child processes that are members, and groups of them. All of it is public; this is the
+ * door for the room above.
  */
 #ifndef TNI_SPAWN_H
 #define TNI_SPAWN_H

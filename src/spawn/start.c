@@ -31,9 +31,12 @@ static int end_failed(struct tn_process *child, int status)
     return tni_fail(status, "%s", detail);
 }
 
-/* ---- a function ---------------------------------------------------------------------------- */
+/* ---- a function -------------------------------------------------------------------------- */
 
-/* I3. The kernel's signal comes when the forking thread ends, which for the main thread is the process. */
+/*
+ * I3. The kernel's signal comes when the forking thread ends, which for the main thread is the
+ * process.
+ */
 static void bind_to_parent(struct tn_domain *domain, const struct origin *origin)
 {
     if (origin->is_main_thread)
@@ -44,7 +47,10 @@ static void bind_to_parent(struct tn_domain *domain, const struct origin *origin
         tni_os_exit(EXIT_WITH_PARENT);
 }
 
-/* The function may have closed the domain itself; the object is kept by the tn_process that we inherited. */
+/*
+ * The function may have closed the domain itself; the object is kept by the tn_process that we
+ * inherited.
+ */
 static void leave(struct tn_domain *domain)
 {
     if (domain->seat == TNI_NO_SEAT)
@@ -138,7 +144,7 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
     return 0;
 }
 
-/* ---- a program ----------------------------------------------------------------------------- */
+/* ---- a program --------------------------------------------------------------------------- */
 
 /* Ours stand first, so that they win over the user's own of the same name. */
 struct variables {
@@ -160,7 +166,10 @@ static int make_variables(const struct tn_process *child, int message_fd,
 
     used = write_name(v->own[0], TNI_DOMAIN_VARIABLE);
     status = tni_process_write_pass(child->domain, v->own[0] + used, VARIABLE_BYTES - used);
-    /* Written for a detached child too, empty: it may not find the one that we were started with. */
+    /*
+     * Written for a detached child too, empty: it may not find the one that we were started
+     * with.
+     */
     used = write_name(v->own[1], TNI_PARENT_VARIABLE);
     if (status == 0 && (child->flags & TN_PROCESS_DETACHED) == 0)
         status =

@@ -34,22 +34,24 @@ static tn_tensor *alloc_view(const tn_tensor *base, int32_t ndim)
     return t;
 }
 
-static int build(const tn_tensor *base, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                 tn_tensor **ret_tensor)
+int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       struct tni_size *ret_size)
 {
-    size_t item_bytes;
-    int64_t count;
-    int status = tn_dtype_size(dtype, &item_bytes);
-    if (status != 0 || (status = tni_shape_count(ndim, shape, item_bytes, &count)) != 0)
-        return status;
-    tn_tensor *t = base != NULL ? alloc_view(base, ndim) : alloc_both(ndim);
+    int status = tn_dtype_size(dtype, &ret_size->item_bytes);
+    return status != 0 ? status
+                       : tni_shape_count(ndim, shape, ret_size->item_bytes, &ret_size->count);
+}
+
+static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                const struct tni_size *size, tn_tensor **ret_tensor)
+{
     if (t == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a tensor of %d axes", ndim);
     t->dtype = dtype;
     t->ndim = ndim;
     t->is_contiguous = true;
-    t->count = count;
-    t->item_bytes = item_bytes;
+    t->count = size->count;
+    t->item_bytes = size->item_bytes;
     for (int32_t i = 0; i < ndim; i++)
         t->extents[i] = shape[i];
     tni_shape_row_major(ndim, t->extents, tni_tensor_steps(t));
@@ -57,15 +59,27 @@ static int build(const tn_tensor *base, tn_dtype dtype, int32_t ndim, const int6
     return 0;
 }
 
-int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape, tn_tensor **ret_tensor)
+int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                     const struct tni_size *size, tn_tensor **ret_tensor)
 {
-    return build(NULL, dtype, ndim, shape, ret_tensor);
+    struct tni_size measured;
+    if (size == NULL) {
+        int status = tni_tensor_measure(dtype, ndim, shape, &measured);
+        if (status != 0)
+            return status;
+        size = &measured;
+    }
+    return fill(alloc_both(ndim), dtype, ndim, shape, size, ret_tensor);
 }
 
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor)
 {
-    return build(base, dtype, ndim, shape, ret_tensor);
+    struct tni_size size;
+    int status = tni_tensor_measure(dtype, ndim, shape, &size);
+    if (status != 0)
+        return status;
+    return fill(alloc_view(base, ndim), dtype, ndim, shape, &size, ret_tensor);
 }
 
 void tni_tensor_end(tn_tensor *t)

@@ -30,13 +30,23 @@ static inline int tni_tensor_check(const tn_tensor *tensor)
     return TNI_LIKELY(tensor != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no tensor");
 }
 
+/* What follows from a type and a shape, once both are checked. */
+struct tni_size {
+    size_t item_bytes;
+    int64_t count;
+};
+/** TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
+int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       struct tni_size *ret_size);
+
 /**
  * A tensor with a reference and a storage of its own, in one allocation; the storage has no memory yet.
- * The shape is checked and row-major strides are filled in.
+ * Row-major strides are filled in.
+ * @param size  as tni_tensor_measure() gave it; NULL: measure here
  * @return 0, TN_ERR_INVALID, TN_ERR_UNSUPPORTED, TN_ERR_NO_MEMORY
  */
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                     tn_tensor **ret_tensor);
+                     const struct tni_size *size, tn_tensor **ret_tensor);
 
 /** As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more; read-only if `base` is. */
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,

@@ -107,7 +107,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
     if (status != 0)
         return status;
     const DLTensor *dl = &managed->dl_tensor;
-    if ((status = tni_tensor_build(dl->dtype, dl->ndim, dl->shape, &t)) != 0)
+    if ((status = tni_tensor_build(dl->dtype, dl->ndim, dl->shape, NULL, &t)) != 0)
         return status;
     for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
         tni_tensor_steps(t)[i] = dl->strides[i];

@@ -26,23 +26,24 @@ static size_t extent_count(const struct tni_view *head)
 size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
 {
     const struct tni_storage *s = t->storage;
+    struct tni_view *view = ret_view; /* aligned: in a slot, a message block, a handle's buffer */
     bool is_plain =
         t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
-    struct tni_view head = {
-        .block = s->block.id,
-        .generation = tni_ref_generation(s->domain, s->block),
-        .byte_offset = t->byte_offset,
-        .code = t->dtype.code,
-        .bits = t->dtype.bits,
-        .lanes = t->dtype.lanes,
-        .ndim = (uint8_t)t->ndim,
-        .flags = (uint8_t)((is_plain ? TNI_VIEW_CONTIGUOUS : 0) |
-                           (tn_tensor_is_read_only(t) ? TNI_VIEW_READ_ONLY : 0)),
-    };
-    size_t extents_bytes = extent_count(&head) * sizeof(int64_t);
-    memcpy(ret_view, &head, sizeof head);
-    memcpy((uint8_t *)ret_view + sizeof head, t->extents, extents_bytes);
-    return sizeof head + extents_bytes;
+    int32_t extents = is_plain ? t->ndim : 2 * t->ndim;
+
+    view->block = s->block.id;
+    view->generation = tni_ref_generation(s->domain, s->block);
+    view->byte_offset = t->byte_offset;
+    view->code = t->dtype.code;
+    view->bits = t->dtype.bits;
+    view->lanes = t->dtype.lanes;
+    view->ndim = (uint8_t)t->ndim;
+    view->flags = (uint8_t)((is_plain ? TNI_VIEW_CONTIGUOUS : 0) |
+                            (tn_tensor_is_read_only(t) ? TNI_VIEW_READ_ONLY : 0));
+    view->reserved = 0;
+    for (int32_t i = 0; i < extents; i++)
+        view->extents[i] = t->extents[i];
+    return sizeof *view + (size_t)extents * sizeof(int64_t);
 }
 
 /* ---- checking ------------------------------------------------------------------------------ */
@@ -98,44 +99,48 @@ static int check_place(const struct tni_segment *s, const union copied_view *cop
     return 0;
 }
 
-static int check_copy(const struct tni_segment *s, const union copied_view *copy)
+static int check_copy(const struct tni_segment *s, const union copied_view *copy,
+                      struct tni_size *ret_size)
 {
     const struct tni_view *head = &copy->head;
-    size_t item_bytes;
-    int64_t count;
 
     if (!tni_geometry_has_block(&s->geometry, head->block) ||
         tni_class_is_message(head->block >> 24))
         return tni_fail(TN_ERR_CORRUPT, "a view names block %x, which is none", head->block);
-    if (tn_dtype_size((tn_dtype){head->code, head->bits, head->lanes}, &item_bytes) != 0 ||
-        tni_shape_count(head->ndim, head->extents, item_bytes, &count) != 0)
+    if (tni_tensor_measure((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
+                           head->extents, ret_size) != 0)
         return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
                         tn_error_detail());
-    return check_place(s, copy, count, item_bytes);
+    return check_place(s, copy, ret_size->count, ret_size->item_bytes);
 }
 
 int tni_view_check(const struct tni_segment *segment, const void *view, size_t size_bytes)
 {
     union copied_view copy;
+    struct tni_size size;
     int used = read_view(view, size_bytes, &copy);
     if (used < 0)
         return used;
-    int status = check_copy(segment, &copy);
+    int status = check_copy(segment, &copy, &size);
     return status != 0 ? status : used;
 }
 
 /* ---- back to a tensor ---------------------------------------------------------------------- */
 
-int tni_tensor_decode(struct tn_domain *domain, const void *view, tn_tensor **ret_tensor)
+int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
+                      tn_tensor **ret_tensor)
 {
     union copied_view copy;
+    struct tni_size size;
     tn_tensor *t;
     const struct tni_view *head = &copy.head;
-    int status = read_view(view, TNI_VIEW_MAX_BYTES, &copy);
-    if (status < 0 || (status = check_copy(&domain->segment, &copy)) != 0)
-        return status;
-    status = tni_tensor_build((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
-                              head->extents, &t);
+    int used = read_view(view, size_bytes, &copy);
+    if (used < 0)
+        return used;
+    int status = check_copy(&domain->segment, &copy, &size);
+    if (status == 0)
+        status = tni_tensor_build((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
+                                  head->extents, &size, &t);
     if (status != 0)
         return status;
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0) {
@@ -146,5 +151,5 @@ int tni_tensor_decode(struct tn_domain *domain, const void *view, tn_tensor **re
     t->is_read_only = (head->flags & TNI_VIEW_READ_ONLY) != 0;
     tni_storage_set_shared(t->storage, domain, (tni_block){head->block}, TNI_SIZE_IN_DESC);
     *ret_tensor = t;
-    return 0;
+    return used;
 }

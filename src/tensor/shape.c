@@ -4,7 +4,7 @@
 
 int tni_shape_count(int32_t ndim, const int64_t *shape, uint64_t item_bytes, int64_t *ret_count)
 {
-    int64_t bytes = (int64_t)item_bytes;
+    int64_t bytes = (int64_t)item_bytes, count = 1;
     bool is_empty = false;
 
     if (ndim < 0 || ndim > TN_MAX_NDIM)
@@ -20,8 +20,10 @@ int tni_shape_count(int32_t ndim, const int64_t *shape, uint64_t item_bytes, int
             return tni_fail(TN_ERR_INVALID,
                             "the tensor's bytes pass 2^63 at axis %d of size %lld", i,
                             (long long)shape[i]);
+        else
+            count *= shape[i]; /* no more than bytes: it cannot overflow */
     }
-    *ret_count = is_empty ? 0 : bytes / (int64_t)item_bytes;
+    *ret_count = is_empty ? 0 : count;
     return 0;
 }
 

@@ -47,7 +47,7 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     tn_tensor *t;
     tni_block block;
     int status = check_domain(domain);
-    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, &t)) != 0)
+    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     struct tni_block_about about = about_tensor(t);
     uint64_t bytes = (uint64_t)t->count * t->item_bytes;
@@ -89,7 +89,7 @@ int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const 
     tn_tensor *t;
     tni_block block;
     int status = check_domain(domain);
-    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, &t)) != 0)
+    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     struct tni_block_about about = about_tensor(t);
     if (size_bytes != tn_tensor_size_bytes(t))
@@ -112,7 +112,7 @@ int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                       tn_tensor **ret_tensor)
 {
     tn_tensor *t;
-    int status = tni_tensor_build(dtype, ndim, shape, &t);
+    int status = tni_tensor_build(dtype, ndim, shape, NULL, &t);
     if (status != 0)
         return status;
     status = tni_storage_set_private(t->storage, (uint64_t)t->count * t->item_bytes);

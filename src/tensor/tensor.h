@@ -42,7 +42,7 @@ struct tn_tensor {
     int64_t extents[]; /* shape [ndim], strides [ndim] */
 };
 
-/** Write a shared tensor as a struct tni_view. @return bytes written; pre: room for TNI_VIEW_MAX_BYTES */
+/** Write a shared tensor as a struct tni_view. @return bytes written; pre: room for TNI_VIEW_MAX_BYTES, aligned to 8 */
 size_t tni_tensor_encode(const tn_tensor *tensor, void *ret_view);
 
 /**
@@ -52,11 +52,12 @@ size_t tni_tensor_encode(const tn_tensor *tensor, void *ret_view);
 int tni_view_check(const struct tni_segment *segment, const void *view, size_t size_bytes);
 
 /**
- * Make a tensor of a checked view. The caller's local reference of the block passes to it on
- * success, and stays with the caller on failure: TN_ERR_NO_MEMORY, or TN_ERR_CORRUPT when the view
- * changed since it was checked.
+ * Make a tensor of a view, checking it as tni_view_check() does. The caller's local reference of the
+ * block passes to it on success.
+ * @return the bytes the view takes up, or TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
  */
-int tni_tensor_decode(struct tn_domain *domain, const void *view, tn_tensor **ret_tensor);
+int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
+                      tn_tensor **ret_tensor);
 
 /** TN_ERR_INVALID unless the tensor's storage is shared in this domain. */
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);

@@ -167,7 +167,7 @@ TN_TEST(object_stays_where_it_is)
     PIN(object, death, 128);
     PIN(object, death_pid, 152);
     PIN(object, ended, 164);
-    PIN(object, pushed_before, 168);
+    PIN(object, unpushed, 168);
     PIN(object, head, 192);
     PIN(object, tail, 256);
     PIN(object, items, 320);

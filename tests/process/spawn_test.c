@@ -63,7 +63,7 @@ static int signal_then_sleep(tn_domain *domain, void *argument)
     return sleep_for_ever(domain, NULL);
 }
 
-/* ---- ends ---------------------------------------------------------------------------------- */
+/* ---- ends -------------------------------------------------------------------------------- */
 
 TN_TEST(wait_tells_exit_codes_0_to_255)
 {
@@ -190,7 +190,7 @@ TN_TEST(an_object_that_outlives_its_domain_can_be_waited_for_and_closed)
     tn_process_close(process);
 }
 
-/* ---- starts -------------------------------------------------------------------------------- */
+/* ---- starts ------------------------------------------------------------------------------ */
 
 static int seat_of(tn_domain *domain, void *argument)
 {
@@ -277,7 +277,7 @@ TN_TEST(a_child_does_not_inherit_the_descriptors_of_its_siblings)
     tn_domain_close(domain);
 }
 
-/* ---- with the parent ----------------------------------------------------------------------- */
+/* ---- with the parent --------------------------------------------------------------------- */
 
 /* A child, seen from its grandparent: the pidfd is opened while it surely lives. */
 struct family {
@@ -463,7 +463,7 @@ TN_TEST(a_child_that_dies_before_it_started_is_an_error_of_fork)
 }
 #endif
 
-/* ---- programs ------------------------------------------------------------------------------ */
+/* ---- programs ---------------------------------------------------------------------------- */
 
 static void to_hex(const uint8_t *bytes, size_t size, char *ret_text)
 {
@@ -483,8 +483,8 @@ static size_t from_hex(const char *text, uint8_t *ret_bytes)
 }
 
 /*
- * This test program again: what it plays is in the environment, with a handle of `board`, if there is
- * one. See play_part().
+ * This test program again: what it plays is in the environment, with a handle of `board`, if
+ * there is one. See play_part().
  */
 static tn_process *start_part(tn_domain *domain, const char *part, tn_tensor *board)
 {
@@ -694,7 +694,7 @@ TN_TEST(a_program_outlives_the_thread_that_started_it_and_ends_with_the_process)
     program_ends_with(be_parent_of_program_in_thread);
 }
 
-/* ---- groups -------------------------------------------------------------------------------- */
+/* ---- groups ------------------------------------------------------------------------------ */
 
 static tn_group *make_group(tn_domain *domain)
 {

@@ -302,7 +302,8 @@ static void start_detached_body(void)
     CHECK(sscanf(seen, "/ %d %d %63s %63s", &pid, &session, fds, ignored) == 4);
     CHECK(pid == session);
     CHECK(strncmp(fds, "0,1,2,", 6) == 0 && strstr(fds, "200") == NULL);
-    CHECK(strtoull(ignored, NULL, 16) == 0);
+    /* 32 and 33 are glibc's own: its posix_spawn(), which make uses, ignores them. */
+    CHECK((strtoull(ignored, NULL, 16) & ~(UINT64_C(3) << 31)) == 0);
     unlink(fifo);
 }
 

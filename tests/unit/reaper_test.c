@@ -117,7 +117,7 @@ static tni_block alloc_block(struct tn_domain *d, uint64_t bytes, uint8_t kind)
 struct work {
     struct tn_domain *domain;
     tn_queue *queues[3]; /* by policy */
-    tn_semaphore *semaphore;
+    tn_semaphore *owned, *signal;
     tn_lock *lock;
     tn_event *event;
     tn_barrier *barrier;
@@ -131,7 +131,8 @@ static void open_work(struct work *w, struct tn_domain *d)
             .struct_size = sizeof options, .capacity = 4, .policy = policy};
         TN_CHECK_OK(tn_queue_create(d, NULL, &options, &w->queues[policy]));
     }
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, 0, &w->semaphore));
+    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, TN_SEMAPHORE_OWNED, &w->owned));
+    TN_CHECK_OK(tn_semaphore_create(d, NULL, 0, 0, &w->signal));
     TN_CHECK_OK(tn_lock_create(d, NULL, &w->lock));
     TN_CHECK_OK(tn_event_create(d, NULL, true, &w->event));
     TN_CHECK_OK(tn_barrier_create(d, NULL, 1, &w->barrier));
@@ -141,7 +142,8 @@ static void close_work(struct work *w)
 {
     for (uint32_t policy = 0; policy < 3; policy++)
         tn_queue_close(w->queues[policy]);
-    tn_semaphore_close(w->semaphore);
+    tn_semaphore_close(w->owned);
+    tn_semaphore_close(w->signal);
     tn_lock_close(w->lock);
     tn_event_close(w->event);
     tn_barrier_close(w->barrier);
@@ -161,6 +163,8 @@ static void drain(struct work *w)
         TN_CHECK(status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED);
     }
     TN_CHECK_OK(tn_event_clear(w->event));
+    /* A ticket outlives its issuer for a while: as if that was over. */
+    tni_ticket_expire(w->domain, tni_os_now_ns() + 3600 * UINT64_C(1000000000));
 }
 
 static tn_tensor *make_tensor(struct tn_domain *d, int64_t floats)
@@ -200,10 +204,12 @@ static void use_handles(struct tn_domain *d)
     unsigned char bytes[4096];
     size_t size = 0;
     tn_tensor *tensor = make_tensor(d, 10), *other = NULL;
-    const tn_handle_options options = {.struct_size = sizeof options, .uses = 1};
+    const tn_handle_options options = {.struct_size = sizeof options, .uses = 2};
     TN_CHECK_OK(tn_handle_export(tensor, &options, bytes, sizeof bytes, &size));
-    TN_CHECK_OK(tn_handle_import(d, bytes, size, &other));
-    tn_tensor_unref(other);
+    for (int use = 0; use < 2; use++) {
+        TN_CHECK_OK(tn_handle_import(d, bytes, size, &other));
+        tn_tensor_unref(other);
+    }
     TN_CHECK_OK(tn_handle_export(tensor, &options, bytes, sizeof bytes, &size));
     tn_ticket_id ticket;
     TN_CHECK_OK(tn_handle_ticket(bytes, size, &ticket));
@@ -213,8 +219,10 @@ static void use_handles(struct tn_domain *d)
 
 static void use_objects(struct work *w)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
-    TN_CHECK_OK(tn_semaphore_release(w->semaphore));
+    TN_CHECK_OK(tn_semaphore_acquire(w->owned, 0));
+    TN_CHECK_OK(tn_semaphore_release(w->owned));
+    TN_CHECK_OK(tn_semaphore_release(w->signal));
+    TN_CHECK_OK(tn_semaphore_acquire(w->signal, 0));
     int status = tn_lock_acquire(w->lock, 0);
     TN_CHECK(status == 0 || status == 1 || status == TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_lock_release(w->lock));
@@ -279,7 +287,7 @@ static int work(void *argument)
 /* Every point that a worker may pass; those of the reaper are below. */
 static const char *const work_points[] = {
     "ack_emptied",          "adopt_held_already",    "adopt_recorded",      "alloc_committed",
-    "alloc_frontier_moved", "alloc_recorded",        "alloc_taken",         "drop_slot_emptied",
+    "alloc_recorded",        "alloc_taken",         "drop_slot_emptied",
     "event_passed",         "event_set",             "fork_holds_written",  "fork_incremented",    "fork_child_named",
     "fork_object_opened",   "fork_seat_claimed",     "lease_pinned",        "lease_recorded",
     "leave_before_free",    "leave_begun",           "leave_hints_published", "leave_holds_released",
@@ -292,7 +300,7 @@ static const char *const work_points[] = {
     "row_unrecorded",       "semaphore_announced",   "semaphore_counted",   "semaphore_given",
     "semaphore_released",   "semaphore_taken",       "semaphore_uncounted", "take_apart_unrecorded",
     "ticket_end_announced", "ticket_end_unrecorded", "ticket_live",         "ticket_making",
-    "ticket_pinned",        "ticket_unpinned",       "ticket_use_announced", "ticket_use_taken",
+    "ticket_pinned",        "ticket_use_announced", "ticket_use_taken",
     "ticket_used_up",       "ticket_written",        "trim_discarded",      "trim_span_taken"};
 
 /* A first look at everything, so that pages and frontiers are where they stay. */
@@ -336,11 +344,26 @@ TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_settled, 1
             printf("# not passed: %s\n", work_points[i]);
         points += passing > 1;
     }
-    assert_true(points >= TNI_COUNT(work_points) - 4);
+    assert_true(points >= TNI_COUNT(work_points) - 1); /* but for fork_child_named */
     /* And the survivor goes on, and others can come. */
     tnt_wait_ok(tnt_fork(work, &w));
     settle_all(w.domain);
     check_as_before(&w, live, "no kill", 0);
+    close_work(&w);
+    close_domain(w.domain);
+}
+
+TN_TEST(a_kill_between_the_frontier_and_its_blocks_loses_no_block)
+{
+    struct work w;
+    open_work(&w, open_domain());
+    uint32_t live = live_blocks(w.domain);
+    for (uint32_t passing = 1; tnt_kill_at("alloc_frontier_moved", passing, work, &w); passing++) {
+        settle_all(w.domain);
+        check_as_before(&w, live, "alloc_frontier_moved", passing);
+    }
+    settle_all(w.domain);
+    check_as_before(&w, live, "alloc_frontier_moved", 0);
     close_work(&w);
     close_domain(w.domain);
 }
@@ -360,7 +383,7 @@ static const char *const victims[] = {
     "object_making",    "object_ending",         "ticket_written",     "lock_acquired",
     "semaphore_taken",  "fork_holds_written",    "leave_begun",        "ref_decremented",
     "object_opened",    "object_ring_recorded",  "drop_slot_emptied",  "ticket_use_taken",
-    "semaphore_announced", "semaphore_given"};
+    "semaphore_counted", "semaphore_given"};
 
 static const char *const reaper_points[] = {
     "settle_claimed",          "settle_waits_ended",     "settle_children_ended",
@@ -386,7 +409,8 @@ TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
         bool was_reached = false;
         for (size_t v = 0; v < TNI_COUNT(victims); v++) {
             for (uint32_t passing = 1; passing <= 2; passing++) {
-                assert_true(tnt_kill_at(victims[v], 1, work, &w));
+                if (!tnt_kill_at(victims[v], 1, work, &w))
+                    fail_msg("a worker does not pass %s", victims[v]);
                 bool was_killed = tnt_kill_at(reaper_points[i], passing, settle_as_a_child, &w);
                 settle_all(w.domain);
                 check_as_before(&w, live, victims[v], passing);
@@ -399,7 +423,7 @@ TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
             printf("# not passed: %s\n", reaper_points[i]);
         points += was_reached;
     }
-    assert_true(points >= TNI_COUNT(reaper_points) - 4);
+    assert_int_equal(points, TNI_COUNT(reaper_points));
     close_work(&w);
     close_domain(w.domain);
 }
@@ -675,8 +699,8 @@ TN_TEST(an_audit_finds_and_repairs_wrong_counts)
     expect_finding(d, "count 1, but nothing names it");
     assert_int_equal(live_blocks(d), 1);
     tni_ref_release(d, block);
-    tni_process_unkeep(d); /* for the local reference of the other, which has no hold any more */
     close_domain(d);
+    tni_process_unkeep(d); /* for the local reference of the other, which had no hold any more */
 }
 
 TN_TEST(an_audit_finds_and_repairs_what_free_seats_still_have)
@@ -805,11 +829,6 @@ TN_TEST_WITHIN(kills_at_any_moment_of_a_busy_domain_leave_nothing, 60)
 
 /* ---- damage -------------------------------------------------------------------------------- */
 
-struct damage {
-    struct work w;
-    uint64_t seed;
-};
-
 static void spoil(struct tn_domain *d, uint64_t offset, uint64_t size_bytes, uint32_t writes)
 {
     for (uint32_t i = 0; i < writes; i++) {
@@ -822,8 +841,8 @@ static void spoil(struct tn_domain *d, uint64_t offset, uint64_t size_bytes, uin
 /* In a child, and never in seat 0 or our own: they say who we are. */
 static int settle_damaged(void *argument)
 {
-    struct damage *damage = argument;
-    struct tn_domain *d = damage->w.domain;
+    struct work *w = argument;
+    struct tn_domain *d = w->domain;
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t seat_bytes = sizeof(struct tni_seat), used = 64 * sizeof(uint64_t);
 
@@ -844,15 +863,13 @@ static int settle_damaged(void *argument)
 TN_TEST_WITHIN(damaged_tables_do_not_crash_the_reaper_or_the_audit, 120)
 {
     for (int round = 0; round < 10; round++) {
-        struct damage damage;
-        open_work(&damage.w, open_domain());
-        struct tn_domain *d = damage.w.domain;
-        pid_t child = tnt_fork(work, &damage.w);
-        tnt_wait_ok(child);
-        damage.seed = tnt_random();
-        tnt_wait_ok(tnt_fork(settle_damaged, &damage));
-        tni_process_leave(d); /* no more use of it */
-        tni_process_unkeep(d);
+        struct work w;
+        open_work(&w, open_domain());
+        tnt_wait_ok(tnt_fork(work, &w));
+        tnt_random(); /* the children of two rounds begin with different numbers */
+        tnt_wait_ok(tnt_fork(settle_damaged, &w));
+        tni_process_leave(w.domain); /* no more use of it */
+        tni_process_unkeep(w.domain);
     }
 }
 

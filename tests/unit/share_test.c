@@ -120,7 +120,7 @@ static void close_clean(tn_domain *domain)
     tn_domain_close(domain);
 }
 
-/* ---- what crosses -------------------------------------------------------------------------- */
+/* ---- what crosses ------------------------------------------------------------------------ */
 
 TN_TEST(a_handle_carries_values_shape_strides_and_the_read_only_flag)
 {
@@ -190,7 +190,7 @@ TN_TEST(a_scalar_and_32_axes_with_strides_both_fit_a_handle)
     close_clean(domain);
 }
 
-/* ---- what is refused ----------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------- */
 
 TN_TEST(a_handle_truncated_at_any_length_or_with_a_byte_more_is_invalid)
 {
@@ -243,7 +243,10 @@ TN_TEST(a_forged_handle_is_refused_whatever_it_says_and_costs_no_use)
             if (forged.bytes[at] == h.bytes[at])
                 continue;
             seal(&forged);
-            /* Another shape, type or offset within the block is what a member may make anyway. */
+            /*
+             * Another shape, type or offset within the block is what a member may make
+             * anyway.
+             */
             if (at >= 56 && import(domain, &forged, &tensor) == 0) {
                 tn_tensor_unref(tensor);
                 h = export_only(domain, 1, 0);
@@ -326,7 +329,7 @@ TN_TEST(a_private_tensor_and_a_short_buffer_cannot_be_exported)
     close_clean(domain);
 }
 
-/* ---- the end of a ticket ------------------------------------------------------------------- */
+/* ---- the end of a ticket ----------------------------------------------------------------- */
 
 TN_TEST(a_stale_handle_says_whether_it_was_used_up_revoked_expired_or_is_over)
 {
@@ -446,7 +449,7 @@ TN_TEST(for_each_tells_what_a_ticket_is_and_stops_when_asked)
     close_clean(domain);
 }
 
-/* ---- several processes --------------------------------------------------------------------- */
+/* ---- several processes ------------------------------------------------------------------- */
 
 static int import_until_stale(void *argument)
 {
@@ -532,7 +535,7 @@ TN_TEST(handles_that_are_used_revoked_and_made_anew_at_once_lose_nothing)
     close_clean(domain);
 }
 
-/* ---- deaths -------------------------------------------------------------------------------- */
+/* ---- deaths ------------------------------------------------------------------------------ */
 
 static const char *const points[] = {
     "ticket_making",      "lend_incremented",     "ticket_written",
@@ -583,7 +586,10 @@ TN_TEST_WITHIN(a_death_at_any_point_of_a_ticket_leaves_nothing_that_a_reap_does_
             import_well(domain, &inherited);
             close_clean(domain);
         }
-        /* "ref_freed" and the like lie on paths that not every build takes; ours must be reached. */
+        /*
+         * "ref_freed" and the like lie on paths that not every build takes; ours must be
+         * reached.
+         */
         if (strncmp(points[p], "ticket_", 7) == 0)
             assert_true(passing > 2);
     }

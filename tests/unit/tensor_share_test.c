@@ -199,14 +199,15 @@ TN_TEST(tensors_without_elements_are_shared_and_known_apart)
 
 static tn_tensor *through_bytes(tn_domain *domain, const tn_tensor *t, size_t expect_bytes)
 {
-    uint8_t bytes[TNI_VIEW_MAX_BYTES + 1];
+    _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES + 1];
     tn_tensor *back;
-    size_t used = tni_tensor_encode(t, bytes + 1); /* not aligned */
+    size_t used = tni_tensor_encode(t, bytes);
+    memmove(bytes + 1, bytes, used); /* what is read need not be aligned */
     assert_int_equal(used, expect_bytes);
     assert_int_equal(tni_view_check(&domain->segment, bytes + 1, used), used);
     assert_int_equal(tni_view_check(&domain->segment, bytes + 1, used - 1), TN_ERR_CORRUPT);
     tni_ref_local(domain, t->storage->block);
-    TN_CHECK_OK(tni_tensor_decode(domain, bytes + 1, &back));
+    assert_int_equal(tni_tensor_decode(domain, bytes + 1, used, &back), used);
     return back;
 }
 
@@ -308,7 +309,7 @@ TN_TEST_WITHIN(whatever_bytes_pass_the_check_name_elements_inside_their_block, 6
     TN_CHECK_OK(tn_tensor_empty(domain, TN_INT32, 3, (int64_t[]){4, 5, 600}, 0, &t));
     TN_CHECK_OK(tn_tensor_slice(t, 2, 7, 500, -3, &v));
     for (int round = 0; round < 300000; round++) {
-        uint8_t bytes[TNI_VIEW_MAX_BYTES];
+        _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES];
         size_t used = tni_tensor_encode(round % 2 == 0 ? t : v, bytes);
         if (round % 10 == 0) {
             used = tnt_random_below(sizeof bytes);

@@ -47,8 +47,10 @@ static void settle(struct tenond_domain *d, uint32_t seat)
         d->pause_ns = RETRY_LEAST_NS;
     if (status == TN_ERR_TIMED_OUT)
         retry_soon(d);
-    else if (status < 0)
-        tni_log(TNI_LOG_ERROR, "domain '%s': %s", name_of(d), tn_error_detail());
+    if (status == TN_ERR_CORRUPT) {
+        d->is_broken = true;
+        tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
+    }
 }
 
 static bool is_same(const struct tenond_watch *watch, const struct tni_seat *entry, uint64_t word)
@@ -101,9 +103,15 @@ static void look_at_seat(struct tenond *t, struct tenond_domain *d, uint32_t sea
         if (tni_seat_state(atomic_load(&entry->word)) == TNI_SEAT_REAPING)
             retry_soon(d); /* by a survivor, which may die or give up */
         return;
-    default:
+    case TNI_SEAT_JOINING:
+    case TNI_SEAT_ALIVE:
+    case TNI_SEAT_LEAVING:
         if (!is_same(watch, entry, word))
             watch_seat(t, d, seat, word);
+        return;
+    default:
+        d->is_broken = true;
+        return;
     }
 }
 
@@ -299,7 +307,7 @@ static bool makes_sense(const struct tenond_domain *d)
 {
     const struct tni_segment *s = segment_of(d);
     const struct tni_header *h = s->header;
-    return h->magic == TNI_MAGIC && h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
+    return !d->is_broken && h->magic == TNI_MAGIC && h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
            h->objects == s->geometry.objects && h->tickets == s->geometry.tickets &&
            h->arena_inode == s->arena_inode && memchr(h->name, 0, sizeof h->name) != NULL;
 }

@@ -25,6 +25,7 @@ struct tenond_domain {
     uint64_t pause_ns;  /* between two such tries */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when it has no member; 0: it has */
+    bool is_broken;     /* something in it was senseless */
     struct tenond_domain *next;
 };
 

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The runner of kill points: what its files share.
+ *
+ * An operation runs in a forked member of a domain. The runner learns which kill points it passes,
+ * kills it at each, has a survivor settle it, and asks of the survivor: an audit that finds nothing,
+ * every live block accounted for, and all that was shared still working.
+ */
+#ifndef TENON_TESTS_CRASH_H
+#define TENON_TESTS_CRASH_H
+
+#include "harness/harness.h"
+
+/* One domain with one of each object, made anew for each death. */
+struct crash_world {
+    const struct crash_op *op;
+    char name[32]; /* of the domain, if the operation wants one */
+    tn_domain *domain;
+    tn_inspector *inspector;
+    tn_queue *queue;
+    tn_event *event; /* resets itself */
+    tn_semaphore *semaphore;
+    tn_lock *lock;
+    tn_condition *condition;
+    tn_barrier *barrier; /* of two */
+    tn_queue *extra;     /* what prepare() opened besides; closed by the runner */
+    tn_tensor *tensor[4]; /* what prepare() made and the survivor holds; may be NULL */
+    tn_message leased[16]; /* what prepare() leased to the survivor; it acknowledges them */
+    uint32_t leased_count;
+    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    size_t handle_bytes;
+    uint64_t base_blocks; /* live before prepare() */
+    bool has_died;        /* the operation did not get to its end */
+};
+
+struct crash_op {
+    const char *name;
+    uint32_t policy;    /* of the queue */
+    bool is_owned;      /* the semaphore */
+    bool is_named;      /* the domain has a name, and so a tenond */
+    bool needs_repair;  /* prepare() damages the domain: the survivor audits with repair first */
+    uint32_t least, most; /* messages in the queue after a death; both 0: any number */
+    void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
+    void (*run)(struct crash_world *w);     /* in the child */
+    void (*check)(struct crash_world *w);   /* in the survivor, once all is settled; may be NULL */
+};
+
+extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
+    crash_object_ops[], crash_sync_ops[], crash_member_ops[];
+const struct crash_op *crash_find(const char *name);
+/* All operations, one after the other; NULL is the end. */
+const struct crash_op *crash_nth(unsigned n);
+
+/* ---- the runner ---------------------------------------------------------------------------- */
+
+/* A kill point and how often it is passed. */
+struct crash_point {
+    char name[64];
+    unsigned passings;
+};
+enum { CRASH_MAX_POINTS = 192, CRASH_MOST_PASSINGS = 4 };
+struct crash_points {
+    struct crash_point point[CRASH_MAX_POINTS];
+    unsigned count;
+};
+
+/* Add the points that an operation passes when nobody kills it. */
+void crash_learn(const struct crash_op *op, struct crash_points *points);
+/* Kill at every passing of every point, and at the end of the operation. */
+void crash_run(const struct crash_op *op);
+/* Let it die at each of its points, and kill who settles that, at points of his. */
+void crash_run_reaper(const struct crash_op *op);
+/* Add what the reaper passes after a death at each point of an operation. */
+void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);
+
+/* ---- for operations ------------------------------------------------------------------------ */
+
+/* A shared tensor of bytes, all of them CRASH_BYTE; the runner checks every one that it pops. */
+enum { CRASH_BYTE = 0x5a };
+tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes);
+/* Push bytes and tensors of `bytes` each; the tensors are the message's alone. */
+void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes);
+/* Pop one message, which must be there. */
+tn_message crash_pop(struct crash_world *w);
+/* Fork in an operation, and wait. If the child was killed at a kill point, so is the operation. */
+void crash_fork(struct crash_world *w, void (*run)(struct crash_world *w));
+/* Fork a member that lives until the function returns; it leaves in good order. */
+void crash_member(struct crash_world *w, void (*run)(struct crash_world *w));
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations: memory, tensors, references. */
+#include "process/crash.h"
+
+#include <string.h>
+
+enum { SMALL = 1000, MIDDLE = 64 << 10, LARGE = 3 << 20 };
+
+static void empty_small(struct crash_world *w) { crash_tensor(w, SMALL); }
+
+static void empty_middle(struct crash_world *w) { crash_tensor(w, MIDDLE); }
+
+static void empty_large(struct crash_world *w) { crash_tensor(w, LARGE); }
+
+static void empty_cached(struct crash_world *w)
+{
+    tn_tensor_unref(crash_tensor(w, SMALL));
+    crash_tensor(w, SMALL);
+}
+
+static void use_ten(struct crash_world *w)
+{
+    tn_tensor *tensors[10];
+    for (int i = 0; i < 10; i++)
+        tensors[i] = crash_tensor(w, SMALL);
+    for (int i = 0; i < 10; i++)
+        tn_tensor_unref(tensors[i]);
+}
+
+/* What a member that left had cached is hinted at for everybody. */
+static void publish_hints(struct crash_world *w) { crash_member(w, use_ten); }
+
+static void use_all(struct crash_world *w)
+{
+    for (int i = 0; i < 20; i++)
+        crash_tensor(w, LARGE);
+}
+
+/* The quota is used by free blocks of another size: to allocate is to trim. */
+static void fill_quota(struct crash_world *w)
+{
+    tn_tensor *tensors[20];
+    for (int i = 0; i < 20; i++)
+        tensors[i] = crash_tensor(w, LARGE);
+    for (int i = 0; i < 20; i++)
+        tn_tensor_unref(tensors[i]);
+}
+
+static void empty_by_trim(struct crash_world *w) { crash_tensor(w, 12 << 20); }
+
+static void zeros_and_bytes(struct crash_world *w)
+{
+    static uint8_t bytes[MIDDLE];
+    int64_t size = SMALL, middle = MIDDLE;
+    tn_tensor *tensor;
+    memset(bytes, CRASH_BYTE, sizeof bytes);
+    TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &middle, bytes, MIDDLE, 0, &tensor));
+}
+
+static void hold_one(struct crash_world *w) { w->tensor[0] = crash_tensor(w, SMALL); }
+
+static void unref_last(struct crash_world *w)
+{
+    tn_tensor_unref(crash_tensor(w, SMALL));
+    tn_tensor_unref(crash_tensor(w, LARGE));
+}
+
+static void unref_shared(struct crash_world *w) { w->tensor[0] = tn_tensor_unref(w->tensor[0]); }
+
+static void share(struct crash_world *w, int64_t bytes)
+{
+    tn_tensor *tensor, *view;
+    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &tensor));
+    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)bytes);
+    TN_CHECK_OK(tn_tensor_slice(tensor, 0, 0, bytes, 2, &view));
+    TN_CHECK_OK(tn_tensor_share(w->domain, tensor, 0));
+    assert_true(tn_tensor_is_shared(view));
+}
+
+static void share_small(struct crash_world *w) { share(w, SMALL); }
+
+static void share_large(struct crash_world *w) { share(w, LARGE); }
+
+static void make_free_memory(struct crash_world *w)
+{
+    tn_tensor *tensors[4];
+    for (int i = 0; i < 4; i++)
+        tensors[i] = crash_tensor(w, i % 2 == 0 ? LARGE : SMALL);
+    for (int i = 0; i < 4; i++)
+        tn_tensor_unref(tensors[i]);
+}
+
+static void trim(struct crash_world *w)
+{
+    uint64_t freed = 0;
+    TN_CHECK_OK(tn_domain_trim(w->domain, 0, &freed));
+    TN_CHECK(freed >= LARGE);
+}
+
+static void set_no_watermark(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_domain_set_watermark(w->domain, 1));
+}
+
+/* Above the watermark, to free is to trim. */
+static void free_above_watermark(struct crash_world *w)
+{
+    tn_tensor *tensors[4];
+    for (int i = 0; i < 4; i++)
+        tensors[i] = crash_tensor(w, LARGE);
+    for (int i = 0; i < 4; i++)
+        tn_tensor_unref(tensors[i]);
+}
+
+const struct crash_op crash_memory_ops[] = {
+    {.name = "empty_small_fresh", .run = empty_small},
+    {.name = "empty_small_from_the_cache", .run = empty_cached},
+    {.name = "empty_small_from_hints", .prepare = publish_hints, .run = empty_small},
+    {.name = "empty_64_kib", .run = empty_middle},
+    {.name = "empty_3_mib", .run = empty_large},
+    {.name = "empty_until_the_quota", .run = use_all},
+    {.name = "empty_by_trim", .prepare = fill_quota, .run = empty_by_trim},
+    {.name = "zeros_and_from_bytes", .run = zeros_and_bytes},
+    {.name = "unref_last", .run = unref_last},
+    {.name = "unref_not_last", .prepare = hold_one, .run = unref_shared},
+    {.name = "share_small", .run = share_small},
+    {.name = "share_large", .run = share_large},
+    {.name = "trim", .prepare = make_free_memory, .run = trim},
+    {.name = "unref_above_the_watermark", .prepare = set_no_watermark, .run = free_above_watermark},
+    {0},
+};

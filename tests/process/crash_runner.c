@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/crash.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "process/process.h"
+
+enum { EXIT_KILLED_BELOW = 78, MOST_REAPS = 200000 };
+
+/* Where the next child is to die. */
+struct death {
+    const char *point; /* NULL: at the end of the operation; "": nowhere */
+    unsigned passing;
+};
+static const struct death nowhere = {"", 0};
+
+/* ---- a world ------------------------------------------------------------------------------- */
+
+static uint64_t live_blocks(struct crash_world *w)
+{
+    tn_domain_stat stat;
+    TN_CHECK_OK(tn_inspect_stat(w->inspector, &stat));
+    return stat.blocks_live;
+}
+
+static void open_inspector(struct crash_world *w)
+{
+    char id[33];
+    for (int i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", w->domain->segment.header->id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &w->inspector));
+}
+
+static void make_domain(struct crash_world *w)
+{
+    static unsigned number;
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 64 << 20,
+                                 .seats = 16,
+                                 .blocks = 4096,
+                                 .objects = 32,
+                                 .tickets = 32,
+                                 .flags = w->op->is_named ? 0 : TN_DOMAIN_NO_MANAGER};
+    if (w->op->is_named)
+        snprintf(w->name, sizeof w->name, "crash-%u", ++number);
+    TN_CHECK_OK(tn_domain_create(w->op->is_named ? w->name : NULL, &options, &w->domain));
+}
+
+static void make_world(struct crash_world *w, const struct crash_op *op)
+{
+    tn_queue_options queue = {
+        .struct_size = sizeof queue, .capacity = 8, .policy = op->policy};
+    *w = (struct crash_world){.op = op};
+    make_domain(w);
+    open_inspector(w);
+    TN_CHECK_OK(tn_queue_create(w->domain, "queue", &queue, &w->queue));
+    TN_CHECK_OK(tn_event_create(w->domain, NULL, true, &w->event));
+    TN_CHECK_OK(tn_semaphore_create(w->domain, NULL, 2, op->is_owned ? TN_SEMAPHORE_OWNED : 0,
+                                    &w->semaphore));
+    TN_CHECK_OK(tn_lock_create(w->domain, NULL, &w->lock));
+    TN_CHECK_OK(tn_condition_create(w->domain, NULL, &w->condition));
+    TN_CHECK_OK(tn_barrier_create(w->domain, NULL, 2, &w->barrier));
+    w->base_blocks = live_blocks(w);
+    if (op->prepare != NULL)
+        op->prepare(w);
+}
+
+static void check_empty(struct crash_world *w)
+{
+    tn_domain_stat stat;
+    TN_CHECK_OK(tn_inspect_stat(w->inspector, &stat));
+    assert_int_equal(stat.blocks_live, 0);
+    assert_int_equal(stat.objects_used, 0);
+    assert_int_equal(stat.tickets_used, 0);
+    assert_int_equal(stat.domain.seats_used, 1);
+}
+
+static void unmake_world(struct crash_world *w)
+{
+    tn_queue_close(w->queue);
+    tn_event_close(w->event);
+    tn_semaphore_close(w->semaphore);
+    tn_lock_close(w->lock);
+    tn_condition_close(w->condition);
+    tn_barrier_close(w->barrier);
+    TNT_AUDIT(w->domain);
+    check_empty(w);
+    tn_inspector_close(w->inspector);
+    tn_domain_close(w->domain);
+}
+
+/* ---- a death ------------------------------------------------------------------------------- */
+
+typedef void step_fn(struct crash_world *w);
+
+static void reap(struct crash_world *w);
+
+/* @return whether it was killed there. Returns when all that it started has ended too. */
+static bool run_and_die(struct crash_world *w, step_fn *step, struct death death, const char *list)
+{
+    int ends[2];
+    char byte;
+    TN_CHECK(pipe(ends) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    TN_CHECK(pid >= 0);
+    if (pid == 0) {
+        close(ends[0]);
+        tni_kill_point_list(list);
+        if (death.point != NULL)
+            tni_kill_point_arm(death.point, death.passing);
+        step(w);
+        tni_kill_point_arm(NULL, 0);
+        fflush(NULL);
+        if (death.point == NULL)
+            kill(getpid(), SIGKILL);
+        _exit(0);
+    }
+    close(ends[1]);
+    TN_CHECK(read(ends[0], &byte, 1) == 0);
+    close(ends[0]);
+    int status = tnt_wait(pid);
+    bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    bool is_killed_below = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_KILLED_BELOW;
+    if (!is_killed && !is_killed_below && status != 0)
+        fail_msg("the child ended with status %#x", (unsigned)status);
+    return is_killed || is_killed_below;
+}
+
+static void reap(struct crash_world *w)
+{
+    tn_domain_stat stat;
+    for (unsigned tries = 0;; tries++) {
+        int status = tn_domain_reap(w->domain, NULL);
+        if (status != TN_ERR_TIMED_OUT)
+            TN_CHECK_OK(status);
+        TN_CHECK_OK(tn_inspect_stat(w->inspector, &stat));
+        /* The seat of who runs this, the survivor's, and those whose processes live. */
+        if (status == 0 && (stat.domain.seats_used == 1 || tries > 0))
+            return;
+        TN_CHECK(tries < MOST_REAPS);
+        sched_yield();
+    }
+}
+
+/* Until nobody but the survivor is left. */
+static void settle(struct crash_world *w)
+{
+    tn_domain_stat stat;
+    unsigned tries = 0;
+    do {
+        reap(w);
+        TN_CHECK_OK(tn_inspect_stat(w->inspector, &stat));
+        if (stat.domain.seats_used > 1)
+            sched_yield();
+        TN_CHECK(tries++ < MOST_REAPS);
+    } while (stat.domain.seats_used > 1);
+    if (w->op->needs_repair)
+        TN_CHECK_OK(tn_domain_audit(w->domain, true, NULL, NULL));
+    TNT_AUDIT(w->domain);
+}
+
+/* ---- what the survivor finds --------------------------------------------------------------- */
+
+static void check_bytes(const uint8_t *bytes, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (bytes[i] != CRASH_BYTE)
+            fail_msg("byte %llu of %llu is %#x", (unsigned long long)i, (unsigned long long)count,
+                     bytes[i]);
+}
+
+static void check_message(const tn_message *m)
+{
+    check_bytes(m->bytes, m->size_bytes);
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        check_bytes(tn_tensor_data(m->tensors[i]), tn_tensor_size_bytes(m->tensors[i]));
+}
+
+static uint32_t drain(struct crash_world *w)
+{
+    tn_message m;
+    uint32_t count = 0;
+    int status;
+    for (; (status = tn_queue_pop(w->queue, 0, &m)) == 0; count++) {
+        check_message(&m);
+        if (m.lease != 0 || w->op->policy == TN_QUEUE_LEASE)
+            TN_CHECK_OK(tn_message_ack(w->queue, &m));
+        tn_message_fini(&m);
+    }
+    if (status != TN_ERR_TIMED_OUT && status != TN_ERR_CLOSED && status != TN_ERR_PEER_DIED)
+        TN_CHECK_OK(status);
+    return count;
+}
+
+static int revoke(const tn_ticket_info *ticket, void *context)
+{
+    TN_CHECK_OK(tn_ticket_revoke(context, ticket->id));
+    return 0;
+}
+
+static void give_back(struct crash_world *w)
+{
+    for (uint32_t i = 0; i < w->leased_count; i++) {
+        check_message(&w->leased[i]);
+        TN_CHECK_OK(tn_message_ack(w->queue, &w->leased[i]));
+        tn_message_fini(&w->leased[i]);
+    }
+    for (unsigned i = 0; i < sizeof w->tensor / sizeof w->tensor[0]; i++) {
+        if (w->tensor[i] != NULL)
+            check_bytes(tn_tensor_data(w->tensor[i]), tn_tensor_size_bytes(w->tensor[i]));
+        tn_tensor_unref(w->tensor[i]);
+    }
+    TN_CHECK_OK(tn_ticket_for_each(w->domain, revoke, w->domain));
+    w->extra = tn_queue_close(w->extra);
+}
+
+/* Nothing is wrong, nothing is lost, nothing is kept for nobody. */
+static void check_accounts(struct crash_world *w)
+{
+    if (w->op->check != NULL)
+        w->op->check(w);
+    uint32_t left = drain(w);
+    if (w->has_died && w->op->most != 0 && (left < w->op->least || left > w->op->most))
+        fail_msg("%u messages are left, of %u to %u", left, w->op->least, w->op->most);
+    give_back(w);
+    TNT_AUDIT(w->domain);
+    assert_int_equal(live_blocks(w), w->base_blocks);
+}
+
+/* All that a survivor may want to go on with. */
+static void go_on(struct crash_world *w)
+{
+    tn_queue *queue = w->queue;
+    tn_message m = {.bytes = "ZZ", .size_bytes = 2};
+    if (tn_queue_push(queue, &m, 0, 0) == TN_ERR_CLOSED) /* the operation ended it */
+        return;
+    tn_tensor *tensor = crash_tensor(w, 65536);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+    assert_int_equal(drain(w), 2);
+
+    int status = TN_CHECK_OK(tn_lock_acquire(w->lock, 0));
+    assert_true(status == 0 || status == TN_LOCK_RECOVERED);
+    TN_CHECK_OK(tn_condition_signal(w->condition));
+    TN_CHECK_OK(tn_lock_release(w->lock));
+    TN_CHECK_OK(tn_event_set(w->event));
+    TN_CHECK_OK(tn_event_wait(w->event, 0));
+    if (w->op->is_owned) {
+        assert_int_equal(tn_semaphore_get(w->semaphore), 2);
+        TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    }
+    if (w->op->is_owned || tn_semaphore_get(w->semaphore) < 2)
+        TN_CHECK_OK(tn_semaphore_release(w->semaphore));
+    (void)!tn_barrier_wait(w->barrier, 0); /* it is broken, or is now */
+    TN_CHECK_OK(tn_barrier_reset(w->barrier));
+    assert_int_equal(tn_barrier_wait(w->barrier, 0), TN_ERR_TIMED_OUT);
+}
+
+static void judge(struct crash_world *w)
+{
+    settle(w);
+    check_accounts(w);
+    go_on(w);
+    unmake_world(w);
+}
+
+/* ---- learning ------------------------------------------------------------------------------ */
+
+static void add_point(struct crash_points *points, const char *name)
+{
+    unsigned i = 0;
+    while (i < points->count && strcmp(points->point[i].name, name) != 0)
+        i++;
+    if (i == points->count) {
+        TN_CHECK(points->count < CRASH_MAX_POINTS);
+        snprintf(points->point[points->count++].name, sizeof points->point[0].name, "%s", name);
+    }
+    points->point[i].passings++;
+}
+
+static void read_list(const char *path, struct crash_points *points)
+{
+    char line[128];
+    FILE *list = fopen(path, "re");
+    if (list == NULL)
+        return; /* nothing was passed */
+    while (fgets(line, sizeof line, list) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        add_point(points, line);
+    }
+    fclose(list);
+    unlink(path);
+}
+
+static void learn(struct crash_world *w, step_fn *step, struct crash_points *points)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/points", tnt_folder());
+    TN_CHECK(!run_and_die(w, step, nowhere, path));
+    read_list(path, points);
+}
+
+void crash_learn(const struct crash_op *op, struct crash_points *points)
+{
+    struct crash_world w;
+    make_world(&w, op);
+    learn(&w, op->run, points);
+    judge(&w);
+}
+
+/* ---- every point --------------------------------------------------------------------------- */
+
+static bool die_once(const struct crash_op *op, struct death death)
+{
+    struct crash_world w;
+    printf("%s at %s:%u\n", op->name, death.point == NULL ? "its end" : death.point,
+           death.passing);
+    make_world(&w, op);
+    w.has_died = run_and_die(&w, op->run, death, NULL);
+    bool has_died = w.has_died;
+    w.has_died = has_died && death.point != NULL;
+    judge(&w);
+    return has_died;
+}
+
+void crash_run(const struct crash_op *op)
+{
+    static struct crash_points points;
+    unsigned deaths = 0;
+    crash_learn(op, &points);
+    for (unsigned i = 0; i < points.count; i++)
+        for (unsigned n = 1; n <= points.point[i].passings && n <= CRASH_MOST_PASSINGS; n++)
+            deaths += die_once(op, (struct death){points.point[i].name, n});
+    TN_CHECK(die_once(op, (struct death){NULL, 0}));
+    TN_CHECK(points.count == 0 || deaths >= points.count);
+    tnt_note("%s: %u points, %u deaths, and one at its end", op->name, points.count, deaths);
+}
+
+/* ---- the reaper at every point ------------------------------------------------------------- */
+
+/* A world with a dead member that nobody has settled. */
+static bool make_victim(struct crash_world *w, const struct crash_op *op, struct death death)
+{
+    make_world(w, op);
+    w->has_died = run_and_die(w, op->run, death, NULL) && death.point != NULL;
+    return w->has_died || death.point == NULL;
+}
+
+static bool kill_reaper(const struct crash_op *op, struct death victim, const char *point)
+{
+    struct crash_world w;
+    printf("%s at %s:%u, its reaper at %s\n", op->name,
+           victim.point == NULL ? "its end" : victim.point, victim.passing, point);
+    make_victim(&w, op, victim);
+    bool is_killed = run_and_die(&w, reap, (struct death){point, 1}, NULL);
+    judge(&w);
+    return is_killed;
+}
+
+static void learn_from_victim(const struct crash_op *op, struct death victim,
+                              struct crash_points *points)
+{
+    struct crash_world w;
+    make_victim(&w, op, victim);
+    learn(&w, reap, points);
+    judge(&w);
+}
+
+void crash_learn_reaper(const struct crash_op *op, struct crash_points *points)
+{
+    struct crash_points own = {0};
+    crash_learn(op, &own);
+    for (unsigned i = 0; i < own.count; i++)
+        learn_from_victim(op, (struct death){own.point[i].name, 1}, points);
+}
+
+/* Of the reaper's points every fourth, another fourth after each victim: all of them in the end. */
+void crash_run_reaper(const struct crash_op *op)
+{
+    static struct crash_points own;
+    unsigned deaths = 0, turn = (unsigned)tnt_random_below(4);
+    crash_learn(op, &own);
+    for (unsigned i = 0; i <= own.count; i++) {
+        static struct crash_points points;
+        struct death victim = {i < own.count ? own.point[i].name : NULL, i < own.count};
+        points.count = 0;
+        memset(&points, 0, sizeof points);
+        learn_from_victim(op, victim, &points);
+        for (unsigned p = (i + turn) % 4; p < points.count; p += 4)
+            deaths += kill_reaper(op, victim, points.point[p].name);
+    }
+    tnt_note("%s: %u deaths of who settled it", op->name, deaths);
+}
+
+/* ---- for operations ------------------------------------------------------------------------ */
+
+tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes)
+{
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, 0, &tensor));
+    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)bytes);
+    return tensor;
+}
+
+void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes)
+{
+    static uint8_t bytes[1 << 20];
+    tn_tensor *tensors[16];
+    TN_CHECK(tensor_count <= 16 && size_bytes <= sizeof bytes);
+    memset(bytes, CRASH_BYTE, size_bytes);
+    for (uint32_t i = 0; i < tensor_count; i++)
+        tensors[i] = crash_tensor(w, 1000);
+    tn_message m = {.bytes = bytes,
+                    .size_bytes = size_bytes,
+                    .tensors = tensors,
+                    .tensor_count = tensor_count};
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, TN_PUSH_MOVE, 0));
+}
+
+tn_message crash_pop(struct crash_world *w)
+{
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(w->queue, 0, &m));
+    return m;
+}
+
+void crash_fork(struct crash_world *w, void (*run)(struct crash_world *w))
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    TN_CHECK(pid >= 0);
+    if (pid == 0) {
+        run(w);
+        fflush(NULL);
+        _exit(0);
+    }
+    int status = tnt_wait(pid);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        _exit(EXIT_KILLED_BELOW);
+    TN_CHECK(status == 0);
+}
+
+void crash_member(struct crash_world *w, void (*run)(struct crash_world *w))
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    TN_CHECK(pid >= 0);
+    if (pid == 0) {
+        run(w);
+        tn_domain_close(w->domain);
+        fflush(NULL);
+        _exit(0);
+    }
+    tnt_wait_ok(pid);
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenond, as its users and its enemies meet it. Each test has a runtime folder, and so a tenond, of its own. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "reaper/reaper.h"
+#include "sync/sync.h"
+
+enum { LONG_MS = 10000 };
+
+/* A process keeps one socket for ringing bells, from its first ring on: before a test's descriptors are counted. */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+/* ---- looking at it ------------------------------------------------------------------------- */
+
+static tn_domain *create(const char *name)
+{
+    tn_domain *d = NULL;
+    TN_CHECK_OK(tn_domain_create(name, NULL, &d));
+    return d;
+}
+
+static tn_domain *join(const char *name)
+{
+    tn_domain *d = NULL;
+    TN_CHECK_OK(tn_domain_join(name, &d));
+    return d;
+}
+
+/* Of the tenond in office; 0: none. */
+static int32_t manager_pid(const tn_domain *d)
+{
+    uint64_t who = atomic_load(&d->segment.header->manager);
+    return who == 0 ? 0 : atomic_load(&tni_seat_at(&d->segment, tni_who_seat(who))->pid);
+}
+
+static int open_process(int32_t pid)
+{
+    int fd = -1;
+    TN_CHECK_OK(tni_os_process_open(pid, &fd));
+    return fd;
+}
+
+static void await_end(int process_fd)
+{
+    TN_CHECK_OK(tni_os_poll(&process_fd, 1, tnt_deadline(LONG_MS)));
+    tni_os_close(process_fd);
+}
+
+static void kill_and_await(int32_t pid, int signal_number)
+{
+    int fd = open_process(pid);
+    TN_CHECK(kill(pid, signal_number) == 0);
+    await_end(fd);
+}
+
+static uint32_t live_blocks(const tn_domain *d)
+{
+    uint32_t live = 0;
+    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
+        for (uint32_t i = 0; i < tni_frontier(&d->segment, c); i++)
+            live += tni_word_state(atomic_load(tni_word_at(&d->segment, tni_block_make(c, i)))) !=
+                    TNI_BLOCK_FREE;
+    return live;
+}
+
+static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }
+
+/* Wait for a settled seat, without doing tenond's work ourselves: settling wakes who waits for memory. */
+static void await_deaths(tn_domain *d, uint64_t count)
+{
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (deaths(d) < count) {
+        uint32_t seen = tni_alloc_arm(d);
+        if (deaths(d) < count)
+            TN_CHECK_OK(tni_os_wait(&d->segment.header->memory_wait, seen, deadline_ns));
+    }
+}
+
+/* Wait as a survivor does, until a tenond other than `old` is in office. */
+static int32_t await_successor(tn_domain *d, int32_t old)
+{
+    _Atomic uint32_t word = 0;
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (manager_pid(d) == 0 || manager_pid(d) == old) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_process_sleep(d, &word, 0, tnt_deadline(120));
+    }
+    return manager_pid(d);
+}
+
+struct member {
+    tn_domain *domain;
+    struct tnt_signal ready, go;
+    uint32_t count;
+};
+
+static int hold_until_told(void *argument)
+{
+    struct member *member = argument;
+    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
+    for (uint32_t i = 0; i < member->count; i++) {
+        tn_tensor *tensor;
+        TN_CHECK_OK(tn_tensor_empty(member->domain, float32, 1, &(int64_t){10}, 0, &tensor));
+    }
+    tnt_signal(&member->ready);
+    tnt_await(&member->go);
+    return 0;
+}
+
+static struct member open_member(tn_domain *d, uint32_t count)
+{
+    return (struct member){
+        .domain = d, .ready = tnt_signal_open(), .go = tnt_signal_open(), .count = count};
+}
+
+static void close_member(struct member *member)
+{
+    tnt_signal_close(&member->ready);
+    tnt_signal_close(&member->go);
+}
+
+static pid_t start_member(struct member *member)
+{
+    pid_t pid = tnt_fork(hold_until_told, member);
+    tnt_await(&member->ready);
+    return pid;
+}
+
+/* ---- its life ------------------------------------------------------------------------------ */
+
+TN_TEST(tenond_is_started_with_the_first_domain_in_a_session_of_its_own)
+{
+    tn_domain *d = create("first");
+    int32_t pid = manager_pid(d);
+    assert_true(pid > 0);
+    assert_int_equal(getsid(pid), pid);
+    assert_int_not_equal(getsid(0), pid);
+    /* The second domain has the same one. */
+    tn_domain *other = create("second");
+    assert_int_equal(manager_pid(other), pid);
+    tn_domain *anonymous = create(NULL);
+    assert_int_equal(manager_pid(anonymous), pid);
+    tn_domain_close(anonymous);
+    tn_domain_close(other);
+    tn_domain_close(d);
+}
+
+TN_TEST(tenond_settles_a_killed_member_and_nobody_has_to_ask)
+{
+    tn_domain *d = create("d");
+    struct member member = open_member(d, 100);
+    pid_t pid = start_member(&member);
+    assert_int_equal(live_blocks(d), 100);
+    tnt_kill(pid);
+    await_deaths(d, 1);
+    assert_int_equal(live_blocks(d), 0);
+    TNT_AUDIT(d);
+    close_member(&member);
+    tn_domain_close(d);
+}
+
+TN_TEST(a_killed_tenond_is_replaced_by_who_waits_and_nothing_is_lost)
+{
+    tn_domain *d = create("d"), *other = create("other");
+    struct member member = open_member(d, 5);
+    pid_t pid = start_member(&member);
+    int32_t old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    tnt_kill(pid); /* dies while there is no tenond */
+
+    int32_t successor = await_successor(d, old);
+    await_deaths(d, 2);
+    assert_int_equal(live_blocks(d), 0);
+    /* It found the other domain too, of which nobody told it. */
+    await_deaths(other, 1);
+    assert_int_equal(await_successor(other, old), successor);
+    tn_domain *again = join("other");
+    tn_domain_close(again);
+    TNT_AUDIT(d);
+    TNT_AUDIT(other);
+    close_member(&member);
+    tn_domain_close(other);
+    tn_domain_close(d);
+}
+
+TN_TEST(tenond_that_was_told_to_end_is_replaced_too)
+{
+    tn_domain *d = create("d");
+    int32_t old = manager_pid(d);
+    kill_and_await(old, SIGTERM);
+    assert_int_equal(manager_pid(d), 0);
+    assert_int_equal(deaths(d), 0); /* it left in good order */
+    await_successor(d, old);
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+TN_TEST(a_domain_can_be_joined_while_tenond_is_dead)
+{
+    tn_domain *d = create("d");
+    kill_and_await(manager_pid(d), SIGKILL);
+    tn_domain *again = join("d"), *by_id = NULL;
+    assert_int_equal(again->segment.control_inode, d->segment.control_inode);
+    tn_domain_close(again);
+
+    char id[33];
+    for (int i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", d->segment.header->id[i]);
+    int control_fd = -1, arena_fd = -1;
+    TN_CHECK_OK(tni_manager_find(id, true, &control_fd, &arena_fd));
+    tni_os_close(control_fd);
+    tni_os_close(arena_fd);
+    assert_int_equal(tn_domain_join("nobody", &by_id), TN_ERR_NOT_FOUND);
+    tn_domain_close(d);
+}
+
+TN_TEST(a_name_belongs_to_one_living_domain)
+{
+    tn_domain *d = create("d"), *other = NULL;
+    assert_int_equal(tn_domain_create("d", NULL, &other), TN_ERR_EXISTS);
+    assert_non_null(strstr(tn_error_detail(), "'d'"));
+    assert_int_equal(tn_domain_join("e", &other), TN_ERR_NOT_FOUND);
+    TN_CHECK_OK(tni_manager_register(d)); /* again: nothing happens */
+    uint64_t inode = d->segment.control_inode;
+    tn_domain_close(d);
+    /* Though tenond still keeps it for a moment. */
+    d = create("d");
+    assert_int_not_equal(d->segment.control_inode, inode);
+    tn_domain_close(d);
+}
+
+TN_TEST(a_domain_stays_for_a_moment_after_its_last_member_left)
+{
+    tn_domain *d = create("d");
+    uint64_t inode = d->segment.control_inode;
+    tn_domain_close(d);
+    d = join("d");
+    assert_int_equal(d->segment.control_inode, inode);
+    tn_domain_close(d);
+}
+
+TN_TEST(tenond_ends_and_tidies_up_when_nothing_is_left)
+{
+    tn_domain *d = create("d");
+    int process_fd = open_process(manager_pid(d));
+    tn_domain_close(d);
+    await_end(process_fd);
+    char path[256];
+    snprintf(path, sizeof path, "%s/" TNI_MANAGER_SOCKET, tnt_folder());
+    assert_int_not_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/" TNI_MANAGER_LOCK, tnt_folder());
+    assert_int_not_equal(access(path, F_OK), 0);
+    /* And is there again when it is needed. */
+    d = create("d");
+    tn_domain_close(d);
+}
+
+static int run_tenond(void *argument)
+{
+    (void)argument;
+    execl(getenv("TENON_TENOND"), "tenond", (char *)NULL);
+    return 1;
+}
+
+TN_TEST(a_second_tenond_of_one_folder_ends_at_once)
+{
+    tn_domain *d = create("d");
+    tnt_wait_ok(tnt_fork(run_tenond, NULL));
+    tn_domain_close(d);
+}
+
+/* ---- it cannot be had ---------------------------------------------------------------------- */
+
+static void expect_manager_error(const char *path)
+{
+    tn_domain *d = NULL;
+    setenv("TENON_TENOND", path, 1);
+    assert_int_equal(tn_domain_create("d", NULL, &d), TN_ERR_MANAGER);
+    if (strstr(tn_error_detail(), path) == NULL)
+        fail_msg("'%s' does not name %s", tn_error_detail(), path);
+    assert_null(d);
+}
+
+TN_TEST(a_missing_tenond_is_an_error_that_names_the_path)
+{
+    expect_manager_error("/nowhere/tenond");
+}
+
+TN_TEST(a_tenond_that_cannot_be_executed_is_an_error_that_names_the_path)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/not-a-program", tnt_folder());
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    expect_manager_error(path);
+    unlink(path);
+}
+
+TN_TEST(a_tenond_that_does_nothing_is_an_error_after_a_while)
+{
+    expect_manager_error("/bin/true");
+}
+
+TN_TEST(a_domain_without_tenond_needs_none)
+{
+    setenv("TENON_TENOND", "/nowhere/tenond", 1);
+    tn_domain *d = NULL;
+    const tn_domain_options options = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER};
+    TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
+    assert_int_equal(manager_pid(d), 0);
+    tn_domain_close(d);
+}
+
+/* ---- what it costs ------------------------------------------------------------------------- */
+
+/* Bytes that are the process's alone: anonymous memory, and changed pages of files; the domain's are not. */
+static uint64_t private_bytes(int32_t pid)
+{
+    char path[64], line[512];
+    uint64_t kib = 0, sum_kib = 0;
+    bool is_shared = false, is_file = false;
+    snprintf(path, sizeof path, "/proc/%d/smaps", pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        char permissions[8], name[300] = "";
+        if (sscanf(line, "%*x-%*x %7s %*x %*s %*u %299s", permissions, name) >= 1 &&
+            strchr(line, '-') != NULL && line[0] != 'P' && strlen(permissions) == 4 &&
+            (permissions[3] == 's' || permissions[3] == 'p')) {
+            is_shared = permissions[3] == 's';
+            is_file = name[0] == '/';
+        } else if (!is_shared && (sscanf(line, "Private_Dirty: %lu", &kib) == 1 ||
+                                  (!is_file && sscanf(line, "Private_Clean: %lu", &kib) == 1))) {
+            sum_kib += kib;
+        }
+    }
+    fclose(file);
+    return sum_kib * 1024;
+}
+
+static unsigned count_descriptors(int32_t pid)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64];
+        struct stat status;
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+        count += lstat(path, &status) == 0;
+    }
+    return count;
+}
+
+TN_TEST(tenond_needs_less_than_two_mebibytes_and_few_descriptors)
+{
+    tn_domain *d = create("d");
+    struct member member = open_member(d, 20000);
+    for (uint64_t i = 1; i <= 4; i++) {
+        tnt_kill(start_member(&member));
+        await_deaths(d, i);
+    }
+    assert_int_equal(live_blocks(d), 0);
+    assert_in_range(private_bytes(manager_pid(d)), 1, 2 << 20);
+    printf("# %llu bytes, %u descriptors\n", (unsigned long long)private_bytes(manager_pid(d)),
+           count_descriptors(manager_pid(d)));
+    /* Three of the standard ones, the lock, two of the pipe, the loop, bell, socket; control, arena, us. */
+    assert_in_range(count_descriptors(manager_pid(d)), 1, 12);
+    close_member(&member);
+    tn_domain_close(d);
+}
+
+/* ---- its enemies --------------------------------------------------------------------------- */
+
+static int connect_to_tenond(void)
+{
+    int fd = -1;
+    TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &fd));
+    return fd;
+}
+
+/* Whatever it makes of it, it closes the connection in the end. @return the reply's status, or 1 for none */
+static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count)
+{
+    int fd = connect_to_tenond(), status = 1, got;
+    struct tni_reply reply;
+    uint32_t got_fds;
+    TN_CHECK_OK(tni_os_send(fd, bytes, size_bytes, fds, fd_count));
+    while ((got = tni_os_receive(fd, &reply, sizeof reply, NULL, 0, &got_fds,
+                                 tnt_deadline(LONG_MS))) > 0) {
+        TN_CHECK(got == (int)sizeof reply && reply.magic == TNI_REQUEST_MAGIC);
+        status = reply.status;
+    }
+    TN_CHECK(got == 0);
+    tni_os_close(fd);
+    return status;
+}
+
+static struct tni_request make_request(uint32_t verb, const char *name)
+{
+    struct tni_request request = {.magic = TNI_REQUEST_MAGIC, .version = 1, .verb = verb};
+    memcpy(request.name, name, strlen(name));
+    return request;
+}
+
+TN_TEST(packets_that_make_no_sense_are_refused_and_harm_nobody)
+{
+    tn_domain *d = create("d");
+    int32_t pid = manager_pid(d);
+    struct tni_request request = make_request(TNI_REQUEST_FIND, "d");
+    unsigned char large[4096] = {0};
+
+    assert_int_equal(send_packet("x", 1, NULL, 0), 1);
+    assert_int_equal(send_packet(large, sizeof large, NULL, 0), 1);
+    assert_int_equal(send_packet(&request, sizeof request - 1, NULL, 0), 1);
+    request.magic++;
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
+    request = make_request(TNI_REQUEST_FIND, "d");
+    request.version = 2;
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
+    memset(request.name, 'n', sizeof request.name);
+    request.version = 1;
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
+
+    request = make_request(99, "d");
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), TN_ERR_UNSUPPORTED);
+    request = make_request(TNI_REQUEST_REGISTER, "d");
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), TN_ERR_INVALID);
+    int fds[8], ends[2];
+    TN_CHECK_OK(tni_os_pipe(ends));
+    for (int i = 0; i < 8; i++)
+        fds[i] = ends[i % 2];
+    assert_int_equal(send_packet(&request, sizeof request, fds, 2), TN_ERR_CORRUPT);
+    send_packet(&request, sizeof request, fds, 8);
+    for (int i = 0; i < 200; i++) {
+        uint64_t noise[sizeof request / 8];
+        for (size_t k = 0; k < TNI_COUNT(noise); k++)
+            noise[k] = tnt_random();
+        if (i % 2 == 0)
+            memcpy(noise, &request, 8);
+        send_packet(noise, sizeof noise, fds, (uint32_t)tnt_random_below(9));
+    }
+    tni_os_close(ends[0]);
+    tni_os_close(ends[1]);
+    request = make_request(TNI_REQUEST_GC, "");
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 0);
+    tn_domain *again = join("d");
+    assert_int_equal(manager_pid(again), pid);
+    assert_in_range(count_descriptors(pid), 1, 13);
+    tn_domain_close(again);
+    tn_domain_close(d);
+}
+
+TN_TEST(half_a_domain_and_one_of_random_bytes_are_not_taken)
+{
+    tn_domain *d = create("d");
+    struct tni_request request = make_request(TNI_REQUEST_REGISTER, "e");
+    size_t page = tni_os_page_bytes();
+    int fds[2];
+    void *bytes;
+    TN_CHECK_OK(tni_os_memory_create(TNI_CONTROL_PREFIX "e", 4 * page, &fds[0]));
+    TN_CHECK_OK(tni_os_memory_create(TNI_ARENA_PREFIX "e", 4 * page, &fds[1]));
+    assert_int_equal(send_packet(&request, sizeof request, fds, 2), TN_ERR_CORRUPT);
+    TN_CHECK_OK(tni_os_map(fds[0], 4 * page, page, false, &bytes));
+    memcpy(bytes, d->segment.header, sizeof(struct tni_header)); /* truncated */
+    assert_int_equal(send_packet(&request, sizeof request, fds, 2), TN_ERR_CORRUPT);
+    const int swapped[2] = {d->segment.arena_fd, d->segment.control_fd};
+    assert_int_equal(send_packet(&request, sizeof request, swapped, 2), TN_ERR_CORRUPT);
+    const int foreign[2] = {d->segment.control_fd, fds[1]};
+    assert_int_equal(send_packet(&request, sizeof request, foreign, 2), TN_ERR_CORRUPT);
+    tni_os_unmap(bytes, 4 * page);
+    tni_os_close(fds[0]);
+    tni_os_close(fds[1]);
+    tn_domain_close(join("d"));
+    tn_domain_close(d);
+}
+
+TN_TEST(silent_and_greedy_clients_do_not_keep_others_out)
+{
+    enum { SILENT = 300, REQUESTS = 200 };
+    tn_domain *d = create("d");
+    int silent[SILENT];
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = connect_to_tenond();
+    tn_domain_close(join("d"));
+    /* Asks on and on, and never reads. */
+    int greedy = connect_to_tenond();
+    struct tni_request request = make_request(TNI_REQUEST_FIND, "d");
+    for (int i = 0, status = 0; i < REQUESTS && status == 0; i++)
+        status = tni_os_send(greedy, &request, sizeof request, NULL, 0);
+    tn_domain_close(join("d"));
+    assert_in_range(count_descriptors(manager_pid(d)), 1, 12 + 256);
+    tni_os_close(greedy);
+    for (int i = 0; i < SILENT; i++)
+        tni_os_close(silent[i]);
+    tn_domain_close(d);
+}
+
+TN_TEST_WITHIN(a_domain_full_of_noise_is_dropped_and_the_others_are_served, 60)
+{
+    for (int round = 0; round < 3; round++) {
+        tn_domain *good = create("good"), *bad = create("bad");
+        struct member member = open_member(good, 10);
+        pid_t pid = start_member(&member);
+        int32_t tenond = manager_pid(good);
+        const struct tni_geometry *g = &bad->segment.geometry;
+        uint64_t tables = g->words_off;
+        /* The first time all but the header's first lines, then those too. */
+        for (uint64_t at = round == 0 ? 256 : 0; at + 8 <= tables; at += 8) {
+            uint64_t noise = tnt_random();
+            memcpy(tni_control_at(&bad->segment, at), &noise, 8);
+        }
+        tnt_kill(pid);
+        await_deaths(good, 1);
+        assert_int_equal(live_blocks(good), 0);
+        assert_int_equal(manager_pid(good), tenond);
+        close_member(&member);
+        /* Its own member cannot leave in good order any more. */
+        bad->seat = TNI_NO_SEAT;
+        tn_domain_close(bad);
+        tn_domain_close(good);
+    }
+}
+
+/* ---- dying at its work --------------------------------------------------------------------- */
+
+TN_TEST(a_tenond_that_dies_while_it_settles_is_followed_by_one_that_finishes)
+{
+#if defined(TN_KILL_POINTS)
+    static const char *const points[] = {"settle_claimed", "row_unrecorded:3", "settle_before_free"};
+    for (size_t i = 0; i < TNI_COUNT(points); i++) {
+        char name[16];
+        snprintf(name, sizeof name, "d%zu", i);
+        setenv("TENON_KILL_POINT", points[i], 1);
+        /* Not by tn_domain_create(): we must not be killed at that point ourselves. */
+        tn_domain *d = create(name);
+        unsetenv("TENON_KILL_POINT");
+        int32_t old = manager_pid(d);
+        int old_fd = open_process(old);
+        struct member member = open_member(d, 10);
+        tnt_kill(start_member(&member));
+        await_end(old_fd);
+        await_successor(d, old);
+        await_deaths(d, 2);
+        assert_int_equal(live_blocks(d), 0);
+        TNT_AUDIT(d);
+        close_member(&member);
+        int fd = open_process(manager_pid(d));
+        tn_domain_close(d);
+        await_end(fd); /* the next one is to start with the next point */
+    }
+#else
+    tnt_skip("this build has no kill points");
+#endif
+}
+
+static int become_cat(void *argument)
+{
+    struct member *member = argument;
+    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_empty(member->domain, float32, 1, &(int64_t){10}, 0, &tensor));
+    dup2(member->go.read_fd, 0);
+    execl("/bin/cat", "cat", (char *)NULL);
+    return 1;
+}
+
+TN_TEST(tenond_notices_a_forked_member_that_became_another_program)
+{
+    tn_domain *d = create("d");
+    struct member member = open_member(d, 0);
+    pid_t pid = tnt_fork(become_cat, &member);
+    await_deaths(d, 1);
+    assert_int_equal(live_blocks(d), 0);
+    assert_int_equal(kill(pid, 0), 0);
+    tnt_kill(pid);
+    close_member(&member);
+    tn_domain_close(d);
+}
