@@ -4,7 +4,8 @@
 
 The shared library exports what the map lists, which is what the headers declare. The static one
 has no global symbol outside tn_ and tni_. No room but os calls the system, and none prints or ends
-the process. BUILD is a release build, without kill points.
+the process. BUILD has no kill points, and no link-time
+optimisation, which nm does not see through.
 """
 
 import pathlib

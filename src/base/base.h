@@ -42,6 +42,21 @@ void tni_set_peer(uint32_t seat, int32_t pid);
 enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG };
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/*
+ * True while the process has one thread and so needs no locked instructions for what only its own
+ * threads touch; libc says so, and takes it back before a second thread runs. Only where plain
+ * stores keep their order for other processes.
+ */
+#if defined(__x86_64__) && defined(__has_include)
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#define TNI_IS_SOLO() (__libc_single_threaded != 0)
+#endif
+#endif
+#if !defined(TNI_IS_SOLO)
+#define TNI_IS_SOLO() false
+#endif
+
 /* Sizes. False on overflow; *ret untouched then. */
 static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)
 {
@@ -89,11 +104,13 @@ uint64_t tni_hash(const void *bytes, size_t size_bytes);
 /*
  * Kill points: a test names one, and the process kills itself with SIGKILL when it gets there.
  * Compiled out unless TN_KILL_POINTS. TENON_KILL_POINT=name[:n] arms the n-th passing (from 1);
- * tests in a forked child use tni_kill_point_arm(). TENON_KILL_LIST=path appends every name passed.
+ * tests in a forked child use tni_kill_point_arm(). TENON_KILL_LIST=path appends every name passed;
+ * tni_kill_point_list() does so from now on, NULL ends it.
  */
 #if defined(TN_KILL_POINTS)
 void tni_kill_point(const char *name);
 void tni_kill_point_arm(const char *name, uint32_t passing);
+void tni_kill_point_list(const char *path);
 #define TNI_KILL_POINT(name) tni_kill_point(name)
 #else
 #define TNI_KILL_POINT(name) ((void)0)

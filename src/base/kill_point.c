@@ -10,12 +10,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 128 };
+enum { NAME_BYTES = 128, PATH_BYTES = 512 };
 
 /* Tests arm from one thread before the others start, so only the count is contended. */
 static char armed_name[NAME_BYTES];
 static _Atomic uint32_t passings_left;
-static const char *list_path;
+static char list_path[PATH_BYTES];
 
 void tni_kill_point_arm(const char *name, uint32_t passing)
 {
@@ -28,10 +28,18 @@ void tni_kill_point_arm(const char *name, uint32_t passing)
     atomic_store_explicit(&passings_left, len == 0 ? 0 : passing, memory_order_release);
 }
 
+void tni_kill_point_list(const char *path)
+{
+    size_t len = path == NULL ? 0 : strnlen(path, PATH_BYTES - 1);
+    if (len > 0)
+        memcpy(list_path, path, len);
+    list_path[len] = '\0';
+}
+
 /* At load, because reading the environment at a point that is passed by threads would race. */
 __attribute__((constructor)) static void read_environment(void)
 {
-    list_path = getenv("TENON_KILL_LIST");
+    tni_kill_point_list(getenv("TENON_KILL_LIST"));
     const char *wanted = getenv("TENON_KILL_POINT");
     if (wanted == NULL || wanted[0] == '\0')
         return;
@@ -62,7 +70,7 @@ static void append_to_list(const char *name)
 
 void tni_kill_point(const char *name)
 {
-    if (list_path != NULL && list_path[0] != '\0')
+    if (list_path[0] != '\0')
         append_to_list(name);
 
     /* pairs with the release in tni_kill_point_arm() */

@@ -120,8 +120,12 @@ static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
     uint32_t home = tni_thread_home;
     if (TNI_LIKELY(home != 0)) {
         struct tni_thread *thread = &domain->threads[home - 1];
-        /* pairs with the release in tni_thread_leave() */
-        if (TNI_LIKELY(atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0))
+        if (TNI_IS_SOLO()) {
+            if (TNI_LIKELY(atomic_load_explicit(&thread->busy, memory_order_relaxed) == 0)) {
+                atomic_store_explicit(&thread->busy, 1, memory_order_relaxed);
+                return thread;
+            }
+        } else if (/* pairs with the release in tni_thread_leave() */ TNI_LIKELY(atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0))
             return thread;
     }
     return tni_thread_enter_slow(domain);
@@ -145,6 +149,12 @@ static inline void tni_announce(struct tni_thread *thread, tni_block block, uint
 #if !defined(__x86_64__)
     atomic_thread_fence(memory_order_seq_cst);
 #endif
+}
+/** The same for one block, with a full fence: for when no read-modify-write follows before the un-recording. */
+static inline void tni_announce_fence(struct tni_thread *thread, tni_block block)
+{
+    tni_announce(thread, block, 1);
+    atomic_thread_fence(memory_order_seq_cst);
 }
 /** Record and count agree again. pairs with the loads in tni_process_is_announced() */
 static inline void tni_announce_clear(struct tni_thread *thread)

@@ -154,12 +154,13 @@ static int give_ring(struct tn_domain *d, struct tni_object *object, uint64_t ri
     if (!is_zero)
         memset(tni_payload_at(&d->segment, block), 0, ring_bytes);
     struct tni_thread *thread = tni_thread_enter(d);
-    status = tni_ref_lend(d, thread, block, true);
+    tni_announce_fence(thread, block);
+    status = tni_ref_lend(d, block, true);
     if (status == 0) {
         atomic_store(&object->ring, block.id);
         TNI_KILL_POINT("object_ring_recorded");
-        tni_ref_lend_end(d, thread, block, true);
     }
+    tni_announce_clear(thread);
     tni_thread_leave(thread);
     return status;
 }

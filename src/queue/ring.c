@@ -125,7 +125,9 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
         return tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", object->name);
     struct tni_thread *thread = tni_thread_enter(d);
-    int status = claim(q, thread->number, &position);
+    if (p->block.id != 0)
+        tni_announce(thread, p->block, 1);
+    int status = claim(q, thread->number, &position); /* the read-modify-write that ref.c, I5 asks for */
     if (status != 0)
         goto leave;
     TNI_KILL_POINT("push_claimed");
@@ -133,7 +135,7 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     uint32_t round = round_of(q, position);
     write_slot(q, slot, p);
     if (p->block.id != 0)
-        status = tni_ref_lend(d, thread, p->block, p->move);
+        status = tni_ref_lend(d, p->block, p->move);
     TNI_KILL_POINT("push_lent");
     if (status != 0)
         note_unpushed(object);
@@ -142,13 +144,13 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
                                 : tni_slot_word(round + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&slot->word, done, memory_order_release);
     TNI_KILL_POINT("push_full");
-    if (p->block.id != 0 && status == 0)
-        tni_ref_lend_end(d, thread, p->block, p->move);
     __builtin_prefetch(slot_at(q, position + 1), 1);
     __builtin_prefetch(slot_at(q, position + 4), 1);
     pass_tail(object, position); /* and the fence that announce_item() asks for */
     TNI_KILL_POINT("push_tail_passed");
 leave:
+    if (p->block.id != 0)
+        tni_announce_clear(thread);
     tni_thread_leave(thread);
     if (status == 0)
         announce_item(q);

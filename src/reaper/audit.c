@@ -86,19 +86,22 @@ static int tally_all(struct tni_audit *a, struct tally *ret_tally)
 /* ---- one block ----------------------------------------------------------------------------- */
 
 /* "seats 4 and 7; 1 in queues; 2 tickets", as much as fits. */
-static void name_records(const struct tni_segment *s, tni_block block, char *text, size_t size_bytes)
+static void name_records(const struct tni_segment *s, tni_block block, char *text,
+                         size_t size_bytes)
 {
     uint32_t at = tni_block_position(&s->geometry, block), limit = tni_seat_limit(s), seats = 0;
-    uint64_t queues = tni_queue_count_records(s, block), tickets = tni_ticket_count_records(s, block);
+    uint64_t queues = tni_queue_count_records(s, block),
+             tickets = tni_ticket_count_records(s, block);
     uint64_t of_ref = tni_ref_count_records(s, block);
     size_t used = 0;
 
-#define ADD(...)                                                                                   \
-    (used += (size_t)snprintf(text + TNI_MIN(used, size_bytes - 1),                                \
+#define ADD(...)                                                                               \
+    (used += (size_t)snprintf(text + TNI_MIN(used, size_bytes - 1),                            \
                               size_bytes - TNI_MIN(used, size_bytes - 1), __VA_ARGS__))
     text[0] = 0;
     for (uint32_t seat = 0; seat < limit; seat++)
-        if ((atomic_load(tni_row_at(s, seat, at)) >> (at % 64) & 1) != 0 && ++seats <= NAMED_SEATS)
+        if ((atomic_load(tni_row_at(s, seat, at)) >> (at % 64) & 1) != 0 &&
+            ++seats <= NAMED_SEATS)
             ADD("%s%u", seats == 1 ? "seat " : ", ", seat);
     if (seats > NAMED_SEATS)
         ADD(" and %u more seats", seats - NAMED_SEATS);
@@ -111,7 +114,8 @@ static void name_records(const struct tni_segment *s, tni_block block, char *tex
 #undef ADD
 }
 
-static void say_block(struct tni_audit *a, tni_block block, const struct tni_recounted *r, bool repaired)
+static void say_block(struct tni_audit *a, tni_block block, const struct tni_recounted *r,
+                      bool repaired)
 {
     char names[160];
     uint32_t state = tni_word_state(r->word), count = tni_word_count(r->word);
@@ -120,17 +124,18 @@ static void say_block(struct tni_audit *a, tni_block block, const struct tni_rec
     name_records(a->segment, block, names, sizeof names);
     const char *open = names[0] != 0 ? " (" : "", *close = names[0] != 0 ? ")" : "";
     if (state == TNI_BLOCK_FREE && records != 0)
-        tni_audit_say(a, repaired, "block %x: free, but %llu records name it%s%s%s", block.id, records,
-                      open, names, close);
+        tni_audit_say(a, repaired, "block %x: free, but %llu records name it%s%s%s", block.id,
+                      records, open, names, close);
     else if (state == TNI_BLOCK_FREE)
         tni_audit_say(a, repaired, "block %x: free, but its count is %u", block.id, count);
     else if (state == TNI_BLOCK_ALLOC && records == 0)
         tni_audit_say(a, repaired, "block %x: count %u, but nothing names it", block.id, count);
     else if (state == TNI_BLOCK_ALLOC)
-        tni_audit_say(a, repaired, "block %x: count %u, but %llu records name it%s%s%s", block.id,
-                      count, records, open, names, close);
+        tni_audit_say(a, repaired, "block %x: count %u, but %llu records name it%s%s%s",
+                      block.id, count, records, open, names, close);
     else
-        tni_audit_say(a, repaired, "block %x: in state %u, which does not exist", block.id, state);
+        tni_audit_say(a, repaired, "block %x: in state %u, which does not exist", block.id,
+                      state);
 }
 
 /* Several looks, each at a block that stands still. @return whether it was wrong each time, in the same way */
@@ -164,8 +169,8 @@ static bool repair(struct tni_audit *a, tni_block block, bool *ret_was_wrong,
     bool has_claim = tni_recount_begin(a->domain) == 0;
     struct tni_thread *thread = tni_thread_enter(a->domain);
     *ret_was_wrong = is_wrong(a, thread, block, ret_recounted);
-    bool is_repaired =
-        *ret_was_wrong && has_claim && tni_recount_settle(a->domain, thread, block, ret_recounted);
+    bool is_repaired = *ret_was_wrong && has_claim &&
+                       tni_recount_settle(a->domain, thread, block, ret_recounted);
     tni_thread_leave(thread);
     if (has_claim)
         tni_recount_end(a->domain);
@@ -239,7 +244,8 @@ static int check_references(struct tni_audit *a)
 int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_audit_fn *each,
               void *context)
 {
-    struct tni_audit a = {.segment = segment, .domain = domain, .each = each, .context = context};
+    struct tni_audit a = {
+        .segment = segment, .domain = domain, .each = each, .context = context};
 
     /* The dead first: what they announced is theirs, and right once they are settled. */
     tni_audit_tables(&a);

@@ -19,7 +19,8 @@ void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, .
 
 /** Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt settling. */
 typedef bool tni_audit_wrong_fn(const struct tni_audit *audit, const void *subject);
-bool tni_audit_stays(const struct tni_audit *audit, tni_audit_wrong_fn *wrong, const void *subject);
+bool tni_audit_stays(const struct tni_audit *audit, tni_audit_wrong_fn *wrong,
+                     const void *subject);
 
 /** Seats, objects, tickets, claims, limits. */
 void tni_audit_tables(struct tni_audit *audit);

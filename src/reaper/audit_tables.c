@@ -25,14 +25,16 @@ static bool lives(const struct tni_segment *s, uint64_t who)
 
 /* ---- limits -------------------------------------------------------------------------------- */
 
-static void check_limit(struct tni_audit *a, const char *what, _Atomic uint32_t *limit, uint32_t most)
+static void check_limit(struct tni_audit *a, const char *what, _Atomic uint32_t *limit,
+                        uint32_t most)
 {
     uint32_t value = atomic_load(limit);
     if (value <= most)
         return;
     if (a->domain != NULL)
         atomic_store(limit, most);
-    tni_audit_say(a, a->domain != NULL, "the limit of %s is %u, there are %u", what, value, most);
+    tni_audit_say(a, a->domain != NULL, "the limit of %s is %u, there are %u", what, value,
+                  most);
 }
 
 static void check_limits(struct tni_audit *a)
@@ -75,7 +77,8 @@ static void check_taken(struct tni_audit *a, uint32_t seat, uint64_t word)
     if (a->domain != NULL) {
         bool is_settled = tni_reaper_settle(a->domain, seat) == 1;
         if (is_settled || tni_audit_stays(a, is_unsettled, &subject))
-            tni_audit_say(a, is_settled, "seat %u: process %d is dead and was not settled", seat, pid);
+            tni_audit_say(a, is_settled, "seat %u: process %d is dead and was not settled",
+                          seat, pid);
     } else if (tni_audit_stays(a, is_unsettled, &subject)) {
         tni_audit_say(a, false, "seat %u: process %d is dead and not settled (%s)", seat, pid,
                       state_names[tni_seat_state(word)]);
@@ -110,8 +113,10 @@ static bool has_object(const struct tni_segment *s, uint32_t seat)
     for (uint32_t i = 0; i < limit; i++) {
         const struct tni_object *object = tni_object_at(s, i);
         if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
-            (tni_seat_set_has(&object->openers, seat) || tni_seat_set_has(&object->producers, seat) ||
-             tni_seat_set_has(&object->consumers, seat) || tni_seat_set_has(&object->watchers, seat)))
+            (tni_seat_set_has(&object->openers, seat) ||
+             tni_seat_set_has(&object->producers, seat) ||
+             tni_seat_set_has(&object->consumers, seat) ||
+             tni_seat_set_has(&object->watchers, seat)))
             return true;
     }
     return false;
@@ -129,13 +134,15 @@ static const char *leftover(const struct tni_segment *s, uint32_t seat)
 static bool has_leftover(const struct tni_audit *a, const void *subject)
 {
     const struct seat_subject *of = subject;
-    return leftover(a->segment, of->seat) != NULL && load_seat(a->segment, of->seat) == of->word;
+    return leftover(a->segment, of->seat) != NULL &&
+           load_seat(a->segment, of->seat) == of->word;
 }
 
 static bool settle_free_seat(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
     uint64_t reaping = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, 0xffffff);
-    return atomic_compare_exchange_strong(&tni_seat_at(&d->segment, seat)->word, &word, reaping) &&
+    return atomic_compare_exchange_strong(&tni_seat_at(&d->segment, seat)->word, &word,
+                                          reaping) &&
            tni_reaper_settle(d, seat) == 1;
 }
 
@@ -182,7 +189,8 @@ static bool is_orphaned(const struct tni_audit *a, const void *subject)
 static void check_claim(struct tni_audit *a, const char *what, _Atomic uint64_t *claim)
 {
     struct claim_subject subject = {.claim = claim, .who = atomic_load(claim)};
-    if (subject.who == 0 || !is_orphaned(a, &subject) || !tni_audit_stays(a, is_orphaned, &subject))
+    if (subject.who == 0 || !is_orphaned(a, &subject) ||
+        !tni_audit_stays(a, is_orphaned, &subject))
         return;
     if (a->domain != NULL) {
         tni_claim_release(claim, subject.who);
@@ -220,9 +228,11 @@ static const char *object_fault(const struct tni_segment *s, uint32_t index)
         return "of no known kind";
     switch (state) {
     case TNI_OBJECT_MAKING:
-        return lives(s, atomic_load(&s->header->registry)) ? NULL : "half made, and nobody makes it";
+        return lives(s, atomic_load(&s->header->registry)) ? NULL
+                                                           : "half made, and nobody makes it";
     case TNI_OBJECT_ENDING:
-        return lives(s, atomic_load(&s->header->registry)) ? NULL : "half ended, and nobody ends it";
+        return lives(s, atomic_load(&s->header->registry)) ? NULL
+                                                           : "half ended, and nobody ends it";
     case TNI_OBJECT_LIVE:
         return tni_seat_set_count(&object->openers, TNI_NO_SEAT) != 0 ? NULL : "open nowhere";
     default:
@@ -261,10 +271,10 @@ static void check_object(struct tni_audit *a, uint32_t index)
     if (fault == NULL || !tni_audit_stays(a, is_faulty, &subject))
         return;
     const char *kind = tni_object_kind_name(tni_object_kind(subject.word));
-    bool is_repaired = a->domain != NULL && finish_objects(a->domain, subject.word) &&
-                       !is_faulty(a, &subject);
-    tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index, kind != NULL ? kind : "?",
-                  TNI_OBJECT_NAME_BYTES, object->name, fault);
+    bool is_repaired =
+        a->domain != NULL && finish_objects(a->domain, subject.word) && !is_faulty(a, &subject);
+    tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index,
+                  kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
 }
 
 /* A set may name seats that do not exist: nobody would ever clear those. */
@@ -299,7 +309,8 @@ static void check_ring(struct tni_audit *a, uint32_t index)
         atomic_load(&object->word) != word)
         return;
     if (!tni_geometry_has_block(&a->segment->geometry, ring))
-        tni_audit_say(a, false, "object %u has its slots in block %x, which does not exist", index, ring);
+        tni_audit_say(a, false, "object %u has its slots in block %x, which does not exist",
+                      index, ring);
 }
 
 static void check_objects(struct tni_audit *a)
@@ -339,7 +350,8 @@ static bool undo_ticket(struct tn_domain *d, uint64_t word)
     uint32_t maker = ticket_maker(word);
     if (!tni_geometry_has_seat(&d->segment.geometry, maker))
         return false;
-    tni_ticket_settle_seat(d, tni_who(maker, tni_seat_incarnation(load_seat(&d->segment, maker))));
+    tni_ticket_settle_seat(d,
+                           tni_who(maker, tni_seat_incarnation(load_seat(&d->segment, maker))));
     return true;
 }
 

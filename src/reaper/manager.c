@@ -45,10 +45,11 @@ static int start_tenond(void)
     case 0:
         return 0;
     case TN_ERR_NOT_FOUND:
-        return tni_fail(TN_ERR_MANAGER, "tenond is missing: %s (TENON_TENOND names another)", path);
-    case TN_ERR_DENIED:
-        return tni_fail(TN_ERR_MANAGER, "tenond cannot be executed: %s (TENON_TENOND names another)",
+        return tni_fail(TN_ERR_MANAGER, "tenond is missing: %s (TENON_TENOND names another)",
                         path);
+    case TN_ERR_DENIED:
+        return tni_fail(TN_ERR_MANAGER,
+                        "tenond cannot be executed: %s (TENON_TENOND names another)", path);
     default: {
         char why[160];
         snprintf(why, sizeof why, "%s", tn_error_detail());
@@ -80,13 +81,15 @@ static int exchange(const struct tni_request *request, const int *fds, uint32_t 
         return status;
     status = tni_os_send(socket_fd, request, sizeof *request, fds, fd_count);
     if (status == 0) {
-        int got = tni_os_receive(socket_fd, &reply, sizeof reply, got_fds, 2, &got_count, deadline_ns);
+        int got = tni_os_receive(socket_fd, &reply, sizeof reply, got_fds, 2, &got_count,
+                                 deadline_ns);
         if (got == 0)
             status = tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
         else if (got < 0)
             status = got;
         else if (got != (int)sizeof reply || reply.magic != TNI_REQUEST_MAGIC)
-            status = tni_fail(TN_ERR_MANAGER, "tenond sent an answer of %d bytes that makes no sense", got);
+            status = tni_fail(TN_ERR_MANAGER,
+                              "tenond sent an answer of %d bytes that makes no sense", got);
     }
     tni_os_close(socket_fd);
     if (status == 0 && ret_fds != NULL && reply.status == 0 && got_count != 2)
@@ -110,8 +113,8 @@ static bool is_worth_a_retry(int status)
 }
 
 /* Nobody listens, or it was just ending: start one, and ask until it answers. */
-static int exchange_starting(const struct tni_request *request, const int *fds, uint32_t fd_count,
-                             struct tni_reply *ret_reply)
+static int exchange_starting(const struct tni_request *request, const int *fds,
+                             uint32_t fd_count, struct tni_reply *ret_reply)
 {
     uint64_t deadline_ns = tni_os_now_ns() + START_LIMIT_MS * MS_NS, start_ns = 0;
     uint64_t step_ns = FIRST_STEP_US * UINT64_C(1000);
@@ -122,8 +125,9 @@ static int exchange_starting(const struct tni_request *request, const int *fds, 
         if (!is_worth_a_retry(status) && !(status == TN_ERR_TIMED_OUT && now_ns < deadline_ns))
             return status;
         if (now_ns >= deadline_ns)
-            return tni_fail(TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s",
-                            tenond_path(), tni_os_runtime_folder());
+            return tni_fail(TN_ERR_MANAGER,
+                            "tenond (%s) was started, but does not answer in %s", tenond_path(),
+                            tni_os_runtime_folder());
         /* Again now and then: the one we started may have found another that was about to end. */
         if (now_ns >= start_ns) {
             if ((status = start_tenond()) != 0)
@@ -201,7 +205,8 @@ struct search {
     void *context;
 };
 
-static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_t inode, void *context)
+static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_t inode,
+                           void *context)
 {
     const struct search *search = context;
     struct tni_found found = {.pid = pid, .control_number = fd_number, .control_inode = inode};
@@ -227,7 +232,8 @@ struct arena_search {
     int arena_fd;
 };
 
-static int look_at_arena(int32_t pid, int fd_number, const char *name, uint64_t inode, void *context)
+static int look_at_arena(int32_t pid, int fd_number, const char *name, uint64_t inode,
+                         void *context)
 {
     struct arena_search *search = context;
     (void)name;
@@ -245,9 +251,11 @@ int tni_manager_open_found(const struct tni_found *found, bool read_only, int *r
     if (status != 0)
         return status;
     if (tni_os_memory_stat(control_fd, &memory) != 0 || memory.inode != found->control_inode)
-        status = tni_fail(TN_ERR_NOT_FOUND, "process %d no longer has the domain open", found->pid);
+        status =
+            tni_fail(TN_ERR_NOT_FOUND, "process %d no longer has the domain open", found->pid);
     else if (tni_os_memory_for_each(TNI_ARENA_PREFIX, look_at_arena, &search) != 1)
-        status = tni_fail(TN_ERR_NOT_FOUND, "nobody has the arena of the domain '%s' open", found->name);
+        status = tni_fail(TN_ERR_NOT_FOUND, "nobody has the arena of the domain '%s' open",
+                          found->name);
     if (status != 0) {
         tni_os_close(control_fd);
         return status;
@@ -297,7 +305,8 @@ static int open_if_wanted(const struct tni_found *found, void *context)
                                   &wanted->arena_fd) == 0;
 }
 
-static int find_without_tenond(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd)
+static int find_without_tenond(const char *name, bool read_only, int *ret_control_fd,
+                               int *ret_arena_fd)
 {
     struct wanted wanted = {
         .name = name, .runtime = tni_manager_runtime(), .read_only = read_only};
@@ -350,7 +359,13 @@ void tni_manager_ring(struct tn_domain *d)
 /* ---- survive ------------------------------------------------------------------------------- */
 
 /* Shares of our time that go into looking after others: with a tenond that lives, next to none. */
-enum { LEAST_MS = 50, MANAGED_LEAST_MS = 1000, SHARE = 20, MANAGED_SHARE = 2000, RETRY_START_MS = 1000 };
+enum {
+    LEAST_MS = 50,
+    MANAGED_LEAST_MS = 1000,
+    SHARE = 20,
+    MANAGED_SHARE = 2000,
+    RETRY_START_MS = 1000
+};
 
 static bool has_live_manager(const struct tni_segment *s)
 {
@@ -397,7 +412,8 @@ void tni_manager_survive(struct tn_domain *d)
     if (is_managed && !has_manager && atomic_load(&h->runtime) == tni_manager_runtime()) {
         int status = replace_tenond(d);
         if (status != 0)
-            tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", h->name, tn_error_detail());
+            tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", h->name,
+                    tn_error_detail());
         pause_ns = TNI_MAX(pause_ns, (status != 0 ? RETRY_START_MS : RESTART_MS) * MS_NS);
     }
     atomic_store(&d->survive_ns, tni_os_now_ns() + pause_ns);

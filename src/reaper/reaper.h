@@ -83,6 +83,6 @@ struct tni_reply {
     uint32_t reserved;
 };
 #define TNI_MANAGER_SOCKET "tenond.sock"
-#define TNI_MANAGER_LOCK "tenond.lock"
+#define TNI_MANAGER_LOCK   "tenond.lock"
 
 #endif

@@ -135,8 +135,9 @@ static bool settle_counted(struct tn_domain *d, struct tni_thread *thread, tni_b
     if (tni_recount_is_right(r))
         return true;
     if (is_damage(r)) {
-        tni_log(TNI_LOG_ERROR, "block %x: state %u, count %u, but %llu records name it", block.id,
-                tni_word_state(r->word), tni_word_count(r->word), (unsigned long long)r->records);
+        tni_log(TNI_LOG_ERROR, "block %x: state %u, count %u, but %llu records name it",
+                block.id, tni_word_state(r->word), tni_word_count(r->word),
+                (unsigned long long)r->records);
         return true;
     }
     return tni_recount_settle(d, thread, block, r);
@@ -168,7 +169,8 @@ static int fail_in_the_way(tni_block block)
     return tni_fail(TN_ERR_TIMED_OUT, "block %x: a live thread is at work on it", block.id);
 }
 
-static int settle_one(struct tn_domain *d, struct tni_thread *thread, uint32_t dead, tni_block block)
+static int settle_one(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
+                      tni_block block)
 {
     struct patience patience = {0};
     struct tni_recounted recounted;
@@ -192,7 +194,10 @@ struct span {
     bool is_open[MOST_SPAN]; /* still to be dealt with */
 };
 
-static tni_block nth(const struct span *span, uint32_t i) { return (tni_block){span->first.id + i}; }
+static tni_block nth(const struct span *span, uint32_t i)
+{
+    return (tni_block){span->first.id + i};
+}
 
 static void tally(tni_block block, void *context)
 {
@@ -215,7 +220,8 @@ static uint32_t settle_span_once(struct tn_domain *d, struct tni_thread *thread,
     }
     tni_recount_for_each(span->segment, tally, span);
     for (uint32_t i = 0; i < span->count; i++) {
-        if (is_quiet[i] && !tni_process_is_announced(span->segment, dead, thread, nth(span, i)) &&
+        if (is_quiet[i] &&
+            !tni_process_is_announced(span->segment, dead, thread, nth(span, i)) &&
             load_word(span->segment, nth(span, i)) == span->seen[i].word &&
             settle_counted(d, thread, nth(span, i), &span->seen[i]))
             span->is_open[i] = false;
@@ -224,8 +230,8 @@ static uint32_t settle_span_once(struct tn_domain *d, struct tni_thread *thread,
     return left;
 }
 
-static int settle_span(struct tn_domain *d, struct tni_thread *thread, uint32_t dead, tni_block first,
-                       uint32_t count)
+static int settle_span(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
+                       tni_block first, uint32_t count)
 {
     struct patience patience = {0};
     struct span span = {.segment = &d->segment, .first = first, .count = count};

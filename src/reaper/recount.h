@@ -14,16 +14,18 @@ int tni_recount_seat(struct tn_domain *domain, uint32_t dead);
 /** All records that name a block. */
 uint64_t tni_recount_records(const struct tni_segment *segment, tni_block block);
 /** Call `each` with the block that each record in the domain names; the block may be anything. */
-void tni_recount_for_each(const struct tni_segment *segment, tni_record_fn *each, void *context);
+void tni_recount_for_each(const struct tni_segment *segment, tni_record_fn *each,
+                          void *context);
 
 /* What recounting one block once, without changing anything, found. */
 struct tni_recounted {
-    uint64_t word;    /* stood still while `records` were counted */
+    uint64_t word; /* stood still while `records` were counted */
     uint64_t records;
 };
 /** @return false: somebody is at work on it, look again */
-bool tni_recount_look(const struct tni_segment *segment, uint32_t dead, const struct tni_thread *ours,
-                      tni_block block, struct tni_recounted *ret_recounted);
+bool tni_recount_look(const struct tni_segment *segment, uint32_t dead,
+                      const struct tni_thread *ours, tni_block block,
+                      struct tni_recounted *ret_recounted);
 /** Whether word and records agree. */
 bool tni_recount_is_right(const struct tni_recounted *recounted);
 

@@ -43,8 +43,8 @@ static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
         return false;
     uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
     uint32_t state = tni_seat_state(word);
-    return recoverer_of(seat, tni_seat_incarnation(word)) == recoverer && state != TNI_SEAT_FREE &&
-           state != TNI_SEAT_REAPING && !is_dead(s, seat);
+    return recoverer_of(seat, tni_seat_incarnation(word)) == recoverer &&
+           state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING && !is_dead(s, seat);
 }
 
 /* One thread of a process at a time. What a parent's thread was at is nothing to its forked child. */
@@ -83,7 +83,8 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
                         tni_seat_state(word));
     }
     uint64_t ours = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, us);
-    if (word != ours && !atomic_compare_exchange_strong(&tni_seat_at(s, seat)->word, &word, ours))
+    if (word != ours &&
+        !atomic_compare_exchange_strong(&tni_seat_at(s, seat)->word, &word, ours))
         return 0;
     *ret_word = ours;
     return 1;
@@ -107,7 +108,8 @@ static void kill_process(const struct tni_segment *s, uint32_t seat)
     if (tni_os_process_open(atomic_load(&entry->pid), &fd) != 0)
         return;
     /* Looked at after the descriptor was there: it means the process that the seat means. */
-    if (tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE && atomic_load(&entry->word) == word)
+    if (tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE &&
+        atomic_load(&entry->word) == word)
         tni_os_process_signal(fd, SIGKILL);
     tni_os_close(fd);
 }
@@ -152,8 +154,9 @@ static void set_free(struct tn_domain *d, uint32_t seat, uint64_t word)
 static void log_settled(uint32_t seat, int32_t pid, const char *command, uint64_t blocks,
                         uint64_t begun_ns)
 {
-    tni_log(TNI_LOG_INFO, "settled seat %u: process %d (%s) is gone, %llu blocks released, %llu us",
-            seat, pid, command, (unsigned long long)blocks,
+    tni_log(TNI_LOG_INFO,
+            "settled seat %u: process %d (%s) is gone, %llu blocks released, %llu us", seat,
+            pid, command, (unsigned long long)blocks,
             (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000));
 }
 
@@ -162,7 +165,8 @@ static void copy_command(char *text, size_t size_bytes, const struct tni_seat *e
 {
     size_t most = TNI_MIN(size_bytes, sizeof entry->command) - 1, i;
     for (i = 0; i < most && entry->command[i] != 0; i++)
-        text[i] = entry->command[i] >= ' ' && entry->command[i] < 0x7f ? entry->command[i] : '?';
+        text[i] =
+            entry->command[i] >= ' ' && entry->command[i] < 0x7f ? entry->command[i] : '?';
     text[i] = 0;
 }
 
@@ -193,7 +197,8 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     if (status != 0 || counted != 0) {
         /* I4: whoever comes first goes on, be it us. */
         atomic_compare_exchange_strong(
-            &entry->word, &word, tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, NOBODY));
+            &entry->word, &word,
+            tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, NOBODY));
         tni_log(TNI_LOG_DEBUG, "seat %u: somebody is in the way, to be tried again", seat);
         return tni_fail(TN_ERR_TIMED_OUT, "seat %u: a live thread is in the way", seat);
     }

@@ -28,18 +28,29 @@ static _Atomic uint32_t *local_at(struct tn_domain *d, tni_block block)
     return &d->local[tni_block_position(&d->segment.geometry, block)];
 }
 
+/* A row is written by its own seat only (or, once that is dead, by one reaper). */
 static void set_hold(struct tn_domain *d, uint32_t seat, tni_block block)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, block);
-    atomic_fetch_or_explicit(tni_row_at(&d->segment, seat, at), UINT64_C(1) << (at % 64),
-                             memory_order_acq_rel);
+    _Atomic uint64_t *row = tni_row_at(&d->segment, seat, at);
+    uint64_t bit = UINT64_C(1) << (at % 64);
+    if (TNI_IS_SOLO())
+        atomic_store_explicit(row, atomic_load_explicit(row, memory_order_relaxed) | bit,
+                              memory_order_release);
+    else
+        atomic_fetch_or_explicit(row, bit, memory_order_acq_rel);
 }
 
 static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, block);
-    atomic_fetch_and_explicit(tni_row_at(&d->segment, seat, at), ~(UINT64_C(1) << (at % 64)),
-                              memory_order_acq_rel);
+    _Atomic uint64_t *row = tni_row_at(&d->segment, seat, at);
+    uint64_t bit = UINT64_C(1) << (at % 64);
+    if (TNI_IS_SOLO())
+        atomic_store_explicit(row, atomic_load_explicit(row, memory_order_relaxed) & ~bit,
+                              memory_order_release);
+    else
+        atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
 }
 
 /* ---- counts -------------------------------------------------------------------------------- */
@@ -106,6 +117,16 @@ void tni_ref_before_move(struct tn_domain *d, tni_block block)
         atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
 }
 
+static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
+{
+    if (TNI_IS_SOLO()) {
+        atomic_store_explicit(local, next, memory_order_relaxed);
+        return true;
+    }
+    return atomic_compare_exchange_weak_explicit(local, seen, next, memory_order_acq_rel,
+                                                 memory_order_relaxed);
+}
+
 /* Take one local reference away. True: it was the last, local[b] is BUSY and the caller ends that. */
 static bool local_take_last(struct tn_domain *d, tni_block block)
 {
@@ -118,8 +139,7 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
                 return false; /* not ours: a fork child without holds, or a double release */
             tni_os_yield();
             seen = atomic_load_explicit(local, memory_order_relaxed);
-        } else if (atomic_compare_exchange_weak_explicit(local, &seen, next, memory_order_acq_rel,
-                                                         memory_order_relaxed)) {
+        } else if (change_local(local, &seen, next)) {
             return next == BUSY;
         }
     }
@@ -135,8 +155,7 @@ static bool local_add_first(struct tn_domain *d, tni_block block)
         if (TNI_UNLIKELY(seen == BUSY)) {
             tni_os_yield();
             seen = atomic_load_explicit(local, memory_order_relaxed);
-        } else if (atomic_compare_exchange_weak_explicit(local, &seen, next, memory_order_acq_rel,
-                                                         memory_order_relaxed)) {
+        } else if (change_local(local, &seen, next)) {
             return next == BUSY;
         }
     }
@@ -196,11 +215,10 @@ void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread, tni_block blo
     }
 }
 
-int tni_ref_lend(struct tn_domain *d, struct tni_thread *thread, tni_block block, bool move)
+int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
 {
-    tni_announce(thread, block, 1);
     if (move && local_take_last(d, block)) {
-        tni_ref_before_move(d, block); /* local_take_last() was the read-modify-write */
+        tni_ref_before_move(d, block);
         clear_hold(d, d->seat, block);
         TNI_KILL_POINT("lend_moved");
         local_settle(d, block, 0);
@@ -208,18 +226,9 @@ int tni_ref_lend(struct tn_domain *d, struct tni_thread *thread, tni_block block
     }
     int status = increment(d, block);
     TNI_KILL_POINT("lend_incremented");
-    if (status != 0) {
-        if (move)
-            tni_ref_local(d, block);
-        tni_announce_clear(thread);
-    }
+    if (status != 0 && move)
+        tni_ref_local(d, block);
     return status;
-}
-
-void tni_ref_lend_end(struct tn_domain *d, struct tni_thread *thread, tni_block block, bool move)
-{
-    (void)d, (void)block, (void)move;
-    tni_announce_clear(thread);
 }
 
 /* ---- allocation ---------------------------------------------------------------------------- */
@@ -306,13 +315,14 @@ int tni_records_add(struct tn_domain *d, tni_block message, tni_block block, boo
     struct tni_records *records = tni_payload_at(&d->segment, message);
     struct tni_thread *thread = tni_thread_enter(d);
     uint32_t count = atomic_load_explicit(&records->count, memory_order_relaxed);
-    int status = tni_ref_lend(d, thread, block, move);
+    tni_announce_fence(thread, block);
+    int status = tni_ref_lend(d, block, move);
     if (status == 0) {
         records->block[count] = block.id;
         atomic_store_explicit(&records->count, count + 1, memory_order_release);
         TNI_KILL_POINT("records_added");
-        tni_ref_lend_end(d, thread, block, move);
     }
+    tni_announce_clear(thread);
     tni_thread_leave(thread);
     return status;
 }

@@ -60,11 +60,10 @@ uint32_t tni_ref_generation(const struct tn_domain *domain, tni_block block);
  *
  * With `move`, the caller's local reference is consumed; if it was the process's last one, its
  * hold becomes the record's reference and no count changes. The caller then writes the record and
- * ends with tni_ref_lend_end(). pre: nothing announced by thread.
+ * clears the announce. pre: announced, and a read-modify-write or fence since (ref.c, I5).
  * @return 0, or TN_ERR_FULL: the block has 2^24 - 1 references
  */
-int tni_ref_lend(struct tn_domain *domain, struct tni_thread *thread, tni_block block, bool move);
-void tni_ref_lend_end(struct tn_domain *domain, struct tni_thread *thread, tni_block block, bool move);
+int tni_ref_lend(struct tn_domain *domain, tni_block block, bool move);
 
 /** Before un-recording what is then adopted: see ref.c, I5. pre: announced, and a read-modify-write since. */
 void tni_ref_before_move(struct tn_domain *domain, tni_block block);

@@ -101,8 +101,10 @@ int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block bl
         return status;
     TNI_KILL_POINT("ticket_making");
     struct tni_ticket *ticket = tni_ticket_at(&d->segment, name.index);
-    status = tni_ref_lend(d, thread, block, false);
+    tni_announce_fence(thread, block);
+    status = tni_ref_lend(d, block, false);
     if (status != 0) {
+        tni_announce_clear(thread);
         atomic_store(&ticket->word, tni_ticket_word(name.generation, TNI_TICKET_FREE, 0));
         return status;
     }
@@ -120,7 +122,7 @@ int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block bl
                           tni_ticket_word(name.generation, TNI_TICKET_LIVE, uses),
                           memory_order_release);
     TNI_KILL_POINT("ticket_live");
-    tni_ref_lend_end(d, thread, block, false);
+    tni_announce_clear(thread);
     *ret_name = name;
     return 0;
 }

@@ -4,8 +4,9 @@
  *
  * I1  A waiter that armed the word after its last look is woken, or finds the word changed, by every
  *     later notify.
- * I2  `armed` is cleared only by a CAS on the value whose wake found nobody: a waiter that armed in
- *     between either made the word differ or had not yet slept, and sees the word change.
+ * I2  `armed` is cleared only by a CAS on the value whose wake found nobody. A waiter that armed
+ *     before and had not yet slept sees the word change; one that fell asleep between that wake
+ *     and the CAS is woken by a second wake, of everybody, and arms again.
  * Callers: every room that waits. Death: leaves `armed` set at worst, which costs one wake.
  */
 #include "sync/sync.h"
@@ -16,8 +17,9 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count)
 {
     uint32_t value = atomic_fetch_add(word, TNI_WAIT_EPOCH) + TNI_WAIT_EPOCH;
     int woken = tni_os_wake(word, count);
-    if (woken == 0) /* I2 */
-        atomic_compare_exchange_strong(word, &value, value & ~(uint32_t)TNI_WAIT_ARMED);
+    if (woken == 0 &&
+        atomic_compare_exchange_strong(word, &value, value & ~(uint32_t)TNI_WAIT_ARMED))
+        woken = tni_os_wake(word, INT32_MAX); /* I2 */
     return woken;
 }
 

@@ -63,6 +63,22 @@ const char *tnt_folder(void)
     return folder;
 }
 
+const char *tnt_name(void)
+{
+    return current->name;
+}
+
+/* Marked by what TAP begins a comment with, and so told from the rest by replay(). */
+void tnt_note(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("# ");
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+}
+
 void tnt_skip(const char *reason)
 {
     printf("skipped: %s\n", reason);
@@ -163,16 +179,20 @@ static uint64_t deadline_of(const struct test *test)
     return tnt_now_ns() + (uint64_t)seconds * SLOWNESS * UINT64_C(1000000000);
 }
 
-static void replay(int fd)
+/* Everything, as TAP comments; or the notes only, which are comments already. */
+static void replay(int fd, bool notes_only)
 {
     char text[4096];
-    bool at_start = true;
+    bool at_start = true, is_note = false;
     lseek(fd, 0, SEEK_SET);
     for (ssize_t size; (size = read(fd, text, sizeof text)) > 0;) {
         for (ssize_t i = 0; i < size; i++) {
             if (at_start)
+                is_note = text[i] == '#';
+            if (at_start && !is_note && !notes_only)
                 fputs("# ", stdout);
-            putchar(text[i]);
+            if (is_note || !notes_only)
+                putchar(text[i]);
             at_start = text[i] == '\n';
         }
     }
@@ -240,8 +260,7 @@ static int run_in_child(const struct test *test)
         dprintf(output_fd, "files of tenon are left in /dev/shm\n");
         verdict = EXIT_FAILED;
     }
-    if (verdict != EXIT_PASSED)
-        replay(output_fd);
+    replay(output_fd, verdict == EXIT_PASSED);
     close(output_fd);
     tnt_remove_folder(folder);
     return verdict;

@@ -86,6 +86,12 @@ void tnt_signal_close(struct tnt_signal *signal);
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
+/** The name of the test that runs. */
+const char *tnt_name(void);
+
+/** A line that is printed as a TAP comment, of a test that passes too. */
+void tnt_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /** CLOCK_MONOTONIC now plus `ms`, ns. */
 uint64_t tnt_deadline(unsigned ms);
 

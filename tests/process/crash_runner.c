@@ -198,7 +198,7 @@ static uint32_t drain(struct crash_world *w)
     return count;
 }
 
-static int revoke(const tn_ticket_info *ticket, void *context)
+static int revoke_one(const tn_ticket_info *ticket, void *context)
 {
     TN_CHECK_OK(tn_ticket_revoke(context, ticket->id));
     return 0;
@@ -216,7 +216,7 @@ static void give_back(struct crash_world *w)
             check_bytes(tn_tensor_data(w->tensor[i]), tn_tensor_size_bytes(w->tensor[i]));
         tn_tensor_unref(w->tensor[i]);
     }
-    TN_CHECK_OK(tn_ticket_for_each(w->domain, revoke, w->domain));
+    TN_CHECK_OK(tn_ticket_for_each(w->domain, revoke_one, w->domain));
     w->extra = tn_queue_close(w->extra);
 }
 

@@ -57,7 +57,10 @@ static int print_sentence(const char *sentence, bool repaired, void *context)
     return 0;
 }
 
-static int audit(struct tn_domain *d) { return tni_audit(&d->segment, NULL, print_sentence, NULL); }
+static int audit(struct tn_domain *d)
+{
+    return tni_audit(&d->segment, NULL, print_sentence, NULL);
+}
 
 /* Count what an audit says, and remember its last sentence. */
 struct findings {
@@ -79,8 +82,9 @@ static uint32_t live_blocks(const struct tn_domain *d)
     uint32_t live = 0;
     for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
         for (uint32_t i = 0; i < tni_frontier(&d->segment, c); i++)
-            live += tni_word_state(atomic_load(tni_word_at(&d->segment, tni_block_make(c, i)))) !=
-                    TNI_BLOCK_FREE;
+            live +=
+                tni_word_state(atomic_load(tni_word_at(&d->segment, tni_block_make(c, i)))) !=
+                TNI_BLOCK_FREE;
     return live;
 }
 
@@ -98,10 +102,7 @@ static uint32_t seats_taken(const struct tn_domain *d)
 }
 
 /* Nobody else is alive, so nothing may be in the way. */
-static void settle_all(struct tn_domain *d)
-{
-    TN_CHECK_OK(tni_reaper_settle_all(d));
-}
+static void settle_all(struct tn_domain *d) { TN_CHECK_OK(tni_reaper_settle_all(d)); }
 
 static tni_block alloc_block(struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
@@ -285,23 +286,69 @@ static int work(void *argument)
 }
 
 /* Every point that a worker may pass; those of the reaper are below. */
-static const char *const work_points[] = {
-    "ack_emptied",          "adopt_held_already",    "adopt_recorded",      "alloc_committed",
-    "alloc_recorded",        "alloc_taken",         "drop_slot_emptied",
-    "event_passed",         "event_set",             "fork_holds_written",  "fork_incremented",    "fork_child_named",
-    "fork_object_opened",   "fork_seat_claimed",     "lease_pinned",        "lease_recorded",
-    "leave_before_free",    "leave_begun",           "leave_hints_published", "leave_holds_released",
-    "leave_objects_closed", "lend_incremented",      "lend_moved",          "lock_acquired",
-    "lock_released",        "object_bits_cleared",   "object_ended",        "object_ending",
-    "object_making",        "object_opened",         "object_ring_recorded", "object_ring_unrecorded",
-    "pop_emptied",          "pop_taken",             "push_claimed",        "push_full",
-    "push_lent",            "push_tail_passed",      "records_added",       "ref_decremented",
-    "ref_freed",            "refill_full",           "release_announced",   "release_unrecorded",
-    "row_unrecorded",       "semaphore_announced",   "semaphore_counted",   "semaphore_given",
-    "semaphore_released",   "semaphore_taken",       "semaphore_uncounted", "take_apart_unrecorded",
-    "ticket_end_announced", "ticket_end_unrecorded", "ticket_live",         "ticket_making",
-    "ticket_pinned",        "ticket_use_announced", "ticket_use_taken",
-    "ticket_used_up",       "ticket_written",        "trim_discarded",      "trim_span_taken"};
+static const char *const work_points[] = {"ack_emptied",
+                                          "adopt_held_already",
+                                          "adopt_recorded",
+                                          "alloc_committed",
+                                          "alloc_recorded",
+                                          "alloc_taken",
+                                          "drop_slot_emptied",
+                                          "event_passed",
+                                          "event_set",
+                                          "fork_holds_written",
+                                          "fork_incremented",
+                                          "fork_child_named",
+                                          "fork_object_opened",
+                                          "fork_seat_claimed",
+                                          "lease_pinned",
+                                          "lease_recorded",
+                                          "leave_before_free",
+                                          "leave_begun",
+                                          "leave_hints_published",
+                                          "leave_holds_released",
+                                          "leave_objects_closed",
+                                          "lend_incremented",
+                                          "lend_moved",
+                                          "lock_acquired",
+                                          "lock_released",
+                                          "object_bits_cleared",
+                                          "object_ended",
+                                          "object_ending",
+                                          "object_making",
+                                          "object_opened",
+                                          "object_ring_recorded",
+                                          "object_ring_unrecorded",
+                                          "pop_emptied",
+                                          "pop_taken",
+                                          "push_claimed",
+                                          "push_full",
+                                          "push_lent",
+                                          "push_tail_passed",
+                                          "records_added",
+                                          "ref_decremented",
+                                          "ref_freed",
+                                          "refill_full",
+                                          "release_announced",
+                                          "release_unrecorded",
+                                          "row_unrecorded",
+                                          "semaphore_announced",
+                                          "semaphore_counted",
+                                          "semaphore_given",
+                                          "semaphore_released",
+                                          "semaphore_taken",
+                                          "semaphore_uncounted",
+                                          "take_apart_unrecorded",
+                                          "ticket_end_announced",
+                                          "ticket_end_unrecorded",
+                                          "ticket_live",
+                                          "ticket_making",
+                                          "ticket_pinned",
+                                          "ticket_use_announced",
+                                          "ticket_use_taken",
+                                          "ticket_used_up",
+                                          "ticket_written",
+                                          "trim_discarded",
+                                          "trim_span_taken"};
 
 /* A first look at everything, so that pages and frontiers are where they stay. */
 static uint32_t warm_up(struct work *w)
@@ -320,9 +367,10 @@ static void check_as_before(struct work *w, uint32_t live, const char *point, ui
     drain(w);
     uint32_t now = live_blocks(w->domain), taken = seats_taken(w->domain);
     if (found != 0 || now != live || taken != 1)
-        fail_msg("after a kill at %s, passing %u: %d discrepancies, %u live blocks instead of %u, "
-                 "%u seats taken",
-                 point, passing, found, now, live, taken);
+        fail_msg(
+            "after a kill at %s, passing %u: %d discrepancies, %u live blocks instead of %u, "
+            "%u seats taken",
+            point, passing, found, now, live, taken);
 }
 
 TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_settled, 120)
@@ -358,7 +406,8 @@ TN_TEST(a_kill_between_the_frontier_and_its_blocks_loses_no_block)
     struct work w;
     open_work(&w, open_domain());
     uint32_t live = live_blocks(w.domain);
-    for (uint32_t passing = 1; tnt_kill_at("alloc_frontier_moved", passing, work, &w); passing++) {
+    for (uint32_t passing = 1; tnt_kill_at("alloc_frontier_moved", passing, work, &w);
+         passing++) {
         settle_all(w.domain);
         check_as_before(&w, live, "alloc_frontier_moved", passing);
     }
@@ -378,26 +427,49 @@ static int settle_as_a_child(void *argument)
 
 /* Where workers die for the reapers below: between two records, half made, holding this and that. */
 static const char *const victims[] = {
-    "alloc_taken",      "take_apart_unrecorded", "trim_span_taken",    "lend_incremented",
-    "push_claimed",     "push_full",             "pop_taken",          "lease_recorded",
-    "object_making",    "object_ending",         "ticket_written",     "lock_acquired",
-    "semaphore_taken",  "fork_holds_written",    "leave_begun",        "ref_decremented",
-    "object_opened",    "object_ring_recorded",  "drop_slot_emptied",  "ticket_use_taken",
-    "semaphore_counted", "semaphore_given"};
+    "alloc_taken",       "take_apart_unrecorded", "trim_span_taken",
+    "lend_incremented",  "push_claimed",          "push_full",
+    "pop_taken",         "lease_recorded",        "object_making",
+    "object_ending",     "ticket_written",        "lock_acquired",
+    "semaphore_taken",   "fork_holds_written",    "leave_begun",
+    "ref_decremented",   "object_opened",         "object_ring_recorded",
+    "drop_slot_emptied", "ticket_use_taken",      "semaphore_counted",
+    "semaphore_given"};
 
-static const char *const reaper_points[] = {
-    "settle_claimed",          "settle_waits_ended",     "settle_children_ended",
-    "settle_tickets_settled",  "settle_claims_released", "settle_row_released",
-    "settle_recounted",        "settle_hints_marked",    "settle_before_free",
-    "settle_freed",            "recount_begun",          "recount_announced",
-    "recount_settled",         "recount_block_done",     "recount_outer_cleared",
-    "recount_announce_done",   "row_unrecorded",         "ref_decremented",
-    "ref_freed",               "take_apart_unrecorded",  "settle_object_kind",
-    "settle_object_noted",     "settle_slot",            "drop_slot_emptied",
-    "refill_full",             "object_bits_cleared",    "object_ending",
-    "object_ended",            "object_ring_unrecorded", "ticket_undone",
-    "semaphore_settle_announced", "semaphore_settle_given", "semaphore_settle_uncounted",
-    "lock_dead_named"};
+static const char *const reaper_points[] = {"settle_claimed",
+                                            "settle_waits_ended",
+                                            "settle_children_ended",
+                                            "settle_tickets_settled",
+                                            "settle_claims_released",
+                                            "settle_row_released",
+                                            "settle_recounted",
+                                            "settle_hints_marked",
+                                            "settle_before_free",
+                                            "settle_freed",
+                                            "recount_begun",
+                                            "recount_announced",
+                                            "recount_settled",
+                                            "recount_block_done",
+                                            "recount_outer_cleared",
+                                            "recount_announce_done",
+                                            "row_unrecorded",
+                                            "ref_decremented",
+                                            "ref_freed",
+                                            "take_apart_unrecorded",
+                                            "settle_object_kind",
+                                            "settle_object_noted",
+                                            "settle_slot",
+                                            "drop_slot_emptied",
+                                            "refill_full",
+                                            "object_bits_cleared",
+                                            "object_ending",
+                                            "object_ended",
+                                            "object_ring_unrecorded",
+                                            "ticket_undone",
+                                            "semaphore_settle_announced",
+                                            "semaphore_settle_given",
+                                            "semaphore_settle_uncounted",
+                                            "lock_dead_named"};
 
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
@@ -562,7 +634,8 @@ TN_TEST(two_dead_that_announce_one_block_do_not_wait_for_each_other)
 {
     struct tn_domain *d = open_domain();
     struct held held = {.domain = d, .block = alloc_block(d, 64, TNI_KIND_TENSOR)};
-    pid_t first = tnt_fork(increment_and_die, &held), second = tnt_fork(increment_and_die, &held);
+    pid_t first = tnt_fork(increment_and_die, &held),
+          second = tnt_fork(increment_and_die, &held);
     tnt_wait(first);
     tnt_wait(second);
     assert_int_equal(tni_reaper_settle_all(d), 2);
@@ -645,7 +718,8 @@ TN_TEST(a_hundred_thousand_blocks_are_given_back_at_once)
     tnt_kill(child);
     uint64_t begun_ns = tni_os_now_ns();
     assert_int_equal(tni_reaper_settle_all(d), 1);
-    printf("# 100000 blocks in %llu us\n", (unsigned long long)(tni_os_now_ns() - begun_ns) / 1000);
+    printf("# 100000 blocks in %llu us\n",
+           (unsigned long long)(tni_os_now_ns() - begun_ns) / 1000);
     assert_int_equal(live_blocks(d), 0);
     assert_int_equal(audit(d), 0);
     close_held(&held);
@@ -682,7 +756,8 @@ static void expect_finding(struct tn_domain *d, const char *text)
 TN_TEST(an_audit_finds_and_repairs_wrong_counts)
 {
     struct tn_domain *d = open_domain();
-    tni_block block = alloc_block(d, 64, TNI_KIND_TENSOR), other = alloc_block(d, 64, TNI_KIND_TENSOR);
+    tni_block block = alloc_block(d, 64, TNI_KIND_TENSOR),
+              other = alloc_block(d, 64, TNI_KIND_TENSOR);
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
 
     atomic_fetch_add(word, 2 * TNI_WORD_INC);
@@ -700,7 +775,8 @@ TN_TEST(an_audit_finds_and_repairs_wrong_counts)
     assert_int_equal(live_blocks(d), 1);
     tni_ref_release(d, block);
     close_domain(d);
-    tni_process_unkeep(d); /* for the local reference of the other, which had no hold any more */
+    tni_process_unkeep(
+        d); /* for the local reference of the other, which had no hold any more */
 }
 
 TN_TEST(an_audit_finds_and_repairs_what_free_seats_still_have)
@@ -868,7 +944,8 @@ TN_TEST_WITHIN(damaged_tables_do_not_crash_the_reaper_or_the_audit, 120)
         tnt_wait_ok(tnt_fork(work, &w));
         tnt_random(); /* the children of two rounds begin with different numbers */
         tnt_wait_ok(tnt_fork(settle_damaged, &w));
-        tni_process_leave(w.domain); /* no more use of it */
+        tni_process_leave(w.domain); /* what follows touches no shared memory any more */
+        close_work(&w);
         tni_process_unkeep(w.domain);
     }
 }

@@ -8,7 +8,7 @@
 #include "tenond.h"
 
 enum { ACCEPT_MOST = 64 };
-#define SILENCE_NS UINT64_C(10000000000)
+#define SILENCE_NS      UINT64_C(10000000000)
 #define LISTEN_PAUSE_NS UINT64_C(100000000)
 
 void tenond_clients_init(struct tenond *t)
@@ -52,7 +52,8 @@ static bool drop_oldest(struct tenond *t)
 {
     struct tenond_client *oldest = NULL;
     for (uint32_t i = 0; i < TENOND_CLIENTS; i++)
-        if (t->clients[i].fd >= 0 && (oldest == NULL || t->clients[i].since_ns < oldest->since_ns))
+        if (t->clients[i].fd >= 0 &&
+            (oldest == NULL || t->clients[i].since_ns < oldest->since_ns))
             oldest = &t->clients[i];
     if (oldest != NULL)
         close_client(t, oldest);
@@ -86,7 +87,8 @@ void tenond_accept(struct tenond *t)
         struct tenond_client *client = find_place(t);
         *client = (struct tenond_client){.fd = fd, .since_ns = tni_os_now_ns()};
         if (tni_os_loop_add(t->loop, fd,
-                            tenond_tag(TENOND_CLIENT, 0, (uint32_t)(client - t->clients))) != 0) {
+                            tenond_tag(TENOND_CLIENT, 0, (uint32_t)(client - t->clients))) !=
+            0) {
             tni_os_close(fd);
             client->fd = -1;
         }
@@ -104,7 +106,8 @@ uint64_t tenond_clients_due(struct tenond *t, uint64_t now_ns)
             next_ns = TNI_MIN(next_ns, client->since_ns + SILENCE_NS);
     }
     if (!t->is_listening && now_ns >= t->listen_ns)
-        t->is_listening = tni_os_loop_add(t->loop, t->listen_fd, tenond_tag(TENOND_LISTEN, 0, 0)) == 0;
+        t->is_listening =
+            tni_os_loop_add(t->loop, t->listen_fd, tenond_tag(TENOND_LISTEN, 0, 0)) == 0;
     return t->is_listening ? next_ns : TNI_MIN(next_ns, now_ns + LISTEN_PAUSE_NS);
 }
 
@@ -118,8 +121,8 @@ static void gc(struct tenond *t)
 }
 
 /* @return the status of the reply; found descriptors are borrowed from the domain */
-static int answer(struct tenond *t, const struct tni_request *request, const int *fds, uint32_t fd_count,
-                  int ret_fds[2], uint32_t *ret_fd_count)
+static int answer(struct tenond *t, const struct tni_request *request, const int *fds,
+                  uint32_t fd_count, int ret_fds[2], uint32_t *ret_fd_count)
 {
     struct tenond_domain *found;
 
@@ -171,7 +174,8 @@ void tenond_client_ready(struct tenond *t, uint32_t index)
             fds[0] = fds[1] = -1;
         tni_os_send(client->fd, &reply, sizeof reply, found_fds, found_count);
     } else if (got != 0) {
-        tni_log(TNI_LOG_WARNING, "a packet that makes no sense (%d bytes): connection closed", got);
+        tni_log(TNI_LOG_WARNING, "a packet that makes no sense (%d bytes): connection closed",
+                got);
     }
     tni_os_close(fds[0]);
     tni_os_close(fds[1]);

@@ -14,14 +14,20 @@
 
 #include "tenond.h"
 
-#define MS_NS UINT64_C(1000000)
-#define TICK_NS (1000 * MS_NS)
-#define LINGER_NS (1000 * MS_NS)
+#define MS_NS          UINT64_C(1000000)
+#define TICK_NS        (1000 * MS_NS)
+#define LINGER_NS      (1000 * MS_NS)
 #define RETRY_LEAST_NS (10 * MS_NS)
-#define RETRY_MOST_NS (1000 * MS_NS)
+#define RETRY_MOST_NS  (1000 * MS_NS)
 
-static const struct tni_segment *segment_of(const struct tenond_domain *d) { return &d->domain->segment; }
-static const char *name_of(const struct tenond_domain *d) { return segment_of(d)->header->name; }
+static const struct tni_segment *segment_of(const struct tenond_domain *d)
+{
+    return &d->domain->segment;
+}
+static const char *name_of(const struct tenond_domain *d)
+{
+    return segment_of(d)->header->name;
+}
 
 /* ---- watching ------------------------------------------------------------------------------ */
 
@@ -53,7 +59,8 @@ static void settle(struct tenond_domain *d, uint32_t seat)
     }
 }
 
-static bool is_same(const struct tenond_watch *watch, const struct tni_seat *entry, uint64_t word)
+static bool is_same(const struct tenond_watch *watch, const struct tni_seat *entry,
+                    uint64_t word)
 {
     return watch->is_known && watch->incarnation == tni_seat_incarnation(word) &&
            watch->pid == atomic_load(&entry->pid) && watch->start_time == entry->start_time;
@@ -128,7 +135,8 @@ static void look(struct tenond *t, struct tenond_domain *d)
     for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++) {
         /* One that died as it took a seat may stand above the limit, but not behind a free one. */
         if (seat >= tni_seat_limit(segment_of(d)) &&
-            tni_seat_state(atomic_load(&tni_seat_at(segment_of(d), seat)->word)) == TNI_SEAT_FREE)
+            tni_seat_state(atomic_load(&tni_seat_at(segment_of(d), seat)->word)) ==
+                TNI_SEAT_FREE)
             break;
         if (seat != d->domain->seat)
             look_at_seat(t, d, seat);
@@ -221,7 +229,8 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
     struct tn_domain *domain;
     struct tenond_domain *d = calloc(1, sizeof *d);
     struct tenond_watch *watches = calloc(segment->geometry.seats, sizeof *watches);
-    int status = d == NULL || watches == NULL ? tni_fail(TN_ERR_NO_MEMORY, "no private memory") : 0;
+    int status =
+        d == NULL || watches == NULL ? tni_fail(TN_ERR_NO_MEMORY, "no private memory") : 0;
     if (status == 0)
         status = tni_process_join(segment, TNI_SEAT_MANAGER, &domain);
     if (status != 0) {
@@ -307,9 +316,10 @@ static bool makes_sense(const struct tenond_domain *d)
 {
     const struct tni_segment *s = segment_of(d);
     const struct tni_header *h = s->header;
-    return !d->is_broken && h->magic == TNI_MAGIC && h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
-           h->objects == s->geometry.objects && h->tickets == s->geometry.tickets &&
-           h->arena_inode == s->arena_inode && memchr(h->name, 0, sizeof h->name) != NULL;
+    return !d->is_broken && h->magic == TNI_MAGIC && h->seats == s->geometry.seats &&
+           h->blocks == s->geometry.blocks && h->objects == s->geometry.objects &&
+           h->tickets == s->geometry.tickets && h->arena_inode == s->arena_inode &&
+           memchr(h->name, 0, sizeof h->name) != NULL;
 }
 
 void tenond_drop(struct tenond *t, struct tenond_domain *d)

@@ -82,7 +82,8 @@ static bool is_idle(const struct tenond *t, uint64_t now_ns)
 
 static uint64_t all_due(struct tenond *t, uint64_t now_ns)
 {
-    uint64_t domains_ns = tenond_domains_due(t, now_ns), clients_ns = tenond_clients_due(t, now_ns);
+    uint64_t domains_ns = tenond_domains_due(t, now_ns),
+             clients_ns = tenond_clients_due(t, now_ns);
     uint64_t next_ns = TNI_MIN(domains_ns, clients_ns);
     return t->domain_count == 0 ? TNI_MIN(next_ns, t->idle_ns + IDLE_NS) : next_ns;
 }

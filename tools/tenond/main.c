@@ -13,7 +13,7 @@
 #include "tenond.h"
 
 #define STRING_OF(x) #x
-#define STRING(x) STRING_OF(x)
+#define STRING(x)    STRING_OF(x)
 
 const char *argp_program_version = "tenond " STRING(TN_VERSION_MAJOR) "." STRING(
     TN_VERSION_MINOR) "." STRING(TN_VERSION_PATCH);
@@ -53,10 +53,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = option_table,
     .parser = parse_option,
-    .doc = "Look after the tenon domains of this user: settle dead processes at once, find domains by "
-           "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else "
-           "$XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID). Started by the library when a domain is "
-           "made; ends two seconds after the last domain did. A second one exits at once.",
+    .doc =
+        "Look after the tenon domains of this user: settle dead processes at once, find "
+        "domains by "
+        "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else "
+        "$XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID). Started by the library when a domain is "
+        "made; ends two seconds after the last domain did. A second one exits at once.",
 };
 
 static void print_line(int level, const char *line, void *context)

@@ -18,11 +18,11 @@ struct tenond_watch {
 
 struct tenond_domain {
     struct tn_domain *domain;
-    uint32_t number; /* in tags */
+    uint32_t number;              /* in tags */
     struct tenond_watch *watches; /* [seats] */
-    uint64_t tick_ns;   /* when everything is looked at again */
-    uint64_t retry_ns;  /* when what could not be finished is tried again; TN_FOREVER: nothing */
-    uint64_t pause_ns;  /* between two such tries */
+    uint64_t tick_ns;             /* when everything is looked at again */
+    uint64_t retry_ns; /* when what could not be finished is tried again; TN_FOREVER: nothing */
+    uint64_t pause_ns; /* between two such tries */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when it has no member; 0: it has */
     bool is_broken;     /* something in it was senseless */
@@ -36,7 +36,7 @@ struct tenond_client {
 
 struct tenond {
     int loop, listen_fd, bell_fd, stop_fd;
-    bool is_listening; /* the loop looks at listen_fd */
+    bool is_listening;  /* the loop looks at listen_fd */
     uint64_t listen_ns; /* when to listen again, after we ran out of descriptors */
     uint64_t bell_number;
     uint32_t runtime;

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations: handles, forks, joining and leaving, the reaper and the audit themselves. */
+#include "process/crash.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process/process.h"
+
+/* ---- handles ------------------------------------------------------------------------------- */
+
+static void export_with(struct crash_world *w, tn_tensor *tensor, uint32_t uses, uint64_t lifetime_ns)
+{
+    tn_handle_options options = {
+        .struct_size = sizeof options, .uses = uses, .lifetime_ns = lifetime_ns};
+    TN_CHECK_OK(tn_handle_export(tensor, &options, w->handle, sizeof w->handle, &w->handle_bytes));
+}
+
+static tn_tensor *import(struct crash_world *w)
+{
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor));
+    return tensor;
+}
+
+static void export_bound(struct crash_world *w) { export_with(w, crash_tensor(w, 1000), 1, 0); }
+
+static void export_forever(struct crash_world *w)
+{
+    tn_tensor *tensor = crash_tensor(w, 1000);
+    export_with(w, tensor, 3, TN_FOREVER);
+    tn_tensor_unref(tensor);
+}
+
+static void import_last(struct crash_world *w) { import(w); }
+
+/* Held already: the use's reference is one too many. */
+static void export_held(struct crash_world *w)
+{
+    w->tensor[0] = crash_tensor(w, 1000);
+    export_with(w, w->tensor[0], 1, TN_FOREVER);
+}
+
+static void import_all(struct crash_world *w)
+{
+    tn_tensor *tensor;
+    for (int i = 0; i < 3; i++)
+        import(w);
+    assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor), TN_ERR_STALE);
+}
+
+static void revoke_ticket(struct crash_world *w)
+{
+    tn_ticket_id ticket;
+    TN_CHECK_OK(tn_handle_ticket(w->handle, w->handle_bytes, &ticket));
+    TN_CHECK_OK(tn_ticket_revoke(w->domain, ticket));
+}
+
+static void export_for_a_moment(struct crash_world *w)
+{
+    export_with(w, crash_tensor(w, 1000), 1, 1);
+}
+
+static void import_expired(struct crash_world *w)
+{
+    tn_tensor *tensor;
+    export_for_a_moment(w);
+    assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor), TN_ERR_STALE);
+}
+
+static void fill_with_expired(struct crash_world *w)
+{
+    for (int i = 0; i < 32; i++)
+        export_for_a_moment(w);
+    for (int i = 0; i < 4; i++)
+        export_bound(w); /* no ticket is free: the expired ones are ended */
+}
+
+/* ---- forks --------------------------------------------------------------------------------- */
+
+/* The survivor's, inherited; and of each kind one that is the child's alone. */
+static void hold_much(struct crash_world *w)
+{
+    w->tensor[0] = crash_tensor(w, 1000);
+    w->tensor[1] = crash_tensor(w, 3 << 20);
+    crash_push(w, 3, 100);
+    crash_push(w, 0, 100 << 10);
+}
+
+static void take_much(struct crash_world *w)
+{
+    crash_tensor(w, 100);
+    crash_pop(w);
+    TN_CHECK_OK(tn_lock_acquire(w->lock, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    export_bound(w);
+    TN_CHECK_OK(tn_queue_watch(w->queue, true));
+}
+
+static void look(struct crash_world *w)
+{
+    assert_int_equal(*(uint8_t *)tn_tensor_data(w->tensor[0]), CRASH_BYTE);
+    w->tensor[0] = tn_tensor_unref(w->tensor[0]);
+}
+
+static void fork_with_much(struct crash_world *w)
+{
+    take_much(w);
+    crash_fork(w, look);
+}
+
+/* The child of the one that dies goes on, with holds of its own. */
+static int run_process(tn_domain *domain, void *argument)
+{
+    struct crash_world *w = argument;
+    (void)domain;
+    look(w);
+    return 0;
+}
+
+static void process_fork(struct crash_world *w)
+{
+    tn_process *process;
+    tn_process_status status;
+    int result = tn_process_fork(w->domain, run_process, w, 0, &process);
+    if (result == TN_ERR_SYSTEM) /* it was killed before it had started */
+        _exit(78);
+    TN_CHECK_OK(result);
+    TN_CHECK_OK(tn_process_wait(process, TN_FOREVER, &status));
+    if (status.signal == 9)
+        _exit(78);
+    assert_int_equal(status.exit_code, 0);
+    tn_process_close(process);
+}
+
+static void process_exec(struct crash_world *w)
+{
+    const char *const argv[] = {"true", NULL};
+    tn_process *process;
+    TN_CHECK_OK(tn_process_exec(w->domain, argv, NULL, 0, &process));
+    TN_CHECK_OK(tn_process_wait(process, TN_FOREVER, NULL));
+    tn_process_close(process);
+}
+
+/* The seat is one of a program that knows nothing of it. */
+static void exec_away(struct crash_world *w)
+{
+    take_much(w);
+    execlp("true", "true", (char *)NULL);
+    _exit(1);
+}
+
+/* ---- joining and leaving ------------------------------------------------------------------- */
+
+static void leave(struct crash_world *w)
+{
+    take_much(w);
+    w->domain = tn_domain_close(w->domain);
+}
+
+static void use(tn_domain *domain)
+{
+    int64_t size = 1000;
+    tn_tensor *tensor;
+    tn_queue *queue;
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &size, 0, &tensor));
+    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)size);
+    TN_CHECK_OK(tn_queue_open(domain, "queue", &queue));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+}
+
+static void join_by_name(struct crash_world *w)
+{
+    tn_domain *domain;
+    w->domain = tn_domain_close(w->domain);
+    TN_CHECK_OK(tn_domain_join(w->name, &domain));
+    use(domain);
+    TN_CHECK_OK(tn_domain_open(w->name, NULL, &domain));
+}
+
+/* As after an exec: through descriptors and nothing else. */
+static void join_by_inheritance(struct crash_world *w)
+{
+    tn_domain *domain;
+    char value[64];
+    int control_fd, arena_fd;
+    TN_CHECK_OK(tn_domain_pass(w->domain, value, sizeof value));
+    TN_CHECK_OK(tni_process_parse_pass(value, &control_fd, &arena_fd));
+    snprintf(value, sizeof value, "%d,%d", dup(control_fd), dup(arena_fd));
+    w->domain = tn_domain_close(w->domain);
+    setenv("TENON_DOMAIN", value, 1);
+    TN_CHECK_OK(tn_domain_inherit(&domain));
+    use(domain);
+}
+
+static void create_domain(struct crash_world *w)
+{
+    tn_domain *domain;
+    tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 64 << 20};
+    char name[64];
+    snprintf(name, sizeof name, "%s-more", w->name);
+    TN_CHECK_OK(tn_domain_create(name, &options, &domain));
+    tn_domain_close(domain);
+}
+
+/* ---- the reaper and the audit -------------------------------------------------------------- */
+
+static int die_with_much(void *argument)
+{
+    take_much(argument);
+    abort();
+}
+
+static void leave_a_dead(struct crash_world *w)
+{
+    hold_much(w);
+    pid_t pid = tnt_fork(die_with_much, w);
+    tnt_wait(pid);
+}
+
+static void reap(struct crash_world *w)
+{
+    uint32_t reaped;
+    TN_CHECK_OK(tn_domain_reap(w->domain, &reaped));
+    assert_int_equal(reaped, 1);
+}
+
+/* Counts that nothing explains: one too high, one too low, and one of a block that nobody names. */
+static void damage(struct crash_world *w)
+{
+    hold_much(w);
+    const struct tni_segment *s = &w->domain->segment;
+    uint32_t damaged = 0;
+    for (uint32_t c = 1; c < s->geometry.class_count; c++)
+        for (uint32_t i = 0; i < tni_frontier(s, c); i++) {
+            _Atomic uint64_t *word = tni_word_at(s, tni_block_make(c, i));
+            if (tni_word_state(atomic_load(word)) == TNI_BLOCK_ALLOC)
+                atomic_fetch_add(word, damaged++ % 2 == 0 ? TNI_WORD_INC : 5 * TNI_WORD_INC);
+        }
+    assert_true(damaged > 4);
+    crash_tensor(w, 1000); /* leaked below */
+    for (uint32_t c = 1; c < s->geometry.class_count; c++) {
+        uint32_t at = s->geometry.classes[c].base;
+        if (!tni_class_is_message(c) && s->geometry.classes[c].size_bytes == 1024)
+            atomic_fetch_and(tni_row_at(s, w->domain->seat, at), UINT64_C(1));
+    }
+}
+
+static void audit(struct crash_world *w)
+{
+    TN_CHECK(tn_domain_audit(w->domain, true, NULL, NULL) > 0);
+    assert_int_equal(tn_domain_audit(w->domain, false, NULL, NULL), 0);
+}
+
+const struct crash_op crash_member_ops[] = {
+    {.name = "handle_export_bound", .run = export_bound},
+    {.name = "handle_export_forever", .run = export_forever},
+    {.name = "handle_import_the_last_use", .prepare = export_bound, .run = import_last},
+    {.name = "handle_import_of_what_is_held", .prepare = export_held, .run = import_last},
+    {.name = "handle_import_of_many_uses", .prepare = export_forever, .run = import_all},
+    {.name = "handle_revoke", .prepare = export_forever, .run = revoke_ticket},
+    {.name = "handle_import_of_an_expired_one", .run = import_expired},
+    {.name = "handle_export_with_all_tickets_expired", .run = fill_with_expired},
+    {.name = "fork_while_holding_much", .is_owned = true, .prepare = hold_much, .run = fork_with_much},
+    {.name = "process_fork", .prepare = hold_much, .run = process_fork},
+    {.name = "process_exec", .prepare = hold_much, .run = process_exec},
+    {.name = "exec_of_a_stranger", .is_owned = true, .prepare = hold_much, .run = exec_away},
+    {.name = "leave", .is_owned = true, .prepare = hold_much, .run = leave},
+    {.name = "join_by_name", .is_named = true, .run = join_by_name},
+    {.name = "join_by_inheritance", .run = join_by_inheritance},
+    {.name = "domain_create", .is_named = true, .run = create_domain},
+    {.name = "reap", .is_owned = true, .prepare = leave_a_dead, .run = reap},
+    {.name = "audit_with_repair", .needs_repair = true, .prepare = damage, .run = audit},
+    {0},
+};

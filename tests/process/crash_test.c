@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: whoever is killed, wherever, leaves nothing that a survivor does not settle.
+ *
+ * crash_runner.c kills, crash_*_ops.c are what is killed. Each operation is a test of its own, and
+ * another one in which the one who settles it is killed too.
+ */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "process/crash.h"
+
+static const struct crash_op *const tables[] = {crash_memory_ops, crash_push_ops,
+                                                crash_pop_ops,    crash_object_ops,
+                                                crash_sync_ops,   crash_member_ops};
+
+const struct crash_op *crash_nth(unsigned n)
+{
+    for (unsigned t = 0; t < sizeof tables / sizeof tables[0]; t++)
+        for (const struct crash_op *op = tables[t]; op->name != NULL; op++)
+            if (n-- == 0)
+                return op;
+    return NULL;
+}
+
+const struct crash_op *crash_find(const char *name)
+{
+    const struct crash_op *op;
+    for (unsigned n = 0; (op = crash_nth(n)) != NULL && strcmp(op->name, name) != 0; n++)
+        ;
+    return op;
+}
+
+/* ---- a test an operation, made of the tables ----------------------------------------------- */
+
+static const struct crash_op *op_of_test(void)
+{
+    const char *name = strstr(tnt_name(), "_in_") + strlen("_in_");
+    for (unsigned n = 0; crash_nth(n) != NULL; n++)
+        if (strncmp(crash_nth(n)->name, name, strlen(crash_nth(n)->name)) == 0 &&
+            strcmp(name + strlen(crash_nth(n)->name), "_is_settled") == 0)
+            return crash_nth(n);
+    fail_msg("no operation is called %s", name);
+    return NULL;
+}
+
+static void die(void) { crash_run(op_of_test()); }
+
+static void die_while_settling(void) { crash_run_reaper(op_of_test()); }
+
+__attribute__((constructor)) static void register_operations(void)
+{
+    static char names[2][128][96];
+    const struct crash_op *op;
+    for (unsigned n = 0; n < 128 && (op = crash_nth(n)) != NULL; n++) {
+        snprintf(names[0][n], sizeof names[0][n], "a_death_in_%s_is_settled", op->name);
+        tnt_register(names[0][n], die, 60);
+        snprintf(names[1][n], sizeof names[1][n], "a_second_death_while_settling_one_in_%s_is_settled",
+                 op->name);
+        tnt_register(names[1][n], die_while_settling, 60);
+    }
+}
+
+/* ---- nothing is left out ------------------------------------------------------------------- */
+
+/* Points that no single process can be brought to, and why. */
+static const char *const unreachable[] = {
+    "ticket_unpinned", /* a use that another process took between two instructions */
+};
+
+static bool is_known(const struct crash_points *points, const char *name)
+{
+    for (unsigned i = 0; i < sizeof unreachable / sizeof unreachable[0]; i++)
+        if (strcmp(unreachable[i], name) == 0)
+            return true;
+    for (unsigned i = 0; i < points->count; i++)
+        if (strcmp(points->point[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* @return how many of the points in a source file no operation passes */
+static unsigned check_file(const char *path, const struct crash_points *points, unsigned *points_seen)
+{
+    static const char mark[] = "TNI_KILL_POINT(\"";
+    char line[512], name[64];
+    unsigned missing = 0;
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *at = strstr(line, mark);
+        if (at == NULL || sscanf(at + strlen(mark), "%63[a-z0-9_]", name) != 1)
+            continue;
+        if (strstr(at, "room_where") != NULL)
+            continue;
+        (*points_seen)++;
+        if (is_known(points, name))
+            continue;
+        printf("%s: no operation passes %s\n", path, name);
+        missing++;
+    }
+    fclose(file);
+    return missing;
+}
+
+static unsigned check_folder(const char *folder, const struct crash_points *points,
+                             unsigned *points_seen)
+{
+    unsigned missing = 0;
+    char path[512];
+    DIR *list = opendir(folder);
+    assert_non_null(list);
+    for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
+        size_t len = strlen(entry->d_name);
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+            missing += check_folder(path, points, points_seen);
+        else if (len > 2 && strcmp(entry->d_name + len - 2, ".c") == 0)
+            missing += check_file(path, points, points_seen);
+    }
+    closedir(list);
+    return missing;
+}
+
+TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 120)
+{
+    static struct crash_points points;
+    const struct crash_op *op;
+    unsigned points_seen = 0;
+    for (unsigned n = 0; (op = crash_nth(n)) != NULL; n++) {
+        crash_learn(op, &points);
+        crash_learn_reaper(op, &points);
+    }
+    unsigned missing = check_folder(TNT_SOURCE, &points, &points_seen);
+    tnt_note("%u kill points in the sources, %u of them passed", points_seen, points.count);
+    assert_true(points_seen > 50);
+    assert_int_equal(missing, 0);
+}
