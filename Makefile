@@ -21,7 +21,7 @@ test:
 	@dev/run-tests build/debug
 
 bench:
-	@dev/setup build
+	@dev/setup bench
 	@dev/build release
 	@dev/bench
 

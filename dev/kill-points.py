@@ -3,7 +3,8 @@
 """Every kill point of the sources: where it is, and whether docs/crash.md tells of it.
 
 kill-points.py          print each point, its place, and the tests that name it
-kill-points.py --check  fail if docs/crash.md leaves one out, or names one that is not there
+kill-points.py --check  fail if docs/crash.md leaves one out, names one that is not there, or is
+                        wrong about which of them no test names
 """
 
 import pathlib
@@ -32,6 +33,12 @@ def of_document():
     return {name for row in ROW.findall(text) for name in re.findall(r"`(\w+)`", row)}
 
 
+def of_untested():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    match = re.search(r"<!-- untested -->(.*?)<!-- end -->", text, re.S)
+    return set(re.findall(r"`(\w+)`", match[1])) if match else set()
+
+
 def of_tests():
     named = {}
     for path in sorted((ROOT / "tests").rglob("*.c")):
@@ -48,6 +55,9 @@ def main():
         told = of_document()
         problems += [f"{name}: not in a table of docs/crash.md" for name in sorted(points.keys() - told)]
         problems += [f"{name}: docs/crash.md has it, no source does" for name in sorted(told - points.keys())]
+        untested = points.keys() - of_tests().keys()
+        problems += [f"{name}: no test names it, and docs/crash.md does not say so" for name in sorted(untested - of_untested())]
+        problems += [f"{name}: docs/crash.md says that no test names it" for name in sorted(of_untested() - untested)]
     else:
         tests = of_tests()
         for name, places in points.items():

@@ -13,9 +13,11 @@ static tn_tensor *zeros(tn_domain *domain, tn_dtype dtype, int64_t rows, int64_t
 void board_create(tn_domain *domain, int32_t loaders, int32_t trainers, int64_t capacity,
                   struct board *ret_board)
 {
-    struct board board = {.loader_lines = loaders, .trainer_lines = trainers, .capacity = capacity};
+    struct board board = {
+        .loader_lines = loaders, .trainer_lines = trainers, .capacity = capacity};
     int64_t line = sizeof(struct board_line) / sizeof(int64_t);
-    board.control_tensor = zeros(domain, TN_INT64, 1, sizeof(struct board_control) / sizeof(int64_t));
+    board.control_tensor =
+        zeros(domain, TN_INT64, 1, sizeof(struct board_control) / sizeof(int64_t));
     board.lines_tensor = zeros(domain, TN_INT64, loaders + trainers, line);
     board.popped_tensor = zeros(domain, TN_UINT8, loaders, capacity);
     board.acked_tensor = zeros(domain, TN_UINT8, loaders, capacity);
@@ -34,8 +36,8 @@ void board_drop(struct board *board)
     *board = (struct board){0};
 }
 
-static _Atomic uint8_t *counter(const struct board *board, const tn_tensor *tensor, int64_t loader,
-                                int64_t sequence)
+static _Atomic uint8_t *counter(const struct board *board, const tn_tensor *tensor,
+                                int64_t loader, int64_t sequence)
 {
     _Atomic uint8_t *counters = tn_tensor_data(tensor);
     return counters + loader * board->capacity + sequence;
@@ -43,7 +45,8 @@ static _Atomic uint8_t *counter(const struct board *board, const tn_tensor *tens
 
 static bool count(struct board *board, tn_tensor *tensor, int64_t loader, int64_t sequence)
 {
-    if (loader < 0 || loader >= board->loader_lines || sequence < 0 || sequence >= board->capacity)
+    if (loader < 0 || loader >= board->loader_lines || sequence < 0 ||
+        sequence >= board->capacity)
         return false;
     atomic_fetch_add(counter(board, tensor, loader, sequence), 1);
     return true;
@@ -82,7 +85,8 @@ static void settle_loader(const struct board *board, int32_t loader, int64_t sai
     }
 }
 
-void board_settle(const struct board *board, const bool *died, struct board_account *ret_account)
+void board_settle(const struct board *board, const bool *died,
+                  struct board_account *ret_account)
 {
     struct board_account account = {0};
     for (int32_t loader = 0; loader < board->loader_lines; ++loader)

@@ -19,9 +19,10 @@ struct board_control {
 };
 
 struct board_line {
-    _Alignas(64) _Atomic int64_t is_holding; /* has a batch: made and not pushed, or popped and not acknowledged */
-    _Atomic int64_t batches;                 /* pushed; or acknowledged */
-    _Atomic int64_t again;                   /* popped with an attempt count, so after a death */
+    _Alignas(64) _Atomic int64_t
+        is_holding; /* has a batch: made and not pushed, or popped and not acknowledged */
+    _Atomic int64_t batches; /* pushed; or acknowledged */
+    _Atomic int64_t again;   /* popped with an attempt count, so after a death */
 };
 
 struct board {
@@ -52,13 +53,14 @@ int64_t board_batches(const struct board *board);
 /* The account of all batches, once nobody works any more. */
 struct board_account {
     int64_t pushed;
-    int64_t acked;       /* batches with an acknowledgement */
-    int64_t lost;        /* pushed and never acknowledged */
+    int64_t acked; /* batches with an acknowledgement */
+    int64_t lost;  /* pushed and never acknowledged */
     int64_t acked_twice;
     int64_t redelivered; /* popped once more than the first time */
 };
 
 /** @param died  [loader_lines]: a loader that died may have pushed one batch more than it said */
-void board_settle(const struct board *board, const bool *died, struct board_account *ret_account);
+void board_settle(const struct board *board, const bool *died,
+                  struct board_account *ret_account);
 
 #endif

@@ -10,7 +10,7 @@ struct dataset {
     tn_tensor *y;       /* int64 [samples], 0 to classes - 1 */
     tn_tensor *train_x; /* the first four fifths */
     tn_tensor *train_y;
-    tn_tensor *test_x;  /* the rest */
+    tn_tensor *test_x; /* the rest */
     tn_tensor *test_y;
     int64_t train_count;
     int64_t test_count;

@@ -9,10 +9,7 @@
 
 static bool is_worker;
 
-void failure_in_worker(void)
-{
-    is_worker = true;
-}
+void failure_in_worker(void) { is_worker = true; }
 
 void fail(const char *format, ...)
 {

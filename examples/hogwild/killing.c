@@ -86,7 +86,8 @@ static int add_own_block(const tn_block_info *block, void *context)
 static void stop(int32_t pid)
 {
     siginfo_t info;
-    if (kill(pid, SIGSTOP) != 0 || waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT) != 0 ||
+    if (kill(pid, SIGSTOP) != 0 ||
+        waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT) != 0 ||
         info.si_code != CLD_STOPPED)
         fail("process %d could not be stopped", pid);
 }
@@ -113,14 +114,16 @@ static bool is_gone(tn_inspector *inspector, struct killing *killing, uint32_t i
  * Whoever reaps first does it, most likely tenond; this process only watches. It sleeps between
  * its looks: the dying and tenond need a processor, too.
  */
-static void kill_and_time(tn_inspector *inspector, struct killing *killing, uint32_t incarnation)
+static void kill_and_time(tn_inspector *inspector, struct killing *killing,
+                          uint32_t incarnation)
 {
     uint64_t start = clock_ns();
     if (kill(killing->pid, SIGKILL) != 0)
         fail("process %d could not be killed", killing->pid);
     while (!is_gone(inspector, killing, incarnation)) {
         if (clock_ns() - start > (uint64_t)RELEASE_LIMIT_S * 1000000000u)
-            fail("what process %d held was not released in %d s", killing->pid, RELEASE_LIMIT_S);
+            fail("what process %d held was not released in %d s", killing->pid,
+                 RELEASE_LIMIT_S);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
     killing->released_ms = (double)(clock_ns() - start) * 1e-6;

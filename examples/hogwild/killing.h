@@ -9,13 +9,13 @@ struct killing {
     enum role role;
     int32_t pid;
     uint32_t seat;
-    double at_s;          /* since the start of the training; set by the caller */
-    uint64_t blocks;      /* that it held when it died, shared ones included */
+    double at_s;     /* since the start of the training; set by the caller */
+    uint64_t blocks; /* that it held when it died, shared ones included */
     uint64_t bytes;
-    uint64_t own_blocks;  /* of these, held by no other process */
+    uint64_t own_blocks; /* of these, held by no other process */
     uint64_t own_bytes;
-    char own_things[96];  /* these, as in "float32 [32, 64], int64 [32], a message" */
-    double released_ms;   /* from kill() until its seat was gone, with all its holds */
+    char own_things[96]; /* these, as in "float32 [32, 64], int64 [32], a message" */
+    double released_ms;  /* from kill() until its seat was gone, with all its holds */
 };
 
 /**

@@ -73,7 +73,8 @@ static void make_shared_things(struct stage *stage, struct dataset_rows *rows)
     board_create(run->domain, options->loaders + 1, options->trainers + 1,
                  (int64_t)(options->seconds * BATCHES_A_SECOND), &run->board);
     stage->loader_died = calloc((size_t)options->loaders + 1, sizeof(bool));
-    stage->workers = calloc((size_t)(options->loaders + options->trainers), sizeof(struct worker));
+    stage->workers =
+        calloc((size_t)(options->loaders + options->trainers), sizeof(struct worker));
     if (stage->loader_died == NULL || stage->workers == NULL ||
         network_scratch_init(&run->network, EVALUATION_ROWS, &stage->scratch) != 0)
         fail("no memory");
@@ -102,9 +103,10 @@ static double elapsed_s(const struct stage *stage)
 static double accuracy(struct stage *stage)
 {
     const struct dataset *data = &stage->run.data;
-    int64_t correct = network_correct(&stage->run.network, tn_tensor_data(stage->run.parameters),
-                                      tn_tensor_data(data->test_x), tn_tensor_data(data->test_y),
-                                      data->test_count, &stage->scratch);
+    int64_t correct =
+        network_correct(&stage->run.network, tn_tensor_data(stage->run.parameters),
+                        tn_tensor_data(data->test_x), tn_tensor_data(data->test_y),
+                        data->test_count, &stage->scratch);
     return (double)correct / (double)data->test_count;
 }
 
@@ -118,7 +120,8 @@ static void set_rate(struct stage *stage, double at_s)
 
 static void take_sample(struct stage *stage)
 {
-    struct sample sample = {.accuracy = accuracy(stage), .batches = board_batches(&stage->run.board)};
+    struct sample sample = {.accuracy = accuracy(stage),
+                            .batches = board_batches(&stage->run.board)};
     sample.at_s = elapsed_s(stage);
     set_rate(stage, sample.at_s);
     report_add(&stage->report, sample);
@@ -139,7 +142,8 @@ static void kill_one(struct stage *stage, enum role role)
     if (role == LOADER)
         stage->loader_died[worker->line] = true;
     fflush(stdout);
-    worker_start(&stage->run, role, role == LOADER ? loaders : stage->run.options.trainers, worker);
+    worker_start(&stage->run, role, role == LOADER ? loaders : stage->run.options.trainers,
+                 worker);
 }
 
 /* Sleep until it is time for the next sample; a worker that ends meanwhile ends the program. */
@@ -164,9 +168,11 @@ static void train(struct stage *stage)
     while (elapsed_s(stage) < seconds) {
         wait_for_sample(stage);
         take_sample(stage);
-        if (!is_peaceful && stage->report.killing_count == 0 && elapsed_s(stage) > 0.47 * seconds)
+        if (!is_peaceful && stage->report.killing_count == 0 &&
+            elapsed_s(stage) > 0.47 * seconds)
             kill_one(stage, LOADER);
-        if (!is_peaceful && stage->report.killing_count == 1 && elapsed_s(stage) > 0.53 * seconds)
+        if (!is_peaceful && stage->report.killing_count == 1 &&
+            elapsed_s(stage) > 0.53 * seconds)
             kill_one(stage, TRAINER);
     }
 }
@@ -203,8 +209,8 @@ static int print_discrepancy(const char *sentence, bool is_repaired, void *conte
 
 static void audit(struct stage *stage)
 {
-    stage->report.discrepancies +=
-        must(tn_domain_audit(stage->run.domain, false, print_discrepancy, NULL), "cannot audit");
+    stage->report.discrepancies += must(
+        tn_domain_audit(stage->run.domain, false, print_discrepancy, NULL), "cannot audit");
 }
 
 static void settle_account(struct stage *stage)

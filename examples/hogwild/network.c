@@ -31,7 +31,8 @@ size_t network_size(const struct network *network)
     return ((size_t)network->features + 1) * hidden + (hidden + 1) * (size_t)network->classes;
 }
 
-int network_scratch_init(const struct network *network, int32_t rows, struct network_scratch *ret_scratch)
+int network_scratch_init(const struct network *network, int32_t rows,
+                         struct network_scratch *ret_scratch)
 {
     struct network_scratch scratch = {.rows = rows};
     scratch.activation = malloc((size_t)rows * (size_t)network->hidden * sizeof(float));
@@ -73,7 +74,8 @@ void network_init(const struct network *network, float *parameters, uint64_t see
 }
 
 /* to += factor * from */
-static void add_scaled(float *restrict to, const float *restrict from, float factor, int32_t count)
+static void add_scaled(float *restrict to, const float *restrict from, float factor,
+                       int32_t count)
 {
     for (int32_t index = 0; index < count; ++index)
         to[index] += factor * from[index];
@@ -122,8 +124,9 @@ static float softmax_loss(float *output, int32_t classes, int64_t label)
 }
 
 /* Add one row's part of the gradient; `output` holds the derivative of its loss. */
-static void backward(const struct network *network, const struct parts *parts, struct parts *gradient,
-                     const float *x, const float *activation, const float *output, float *error)
+static void backward(const struct network *network, const struct parts *parts,
+                     struct parts *gradient, const float *x, const float *activation,
+                     const float *output, float *error)
 {
     int32_t hidden = network->hidden;
     int32_t classes = network->classes;
@@ -134,8 +137,8 @@ static void backward(const struct network *network, const struct parts *parts, s
         const float *weights = parts->weights2 + (size_t)unit * (size_t)classes;
         for (int32_t class = 0; class < classes; ++class)
             error[unit] += weights[class] * output[class];
-        add_scaled(gradient->weights2 + (size_t)unit * (size_t)classes, output, activation[unit],
-                   classes);
+        add_scaled(gradient->weights2 + (size_t)unit * (size_t)classes, output,
+                   activation[unit], classes);
     }
     add_scaled(gradient->biases2, output, 1.0f, classes);
     add_scaled(gradient->biases1, error, 1.0f, hidden);

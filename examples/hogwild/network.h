@@ -27,7 +27,8 @@ struct network_scratch {
 size_t network_size(const struct network *network);
 
 /** @return 0, or -1: no memory */
-int network_scratch_init(const struct network *network, int32_t rows, struct network_scratch *ret_scratch);
+int network_scratch_init(const struct network *network, int32_t rows,
+                         struct network_scratch *ret_scratch);
 void network_scratch_fini(struct network_scratch *scratch);
 
 /** Random weights, biases 0. */

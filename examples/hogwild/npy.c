@@ -38,12 +38,10 @@ struct reader {
     const char *at;
 };
 
-const char *npy_type_name(enum npy_type type)
-{
-    return types[type].name;
-}
+const char *npy_type_name(enum npy_type type) { return types[type].name; }
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct reader *reader, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(struct reader *reader,
+                                                        const char *format, ...)
 {
     int used = snprintf(reader->error, NPY_ERROR_BYTES, "%.200s: ", reader->path);
     va_list arguments;
@@ -95,10 +93,7 @@ static int read_header(struct reader *reader)
     return 0;
 }
 
-static void skip_space(struct reader *reader)
-{
-    reader->at += strspn(reader->at, " \t\r\n");
-}
+static void skip_space(struct reader *reader) { reader->at += strspn(reader->at, " \t\r\n"); }
 
 /* Go past `text` and the space before it; false, and nothing moved, if something else is there. */
 static bool take(struct reader *reader, const char *text)
@@ -124,10 +119,12 @@ static int take_string(struct reader *reader, char *text, size_t size)
     skip_space(reader);
     char quote = *reader->at;
     if (quote != '\'' && quote != '"')
-        return refuse(reader, "has a malformed header: a string expected at \"%.16s\"", reader->at);
+        return refuse(reader, "has a malformed header: a string expected at \"%.16s\"",
+                      reader->at);
     size_t length = strcspn(reader->at + 1, quote == '"' ? "\"\\" : "'\\");
     if (reader->at[1 + length] != quote || length >= size)
-        return refuse(reader, "has a malformed header: a string that has no end or is too long");
+        return refuse(reader,
+                      "has a malformed header: a string that has no end or is too long");
     memcpy(text, reader->at + 1, length);
     text[length] = '\0';
     reader->at += length + 2;
@@ -150,8 +147,10 @@ static int take_type(struct reader *reader, struct npy *array)
     }
     if (descr[0] == '>')
         return refuse(reader, "is big-endian (%s); little-endian is supported", descr);
-    return refuse(reader, "has elements of type %s; float32, float64, int32, int64 and uint8 are "
-                          "supported", descr);
+    return refuse(reader,
+                  "has elements of type %s; float32, float64, int32, int64 and uint8 are "
+                  "supported",
+                  descr);
 }
 
 static int take_order(struct reader *reader)
@@ -160,7 +159,8 @@ static int take_order(struct reader *reader)
         return 0;
     if (take(reader, "True"))
         return refuse(reader, "is in Fortran order; save numpy.ascontiguousarray() of it");
-    return refuse(reader, "has a malformed header: True or False expected at \"%.16s\"", reader->at);
+    return refuse(reader, "has a malformed header: True or False expected at \"%.16s\"",
+                  reader->at);
 }
 
 static int take_size(struct reader *reader, int64_t *ret_size)
@@ -254,7 +254,8 @@ static int read_data(struct reader *reader, struct npy *array)
     if (read_exactly(reader, array->data, bytes, "data") != 0)
         return -1;
     if (fgetc(reader->file) != EOF)
-        return refuse(reader, "has more than the %zu bytes of data that its shape asks for", bytes);
+        return refuse(reader, "has more than the %zu bytes of data that its shape asks for",
+                      bytes);
     return 0;
 }
 

@@ -22,7 +22,8 @@ void report_add(struct report *report, struct sample sample)
     if (report->sample_count > 0) {
         const struct sample *before = &report->samples[report->sample_count - 1];
         double span = sample.at_s - before->at_s;
-        sample.handoffs_per_s = (double)(TENSORS_A_BATCH * (sample.batches - before->batches)) / span;
+        sample.handoffs_per_s =
+            (double)(TENSORS_A_BATCH * (sample.batches - before->batches)) / span;
     }
     report->samples[report->sample_count++] = sample;
 }
@@ -34,8 +35,8 @@ void report_progress(const struct report *report, double seconds)
     if (report->options->is_plain) {
         if (report->sample_count > 1 && (int)now->at_s == (int)now[-1].at_s)
             return;
-        printf("%5.1f s  accuracy %.4f  %8lld batches  %8.0f tensors/s\n", now->at_s, now->accuracy,
-               (long long)now->batches, now->handoffs_per_s);
+        printf("%5.1f s  accuracy %.4f  %8lld batches  %8.0f tensors/s\n", now->at_s,
+               now->accuracy, (long long)now->batches, now->handoffs_per_s);
     } else {
         for (int cell = 0; cell < BAR_WIDTH; ++cell)
             bar[cell] = cell < (int)(BAR_WIDTH * now->at_s / seconds) ? '#' : '.';
@@ -70,10 +71,11 @@ static bool print_account(const struct report *report)
                    account->pushed == account->acked && account->pushed == report->queue_pushed;
     snprintf(line, sizeof(line),
              "batches          %lld pushed (%lld by the queue's count), %lld acknowledged,\n"
-             "                 %lld lost, %lld acknowledged twice, %lld delivered again after a death",
+             "                 %lld lost, %lld acknowledged twice, %lld delivered again after "
+             "a death",
              (long long)account->pushed, (long long)report->queue_pushed,
-             (long long)account->acked, (long long)account->lost, (long long)account->acked_twice,
-             (long long)account->redelivered);
+             (long long)account->acked, (long long)account->lost,
+             (long long)account->acked_twice, (long long)account->redelivered);
     return judge(is_good, line);
 }
 
@@ -89,13 +91,14 @@ bool report_print(const struct report *report)
              (long long)report->handoffs, report->elapsed_s,
              (double)report->handoffs / report->elapsed_s);
     judge(true, line);
-    snprintf(line, sizeof(line), "audit            %lld discrepancies", (long long)report->discrepancies);
+    snprintf(line, sizeof(line), "audit            %lld discrepancies",
+             (long long)report->discrepancies);
     is_good &= judge(report->discrepancies == 0, line);
     snprintf(line, sizeof(line), "left over        %lld blocks, %lld bytes",
              (long long)report->leaked_blocks, (long long)report->leaked_bytes);
     is_good &= judge(report->leaked_blocks == 0 && report->leaked_bytes == 0, line);
-    snprintf(line, sizeof(line), "test accuracy    %.4f (at least %.2f is wanted)", report->accuracy,
-             ACCURACY_WANTED);
+    snprintf(line, sizeof(line), "test accuracy    %.4f (at least %.2f is wanted)",
+             report->accuracy, ACCURACY_WANTED);
     is_good &= judge(report->accuracy >= ACCURACY_WANTED, line);
     return is_good;
 }
@@ -122,12 +125,14 @@ static void write_settings(FILE *file, const struct run *run)
     fprintf(file, ", \"y\": ");
     write_string(file, options->y_path);
     fprintf(file,
-            ", \"samples\": %lld, \"features\": %d, \"classes\": %d, \"hidden\": %d, \"batch\": %d, "
+            ", \"samples\": %lld, \"features\": %d, \"classes\": %d, \"hidden\": %d, "
+            "\"batch\": %d, "
             "\"loaders\": %d, \"trainers\": %d, \"seconds\": %g, \"rate\": %g, \"seed\": %llu, "
             "\"tenon\": \"%s\"},\n",
-            (long long)(run->data.train_count + run->data.test_count), run->network.features, run->network.classes,
-            run->network.hidden, options->batch, options->loaders, options->trainers,
-            options->seconds, options->rate, (unsigned long long)options->seed, tn_version());
+            (long long)(run->data.train_count + run->data.test_count), run->network.features,
+            run->network.classes, run->network.hidden, options->batch, options->loaders,
+            options->trainers, options->seconds, options->rate,
+            (unsigned long long)options->seed, tn_version());
 }
 
 static void write_series(FILE *file, const struct report *report)
@@ -156,7 +161,8 @@ static void write_killings(FILE *file, const struct report *report)
                 index ? "," : "", role_name(killing->role), killing->pid, killing->seat,
                 killing->at_s, (unsigned long long)killing->blocks,
                 (unsigned long long)killing->bytes, (unsigned long long)killing->own_blocks,
-                (unsigned long long)killing->own_bytes, killing->own_things, killing->released_ms);
+                (unsigned long long)killing->own_bytes, killing->own_things,
+                killing->released_ms);
     }
     fprintf(file, "],\n");
 }
@@ -164,17 +170,18 @@ static void write_killings(FILE *file, const struct report *report)
 static void write_result(FILE *file, const struct report *report)
 {
     const struct board_account *account = &report->account;
-    fprintf(file,
-            "\"result\": {\"accuracy\": %.6f, \"elapsed_s\": %.3f, \"handoffs\": %lld, "
-            "\"handoffs_per_s\": %.1f, \"pushed\": %lld, \"queue_pushed\": %lld, \"acked\": %lld, "
-            "\"lost\": %lld, \"acked_twice\": %lld, \"redelivered\": %lld, "
-            "\"discrepancies\": %lld, \"leaked_blocks\": %lld, \"leaked_bytes\": %lld}}\n",
-            report->accuracy, report->elapsed_s, (long long)report->handoffs,
-            (double)report->handoffs / report->elapsed_s, (long long)account->pushed,
-            (long long)report->queue_pushed, (long long)account->acked, (long long)account->lost,
-            (long long)account->acked_twice, (long long)account->redelivered,
-            (long long)report->discrepancies, (long long)report->leaked_blocks,
-            (long long)report->leaked_bytes);
+    fprintf(
+        file,
+        "\"result\": {\"accuracy\": %.6f, \"elapsed_s\": %.3f, \"handoffs\": %lld, "
+        "\"handoffs_per_s\": %.1f, \"pushed\": %lld, \"queue_pushed\": %lld, \"acked\": %lld, "
+        "\"lost\": %lld, \"acked_twice\": %lld, \"redelivered\": %lld, "
+        "\"discrepancies\": %lld, \"leaked_blocks\": %lld, \"leaked_bytes\": %lld}}\n",
+        report->accuracy, report->elapsed_s, (long long)report->handoffs,
+        (double)report->handoffs / report->elapsed_s, (long long)account->pushed,
+        (long long)report->queue_pushed, (long long)account->acked, (long long)account->lost,
+        (long long)account->acked_twice, (long long)account->redelivered,
+        (long long)report->discrepancies, (long long)report->leaked_blocks,
+        (long long)report->leaked_bytes);
 }
 
 void report_write(const struct report *report, const struct run *run, const char *path)

@@ -20,10 +20,7 @@ struct batch_name {
     int64_t sequence;
 };
 
-const char *role_name(enum role role)
-{
-    return role == LOADER ? "loader" : "trainer";
-}
+const char *role_name(enum role role) { return role == LOADER ? "loader" : "trainer"; }
 
 struct board_line *worker_line(const struct worker *worker)
 {

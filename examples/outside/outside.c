@@ -60,7 +60,8 @@ static int write_all(const char *program)
     tn_process_status end;
     must(tn_domain_create(NULL, NULL, &domain));
     must(tn_queue_create(domain, "numbers", NULL, &queue));
-    must(tn_process_exec(domain, (const char *const[]){program, "read", NULL}, NULL, 0, &reader));
+    must(tn_process_exec(domain, (const char *const[]){program, "read", NULL}, NULL, 0,
+                         &reader));
     for (int64_t index = 0; index < TENSORS; ++index)
         push_numbers(domain, queue, index * ELEMENTS);
     must(tn_queue_end(queue));

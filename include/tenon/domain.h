@@ -29,7 +29,7 @@ enum {
 /** Zero in a field means its default. */
 typedef struct tn_domain_options {
     size_t struct_size;       /* sizeof(tn_domain_options) */
-    uint64_t quota_bytes;     /* most payload memory; default: the machine's memory */
+    uint64_t quota_bytes;     /* most payload memory; default: the machine's, 1 TiB at most */
     uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system; default: quota / 4 */
     uint32_t seats;           /* most processes at once; default 256, at most 1024 */
     uint32_t blocks;          /* most live blocks of one size class; default 2^20, at most 2^23 */
@@ -52,6 +52,7 @@ typedef struct tn_domain_options {
  *         TN_ERR_NO_MEMORY  no memory or address space
  *         TN_ERR_MANAGER    tenond is missing, not executable or does not answer
  *         TN_ERR_DENIED     the runtime folder is not ours or not writable
+ *         TN_ERR_NOT_FOUND  the folder that the runtime folder would be made in is missing
  *         TN_ERR_SYSTEM     a system call failed, such as for want of descriptors
  *
  * Threads: any.   Blocks: bounded (5 s at most, for tenond).   Fork: yes.

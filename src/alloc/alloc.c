@@ -153,6 +153,8 @@ static uint32_t refill(struct tn_domain *d, uint32_t class_id, struct tni_block_
 /* I1. On success the block is announced. */
 static bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
+    if (TNI_UNLIKELY(!tni_geometry_has_block(&d->segment.geometry, block.id)))
+        return false; /* hints are anybody's to write */
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
     if (tni_word_state(seen) != TNI_BLOCK_FREE || tni_word_count(seen) != 0)
@@ -286,17 +288,16 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
     struct tni_block_cache *cache = &thread->caches[class_id];
     uint32_t limit = cache_limit(d, class_id);
 
-    if (TNI_UNLIKELY(cache->count >= limit)) {
-        if (limit > 1)
-            drain(d, class_id, cache, limit / 2); /* the oldest, which are the coldest */
-        if (limit <= 1) {
-            publish(d, &block.id, 1);
-            note_free(d, payload_bytes(d, class_id, 1));
-        }
+    if (TNI_UNLIKELY(limit <= 1)) {
+        tni_alloc_publish(d, block);
         over_watermark(d, thread);
-    }
-    if (limit > 1)
+    } else {
+        if (TNI_UNLIKELY(cache->count >= limit)) {
+            drain(d, class_id, cache, limit / 2); /* the oldest, which are the coldest */
+            over_watermark(d, thread);
+        }
         cache->id[cache->count++] = block.id;
+    }
     if (TNI_UNLIKELY(someone_waits(d)))
         tni_alloc_wake(d);
 }

@@ -69,24 +69,36 @@ bool tni_commit_is_done(const struct tn_domain *d, tni_block block, uint64_t byt
     return tni_alloc_committed(d, block) >= bytes && was_touched(d, leader(d, block));
 }
 
-/* I4: our intent is visible before we count, and so is everybody else's before theirs. */
-int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
+/* What every thread of every seat says that it is committing. */
+static uint64_t announced_bytes(const struct tni_segment *s)
 {
-    uint64_t quota = atomic_load(&d->segment.header->quota_bytes), total = 0;
-    uint32_t limit = tni_seat_limit(&d->segment);
-
-    atomic_store(&thread->announce->commit_bytes, bytes);
-    int status = tni_os_memory_committed(d->segment.arena_fd, &total);
-    for (uint32_t seat = 0; status == 0 && seat < limit; seat++) {
-        if (tni_seat_state(atomic_load(&tni_seat_at(&d->segment, seat)->word)) == TNI_SEAT_FREE)
+    uint32_t limit = tni_seat_limit(s);
+    uint64_t total = 0;
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        if (tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) == TNI_SEAT_FREE)
             continue;
         for (uint32_t t = 0; t < TNI_THREADS; t++) {
-            uint64_t other = atomic_load(&tni_announce_at(&d->segment, seat, t)->commit_bytes);
-            if (!tni_add_size(total, other, &total))
-                total = UINT64_MAX;
+            uint64_t bytes = atomic_load(&tni_announce_at(s, seat, t)->commit_bytes);
+            if (!tni_add_size(total, bytes, &total))
+                return UINT64_MAX;
         }
     }
-    if (status == 0 && total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes))
+    return total;
+}
+
+/*
+ * I4: our intent is visible before we count, and so is everybody else's before theirs. Intents are
+ * counted before what is there: a commit that ends meanwhile counts twice, never not at all.
+ */
+int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
+{
+    uint64_t quota = atomic_load(&d->segment.header->quota_bytes), committed = 0;
+
+    atomic_store(&thread->announce->commit_bytes, bytes);
+    uint64_t total = announced_bytes(&d->segment);
+    int status = tni_os_memory_committed(d->segment.arena_fd, &committed);
+    if (status == 0 && (!tni_add_size(total, committed, &total) ||
+                        total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes)))
         status = tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
                           (unsigned long long)bytes, (unsigned long long)quota);
     if (status != 0)

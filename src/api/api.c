@@ -44,7 +44,8 @@ static int read_options(const char *name, const tn_domain_options *options,
         return tni_fail(TN_ERR_INVALID, "domain flags %x", o.flags);
     if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID, "a named domain needs tenond, which gives out the name");
-    uint64_t memory = TNI_MIN(tni_os_memory_bytes(), UINT64_C(1) << 41);
+    /* More would not fit in the address space: docs/decisions/0002. */
+    uint64_t memory = TNI_MIN(tni_os_memory_bytes(), UINT64_C(1) << 40);
     struct tni_segment_options s = {.name = name != NULL ? name : "",
                                     .seats = o.seats != 0 ? o.seats : 256,
                                     .blocks = o.blocks != 0 ? o.blocks : 1u << 20,

@@ -112,14 +112,15 @@ static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_info *
     for (uint32_t c = 1; c < s->geometry.class_count; c++) {
         uint32_t words = (tni_frontier(s, c) + 63) / 64;
         for (uint32_t w = 0; w < words; w++) {
-            /* A class's capacity is a multiple of 64: every bit of the word is a block. */
             uint64_t bits =
                 atomic_load_explicit(tni_row_at(s, seat, s->geometry.classes[c].base + w * 64),
                                      memory_order_relaxed);
             for (; bits != 0; bits &= bits - 1) {
+                tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
+                if (!tni_geometry_has_block(&s->geometry, block.id))
+                    break; /* beyond the class's last block: not a hold, and for the audit to tell */
                 info->blocks_held++;
-                info->bytes_held +=
-                    tni_inspect_block_bytes(s, tni_block_make(c, w * 64 + tni_low_bit(bits)));
+                info->bytes_held += tni_inspect_block_bytes(s, block);
             }
         }
     }

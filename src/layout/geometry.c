@@ -4,8 +4,8 @@
  *
  * I1  Equal numbers give an equal geometry, in every process and every build of one layout version.
  * I2  Sections do not overlap, and each starts on a page; blocks of 2 MiB and more on 2 MiB.
- * I3  A class's capacity and base are multiples of 64, so that no 64-bit word of hints or of a
- *     hold row belongs to two classes.
+ * I3  A class's base is a multiple of 64, so that no 64-bit word of hints or of a hold row
+ *     belongs to two classes.
  */
 #include "layout/layout.h"
 
@@ -23,10 +23,10 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes)
     struct tni_class_geometry *c = &g->classes[g->class_count];
     /* A block of this class holds more than half its size (see above), or is small: so many can exist. */
     uint64_t most = 2 * g->quota_limit_bytes / size_bytes + 1;
-    uint64_t capacity = tni_align_up(TNI_MIN(most, g->blocks), 64);
+    uint64_t capacity = TNI_MIN(most, g->blocks);
 
     c->size_bytes = size_bytes;
-    c->capacity = (uint32_t)TNI_MIN(capacity, UINT64_C(1) << 24);
+    c->capacity = (uint32_t)capacity;
     c->base = g->total_blocks;
     /* Spans are whole pages, of any page size, so that memory is given back without touching a neighbour. */
     uint64_t power_part = size_bytes & -size_bytes;
@@ -38,7 +38,7 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes)
         return tni_fail(TN_ERR_NO_MEMORY, "a quota of %llu bytes needs more address space than there is",
                         (unsigned long long)g->quota_limit_bytes);
     g->arena_bytes = c->arena_off + bytes;
-    g->total_blocks += c->capacity;
+    g->total_blocks += (uint32_t)tni_align_up(capacity, 64);
     g->class_count++;
     return 0;
 }

@@ -347,7 +347,7 @@ static inline uint32_t tni_who_incarnation(uint64_t who) { return (uint32_t)(who
 struct tni_class_geometry {
     uint64_t size_bytes; /* of a block; 0: no such class */
     uint64_t arena_off;
-    uint32_t capacity; /* blocks; a multiple of 64 */
+    uint32_t capacity; /* blocks */
     uint32_t base;     /* position of its first block in words, descs, hints, rows; a multiple of 64 */
     uint32_t span;     /* blocks that are committed together; a power of two */
     uint32_t cached;   /* most free blocks that a thread keeps to itself */

@@ -252,6 +252,8 @@ void tni_process_leave(struct tn_domain *d)
     d->seat = TNI_NO_SEAT;
     d->is_closed = true;
     tni_os_close(atomic_exchange(&d->poll_fd, -1));
+    /* What is still mapped for the keepers must not be found, and so joined, as a living domain. */
+    tni_segment_close(&d->segment);
 }
 
 void tni_process_keep(struct tn_domain *d)

@@ -231,7 +231,7 @@ int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_
 int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, uint32_t flags,
                        uint64_t deadline_ns)
 {
-    if (count == 0 || count > INT32_MAX)
+    if (count == 0 || count > INT32_MAX || messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
     int status = tn_queue_push(q, &messages[0], flags, deadline_ns);
     if (status != 0)
@@ -296,7 +296,7 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
 
 int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns, tn_message *ret_messages)
 {
-    if (count == 0 || count > INT32_MAX)
+    if (count == 0 || count > INT32_MAX || ret_messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
     int status = tn_queue_pop(q, deadline_ns, &ret_messages[0]);
     if (status != 0)

@@ -122,7 +122,7 @@ static int exchange_starting(const struct tni_request *request, const int *fds,
     for (;;) {
         int status = exchange(request, fds, fd_count, deadline_ns, ret_reply, NULL);
         uint64_t now_ns = tni_os_now_ns();
-        if (!is_worth_a_retry(status) && !(status == TN_ERR_TIMED_OUT && now_ns < deadline_ns))
+        if (!is_worth_a_retry(status) && status != TN_ERR_TIMED_OUT)
             return status;
         if (now_ns >= deadline_ns)
             return tni_fail(TN_ERR_MANAGER,

@@ -274,6 +274,11 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
     int status = tni_process_check(d);
     if (status == 0)
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    /* Out of room: what the dead hold may be enough. */
+    if (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && d->survive != NULL) {
+        d->survive(d);
+        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    }
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0 &&
            tni_geometry_class(&d->segment.geometry, bytes, about->kind == TNI_KIND_MESSAGE) != 0) {
         uint32_t seen = tni_alloc_arm(d);
@@ -365,6 +370,8 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
             uint64_t bits = atomic_load(tni_row_at(&d->segment, d->seat, at));
             for (; bits != 0 && status == 0; bits &= bits - 1) {
                 tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
+                if (!tni_geometry_has_block(g, block.id))
+                    break;
                 tni_announce(thread, block, 1);
                 status = increment(d, block);
                 TNI_KILL_POINT("fork_incremented");

@@ -177,11 +177,17 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_
     return 0;
 }
 
+void tni_segment_close(struct tni_segment *s)
+{
+    tni_os_close(s->control_fd);
+    tni_os_close(s->arena_fd);
+    s->control_fd = s->arena_fd = -1;
+}
+
 void tni_segment_detach(struct tni_segment *s)
 {
     tni_os_unmap(s->header, s->geometry.control_bytes);
     tni_os_unmap(s->arena, s->geometry.arena_bytes);
-    tni_os_close(s->control_fd);
-    tni_os_close(s->arena_fd);
+    tni_segment_close(s);
     *s = (struct tni_segment){.control_fd = -1, .arena_fd = -1};
 }

@@ -38,6 +38,9 @@ int tni_segment_create(const struct tni_segment_options *options, struct tni_seg
  */
 int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_segment *ret_segment);
 
+/** Close the descriptors; what is mapped stays. May be done again. */
+void tni_segment_close(struct tni_segment *segment);
+
 /** Unmap and close. */
 void tni_segment_detach(struct tni_segment *segment);
 

@@ -52,6 +52,14 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 
+/** Of where a function is to leave its result. TN_ERR_INVALID: NULL. */
+static inline int tni_tensor_check_result(const void *ret_result)
+{
+    if (TNI_LIKELY(ret_result != NULL))
+        return 0;
+    return tni_fail(TN_ERR_INVALID, "no place for the result");
+}
+
 /** End a tensor and its reference to the storage; the caller saw that it is the last. */
 void tni_tensor_end(tn_tensor *tensor);
 

@@ -28,7 +28,7 @@ static void delete_export(DLManagedTensorVersioned *managed)
 int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_managed)
 {
     int status = tni_tensor_check(tensor);
-    if (status != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_managed)) != 0)
         return status;
     size_t extents_bytes = 2 * (size_t)tensor->ndim * sizeof(int64_t);
     struct dlpack_export *export = malloc(sizeof *export + extents_bytes);
@@ -104,7 +104,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
 {
     tn_tensor *t;
     int status = check_import(managed);
-    if (status != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
         return status;
     const DLTensor *dl = &managed->dl_tensor;
     if ((status = tni_tensor_build(dl->dtype, dl->ndim, dl->shape, NULL, &t)) != 0)

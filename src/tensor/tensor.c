@@ -47,7 +47,8 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     tn_tensor *t;
     tni_block block;
     int status = check_domain(domain);
-    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
+        (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     struct tni_block_about about = about_tensor(t);
     uint64_t bytes = (uint64_t)t->count * t->item_bytes;
@@ -73,7 +74,9 @@ int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64
 {
     bool is_zero;
     tn_tensor *t;
-    int status = make_shared(domain, dtype, ndim, shape, deadline_ns, &is_zero, &t);
+    int status = tni_tensor_check_result(ret_tensor);
+    if (status == 0)
+        status = make_shared(domain, dtype, ndim, shape, deadline_ns, &is_zero, &t);
     if (status != 0)
         return status;
     if (!is_zero)
@@ -89,7 +92,8 @@ int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const 
     tn_tensor *t;
     tni_block block;
     int status = check_domain(domain);
-    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
+        (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     struct tni_block_about about = about_tensor(t);
     if (size_bytes != tn_tensor_size_bytes(t))
@@ -112,8 +116,8 @@ int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                       tn_tensor **ret_tensor)
 {
     tn_tensor *t;
-    int status = tni_tensor_build(dtype, ndim, shape, NULL, &t);
-    if (status != 0)
+    int status = tni_tensor_check_result(ret_tensor);
+    if (status != 0 || (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     status = tni_storage_set_private(t->storage, (uint64_t)t->count * t->item_bytes);
     if (status != 0) {

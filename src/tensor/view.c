@@ -33,7 +33,8 @@ int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_
 {
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_build_view(tensor, dtype, ndim, shape, &v)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0 ||
+        (status = tni_tensor_build_view(tensor, dtype, ndim, shape, &v)) != 0)
         return status;
     v->byte_offset = byte_offset;
     for (int32_t i = 0; i < ndim && strides != NULL; i++)
@@ -77,7 +78,8 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
     int64_t shape[TN_MAX_NDIM];
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = check_axis(tensor, axis)) != 0 ||
+    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0 ||
+        (status = check_axis(tensor, axis)) != 0 ||
         (status = check_range(tensor->extents[axis], start, stop, step)) != 0)
         return status;
     const int64_t *strides = tn_tensor_strides(tensor);
@@ -122,7 +124,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
     int64_t shape[TN_MAX_NDIM] = {0};
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0)
         return status;
     int32_t ndim = tensor->ndim;
     for (int32_t i = 0; i < ndim; i++)
@@ -199,7 +201,7 @@ int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
     int64_t sizes[TN_MAX_NDIM], strides[TN_MAX_NDIM];
     tn_tensor *v;
     int status = tni_tensor_check(tensor);
-    if (status != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0)
         return status;
     if (ndim < 0 || ndim > TN_MAX_NDIM || (ndim > 0 && shape == NULL))
         return tni_fail(TN_ERR_INVALID, "no shape of %d axes: a tensor has 0 to %d", ndim,

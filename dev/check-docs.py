@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Check that what the documents name is there: tests, files, rooms, and functions of the API."""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+FOLDERS = "src|include|docs|dev|tests|bench|examples|tools"
+# Made by a build, or to be filled in by a person.
+NOT_CHECKED = {"docs/figures.md"}
+
+
+def read(paths):
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+def main():
+    tests = read([*(ROOT / "tests").rglob("*.c"), *(ROOT / "tests").rglob("*.py")])
+    headers = read((ROOT / "include").rglob("*.h"))
+    rooms = (ROOT / "src" / "LAYERS").read_text(encoding="utf-8").split()
+    problems = []
+    for document in sorted(DOCUMENTS):
+        text = document.read_text(encoding="utf-8")
+        here = document.relative_to(ROOT)
+        # A name of six words or more is a test.
+        for name in set(re.findall(r"`((?:[a-z0-9]+_){5,}[a-z0-9]+)`", text)):
+            if not re.search(rf"\b{name}\b", tests):
+                problems.append(f"{here}: no test is called {name}")
+        for path in set(re.findall(rf"`((?:{FOLDERS})/[\w./-]*\w)`", text)) - NOT_CHECKED:
+            if not (ROOT / path).exists() and "ROOM" not in path:
+                problems.append(f"{here}: there is no {path}")
+        for path in set(re.findall(r"`decisions/(\d{4})`", text)):
+            if not list((ROOT / "docs" / "decisions").glob(f"{path}-*.md")):
+                problems.append(f"{here}: there is no decision {path}")
+        for name in set(re.findall(r"`(tn_\w+)\(\)`", text)):
+            if f"{name}(" not in headers:
+                problems.append(f"{here}: no header declares {name}()")
+    for name in ("README.md", "docs/architecture.md"):
+        block = re.findall(r"^ *(\w+) {2,}\S", (ROOT / name).read_text(encoding="utf-8"), re.M)
+        if not any(block[i : i + len(rooms)] == rooms for i in range(len(block))):
+            problems.append(f"{name}: the rooms are not those of src/LAYERS, in that order")
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
