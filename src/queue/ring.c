@@ -55,6 +55,18 @@ static void note_unpushed(struct tni_object *object)
     atomic_fetch_add_explicit(&object->unpushed, 1, memory_order_relaxed);
 }
 
+/* Whether a slot can be claimed behind the leases that begin at `tail`: else they are not stepped over yet. */
+static bool has_room_behind(const struct tn_queue *q, uint64_t tail)
+{
+    for (uint64_t at = tail + 1; at < tail + q->capacity; at++) {
+        uint64_t word = atomic_load_explicit(&slot_at(q, at)->word, memory_order_relaxed);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - round_of(q, at));
+        if (ahead != -1 || tni_slot_state(word) != TNI_SLOT_LEASED)
+            return ahead >= 0;
+    }
+    return false;
+}
+
 /* I1. @return the claimed position, or TN_ERR_TIMED_OUT when the ring is full */
 static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 {
@@ -76,7 +88,7 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
             continue;
         }
         if (ahead < 0) {
-            if (state != TNI_SLOT_LEASED || ahead != -1)
+            if (state != TNI_SLOT_LEASED || ahead != -1 || !has_room_behind(q, tail))
                 return TN_ERR_TIMED_OUT;
             /* I2: a lease may last; the ring goes on around it. */
             uint64_t moved = tni_slot_word(round, TNI_SLOT_LEASED, tni_slot_seat(word), tni_slot_tag(word));

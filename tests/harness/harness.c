@@ -58,15 +58,9 @@ void tnt_register(const char *name, tnt_test_fn *body, unsigned seconds)
     tests[test_count++] = (struct test){name, body, seconds};
 }
 
-const char *tnt_folder(void)
-{
-    return folder;
-}
+const char *tnt_folder(void) { return folder; }
 
-const char *tnt_name(void)
-{
-    return current->name;
-}
+const char *tnt_name(void) { return current->name; }
 
 /* Marked by what TAP begins a comment with, and so told from the rest by replay(). */
 void tnt_note(const char *format, ...)

@@ -52,7 +52,16 @@ static void expect_working(tn_domain *d)
 TN_TEST(a_domain_name_that_is_none_is_refused)
 {
     static const char *const names[] = {
-        "",     "/",     "a/b",   "../a", ".hidden", "a b", "a\n", "\xc3\xa4", "a\\b", "a:b",
+        "",
+        "/",
+        "a/b",
+        "../a",
+        ".hidden",
+        "a b",
+        "a\n",
+        "\xc3\xa4",
+        "a\\b",
+        "a:b",
         "1234567890123456789012345678901234567890123456789012345678901234", /* 64 */
     };
     char longest[64];
@@ -133,7 +142,8 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, NULL, 0, &tensor), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_private(TN_UINT8, 1, &bytes, NULL), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_view(NULL, TN_UINT8, 1, &bytes, NULL, 0, &tensor), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_view(NULL, TN_UINT8, 1, &bytes, NULL, 0, &tensor),
+                     TN_ERR_INVALID);
     assert_int_equal(tn_queue_create(d, NULL, NULL, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_queue_push(NULL, NULL, 0, 0), TN_ERR_INVALID);
     assert_int_equal(tn_queue_pop(NULL, 0, NULL), TN_ERR_INVALID);
@@ -218,8 +228,9 @@ TN_TEST(a_control_segment_that_makes_no_sense_is_corrupt)
 {
     tn_domain *d = tnt_domain(&small);
     struct copy copy = copy_domain(d);
-    uint32_t *const numbers[] = {&copy.header->seats, &copy.header->blocks, &copy.header->objects,
-                                 &copy.header->tickets, &copy.header->page_bytes};
+    uint32_t *const numbers[] = {&copy.header->seats, &copy.header->blocks,
+                                 &copy.header->objects, &copy.header->tickets,
+                                 &copy.header->page_bytes};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         uint32_t right = *numbers[i];
         *numbers[i] = right * 256;
@@ -273,7 +284,8 @@ TN_TEST(what_is_not_a_domain_cannot_be_joined)
     /* Refused descriptors stay open: they may be anything of the caller's. */
     assert_true(fcntl(file, F_GETFD) >= 0 && fcntl(pipe_fds[0], F_GETFD) >= 0);
 
-    static const char *const values[] = {"", "3", "3,", ",4", "3,4,5", "3,3", "-1,4", "a,b", "3 ,4"};
+    static const char *const values[] = {"",    "3",    "3,",  ",4",  "3,4,5",
+                                         "3,3", "-1,4", "a,b", "3 ,4"};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         setenv("TENON_DOMAIN", values[i], 1);
         assert_int_equal(tn_domain_inherit(&none), TN_ERR_CORRUPT);
@@ -308,7 +320,8 @@ TN_TEST(control_segments_of_random_bytes_are_refused_and_never_crash)
             /* The descriptors are the segment's now; we want them again. */
             segment.control_fd = segment.arena_fd = -1;
             tni_segment_detach(&segment);
-        } else if (status != TN_ERR_CORRUPT && status != TN_ERR_VERSION && status != TN_ERR_DENIED) {
+        } else if (status != TN_ERR_CORRUPT && status != TN_ERR_VERSION &&
+                   status != TN_ERR_DENIED) {
             fail_msg("%s: %s", tn_status_name(status), tn_error_detail());
         }
     }
@@ -406,7 +419,8 @@ TN_TEST(a_used_up_quota_is_an_error_that_states_it_and_ends_a_wait_at_its_deadli
     assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &more_bytes, tnt_deadline(20), &more),
                      TN_ERR_TIMED_OUT);
     /* What can never be had is not waited for. */
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &huge, TN_FOREVER, &more), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &huge, TN_FOREVER, &more),
+                     TN_ERR_NO_MEMORY);
     assert_null(more);
     tn_tensor_unref(tensor);
     TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &more_bytes, 0, &more));

@@ -22,9 +22,9 @@ struct crash_world {
     tn_semaphore *semaphore;
     tn_lock *lock;
     tn_condition *condition;
-    tn_barrier *barrier; /* of two */
-    tn_queue *extra;     /* what prepare() opened besides; closed by the runner */
-    tn_tensor *tensor[4]; /* what prepare() made and the survivor holds; may be NULL */
+    tn_barrier *barrier;   /* of two */
+    tn_queue *extra;       /* what prepare() opened besides; closed by the runner */
+    tn_tensor *tensor[4];  /* what prepare() made and the survivor holds; may be NULL */
     tn_message leased[16]; /* what prepare() leased to the survivor; it acknowledges them */
     uint32_t leased_count;
     uint8_t handle[TN_HANDLE_MAX_BYTES];
@@ -35,14 +35,15 @@ struct crash_world {
 
 struct crash_op {
     const char *name;
-    uint32_t policy;    /* of the queue */
-    bool is_owned;      /* the semaphore */
-    bool is_named;      /* the domain has a name, and so a tenond */
-    bool needs_repair;  /* prepare() damages the domain: the survivor audits with repair first */
+    uint32_t policy;   /* of the queue */
+    bool is_owned;     /* the semaphore */
+    bool is_named;     /* the domain has a name, and so a tenond */
+    bool needs_repair; /* prepare() damages the domain: the survivor audits with repair first */
     uint32_t least, most; /* messages in the queue after a death; both 0: any number */
     void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
     void (*run)(struct crash_world *w);     /* in the child */
-    void (*check)(struct crash_world *w);   /* in the survivor, once all is settled; may be NULL */
+    void (*check)(
+        struct crash_world *w); /* in the survivor, once all is settled; may be NULL */
 };
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],

@@ -10,11 +10,13 @@
 
 /* ---- handles ------------------------------------------------------------------------------- */
 
-static void export_with(struct crash_world *w, tn_tensor *tensor, uint32_t uses, uint64_t lifetime_ns)
+static void export_with(struct crash_world *w, tn_tensor *tensor, uint32_t uses,
+                        uint64_t lifetime_ns)
 {
     tn_handle_options options = {
         .struct_size = sizeof options, .uses = uses, .lifetime_ns = lifetime_ns};
-    TN_CHECK_OK(tn_handle_export(tensor, &options, w->handle, sizeof w->handle, &w->handle_bytes));
+    TN_CHECK_OK(
+        tn_handle_export(tensor, &options, w->handle, sizeof w->handle, &w->handle_bytes));
 }
 
 static tn_tensor *import(struct crash_world *w)
@@ -55,7 +57,8 @@ static void import_all(struct crash_world *w)
     tn_tensor *tensor;
     for (int i = 0; i < 3; i++)
         import(w);
-    assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor), TN_ERR_STALE);
+    assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor),
+                     TN_ERR_STALE);
 }
 
 static void revoke_ticket(struct crash_world *w)
@@ -74,7 +77,8 @@ static void import_expired(struct crash_world *w)
 {
     tn_tensor *tensor;
     export_for_a_moment(w);
-    assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor), TN_ERR_STALE);
+    assert_int_equal(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor),
+                     TN_ERR_STALE);
 }
 
 static void fill_with_expired(struct crash_world *w)
@@ -275,7 +279,10 @@ const struct crash_op crash_member_ops[] = {
     {.name = "handle_revoke", .prepare = export_forever, .run = revoke_ticket},
     {.name = "handle_import_of_an_expired_one", .run = import_expired},
     {.name = "handle_export_with_all_tickets_expired", .run = fill_with_expired},
-    {.name = "fork_while_holding_much", .is_owned = true, .prepare = hold_much, .run = fork_with_much},
+    {.name = "fork_while_holding_much",
+     .is_owned = true,
+     .prepare = hold_much,
+     .run = fork_with_much},
     {.name = "process_fork", .prepare = hold_much, .run = process_fork},
     {.name = "process_exec", .prepare = hold_much, .run = process_exec},
     {.name = "exec_of_a_stranger", .is_owned = true, .prepare = hold_much, .run = exec_away},

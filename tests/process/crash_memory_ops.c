@@ -55,7 +55,8 @@ static void zeros_and_bytes(struct crash_world *w)
     tn_tensor *tensor;
     memset(bytes, CRASH_BYTE, sizeof bytes);
     TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensor));
-    TN_CHECK_OK(tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &middle, bytes, MIDDLE, 0, &tensor));
+    TN_CHECK_OK(
+        tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &middle, bytes, MIDDLE, 0, &tensor));
 }
 
 static void hold_one(struct crash_world *w) { w->tensor[0] = crash_tensor(w, SMALL); }
@@ -66,7 +67,10 @@ static void unref_last(struct crash_world *w)
     tn_tensor_unref(crash_tensor(w, LARGE));
 }
 
-static void unref_shared(struct crash_world *w) { w->tensor[0] = tn_tensor_unref(w->tensor[0]); }
+static void unref_shared(struct crash_world *w)
+{
+    w->tensor[0] = tn_tensor_unref(w->tensor[0]);
+}
 
 static void share(struct crash_world *w, int64_t bytes)
 {
@@ -127,6 +131,8 @@ const struct crash_op crash_memory_ops[] = {
     {.name = "share_small", .run = share_small},
     {.name = "share_large", .run = share_large},
     {.name = "trim", .prepare = make_free_memory, .run = trim},
-    {.name = "unref_above_the_watermark", .prepare = set_no_watermark, .run = free_above_watermark},
+    {.name = "unref_above_the_watermark",
+     .prepare = set_no_watermark,
+     .run = free_above_watermark},
     {0},
 };

@@ -181,7 +181,10 @@ static void pop_nothing(struct crash_world *w)
 }
 
 #define POP(name_, policy_, prepare_, run_, least_)                                            \
-    {.name = name_, .policy = policy_, .prepare = prepare_, .run = run_, .least = least_, .most = 2}
+    {                                                                                          \
+        .name = name_, .policy = policy_, .prepare = prepare_, .run = run_, .least = least_,   \
+        .most = 2                                                                              \
+    }
 
 const struct crash_op crash_pop_ops[] = {
     POP("pop_bytes_redeliver", TN_QUEUE_REDELIVER, two_bytes, pop_one, 1),
@@ -279,7 +282,11 @@ const struct crash_op crash_object_ops[] = {
     {.name = "queue_close", .prepare = open_extra, .run = close_extra},
     {.name = "queue_close_by_the_last", .run = create_and_close, .check = create_again},
     {.name = "queue_end", .prepare = two_full, .run = end, .least = 2, .most = 2},
-    {.name = "queue_wait_any", .prepare = extra_and_message, .run = wait_any, .least = 1, .most = 1},
+    {.name = "queue_wait_any",
+     .prepare = extra_and_message,
+     .run = wait_any,
+     .least = 1,
+     .most = 1},
     {.name = "queue_watch", .run = watch},
     {0},
 };

@@ -53,8 +53,7 @@ static void make_domain(struct crash_world *w)
 
 static void make_world(struct crash_world *w, const struct crash_op *op)
 {
-    tn_queue_options queue = {
-        .struct_size = sizeof queue, .capacity = 8, .policy = op->policy};
+    tn_queue_options queue = {.struct_size = sizeof queue, .capacity = 8, .policy = op->policy};
     *w = (struct crash_world){.op = op};
     make_domain(w);
     open_inspector(w);
@@ -101,7 +100,8 @@ typedef void step_fn(struct crash_world *w);
 static void reap(struct crash_world *w);
 
 /* @return whether it was killed there. Returns when all that it started has ended too. */
-static bool run_and_die(struct crash_world *w, step_fn *step, struct death death, const char *list)
+static bool run_and_die(struct crash_world *w, step_fn *step, struct death death,
+                        const char *list)
 {
     int ends[2];
     char byte;
@@ -171,8 +171,8 @@ static void check_bytes(const uint8_t *bytes, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         if (bytes[i] != CRASH_BYTE)
-            fail_msg("byte %llu of %llu is %#x", (unsigned long long)i, (unsigned long long)count,
-                     bytes[i]);
+            fail_msg("byte %llu of %llu is %#x", (unsigned long long)i,
+                     (unsigned long long)count, bytes[i]);
 }
 
 static void check_message(const tn_message *m)
@@ -278,7 +278,8 @@ static void add_point(struct crash_points *points, const char *name)
         i++;
     if (i == points->count) {
         TN_CHECK(points->count < CRASH_MAX_POINTS);
-        snprintf(points->point[points->count++].name, sizeof points->point[0].name, "%.63s", name);
+        snprintf(points->point[points->count++].name, sizeof points->point[0].name, "%.63s",
+                 name);
     }
     points->point[i].passings++;
 }
@@ -396,7 +397,8 @@ void crash_run_reaper(const struct crash_op *op)
         for (unsigned p = (i + turn) % stride; p < points.count; p += stride)
             deaths += kill_reaper(op, victim, points.point[p].name);
     }
-    tnt_note("%s: %u points to die at, %u deaths of who settled it", op->name, own.count + 1, deaths);
+    tnt_note("%s: %u points to die at, %u deaths of who settled it", op->name, own.count + 1,
+             deaths);
 }
 
 /* ---- for operations ------------------------------------------------------------------------ */

@@ -60,8 +60,8 @@ __attribute__((constructor)) static void register_operations(void)
     for (unsigned n = 0; n < 128 && (op = crash_nth(n)) != NULL; n++) {
         snprintf(names[0][n], sizeof names[0][n], "a_death_in_%s_is_settled", op->name);
         tnt_register(names[0][n], die, 60);
-        snprintf(names[1][n], sizeof names[1][n], "a_second_death_while_settling_one_in_%s_is_settled",
-                 op->name);
+        snprintf(names[1][n], sizeof names[1][n],
+                 "a_second_death_while_settling_one_in_%s_is_settled", op->name);
         tnt_register(names[1][n], die_while_settling, 60);
     }
 }
@@ -85,7 +85,8 @@ static bool is_known(const struct crash_points *points, const char *name)
 }
 
 /* @return how many of the points in a source file no operation passes */
-static unsigned check_file(const char *path, const struct crash_points *points, unsigned *points_seen)
+static unsigned check_file(const char *path, const struct crash_points *points,
+                           unsigned *points_seen)
 {
     static const char mark[] = "TNI_KILL_POINT(\"";
     char line[512], name[64];

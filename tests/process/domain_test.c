@@ -446,7 +446,7 @@ TN_TEST(what_was_freed_is_recycled_warm)
 TN_TEST(data_is_aligned_to_64_bytes_and_large_data_to_2_mib)
 {
     tn_domain *d = create(NULL, 512 * MIB, 0);
-    const int64_t sizes[] = {1,      3,       64,          65,      1000,   4097,   65536,
+    const int64_t sizes[] = {1,      3,       64,      65,      1000,    4097,    65536,
                              100001, MIB - 1, MIB + 1, 3 * MIB, 5 * MIB, 33 * MIB};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         tn_tensor *one = empty(d, sizes[i]), *two = empty(d, sizes[i]);
@@ -471,7 +471,8 @@ static int wait_for_memory(void *argument)
     tn_tensor *tensor;
     TN_CHECK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, 0, &tensor) == TN_ERR_NO_MEMORY);
     tnt_signal(&w->ready);
-    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), &tensor));
+    TN_CHECK_OK(
+        tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), &tensor));
     memset(tn_tensor_data(tensor), 1, (size_t)bytes);
     tn_tensor_unref(tensor);
     tn_domain_close(w->domain);
