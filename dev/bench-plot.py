@@ -129,7 +129,9 @@ def main():
     figure.suptitle(title(run["machine"], rows), fontsize=10, x=0.01, horizontalalignment="left")
     figure.legend(
         handles=[Patch(color=REACHED, label="reached"), Patch(color=MISSED, label="missed")],
-        loc="lower right",
+        loc="upper right",
+        bbox_to_anchor=(1, 1),
+        borderaxespad=0,
         ncols=2,
         frameon=False,
     )

@@ -48,7 +48,6 @@ struct crash_op {
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
     crash_object_ops[], crash_sync_ops[], crash_member_ops[];
-const struct crash_op *crash_find(const char *name);
 /* All operations, one after the other; NULL is the end. */
 const struct crash_op *crash_nth(unsigned n);
 

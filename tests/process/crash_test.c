@@ -28,23 +28,17 @@ const struct crash_op *crash_nth(unsigned n)
     return NULL;
 }
 
-const struct crash_op *crash_find(const char *name)
-{
-    const struct crash_op *op;
-    for (unsigned n = 0; (op = crash_nth(n)) != NULL && strcmp(op->name, name) != 0; n++)
-        ;
-    return op;
-}
-
 /* ---- a test an operation, made of the tables ----------------------------------------------- */
 
 static const struct crash_op *op_of_test(void)
 {
     const char *name = strstr(tnt_name(), "_in_") + strlen("_in_");
-    for (unsigned n = 0; crash_nth(n) != NULL; n++)
-        if (strncmp(crash_nth(n)->name, name, strlen(crash_nth(n)->name)) == 0 &&
-            strcmp(name + strlen(crash_nth(n)->name), "_is_settled") == 0)
-            return crash_nth(n);
+    const struct crash_op *op;
+    for (unsigned n = 0; (op = crash_nth(n)) != NULL; n++) {
+        size_t len = strlen(op->name);
+        if (strncmp(op->name, name, len) == 0 && strcmp(name + len, "_is_settled") == 0)
+            return op;
+    }
     fail_msg("no operation is called %s", name);
     return NULL;
 }
