@@ -91,9 +91,10 @@ int main(void)
     bench_print("alloc_free", &ours, "ns", &theirs, 1);
     for (int round = 0; round < MILLION_ROUNDS; round++)
         bench_add(&each, million(d, tensors, &fds, &maps));
-    printf("{\"name\": \"live_million\", \"value\": %.4g, \"unit\": \"us\", \"baseline\": null, "
-           "\"ratio\": null, \"n\": %u, \"descriptors\": %u, \"mappings\": %u}\n",
-           bench_median(&each) * 1e-3, each.count, fds, maps);
+    printf(
+        "{\"name\": \"live_million\", \"value\": %.4g, \"unit\": \"us\", \"baseline\": null, "
+        "\"ratio\": null, \"n\": %u, \"descriptors\": %u, \"mappings\": %u}\n",
+        bench_median(&each) * 1e-3, each.count, fds, maps);
     free(tensors);
     tn_domain_close(d);
     return 0;

@@ -57,10 +57,11 @@ void bench_print(const char *name, const struct bench_series *ours, const char *
     fflush(stdout);
 }
 
-void bench_print_note(const char *name, const struct bench_series *ours, const char *unit, double scale,
-                      const char *note_key, double note)
+void bench_print_note(const char *name, const struct bench_series *ours, const char *unit,
+                      double scale, const char *note_key, double note)
 {
-    printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"baseline\": null, \"ratio\": null, "
+    printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"baseline\": null, "
+           "\"ratio\": null, "
            "\"n\": %u, \"%s\": %.6g}\n",
            name, bench_median(ours) * scale, unit, ours->count, note_key, note);
     fflush(stdout);

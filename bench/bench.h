@@ -28,8 +28,8 @@ double bench_median(const struct bench_series *series);
 void bench_print(const char *name, const struct bench_series *ours, const char *unit,
                  const struct bench_series *baseline, double scale);
 /** Print a figure that has a limit instead of a peer. */
-void bench_print_note(const char *name, const struct bench_series *ours, const char *unit, double scale,
-                      const char *note_key, double note);
+void bench_print_note(const char *name, const struct bench_series *ours, const char *unit,
+                      double scale, const char *note_key, double note);
 
 /** End the program with the detail, unless status >= 0. Returns it. */
 int bench_check(int status, const char *what);

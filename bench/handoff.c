@@ -25,7 +25,7 @@ struct shared {
     _Alignas(128) _Atomic uint32_t word;
     _Alignas(128) _Atomic uint32_t gate;
     _Alignas(128) _Atomic uint64_t sent_ns; /* one side at a time writes it */
-    uint64_t second_ns[2];               /* what the second process measured: futex, queue */
+    uint64_t second_ns[2];                  /* what the second process measured: futex, queue */
 };
 
 struct job {
@@ -119,7 +119,10 @@ static void second(void *context)
     }
 }
 
-static double per_trip(uint64_t since, uint32_t trips) { return (double)(bench_now_ns() - since) / trips; }
+static double per_trip(uint64_t since, uint32_t trips)
+{
+    return (double)(bench_now_ns() - since) / trips;
+}
 
 static tn_tensor *make(tn_domain *d, int64_t bytes)
 {
@@ -131,7 +134,8 @@ static tn_tensor *make(tn_domain *d, int64_t bytes)
 
 int main(void)
 {
-    struct bench_series line = {0}, spin = {0}, small = {0}, large = {0}, futex = {0}, sleeping = {0};
+    struct bench_series line = {0}, spin = {0}, small = {0}, large = {0}, futex = {0},
+                        sleeping = {0};
     struct job j = {.shared = bench_shared(sizeof(struct shared))};
     tn_domain *d;
     bench_check(tn_domain_create(NULL, NULL, &d), "domain");

@@ -52,7 +52,8 @@ static double copy_cold(void)
     uint64_t since = bench_now_ns();
     if (fd < 0 || ftruncate(fd, BYTES) != 0)
         abort();
-    void *target = mmap(NULL, (size_t)BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    void *target =
+        mmap(NULL, (size_t)BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (target == MAP_FAILED)
         abort();
     memcpy(target, tn_tensor_data(t), (size_t)BYTES);

@@ -23,20 +23,22 @@ TN_BEGIN_DECLS
 typedef struct tn_domain tn_domain;
 
 enum {
-    TN_DOMAIN_NO_MANAGER = 1u << 0 /* do not start tenond: survivors clean up; not for named domains */
+    TN_DOMAIN_NO_MANAGER =
+        1u << 0 /* do not start tenond: survivors clean up; not for named domains */
 };
 
 /** Zero in a field means its default. */
 typedef struct tn_domain_options {
-    size_t struct_size;       /* sizeof(tn_domain_options) */
-    uint64_t quota_bytes;     /* most payload memory; default: the machine's, 1 TiB at most */
-    uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system; default: quota / 4 */
-    uint32_t seats;           /* most processes at once; default 256, at most 1024 */
-    uint32_t blocks;          /* most live blocks of one size class; default 2^20, at most 2^23 */
-    uint32_t objects;         /* queues, events, locks, ...; default 1024, at most 65536 */
-    uint32_t tickets;         /* exported handles at once; default 65536 */
-    uint32_t flags;           /* TN_DOMAIN_* */
-    uint32_t reserved;        /* zero */
+    size_t struct_size;   /* sizeof(tn_domain_options) */
+    uint64_t quota_bytes; /* most payload memory; default: the machine's, 1 TiB at most */
+    uint64_t
+        watermark_bytes; /* free memory kept warm; above it goes back to the system; default: quota / 4 */
+    uint32_t seats;    /* most processes at once; default 256, at most 1024 */
+    uint32_t blocks;   /* most live blocks of one size class; default 2^20, at most 2^23 */
+    uint32_t objects;  /* queues, events, locks, ...; default 1024, at most 65536 */
+    uint32_t tickets;  /* exported handles at once; default 65536 */
+    uint32_t flags;    /* TN_DOMAIN_* */
+    uint32_t reserved; /* zero */
 } tn_domain_options;
 
 /**

@@ -16,9 +16,10 @@ enum { TN_HANDLE_MAX_BYTES = 640 };
 /** Zero in a field means its default. */
 typedef struct tn_handle_options {
     size_t struct_size;
-    uint32_t uses;        /* imports that are allowed; default 1, at most 2^20 - 1 */
+    uint32_t uses; /* imports that are allowed; default 1, at most 2^20 - 1 */
     uint32_t reserved;
-    uint64_t lifetime_ns; /* from now; default: until 60 s after this process left or died; TN_FOREVER: no end */
+    uint64_t
+        lifetime_ns; /* from now; default: until 60 s after this process left or died; TN_FOREVER: no end */
 } tn_handle_options;
 
 /** Names a ticket in its domain; part of the handle. */
@@ -52,8 +53,8 @@ TN_API TN_NODISCARD int tn_handle_export(tn_tensor *tensor, const tn_handle_opti
  *
  * Crash: the use is consumed or not; the reference is not lost.
  */
-TN_API TN_NODISCARD int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
-                                         tn_tensor **ret_tensor);
+TN_API TN_NODISCARD int tn_handle_import(tn_domain *domain, const void *bytes,
+                                         size_t size_bytes, tn_tensor **ret_tensor);
 
 /** The ticket of a handle. */
 TN_API TN_NODISCARD int tn_handle_ticket(const void *bytes, size_t size_bytes,
@@ -76,7 +77,8 @@ typedef struct tn_ticket_info {
 typedef int tn_ticket_fn(const tn_ticket_info *ticket, void *context);
 
 /** Call `each` for every live ticket of the domain. @return 0, or what `each` returned */
-TN_API TN_NODISCARD int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each, void *context);
+TN_API TN_NODISCARD int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each,
+                                           void *context);
 
 TN_END_DECLS
 

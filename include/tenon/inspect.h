@@ -37,19 +37,19 @@ TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 typedef struct tn_domain_stat {
     tn_domain_info domain;
     uint64_t watermark_bytes;
-    uint64_t live_bytes;       /* in live blocks, as asked for */
-    uint64_t free_bytes;       /* committed and free, kept warm */
-    uint64_t huge_page_bytes;  /* mapped with huge pages in some member, as the kernel says */
-    uint64_t control_bytes;    /* memory of the control segment */
+    uint64_t live_bytes;      /* in live blocks, as asked for */
+    uint64_t free_bytes;      /* committed and free, kept warm */
+    uint64_t huge_page_bytes; /* mapped with huge pages in some member, as the kernel says */
+    uint64_t control_bytes;   /* memory of the control segment */
     uint64_t blocks_live;
-    uint64_t blocks_limit;     /* of one size class */
+    uint64_t blocks_limit; /* of one size class */
     uint32_t objects_used;
     uint32_t objects;
     uint32_t tickets_used;
     uint32_t tickets;
     uint32_t layout_version;
-    int32_t manager_pid;       /* 0: no tenond now */
-    char huge_pages[32];       /* the system's policy for shared memory, as in "advise" */
+    int32_t manager_pid; /* 0: no tenond now */
+    char huge_pages[32]; /* the system's policy for shared memory, as in "advise" */
 } tn_domain_stat;
 
 TN_API TN_NODISCARD int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat);
@@ -58,7 +58,7 @@ typedef struct tn_seat_info {
     uint32_t seat;
     uint32_t incarnation;
     int32_t pid;
-    char state[12];      /* "alive", "joining", "leaving", "reaping", "dead" */
+    char state[12]; /* "alive", "joining", "leaving", "reaping", "dead" */
     bool is_manager;
     char command[64];
     uint64_t age_ns;
@@ -66,7 +66,8 @@ typedef struct tn_seat_info {
     uint64_t bytes_held; /* of blocks it holds, shared ones counted in full */
 } tn_seat_info;
 typedef int tn_seat_info_fn(const tn_seat_info *seat, void *context);
-TN_API TN_NODISCARD int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each, void *context);
+TN_API TN_NODISCARD int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each,
+                                         void *context);
 
 typedef struct tn_holder {
     uint32_t seat;
@@ -76,40 +77,42 @@ typedef struct tn_holder {
 
 typedef struct tn_block_info {
     uint32_t block;
-    uint64_t bytes;      /* as asked for */
-    uint64_t block_bytes;/* of its size class */
+    uint64_t bytes;       /* as asked for */
+    uint64_t block_bytes; /* of its size class */
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if gone */
     const char *kind;    /* "tensor", "message", "bytes", "queue" */
     tn_dtype dtype;      /* of a tensor */
     int32_t ndim;
-    int64_t shape[8];    /* the first 8 */
-    uint32_t references; /* all records that name it */
-    uint32_t in_messages;/* of these: in queues and messages */
+    int64_t shape[8];     /* the first 8 */
+    uint32_t references;  /* all records that name it */
+    uint32_t in_messages; /* of these: in queues and messages */
     uint32_t in_tickets;
     uint32_t holder_count;
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
 } tn_block_info;
 typedef int tn_block_info_fn(const tn_block_info *block, void *context);
-TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each, void *context);
+TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each,
+                                          void *context);
 
 typedef struct tn_object_info {
     uint64_t id;
-    const char *kind;     /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
-    char name[48];        /* "" if anonymous */
-    uint32_t count;       /* messages waiting; permits; 1 if set or locked; waiters at a barrier */
-    uint32_t capacity;    /* of a queue; parties of a barrier */
-    uint32_t leased;      /* messages out on lease */
-    uint32_t openers;     /* processes that have it open */
+    const char *kind;  /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
+    char name[48];     /* "" if anonymous */
+    uint32_t count;    /* messages waiting; permits; 1 if set or locked; waiters at a barrier */
+    uint32_t capacity; /* of a queue; parties of a barrier */
+    uint32_t leased;   /* messages out on lease */
+    uint32_t openers;  /* processes that have it open */
     uint32_t producers;
     uint32_t consumers;
-    int32_t owner_pid;    /* of a lock that is held; else 0 */
-    uint64_t pushed;      /* messages since it was made */
+    int32_t owner_pid; /* of a lock that is held; else 0 */
+    uint64_t pushed;   /* messages since it was made */
     bool ended;
 } tn_object_info;
 typedef int tn_object_info_fn(const tn_object_info *object, void *context);
-TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each, void *context);
+TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each,
+                                           void *context);
 
 /** One sentence for each discrepancy that an audit finds. */
 typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
@@ -124,8 +127,8 @@ typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
  * @param repair  make counts true and free what nobody holds; takes a seat for it
  * @return the number of discrepancies found, or an error
  */
-TN_API TN_NODISCARD int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each,
-                                         void *context);
+TN_API TN_NODISCARD int tn_inspect_audit(tn_inspector *inspector, bool repair,
+                                         tn_audit_fn *each, void *context);
 
 /** The same, on a domain that this process is a member of. `each` may be NULL. */
 TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit_fn *each,

@@ -44,11 +44,11 @@ TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *ar
 TN_API int32_t tn_process_pid(const tn_process *process);
 
 typedef struct tn_process_status {
-    int32_t exit_code;  /* 0 to 255; -1 if a signal ended it */
-    int32_t signal;     /* 0 if it exited */
+    int32_t exit_code; /* 0 to 255; -1 if a signal ended it */
+    int32_t signal;    /* 0 if it exited */
     int32_t pid;
-    uint32_t index;     /* in its group */
-    char message[256];  /* what the child said with tn_process_fail(), or "" */
+    uint32_t index;    /* in its group */
+    char message[256]; /* what the child said with tn_process_fail(), or "" */
 } tn_process_status;
 
 /** Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running. `ret_status` may be NULL. */
@@ -74,7 +74,8 @@ TN_API TN_NODISCARD int tn_group_create(tn_domain *domain, tn_group **ret_group)
 /** Runs in each child; `index` counts from 0 within the group. */
 typedef int tn_group_fn(tn_domain *domain, uint32_t index, void *argument);
 /** Start `count` children; on failure those that were started are ended. Errors as of tn_process_fork(). */
-TN_API TN_NODISCARD int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argument);
+TN_API TN_NODISCARD int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run,
+                                      void *argument);
 /** Put a child that was started on its own into the group; consumed on success. */
 TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
 /**

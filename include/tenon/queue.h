@@ -24,9 +24,11 @@ typedef struct tn_queue tn_queue;
 
 /** What happens to a message whose consumer dies. */
 enum {
-    TN_QUEUE_REDELIVER = 0, /* died inside pop: delivered again. After pop returned, the message is the consumer's */
-    TN_QUEUE_DROP = 1,      /* died inside pop: released */
-    TN_QUEUE_LEASE = 2      /* delivered again unless tn_message_ack() came, with its attempt count */
+    TN_QUEUE_REDELIVER =
+        0, /* died inside pop: delivered again. After pop returned, the message is the consumer's */
+    TN_QUEUE_DROP = 1, /* died inside pop: released */
+    TN_QUEUE_LEASE =
+        2 /* delivered again unless tn_message_ack() came, with its attempt count */
 };
 
 enum { TN_PRODUCER = 1, TN_CONSUMER = 2 };
@@ -34,7 +36,7 @@ enum { TN_PRODUCER = 1, TN_CONSUMER = 2 };
 /** Zero in a field means its default. */
 typedef struct tn_queue_options {
     size_t struct_size;
-    uint32_t capacity;     /* messages, rounded up to a power of two; default 256, at most 2^20 */
+    uint32_t capacity; /* messages, rounded up to a power of two; default 256, at most 2^20 */
     uint32_t inline_bytes; /* bytes that travel in the slot itself; default 128, at most 4096 */
     uint32_t policy;       /* TN_QUEUE_* */
     uint32_t reserved;
@@ -47,14 +49,15 @@ typedef struct tn_queue_options {
  * A popped message owns what it points to until tn_message_fini().
  */
 typedef struct tn_message {
-    const void *bytes;   /* [size_bytes] */
+    const void *bytes; /* [size_bytes] */
     size_t size_bytes;
     tn_tensor **tensors; /* [tensor_count]; a popped entry may be taken by setting it to NULL */
     uint32_t tensor_count;
-    uint32_t attempt; /* popped: how often it was delivered before, to consumers that died or gave it back */
+    uint32_t
+        attempt; /* popped: how often it was delivered before, to consumers that died or gave it back */
     uint32_t producer_seat; /* popped: who pushed it */
     uint32_t reserved;
-    uint64_t lease;   /* popped from a TN_QUEUE_LEASE queue: for ack; else 0 */
+    uint64_t lease;    /* popped from a TN_QUEUE_LEASE queue: for ack; else 0 */
     void *internal[4]; /* the library's own */
 } tn_message;
 
@@ -79,7 +82,8 @@ TN_API TN_NODISCARD int tn_queue_create(tn_domain *domain, const char *name,
                                         const tn_queue_options *options, tn_queue **ret_queue);
 
 /** Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of object. */
-TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name, tn_queue **ret_queue);
+TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
+                                      tn_queue **ret_queue);
 
 /** A number that opens this queue in any member, for as long as it is open somewhere. */
 TN_API uint64_t tn_queue_id(const tn_queue *queue);
@@ -113,8 +117,8 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
  * Crash: the message is in the queue whole, or not at all.
  */
-TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message, uint32_t flags,
-                                      uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message,
+                                      uint32_t flags, uint64_t deadline_ns);
 
 /**
  * Take the oldest message, waiting until one arrives.
@@ -129,7 +133,8 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
  * Crash: by the queue's policy; the message is either taken or still there, never half.
  */
-TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message);
+TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns,
+                                     tn_message *ret_message);
 
 /** Push one tensor and nothing else. */
 TN_API TN_NODISCARD int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
@@ -144,7 +149,8 @@ TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, uint64_t deadline_n
  * @return how many were pushed (at least 1, unless count is 0), or the error of the first
  */
 TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *messages,
-                                           uint32_t count, uint32_t flags, uint64_t deadline_ns);
+                                           uint32_t count, uint32_t flags,
+                                           uint64_t deadline_ns);
 
 /**
  * Pop up to `count` messages into ret_messages [count]; waits only for the first.

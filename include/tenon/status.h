@@ -11,34 +11,34 @@ TN_BEGIN_DECLS
  * Every status: name, number, sentence, Python exception. Numbers never change.
  * The groups say what is hurt, so that a caller may answer a whole group at once.
  */
-#define TN_STATUS_TABLE(X)                                                                         \
-    /* nothing: the call did not apply, or not yet */                                              \
-    X(INVALID, -1, "an argument is out of range", ValueError)                                      \
-    X(TIMED_OUT, -2, "the deadline passed", TimeoutError)                                          \
-    X(UNSUPPORTED, -3, "this build or this system cannot do it", NotImplementedError)              \
-    X(NOT_FOUND, -4, "nothing has this name or number", FileNotFoundError)                         \
-    X(EXISTS, -5, "the name is taken", FileExistsError)                                            \
-    X(DENIED, -6, "not permitted for this user or this object", PermissionError)                   \
-    /* the object: this one is at its end, others are well */                                      \
-    X(CLOSED, -20, "the object was closed", BrokenPipeError)                                       \
-    X(PEER_DIED, -21, "the last process on the other side died", ConnectionResetError)             \
-    X(STALE, -22, "the handle was used up, revoked, or expired", ValueError)                       \
-    X(CHILD_FAILED, -23, "a child process failed", ChildProcessError)                              \
-    /* room: try again when somebody gave something back */                                        \
-    X(NO_MEMORY, -40, "no memory, or the domain's quota is used", MemoryError)                     \
-    X(FULL, -41, "a table of the domain is full", OSError)                                         \
-    X(SYSTEM, -42, "a system call failed", OSError)                                                \
-    X(MANAGER, -43, "tenond could not be started or reached", OSError)                             \
-    /* the domain: this process cannot go on with it */                                            \
-    X(CORRUPT, -60, "shared data failed a check", RuntimeError)                                    \
-    X(VERSION, -61, "another version of the shared layout", RuntimeError)                          \
+#define TN_STATUS_TABLE(X)                                                                     \
+    /* nothing: the call did not apply, or not yet */                                          \
+    X(INVALID, -1, "an argument is out of range", ValueError)                                  \
+    X(TIMED_OUT, -2, "the deadline passed", TimeoutError)                                      \
+    X(UNSUPPORTED, -3, "this build or this system cannot do it", NotImplementedError)          \
+    X(NOT_FOUND, -4, "nothing has this name or number", FileNotFoundError)                     \
+    X(EXISTS, -5, "the name is taken", FileExistsError)                                        \
+    X(DENIED, -6, "not permitted for this user or this object", PermissionError)               \
+    /* the object: this one is at its end, others are well */                                  \
+    X(CLOSED, -20, "the object was closed", BrokenPipeError)                                   \
+    X(PEER_DIED, -21, "the last process on the other side died", ConnectionResetError)         \
+    X(STALE, -22, "the handle was used up, revoked, or expired", ValueError)                   \
+    X(CHILD_FAILED, -23, "a child process failed", ChildProcessError)                          \
+    /* room: try again when somebody gave something back */                                    \
+    X(NO_MEMORY, -40, "no memory, or the domain's quota is used", MemoryError)                 \
+    X(FULL, -41, "a table of the domain is full", OSError)                                     \
+    X(SYSTEM, -42, "a system call failed", OSError)                                            \
+    X(MANAGER, -43, "tenond could not be started or reached", OSError)                         \
+    /* the domain: this process cannot go on with it */                                        \
+    X(CORRUPT, -60, "shared data failed a check", RuntimeError)                                \
+    X(VERSION, -61, "another version of the shared layout", RuntimeError)                      \
     X(FORKED, -62, "this forked child has no seat in the domain", RuntimeError)
 
 enum {
 #define TN_STATUS_ENUM(name, number, sentence, python) TN_ERR_##name = (number),
     TN_STATUS_TABLE(TN_STATUS_ENUM)
 #undef TN_STATUS_ENUM
-    TN_OK = 0
+        TN_OK = 0
 };
 
 /** An absolute CLOCK_MONOTONIC time that never comes. A deadline of 0 tries once and does not wait. */

@@ -25,7 +25,8 @@ typedef struct tn_barrier tn_barrier;
 /** An event is set or not; waiters pass while it is set. With `auto_reset`, one waiter passes per set. */
 TN_API TN_NODISCARD int tn_event_create(tn_domain *domain, const char *name, bool auto_reset,
                                         tn_event **ret_event);
-TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name, tn_event **ret_event);
+TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name,
+                                      tn_event **ret_event);
 TN_API TN_NODISCARD int tn_event_open_id(tn_domain *domain, uint64_t id, tn_event **ret_event);
 TN_API uint64_t tn_event_id(const tn_event *event);
 TN_API tn_event *tn_event_close(tn_event *event);
@@ -39,15 +40,17 @@ TN_API bool tn_event_is_set(const tn_event *event);
 TN_API TN_NODISCARD int tn_event_wait(tn_event *event, uint64_t deadline_ns);
 
 enum {
-    TN_SEMAPHORE_OWNED = 1u << 0 /* permits belong to who acquired them: a dead process's come back */
+    TN_SEMAPHORE_OWNED =
+        1u << 0 /* permits belong to who acquired them: a dead process's come back */
 };
 /**
  * A semaphore of `permits` permits.
  * An owned one gives a dead process's permits back, and refuses a release by who holds none; one
  * that is not owned may be released by anybody, up to 2^31 - 1, as a signal.
  */
-TN_API TN_NODISCARD int tn_semaphore_create(tn_domain *domain, const char *name, uint32_t permits,
-                                            uint32_t flags, tn_semaphore **ret_semaphore);
+TN_API TN_NODISCARD int tn_semaphore_create(tn_domain *domain, const char *name,
+                                            uint32_t permits, uint32_t flags,
+                                            tn_semaphore **ret_semaphore);
 TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name,
                                           tn_semaphore **ret_semaphore);
 TN_API TN_NODISCARD int tn_semaphore_open_id(tn_domain *domain, uint64_t id,
@@ -62,7 +65,8 @@ TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
 TN_API uint32_t tn_semaphore_get(const tn_semaphore *semaphore);
 
 enum {
-    TN_LOCK_RECOVERED = 1 /* a positive result: the lock is held, and its last owner died holding it */
+    TN_LOCK_RECOVERED =
+        1 /* a positive result: the lock is held, and its last owner died holding it */
 };
 /** A mutual exclusion lock, owned by a thread; not recursive. */
 TN_API TN_NODISCARD int tn_lock_create(tn_domain *domain, const char *name, tn_lock **ret_lock);
@@ -95,15 +99,18 @@ TN_API tn_condition *tn_condition_close(tn_condition *condition);
  *         last other opener died); in all these cases the lock is held again.
  *         TN_ERR_INVALID: the caller does not hold the lock
  */
-TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock,
+                                          uint64_t deadline_ns);
 TN_API TN_NODISCARD int tn_condition_signal(tn_condition *condition);
 TN_API TN_NODISCARD int tn_condition_broadcast(tn_condition *condition);
 
 /** A barrier for `parties` waiters. */
 TN_API TN_NODISCARD int tn_barrier_create(tn_domain *domain, const char *name, uint32_t parties,
                                           tn_barrier **ret_barrier);
-TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name, tn_barrier **ret_barrier);
-TN_API TN_NODISCARD int tn_barrier_open_id(tn_domain *domain, uint64_t id, tn_barrier **ret_barrier);
+TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name,
+                                        tn_barrier **ret_barrier);
+TN_API TN_NODISCARD int tn_barrier_open_id(tn_domain *domain, uint64_t id,
+                                           tn_barrier **ret_barrier);
 TN_API uint64_t tn_barrier_id(const tn_barrier *barrier);
 TN_API tn_barrier *tn_barrier_close(tn_barrier *barrier);
 /**

@@ -25,23 +25,23 @@ enum { TN_MAX_NDIM = 32 };
 
 /* The types by name; a type that is not a whole number of bytes is refused. */
 #define TN_DTYPE(code_, bits_) ((tn_dtype){(uint8_t)(code_), (uint8_t)(bits_), 1})
-#define TN_BOOL TN_DTYPE(kDLBool, 8)
-#define TN_INT8 TN_DTYPE(kDLInt, 8)
-#define TN_INT16 TN_DTYPE(kDLInt, 16)
-#define TN_INT32 TN_DTYPE(kDLInt, 32)
-#define TN_INT64 TN_DTYPE(kDLInt, 64)
-#define TN_UINT8 TN_DTYPE(kDLUInt, 8)
-#define TN_UINT16 TN_DTYPE(kDLUInt, 16)
-#define TN_UINT32 TN_DTYPE(kDLUInt, 32)
-#define TN_UINT64 TN_DTYPE(kDLUInt, 64)
-#define TN_FLOAT16 TN_DTYPE(kDLFloat, 16)
-#define TN_FLOAT32 TN_DTYPE(kDLFloat, 32)
-#define TN_FLOAT64 TN_DTYPE(kDLFloat, 64)
-#define TN_BFLOAT16 TN_DTYPE(kDLBfloat, 16)
-#define TN_COMPLEX64 TN_DTYPE(kDLComplex, 64)
-#define TN_COMPLEX128 TN_DTYPE(kDLComplex, 128)
-#define TN_FLOAT8_E4M3FN TN_DTYPE(kDLFloat8_e4m3fn, 8)
-#define TN_FLOAT8_E5M2 TN_DTYPE(kDLFloat8_e5m2, 8)
+#define TN_BOOL                TN_DTYPE(kDLBool, 8)
+#define TN_INT8                TN_DTYPE(kDLInt, 8)
+#define TN_INT16               TN_DTYPE(kDLInt, 16)
+#define TN_INT32               TN_DTYPE(kDLInt, 32)
+#define TN_INT64               TN_DTYPE(kDLInt, 64)
+#define TN_UINT8               TN_DTYPE(kDLUInt, 8)
+#define TN_UINT16              TN_DTYPE(kDLUInt, 16)
+#define TN_UINT32              TN_DTYPE(kDLUInt, 32)
+#define TN_UINT64              TN_DTYPE(kDLUInt, 64)
+#define TN_FLOAT16             TN_DTYPE(kDLFloat, 16)
+#define TN_FLOAT32             TN_DTYPE(kDLFloat, 32)
+#define TN_FLOAT64             TN_DTYPE(kDLFloat, 64)
+#define TN_BFLOAT16            TN_DTYPE(kDLBfloat, 16)
+#define TN_COMPLEX64           TN_DTYPE(kDLComplex, 64)
+#define TN_COMPLEX128          TN_DTYPE(kDLComplex, 128)
+#define TN_FLOAT8_E4M3FN       TN_DTYPE(kDLFloat8_e4m3fn, 8)
+#define TN_FLOAT8_E5M2         TN_DTYPE(kDLFloat8_e5m2, 8)
 
 /**
  * Write a type's name, as in "float32", "float8_e4m3fn" or "int32x4", into `name`.
@@ -108,7 +108,8 @@ TN_API TN_NODISCARD int tn_tensor_private(tn_dtype dtype, int32_t ndim, const in
  *
  * Threads: no other thread may use tensors over this storage meanwhile.
  */
-TN_API TN_NODISCARD int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_tensor_share(tn_domain *domain, tn_tensor *tensor,
+                                        uint64_t deadline_ns);
 
 /** One more reference. Returns its argument. */
 TN_API tn_tensor *tn_tensor_ref(tn_tensor *tensor);
@@ -133,8 +134,8 @@ TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_
  *                     negative step, elements stop - 1, stop - 1 + step, ... down to start
  * @param step         not 0
  */
-TN_API TN_NODISCARD int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop,
-                                        int64_t step, tn_tensor **ret_view);
+TN_API TN_NODISCARD int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start,
+                                        int64_t stop, int64_t step, tn_tensor **ret_view);
 
 /** Axes in the order `axes` [ndim], a permutation; NULL reverses them. A view. */
 TN_API TN_NODISCARD int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes,
@@ -178,7 +179,8 @@ TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
  * Export through DLPack 1.x, without a copy. The export owns a reference of its own.
  * @param ret_managed  owned by the caller, ended with its deleter
  */
-TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_managed);
+TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor,
+                                            DLManagedTensorVersioned **ret_managed);
 
 /**
  * Import from DLPack 1.x, without a copy, as a private tensor over foreign memory.
@@ -187,7 +189,8 @@ TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVe
  * @return 0, or TN_ERR_VERSION (major version not 1), TN_ERR_UNSUPPORTED (not CPU memory, or a
  *         sub-byte type), TN_ERR_INVALID (shape, strides or type make no sense)
  */
-TN_API TN_NODISCARD int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_tensor);
+TN_API TN_NODISCARD int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed,
+                                              tn_tensor **ret_tensor);
 
 TN_END_DECLS
 

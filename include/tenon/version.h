@@ -9,13 +9,13 @@
 
 #if defined(__cplusplus)
 #define TN_BEGIN_DECLS extern "C" {
-#define TN_END_DECLS }
+#define TN_END_DECLS   }
 #else
 #define TN_BEGIN_DECLS
 #define TN_END_DECLS
 #endif
 
-#define TN_API __attribute__((visibility("default")))
+#define TN_API       __attribute__((visibility("default")))
 #define TN_NODISCARD __attribute__((warn_unused_result))
 
 TN_BEGIN_DECLS

@@ -43,7 +43,8 @@ static void note_taken(struct tn_domain *d, uint64_t bytes)
 {
     _Atomic uint64_t *total = &d->segment.header->free_bytes;
     if (atomic_fetch_sub_explicit(total, bytes, memory_order_relaxed) < bytes)
-        atomic_store_explicit(total, 0, memory_order_relaxed); /* it is about right, and never huge */
+        atomic_store_explicit(total, 0,
+                              memory_order_relaxed); /* it is about right, and never huge */
 }
 
 /* Publish hints; blocks of one word side by side in `ids` go with one operation. */
@@ -65,7 +66,8 @@ static void publish(struct tn_domain *d, const uint32_t *ids, uint32_t count)
 }
 
 /* Find hints of a class from its cursor on; take up to `want` of them. @return how many */
-static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t want, uint32_t *ret_ids)
+static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t want,
+                            uint32_t *ret_ids)
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
     struct tni_class *shared = tni_class_at(&d->segment, class_id);
@@ -107,7 +109,8 @@ static uint32_t sweep(struct tn_domain *d, uint32_t class_id)
     uint32_t frontier = tni_frontier(&d->segment, class_id), found = 0;
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
-        uint64_t word = atomic_load_explicit(tni_word_at(&d->segment, block), memory_order_relaxed);
+        uint64_t word =
+            atomic_load_explicit(tni_word_at(&d->segment, block), memory_order_relaxed);
         if (tni_word_state(word) == TNI_BLOCK_FREE) {
             publish(d, &block.id, 1);
             found++;
@@ -185,8 +188,8 @@ static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block blo
 }
 
 /* When the table or the quota is used up: a free block of the class that others have in their caches. */
-static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id, uint64_t bytes,
-                  tni_block *ret_block)
+static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
+                  uint64_t bytes, tni_block *ret_block)
 {
     uint32_t frontier = tni_frontier(&d->segment, class_id);
     for (uint32_t i = 0; i < frontier; i++) {
@@ -226,15 +229,17 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
     if (class_id == 0)
         return message ? tni_fail(TN_ERR_INVALID, "a message of %llu bytes is too large",
                                   (unsigned long long)bytes)
-                       : tni_fail(TN_ERR_NO_MEMORY, "%llu bytes are more than the domain's quota of %llu",
+                       : tni_fail(TN_ERR_NO_MEMORY,
+                                  "%llu bytes are more than the domain's quota of %llu",
                                   (unsigned long long)bytes,
                                   (unsigned long long)d->segment.geometry.quota_limit_bytes);
     if (!take_candidate(d, thread, class_id, &block)) {
         if (!steal(d, thread, class_id, want_memory ? bytes : 0, &block) &&
             !steal(d, thread, class_id, 0, &block))
-            return tni_fail(TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
-                            d->segment.geometry.classes[class_id].capacity,
-                            (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
+            return tni_fail(
+                TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
+                d->segment.geometry.classes[class_id].capacity,
+                (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
     }
     TNI_KILL_POINT("alloc_taken");
     if (!want_memory || TNI_LIKELY(tni_commit_is_done(d, block, bytes))) {
@@ -264,17 +269,20 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
 
 static bool someone_waits(const struct tn_domain *d)
 {
-    return atomic_load_explicit(&d->segment.header->memory_wait, memory_order_seq_cst) & TNI_WAIT_ARMED;
+    return atomic_load_explicit(&d->segment.header->memory_wait, memory_order_seq_cst) &
+           TNI_WAIT_ARMED;
 }
 
 static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
 {
-    uint64_t keep = atomic_load_explicit(&d->segment.header->watermark_bytes, memory_order_relaxed);
+    uint64_t keep =
+        atomic_load_explicit(&d->segment.header->watermark_bytes, memory_order_relaxed);
     if (atomic_load_explicit(&d->segment.header->free_bytes, memory_order_relaxed) > keep)
         tni_alloc_trim(d, thread, keep - keep / 4);
 }
 
-static void drain(struct tn_domain *d, uint32_t class_id, struct tni_block_cache *cache, uint32_t count)
+static void drain(struct tn_domain *d, uint32_t class_id, struct tni_block_cache *cache,
+                  uint32_t count)
 {
     publish(d, cache->id, count);
     note_free(d, payload_bytes(d, class_id, count));

@@ -18,8 +18,8 @@
  * @param ret_is_zero  every byte is zero
  * @return 0, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_INVALID (larger than any class)
  */
-int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes, bool message,
-                   bool want_memory, tni_block *ret_block, bool *ret_is_zero);
+int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
+                   bool message, bool want_memory, tni_block *ret_block, bool *ret_is_zero);
 
 /** A hint that a block, whose word says FREE, can be had. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
@@ -45,7 +45,8 @@ uint32_t tni_alloc_arm(struct tn_domain *domain);
 void tni_alloc_wake(struct tn_domain *domain);
 
 /** Give free memory back to the system until about `keep_bytes` stay. @return bytes given back */
-uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread, uint64_t keep_bytes);
+uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
+                        uint64_t keep_bytes);
 
 /** Publish everything this process has cached; at leave, and when somebody waits for memory. */
 void tni_alloc_flush(struct tn_domain *domain, struct tni_thread *thread);

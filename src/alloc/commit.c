@@ -26,20 +26,22 @@ static bool was_touched(const struct tn_domain *d, tni_block first)
 static void set_touched(struct tn_domain *d, tni_block first)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, first);
-    atomic_fetch_or_explicit(&d->mapped[at / 64], UINT64_C(1) << (at % 64), memory_order_relaxed);
+    atomic_fetch_or_explicit(&d->mapped[at / 64], UINT64_C(1) << (at % 64),
+                             memory_order_relaxed);
 }
 
 static void clear_touched(struct tn_domain *d, tni_block first)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, first);
-    atomic_fetch_and_explicit(&d->mapped[at / 64], ~(UINT64_C(1) << (at % 64)), memory_order_relaxed);
+    atomic_fetch_and_explicit(&d->mapped[at / 64], ~(UINT64_C(1) << (at % 64)),
+                              memory_order_relaxed);
 }
 
 uint64_t tni_alloc_committed(const struct tn_domain *d, tni_block block)
 {
     tni_block first = leader(d, block);
-    uint64_t bytes = atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed,
-                                          memory_order_relaxed);
+    uint64_t bytes =
+        atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed, memory_order_relaxed);
     uint64_t size = tni_block_bytes(&d->segment.geometry, block);
     if (d->segment.geometry.classes[tni_block_class(block)].span == 1)
         return TNI_MIN(bytes, size);
@@ -49,8 +51,10 @@ uint64_t tni_alloc_committed(const struct tn_domain *d, tni_block block)
 void tni_alloc_set_committed(struct tn_domain *d, tni_block block, uint64_t bytes)
 {
     tni_block first = leader(d, block);
-    atomic_store_explicit(&tni_desc_at(&d->segment, first)->committed, bytes, memory_order_release);
-    clear_touched(d, first); /* it was written through the descriptor: no page of it is mapped yet */
+    atomic_store_explicit(&tni_desc_at(&d->segment, first)->committed, bytes,
+                          memory_order_release);
+    clear_touched(
+        d, first); /* it was written through the descriptor: no page of it is mapped yet */
 }
 
 int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)
@@ -99,8 +103,9 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     int status = tni_os_memory_committed(d->segment.arena_fd, &committed);
     if (status == 0 && (!tni_add_size(total, committed, &total) ||
                         total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes)))
-        status = tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
-                          (unsigned long long)bytes, (unsigned long long)quota);
+        status =
+            tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
+                     (unsigned long long)bytes, (unsigned long long)quota);
     if (status != 0)
         atomic_store(&thread->announce->commit_bytes, 0);
     return status;
@@ -119,7 +124,8 @@ int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, 
     bool is_span = g->classes[class_id].span > 1;
     tni_block first = leader(d, block);
     uint64_t have = atomic_load(&tni_desc_at(&d->segment, first)->committed);
-    uint64_t need = is_span ? tni_commit_span_bytes(d, class_id) : tni_align_up(bytes, g->page_bytes);
+    uint64_t need =
+        is_span ? tni_commit_span_bytes(d, class_id) : tni_align_up(bytes, g->page_bytes);
     uint8_t *start = tni_payload_at(&d->segment, first);
 
     /* The last span of a class may reach beyond its last block, never beyond the class's own part. */

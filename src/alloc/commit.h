@@ -9,8 +9,8 @@
 bool tni_commit_is_done(const struct tn_domain *domain, tni_block block, uint64_t bytes);
 
 /** Put memory behind [0, bytes) of a block that this thread announces. TN_ERR_NO_MEMORY. */
-int tni_commit(struct tn_domain *domain, struct tni_thread *thread, tni_block block, uint64_t bytes,
-               bool *ret_is_zero);
+int tni_commit(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+               uint64_t bytes, bool *ret_is_zero);
 
 /** Bytes that are committed together, from a span's first block on. */
 uint64_t tni_commit_span_bytes(const struct tn_domain *domain, uint32_t class_id);

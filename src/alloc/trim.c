@@ -17,8 +17,8 @@ static bool is_free(const struct tn_domain *d, tni_block block)
 /* Memory behind a span of which every block is free; 0 otherwise. */
 static uint64_t free_bytes_of_span(const struct tn_domain *d, tni_block first, uint32_t count)
 {
-    uint64_t bytes = atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed,
-                                          memory_order_relaxed);
+    uint64_t bytes =
+        atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed, memory_order_relaxed);
     for (uint32_t i = 0; bytes != 0 && i < count; i++)
         if (!is_free(d, (tni_block){first.id + i}))
             bytes = 0;
@@ -32,7 +32,8 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
         _Atomic uint64_t *word = tni_word_at(&d->segment, (tni_block){first.id + i});
         uint64_t seen = atomic_load(word);
         if (tni_word_state(seen) == TNI_BLOCK_FREE && tni_word_count(seen) == 0 &&
-            atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 1)))
+            atomic_compare_exchange_strong(word, &seen,
+                                           tni_word_next(seen, TNI_BLOCK_ALLOC, 1)))
             continue;
         while (i-- > 0)
             tni_alloc_untake(d, (tni_block){first.id + i});
@@ -94,7 +95,8 @@ static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, ui
         const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
         uint32_t frontier = tni_frontier(&d->segment, class_id);
         for (uint32_t i = 0; i < frontier && sum < enough; i += c->span)
-            sum += each(d, thread, tni_block_make(class_id, i), TNI_MIN(c->span, c->capacity - i));
+            sum +=
+                each(d, thread, tni_block_make(class_id, i), TNI_MIN(c->span, c->capacity - i));
     }
     return sum;
 }

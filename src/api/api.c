@@ -13,7 +13,7 @@
 #include "reaper/reaper.h"
 
 #define STRING_OF(x) #x
-#define STRING(x) STRING_OF(x)
+#define STRING(x)    STRING_OF(x)
 
 const char *tn_version(void)
 {
@@ -43,7 +43,8 @@ static int read_options(const char *name, const tn_domain_options *options,
     if (o.reserved != 0 || (o.flags & ~(uint32_t)TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID, "domain flags %x", o.flags);
     if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)
-        return tni_fail(TN_ERR_INVALID, "a named domain needs tenond, which gives out the name");
+        return tni_fail(TN_ERR_INVALID,
+                        "a named domain needs tenond, which gives out the name");
     /* More would not fit in the address space: docs/decisions/0002. */
     uint64_t memory = TNI_MIN(tni_os_memory_bytes(), UINT64_C(1) << 40);
     struct tni_segment_options s = {.name = name != NULL ? name : "",
@@ -187,7 +188,10 @@ tn_domain *tn_domain_close(tn_domain *d)
     return NULL;
 }
 
-const char *tn_domain_name(const tn_domain *d) { return d != NULL ? d->segment.header->name : ""; }
+const char *tn_domain_name(const tn_domain *d)
+{
+    return d != NULL ? d->segment.header->name : "";
+}
 
 uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }
 

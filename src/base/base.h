@@ -13,10 +13,10 @@
 #include <tenon/status.h>
 
 #define TNI_COUNT(array) (sizeof(array) / sizeof(array)[0])
-#define TNI_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define TNI_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define TNI_LIKELY(x) __builtin_expect(!!(x), 1)
-#define TNI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define TNI_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define TNI_MAX(a, b)    ((a) > (b) ? (a) : (b))
+#define TNI_LIKELY(x)    __builtin_expect(!!(x), 1)
+#define TNI_UNLIKELY(x)  __builtin_expect(!!(x), 0)
 
 enum { TNI_CACHE_LINE = 64 };
 
@@ -34,7 +34,7 @@ static inline int tni_negative(int status)
         __builtin_unreachable();
     return status;
 }
-#define tni_fail(...) tni_negative(tni_fail(__VA_ARGS__))
+#define tni_fail(...)       tni_negative(tni_fail(__VA_ARGS__))
 #define tni_fail_errno(...) tni_negative(tni_fail_errno(__VA_ARGS__))
 #define tni_fail_plain(...) tni_negative(tni_fail_plain(__VA_ARGS__))
 void tni_set_peer(uint32_t seat, int32_t pid);

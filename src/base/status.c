@@ -83,20 +83,11 @@ int(tni_fail_errno)(int status, int errno_value, const char *format, ...)
     return status;
 }
 
-void tni_set_peer(uint32_t seat, int32_t pid)
-{
-    peer = (tn_peer){.seat = seat, .pid = pid};
-}
+void tni_set_peer(uint32_t seat, int32_t pid) { peer = (tn_peer){.seat = seat, .pid = pid}; }
 
-const char *tn_error_detail(void)
-{
-    return plain != NULL ? plain : detail;
-}
+const char *tn_error_detail(void) { return plain != NULL ? plain : detail; }
 
-tn_peer tn_error_peer(void)
-{
-    return peer;
-}
+tn_peer tn_error_peer(void) { return peer; }
 
 const char *tn_status_sentence(int status)
 {

@@ -14,9 +14,10 @@ enum { HUGE_BYTES = 2 << 20, SPAN_BYTES = 64 << 10, CACHE_BYTES = 1 << 20, CACHE
 #define LARGEST_BLOCK_BYTES (UINT64_C(1) << 43)
 
 /* Steps of at most 50 % below a page; above, powers of two, since only what is asked for is committed. */
-static const uint32_t small_sizes[] = {64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
-static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64 << 10, 512 << 10,
-                                                            4 << 20};
+static const uint32_t small_sizes[] = {64,  128,  192,  256,  384,  512,
+                                       768, 1024, 1536, 2048, 3072, 4096};
+static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64 << 10,
+                                                            512 << 10, 4 << 20};
 
 static int add_class(struct tni_geometry *g, uint64_t size_bytes)
 {
@@ -35,7 +36,8 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes)
     c->arena_off = tni_align_up(g->arena_bytes, HUGE_BYTES);
     uint64_t bytes = tni_align_up(capacity, c->span) * size_bytes;
     if (bytes > ADDRESS_SPACE_BYTES - c->arena_off)
-        return tni_fail(TN_ERR_NO_MEMORY, "a quota of %llu bytes needs more address space than there is",
+        return tni_fail(TN_ERR_NO_MEMORY,
+                        "a quota of %llu bytes needs more address space than there is",
                         (unsigned long long)g->quota_limit_bytes);
     g->arena_bytes = c->arena_off + bytes;
     g->total_blocks += (uint32_t)tni_align_up(capacity, 64);
@@ -58,7 +60,8 @@ static int check_number(const char *what, uint32_t number, uint32_t most)
 }
 
 int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_t tickets,
-                      uint64_t quota_bytes, uint32_t page_bytes, struct tni_geometry *ret_geometry)
+                      uint64_t quota_bytes, uint32_t page_bytes,
+                      struct tni_geometry *ret_geometry)
 {
     struct tni_geometry g = {.seats = seats,
                              .blocks = blocks,
@@ -101,7 +104,8 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
     g.row_bytes = tni_align_up(g.total_blocks / 8, page);
     place(&at, sizeof(struct tni_header), page);
     g.seats_off = place(&at, (uint64_t)seats * sizeof(struct tni_seat), page);
-    g.announces_off = place(&at, (uint64_t)seats * TNI_THREADS * sizeof(struct tni_announce), page);
+    g.announces_off =
+        place(&at, (uint64_t)seats * TNI_THREADS * sizeof(struct tni_announce), page);
     g.classes_off = place(&at, TNI_CLASSES * sizeof(struct tni_class), page);
     g.words_off = place(&at, (uint64_t)g.total_blocks * sizeof(uint64_t), page);
     g.descs_off = place(&at, (uint64_t)g.total_blocks * sizeof(struct tni_desc), page);

@@ -40,7 +40,7 @@
 enum {
     TNI_LAYOUT_VERSION = 1,
     TNI_BYTE_ORDER = 0x01020304,
-    TNI_THREADS = 32,       /* announce records of a seat */
+    TNI_THREADS = 32, /* announce records of a seat */
     TNI_MAX_SEATS = 1024,
     TNI_MAX_BLOCKS = 1 << 23,
     TNI_MAX_OBJECTS = 1 << 16,
@@ -61,7 +61,7 @@ typedef struct tni_block {
 enum { TNI_STATE_MAKING = 0, TNI_STATE_READY = 1 };
 
 struct tni_header {
-    uint64_t magic;          /* written last by the creator, with release */
+    uint64_t magic; /* written last by the creator, with release */
     uint32_t layout_version;
     uint32_t byte_order;
     uint32_t page_bytes;
@@ -85,15 +85,16 @@ struct tni_header {
     /* any member, atomically; hints and settings, each checked by who reads it */
     _Alignas(64) _Atomic uint64_t quota_bytes;
     _Atomic uint64_t watermark_bytes;
-    _Atomic uint64_t manager;        /* {incarnation:32, seat:16, 1:16}, 0 none; tenond's seat */
-    _Atomic uint64_t free_bytes;     /* about: payload bytes behind hints; steers trimming only */
+    _Atomic uint64_t manager;    /* {incarnation:32, seat:16, 1:16}, 0 none; tenond's seat */
+    _Atomic uint64_t free_bytes; /* about: payload bytes behind hints; steers trimming only */
     _Alignas(64) _Atomic uint32_t memory_wait; /* wait word: memory came free; bit 0 armed */
-    _Atomic uint32_t seat_limit;     /* one above the highest seat that was ever taken */
-    _Atomic uint32_t object_limit;   /* the same of objects */
+    _Atomic uint32_t seat_limit;   /* one above the highest seat that was ever taken */
+    _Atomic uint32_t object_limit; /* the same of objects */
     _Atomic uint32_t ticket_limit;
     _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
     _Atomic uint32_t registry_wait;
-    _Atomic uint32_t runtime; /* hash of the runtime folder whose tenond looks after this domain; 0: none does */
+    _Atomic uint32_t
+        runtime; /* hash of the runtime folder whose tenond looks after this domain; 0: none does */
     /*
      * Claim of the one who recounts. A reference that moves from one record to another changes no
      * count, so a recount could miss it in both: while this is not 0, who moves one raises the
@@ -126,16 +127,17 @@ enum {
 
 struct tni_seat {
     _Atomic uint64_t word;
-    _Atomic int32_t pid;      /* JOINING by fork: the parent's, until the child takes over */
-    _Atomic uint32_t flags;   /* owner */
-    uint64_t start_time;      /* owner; with pid, the identity of the process */
+    _Atomic int32_t pid;    /* JOINING by fork: the parent's, until the child takes over */
+    _Atomic uint32_t flags; /* owner */
+    uint64_t start_time;    /* owner; with pid, the identity of the process */
     uint64_t image;
     uint64_t pid_space;
     uint64_t joined_ns;
-    _Atomic uint64_t parent;  /* {incarnation:32, seat:16, 1:16}; 0 none */
+    _Atomic uint64_t parent;      /* {incarnation:32, seat:16, 1:16}; 0 none */
     _Atomic uint64_t bell_number; /* doorbell, 0 none */
     /* 64 */
-    _Atomic uint32_t bell;    /* wait word: something this process watches may be ready; bit 0 armed */
+    _Atomic uint32_t
+        bell; /* wait word: something this process watches may be ready; bit 0 armed */
     _Atomic uint32_t bell_fd_armed;
     char command[48];
     uint64_t reserved;
@@ -148,11 +150,12 @@ struct tni_seat {
  * whose count may be one too high if the thread stops here for ever: `span` blocks from `block`.
  */
 struct tni_announce {
-    _Atomic uint32_t block; /* 0: nothing is announced */
-    _Atomic uint32_t span;  /* blocks side by side, usually 1 */
+    _Atomic uint32_t block;        /* 0: nothing is announced */
+    _Atomic uint32_t span;         /* blocks side by side, usually 1 */
     _Atomic uint64_t commit_bytes; /* memory that this thread is committing, for the quota */
     _Atomic uint32_t object; /* index + 1 of an object whose count this thread is changing */
-    _Atomic uint32_t outer;  /* a message block that is being taken apart; `block` is a record of it */
+    _Atomic uint32_t
+        outer; /* a message block that is being taken apart; `block` is a record of it */
     uint32_t reserved[10];
 };
 
@@ -164,14 +167,15 @@ struct tni_announce {
  */
 enum { TNI_BLOCK_FREE = 0, TNI_BLOCK_ALLOC = 1 };
 #define TNI_WORD_VERSION_ONE (UINT64_C(1) << 26)
-#define TNI_WORD_INC (TNI_WORD_VERSION_ONE + 1)
-#define TNI_WORD_DEC (TNI_WORD_VERSION_ONE - 1)
+#define TNI_WORD_INC         (TNI_WORD_VERSION_ONE + 1)
+#define TNI_WORD_DEC         (TNI_WORD_VERSION_ONE - 1)
 static inline uint32_t tni_word_count(uint64_t word) { return (uint32_t)(word & 0xffffff); }
 static inline uint32_t tni_word_state(uint64_t word) { return (uint32_t)(word >> 24) & 3; }
 /* The word that follows `word` with another state and count. */
 static inline uint64_t tni_word_next(uint64_t word, uint32_t state, uint32_t count)
 {
-    return ((word & ~UINT64_C(0x3ffffff)) + TNI_WORD_VERSION_ONE) | ((uint64_t)state << 24) | count;
+    return ((word & ~UINT64_C(0x3ffffff)) + TNI_WORD_VERSION_ONE) | ((uint64_t)state << 24) |
+           count;
 }
 
 /*
@@ -190,8 +194,9 @@ enum { TNI_KIND_TENSOR = 0, TNI_KIND_BYTES = 1, TNI_KIND_MESSAGE = 2, TNI_KIND_R
 enum { TNI_DESC_NDIM = 8 };
 /* What a block is, for people and for the audit; nobody's safety depends on it. */
 struct tni_desc {
-    _Atomic uint64_t committed; /* memory behind this block (class spans: behind the span, in its first block) */
-    uint32_t generation;        /* raised by each allocation; handles carry it */
+    _Atomic uint64_t
+        committed; /* memory behind this block (class spans: behind the span, in its first block) */
+    uint32_t generation; /* raised by each allocation; handles carry it */
     uint16_t creator_seat;
     uint8_t kind;
     uint8_t ndim;
@@ -263,7 +268,8 @@ struct tni_object {
     uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, auto_reset */
     uint32_t capacity; /* slots of a queue, permits, parties */
     uint32_t slot_bytes;
-    _Atomic uint32_t ring; /* block with the slots (a record) or with semaphore counts; 0 none */
+    _Atomic uint32_t
+        ring; /* block with the slots (a record) or with semaphore counts; 0 none */
     char name[TNI_OBJECT_NAME_BYTES];
     /* The last death on each side: {death count:32, seat:16, 1:16}, and that pid. 0 any, 1 producer, 2 consumer. */
     _Alignas(64) _Atomic uint64_t death[3];
@@ -305,7 +311,7 @@ struct tni_slot {
     uint8_t reserved;
     uint16_t attempt;
     uint16_t producer; /* seat */
-    uint8_t data[]; /* 24: view, then bytes */
+    uint8_t data[];    /* 24: view, then bytes */
 };
 
 /* ---- tickets ------------------------------------------------------------------------------- */
@@ -315,7 +321,7 @@ enum {
     TNI_TICKET_FREE = 0,   /* never used, or over for long */
     TNI_TICKET_MAKING = 1, /* `uses` is the maker's seat */
     TNI_TICKET_LIVE = 2,
-    TNI_TICKET_USED = 3,   /* over, and why; may be taken again */
+    TNI_TICKET_USED = 3, /* over, and why; may be taken again */
     TNI_TICKET_REVOKED = 4,
     TNI_TICKET_EXPIRED = 5
 };
@@ -327,9 +333,10 @@ enum {
 struct tni_ticket {
     _Atomic uint64_t word;
     _Atomic uint32_t block;
-    _Atomic uint32_t generation;  /* of the block */
-    _Atomic uint64_t expires_ns;  /* CLOCK_MONOTONIC; UINT64_MAX never; TNI_TICKET_BOUND | the ticket's generation */
-    _Atomic uint64_t issuer;      /* {incarnation:32, seat:16, 1:16} */
+    _Atomic uint32_t generation; /* of the block */
+    _Atomic uint64_t
+        expires_ns; /* CLOCK_MONOTONIC; UINT64_MAX never; TNI_TICKET_BOUND | the ticket's generation */
+    _Atomic uint64_t issuer; /* {incarnation:32, seat:16, 1:16} */
     _Atomic int32_t issuer_pid;
     uint32_t reserved[7];
 };
@@ -348,9 +355,10 @@ struct tni_class_geometry {
     uint64_t size_bytes; /* of a block; 0: no such class */
     uint64_t arena_off;
     uint32_t capacity; /* blocks */
-    uint32_t base;     /* position of its first block in words, descs, hints, rows; a multiple of 64 */
-    uint32_t span;     /* blocks that are committed together; a power of two */
-    uint32_t cached;   /* most free blocks that a thread keeps to itself */
+    uint32_t
+        base; /* position of its first block in words, descs, hints, rows; a multiple of 64 */
+    uint32_t span;   /* blocks that are committed together; a power of two */
+    uint32_t cached; /* most free blocks that a thread keeps to itself */
 };
 
 struct tni_geometry {
@@ -371,7 +379,8 @@ struct tni_geometry {
  * arena would not fit in the address space.
  */
 int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_t tickets,
-                      uint64_t quota_bytes, uint32_t page_bytes, struct tni_geometry *ret_geometry);
+                      uint64_t quota_bytes, uint32_t page_bytes,
+                      struct tni_geometry *ret_geometry);
 
 /** The class for `bytes`; `message` picks among message classes. 0: larger than any. */
 uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, bool message);

@@ -119,15 +119,9 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * TNI_LINUX_SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-uint64_t tni_os_now_ns(void)
-{
-    return clock_ns(CLOCK_MONOTONIC);
-}
+uint64_t tni_os_now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
-uint64_t tni_os_coarse_ns(void)
-{
-    return clock_ns(CLOCK_MONOTONIC_COARSE);
-}
+uint64_t tni_os_coarse_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
 
 struct timespec tni_linux_timespec(uint64_t ns)
 {
@@ -238,10 +232,7 @@ uint64_t tni_os_memory_bytes(void)
     return TNI_MIN(machine, group);
 }
 
-size_t tni_os_page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
+size_t tni_os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 int tni_os_random(void *bytes, size_t size_bytes)
 {
@@ -258,10 +249,7 @@ int tni_os_random(void *bytes, size_t size_bytes)
     return 0;
 }
 
-uint32_t tni_os_uid(void)
-{
-    return (uint32_t)geteuid();
-}
+uint32_t tni_os_uid(void) { return (uint32_t)geteuid(); }
 
 void tni_os_huge_page_policy(char *text, size_t size_bytes)
 {

@@ -38,20 +38,11 @@ static void run_handler(void (*handler)(void))
         handler();
 }
 
-static void before_fork(void)
-{
-    run_handler(handlers.prepare);
-}
+static void before_fork(void) { run_handler(handlers.prepare); }
 
-static void after_fork_in_parent(void)
-{
-    run_handler(handlers.parent);
-}
+static void after_fork_in_parent(void) { run_handler(handlers.parent); }
 
-static void after_fork_in_child(void)
-{
-    run_handler(handlers.child);
-}
+static void after_fork_in_child(void) { run_handler(handlers.child); }
 
 int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
@@ -140,10 +131,7 @@ int tni_os_exec(const char *const *argv, const char *const *environment)
     return tni_linux_fail(status, error, "executing %s", argv[0]);
 }
 
-void tni_os_exit(int code)
-{
-    _exit(code);
-}
+void tni_os_exit(int code) { _exit(code); }
 
 /* Children. */
 

@@ -35,10 +35,7 @@ int tni_os_wake(_Atomic uint32_t *word, uint32_t count)
     return woken > 0 ? (int)woken : 0;
 }
 
-void tni_os_yield(void)
-{
-    sched_yield();
-}
+void tni_os_yield(void) { sched_yield(); }
 
 void tni_os_sleep_until(uint64_t deadline_ns)
 {

@@ -112,10 +112,7 @@ int32_t tni_os_pid(void)
     return pid;
 }
 
-int32_t tni_os_thread_id(void)
-{
-    return (int32_t)syscall(SYS_gettid);
-}
+int32_t tni_os_thread_id(void) { return (int32_t)syscall(SYS_gettid); }
 
 static int read_self(struct tni_os_process *ret_process)
 {
@@ -168,10 +165,7 @@ int tni_os_self(struct tni_os_process *ret_process)
 
 /* Other processes. */
 
-static int open_pid(int32_t pid)
-{
-    return (int)syscall(SYS_pidfd_open, pid, 0);
-}
+static int open_pid(int32_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
 /* A pidfd is readable once the last thread is gone; the first thread alone may be a zombie long
  * before. */

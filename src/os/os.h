@@ -35,16 +35,17 @@ int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd);
 struct tni_os_memory {
     uint64_t size_bytes;
     uint32_t uid;
-    uint64_t inode;  /* identifies it on this machine, with device */
+    uint64_t inode; /* identifies it on this machine, with device */
     uint64_t device;
-    bool is_sealed;  /* cannot shrink */
+    bool is_sealed; /* cannot shrink */
 };
 /** TN_ERR_INVALID: not a memory object. */
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory);
 /** Bytes that the system has given to it. */
 int tni_os_memory_committed(int fd, uint64_t *ret_bytes);
 /** `align_bytes` is a power of two, at least a page. TN_ERR_NO_MEMORY: address space. */
-int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only, void **ret_address);
+int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only,
+               void **ret_address);
 /** Private zeroed memory, sparse: untouched pages cost nothing. */
 int tni_os_map_private(uint64_t size_bytes, void **ret_address);
 void tni_os_unmap(void *address, uint64_t size_bytes); /* NULL is accepted */
@@ -74,9 +75,9 @@ void tni_os_sleep_until(uint64_t deadline_ns);
 struct tni_os_process {
     int32_t pid;
     uint32_t reserved;
-    uint64_t start_time;  /* clock ticks since boot */
-    uint64_t image;       /* changes with exec; 0 when not known */
-    uint64_t pid_space;   /* inode of the pid namespace */
+    uint64_t start_time; /* clock ticks since boot */
+    uint64_t image;      /* changes with exec; 0 when not known */
+    uint64_t pid_space;  /* inode of the pid namespace */
 };
 enum { TNI_OS_ALIVE = 0, TNI_OS_DEAD = 1, TNI_OS_EXECED = 2, TNI_OS_UNKNOWN = 3 };
 int tni_os_self(struct tni_os_process *ret_process);
@@ -131,7 +132,8 @@ void tni_os_child_abort(int32_t pid);
 void tni_os_die_with_process(int32_t parent_pid);
 void tni_os_exit(int code) __attribute__((noreturn));
 /** Wait for a child. TN_ERR_TIMED_OUT; TN_ERR_NOT_FOUND: not our child, or collected by someone else. */
-int tni_os_child_wait(int pid_fd, int32_t pid, uint64_t deadline_ns, struct tni_os_exit *ret_exit);
+int tni_os_child_wait(int pid_fd, int32_t pid, uint64_t deadline_ns,
+                      struct tni_os_exit *ret_exit);
 /** Wait until one of fds [count] is readable or at its end; -1 is passed over. @return its index, or TN_ERR_TIMED_OUT */
 int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns);
 /**
@@ -170,7 +172,8 @@ int tni_os_connect(const char *name, int *ret_fd);
  * Send 1 byte or more, with at most 8 descriptors. TN_ERR_CLOSED: the other side is gone;
  * TN_ERR_TIMED_OUT: it has not read for 10 seconds.
  */
-int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count);
+int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds,
+                uint32_t fd_count);
 /**
  * @return bytes received (0: the other side is gone); descriptors beyond max_fds are closed, *ret_fd_count set.
  * TN_ERR_INVALID: the message is longer than size_bytes; TN_ERR_SYSTEM: no room for its descriptors; it is lost then.
@@ -191,7 +194,8 @@ void tni_os_loop_remove(int loop, int fd);
 int tni_os_loop_wait(int loop, uint64_t *ret_tags, uint32_t max, uint64_t deadline_ns);
 
 /* Finding domains without anybody's help: every memory object of this user that some process has open. */
-typedef int tni_os_memory_fn(int32_t pid, int fd_number, const char *name, uint64_t inode, void *context);
+typedef int tni_os_memory_fn(int32_t pid, int fd_number, const char *name, uint64_t inode,
+                             void *context);
 /** For each descriptor of each process of this user whose memory name starts with `prefix`; non-zero stops. */
 int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context);
 /** Open another process's descriptor. TN_ERR_NOT_FOUND, TN_ERR_DENIED. */

@@ -39,7 +39,8 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain)
     }
 }
 
-int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen, uint64_t deadline_ns)
+int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
+                      uint64_t deadline_ns)
 {
     enum { SLICE_NS = 100 * 1000 * 1000 };
     while (atomic_load(word) == seen) {
@@ -93,15 +94,17 @@ int tni_process_no_seat(const struct tn_domain *domain)
     if (domain->is_closed)
         return tni_fail(TN_ERR_CLOSED, "this process has left the domain '%s'",
                         domain->segment.header->name);
-    return tni_fail(TN_ERR_FORKED, "process %d was forked when the domain '%s' had no free seat",
-                    tni_os_pid(), domain->segment.header->name);
+    return tni_fail(TN_ERR_FORKED,
+                    "process %d was forked when the domain '%s' had no free seat", tni_os_pid(),
+                    domain->segment.header->name);
 }
 
 /* ---- taking and giving back ---------------------------------------------------------------- */
 
 /* I1: the claim and its owner are one word and the pid beside it, which is written before anybody acts on it. */
-static int claim_seat(const struct tni_segment *s, const struct tni_os_process *self, uint32_t flags,
-                      uint64_t parent, uint32_t *ret_seat, uint32_t *ret_incarnation)
+static int claim_seat(const struct tni_segment *s, const struct tni_os_process *self,
+                      uint32_t flags, uint64_t parent, uint32_t *ret_seat,
+                      uint32_t *ret_incarnation)
 {
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++) {
         struct tni_seat *entry = tni_seat_at(s, seat);
@@ -155,7 +158,10 @@ static void lock_list(void)
     while (atomic_exchange_explicit(&all_domains_busy, 1, memory_order_acquire) != 0)
         tni_os_yield();
 }
-static void unlock_list(void) { atomic_store_explicit(&all_domains_busy, 0, memory_order_release); }
+static void unlock_list(void)
+{
+    atomic_store_explicit(&all_domains_busy, 0, memory_order_release);
+}
 
 static int register_fork_handlers(void);
 
@@ -185,7 +191,8 @@ static int map_private(struct tn_domain *d)
 static void unmap_private(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
-    tni_os_unmap(d->threads[0].caches, sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
+    tni_os_unmap(d->threads[0].caches,
+                 sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
     tni_os_unmap(d->local, (uint64_t)g->total_blocks * 4);
     tni_os_unmap(d->mapped, g->total_blocks / 8);
 }
@@ -197,7 +204,8 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
     int status = tni_os_self(&self);
     if (status != 0 || (status = register_fork_handlers()) != 0)
         return status;
-    struct tn_domain *d = aligned_alloc(TNI_CACHE_LINE, tni_align_up(sizeof *d, TNI_CACHE_LINE));
+    struct tn_domain *d =
+        aligned_alloc(TNI_CACHE_LINE, tni_align_up(sizeof *d, TNI_CACHE_LINE));
     if (d == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a domain");
     memset(d, 0, sizeof *d);
@@ -374,7 +382,8 @@ static void fork_prepare(void)
         TNI_KILL_POINT("fork_seat_claimed");
         for (uint32_t h = 0; h < d->hook_count; h++)
             if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
-                tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
+                tni_log(TNI_LOG_WARNING,
+                        "fork: the child gets no full share of domain '%s': %s",
                         d->segment.header->name, tn_error_detail());
         TNI_KILL_POINT("fork_holds_written");
     }
@@ -427,7 +436,8 @@ static void fork_child(void)
         struct tni_seat *entry = tni_seat_at(&d->segment, seat);
         uint64_t word = atomic_load(&entry->word);
         uint64_t alive = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_ALIVE, 0);
-        atomic_store(&entry->pid, 0); /* no pid beside another's birth: see tni_process_seat_state() */
+        atomic_store(&entry->pid,
+                     0); /* no pid beside another's birth: see tni_process_seat_state() */
         entry->start_time = self.start_time;
         entry->image = self.image;
         atomic_store(&entry->pid, self.pid);

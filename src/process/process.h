@@ -54,16 +54,20 @@ struct tn_domain {
     uint32_t hook_count;
     _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
     _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
-    void (*survive)(struct tn_domain *domain); /* reaper: do what tenond should, now and then; may be NULL */
-    _Atomic int poll_fd; /* -1 until asked for */
-    _Atomic uint64_t survive_ns; /* when it is due again */
-    _Atomic uint64_t reaping;    /* reaper: `who` of us while a thread of this process settles somebody */
-    _Atomic uint64_t keepers; /* who still points here: the public pointer, handles, and once closed local references */
-    struct tni_handle *handles;     /* queue: every object handle of this process */
-    _Atomic uint32_t handles_busy;  /* held only by a thread that also has a record, so never across fork */
+    void (*survive)(struct tn_domain
+                        *domain); /* reaper: do what tenond should, now and then; may be NULL */
+    _Atomic int poll_fd;          /* -1 until asked for */
+    _Atomic uint64_t survive_ns;  /* when it is due again */
+    _Atomic uint64_t
+        reaping; /* reaper: `who` of us while a thread of this process settles somebody */
+    _Atomic uint64_t
+        keepers; /* who still points here: the public pointer, handles, and once closed local references */
+    struct tni_handle *handles; /* queue: every object handle of this process */
+    _Atomic uint32_t
+        handles_busy; /* held only by a thread that also has a record, so never across fork */
     _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
-    struct tn_domain *next; /* all domains of the process, for fork */
-    uint32_t child_seat;    /* between prepare and fork's return */
+    struct tn_domain *next;       /* all domains of the process, for fork */
+    uint32_t child_seat;          /* between prepare and fork's return */
     bool skip_fork;
 };
 
@@ -72,7 +76,8 @@ struct tn_domain {
  * @param flags  TNI_SEAT_*
  * @return 0, TN_ERR_FULL, TN_ERR_NO_MEMORY
  */
-int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_domain **ret_domain);
+int tni_process_join(struct tni_segment *segment, uint32_t flags,
+                     struct tn_domain **ret_domain);
 
 /** Say that this seat is on its way out; its holds are still its own. */
 void tni_process_begin_leave(struct tn_domain *domain);
@@ -113,7 +118,8 @@ int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t
 /* ---- a thread at work ---------------------------------------------------------------------- */
 
 struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain);
-extern _Thread_local uint32_t tni_thread_home; /* number + 1 of the record this thread had last; 0 none */
+extern _Thread_local uint32_t
+    tni_thread_home; /* number + 1 of the record this thread had last; 0 none */
 
 static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
 {
@@ -125,7 +131,8 @@ static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
                 atomic_store_explicit(&thread->busy, 1, memory_order_relaxed);
                 return thread;
             }
-        } else if (/* pairs with the release in tni_thread_leave() */ TNI_LIKELY(atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0))
+        } else if (/* pairs with the release in tni_thread_leave() */ TNI_LIKELY(
+            atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0))
             return thread;
     }
     return tni_thread_enter_slow(domain);
@@ -169,8 +176,8 @@ bool tni_process_is_announced(const struct tni_segment *segment, uint32_t dead,
 /* ---- across exec (pass.c) -------------------------------------------------------------------- */
 
 /* Variables that a program started by exec finds: what to join, who started it, where messages go. */
-#define TNI_DOMAIN_VARIABLE "TENON_DOMAIN"
-#define TNI_PARENT_VARIABLE "TENON_PARENT"
+#define TNI_DOMAIN_VARIABLE  "TENON_DOMAIN"
+#define TNI_PARENT_VARIABLE  "TENON_PARENT"
 #define TNI_MESSAGE_VARIABLE "TENON_MESSAGE_FD"
 enum { TNI_PASS_BYTES = 64 };
 

@@ -21,7 +21,7 @@ enum { OWNS_DOMAIN, OWNS_BLOCK, OWNS_BUFFER };
 /* ---- packing ------------------------------------------------------------------------------- */
 
 struct sizes {
-    uint32_t limit;       /* records */
+    uint32_t limit; /* records */
     uint32_t views_bytes;
     uint64_t views_off, bytes_off, total;
     bool has_bytes_block;
@@ -39,7 +39,8 @@ static void measure(const tn_message *m, struct sizes *ret)
     z.limit = m->tensor_count + z.has_bytes_block;
     for (uint32_t i = 0; i < m->tensor_count; i++)
         z.views_bytes += view_bytes(m->tensors[i]);
-    z.views_off = tni_align_up(sizeof(struct tni_records) + (uint64_t)z.limit * sizeof(uint32_t), 8);
+    z.views_off =
+        tni_align_up(sizeof(struct tni_records) + (uint64_t)z.limit * sizeof(uint32_t), 8);
     z.bytes_off = z.views_off + z.views_bytes;
     z.total = z.bytes_off + (z.has_bytes_block ? 0 : m->size_bytes);
     *ret = z;
@@ -104,7 +105,8 @@ static int check_message(const struct tn_queue *q, const tn_message *m)
     if (m->tensor_count > TN_MESSAGE_MAX_TENSORS)
         return tni_fail(TN_ERR_INVALID, "a message of %u tensors; at most %d are allowed",
                         m->tensor_count, TN_MESSAGE_MAX_TENSORS);
-    if ((m->tensor_count != 0 && m->tensors == NULL) || (m->size_bytes != 0 && m->bytes == NULL))
+    if ((m->tensor_count != 0 && m->tensors == NULL) ||
+        (m->size_bytes != 0 && m->bytes == NULL))
         return tni_fail(TN_ERR_INVALID, "a message with a count but a NULL pointer");
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         if (m->tensors[i] == NULL)
@@ -189,9 +191,11 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
         tensors + (bytes_block != 0) != limit || bytes_off > size ||
         (bytes_block == 0 && bytes_count > size - bytes_off))
         return tni_fail(TN_ERR_CORRUPT, "message block %x makes no sense", block.id);
-    if (bytes_block != 0 && (!tni_geometry_has_block(&s->geometry, bytes_block) ||
-                             bytes_count > tni_block_bytes(&s->geometry, (tni_block){bytes_block})))
-        return tni_fail(TN_ERR_CORRUPT, "message block %x names a block of bytes that is none", block.id);
+    if (bytes_block != 0 &&
+        (!tni_geometry_has_block(&s->geometry, bytes_block) ||
+         bytes_count > tni_block_bytes(&s->geometry, (tni_block){bytes_block})))
+        return tni_fail(TN_ERR_CORRUPT, "message block %x names a block of bytes that is none",
+                        block.id);
     c->tensor_count = tensors;
     c->views = (const uint8_t *)r + views_off;
     c->views_bytes = views_bytes;
@@ -214,12 +218,14 @@ static int read_slot(const struct tn_queue *q, const struct tni_slot *slot, stru
         c->block.id = 0;
         return tni_fail(TN_ERR_CORRUPT, "a slot names block %x, which is none", slot->block);
     }
-    if (c->form == TNI_FORM_MESSAGE && has_block && tni_class_is_message(tni_block_class(c->block)))
+    if (c->form == TNI_FORM_MESSAGE && has_block &&
+        tni_class_is_message(tni_block_class(c->block)))
         return read_message_block(q, c->block, c);
     if (views > q->room_bytes || bytes > q->room_bytes - views || c->form > TNI_FORM_TENSOR ||
         has_block != (c->form == TNI_FORM_TENSOR) ||
         (has_block && tni_class_is_message(tni_block_class(c->block))))
-        return tni_fail(TN_ERR_CORRUPT, "a slot of queue '%s' makes no sense", q->handle.object->name);
+        return tni_fail(TN_ERR_CORRUPT, "a slot of queue '%s' makes no sense",
+                        q->handle.object->name);
     c->tensor_count = has_block;
     c->views = slot->data;
     c->views_bytes = views;
@@ -246,7 +252,8 @@ static int decode_all(struct tn_queue *q, const struct contents *c, tn_tensor **
         uint32_t named = ret_tensors[made]->storage->block.id;
         if (TNI_UNLIKELY(named != record)) {
             made++;
-            status = tni_fail(TN_ERR_CORRUPT, "a view names block %x, its record %x", named, record);
+            status =
+                tni_fail(TN_ERR_CORRUPT, "a view names block %x, its record %x", named, record);
             break;
         }
     }
@@ -282,7 +289,8 @@ static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct 
     return 0;
 }
 
-static int end_taking(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+static int end_taking(struct tn_queue *q, struct tni_thread *thread,
+                      const struct tni_taken *taken)
 {
     if (q->policy == TN_QUEUE_LEASE)
         return tni_ring_lease(q, thread, taken);
@@ -319,8 +327,7 @@ static int unpack(struct tn_queue *q, struct tni_thread *thread, const struct tn
     if ((status = end_taking(q, thread, taken)) != 0)
         goto forget;
     m.internal[OWNS_DOMAIN] = d;
-    m.internal[OWNS_BLOCK] =
-        (void *)(uintptr_t)(c->form == TNI_FORM_MESSAGE ? c->block.id : 0);
+    m.internal[OWNS_BLOCK] = (void *)(uintptr_t)(c->form == TNI_FORM_MESSAGE ? c->block.id : 0);
     m.internal[OWNS_BUFFER] = buffer;
     *ret_message = m;
     return 0;
@@ -336,8 +343,8 @@ free_buffer:
     return status;
 }
 
-int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken,
-                      tn_message *ret_message)
+int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread,
+                      const struct tni_taken *taken, tn_message *ret_message)
 {
     struct contents c;
     int status = read_slot(q, taken->slot, &c);

@@ -124,7 +124,8 @@ static uint32_t find_name(const struct tni_segment *s, const char *name)
     uint32_t limit = tni_object_limit(s);
     for (uint32_t i = 0; i < limit; i++) {
         const struct tni_object *object = tni_object_at(s, i);
-        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE && is_named(object, name))
+        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
+            is_named(object, name))
             return i;
     }
     return s->geometry.objects;
@@ -133,7 +134,8 @@ static uint32_t find_name(const struct tni_segment *s, const char *name)
 static int find_free(struct tn_domain *d, uint32_t *ret_index)
 {
     for (uint32_t i = 0; i < d->segment.geometry.objects; i++)
-        if (tni_object_state(atomic_load(&tni_object_at(&d->segment, i)->word)) == TNI_OBJECT_FREE) {
+        if (tni_object_state(atomic_load(&tni_object_at(&d->segment, i)->word)) ==
+            TNI_OBJECT_FREE) {
             tni_raise_limit(&d->segment.header->object_limit, i + 1);
             *ret_index = i;
             return 0;
@@ -217,8 +219,8 @@ static void set_free(struct tni_object *object, uint32_t generation)
     atomic_store(&object->word, tni_object_word(generation + 1, 0, TNI_OBJECT_FREE, 0));
 }
 
-int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec, size_t handle_bytes,
-                      void **ret_handle)
+int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
+                      size_t handle_bytes, void **ret_handle)
 {
     uint32_t index = 0;
     void *handle = NULL;
@@ -227,7 +229,8 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec, s
         status = tni_check_name(kind_names[spec->kind], spec->name, TNI_OBJECT_NAME_BYTES - 1);
     if (status != 0 || (status = registry_enter(d, TN_FOREVER)) != 0)
         return status;
-    if (spec->name != NULL && find_name(&d->segment, spec->name) < d->segment.geometry.objects) {
+    if (spec->name != NULL &&
+        find_name(&d->segment, spec->name) < d->segment.geometry.objects) {
         status = tni_fail(TN_ERR_EXISTS, "the domain has an object named '%s'", spec->name);
         goto leave;
     }
@@ -236,7 +239,8 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec, s
     struct tni_object *object = tni_object_at(&d->segment, index);
     uint32_t generation = tni_object_generation(atomic_load(&object->word));
     atomic_store(&object->ring, 0);
-    atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_MAKING, spec->kind));
+    atomic_store(&object->word,
+                 tni_object_word(generation, d->seat, TNI_OBJECT_MAKING, spec->kind));
     TNI_KILL_POINT("object_making");
     fill(object, spec);
     if (spec->ring_bytes != 0)
@@ -244,7 +248,8 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec, s
     if (status == 0 && (handle = make_handle(d, index, handle_bytes)) == NULL)
         status = TN_ERR_NO_MEMORY;
     if (status == 0) {
-        atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_LIVE, spec->kind));
+        atomic_store(&object->word,
+                     tni_object_word(generation, d->seat, TNI_OBJECT_LIVE, spec->kind));
         *ret_handle = handle;
     } else {
         take_ring(d, object);
@@ -265,13 +270,15 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
     if (status != 0 || (status = registry_enter(d, TN_FOREVER)) != 0)
         return status;
     uint32_t index = name != NULL ? find_name(s, name) : (uint32_t)id;
-    uint64_t word = index < s->geometry.objects ? atomic_load(&tni_object_at(s, index)->word) : 0;
+    uint64_t word =
+        index < s->geometry.objects ? atomic_load(&tni_object_at(s, index)->word) : 0;
     void *handle;
     if (tni_object_state(word) != TNI_OBJECT_LIVE ||
         (name == NULL && tni_object_generation(word) != (uint32_t)(id >> 32)))
-        status = name != NULL ? tni_fail(TN_ERR_NOT_FOUND, "the domain has no object named '%s'", name)
-                              : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
-                                         (unsigned long long)id);
+        status = name != NULL
+                     ? tni_fail(TN_ERR_NOT_FOUND, "the domain has no object named '%s'", name)
+                     : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
+                                (unsigned long long)id);
     else if (tni_object_kind(word) != kind)
         status = tni_fail(TN_ERR_INVALID, "object %u is a %s, not a %s", index,
                           tni_object_kind(word) < TNI_OBJECT_KINDS && tni_object_kind(word) > 0
@@ -288,7 +295,10 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
 
 /* ---- closing and ending -------------------------------------------------------------------- */
 
-static bool is_empty(const struct tni_seat_set *set) { return tni_seat_set_count(set, TNI_NO_SEAT) == 0; }
+static bool is_empty(const struct tni_seat_set *set)
+{
+    return tni_seat_set_count(set, TNI_NO_SEAT) == 0;
+}
 
 /* I3. pre: the registry is ours; nobody has it open. Resumable. */
 static void end_object(struct tn_domain *d, struct tni_object *object)
@@ -395,7 +405,8 @@ static void reset_in_child(struct tn_domain *d)
 
 int tni_queue_init(struct tn_domain *d)
 {
-    tni_process_hook(d, &(struct tni_fork_hooks){.prepare = open_for_child, .child = reset_in_child});
+    tni_process_hook(
+        d, &(struct tni_fork_hooks){.prepare = open_for_child, .child = reset_in_child});
     return 0;
 }
 
@@ -434,13 +445,14 @@ int tni_object_check_peers(struct tni_handle *handle, uint32_t side)
     return are_peers_dead(handle, side, told) ? report_death(handle, side) : 0;
 }
 
-int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint64_t deadline_ns,
-                    tni_try_fn *attempt, void *context)
+int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
+                    uint64_t deadline_ns, tni_try_fn *attempt, void *context)
 {
     /* Read once, so that a death ends the waits of all threads that were waiting when it came. */
     uint32_t told = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
     int status = attempt(context);
-    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && deadline_ns != 0 && spin < SPINS; spin++) {
+    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && deadline_ns != 0 && spin < SPINS;
+         spin++) {
         tni_relax();
         status = attempt(context);
     }
@@ -471,7 +483,8 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
     return status;
 }
 
-void *tni_object_ring(const struct tni_segment *s, const struct tni_object *object, uint64_t need_bytes)
+void *tni_object_ring(const struct tni_segment *s, const struct tni_object *object,
+                      uint64_t need_bytes)
 {
     tni_block block = {atomic_load(&object->ring)};
     if (!tni_geometry_has_block(&s->geometry, block.id) ||
@@ -492,7 +505,8 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
 void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_object *object)
 {
     for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
-        for (uint64_t bits = atomic_load(&object->watchers.word[w]); bits != 0; bits &= bits - 1) {
+        for (uint64_t bits = atomic_load(&object->watchers.word[w]); bits != 0;
+             bits &= bits - 1) {
             uint32_t seat = w * 64 + tni_low_bit(bits);
             if (!tni_geometry_has_seat(&s->geometry, seat))
                 continue;
@@ -511,19 +525,30 @@ void tni_object_wake_all(const struct tni_segment *s, struct tni_object *object)
     tni_object_ring_watchers(s, object);
 }
 
-static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t kind, uint32_t seat)
+static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t kind,
+                        uint32_t seat)
 {
     switch (kind) {
-    case TNI_OBJECT_QUEUE: tni_ring_settle_seat(d, object, seat); break;
-    case TNI_OBJECT_SEMAPHORE: tni_semaphore_settle_seat(d, object, seat); break;
-    case TNI_OBJECT_LOCK: tni_lock_settle_seat(d, object, seat); break;
-    case TNI_OBJECT_BARRIER: tni_barrier_settle_seat(d, object, seat); break;
-    default: break; /* events and conditions hold nothing of anybody */
+    case TNI_OBJECT_QUEUE:
+        tni_ring_settle_seat(d, object, seat);
+        break;
+    case TNI_OBJECT_SEMAPHORE:
+        tni_semaphore_settle_seat(d, object, seat);
+        break;
+    case TNI_OBJECT_LOCK:
+        tni_lock_settle_seat(d, object, seat);
+        break;
+    case TNI_OBJECT_BARRIER:
+        tni_barrier_settle_seat(d, object, seat);
+        break;
+    default:
+        break; /* events and conditions hold nothing of anybody */
     }
 }
 
 /* Idempotent: the seat's bit in `openers` goes last, so a recoverer that starts anew comes here again. */
-static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind, uint32_t seat)
+static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
+                        uint32_t seat)
 {
     int32_t pid = atomic_load(&tni_seat_at(&d->segment, seat)->pid);
 
@@ -548,7 +573,8 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
     _Atomic uint64_t *claim = &d->segment.header->registry;
     uint64_t who = atomic_load(claim);
-    if (who != 0 && tni_who_seat(who) == dead && atomic_compare_exchange_strong(claim, &who, d->who))
+    if (who != 0 && tni_who_seat(who) == dead &&
+        atomic_compare_exchange_strong(claim, &who, d->who))
         return 0;
     return registry_enter(d, tni_os_now_ns() + 1000000);
 }
@@ -575,7 +601,8 @@ static int finish(struct tn_domain *d, uint32_t dead)
 static bool needs_finish(const struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    if ((who != 0 && tni_who_seat(who) == dead) || tni_semaphore_has_announces(&d->segment, dead))
+    if ((who != 0 && tni_who_seat(who) == dead) ||
+        tni_semaphore_has_announces(&d->segment, dead))
         return true;
     uint32_t limit = tni_object_limit(&d->segment);
     for (uint32_t i = 0; i < limit; i++) {
@@ -583,7 +610,8 @@ static bool needs_finish(const struct tn_domain *d, uint32_t dead)
         uint64_t word = atomic_load(&object->word);
         uint32_t state = tni_object_state(word);
         if ((state == TNI_OBJECT_MAKING && tni_object_maker(word) == dead) ||
-            state == TNI_OBJECT_ENDING || (state == TNI_OBJECT_LIVE && is_empty(&object->openers)))
+            state == TNI_OBJECT_ENDING ||
+            (state == TNI_OBJECT_LIVE && is_empty(&object->openers)))
             return true;
     }
     return false;
@@ -595,7 +623,8 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
     for (uint32_t i = 0; i < limit; i++) {
         struct tni_object *object = tni_object_at(&d->segment, i);
         uint64_t word = atomic_load(&object->word);
-        if (tni_object_state(word) == TNI_OBJECT_LIVE && tni_object_kind(word) < TNI_OBJECT_KINDS &&
+        if (tni_object_state(word) == TNI_OBJECT_LIVE &&
+            tni_object_kind(word) < TNI_OBJECT_KINDS &&
             tni_seat_set_has(&object->openers, seat))
             settle_live(d, object, tni_object_kind(word), seat);
     }

@@ -16,7 +16,8 @@ struct tni_handle {
     struct tni_object *object;
     uint32_t index;
     uint32_t generation;
-    _Atomic uint32_t roles; /* TN_PRODUCER | TN_CONSUMER that this process's seat is known to have */
+    _Atomic uint32_t
+        roles; /* TN_PRODUCER | TN_CONSUMER that this process's seat is known to have */
     _Atomic uint32_t deaths_seen[3]; /* by side: each death is reported once for each handle */
     struct tni_handle *next;         /* all handles of the process */
 };
@@ -64,27 +65,31 @@ void *tni_object_ring(const struct tni_segment *segment, const struct tni_object
  * side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
  */
 typedef int tni_try_fn(void *context);
-int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint64_t deadline_ns,
-                    tni_try_fn *attempt, void *context);
+int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
+                    uint64_t deadline_ns, tni_try_fn *attempt, void *context);
 
 /** Wake everybody who waits at an object, pollers too. */
 void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *object);
 /** Ring the bells of the processes that watch it. */
-void tni_object_ring_watchers(const struct tni_segment *segment, const struct tni_object *object);
+void tni_object_ring_watchers(const struct tni_segment *segment,
+                              const struct tni_object *object);
 
 /* What each kind does for a dead seat, called with the seat's bits still set; and when its object ends. */
 void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_ring_end(struct tn_domain *domain, struct tni_object *object);
-uint64_t tni_ring_count_records(const struct tni_segment *segment, const struct tni_object *object,
-                                tni_block block);
-void tni_ring_for_each_record(const struct tni_segment *segment, const struct tni_object *object,
-                              tni_record_fn *each, void *context);
-void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+uint64_t tni_ring_count_records(const struct tni_segment *segment,
+                                const struct tni_object *object, tni_block block);
+void tni_ring_for_each_record(const struct tni_segment *segment,
+                              const struct tni_object *object, tni_record_fn *each,
+                              void *context);
+void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
+                               uint32_t seat);
 /** Whether the seat died while it changed a semaphore: its own, or as a reaper one that it had not open. */
 bool tni_semaphore_has_announces(const struct tni_segment *segment, uint32_t seat);
 /** Recount those. pre: the registry is ours. @return 0, or TN_ERR_TIMED_OUT: the living are in the way, come again */
 int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t seat);
 void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
-void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object,
+                             uint32_t seat);
 
 #endif

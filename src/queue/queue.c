@@ -38,9 +38,10 @@ static int bind(struct tn_queue *q)
     if (capacity < 1 || capacity > MAX_CAPACITY || (capacity & (capacity - 1)) != 0 ||
         slot_bytes % 64 != 0 || slot_bytes < 64 || slot_bytes > 2 * MAX_INLINE_BYTES ||
         object->flags > TN_QUEUE_LEASE)
-        return tni_fail(TN_ERR_CORRUPT, "queue '%s' has %u slots of %u bytes", object->name, capacity,
-                        slot_bytes);
-    q->slots = tni_object_ring(&q->handle.domain->segment, object, (uint64_t)capacity * slot_bytes);
+        return tni_fail(TN_ERR_CORRUPT, "queue '%s' has %u slots of %u bytes", object->name,
+                        capacity, slot_bytes);
+    q->slots =
+        tni_object_ring(&q->handle.domain->segment, object, (uint64_t)capacity * slot_bytes);
     if (q->slots == NULL)
         return tni_fail(TN_ERR_CORRUPT, "queue '%s' has no block for its slots", object->name);
     q->capacity = capacity;
@@ -64,8 +65,8 @@ static int read_options(const tn_queue_options *options, struct tni_object_spec 
     if (o.reserved != 0 || o.policy > TN_QUEUE_LEASE)
         return tni_fail(TN_ERR_INVALID, "queue policy %u", o.policy);
     if (o.capacity > MAX_CAPACITY || o.inline_bytes > MAX_INLINE_BYTES)
-        return tni_fail(TN_ERR_INVALID, "a queue of %u messages with %u inline bytes", o.capacity,
-                        o.inline_bytes);
+        return tni_fail(TN_ERR_INVALID, "a queue of %u messages with %u inline bytes",
+                        o.capacity, o.inline_bytes);
     uint32_t inline_bytes = o.inline_bytes != 0 ? o.inline_bytes : DEFAULT_INLINE_BYTES;
     spec->flags = o.policy;
     spec->capacity = 1u << tni_log2_up(o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY);
@@ -105,7 +106,8 @@ int tn_queue_open(tn_domain *d, const char *name, tn_queue **ret_queue)
     void *handle = NULL;
     if (d == NULL || name == NULL || ret_queue == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_open: NULL argument");
-    int status = tni_object_open(d, TNI_OBJECT_QUEUE, name, 0, sizeof(struct tn_queue), &handle);
+    int status =
+        tni_object_open(d, TNI_OBJECT_QUEUE, name, 0, sizeof(struct tn_queue), &handle);
     return finish_open(status, handle, ret_queue);
 }
 
@@ -114,7 +116,8 @@ int tn_queue_open_id(tn_domain *d, uint64_t id, tn_queue **ret_queue)
     void *handle = NULL;
     if (d == NULL || ret_queue == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_open_id: NULL argument");
-    int status = tni_object_open(d, TNI_OBJECT_QUEUE, NULL, id, sizeof(struct tn_queue), &handle);
+    int status =
+        tni_object_open(d, TNI_OBJECT_QUEUE, NULL, id, sizeof(struct tn_queue), &handle);
     return finish_open(status, handle, ret_queue);
 }
 
@@ -132,7 +135,8 @@ uint32_t tn_queue_count(const tn_queue *q)
 {
     if (q == NULL || tni_object_check(&q->handle) != 0)
         return 0;
-    uint64_t head = atomic_load(&q->handle.object->head), tail = atomic_load(&q->handle.object->tail);
+    uint64_t head = atomic_load(&q->handle.object->head),
+             tail = atomic_load(&q->handle.object->tail);
     return tail > head ? (uint32_t)TNI_MIN(tail - head, q->capacity) : 0;
 }
 
@@ -167,7 +171,8 @@ static int begin(struct tn_queue *q, uint32_t role)
         return tni_fail(TN_ERR_CLOSED, "this process has left the queue's domain");
     int status = tni_object_check(&q->handle);
     if (TNI_LIKELY(status == 0) &&
-        TNI_UNLIKELY((atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) == 0))
+        TNI_UNLIKELY((atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) ==
+                     0))
         take_role(q, role);
     return status;
 }
@@ -196,7 +201,8 @@ static int try_push(void *context)
     return tni_ring_push(p->queue, p->parcel);
 }
 
-static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel, uint64_t deadline_ns)
+static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
+                       uint64_t deadline_ns)
 {
     int status = tni_ring_push(q, parcel);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
@@ -290,11 +296,13 @@ int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
 int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)
 {
     if (ret_tensor == NULL || (q != NULL && q->policy == TN_QUEUE_LEASE))
-        return tni_fail(TN_ERR_INVALID, "tn_queue_pop_tensor: NULL argument, or a queue of leases");
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_queue_pop_tensor: NULL argument, or a queue of leases");
     return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
 }
 
-int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns, tn_message *ret_messages)
+int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns,
+                      tn_message *ret_messages)
 {
     if (count == 0 || count > INT32_MAX || ret_messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
@@ -335,7 +343,8 @@ static void watch(struct tn_queue *q)
     if (tni_seat_set_has(&object->watchers, q->handle.domain->seat))
         return;
     tni_seat_set_add(&object->watchers, q->handle.domain->seat);
-    atomic_fetch_or(&object->items, TNI_WAIT_POLLERS); /* stays: a pusher's look at the set is cheap */
+    atomic_fetch_or(&object->items,
+                    TNI_WAIT_POLLERS); /* stays: a pusher's look at the set is cheap */
 }
 
 static bool is_ready(struct tn_queue *q)
@@ -364,7 +373,8 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
         if (status != 0)
             return status;
         if (queues[i]->handle.domain != queues[0]->handle.domain)
-            return tni_fail(TN_ERR_INVALID, "queues of different domains cannot be waited for together");
+            return tni_fail(TN_ERR_INVALID,
+                            "queues of different domains cannot be waited for together");
     }
     struct tn_domain *d = queues[0]->handle.domain;
     int found = find_ready(queues, count);
@@ -380,7 +390,8 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
             found = find_ready(queues, count);
             return found != TN_ERR_TIMED_OUT
                        ? found
-                       : tni_fail(TN_ERR_TIMED_OUT, "none of %u queues was ready until the deadline", count);
+                       : tni_fail(TN_ERR_TIMED_OUT,
+                                  "none of %u queues was ready until the deadline", count);
         }
     }
 }

@@ -29,7 +29,8 @@ void tni_queue_fini(struct tn_domain *domain);
 int tni_queue_settle_seat(struct tn_domain *domain, uint32_t seat);
 /** Records in slots and rings that name a block. */
 uint64_t tni_queue_count_records(const struct tni_segment *segment, tni_block block);
-void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn *each, void *context);
+void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
+                               void *context);
 
 /* ---- for inspect --------------------------------------------------------------------------- */
 
@@ -51,7 +52,10 @@ const char *tni_object_kind_name(uint32_t kind);
 
 static inline uint32_t tni_object_kind(uint64_t word) { return (uint32_t)word & 0xff; }
 static inline uint32_t tni_object_state(uint64_t word) { return (uint32_t)(word >> 8) & 0xff; }
-static inline uint32_t tni_object_maker(uint64_t word) { return (uint32_t)(word >> 16) & 0xffff; }
+static inline uint32_t tni_object_maker(uint64_t word)
+{
+    return (uint32_t)(word >> 16) & 0xffff;
+}
 static inline uint32_t tni_object_generation(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint64_t tni_object_word(uint32_t generation, uint32_t maker, uint32_t state,
                                        uint32_t kind)

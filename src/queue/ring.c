@@ -91,7 +91,8 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
             if (state != TNI_SLOT_LEASED || ahead != -1 || !has_room_behind(q, tail))
                 return TN_ERR_TIMED_OUT;
             /* I2: a lease may last; the ring goes on around it. */
-            uint64_t moved = tni_slot_word(round, TNI_SLOT_LEASED, tni_slot_seat(word), tni_slot_tag(word));
+            uint64_t moved =
+                tni_slot_word(round, TNI_SLOT_LEASED, tni_slot_seat(word), tni_slot_tag(word));
             if (!atomic_compare_exchange_strong(&slot->word, &word, moved))
                 continue;
             note_unpushed(object);
@@ -139,7 +140,8 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     struct tni_thread *thread = tni_thread_enter(d);
     if (p->block.id != 0)
         tni_announce(thread, p->block, 1);
-    int status = claim(q, thread->number, &position); /* the read-modify-write that ref.c, I5 asks for */
+    int status =
+        claim(q, thread->number, &position); /* the read-modify-write that ref.c, I5 asks for */
     if (status != 0)
         goto leave;
     TNI_KILL_POINT("push_claimed");
@@ -261,7 +263,8 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
             __builtin_prefetch(tni_word_at(&d->segment, block), 1);
             tni_announce(thread, block, 1);
         }
-        uint64_t mine = tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
+        uint64_t mine =
+            tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
         if (atomic_compare_exchange_strong(&slot->word, &word, mine)) {
             TNI_KILL_POINT("pop_taken");
             /* While the slot was FULL in this round its content stood still: the CAS says it did. */
@@ -292,7 +295,8 @@ static void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
     tni_wait_notify(&q->handle.object->room, 1);
 }
 
-void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
+                       const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
     tni_block block = block_of(q, taken);
@@ -323,8 +327,8 @@ int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct t
 }
 
 /* FULL again, where pops will look. */
-static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t *word, uint32_t shift,
-                   uint64_t index)
+static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t *word,
+                   uint32_t shift, uint64_t index)
 {
     uint32_t round = tni_slot_round(*word);
     uint64_t full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
@@ -339,7 +343,8 @@ static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t *w
     retreat_head(object, ((uint64_t)round << shift) | index);
 }
 
-void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread,
+                     const struct tni_taken *taken)
 {
     uint64_t word = taken->word;
     refill(q->handle.object, taken->slot, &word, q->shift, taken->position & q->mask);
@@ -347,7 +352,8 @@ void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread, const struct
     announce_item(q);
 }
 
-void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
+                      const struct tni_taken *taken)
 {
     tni_block block = block_of(q, taken);
     empty_slot(q, taken);
@@ -402,11 +408,12 @@ struct slots {
     uint32_t capacity, slot_bytes, shift;
 };
 
-static bool get_slots(const struct tni_segment *s, const struct tni_object *object, struct slots *ret)
+static bool get_slots(const struct tni_segment *s, const struct tni_object *object,
+                      struct slots *ret)
 {
     uint32_t capacity = object->capacity, slot_bytes = object->slot_bytes;
-    if (capacity == 0 || (capacity & (capacity - 1)) != 0 || slot_bytes < sizeof(struct tni_slot) ||
-        slot_bytes % 64 != 0)
+    if (capacity == 0 || (capacity & (capacity - 1)) != 0 ||
+        slot_bytes < sizeof(struct tni_slot) || slot_bytes % 64 != 0)
         return false;
     ret->at = tni_object_ring(s, object, (uint64_t)capacity * slot_bytes);
     ret->capacity = capacity;
@@ -527,7 +534,8 @@ static uint64_t count_pushed(const struct tni_object *object, const struct slots
     return at - TNI_MIN(unpushed, at);
 }
 
-void tni_queue_figures(const struct tni_segment *s, uint32_t index, struct tni_queue_figures *ret_figures)
+void tni_queue_figures(const struct tni_segment *s, uint32_t index,
+                       struct tni_queue_figures *ret_figures)
 {
     struct tni_queue_figures f = {0};
     struct slots slots;

@@ -18,8 +18,8 @@ struct tn_queue {
 
 /* What goes into a slot. */
 struct tni_parcel {
-    uint8_t form;  /* TNI_FORM_* */
-    bool move;     /* the block's local reference goes along */
+    uint8_t form; /* TNI_FORM_* */
+    bool move;    /* the block's local reference goes along */
     tni_block block;
     const tn_tensor *tensor; /* FORM_TENSOR: encoded into the slot */
     uint32_t view_bytes;
@@ -38,9 +38,11 @@ static inline uint32_t tni_slot_round(uint64_t word) { return (uint32_t)(word >>
 static inline uint32_t tni_slot_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
 static inline uint32_t tni_slot_seat(uint64_t word) { return (uint32_t)(word >> 8) & 0xffff; }
 static inline uint32_t tni_slot_tag(uint64_t word) { return (uint32_t)word & 0xff; }
-static inline uint64_t tni_slot_word(uint32_t round, uint32_t state, uint32_t seat, uint32_t tag)
+static inline uint64_t tni_slot_word(uint32_t round, uint32_t state, uint32_t seat,
+                                     uint32_t tag)
 {
-    return (uint64_t)round << 32 | (uint64_t)state << 24 | (uint64_t)(seat & 0xffff) << 8 | (tag & 0xff);
+    return (uint64_t)round << 32 | (uint64_t)state << 24 | (uint64_t)(seat & 0xffff) << 8 |
+           (tag & 0xff);
 }
 
 /** Put a parcel into the next slot. TN_ERR_TIMED_OUT: full; TN_ERR_CLOSED; TN_ERR_FULL: too many references. */
@@ -50,16 +52,21 @@ int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
  * Take the oldest message: its slot is TAKEN and its block announced by `thread`.
  * @return 0, or TN_ERR_TIMED_OUT: empty
  */
-int tni_ring_take(struct tn_queue *queue, struct tni_thread *thread, struct tni_taken *ret_taken);
+int tni_ring_take(struct tn_queue *queue, struct tni_thread *thread,
+                  struct tni_taken *ret_taken);
 
 /** The message is ours: the slot is empty, its reference a local one of this process. */
-void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread, const struct tni_taken *taken);
+void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,
+                       const struct tni_taken *taken);
 /** The message stays in its slot, leased to this process, which gets a reference of its own. @return 0 or TN_ERR_FULL */
-int tni_ring_lease(struct tn_queue *queue, struct tni_thread *thread, const struct tni_taken *taken);
+int tni_ring_lease(struct tn_queue *queue, struct tni_thread *thread,
+                   const struct tni_taken *taken);
 /** Put it back as it was. */
-void tni_ring_untake(struct tn_queue *queue, struct tni_thread *thread, const struct tni_taken *taken);
+void tni_ring_untake(struct tn_queue *queue, struct tni_thread *thread,
+                     const struct tni_taken *taken);
 /** Throw it away. */
-void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread, const struct tni_taken *taken);
+void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread,
+                      const struct tni_taken *taken);
 
 /** End a lease: acknowledged, or given back to be delivered again. TN_ERR_STALE: not leased to us. */
 int tni_ring_lease_end(struct tn_queue *queue, uint64_t lease, bool give_back);

@@ -269,26 +269,29 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
 }
 
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
-                  bool want_memory, uint64_t deadline_ns, tni_block *ret_block, bool *ret_is_zero)
+                  bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
+                  bool *ret_is_zero)
 {
     int status = tni_process_check(d);
     if (status == 0)
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     /* Out of room: what the dead hold may be enough. */
-    if (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && d->survive != NULL) {
+    if (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
+        d->survive != NULL) {
         d->survive(d);
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     }
-    while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0 &&
-           tni_geometry_class(&d->segment.geometry, bytes, about->kind == TNI_KIND_MESSAGE) != 0) {
+    while (
+        TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0 &&
+        tni_geometry_class(&d->segment.geometry, bytes, about->kind == TNI_KIND_MESSAGE) != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
         /* Until somebody frees, or a slice passed: the machine's memory comes back without a word. */
         uint64_t slice = tni_os_now_ns() + 100 * UINT64_C(1000000);
-        if (tni_process_sleep(d, &d->segment.header->memory_wait, seen, TNI_MIN(slice, deadline_ns)) ==
-                TN_ERR_TIMED_OUT &&
+        if (tni_process_sleep(d, &d->segment.header->memory_wait, seen,
+                              TNI_MIN(slice, deadline_ns)) == TN_ERR_TIMED_OUT &&
             tni_os_now_ns() >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline",
                             (unsigned long long)bytes);
@@ -310,8 +313,8 @@ struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block)
     uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
     if (TNI_LIKELY(count <= most))
         return records;
-    tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, it has room for %llu", block.id,
-             count, (unsigned long long)most);
+    tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, it has room for %llu",
+             block.id, count, (unsigned long long)most);
     return NULL;
 }
 
@@ -392,7 +395,8 @@ int tni_ref_init(struct tn_domain *d)
 
 /* ---- for the reaper ------------------------------------------------------------------------ */
 
-static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t seat, tni_block block)
+static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t seat,
+                        tni_block block)
 {
     tni_announce(thread, block, 1);
     clear_hold(d, seat, block);
@@ -441,7 +445,8 @@ static uint64_t sum_locals(struct tn_domain *d)
     for (uint32_t c = 1; c < g->class_count; c++) {
         uint32_t frontier = tni_frontier(&d->segment, c);
         for (uint32_t i = 0; i < frontier; i++)
-            sum += atomic_load_explicit(local_at(d, tni_block_make(c, i)), memory_order_relaxed);
+            sum +=
+                atomic_load_explicit(local_at(d, tni_block_make(c, i)), memory_order_relaxed);
     }
     return sum;
 }
@@ -462,7 +467,8 @@ void tni_ref_close(struct tn_domain *d)
 }
 
 /* Every record of every live message block. */
-static void for_each_message_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+static void for_each_message_record(const struct tni_segment *s, tni_record_fn *each,
+                                    void *context)
 {
     for (uint32_t c = 1; c <= TNI_MESSAGE_CLASSES; c++) {
         uint32_t frontier = tni_frontier(s, c);
@@ -478,12 +484,14 @@ static void for_each_message_record(const struct tni_segment *s, tni_record_fn *
     }
 }
 
-static void for_each_hold(const struct tni_segment *s, uint32_t seat, tni_record_fn *each, void *context)
+static void for_each_hold(const struct tni_segment *s, uint32_t seat, tni_record_fn *each,
+                          void *context)
 {
     for (uint32_t c = 1; c < s->geometry.class_count; c++) {
         uint32_t words = (tni_frontier(s, c) + 63) / 64;
         for (uint32_t w = 0; w < words; w++) {
-            uint64_t bits = atomic_load(tni_row_at(s, seat, s->geometry.classes[c].base + w * 64));
+            uint64_t bits =
+                atomic_load(tni_row_at(s, seat, s->geometry.classes[c].base + w * 64));
             for (; bits != 0; bits &= bits - 1)
                 each(tni_block_make(c, w * 64 + tni_low_bit(bits)), context);
         }
@@ -521,8 +529,8 @@ uint64_t tni_ref_count_records(const struct tni_segment *s, tni_block block)
     return counted.count;
 }
 
-bool tni_ref_settle(struct tn_domain *d, struct tni_thread *thread, tni_block block, uint64_t seen,
-                    uint64_t records)
+bool tni_ref_settle(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                    uint64_t seen, uint64_t records)
 {
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
 

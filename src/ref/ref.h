@@ -35,7 +35,8 @@ int tni_ref_init(struct tn_domain *domain);
  * @return 0, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_TIMED_OUT (deadline not 0), TN_ERR_INVALID
  */
 int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_block_about *about,
-                  bool want_memory, uint64_t deadline_ns, tni_block *ret_block, bool *ret_is_zero);
+                  bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
+                  bool *ret_is_zero);
 
 /** One more local reference of a block that this process holds. */
 void tni_ref_local(struct tn_domain *domain, tni_block block);
@@ -94,12 +95,13 @@ uint64_t tni_ref_release_row(struct tn_domain *domain, uint32_t seat);
 /** How many hold bits and message records name a block. */
 uint64_t tni_ref_count_records(const struct tni_segment *segment, tni_block block);
 /** All of them. */
-void tni_ref_for_each_record(const struct tni_segment *segment, tni_record_fn *each, void *context);
+void tni_ref_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
+                             void *context);
 /**
  * Bring a block's count down to `records`, if its word still is `seen`; 0 frees it, and what a message block holds.
  * pre: announced by thread as `outer`. @return whether it was done
  */
-bool tni_ref_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block, uint64_t seen,
-                    uint64_t records);
+bool tni_ref_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+                    uint64_t seen, uint64_t records);
 
 #endif

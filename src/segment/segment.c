@@ -24,7 +24,8 @@ static int map_both(struct tni_segment *s)
                             s->is_read_only, &control);
     if (status != 0)
         return status;
-    status = tni_os_map(s->arena_fd, s->geometry.arena_bytes, 2u << 20, s->is_read_only, &arena);
+    status =
+        tni_os_map(s->arena_fd, s->geometry.arena_bytes, 2u << 20, s->is_read_only, &arena);
     if (status != 0) {
         tni_os_unmap(control, s->geometry.control_bytes);
         return status;
@@ -69,14 +70,16 @@ static void fill_header(struct tni_header *h, const struct tni_segment *s,
     __atomic_store_n(&h->magic, TNI_MAGIC, __ATOMIC_RELEASE);
 }
 
-int tni_segment_create(const struct tni_segment_options *options, struct tni_segment *ret_segment)
+int tni_segment_create(const struct tni_segment_options *options,
+                       struct tni_segment *ret_segment)
 {
     struct tni_segment s = {.control_fd = -1, .arena_fd = -1};
     struct tni_os_memory memory;
     uint8_t id[16];
     char name[TNI_NAME_BYTES + 32];
-    int status = tni_geometry_init(options->seats, options->blocks, options->objects, options->tickets,
-                                   options->quota_bytes, (uint32_t)tni_os_page_bytes(), &s.geometry);
+    int status =
+        tni_geometry_init(options->seats, options->blocks, options->objects, options->tickets,
+                          options->quota_bytes, (uint32_t)tni_os_page_bytes(), &s.geometry);
     if (status != 0)
         return status;
     if ((status = tni_os_random(id, sizeof id)) != 0)
@@ -119,25 +122,30 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
         return tni_fail(TN_ERR_VERSION, "the domain has shared layout %u, this library has %u",
                         h->layout_version, TNI_LAYOUT_VERSION);
     if (h->must_understand != 0)
-        return tni_fail(TN_ERR_VERSION, "the domain uses features 0x%x that this library does not know",
+        return tni_fail(TN_ERR_VERSION,
+                        "the domain uses features 0x%x that this library does not know",
                         h->must_understand);
     if (h->uid != tni_os_uid() || control->uid != tni_os_uid() || arena->uid != tni_os_uid())
         return tni_fail(TN_ERR_DENIED, "the domain belongs to user %u, this process runs as %u",
                         control->uid, tni_os_uid());
     if (h->page_bytes != tni_os_page_bytes())
-        return tni_fail(TN_ERR_CORRUPT, "the control segment states pages of %u bytes", h->page_bytes);
+        return tni_fail(TN_ERR_CORRUPT, "the control segment states pages of %u bytes",
+                        h->page_bytes);
     if (tni_geometry_init(h->seats, h->blocks, h->objects, h->tickets, h->quota_limit_bytes,
                           h->page_bytes, &g) != 0)
         return tni_fail(TN_ERR_CORRUPT,
-                        "the control segment states %u seats, %u blocks, %u objects, %u tickets, %llu bytes",
+                        "the control segment states %u seats, %u blocks, %u objects, %u "
+                        "tickets, %llu bytes",
                         h->seats, h->blocks, h->objects, h->tickets,
                         (unsigned long long)h->quota_limit_bytes);
     if (control->size_bytes != g.control_bytes || h->control_bytes != g.control_bytes)
-        return tni_fail(TN_ERR_CORRUPT, "the control segment has %llu bytes, its numbers ask for %llu",
-                        (unsigned long long)control->size_bytes, (unsigned long long)g.control_bytes);
+        return tni_fail(
+            TN_ERR_CORRUPT, "the control segment has %llu bytes, its numbers ask for %llu",
+            (unsigned long long)control->size_bytes, (unsigned long long)g.control_bytes);
     if (arena->size_bytes != g.arena_bytes || h->arena_bytes != g.arena_bytes)
-        return tni_fail(TN_ERR_CORRUPT, "the arena has %llu bytes, the domain's numbers ask for %llu",
-                        (unsigned long long)arena->size_bytes, (unsigned long long)g.arena_bytes);
+        return tni_fail(
+            TN_ERR_CORRUPT, "the arena has %llu bytes, the domain's numbers ask for %llu",
+            (unsigned long long)arena->size_bytes, (unsigned long long)g.arena_bytes);
     if (h->arena_inode != arena->inode)
         return tni_fail(TN_ERR_CORRUPT, "the arena is not the one of this control segment");
     if (memchr(h->name, 0, sizeof h->name) == NULL)
@@ -146,7 +154,8 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
     return 0;
 }
 
-int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_segment *ret_segment)
+int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
+                       struct tni_segment *ret_segment)
 {
     struct tni_segment s = {
         .control_fd = control_fd, .arena_fd = arena_fd, .is_read_only = read_only};
@@ -154,9 +163,10 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_
     void *page = NULL;
     uint64_t page_bytes = tni_os_page_bytes();
 
-    if (tni_os_memory_stat(control_fd, &control) != 0 || tni_os_memory_stat(arena_fd, &arena) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "the descriptors %d and %d are not a domain", control_fd,
-                        arena_fd);
+    if (tni_os_memory_stat(control_fd, &control) != 0 ||
+        tni_os_memory_stat(arena_fd, &arena) != 0)
+        return tni_fail(TN_ERR_CORRUPT, "the descriptors %d and %d are not a domain",
+                        control_fd, arena_fd);
     if (!control.is_sealed || !arena.is_sealed)
         return tni_fail(TN_ERR_CORRUPT, "the segments are not sealed against shrinking");
     if (control.size_bytes < page_bytes)

@@ -29,14 +29,16 @@ struct tni_segment_options {
 };
 
 /** Make both memory objects and a header that is READY. */
-int tni_segment_create(const struct tni_segment_options *options, struct tni_segment *ret_segment);
+int tni_segment_create(const struct tni_segment_options *options,
+                       struct tni_segment *ret_segment);
 
 /**
  * Map and check a domain that lives behind two descriptors; they are consumed on success.
  * @return 0, TN_ERR_CORRUPT (not a domain, truncated, not sealed, senseless numbers),
  *         TN_ERR_VERSION, TN_ERR_DENIED (another user), TN_ERR_NO_MEMORY
  */
-int tni_segment_attach(int control_fd, int arena_fd, bool read_only, struct tni_segment *ret_segment);
+int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
+                       struct tni_segment *ret_segment);
 
 /** Close the descriptors; what is mapped stays. May be done again. */
 void tni_segment_close(struct tni_segment *segment);
@@ -46,7 +48,7 @@ void tni_segment_detach(struct tni_segment *segment);
 
 /** Every member's control descriptor has a memory name that starts with this; the domain's name follows. */
 #define TNI_CONTROL_PREFIX "tenon-control:"
-#define TNI_ARENA_PREFIX "tenon-arena:"
+#define TNI_ARENA_PREFIX   "tenon-arena:"
 
 static inline uint8_t *tni_control_at(const struct tni_segment *s, uint64_t offset)
 {
@@ -85,7 +87,8 @@ static inline _Atomic uint64_t *tni_hints_at(const struct tni_segment *s, uint32
 static inline _Atomic uint64_t *tni_row_at(const struct tni_segment *s, uint32_t seat,
                                            uint32_t position)
 {
-    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.rows_off + seat * s->geometry.row_bytes) +
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.rows_off +
+                                                     seat * s->geometry.row_bytes) +
            position / 64;
 }
 static inline struct tni_object *tni_object_at(const struct tni_segment *s, uint32_t object)

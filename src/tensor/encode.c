@@ -26,7 +26,8 @@ static size_t extent_count(const struct tni_view *head)
 size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
 {
     const struct tni_storage *s = t->storage;
-    struct tni_view *view = ret_view; /* aligned: in a slot, a message block, a handle's buffer */
+    struct tni_view *view =
+        ret_view; /* aligned: in a slot, a message block, a handle's buffer */
     bool is_plain =
         t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
     int32_t extents = is_plain ? t->ndim : 2 * t->ndim;

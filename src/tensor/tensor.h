@@ -23,7 +23,8 @@ struct tni_storage {
     tni_block block;          /* 0: not shared */
     struct tn_domain *domain; /* NULL: not shared */
     uint8_t *data;
-    uint64_t size_bytes; /* TNI_SIZE_IN_DESC: what the block's descriptor says, when it matters */
+    uint64_t
+        size_bytes; /* TNI_SIZE_IN_DESC: what the block's descriptor says, when it matters */
     void (*release)(void *context); /* foreign or private memory; NULL for none */
     void *context;
 };

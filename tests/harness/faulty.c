@@ -10,30 +10,15 @@
 #include "base/base.h"
 #include "harness/harness.h"
 
-TN_TEST(fails_by_an_assertion)
-{
-    assert_int_equal(1, 2);
-}
+TN_TEST(fails_by_an_assertion) { assert_int_equal(1, 2); }
 
-TN_TEST(fails_by_a_check)
-{
-    TN_CHECK(1 > 2);
-}
+TN_TEST(fails_by_a_check) { TN_CHECK(1 > 2); }
 
-TN_TEST(fails_by_a_status)
-{
-    TN_CHECK_OK(tni_fail(TN_ERR_FULL, "no room"));
-}
+TN_TEST(fails_by_a_status) { TN_CHECK_OK(tni_fail(TN_ERR_FULL, "no room")); }
 
-TN_TEST(fails_by_a_crash)
-{
-    raise(SIGSEGV);
-}
+TN_TEST(fails_by_a_crash) { raise(SIGSEGV); }
 
-TN_TEST_WITHIN(fails_by_a_timeout, 1)
-{
-    pause();
-}
+TN_TEST_WITHIN(fails_by_a_timeout, 1) { pause(); }
 
 TN_TEST(fails_by_an_open_descriptor)
 {
@@ -56,10 +41,7 @@ static int stay(void *argument)
     return 0;
 }
 
-TN_TEST(fails_by_a_process_that_stays)
-{
-    tnt_fork(stay, NULL);
-}
+TN_TEST(fails_by_a_process_that_stays) { tnt_fork(stay, NULL); }
 
 static int leave_the_group(void *argument)
 {
@@ -83,15 +65,9 @@ static int assert_wrongly(void *argument)
     return 0;
 }
 
-TN_TEST(fails_by_an_assertion_in_a_child)
-{
-    tnt_wait_ok(tnt_fork(assert_wrongly, NULL));
-}
+TN_TEST(fails_by_an_assertion_in_a_child) { tnt_wait_ok(tnt_fork(assert_wrongly, NULL)); }
 
-TN_TEST(is_skipped)
-{
-    tnt_skip("to see whether it is counted");
-}
+TN_TEST(is_skipped) { tnt_skip("to see whether it is counted"); }
 
 #if defined(TN_KILL_POINTS)
 

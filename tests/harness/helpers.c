@@ -152,15 +152,9 @@ void tnt_signal_close(struct tnt_signal *signal)
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-uint64_t tnt_deadline(unsigned ms)
-{
-    return tnt_now_ns() + (uint64_t)ms * UINT64_C(1000000);
-}
+uint64_t tnt_deadline(unsigned ms) { return tnt_now_ns() + (uint64_t)ms * UINT64_C(1000000); }
 
-void tnt_seed(uint64_t seed)
-{
-    random_state = seed;
-}
+void tnt_seed(uint64_t seed) { random_state = seed; }
 
 /* Source: Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014 (SplitMix64). */
 uint64_t tnt_random(void)
@@ -171,7 +165,4 @@ uint64_t tnt_random(void)
     return z ^ z >> 31;
 }
 
-uint64_t tnt_random_below(uint64_t below)
-{
-    return tnt_random() % below;
-}
+uint64_t tnt_random_below(uint64_t below) { return tnt_random() % below; }

@@ -27,10 +27,7 @@ static unsigned mark_descriptors(bool *is_open)
     return count;
 }
 
-unsigned tnt_descriptor_count(void)
-{
-    return mark_descriptors(NULL);
-}
+unsigned tnt_descriptor_count(void) { return mark_descriptors(NULL); }
 
 static unsigned count_mappings(bool print)
 {
@@ -49,10 +46,7 @@ static unsigned count_mappings(bool print)
     return count;
 }
 
-unsigned tnt_mapping_count(void)
-{
-    return count_mappings(false);
-}
+unsigned tnt_mapping_count(void) { return count_mappings(false); }
 
 void tnt_traces_take(struct tnt_traces *traces)
 {

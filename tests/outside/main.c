@@ -27,7 +27,8 @@ int main(void)
         return fail("tn_domain_create", status);
 
     tn_tensor *tensor = NULL;
-    status = tn_tensor_zeros(domain, TN_FLOAT32, 2, (const int64_t[]){2, 3}, TN_FOREVER, &tensor);
+    status =
+        tn_tensor_zeros(domain, TN_FLOAT32, 2, (const int64_t[]){2, 3}, TN_FOREVER, &tensor);
     if (status < 0)
         return fail("tn_tensor_zeros", status);
 

@@ -18,7 +18,8 @@ static void begin(uint32_t capacity, uint32_t policy)
 {
     tn_domain_options options = {
         .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
-    tn_queue_options queue = {.struct_size = sizeof queue, .capacity = capacity, .policy = policy};
+    tn_queue_options queue = {
+        .struct_size = sizeof queue, .capacity = capacity, .policy = policy};
     d = tnt_domain(&options);
     TN_CHECK_OK(tn_queue_create(d, NULL, &queue, &q));
 }
@@ -130,11 +131,14 @@ TN_TEST(a_message_carries_many_tensors_with_views_and_small_or_large_bytes)
     tn_tensor *tensors[TENSORS];
     begin(4, 0);
     memset(large, 0x5a, sizeof large);
-    for (size_t size = 5; size <= LARGE; size = size == 5 ? 70000 : size == 70000 ? LARGE : LARGE + 1) {
+    for (size_t size = 5; size <= LARGE; size = size == 5       ? 70000
+                                                : size == 70000 ? LARGE
+                                                                : LARGE + 1) {
         tn_tensor *base = numbers(TENSORS + 1, 0);
         for (int64_t i = 0; i < TENSORS; i++)
             TN_CHECK_OK(tn_tensor_slice(base, 0, i, i + 2, -1, &tensors[i]));
-        tn_message m = {.bytes = large, .size_bytes = size, .tensors = tensors, .tensor_count = TENSORS};
+        tn_message m = {
+            .bytes = large, .size_bytes = size, .tensors = tensors, .tensor_count = TENSORS};
         TN_CHECK_OK(tn_queue_push(q, &m, TN_PUSH_MOVE, 0));
         tn_tensor_unref(base);
         tn_message got;

@@ -223,20 +223,11 @@ static void a_child_dies_with_its_parent(void **state)
 
 static int fork_counts[3];
 
-static void count_prepare(void)
-{
-    fork_counts[0]++;
-}
+static void count_prepare(void) { fork_counts[0]++; }
 
-static void count_parent(void)
-{
-    fork_counts[1]++;
-}
+static void count_parent(void) { fork_counts[1]++; }
 
-static void count_child(void)
-{
-    fork_counts[2]++;
-}
+static void count_child(void) { fork_counts[2]++; }
 
 static void at_fork_body(void)
 {

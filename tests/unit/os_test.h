@@ -27,10 +27,7 @@ enum { PAGE = 4096, SECOND_NS = 1000000000 };
         }                                                                                      \
     } while (0)
 
-static inline uint64_t soon(void)
-{
-    return tni_os_now_ns() + UINT64_C(10) * SECOND_NS;
-}
+static inline uint64_t soon(void) { return tni_os_now_ns() + UINT64_C(10) * SECOND_NS; }
 
 static inline void run_in_child(void (*body)(void))
 {
