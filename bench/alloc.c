@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * alloc_free: one shared 4 KiB tensor made and dropped; baseline malloc + free of 4 KiB.
- * live_million: 1,000,000 shared tensors of 64 bytes made, held, dropped: time a tensor for both together,
- * and the descriptors and mappings of the process while it holds them.
+ * live_million: 1,000,000 shared tensors of 64 bytes made, held, dropped: time a tensor for
+ * both together, and the descriptors and mappings of the process while it holds them.
  */
 #include <dirent.h>
 #include <stdio.h>

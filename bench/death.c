@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap_100k: a process that holds 100,000 tensors is killed; time from its pidfd becoming readable
- * until a survivor has released all of them (tenond runs the same code).
- * kill_to_wait_error: SIGKILL of the last producer until the sleeping consumer has its error; the
- * baseline is another thread's pidfd becoming readable after the same kill.
+ * reap_100k: a process that holds 100,000 tensors is killed; time from its pidfd becoming
+ * readable until a survivor has released all of them (tenond runs the same code).
+ * kill_to_wait_error: SIGKILL of the last producer until the sleeping consumer has its error;
+ * the baseline is another thread's pidfd becoming readable after the same kill.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -104,7 +104,9 @@ static void *wait_for_message(void *context)
     return NULL;
 }
 
-/* Asleep in the kernel: the thread's own word for it, instead of a guess at how long it takes. */
+/*
+ * Asleep in the kernel: the thread's own word for it, instead of a guess at how long it takes.
+ */
 static void await_asleep(int thread_count)
 {
     char path[64], state;

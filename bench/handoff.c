@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handoff_spin_rtt, handoff_sleep_rtt, handoff_size_flat: one tensor to a second process and back.
+ * handoff_spin_rtt, handoff_sleep_rtt, handoff_size_flat: one tensor to a second process and
+ * back.
  *
  * Baselines, between the same two processes in the same rounds: one cache line back and forth
- * (spin), one futex word back and forth (sleep). handoff_size_flat is the spin figure at 1 GiB over
- * the one at 64 bytes.
+ * (spin), one futex word back and forth (sleep). handoff_size_flat is the spin figure at 1 GiB
+ * over the one at 64 bytes.
  *
- * Sleeping: each side, once awake, works for 50 us before it answers, so that the other is asleep
- * in the kernel by then; what counts is the time from "about to send" on one side to "awake with
- * it" on the other, both ways together.
+ * Sleeping: each side, once awake, works for 50 us before it answers, so that the other is
+ * asleep in the kernel by then; what counts is the time from "about to send" on one side to
+ * "awake with it" on the other, both ways together.
  */
 #include <linux/futex.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_copy, share_copy_cold: move a private 64 MiB tensor into the domain. Figures are bytes a
- * second. Warm: the domain has a free block of this size; the baseline is memcpy between two
+ * share_copy, share_copy_cold: move a private 64 MiB tensor into the domain. Figures are bytes
+ * a second. Warm: the domain has a free block of this size; the baseline is memcpy between two
  * buffers that were touched. Cold: a new domain each time; the baseline is new shared memory,
  * populated in one call, then memcpy into it, which is what the move needs at least without us.
  */

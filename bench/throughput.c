@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * throughput_1to1, throughput_4to1, throughput_1to4: 4 KiB tensors a second, each allocated, sent,
- * received and released. The baseline of the latter two is throughput_1to1 in the same rounds.
+ * throughput_1to1, throughput_4to1, throughput_1to4: 4 KiB tensors a second, each allocated,
+ * sent, received and released. The baseline of the latter two is throughput_1to1 in the same
+ * rounds.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -59,7 +59,9 @@ struct board_account {
     int64_t redelivered; /* popped once more than the first time */
 };
 
-/** @param died  [loader_lines]: a loader that died may have pushed one batch more than it said */
+/**
+ * @param died  [loader_lines]: a loader that died may have pushed one batch more than it said
+ */
 void board_settle(const struct board *board, const bool *died,
                   struct board_account *ret_account);
 

@@ -3,8 +3,9 @@
  * killing: a SIGKILL at a moment of which the whole account is known.
  *
  * The worker is stopped (SIGSTOP) wherever it is, looked at from outside, and killed without
- * having moved again if it has a batch in its hands; else it goes on and is tried a moment later.
- * So what it held is exactly known, and a batch is never between acknowledged and counted.
+ * having moved again if it has a batch in its hands; else it goes on and is tried a moment
+ * later. So what it held is exactly known, and a batch is never between acknowledged and
+ * counted.
  */
 #include "killing.h"
 #include "clock.h"

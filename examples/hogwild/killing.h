@@ -19,8 +19,8 @@ struct killing {
 };
 
 /**
- * Kill a worker with SIGKILL at a moment when it has a batch in its hands, see what it held, and
- * wait until all of that is released. Its process object is closed.
+ * Kill a worker with SIGKILL at a moment when it has a batch in its hands, see what it held,
+ * and wait until all of that is released. Its process object is closed.
  */
 void killing_do(tn_inspector *inspector, struct worker *worker, struct killing *ret_killing);
 

@@ -2,10 +2,10 @@
 /*
  * hogwild: processes that train one small neural network together, and some of them get killed.
  *
- * Loaders make batches and push them through a queue; trainers pop them and update the parameters,
- * which lie in shared memory, in place and without a lock. The main process measures the accuracy
- * on samples that nobody trains on. Half-way a loader and a trainer get SIGKILL. The end accounts
- * for every batch, every block and every process.
+ * Loaders make batches and push them through a queue; trainers pop them and update the
+ * parameters, which lie in shared memory, in place and without a lock. The main process
+ * measures the accuracy on samples that nobody trains on. Half-way a loader and a trainer get
+ * SIGKILL. The end accounts for every batch, every block and every process.
  *
  *   main.c      the course of events        worker.c    loaders and trainers
  *   killing.c   a death, looked at          board.c     the account of every batch
@@ -128,7 +128,9 @@ static void take_sample(struct stage *stage)
     report_progress(&stage->report, stage->run.options.seconds);
 }
 
-/* Kill the first worker of a role, and start another one in its place, with a line of its own. */
+/*
+ * Kill the first worker of a role, and start another one in its place, with a line of its own.
+ */
 static void kill_one(struct stage *stage, enum role role)
 {
     struct report *report = &stage->report;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* network: the arithmetic, as plain loops whose innermost one the compiler turns into vectors. */
+/*
+ * network: the arithmetic, as plain loops whose innermost one the compiler turns into vectors.
+ */
 #include "network.h"
 #include "random.h"
 
@@ -54,7 +56,10 @@ void network_scratch_fini(struct network_scratch *scratch)
     *scratch = (struct network_scratch){0};
 }
 
-/* Uniform in +-sqrt(6 / inputs), which keeps the variance through a ReLU (He et al., ICCV 2015). */
+/*
+ * Uniform in +-sqrt(6 / inputs), which keeps the variance through a ReLU (He et al., ICCV
+ * 2015).
+ */
 static void init_weights(float *weights, int32_t inputs, int32_t outputs, uint64_t *state)
 {
     float bound = sqrtf(6.0f / (float)inputs);

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * A network with one hidden layer: features -> hidden (ReLU) -> classes (softmax, cross entropy).
- * Its parameters are one row of floats: weights [features, hidden], biases [hidden],
+ * A network with one hidden layer: features -> hidden (ReLU) -> classes (softmax, cross
+ * entropy). Its parameters are one row of floats: weights [features, hidden], biases [hidden],
  * weights [hidden, classes], biases [classes].
  */
 struct network {
@@ -16,7 +16,10 @@ struct network {
     int32_t classes;
 };
 
-/* Where a forward and a backward pass put what lies between; for batches of at most so many rows. */
+/*
+ * Where a forward and a backward pass put what lies between; for batches of at most so many
+ * rows.
+ */
 struct network_scratch {
     float *activation; /* [rows, hidden] */
     float *output;     /* [rows, classes] */
@@ -49,7 +52,9 @@ float network_gradient(const struct network *network, const float *parameters, c
 /** One step of gradient descent, in place. */
 void network_step(float *parameters, const float *gradient, size_t size, float rate);
 
-/** How many of x [rows, features] the network takes for what y [rows] says; any number of rows. */
+/**
+ * How many of x [rows, features] the network takes for what y [rows] says; any number of rows.
+ */
 int64_t network_correct(const struct network *network, const float *parameters, const float *x,
                         const int64_t *y, int64_t rows, struct network_scratch *scratch);
 

@@ -95,7 +95,9 @@ static int read_header(struct reader *reader)
 
 static void skip_space(struct reader *reader) { reader->at += strspn(reader->at, " \t\r\n"); }
 
-/* Go past `text` and the space before it; false, and nothing moved, if something else is there. */
+/*
+ * Go past `text` and the space before it; false, and nothing moved, if something else is there.
+ */
 static bool take(struct reader *reader, const char *text)
 {
     skip_space(reader);

@@ -21,7 +21,10 @@ struct npy {
     void *data;   /* [count], malloc'ed */
 };
 
-/** Read a file. @return 0; or -1, and `error` [NPY_ERROR_BYTES] says why. `ret_array` is ended with npy_fini(). */
+/**
+ * Read a file. @return 0; or -1, and `error` [NPY_ERROR_BYTES] says why. `ret_array` is ended
+ * with npy_fini().
+ */
 int npy_load(const char *path, struct npy *ret_array, char *error);
 
 void npy_fini(struct npy *array);

@@ -6,7 +6,8 @@
 
 /*
  * Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014,
- * section 5 (SplitMix): a counter, and a mixing function over it. Good enough to shift pictures.
+ * section 5 (SplitMix): a counter, and a mixing function over it. Good enough to shift
+ * pictures.
  */
 static inline uint64_t random_next(uint64_t *state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker: the two kinds of processes. A loader makes batches and pushes them, each two tensors in
- * shared memory; a trainer pops them and updates the parameters, which all trainers share.
+ * worker: the two kinds of processes. A loader makes batches and pushes them, each two tensors
+ * in shared memory; a trainer pops them and updates the parameters, which all trainers share.
  *
  * The queue leases: a batch whose trainer died before it acknowledged is delivered again. The
  * update may have been applied by then, so a batch counts at least once, not exactly once.
@@ -50,7 +50,10 @@ static void make_batch(struct run *run, uint64_t *random, tn_tensor *ret_pair[2]
     }
 }
 
-/* Push, giving the tensors away. That all trainers died is no end: the main process starts others. */
+/*
+ * Push, giving the tensors away. That all trainers died is no end: the main process starts
+ * others.
+ */
 static void push_batch(struct run *run, const struct batch_name *name, tn_tensor *pair[2])
 {
     const tn_message message = {
@@ -111,9 +114,9 @@ static const struct batch_name *check_batch(const struct run *run, const tn_mess
  * Compute the gradient of a batch and take a step, while others do the same.
  *
  * Source: Niu, Recht, Re, Wright, "Hogwild!: A Lock-Free Approach to Parallelizing Stochastic
- * Gradient Descent", NIPS 2011, Algorithm 1. Ours takes small dense batches where theirs takes one
- * sparse sample, so that updates do collide; a lost one is noise. Floats are written whole on every
- * machine that this runs on.
+ * Gradient Descent", NIPS 2011, Algorithm 1. Ours takes small dense batches where theirs takes
+ * one sparse sample, so that updates do collide; a lost one is noise. Floats are written whole
+ * on every machine that this runs on.
  */
 static void train(struct trainer *trainer, const tn_message *message)
 {
@@ -126,7 +129,9 @@ static void train(struct trainer *trainer, const tn_message *message)
     network_step(parameters, trainer->gradient, trainer->size, rate);
 }
 
-/* Deal with one message: is_holding spans the time in which its loss would be ours to repair. */
+/*
+ * Deal with one message: is_holding spans the time in which its loss would be ours to repair.
+ */
 static void train_on(struct trainer *trainer, tn_message *message)
 {
     struct run *run = trainer->run;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two programs (here one, run twice) that share tensors: the first makes a domain and starts the
- * second, which joins it and pops what the first pushes until the queue ends.
+ * Two programs (here one, run twice) that share tensors: the first makes a domain and starts
+ * the second, which joins it and pops what the first pushes until the queue ends.
  */
 #include <stdio.h>
 #include <stdlib.h>

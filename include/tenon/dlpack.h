@@ -3,8 +3,9 @@
 #define TENON_DLPACK_H
 
 /*
- * The binary interface of DLPack 1.x, written from its specification (https://dmlc.github.io/dlpack/).
- * If DLPack's own header was included first, its declarations are used and these are skipped.
+ * The binary interface of DLPack 1.x, written from its specification
+ * (https://dmlc.github.io/dlpack/). If DLPack's own header was included first, its declarations
+ * are used and these are skipped.
  */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_

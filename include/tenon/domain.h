@@ -12,13 +12,13 @@ TN_BEGIN_DECLS
 /**
  * A domain: the processes that share, with their memory.
  *
- * A process that opens one takes a seat in it. A child made by fork() has a seat of its own, and
- * holds of its own on everything its parent held, before fork() returns in it; the same
+ * A process that opens one takes a seat in it. A child made by fork() has a seat of its own,
+ * and holds of its own on everything its parent held, before fork() returns in it; the same
  * tn_domain pointer is valid there. If no seat could be had, calls in the child return
  * TN_ERR_FORKED and the memory it can see is not kept alive by it.
  *
- * A process leaves with tn_domain_close(). One that ends without it, however it ended, has died:
- * what it held is given back just the same, and who waits for it is told.
+ * A process leaves with tn_domain_close(). One that ends without it, however it ended, has
+ * died: what it held is given back just the same, and who waits for it is told.
  */
 typedef struct tn_domain tn_domain;
 
@@ -29,11 +29,11 @@ enum {
 
 /** Zero in a field means its default. */
 typedef struct tn_domain_options {
-    size_t struct_size;   /* sizeof(tn_domain_options) */
-    uint64_t quota_bytes; /* most payload memory; default: the machine's, 1 TiB at most */
-    uint64_t
-        watermark_bytes; /* free memory kept warm; above it goes back to the system; default: quota / 4 */
-    uint32_t seats;    /* most processes at once; default 256, at most 1024 */
+    size_t struct_size;       /* sizeof(tn_domain_options) */
+    uint64_t quota_bytes;     /* most payload memory; default: the machine's, 1 TiB at most */
+    uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system;
+                                 default: quota / 4 */
+    uint32_t seats;           /* most processes at once; default 256, at most 1024 */
     uint32_t blocks;   /* most live blocks of one size class; default 2^20, at most 2^23 */
     uint32_t objects;  /* queues, events, locks, ...; default 1024, at most 65536 */
     uint32_t tickets;  /* exported handles at once; default 65536 */

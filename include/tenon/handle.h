@@ -18,8 +18,8 @@ typedef struct tn_handle_options {
     size_t struct_size;
     uint32_t uses; /* imports that are allowed; default 1, at most 2^20 - 1 */
     uint32_t reserved;
-    uint64_t
-        lifetime_ns; /* from now; default: until 60 s after this process left or died; TN_FOREVER: no end */
+    uint64_t lifetime_ns; /* from now; default: until 60 s after this process left or died;
+                             TN_FOREVER: no end */
 } tn_handle_options;
 
 /** Names a ticket in its domain; part of the handle. */
@@ -32,8 +32,8 @@ typedef struct tn_ticket_id {
  *
  * @param size_bytes   of `bytes`; TN_HANDLE_MAX_BYTES always suffices
  * @param ret_used     bytes written
- * @return 0, or TN_ERR_INVALID (not shared in a domain; no room in `bytes`), TN_ERR_FULL (tickets),
- *         TN_ERR_FORKED
+ * @return 0, or TN_ERR_INVALID (not shared in a domain; no room in `bytes`), TN_ERR_FULL
+ *         (tickets), TN_ERR_FORKED
  *
  * Threads: any.   Blocks: never.   Fork: yes.
  * Crash: the ticket exists whole or not at all; one whose handle got lost expires.
@@ -60,7 +60,9 @@ TN_API TN_NODISCARD int tn_handle_import(tn_domain *domain, const void *bytes,
 TN_API TN_NODISCARD int tn_handle_ticket(const void *bytes, size_t size_bytes,
                                          tn_ticket_id *ret_ticket);
 
-/** End a ticket now; its handle is TN_ERR_STALE afterwards. TN_ERR_STALE: it was over already. */
+/**
+ * End a ticket now; its handle is TN_ERR_STALE afterwards. TN_ERR_STALE: it was over already.
+ */
 TN_API TN_NODISCARD int tn_ticket_revoke(tn_domain *domain, tn_ticket_id ticket);
 
 typedef struct tn_ticket_info {

@@ -7,9 +7,9 @@
 TN_BEGIN_DECLS
 
 /*
- * Who holds what. An inspector looks at a domain without taking a seat or writing to it; what it
- * reports was true at some moment during the call, and single lines may be a moment older than
- * others. Callbacks return non-zero to stop; that value is then the function's result.
+ * Who holds what. An inspector looks at a domain without taking a seat or writing to it; what
+ * it reports was true at some moment during the call, and single lines may be a moment older
+ * than others. Callbacks return non-zero to stop; that value is then the function's result.
  */
 typedef struct tn_inspector tn_inspector;
 
@@ -30,7 +30,10 @@ typedef int tn_domain_info_fn(const tn_domain_info *domain, void *context);
 /** Call `each` for every living domain of this user. */
 TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_info_fn *each, void *context);
 
-/** Look at the domain of this name, or, if `name` is 32 hexadecimal digits, of this id. Errors as of tn_domain_join(). */
+/**
+ * Look at the domain of this name, or, if `name` is 32 hexadecimal digits, of this id. Errors
+ * as of tn_domain_join().
+ */
 TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_inspector);
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 
@@ -134,10 +137,16 @@ TN_API TN_NODISCARD int tn_inspect_audit(tn_inspector *inspector, bool repair,
 TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit_fn *each,
                                         void *context);
 
-/** Where the runtime folder is: $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID. Static per thread. */
+/**
+ * Where the runtime folder is: $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else
+ * /tmp/tenon-UID. Static per thread.
+ */
 TN_API const char *tn_runtime_folder(void);
 
-/** Remove what dead processes left in every domain and in the runtime folder. @return seats settled, or an error */
+/**
+ * Remove what dead processes left in every domain and in the runtime folder. @return seats
+ * settled, or an error
+ */
 TN_API TN_NODISCARD int tn_inspect_gc(tn_audit_fn *each, void *context);
 
 TN_END_DECLS

@@ -51,17 +51,25 @@ typedef struct tn_process_status {
     char message[256]; /* what the child said with tn_process_fail(), or "" */
 } tn_process_status;
 
-/** Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running. `ret_status` may be NULL. */
+/**
+ * Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running. `ret_status` may be
+ * NULL.
+ */
 TN_API TN_NODISCARD int tn_process_wait(tn_process *process, uint64_t deadline_ns,
                                         tn_process_status *ret_status);
 
 /** Send a signal; nothing happens if it has ended. */
 TN_API TN_NODISCARD int tn_process_kill(tn_process *process, int signal);
 
-/** Kill the child if it still runs (unless detached), wait for it, free the object. Returns NULL. */
+/**
+ * Kill the child if it still runs (unless detached), wait for it, free the object. Returns
+ * NULL.
+ */
 TN_API tn_process *tn_process_close(tn_process *process);
 
-/** In a child: leave a message for the parent (at most 255 bytes are kept) and exit with code 1. */
+/**
+ * In a child: leave a message for the parent (at most 255 bytes are kept) and exit with code 1.
+ */
 TN_API void tn_process_fail(const char *message) __attribute__((noreturn));
 
 /**
@@ -73,7 +81,10 @@ typedef struct tn_group tn_group;
 TN_API TN_NODISCARD int tn_group_create(tn_domain *domain, tn_group **ret_group);
 /** Runs in each child; `index` counts from 0 within the group. */
 typedef int tn_group_fn(tn_domain *domain, uint32_t index, void *argument);
-/** Start `count` children; on failure those that were started are ended. Errors as of tn_process_fork(). */
+/**
+ * Start `count` children; on failure those that were started are ended. Errors as of
+ * tn_process_fork().
+ */
 TN_API TN_NODISCARD int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run,
                                       void *argument);
 /** Put a child that was started on its own into the group; consumed on success. */

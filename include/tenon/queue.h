@@ -13,10 +13,10 @@ TN_BEGIN_DECLS
  * A tn_queue is this process's private handle; a forked child may use its parent's.
  *
  * A process becomes a producer of a queue with its first push, a consumer with its first pop,
- * or at once with tn_queue_attach(). When the last other process on the other side *dies*, waits
- * end with TN_ERR_PEER_DIED (once for each death, and after all messages were popped), and
- * tn_error_peer() says who it was. A side that leaves in good order ends no wait:
- * say tn_queue_end() for that.
+ * or at once with tn_queue_attach(). When the last other process on the other side *dies*,
+ * waits end with TN_ERR_PEER_DIED (once for each death, and after all messages were popped),
+ * and tn_error_peer() says who it was. A side that leaves in good order ends no wait: say
+ * tn_queue_end() for that.
  *
  * Threads: any number at once may use one tn_queue.
  */
@@ -24,9 +24,9 @@ typedef struct tn_queue tn_queue;
 
 /** What happens to a message whose consumer dies. */
 enum {
-    TN_QUEUE_REDELIVER =
-        0, /* died inside pop: delivered again. After pop returned, the message is the consumer's */
-    TN_QUEUE_DROP = 1, /* died inside pop: released */
+    TN_QUEUE_REDELIVER = 0, /* died inside pop: delivered again. After pop returned, the message
+                               is the consumer's */
+    TN_QUEUE_DROP = 1,      /* died inside pop: released */
     TN_QUEUE_LEASE =
         2 /* delivered again unless tn_message_ack() came, with its attempt count */
 };
@@ -53,8 +53,8 @@ typedef struct tn_message {
     size_t size_bytes;
     tn_tensor **tensors; /* [tensor_count]; a popped entry may be taken by setting it to NULL */
     uint32_t tensor_count;
-    uint32_t
-        attempt; /* popped: how often it was delivered before, to consumers that died or gave it back */
+    uint32_t attempt; /* popped: how often it was delivered before, to consumers that died or
+                         gave it back */
     uint32_t producer_seat; /* popped: who pushed it */
     uint32_t reserved;
     uint64_t lease;    /* popped from a TN_QUEUE_LEASE queue: for ack; else 0 */
@@ -73,7 +73,8 @@ enum {
  * @param name     1 to 47 of [A-Za-z0-9._-], unique in the domain; or NULL: reached by fork or
  *                 through tn_queue_id()
  * @param options  borrowed; NULL for defaults
- * @return 0, or TN_ERR_INVALID, TN_ERR_EXISTS, TN_ERR_FULL (objects), TN_ERR_NO_MEMORY, TN_ERR_FORKED
+ * @return 0, or TN_ERR_INVALID, TN_ERR_EXISTS, TN_ERR_FULL (objects), TN_ERR_NO_MEMORY,
+ *         TN_ERR_FORKED
  *
  * The queue ends, and gives its messages back, when the last process that has it open closed
  * it or died.
@@ -81,7 +82,10 @@ enum {
 TN_API TN_NODISCARD int tn_queue_create(tn_domain *domain, const char *name,
                                         const tn_queue_options *options, tn_queue **ret_queue);
 
-/** Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of object. */
+/**
+ * Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of
+ * object.
+ */
 TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
                                       tn_queue **ret_queue);
 
@@ -104,7 +108,8 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
 /**
  * Append a message, waiting until there is room.
  *
- * @param message      borrowed, tensors too; with TN_PUSH_MOVE the tensors are consumed on success
+ * @param message      borrowed, tensors too; with TN_PUSH_MOVE the tensors are consumed on
+ *         success
  * @param flags        TN_PUSH_*
  * @param deadline_ns  CLOCK_MONOTONIC, ns; 0 never waits, TN_FOREVER never gives up
  * @return 0, or
@@ -140,7 +145,10 @@ TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns,
 TN_API TN_NODISCARD int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
                                              uint64_t deadline_ns);
 
-/** Pop a message that is one tensor; one of another form stays queued: TN_ERR_INVALID. Not for TN_QUEUE_LEASE. */
+/**
+ * Pop a message that is one tensor; one of another form stays queued: TN_ERR_INVALID. Not for
+ * TN_QUEUE_LEASE.
+ */
 TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, uint64_t deadline_ns,
                                             tn_tensor **ret_tensor);
 
@@ -177,13 +185,19 @@ TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
 TN_API uint32_t tn_queue_count(const tn_queue *queue);
 TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
 
-/** Say that a leased message was dealt with: it will not come again. TN_ERR_STALE: not leased to us (any more). */
+/**
+ * Say that a leased message was dealt with: it will not come again. TN_ERR_STALE: not leased to
+ * us (any more).
+ */
 TN_API TN_NODISCARD int tn_message_ack(tn_queue *queue, tn_message *message);
 
 /** Give a leased message back: it is delivered again, with its attempt count one higher. */
 TN_API TN_NODISCARD int tn_message_return(tn_queue *queue, tn_message *message);
 
-/** Give back what a popped message owns; an open lease stays open until ack, return, or death. Zeroes it. */
+/**
+ * Give back what a popped message owns; an open lease stays open until ack, return, or death.
+ * Zeroes it.
+ */
 TN_API void tn_message_fini(tn_message *message);
 
 TN_END_DECLS

@@ -41,7 +41,10 @@ enum {
         TN_OK = 0
 };
 
-/** An absolute CLOCK_MONOTONIC time that never comes. A deadline of 0 tries once and does not wait. */
+/**
+ * An absolute CLOCK_MONOTONIC time that never comes. A deadline of 0 tries once and does not
+ * wait.
+ */
 #define TN_FOREVER UINT64_MAX
 
 /** The deadline that lies `duration_ns` from now; saturates at TN_FOREVER. */

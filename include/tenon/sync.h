@@ -9,10 +9,10 @@ TN_BEGIN_DECLS
 /*
  * Events, semaphores, locks, conditions and barriers between the processes of a domain.
  *
- * All are opened, named and ended as queues are: `name` NULL is anonymous, reached by fork or by
- * id; the object ends when the last process that has it open closed it or died. All calls that
- * wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means that nobody is
- * left to end the wait, and never hang because of a process that was killed.
+ * All are opened, named and ended as queues are: `name` NULL is anonymous, reached by fork or
+ * by id; the object ends when the last process that has it open closed it or died. All calls
+ * that wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means that
+ * nobody is left to end the wait, and never hang because of a process that was killed.
  *
  * Threads: any number at once may use one object.   Fork: a child may use its parent's.
  */
@@ -22,7 +22,10 @@ typedef struct tn_lock tn_lock;
 typedef struct tn_condition tn_condition;
 typedef struct tn_barrier tn_barrier;
 
-/** An event is set or not; waiters pass while it is set. With `auto_reset`, one waiter passes per set. */
+/**
+ * An event is set or not; waiters pass while it is set. With `auto_reset`, one waiter passes
+ * per set.
+ */
 TN_API TN_NODISCARD int tn_event_create(tn_domain *domain, const char *name, bool auto_reset,
                                         tn_event **ret_event);
 TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name,
@@ -44,9 +47,9 @@ enum {
         1u << 0 /* permits belong to who acquired them: a dead process's come back */
 };
 /**
- * A semaphore of `permits` permits.
- * An owned one gives a dead process's permits back, and refuses a release by who holds none; one
- * that is not owned may be released by anybody, up to 2^31 - 1, as a signal.
+ * A semaphore of `permits` permits. An owned one gives a dead process's permits back, and
+ * refuses a release by who holds none; one that is not owned may be released by anybody, up to
+ * 2^31 - 1, as a signal.
  */
 TN_API TN_NODISCARD int tn_semaphore_create(tn_domain *domain, const char *name,
                                             uint32_t permits, uint32_t flags,
@@ -57,9 +60,14 @@ TN_API TN_NODISCARD int tn_semaphore_open_id(tn_domain *domain, uint64_t id,
                                              tn_semaphore **ret_semaphore);
 TN_API uint64_t tn_semaphore_id(const tn_semaphore *semaphore);
 TN_API tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore);
-/** @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED (no permit, and the last other opener died) */
+/**
+ * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED (no permit, and the last other opener died)
+ */
 TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns);
-/** @return 0, or TN_ERR_INVALID: an owned semaphore of which this process holds no permit; overflow */
+/**
+ * @return 0, or TN_ERR_INVALID: an owned semaphore of which this process holds no permit;
+ * overflow
+ */
 TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
 /** Permits free now. */
 TN_API uint32_t tn_semaphore_get(const tn_semaphore *semaphore);

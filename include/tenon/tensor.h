@@ -150,12 +150,16 @@ TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const
 
 /**
  * Copy all elements of `source` to `target`; same type and shape, any strides.
- * @return 0, TN_ERR_INVALID (types or shapes differ, or target repeats an element by a 0 stride),
- *         TN_ERR_DENIED (target is read-only), TN_ERR_NO_MEMORY. Overlapping views copy as if through a third buffer.
+ * @return 0, TN_ERR_INVALID (types or shapes differ, or target repeats an element by a 0
+ *         stride), TN_ERR_DENIED (target is read-only), TN_ERR_NO_MEMORY. Overlapping views
+ *         copy as if through a third buffer.
  */
 TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *source);
 
-/** The first element; NULL if the tensor has none. Borrowed while the tensor lives and is not shared anew. */
+/**
+ * The first element; NULL if the tensor has none. Borrowed while the tensor lives and is not
+ * shared anew.
+ */
 TN_API void *tn_tensor_data(const tn_tensor *tensor);
 TN_API tn_dtype tn_tensor_dtype(const tn_tensor *tensor);
 TN_API int32_t tn_tensor_ndim(const tn_tensor *tensor);
@@ -185,7 +189,8 @@ TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor,
 /**
  * Import from DLPack 1.x, without a copy, as a private tensor over foreign memory.
  *
- * @param managed  consumed: its deleter runs when the storage ends; left with the caller on failure
+ * @param managed  consumed: its deleter runs when the storage ends; left with the caller on
+ *         failure
  * @return 0, or TN_ERR_VERSION (major version not 1), TN_ERR_UNSUPPORTED (not CPU memory, or a
  *         sub-byte type), TN_ERR_INVALID (shape, strides or type make no sense)
  */

@@ -2,7 +2,10 @@
 #ifndef TENON_VERSION_H
 #define TENON_VERSION_H
 
-/* Three versions, kept apart: the API (here), the soname (meson.build), the shared layout (src/layout). */
+/*
+ * Three versions, kept apart: the API (here), the soname (meson.build), the shared layout
+ * (src/layout).
+ */
 #define TN_VERSION_MAJOR 0
 #define TN_VERSION_MINOR 1
 #define TN_VERSION_PATCH 0

@@ -2,16 +2,18 @@
 /*
  * alloc: finding free blocks.
  *
- * Nouns: hint (a bit: may be free), cache (hints that this thread slot keeps), frontier (blocks at and above it
- * were never used), sweep (a look at the words themselves).
+ * Nouns: hint (a bit: may be free), cache (hints that this thread slot keeps), frontier (blocks
+ * at and above it were never used), sweep (a look at the words themselves).
  * I1  A block is taken by one CAS on its word, FREE,0 -> ALLOC,1, while it is announced.
- * I2  Every FREE block below its frontier has a hint, is in a live process's cache, or its class has
- *     `sweep` set. What breaks I2 for a moment is a thread; its death sets `sweep` (the reaper).
- * I3  desc.committed never claims more memory than there is: it falls before a discard and rises
- *     after a commit.
+ * I2  Every FREE block below its frontier has a hint, is in a live process's cache, or its
+ *     class has `sweep` set. What breaks I2 for a moment is a thread; its death sets `sweep`
+ *     (the reaper).
+ * I3  desc.committed never claims more memory than there is: it falls before a discard and
+ *     rises after a commit.
  * I4  committed + all commits in flight <= quota: both sides announce, then count.
- * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost hints
- * (I2), memory behind a FREE block that desc does not tell of (committed again, for nothing).
+ * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost
+ * hints (I2), memory behind a FREE block that desc does not tell of (committed again, for
+ * nothing).
  */
 #include "alloc/alloc.h"
 
@@ -27,7 +29,7 @@ static uint32_t cache_limit(const struct tn_domain *d, uint32_t class_id)
     return d->segment.geometry.classes[class_id].cached;
 }
 
-/* ---- hints --------------------------------------------------------------------------------- */
+/* ---- hints ------------------------------------------------------------------------------- */
 
 static uint64_t payload_bytes(const struct tn_domain *d, uint32_t class_id, uint32_t blocks)
 {
@@ -151,7 +153,7 @@ static uint32_t refill(struct tn_domain *d, uint32_t class_id, struct tni_block_
     return cache->count;
 }
 
-/* ---- taking -------------------------------------------------------------------------------- */
+/* ---- taking ------------------------------------------------------------------------------ */
 
 /* I1. On success the block is announced. */
 static bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
@@ -187,7 +189,10 @@ static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block blo
     tni_announce_clear(thread);
 }
 
-/* When the table or the quota is used up: a free block of the class that others have in their caches. */
+/*
+ * When the table or the quota is used up: a free block of the class that others have in their
+ * caches.
+ */
 static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                   uint64_t bytes, tni_block *ret_block)
 {
@@ -265,7 +270,7 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
     return status;
 }
 
-/* ---- giving back --------------------------------------------------------------------------- */
+/* ---- giving back ------------------------------------------------------------------------- */
 
 static bool someone_waits(const struct tn_domain *d)
 {
@@ -329,7 +334,7 @@ void tni_alloc_mark_sweep(struct tn_domain *d)
         atomic_store(&tni_class_at(&d->segment, c)->sweep, 1);
 }
 
-/* ---- waiting for memory -------------------------------------------------------------------- */
+/* ---- waiting for memory ------------------------------------------------------------------ */
 
 uint32_t tni_alloc_arm(struct tn_domain *d)
 {
@@ -341,7 +346,7 @@ void tni_alloc_wake(struct tn_domain *d)
     tni_wait_notify(&d->segment.header->memory_wait, INT32_MAX);
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------- */
 
 static void forget(struct tn_domain *d)
 {

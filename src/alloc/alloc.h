@@ -2,8 +2,8 @@
 /*
  * alloc: which blocks are free, and memory behind them.
  *
- * Free is what a block's word says; caches, hints and cursors only tell where to look. So there is
- * no list that a death could tear, and a lost hint costs a later look at the words.
+ * Free is what a block's word says; caches, hints and cursors only tell where to look. So there
+ * is no list that a death could tear, and a lost hint costs a later look at the words.
  */
 #ifndef TNI_ALLOC_H
 #define TNI_ALLOC_H
@@ -13,7 +13,8 @@
 /**
  * Take a free block of at least `bytes` and have memory behind it: FREE -> ALLOC with count 1.
  *
- * The block stays announced by `thread`: the caller records the reference, then clears the announce.
+ * The block stays announced by `thread`: the caller records the reference, then clears the
+ * announce.
  * @param want_memory  false: the block may lack memory behind it, see tni_alloc_committed()
  * @param ret_is_zero  every byte is zero
  * @return 0, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_INVALID (larger than any class)
@@ -28,14 +29,21 @@ void tni_alloc_publish(struct tn_domain *domain, tni_block block);
 
 /** Bytes from the block's start that have memory behind them. */
 uint64_t tni_alloc_committed(const struct tn_domain *domain, tni_block block);
-/** Say that [0, bytes) of a block of this process now has memory behind it, though it is not mapped yet. */
+/**
+ * Say that [0, bytes) of a block of this process now has memory behind it, though it is not
+ * mapped yet.
+ */
 void tni_alloc_set_committed(struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
- * Map [0, bytes) of a block, which has memory there, in one call instead of a fault for each page; nothing
- * if this process has touched it before. pre: the block is committed by itself (span is 1)
+ * Map [0, bytes) of a block, which has memory there, in one call instead of a fault for each
+ * page; nothing if this process has touched it before. pre: the block is committed by itself
+ * (span is 1)
  */
 int tni_alloc_map(struct tn_domain *domain, tni_block block, uint64_t bytes);
-/** Ask the quota for `bytes` that are about to be committed; end with tni_alloc_quota_end(). TN_ERR_NO_MEMORY. */
+/**
+ * Ask the quota for `bytes` that are about to be committed; end with tni_alloc_quota_end().
+ * TN_ERR_NO_MEMORY.
+ */
 int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
 
@@ -44,7 +52,9 @@ uint32_t tni_alloc_arm(struct tn_domain *domain);
 /** Wake who waits for memory. */
 void tni_alloc_wake(struct tn_domain *domain);
 
-/** Give free memory back to the system until about `keep_bytes` stay. @return bytes given back */
+/**
+ * Give free memory back to the system until about `keep_bytes` stay. @return bytes given back
+ */
 uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
                         uint64_t keep_bytes);
 

@@ -91,8 +91,9 @@ static uint64_t announced_bytes(const struct tni_segment *s)
 }
 
 /*
- * I4: our intent is visible before we count, and so is everybody else's before theirs. Intents are
- * counted before what is there: a commit that ends meanwhile counts twice, never not at all.
+ * I4: our intent is visible before we count, and so is everybody else's before theirs. Intents
+ * are counted before what is there: a commit that ends meanwhile counts twice, never not at
+ * all.
  */
 int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
 {
@@ -128,7 +129,10 @@ int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, 
         is_span ? tni_commit_span_bytes(d, class_id) : tni_align_up(bytes, g->page_bytes);
     uint8_t *start = tni_payload_at(&d->segment, first);
 
-    /* The last span of a class may reach beyond its last block, never beyond the class's own part. */
+    /*
+     * The last span of a class may reach beyond its last block, never beyond the class's own
+     * part.
+     */
     have = TNI_MIN(tni_align_up(have, g->page_bytes), need);
     if (have < need) {
         int status = tni_alloc_quota_begin(d, thread, need - have);

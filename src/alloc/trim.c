@@ -2,8 +2,8 @@
 /*
  * trim: free memory goes back to the system, span by span, the largest blocks first.
  *
- * A span is taken whole under one announce, so that nobody gets a block of it while its pages go,
- * and a death leaves blocks that nobody recorded, which the reaper frees.
+ * A span is taken whole under one announce, so that nobody gets a block of it while its pages
+ * go, and a death leaves blocks that nobody recorded, which the reaper frees.
  */
 #include "alloc/alloc.h"
 #include "alloc/commit.h"
@@ -86,7 +86,9 @@ static uint64_t trim_span(struct tn_domain *d, struct tni_thread *thread, tni_bl
     return free_bytes_of_span(d, first, count) != 0 ? discard_span(d, thread, first, count) : 0;
 }
 
-/* Call `each` for spans, largest blocks first, until the sum of its results reaches `enough`. */
+/*
+ * Call `each` for spans, largest blocks first, until the sum of its results reaches `enough`.
+ */
 static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, uint64_t enough,
                               span_fn *each)
 {

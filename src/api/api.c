@@ -2,9 +2,9 @@
 /*
  * api: the exported functions that need more than one room; the others stand in their room.
  *
- * A domain is put together here, bottom up: segment, seat, then each room's private state. It is
- * taken apart in the opposite order. No invariants of its own. A death at any point of joining or
- * leaving leaves a seat, which the reaper settles.
+ * A domain is put together here, bottom up: segment, seat, then each room's private state. It
+ * is taken apart in the opposite order. No invariants of its own. A death at any point of
+ * joining or leaving leaves a seat, which the reaper settles.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ uint64_t tn_deadline_after(uint64_t duration_ns)
 
 const char *tn_runtime_folder(void) { return tni_os_runtime_folder(); }
 
-/* ---- joining ------------------------------------------------------------------------------- */
+/* ---- joining ----------------------------------------------------------------------------- */
 
 static int read_options(const char *name, const tn_domain_options *options,
                         struct tni_segment_options *ret_options)
@@ -195,7 +195,7 @@ const char *tn_domain_name(const tn_domain *d)
 
 uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }
 
-/* ---- memory and the dead -------------------------------------------------------------------- */
+/* ---- memory and the dead ----------------------------------------------------------------- */
 
 static int check(const tn_domain *d)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inspect: who holds what, seen from outside. inspect_domains.c finds domains, inspect_stat.c adds
- * up, inspect_blocks.c and inspect_objects.c list.
+ * inspect: who holds what, seen from outside. inspect_domains.c finds domains, inspect_stat.c
+ * adds up, inspect_blocks.c and inspect_objects.c list.
  *
  * Nouns: inspector.
- * I1  An inspector maps read-only and has no seat: nothing that it does, and no death of it, can be
- *     seen by a member. It looks only below the limits that members raised, since looking at a
- *     page that was never used would give it memory.
+ * I1  An inspector maps read-only and has no seat: nothing that it does, and no death of it,
+ *     can be seen by a member. It looks only below the limits that members raised, since
+ *     looking at a page that was never used would give it memory.
  * I2  Every number from shared memory is checked or cut before it sizes, indexes or is added;
  *     every text is cut and made printable.
  * I3  Repair and gc are a member's work: they join, and leave again.
@@ -56,7 +56,7 @@ tn_inspector *tn_inspector_close(tn_inspector *inspector)
     return NULL;
 }
 
-/* ---- what the files share ------------------------------------------------------------------ */
+/* ---- what the files share ---------------------------------------------------------------- */
 
 void tni_inspect_text(char *text, size_t size_bytes, const char *shared, size_t shared_bytes)
 {
@@ -123,7 +123,7 @@ void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *
         tni_inspect_text(text, size_bytes, entry->command, sizeof entry->command);
 }
 
-/* ---- audit --------------------------------------------------------------------------------- */
+/* ---- audit ------------------------------------------------------------------------------- */
 
 /* I3. By its id: a name may have gone to another domain meanwhile, and some have none. */
 static int join(const struct tni_segment *s, tn_domain **ret_domain)
@@ -149,7 +149,7 @@ int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, vo
     return status;
 }
 
-/* ---- gc ------------------------------------------------------------------------------------ */
+/* ---- gc ---------------------------------------------------------------------------------- */
 
 struct gc {
     tn_audit_fn *each; /* may be NULL */

@@ -16,7 +16,10 @@ struct tn_inspector {
 
 enum { TNI_HEX_ID_BYTES = 33 };
 
-/** Text out of shared memory, cut to what it and `text` hold; what a terminal would obey becomes '?'. */
+/**
+ * Text out of shared memory, cut to what it and `text` hold; what a terminal would obey becomes
+ * '?'.
+ */
 void tni_inspect_text(char *text, size_t size_bytes, const char *shared, size_t shared_bytes);
 void tni_inspect_hex_id(const struct tni_segment *segment, char hex[TNI_HEX_ID_BYTES]);
 void tni_inspect_domain_info(const struct tni_segment *segment, tn_domain_info *ret_info);
@@ -27,7 +30,10 @@ int32_t tni_inspect_seat_pid(const struct tni_segment *segment, uint32_t seat);
 void tni_inspect_seat_command(const struct tni_segment *segment, uint32_t seat, char *text,
                               size_t size_bytes);
 
-/** Attach read-only to each domain of this user in turn. @return what `each` returned, or an error */
+/**
+ * Attach read-only to each domain of this user in turn. @return what `each` returned, or an
+ * error
+ */
 typedef int tni_inspect_segment_fn(const struct tni_segment *segment, void *context);
 int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context);
 

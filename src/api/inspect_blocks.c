@@ -2,9 +2,9 @@
 /*
  * inspect_blocks: every live block, and who keeps it.
  *
- * One pass over hold rows, 64 blocks of all seats at a time; one pass before it over messages, slots
- * and tickets, which adds up in sparse private memory. So a million blocks cost two passes, not
- * a search for each.
+ * One pass over hold rows, 64 blocks of all seats at a time; one pass before it over messages,
+ * slots and tickets, which adds up in sparse private memory. So a million blocks cost two
+ * passes, not a search for each.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ struct scan {
     void *context;
 };
 
-/* ---- records other than holds -------------------------------------------------------------- */
+/* ---- records other than holds ------------------------------------------------------------ */
 
 static void tally_message(tni_block block, void *context)
 {
@@ -88,7 +88,7 @@ static void tally_all(struct scan *scan)
     tally_tickets(scan);
 }
 
-/* ---- one block ----------------------------------------------------------------------------- */
+/* ---- one block --------------------------------------------------------------------------- */
 
 static const char *kind_name(uint8_t kind)
 {
@@ -183,7 +183,7 @@ static int report_all(const struct scan *scan)
     return stop;
 }
 
-/* ---- all ----------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------- */
 
 static void find_seats(struct scan *scan, uint32_t limit)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_domains: every domain of this user, found through the descriptors of its processes. */
+/*
+ * inspect_domains: every domain of this user, found through the descriptors of its processes.
+ */
 #include <stdlib.h>
 
 #include "api/inspect.h"

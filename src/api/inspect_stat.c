@@ -6,7 +6,7 @@
 #include "api/inspect.h"
 #include "queue/queue.h"
 
-/* ---- memory -------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 /* Memory behind the span that starts with this block. */
 static uint64_t span_committed(const struct tni_segment *s, tni_block first)
@@ -53,7 +53,7 @@ static uint64_t huge_page_bytes(const struct tni_segment *s)
     return most;
 }
 
-/* ---- tables -------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------ */
 
 static uint32_t objects_used(const struct tni_segment *s)
 {
@@ -105,7 +105,7 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
     return 0;
 }
 
-/* ---- seats --------------------------------------------------------------------------------- */
+/* ---- seats ------------------------------------------------------------------------------- */
 
 static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_info *info)
 {
@@ -118,7 +118,8 @@ static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_info *
             for (; bits != 0; bits &= bits - 1) {
                 tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
                 if (!tni_geometry_has_block(&s->geometry, block.id))
-                    break; /* beyond the class's last block: not a hold, and for the audit to tell */
+                    break; /* beyond the class's last block: not a hold, and for the audit to
+                              tell */
                 info->blocks_held++;
                 info->bytes_held += tni_inspect_block_bytes(s, block);
             }

@@ -20,14 +20,23 @@
 
 enum { TNI_CACHE_LINE = 64 };
 
-/** Set this thread's error detail and return `status`. The place that decides the error calls it, nobody above. */
+/**
+ * Set this thread's error detail and return `status`. The place that decides the error calls
+ * it, nobody above.
+ */
 int tni_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** As tni_fail(), with ": <text of errno_value>" appended. */
 int tni_fail_errno(int status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** As tni_fail(), with a static sentence and no formatting: for what fails a million times a second. */
+/**
+ * As tni_fail(), with a static sentence and no formatting: for what fails a million times a
+ * second.
+ */
 int tni_fail_plain(int status, const char *sentence);
-/* A failure is a negative number: the compiler and the analyzer see then that ret_x is set elsewhere. */
+/*
+ * A failure is a negative number: the compiler and the analyzer see then that ret_x is set
+ * elsewhere.
+ */
 static inline int tni_negative(int status)
 {
     if (status >= 0)
@@ -43,9 +52,9 @@ enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG };
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * True while the process has one thread and so needs no locked instructions for what only its own
- * threads touch; libc says so, and takes it back before a second thread runs. Only where plain
- * stores keep their order for other processes.
+ * True while the process has one thread and so needs no locked instructions for what only its
+ * own threads touch; libc says so, and takes it back before a second thread runs. Only where
+ * plain stores keep their order for other processes.
  */
 #if defined(__x86_64__) && defined(__has_include)
 #if __has_include(<sys/single_threaded.h>)
@@ -98,14 +107,17 @@ static inline void tni_relax(void)
 /** A name for objects and domains: 1 to max_len of [A-Za-z0-9._-], not starting with a dot. */
 int tni_check_name(const char *what, const char *name, size_t max_len);
 
-/** FNV-1a, 64 bit. Source: Fowler, Noll, Vo, IETF draft-eastlake-fnv. Against accidents, not attackers. */
+/**
+ * FNV-1a, 64 bit. Source: Fowler, Noll, Vo, IETF draft-eastlake-fnv. Against accidents, not
+ * attackers.
+ */
 uint64_t tni_hash(const void *bytes, size_t size_bytes);
 
 /*
  * Kill points: a test names one, and the process kills itself with SIGKILL when it gets there.
  * Compiled out unless TN_KILL_POINTS. TENON_KILL_POINT=name[:n] arms the n-th passing (from 1);
- * tests in a forked child use tni_kill_point_arm(). TENON_KILL_LIST=path appends every name passed;
- * tni_kill_point_list() does so from now on, NULL ends it.
+ * tests in a forked child use tni_kill_point_arm(). TENON_KILL_LIST=path appends every name
+ * passed; tni_kill_point_list() does so from now on, NULL ends it.
  */
 #if defined(TN_KILL_POINTS)
 void tni_kill_point(const char *name);

@@ -2,7 +2,8 @@
 /*
  * geometry: from five numbers to the place of everything.
  *
- * I1  Equal numbers give an equal geometry, in every process and every build of one layout version.
+ * I1  Equal numbers give an equal geometry, in every process and every build of one layout
+ *     version.
  * I2  Sections do not overlap, and each starts on a page; blocks of 2 MiB and more on 2 MiB.
  * I3  A class's base is a multiple of 64, so that no 64-bit word of hints or of a hold row
  *     belongs to two classes.
@@ -13,7 +14,10 @@ enum { HUGE_BYTES = 2 << 20, SPAN_BYTES = 64 << 10, CACHE_BYTES = 1 << 20, CACHE
 #define ADDRESS_SPACE_BYTES (UINT64_C(1) << 46)
 #define LARGEST_BLOCK_BYTES (UINT64_C(1) << 43)
 
-/* Steps of at most 50 % below a page; above, powers of two, since only what is asked for is committed. */
+/*
+ * Steps of at most 50 % below a page; above, powers of two, since only what is asked for is
+ * committed.
+ */
 static const uint32_t small_sizes[] = {64,  128,  192,  256,  384,  512,
                                        768, 1024, 1536, 2048, 3072, 4096};
 static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64 << 10,
@@ -22,14 +26,20 @@ static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64
 static int add_class(struct tni_geometry *g, uint64_t size_bytes)
 {
     struct tni_class_geometry *c = &g->classes[g->class_count];
-    /* A block of this class holds more than half its size (see above), or is small: so many can exist. */
+    /*
+     * A block of this class holds more than half its size (see above), or is small: so many can
+     * exist.
+     */
     uint64_t most = 2 * g->quota_limit_bytes / size_bytes + 1;
     uint64_t capacity = TNI_MIN(most, g->blocks);
 
     c->size_bytes = size_bytes;
     c->capacity = (uint32_t)capacity;
     c->base = g->total_blocks;
-    /* Spans are whole pages, of any page size, so that memory is given back without touching a neighbour. */
+    /*
+     * Spans are whole pages, of any page size, so that memory is given back without touching a
+     * neighbour.
+     */
     uint64_t power_part = size_bytes & -size_bytes;
     c->span = power_part >= SPAN_BYTES ? 1 : (uint32_t)(SPAN_BYTES / power_part);
     c->cached = (uint32_t)TNI_MIN(CACHE_BYTES / size_bytes, (uint64_t)CACHE_BLOCKS);

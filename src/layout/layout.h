@@ -16,18 +16,20 @@
  *   objects    objects                struct tni_object: queues, events, locks, ...
  *   tickets    tickets                struct tni_ticket
  *
- * Where each section lies follows from five numbers in the header (seats, blocks, objects, tickets,
- * arena quota). Who attaches checks those numbers, computes the geometry itself (geometry.c)
- * and compares the size of the segment with it; offsets are never read from shared memory.
+ * Where each section lies follows from five numbers in the header (seats, blocks, objects,
+ * tickets, arena quota). Who attaches checks those numbers, computes the geometry itself
+ * (geometry.c) and compares the size of the segment with it; offsets are never read from shared
+ * memory.
  *
- * Validity. Nothing here is a pointer. Every index read from shared memory goes through one of the
- * tni_geometry_has_*() tests before it is used. Fields are written by the owner named beside
- * them; `any` means any member, by an atomic operation.
+ * Validity. Nothing here is a pointer. Every index read from shared memory goes through one of
+ * the tni_geometry_has_*() tests before it is used. Fields are written by the owner named
+ * beside them; `any` means any member, by an atomic operation.
  *
- * A block is named by {class:8, index:24}; 0 is no block (class 0 does not exist). Blocks of one class have one size and
- * lie side by side in the class's own part of the arena, so that a block's place follows from its
- * number, and there is no map of the arena that a death could leave half written. The arena is
- * sparse: address space is what this spends, not memory. See docs/decisions/0002.
+ * A block is named by {class:8, index:24}; 0 is no block (class 0 does not exist). Blocks of
+ * one class have one size and lie side by side in the class's own part of the arena, so that a
+ * block's place follows from its number, and there is no map of the arena that a death could
+ * leave half written. The arena is sparse: address space is what this spends, not memory. See
+ * docs/decisions/0002.
  */
 #ifndef TNI_LAYOUT_H
 #define TNI_LAYOUT_H
@@ -56,7 +58,7 @@ typedef struct tni_block {
     uint32_t id; /* {class:8, index:24}; 0 is no block */
 } tni_block;
 
-/* ---- header -------------------------------------------------------------------------------- */
+/* ---- header ------------------------------------------------------------------------------ */
 
 enum { TNI_STATE_MAKING = 0, TNI_STATE_READY = 1 };
 
@@ -93,24 +95,25 @@ struct tni_header {
     _Atomic uint32_t ticket_limit;
     _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
     _Atomic uint32_t registry_wait;
-    _Atomic uint32_t
-        runtime; /* hash of the runtime folder whose tenond looks after this domain; 0: none does */
+    _Atomic uint32_t runtime; /* hash of the runtime folder whose tenond looks after this
+                                 domain; 0: none does */
     /*
-     * Claim of the one who recounts. A reference that moves from one record to another changes no
-     * count, so a recount could miss it in both: while this is not 0, who moves one raises the
-     * version of the block's word first, and the recount's CAS fails. See ref.c, I5.
+     * Claim of the one who recounts. A reference that moves from one record to another changes
+     * no count, so a recount could miss it in both: while this is not 0, who moves one raises
+     * the version of the block's word first, and the recount's CAS fails. See ref.c, I5.
      */
     _Atomic uint64_t recount;
     _Atomic uint64_t deaths;         /* seats settled since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
 };
 
-/* ---- seats --------------------------------------------------------------------------------- */
+/* ---- seats ------------------------------------------------------------------------------- */
 
 /*
  * A seat's word is {incarnation:32, state:8, recoverer:24}; recoverer says who settles this one
- * while REAPING: the low bits of its incarnation and its seat, {14, 10}; all ones is nobody yet. FREE -> JOINING (taken, holds may be written) -> ALIVE -> LEAVING -> FREE;
- * JOINING, ALIVE, LEAVING of a dead process -> REAPING -> FREE. Each FREE raises the incarnation.
+ * while REAPING: the low bits of its incarnation and its seat, {14, 10}; all ones is nobody
+ * yet. FREE -> JOINING (taken, holds may be written) -> ALIVE -> LEAVING -> FREE; JOINING,
+ * ALIVE, LEAVING of a dead process -> REAPING -> FREE. Each FREE raises the incarnation.
  */
 enum {
     TNI_SEAT_FREE = 0,
@@ -143,11 +146,12 @@ struct tni_seat {
     uint64_t reserved;
 };
 
-/* ---- announces ----------------------------------------------------------------------------- */
+/* ---- announces --------------------------------------------------------------------------- */
 
 /*
- * What a thread writes before it touches a count, and clears when record and count agree again. It names all the blocks
- * whose count may be one too high if the thread stops here for ever: `span` blocks from `block`.
+ * What a thread writes before it touches a count, and clears when record and count agree again.
+ * It names all the blocks whose count may be one too high if the thread stops here for ever:
+ * `span` blocks from `block`.
  */
 struct tni_announce {
     _Atomic uint32_t block;        /* 0: nothing is announced */
@@ -159,7 +163,7 @@ struct tni_announce {
     uint32_t reserved[10];
 };
 
-/* ---- blocks -------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------ */
 
 /*
  * A block's word is {version:38, state:2, count:24}. One fetch_add moves count and version
@@ -194,9 +198,9 @@ enum { TNI_KIND_TENSOR = 0, TNI_KIND_BYTES = 1, TNI_KIND_MESSAGE = 2, TNI_KIND_R
 enum { TNI_DESC_NDIM = 8 };
 /* What a block is, for people and for the audit; nobody's safety depends on it. */
 struct tni_desc {
-    _Atomic uint64_t
-        committed; /* memory behind this block (class spans: behind the span, in its first block) */
-    uint32_t generation; /* raised by each allocation; handles carry it */
+    _Atomic uint64_t committed; /* memory behind this block (class spans: behind the span, in
+                                   its first block) */
+    uint32_t generation;        /* raised by each allocation; handles carry it */
     uint16_t creator_seat;
     uint8_t kind;
     uint8_t ndim;
@@ -208,7 +212,10 @@ struct tni_desc {
     uint64_t reserved[2];
 };
 
-/* A tensor as it stands in a slot, in a message block and in a handle; shape and strides follow. */
+/*
+ * A tensor as it stands in a slot, in a message block and in a handle; shape and strides
+ * follow.
+ */
 enum { TNI_VIEW_CONTIGUOUS = 1u << 0, TNI_VIEW_READ_ONLY = 1u << 1 };
 struct tni_view {
     uint32_t block;
@@ -240,7 +247,7 @@ struct tni_records {
     uint32_t block[]; /* [limit]: what record i names */
 };
 
-/* ---- objects ------------------------------------------------------------------------------- */
+/* ---- objects ----------------------------------------------------------------------------- */
 
 enum {
     TNI_OBJECT_FREE = 0,
@@ -256,8 +263,8 @@ enum {
 enum { TNI_OBJECT_MAKING = 1, TNI_OBJECT_LIVE = 2, TNI_OBJECT_ENDING = 3 };
 
 /*
- * One bit a seat: who has it open, who pushes, who pops, whose bell rings. Set and cleared by the
- * seat itself or its recoverer.
+ * One bit a seat: who has it open, who pushes, who pops, whose bell rings. Set and cleared by
+ * the seat itself or its recoverer.
  */
 struct tni_seat_set {
     _Atomic uint64_t word[TNI_SEAT_WORDS];
@@ -271,17 +278,25 @@ struct tni_object {
     _Atomic uint32_t
         ring; /* block with the slots (a record) or with semaphore counts; 0 none */
     char name[TNI_OBJECT_NAME_BYTES];
-    /* The last death on each side: {death count:32, seat:16, 1:16}, and that pid. 0 any, 1 producer, 2 consumer. */
+    /*
+     * The last death on each side: {death count:32, seat:16, 1:16}, and that pid. 0 any, 1
+     * producer, 2 consumer.
+     */
     _Alignas(64) _Atomic uint64_t death[3];
     _Atomic int32_t death_pid[3];
     _Atomic uint32_t ended;
     _Atomic uint64_t unpushed; /* positions of a queue that the tail passes without a push */
-    /* Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}. */
+    /*
+     * Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}.
+     */
     _Alignas(64) _Atomic uint64_t head; /* a hint: positions below hold nothing to take */
     _Alignas(64) _Atomic uint64_t tail; /* a hint: positions below were claimed */
     _Alignas(64) _Atomic uint32_t items;
     _Alignas(64) _Atomic uint32_t room;
-    /* semaphores: {version:32, permits:32}; locks: {recovered:1, owner pid.., see lock.c}; barriers; events */
+    /*
+     * semaphores: {version:32, permits:32}; locks: {recovered:1, owner pid.., see lock.c};
+     * barriers; events
+     */
     _Alignas(64) _Atomic uint64_t value;
     _Atomic uint64_t value2;
     _Alignas(64) struct tni_seat_set openers;
@@ -291,8 +306,9 @@ struct tni_object {
 };
 
 /*
- * A slot of a ring: one line of head, then inline bytes. Its word is {round:32, state:8, seat:16,
- * thread:8}. FULL, TAKEN and LEASED slots own one reference to `block`, if it is not 0.
+ * A slot of a ring: one line of head, then inline bytes. Its word is {round:32, state:8,
+ * seat:16, thread:8}. FULL, TAKEN and LEASED slots own one reference to `block`, if it is not
+ * 0.
  */
 enum {
     TNI_SLOT_EMPTY = 0,
@@ -314,7 +330,7 @@ struct tni_slot {
     uint8_t data[];    /* 24: view, then bytes */
 };
 
-/* ---- tickets ------------------------------------------------------------------------------- */
+/* ---- tickets ----------------------------------------------------------------------------- */
 
 /* A ticket's word is {generation:36, state:8, uses:20}. LIVE owns one reference to `block`. */
 enum {
@@ -326,17 +342,18 @@ enum {
     TNI_TICKET_EXPIRED = 5
 };
 /*
- * A ticket without an end of its own is bound to its issuer, and gets one when that seat ended. The
- * generation beside the bit makes it certain that the end is given to the ticket it was meant for.
+ * A ticket without an end of its own is bound to its issuer, and gets one when that seat ended.
+ * The generation beside the bit makes it certain that the end is given to the ticket it was
+ * meant for.
  */
 #define TNI_TICKET_BOUND (UINT64_C(1) << 63)
 struct tni_ticket {
     _Atomic uint64_t word;
     _Atomic uint32_t block;
     _Atomic uint32_t generation; /* of the block */
-    _Atomic uint64_t
-        expires_ns; /* CLOCK_MONOTONIC; UINT64_MAX never; TNI_TICKET_BOUND | the ticket's generation */
-    _Atomic uint64_t issuer; /* {incarnation:32, seat:16, 1:16} */
+    _Atomic uint64_t expires_ns; /* CLOCK_MONOTONIC; UINT64_MAX never; TNI_TICKET_BOUND | the
+                                    ticket's generation */
+    _Atomic uint64_t issuer;     /* {incarnation:32, seat:16, 1:16} */
     _Atomic int32_t issuer_pid;
     uint32_t reserved[7];
 };
@@ -349,7 +366,7 @@ static inline uint64_t tni_who(uint32_t seat, uint32_t incarnation)
 static inline uint32_t tni_who_seat(uint64_t who) { return (uint32_t)(who >> 16) & 0xffff; }
 static inline uint32_t tni_who_incarnation(uint64_t who) { return (uint32_t)(who >> 32); }
 
-/* ---- geometry: private, computed, trusted -------------------------------------------------- */
+/* ---- geometry: private, computed, trusted ------------------------------------------------ */
 
 struct tni_class_geometry {
     uint64_t size_bytes; /* of a block; 0: no such class */
@@ -375,8 +392,8 @@ struct tni_geometry {
 };
 
 /**
- * Compute where everything lies. TN_ERR_INVALID: a number is out of range; TN_ERR_NO_MEMORY: the
- * arena would not fit in the address space.
+ * Compute where everything lies. TN_ERR_INVALID: a number is out of range; TN_ERR_NO_MEMORY:
+ * the arena would not fit in the address space.
  */
 int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_t tickets,
                       uint64_t quota_bytes, uint32_t page_bytes,

@@ -37,7 +37,10 @@ struct timespec tni_linux_timespec(uint64_t ns);
 /** Read the start of a small file as text. @return bytes without the NUL, or -errno */
 ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes);
 
-/** The environment with `added` in place of what has the same names, for free(). NULL: no memory. */
+/**
+ * The environment with `added` in place of what has the same names, for free(). NULL: no
+ * memory.
+ */
 const char **tni_linux_merge_environment(const char *const *added);
 
 /** "<runtime folder>/<name>". TN_ERR_INVALID: a bad folder, a bad name, or too long. */

@@ -30,7 +30,10 @@ uint32_t tni_os_uid(void);
 void tni_os_huge_page_policy(char *text, size_t size_bytes);
 
 /* Memory objects: anonymous shared memory behind a descriptor, sealed against resizing. */
-/** pre: size_bytes is a multiple of the page. TN_ERR_NO_MEMORY, TN_ERR_SYSTEM (descriptors, a file size limit). */
+/**
+ * pre: size_bytes is a multiple of the page. TN_ERR_NO_MEMORY, TN_ERR_SYSTEM (descriptors, a
+ * file size limit).
+ */
 int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd);
 struct tni_os_memory {
     uint64_t size_bytes;
@@ -49,9 +52,14 @@ int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only
 /** Private zeroed memory, sparse: untouched pages cost nothing. */
 int tni_os_map_private(uint64_t size_bytes, void **ret_address);
 void tni_os_unmap(void *address, uint64_t size_bytes); /* NULL is accepted */
-/** Have memory behind [address, +size) now, mapped for writing; TN_ERR_NO_MEMORY instead of a SIGBUS later. */
+/**
+ * Have memory behind [address, +size) now, mapped for writing; TN_ERR_NO_MEMORY instead of a
+ * SIGBUS later.
+ */
 int tni_os_commit(void *address, uint64_t size_bytes);
-/** Fill a range that is not committed from `source`, committing it: cheaper than commit + copy. */
+/**
+ * Fill a range that is not committed from `source`, committing it: cheaper than commit + copy.
+ */
 int tni_os_write_at(int fd, uint64_t offset, const void *source, uint64_t size_bytes);
 /** Give the pages back to the system; they read as zero afterwards. pre: page aligned. */
 int tni_os_discard(void *address, uint64_t size_bytes);
@@ -63,7 +71,10 @@ void tni_os_close(int fd); /* -1 is accepted */
 int tni_os_keep_on_exec(int fd);
 
 /* Sleeping and waking, across processes. */
-/** Sleep while *word == expected. 0: woken, a signal, or the value differs: look again; TN_ERR_TIMED_OUT. */
+/**
+ * Sleep while *word == expected. 0: woken, a signal, or the value differs: look again;
+ * TN_ERR_TIMED_OUT.
+ */
 int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
 /** @return how many were woken */
 int tni_os_wake(_Atomic uint32_t *word, uint32_t count);
@@ -71,7 +82,10 @@ void tni_os_yield(void);
 /** Sleep, when there is no word to wait on. */
 void tni_os_sleep_until(uint64_t deadline_ns);
 
-/* Processes. Identity survives the reuse of a pid, and tells an exec'ed image from its forebear. */
+/*
+ * Processes. Identity survives the reuse of a pid, and tells an exec'ed image from its
+ * forebear.
+ */
 struct tni_os_process {
     int32_t pid;
     uint32_t reserved;
@@ -84,8 +98,8 @@ int tni_os_self(struct tni_os_process *ret_process);
 int32_t tni_os_pid(void);
 int32_t tni_os_thread_id(void);
 /**
- * Alive, dead (gone, a zombie, or another process under its number), exec'ed (check_image only),
- * or unknown (another pid namespace). A process is dead only when all of it is gone.
+ * Alive, dead (gone, a zombie, or another process under its number), exec'ed (check_image
+ * only), or unknown (another pid namespace). A process is dead only when all of it is gone.
  */
 int tni_os_process_state(const struct tni_os_process *process, bool check_image);
 /** A descriptor that is readable once the process is gone. TN_ERR_NOT_FOUND: gone already. */
@@ -93,13 +107,19 @@ int tni_os_process_open(int32_t pid, int *ret_fd);
 int tni_os_process_signal(int pid_fd, int signal);
 /** The command line's first words, or the comm; "" if gone. */
 void tni_os_process_command(int32_t pid, char *text, size_t size_bytes);
-/** Bytes mapped with huge pages in that process's mapping of the memory object with this inode. 0 when unknown. */
+/**
+ * Bytes mapped with huge pages in that process's mapping of the memory object with this inode.
+ * 0 when unknown.
+ */
 uint64_t tni_os_process_huge_bytes(int32_t pid, uint64_t inode);
 
 /* Fork. Registered once for each process; handlers run around fork() in the calling thread. */
 /** Each may be NULL. The same three again is 0; TN_ERR_EXISTS: others are registered. */
 int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
-/** While set, this thread's forks run no handlers: for a fork that only execs. @return what was set before */
+/**
+ * While set, this thread's forks run no handlers: for a fork that only execs. @return what was
+ * set before
+ */
 bool tni_os_fork_quiet(bool quiet);
 struct tni_os_exit {
     int32_t exit_code; /* -1: a signal */
@@ -107,34 +127,48 @@ struct tni_os_exit {
 };
 /** fork(). @return 0 in the child, the pid in the parent, or an error */
 int tni_os_fork(void);
-/** In a child: die with the parent thread `parent_pid` was started from; exits at once if it is gone already. */
+/**
+ * In a child: die with the parent thread `parent_pid` was started from; exits at once if it is
+ * gone already.
+ */
 void tni_os_die_with_parent(int32_t parent_pid);
 /**
- * Replace this process by argv[0], looked up in PATH. `environment` (NAME=value, or NULL) is added to
- * this process's, and replaces what has the same names. Returns only on failure: TN_ERR_NOT_FOUND,
- * TN_ERR_DENIED, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM.
+ * Replace this process by argv[0], looked up in PATH. `environment` (NAME=value, or NULL) is
+ * added to this process's, and replaces what has the same names. Returns only on failure:
+ * TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM.
  */
 int tni_os_exec(const char *const *argv, const char *const *environment);
 /**
- * Start argv[0] in a child that keeps `keep_fds` open; the environment as of tni_os_exec(). No fork
- * handlers run, and nothing is copied. With `ends_with_us`, the child is killed when the calling thread ends.
+ * Start argv[0] in a child that keeps `keep_fds` open; the environment as of tni_os_exec(). No
+ * fork handlers run, and nothing is copied. With `ends_with_us`, the child is killed when the
+ * calling thread ends.
  * @return 0 once the program runs, or as tni_os_exec()
  */
 int tni_os_spawn(const char *const *argv, const char *const *environment, const int *keep_fds,
                  uint32_t keep_count, bool ends_with_us, int32_t *ret_pid);
 int32_t tni_os_parent_pid(void);
-/** Kill and collect a child that nobody has waited for. For one that no descriptor could be had for. */
+/**
+ * Kill and collect a child that nobody has waited for. For one that no descriptor could be had
+ * for.
+ */
 void tni_os_child_abort(int32_t pid);
 /**
- * In a child that any thread of `parent_pid` forked: die when that process ends, and not before. Uses SIGURG,
- * which stays with the program as well. Exits at once if the parent is gone already.
+ * In a child that any thread of `parent_pid` forked: die when that process ends, and not
+ * before. Uses SIGURG, which stays with the program as well. Exits at once if the parent is
+ * gone already.
  */
 void tni_os_die_with_process(int32_t parent_pid);
 void tni_os_exit(int code) __attribute__((noreturn));
-/** Wait for a child. TN_ERR_TIMED_OUT; TN_ERR_NOT_FOUND: not our child, or collected by someone else. */
+/**
+ * Wait for a child. TN_ERR_TIMED_OUT; TN_ERR_NOT_FOUND: not our child, or collected by someone
+ * else.
+ */
 int tni_os_child_wait(int pid_fd, int32_t pid, uint64_t deadline_ns,
                       struct tni_os_exit *ret_exit);
-/** Wait until one of fds [count] is readable or at its end; -1 is passed over. @return its index, or TN_ERR_TIMED_OUT */
+/**
+ * Wait until one of fds [count] is readable or at its end; -1 is passed over. @return its
+ * index, or TN_ERR_TIMED_OUT
+ */
 int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns);
 /**
  * Start `path` as a process of its own session with no open files and no parent to wait for it.
@@ -144,7 +178,10 @@ int tni_os_start_detached(const char *path, const char *const *argv);
 int tni_os_pipe(int ret_fds[2]);
 /** A number that tells this pipe from every other one of the machine; 0: not a pipe. */
 uint64_t tni_os_pipe_number(int fd);
-/** Read without blocking up to size; @return bytes, 0 at the end, TN_ERR_TIMED_OUT when nothing is there */
+/**
+ * Read without blocking up to size; @return bytes, 0 at the end, TN_ERR_TIMED_OUT when nothing
+ * is there
+ */
 int tni_os_read(int fd, void *bytes, size_t size_bytes);
 /** Write all of it. @return 0; TN_ERR_CLOSED: nobody reads (no SIGPIPE is raised) */
 int tni_os_write(int fd, const void *bytes, size_t size_bytes);
@@ -152,19 +189,30 @@ int tni_os_write(int fd, const void *bytes, size_t size_bytes);
 /* Files of the runtime folder. */
 /** $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID. Thread-local. */
 const char *tni_os_runtime_folder(void);
-/** Make the folder, 0700, if it is not there; TN_ERR_DENIED when it is not ours, others may write, or it is read-only. */
+/**
+ * Make the folder, 0700, if it is not there; TN_ERR_DENIED when it is not ours, others may
+ * write, or it is read-only.
+ */
 int tni_os_runtime_prepare(void);
 /**
- * Take an exclusive lock on a file of the folder. TN_ERR_TIMED_OUT: somebody has it. Freed by close or
- * death, here and in every forked child that inherited it; a child that stays must close it.
+ * Take an exclusive lock on a file of the folder. TN_ERR_TIMED_OUT: somebody has it. Freed by
+ * close or death, here and in every forked child that inherited it; a child that stays must
+ * close it.
  */
 int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd);
 int tni_os_file_remove(const char *name);
 
-/* Messages with descriptors over a local stream of packets; both sides are checked to be this user. */
-/** In the runtime folder; replaces a socket that is there. TN_ERR_INVALID: the path is too long. */
+/*
+ * Messages with descriptors over a local stream of packets; both sides are checked to be this
+ * user.
+ */
+/**
+ * In the runtime folder; replaces a socket that is there. TN_ERR_INVALID: the path is too long.
+ */
 int tni_os_listen(const char *name, int *ret_fd);
-/** Never blocks. TN_ERR_TIMED_OUT: nobody is connecting; TN_ERR_DENIED: another user, closed. */
+/**
+ * Never blocks. TN_ERR_TIMED_OUT: nobody is connecting; TN_ERR_DENIED: another user, closed.
+ */
 int tni_os_accept(int fd, int *ret_fd);
 /** TN_ERR_NOT_FOUND: nobody listens; TN_ERR_TIMED_OUT: nobody accepts. */
 int tni_os_connect(const char *name, int *ret_fd);
@@ -175,13 +223,17 @@ int tni_os_connect(const char *name, int *ret_fd);
 int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds,
                 uint32_t fd_count);
 /**
- * @return bytes received (0: the other side is gone); descriptors beyond max_fds are closed, *ret_fd_count set.
- * TN_ERR_INVALID: the message is longer than size_bytes; TN_ERR_SYSTEM: no room for its descriptors; it is lost then.
+ * @return bytes received (0: the other side is gone); descriptors beyond max_fds are closed,
+ * *ret_fd_count set. TN_ERR_INVALID: the message is longer than size_bytes; TN_ERR_SYSTEM: no
+ * room for its descriptors; it is lost then.
  */
 int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_t max_fds,
                    uint32_t *ret_fd_count, uint64_t deadline_ns);
 
-/* Doorbells: a descriptor that any process of the machine can make readable by number. No file, nothing to clean. */
+/*
+ * Doorbells: a descriptor that any process of the machine can make readable by number. No file,
+ * nothing to clean.
+ */
 int tni_os_bell_create(uint64_t number, int *ret_fd); /* TN_ERR_EXISTS: the number is taken */
 void tni_os_bell_ring(uint64_t number); /* never blocks; a ring to nobody is lost */
 void tni_os_bell_clear(int fd);
@@ -193,10 +245,16 @@ void tni_os_loop_remove(int loop, int fd);
 /** @return the number of tags [max] that are readable, 0 at the deadline */
 int tni_os_loop_wait(int loop, uint64_t *ret_tags, uint32_t max, uint64_t deadline_ns);
 
-/* Finding domains without anybody's help: every memory object of this user that some process has open. */
+/*
+ * Finding domains without anybody's help: every memory object of this user that some process
+ * has open.
+ */
 typedef int tni_os_memory_fn(int32_t pid, int fd_number, const char *name, uint64_t inode,
                              void *context);
-/** For each descriptor of each process of this user whose memory name starts with `prefix`; non-zero stops. */
+/**
+ * For each descriptor of each process of this user whose memory name starts with `prefix`;
+ * non-zero stops.
+ */
 int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context);
 /** Open another process's descriptor. TN_ERR_NOT_FOUND, TN_ERR_DENIED. */
 int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd);

@@ -5,10 +5,10 @@
  * Nouns: seat, incarnation, thread (an announce record and its private side).
  * I1  A seat's word is moved by CAS only, and each FREE raises the incarnation.
  * I2  A seat is FREE only when its row, its announces and its bits in objects are all zero.
- * I3  A seat taken for a forked child names the parent's pid until the child put its own there, so
- *     that there is no moment at which a taken seat names no process.
- * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point leaves a
- * seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
+ * I3  A seat taken for a forked child names the parent's pid until the child put its own there,
+ *     so that there is no moment at which a taken seat names no process.
+ * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
+ * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
  */
 #include "process/process.h"
 
@@ -69,7 +69,10 @@ bool tni_process_is_announced(const struct tni_segment *s, uint32_t dead,
             continue;
         uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
         uint32_t state = tni_seat_state(word);
-        /* The dead wait for nobody: two dead seats that name one block would wait for each other. */
+        /*
+         * The dead wait for nobody: two dead seats that name one block would wait for each
+         * other.
+         */
         if (state == TNI_SEAT_FREE || state == TNI_SEAT_REAPING)
             continue;
         for (uint32_t t = 0; t < TNI_THREADS; t++) {
@@ -99,9 +102,12 @@ int tni_process_no_seat(const struct tn_domain *domain)
                     domain->segment.header->name);
 }
 
-/* ---- taking and giving back ---------------------------------------------------------------- */
+/* ---- taking and giving back -------------------------------------------------------------- */
 
-/* I1: the claim and its owner are one word and the pid beside it, which is written before anybody acts on it. */
+/*
+ * I1: the claim and its owner are one word and the pid beside it, which is written before
+ * anybody acts on it.
+ */
 static int claim_seat(const struct tni_segment *s, const struct tni_os_process *self,
                       uint32_t flags, uint64_t parent, uint32_t *ret_seat,
                       uint32_t *ret_incarnation)
@@ -111,7 +117,10 @@ static int claim_seat(const struct tni_segment *s, const struct tni_os_process *
         uint64_t word = atomic_load(&entry->word);
         if (tni_seat_state(word) != TNI_SEAT_FREE)
             continue;
-        /* The recoverer field carries the claimer's pid (at most 2^22) until the identity is there. */
+        /*
+         * The recoverer field carries the claimer's pid (at most 2^22) until the identity is
+         * there.
+         */
         uint64_t joining = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_JOINING,
                                          (uint32_t)self->pid & 0xffffff);
         if (!atomic_compare_exchange_strong(&entry->word, &word, joining))
@@ -260,7 +269,10 @@ void tni_process_leave(struct tn_domain *d)
     d->seat = TNI_NO_SEAT;
     d->is_closed = true;
     tni_os_close(atomic_exchange(&d->poll_fd, -1));
-    /* What is still mapped for the keepers must not be found, and so joined, as a living domain. */
+    /*
+     * What is still mapped for the keepers must not be found, and so joined, as a living
+     * domain.
+     */
     tni_segment_close(&d->segment);
 }
 
@@ -288,7 +300,7 @@ void tni_process_hook(struct tn_domain *d, const struct tni_fork_hooks *hooks)
         d->hooks[d->hook_count++] = *hooks;
 }
 
-/* ---- seats of others ----------------------------------------------------------------------- */
+/* ---- seats of others --------------------------------------------------------------------- */
 
 int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool check_image)
 {
@@ -312,7 +324,10 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool chec
         return status == TN_ERR_NOT_FOUND ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
     }
     int state = tni_os_process_state(&process, check_image);
-    /* A forked child was putting its name in the place of its parent's: two halves of two names. */
+    /*
+     * A forked child was putting its name in the place of its parent's: two halves of two
+     * names.
+     */
     atomic_thread_fence(memory_order_acquire);
     if (state != TNI_OS_ALIVE &&
         (atomic_load(&entry->pid) != process.pid || atomic_load(&entry->word) != word))
@@ -350,12 +365,13 @@ uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except)
     return count - (except < TNI_MAX_SEATS && tni_seat_set_has(set, except));
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------- */
 /*
  * Before fork() the parent takes a seat for the child, in its own name (I3), and has every room
- * write the child's holds there. After fork() the parent waits on a pipe until the child has put its
- * own name on the seat, or is known not to exist; so that no hold is ever written for a block that
- * the parent, running on, has already given back, and a failed fork() leaves nothing.
+ * write the child's holds there. After fork() the parent waits on a pipe until the child has
+ * put its own name on the seat, or is known not to exist; so that no hold is ever written for a
+ * block that the parent, running on, has already given back, and a failed fork() leaves
+ * nothing.
  */
 static int fork_pipe[2] = {-1, -1};
 static void (*joined_hook)(struct tn_domain *);
@@ -409,8 +425,9 @@ static void fork_parent(void)
         tni_os_close(fork_pipe[0]);
         fork_pipe[0] = fork_pipe[1] = -1;
         /*
-         * End of file without a word: fork() failed, or the child was killed before it sat down. The
-         * seat still names us: give it a birth that we never had, so that it counts as dead.
+         * End of file without a word: fork() failed, or the child was killed before it sat
+         * down. The seat still names us: give it a birth that we never had, so that it counts
+         * as dead.
          */
         if (got != 1)
             for (struct tn_domain *d = all_domains; d != NULL; d = d->next)

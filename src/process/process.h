@@ -2,8 +2,9 @@
 /*
  * process: the table of seats, and this process's end of a domain.
  *
- * struct tn_domain is the private object behind the public pointer. Rooms above keep their private
- * state in it, each behind one pointer of its own, and are told of forks by a table of hooks.
+ * struct tn_domain is the private object behind the public pointer. Rooms above keep their
+ * private state in it, each behind one pointer of its own, and are told of forks by a table of
+ * hooks.
  */
 #ifndef TNI_PROCESS_H
 #define TNI_PROCESS_H
@@ -20,9 +21,10 @@ struct tni_block_cache {
 };
 
 /*
- * A thread at work: one announce record of the seat, and what is private to who has it. A thread
- * takes one for the length of an operation and gives it back; `busy` is the only word that two
- * threads touch. Not thread-owned for ever: threads come and go, and 32 records must serve all.
+ * A thread at work: one announce record of the seat, and what is private to who has it. A
+ * thread takes one for the length of an operation and gives it back; `busy` is the only word
+ * that two threads touch. Not thread-owned for ever: threads come and go, and 32 records must
+ * serve all.
  */
 struct tni_thread {
     _Alignas(TNI_CACHE_LINE) _Atomic uint32_t busy;
@@ -35,7 +37,10 @@ struct tn_domain;
 struct tni_handle;
 
 struct tni_fork_hooks {
-    /* In the parent, before fork(): give the child what it will own. `child` is its seat, JOINING. */
+    /*
+     * In the parent, before fork(): give the child what it will own. `child` is its seat,
+     * JOINING.
+     */
     int (*prepare)(struct tn_domain *domain, uint32_t child);
     /* In the child, with domain->seat set: forget what was the parent's. */
     void (*child)(struct tn_domain *domain);
@@ -60,8 +65,8 @@ struct tn_domain {
     _Atomic uint64_t survive_ns;  /* when it is due again */
     _Atomic uint64_t
         reaping; /* reaper: `who` of us while a thread of this process settles somebody */
-    _Atomic uint64_t
-        keepers; /* who still points here: the public pointer, handles, and once closed local references */
+    _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once
+                                   closed local references */
     struct tni_handle *handles; /* queue: every object handle of this process */
     _Atomic uint32_t
         handles_busy; /* held only by a thread that also has a record, so never across fork */
@@ -86,8 +91,8 @@ void tni_process_begin_leave(struct tn_domain *domain);
 void tni_process_leave(struct tn_domain *domain);
 
 /**
- * One more private object that points at the domain, or one less; the last one unmaps and frees it.
- * The public pointer is the first: tn_domain_close() gives it up after tni_process_leave().
+ * One more private object that points at the domain, or one less; the last one unmaps and frees
+ * it. The public pointer is the first: tn_domain_close() gives it up after tni_process_leave().
  */
 void tni_process_keep(struct tn_domain *domain);
 void tni_process_unkeep(struct tn_domain *domain);
@@ -109,13 +114,13 @@ static inline int tni_process_check(const struct tn_domain *domain)
 }
 
 /**
- * Sleep while *word == seen, in slices of 100 ms: between them a survivor does what tenond should
- * have done, in case tenond died. @return 0, or TN_ERR_TIMED_OUT
+ * Sleep while *word == seen, in slices of 100 ms: between them a survivor does what tenond
+ * should have done, in case tenond died. @return 0, or TN_ERR_TIMED_OUT
  */
 int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,
                       uint64_t deadline_ns);
 
-/* ---- a thread at work ---------------------------------------------------------------------- */
+/* ---- a thread at work -------------------------------------------------------------------- */
 
 struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain);
 extern _Thread_local uint32_t
@@ -143,10 +148,11 @@ static inline void tni_thread_leave(struct tni_thread *thread)
 }
 
 /**
- * Announce that the count of `span` blocks may be one too high for a while. The read-modify-write
- * of the count that follows makes it visible first.
+ * Announce that the count of `span` blocks may be one too high for a while. The
+ * read-modify-write of the count that follows makes it visible first.
  *
- * x86-64: a locked instruction drains the store before it acts. Elsewhere a fence says the same.
+ * x86-64: a locked instruction drains the store before it acts. Elsewhere a fence says the
+ * same.
  */
 static inline void tni_announce(struct tni_thread *thread, tni_block block, uint32_t span)
 {
@@ -157,7 +163,10 @@ static inline void tni_announce(struct tni_thread *thread, tni_block block, uint
     atomic_thread_fence(memory_order_seq_cst);
 #endif
 }
-/** The same for one block, with a full fence: for when no read-modify-write follows before the un-recording. */
+/**
+ * The same for one block, with a full fence: for when no read-modify-write follows before the
+ * un-recording.
+ */
 static inline void tni_announce_fence(struct tni_thread *thread, tni_block block)
 {
     tni_announce(thread, block, 1);
@@ -173,9 +182,12 @@ static inline void tni_announce_clear(struct tni_thread *thread)
 bool tni_process_is_announced(const struct tni_segment *segment, uint32_t dead,
                               const struct tni_thread *except, tni_block block);
 
-/* ---- across exec (pass.c) -------------------------------------------------------------------- */
+/* ---- across exec (pass.c) ---------------------------------------------------------------- */
 
-/* Variables that a program started by exec finds: what to join, who started it, where messages go. */
+/*
+ * Variables that a program started by exec finds: what to join, who started it, where messages
+ * go.
+ */
 #define TNI_DOMAIN_VARIABLE  "TENON_DOMAIN"
 #define TNI_PARENT_VARIABLE  "TENON_PARENT"
 #define TNI_MESSAGE_VARIABLE "TENON_MESSAGE_FD"
@@ -185,19 +197,25 @@ enum { TNI_PASS_BYTES = 64 };
 int tni_process_write_pass(const struct tn_domain *domain, char *value, size_t size_bytes);
 /** The same, and let the two descriptors survive exec: called between fork() and exec(). */
 int tni_process_pass(struct tn_domain *domain, char *value, size_t size_bytes);
-/** Read what the two above wrote; NULL is not set. TN_ERR_NOT_FOUND: not set; TN_ERR_CORRUPT. */
+/**
+ * Read what the two above wrote; NULL is not set. TN_ERR_NOT_FOUND: not set; TN_ERR_CORRUPT.
+ */
 int tni_process_parse_pass(const char *value, int *ret_control_fd, int *ret_arena_fd);
 /** Write the value of TENON_PARENT: this process. */
 int tni_process_write_parent(const struct tn_domain *domain, char *value, size_t size_bytes);
 /**
- * In a program that has just joined by inheritance: if a member started it with TENON_PARENT, its
- * seat says who, and that it ends with that process. TN_ERR_PEER_DIED: the parent has ended already.
+ * In a program that has just joined by inheritance: if a member started it with TENON_PARENT,
+ * its seat says who, and that it ends with that process. TN_ERR_PEER_DIED: the parent has ended
+ * already.
  */
 int tni_process_inherit_parent(struct tn_domain *domain);
-/** Write in this process's seat that it ends with its parent. TN_ERR_PEER_DIED: that one has ended already. */
+/**
+ * Write in this process's seat that it ends with its parent. TN_ERR_PEER_DIED: that one has
+ * ended already.
+ */
 int tni_process_end_with(struct tn_domain *domain, uint64_t parent);
 
-/* ---- seats of others ----------------------------------------------------------------------- */
+/* ---- seats of others --------------------------------------------------------------------- */
 
 static inline uint32_t tni_seat_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
 static inline uint32_t tni_seat_incarnation(uint64_t word) { return (uint32_t)(word >> 32); }

@@ -10,8 +10,9 @@
  * I2  A generation with a fate other than PASSED takes no arrivals; a reset begins the next.
  * I3  A waiter learns the fate of its own generation, even when later ones have begun.
  * I4  value2 names the dead before a fate becomes DIED.
- * Callers: users, the reaper. Death: of anybody who has it open: the reaper makes the generation
- * DIED; of the last arrival before its wake, or of a breaker before its: the reaper wakes all.
+ * Callers: users, the reaper. Death: of anybody who has it open: the reaper makes the
+ * generation DIED; of the last arrival before its wake, or of a breaker before its: the reaper
+ * wakes all.
  */
 #include "queue/face.h"
 #include "sync/sync.h"

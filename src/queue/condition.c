@@ -3,13 +3,13 @@
  * condition: wait for a signal, with a lock let go meanwhile.
  *
  * Word: value is the sequence, the number of signals so far.
- * I1  A waiter reads the sequence while it holds the lock, and passes when it has moved: a signal
- *     after the lock was let go is never missed, however late the waiter falls asleep.
+ * I1  A waiter reads the sequence while it holds the lock, and passes when it has moved: a
+ *     signal after the lock was let go is never missed, however late the waiter falls asleep.
  * I2  A wake that reaches a waiter which came after the signal is handed on, so that the one it
  *     was meant for gets it.
  * Callers: users. Death: of a signaller before its wake, and of a waiter that was woken: the
- * reaper wakes all, and those that a signal was meant for pass by I1. A waiter that dies holding
- * the lock again: see lock.c.
+ * reaper wakes all, and those that a signal was meant for pass by I1. A waiter that dies
+ * holding the lock again: see lock.c.
  */
 #include "queue/face.h"
 #include "queue/lock.h"

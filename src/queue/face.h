@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* face: what events, semaphores, locks, conditions and barriers share. Inside the room queue. */
+/*
+ * face: what events, semaphores, locks, conditions and barriers share. Inside the room queue.
+ */
 #ifndef TNI_QUEUE_FACE_H
 #define TNI_QUEUE_FACE_H
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* figures: what the word of an event, semaphore, lock or barrier says; for people, who look on. */
+/*
+ * figures: what the word of an event, semaphore, lock or barrier says; for people, who look on.
+ */
 #include "queue/queue.h"
 
-/* The words are as event.c, semaphore.c, lock.c and barrier.c state them; tests/tools/cli_test.py sees each. */
+/*
+ * The words are as event.c, semaphore.c, lock.c and barrier.c state them;
+ * tests/tools/cli_test.py sees each.
+ */
 void tni_object_figures(const struct tni_segment *s, uint32_t index,
                         struct tni_object_figures *ret_figures)
 {

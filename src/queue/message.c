@@ -3,11 +3,13 @@
  * message: packing and unpacking.
  *
  * Forms. Bytes alone, or one tensor with bytes, lie in the slot when they fit. All else goes
- * into a message block, which holds a record for each tensor and, when the payload is large, one for a block of
- * bytes; the slot then names the message block only. A message is whole before it is pushed.
+ * into a message block, which holds a record for each tensor and, when the payload is large,
+ * one for a block of bytes; the slot then names the message block only. A message is whole
+ * before it is pushed.
  *
- * Unpacking takes the references of the tensors while the slot is still TAKEN, and un-records the slot last; a
- * death on the way leaves holds, which the reaper gives back, and a message that is delivered again.
+ * Unpacking takes the references of the tensors while the slot is still TAKEN, and un-records
+ * the slot last; a death on the way leaves holds, which the reaper gives back, and a message
+ * that is delivered again.
  */
 #include "queue/message.h"
 
@@ -18,7 +20,7 @@ enum { INLINE_IN_BLOCK_BYTES = 64 << 10 };
 
 enum { OWNS_DOMAIN, OWNS_BLOCK, OWNS_BUFFER };
 
-/* ---- packing ------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------- */
 
 struct sizes {
     uint32_t limit; /* records */
@@ -160,7 +162,7 @@ void tni_parcel_end(struct tn_queue *q, const struct tni_parcel *p, const tn_mes
             tn_tensor_unref(m->tensors[i]);
 }
 
-/* ---- unpacking ----------------------------------------------------------------------------- */
+/* ---- unpacking --------------------------------------------------------------------------- */
 
 /* What a slot says, checked. */
 struct contents {
@@ -264,7 +266,10 @@ static int decode_all(struct tn_queue *q, const struct contents *c, tn_tensor **
     return status;
 }
 
-/* References for tensors that a message block keeps. The slot is TAKEN, so the message block stays. */
+/*
+ * References for tensors that a message block keeps. The slot is TAKEN, so the message block
+ * stays.
+ */
 static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct contents *c,
                     tn_tensor **tensors)
 {
@@ -379,7 +384,7 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
     return status;
 }
 
-/* ---- what a popped message owns ------------------------------------------------------------- */
+/* ---- what a popped message owns ---------------------------------------------------------- */
 
 void tn_message_fini(tn_message *m)
 {

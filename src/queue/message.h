@@ -22,7 +22,10 @@ void tni_parcel_end(struct tn_queue *queue, const struct tni_parcel *parcel,
 int tni_parcel_unpack(struct tn_queue *queue, struct tni_thread *thread,
                       const struct tni_taken *taken, tn_message *ret_message);
 
-/** The same for a slot that holds one tensor and nothing else. TN_ERR_INVALID: it does not; put back. */
+/**
+ * The same for a slot that holds one tensor and nothing else. TN_ERR_INVALID: it does not; put
+ * back.
+ */
 int tni_parcel_unpack_tensor(struct tn_queue *queue, struct tni_thread *thread,
                              const struct tni_taken *taken, tn_tensor **ret_tensor);
 

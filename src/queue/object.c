@@ -2,13 +2,16 @@
 /*
  * object: the table of named things.
  *
- * Nouns: object, handle (this process's end), registry (the claim over names, making and ending).
- * I1  An object is made, opened, closed and ended only under the registry claim; used without it.
- * I2  A seat's bit in `openers` is set before any other bit of it in that object, and cleared last.
- * I3  An object with no openers is ended: its slots and its ring give their references back, then its entry
- *     is FREE with the next generation.
- * Callers: ring.c, event.c, ... and the reaper. Death: MAKING by the dead is undone, a claim of the
- * dead is taken over, ENDING is finished, bits are cleared: all by tni_queue_settle_seat().
+ * Nouns: object, handle (this process's end), registry (the claim over names, making and
+ * ending).
+ * I1  An object is made, opened, closed and ended only under the registry claim; used without
+ *     it.
+ * I2  A seat's bit in `openers` is set before any other bit of it in that object, and cleared
+ *     last.
+ * I3  An object with no openers is ended: its slots and its ring give their references back,
+ *     then its entry is FREE with the next generation.
+ * Callers: ring.c, event.c, ... and the reaper. Death: MAKING by the dead is undone, a claim of
+ * the dead is taken over, ENDING is finished, bits are cleared: all by tni_queue_settle_seat().
  */
 #include "queue/object.h"
 
@@ -27,7 +30,7 @@ const char *tni_object_kind_name(uint32_t kind)
     return kind < TNI_OBJECT_KINDS ? kind_names[kind] : NULL;
 }
 
-/* ---- registry ------------------------------------------------------------------------------ */
+/* ---- registry ---------------------------------------------------------------------------- */
 
 static int registry_enter(struct tn_domain *d, uint64_t deadline_ns)
 {
@@ -49,7 +52,7 @@ static void registry_leave(struct tn_domain *d)
     tni_wait_notify(&h->registry_wait, 1);
 }
 
-/* ---- handles ------------------------------------------------------------------------------- */
+/* ---- handles ----------------------------------------------------------------------------- */
 
 static struct tni_thread *handles_enter(struct tn_domain *d)
 {
@@ -111,7 +114,7 @@ int tni_object_check(const struct tni_handle *handle)
     return tni_fail(TN_ERR_STALE, "object %u is gone", handle->index);
 }
 
-/* ---- making and opening -------------------------------------------------------------------- */
+/* ---- making and opening ------------------------------------------------------------------ */
 
 static bool is_named(const struct tni_object *object, const char *name)
 {
@@ -293,7 +296,7 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
     return status;
 }
 
-/* ---- closing and ending -------------------------------------------------------------------- */
+/* ---- closing and ending ------------------------------------------------------------------ */
 
 static bool is_empty(const struct tni_seat_set *set)
 {
@@ -370,7 +373,10 @@ void tni_object_close(struct tni_handle *handle)
     if (handle == NULL)
         return;
     struct tn_domain *d = handle->domain;
-    /* After the domain was left the seat's bits are gone, and the domain may be too: see tni_queue_fini(). */
+    /*
+     * After the domain was left the seat's bits are gone, and the domain may be too: see
+     * tni_queue_fini().
+     */
     if (d != NULL && d->seat != TNI_NO_SEAT && unlink_handle(d, handle))
         close_object(d, handle);
     free(handle);
@@ -386,7 +392,7 @@ void tni_queue_fini(struct tn_domain *d)
     }
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------- */
 
 static int open_for_child(struct tn_domain *d, uint32_t child)
 {
@@ -410,7 +416,7 @@ int tni_queue_init(struct tn_domain *d)
     return 0;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------- */
 
 /* Whether there was a death on this side since `told`, and nobody else is left there. */
 static bool are_peers_dead(const struct tni_handle *handle, uint32_t side, uint32_t told)
@@ -448,7 +454,9 @@ int tni_object_check_peers(struct tni_handle *handle, uint32_t side)
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context)
 {
-    /* Read once, so that a death ends the waits of all threads that were waiting when it came. */
+    /*
+     * Read once, so that a death ends the waits of all threads that were waiting when it came.
+     */
     uint32_t told = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
     int status = attempt(context);
     for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && deadline_ns != 0 && spin < SPINS;
@@ -457,7 +465,10 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
         status = attempt(context);
     }
     while (status == TN_ERR_TIMED_OUT) {
-        /* A death that was noticed before the last look may have been preceded by a last message. */
+        /*
+         * A death that was noticed before the last look may have been preceded by a last
+         * message.
+         */
         if (side >= 0 && are_peers_dead(handle, (uint32_t)side, told)) {
             status = attempt(context);
             return status == TN_ERR_TIMED_OUT ? report_death(handle, (uint32_t)side) : status;
@@ -493,7 +504,7 @@ void *tni_object_ring(const struct tni_segment *s, const struct tni_object *obje
     return tni_payload_at(s, block);
 }
 
-/* ---- the dead ------------------------------------------------------------------------------ */
+/* ---- the dead ---------------------------------------------------------------------------- */
 
 static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
 {
@@ -546,7 +557,10 @@ static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t
     }
 }
 
-/* Idempotent: the seat's bit in `openers` goes last, so a recoverer that starts anew comes here again. */
+/*
+ * Idempotent: the seat's bit in `openers` goes last, so a recoverer that starts anew comes here
+ * again.
+ */
 static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
                         uint32_t seat)
 {
@@ -638,7 +652,7 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
     return status;
 }
 
-/* ---- records ------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------- */
 
 uint64_t tni_queue_count_records(const struct tni_segment *s, tni_block block)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object: the table of named things, and this process's handles on them. Inside the room queue. */
+/*
+ * object: the table of named things, and this process's handles on them. Inside the room queue.
+ */
 #ifndef TNI_QUEUE_OBJECT_H
 #define TNI_QUEUE_OBJECT_H
 
@@ -38,14 +40,21 @@ struct tni_object_spec {
  */
 int tni_object_create(struct tn_domain *domain, const struct tni_object_spec *spec,
                       size_t handle_bytes, void **ret_handle);
-/** Open by name, or by id if `name` is NULL. TN_ERR_NOT_FOUND, TN_ERR_INVALID (another kind), TN_ERR_FORKED. */
+/**
+ * Open by name, or by id if `name` is NULL. TN_ERR_NOT_FOUND, TN_ERR_INVALID (another kind),
+ * TN_ERR_FORKED.
+ */
 int tni_object_open(struct tn_domain *domain, uint32_t kind, const char *name, uint64_t id,
                     size_t handle_bytes, void **ret_handle);
 uint64_t tni_object_id(const struct tni_handle *handle);
-/** Close; with the last handle of this process its bits go, with the last process the object. */
+/**
+ * Close; with the last handle of this process its bits go, with the last process the object.
+ */
 void tni_object_close(struct tni_handle *handle);
 
-/** 0, or TN_ERR_FORKED / TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone. */
+/**
+ * 0, or TN_ERR_FORKED / TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone.
+ */
 int tni_object_check(const struct tni_handle *handle);
 
 /**
@@ -61,8 +70,8 @@ void *tni_object_ring(const struct tni_segment *segment, const struct tni_object
 /**
  * Wait until `try` no longer says TN_ERR_TIMED_OUT.
  *
- * Spins briefly, then arms `word` and sleeps. Ends with what `try` says, with TN_ERR_PEER_DIED (see above;
- * side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
+ * Spins briefly, then arms `word` and sleeps. Ends with what `try` says, with TN_ERR_PEER_DIED
+ * (see above; side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
  */
 typedef int tni_try_fn(void *context);
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
@@ -74,7 +83,10 @@ void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *o
 void tni_object_ring_watchers(const struct tni_segment *segment,
                               const struct tni_object *object);
 
-/* What each kind does for a dead seat, called with the seat's bits still set; and when its object ends. */
+/*
+ * What each kind does for a dead seat, called with the seat's bits still set; and when its
+ * object ends.
+ */
 void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_ring_end(struct tn_domain *domain, struct tni_object *object);
 uint64_t tni_ring_count_records(const struct tni_segment *segment,
@@ -84,9 +96,15 @@ void tni_ring_for_each_record(const struct tni_segment *segment,
                               void *context);
 void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
                                uint32_t seat);
-/** Whether the seat died while it changed a semaphore: its own, or as a reaper one that it had not open. */
+/**
+ * Whether the seat died while it changed a semaphore: its own, or as a reaper one that it had
+ * not open.
+ */
 bool tni_semaphore_has_announces(const struct tni_segment *segment, uint32_t seat);
-/** Recount those. pre: the registry is ours. @return 0, or TN_ERR_TIMED_OUT: the living are in the way, come again */
+/**
+ * Recount those. pre: the registry is ours. @return 0, or TN_ERR_TIMED_OUT: the living are in
+ * the way, come again
+ */
 int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t seat);
 void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object,

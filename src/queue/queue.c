@@ -28,7 +28,7 @@ enum {
     VIEW_ROOM_BYTES = 40 /* a view of two dimensions; larger ones use the inline room too */
 };
 
-/* ---- making, opening, closing --------------------------------------------------------------- */
+/* ---- making, opening, closing ------------------------------------------------------------ */
 
 /* Private copies of an object's numbers, checked against the block that holds the slots. */
 static int bind(struct tn_queue *q)
@@ -153,7 +153,7 @@ int tn_queue_end(tn_queue *q)
     return status;
 }
 
-/* ---- roles --------------------------------------------------------------------------------- */
+/* ---- roles ------------------------------------------------------------------------------- */
 
 static void take_role(struct tn_queue *q, uint32_t role)
 {
@@ -188,7 +188,7 @@ int tn_queue_attach(tn_queue *q, uint32_t roles)
     return status;
 }
 
-/* ---- push ---------------------------------------------------------------------------------- */
+/* ---- push -------------------------------------------------------------------------------- */
 
 struct push {
     struct tn_queue *queue;
@@ -248,7 +248,7 @@ int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, 
     return (int)pushed;
 }
 
-/* ---- pop ----------------------------------------------------------------------------------- */
+/* ---- pop --------------------------------------------------------------------------------- */
 
 struct pop {
     struct tn_queue *queue;
@@ -256,7 +256,9 @@ struct pop {
     tn_tensor **tensor;
 };
 
-/* The end of a queue counts only when nothing is left: looked at before the look for a message. */
+/*
+ * The end of a queue counts only when nothing is left: looked at before the look for a message.
+ */
 static int try_pop(void *context)
 {
     const struct pop *p = context;
@@ -315,7 +317,7 @@ int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns,
     return (int)popped;
 }
 
-/* ---- leases -------------------------------------------------------------------------------- */
+/* ---- leases ------------------------------------------------------------------------------ */
 
 static int end_lease(tn_queue *q, tn_message *message, bool give_back)
 {
@@ -335,7 +337,7 @@ int tn_message_ack(tn_queue *q, tn_message *message) { return end_lease(q, messa
 
 int tn_message_return(tn_queue *q, tn_message *message) { return end_lease(q, message, true); }
 
-/* ---- several at once ----------------------------------------------------------------------- */
+/* ---- several at once --------------------------------------------------------------------- */
 
 static void watch(struct tn_queue *q)
 {

@@ -18,12 +18,12 @@ int tni_queue_init(struct tn_domain *domain);
 /** Close what this process has open, at leave. */
 void tni_queue_fini(struct tn_domain *domain);
 
-/* ---- for the reaper: each is idempotent and resumable -------------------------------------- */
+/* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
 
 /**
- * Settle a dead seat in every object: slots it claimed, took or leased, locks, permits, barriers;
- * its bits; and wake everybody whose wait this may end. Waits end before memory is reclaimed.
- * Objects that nobody has open any more are ended.
+ * Settle a dead seat in every object: slots it claimed, took or leased, locks, permits,
+ * barriers; its bits; and wake everybody whose wait this may end. Waits end before memory is
+ * reclaimed. Objects that nobody has open any more are ended.
  * @return 0, or TN_ERR_TIMED_OUT: the registry is in use; everything else is done, come again
  */
 int tni_queue_settle_seat(struct tn_domain *domain, uint32_t seat);
@@ -32,7 +32,7 @@ uint64_t tni_queue_count_records(const struct tni_segment *segment, tni_block bl
 void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
                                void *context);
 
-/* ---- for inspect --------------------------------------------------------------------------- */
+/* ---- for inspect ------------------------------------------------------------------------- */
 
 struct tni_queue_figures {
     uint64_t pushed; /* messages since it was made */

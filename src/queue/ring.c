@@ -2,20 +2,22 @@
 /*
  * ring: slots, claimed one by one.
  *
- * Nouns: slot, position (slot = position mod capacity, round = position / capacity), head, tail.
+ * Nouns: slot, position (slot = position mod capacity, round = position / capacity), head,
+ * tail.
  * I1  A slot is claimed by a CAS on its word, which names round, state and owner; no ticket is
  *     handed out before, so a death leaves no hole without an owner.
- * I2  head and tail are hints. tail passes a position only when its slot was claimed in that round,
- *     or is leased and its word was moved on to that round. head passes a position only when
- *     nothing can be taken there; who makes something takable behind it moves it back, and who
- *     moved it over a lease looks again afterwards.
+ * I2  head and tail are hints. tail passes a position only when its slot was claimed in that
+ *     round, or is leased and its word was moved on to that round. head passes a position only
+ *     when nothing can be taken there; who makes something takable behind it moves it back, and
+ *     who moved it over a lease looks again afterwards.
  * I3  FULL, TAKEN and LEASED slots own one reference of `block`. CLAIMED owns none: what its
  *     claimer had counted is announced.
  * I4  Positions are taken in order; so what one producer pushes is popped in order.
- * Callers: queue.c, and the reaper through tni_ring_*(). Death: CLAIMED is skipped; FULL is still delivered;
- * TAKEN goes back to FULL, or is dropped by policy; LEASED goes back to FULL with its attempt count.
- * Source: the per-slot round is D. Vyukov's bounded MPMC queue, 1024cores.net, 2010; ours claims
- * the slot's own word instead of a shared counter, so that each claim has an owner.
+ * Callers: queue.c, and the reaper through tni_ring_*(). Death: CLAIMED is skipped; FULL is
+ * still delivered; TAKEN goes back to FULL, or is dropped by policy; LEASED goes back to FULL
+ * with its attempt count.
+ * Source: the per-slot round is D. Vyukov's bounded MPMC queue, 1024cores.net, 2010; ours
+ * claims the slot's own word instead of a shared counter, so that each claim has an owner.
  */
 #include "queue/ring.h"
 
@@ -47,7 +49,7 @@ static void announce_item(struct tn_queue *q)
         tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
 }
 
-/* ---- push ---------------------------------------------------------------------------------- */
+/* ---- push -------------------------------------------------------------------------------- */
 
 /* A position that the tail passes, or passed, without a push. For figures only. */
 static void note_unpushed(struct tni_object *object)
@@ -55,7 +57,10 @@ static void note_unpushed(struct tni_object *object)
     atomic_fetch_add_explicit(&object->unpushed, 1, memory_order_relaxed);
 }
 
-/* Whether a slot can be claimed behind the leases that begin at `tail`: else they are not stepped over yet. */
+/*
+ * Whether a slot can be claimed behind the leases that begin at `tail`: else they are not
+ * stepped over yet.
+ */
 static bool has_room_behind(const struct tn_queue *q, uint64_t tail)
 {
     for (uint64_t at = tail + 1; at < tail + q->capacity; at++) {
@@ -171,9 +176,11 @@ leave:
     return status;
 }
 
-/* ---- take ---------------------------------------------------------------------------------- */
+/* ---- take -------------------------------------------------------------------------------- */
 
-/* I2. The position holds nothing to take now; if it was a lease, it may come to hold something. */
+/*
+ * I2. The position holds nothing to take now; if it was a lease, it may come to hold something.
+ */
 static void pass_head(struct tn_queue *q, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
@@ -229,10 +236,11 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
 }
 
 /*
- * The oldest message that can be taken. Slots that others are at work on are stepped over, not waited for:
- * one of them may be stopped. But what its producer pushed into a later slot must not be taken before it
- * (I4): so after a step over, the scan is repeated until it finds the same slot again. That one
- * was FULL before the last scan began, and so was everything its producer had pushed before.
+ * The oldest message that can be taken. Slots that others are at work on are stepped over, not
+ * waited for: one of them may be stopped. But what its producer pushed into a later slot must
+ * not be taken before it (I4): so after a step over, the scan is repeated until it finds the
+ * same slot again. That one was FULL before the last scan began, and so was everything its
+ * producer had pushed before.
  */
 static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
 {
@@ -267,7 +275,10 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
             tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
         if (atomic_compare_exchange_strong(&slot->word, &word, mine)) {
             TNI_KILL_POINT("pop_taken");
-            /* While the slot was FULL in this round its content stood still: the CAS says it did. */
+            /*
+             * While the slot was FULL in this round its content stood still: the CAS says it
+             * did.
+             */
             *ret_taken = (struct tni_taken){slot, mine, found.position};
             __builtin_prefetch(slot_at(q, found.position + 2), 0);
             return 0;
@@ -319,7 +330,10 @@ int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct t
         TNI_KILL_POINT("lease_pinned");
         tni_ref_adopt(d, thread, block);
     }
-    /* The tag tells this lease from the next one of the same slot: the round may move on under it. */
+    /*
+     * The tag tells this lease from the next one of the same slot: the round may move on under
+     * it.
+     */
     atomic_store(&taken->slot->word, tni_slot_word(round, TNI_SLOT_LEASED, d->seat, round));
     TNI_KILL_POINT("lease_recorded");
     pass_head(q, taken->position);
@@ -401,7 +415,7 @@ bool tni_ring_is_ready(const struct tn_queue *q)
     return scan((struct tn_queue *)(uintptr_t)q, false, &found);
 }
 
-/* ---- for the reaper: from shared memory alone, every number checked ------------------------- */
+/* ---- for the reaper: from shared memory alone, every number checked ---------------------- */
 
 struct slots {
     uint8_t *at;
@@ -520,7 +534,10 @@ void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_obje
     }
 }
 
-/* From the tail on, which may be behind what was pushed, to the first position that nobody pushed to. */
+/*
+ * From the tail on, which may be behind what was pushed, to the first position that nobody
+ * pushed to.
+ */
 static uint64_t count_pushed(const struct tni_object *object, const struct slots *slots)
 {
     uint64_t at = atomic_load(&object->tail), unpushed = atomic_load(&object->unpushed);

@@ -45,7 +45,10 @@ static inline uint64_t tni_slot_word(uint32_t round, uint32_t state, uint32_t se
            (tag & 0xff);
 }
 
-/** Put a parcel into the next slot. TN_ERR_TIMED_OUT: full; TN_ERR_CLOSED; TN_ERR_FULL: too many references. */
+/**
+ * Put a parcel into the next slot. TN_ERR_TIMED_OUT: full; TN_ERR_CLOSED; TN_ERR_FULL: too many
+ * references.
+ */
 int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
 
 /**
@@ -58,7 +61,10 @@ int tni_ring_take(struct tn_queue *queue, struct tni_thread *thread,
 /** The message is ours: the slot is empty, its reference a local one of this process. */
 void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,
                        const struct tni_taken *taken);
-/** The message stays in its slot, leased to this process, which gets a reference of its own. @return 0 or TN_ERR_FULL */
+/**
+ * The message stays in its slot, leased to this process, which gets a reference of its own.
+ * @return 0 or TN_ERR_FULL
+ */
 int tni_ring_lease(struct tn_queue *queue, struct tni_thread *thread,
                    const struct tni_taken *taken);
 /** Put it back as it was. */
@@ -68,7 +74,10 @@ void tni_ring_untake(struct tn_queue *queue, struct tni_thread *thread,
 void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread,
                       const struct tni_taken *taken);
 
-/** End a lease: acknowledged, or given back to be delivered again. TN_ERR_STALE: not leased to us. */
+/**
+ * End a lease: acknowledged, or given back to be delivered again. TN_ERR_STALE: not leased to
+ * us.
+ */
 int tni_ring_lease_end(struct tn_queue *queue, uint64_t lease, bool give_back);
 
 /** Whether a pop would find something now. */

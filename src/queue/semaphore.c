@@ -5,15 +5,16 @@
  * Word: value is {version:32, permits:32}. An owned semaphore also has a block with a count a
  * seat: the permits that it holds.
  * I1  permits + all counts <= capacity of an owned semaphore, always; equality when nobody is
- *     between the two. A permit is taken before it is counted, and uncounted before it is given.
+ *     between the two. A permit is taken before it is counted, and uncounted before it is
+ *     given.
  * I2  Who is between the two announces the object, from before the first to after the second.
- * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive announce,
- *     adds up, sees nobody alive announce, and swaps the word it read. Whoever was between the
- *     two at any of this either is seen, or has moved the word.
- * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back one by one.
- * Between the two: one permit too few, and an announce, for which the reaper recounts; also when
- * the dead was a reaper. Permits without owners die with who took them. Who closes its last
- * handle, or leaves, gives back as the dead do.
+ * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive
+ *     announce, adds up, sees nobody alive announce, and swaps the word it read. Whoever was
+ *     between the two at any of this either is seen, or has moved the word.
+ * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back one by
+ * one. Between the two: one permit too few, and an announce, for which the reaper recounts;
+ * also when the dead was a reaper. Permits without owners die with who took them. Who closes
+ * its last handle, or leaves, gives back as the dead do.
  */
 #include "queue/face.h"
 #include "sync/sync.h"

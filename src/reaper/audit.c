@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit: every block's count against the records that name it. The tables are in audit_tables.c.
+ * audit: every block's count against the records that name it. The tables are in
+ * audit_tables.c.
  *
- * One pass over all records counts for all blocks at once. It takes no snapshot, so what it suspects is
- * looked at again one by one, and reported only if it stood still and was wrong each time. Without a seat
- * (an inspector) nobody can be asked to keep references in place, so a suspect has several hearings.
+ * One pass over all records counts for all blocks at once. It takes no snapshot, so what it
+ * suspects is looked at again one by one, and reported only if it stood still and was wrong
+ * each time. Without a seat (an inspector) nobody can be asked to keep references in place, so
+ * a suspect has several hearings.
  * Callers: api. Death: an inspector writes nothing; a repair is one CAS, or a settling.
  */
 #include "reaper/audit.h"
@@ -17,7 +19,7 @@
 
 enum { SENTENCE_BYTES = 320, HEARINGS = 3, LOOKS = 200, NAMED_SEATS = 8 };
 
-/* ---- reporting ----------------------------------------------------------------------------- */
+/* ---- reporting --------------------------------------------------------------------------- */
 
 void tni_audit_say(struct tni_audit *a, bool repaired, const char *format, ...)
 {
@@ -44,7 +46,7 @@ bool tni_audit_stays(const struct tni_audit *a, tni_audit_wrong_fn *wrong, const
     return wrong(a, subject);
 }
 
-/* ---- the pass ------------------------------------------------------------------------------ */
+/* ---- the pass ---------------------------------------------------------------------------- */
 
 /* Blocks are many and records few: [total_blocks] counts, sparse. */
 struct tally {
@@ -83,7 +85,7 @@ static int tally_all(struct tni_audit *a, struct tally *ret_tally)
     return 0;
 }
 
-/* ---- one block ----------------------------------------------------------------------------- */
+/* ---- one block --------------------------------------------------------------------------- */
 
 /* "seats 4 and 7; 1 in queues; 2 tickets", as much as fits. */
 static void name_records(const struct tni_segment *s, tni_block block, char *text,
@@ -138,7 +140,10 @@ static void say_block(struct tni_audit *a, tni_block block, const struct tni_rec
                       state);
 }
 
-/* Several looks, each at a block that stands still. @return whether it was wrong each time, in the same way */
+/*
+ * Several looks, each at a block that stands still. @return whether it was wrong each time, in
+ * the same way
+ */
 static bool is_wrong(const struct tni_audit *a, const struct tni_thread *ours, tni_block block,
                      struct tni_recounted *ret_recounted)
 {
@@ -206,7 +211,7 @@ static void check_blocks(struct tni_audit *a, const struct tally *t)
     }
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------- */
 
 struct strays {
     const struct tni_segment *segment;

@@ -17,7 +17,10 @@ struct tni_audit {
 void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt settling. */
+/**
+ * Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt
+ * settling.
+ */
 typedef bool tni_audit_wrong_fn(const struct tni_audit *audit, const void *subject);
 bool tni_audit_stays(const struct tni_audit *audit, tni_audit_wrong_fn *wrong,
                      const void *subject);

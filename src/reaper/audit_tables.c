@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_tables: seats, objects, tickets, claims and limits, each looked at until it is right or has
- * been wrong for a while.
+ * audit_tables: seats, objects, tickets, claims and limits, each looked at until it is right or
+ * has been wrong for a while.
  *
  * A free seat with something left in it is repaired by having it settled: it becomes REAPING by
  * nobody, and goes the way of every dead seat.
@@ -23,7 +23,7 @@ static bool lives(const struct tni_segment *s, uint64_t who)
     return tni_process_who_lives(s, who);
 }
 
-/* ---- limits -------------------------------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------------------------ */
 
 static void check_limit(struct tni_audit *a, const char *what, _Atomic uint32_t *limit,
                         uint32_t most)
@@ -48,7 +48,7 @@ static void check_limits(struct tni_audit *a)
                     s->geometry.classes[c].capacity);
 }
 
-/* ---- seats --------------------------------------------------------------------------------- */
+/* ---- seats ------------------------------------------------------------------------------- */
 
 struct seat_subject {
     uint32_t seat;
@@ -173,7 +173,7 @@ static void check_seats(struct tni_audit *a)
     }
 }
 
-/* ---- claims -------------------------------------------------------------------------------- */
+/* ---- claims ------------------------------------------------------------------------------ */
 
 struct claim_subject {
     const _Atomic uint64_t *claim;
@@ -208,7 +208,7 @@ static void check_claims(struct tni_audit *a)
     check_claim(a, "the office of tenond", &h->manager);
 }
 
-/* ---- objects ------------------------------------------------------------------------------- */
+/* ---- objects ----------------------------------------------------------------------------- */
 
 struct object_subject {
     uint32_t index;
@@ -323,7 +323,7 @@ static void check_objects(struct tni_audit *a)
     }
 }
 
-/* ---- tickets ------------------------------------------------------------------------------- */
+/* ---- tickets ----------------------------------------------------------------------------- */
 
 static uint32_t ticket_state(uint64_t word) { return (uint32_t)(word >> 20) & 0xff; }
 

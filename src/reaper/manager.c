@@ -3,11 +3,13 @@
  * manager: our side of tenond: register a domain, find one, ring, replace it.
  *
  * Nouns: request and reply (one packet each way), bell, found domain.
- * I1  tenond is told facts that it could find itself: a lost request or ring costs time, no memory.
- * I2  A domain belongs to the runtime folder whose hash is in its header; only the tenond of that
- *     folder looks after it, and only members with that folder start one.
+ * I1  tenond is told facts that it could find itself: a lost request or ring costs time, no
+ *     memory.
+ * I2  A domain belongs to the runtime folder whose hash is in its header; only the tenond of
+ *     that folder looks after it, and only members with that folder start one.
  * I3  Nothing of a reply or of another process's descriptor is used before it was checked.
- * Callers: api, every room that sleeps (survive), tenond. Death: leaves a connection that tenond closes.
+ * Callers: api, every room that sleeps (survive), tenond. Death: leaves a connection that
+ * tenond closes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,7 @@ static int start_tenond(void)
     }
 }
 
-/* ---- one exchange -------------------------------------------------------------------------- */
+/* ---- one exchange ------------------------------------------------------------------------ */
 
 static void fill_request(struct tni_request *request, uint32_t verb, const char *name)
 {
@@ -67,8 +69,8 @@ static void fill_request(struct tni_request *request, uint32_t verb, const char 
 }
 
 /*
- * Ask whoever listens. TN_ERR_NOT_FOUND: nobody does; TN_ERR_CLOSED: it went away without an answer.
- * With ret_fds, two descriptors must come with a reply that says 0.
+ * Ask whoever listens. TN_ERR_NOT_FOUND: nobody does; TN_ERR_CLOSED: it went away without an
+ * answer. With ret_fds, two descriptors must come with a reply that says 0.
  */
 static int exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
                     uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds)
@@ -105,7 +107,7 @@ static int exchange(const struct tni_request *request, const int *fds, uint32_t 
     return status;
 }
 
-/* ---- register ------------------------------------------------------------------------------ */
+/* ---- register ---------------------------------------------------------------------------- */
 
 static bool is_worth_a_retry(int status)
 {
@@ -128,7 +130,9 @@ static int exchange_starting(const struct tni_request *request, const int *fds,
             return tni_fail(TN_ERR_MANAGER,
                             "tenond (%s) was started, but does not answer in %s", tenond_path(),
                             tni_os_runtime_folder());
-        /* Again now and then: the one we started may have found another that was about to end. */
+        /*
+         * Again now and then: the one we started may have found another that was about to end.
+         */
         if (now_ns >= start_ns) {
             if ((status = start_tenond()) != 0)
                 return status;
@@ -173,7 +177,7 @@ int tni_manager_register(struct tn_domain *d)
     return status;
 }
 
-/* ---- searching without tenond -------------------------------------------------------------- */
+/* ---- searching without tenond ------------------------------------------------------------ */
 
 /* A header that was looked at through one read-only page. @return whether it is one */
 static bool peek(int control_fd, struct tni_found *found)
@@ -265,7 +269,7 @@ int tni_manager_open_found(const struct tni_found *found, bool read_only, int *r
     return 0;
 }
 
-/* ---- find ---------------------------------------------------------------------------------- */
+/* ---- find -------------------------------------------------------------------------------- */
 
 struct wanted {
     const char *name;
@@ -341,7 +345,7 @@ int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int 
     return 0;
 }
 
-/* ---- ring ---------------------------------------------------------------------------------- */
+/* ---- ring -------------------------------------------------------------------------------- */
 
 void tni_manager_ring(struct tn_domain *d)
 {
@@ -356,9 +360,11 @@ void tni_manager_ring(struct tn_domain *d)
         tni_os_bell_ring(bell);
 }
 
-/* ---- survive ------------------------------------------------------------------------------- */
+/* ---- survive ----------------------------------------------------------------------------- */
 
-/* Shares of our time that go into looking after others: with a tenond that lives, next to none. */
+/*
+ * Shares of our time that go into looking after others: with a tenond that lives, next to none.
+ */
 enum {
     LEAST_MS = 50,
     MANAGED_LEAST_MS = 1000,

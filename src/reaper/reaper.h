@@ -2,8 +2,8 @@
 /*
  * reaper: settles the dead. Any member can run it; tenond does it at once.
  *
- * Every step is idempotent, and the seat stays REAPING until the last one, so that whoever finds a
- * dead recoverer starts again from the top.
+ * Every step is idempotent, and the seat stays REAPING until the last one, so that whoever
+ * finds a dead recoverer starts again from the top.
  */
 #ifndef TNI_REAPER_H
 #define TNI_REAPER_H
@@ -13,7 +13,10 @@
 #include "queue/queue.h"
 #include "share/share.h"
 
-/** At join: this process does tenond's work now and then while it waits, and rings tenond after a fork. */
+/**
+ * At join: this process does tenond's work now and then while it waits, and rings tenond after
+ * a fork.
+ */
 void tni_reaper_init(struct tn_domain *domain);
 
 /**
@@ -27,24 +30,39 @@ int tni_reaper_settle(struct tn_domain *domain, uint32_t seat);
 /** Settle every dead seat. @return how many, or TN_ERR_TIMED_OUT if one must be tried again */
 int tni_reaper_settle_all(struct tn_domain *domain);
 
-/** Give everything this process holds back, before tni_process_leave(). pre: no thread record in hand. */
+/**
+ * Give everything this process holds back, before tni_process_leave(). pre: no thread record in
+ * hand.
+ */
 void tni_reaper_leave(struct tn_domain *domain);
 
 /** The audit; see tn_inspect_audit(). `domain` is NULL without repair. @return discrepancies */
 int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_audit_fn *each,
               void *context);
 
-/* ---- tenond's side and ours (manager.c) ---------------------------------------------------- */
+/* ---- tenond's side and ours (manager.c) -------------------------------------------------- */
 
-/** Register a named or anonymous domain with tenond, starting it if need be. TN_ERR_MANAGER, TN_ERR_EXISTS. */
+/**
+ * Register a named or anonymous domain with tenond, starting it if need be. TN_ERR_MANAGER,
+ * TN_ERR_EXISTS.
+ */
 int tni_manager_register(struct tn_domain *domain);
-/** Get the descriptors of a domain by name or by 32 hex digits of id: from tenond, else from a member. TN_ERR_NOT_FOUND. */
+/**
+ * Get the descriptors of a domain by name or by 32 hex digits of id: from tenond, else from a
+ * member. TN_ERR_NOT_FOUND.
+ */
 int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd);
 /** Tell tenond that the table of seats changed. */
 void tni_manager_ring(struct tn_domain *domain);
-/** What a survivor does now and then while it waits: the dead, and a tenond if there is none. Rate-limited. */
+/**
+ * What a survivor does now and then while it waits: the dead, and a tenond if there is none.
+ * Rate-limited.
+ */
 void tni_manager_survive(struct tn_domain *domain);
-/** What header->runtime says of domains that the tenond of this process's runtime folder looks after. Never 0. */
+/**
+ * What header->runtime says of domains that the tenond of this process's runtime folder looks
+ * after. Never 0.
+ */
 uint32_t tni_manager_runtime(void);
 
 /* A domain that some process of this user has open. */

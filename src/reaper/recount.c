@@ -2,15 +2,16 @@
 /*
  * recount: the stable recount.
  *
- * A block's records are counted while its word stands still and no live thread announces it, looked
- * at before and after. A thread that announces later than our second look moves the word and so
- * makes our CAS fail; one that moves a reference between records, which moves no word, sees that
- * we recount (header->recount) and moves the version for us. Announces of the dead do not count: two dead
- * seats that name one block would wait for each other.
+ * A block's records are counted while its word stands still and no live thread announces it,
+ * looked at before and after. A thread that announces later than our second look moves the word
+ * and so makes our CAS fail; one that moves a reference between records, which moves no word,
+ * sees that we recount (header->recount) and moves the version for us. Announces of the dead do
+ * not count: two dead seats that name one block would wait for each other.
  * Source: protocol C of docs/crash.md.
  *
- * Death of the recounter: the announces of the dead seat stay until their blocks are right; its own
- * `outer` names what it was taking apart; its claim on header->recount is ignored by the next.
+ * Death of the recounter: the announces of the dead seat stay until their blocks are right; its
+ * own `outer` names what it was taking apart; its claim on header->recount is ignored by the
+ * next.
  */
 #include "reaper/recount.h"
 
@@ -23,7 +24,7 @@
 /* How long one suspect may be in motion: 1 ms. */
 enum { MOST_SPAN = 1024, PATIENCE_NS = 1000 * 1000, SPINS = 64 };
 
-/* ---- counting ------------------------------------------------------------------------------ */
+/* ---- counting ---------------------------------------------------------------------------- */
 
 uint64_t tni_recount_records(const struct tni_segment *s, tni_block block)
 {
@@ -68,7 +69,7 @@ bool tni_recount_is_right(const struct tni_recounted *r)
     }
 }
 
-/* ---- the claim ----------------------------------------------------------------------------- */
+/* ---- the claim --------------------------------------------------------------------------- */
 
 int tni_recount_begin(struct tn_domain *d)
 {
@@ -87,7 +88,10 @@ int tni_recount_begin(struct tn_domain *d)
             return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting", tni_who_seat(owner));
         tni_os_yield();
     }
-    /* Before any look at an announce; pairs with the read-modify-write before tni_ref_before_move(). */
+    /*
+     * Before any look at an announce; pairs with the read-modify-write before
+     * tni_ref_before_move().
+     */
     atomic_thread_fence(memory_order_seq_cst);
     TNI_KILL_POINT("recount_begun");
     return 0;
@@ -98,13 +102,16 @@ void tni_recount_end(struct tn_domain *d)
     tni_claim_release(&d->segment.header->recount, d->who);
 }
 
-/* ---- settling ------------------------------------------------------------------------------ */
+/* ---- settling ---------------------------------------------------------------------------- */
 
 bool tni_recount_settle(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                         const struct tni_recounted *r)
 {
     bool is_done;
-    /* A block in a state that does not exist, or one that is named although it is free: as it should be. */
+    /*
+     * A block in a state that does not exist, or one that is named although it is free: as it
+     * should be.
+     */
     if (tni_word_state(r->word) > TNI_BLOCK_ALLOC ||
         (tni_word_state(r->word) == TNI_BLOCK_FREE && r->records != 0)) {
         uint64_t seen = r->word;
@@ -120,7 +127,10 @@ bool tni_recount_settle(struct tn_domain *d, struct tni_thread *thread, tni_bloc
     return is_done;
 }
 
-/* A dead thread leaves counts too high, never too low: that would be damage, and is left for an audit. */
+/*
+ * A dead thread leaves counts too high, never too low: that would be damage, and is left for an
+ * audit.
+ */
 static bool is_damage(const struct tni_recounted *r)
 {
     return tni_word_state(r->word) > TNI_BLOCK_ALLOC ||
@@ -143,7 +153,7 @@ static bool settle_counted(struct tn_domain *d, struct tni_thread *thread, tni_b
     return tni_recount_settle(d, thread, block, r);
 }
 
-/* ---- one suspect --------------------------------------------------------------------------- */
+/* ---- one suspect ------------------------------------------------------------------------- */
 
 struct patience {
     uint64_t deadline_ns;
@@ -184,7 +194,7 @@ static int settle_one(struct tn_domain *d, struct tni_thread *thread, uint32_t d
     }
 }
 
-/* ---- a span of suspects: one pass over all records for all of them -------------------------- */
+/* ---- a span of suspects: one pass over all records for all of them ----------------------- */
 
 struct span {
     const struct tni_segment *segment;
@@ -251,9 +261,12 @@ static int settle_span(struct tn_domain *d, struct tni_thread *thread, uint32_t 
     return 0;
 }
 
-/* ---- a dead seat --------------------------------------------------------------------------- */
+/* ---- a dead seat ------------------------------------------------------------------------- */
 
-/* What an announce names, cut to what can be; a span never is longer than what is committed together. */
+/*
+ * What an announce names, cut to what can be; a span never is longer than what is committed
+ * together.
+ */
 static int settle_announce(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
                            const struct tni_announce *announce)
 {

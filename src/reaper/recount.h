@@ -13,7 +13,9 @@ int tni_recount_seat(struct tn_domain *domain, uint32_t dead);
 
 /** All records that name a block. */
 uint64_t tni_recount_records(const struct tni_segment *segment, tni_block block);
-/** Call `each` with the block that each record in the domain names; the block may be anything. */
+/**
+ * Call `each` with the block that each record in the domain names; the block may be anything.
+ */
 void tni_recount_for_each(const struct tni_segment *segment, tni_record_fn *each,
                           void *context);
 
@@ -30,13 +32,15 @@ bool tni_recount_look(const struct tni_segment *segment, uint32_t dead,
 bool tni_recount_is_right(const struct tni_recounted *recounted);
 
 /**
- * Have references stay in place while we recount (ref.c, I5). TN_ERR_TIMED_OUT: somebody else recounts.
+ * Have references stay in place while we recount (ref.c, I5). TN_ERR_TIMED_OUT: somebody else
+ * recounts.
  */
 int tni_recount_begin(struct tn_domain *domain);
 void tni_recount_end(struct tn_domain *domain);
 
 /**
- * Make a block's word say what was counted, if it still is what it was; what nobody holds is freed.
+ * Make a block's word say what was counted, if it still is what it was; what nobody holds is
+ * freed.
  * pre: between tni_recount_begin() and end. @return whether it was done
  */
 bool tni_recount_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block,

@@ -2,16 +2,18 @@
 /*
  * settle: one dead seat, from REAPING to FREE.
  *
- * Nouns: recoverer (the seat that settles another one), suspect (a block whose count may be wrong).
+ * Nouns: recoverer (the seat that settles another one), suspect (a block whose count may be
+ * wrong).
  * I1  Only a seat whose whole process is gone, or was replaced by exec, becomes REAPING.
- * I2  Every step may be repeated: what a step gives back it un-records first, under our own announce.
- * I3  The seat is FREE, with the next incarnation, only after its row, announces, bits and claims
- *     are empty. Never earlier: what it left must not meet a new owner.
+ * I2  Every step may be repeated: what a step gives back it un-records first, under our own
+ *     announce.
+ * I3  The seat is FREE, with the next incarnation, only after its row, announces, bits and
+ *     claims are empty. Never earlier: what it left must not meet a new owner.
  * I4  A seat has at most one recoverer; one that cannot finish gives the seat back to nobody.
  * I5  Waits end before memory is reclaimed.
  * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat stays
- * REAPING by somebody dead, and the next to look takes it over and starts from the top (I2); our
- * own announces and row are settled with our own seat.
+ * REAPING by somebody dead, and the next to look takes it over and starts from the top (I2);
+ * our own announces and row are settled with our own seat.
  */
 #include <signal.h>
 #include <string.h>
@@ -20,7 +22,7 @@
 #include "reaper/recount.h"
 #include "sync/sync.h"
 
-/* ---- who settles --------------------------------------------------------------------------- */
+/* ---- who settles ------------------------------------------------------------------------- */
 
 enum { NOBODY = 0xffffff, RECOVERER_SEATS = 10 };
 
@@ -47,7 +49,10 @@ static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
            state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING && !is_dead(s, seat);
 }
 
-/* One thread of a process at a time. What a parent's thread was at is nothing to its forked child. */
+/*
+ * One thread of a process at a time. What a parent's thread was at is nothing to its forked
+ * child.
+ */
 static bool begin(struct tn_domain *d)
 {
     uint64_t seen = atomic_load(&d->reaping);
@@ -74,7 +79,10 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
             return 0;
         break;
     case TNI_SEAT_REAPING:
-        /* Our own name: begin() says that no thread of ours is at it, so one was torn away from it. */
+        /*
+         * Our own name: begin() says that no thread of ours is at it, so one was torn away from
+         * it.
+         */
         if (tni_seat_recoverer(word) != us && is_recoverer_alive(s, tni_seat_recoverer(word)))
             return 0;
         break;
@@ -90,7 +98,7 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
     return 1;
 }
 
-/* ---- what it leaves behind ----------------------------------------------------------------- */
+/* ---- what it leaves behind --------------------------------------------------------------- */
 
 static bool ends_with(const struct tni_segment *s, uint32_t seat, uint64_t parent)
 {
@@ -114,7 +122,9 @@ static void kill_process(const struct tni_segment *s, uint32_t seat)
     tni_os_close(fd);
 }
 
-/* Children that are to end with the dead one, but for ourselves: we have something to finish. */
+/*
+ * Children that are to end with the dead one, but for ourselves: we have something to finish.
+ */
 static void end_children(struct tn_domain *d, uint64_t parent)
 {
     uint32_t limit = tni_seat_limit(&d->segment);
@@ -127,7 +137,10 @@ static void end_children(struct tn_domain *d, uint64_t parent)
     }
 }
 
-/* The registry is not here: tni_queue_settle_seat() took it over and finished what it was taken for. */
+/*
+ * The registry is not here: tni_queue_settle_seat() took it over and finished what it was taken
+ * for.
+ */
 static void release_claims(struct tn_domain *d, uint64_t who)
 {
     tni_claim_release(&d->segment.header->recount, who);
@@ -261,7 +274,7 @@ int tni_reaper_settle_all(struct tn_domain *d)
     }
 }
 
-/* ---- our own end --------------------------------------------------------------------------- */
+/* ---- our own end ------------------------------------------------------------------------- */
 
 static void publish_hints(struct tn_domain *d)
 {

@@ -10,12 +10,12 @@
  * I4  A message block's records are given back by the thread that brought its count to 0, which
  *     announces it as `outer` until it is FREE.
  * I5  A reference that moves between records changes no count. Between the announce and the
- *     un-recording its thread looks at header->recount, and if somebody recounts, raises the word's
- *     version. The recounter sets that claim first, and looks at the announces then: either it
- *     sees ours, or we see its.
- * Callers: tensor, share, queue, reaper. Source: protocol C, a leak-biased count with announce and
- * stable recount; docs/crash.md. A death leaves a count one too high, or 0 and not FREE, on an
- * announced block; the reaper recounts it. Never a count too low.
+ *     un-recording its thread looks at header->recount, and if somebody recounts, raises the
+ *     word's version. The recounter sets that claim first, and looks at the announces then:
+ *     either it sees ours, or we see its.
+ * Callers: tensor, share, queue, reaper. Source: protocol C, a leak-biased count with announce
+ * and stable recount; docs/crash.md. A death leaves a count one too high, or 0 and not FREE, on
+ * an announced block; the reaper recounts it. Never a count too low.
  */
 #include "ref/ref.h"
 
@@ -53,7 +53,7 @@ static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
         atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
 }
 
-/* ---- counts -------------------------------------------------------------------------------- */
+/* ---- counts ------------------------------------------------------------------------------ */
 
 static int increment(struct tn_domain *d, tni_block block)
 {
@@ -104,7 +104,7 @@ void tni_ref_drop(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
 
 int tni_ref_pin(struct tn_domain *d, tni_block block) { return increment(d, block); }
 
-/* ---- local references ---------------------------------------------------------------------- */
+/* ---- local references -------------------------------------------------------------------- */
 
 void tni_ref_local(struct tn_domain *d, tni_block block)
 {
@@ -127,7 +127,10 @@ static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
                                                  memory_order_relaxed);
 }
 
-/* Take one local reference away. True: it was the last, local[b] is BUSY and the caller ends that. */
+/*
+ * Take one local reference away. True: it was the last, local[b] is BUSY and the caller ends
+ * that.
+ */
 static bool local_take_last(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *local = local_at(d, block);
@@ -175,12 +178,18 @@ void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_bl
     TNI_KILL_POINT("release_announced");
     clear_hold(d, d->seat, block);
     TNI_KILL_POINT("release_unrecorded");
-    /* Before the block can be FREE: whoever allocates it next in this process finds local[b] settled. */
+    /*
+     * Before the block can be FREE: whoever allocates it next in this process finds local[b]
+     * settled.
+     */
     local_settle(d, block, 0);
     tni_ref_drop(d, thread, block);
 }
 
-/* There is no hold to give back: closed (then local[] was summed up), or a child without a seat. */
+/*
+ * There is no hold to give back: closed (then local[] was summed up), or a child without a
+ * seat.
+ */
 static void release_private(struct tn_domain *d, tni_block block)
 {
     if (d->is_closed)
@@ -231,7 +240,7 @@ int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
     return status;
 }
 
-/* ---- allocation ---------------------------------------------------------------------------- */
+/* ---- allocation -------------------------------------------------------------------------- */
 
 static void describe(struct tn_domain *d, tni_block block, uint64_t bytes,
                      const struct tni_block_about *about)
@@ -288,7 +297,10 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
-        /* Until somebody frees, or a slice passed: the machine's memory comes back without a word. */
+        /*
+         * Until somebody frees, or a slice passed: the machine's memory comes back without a
+         * word.
+         */
         uint64_t slice = tni_os_now_ns() + 100 * UINT64_C(1000000);
         if (tni_process_sleep(d, &d->segment.header->memory_wait, seen,
                               TNI_MIN(slice, deadline_ns)) == TN_ERR_TIMED_OUT &&
@@ -304,7 +316,7 @@ uint32_t tni_ref_generation(const struct tn_domain *d, tni_block block)
     return tni_desc_at(&d->segment, block)->generation;
 }
 
-/* ---- message blocks ------------------------------------------------------------------------ */
+/* ---- message blocks ---------------------------------------------------------------------- */
 
 struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block)
 {
@@ -357,9 +369,11 @@ static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block
     }
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------- */
 
-/* In the parent, with every thread record in hand: the child's holds, one increment each (I1). */
+/*
+ * In the parent, with every thread record in hand: the child's holds, one increment each (I1).
+ */
 static int give_child_holds(struct tn_domain *d, uint32_t child)
 {
     struct tni_thread *thread = &d->threads[0];
@@ -393,7 +407,7 @@ int tni_ref_init(struct tn_domain *d)
     return 0;
 }
 
-/* ---- for the reaper ------------------------------------------------------------------------ */
+/* ---- for the reaper ---------------------------------------------------------------------- */
 
 static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t seat,
                         tni_block block)

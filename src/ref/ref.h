@@ -2,14 +2,14 @@
 /*
  * ref: crash-safe references to blocks.
  *
- * A record is anything in shared memory that names a block and keeps it: a hold bit, a full slot,
- * an entry of a message block, a ticket, an object's ring. count >= records, always; equality when
- * nobody is mid-operation. Order: increment before recording, un-record before decrementing; and
- * when a reference passes from one record to another, un-record before recording. A thread that
- * is between the two announces the block.
+ * A record is anything in shared memory that names a block and keeps it: a hold bit, a full
+ * slot, an entry of a message block, a ticket, an object's ring. count >= records, always;
+ * equality when nobody is mid-operation. Order: increment before recording, un-record before
+ * decrementing; and when a reference passes from one record to another, un-record before
+ * recording. A thread that is between the two announces the block.
  *
- * A process's own references of one block are counted in private memory; only their 0 <-> 1 sets and clears
- * the hold bit.
+ * A process's own references of one block are counted in private memory; only their 0 <-> 1
+ * sets and clears the hold bit.
  */
 #ifndef TNI_REF_H
 #define TNI_REF_H
@@ -46,49 +46,60 @@ void tni_ref_release(struct tn_domain *domain, tni_block block);
 void tni_ref_release_with(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 
 /**
- * Give back every hold of this process, once: from here on tni_ref_release() touches no shared memory. Each local
- * reference that is left becomes a keeper of the domain. pre: no thread record in hand; LEAVING.
+ * Give back every hold of this process, once: from here on tni_ref_release() touches no shared
+ * memory. Each local reference that is left becomes a keeper of the domain. pre: no thread
+ * record in hand; LEAVING.
  */
 void tni_ref_close(struct tn_domain *domain);
 
 /** Generation of a live block, for handles. */
 uint32_t tni_ref_generation(const struct tn_domain *domain, tni_block block);
 
-/* ---- between records: for rooms above, with the thread's record in hand -------------------- */
+/* ---- between records: for rooms above, with the thread's record in hand ------------------ */
 
 /**
  * Make a reference for a record, from a local reference of the caller.
  *
  * With `move`, the caller's local reference is consumed; if it was the process's last one, its
- * hold becomes the record's reference and no count changes. The caller then writes the record and
- * clears the announce. pre: announced, and a read-modify-write or fence since (ref.c, I5).
+ * hold becomes the record's reference and no count changes. The caller then writes the record
+ * and clears the announce. pre: announced, and a read-modify-write or fence since (ref.c, I5).
  * @return 0, or TN_ERR_FULL: the block has 2^24 - 1 references
  */
 int tni_ref_lend(struct tn_domain *domain, tni_block block, bool move);
 
-/** Before un-recording what is then adopted: see ref.c, I5. pre: announced, and a read-modify-write since. */
+/**
+ * Before un-recording what is then adopted: see ref.c, I5. pre: announced, and a
+ * read-modify-write since.
+ */
 void tni_ref_before_move(struct tn_domain *domain, tni_block block);
 
 /**
- * Take over the reference of a record. First tni_announce() the block, then tni_ref_before_move(),
- * then un-record, then this: the reference becomes a local one of this process. Clears the announce.
+ * Take over the reference of a record. First tni_announce() the block, then
+ * tni_ref_before_move(), then un-record, then this: the reference becomes a local one of this
+ * process. Clears the announce.
  */
 void tni_ref_adopt(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 
 /** Drop the reference of a record that was un-recorded. pre: announced. Clears the announce. */
 void tni_ref_drop(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 
-/** A reference from nothing but a name: +1, to be checked and then recorded or dropped. pre: announced. */
+/**
+ * A reference from nothing but a name: +1, to be checked and then recorded or dropped. pre:
+ * announced.
+ */
 int tni_ref_pin(struct tn_domain *domain, tni_block block);
 
-/* ---- message blocks ------------------------------------------------------------------------ */
+/* ---- message blocks ---------------------------------------------------------------------- */
 
-/** The head of a message block, checked against its size; NULL and TN_ERR_CORRUPT's detail if it makes no sense. */
+/**
+ * The head of a message block, checked against its size; NULL and TN_ERR_CORRUPT's detail if it
+ * makes no sense.
+ */
 struct tni_records *tni_records_at(const struct tni_segment *segment, tni_block block);
 /** Add a record to a message block that this process holds and nobody else sees yet. */
 int tni_records_add(struct tn_domain *domain, tni_block message, tni_block block, bool move);
 
-/* ---- for the reaper ------------------------------------------------------------------------ */
+/* ---- for the reaper ---------------------------------------------------------------------- */
 
 /** Give back every hold of a seat that is dead, or leaving. Resumable. @return how many */
 uint64_t tni_ref_release_row(struct tn_domain *domain, uint32_t seat);
@@ -98,7 +109,8 @@ uint64_t tni_ref_count_records(const struct tni_segment *segment, tni_block bloc
 void tni_ref_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
                              void *context);
 /**
- * Bring a block's count down to `records`, if its word still is `seen`; 0 frees it, and what a message block holds.
+ * Bring a block's count down to `records`, if its word still is `seen`; 0 frees it, and what a
+ * message block holds.
  * pre: announced by thread as `outer`. @return whether it was done
  */
 bool tni_ref_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block,

@@ -4,10 +4,11 @@
  *
  * Nouns: control segment, arena.
  * I1  A header whose magic is there is whole: the magic is written last, with release.
- * I2  Everything that sizes a loop or an offset comes from the private geometry; the header's five
- *     numbers are read once, at attach, and checked against the sizes that the kernel states.
- * Callers: api (members), reaper (tenond), inspect (read-only). Death: a half-made domain has no
- * name and no other process; the kernel frees it.
+ * I2  Everything that sizes a loop or an offset comes from the private geometry; the header's
+ *     five numbers are read once, at attach, and checked against the sizes that the kernel
+ *     states.
+ * Callers: api (members), reaper (tenond), inspect (read-only). Death: a half-made domain has
+ * no name and no other process; the kernel frees it.
  */
 #include "segment/segment.h"
 
@@ -108,7 +109,10 @@ close_fds:
     return status;
 }
 
-/* Check a header that lies in a mapping of at least a page, against what the kernel says of the two objects. */
+/*
+ * Check a header that lies in a mapping of at least a page, against what the kernel says of the
+ * two objects.
+ */
 static int check_header(const struct tni_header *h, const struct tni_os_memory *control,
                         const struct tni_os_memory *arena, struct tni_geometry *ret_geometry)
 {

@@ -46,7 +46,10 @@ void tni_segment_close(struct tni_segment *segment);
 /** Unmap and close. */
 void tni_segment_detach(struct tni_segment *segment);
 
-/** Every member's control descriptor has a memory name that starts with this; the domain's name follows. */
+/**
+ * Every member's control descriptor has a memory name that starts with this; the domain's name
+ * follows.
+ */
 #define TNI_CONTROL_PREFIX "tenon-control:"
 #define TNI_ARENA_PREFIX   "tenon-arena:"
 

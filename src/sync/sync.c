@@ -2,11 +2,11 @@
 /*
  * sync: see sync.h.
  *
- * I1  A waiter that armed the word after its last look is woken, or finds the word changed, by every
- *     later notify.
- * I2  `armed` is cleared only by a CAS on the value whose wake found nobody. A waiter that armed
- *     before and had not yet slept sees the word change; one that fell asleep between that wake
- *     and the CAS is woken by a second wake, of everybody, and arms again.
+ * I1  A waiter that armed the word after its last look is woken, or finds the word changed, by
+ *     every later notify.
+ * I2  `armed` is cleared only by a CAS on the value whose wake found nobody. A waiter that
+ *     armed before and had not yet slept sees the word change; one that fell asleep between
+ *     that wake and the CAS is woken by a second wake, of everybody, and arms again.
  * Callers: every room that waits. Death: leaves `armed` set at worst, which costs one wake.
  */
 #include "sync/sync.h"

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: wait words and recoverable claims. Two words that processes meet at, and nothing on top.
+ * sync: wait words and recoverable claims. Two words that processes meet at, and nothing on
+ * top.
  *
- * A wait word is {epoch:30, pollers:1, armed:1}. A waiter arms it, looks once more at what it waits
- * for, and sleeps while the word is as it was when armed. A waker changes what is waited for,
- * then notifies: no system call unless the word is armed. `armed` stays until a wake finds nobody,
- * so no count of sleepers exists that a death could falsify; a sleeper that dies is forgotten by
- * the kernel. A wake that was spent on a process that then died is made good by the reaper, and by
- * the slices in which everybody sleeps.
+ * A wait word is {epoch:30, pollers:1, armed:1}. A waiter arms it, looks once more at what it
+ * waits for, and sleeps while the word is as it was when armed. A waker changes what is waited
+ * for, then notifies: no system call unless the word is armed. `armed` stays until a wake finds
+ * nobody, so no count of sleepers exists that a death could falsify; a sleeper that dies is
+ * forgotten by the kernel. A wake that was spent on a process that then died is made good by
+ * the reaper, and by the slices in which everybody sleeps.
  *
  * A claim is a 64-bit word that is 0 or names its owner, so that a dead owner can be found.
  */
@@ -28,8 +29,8 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
 
 /**
  * Wake up to `count` sleepers, if there are any.
- * pre: a sequentially consistent read-modify-write lies between the change and this call; it pairs
- * with the one in tni_wait_arm(): either we see `armed`, or the waiter sees the change.
+ * pre: a sequentially consistent read-modify-write lies between the change and this call; it
+ * pairs with the one in tni_wait_arm(): either we see `armed`, or the waiter sees the change.
  * @return whether pollers are registered
  */
 static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)

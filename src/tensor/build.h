@@ -7,8 +7,8 @@
 #include "tensor/storage.h"
 
 /*
- * Whether a tensor that ended is kept for a while, so that one unref too many is named: in debug builds,
- * unless the address sanitizer finds it anyway.
+ * Whether a tensor that ended is kept for a while, so that one unref too many is named: in
+ * debug builds, unless the address sanitizer finds it anyway.
  */
 #if defined(__SANITIZE_ADDRESS__)
 #define TNI_TENSOR_CATCH 0
@@ -40,15 +40,18 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        struct tni_size *ret_size);
 
 /**
- * A tensor with a reference and a storage of its own, in one allocation; the storage has no memory yet.
- * Row-major strides are filled in.
+ * A tensor with a reference and a storage of its own, in one allocation; the storage has no
+ * memory yet. Row-major strides are filled in.
  * @param size  as tni_tensor_measure() gave it; NULL: measure here
  * @return 0, TN_ERR_INVALID, TN_ERR_UNSUPPORTED, TN_ERR_NO_MEMORY
  */
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                      const struct tni_size *size, tn_tensor **ret_tensor);
 
-/** As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more; read-only if `base` is. */
+/**
+ * As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more;
+ * read-only if `base` is.
+ */
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 

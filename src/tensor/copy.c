@@ -2,9 +2,9 @@
 /*
  * copy: elements from one tensor to another of the same shape.
  *
- * Axes are ordered by the target's strides, turned so that these rise, and joined where both sides are
- * evenly spaced; what is then innermost is copied as one line. Overlapping tensors go through a
- * private buffer, unless memmove() does it.
+ * Axes are ordered by the target's strides, turned so that these rise, and joined where both
+ * sides are evenly spaced; what is then innermost is copied as one line. Overlapping tensors go
+ * through a private buffer, unless memmove() does it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,10 @@ struct plan {
     size_t item_bytes;
 };
 
-/* Put an axis in its place: the target's strides, positive by now, fall from the first axis to the last. */
+/*
+ * Put an axis in its place: the target's strides, positive by now, fall from the first axis to
+ * the last.
+ */
 static void insert_axis(struct plan *p, int64_t size, int64_t to_step, int64_t from_step)
 {
     int32_t at = p->ndim++;
@@ -150,7 +153,7 @@ static int copy_through_buffer(const tn_tensor *target, const tn_tensor *source)
     return 0;
 }
 
-/* ---- whether they overlap ------------------------------------------------------------------ */
+/* ---- whether they overlap ---------------------------------------------------------------- */
 
 /* pre: I1, so that nothing here overflows */
 static void byte_range(const tn_tensor *t, uint64_t start, uint64_t *ret_low,

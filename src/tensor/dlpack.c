@@ -8,7 +8,7 @@
 
 #include "tensor/build.h"
 
-/* ---- export -------------------------------------------------------------------------------- */
+/* ---- export ------------------------------------------------------------------------------ */
 
 struct dlpack_export {
     DLManagedTensorVersioned managed;
@@ -55,7 +55,7 @@ int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_manage
     return 0;
 }
 
-/* ---- import -------------------------------------------------------------------------------- */
+/* ---- import ------------------------------------------------------------------------------ */
 
 static void release_import(void *context)
 {
@@ -79,7 +79,10 @@ static int check_import(const DLManagedTensorVersioned *managed)
     return 0;
 }
 
-/* Let the storage be exactly the bytes that the tensor reaches, wherever its first element lies among them. */
+/*
+ * Let the storage be exactly the bytes that the tensor reaches, wherever its first element lies
+ * among them.
+ */
 static int cover(tn_tensor *t, const DLTensor *dl)
 {
     struct tni_reach reach;

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every type that has a name, also those whose elements are no whole bytes: an error can name them. */
+/*
+ * Every type that has a name, also those whose elements are no whole bytes: an error can name
+ * them.
+ */
 static const struct dtype_name {
     uint8_t code;
     uint8_t bits;
@@ -49,7 +52,10 @@ static const struct dtype_name {
     {kDLOpaqueHandle, 64, "opaque64"},
 };
 
-/* Bit n: the code has elements of n whole bytes. What `names` says, for the path that must be short. */
+/*
+ * Bit n: the code has elements of n whole bytes. What `names` says, for the path that must be
+ * short.
+ */
 static const uint32_t widths[] = {
     [kDLInt] = 1u << 1 | 1u << 2 | 1u << 4 | 1u << 8,
     [kDLUInt] = 1u << 1 | 1u << 2 | 1u << 4 | 1u << 8,

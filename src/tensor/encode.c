@@ -2,8 +2,8 @@
 /*
  * encode: a tensor as bytes (struct tni_view), and back.
  *
- * The bytes lie in memory that others can write: each is read once, into a private copy, and the copy
- * is checked. They need not be aligned.
+ * The bytes lie in memory that others can write: each is read once, into a private copy, and
+ * the copy is checked. They need not be aligned.
  */
 #include <string.h>
 
@@ -47,7 +47,7 @@ size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
     return sizeof *view + (size_t)extents * sizeof(int64_t);
 }
 
-/* ---- checking ------------------------------------------------------------------------------ */
+/* ---- checking ---------------------------------------------------------------------------- */
 
 static int read_view(const void *view, size_t size_bytes, union copied_view *ret_copy)
 {
@@ -68,8 +68,9 @@ static int read_view(const void *view, size_t size_bytes, union copied_view *ret
 }
 
 /*
- * Bytes of the block that a view may name. A block that is committed by itself has memory only as far
- * as it was asked for; the others have it throughout, and their descriptor's line need not be fetched.
+ * Bytes of the block that a view may name. A block that is committed by itself has memory only
+ * as far as it was asked for; the others have it throughout, and their descriptor's line need
+ * not be fetched.
  */
 static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
 {
@@ -126,7 +127,7 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
     return status != 0 ? status : used;
 }
 
-/* ---- back to a tensor ---------------------------------------------------------------------- */
+/* ---- back to a tensor -------------------------------------------------------------------- */
 
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
                       tn_tensor **ret_tensor)

@@ -2,15 +2,18 @@
 /*
  * fill: a new block with given bytes in it.
  *
- * To commit memory has the kernel zero every page, and to copy passes over it again. A write to the
- * memory object fills pages that are not there yet without zeroing them: so the part of a block
- * that has memory is copied to, and the rest is written.
+ * To commit memory has the kernel zero every page, and to copy passes over it again. A write to
+ * the memory object fills pages that are not there yet without zeroing them: so the part of a
+ * block that has memory is copied to, and the rest is written.
  */
 #include <string.h>
 
 #include "tensor/storage.h"
 
-/* Below, one more system call costs more than zeroing; a write ends often enough for fork() to get in. */
+/*
+ * Below, one more system call costs more than zeroing; a write ends often enough for fork() to
+ * get in.
+ */
 enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = 64 << 20 };
 
 /* Write [from, to) of a block of ours, which has memory up to `from`. */

@@ -7,7 +7,9 @@
 
 enum { ALIGN_BYTES = 64, HUGE_FROM_BYTES = 4 << 20 };
 
-/* Large memory in huge pages: quicker to touch for the first time, to copy out of and to free. */
+/*
+ * Large memory in huge pages: quicker to touch for the first time, to copy out of and to free.
+ */
 static void advise_huge(void *memory, uint64_t size_bytes)
 {
     uint64_t page_bytes = tni_os_page_bytes();
@@ -18,7 +20,10 @@ static void advise_huge(void *memory, uint64_t size_bytes)
 
 void tni_storage_unref(struct tni_storage *s)
 {
-    /* pairs with the release of who gave the last but one back; an only owner needs no locked operation */
+    /*
+     * pairs with the release of who gave the last but one back; an only owner needs no locked
+     * operation
+     */
     if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;

@@ -3,15 +3,17 @@
  * tensor: typed, strided views of storages.
  *
  * Nouns: tensor (private, counted), storage (private, counted; its bytes are shared or not).
- * I1  Every element that shape and strides name lies inside of the storage: checked when a tensor
- *     is made, of whatever it is made; never again.
+ * I1  Every element that shape and strides name lies inside of the storage: checked when a
+ *     tensor is made, of whatever it is made; never again.
  * I2  A storage that is shared owns one local reference of its block, and gives it back once.
- * I3  A tensor made together with its storage lies behind it in one allocation, which ends with the
- *     storage: such a tensor holds the storage, so it cannot outlive it.
- * I4  Where misuse is caught (build.h), a tensor that ended stays readable until 256 more ended.
+ * I3  A tensor made together with its storage lies behind it in one allocation, which ends with
+ *     the storage: such a tensor holds the storage, so it cannot outlive it.
+ * I4  Where misuse is caught (build.h), a tensor that ended stays readable until 256 more
+ *     ended.
  * I5  A closed domain lives until the last reference (I2) came back: tni_ref_close().
- * Callers: anybody, any thread. A death leaves a hold in the seat's row, which the reaper gives back;
- * a block that was being filled is held already, so that its memory is free again as well.
+ * Callers: anybody, any thread. A death leaves a hold in the seat's row, which the reaper gives
+ * back; a block that was being filled is held already, so that its memory is free again as
+ * well.
  */
 #include "tensor/tensor.h"
 
@@ -19,7 +21,7 @@
 
 #include "tensor/build.h"
 
-/* ---- making -------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------ */
 
 static uint32_t pack_dtype(tn_dtype dtype)
 {
@@ -128,7 +130,7 @@ int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
     return 0;
 }
 
-/* ---- sharing by moving --------------------------------------------------------------------- */
+/* ---- sharing by moving ------------------------------------------------------------------- */
 
 static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
 {
@@ -169,7 +171,7 @@ int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns)
     return 0;
 }
 
-/* ---- counting ------------------------------------------------------------------------------ */
+/* ---- counting ---------------------------------------------------------------------------- */
 
 tn_tensor *tn_tensor_ref(tn_tensor *tensor)
 {
@@ -202,7 +204,10 @@ tn_tensor *tn_tensor_unref(tn_tensor *tensor)
 {
     if (tensor == NULL || has_ended(tensor))
         return NULL;
-    /* pairs with the release of who gave the last but one back; an only owner needs no locked operation */
+    /*
+     * pairs with the release of who gave the last but one back; an only owner needs no locked
+     * operation
+     */
     if (atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 ||
         atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) == 1)
         tni_tensor_end(tensor);
@@ -232,7 +237,7 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
                     tensor->storage->domain->segment.header->name);
 }
 
-/* ---- looking ------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------- */
 
 void *tn_tensor_data(const tn_tensor *tensor)
 {
@@ -268,7 +273,10 @@ bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
     const struct tni_storage *a = one->storage, *b = other->storage;
     if (a == b)
         return true;
-    /* Popped twice, or one domain joined twice: a block is what it is by its arena and its number. */
+    /*
+     * Popped twice, or one domain joined twice: a block is what it is by its arena and its
+     * number.
+     */
     return a->domain != NULL && b->domain != NULL && a->block.id == b->block.id &&
            a->domain->segment.arena_inode == b->domain->segment.arena_inode;
 }

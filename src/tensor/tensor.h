@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor: types, shapes, strides, views, storages; DLPack. What other rooms need of it: a tensor as
- * bytes (struct tni_view) and back.
+ * tensor: types, shapes, strides, views, storages; DLPack. What other rooms need of it: a
+ * tensor as bytes (struct tni_view) and back.
  */
 #ifndef TNI_TENSOR_H
 #define TNI_TENSOR_H
@@ -43,7 +43,10 @@ struct tn_tensor {
     int64_t extents[]; /* shape [ndim], strides [ndim] */
 };
 
-/** Write a shared tensor as a struct tni_view. @return bytes written; pre: room for TNI_VIEW_MAX_BYTES, aligned to 8 */
+/**
+ * Write a shared tensor as a struct tni_view. @return bytes written; pre: room for
+ * TNI_VIEW_MAX_BYTES, aligned to 8
+ */
 size_t tni_tensor_encode(const tn_tensor *tensor, void *ret_view);
 
 /**
@@ -53,8 +56,8 @@ size_t tni_tensor_encode(const tn_tensor *tensor, void *ret_view);
 int tni_view_check(const struct tni_segment *segment, const void *view, size_t size_bytes);
 
 /**
- * Make a tensor of a view, checking it as tni_view_check() does. The caller's local reference of the
- * block passes to it on success.
+ * Make a tensor of a view, checking it as tni_view_check() does. The caller's local reference
+ * of the block passes to it on success.
  * @return the bytes the view takes up, or TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
  */
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
@@ -63,7 +66,10 @@ int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_by
 /** TN_ERR_INVALID unless the tensor's storage is shared in this domain. */
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);
 
-/** Free the private side of a tensor whose block reference was moved away. pre: refs and storage refs are 1 */
+/**
+ * Free the private side of a tensor whose block reference was moved away. pre: refs and storage
+ * refs are 1
+ */
 bool tni_tensor_is_sole(const tn_tensor *tensor);
 void tni_tensor_forget(tn_tensor *tensor);
 

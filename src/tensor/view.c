@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view: other shapes and strides over a storage that is there. See tensor.c for the invariants. */
+/*
+ * view: other shapes and strides over a storage that is there. See tensor.c for the invariants.
+ */
 #include <string.h>
 
 #include "tensor/build.h"
@@ -48,7 +50,7 @@ int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_
     return 0;
 }
 
-/* ---- slice --------------------------------------------------------------------------------- */
+/* ---- slice ------------------------------------------------------------------------------- */
 
 static int check_axis(const tn_tensor *tensor, int32_t axis)
 {
@@ -103,7 +105,7 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
     return 0;
 }
 
-/* ---- transpose ----------------------------------------------------------------------------- */
+/* ---- transpose --------------------------------------------------------------------------- */
 
 static int check_axes(int32_t ndim, const int32_t *axes)
 {
@@ -144,7 +146,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
     return 0;
 }
 
-/* ---- reshape ------------------------------------------------------------------------------- */
+/* ---- reshape ----------------------------------------------------------------------------- */
 
 /* Replace a -1, if there is one, by what makes `count` elements. */
 static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
@@ -168,8 +170,9 @@ static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
 }
 
 /*
- * Strides of another shape over the same elements. The old axes are joined into runs, each evenly
- * spaced and none longer; a new axis can then only be a factor of what is left of one run.
+ * Strides of another shape over the same elements. The old axes are joined into runs, each
+ * evenly spaced and none longer; a new axis can then only be a factor of what is left of one
+ * run.
  */
 static bool recut(const tn_tensor *t, int32_t ndim, const int64_t *shape, int64_t *ret_strides)
 {
@@ -189,7 +192,9 @@ static bool recut(const tn_tensor *t, int32_t ndim, const int64_t *shape, int64_
             return false;
         ret_strides[i] = step;
         left /= shape[i];
-        /* Wraps only past the last element of a run, where it is the stride of axes of size 1. */
+        /*
+         * Wraps only past the last element of a run, where it is the stride of axes of size 1.
+         */
         step = (int64_t)((uint64_t)step * (uint64_t)shape[i]);
     }
     return true;

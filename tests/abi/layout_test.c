@@ -2,8 +2,9 @@
 /*
  * Tests: every byte that two processes read is where layout version 1 has it.
  *
- * When one of these fails, the shared layout has changed: processes of the old and the new library
- * would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the new numbers here.
+ * When one of these fails, the shared layout has changed: processes of the old and the new
+ * library would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the
+ * new numbers here.
  */
 #include "harness/harness.h"
 #include "layout/layout.h"

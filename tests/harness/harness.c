@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner: one forked child a test. The parent is the subreaper of all that a test starts, so
- * that whoever outlives the test is found by asking who our children are.
+ * The runner: one forked child a test. The parent is the subreaper of all that a test starts,
+ * so that whoever outlives the test is found by asking who our children are.
  *
- * The child's verdict is its exit code; its output goes to a memory file, which is printed as TAP
- * comments when the test did not pass.
+ * The child's verdict is its exit code; its output goes to a memory file, which is printed as
+ * TAP comments when the test did not pass.
  */
 #include "harness/harness.h"
 
@@ -80,7 +80,7 @@ void tnt_skip(const char *reason)
     abort(); /* skip() does not return */
 }
 
-/* ---- in the child -------------------------------------------------------------------------- */
+/* ---- in the child ------------------------------------------------------------------------ */
 
 /* cmocka catches crashes; a crash is clearer as what it is, and so is a sanitizer's report. */
 static void keep_crash_signals(void)
@@ -149,7 +149,7 @@ static void become_child(pid_t parent, int output_fd)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* ---- in the parent ------------------------------------------------------------------------- */
+/* ---- in the parent ----------------------------------------------------------------------- */
 
 static bool is_traced(void)
 {

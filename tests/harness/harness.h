@@ -3,9 +3,9 @@
  * The harness of tenon's tests. A test program is a file of TN_TEST()s; main() is in here.
  *
  * Each test runs in a forked child, in a process group and a runtime folder of its own, with a
- * timeout. At its end the child has no descriptor and no mapping of a domain that it did not have
- * before, and no process that it started is left but tenond, which is ended. cmocka's assertions
- * may be used in the test and in what it forks. Output is TAP.
+ * timeout. At its end the child has no descriptor and no mapping of a domain that it did not
+ * have before, and no process that it started is left but tenond, which is ended. cmocka's
+ * assertions may be used in the test and in what it forks. Output is TAP.
  *
  *   TN_TEST_TIMEOUT=s   seconds for each test; 0 is none. There is none under a debugger.
  *   TN_TEST_NO_FORK=1   run the tests in this process, for a debugger
@@ -42,7 +42,9 @@ typedef void tnt_test_fn(void);
 
 void tnt_register(const char *name, tnt_test_fn *body, unsigned seconds);
 
-/** For threads, where cmocka's assertions do not work: say where, and end the process as failed. */
+/**
+ * For threads, where cmocka's assertions do not work: say where, and end the process as failed.
+ */
 #define TN_CHECK(condition) tnt_check(condition, #condition, __FILE__, __LINE__)
 /** As TN_CHECK, for a call that returns a status: 0 or a count. Prints the error detail. */
 #define TN_CHECK_OK(call) tnt_ok(call, #call, __FILE__, __LINE__)
@@ -52,7 +54,7 @@ int tnt_ok(int status, const char *text, const char *file, int line);
 /** Skip this test, and say why. */
 void tnt_skip(const char *reason) __attribute__((noreturn));
 
-/* ---- processes ----------------------------------------------------------------------------- */
+/* ---- processes --------------------------------------------------------------------------- */
 
 /** Runs in a child; its result is the exit code. */
 typedef int tnt_child_fn(void *argument);
@@ -73,7 +75,9 @@ void tnt_kill(pid_t pid);
  */
 bool tnt_kill_at(const char *point, uint32_t passing, tnt_child_fn *run, void *argument);
 
-/** A signal from one process to another: made before the fork, sent and awaited on either side. */
+/**
+ * A signal from one process to another: made before the fork, sent and awaited on either side.
+ */
 struct tnt_signal {
     int read_fd;
     int write_fd;
@@ -84,7 +88,7 @@ void tnt_signal(struct tnt_signal *signal);
 void tnt_await(struct tnt_signal *signal);
 void tnt_signal_close(struct tnt_signal *signal);
 
-/* ---- the rest ------------------------------------------------------------------------------ */
+/* ---- the rest ---------------------------------------------------------------------------- */
 
 /** The name of the test that runs. */
 const char *tnt_name(void);

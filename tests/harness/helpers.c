@@ -33,7 +33,7 @@ int tnt_ok(int status, const char *text, const char *file, int line)
     _exit(1);
 }
 
-/* ---- processes ----------------------------------------------------------------------------- */
+/* ---- processes --------------------------------------------------------------------------- */
 
 pid_t tnt_fork(tnt_child_fn *run, void *argument)
 {
@@ -117,7 +117,7 @@ bool tnt_kill_at(const char *point, uint32_t passing, tnt_child_fn *run, void *a
 
 #endif
 
-/* ---- signals between processes ------------------------------------------------------------- */
+/* ---- signals between processes ----------------------------------------------------------- */
 
 struct tnt_signal tnt_signal_open(void)
 {
@@ -150,13 +150,16 @@ void tnt_signal_close(struct tnt_signal *signal)
     close(signal->write_fd);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------- */
 
 uint64_t tnt_deadline(unsigned ms) { return tnt_now_ns() + (uint64_t)ms * UINT64_C(1000000); }
 
 void tnt_seed(uint64_t seed) { random_state = seed; }
 
-/* Source: Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014 (SplitMix64). */
+/*
+ * Source: Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014
+ * (SplitMix64).
+ */
 uint64_t tnt_random(void)
 {
     uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);

@@ -27,7 +27,10 @@ void tnt_adopt(void);
 /* Wait until `pid` ends, or the deadline. @return whether it ended */
 bool tnt_collect(pid_t pid, uint64_t deadline_ns, int *ret_status);
 void tnt_describe_group(pid_t group, int fd);
-/* End all that is left; tenond may be, all else is written to fd. @return how many should not be */
+/*
+ * End all that is left; tenond may be, all else is written to fd. @return how many should not
+ * be
+ */
 unsigned tnt_end_descendants(pid_t group, int fd);
 
 void tnt_seed(uint64_t seed);

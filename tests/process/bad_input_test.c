@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: bad input is a clear error, and nothing is lost. Shapes and views are in tensor_test.c and
- * tensor_share_test.c, handles in share_test.c, queues in queue_test.c, tenond in manager_test.c.
+ * Tests: bad input is a clear error, and nothing is lost. Shapes and views are in tensor_test.c
+ * and tensor_share_test.c, handles in share_test.c, queues in queue_test.c, tenond in
+ * manager_test.c.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +17,10 @@
 
 enum { MIB = 1 << 20 };
 
-/* A process keeps one socket for ringing bells: it is there before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells: it is there before a test's descriptors are
+ * counted.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 static const tn_domain_options small = {.struct_size = sizeof small,
@@ -47,7 +51,7 @@ static void expect_working(tn_domain *d)
     TNT_AUDIT(d);
 }
 
-/* ---- names and options --------------------------------------------------------------------- */
+/* ---- names and options ------------------------------------------------------------------- */
 
 TN_TEST(a_domain_name_that_is_none_is_refused)
 {
@@ -161,7 +165,7 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     tn_domain_close(d);
 }
 
-/* ---- what is joined is no domain, or none of ours ------------------------------------------- */
+/* ---- what is joined is no domain, or none of ours ---------------------------------------- */
 
 /* A copy of a domain's control segment, to be spoiled. */
 struct copy {
@@ -360,7 +364,7 @@ TN_TEST(a_domain_of_another_user_cannot_be_joined)
     tn_domain_close(d);
 }
 
-/* ---- full ---------------------------------------------------------------------------------- */
+/* ---- full -------------------------------------------------------------------------------- */
 
 TN_TEST(a_full_table_of_seats_is_an_error_and_has_room_again_when_one_leaves)
 {
@@ -429,7 +433,7 @@ TN_TEST(a_used_up_quota_is_an_error_that_states_it_and_ends_a_wait_at_its_deadli
     tn_domain_close(d);
 }
 
-/* ---- a system that has nothing left -------------------------------------------------------- */
+/* ---- a system that has nothing left ------------------------------------------------------ */
 
 static int live_without_address_space(void *argument)
 {
@@ -526,7 +530,7 @@ TN_TEST(a_child_forked_without_a_descriptor_left_has_a_seat_or_knows_that_it_has
     tn_domain_close(d);
 }
 
-/* ---- the runtime folder -------------------------------------------------------------------- */
+/* ---- the runtime folder ------------------------------------------------------------------ */
 
 static int create_in(const char *folder)
 {

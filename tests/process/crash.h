@@ -2,9 +2,9 @@
 /*
  * The runner of kill points: what its files share.
  *
- * An operation runs in a forked member of a domain. The runner learns which kill points it passes,
- * kills it at each, has a survivor settle it, and asks of the survivor: an audit that finds nothing,
- * every live block accounted for, and all that was shared still working.
+ * An operation runs in a forked member of a domain. The runner learns which kill points it
+ * passes, kills it at each, has a survivor settle it, and asks of the survivor: an audit that
+ * finds nothing, every live block accounted for, and all that was shared still working.
  */
 #ifndef TENON_TESTS_CRASH_H
 #define TENON_TESTS_CRASH_H
@@ -51,7 +51,7 @@ extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops
 /* All operations, one after the other; NULL is the end. */
 const struct crash_op *crash_nth(unsigned n);
 
-/* ---- the runner ---------------------------------------------------------------------------- */
+/* ---- the runner -------------------------------------------------------------------------- */
 
 /* A kill point and how often it is passed. */
 struct crash_point {
@@ -73,16 +73,20 @@ void crash_run_reaper(const struct crash_op *op);
 /* Add what the reaper passes after a death at each point of an operation. */
 void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);
 
-/* ---- for operations ------------------------------------------------------------------------ */
+/* ---- for operations ---------------------------------------------------------------------- */
 
-/* A shared tensor of bytes, all of them CRASH_BYTE; the runner checks every one that it pops. */
+/*
+ * A shared tensor of bytes, all of them CRASH_BYTE; the runner checks every one that it pops.
+ */
 enum { CRASH_BYTE = 0x5a };
 tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes);
 /* Push bytes and tensors of `bytes` each; the tensors are the message's alone. */
 void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes);
 /* Pop one message, which must be there. */
 tn_message crash_pop(struct crash_world *w);
-/* Fork in an operation, and wait. If the child was killed at a kill point, so is the operation. */
+/*
+ * Fork in an operation, and wait. If the child was killed at a kill point, so is the operation.
+ */
 void crash_fork(struct crash_world *w, void (*run)(struct crash_world *w));
 /* Fork a member that lives until the function returns; it leaves in good order. */
 void crash_member(struct crash_world *w, void (*run)(struct crash_world *w));

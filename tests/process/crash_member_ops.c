@@ -8,7 +8,7 @@
 
 #include "process/process.h"
 
-/* ---- handles ------------------------------------------------------------------------------- */
+/* ---- handles ----------------------------------------------------------------------------- */
 
 static void export_with(struct crash_world *w, tn_tensor *tensor, uint32_t uses,
                         uint64_t lifetime_ns)
@@ -89,7 +89,7 @@ static void fill_with_expired(struct crash_world *w)
         export_bound(w); /* no ticket is free: the expired ones are ended */
 }
 
-/* ---- forks --------------------------------------------------------------------------------- */
+/* ---- forks ------------------------------------------------------------------------------- */
 
 /* The survivor's, inherited; and of each kind one that is the child's alone. */
 static void hold_much(struct crash_world *w)
@@ -163,7 +163,7 @@ static void exec_away(struct crash_world *w)
     _exit(1);
 }
 
-/* ---- joining and leaving ------------------------------------------------------------------- */
+/* ---- joining and leaving ----------------------------------------------------------------- */
 
 static void leave(struct crash_world *w)
 {
@@ -216,7 +216,7 @@ static void create_domain(struct crash_world *w)
     tn_domain_close(domain);
 }
 
-/* ---- the reaper and the audit -------------------------------------------------------------- */
+/* ---- the reaper and the audit ------------------------------------------------------------ */
 
 static int die_with_much(void *argument)
 {

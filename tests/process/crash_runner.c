@@ -26,7 +26,7 @@ struct death {
 };
 static const struct death nowhere = {"", 0};
 
-/* ---- a world ------------------------------------------------------------------------------- */
+/* ---- a world ----------------------------------------------------------------------------- */
 
 /* What is asked for often, without all else that tn_inspect_stat() looks up. */
 static uint64_t live_blocks(struct crash_world *w)
@@ -45,7 +45,10 @@ static bool is_alone(struct crash_world *w)
     return tni_process_count(&w->domain->segment) == 1;
 }
 
-/* As tn_inspector_open() does it, without the search through all processes, which takes longer than a death. */
+/*
+ * As tn_inspector_open() does it, without the search through all processes, which takes longer
+ * than a death.
+ */
 static void open_inspector(struct crash_world *w)
 {
     const struct tni_segment *s = &w->domain->segment;
@@ -112,7 +115,7 @@ static void unmake_world(struct crash_world *w)
     tn_domain_close(w->domain);
 }
 
-/* ---- a death ------------------------------------------------------------------------------- */
+/* ---- a death ----------------------------------------------------------------------------- */
 
 typedef void step_fn(struct crash_world *w);
 
@@ -162,7 +165,10 @@ static void reap(struct crash_world *w)
     TN_CHECK_OK(status);
 }
 
-/* Until nobody but the survivor is left: a process may be seen to end before its seat can be settled. */
+/*
+ * Until nobody but the survivor is left: a process may be seen to end before its seat can be
+ * settled.
+ */
 static void settle(struct crash_world *w)
 {
     reap(w);
@@ -176,7 +182,7 @@ static void settle(struct crash_world *w)
     TNT_AUDIT(w->domain);
 }
 
-/* ---- what the survivor finds --------------------------------------------------------------- */
+/* ---- what the survivor finds ------------------------------------------------------------- */
 
 static void check_bytes(const uint8_t *bytes, uint64_t count)
 {
@@ -278,7 +284,7 @@ static void judge(struct crash_world *w)
     unmake_world(w);
 }
 
-/* ---- learning ------------------------------------------------------------------------------ */
+/* ---- learning ---------------------------------------------------------------------------- */
 
 static void add_point(struct crash_points *points, const char *name)
 {
@@ -323,7 +329,7 @@ void crash_learn(const struct crash_op *op, struct crash_points *points)
     judge(&w);
 }
 
-/* ---- every point --------------------------------------------------------------------------- */
+/* ---- every point ------------------------------------------------------------------------- */
 
 static bool die_once(const struct crash_op *op, struct death death)
 {
@@ -351,7 +357,7 @@ void crash_run(const struct crash_op *op)
     tnt_note("%s: %u points, %u deaths, and one at its end", op->name, points.count, deaths);
 }
 
-/* ---- the reaper at every point ------------------------------------------------------------- */
+/* ---- the reaper at every point ----------------------------------------------------------- */
 
 /* A world with a dead member that nobody has settled. */
 static bool make_victim(struct crash_world *w, const struct crash_op *op, struct death death)
@@ -390,8 +396,8 @@ void crash_learn_reaper(const struct crash_op *op, struct crash_points *points)
 }
 
 /*
- * Of the reaper's points every n-th, and the ones between after other victims: each in the end, and
- * about as many deaths for a long operation as for a short one.
+ * Of the reaper's points every n-th, and the ones between after other victims: each in the end,
+ * and about as many deaths for a long operation as for a short one.
  */
 void crash_run_reaper(const struct crash_op *op)
 {
@@ -411,7 +417,7 @@ void crash_run_reaper(const struct crash_op *op)
              deaths);
 }
 
-/* ---- for operations ------------------------------------------------------------------------ */
+/* ---- for operations ---------------------------------------------------------------------- */
 
 tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes)
 {

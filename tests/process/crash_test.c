@@ -2,8 +2,8 @@
 /*
  * Tests: whoever is killed, wherever, leaves nothing that a survivor does not settle.
  *
- * crash_runner.c kills, crash_*_ops.c are what is killed. Each operation is a test of its own, and
- * another one in which the one who settles it is killed too.
+ * crash_runner.c kills, crash_*_ops.c are what is killed. Each operation is a test of its own,
+ * and another one in which the one who settles it is killed too.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -12,7 +12,10 @@
 #include "os/os.h"
 #include "process/crash.h"
 
-/* A process keeps one socket for ringing bells: it is there before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells: it is there before a test's descriptors are
+ * counted.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 static const struct crash_op *const tables[] = {crash_memory_ops, crash_push_ops,
@@ -28,7 +31,7 @@ const struct crash_op *crash_nth(unsigned n)
     return NULL;
 }
 
-/* ---- a test an operation, made of the tables ----------------------------------------------- */
+/* ---- a test an operation, made of the tables --------------------------------------------- */
 
 static const struct crash_op *op_of_test(void)
 {
@@ -60,7 +63,7 @@ __attribute__((constructor)) static void register_operations(void)
     }
 }
 
-/* ---- nothing is left out ------------------------------------------------------------------- */
+/* ---- nothing is left out ----------------------------------------------------------------- */
 
 /* Points that no single process can be brought to, and why. */
 static const char *const unreachable[] = {

@@ -16,7 +16,10 @@
 
 enum { MIB = 1 << 20, LONG_MS = 20000 };
 
-/* A process keeps one socket for ringing bells: it is there before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells: it is there before a test's descriptors are
+ * counted.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 static tn_domain *create(const char *name, uint64_t quota_bytes, uint64_t watermark_bytes)
@@ -83,7 +86,7 @@ static tn_domain_stat stat_of(const char *name)
     return stat;
 }
 
-/* ---- create, join, open, inherit, leave ---------------------------------------------------- */
+/* ---- create, join, open, inherit, leave -------------------------------------------------- */
 
 static int push_from_a_joined_domain(void *argument)
 {
@@ -210,7 +213,7 @@ TN_TEST(who_leaves_gives_everything_back)
     tn_domain_close(d);
 }
 
-/* ---- its end ------------------------------------------------------------------------------- */
+/* ---- its end ----------------------------------------------------------------------------- */
 
 static bool is_file_of(const char *path, uint64_t inode)
 {
@@ -328,7 +331,7 @@ TN_TEST(a_domain_whose_members_are_all_killed_at_once_is_gone_too)
     close(doomed.pipe_fds[1]);
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------- */
 
 struct inheritance {
     tn_domain *domain;
@@ -349,7 +352,10 @@ static int look_at_inheritance(void *argument)
     return 0;
 }
 
-/* The parent gives its hold back at once and writes over what comes free; who is first, chance decides. */
+/*
+ * The parent gives its hold back at once and writes over what comes free; who is first, chance
+ * decides.
+ */
 TN_TEST(what_a_parent_gives_back_right_after_a_fork_stays_its_childs)
 {
     enum { ROUNDS = 200 };
@@ -376,7 +382,7 @@ TN_TEST(what_a_parent_gives_back_right_after_a_fork_stays_its_childs)
     tn_domain_close(d);
 }
 
-/* ---- memory -------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 TN_TEST(memory_above_the_watermark_goes_back_to_the_system)
 {

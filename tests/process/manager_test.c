@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenond, as its users and its enemies meet it. Each test has a runtime folder, and so a tenond, of its own. */
+/*
+ * tenond, as its users and its enemies meet it. Each test has a runtime folder, and so a
+ * tenond, of its own.
+ */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,10 +17,13 @@
 
 enum { LONG_MS = 10000 };
 
-/* A process keeps one socket for ringing bells, from its first ring on: before a test's descriptors are counted. */
+/*
+ * A process keeps one socket for ringing bells, from its first ring on: before a test's
+ * descriptors are counted.
+ */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
-/* ---- looking at it ------------------------------------------------------------------------- */
+/* ---- looking at it ----------------------------------------------------------------------- */
 
 static tn_domain *create(const char *name)
 {
@@ -73,7 +79,10 @@ static uint32_t live_blocks(const tn_domain *d)
 
 static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }
 
-/* Wait for a settled seat, without doing tenond's work ourselves: settling wakes who waits for memory. */
+/*
+ * Wait for a settled seat, without doing tenond's work ourselves: settling wakes who waits for
+ * memory.
+ */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
     uint64_t deadline_ns = tnt_deadline(LONG_MS);
@@ -134,7 +143,7 @@ static pid_t start_member(struct member *member)
     return pid;
 }
 
-/* ---- its life ------------------------------------------------------------------------------ */
+/* ---- its life ---------------------------------------------------------------------------- */
 
 TN_TEST(tenond_is_started_with_the_first_domain_in_a_session_of_its_own)
 {
@@ -277,7 +286,7 @@ TN_TEST(a_second_tenond_of_one_folder_ends_at_once)
     tn_domain_close(d);
 }
 
-/* ---- it cannot be had ---------------------------------------------------------------------- */
+/* ---- it cannot be had -------------------------------------------------------------------- */
 
 static void expect_manager_error(const char *path)
 {
@@ -321,9 +330,12 @@ TN_TEST(a_domain_without_tenond_needs_none)
     tn_domain_close(d);
 }
 
-/* ---- what it costs ------------------------------------------------------------------------- */
+/* ---- what it costs ----------------------------------------------------------------------- */
 
-/* Bytes that are the process's alone: anonymous memory, and changed pages of files; the domain's are not. */
+/*
+ * Bytes that are the process's alone: anonymous memory, and changed pages of files; the
+ * domain's are not.
+ */
 static uint64_t private_bytes(int32_t pid)
 {
     char path[64], line[512];
@@ -375,13 +387,16 @@ TN_TEST(tenond_needs_less_than_two_mebibytes_and_few_descriptors)
 #endif
     printf("# %llu bytes, %u descriptors\n", (unsigned long long)private_bytes(manager_pid(d)),
            count_descriptors(manager_pid(d)));
-    /* Three of the standard ones, the lock, two of the pipe, the loop, bell, socket; control, arena, us. */
+    /*
+     * Three of the standard ones, the lock, two of the pipe, the loop, bell, socket; control,
+     * arena, us.
+     */
     assert_in_range(count_descriptors(manager_pid(d)), 1, 12);
     close_member(&member);
     tn_domain_close(d);
 }
 
-/* ---- its enemies --------------------------------------------------------------------------- */
+/* ---- its enemies ------------------------------------------------------------------------- */
 
 static int connect_to_tenond(void)
 {
@@ -390,7 +405,10 @@ static int connect_to_tenond(void)
     return fd;
 }
 
-/* Whatever it makes of it, it closes the connection in the end. @return the reply's status, or 1 for none */
+/*
+ * Whatever it makes of it, it closes the connection in the end. @return the reply's status, or
+ * 1 for none
+ */
 static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count)
 {
     int fd = connect_to_tenond(), status = 1, got;
@@ -533,7 +551,7 @@ TN_TEST_WITHIN(a_domain_full_of_noise_is_dropped_and_the_others_are_served, 60)
     }
 }
 
-/* ---- dying at its work --------------------------------------------------------------------- */
+/* ---- dying at its work ------------------------------------------------------------------- */
 
 TN_TEST(a_tenond_that_dies_while_it_settles_is_followed_by_one_that_finishes)
 {

@@ -254,7 +254,7 @@ TN_TEST(a_table_of_objects_that_is_full_says_so)
     tn_domain_close(d);
 }
 
-/* ---- between processes ---------------------------------------------------------------------- */
+/* ---- between processes ------------------------------------------------------------------- */
 
 enum { PRODUCERS = 3, CONSUMERS = 3, EACH = 20000 };
 

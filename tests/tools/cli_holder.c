@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_holder NAME: a domain with known content, for cli_test.py. Prints "PARENT-PID CHILD-PID" when all
- * is in place, and stays until standard input ends. "-" as NAME makes the domain anonymous, without tenond.
+ * cli_holder NAME: a domain with known content, for cli_test.py. Prints "PARENT-PID CHILD-PID"
+ * when all is in place, and stays until standard input ends. "-" as NAME makes the domain
+ * anonymous, without tenond.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reaper: a kill at every named point of what writes shared memory, and of the reaper itself;
- * then settling, an audit, and the count of live blocks that there was before.
+ * The reaper: a kill at every named point of what writes shared memory, and of the reaper
+ * itself; then settling, an audit, and the count of live blocks that there was before.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 
 enum { MS = 1000 * 1000 };
 
-/* ---- a domain without the api room --------------------------------------------------------- */
+/* ---- a domain without the api room ------------------------------------------------------- */
 
 static struct tn_domain *open_domain_of(uint32_t seats, uint32_t blocks, uint64_t quota_bytes)
 {
@@ -113,7 +113,7 @@ static tni_block alloc_block(struct tn_domain *d, uint64_t bytes, uint8_t kind)
     return block;
 }
 
-/* ---- something of everything --------------------------------------------------------------- */
+/* ---- something of everything ------------------------------------------------------------- */
 
 struct work {
     struct tn_domain *domain;
@@ -359,7 +359,7 @@ static uint32_t warm_up(struct work *w)
     return live_blocks(w->domain);
 }
 
-/* ---- kills --------------------------------------------------------------------------------- */
+/* ---- kills ------------------------------------------------------------------------------- */
 
 static void check_as_before(struct work *w, uint32_t live, const char *point, uint32_t passing)
 {
@@ -425,7 +425,10 @@ static int settle_as_a_child(void *argument)
     return 0;
 }
 
-/* Where workers die for the reapers below: between two records, half made, holding this and that. */
+/*
+ * Where workers die for the reapers below: between two records, half made, holding this and
+ * that.
+ */
 static const char *const victims[] = {
     "alloc_taken",       "take_apart_unrecorded", "trim_span_taken",
     "lend_incremented",  "push_claimed",          "push_full",
@@ -500,7 +503,7 @@ TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
     close_domain(w.domain);
 }
 
-/* ---- who is dead --------------------------------------------------------------------------- */
+/* ---- who is dead ------------------------------------------------------------------------- */
 
 struct held {
     struct tn_domain *domain;
@@ -691,7 +694,9 @@ TN_TEST(a_seat_number_that_was_taken_anew_is_not_the_recoverer_that_died_in_it)
     pid_t victim = tnt_fork(hold_until_told, &held);
     tnt_await(&held.ready);
     tnt_kill(victim);
-    /* As if a reaper in seat 2, incarnation 0, had died, and been settled, before it was done. */
+    /*
+     * As if a reaper in seat 2, incarnation 0, had died, and been settled, before it was done.
+     */
     struct tni_seat *entry = tni_seat_at(&d->segment, 1);
     uint64_t word = atomic_load(&entry->word);
     atomic_store(&tni_seat_at(&d->segment, 2)->word, tni_seat_word(7, TNI_SEAT_FREE, 0));
@@ -738,7 +743,7 @@ TN_TEST(a_member_that_leaves_gives_everything_back)
     close_domain(w.domain);
 }
 
-/* ---- the audit ----------------------------------------------------------------------------- */
+/* ---- the audit --------------------------------------------------------------------------- */
 
 static void expect_finding(struct tn_domain *d, const char *text)
 {
@@ -903,7 +908,7 @@ TN_TEST_WITHIN(kills_at_any_moment_of_a_busy_domain_leave_nothing, 60)
     close_domain(c.w.domain);
 }
 
-/* ---- damage -------------------------------------------------------------------------------- */
+/* ---- damage ------------------------------------------------------------------------------ */
 
 static void spoil(struct tn_domain *d, uint64_t offset, uint64_t size_bytes, uint32_t writes)
 {
@@ -950,7 +955,7 @@ TN_TEST_WITHIN(damaged_tables_do_not_crash_the_reaper_or_the_audit, 120)
     }
 }
 
-/* ---- survivors ----------------------------------------------------------------------------- */
+/* ---- survivors --------------------------------------------------------------------------- */
 
 TN_TEST(who_waits_settles_the_dead_where_there_is_no_tenond)
 {

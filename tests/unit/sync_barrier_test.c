@@ -152,7 +152,9 @@ TN_TEST(a_barrier_goes_on_wherever_a_party_or_its_reaper_is_killed)
     void *result;
     begin();
     TN_CHECK_OK(tn_barrier_create(domain, NULL, 2, &barrier));
-    /* The last to come dies before its wake: the others pass, and the next meeting is broken. */
+    /*
+     * The last to come dies before its wake: the others pass, and the next meeting is broken.
+     */
     pthread_create(&thread, NULL, wait_for_all, barrier);
     await_sleeper(barrier);
     assert_true(tnt_kill_at("barrier_arrived", 1, wait_at_barrier, barrier));

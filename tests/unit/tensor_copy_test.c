@@ -20,7 +20,9 @@ static tn_tensor *make_storage(void)
     return t;
 }
 
-/* A view with random strides that fits; small ones are tried often, so that one is found soon. */
+/*
+ * A view with random strides that fits; small ones are tried often, so that one is found soon.
+ */
 static tn_tensor *random_view(tn_tensor *storage, tn_dtype dtype, int32_t ndim,
                               const int64_t *shape, bool allow_zero)
 {

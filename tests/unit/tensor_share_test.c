@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors in a domain: made there, moved there, as bytes and back, and what close and fork leave. */
+/*
+ * Tensors in a domain: made there, moved there, as bytes and back, and what close and fork
+ * leave.
+ */
 #include "unit/tensor_test.h"
 
 #include <stdlib.h>
@@ -24,7 +27,7 @@ static tn_tensor *make_filled(tn_domain *domain, int64_t count)
     return t;
 }
 
-/* ---- making -------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------ */
 
 TN_TEST(an_empty_tensor_holds_one_block_until_its_last_reference_goes)
 {
@@ -131,7 +134,7 @@ TN_TEST(making_what_cannot_be_made_leaves_nothing)
     free_domain(domain);
 }
 
-/* ---- sharing by moving --------------------------------------------------------------------- */
+/* ---- sharing by moving ------------------------------------------------------------------- */
 
 static void share_moves_views_of(int64_t count)
 {
@@ -195,7 +198,7 @@ TN_TEST(tensors_without_elements_are_shared_and_known_apart)
     free_domain(domain);
 }
 
-/* ---- as bytes ------------------------------------------------------------------------------ */
+/* ---- as bytes ---------------------------------------------------------------------------- */
 
 static tn_tensor *through_bytes(tn_domain *domain, const tn_tensor *t, size_t expect_bytes)
 {
@@ -357,7 +360,7 @@ TN_TEST(a_tensor_whose_reference_moved_away_is_forgotten_without_giving_it_back)
     free_domain(domain);
 }
 
-/* ---- close and fork ------------------------------------------------------------------------ */
+/* ---- close and fork ---------------------------------------------------------------------- */
 
 TN_TEST(a_closed_domain_goes_with_the_last_tensor_that_was_left)
 {
@@ -447,7 +450,7 @@ TN_TEST(a_child_without_a_seat_frees_its_private_side_only)
     free_domain(domain);
 }
 
-/* ---- death --------------------------------------------------------------------------------- */
+/* ---- death ------------------------------------------------------------------------------- */
 
 struct dying {
     tn_domain *domain;

@@ -6,7 +6,7 @@
 
 #include "tensor/build.h"
 
-/* ---- types --------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------- */
 
 TN_TEST(every_type_that_has_a_size_has_a_name_that_parses_back_to_it)
 {
@@ -68,7 +68,7 @@ TN_TEST(names_that_are_none_are_refused)
     assert_int_equal(tn_dtype_name(TN_FLOAT32, name, 8), 0);
 }
 
-/* ---- shapes -------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------ */
 
 static int try_private(tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
@@ -164,7 +164,7 @@ TN_TEST(strides_of_axes_of_size_one_do_not_make_a_tensor_uneven)
     tn_tensor_unref(t);
 }
 
-/* ---- views --------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------- */
 
 static int try_view(tn_tensor *t, int64_t size, int64_t stride, uint64_t byte_offset)
 {
@@ -240,7 +240,7 @@ TN_TEST(wrong_axes_ranges_and_shapes_are_refused)
     tn_tensor_unref(t);
 }
 
-/* ---- views against a model ----------------------------------------------------------------- */
+/* ---- views against a model --------------------------------------------------------------- */
 
 /* What a view should hold, element by element in row-major order. */
 enum { MODEL_MAX = 4096, MODEL_NDIM = 6 };
@@ -357,7 +357,9 @@ static tn_tensor *random_transpose(tn_tensor *t, struct model *m)
     return v;
 }
 
-/* Whether the values, which are places in the storage, are an even function of the coordinates. */
+/*
+ * Whether the values, which are places in the storage, are an even function of the coordinates.
+ */
 static bool has_strides(const struct model *m)
 {
     int64_t stride[MODEL_NDIM] = {0}, place[MODEL_NDIM] = {0}, n = 0;

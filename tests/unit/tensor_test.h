@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the room tensor share: a domain made of the rooms below, and elements by coordinates. */
+/*
+ * What the tests of the room tensor share: a domain made of the rooms below, and elements by
+ * coordinates.
+ */
 #ifndef TENON_TESTS_UNIT_TENSOR_TEST_H
 #define TENON_TESTS_UNIT_TENSOR_TEST_H
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors -------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------ */
 
 int cmd_fail(const char *verb, const char *subject, int status)
 {
@@ -30,7 +30,7 @@ int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector)
     return status == 0 ? CMD_FINE : cmd_fail(verb, name, status);
 }
 
-/* ---- domains ------------------------------------------------------------------------------- */
+/* ---- domains ----------------------------------------------------------------------------- */
 
 void cmd_hex_id(const tn_domain_info *info, char id[CMD_ID_BYTES])
 {
@@ -76,7 +76,7 @@ int cmd_list_domains(struct cmd_domains *ret_domains)
     return 0;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 json_t *cmd_json_count(uint64_t number)
 {
@@ -85,7 +85,9 @@ json_t *cmd_json_count(uint64_t number)
 
 void cmd_json_set(json_t *object, const char *key, json_t *value)
 {
-    /* Both NULL and a failed insert leave a key out, and cmd_json_print() a document of less. */
+    /*
+     * Both NULL and a failed insert leave a key out, and cmd_json_print() a document of less.
+     */
     (void)json_object_set_new(object, key, value);
 }
 

@@ -15,7 +15,9 @@ enum { CMD_FINE = 0, CMD_TROUBLE = 1, CMD_USAGE = 2, CMD_NO_DOMAIN = 3 };
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_gc, cmd_doctor;
 
-/** Say on stderr what failed, from `status` and tn_error_detail(). @return the exit code for it */
+/**
+ * Say on stderr what failed, from `status` and tn_error_detail(). @return the exit code for it
+ */
 int cmd_fail(const char *verb, const char *subject, int status);
 /** Say that private memory ran out. @return CMD_TROUBLE */
 int cmd_no_memory(const char *verb);

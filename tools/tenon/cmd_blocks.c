@@ -18,7 +18,7 @@ struct arguments {
     int32_t holder_pid; /* 0: any */
 };
 
-/* ---- options ------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 static const struct argp_option options[] = {
     CMD_JSON_OPTION,
@@ -77,9 +77,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* ---- collecting ---------------------------------------------------------------------------- */
+/* ---- collecting -------------------------------------------------------------------------- */
 
-/* One block. Its holders are kept as numbers of seats, since a million blocks have few of those. */
+/*
+ * One block. Its holders are kept as numbers of seats, since a million blocks have few of
+ * those.
+ */
 struct row {
     tn_block_info info; /* without holders */
     size_t first_seat;  /* in `seats`, info.holder_count of them */
@@ -175,7 +178,7 @@ static void sort_and_cut(struct rows *rows)
         rows->count = limit;
 }
 
-/* ---- text ---------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 static void add_holders(struct table *table, const struct rows *rows, const struct row *row)
 {
@@ -229,7 +232,7 @@ static int print_text(const struct rows *rows)
     return status == 0 ? CMD_FINE : cmd_no_memory("blocks");
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 static json_t *json_holders(const struct rows *rows, const struct row *row)
 {
@@ -295,7 +298,7 @@ static int print_json(const struct rows *rows)
     return CMD_FINE;
 }
 
-/* -------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------ */
 
 static int show(const struct arguments *arguments, tn_inspector *inspector)
 {

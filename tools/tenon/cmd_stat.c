@@ -33,7 +33,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 static int append_seat(const tn_seat_info *seat, void *list)
 {
@@ -88,7 +88,7 @@ static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
     return cmd_json_print("stat", root);
 }
 
-/* ---- text ---------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 static void print_sums(const tn_domain_stat *stat)
 {

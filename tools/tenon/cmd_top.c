@@ -16,7 +16,7 @@ struct arguments {
     double delay_s;
 };
 
-/* ---- options ------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 static const struct argp_option options[] = {
     CMD_JSON_OPTION,
@@ -53,7 +53,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* ---- one sample of one domain -------------------------------------------------------------- */
+/* ---- one sample of one domain ------------------------------------------------------------ */
 
 struct sample {
     tn_domain_stat stat;
@@ -169,7 +169,7 @@ static int take_samples(const struct arguments *arguments, struct samples *sampl
     return status;
 }
 
-/* ---- rates --------------------------------------------------------------------------------- */
+/* ---- rates ------------------------------------------------------------------------------- */
 
 static const struct sample *find_before(const struct samples *before,
                                         const struct sample *sample)
@@ -199,7 +199,7 @@ static bool is_queue(const tn_object_info *object)
     return strcmp(object->kind, "queue") == 0;
 }
 
-/* ---- text ---------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 static void print_head(FILE *file, const struct sample *sample)
 {
@@ -299,7 +299,7 @@ static char *render(const struct samples *before, const struct samples *samples)
     return text;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 static json_t *json_sample(const struct sample *before, const struct sample *sample)
 {
@@ -340,7 +340,7 @@ static int print_json(const struct samples *before, const struct samples *sample
     return status == 0 ? CMD_FINE : cmd_no_memory("top");
 }
 
-/* ---- frames -------------------------------------------------------------------------------- */
+/* ---- frames ------------------------------------------------------------------------------ */
 
 static int show(const struct arguments *arguments, const struct samples *before,
                 const struct samples *samples)
@@ -358,7 +358,10 @@ static int show(const struct arguments *arguments, const struct samples *before,
     return CMD_FINE;
 }
 
-/* @param ret_status  what a look at a domain returned, to be named once the screen is given back */
+/*
+ * @param ret_status  what a look at a domain returned, to be named once the screen is given
+ * back
+ */
 static int run_frames(const struct arguments *arguments, int *ret_status)
 {
     struct samples before = {0}, samples = {0};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* screen: frames on a terminal with plain ANSI sequences; on anything else, one after the other. */
+/*
+ * screen: frames on a terminal with plain ANSI sequences; on anything else, one after the
+ * other.
+ */
 #ifndef TENON_TOOL_SCREEN_H
 #define TENON_TOOL_SCREEN_H
 

@@ -98,7 +98,7 @@ int table_print(const struct table *table, int indent, FILE *file)
     return table->is_full ? -1 : 0;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------- */
 
 const char *table_bytes(char text[TABLE_TEXT_BYTES], uint64_t bytes)
 {

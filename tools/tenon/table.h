@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table: rows of text, printed with columns as wide as what they hold; and numbers as people read them. */
+/*
+ * table: rows of text, printed with columns as wide as what they hold; and numbers as people
+ * read them.
+ */
 #ifndef TENON_TOOL_TABLE_H
 #define TENON_TOOL_TABLE_H
 
@@ -16,10 +19,15 @@ struct table;
 
 /** @param columns  [count], borrowed while the table lives. NULL: no memory */
 struct table *table_create(const struct table_column *columns, size_t count);
-/** Add the next cell, row by row from the left. What does not fit in memory makes table_print() fail. */
+/**
+ * Add the next cell, row by row from the left. What does not fit in memory makes table_print()
+ * fail.
+ */
 void table_cell(struct table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/** Print the heading and all whole rows, each after `indent` spaces. @return 0, or -1: no memory */
+/**
+ * Print the heading and all whole rows, each after `indent` spaces. @return 0, or -1: no memory
+ */
 int table_print(const struct table *table, int indent, FILE *file);
 /** Returns NULL; NULL is accepted. */
 struct table *table_destroy(struct table *table);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clients: connections. Each brings one packet and gets one, which always fits the empty socket, so that
- * nobody can make us wait by not reading. Whoever says nothing, or nonsense, is closed.
+ * clients: connections. Each brings one packet and gets one, which always fits the empty
+ * socket, so that nobody can make us wait by not reading. Whoever says nothing, or nonsense, is
+ * closed.
  */
 #include <string.h>
 
@@ -32,7 +33,7 @@ void tenond_clients_fini(struct tenond *t)
         close_client(t, &t->clients[i]);
 }
 
-/* ---- coming and going ---------------------------------------------------------------------- */
+/* ---- coming and going -------------------------------------------------------------------- */
 
 /* A free place, or that of who is silent for longest. */
 static struct tenond_client *find_place(struct tenond *t)
@@ -111,7 +112,7 @@ uint64_t tenond_clients_due(struct tenond *t, uint64_t now_ns)
     return t->is_listening ? next_ns : TNI_MIN(next_ns, now_ns + LISTEN_PAUSE_NS);
 }
 
-/* ---- requests ------------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------- */
 
 static void gc(struct tenond *t)
 {

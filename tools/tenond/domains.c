@@ -2,9 +2,10 @@
 /*
  * domains: what tenond looks after.
  *
- * Nouns: watch (a descriptor of a seat's process), tick (a look at everything, once a second), retry.
- * I1  What is private here can be rebuilt from the domain, and is compared with it at each look: a survivor may
- *     have settled a seat, a new process may sit in it.
+ * Nouns: watch (a descriptor of a seat's process), tick (a look at everything, once a second),
+ * retry.
+ * I1  What is private here can be rebuilt from the domain, and is compared with it at each
+ *     look: a survivor may have settled a seat, a new process may sit in it.
  * I2  A pidfd that was readable is never watched again, so that the loop cannot spin.
  * I3  A domain that makes no sense any more is dropped, and harms no other.
  * Death: survivors start another tenond, which adopts the domains and settles our seats.
@@ -29,7 +30,7 @@ static const char *name_of(const struct tenond_domain *d)
     return segment_of(d)->header->name;
 }
 
-/* ---- watching ------------------------------------------------------------------------------ */
+/* ---- watching ---------------------------------------------------------------------------- */
 
 static void unwatch(struct tenond *t, struct tenond_watch *watch)
 {
@@ -133,7 +134,9 @@ static void note_members(struct tenond_domain *d)
 static void look(struct tenond *t, struct tenond_domain *d)
 {
     for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++) {
-        /* One that died as it took a seat may stand above the limit, but not behind a free one. */
+        /*
+         * One that died as it took a seat may stand above the limit, but not behind a free one.
+         */
         if (seat >= tni_seat_limit(segment_of(d)) &&
             tni_seat_state(atomic_load(&tni_seat_at(segment_of(d), seat)->word)) ==
                 TNI_SEAT_FREE)
@@ -179,7 +182,7 @@ void tenond_seat_ready(struct tenond *t, uint32_t number, uint32_t seat)
     look(t, d);
 }
 
-/* ---- taking over --------------------------------------------------------------------------- */
+/* ---- taking over ------------------------------------------------------------------------- */
 
 static struct tenond_domain *find_same(struct tenond *t, const struct tni_segment *s)
 {
@@ -303,7 +306,7 @@ static int adopt_found(const struct tni_found *found, void *context)
 
 void tenond_adopt(struct tenond *t) { tni_manager_search(adopt_found, t); }
 
-/* ---- letting go ---------------------------------------------------------------------------- */
+/* ---- letting go -------------------------------------------------------------------------- */
 
 void tenond_linger(struct tenond_domain *d)
 {
@@ -347,7 +350,7 @@ void tenond_drop(struct tenond *t, struct tenond_domain *d)
     free(d);
 }
 
-/* ---- what is due --------------------------------------------------------------------------- */
+/* ---- what is due ------------------------------------------------------------------------- */
 
 static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {

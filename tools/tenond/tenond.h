@@ -7,7 +7,10 @@
 
 enum { TENOND_CLIENTS = 256 };
 
-/* What we know of a seat; `fd` is -1 for one to look at now and then, and for one that nobody has. */
+/*
+ * What we know of a seat; `fd` is -1 for one to look at now and then, and for one that nobody
+ * has.
+ */
 struct tenond_watch {
     int fd; /* readable when the process is gone */
     int32_t pid;
@@ -53,14 +56,22 @@ static inline uint64_t tenond_tag(uint32_t kind, uint32_t number, uint32_t index
     return (uint64_t)kind << 56 | (uint64_t)(number & 0xffffff) << 32 | index;
 }
 
-/** Serve until stop_fd is readable or nothing is left to do. @return 0, or an error that kept it from starting */
+/**
+ * Serve until stop_fd is readable or nothing is left to do. @return 0, or an error that kept it
+ * from starting
+ */
 int tenond_run(int stop_fd);
 
-/* ---- domains.c ----------------------------------------------------------------------------- */
+/* ---- domains.c --------------------------------------------------------------------------- */
 
-/** Take a domain over; both descriptors are consumed. TN_ERR_EXISTS, and errors of attaching and joining. */
+/**
+ * Take a domain over; both descriptors are consumed. TN_ERR_EXISTS, and errors of attaching and
+ * joining.
+ */
 int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
-/** Every domain of our runtime folder that somebody has open: after a tenond that was killed. */
+/**
+ * Every domain of our runtime folder that somebody has open: after a tenond that was killed.
+ */
 void tenond_adopt(struct tenond *tenond);
 /** By name or id; NULL. */
 struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
@@ -75,7 +86,7 @@ void tenond_seat_ready(struct tenond *tenond, uint32_t number, uint32_t seat);
 /** Do what is due. @return when something is due next */
 uint64_t tenond_domains_due(struct tenond *tenond, uint64_t now_ns);
 
-/* ---- clients.c ----------------------------------------------------------------------------- */
+/* ---- clients.c --------------------------------------------------------------------------- */
 
 void tenond_clients_init(struct tenond *tenond);
 void tenond_clients_fini(struct tenond *tenond);
