@@ -184,7 +184,7 @@ static int clean_domain(struct gc *gc, tn_domain *domain, const char *label)
                    settled == 1 ? "seat" : "seats");
     if (stop == 0 && status < 0)
         stop = say(gc, false, "domain %s: %s", label, tn_error_detail());
-    if (stop == 0 && (status = tn_domain_trim(domain, watermark, &freed)) < 0)
+    if (stop == 0 && tn_domain_trim(domain, watermark, &freed) < 0)
         stop = say(gc, false, "domain %s: %s", label, tn_error_detail());
     if (stop == 0 && freed > 0)
         stop = say(gc, true, "domain %s: %llu bytes given back to the system", label,

@@ -105,7 +105,7 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
 
     for (uint32_t n = 0; n < TNI_COUNT(g.small_class); n++) {
         uint32_t c = TNI_MESSAGE_CLASSES + 1;
-        while (g.classes[c].size_bytes < n * 64)
+        while (g.classes[c].size_bytes < n * UINT64_C(64))
             c++;
         g.small_class[n] = (uint8_t)c;
     }

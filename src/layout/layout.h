@@ -95,8 +95,7 @@ struct tni_header {
     _Atomic uint32_t ticket_limit;
     _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
     _Atomic uint32_t registry_wait;
-    _Atomic uint32_t runtime; /* hash of the runtime folder whose tenond looks after this
-                                 domain; 0: none does */
+    _Atomic uint32_t runtime; /* hash of the runtime folder that looks after it; 0 none */
     /*
      * Claim of the one who recounts. A reference that moves from one record to another changes
      * no count, so a recount could miss it in both: while this is not 0, who moves one raises
@@ -139,8 +138,7 @@ struct tni_seat {
     _Atomic uint64_t parent;      /* {incarnation:32, seat:16, 1:16}; 0 none */
     _Atomic uint64_t bell_number; /* doorbell, 0 none */
     /* 64 */
-    _Atomic uint32_t
-        bell; /* wait word: something this process watches may be ready; bit 0 armed */
+    _Atomic uint32_t bell; /* wait word: something that this process watches may be ready */
     _Atomic uint32_t bell_fd_armed;
     char command[48];
     uint64_t reserved;
@@ -158,8 +156,7 @@ struct tni_announce {
     _Atomic uint32_t span;         /* blocks side by side, usually 1 */
     _Atomic uint64_t commit_bytes; /* memory that this thread is committing, for the quota */
     _Atomic uint32_t object; /* index + 1 of an object whose count this thread is changing */
-    _Atomic uint32_t
-        outer; /* a message block that is being taken apart; `block` is a record of it */
+    _Atomic uint32_t outer;  /* a message block being taken apart; `block` is its record */
     uint32_t reserved[10];
 };
 
@@ -198,8 +195,7 @@ enum { TNI_KIND_TENSOR = 0, TNI_KIND_BYTES = 1, TNI_KIND_MESSAGE = 2, TNI_KIND_R
 enum { TNI_DESC_NDIM = 8 };
 /* What a block is, for people and for the audit; nobody's safety depends on it. */
 struct tni_desc {
-    _Atomic uint64_t committed; /* memory behind this block (class spans: behind the span, in
-                                   its first block) */
+    _Atomic uint64_t committed; /* memory behind it; a span's stands in its first block */
     uint32_t generation;        /* raised by each allocation; handles carry it */
     uint16_t creator_seat;
     uint8_t kind;
@@ -275,8 +271,7 @@ struct tni_object {
     uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, auto_reset */
     uint32_t capacity; /* slots of a queue, permits, parties */
     uint32_t slot_bytes;
-    _Atomic uint32_t
-        ring; /* block with the slots (a record) or with semaphore counts; 0 none */
+    _Atomic uint32_t ring; /* a record: block with the slots, or semaphore counts; 0 none */
     char name[TNI_OBJECT_NAME_BYTES];
     /*
      * The last death on each side: {death count:32, seat:16, 1:16}, and that pid. 0 any, 1
@@ -351,8 +346,7 @@ struct tni_ticket {
     _Atomic uint64_t word;
     _Atomic uint32_t block;
     _Atomic uint32_t generation; /* of the block */
-    _Atomic uint64_t expires_ns; /* CLOCK_MONOTONIC; UINT64_MAX never; TNI_TICKET_BOUND | the
-                                    ticket's generation */
+    _Atomic uint64_t expires_ns; /* CLOCK_MONOTONIC, or TNI_TICKET_BOUND | generation */
     _Atomic uint64_t issuer;     /* {incarnation:32, seat:16, 1:16} */
     _Atomic int32_t issuer_pid;
     uint32_t reserved[7];

@@ -138,7 +138,7 @@ void tni_os_exit(int code) { _exit(code); }
 /** @return 1 when collected, 0 when not yet, or an error */
 static int collect_child(int pid_fd, int32_t pid, siginfo_t *ret_info)
 {
-    siginfo_t info;
+    siginfo_t info = {0};
     memset(&info, 0, sizeof info);
     int done = 0;
     do {
@@ -161,7 +161,7 @@ int tni_os_child_wait(int pid_fd, int32_t pid, uint64_t deadline_ns,
                       struct tni_os_exit *ret_exit)
 {
     enum { RETRY_NS = 1000000 };
-    siginfo_t info;
+    siginfo_t info = {0};
     int done = collect_child(pid_fd, pid, &info);
     while (done == 0) {
         int status = tni_os_poll(&pid_fd, 1, deadline_ns);

@@ -116,7 +116,7 @@ int32_t tni_os_thread_id(void) { return (int32_t)syscall(SYS_gettid); }
 
 static int read_self(struct tni_os_process *ret_process)
 {
-    struct proc_stat stat;
+    struct proc_stat stat = {0};
     int error = read_stat("/proc/self/stat", &stat);
     if (error != 0)
         return tni_linux_fail(TN_ERR_SYSTEM, error, "/proc/self/stat");
@@ -184,7 +184,7 @@ static bool is_gone(int pid_fd)
 static int compare_stat(const struct tni_os_process *process, bool check_image, int pid_fd)
 {
     char path[64];
-    struct proc_stat stat;
+    struct proc_stat stat = {0};
     snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", process->pid);
     if (read_stat(path, &stat) != 0)
         return is_gone(pid_fd) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;

@@ -138,8 +138,7 @@ static int spawn_program(const char *path, char *const *argv)
     }
     int error = pid < 0 ? errno : 0;
     close(ends[1]);
-    ssize_t got = 0;
-    while (pid > 0 && (got = read(ends[0], &error, sizeof error)) < 0 && errno == EINTR) {
+    while (pid > 0 && read(ends[0], &error, sizeof error) < 0 && errno == EINTR) {
     }
     close(ends[0]);
     return error;

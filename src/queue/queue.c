@@ -278,12 +278,13 @@ static int try_pop(void *context)
 
 static int pop(struct pop *p, uint64_t deadline_ns)
 {
-    int status = begin(p->queue, TN_CONSUMER);
-    if (status == 0)
-        status = try_pop(p);
+    struct tn_queue *q = p->queue;
+    int status = begin(q, TN_CONSUMER);
+    if (TNI_UNLIKELY(status != 0))
+        return status;
+    status = try_pop(p);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
-    struct tn_queue *q = p->queue;
     return tni_object_wait(&q->handle, &q->handle.object->items, TNI_SIDE_PRODUCER, deadline_ns,
                            try_pop, p);
 }

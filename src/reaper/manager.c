@@ -290,7 +290,7 @@ bool tni_manager_is_id(const char *name, const uint8_t id[16])
 {
     if (strlen(name) != 32)
         return false;
-    for (int i = 0; i < 16; i++) {
+    for (size_t i = 0; i < 16; i++) {
         int high = parse_digit(name[2 * i]), low = parse_digit(name[2 * i + 1]);
         if (high < 0 || low < 0 || (high << 4 | low) != id[i])
             return false;

@@ -208,7 +208,7 @@ static int use(struct tn_domain *d, struct tni_ticket_name name, const uint8_t *
                size_t view_bytes, tn_tensor **ret_tensor)
 {
     struct tni_view head = {0};
-    tn_tensor *tensor;
+    tn_tensor *tensor = NULL;
     int used = tni_ticket_check(d, name);
     if (used == 0)
         used = tni_tensor_decode(d, view, view_bytes, &tensor);

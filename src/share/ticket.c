@@ -309,10 +309,9 @@ int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ti
             continue; /* the fields were another's: I2 */
         if (has_own_end(ticket) && tni_ticket_is_over_time(ticket, tni_os_now_ns()))
             status = tni_ticket_end(d, thread, name.index, word, TNI_TICKET_EXPIRED);
-        else if (tni_ticket_uses(word) == 1 && use_last(d, thread, name.index, word, block))
-            return 0;
-        else if (tni_ticket_uses(word) > 1 &&
-                 (status = use_one(d, thread, name.index, word, block)) == 1)
+        else if ((tni_ticket_uses(word) == 1 && use_last(d, thread, name.index, word, block)) ||
+                 (tni_ticket_uses(word) > 1 &&
+                  (status = use_one(d, thread, name.index, word, block)) == 1))
             return 0;
         else if (tni_ticket_uses(word) == 0)
             return tni_fail(TN_ERR_CORRUPT, "ticket %u is live without a use", name.index);

@@ -15,7 +15,7 @@ union copied_view {
     uint8_t bytes[TNI_VIEW_MAX_BYTES];
 };
 _Static_assert(TNI_VIEW_MAX_BYTES ==
-                   sizeof(struct tni_view) + 2 * TN_MAX_NDIM * sizeof(int64_t),
+                   sizeof(struct tni_view) + sizeof(int64_t) * 2 * TN_MAX_NDIM,
                "room for every view");
 
 static size_t extent_count(const struct tni_view *head)

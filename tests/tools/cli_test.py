@@ -208,7 +208,10 @@ class Top(Case):
 
     def test_top_on_a_terminal_ends_with_q_and_gives_the_screen_back(self):
         self.hold()
-        ours, theirs = pty.openpty()
+        try:
+            ours, theirs = pty.openpty()
+        except OSError as error:
+            self.skipTest(f"this machine gives out no terminal: {error}")
         top = subprocess.Popen([TENON, "top"], env=self.environment, stdin=theirs, stdout=theirs)
         os.close(theirs)
         seen = b""

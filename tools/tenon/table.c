@@ -111,8 +111,11 @@ const char *table_bytes(char text[TABLE_TEXT_BYTES], uint64_t bytes)
         return text;
     }
     /* 1023.95 would be printed as 1024.0 */
-    for (value /= 1024; value >= 1023.95; value /= 1024)
+    value /= 1024;
+    while (value >= 1023.95) {
+        value /= 1024;
         unit++;
+    }
     snprintf(text, TABLE_TEXT_BYTES, "%.1f %s", value, units[unit]);
     return text;
 }
