@@ -103,6 +103,8 @@ TN_API TN_NODISCARD int tn_domain_pass(tn_domain *domain, char *value, size_t si
 /**
  * Leave the domain, giving back every hold of this process. Returns NULL; NULL is accepted.
  *
+ * Threads: no other thread may be inside a call on this domain or its objects.
+ *
  * Tensors, queues and other objects of this domain must not be used afterwards, but may and
  * should still be unref'ed or closed.
  */

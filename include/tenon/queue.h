@@ -131,7 +131,7 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  * @param ret_message  owned by the caller, ended with tn_message_fini(); untouched on failure
  * @return 0, or
  *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
- *         TN_ERR_CLOSED     the queue was ended, and nothing is left
+ *         TN_ERR_CLOSED     the queue was ended, and nothing is left, nor leased to others
  *         TN_ERR_PEER_DIED  nothing is left, and the last other producer died
  *         TN_ERR_FORKED, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY (private memory)
  *

@@ -101,7 +101,9 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
 
     atomic_store(&thread->announce->commit_bytes, bytes);
     uint64_t total = announced_bytes(&d->segment);
-    int status = tni_os_memory_committed(d->segment.arena_fd, &committed);
+    int status = tni_segment_check_descriptors(&d->segment);
+    if (status == 0)
+        status = tni_os_memory_committed(d->segment.arena_fd, &committed);
     if (status == 0 && (!tni_add_size(total, committed, &total) ||
                         total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes)))
         status =

@@ -89,8 +89,8 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
         return status;
     if (page_bytes < 4096 || page_bytes > SPAN_BYTES || (page_bytes & (page_bytes - 1)) != 0)
         return tni_fail(TN_ERR_INVALID, "page size %u", page_bytes);
-    if (quota_bytes < (1u << 20) || quota_bytes > ADDRESS_SPACE_BYTES / 4)
-        return tni_fail(TN_ERR_INVALID, "quota: %llu bytes is not in 1 MiB to 16 TiB",
+    if (quota_bytes < (1u << 20) || quota_bytes > ADDRESS_SPACE_BYTES / 52)
+        return tni_fail(TN_ERR_INVALID, "quota: %llu bytes is not in 1 MiB to 1.23 TiB",
                         (unsigned long long)quota_bytes);
 
     for (size_t i = 0; i < TNI_COUNT(message_sizes); i++)

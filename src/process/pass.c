@@ -16,6 +16,9 @@
 
 int tni_process_write_pass(const struct tn_domain *d, char *value, size_t size_bytes)
 {
+    int status = tni_segment_check_descriptors(&d->segment);
+    if (status != 0)
+        return status;
     int len = snprintf(value, size_bytes, "%d,%d", d->segment.control_fd, d->segment.arena_fd);
     if (len > 0 && (size_t)len < size_bytes)
         return 0;

@@ -5,8 +5,9 @@
  * Nouns: seat, incarnation, thread (an announce record and its private side).
  * I1  A seat's word is moved by CAS only, and each FREE raises the incarnation.
  * I2  A seat is FREE only when its row, its announces and its bits in objects are all zero.
- * I3  A seat taken for a forked child names the parent's pid until the child put its own there,
- *     so that there is no moment at which a taken seat names no process.
+ * I3  A JOINING seat's word names the process that it waits for: the claimer; for a forked
+ *     child the parent, until the child's CAS of just that word put its own name there. Only
+ * who is named in the word writes the identity beside it, so a late child harms nobody.
  * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
  * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
  */
@@ -98,8 +99,8 @@ int tni_process_no_seat(const struct tn_domain *domain)
         return tni_fail(TN_ERR_CLOSED, "this process has left the domain '%s'",
                         domain->segment.header->name);
     return tni_fail(TN_ERR_FORKED,
-                    "process %d was forked when the domain '%s' had no free seat", tni_os_pid(),
-                    domain->segment.header->name);
+                    "process %d was forked without a seat in the domain '%s': %s", tni_os_pid(),
+                    domain->segment.header->name, domain->child_reason);
 }
 
 /* ---- taking and giving back -------------------------------------------------------------- */
@@ -220,6 +221,7 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
     memset(d, 0, sizeof *d);
     d->segment = *segment;
     d->child_seat = TNI_NO_SEAT;
+    d->child_reason = "";
     d->is_manager = (flags & TNI_SEAT_MANAGER) != 0;
     atomic_store(&d->poll_fd, -1);
     atomic_store(&d->keepers, 1);
@@ -229,7 +231,14 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
         goto unmap;
     sit(d, seat, incarnation);
     TNI_KILL_POINT("join_identity_written");
-    atomic_store(&d->me->word, tni_seat_word(incarnation, TNI_SEAT_ALIVE, 0));
+    uint64_t joining =
+        tni_seat_word(incarnation, TNI_SEAT_JOINING, (uint32_t)self.pid & TNI_SEAT_NOBODY);
+    if (!atomic_compare_exchange_strong(&d->me->word, &joining,
+                                        tni_seat_word(incarnation, TNI_SEAT_ALIVE, 0))) {
+        status = tni_fail(TN_ERR_CORRUPT, "seat %u was taken from this process while it joined",
+                          seat);
+        goto unmap;
+    }
     lock_list();
     d->next = all_domains;
     all_domains = d;
@@ -302,6 +311,18 @@ void tni_process_hook(struct tn_domain *d, const struct tni_fork_hooks *hooks)
 
 /* ---- seats of others --------------------------------------------------------------------- */
 
+/* What a number alone tells: dead, or unknown. */
+static int pid_state(int32_t pid)
+{
+    int fd;
+    int status = tni_os_process_open(pid, &fd);
+    if (status != 0)
+        return status == TN_ERR_NOT_FOUND ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
+    bool is_gone = tni_os_poll(&fd, 1, 0) == 0;
+    tni_os_close(fd);
+    return is_gone ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
+}
+
 int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool check_image)
 {
     const struct tni_seat *entry = tni_seat_at(s, seat);
@@ -312,22 +333,12 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool chec
                                      .start_time = entry->start_time,
                                      .image = entry->image,
                                      .pid_space = entry->pid_space};
-    if (process.pid == 0) {
-        /* Between the claim and the identity, or leaving: the word names the process. */
-        int fd;
-        int status = tni_os_process_open((int32_t)tni_seat_recoverer(word), &fd);
-        if (status == 0) {
-            bool is_gone = tni_os_poll(&fd, 1, 0) == 0;
-            tni_os_close(fd);
-            return is_gone ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
-        }
-        return status == TN_ERR_NOT_FOUND ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
-    }
-    int state = tni_os_process_state(&process, check_image);
-    /*
-     * A forked child was putting its name in the place of its parent's: two halves of two
-     * names.
-     */
+    /* Between the claim and the identity, or leaving: the word names the process (I3). */
+    int32_t named = (int32_t)tni_seat_recoverer(word);
+    bool is_by_word =
+        process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING && process.pid != named);
+    int state = is_by_word ? pid_state(named) : tni_os_process_state(&process, check_image);
+    /* The seat may have changed hands while we looked: then this was nobody's state. */
     atomic_thread_fence(memory_order_acquire);
     if (state != TNI_OS_ALIVE &&
         (atomic_load(&entry->pid) != process.pid || atomic_load(&entry->word) != word))
@@ -378,31 +389,43 @@ static void (*joined_hook)(struct tn_domain *);
 
 void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = joined; }
 
+/* A seat for the child in one domain, with everything that the parent holds. */
+static void prepare_child(struct tn_domain *d, const struct tni_os_process *self)
+{
+    uint32_t incarnation;
+    if (claim_seat(&d->segment, self, TNI_SEAT_FORKED, d->who, &d->child_seat, &incarnation) !=
+        0) {
+        d->child_reason = "every seat was taken";
+        return;
+    }
+    d->child_word =
+        tni_seat_word(incarnation, TNI_SEAT_JOINING, (uint32_t)self->pid & TNI_SEAT_NOBODY);
+    TNI_KILL_POINT("fork_seat_claimed");
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
+            tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
+                    d->segment.header->name, tn_error_detail());
+    TNI_KILL_POINT("fork_holds_written");
+}
+
 static void fork_prepare(void)
 {
     struct tni_os_process self;
     lock_list();
     /* Every thread's operation ends first, so that the child inherits no half of one. */
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         for (uint32_t t = 0; t < TNI_THREADS; t++)
             while (atomic_exchange_explicit(&d->threads[t].busy, 1, memory_order_acquire) != 0)
                 tni_os_yield();
+        d->child_seat = TNI_NO_SEAT;
+        if (d->seat != TNI_NO_SEAT)
+            d->child_reason = "no descriptor was left for it";
+    }
     if (all_domains == NULL || tni_os_self(&self) != 0 || tni_os_pipe(fork_pipe) != 0)
         return;
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        uint32_t incarnation;
-        d->child_seat = TNI_NO_SEAT;
-        if (d->seat == TNI_NO_SEAT || claim_seat(&d->segment, &self, TNI_SEAT_FORKED, d->who,
-                                                 &d->child_seat, &incarnation) != 0)
-            continue;
-        TNI_KILL_POINT("fork_seat_claimed");
-        for (uint32_t h = 0; h < d->hook_count; h++)
-            if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
-                tni_log(TNI_LOG_WARNING,
-                        "fork: the child gets no full share of domain '%s': %s",
-                        d->segment.header->name, tn_error_detail());
-        TNI_KILL_POINT("fork_holds_written");
-    }
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+        if (d->seat != TNI_NO_SEAT)
+            prepare_child(d, &self);
 }
 
 static void release_threads(void)
@@ -410,6 +433,19 @@ static void release_threads(void)
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
         for (uint32_t t = 0; t < TNI_THREADS; t++)
             atomic_store_explicit(&d->threads[t].busy, 0, memory_order_release);
+}
+
+/*
+ * A seat that still waits for a child that will not come: name nobody in it, so that it counts
+ * as dead. If its word has moved on, it is none of our business.
+ */
+static void disown_child(struct tn_domain *d)
+{
+    uint64_t word = d->child_word;
+    if (d->child_seat == TNI_NO_SEAT)
+        return;
+    _Atomic uint64_t *seat = &tni_seat_at(&d->segment, d->child_seat)->word;
+    atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
 }
 
 static void fork_parent(void)
@@ -424,18 +460,34 @@ static void fork_parent(void)
         } while (got == TN_ERR_TIMED_OUT);
         tni_os_close(fork_pipe[0]);
         fork_pipe[0] = fork_pipe[1] = -1;
-        /*
-         * End of file without a word: fork() failed, or the child was killed before it sat
-         * down. The seat still names us: give it a birth that we never had, so that it counts
-         * as dead.
-         */
+        /* End of file without a word: fork() failed, or the child was killed early on. */
         if (got != 1)
             for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-                if (d->child_seat != TNI_NO_SEAT)
-                    tni_seat_at(&d->segment, d->child_seat)->start_time = UINT64_MAX;
+                disown_child(d);
     }
     release_threads();
     unlock_list();
+}
+
+/* I3. The seat is ours from the CAS on, for as long as we live. */
+static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os_process *self)
+{
+    struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+    uint64_t word = d->child_word;
+    uint32_t incarnation = tni_seat_incarnation(word);
+    uint64_t named =
+        tni_seat_word(incarnation, TNI_SEAT_JOINING, (uint32_t)self->pid & TNI_SEAT_NOBODY);
+    if (!atomic_compare_exchange_strong(&entry->word, &word, named)) {
+        d->child_reason = "its parent died, and was settled together with it";
+        return;
+    }
+    TNI_KILL_POINT("fork_child_claimed");
+    entry->start_time = self->start_time;
+    entry->image = self->image;
+    atomic_store(&entry->pid, self->pid);
+    TNI_KILL_POINT("fork_child_named");
+    atomic_store(&entry->word, tni_seat_word(incarnation, TNI_SEAT_ALIVE, 0));
+    sit(d, seat, incarnation);
 }
 
 static void fork_child(void)
@@ -450,18 +502,7 @@ static void fork_child(void)
         tni_os_close(atomic_exchange(&d->poll_fd, -1));
         if (seat == TNI_NO_SEAT || known != 0 || fork_pipe[1] < 0)
             continue;
-        struct tni_seat *entry = tni_seat_at(&d->segment, seat);
-        uint64_t word = atomic_load(&entry->word);
-        uint64_t alive = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_ALIVE, 0);
-        atomic_store(&entry->pid,
-                     0); /* no pid beside another's birth: see tni_process_seat_state() */
-        entry->start_time = self.start_time;
-        entry->image = self.image;
-        atomic_store(&entry->pid, self.pid);
-        TNI_KILL_POINT("fork_child_named");
-        if (!atomic_compare_exchange_strong(&entry->word, &word, alive))
-            continue; /* our parent died meanwhile, and was settled together with this seat */
-        sit(d, seat, tni_seat_incarnation(word));
+        sit_as_child(d, seat, &self);
     }
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         for (uint32_t h = 0; h < d->hook_count; h++)

@@ -72,8 +72,9 @@ struct tn_domain {
         handles_busy; /* held only by a thread that also has a record, so never across fork */
     _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
     struct tn_domain *next;       /* all domains of the process, for fork */
+    uint64_t child_word;          /* of that seat, as the child must find it */
+    const char *child_reason;     /* why a child has no seat */
     uint32_t child_seat;          /* between prepare and fork's return */
-    bool skip_fork;
 };
 
 /**
@@ -217,6 +218,7 @@ int tni_process_end_with(struct tn_domain *domain, uint64_t parent);
 
 /* ---- seats of others --------------------------------------------------------------------- */
 
+enum { TNI_SEAT_NOBODY = 0xffffff }; /* in place of a pid, which is at most 2^22 */
 static inline uint32_t tni_seat_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
 static inline uint32_t tni_seat_incarnation(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint32_t tni_seat_recoverer(uint64_t word) { return (uint32_t)word & 0xffffff; }

@@ -104,6 +104,8 @@ uint64_t tni_object_id(const struct tni_handle *handle)
 
 int tni_object_check(const struct tni_handle *handle)
 {
+    if (TNI_UNLIKELY(handle->domain == NULL))
+        return tni_fail(TN_ERR_CLOSED, "this process has left the object's domain");
     int status = tni_process_check(handle->domain);
     if (TNI_UNLIKELY(status != 0))
         return status;
@@ -352,6 +354,10 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t k
         tni_semaphore_settle_seat(d, object, d->seat);
     else if (kind == TNI_OBJECT_LOCK)
         tni_lock_settle_seat(d, object, d->seat);
+    else if (kind == TNI_OBJECT_QUEUE && tni_seat_set_has(&object->consumers, d->seat)) {
+        tni_ring_settle_seat(d, object, d->seat); /* leases that were not acknowledged */
+        tni_object_wake_all(&d->segment, object);
+    }
 }
 
 static void close_object(struct tn_domain *d, struct tni_handle *handle)

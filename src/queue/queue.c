@@ -167,8 +167,6 @@ static int begin(struct tn_queue *q, uint32_t role)
 {
     if (TNI_UNLIKELY(q == NULL))
         return tni_fail(TN_ERR_INVALID, "the queue is NULL");
-    if (TNI_UNLIKELY(q->handle.domain == NULL))
-        return tni_fail(TN_ERR_CLOSED, "this process has left the queue's domain");
     int status = tni_object_check(&q->handle);
     if (TNI_LIKELY(status == 0) &&
         TNI_UNLIKELY((atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) ==
@@ -270,7 +268,7 @@ static int try_pop(void *context)
     if (TNI_LIKELY(status == 0))
         status = p->tensor != NULL ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
                                    : tni_parcel_unpack(q, thread, &taken, p->message);
-    else if (is_ended)
+    else if (is_ended && !tni_ring_is_leased(q))
         status = tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", q->handle.object->name);
     tni_thread_leave(thread);
     return status;

@@ -406,7 +406,22 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
         announce_item(q);
     else
         tni_wait_notify(&q->handle.object->room, 1);
+    /* Of an ended queue, this may have been the last message that others waited for. */
+    if (!give_back && atomic_load(&q->handle.object->ended) != 0)
+        tni_object_wake_all(&d->segment, q->handle.object);
     return 0;
+}
+
+bool tni_ring_is_leased(const struct tn_queue *q)
+{
+    for (uint32_t i = 0; q->policy == TN_QUEUE_LEASE && i < q->capacity; i++) {
+        uint64_t word = atomic_load(&slot_at(q, i)->word);
+        uint32_t state = tni_slot_state(word);
+        if ((state == TNI_SLOT_LEASED || state == TNI_SLOT_TAKEN) &&
+            tni_slot_seat(word) != q->handle.domain->seat)
+            return true;
+    }
+    return false;
 }
 
 bool tni_ring_is_ready(const struct tn_queue *q)

@@ -80,6 +80,9 @@ void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread,
  */
 int tni_ring_lease_end(struct tn_queue *queue, uint64_t lease, bool give_back);
 
+/** Whether a message is out with another process, and may come back. */
+bool tni_ring_is_leased(const struct tn_queue *queue);
+
 /** Whether a pop would find something now. */
 bool tni_ring_is_ready(const struct tn_queue *queue);
 

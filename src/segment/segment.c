@@ -191,10 +191,28 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
     return 0;
 }
 
+static bool is_ours(int fd, uint64_t inode)
+{
+    struct tni_os_memory memory;
+    return fd >= 0 && tni_os_memory_stat(fd, &memory) == 0 && memory.inode == inode;
+}
+
+int tni_segment_check_descriptors(const struct tni_segment *s)
+{
+    if (is_ours(s->control_fd, s->control_inode) && is_ours(s->arena_fd, s->arena_inode))
+        return 0;
+    return tni_fail(
+        TN_ERR_SYSTEM,
+        "this process closed descriptors %d and %d of the domain '%s' behind its back",
+        s->control_fd, s->arena_fd, s->header->name);
+}
+
 void tni_segment_close(struct tni_segment *s)
 {
-    tni_os_close(s->control_fd);
-    tni_os_close(s->arena_fd);
+    if (is_ours(s->control_fd, s->control_inode))
+        tni_os_close(s->control_fd);
+    if (is_ours(s->arena_fd, s->arena_inode))
+        tni_os_close(s->arena_fd);
     s->control_fd = s->arena_fd = -1;
 }
 

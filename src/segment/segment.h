@@ -43,6 +43,12 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
 /** Close the descriptors; what is mapped stays. May be done again. */
 void tni_segment_close(struct tni_segment *segment);
 
+/**
+ * Whether both descriptors still are what they were: a program that makes itself a daemon may
+ * have closed them, and opened its own under their numbers. TN_ERR_SYSTEM.
+ */
+int tni_segment_check_descriptors(const struct tni_segment *segment);
+
 /** Unmap and close. */
 void tni_segment_detach(struct tni_segment *segment);
 

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: who sits where when a fork() is cut short. process.c I3. Handlers registered before
+ * tenon's hold a child, or its parent, up between fork() and tenon's own handlers.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "harness/harness.h"
+#include "os/os.h"
+
+static struct tnt_signal arrived, go;
+static bool holds_child, holds_parent;
+
+static void hold_up(bool is_on)
+{
+    if (is_on) {
+        tnt_signal(&arrived);
+        tnt_await(&go);
+    }
+}
+static void in_child(void) { hold_up(holds_child); }
+static void in_parent(void) { hold_up(holds_parent); }
+
+/* Before the first domain, so before tenon's handlers; and the one socket for bells. */
+__attribute__((constructor)) static void register_first(void)
+{
+    pthread_atfork(NULL, in_parent, in_child);
+    tni_os_bell_ring(1);
+}
+
+static tn_domain *d;
+static struct tnt_signal told;
+
+static void begin(void)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 16 << 20,
+                                 .seats = 8,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    arrived = tnt_signal_open();
+    go = tnt_signal_open();
+    told = tnt_signal_open();
+    d = tnt_domain(&options);
+}
+
+static void finish(void)
+{
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+    tnt_signal_close(&arrived);
+    tnt_signal_close(&go);
+    tnt_signal_close(&told);
+}
+
+static int hold_a_tensor(void *argument)
+{
+    struct tnt_signal *check = argument;
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){16}, 0, &t));
+    *(int *)tn_tensor_data(t) = 4711;
+    tnt_signal(&told);
+    tnt_await(check);
+    TN_CHECK(*(int *)tn_tensor_data(t) == 4711);
+    tn_tensor_unref(t);
+    tn_domain_close(d);
+    return 0;
+}
+
+/* Whatever was freed by mistake is given out again here, and written to. */
+static void scribble(void)
+{
+    enum { TENSORS = 200 };
+    tn_tensor *tensors[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        TN_CHECK_OK(tn_tensor_empty(d, TN_INT32, 1, (int64_t[]){16}, 0, &tensors[i]));
+        *(int *)tn_tensor_data(tensors[i]) = -1;
+    }
+    for (int i = 0; i < TENSORS; i++)
+        tn_tensor_unref(tensors[i]);
+}
+
+static int fork_and_report(void *argument)
+{
+    (void)argument;
+    holds_child = true;
+    if (fork() == 0) {
+        tn_tensor *t;
+        TN_CHECK(tn_tensor_zeros(d, TN_INT8, 1, (int64_t[]){4}, 0, &t) == TN_ERR_FORKED);
+        TN_CHECK(strstr(tn_error_detail(), "parent") != NULL);
+        tnt_signal(&told);
+        _exit(0);
+    }
+    return 1; /* its parent is killed before it gets here */
+}
+
+TN_TEST(a_child_that_wakes_after_its_parent_was_settled_takes_nobodys_seat)
+{
+    struct tnt_signal check = tnt_signal_open();
+    uint32_t reaped;
+    begin();
+    pid_t parent = tnt_fork(fork_and_report, NULL);
+    tnt_await(&arrived);
+    tnt_kill(parent);
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 2);
+    pid_t one = tnt_fork(hold_a_tensor, &check), two = tnt_fork(hold_a_tensor, &check);
+    tnt_await(&told);
+    tnt_await(&told);
+    tnt_signal(&go);
+    tnt_await(&told); /* the late child was refused */
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 0);
+    scribble();
+    tnt_signal(&check);
+    tnt_signal(&check);
+    tnt_wait_ok(one);
+    tnt_wait_ok(two);
+    tnt_signal_close(&check);
+    finish();
+}
+
+#if defined(TN_KILL_POINTS)
+static int fork_a_child_that_dies_seated(void *argument)
+{
+    struct tnt_signal *done = argument;
+    tni_kill_point_arm("fork_child_named", 1);
+    holds_parent = true;
+    pid_t pid = fork();
+    holds_parent = false;
+    tnt_wait(pid);
+    tnt_signal(&told);
+    tnt_await(done);
+    tn_domain_close(d);
+    return 0;
+}
+
+TN_TEST(a_parent_that_wakes_late_does_not_declare_the_next_one_in_its_childs_seat_dead)
+{
+    struct tnt_signal check = tnt_signal_open(), done = tnt_signal_open();
+    uint32_t reaped = 0;
+    begin();
+    pid_t parent = tnt_fork(fork_a_child_that_dies_seated, &done);
+    tnt_await(&arrived);
+    while (reaped == 0) /* its child, once it is dead */
+        TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    pid_t next = tnt_fork(hold_a_tensor, &check);
+    tnt_await(&told);
+    tnt_signal(&go);
+    tnt_await(&told);
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 0);
+    scribble();
+    tnt_signal(&check);
+    tnt_wait_ok(next);
+    tnt_signal(&done);
+    tnt_wait_ok(parent);
+    tnt_signal_close(&check);
+    tnt_signal_close(&done);
+    finish();
+}
+#endif
+
+static int close_all_and_share(void *argument)
+{
+    const char *path = argument;
+    int files[8];
+    struct stat before, after;
+    for (int fd = 3; fd < 64; fd++)
+        close(fd);
+    for (size_t i = 0; i < TNI_COUNT(files); i++)
+        TN_CHECK((files[i] = open(path, O_RDWR)) >= 0);
+    TN_CHECK(fstat(files[0], &before) == 0);
+    tn_tensor *t;
+    static char bytes[1 << 20];
+    memset(bytes, 0x5a, sizeof bytes);
+    TN_CHECK(tn_tensor_from_bytes(d, TN_INT8, 1, (int64_t[]){sizeof bytes}, bytes, sizeof bytes,
+                                  0, &t) == TN_ERR_SYSTEM);
+    TN_CHECK(strstr(tn_error_detail(), "closed descriptors") != NULL);
+    tn_domain_close(d);
+    for (size_t i = 0; i < TNI_COUNT(files); i++)
+        TN_CHECK(fstat(files[i], &after) == 0 && after.st_size == before.st_size &&
+                 after.st_blocks == before.st_blocks);
+    return 0;
+}
+
+TN_TEST(a_process_that_closed_all_descriptors_gets_an_error_and_its_own_files_are_left_alone)
+{
+    char path[] = "/tmp/tenon-fork-test-XXXXXX";
+    begin();
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, "mine", 4) == 4);
+    close(fd);
+    tnt_wait_ok(tnt_fork(close_all_and_share, path));
+    unlink(path);
+    finish();
+}
