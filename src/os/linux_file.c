@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "os/linux.h"
@@ -39,6 +40,13 @@ const char *tni_os_runtime_folder(void)
 
 static int check_folder_name(const char *folder)
 {
+    /* A socket's address has little room; said here, before anything is made. */
+    struct sockaddr_un address;
+    size_t room = sizeof address.sun_path - sizeof "/tenond.sock";
+    if (strlen(folder) > room)
+        return tni_fail(TN_ERR_INVALID,
+                        "the runtime folder %s is %zu bytes long; a socket in it allows %zu",
+                        folder, strlen(folder), room);
     if (folder[0] == '/')
         return 0;
     if (folder[0] == '\0')

@@ -42,6 +42,8 @@ static int start_tenond(void)
 {
     const char *path = tenond_path();
     const char *const argv[] = {path, NULL};
+    if (path[0] != '/')
+        return tni_fail(TN_ERR_MANAGER, "TENON_TENOND=%s is not an absolute path", path);
     int status = tni_os_start_detached(path, argv);
     switch (status) {
     case 0:
