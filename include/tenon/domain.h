@@ -22,10 +22,8 @@ TN_BEGIN_DECLS
  */
 typedef struct tn_domain tn_domain;
 
-enum {
-    TN_DOMAIN_NO_MANAGER =
-        1u << 0 /* do not start tenond: survivors clean up; not for named domains */
-};
+/** Do not start tenond: survivors clean up; not for named domains. */
+enum { TN_DOMAIN_NO_MANAGER = 1u << 0 };
 
 /** Zero in a field means its default. */
 typedef struct tn_domain_options {

@@ -22,14 +22,15 @@ TN_BEGIN_DECLS
  */
 typedef struct tn_queue tn_queue;
 
-/** What happens to a message whose consumer dies. */
-enum {
-    TN_QUEUE_REDELIVER = 0, /* died inside pop: delivered again. After pop returned, the message
-                               is the consumer's */
-    TN_QUEUE_DROP = 1,      /* died inside pop: released */
-    TN_QUEUE_LEASE =
-        2 /* delivered again unless tn_message_ack() came, with its attempt count */
-};
+/**
+ * What happens to a message whose consumer dies.
+ *
+ * REDELIVER: if it died inside pop, the message is delivered again; after pop returned, it was
+ * the consumer's. DROP: if it died inside pop, the message is released. LEASE: it is delivered
+ * again, with its attempt count, unless tn_message_ack() came; also when the consumer closes
+ * the queue or leaves.
+ */
+enum { TN_QUEUE_REDELIVER = 0, TN_QUEUE_DROP = 1, TN_QUEUE_LEASE = 2 };
 
 enum { TN_PRODUCER = 1, TN_CONSUMER = 2 };
 

@@ -42,10 +42,8 @@ TN_API bool tn_event_is_set(const tn_event *event);
  */
 TN_API TN_NODISCARD int tn_event_wait(tn_event *event, uint64_t deadline_ns);
 
-enum {
-    TN_SEMAPHORE_OWNED =
-        1u << 0 /* permits belong to who acquired them: a dead process's come back */
-};
+/** Permits belong to who acquired them: a dead process's come back. */
+enum { TN_SEMAPHORE_OWNED = 1u << 0 };
 /**
  * A semaphore of `permits` permits. An owned one gives a dead process's permits back, and
  * refuses a release by who holds none; one that is not owned may be released by anybody, up to
@@ -72,10 +70,8 @@ TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
 /** Permits free now. */
 TN_API uint32_t tn_semaphore_get(const tn_semaphore *semaphore);
 
-enum {
-    TN_LOCK_RECOVERED =
-        1 /* a positive result: the lock is held, and its last owner died holding it */
-};
+/** A positive result: the lock is held, and its last owner died holding it. */
+enum { TN_LOCK_RECOVERED = 1 };
 /** A mutual exclusion lock, owned by a thread; not recursive. */
 TN_API TN_NODISCARD int tn_lock_create(tn_domain *domain, const char *name, tn_lock **ret_lock);
 TN_API TN_NODISCARD int tn_lock_open(tn_domain *domain, const char *name, tn_lock **ret_lock);
