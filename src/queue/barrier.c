@@ -183,7 +183,8 @@ int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
     }
     struct gathering g = {object, generation_of(seen)};
     /* No side: a death is a fate of the generation. */
-    status = tni_object_wait(&barrier->handle, &object->items, -1, deadline_ns, try_pass, &g);
+    status = tni_object_wait(&barrier->handle, &object->items, -1, TNI_SPINS, deadline_ns,
+                             try_pass, &g);
     return status == TN_ERR_TIMED_OUT ? break_late(&g) : status;
 }
 

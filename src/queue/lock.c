@@ -142,7 +142,8 @@ int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
     struct tni_object *object = lock->handle.object;
     struct acquire a = {domain, object, word_of_this_thread(domain)};
     /* No side: a lock whose owner dies is recovered, so a death never means a wait in vain. */
-    return tni_object_wait(&lock->handle, &object->items, -1, deadline_ns, try_acquire, &a);
+    return tni_object_wait(&lock->handle, &object->items, -1, TNI_SPINS, deadline_ns,
+                           try_acquire, &a);
 }
 
 static int fail_not_held(const struct tni_object *object)

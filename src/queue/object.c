@@ -20,8 +20,6 @@
 
 #include "sync/sync.h"
 
-enum { SPINS = 150 };
-
 static const char *const kind_names[TNI_OBJECT_KINDS] = {
     NULL, "queue", "event", "semaphore", "lock", "condition", "barrier"};
 
@@ -457,7 +455,7 @@ int tni_object_check_peers(struct tni_handle *handle, uint32_t side)
     return are_peers_dead(handle, side, told) ? report_death(handle, side) : 0;
 }
 
-int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
+int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context)
 {
     /*
@@ -465,7 +463,7 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
      */
     uint32_t told = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
     int status = attempt(context);
-    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && deadline_ns != 0 && spin < SPINS;
+    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && deadline_ns != 0 && spin < spins;
          spin++) {
         tni_relax();
         status = attempt(context);
@@ -537,6 +535,9 @@ void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_obje
 
 void tni_object_wake_all(const struct tni_segment *s, struct tni_object *object)
 {
+    /* Who said that it looks may be the one that died. */
+    atomic_fetch_and(&object->items, ~(uint32_t)TNI_WAIT_LOOKING);
+    atomic_fetch_and(&object->room, ~(uint32_t)TNI_WAIT_LOOKING);
     tni_wait_notify_all(&object->items);
     tni_wait_notify_all(&object->room);
     tni_object_ring_watchers(s, object);

@@ -74,7 +74,8 @@ void *tni_object_ring(const struct tni_segment *segment, const struct tni_object
  * (see above; side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
  */
 typedef int tni_try_fn(void *context);
-int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
+enum { TNI_SPINS = 150 };
+int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context);
 
 /** Wake everybody who waits at an object, pollers too. */

@@ -199,6 +199,34 @@ static int try_push(void *context)
     return tni_ring_push(p->queue, p->parcel);
 }
 
+/*
+ * Look for a while before sleeping. While others sleep, say so: a push or pop then wakes none
+ * of them for what we are about to take. Before we go, whatever was left to us is passed on:
+ * who trusted us acted before we took the word back, so we see it.
+ */
+static int look(struct tn_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt, void *context,
+                bool (*has_more)(struct tn_queue *))
+{
+    int status = TN_ERR_TIMED_OUT;
+    uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    bool is_told = (seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED;
+    if (is_told)
+        atomic_fetch_or(word, TNI_WAIT_LOOKING);
+    TNI_KILL_POINT("queue_looking");
+    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && spin < TNI_SPINS; spin++) {
+        tni_relax();
+        status = attempt(context);
+    }
+    if (!is_told)
+        return status;
+    atomic_fetch_and(word, ~(uint32_t)TNI_WAIT_LOOKING);
+    if (status == TN_ERR_TIMED_OUT)
+        return attempt(context);
+    if (has_more(q))
+        tni_wait_notify(word, 1);
+    return status;
+}
+
 static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
                        uint64_t deadline_ns)
 {
@@ -206,8 +234,12 @@ static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
     struct push p = {q, parcel};
-    return tni_object_wait(&q->handle, &q->handle.object->room, TNI_SIDE_CONSUMER, deadline_ns,
-                           try_push, &p);
+    if (deadline_ns != 0)
+        status = look(q, &q->handle.object->room, try_push, &p, tni_ring_has_room);
+    if (status != TN_ERR_TIMED_OUT)
+        return status;
+    return tni_object_wait(&q->handle, &q->handle.object->room, TNI_SIDE_CONSUMER, 0,
+                           deadline_ns, try_push, &p);
 }
 
 int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
@@ -283,8 +315,12 @@ static int pop(struct pop *p, uint64_t deadline_ns)
     status = try_pop(p);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
-    return tni_object_wait(&q->handle, &q->handle.object->items, TNI_SIDE_PRODUCER, deadline_ns,
-                           try_pop, p);
+    if (deadline_ns != 0)
+        status = look(q, &q->handle.object->items, try_pop, p, tni_ring_is_ready);
+    if (status != TN_ERR_TIMED_OUT)
+        return status;
+    return tni_object_wait(&q->handle, &q->handle.object->items, TNI_SIDE_PRODUCER, 0,
+                           deadline_ns, try_pop, p);
 }
 
 int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)

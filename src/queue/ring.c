@@ -424,10 +424,17 @@ bool tni_ring_is_leased(const struct tn_queue *q)
     return false;
 }
 
-bool tni_ring_is_ready(const struct tn_queue *q)
+bool tni_ring_is_ready(struct tn_queue *q)
 {
     struct found found;
-    return scan((struct tn_queue *)(uintptr_t)q, false, &found);
+    return scan(q, false, &found);
+}
+
+bool tni_ring_has_room(struct tn_queue *q)
+{
+    uint64_t tail = atomic_load(&q->handle.object->tail);
+    uint64_t word = atomic_load(&slot_at(q, tail)->word);
+    return (int32_t)(tni_slot_round(word) - round_of(q, tail)) >= 0;
 }
 
 /* ---- for the reaper: from shared memory alone, every number checked ---------------------- */

@@ -84,6 +84,8 @@ int tni_ring_lease_end(struct tn_queue *queue, uint64_t lease, bool give_back);
 bool tni_ring_is_leased(const struct tn_queue *queue);
 
 /** Whether a pop would find something now. */
-bool tni_ring_is_ready(const struct tn_queue *queue);
+bool tni_ring_is_ready(struct tn_queue *queue);
+/** Whether a push would find a slot now. */
+bool tni_ring_has_room(struct tn_queue *queue);
 
 #endif

@@ -214,8 +214,8 @@ int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
     if (status != 0)
         return status;
     return tni_object_wait(
-        &semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY, deadline_ns,
-        semaphore->held != NULL ? try_acquire_owned : try_acquire, semaphore);
+        &semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY, TNI_SPINS,
+        deadline_ns, semaphore->held != NULL ? try_acquire_owned : try_acquire, semaphore);
 }
 
 static int release_owned(struct tn_semaphore *semaphore)

@@ -3,12 +3,16 @@
  * sync: wait words and recoverable claims. Two words that processes meet at, and nothing on
  * top.
  *
- * A wait word is {epoch:30, pollers:1, armed:1}. A waiter arms it, looks once more at what it
- * waits for, and sleeps while the word is as it was when armed. A waker changes what is waited
- * for, then notifies: no system call unless the word is armed. `armed` stays until a wake finds
- * nobody, so no count of sleepers exists that a death could falsify; a sleeper that dies is
- * forgotten by the kernel. A wake that was spent on a process that then died is made good by
- * the reaper, and by the slices in which everybody sleeps.
+ * A wait word is {epoch:29, looking:1, pollers:1, armed:1}. A waiter arms it, looks once more
+ * at what it waits for, and sleeps while the word is as it was when armed. A waker changes what
+ * is waited for, then notifies: no system call unless the word is armed. `armed` stays until a
+ * wake finds nobody, so no count of sleepers exists that a death could falsify; a sleeper that
+ * dies is forgotten by the kernel. A wake that was spent on a process that then died is made
+ * good by the reaper, and by the slices in which everybody sleeps.
+ *
+ * `looking`: somebody who is awake looks for what the sleepers wait for, and will pass on what
+ * it leaves; a notify of one wakes nobody meanwhile. Set only while armed, by queues. If who
+ * said it dies, the reaper takes it back, and the slices make good what was missed.
  *
  * A claim is a 64-bit word that is 0 or names its owner, so that a dead owner can be found.
  */
@@ -17,7 +21,7 @@
 
 #include "layout/layout.h"
 
-enum { TNI_WAIT_ARMED = 1, TNI_WAIT_POLLERS = 2, TNI_WAIT_EPOCH = 4 };
+enum { TNI_WAIT_ARMED = 1, TNI_WAIT_POLLERS = 2, TNI_WAIT_LOOKING = 4, TNI_WAIT_EPOCH = 8 };
 
 /** Announce a sleeper. @return the value to sleep on, after one more look */
 static inline uint32_t tni_wait_arm(_Atomic uint32_t *word)
@@ -36,7 +40,7 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
 static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
 {
     uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
-    if (TNI_UNLIKELY((seen & TNI_WAIT_ARMED) != 0))
+    if (TNI_UNLIKELY((seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED))
         tni_wait_notify_slow(word, count);
     return (seen & TNI_WAIT_POLLERS) != 0;
 }

@@ -4,6 +4,7 @@
  */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 
 #include "harness/harness.h"
 #include "os/os.h"
+#include "queue/object.h"
+#include "sync/sync.h"
 
 /* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
  */
@@ -635,6 +638,44 @@ TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
     assert_int_equal(pop_number(0), 5);
     finish();
 }
+
+#if defined(TN_KILL_POINTS)
+static int pop_a_number(void *argument)
+{
+    (void)argument;
+    TN_CHECK(pop_number(TN_FOREVER) == 6);
+    return 0;
+}
+
+TN_TEST(a_message_reaches_a_sleeper_though_the_one_that_looked_for_it_was_killed)
+{
+    begin(4, 0);
+    const struct tni_handle *handle = (const struct tni_handle *)q;
+    pid_t sleeper = tnt_fork(pop_a_number, NULL);
+    while ((atomic_load(&handle->object->items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
+    assert_true((atomic_load(&handle->object->items) & TNI_WAIT_LOOKING) != 0);
+    push_number(6); /* wakes nobody */
+    tnt_wait_ok(sleeper);
+    finish();
+}
+
+TN_TEST(settling_the_one_that_looked_takes_its_word_back)
+{
+    begin(4, 0);
+    const struct tni_handle *handle = (const struct tni_handle *)q;
+    pid_t sleeper = tnt_fork(pop_a_number, NULL);
+    while ((atomic_load(&handle->object->items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_true((atomic_load(&handle->object->items) & TNI_WAIT_LOOKING) == 0);
+    push_number(6);
+    tnt_wait_ok(sleeper);
+    finish();
+}
+#endif
 
 static int child_of_child(void *argument)
 {
