@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/live_blocks.h"
 #include "reaper/reaper.h"
 #include "sync/sync.h"
 
@@ -64,17 +65,6 @@ static void kill_and_await(int32_t pid, int signal_number)
     int fd = open_process(pid);
     TN_CHECK(kill(pid, signal_number) == 0);
     await_end(fd);
-}
-
-static uint32_t live_blocks(const tn_domain *d)
-{
-    uint32_t live = 0;
-    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
-        for (uint32_t i = 0; i < tni_frontier(&d->segment, c); i++)
-            live +=
-                tni_word_state(atomic_load(tni_word_at(&d->segment, tni_block_make(c, i)))) !=
-                TNI_BLOCK_FREE;
-    return live;
 }
 
 static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }

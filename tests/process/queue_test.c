@@ -647,15 +647,22 @@ static int pop_a_number(void *argument)
     return 0;
 }
 
+/* One sleeps in a pop, another was killed while it looked on its behalf. @return the sleeper */
+static pid_t kill_the_one_that_looks(void)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    pid_t sleeper = tnt_fork(pop_a_number, NULL);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
+    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) != 0);
+    return sleeper;
+}
+
 TN_TEST(a_message_reaches_a_sleeper_though_the_one_that_looked_for_it_was_killed)
 {
     begin(4, 0);
-    const struct tni_handle *handle = (const struct tni_handle *)q;
-    pid_t sleeper = tnt_fork(pop_a_number, NULL);
-    while ((atomic_load(&handle->object->items) & TNI_WAIT_ARMED) == 0)
-        sched_yield();
-    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
-    assert_true((atomic_load(&handle->object->items) & TNI_WAIT_LOOKING) != 0);
+    pid_t sleeper = kill_the_one_that_looks();
     push_number(6); /* wakes nobody */
     tnt_wait_ok(sleeper);
     finish();
@@ -664,13 +671,10 @@ TN_TEST(a_message_reaches_a_sleeper_though_the_one_that_looked_for_it_was_killed
 TN_TEST(settling_the_one_that_looked_takes_its_word_back)
 {
     begin(4, 0);
-    const struct tni_handle *handle = (const struct tni_handle *)q;
-    pid_t sleeper = tnt_fork(pop_a_number, NULL);
-    while ((atomic_load(&handle->object->items) & TNI_WAIT_ARMED) == 0)
-        sched_yield();
-    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    pid_t sleeper = kill_the_one_that_looks();
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_true((atomic_load(&handle->object->items) & TNI_WAIT_LOOKING) == 0);
+    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) == 0);
     push_number(6);
     tnt_wait_ok(sleeper);
     finish();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/live_blocks.h"
 #include "reaper/reaper.h"
 #include "reaper/recount.h"
 #include "sync/sync.h"
@@ -75,17 +76,6 @@ static int note_finding(const char *sentence, bool repaired, void *context)
     findings->repaired += repaired;
     snprintf(findings->last, sizeof findings->last, "%s", sentence);
     return 0;
-}
-
-static uint32_t live_blocks(const struct tn_domain *d)
-{
-    uint32_t live = 0;
-    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
-        for (uint32_t i = 0; i < tni_frontier(&d->segment, c); i++)
-            live +=
-                tni_word_state(atomic_load(tni_word_at(&d->segment, tni_block_make(c, i)))) !=
-                TNI_BLOCK_FREE;
-    return live;
 }
 
 static uint32_t state_of(const struct tn_domain *d, uint32_t seat)
