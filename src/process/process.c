@@ -123,7 +123,7 @@ static int claim_seat(const struct tni_segment *s, const struct tni_os_process *
          * there.
          */
         uint64_t joining = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_JOINING,
-                                         (uint32_t)self->pid & 0xffffff);
+                                         (uint32_t)self->pid & TNI_SEAT_NOBODY);
         if (!atomic_compare_exchange_strong(&entry->word, &word, joining))
             continue;
         TNI_KILL_POINT("join_claimed");
@@ -257,7 +257,7 @@ void tni_process_begin_leave(struct tn_domain *d)
 {
     if (d->seat != TNI_NO_SEAT)
         atomic_store(&d->me->word, tni_seat_word(d->incarnation, TNI_SEAT_LEAVING,
-                                                 (uint32_t)tni_os_pid() & 0xffffff));
+                                                 (uint32_t)tni_os_pid() & TNI_SEAT_NOBODY));
 }
 
 void tni_process_leave(struct tn_domain *d)
@@ -311,10 +311,16 @@ void tni_process_hook(struct tn_domain *d, const struct tni_fork_hooks *hooks)
 
 /* ---- seats of others --------------------------------------------------------------------- */
 
-/* What a number alone tells: dead, or unknown. */
-static int pid_state(int32_t pid)
+/*
+ * What a number alone tells: dead, or unknown; and nothing in another pid namespace. 0 is a
+ * seat that nobody ever had, whose claimer wrote no namespace yet.
+ */
+static int pid_state(int32_t pid, uint64_t pid_space)
 {
+    struct tni_os_process self;
     int fd;
+    if (pid_space != 0 && (tni_os_self(&self) != 0 || self.pid_space != pid_space))
+        return TNI_OS_UNKNOWN;
     int status = tni_os_process_open(pid, &fd);
     if (status != 0)
         return status == TN_ERR_NOT_FOUND ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
@@ -337,7 +343,8 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool chec
     int32_t named = (int32_t)tni_seat_recoverer(word);
     bool is_by_word =
         process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING && process.pid != named);
-    int state = is_by_word ? pid_state(named) : tni_os_process_state(&process, check_image);
+    int state = is_by_word ? pid_state(named, process.pid_space)
+                           : tni_os_process_state(&process, check_image);
     /* The seat may have changed hands while we looked: then this was nobody's state. */
     atomic_thread_fence(memory_order_acquire);
     if (state != TNI_OS_ALIVE &&
