@@ -45,8 +45,8 @@ static void note_taken(struct tn_domain *d, uint64_t bytes)
 {
     _Atomic uint64_t *total = &d->segment.header->free_bytes;
     if (atomic_fetch_sub_explicit(total, bytes, memory_order_relaxed) < bytes)
-        atomic_store_explicit(total, 0,
-                              memory_order_relaxed); /* it is about right, and never huge */
+        /* It is about right, and never huge. */
+        atomic_store_explicit(total, 0, memory_order_relaxed);
 }
 
 /* Publish hints; blocks of one word side by side in `ids` go with one operation. */

@@ -53,8 +53,8 @@ void tni_alloc_set_committed(struct tn_domain *d, tni_block block, uint64_t byte
     tni_block first = leader(d, block);
     atomic_store_explicit(&tni_desc_at(&d->segment, first)->committed, bytes,
                           memory_order_release);
-    clear_touched(
-        d, first); /* it was written through the descriptor: no page of it is mapped yet */
+    /* It was written through the descriptor: no page of it is mapped yet. */
+    clear_touched(d, first);
 }
 
 int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)

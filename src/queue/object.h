@@ -67,14 +67,17 @@ int tni_object_check_peers(struct tni_handle *handle, uint32_t side);
 void *tni_object_ring(const struct tni_segment *segment, const struct tni_object *object,
                       uint64_t need_bytes);
 
-/**
- * Wait until `try` no longer says TN_ERR_TIMED_OUT.
- *
- * Spins briefly, then arms `word` and sleeps. Ends with what `try` says, with TN_ERR_PEER_DIED
- * (see above; side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
- */
+/** What is tried: TN_ERR_TIMED_OUT means not yet. */
 typedef int tni_try_fn(void *context);
-enum { TNI_SPINS = 150 };
+
+enum { TNI_SPINS = 150 }; /* about 5 us: less than a sleep and a wake cost */
+
+/**
+ * Wait until `attempt` no longer says TN_ERR_TIMED_OUT.
+ *
+ * Spins `spins` times, then arms `word` and sleeps. Ends with what `attempt` says, with
+ * TN_ERR_PEER_DIED (see above; side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
+ */
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context);
 

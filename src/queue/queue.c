@@ -210,9 +210,10 @@ static int look(struct tn_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt,
     int status = TN_ERR_TIMED_OUT;
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
     bool is_told = (seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED;
-    if (is_told)
+    if (is_told) {
         atomic_fetch_or(word, TNI_WAIT_LOOKING);
-    TNI_KILL_POINT("queue_looking");
+        TNI_KILL_POINT("queue_looking");
+    }
     for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && spin < TNI_SPINS; spin++) {
         tni_relax();
         status = attempt(context);
