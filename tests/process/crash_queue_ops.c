@@ -174,6 +174,14 @@ static void pop_and_return(struct crash_world *w)
     tn_message_fini(&m);
 }
 
+/* The lease comes back while its holder leaves in good order. */
+static void pop_and_close(struct crash_world *w)
+{
+    tn_message m = crash_pop(w);
+    tn_message_fini(&m);
+    w->queue = tn_queue_close(w->queue);
+}
+
 static void pop_nothing(struct crash_world *w)
 {
     tn_message m;
@@ -204,6 +212,7 @@ const struct crash_op crash_pop_ops[] = {
     POP("ack_bytes", TN_QUEUE_LEASE, two_bytes, pop_and_ack, 1),
     POP("ack_a_tensor", TN_QUEUE_LEASE, two_tensors, pop_and_ack, 1),
     POP("ack_many_tensors", TN_QUEUE_LEASE, two_full, pop_and_ack, 1),
+    POP("close_with_a_lease", TN_QUEUE_LEASE, two_tensors, pop_and_close, 2),
     POP("return_bytes", TN_QUEUE_LEASE, two_bytes, pop_and_return, 2),
     POP("return_many_tensors", TN_QUEUE_LEASE, two_full, pop_and_return, 2),
     {.name = "pop_nothing", .run = pop_nothing},
