@@ -29,17 +29,22 @@ STRUCTS = [
     ("tni_class", "src/layout/layout.h"),
     ("tni_desc", "src/layout/layout.h"),
     ("tni_view", "src/layout/layout.h"),
+    ("tni_attribute", "src/layout/layout.h"),
+    ("tni_attribute_part", "src/layout/layout.h"),
+    ("tni_backing", "src/layout/layout.h"),
+    ("tn_storage_header", "include/tenon/share.h"),
     ("tni_records", "src/layout/layout.h"),
     ("tni_seat_set", "src/layout/layout.h"),
     ("tni_object", "src/layout/layout.h"),
     ("tni_slot", "src/layout/layout.h"),
     ("tni_ticket", "src/layout/layout.h"),
     ("handle_head", "src/share/handle.c"),
+    ("packet_head", "src/tensor/outside.c"),
     ("tni_request", "src/reaper/reaper.h"),
     ("tni_reply", "src/reaper/reaper.h"),
 ]
 # Structs that no header declares: their text goes into the program.
-COPIED = {"handle_head"}
+COPIED = {"handle_head", "packet_head"}
 # What the example of a domain's geometry is made with: the defaults, and 16 GiB.
 QUOTA_BYTES = 16 << 30
 
@@ -50,7 +55,7 @@ FIELD = re.compile(
 
 
 def body_of(struct, text):
-    match = re.search(r"^struct " + struct + r" \{\n(.*?)^\};", text, re.M | re.S)
+    match = re.search(r"^(?:typedef )?struct " + struct + r" \{\n(.*?)^\}[^;]*;", text, re.M | re.S)
     if match is None:
         sys.exit(f"no struct {struct}")
     return match[0], match[1]
@@ -164,7 +169,7 @@ def geometry_tables(lines):
         elif words[0] == "sizeclass":
             number, size, capacity, span, begin = map(int, words[1:])
             together = "what is asked for" if span == 1 else f"{span} blocks, {human(span * size)}"
-            kind = f"{human(size)}, messages" if number <= 5 else human(size)
+            kind = human(size) + (", messages" if number <= 5 else ", storages outside" if number == 6 else "")
             classes.append(f"| {number} | {kind} | {capacity} | {together} | {human(begin)} |")
     return "\n".join([*sections, "", total]), "\n".join(classes)
 

@@ -11,7 +11,7 @@ TN_BEGIN_DECLS
  * Between export and import a ticket in the domain owns the reference. docs/layout.md has the
  * wire form.
  */
-enum { TN_HANDLE_MAX_BYTES = 640 };
+enum { TN_HANDLE_MAX_BYTES = 640 + 32768 /* 640 without attributes */ };
 
 /** Zero in a field means its default. */
 typedef struct tn_handle_options {

@@ -2,6 +2,7 @@
 #ifndef TENON_INSPECT_H
 #define TENON_INSPECT_H
 
+#include <tenon/handle.h>
 #include <tenon/tensor.h>
 
 TN_BEGIN_DECLS
@@ -20,7 +21,7 @@ typedef struct tn_domain_info {
     int32_t creator_pid;
     uint32_t seats_used; /* without tenond's */
     uint32_t seats;
-    uint64_t committed_bytes;
+    uint64_t committed_bytes; /* of the arena, and of all objects outside of it */
     uint64_t quota_bytes;
     uint64_t age_ns;
 } tn_domain_info;
@@ -42,6 +43,8 @@ typedef struct tn_domain_stat {
     uint64_t watermark_bytes;
     uint64_t live_bytes;      /* in live blocks, as asked for */
     uint64_t free_bytes;      /* committed and free, kept warm */
+    uint64_t outside_bytes;   /* committed in objects outside of the arena: tenon/share.h */
+    uint64_t outside_count;   /* of these objects */
     uint64_t huge_page_bytes; /* mapped with huge pages in some member, as the kernel says */
     uint64_t control_bytes;   /* memory of the control segment */
     uint64_t blocks_live;
@@ -82,13 +85,24 @@ typedef struct tn_block_info {
     uint32_t block;
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* of its size class */
+    /* "arena", "file_descriptor", "file_system"; "unknown": its object is being made */
+    const char *strategy;
+    uint64_t object_bytes; /* of its object outside of the arena; 0: it has none */
+    const char *path;      /* of its file, borrowed for the callback; NULL: it has none */
+    bool is_write_once;
     uint64_t age_ns;
     uint32_t creator_seat;
     int32_t creator_pid; /* 0 if gone */
     const char *kind;    /* "tensor", "message", "bytes", "queue" */
     tn_dtype dtype;      /* of a tensor */
     int32_t ndim;
-    int64_t shape[8];     /* the first 8 */
+    int64_t shape[8]; /* the first 8 */
+    /*
+     * Words for what a tensor over it was last sent with, as in "requires_grad parameter name":
+     * requires_grad, stop_gradient, parameter, buffer, conjugate, negative, was_pinned, name,
+     * axis_names, lod, quantizer, part, metadata. "": none. Borrowed for the callback.
+     */
+    const char *attributes;
     uint32_t references;  /* all records that name it */
     uint32_t in_messages; /* of these: in queues and messages */
     uint32_t in_tickets;
@@ -117,12 +131,17 @@ typedef int tn_object_info_fn(const tn_object_info *object, void *context);
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each,
                                            void *context);
 
+/** Call `each` for every live ticket, as tn_ticket_for_each() does in a domain of one's own. */
+TN_API TN_NODISCARD int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_fn *each,
+                                           void *context);
+
 /** One sentence for each discrepancy that an audit finds. */
 typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
 
 /**
  * Recount everything in the domain: every block's count against the records that name it, every
- * bit, slot, ticket and seat.
+ * bit, slot, ticket and seat; and look for each file that it has outside of the arena. A file
+ * that somebody removed, replaced or cut cannot be repaired.
  *
  * Safe while others work; what is in motion is looked at again, and reported only if it stands
  * still and is wrong.
@@ -138,14 +157,22 @@ TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit
                                         void *context);
 
 /**
+ * One sentence for each file of this user that looks like a storage of tenon's, but that no
+ * living domain has and no living process holds; tn_inspect_gc() removes them. Files of other
+ * pid namespaces are left out. `each` may be NULL.
+ * @return how many, or what `each` returned, or an error
+ */
+TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);
+
+/**
  * Where the runtime folder is: $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else
  * /tmp/tenon-UID. Static per thread.
  */
 TN_API const char *tn_runtime_folder(void);
 
 /**
- * Remove what dead processes left in every domain and in the runtime folder. @return seats
- * settled, or an error
+ * Remove what dead processes left in every domain, the files that tn_inspect_files() names, and
+ * what a dead tenond left in the runtime folder. @return seats settled, or an error
  */
 TN_API TN_NODISCARD int tn_inspect_gc(tn_audit_fn *each, void *context);
 

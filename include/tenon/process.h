@@ -73,6 +73,59 @@ TN_API tn_process *tn_process_close(tn_process *process);
 TN_API void tn_process_fail(const char *message) __attribute__((noreturn));
 
 /**
+ * A fork server: a process of one thread that forks when it is told to, so that a main process
+ * with threads, devices or much memory need not. Start it early: what it forks is a copy of the
+ * main process as it was then, with what was mapped, loaded and open at that time.
+ *
+ * A child that it forks is a child of the process that started the server, as if that one had
+ * forked it: wait, kill, groups and exit codes are the same, and it ends with that process. A
+ * server that died takes no child with it; only tn_forkserver_fork() fails from then on.
+ *
+ * The server is a member of the domain, with a seat and with holds of its own on what was held
+ * when it started; it gives them back when it ends, and so does each child. It ends with the
+ * process that started it. It ignores SIGINT, SIGQUIT and SIGHUP, which are that process's to
+ * handle, and handles no other signal; its children have the handlers and ignored signals that
+ * the process had when it started the server.
+ *
+ * Threads: one at a time per object.   Fork: not in a child.
+ */
+typedef struct tn_forkserver tn_forkserver;
+
+enum { TN_FORKSERVER_MAX_BYTES = 65536 };
+
+/**
+ * Start one. Errors as of tn_process_fork().
+ * Threads: any; but the server is a fork of this process, see fork(2).
+ */
+TN_API TN_NODISCARD int tn_forkserver_start(tn_domain *domain, tn_forkserver **ret_server);
+
+/**
+ * Have the server fork a child that runs a function.
+ *
+ * @param run         a function of the program, or of a library that was loaded when the server
+ *                    started
+ * @param argument    [size_bytes], at most TN_FORKSERVER_MAX_BYTES; the child gets a copy,
+ *                    aligned to 16 bytes, its own until it ends. Pointers in it mean what they
+ *                    meant when the server started
+ * @param flags       TN_PROCESS_*
+ * @return as tn_process_fork(); TN_ERR_PEER_DIED: the server has ended, tn_error_peer() has its
+ *         pid; TN_ERR_INVALID: too many bytes
+ *
+ * The pthread_atfork() handlers of other libraries do not run around this fork.
+ *
+ * Blocks: until the child runs; a server that is stopped holds this call up.
+ * Crash: a half-started child finds its parent dead and ends.
+ */
+TN_API TN_NODISCARD int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run,
+                                           const void *argument, size_t size_bytes,
+                                           uint32_t flags, tn_process **ret_process);
+
+TN_API int32_t tn_forkserver_pid(const tn_forkserver *server);
+
+/** End the server; its children go on. Returns NULL; NULL is accepted. */
+TN_API tn_forkserver *tn_forkserver_close(tn_forkserver *server);
+
+/**
  * Children that belong together: when the first one fails, the others are ended (SIGTERM, after
  * `grace_ns` SIGKILL), and the first failure is what is reported.
  */

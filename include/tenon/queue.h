@@ -134,7 +134,11 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
  *         TN_ERR_CLOSED     the queue was ended, and nothing is left, nor leased to others
  *         TN_ERR_PEER_DIED  nothing is left, and the last other producer died
- *         TN_ERR_FORKED, TN_ERR_CORRUPT, TN_ERR_NO_MEMORY (private memory)
+ *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_VERSION  a tensor of the
+ *                           message cannot be had any more: its file was removed, replaced or
+ *                           truncated; the message is dropped
+ *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory), TN_ERR_FULL, TN_ERR_SYSTEM; the
+ *                           message stays queued
  *
  * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
  * Crash: by the queue's policy; the message is either taken or still there, never half.

@@ -7,20 +7,26 @@
  *
  *   domain     the processes that share, with their memory    domain.h
  *   tensor     a typed, strided view of a storage              tensor.h
+ *   share      strategies: how storages cross                 share.h
+ *   attribute  what frameworks know of a tensor               attribute.h
  *   queue      bounded queues of messages                      queue.h
  *   event, semaphore, lock, condition, barrier                 sync.h
  *   handle     plain bytes that another member can import      handle.h
  *   process    children that are members                       process.h
+ *   pool       worker processes with leased jobs               pool.h
  *   inspect    who holds what; the audit                       inspect.h
  *
  * Functions return 0 or a count, or a negative TN_ERR_*; tn_error_detail() says more.
  * Deadlines are absolute CLOCK_MONOTONIC nanoseconds; 0 tries, TN_FOREVER waits.
  */
+#include <tenon/attribute.h>
 #include <tenon/domain.h>
 #include <tenon/handle.h>
 #include <tenon/inspect.h>
+#include <tenon/pool.h>
 #include <tenon/process.h>
 #include <tenon/queue.h>
+#include <tenon/share.h>
 #include <tenon/status.h>
 #include <tenon/sync.h>
 #include <tenon/tensor.h>

@@ -106,7 +106,8 @@ TN_API TN_NODISCARD int tn_tensor_private(tn_dtype dtype, int32_t ndim, const in
  * @return as tn_tensor_empty(), or TN_ERR_INVALID when it is shared in another domain, or
  *         TN_ERR_DENIED when it is read-only or a DLPack export still points into its memory
  *
- * Threads: no other thread may use tensors over this storage meanwhile.
+ * Threads: several may share views of one storage at the same time; apart from that, no other
+ * thread may use tensors over it meanwhile.
  */
 TN_API TN_NODISCARD int tn_tensor_share(tn_domain *domain, tn_tensor *tensor,
                                         uint64_t deadline_ns);
@@ -122,7 +123,9 @@ TN_API tn_tensor *tn_tensor_unref(tn_tensor *tensor);
  *
  * @param byte_offset  of the first element, from the start of the storage
  * @param strides      [ndim], elements, may be 0 or negative; NULL for row-major
- * @return 0, or TN_ERR_INVALID when any element would lie outside of the storage
+ * @return 0, or TN_ERR_INVALID when any element would lie outside of the storage, or
+ *         TN_ERR_UNSUPPORTED, as of slice, transpose and reshape, when the tensor has an
+ *         attribute that a view cannot keep (tenon/attribute.h)
  */
 TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim,
                                        const int64_t *shape, const int64_t *strides,
@@ -151,8 +154,9 @@ TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const
 /**
  * Copy all elements of `source` to `target`; same type and shape, any strides.
  * @return 0, TN_ERR_INVALID (types or shapes differ, or target repeats an element by a 0
- *         stride), TN_ERR_DENIED (target is read-only), TN_ERR_NO_MEMORY. Overlapping views
- *         copy as if through a third buffer.
+ *         stride), TN_ERR_DENIED (target is read-only), TN_ERR_UNSUPPORTED (attributes say
+ *         that equal elements mean different values in the two), TN_ERR_NO_MEMORY. Overlapping
+ *         views copy as if through a third buffer.
  */
 TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *source);
 
@@ -182,12 +186,14 @@ TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
 /**
  * Export through DLPack 1.x, without a copy. The export owns a reference of its own.
  * @param ret_managed  owned by the caller, ended with its deleter
+ * @return 0, TN_ERR_UNSUPPORTED (a conjugate or negative bit, or a quantizer), TN_ERR_NO_MEMORY
  */
 TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor,
                                             DLManagedTensorVersioned **ret_managed);
 
 /**
- * Import from DLPack 1.x, without a copy, as a private tensor over foreign memory.
+ * Import from DLPack 1.x, without a copy, as a private tensor over foreign memory. Page-locked
+ * host memory of CUDA and ROCm is CPU memory too, and sets TN_WAS_PINNED.
  *
  * @param managed  consumed: its deleter runs when the storage ends; left with the caller on
  *         failure

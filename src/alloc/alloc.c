@@ -224,20 +224,21 @@ static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint3
     }
 }
 
-int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes, bool message,
+int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes, uint8_t kind,
                    bool want_memory, tni_block *ret_block, bool *ret_is_zero)
 {
-    uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, message);
+    uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, kind);
     tni_block block;
 
     *ret_is_zero = false;
     if (class_id == 0)
-        return message ? tni_fail(TN_ERR_INVALID, "a message of %llu bytes is too large",
-                                  (unsigned long long)bytes)
-                       : tni_fail(TN_ERR_NO_MEMORY,
-                                  "%llu bytes are more than the domain's quota of %llu",
-                                  (unsigned long long)bytes,
-                                  (unsigned long long)d->segment.geometry.quota_limit_bytes);
+        return kind == TNI_KIND_MESSAGE
+                   ? tni_fail(TN_ERR_INVALID, "a message of %llu bytes is too large",
+                              (unsigned long long)bytes)
+                   : tni_fail(TN_ERR_NO_MEMORY,
+                              "%llu bytes are more than the domain's quota of %llu",
+                              (unsigned long long)bytes,
+                              (unsigned long long)d->segment.geometry.quota_limit_bytes);
     if (!take_candidate(d, thread, class_id, &block)) {
         if (!steal(d, thread, class_id, want_memory ? bytes : 0, &block) &&
             !steal(d, thread, class_id, 0, &block))

@@ -20,7 +20,7 @@
  * @return 0, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_INVALID (larger than any class)
  */
 int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
-                   bool message, bool want_memory, tni_block *ret_block, bool *ret_is_zero);
+                   uint8_t kind, bool want_memory, tni_block *ret_block, bool *ret_is_zero);
 
 /** A hint that a block, whose word says FREE, can be had. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
@@ -46,6 +46,8 @@ int tni_alloc_map(struct tn_domain *domain, tni_block block, uint64_t bytes);
  */
 int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
+/** Bytes of the objects that blocks of TNI_BACKING_CLASS name: the arena does not have them. */
+uint64_t tni_alloc_outside_bytes(const struct tni_segment *segment);
 
 /** Arm header->memory_wait and read it; look for memory once more before sleeping on it. */
 uint32_t tni_alloc_arm(struct tn_domain *domain);

@@ -90,6 +90,26 @@ static uint64_t announced_bytes(const struct tni_segment *s)
     return total;
 }
 
+uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
+{
+    uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);
+    uint32_t span = s->geometry.classes[TNI_BACKING_CLASS].span;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < frontier; i++) {
+        tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
+        tni_block first = {block.id & ~(span - 1)};
+        const struct tni_backing *b = tni_payload_at(s, block);
+        /* Without memory behind it there is nothing to read, and a look would put some there.
+         */
+        if (tni_word_state(atomic_load(tni_word_at(s, block))) == TNI_BLOCK_ALLOC &&
+            atomic_load(&tni_desc_at(s, first)->committed) != 0 &&
+            atomic_load_explicit(&b->strategy, memory_order_acquire) != 0 &&
+            !tni_add_size(total, b->object_bytes, &total))
+            return UINT64_MAX;
+    }
+    return total;
+}
+
 /*
  * I4: our intent is visible before we count, and so is everybody else's before theirs. Intents
  * are counted before what is there: a commit that ends meanwhile counts twice, never not at
@@ -104,8 +124,10 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     int status = tni_segment_check_descriptors(&d->segment);
     if (status == 0)
         status = tni_os_memory_committed(d->segment.arena_fd, &committed);
-    if (status == 0 && (!tni_add_size(total, committed, &total) ||
-                        total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes)))
+    uint64_t outside = tni_alloc_outside_bytes(&d->segment);
+    if (status == 0 &&
+        (!tni_add_size(total, committed, &total) || !tni_add_size(total, outside, &total) ||
+         total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes)))
         status =
             tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
                      (unsigned long long)bytes, (unsigned long long)quota);

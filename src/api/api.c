@@ -59,10 +59,22 @@ static int read_options(const char *name, const tn_domain_options *options,
     return 0;
 }
 
+/* Where no tenond looks after a domain, whoever is the last in it ends its files. */
+static bool has_files_to_end(const tn_domain *d)
+{
+    return (d->segment.header->flags & TN_DOMAIN_NO_MANAGER) != 0 &&
+           tni_frontier(&d->segment, TNI_BACKING_CLASS) > 0;
+}
+
 static void take_apart(tn_domain *d)
 {
+    bool has_files = d->seat != TNI_NO_SEAT && has_files_to_end(d);
+    if (has_files)
+        tni_reaper_settle_all(d); /* who died in it is not a member */
     tni_reaper_leave(d);
     tni_process_leave(d);
+    if (has_files && tni_process_count(&d->segment) == 0)
+        tni_files_end_domain(&d->segment);
     tni_manager_ring(d);
     tni_process_unkeep(d);
 }
@@ -74,6 +86,7 @@ static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
     if (status != 0)
         return status;
     tni_alloc_init(*ret_domain);
+    tni_backing_init(*ret_domain);
     tni_ref_init(*ret_domain);
     tni_queue_init(*ret_domain);
     tni_reaper_init(*ret_domain);

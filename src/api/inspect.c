@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * inspect: who holds what, seen from outside. inspect_domains.c finds domains, inspect_stat.c
- * adds up, inspect_blocks.c and inspect_objects.c list.
+ * adds up, inspect_blocks.c, inspect_objects.c and inspect_tickets.c list, inspect_files.c
+ * looks for files of no domain.
  *
  * Nouns: inspector.
  * I1  An inspector maps read-only and has no seat: nothing that it does, and no death of it,
@@ -91,6 +92,7 @@ void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_info *ret_in
     info.quota_bytes = TNI_MIN(quota, s->geometry.quota_limit_bytes);
     if (tni_os_memory_committed(s->arena_fd, &info.committed_bytes) != 0)
         info.committed_bytes = 0;
+    info.committed_bytes += tni_inspect_outside_bytes(s, NULL);
     info.age_ns = tni_inspect_age(tni_os_now_ns(), TNI_LOOK(s->header->created_ns));
     *ret_info = info;
 }
@@ -121,6 +123,59 @@ void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *
         tni_os_process_command(pid, text, size_bytes);
     if (text[0] == '\0')
         tni_inspect_text(text, size_bytes, entry->command, sizeof entry->command);
+}
+
+/* ---- storages outside of the arena ------------------------------------------------------- */
+
+bool tni_inspect_has_memory(const struct tni_segment *s, tni_block block)
+{
+    uint32_t span = s->geometry.classes[tni_block_class(block)].span;
+    tni_block first = {block.id - tni_block_index(block) % span};
+    return atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed) != 0;
+}
+
+bool tni_inspect_backing(const struct tni_segment *s, tni_block block,
+                         struct tni_backing *ret_backing)
+{
+    struct tni_backing b;
+
+    if (!tni_class_is_backing(tni_block_class(block)) ||
+        tni_word_state(atomic_load(tni_word_at(s, block))) != TNI_BLOCK_ALLOC ||
+        !tni_inspect_has_memory(s, block) || tni_backing_read(s, block, &b) != 0)
+        return false;
+    /* The quota lets no object be larger: their sum stays a number. */
+    b.object_bytes = TNI_MIN(b.object_bytes, s->geometry.quota_limit_bytes);
+    b.data_bytes = TNI_MIN(b.data_bytes, b.object_bytes);
+    *ret_backing = b;
+    return true;
+}
+
+uint64_t tni_inspect_block_bytes(const struct tni_segment *s, tni_block block)
+{
+    struct tni_backing b;
+
+    if (tni_class_is_backing(tni_block_class(block)))
+        return tni_inspect_backing(s, block, &b) ? b.data_bytes : 0;
+    uint64_t asked = TNI_LOOK(tni_desc_at(s, block)->bytes);
+    return TNI_MIN(asked, tni_block_bytes(&s->geometry, block));
+}
+
+/* Not tni_alloc_outside_bytes(), which a member may ask: I1. */
+uint64_t tni_inspect_outside_bytes(const struct tni_segment *s, uint64_t *ret_count)
+{
+    uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);
+    uint64_t bytes = 0, count = 0;
+
+    for (uint32_t i = 0; i < frontier; i++) {
+        struct tni_backing b;
+        if (!tni_inspect_backing(s, tni_block_make(TNI_BACKING_CLASS, i), &b))
+            continue;
+        bytes += b.object_bytes;
+        count++;
+    }
+    if (ret_count != NULL)
+        *ret_count = count;
+    return bytes;
 }
 
 /* ---- audit ------------------------------------------------------------------------------- */
@@ -155,6 +210,7 @@ struct gc {
     tn_audit_fn *each; /* may be NULL */
     void *context;
     uint32_t settled;
+    int stop; /* what `each` said of a file */
 };
 
 static int __attribute__((format(printf, 3, 4)))
@@ -224,11 +280,38 @@ static int remove_stale_files(const struct gc *gc)
     return stop;
 }
 
+static void say_file(const char *path, int status, void *context)
+{
+    struct gc *gc = context;
+
+    if (gc->stop != 0)
+        return;
+    if (status == 0)
+        gc->stop = say(gc, true, "removed %s: its domain has ended", path);
+    else
+        gc->stop =
+            say(gc, false, "left %s, whose domain has ended: %s", path, tn_error_detail());
+}
+
+/* Storages by name that their domains left behind. No such folder: no such storages. */
+static int remove_storages(struct gc *gc)
+{
+    int status = tni_files_collect(tni_manager_living, say_file, gc);
+
+    if (status == TN_ERR_NOT_FOUND)
+        return 0;
+    if (status < 0)
+        return say(gc, false, "storages by name were not looked for: %s", tn_error_detail());
+    return gc->stop;
+}
+
 int tn_inspect_gc(tn_audit_fn *each, void *context)
 {
     struct gc gc = {.each = each, .context = context};
     int status = tni_inspect_for_each_segment(gc_segment, &gc);
 
+    if (status == 0)
+        status = remove_storages(&gc);
     if (status == 0)
         status = remove_stale_files(&gc);
     return status != 0 ? status : (int)gc.settled;

@@ -5,7 +5,7 @@
 
 #include <tenon/inspect.h>
 
-#include "segment/segment.h"
+#include "backing/backing.h"
 
 struct tn_inspector {
     struct tni_segment segment; /* read-only */
@@ -45,11 +45,17 @@ static inline bool tni_inspect_ticket_is_live(const struct tni_ticket *ticket)
 {
     return ((atomic_load(&ticket->word) >> 20) & 0xff) == TNI_TICKET_LIVE;
 }
-/** As asked for, and never more than the block has. */
-static inline uint64_t tni_inspect_block_bytes(const struct tni_segment *s, tni_block block)
-{
-    uint64_t asked = TNI_LOOK(tni_desc_at(s, block)->bytes);
-    return TNI_MIN(asked, tni_block_bytes(&s->geometry, block));
-}
+/** Whether there is memory behind a block; looking at one without would give it some. */
+bool tni_inspect_has_memory(const struct tni_segment *segment, tni_block block);
+/**
+ * The object outside of the arena that a block has, its sizes cut to what a domain can have.
+ * @return false: none, or none yet, or nothing that makes sense
+ */
+bool tni_inspect_backing(const struct tni_segment *segment, tni_block block,
+                         struct tni_backing *ret_backing);
+/** As asked for, and never more than the block or its object has. */
+uint64_t tni_inspect_block_bytes(const struct tni_segment *segment, tni_block block);
+/** Bytes of all objects outside of the arena, and how many. */
+uint64_t tni_inspect_outside_bytes(const struct tni_segment *segment, uint64_t *ret_count);
 
 #endif

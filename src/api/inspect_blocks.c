@@ -6,6 +6,7 @@
  * slots and tickets, which adds up in sparse private memory. So a million blocks cost two
  * passes, not a search for each.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,18 +42,11 @@ static void tally_message(tni_block block, void *context)
         scan->tallies[tni_block_position(g, block)].in_messages++;
 }
 
-/* A message block without memory behind it has no records, and looking would give it some. */
-static bool has_memory(const struct tni_segment *s, tni_block block)
-{
-    uint32_t span = s->geometry.classes[tni_block_class(block)].span;
-    tni_block first = {block.id - tni_block_index(block) % span};
-    return atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed) != 0;
-}
-
+/* A message block without memory behind it has no records. */
 static void tally_records_of(struct scan *scan, tni_block message)
 {
     uint64_t word = atomic_load(tni_word_at(scan->s, message));
-    if (tni_word_state(word) != TNI_BLOCK_ALLOC || !has_memory(scan->s, message))
+    if (tni_word_state(word) != TNI_BLOCK_ALLOC || !tni_inspect_has_memory(scan->s, message))
         return;
     const struct tni_records *records = tni_payload_at(scan->s, message);
     uint64_t most = (tni_block_bytes(&scan->s->geometry, message) - sizeof *records) /
@@ -94,6 +88,7 @@ static const char *kind_name(uint8_t kind)
 {
     switch (kind) {
     case TNI_KIND_TENSOR:
+    case TNI_KIND_BACKING:
         return "tensor";
     case TNI_KIND_BYTES:
         return "bytes";
@@ -104,6 +99,63 @@ static const char *kind_name(uint8_t kind)
     default:
         return "unknown";
     }
+}
+
+/* What is borrowed for the callback. */
+struct texts {
+    char path[TNI_PATH_BYTES];
+    char attributes[192];
+};
+
+/* A word for each bit that has one. */
+static void add_words(const char *const *words, uint32_t count, uint32_t bits, char *text,
+                      size_t size_bytes)
+{
+    size_t used = strlen(text);
+    for (uint32_t i = 0; i < count; i++)
+        if (words[i] != NULL && (bits >> i & 1) != 0 && used < size_bytes)
+            used += (size_t)snprintf(text + used, size_bytes - used, "%s%s",
+                                     used > 0 ? " " : "", words[i]);
+}
+
+static const char *describe_attributes(const struct tni_desc *desc, char *text,
+                                       size_t size_bytes)
+{
+    static const char *const flags[] = {"requires_grad", "stop_gradient", "parameter", "buffer",
+                                        "conjugate",     "negative",      "was_pinned"};
+    static const char *const kinds[TNI_ATTRIBUTE_KINDS] = {
+        [TNI_ATTRIBUTE_NAME] = "name", [TNI_ATTRIBUTE_AXIS_NAMES] = "axis_names",
+        [TNI_ATTRIBUTE_LOD] = "lod",   [TNI_ATTRIBUTE_QUANTIZER] = "quantizer",
+        [TNI_ATTRIBUTE_PART] = "part", [TNI_ATTRIBUTE_METADATA] = "metadata"};
+    uint32_t bits = atomic_load_explicit(&desc->attributes, memory_order_relaxed);
+
+    text[0] = '\0';
+    /* What stands there may be of an earlier life of the block: pairs with encode_attributes()
+     */
+    if (atomic_load_explicit(&desc->sent, memory_order_acquire) != TNI_LOOK(desc->generation))
+        return text;
+    if ((bits >> TNI_ATTRIBUTE_FLAGS & 1) != 0)
+        add_words(flags, TNI_COUNT(flags),
+                  atomic_load_explicit(&desc->flags, memory_order_relaxed), text, size_bytes);
+    add_words(kinds, TNI_COUNT(kinds), bits, text, size_bytes);
+    return text;
+}
+
+static void describe_backing(const struct tni_segment *s, tni_block block, tn_block_info *info,
+                             struct texts *texts)
+{
+    struct tni_backing b;
+
+    if (!tni_inspect_backing(s, block, &b)) {
+        info->strategy = "unknown";
+        return;
+    }
+    info->strategy = tn_strategy_name(atomic_load(&b.strategy));
+    info->object_bytes = b.object_bytes;
+    info->is_write_once = (b.flags & TN_SHARE_WRITE_ONCE) != 0;
+    tni_inspect_text(texts->path, sizeof texts->path, b.path, sizeof b.path);
+    if (texts->path[0] != '\0')
+        info->path = texts->path;
 }
 
 static void describe_tensor(const struct tni_desc *desc, tn_block_info *info)
@@ -132,12 +184,15 @@ static int report_block(const struct scan *scan, tni_block block, uint64_t word)
     const struct tni_desc *desc = tni_desc_at(scan->s, block);
     const struct tally *tally = &scan->tallies[tni_block_position(&scan->s->geometry, block)];
     uint8_t kind = TNI_LOOK(desc->kind);
+    struct texts texts;
     tn_block_info info = {.block = block.id,
                           .bytes = tni_inspect_block_bytes(scan->s, block),
                           .block_bytes = tni_block_bytes(&scan->s->geometry, block),
                           .age_ns = tni_inspect_age(scan->now_ns, TNI_LOOK(desc->born_ns)),
                           .creator_seat = TNI_LOOK(desc->creator_seat),
                           .kind = kind_name(kind),
+                          .strategy = tn_strategy_name(TN_STRATEGY_ARENA),
+                          .attributes = "",
                           .references = tni_word_count(word),
                           .in_messages = kind == TNI_KIND_RING ? 0 : tally->in_messages,
                           .in_tickets = tally->in_tickets,
@@ -145,8 +200,12 @@ static int report_block(const struct scan *scan, tni_block block, uint64_t word)
 
     info.creator_pid =
         living_creator(scan, info.creator_seat, (int32_t)TNI_LOOK(desc->creator_pid));
-    if (kind == TNI_KIND_TENSOR)
+    if (kind == TNI_KIND_TENSOR || kind == TNI_KIND_BACKING) {
         describe_tensor(desc, &info);
+        info.attributes = describe_attributes(desc, texts.attributes, sizeof texts.attributes);
+    }
+    if (tni_class_is_backing(tni_block_class(block)))
+        describe_backing(scan->s, block, &info, &texts);
     uint32_t bit = tni_block_index(block) % 64;
     for (uint32_t i = 0; i < scan->seat_count; i++)
         if (scan->words[i] >> bit & 1)

@@ -96,6 +96,7 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
     tni_inspect_domain_info(s, &stat.domain);
     for (uint32_t c = 1; c < s->geometry.class_count; c++)
         add_class(s, c, &stat);
+    stat.outside_bytes = tni_inspect_outside_bytes(s, &stat.outside_count);
     stat.huge_page_bytes = huge_page_bytes(s);
     stat.objects_used = objects_used(s);
     stat.tickets_used = tickets_used(s);

@@ -23,7 +23,7 @@ static const uint32_t small_sizes[] = {64,  128,  192,  256,  384,  512,
 static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64 << 10,
                                                             512 << 10, 4 << 20};
 
-static int add_class(struct tni_geometry *g, uint64_t size_bytes)
+static int add_class(struct tni_geometry *g, uint64_t size_bytes, uint32_t limit)
 {
     struct tni_class_geometry *c = &g->classes[g->class_count];
     /*
@@ -31,7 +31,7 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes)
      * exist.
      */
     uint64_t most = 2 * g->quota_limit_bytes / size_bytes + 1;
-    uint64_t capacity = TNI_MIN(most, g->blocks);
+    uint64_t capacity = TNI_MIN(most, limit);
 
     c->size_bytes = size_bytes;
     c->capacity = (uint32_t)capacity;
@@ -94,17 +94,20 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
                         (unsigned long long)quota_bytes);
 
     for (size_t i = 0; i < TNI_COUNT(message_sizes); i++)
-        if ((status = add_class(&g, message_sizes[i])) != 0)
+        if ((status = add_class(&g, message_sizes[i], blocks)) != 0)
             return status;
+    if ((status = add_class(&g, TNI_BACKING_BLOCK_BYTES,
+                            TNI_MIN(blocks, (uint32_t)TNI_MAX_BACKINGS))) != 0)
+        return status;
     for (size_t i = 0; i < TNI_COUNT(small_sizes); i++)
-        if ((status = add_class(&g, small_sizes[i])) != 0)
+        if ((status = add_class(&g, small_sizes[i], blocks)) != 0)
             return status;
     for (uint64_t size = 8192; size / 2 < quota_bytes && size <= LARGEST_BLOCK_BYTES; size *= 2)
-        if ((status = add_class(&g, size)) != 0)
+        if ((status = add_class(&g, size, blocks)) != 0)
             return status;
 
     for (uint32_t n = 0; n < TNI_COUNT(g.small_class); n++) {
-        uint32_t c = TNI_MESSAGE_CLASSES + 1;
+        uint32_t c = TNI_SMALL_CLASS;
         while (g.classes[c].size_bytes < n * UINT64_C(64))
             c++;
         g.small_class[n] = (uint8_t)c;
@@ -129,9 +132,11 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
     return 0;
 }
 
-uint32_t tni_geometry_class(const struct tni_geometry *g, uint64_t bytes, bool message)
+uint32_t tni_geometry_class(const struct tni_geometry *g, uint64_t bytes, uint8_t kind)
 {
-    if (message) {
+    if (kind == TNI_KIND_BACKING)
+        return TNI_BACKING_CLASS;
+    if (kind == TNI_KIND_MESSAGE) {
         for (uint32_t c = 1; c <= TNI_MESSAGE_CLASSES; c++)
             if (bytes <= g->classes[c].size_bytes)
                 return c;
@@ -140,6 +145,6 @@ uint32_t tni_geometry_class(const struct tni_geometry *g, uint64_t bytes, bool m
     if (bytes <= 4096)
         return g->small_class[(bytes + 63) / 64];
     uint32_t power = tni_log2_up(bytes); /* 8192 is 13 */
-    uint32_t found = TNI_MESSAGE_CLASSES + 1 + (uint32_t)TNI_COUNT(small_sizes) + (power - 13);
+    uint32_t found = TNI_SMALL_CLASS + (uint32_t)TNI_COUNT(small_sizes) + (power - 13);
     return power <= 43 && found < g->class_count ? found : 0;
 }

@@ -40,13 +40,15 @@
 
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 enum {
-    TNI_LAYOUT_VERSION = 1,
+    TNI_LAYOUT_VERSION = 2,
     TNI_BYTE_ORDER = 0x01020304,
     TNI_THREADS = 32, /* announce records of a seat */
     TNI_MAX_SEATS = 1024,
     TNI_MAX_BLOCKS = 1 << 23,
     TNI_MAX_OBJECTS = 1 << 16,
     TNI_MAX_TICKETS = 1 << 20,
+    TNI_MAX_BACKINGS = 1 << 16,
+    TNI_BACKING_BLOCK_BYTES = 512,
     TNI_CLASSES = 64,
     TNI_NAME_BYTES = 64,
     TNI_OBJECT_NAME_BYTES = 48,
@@ -181,9 +183,14 @@ static inline uint64_t tni_word_next(uint64_t word, uint32_t state, uint32_t cou
 
 /*
  * A size class. The first TNI_MESSAGE_CLASSES classes hold message blocks, and only they do: a
- * message block's first bytes are struct tni_records, so a recount need look only there.
+ * message block's first bytes are struct tni_records, so a recount need look only there. The
+ * next class stands for storages outside of the arena; it has a limit of its own.
  */
-enum { TNI_MESSAGE_CLASSES = 5 };
+enum {
+    TNI_MESSAGE_CLASSES = 5,
+    TNI_BACKING_CLASS = 6, /* blocks hold struct tni_backing */
+    TNI_SMALL_CLASS = 7    /* the first of payload */
+};
 struct tni_class {
     _Atomic uint32_t frontier; /* blocks below it may have been used */
     _Atomic uint32_t sweep;    /* not 0: hints were lost, look at the words */
@@ -191,7 +198,13 @@ struct tni_class {
     uint32_t reserved[13];
 };
 
-enum { TNI_KIND_TENSOR = 0, TNI_KIND_BYTES = 1, TNI_KIND_MESSAGE = 2, TNI_KIND_RING = 3 };
+enum {
+    TNI_KIND_TENSOR = 0,
+    TNI_KIND_BYTES = 1,
+    TNI_KIND_MESSAGE = 2,
+    TNI_KIND_RING = 3,
+    TNI_KIND_BACKING = 4 /* a tensor whose bytes are in an object of their own */
+};
 enum { TNI_DESC_NDIM = 8 };
 /* What a block is, for people and for the audit; nobody's safety depends on it. */
 struct tni_desc {
@@ -205,12 +218,16 @@ struct tni_desc {
     uint32_t dtype; /* {code:8, bits:8, lanes:16} */
     uint32_t creator_pid;
     int64_t shape[TNI_DESC_NDIM];
-    uint64_t reserved[2];
+    _Atomic uint32_t
+        attributes;         /* a bit a kind of attribute that a tensor over it was sent with */
+    _Atomic uint32_t flags; /* TN_REQUIRES_GRAD and so on of such tensors */
+    _Atomic uint32_t sent;  /* the generation that these two are of */
+    uint32_t reserved;
 };
 
 /*
- * A tensor as it stands in a slot, in a message block and in a handle; shape and strides
- * follow.
+ * A tensor as it stands in a slot, in a message block and in a handle; shape, strides and
+ * attributes follow.
  */
 enum { TNI_VIEW_CONTIGUOUS = 1u << 0, TNI_VIEW_READ_ONLY = 1u << 1 };
 struct tni_view {
@@ -221,11 +238,63 @@ struct tni_view {
     uint8_t bits;
     uint16_t lanes;
     uint8_t ndim;
-    uint8_t flags;     /* TNI_VIEW_*; without CONTIGUOUS, strides follow the shape */
-    uint16_t reserved; /* zero */
-    int64_t extents[]; /* shape [ndim], then strides [ndim] */
+    uint8_t flags;            /* TNI_VIEW_*; without CONTIGUOUS, strides follow the shape */
+    uint16_t attribute_bytes; /* after the extents: attributes, a multiple of 8 */
+    int64_t extents[];        /* shape [ndim], then strides [ndim] */
 };
-enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 };
+enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 }; /* without attributes */
+
+/*
+ * One attribute: this head, then `bytes` of it, filled up with zeros to a multiple of 8. They
+ * stand in rising order of kind, each kind once (METADATA: once a key). A kind that is not
+ * known refuses the tensor.
+ */
+enum {
+    TNI_ATTRIBUTE_FLAGS = 1,      /* uint32: TN_REQUIRES_GRAD and so on; not 0 */
+    TNI_ATTRIBUTE_NAME = 2,       /* text, ending with a zero byte */
+    TNI_ATTRIBUTE_AXIS_NAMES = 3, /* [ndim] texts, each ending with a zero byte */
+    TNI_ATTRIBUTE_LOD = 4,        /* uint32 levels, uint32 counts [levels], 8-aligned offsets */
+    TNI_ATTRIBUTE_QUANTIZER = 5, /* uint32 scheme, int32 axis, uint32 count, 0, scales, zeros */
+    TNI_ATTRIBUTE_PART = 6,      /* struct tni_attribute_part */
+    TNI_ATTRIBUTE_METADATA = 7,  /* key, its zero byte, filled up to 8; then the value */
+    TNI_ATTRIBUTE_KINDS = 8
+};
+struct tni_attribute {
+    uint16_t kind;
+    uint16_t reserved; /* zero */
+    uint32_t bytes;
+};
+/* One part of a sparse tensor; the parts lie side by side in a message, in order. */
+struct tni_attribute_part {
+    uint32_t layout;   /* TN_LAYOUT_* */
+    uint32_t flags;    /* TN_SPARSE_* */
+    uint16_t part;     /* from 0 */
+    uint16_t parts;    /* 2 or 3 */
+    int32_t ndim;      /* of the sparse tensor */
+    int64_t extents[]; /* its shape [ndim] */
+};
+
+/* ---- storages with memory of their own --------------------------------------------------- */
+
+/*
+ * The payload of a block of TNI_BACKING_CLASS: the block is the storage's identity and count;
+ * its bytes are in an object of their own, which begins with struct tn_storage_header
+ * (tenon/share.h). Written by the block's first holder; `strategy` last, and set to 0 first by
+ * whoever frees the block, once the object is on its way out. The object is not made before
+ * this names it.
+ */
+enum { TNI_PATH_BYTES = 256 };
+struct tni_backing {
+    _Atomic uint32_t strategy; /* {generation:24, TN_STRATEGY_*:8}; 0: no object */
+    uint32_t flags;            /* TN_SHARE_* */
+    uint64_t object_bytes;     /* counted against the quota */
+    uint64_t data_bytes;
+    _Atomic uint64_t inode; /* of the object; 0 until it is there */
+    _Atomic uint64_t device;
+    _Atomic uint64_t owner; /* tni_who() of who may write a TN_SHARE_WRITE_ONCE storage */
+    uint64_t reserved;
+    char path[TNI_PATH_BYTES]; /* FILE_SYSTEM */
+};
 
 /*
  * The head of a message block. Records 0 .. count-1 each own one reference; a record's block is
@@ -393,8 +462,8 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
                       uint64_t quota_bytes, uint32_t page_bytes,
                       struct tni_geometry *ret_geometry);
 
-/** The class for `bytes`; `message` picks among message classes. 0: larger than any. */
-uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, bool message);
+/** The class for `bytes` of this TNI_KIND_*. 0: larger than any. */
+uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, uint8_t kind);
 
 static inline uint32_t tni_block_class(tni_block block) { return block.id >> 24; }
 static inline uint32_t tni_block_index(tni_block block) { return block.id & 0xffffff; }
@@ -418,6 +487,10 @@ static inline bool tni_geometry_has_object(const struct tni_geometry *g, uint32_
 static inline bool tni_class_is_message(uint32_t class_id)
 {
     return class_id >= 1 && class_id <= TNI_MESSAGE_CLASSES;
+}
+static inline bool tni_class_is_backing(uint32_t class_id)
+{
+    return class_id == TNI_BACKING_CLASS;
 }
 /** Position among words, descs, hints and row bits. pre: tni_geometry_has_block */
 static inline uint32_t tni_block_position(const struct tni_geometry *g, tni_block block)

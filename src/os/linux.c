@@ -2,10 +2,11 @@
 /*
  * os: the only room that makes system calls; this is its answer for Linux 5.4 and newer.
  *
- * Nouns: time, machine (linux.c); memory object, mapping (linux_memory.c); wait word
- * (linux_futex.c); process, image (linux_process.c); fork, child (linux_fork.c); detached
- * process (linux_start.c); descriptor, loop (linux_descriptor.c); runtime folder, lock
- * (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
+ * Nouns: time, machine (linux.c); memory object, mapping (linux_memory.c); named memory
+ * (linux_shm.c); packet (linux_packet.c); wait word (linux_futex.c); process, image
+ * (linux_process.c); fork, child (linux_fork.c); detached process (linux_start.c); descriptor,
+ * loop (linux_descriptor.c); runtime folder, lock (linux_file.c); socket (linux_socket.c); bell
+ * (linux_bell.c); search (linux_search.c).
  *
  * I1  Every descriptor that leaves this room is close-on-exec.
  * I2  A memory object never shrinks: a mapping inside its size can fail only for want of
@@ -15,8 +16,9 @@
  * between calls, so fork() may happen at any point.
  *
  * Who may call: the rooms above, from any thread, also in a forked child.
- * A death leaves: a socket or lock file in the runtime folder, which the next owner replaces.
- * The kernel takes back everything else.
+ * A death leaves: a socket or lock file in the runtime folder, which the next owner replaces; a
+ * named memory file that is not whole yet, which whoever cleans up its folder removes. The
+ * kernel takes back everything else.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -68,8 +70,11 @@ int tni_linux_fail(int status, int errno_value, const char *format, ...)
     if (errno_value == ENFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return tni_fail(TN_ERR_SYSTEM, "%s: no descriptors left (limit of the whole machine)",
                         text);
-    return tni_fail(TN_ERR_SYSTEM, "%s: no descriptors left (limit %" PRIu64 ")", text,
-                    (uint64_t)limit.rlim_cur);
+    return tni_fail(
+        TN_ERR_SYSTEM,
+        "%s: no descriptors left: all descriptors are in use, the limit (ulimit -n) "
+        "is %" PRIu64 "; the strategy arena needs none for a tensor",
+        text, (uint64_t)limit.rlim_cur);
 }
 
 /* Fallbacks. */
@@ -89,7 +94,7 @@ static bool has_word(const char *list, const char *word)
 static uint32_t read_forced(void)
 {
     static const char *const names[TNI_LINUX_CALL_COUNT] = {"populate_write", "noexec_seal",
-                                                            "close_range"};
+                                                            "close_range", "fallocate"};
     const char *list = secure_getenv("TENON_FORCE_FALLBACK");
     uint32_t forced = 0;
     for (uint32_t i = 0; list != NULL && i < TNI_LINUX_CALL_COUNT; i++)
@@ -120,6 +125,8 @@ static uint64_t clock_ns(clockid_t clock)
 }
 
 uint64_t tni_os_now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+
+uint64_t tni_os_unix_ns(void) { return clock_ns(CLOCK_REALTIME); }
 
 uint64_t tni_os_coarse_ns(void) { return clock_ns(CLOCK_MONOTONIC_COARSE); }
 

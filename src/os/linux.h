@@ -18,6 +18,7 @@ enum tni_linux_call {
     TNI_LINUX_POPULATE_WRITE,
     TNI_LINUX_NOEXEC_SEAL,
     TNI_LINUX_CLOSE_RANGE,
+    TNI_LINUX_FALLOCATE,
     TNI_LINUX_CALL_COUNT
 };
 bool tni_linux_is_forced(enum tni_linux_call call);
@@ -30,9 +31,26 @@ int tni_linux_status(int errno_value);
 int tni_linux_fail(int status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/**
+ * Whether a call that made no descriptor is worth another try: a signal came, or the table was
+ * full and may now be larger, which is tried once for each `*raised`. Keeps errno.
+ */
+bool tni_linux_try_again(bool *raised);
+uint64_t tni_linux_descriptor_limit(void);
+
+/**
+ * Past this limit ftruncate() and write() would send SIGXFSZ, which kills. TN_ERR_SYSTEM: a
+ * file of this size is not allowed; `what` and `name` say which.
+ */
+int tni_linux_check_file_size(const char *what, const char *name, uint64_t size_bytes);
+
 /** The time left, or NULL (as in ppoll) when the deadline never comes. */
 const struct timespec *tni_linux_time_left(uint64_t deadline_ns, struct timespec *left);
 struct timespec tni_linux_timespec(uint64_t ns);
+
+struct pollfd;
+/** @return how many are ready, 0 at the deadline, or -errno */
+int tni_linux_poll(struct pollfd *polls, uint32_t count, uint64_t deadline_ns);
 
 /** Read the start of a small file as text. @return bytes without the NUL, or -errno */
 ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes);
@@ -45,5 +63,9 @@ const char **tni_linux_merge_environment(const char *const *added);
 
 /** "<runtime folder>/<name>". TN_ERR_INVALID: a bad folder, a bad name, or too long. */
 int tni_linux_runtime_path(const char *name, char *path, size_t size_bytes);
+
+/** Run the registered handlers around a fork that libc does not know of. */
+void tni_linux_before_fork(void);
+void tni_linux_after_fork(bool in_child);
 
 #endif

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "os/linux.h"
@@ -31,10 +32,55 @@ int tni_os_keep_on_exec(int fd)
     return 0;
 }
 
+int tni_os_duplicate(int fd, int *ret_fd)
+{
+    int copy = -1;
+    bool raised = false;
+    do {
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    } while (copy < 0 && tni_linux_try_again(&raised));
+    if (copy < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "duplicating descriptor %d", fd);
+    *ret_fd = copy;
+    return 0;
+}
+
+/* The limit. */
+
+uint64_t tni_linux_descriptor_limit(void)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+uint64_t tni_os_raise_descriptor_limit(void)
+{
+    struct rlimit limit = {0};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    return tni_linux_descriptor_limit();
+}
+
+/* Tried again even if nothing was raised here: another thread may have done it just now. */
+bool tni_linux_try_again(bool *raised)
+{
+    int error = errno;
+    if (error == EINTR)
+        return true;
+    if (error != EMFILE || *raised)
+        return false;
+    *raised = true;
+    tni_os_raise_descriptor_limit();
+    errno = error;
+    return true;
+}
+
 /* Waiting for one of several. */
 
-/** @return how many are ready, 0 at the deadline, or -errno */
-static int poll_until(struct pollfd *polls, uint32_t count, uint64_t deadline_ns)
+int tni_linux_poll(struct pollfd *polls, uint32_t count, uint64_t deadline_ns)
 {
     for (;;) {
         struct timespec left;
@@ -69,7 +115,7 @@ int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns)
     for (uint32_t i = 0; i < count; i++)
         polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
 
-    int ready = poll_until(polls, count, deadline_ns);
+    int ready = tni_linux_poll(polls, count, deadline_ns);
     int result = 0;
     if (ready < 0)
         result =
@@ -185,7 +231,7 @@ int tni_os_loop_wait(int loop, uint64_t *ret_tags, uint32_t max, uint64_t deadli
 {
     /* Through ppoll: epoll_wait counts in milliseconds, and epoll_pwait2 is Linux 5.11. */
     struct pollfd poll_fd = {.fd = loop, .events = POLLIN};
-    int ready = poll_until(&poll_fd, 1, deadline_ns);
+    int ready = tni_linux_poll(&poll_fd, 1, deadline_ns);
     if (ready == 0)
         return 0;
 

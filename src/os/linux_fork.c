@@ -44,6 +44,16 @@ static void after_fork_in_parent(void) { run_handler(handlers.parent); }
 
 static void after_fork_in_child(void) { run_handler(handlers.child); }
 
+void tni_linux_before_fork(void) { before_fork(); }
+
+void tni_linux_after_fork(bool in_child)
+{
+    if (in_child)
+        after_fork_in_child();
+    else
+        after_fork_in_parent();
+}
+
 int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
     uint32_t state = HANDLERS_NONE;

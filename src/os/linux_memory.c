@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -17,6 +18,9 @@
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 enum { WRITE_CHUNK_BYTES = 1 << 30 };
@@ -51,30 +55,50 @@ static int create_memfd(const char *name)
     return memfd_create(name, flags);
 }
 
+int tni_linux_check_file_size(const char *what, const char *name, uint64_t size_bytes)
+{
+    uint64_t limit = file_size_limit();
+    if (size_bytes <= limit)
+        return 0;
+    return tni_fail(TN_ERR_SYSTEM,
+                    "%s \"%s\" of %" PRIu64
+                    " bytes: the file size limit (ulimit -f) is %" PRIu64 " bytes",
+                    what, name, size_bytes, limit);
+}
+
+/* A memfd comes with mode 0777: whoever gets it for reading could open it anew for writing. */
+static int set_up_memfd(int fd, uint64_t size_bytes)
+{
+    int error = 0;
+    do {
+        error = ftruncate(fd, (off_t)size_bytes) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    if (error != 0)
+        return error;
+    if (fchmod(fd, 0600) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+        return errno;
+    return 0;
+}
+
 int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
 {
     if (size_bytes == 0 || size_bytes % tni_os_page_bytes() != 0 || size_bytes > INT64_MAX)
         return tni_fail(TN_ERR_INVALID,
                         "memory object \"%s\" of %" PRIu64 " bytes: not a multiple of a page",
                         name, size_bytes);
-    /* Past this limit ftruncate would send SIGXFSZ, which kills. */
-    uint64_t limit = file_size_limit();
-    if (size_bytes > limit)
-        return tni_fail(TN_ERR_SYSTEM,
-                        "memory object \"%s\" of %" PRIu64
-                        " bytes: the file size limit (ulimit -f) is %" PRIu64 " bytes",
-                        name, size_bytes, limit);
+    int checked = tni_linux_check_file_size("memory object", name, size_bytes);
+    if (checked != 0)
+        return checked;
 
-    int fd = create_memfd(name);
+    int fd = -1;
+    bool raised = false;
+    do {
+        fd = create_memfd(name);
+    } while (fd < 0 && tni_linux_try_again(&raised));
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "memory object \"%s\"", name);
 
-    int error = 0;
-    do {
-        error = ftruncate(fd, (off_t)size_bytes) == 0 ? 0 : errno;
-    } while (error == EINTR);
-    if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-        error = errno;
+    int error = set_up_memfd(fd, size_bytes);
     if (error != 0) {
         close(fd);
         int status = error == EFBIG ? TN_ERR_NO_MEMORY : tni_linux_status(error);
@@ -98,7 +122,32 @@ int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
         .inode = status.st_ino,
         .device = status.st_dev,
         .is_sealed = (seals & F_SEAL_SHRINK) != 0,
+        .is_write_once = (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0,
     };
+    return 0;
+}
+
+int tni_os_memory_seal_writes(int fd)
+{
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno,
+                              "sealing the memory object of descriptor %d against writes", fd);
+    return 0;
+}
+
+int tni_os_memory_reopen(int fd, bool read_only, int *ret_fd)
+{
+    char path[64];
+    int opened = -1;
+    bool raised = false;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    do {
+        opened = open(path, O_CLOEXEC | O_NOCTTY | (read_only ? O_RDONLY : O_RDWR));
+    } while (opened < 0 && tni_linux_try_again(&raised));
+    if (opened < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "opening %s anew for %s", path,
+                              read_only ? "reading" : "writing");
+    *ret_fd = opened;
     return 0;
 }
 
@@ -176,6 +225,19 @@ int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only
         return fail_map(error, size_bytes);
     }
     *ret_address = address;
+    return 0;
+}
+
+int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only)
+{
+    size_t page = tni_os_page_bytes();
+    if (size_bytes == 0 || size_bytes % page != 0 || (uintptr_t)address % page != 0)
+        return tni_fail(TN_ERR_INVALID, "mapping of %" PRIu64 " bytes at %p: not whole pages",
+                        size_bytes, address);
+    int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    if (mmap(address, size_bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
+        MAP_FAILED)
+        return fail_map(errno, size_bytes);
     return 0;
 }
 

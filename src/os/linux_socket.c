@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -133,6 +134,14 @@ int tni_os_connect(const char *name, int *ret_fd)
     return 0;
 }
 
+uint64_t tni_os_socket_number(int fd)
+{
+    struct stat stat;
+    if (fd < 0 || fstat(fd, &stat) != 0 || !S_ISSOCK(stat.st_mode))
+        return 0;
+    return (uint64_t)stat.st_ino;
+}
+
 /* Messages. */
 
 int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds, uint32_t fd_count)
@@ -212,8 +221,10 @@ static ssize_t receive_now(int fd, struct msghdr *message)
         ssize_t got = recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got >= 0)
             return got;
-        if (errno != EINTR)
-            return errno == ECONNRESET ? 0 : -errno;
+        if (errno == EINTR)
+            continue;
+        message->msg_controllen = 0; /* what lies in its buffer is of another message */
+        return errno == ECONNRESET ? 0 : -errno;
     }
 }
 

@@ -6,7 +6,8 @@
  * errno). Descriptors are close-on-exec. Deadlines are absolute CLOCK_MONOTONIC ns. EINTR is
  * handled inside. A port to another system answers this header and nothing else.
  * Each newer call has a fallback, taken when the kernel answers ENOSYS/EINVAL, or when
- * TENON_FORCE_FALLBACK names it (comma separated: populate_write, noexec_seal, close_range).
+ * TENON_FORCE_FALLBACK names it (comma separated: populate_write, noexec_seal, close_range,
+ * fallocate).
  */
 #ifndef TNI_OS_H
 #define TNI_OS_H
@@ -26,6 +27,7 @@ uint64_t tni_os_memory_bytes(void); /* of the machine, or of the cgroup if that 
 size_t tni_os_page_bytes(void);
 int tni_os_random(void *bytes, size_t size_bytes);
 uint32_t tni_os_uid(void);
+uint32_t tni_os_cpu_count(void); /* that this process may run on; at least 1 */
 /** The kernel's policy for huge pages of shared memory, as in "advise"; "" when unknown. */
 void tni_os_huge_page_policy(char *text, size_t size_bytes);
 
@@ -40,15 +42,29 @@ struct tni_os_memory {
     uint32_t uid;
     uint64_t inode; /* identifies it on this machine, with device */
     uint64_t device;
-    bool is_sealed; /* cannot shrink */
+    bool is_sealed;     /* cannot shrink */
+    bool is_write_once; /* no new writable mapping, no write by descriptor */
 };
 /** TN_ERR_INVALID: not a memory object. */
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory);
 /** Bytes that the system has given to it. */
 int tni_os_memory_committed(int fd, uint64_t *ret_bytes);
+/**
+ * Refuse new writable mappings and writes through descriptors from now on, to everybody;
+ * mappings that are writable now stay so. TN_ERR_SYSTEM.
+ */
+int tni_os_memory_seal_writes(int fd);
+/** A new descriptor of the same object, whose own rights are these. TN_ERR_SYSTEM. */
+int tni_os_memory_reopen(int fd, bool read_only, int *ret_fd);
+/** A second descriptor of the same open object, close-on-exec. TN_ERR_SYSTEM. */
+int tni_os_duplicate(int fd, int *ret_fd);
+/** Raise this process's soft limit of descriptors to the hard one. @return the limit */
+uint64_t tni_os_raise_descriptor_limit(void);
 /** `align_bytes` is a power of two, at least a page. TN_ERR_NO_MEMORY: address space. */
 int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only,
                void **ret_address);
+/** Map at just this address, in place of what is there; a failure may leave nothing there. */
+int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only);
 /** Private zeroed memory, sparse: untouched pages cost nothing. */
 int tni_os_map_private(uint64_t size_bytes, void **ret_address);
 void tni_os_unmap(void *address, uint64_t size_bytes); /* NULL is accepted */
@@ -69,6 +85,30 @@ void tni_os_advise_huge(void *address, uint64_t size_bytes);
 void tni_os_advise_no_dump(void *address, uint64_t size_bytes);
 void tni_os_close(int fd); /* -1 is accepted */
 int tni_os_keep_on_exec(int fd);
+
+/*
+ * Named memory: files of a memory file system.
+ */
+/** $TENON_SHM_DIR, else /dev/shm, without a slash at its end. Thread-local. */
+const char *tni_os_shm_folder(void);
+/**
+ * Make a file, 0600, with all its memory reserved. Nothing is left on failure.
+ * @return 0, TN_ERR_EXISTS, TN_ERR_NO_MEMORY (the file system is full or too small: the detail
+ *         says what it has), TN_ERR_DENIED, TN_ERR_NOT_FOUND (no such folder), TN_ERR_SYSTEM
+ */
+int tni_os_shm_create(const char *path, uint64_t size_bytes, int *ret_fd);
+/** Never follows a link. TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_SYSTEM. */
+int tni_os_shm_open(const char *path, int *ret_fd);
+/** A file is never sealed. TN_ERR_INVALID: not a plain file. */
+int tni_os_shm_stat(int fd, struct tni_os_memory *ret_memory);
+/** TN_ERR_NOT_FOUND: there is none, TN_ERR_DENIED, TN_ERR_SYSTEM. */
+int tni_os_shm_remove(const char *path);
+typedef int tni_os_shm_fn(const char *path, const char *name, void *context);
+/** For each file of the folder whose name starts with `prefix`; non-zero stops. */
+int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *each,
+                        void *context);
+/** CLOCK_REALTIME. */
+uint64_t tni_os_unix_ns(void);
 
 /* Sleeping and waking, across processes. */
 /**
@@ -186,6 +226,23 @@ int tni_os_read(int fd, void *bytes, size_t size_bytes);
 /** Write all of it. @return 0; TN_ERR_CLOSED: nobody reads (no SIGPIPE is raised) */
 int tni_os_write(int fd, const void *bytes, size_t size_bytes);
 
+/* A fork server. */
+/**
+ * fork(), in a process of one thread, whose child is a child of this process's parent: that one
+ * waits for it, and it ends with that one. The handlers of tni_os_at_fork() run, those of other
+ * libraries do not.
+ * @return 0 in the child, its pid in the caller, or an error
+ */
+int tni_os_fork_sibling(void);
+/**
+ * Ignore the terminal's signals (SIGINT, SIGQUIT, SIGHUP), and let what is handled have its
+ * default. What was set before is kept for tni_os_signals_restore(), in a child.
+ */
+void tni_os_signals_serve(void);
+void tni_os_signals_restore(void);
+/** Two connected sockets for tni_os_send() and tni_os_receive(). */
+int tni_os_pair(int ret_fds[2]);
+
 /* Files of the runtime folder. */
 /** $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID. Thread-local. */
 const char *tni_os_runtime_folder(void);
@@ -216,6 +273,8 @@ int tni_os_listen(const char *name, int *ret_fd);
 int tni_os_accept(int fd, int *ret_fd);
 /** TN_ERR_NOT_FOUND: nobody listens; TN_ERR_TIMED_OUT: nobody accepts. */
 int tni_os_connect(const char *name, int *ret_fd);
+/** A number that tells this socket from every other one of the machine; 0: not a socket. */
+uint64_t tni_os_socket_number(int fd);
 /**
  * Send 1 byte or more, with at most 8 descriptors. TN_ERR_CLOSED: the other side is gone;
  * TN_ERR_TIMED_OUT: it has not read for 10 seconds.
@@ -229,6 +288,30 @@ int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds,
  */
 int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_t max_fds,
                    uint32_t *ret_fd_count, uint64_t deadline_ns);
+
+/*
+ * The same over a socket of the user's: a stream or packets, connected, blocking or not; the
+ * other side may be anybody. `size_bytes` is at most 64 KiB; one descriptor goes along.
+ */
+/**
+ * All of it. TN_ERR_CLOSED, TN_ERR_TIMED_OUT, TN_ERR_INVALID (not such a socket),
+ * TN_ERR_SYSTEM.
+ */
+int tni_os_socket_send(int fd, const void *bytes, size_t size_bytes, int sent_fd,
+                       uint64_t deadline_ns);
+/**
+ * Receive a head of `head_bytes`, ask `total` how long the packet is altogether (0: it makes no
+ * sense, nothing but the head is consumed on a stream), then receive the rest, and no more.
+ * From a stream, a deadline of 0 takes all or nothing; one that passes in the middle of a
+ * packet leaves the stream out of step, and the detail says so. A full table is TN_ERR_SYSTEM
+ * before anything is taken.
+ * @param ret_fd  the caller's to close; -1 if none came
+ * @return bytes received, TN_ERR_CLOSED, TN_ERR_TIMED_OUT, TN_ERR_INVALID (`total` said 0, or
+ *         more than size_bytes, or a packet has another length), TN_ERR_SYSTEM (no room for the
+ *         descriptor)
+ */
+int tni_os_socket_receive(int fd, void *bytes, size_t size_bytes, size_t head_bytes,
+                          size_t (*total)(const void *head), int *ret_fd, uint64_t deadline_ns);
 
 /*
  * Doorbells: a descriptor that any process of the machine can make readable by number. No file,

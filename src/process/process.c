@@ -205,6 +205,7 @@ static void unmap_private(struct tn_domain *d)
                  sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
     tni_os_unmap(d->local, (uint64_t)g->total_blocks * 4);
     tni_os_unmap(d->mapped, g->total_blocks / 8);
+    tni_os_unmap(d->mappings, d->mappings_bytes);
 }
 
 int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_domain **ret_domain)
@@ -424,6 +425,8 @@ static void fork_prepare(void)
         for (uint32_t t = 0; t < TNI_THREADS; t++)
             while (atomic_exchange_explicit(&d->threads[t].busy, 1, memory_order_acquire) != 0)
                 tni_os_yield();
+        while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
+            tni_os_yield();
         d->child_seat = TNI_NO_SEAT;
         if (d->seat != TNI_NO_SEAT)
             d->child_reason = "no descriptor was left for it";
@@ -437,9 +440,11 @@ static void fork_prepare(void)
 
 static void release_threads(void)
 {
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        atomic_store_explicit(&d->mappings_busy, 0, memory_order_release);
         for (uint32_t t = 0; t < TNI_THREADS; t++)
             atomic_store_explicit(&d->threads[t].busy, 0, memory_order_release);
+    }
 }
 
 /*

@@ -12,7 +12,7 @@
 #include "os/os.h"
 #include "segment/segment.h"
 
-enum { TNI_CACHE_BLOCKS = 64, TNI_FORK_HOOKS = 4 };
+enum { TNI_CACHE_BLOCKS = 64, TNI_FORK_HOOKS = 6 };
 
 /* A class's blocks that this thread slot freed or fetched: hints, lost without harm. */
 struct tni_block_cache {
@@ -35,6 +35,37 @@ struct tni_thread {
 
 struct tn_domain;
 struct tni_handle;
+struct tni_mapping;
+
+/*
+ * Descriptors that tenond keeps for all members, so that a storage can be mapped after its
+ * maker has ended. Set by the room reaper; NULL in a domain without tenond.
+ */
+struct tni_depot {
+    /** The descriptor stays the caller's. TN_ERR_FULL: tenond has no room for it. */
+    int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
+    /**
+     * TN_ERR_NOT_FOUND: it has none, or there is no tenond. TN_ERR_MANAGER: it did not answer.
+     * TN_ERR_SYSTEM: no descriptor is left here.
+     */
+    int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
+    /**
+     * Called before an operation that may put or get, without the lock of mappings: another
+     * tenond is given what this process still has.
+     */
+    void (*catch_up)(struct tn_domain *domain);
+    /** Some of them are not needed any more. Never blocks. */
+    void (*ring)(struct tn_domain *domain);
+};
+
+/* This process's connection to it; see depot.c of the room reaper. */
+struct tni_depot_line {
+    int fd;                   /* with `number`; else of anybody */
+    uint64_t number;          /* of the socket; 0: none */
+    uint64_t pause_ns;        /* not tried before: it did not answer */
+    _Atomic uint64_t manager; /* the tenond that has what this process deposited; 0: none */
+    _Atomic bool has_missed;  /* a deposit that it did not get */
+};
 
 struct tni_fork_hooks {
     /*
@@ -61,8 +92,17 @@ struct tn_domain {
     _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
     void (*survive)(struct tn_domain
                         *domain); /* reaper: do what tenond should, now and then; may be NULL */
-    _Atomic int poll_fd;          /* -1 until asked for */
-    _Atomic uint64_t survive_ns;  /* when it is due again */
+    const struct tni_depot *depot;
+    struct tni_depot_line depot_line; /* whoever has `mappings_busy` */
+    struct tni_mapping *
+        *mappings; /* backing: what is mapped, by block index; NULL until then */
+    uint64_t mappings_bytes;
+    _Atomic uint32_t mappings_busy; /* taken by fork() too, after every thread record */
+    uint32_t kept_fds;              /* backing: descriptors in `mappings` and `parked` */
+    struct tni_mapping *parked;     /* backing: what it is the last to have, see backing.c I6 */
+    uint32_t parked_count, parked_limit;
+    _Atomic int poll_fd;         /* -1 until asked for */
+    _Atomic uint64_t survive_ns; /* when it is due again */
     _Atomic uint64_t
         reaping; /* reaper: `who` of us while a thread of this process settles somebody */
     _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once

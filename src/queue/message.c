@@ -29,18 +29,12 @@ struct sizes {
     bool has_bytes_block;
 };
 
-static uint32_t view_bytes(const tn_tensor *t)
-{
-    return (uint32_t)(sizeof(struct tni_view) +
-                      (size_t)t->ndim * sizeof(int64_t) * (t->is_contiguous ? 1 : 2));
-}
-
 static void measure(const tn_message *m, struct sizes *ret)
 {
     struct sizes z = {.has_bytes_block = m->size_bytes > INLINE_IN_BLOCK_BYTES};
     z.limit = m->tensor_count + z.has_bytes_block;
     for (uint32_t i = 0; i < m->tensor_count; i++)
-        z.views_bytes += view_bytes(m->tensors[i]);
+        z.views_bytes += (uint32_t)tni_tensor_view_bytes(m->tensors[i]);
     z.views_off =
         tni_align_up(sizeof(struct tni_records) + (uint64_t)z.limit * sizeof(uint32_t), 8);
     z.bytes_off = z.views_off + z.views_bytes;
@@ -117,7 +111,7 @@ static int check_message(const struct tn_queue *q, const tn_message *m)
         if (status != 0)
             return status;
     }
-    return 0;
+    return tni_attributes_check_parts(m->tensors, m->tensor_count);
 }
 
 int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t deadline_ns,
@@ -130,7 +124,7 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
     if (m->tensor_count == 1) {
         p.form = TNI_FORM_TENSOR;
         p.tensor = m->tensors[0];
-        p.view_bytes = view_bytes(p.tensor);
+        p.view_bytes = (uint32_t)tni_tensor_view_bytes(p.tensor);
         p.block = p.tensor->storage->block;
         p.move = move && tni_tensor_is_sole(p.tensor);
     }
@@ -348,6 +342,16 @@ free_buffer:
     return status;
 }
 
+/*
+ * What nobody can have any more, as a storage whose file was removed, would stand in the way of
+ * all that follows. What failed for want of room can be had later.
+ */
+static bool is_lost(int status)
+{
+    return status == TN_ERR_CORRUPT || status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ||
+           status == TN_ERR_VERSION || status == TN_ERR_STALE;
+}
+
 int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread,
                       const struct tni_taken *taken, tn_message *ret_message)
 {
@@ -355,11 +359,29 @@ int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread,
     int status = read_slot(q, taken->slot, &c);
     if (status == 0)
         status = unpack(q, thread, taken, &c, ret_message);
-    if (TNI_UNLIKELY(status == TN_ERR_CORRUPT))
+    if (TNI_UNLIKELY(is_lost(status)))
         tni_ring_discard(q, thread, taken);
     else if (TNI_UNLIKELY(status != 0))
         tni_ring_untake(q, thread, taken);
     return status;
+}
+
+/* One tensor whose view and attributes are too long for a slot, or none. Ends the taking. */
+static int unpack_long_tensor(struct tn_queue *q, struct tni_thread *thread,
+                              const struct tni_taken *taken, const struct contents *c,
+                              tn_tensor **ret_tensor)
+{
+    tn_message m;
+    if (c->tensor_count != 1 || c->bytes_count != 0)
+        return tni_fail(TN_ERR_INVALID, "the oldest message of queue '%s' is not one tensor",
+                        q->handle.object->name);
+    int status = unpack(q, thread, taken, c, &m);
+    if (status != 0)
+        return status;
+    *ret_tensor = m.tensors[0];
+    tni_ref_release_with(q->handle.domain, thread, c->block);
+    free(m.internal[OWNS_BUFFER]);
+    return 0;
 }
 
 int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
@@ -368,15 +390,16 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
     struct contents c;
     tn_tensor *tensor;
     int status = read_slot(q, taken->slot, &c);
-    if (status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0))
-        status = tni_fail(TN_ERR_INVALID, "the oldest message of queue '%s' is not one tensor",
-                          q->handle.object->name);
-    if (status == 0)
+    bool is_long = status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0);
+    if (TNI_UNLIKELY(is_long))
+        status = unpack_long_tensor(q, thread, taken, &c, &tensor);
+    else if (status == 0)
         status = decode_all(q, &c, &tensor);
     if (TNI_LIKELY(status == 0)) {
-        tni_ring_take_end(q, thread, taken);
+        if (TNI_LIKELY(!is_long))
+            tni_ring_take_end(q, thread, taken);
         *ret_tensor = tensor;
-    } else if (status == TN_ERR_CORRUPT) {
+    } else if (is_lost(status)) {
         tni_ring_discard(q, thread, taken);
     } else {
         tni_ring_untake(q, thread, taken);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * audit: every block's count against the records that name it. The tables are in
- * audit_tables.c.
+ * audit_tables.c, storages outside of the arena in audit_storages.c.
  *
  * One pass over all records counts for all blocks at once. It takes no snapshot, so what it
  * suspects is looked at again one by one, and reported only if it stood still and was wrong
@@ -17,7 +17,7 @@
 
 #include "reaper/recount.h"
 
-enum { SENTENCE_BYTES = 320, HEARINGS = 3, LOOKS = 200, NAMED_SEATS = 8 };
+enum { SENTENCE_BYTES = 512, HEARINGS = 3, LOOKS = 200, NAMED_SEATS = 8 };
 
 /* ---- reporting --------------------------------------------------------------------------- */
 
@@ -32,6 +32,10 @@ void tni_audit_say(struct tni_audit *a, bool repaired, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    /* Names and paths are as shared memory has them: nothing that a terminal would obey. */
+    for (char *c = sentence; *c != '\0'; c++)
+        if ((uint8_t)*c < ' ' || *c == 0x7f)
+            *c = '?';
     a->stop = a->each(sentence, repaired, a->context);
 }
 
@@ -254,7 +258,9 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_au
 
     /* The dead first: what they announced is theirs, and right once they are settled. */
     tni_audit_tables(&a);
-    int status = a.stop == 0 ? check_references(&a) : 0;
+    int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
+    if (a.stop == 0 && status == 0)
+        status = check_references(&a);
     if (a.stop != 0)
         return a.stop;
     return status != 0 ? status : a.found;

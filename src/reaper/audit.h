@@ -27,5 +27,7 @@ bool tni_audit_stays(const struct tni_audit *audit, tni_audit_wrong_fn *wrong,
 
 /** Seats, objects, tickets, claims, limits. */
 void tni_audit_tables(struct tni_audit *audit);
+/** What storages outside of the arena name: files that somebody else may have touched. */
+int tni_audit_storages(struct tni_audit *audit);
 
 #endif

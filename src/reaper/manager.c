@@ -9,13 +9,13 @@
  *     that folder looks after it, and only members with that folder start one.
  * I3  Nothing of a reply or of another process's descriptor is used before it was checked.
  * Callers: api, every room that sleeps (survive), tenond. Death: leaves a connection that
- * tenond closes.
+ * tenond closes. Descriptors that tenond keeps are in depot.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "reaper/reaper.h"
+#include "reaper/manager.h"
 
 #ifndef TNI_TENOND_PATH
 #define TNI_TENOND_PATH "/usr/local/libexec/tenond"
@@ -64,10 +64,52 @@ static int start_tenond(void)
 
 /* ---- one exchange ------------------------------------------------------------------------ */
 
-static void fill_request(struct tni_request *request, uint32_t verb, const char *name)
+void tni_manager_fill(struct tni_request *request, uint32_t verb, const char *name)
 {
-    *request = (struct tni_request){.magic = TNI_REQUEST_MAGIC, .version = 1, .verb = verb};
+    *request = (struct tni_request){
+        .magic = TNI_REQUEST_MAGIC, .version = TNI_REQUEST_VERSION, .verb = verb};
     snprintf(request->name, sizeof request->name, "%s", name);
+}
+
+/* I3. @return 0: a whole reply */
+static int receive_reply(int socket_fd, uint64_t deadline_ns, struct tni_reply *ret_reply,
+                         int got_fds[2], uint32_t *ret_fd_count)
+{
+    int got = tni_os_receive(socket_fd, ret_reply, sizeof *ret_reply, got_fds, 2, ret_fd_count,
+                             deadline_ns);
+    if (got == 0)
+        return tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
+    if (got < 0)
+        return got;
+    if (got != (int)sizeof *ret_reply || ret_reply->magic != TNI_REQUEST_MAGIC)
+        return tni_fail(TN_ERR_MANAGER, "tenond sent an answer of %d bytes that makes no sense",
+                        got);
+    return 0;
+}
+
+int tni_manager_talk(int socket_fd, const struct tni_request *request, const int *fds,
+                     uint32_t fd_count, uint64_t deadline_ns, struct tni_reply *ret_reply,
+                     int *ret_fds, uint32_t wanted_fds)
+{
+    struct tni_reply reply = {0};
+    int got_fds[2] = {-1, -1};
+    uint32_t got_count = 0;
+    int status = tni_os_send(socket_fd, request, sizeof *request, fds, fd_count);
+    if (status == 0)
+        status = receive_reply(socket_fd, deadline_ns, &reply, got_fds, &got_count);
+    bool has_fds = status == 0 && reply.status == 0 && wanted_fds > 0;
+    if (has_fds && got_count != wanted_fds)
+        status = tni_fail(TN_ERR_MANAGER, "tenond answered with %u descriptors, not %u",
+                          got_count, wanted_fds);
+    if (has_fds && status == 0) {
+        memcpy(ret_fds, got_fds, wanted_fds * sizeof *got_fds);
+    } else {
+        tni_os_close(got_fds[0]);
+        tni_os_close(got_fds[1]);
+    }
+    if (status == 0)
+        *ret_reply = reply;
+    return status;
 }
 
 /*
@@ -77,35 +119,13 @@ static void fill_request(struct tni_request *request, uint32_t verb, const char 
 static int exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
                     uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds)
 {
-    struct tni_reply reply = {0};
-    int socket_fd, got_fds[2] = {-1, -1};
-    uint32_t got_count = 0;
+    int socket_fd;
     int status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd);
     if (status != 0)
         return status;
-    status = tni_os_send(socket_fd, request, sizeof *request, fds, fd_count);
-    if (status == 0) {
-        int got = tni_os_receive(socket_fd, &reply, sizeof reply, got_fds, 2, &got_count,
-                                 deadline_ns);
-        if (got == 0)
-            status = tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
-        else if (got < 0)
-            status = got;
-        else if (got != (int)sizeof reply || reply.magic != TNI_REQUEST_MAGIC)
-            status = tni_fail(TN_ERR_MANAGER,
-                              "tenond sent an answer of %d bytes that makes no sense", got);
-    }
+    status = tni_manager_talk(socket_fd, request, fds, fd_count, deadline_ns, ret_reply,
+                              ret_fds, ret_fds != NULL ? 2 : 0);
     tni_os_close(socket_fd);
-    if (status == 0 && ret_fds != NULL && reply.status == 0 && got_count != 2)
-        status = tni_fail(TN_ERR_MANAGER, "tenond answered without descriptors");
-    if (status != 0 || ret_fds == NULL || reply.status != 0) {
-        tni_os_close(got_fds[0]);
-        tni_os_close(got_fds[1]);
-    } else {
-        memcpy(ret_fds, got_fds, sizeof got_fds);
-    }
-    if (status == 0)
-        *ret_reply = reply;
     return status;
 }
 
@@ -171,7 +191,7 @@ int tni_manager_register(struct tn_domain *d)
     int status = tni_os_runtime_prepare();
     if (status != 0)
         return status;
-    fill_request(&request, TNI_REQUEST_REGISTER, s->header->name);
+    tni_manager_fill(&request, TNI_REQUEST_REGISTER, s->header->name);
     const int fds[2] = {s->control_fd, s->arena_fd};
     status = exchange_starting(&request, fds, 2, &reply);
     if (status == 0 && reply.status != 0)
@@ -181,8 +201,14 @@ int tni_manager_register(struct tn_domain *d)
 
 /* ---- searching without tenond ------------------------------------------------------------ */
 
+struct search {
+    tni_found_fn *each;
+    void *context;
+    bool any_version; /* of the layout: the first lines of a header stay where they are */
+};
+
 /* A header that was looked at through one read-only page. @return whether it is one */
-static bool peek(int control_fd, struct tni_found *found)
+static bool peek(const struct search *search, int control_fd, struct tni_found *found)
 {
     uint64_t page_bytes = tni_os_page_bytes();
     struct tni_os_memory memory;
@@ -194,7 +220,7 @@ static bool peek(int control_fd, struct tni_found *found)
         return false;
     const struct tni_header *h = page;
     bool is_header = __atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) == TNI_MAGIC &&
-                     h->layout_version == TNI_LAYOUT_VERSION;
+                     (search->any_version || h->layout_version == TNI_LAYOUT_VERSION);
     if (is_header) {
         memcpy(found->name, h->name, sizeof found->name);
         memcpy(found->id, h->id, sizeof found->id);
@@ -206,11 +232,6 @@ static bool peek(int control_fd, struct tni_found *found)
     return is_header;
 }
 
-struct search {
-    tni_found_fn *each;
-    void *context;
-};
-
 static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_t inode,
                            void *context)
 {
@@ -221,7 +242,7 @@ static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_
     (void)name;
     if (tni_os_memory_open(pid, fd_number, true, &control_fd) != 0)
         return 0;
-    bool is_domain = peek(control_fd, &found);
+    bool is_domain = peek(search, control_fd, &found);
     tni_os_close(control_fd);
     return is_domain ? search->each(&found, search->context) : 0;
 }
@@ -230,6 +251,40 @@ int tni_manager_search(tni_found_fn *each, void *context)
 {
     struct search search = {.each = each, .context = context};
     return tni_os_memory_for_each(TNI_CONTROL_PREFIX, look_at_control, &search);
+}
+
+struct living {
+    uint8_t (*ids)[16]; /* [room] */
+    uint32_t count, room;
+};
+
+static int add_id(const struct tni_found *found, void *context)
+{
+    struct living *living = context;
+    if (living->count == living->room) {
+        uint32_t room = 2 * living->room + 16;
+        void *grown = reallocarray(living->ids, room, sizeof *living->ids);
+        if (grown == NULL)
+            return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %u open domains", room);
+        living->ids = grown;
+        living->room = room;
+    }
+    memcpy(living->ids[living->count++], found->id, sizeof found->id);
+    return 0;
+}
+
+int tni_manager_living(uint8_t (**ret_ids)[16], uint32_t *ret_count)
+{
+    struct living living = {0};
+    struct search search = {.each = add_id, .context = &living, .any_version = true};
+    int status = tni_os_memory_for_each(TNI_CONTROL_PREFIX, look_at_control, &search);
+    if (status != 0) {
+        free(living.ids);
+        return status;
+    }
+    *ret_ids = living.ids;
+    *ret_count = living.count;
+    return 0;
 }
 
 struct arena_search {
@@ -334,7 +389,7 @@ int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int 
 
     if (name == NULL || name[0] == 0 || strlen(name) >= TNI_NAME_BYTES)
         return tni_fail(TN_ERR_INVALID, "not the name of a domain");
-    fill_request(&request, TNI_REQUEST_FIND, name);
+    tni_manager_fill(&request, TNI_REQUEST_FIND, name);
     int status =
         exchange(&request, NULL, 0, tni_os_now_ns() + START_LIMIT_MS * MS_NS, &reply, fds);
     /* Dead, ending, or not told of an anonymous domain: what is open somewhere can be found. */
@@ -393,7 +448,7 @@ static int replace_tenond(struct tn_domain *d)
     if (status != 0)
         return status;
     /* Not waiting for its answer: the caller has a deadline of its own. */
-    fill_request(&request, TNI_REQUEST_REGISTER, d->segment.header->name);
+    tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.header->name);
     const int fds[2] = {d->segment.control_fd, d->segment.arena_fd};
     status = tni_os_send(socket_fd, &request, sizeof request, fds, 2);
     tni_os_close(socket_fd);
@@ -409,6 +464,7 @@ void tni_manager_survive(struct tn_domain *d)
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
     tni_reaper_settle_all(d);
+    tni_backing_sweep(d);
     bool is_managed = (h->flags & TN_DOMAIN_NO_MANAGER) == 0;
     bool has_manager = is_managed && has_live_manager(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
@@ -425,10 +481,13 @@ void tni_manager_survive(struct tn_domain *d)
         pause_ns = TNI_MAX(pause_ns, (status != 0 ? RETRY_START_MS : RESTART_MS) * MS_NS);
     }
     atomic_store(&d->survive_ns, tni_os_now_ns() + pause_ns);
+    if (has_manager)
+        tni_depot_catch_up(d);
 }
 
 void tni_reaper_init(struct tn_domain *d)
 {
     d->survive = tni_manager_survive;
+    tni_depot_init(d);
     tni_process_set_joined(tni_manager_ring);
 }

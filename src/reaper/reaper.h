@@ -78,27 +78,44 @@ struct tni_found {
 typedef int tni_found_fn(const struct tni_found *found, void *context);
 /** Each of them once or more often, straight from /proc; non-zero stops and is the result. */
 int tni_manager_search(tni_found_fn *each, void *context);
+/**
+ * The ids of all domains that some process of this user has open, of whatever layout version.
+ * @param ret_ids  [*ret_count], to be freed; an id may be there more than once
+ */
+int tni_manager_living(uint8_t (**ret_ids)[16], uint32_t *ret_count);
 /** Whether a name is the 32 hexadecimal digits of this id. */
 bool tni_manager_is_id(const char *name, const uint8_t id[16]);
 /** TN_ERR_NOT_FOUND: the process that was found with it has ended since. */
 int tni_manager_open_found(const struct tni_found *found, bool read_only, int *ret_control_fd,
                            int *ret_arena_fd);
 
-/* The wire between a process and tenond: one packet each way, then tenond closes. */
-enum { TNI_REQUEST_REGISTER = 1, TNI_REQUEST_FIND = 2, TNI_REQUEST_GC = 3 };
+/*
+ * The wire between a process and tenond: one packet each way, then tenond closes. After DEPOSIT
+ * and FETCH it leaves the connection open for a while; one request is under way at a time.
+ */
+enum {
+    TNI_REQUEST_REGISTER = 1, /* carries control and arena descriptors */
+    TNI_REQUEST_FIND = 2,     /* the reply carries control and arena descriptors */
+    TNI_REQUEST_GC = 3,
+    TNI_REQUEST_DEPOSIT = 4, /* carries the descriptor of a block's object, to be kept */
+    TNI_REQUEST_FETCH = 5    /* the reply carries it */
+};
+enum { TNI_REQUEST_VERSION = 2 };
 #define TNI_REQUEST_MAGIC UINT32_C(0x74656e6f)
 struct tni_request {
     uint32_t magic;
-    uint32_t version; /* of this wire: 1 */
+    uint32_t version; /* TNI_REQUEST_VERSION */
     uint32_t verb;
+    uint32_t block;      /* DEPOSIT and FETCH */
+    uint32_t generation; /* of that block */
     uint32_t reserved;
-    char name[TNI_NAME_BYTES]; /* REGISTER carries control and arena descriptors */
+    char name[TNI_NAME_BYTES]; /* of the domain; DEPOSIT and FETCH: its id, 32 hex digits */
 };
 struct tni_reply {
     uint32_t magic;
-    int32_t status; /* 0 or TN_ERR_*; FIND carries control and arena descriptors */
+    int32_t status; /* 0 or TN_ERR_* */
     int32_t pid;
-    uint32_t reserved;
+    uint32_t limit; /* of descriptors, with TN_ERR_FULL of DEPOSIT */
 };
 #define TNI_MANAGER_SOCKET "tenond.sock"
 #define TNI_MANAGER_LOCK   "tenond.lock"

@@ -18,7 +18,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "reaper/reaper.h"
+#include "reaper/manager.h"
 #include "reaper/recount.h"
 #include "sync/sync.h"
 
@@ -304,6 +304,8 @@ void tni_reaper_leave(struct tn_domain *d)
     }
     tni_ref_close(d);
     TNI_KILL_POINT("leave_holds_released");
+    tni_depot_fini(d);
+    tni_backing_fini(d);
     if (is_member) {
         release_claims(d, d->who);
         tni_alloc_wake(d);

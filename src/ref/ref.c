@@ -72,9 +72,13 @@ static bool decrement(struct tn_domain *d, struct tni_thread *thread, tni_block 
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
     bool is_message = tni_class_is_message(tni_block_class(block));
+    bool is_backing = tni_class_is_backing(tni_block_class(block));
+    /* Read while our reference keeps it from changing. */
+    uint32_t generation = is_backing ? tni_ref_generation(d, block) : 0;
 
     /* The only reference, and nothing to take apart: to FREE at once. */
-    if (!is_message && tni_word_count(seen) == 1 && tni_word_state(seen) == TNI_BLOCK_ALLOC &&
+    if (!is_message && !is_backing && tni_word_count(seen) == 1 &&
+        tni_word_state(seen) == TNI_BLOCK_ALLOC &&
         atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0)))
         return true;
     if (is_message)
@@ -85,6 +89,8 @@ static bool decrement(struct tn_domain *d, struct tni_thread *thread, tni_block 
     if (tni_word_count(seen) == 0 && tni_word_state(seen) == TNI_BLOCK_ALLOC) {
         if (is_message)
             take_apart(d, thread, block);
+        if (is_backing)
+            tni_backing_end(d, block, generation);
         is_freed =
             atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0));
         TNI_KILL_POINT("ref_freed");
@@ -262,8 +268,8 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
                      bool want_memory, tni_block *ret_block, bool *ret_is_zero)
 {
     struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_alloc_take(d, thread, bytes, about->kind == TNI_KIND_MESSAGE, want_memory,
-                                ret_block, ret_is_zero);
+    int status =
+        tni_alloc_take(d, thread, bytes, about->kind, want_memory, ret_block, ret_is_zero);
     if (TNI_LIKELY(status == 0)) {
         describe(d, *ret_block, bytes, about);
         if (about->kind == TNI_KIND_MESSAGE)
@@ -290,9 +296,9 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
         d->survive(d);
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     }
-    while (
-        TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0 &&
-        tni_geometry_class(&d->segment.geometry, bytes, about->kind == TNI_KIND_MESSAGE) != 0) {
+    while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
+           deadline_ns != 0 &&
+           tni_geometry_class(&d->segment.geometry, bytes, about->kind) != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
@@ -553,12 +559,15 @@ bool tni_ref_settle(struct tn_domain *d, struct tni_thread *thread, tni_block bl
         uint32_t count = state == TNI_BLOCK_FREE ? 0 : (uint32_t)records;
         return atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, state, count));
     }
+    uint32_t generation = tni_ref_generation(d, block); /* it stands while the word does */
     /* Ours alone from here on: the word moves, and `outer` tells others to keep off. */
     if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 0)))
         return false;
     seen = tni_word_next(seen, TNI_BLOCK_ALLOC, 0);
     if (tni_class_is_message(tni_block_class(block)))
         take_apart(d, thread, block);
+    if (tni_class_is_backing(tni_block_class(block)))
+        tni_backing_end(d, block, generation);
     if (atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0)))
         tni_alloc_publish(d, block);
     return true;

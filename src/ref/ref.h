@@ -14,7 +14,7 @@
 #ifndef TNI_REF_H
 #define TNI_REF_H
 
-#include "alloc/alloc.h"
+#include "backing/backing.h"
 
 /** Called with every block that a record names. */
 typedef void tni_record_fn(tni_block block, void *context);

@@ -12,7 +12,7 @@
  *    32   8  generation of the ticket, 1 .. 2^36 - 1
  *    40   4  index of the ticket
  *    44   2  view bytes
- *    46   1  strategy; 0: a block of the arena
+ *    46   1  strategy of the storage, TN_STRATEGY_*
  *    47   1  0
  *    48   v  the tensor: struct tni_view of layout.h
  *  48+v   8  tni_hash() of all bytes before
@@ -20,6 +20,7 @@
  * Magic, version, and the hash in the last 8 bytes stay where they are in every version. A
  * reader skips what lies between its own head and the stated head bytes.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "share/ticket.h"
@@ -29,7 +30,7 @@
 #endif
 
 static const char magic[8] = {'T', 'E', 'N', 'O', 'N', 'H', 'D', 'L'};
-enum { HANDLE_VERSION = 1, STRATEGY_ARENA = 0 };
+enum { HANDLE_VERSION = 1 };
 
 struct handle_head {
     char magic[8];
@@ -44,7 +45,8 @@ struct handle_head {
     uint8_t reserved;
 };
 _Static_assert(sizeof(struct handle_head) == 48, "the wire form has no holes");
-_Static_assert(sizeof(struct handle_head) + TNI_VIEW_MAX_BYTES + sizeof(uint64_t) <=
+_Static_assert(sizeof(struct handle_head) + TNI_VIEW_MAX_BYTES + TN_ATTRIBUTES_MAX_BYTES +
+                       sizeof(uint64_t) <=
                    TN_HANDLE_MAX_BYTES,
                "TN_HANDLE_MAX_BYTES suffices");
 
@@ -79,7 +81,7 @@ static uint64_t end_of(uint64_t lifetime_ns)
     return end_ns;
 }
 
-static size_t write_handle(const struct tn_domain *d, struct tni_ticket_name name,
+static size_t write_handle(const tn_tensor *tensor, struct tni_ticket_name name,
                            const void *view, size_t view_bytes, uint8_t *ret_bytes)
 {
     struct handle_head head = {.version = HANDLE_VERSION,
@@ -87,9 +89,9 @@ static size_t write_handle(const struct tn_domain *d, struct tni_ticket_name nam
                                .generation = name.generation,
                                .index = name.index,
                                .view_bytes = (uint16_t)view_bytes,
-                               .strategy = STRATEGY_ARENA};
+                               .strategy = (uint8_t)tn_tensor_strategy(tensor)};
     memcpy(head.magic, magic, sizeof magic);
-    memcpy(head.domain, d->segment.header->id, sizeof head.domain);
+    memcpy(head.domain, tensor->storage->domain->segment.header->id, sizeof head.domain);
     memcpy(ret_bytes, &head, sizeof head);
     memcpy(ret_bytes + sizeof head, view, view_bytes);
     uint64_t hash = tni_hash(ret_bytes, sizeof head + view_bytes);
@@ -97,32 +99,44 @@ static size_t write_handle(const struct tn_domain *d, struct tni_ticket_name nam
     return sizeof head + view_bytes + sizeof hash;
 }
 
+static int export_view(tn_tensor *tensor, const tn_handle_options *options, const void *view,
+                       size_t view_bytes, void *bytes, size_t *ret_used)
+{
+    struct tn_domain *d = tensor->storage->domain;
+    struct tni_ticket_name name = {0};
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_ticket_make(d, thread, tensor->storage->block, options->uses,
+                                 end_of(options->lifetime_ns), &name);
+    tni_thread_leave(thread);
+    if (status == 0)
+        *ret_used = write_handle(tensor, name, view, view_bytes, bytes);
+    return status;
+}
+
 int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *bytes,
                      size_t size_bytes, size_t *ret_used)
 {
-    _Alignas(8) uint8_t view[TNI_VIEW_MAX_BYTES];
+    _Alignas(8) uint8_t small[TNI_VIEW_MAX_BYTES];
     tn_handle_options options = {0};
-    struct tni_ticket_name name = {0};
     if (tensor == NULL || bytes == NULL || ret_used == NULL)
         return tni_fail(TN_ERR_INVALID, "no tensor, or nowhere to write its handle");
     struct tn_domain *d = tensor->storage->domain;
-    if (d == NULL)
-        return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
-    int status = tni_process_check(d);
-    if (status != 0 || (status = check_options(given, &options)) != 0)
+    int status = tni_tensor_check_shared(d, tensor);
+    if (status != 0 || (status = tni_process_check(d)) != 0 ||
+        (status = check_options(given, &options)) != 0)
         return status;
-    size_t view_bytes = tni_tensor_encode(tensor, view);
+    size_t view_bytes = tni_tensor_view_bytes(tensor);
     size_t need = sizeof(struct handle_head) + view_bytes + sizeof(uint64_t);
     if (need > size_bytes)
         return tni_fail(TN_ERR_INVALID, "the handle needs %zu bytes, there are %zu", need,
                         size_bytes);
-
-    struct tni_thread *thread = tni_thread_enter(d);
-    status = tni_ticket_make(d, thread, tensor->storage->block, options.uses,
-                             end_of(options.lifetime_ns), &name);
-    tni_thread_leave(thread);
-    if (status == 0)
-        *ret_used = write_handle(d, name, view, view_bytes, bytes);
+    void *view = view_bytes <= sizeof small ? small : malloc(view_bytes);
+    if (view == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a handle");
+    tni_tensor_encode(tensor, view);
+    status = export_view(tensor, &options, view, view_bytes, bytes, ret_used);
+    if (view != small)
+        free(view);
     return status;
 }
 
@@ -158,12 +172,12 @@ static int check_head(const struct handle_head *head, size_t size_bytes)
         return tni_fail(TN_ERR_VERSION,
                         "the handle has parts 0x%x that this version does not know",
                         head->must_understand);
-    if (head->strategy != STRATEGY_ARENA)
+    if (tn_strategy_name(head->strategy) == NULL)
         return tni_fail(TN_ERR_VERSION,
                         "the handle has a strategy, %u, that this version does not know",
                         head->strategy);
     if (head->reserved != 0 || head->head_bytes < sizeof *head ||
-        head->view_bytes > TNI_VIEW_MAX_BYTES ||
+        head->view_bytes > TNI_VIEW_MAX_BYTES + TN_ATTRIBUTES_MAX_BYTES ||
         (size_t)head->head_bytes + head->view_bytes + sizeof(uint64_t) != size_bytes)
         return tni_fail(TN_ERR_INVALID,
                         "the handle has %zu bytes, its head states %u + %u, and %u", size_bytes,
@@ -204,25 +218,30 @@ static int check_domain(const struct tn_domain *d, const struct handle_head *hea
  * until the use is taken. A ticket that is over is told of before its view is: the block may be
  * another's by now.
  */
-static int use(struct tn_domain *d, struct tni_ticket_name name, const uint8_t *view,
-               size_t view_bytes, tn_tensor **ret_tensor)
+static int use(struct tn_domain *d, const struct handle_head *head, const uint8_t *view,
+               tn_tensor **ret_tensor)
 {
-    struct tni_view head = {0};
+    struct tni_ticket_name name = {.index = head->index, .generation = head->generation};
+    size_t view_bytes = head->view_bytes;
+    struct tni_view named = {0};
     tn_tensor *tensor = NULL;
     int used = tni_ticket_check(d, name);
     if (used == 0)
         used = tni_tensor_decode(d, view, view_bytes, &tensor);
-    if (used >= 0 && (size_t)used != view_bytes) {
+    if (used >= 0 &&
+        ((size_t)used != view_bytes || tn_tensor_strategy(tensor) != head->strategy)) {
+        used = tni_fail(TN_ERR_INVALID,
+                        "the handle states a view of %zu bytes by %s, and has one of %d by %s",
+                        view_bytes, tn_strategy_name(head->strategy), used,
+                        tn_strategy_name(tn_tensor_strategy(tensor)));
         tni_tensor_forget(tensor);
-        used = tni_fail(TN_ERR_INVALID, "the handle's view has %zu bytes, %d of them used",
-                        view_bytes, used);
     }
     if (used < 0)
         return used == TN_ERR_CORRUPT ? TN_ERR_INVALID : used;
 
-    memcpy(&head, view, sizeof head);
+    memcpy(&named, view, sizeof named);
     struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_ticket_use(d, thread, name, (tni_block){head.block}, head.generation);
+    int status = tni_ticket_use(d, thread, name, (tni_block){named.block}, named.generation);
     tni_thread_leave(thread);
     if (status == 0)
         *ret_tensor = tensor;
@@ -241,8 +260,7 @@ int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
     if (status != 0 || (status = parse(bytes, size_bytes, &h)) != 0 ||
         (status = check_domain(domain, &h.head)) != 0)
         return status;
-    struct tni_ticket_name name = {.index = h.head.index, .generation = h.head.generation};
-    return use(domain, name, h.bytes + h.head.head_bytes, h.head.view_bytes, ret_tensor);
+    return use(domain, &h.head, h.bytes + h.head.head_bytes, ret_tensor);
 }
 
 int tn_handle_ticket(const void *bytes, size_t size_bytes, tn_ticket_id *ret_ticket)

@@ -22,6 +22,8 @@ uint64_t tni_ticket_expire(struct tn_domain *domain, uint64_t now_ns);
 void tni_ticket_settle_seat(struct tn_domain *domain, uint64_t who);
 /** Live tickets that name a block. */
 uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block block);
+/** tn_ticket_for_each() without a seat. What it says of a block is as the block says it. */
+int tni_ticket_for_each(const struct tni_segment *segment, tn_ticket_fn *each, void *context);
 /** Call `each` with the block of every live ticket. */
 void tni_ticket_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
                                 void *context);

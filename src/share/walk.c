@@ -123,6 +123,17 @@ static uint64_t remaining(uint64_t expires_ns, uint64_t now_ns)
     return expires_ns > now_ns ? expires_ns - now_ns : 0;
 }
 
+/* As asked for: of a storage outside of the arena, not of the record that stands for it. */
+static uint64_t stated_bytes(const struct tni_segment *s, tni_block block)
+{
+    struct tni_backing backing;
+    if (!tni_geometry_has_block(&s->geometry, block.id))
+        return 0;
+    if (!tni_class_is_backing(tni_block_class(block)))
+        return tni_desc_at(s, block)->bytes;
+    return tni_backing_read(s, block, &backing) == 0 ? backing.data_bytes : 0;
+}
+
 /* @return whether the ticket is live, and what was read is its own */
 static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_ns,
                       tn_ticket_info *ret_info)
@@ -139,11 +150,23 @@ static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_
         .issuer_seat = tni_who_seat(issuer),
         .issuer_pid = atomic_load(&ticket->issuer_pid),
         .block = block.id,
-        .bytes =
-            tni_geometry_has_block(&s->geometry, block.id) ? tni_desc_at(s, block)->bytes : 0,
+        .bytes = stated_bytes(s, block),
         .remaining_ns = remaining(atomic_load(&ticket->expires_ns), now_ns),
     };
     return tni_ticket_generation(atomic_load(&ticket->word)) == tni_ticket_generation(word);
+}
+
+int tni_ticket_for_each(const struct tni_segment *s, tn_ticket_fn *each, void *context)
+{
+    uint32_t limit = tni_ticket_limit(s);
+    uint64_t now_ns = tni_os_now_ns();
+    int stop = 0;
+    for (uint32_t i = 0; i < limit && stop == 0; i++) {
+        tn_ticket_info info;
+        if (read_info(s, i, now_ns, &info))
+            stop = each(&info, context);
+    }
+    return stop;
 }
 
 int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each, void *context)
@@ -151,14 +174,7 @@ int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each, void *context)
     if (domain == NULL || each == NULL)
         return tni_fail(TN_ERR_INVALID, "no domain, or no function to call");
     int status = tni_process_check(domain);
-    uint32_t limit = status == 0 ? tni_ticket_limit(&domain->segment) : 0;
-    uint64_t now_ns = tni_os_now_ns();
-    for (uint32_t i = 0; i < limit && status == 0; i++) {
-        tn_ticket_info info;
-        if (read_info(&domain->segment, i, now_ns, &info))
-            status = each(&info, context);
-    }
-    return status;
+    return status != 0 ? status : tni_ticket_for_each(&domain->segment, each, context);
 }
 
 int tn_ticket_revoke(tn_domain *domain, tn_ticket_id id)

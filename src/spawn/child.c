@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn: child processes and groups.
+ * spawn: child processes and groups. Fork servers and pools have cards of their own, in
+ * server.c and pool.c.
  *
  * Nouns: child (a process, seen from its parent), group (children that end together), message.
  * I1  A child has two descriptors here, its pidfd and the read end of its message pipe, until
@@ -58,6 +59,7 @@ void tni_children_forget(void)
     for (struct tn_process *child = children; child != NULL; child = child->next)
         close_descriptors(child);
     children = NULL;
+    tni_servers_forget();
     tni_children_unlock();
 }
 

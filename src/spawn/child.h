@@ -12,6 +12,7 @@ struct tn_process {
     uint32_t flags;           /* TN_PROCESS_* */
     int pid_fd;               /* -1 once it was collected */
     int message_fd;           /* what it says is read from here; -1 once it was collected */
+    bool has_reported;        /* the report of its start was read */
     bool is_ended;
     tn_process_status status; /* once is_ended */
     struct tn_process *next;  /* all of this process */
@@ -43,17 +44,43 @@ bool tni_child_has_failed(const struct tn_process *child);
 /** What a survivor does while it waits. */
 void tni_child_survive(struct tn_domain *domain);
 
+/* ---- starting a child (start.c) ---------------------------------------------------------- */
+
+/** What a child must know of the process and the thread that it ends with. */
+struct tni_origin {
+    uint64_t who;
+    int32_t pid;
+    bool is_main_thread;
+};
+struct tni_origin tni_child_origin(const struct tn_domain *domain);
+/** In a forked child: all the rest of its life. `message_fd` is kept. */
+void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument, uint32_t flags,
+                   const struct tni_origin *origin, int message_fd) __attribute__((noreturn));
+/** Wait until a watched child runs. Fails as tn_process_fork() does. */
+int tni_child_await_start(struct tn_process *child);
+/** End and free a child that could not be started; the detail stays. @return `status` */
+int tni_child_end_failed(struct tn_process *child, int status);
+
+/* ---- fork servers (server.c) ------------------------------------------------------------- */
+
+/** In a forked child: the sockets of its parent's servers are closed. */
+void tni_servers_forget(void);
+
 /* ---- what a child says (message.c) ------------------------------------------------------- */
 
 /** The first words of a forked child: it runs, or why it does not. */
 struct tni_child_report {
     int32_t status; /* 0 or TN_ERR_* */
-    char text[236];
+    int32_t pid;
+    char text[232];
 };
-/** In a forked child: messages of this process go here from now on. */
+/**
+ * In a forked child: messages of this process go here from now on. Its parent's are none of
+ * its business.
+ */
 void tni_message_set(int fd);
-/** In a forked child. */
-void tni_message_report(int status, const char *text);
+/** In a forked child. TN_ERR_CLOSED: nobody reads it. */
+int tni_message_report(int status, const char *text);
 /** Write the value of TENON_MESSAGE_FD for a program that keeps `fd`. */
 void tni_message_write_variable(int fd, char *value, size_t size_bytes);
 /** Read what a child that has ended left, as text. */

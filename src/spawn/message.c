@@ -15,18 +15,23 @@ enum { MESSAGE_BYTES = 255 };
 static int own_fd = -1;
 static int32_t
     own_pid; /* whose descriptor it is: children that we fork have a copy, and no say */
+static uint64_t own_number;
 
 void tni_message_set(int fd)
 {
+    /* By its number: the program may have closed it, and the descriptor be another by now. */
+    if (own_number != 0 && own_fd != fd && tni_os_pipe_number(own_fd) == own_number)
+        tni_os_close(own_fd);
     own_fd = fd;
     own_pid = tni_os_pid();
+    own_number = tni_os_pipe_number(fd);
 }
 
-void tni_message_report(int status, const char *text)
+int tni_message_report(int status, const char *text)
 {
-    struct tni_child_report report = {.status = status};
+    struct tni_child_report report = {.status = status, .pid = tni_os_pid()};
     memcpy(report.text, text, strnlen(text, sizeof report.text - 1));
-    tni_os_write(own_fd, &report, sizeof report);
+    return tni_os_write(own_fd, &report, sizeof report);
 }
 
 /* <descriptor>,<number of the pipe>,<pid of the parent> */

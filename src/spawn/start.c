@@ -7,22 +7,15 @@
 
 enum { EXIT_WITH_PARENT = 128 + 9, OWN_VARIABLES = 3, VARIABLE_BYTES = 96 };
 
-/* What a child must know of the process and the thread that started it. */
-struct origin {
-    uint64_t who;
-    int32_t pid;
-    bool is_main_thread;
-};
-
-static struct origin get_origin(const struct tn_domain *domain)
+struct tni_origin tni_child_origin(const struct tn_domain *domain)
 {
-    return (struct origin){.who = domain->who,
-                           .pid = tni_os_pid(),
-                           .is_main_thread = tni_os_thread_id() == tni_os_pid()};
+    return (struct tni_origin){.who = domain->who,
+                               .pid = tni_os_pid(),
+                               .is_main_thread = tni_os_thread_id() == tni_os_pid()};
 }
 
 /* What went wrong stays the thread's detail, whatever the clean-up meets. */
-static int end_failed(struct tn_process *child, int status)
+int tni_child_end_failed(struct tn_process *child, int status)
 {
     char detail[256];
     snprintf(detail, sizeof detail, "%s", tn_error_detail());
@@ -37,7 +30,7 @@ static int end_failed(struct tn_process *child, int status)
  * I3. The kernel's signal comes when the forking thread ends, which for the main thread is the
  * process.
  */
-static void bind_to_parent(struct tn_domain *domain, const struct origin *origin)
+static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *origin)
 {
     if (origin->is_main_thread)
         tni_os_die_with_parent(origin->pid);
@@ -60,13 +53,17 @@ static void leave(struct tn_domain *domain)
     tni_manager_ring(domain);
 }
 
-__attribute__((noreturn)) static void be_child(struct tn_domain *domain, tn_process_fn *run,
-                                               void *argument, uint32_t flags,
-                                               const struct origin *origin, const int ends[2])
+/* Nobody who would know of us reads our report: its reader died, or gave up. */
+static void report_start(void)
 {
-    tni_children_forget();
-    tni_os_close(ends[0]);
-    tni_message_set(ends[1]);
+    if (tni_message_report(0, "") == TN_ERR_CLOSED)
+        tni_os_exit(EXIT_WITH_PARENT);
+}
+
+void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument, uint32_t flags,
+                   const struct tni_origin *origin, int message_fd)
+{
+    tni_message_set(message_fd);
     if (tni_process_check(domain) != 0) {
         tni_message_report(TN_ERR_FULL, tn_error_detail());
         tni_os_exit(1);
@@ -74,7 +71,7 @@ __attribute__((noreturn)) static void be_child(struct tn_domain *domain, tn_proc
     if ((flags & TN_PROCESS_DETACHED) == 0)
         bind_to_parent(domain, origin);
     TNI_KILL_POINT("spawn_child_bound");
-    tni_message_report(0, "");
+    report_start();
     TNI_KILL_POINT("spawn_child_started");
 
     int code = run(domain, argument);
@@ -84,7 +81,7 @@ __attribute__((noreturn)) static void be_child(struct tn_domain *domain, tn_proc
 }
 
 /* I4 */
-static int await_start(struct tn_process *child)
+int tni_child_await_start(struct tn_process *child)
 {
     struct tni_child_report report;
     int fds[2] = {child->message_fd, child->pid_fd};
@@ -104,7 +101,7 @@ static int await_start(struct tn_process *child)
 /* @return the child's pid; in the child, it does not return */
 static int fork_child(struct tn_process *child, tn_process_fn *run, void *argument)
 {
-    struct origin origin = get_origin(child->domain);
+    struct tni_origin origin = tni_child_origin(child->domain);
     int ends[2];
 
     tni_message_flush();
@@ -114,8 +111,10 @@ static int fork_child(struct tn_process *child, tn_process_fn *run, void *argume
         child->message_fd = ends[0];
         status = tni_os_fork();
         if (status == 0) {
-            child->message_fd = -1; /* the copy's: be_child() closes the descriptor */
-            be_child(child->domain, run, argument, child->flags, &origin, ends);
+            child->message_fd = -1; /* the copy's: the descriptor is closed below */
+            tni_children_forget();
+            tni_os_close(ends[0]);
+            tni_child_run(child->domain, run, argument, child->flags, &origin, ends[1]);
         }
         tni_os_close(ends[1]);
     }
@@ -137,9 +136,9 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
     if (status > 0)
         status = tni_child_watch(child, status);
     if (status == 0)
-        status = await_start(child);
+        status = tni_child_await_start(child);
     if (status != 0)
-        return end_failed(child, status);
+        return tni_child_end_failed(child, status);
     *ret_process = child;
     return 0;
 }
@@ -195,7 +194,7 @@ static int start_program(struct tn_process *child, const char *const *argv,
                          const char *const *environment, int message_fd)
 {
     const struct tni_segment *s = &child->domain->segment;
-    struct origin origin = get_origin(child->domain);
+    struct tni_origin origin = tni_child_origin(child->domain);
     struct variables variables;
     int32_t pid = 0;
     int status = make_variables(child, message_fd, environment, &variables);
@@ -227,7 +226,7 @@ int tn_process_exec(tn_domain *domain, const char *const *argv, const char *cons
     }
     tni_children_unlock();
     if (status != 0)
-        return end_failed(child, status);
+        return tni_child_end_failed(child, status);
     *ret_process = child;
     return 0;
 }

@@ -79,13 +79,24 @@ int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
     if (status != 0)
         return status;
-    return fill(alloc_view(base, ndim), dtype, ndim, shape, &size, ret_tensor);
+    tn_tensor *v;
+    if ((status = fill(alloc_view(base, ndim), dtype, ndim, shape, &size, &v)) != 0)
+        return status;
+    if (TNI_UNLIKELY(base->attributes != NULL) &&
+        (status = tni_attributes_inherit(v, base)) != 0) {
+        tn_tensor_unref(v);
+        return status;
+    }
+    *ret_tensor = v;
+    return 0;
 }
 
 void tni_tensor_end(tn_tensor *t)
 {
     struct tni_storage *s = t->storage;
     bool is_inner = t->is_inner;
+    if (TNI_UNLIKELY(t->attributes != NULL))
+        free(t->attributes);
     atomic_store_explicit(&t->refs, TNI_TENSOR_ENDED, memory_order_relaxed);
     if (!is_inner)
         tni_tensor_free_memory(t);

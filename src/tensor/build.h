@@ -50,7 +50,8 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
 
 /**
  * As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more;
- * read-only if `base` is.
+ * read-only if `base` is. Its elements mean what those of `base` do.
+ * @return as tni_tensor_build(); TN_ERR_UNSUPPORTED also: as tni_attributes_inherit()
  */
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
@@ -62,6 +63,32 @@ static inline int tni_tensor_check_result(const void *ret_result)
         return 0;
     return tni_fail(TN_ERR_INVALID, "no place for the result");
 }
+
+static inline int tni_tensor_check_domain(const struct tn_domain *domain)
+{
+    return TNI_LIKELY(domain != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no domain");
+}
+
+/** What a block for this tensor is to say of itself. */
+struct tni_block_about tni_tensor_about(const tn_tensor *tensor);
+
+/** Options as they are meant, every default put in. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
+int tni_tensor_read_options(const tn_share_options *given, tn_share_options *ret_options);
+
+/** As tni_tensor_encode(), of a tensor that may be in no domain, as over this block. */
+size_t tni_tensor_encode_as(const tn_tensor *tensor, uint32_t block, uint32_t generation,
+                            void *ret_view);
+/**
+ * Make a tensor over no memory yet of a view of a storage of `limit` bytes, after checking all
+ * of it but the block that it names.
+ * @return the bytes the view takes up, or as tni_tensor_decode()
+ */
+int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
+                         tn_tensor **ret_tensor);
+
+/** The path of a storage that came from outside of its domain (outside.c); NULL: it has none.
+ */
+const char *tni_outside_path(const struct tni_storage *storage);
 
 /** End a tensor and its reference to the storage; the caller saw that it is the last. */
 void tni_tensor_end(tn_tensor *tensor);

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/build.h"
-#include "tensor/dtype.h"
+#include "tensor/attribute.h"
 
 /* Two strided places of one shape; steps in bytes. */
 struct plan {
@@ -205,8 +204,8 @@ int tn_tensor_copy(tn_tensor *target, const tn_tensor *source)
     int status = tni_tensor_check(target);
     if (status != 0 || (status = tni_tensor_check(source)) != 0)
         return status;
-    status = check_pair(target, source);
-    if (status != 0 || target->count == 0)
+    if ((status = check_pair(target, source)) != 0 ||
+        (status = tni_attributes_check_same_meaning(target, source)) != 0 || target->count == 0)
         return status;
     bool is_one_mapping = target->storage->data == source->storage->data ||
                           !tn_tensor_same_storage(target, source);

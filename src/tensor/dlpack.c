@@ -28,7 +28,8 @@ static void delete_export(DLManagedTensorVersioned *managed)
 int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_managed)
 {
     int status = tni_tensor_check(tensor);
-    if (status != 0 || (status = tni_tensor_check_result(ret_managed)) != 0)
+    if (status != 0 || (status = tni_tensor_check_result(ret_managed)) != 0 ||
+        (status = tni_attributes_check_plain(tensor, "DLPack")) != 0)
         return status;
     size_t extents_bytes = 2 * (size_t)tensor->ndim * sizeof(int64_t);
     struct dlpack_export *export = malloc(sizeof *export + extents_bytes);
@@ -103,6 +104,12 @@ static int cover(tn_tensor *t, const DLTensor *dl)
     return 0;
 }
 
+/* A message takes it where its memory is not page-locked any more. */
+static int note_pinned(tn_tensor *t, const DLTensor *dl)
+{
+    return dl->device.device_type == kDLCPU ? 0 : tn_tensor_set_flags(t, TN_WAS_PINNED);
+}
+
 int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_tensor)
 {
     tn_tensor *t;
@@ -115,7 +122,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
     for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
         tni_tensor_steps(t)[i] = dl->strides[i];
     t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tn_tensor_strides(t));
-    if ((status = cover(t, dl)) != 0) {
+    if ((status = cover(t, dl)) != 0 || (status = note_pinned(t, dl)) != 0) {
         tni_tensor_end(t);
         return status;
     }

@@ -23,17 +23,34 @@ static size_t extent_count(const struct tni_view *head)
     return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
 }
 
-size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
+size_t tni_tensor_view_bytes(const tn_tensor *t)
 {
-    const struct tni_storage *s = t->storage;
+    bool is_plain =
+        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
+    return sizeof(struct tni_view) + (size_t)t->ndim * sizeof(int64_t) * (is_plain ? 1 : 2) +
+           (t->attributes != NULL ? t->attributes->bytes : 0);
+}
+
+/* In the block's descriptor, for people. */
+static void describe_attributes(const tn_tensor *t)
+{
+    struct tni_desc *desc = tni_desc_at(&t->storage->domain->segment, t->storage->block);
+    atomic_store_explicit(&desc->attributes, tni_attributes_kinds(t), memory_order_relaxed);
+    atomic_store_explicit(&desc->flags, t->attributes->flags, memory_order_relaxed);
+    atomic_store_explicit(&desc->sent, desc->generation, memory_order_release);
+}
+
+size_t tni_tensor_encode_as(const tn_tensor *t, uint32_t block, uint32_t generation,
+                            void *ret_view)
+{
     struct tni_view *view =
-        ret_view; /* aligned: in a slot, a message block, a handle's buffer */
+        ret_view; /* aligned: in a slot, a message block, a buffer of a handle or packet */
     bool is_plain =
         t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
     int32_t extents = is_plain ? t->ndim : 2 * t->ndim;
 
-    view->block = s->block.id;
-    view->generation = tni_ref_generation(s->domain, s->block);
+    view->block = block;
+    view->generation = generation;
     view->byte_offset = t->byte_offset;
     view->code = t->dtype.code;
     view->bits = t->dtype.bits;
@@ -41,10 +58,23 @@ size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
     view->ndim = (uint8_t)t->ndim;
     view->flags = (uint8_t)((is_plain ? TNI_VIEW_CONTIGUOUS : 0) |
                             (tn_tensor_is_read_only(t) ? TNI_VIEW_READ_ONLY : 0));
-    view->reserved = 0;
+    view->attribute_bytes = 0;
     for (int32_t i = 0; i < extents; i++)
         view->extents[i] = t->extents[i];
-    return sizeof *view + (size_t)extents * sizeof(int64_t);
+    if (TNI_UNLIKELY(t->attributes != NULL)) {
+        view->attribute_bytes = (uint16_t)t->attributes->bytes;
+        memcpy(view->extents + extents, t->attributes->words, t->attributes->bytes);
+    }
+    return sizeof *view + (size_t)extents * sizeof(int64_t) + view->attribute_bytes;
+}
+
+size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
+{
+    const struct tni_storage *s = t->storage;
+    if (TNI_UNLIKELY(t->attributes != NULL))
+        describe_attributes(t);
+    return tni_tensor_encode_as(t, s->block.id, tni_ref_generation(s->domain, s->block),
+                                ret_view);
 }
 
 /* ---- checking ---------------------------------------------------------------------------- */
@@ -55,16 +85,22 @@ static int read_view(const void *view, size_t size_bytes, union copied_view *ret
         return tni_fail(TN_ERR_CORRUPT, "a view of %zu bytes is truncated", size_bytes);
     memcpy(&ret_copy->head, view, sizeof ret_copy->head);
     const struct tni_view *head = &ret_copy->head;
-    if (head->ndim > TN_MAX_NDIM || head->reserved != 0 ||
+    if (head->ndim > TN_MAX_NDIM || head->attribute_bytes % 8 != 0 ||
+        head->attribute_bytes > TN_ATTRIBUTES_MAX_BYTES ||
         (head->flags & ~(TNI_VIEW_CONTIGUOUS | TNI_VIEW_READ_ONLY)) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "a view states %u axes, flags 0x%x", head->ndim,
-                        head->flags);
+        return tni_fail(TN_ERR_CORRUPT, "a view states %u axes, flags 0x%x, %u attribute bytes",
+                        head->ndim, head->flags, head->attribute_bytes);
     size_t extents_bytes = extent_count(head) * sizeof(int64_t);
-    if (size_bytes - sizeof *head < extents_bytes)
+    if (size_bytes - sizeof *head < extents_bytes + head->attribute_bytes)
         return tni_fail(TN_ERR_CORRUPT, "a view of %u axes is truncated at %zu bytes",
                         head->ndim, size_bytes);
     memcpy(ret_copy->head.extents, (const uint8_t *)view + sizeof *head, extents_bytes);
-    return (int)(sizeof *head + extents_bytes);
+    return (int)(sizeof *head + extents_bytes + head->attribute_bytes);
+}
+
+static bool is_backed(const struct tni_view *head)
+{
+    return tni_class_is_backing(head->block >> 24);
 }
 
 /*
@@ -75,6 +111,8 @@ static int read_view(const void *view, size_t size_bytes, union copied_view *ret
 static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
 {
     uint64_t bytes = tni_block_bytes(&s->geometry, block);
+    if (tni_class_is_backing(tni_block_class(block)))
+        return ((const struct tni_backing *)tni_payload_at(s, block))->data_bytes;
     if (s->geometry.classes[tni_block_class(block)].span == 1) {
         uint64_t stated = tni_desc_at(s, block)->bytes;
         bytes = TNI_MIN(bytes, stated);
@@ -82,11 +120,10 @@ static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
     return bytes;
 }
 
-static int check_place(const struct tni_segment *s, const union copied_view *copy,
-                       int64_t count, size_t item_bytes)
+static int check_place(const union copied_view *copy, uint64_t limit, int64_t count,
+                       size_t item_bytes)
 {
     const struct tni_view *head = &copy->head;
-    uint64_t limit = usable_bytes(s, (tni_block){head->block});
     struct tni_reach reach = {0, count * (int64_t)item_bytes};
 
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0 &&
@@ -101,19 +138,24 @@ static int check_place(const struct tni_segment *s, const union copied_view *cop
     return 0;
 }
 
-static int check_copy(const struct tni_segment *s, const union copied_view *copy,
-                      struct tni_size *ret_size)
+static int check_block(const struct tni_segment *s, const struct tni_view *head)
 {
-    const struct tni_view *head = &copy->head;
-
     if (!tni_geometry_has_block(&s->geometry, head->block) ||
         tni_class_is_message(head->block >> 24))
         return tni_fail(TN_ERR_CORRUPT, "a view names block %x, which is none", head->block);
+    return 0;
+}
+
+/* `limit`: bytes of the storage. pre: check_block() */
+static int check_copy(const union copied_view *copy, uint64_t limit, struct tni_size *ret_size)
+{
+    const struct tni_view *head = &copy->head;
+
     if (tni_tensor_measure((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
                            head->extents, ret_size) != 0)
         return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
                         tn_error_detail());
-    return check_place(s, copy, ret_size->count, ret_size->item_bytes);
+    return check_place(copy, limit, ret_size->count, ret_size->item_bytes);
 }
 
 int tni_view_check(const struct tni_segment *segment, const void *view, size_t size_bytes)
@@ -123,26 +165,22 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
     int used = read_view(view, size_bytes, &copy);
     if (used < 0)
         return used;
-    int status = check_copy(segment, &copy, &size);
+    int status = check_block(segment, &copy.head);
+    if (status == 0)
+        status = check_copy(&copy, usable_bytes(segment, (tni_block){copy.head.block}), &size);
     return status != 0 ? status : used;
 }
 
 /* ---- back to a tensor -------------------------------------------------------------------- */
 
-int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
-                      tn_tensor **ret_tensor)
+/* A tensor over nothing yet. */
+static int build_copy(const union copied_view *copy, const struct tni_size *size,
+                      const uint8_t *attributes, tn_tensor **ret_tensor)
 {
-    union copied_view copy;
-    struct tni_size size;
+    const struct tni_view *head = &copy->head;
     tn_tensor *t;
-    const struct tni_view *head = &copy.head;
-    int used = read_view(view, size_bytes, &copy);
-    if (used < 0)
-        return used;
-    int status = check_copy(&domain->segment, &copy, &size);
-    if (status == 0)
-        status = tni_tensor_build((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
-                                  head->extents, &size, &t);
+    int status = tni_tensor_build((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
+                                  head->extents, size, &t);
     if (status != 0)
         return status;
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0) {
@@ -151,7 +189,72 @@ int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_by
     }
     t->byte_offset = head->byte_offset;
     t->is_read_only = (head->flags & TNI_VIEW_READ_ONLY) != 0;
-    tni_storage_set_shared(t->storage, domain, (tni_block){head->block}, TNI_SIZE_IN_DESC);
+    if (TNI_UNLIKELY(head->attribute_bytes != 0) &&
+        (status = tni_attributes_adopt(t, attributes, head->attribute_bytes)) != 0) {
+        tni_tensor_end(t);
+        return status;
+    }
     *ret_tensor = t;
+    return 0;
+}
+
+/* The same, checked against the `limit` bytes of its storage. */
+static int build_within(const union copied_view *copy, uint64_t limit,
+                        const uint8_t *attributes, tn_tensor **ret_tensor)
+{
+    struct tni_size size;
+    int status = check_copy(copy, limit, &size);
+    return status != 0 ? status : build_copy(copy, &size, attributes, ret_tensor);
+}
+
+int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
+                         tn_tensor **ret_tensor)
+{
+    union copied_view copy;
+    int used = read_view(view, size_bytes, &copy);
+    if (used < 0)
+        return used;
+    const uint8_t *attributes = (const uint8_t *)view + used - copy.head.attribute_bytes;
+    int status = build_within(&copy, limit, attributes, ret_tensor);
+    return status != 0 ? status : used;
+}
+
+static int decode_backed(struct tn_domain *d, const union copied_view *copy,
+                         const uint8_t *attributes, tn_tensor **ret_tensor)
+{
+    tni_block block = {copy->head.block};
+    struct tni_mapping *mapping;
+    int status = tni_backing_map(d, block, copy->head.generation, &mapping);
+    if (status != 0)
+        return status;
+    status = build_within(copy, mapping->data_bytes, attributes, ret_tensor);
+    if (status != 0) {
+        tni_backing_unmap(d, mapping);
+        return status;
+    }
+    tni_storage_set_mapped((*ret_tensor)->storage, d, block, mapping);
+    return 0;
+}
+
+int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
+                      tn_tensor **ret_tensor)
+{
+    union copied_view copy;
+    int used = read_view(view, size_bytes, &copy);
+    if (used < 0)
+        return used;
+    const uint8_t *attributes = (const uint8_t *)view + used - copy.head.attribute_bytes;
+    tni_block block = {copy.head.block};
+    int status = check_block(&domain->segment, &copy.head);
+    if (TNI_UNLIKELY(status == 0 && is_backed(&copy.head))) {
+        status = decode_backed(domain, &copy, attributes, ret_tensor);
+        return status != 0 ? status : used;
+    }
+    if (status == 0)
+        status =
+            build_within(&copy, usable_bytes(&domain->segment, block), attributes, ret_tensor);
+    if (status != 0)
+        return status;
+    tni_storage_set_shared((*ret_tensor)->storage, domain, block, TNI_SIZE_IN_DESC);
     return used;
 }

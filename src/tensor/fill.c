@@ -79,7 +79,7 @@ static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_b
 
 static bool is_committed_alone(const struct tn_domain *d, uint64_t size_bytes)
 {
-    uint32_t class_id = tni_geometry_class(&d->segment.geometry, size_bytes, false);
+    uint32_t class_id = tni_geometry_class(&d->segment.geometry, size_bytes, TNI_KIND_TENSOR);
     return class_id != 0 && d->segment.geometry.classes[class_id].span == 1;
 }
 

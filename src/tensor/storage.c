@@ -27,6 +27,8 @@ void tni_storage_unref(struct tni_storage *s)
     if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (s->mapping != NULL)
+        tni_backing_unmap(s->domain, s->mapping); /* first: then the block may be another's */
     if (s->domain != NULL)
         tni_ref_release(s->domain,
                         s->block); /* may be the last that the closed domain waited for */
@@ -60,6 +62,18 @@ void tni_storage_set_shared(struct tni_storage *s, struct tn_domain *domain, tni
     s->size_bytes = size_bytes;
     s->block = block;
     s->domain = domain;
+    s->release = NULL;
+    s->context = NULL;
+}
+
+void tni_storage_set_mapped(struct tni_storage *s, struct tn_domain *domain, tni_block block,
+                            struct tni_mapping *mapping)
+{
+    s->data = mapping->address + mapping->data_offset;
+    s->size_bytes = mapping->data_bytes;
+    s->block = block;
+    s->domain = domain;
+    s->mapping = mapping;
     s->release = NULL;
     s->context = NULL;
 }

@@ -25,6 +25,10 @@ int tni_storage_set_private(struct tni_storage *storage, uint64_t size_bytes);
 void tni_storage_set_shared(struct tni_storage *storage, struct tn_domain *domain,
                             tni_block block, uint64_t size_bytes);
 
+/** The same of a block whose object is mapped; the mapping reference passes to the storage. */
+void tni_storage_set_mapped(struct tni_storage *storage, struct tn_domain *domain,
+                            tni_block block, struct tni_mapping *mapping);
+
 /** Bytes of the whole storage. */
 uint64_t tni_storage_bytes(const struct tni_storage *storage);
 
@@ -36,6 +40,24 @@ uint64_t tni_storage_bytes(const struct tni_storage *storage);
 int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t size_bytes,
                        const struct tni_block_about *about, uint64_t deadline_ns,
                        tni_block *ret_block);
+
+/**
+ * Put the tensor's storage, whose memory is `source` or which has none, into a domain, with
+ * `source` in it; what memory it had is the caller's to free.
+ * @param options  as tni_tensor_read_options() gave them; NULL: this process's strategy
+ */
+int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
+                         uint64_t size_bytes, const tn_share_options *options,
+                         uint64_t deadline_ns);
+
+/**
+ * Make a storage with an object of its own for a tensor, with `source` in it, or zeros for
+ * NULL: a block with one local reference, and its mapping. Waits for memory until the deadline.
+ * Errors as of tn_tensor_empty_as().
+ */
+int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
+                   const void *source, const tn_share_options *options, uint64_t deadline_ns,
+                   tni_block *ret_block, struct tni_mapping **ret_mapping);
 
 /**
  * free() for tensors and storages: where misuse is caught, the memory stays readable for a

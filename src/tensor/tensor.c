@@ -28,7 +28,7 @@ static uint32_t pack_dtype(tn_dtype dtype)
     return (uint32_t)dtype.code << 24 | (uint32_t)dtype.bits << 16 | dtype.lanes;
 }
 
-static struct tni_block_about about_tensor(const tn_tensor *t)
+struct tni_block_about tni_tensor_about(const tn_tensor *t)
 {
     return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
                                     .ndim = (uint8_t)t->ndim,
@@ -36,30 +36,49 @@ static struct tni_block_about about_tensor(const tn_tensor *t)
                                     .shape = t->extents};
 }
 
-static int check_domain(const struct tn_domain *domain)
+/* What `options` is NULL for: this process's strategy, which usually is the arena. */
+static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *options,
+                       uint64_t deadline_ns, bool *ret_is_zero)
 {
-    if (TNI_LIKELY(domain != NULL))
-        return 0;
-    return tni_fail(TN_ERR_INVALID, "no domain");
+    uint64_t bytes = (uint64_t)t->count * t->item_bytes;
+    struct tni_mapping *mapping;
+    tni_block block;
+    int status;
+    if (TNI_LIKELY(options == NULL || options->strategy == TN_STRATEGY_ARENA)) {
+        struct tni_block_about about = tni_tensor_about(t);
+        status = tni_ref_alloc(domain, bytes, &about, true, deadline_ns, &block, ret_is_zero);
+        if (TNI_LIKELY(status == 0))
+            tni_storage_set_shared(t->storage, domain, block, bytes);
+        return status;
+    }
+    status = tni_backed_new(domain, t, bytes, NULL, options, deadline_ns, &block, &mapping);
+    if (status == 0)
+        tni_storage_set_mapped(t->storage, domain, block, mapping);
+    *ret_is_zero = true;
+    return status;
 }
 
 static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                       uint64_t deadline_ns, bool *ret_is_zero, tn_tensor **ret_tensor)
+                       const tn_share_options *options, uint64_t deadline_ns, bool *ret_is_zero,
+                       tn_tensor **ret_tensor)
 {
     tn_tensor *t;
-    tni_block block;
-    int status = check_domain(domain);
-    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
-        (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+    tn_share_options ours;
+    int status = tni_tensor_check_domain(domain);
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
         return status;
-    struct tni_block_about about = about_tensor(t);
-    uint64_t bytes = (uint64_t)t->count * t->item_bytes;
-    status = tni_ref_alloc(domain, bytes, &about, true, deadline_ns, &block, ret_is_zero);
+    if (TNI_UNLIKELY(options != NULL || tn_strategy_get() != TN_STRATEGY_ARENA)) {
+        if ((status = tni_tensor_read_options(options, &ours)) != 0)
+            return status;
+        options = &ours;
+    }
+    if ((status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+        return status;
+    status = give_memory(domain, t, options, deadline_ns, ret_is_zero);
     if (TNI_UNLIKELY(status != 0)) {
         tni_tensor_end(t);
         return status;
     }
-    tni_storage_set_shared(t->storage, domain, block, bytes);
     *ret_tensor = t;
     return 0;
 }
@@ -68,7 +87,15 @@ int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64
                     uint64_t deadline_ns, tn_tensor **ret_tensor)
 {
     bool is_zero;
-    return make_shared(domain, dtype, ndim, shape, deadline_ns, &is_zero, ret_tensor);
+    return make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, &is_zero, ret_tensor);
+}
+
+int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       const tn_share_options *options, uint64_t deadline_ns,
+                       tn_tensor **ret_tensor)
+{
+    bool is_zero;
+    return make_shared(domain, dtype, ndim, shape, options, deadline_ns, &is_zero, ret_tensor);
 }
 
 int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -78,7 +105,7 @@ int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64
     tn_tensor *t;
     int status = tni_tensor_check_result(ret_tensor);
     if (status == 0)
-        status = make_shared(domain, dtype, ndim, shape, deadline_ns, &is_zero, &t);
+        status = make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, &is_zero, &t);
     if (status != 0)
         return status;
     if (!is_zero)
@@ -92,24 +119,21 @@ int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const 
                          tn_tensor **ret_tensor)
 {
     tn_tensor *t;
-    tni_block block;
-    int status = check_domain(domain);
+    int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
         (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
-    struct tni_block_about about = about_tensor(t);
     if (size_bytes != tn_tensor_size_bytes(t))
         status = tni_fail(TN_ERR_INVALID, "%zu bytes for a tensor of %llu", size_bytes,
                           (unsigned long long)tn_tensor_size_bytes(t));
     else if (bytes == NULL && size_bytes > 0)
         status = tni_fail(TN_ERR_INVALID, "no bytes to fill the tensor from");
     else
-        status = tni_block_fill_new(domain, bytes, size_bytes, &about, deadline_ns, &block);
+        status = tni_storage_fill_new(domain, t, bytes, size_bytes, NULL, deadline_ns);
     if (status != 0) {
         tni_tensor_end(t);
         return status;
     }
-    tni_storage_set_shared(t->storage, domain, block, size_bytes);
     *ret_tensor = t;
     return 0;
 }
@@ -127,47 +151,6 @@ int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
         return status;
     }
     *ret_tensor = t;
-    return 0;
-}
-
-/* ---- sharing by moving ------------------------------------------------------------------- */
-
-static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
-{
-    const struct tni_storage *s = t->storage;
-    uint32_t exports = atomic_load_explicit(&s->exports, memory_order_acquire);
-    if (s->domain != NULL)
-        return tni_fail(TN_ERR_INVALID, "the tensor is shared in the domain '%s' already",
-                        s->domain->segment.header->name);
-    if (tn_tensor_is_read_only(t))
-        return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
-    if (exports > 0)
-        return tni_fail(TN_ERR_DENIED,
-                        "%u DLPack exports point into the tensor's memory: it cannot be moved",
-                        exports);
-    return tni_process_check(domain);
-}
-
-int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns)
-{
-    tni_block block;
-    int status = check_domain(domain);
-    if (status != 0 || (status = tni_tensor_check(tensor)) != 0)
-        return status;
-    struct tni_storage *s = tensor->storage;
-    if (s->domain == domain)
-        return 0;
-    if ((status = check_movable(domain, tensor)) != 0)
-        return status;
-    struct tni_block_about about = about_tensor(tensor);
-    status = tni_block_fill_new(domain, s->data, s->size_bytes, &about, deadline_ns, &block);
-    if (status != 0)
-        return status;
-    void (*release)(void *context) = s->release;
-    void *context = s->context;
-    tni_storage_set_shared(s, domain, block, s->size_bytes);
-    if (release != NULL)
-        release(context);
     return 0;
 }
 
@@ -222,6 +205,9 @@ bool tni_tensor_is_sole(const tn_tensor *tensor)
 
 void tni_tensor_forget(tn_tensor *tensor)
 {
+    if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
+        tni_backing_unmap(tensor->storage->domain, tensor->storage->mapping);
+    tensor->storage->mapping = NULL;
     tensor->storage->domain = NULL; /* so that nothing is given back */
     tensor->storage->release = NULL;
     tni_tensor_end(tensor);
@@ -229,8 +215,11 @@ void tni_tensor_forget(tn_tensor *tensor)
 
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor)
 {
-    if (TNI_LIKELY(tensor->storage->domain == domain))
+    if (TNI_LIKELY(tensor->storage->domain == domain && domain != NULL))
         return 0;
+    if (tensor->storage->outside != 0)
+        return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
+                                        "copy it into a shared tensor");
     if (tensor->storage->domain == NULL)
         return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
     return tni_fail(TN_ERR_INVALID, "the tensor is shared in another domain, '%s'",
@@ -262,10 +251,15 @@ uint64_t tn_tensor_storage_bytes(const tn_tensor *tensor)
     return tni_storage_bytes(tensor->storage);
 }
 bool tn_tensor_is_contiguous(const tn_tensor *tensor) { return tensor->is_contiguous; }
-bool tn_tensor_is_shared(const tn_tensor *tensor) { return tensor->storage->domain != NULL; }
+bool tn_tensor_is_shared(const tn_tensor *tensor)
+{
+    return tensor->storage->domain != NULL || tensor->storage->outside != 0;
+}
 bool tn_tensor_is_read_only(const tn_tensor *tensor)
 {
-    return tensor->is_read_only || tensor->storage->is_read_only;
+    const struct tni_storage *s = tensor->storage;
+    return tensor->is_read_only || s->is_read_only ||
+           (s->mapping != NULL && s->mapping->is_read_only);
 }
 
 bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)

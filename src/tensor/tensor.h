@@ -6,6 +6,7 @@
 #ifndef TNI_TENSOR_H
 #define TNI_TENSOR_H
 
+#include <tenon/attribute.h>
 #include <tenon/tensor.h>
 
 #include "ref/ref.h"
@@ -19,14 +20,24 @@
 struct tni_storage {
     _Atomic uint32_t refs;
     bool is_read_only;
-    _Atomic uint32_t exports; /* DLPack exports that point into it */
-    tni_block block;          /* 0: not shared */
-    struct tn_domain *domain; /* NULL: not shared */
+    _Atomic uint32_t exports;    /* DLPack exports that point into it */
+    _Atomic int32_t mover;       /* pid, while one of its threads shares it; else 0 */
+    uint8_t outside;             /* TN_STRATEGY_* of what came from beyond the domain */
+    tni_block block;             /* 0: not shared */
+    struct tni_mapping *mapping; /* of a storage outside of the arena; else NULL */
+    struct tn_domain *domain;    /* NULL: not shared */
     uint8_t *data;
     uint64_t
         size_bytes; /* TNI_SIZE_IN_DESC: what the block's descriptor says, when it matters */
     void (*release)(void *context); /* foreign or private memory; NULL for none */
     void *context;
+};
+
+/* Attributes as they travel: checked struct tni_attribute, one after the other. Immutable. */
+struct tni_attributes {
+    uint32_t bytes; /* a multiple of 8, not 0 */
+    uint32_t flags; /* what the FLAGS attribute says; else 0 */
+    uint64_t words[];
 };
 
 struct tn_tensor {
@@ -37,15 +48,19 @@ struct tn_tensor {
     bool is_read_only;
     bool is_inner; /* lies behind its storage, in one allocation */
     struct tni_storage *storage;
+    struct tni_attributes *attributes; /* its own; NULL: none */
     uint64_t byte_offset;
     int64_t count; /* elements */
     uint64_t item_bytes;
     int64_t extents[]; /* shape [ndim], strides [ndim] */
 };
 
+/** Bytes that tni_tensor_encode() will write. */
+size_t tni_tensor_view_bytes(const tn_tensor *tensor);
+
 /**
  * Write a shared tensor as a struct tni_view. @return bytes written; pre: room for
- * TNI_VIEW_MAX_BYTES, aligned to 8
+ * tni_tensor_view_bytes(), aligned to 8
  */
 size_t tni_tensor_encode(const tn_tensor *tensor, void *ret_view);
 
@@ -62,6 +77,32 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
  */
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
                       tn_tensor **ret_tensor);
+
+/**
+ * Check the attributes that stand in a copy of a view, and make them the tensor's.
+ * TN_ERR_CORRUPT, TN_ERR_VERSION (a kind that is not known, by number), TN_ERR_NO_MEMORY.
+ */
+int tni_attributes_adopt(tn_tensor *tensor, const void *bytes, size_t size_bytes);
+/** A bit for each TNI_ATTRIBUTE_* that it has. */
+uint32_t tni_attributes_kinds(const tn_tensor *tensor);
+/**
+ * Give a new view what its base's elements mean. TN_ERR_UNSUPPORTED: one of the base's
+ * attributes cannot be kept by a view.
+ */
+int tni_attributes_inherit(tn_tensor *view, const tn_tensor *base);
+/** TN_ERR_UNSUPPORTED, naming what changes the meaning of elements, for a user that cannot. */
+int tni_attributes_check_plain(const tn_tensor *tensor, const char *what);
+/**
+ * That tensors [count], which travel together, hold all parts of each sparse tensor side by
+ * side. TN_ERR_INVALID.
+ */
+int tni_attributes_check_all_parts(tn_tensor *const *tensors, uint32_t count);
+static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t count)
+{
+    if (TNI_LIKELY(count == 0 || (count == 1 && tensors[0]->attributes == NULL)))
+        return 0;
+    return tni_attributes_check_all_parts(tensors, count);
+}
 
 /** TN_ERR_INVALID unless the tensor's storage is shared in this domain. */
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: every byte that two processes read is where layout version 1 has it.
+ * Tests: every byte that two processes read is where layout version 2 has it.
  *
  * When one of these fails, the shared layout has changed: processes of the old and the new
  * library would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the
@@ -8,6 +8,7 @@
  */
 #include "harness/harness.h"
 #include "layout/layout.h"
+#include <tenon/share.h>
 
 #define PIN(type, field, offset) assert_int_equal(offsetof(struct tni_##type, field), offset)
 #define PIN_SIZE(type, size, alignment)                                                        \
@@ -16,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 1); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 2); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {
@@ -116,7 +117,10 @@ TN_TEST(desc_stays_where_it_is)
     PIN(desc, dtype, 32);
     PIN(desc, creator_pid, 36);
     PIN(desc, shape, 40);
-    PIN(desc, reserved, 104);
+    PIN(desc, attributes, 104);
+    PIN(desc, flags, 108);
+    PIN(desc, sent, 112);
+    PIN(desc, reserved, 116);
 }
 
 TN_TEST(view_stays_where_it_is)
@@ -130,8 +134,67 @@ TN_TEST(view_stays_where_it_is)
     PIN(view, lanes, 18);
     PIN(view, ndim, 20);
     PIN(view, flags, 21);
-    PIN(view, reserved, 22);
+    PIN(view, attribute_bytes, 22);
     PIN(view, extents, 24);
+}
+
+TN_TEST(attribute_stays_where_it_is)
+{
+    PIN_SIZE(attribute, 8, 4);
+    PIN(attribute, kind, 0);
+    PIN(attribute, reserved, 2);
+    PIN(attribute, bytes, 4);
+    PIN_SIZE(attribute_part, 16, 8);
+    PIN(attribute_part, layout, 0);
+    PIN(attribute_part, flags, 4);
+    PIN(attribute_part, part, 8);
+    PIN(attribute_part, parts, 10);
+    PIN(attribute_part, ndim, 12);
+    PIN(attribute_part, extents, 16);
+}
+
+TN_TEST(backing_stays_where_it_is)
+{
+    PIN_SIZE(backing, 312, 8);
+    PIN(backing, strategy, 0);
+    PIN(backing, flags, 4);
+    PIN(backing, object_bytes, 8);
+    PIN(backing, data_bytes, 16);
+    PIN(backing, inode, 24);
+    PIN(backing, device, 32);
+    PIN(backing, owner, 40);
+    PIN(backing, reserved, 48);
+    PIN(backing, path, 56);
+}
+
+#define PIN_PUBLIC(field, offset) assert_int_equal(offsetof(tn_storage_header, field), offset)
+TN_TEST(storage_header_stays_where_it_is)
+{
+    assert_int_equal(sizeof(tn_storage_header), 1144);
+    PIN_PUBLIC(magic, 0);
+    PIN_PUBLIC(version, 8);
+    PIN_PUBLIC(must_understand, 12);
+    PIN_PUBLIC(object_bytes, 16);
+    PIN_PUBLIC(data_offset, 24);
+    PIN_PUBLIC(data_bytes, 32);
+    PIN_PUBLIC(uid, 40);
+    PIN_PUBLIC(strategy, 44);
+    PIN_PUBLIC(block, 48);
+    PIN_PUBLIC(generation, 52);
+    PIN_PUBLIC(domain, 56);
+    PIN_PUBLIC(creator_pid, 72);
+    PIN_PUBLIC(flags, 76);
+    PIN_PUBLIC(creator_start, 80);
+    PIN_PUBLIC(pid_space, 88);
+    PIN_PUBLIC(created_unix_ns, 96);
+    PIN_PUBLIC(dtype_code, 104);
+    PIN_PUBLIC(dtype_bits, 105);
+    PIN_PUBLIC(dtype_lanes, 106);
+    PIN_PUBLIC(ndim, 108);
+    PIN_PUBLIC(byte_offset, 112);
+    PIN_PUBLIC(shape, 120);
+    PIN_PUBLIC(strides, 376);
+    PIN_PUBLIC(holders, 632);
 }
 
 TN_TEST(records_stays_where_it_is)

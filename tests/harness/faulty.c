@@ -33,6 +33,15 @@ TN_TEST(fails_by_a_mapping)
     close(fd);
 }
 
+TN_TEST(fails_by_a_named_file)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/tenon-left", tnt_shm_folder());
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
 static int stay(void *argument)
 {
     (void)argument;

@@ -38,7 +38,7 @@ static struct test tests[MAX_TESTS];
 static unsigned test_count;
 static uint64_t base_seed;
 static unsigned default_seconds = 30;
-static char folder[64];
+static char folder[TNT_FOLDER_BYTES], shm_folder[TNT_FOLDER_BYTES];
 
 /* In the child. */
 static const struct test *current;
@@ -59,6 +59,8 @@ void tnt_register(const char *name, tnt_test_fn *body, unsigned seconds)
 }
 
 const char *tnt_folder(void) { return folder; }
+
+const char *tnt_shm_folder(void) { return shm_folder; }
 
 const char *tnt_name(void) { return current->name; }
 
@@ -229,12 +231,12 @@ static int run_in_child(const struct test *test)
 {
     int output_fd = memfd_create("test-output", MFD_CLOEXEC);
     snprintf(folder, sizeof folder, "/tmp/tnt-XXXXXX");
-    if (output_fd < 0 || mkdtemp(folder) == NULL) {
+    if (output_fd < 0 || mkdtemp(folder) == NULL || !tnt_shm_make(shm_folder)) {
         printf("# no place to run in: %s\n", strerror(errno));
         return EXIT_FAILED;
     }
     setenv("TENON_RUNTIME_DIR", folder, 1);
-    unsigned shm_before = tnt_shm_count();
+    setenv("TENON_SHM_DIR", shm_folder, 1);
 
     fflush(NULL);
     pid_t parent = getpid();
@@ -250,13 +252,12 @@ static int run_in_child(const struct test *test)
         verdict = watch(test, child, output_fd);
         running_group = 0;
     }
-    if (tnt_shm_count() > shm_before) {
-        dprintf(output_fd, "files of tenon are left in /dev/shm\n");
+    if (tnt_shm_list(shm_folder, output_fd) > 0)
         verdict = EXIT_FAILED;
-    }
     replay(output_fd, verdict == EXIT_PASSED);
     close(output_fd);
     tnt_remove_folder(folder);
+    tnt_remove_folder(shm_folder);
     return verdict;
 }
 

@@ -2,10 +2,11 @@
 /*
  * The harness of tenon's tests. A test program is a file of TN_TEST()s; main() is in here.
  *
- * Each test runs in a forked child, in a process group and a runtime folder of its own, with a
- * timeout. At its end the child has no descriptor and no mapping of a domain that it did not
- * have before, and no process that it started is left but tenond, which is ended. cmocka's
- * assertions may be used in the test and in what it forks. Output is TAP.
+ * Each test runs in a forked child, in a process group, a runtime folder and a folder for named
+ * memory of its own, with a timeout. At its end the child has no descriptor and no mapping of a
+ * domain that it did not have before, no process that it started is left but tenond, which is
+ * ended, and then no named memory. cmocka's assertions may be used in the test and in what it
+ * forks. Output is TAP.
  *
  *   TN_TEST_TIMEOUT=s   seconds for each test; 0 is none. There is none under a debugger.
  *   TN_TEST_NO_FORK=1   run the tests in this process, for a debugger
@@ -106,6 +107,9 @@ uint64_t tnt_random_below(uint64_t below);
 
 /** The runtime folder of this test. */
 const char *tnt_folder(void);
+/** Its folder for named memory, in $TENON_SHM_DIR: a file of tenon's that stays fails the test.
+ */
+const char *tnt_shm_folder(void);
 
 /** How many descriptors this process has open. */
 unsigned tnt_descriptor_count(void);

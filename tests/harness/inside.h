@@ -17,8 +17,11 @@ struct tnt_traces {
 void tnt_traces_take(struct tnt_traces *traces);
 /* Prints what is there now and was not then. @return how much */
 unsigned tnt_traces_compare(const struct tnt_traces *before);
-/* Names in /dev/shm that are tenon's. */
-unsigned tnt_shm_count(void);
+/* Make a folder for named memory. @return whether it is there */
+enum { TNT_FOLDER_BYTES = 64 };
+bool tnt_shm_make(char folder[TNT_FOLDER_BYTES]);
+/* Writes what it has of tenon's to fd. @return how many */
+unsigned tnt_shm_list(const char *folder, int fd);
 void tnt_remove_folder(const char *folder);
 
 /* descendants.c: the processes that a test started */

@@ -81,12 +81,26 @@ unsigned tnt_traces_compare(const struct tnt_traces *before)
     return more;
 }
 
-unsigned tnt_shm_count(void)
+/* A number of /dev/shm itself would be that of every program that runs meanwhile. */
+bool tnt_shm_make(char folder[TNT_FOLDER_BYTES])
+{
+    memcpy(folder, "/dev/shm/tnt-XXXXXX", sizeof "/dev/shm/tnt-XXXXXX");
+    if (mkdtemp(folder) != NULL)
+        return true;
+    memcpy(folder, "/tmp/tnt-shm-XXXXXX", sizeof "/tmp/tnt-shm-XXXXXX");
+    return mkdtemp(folder) != NULL;
+}
+
+unsigned tnt_shm_list(const char *folder, int fd)
 {
     unsigned count = 0;
-    DIR *list = opendir("/dev/shm");
-    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
-        count += strstr(entry->d_name, "tenon") != NULL;
+    DIR *list = opendir(folder);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        if (strncmp(entry->d_name, "tenon-", 6) != 0)
+            continue;
+        dprintf(fd, "left in %s: %s\n", folder, entry->d_name);
+        count++;
+    }
     if (list != NULL)
         closedir(list);
     return count;

@@ -10,6 +10,7 @@
 #define TENON_TESTS_CRASH_H
 
 #include "harness/harness.h"
+#include "process/process.h"
 
 /* One domain with one of each object, made anew for each death. */
 struct crash_world {
@@ -31,6 +32,7 @@ struct crash_world {
     size_t handle_bytes;
     uint64_t base_blocks; /* live before prepare() */
     bool has_died;        /* the operation did not get to its end */
+    unsigned file_count;  /* of crash_count_files() */
 };
 
 struct crash_op {
@@ -39,6 +41,8 @@ struct crash_op {
     bool is_owned;     /* the semaphore */
     bool is_named;     /* the domain has a name, and so a tenond */
     bool needs_repair; /* prepare() damages the domain: the survivor audits with repair first */
+    bool has_storages; /* outside of the arena: no object of theirs is left */
+    bool leaves_files; /* but for files, which go when the domain ends */
     uint32_t least, most; /* messages in the queue after a death; both 0: any number */
     void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
     void (*run)(struct crash_world *w);     /* in the child */
@@ -47,7 +51,8 @@ struct crash_op {
 };
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
-    crash_object_ops[], crash_sync_ops[], crash_member_ops[];
+    crash_object_ops[], crash_sync_ops[], crash_member_ops[], crash_backing_ops[],
+    crash_spawn_ops[];
 /* All operations, one after the other; NULL is the end. */
 const struct crash_op *crash_nth(unsigned n);
 
@@ -80,8 +85,21 @@ void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);
  */
 enum { CRASH_BYTE = 0x5a };
 tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes);
+/* The same in a storage outside of the arena: TN_STRATEGY_*, TN_SHARE_*. */
+tn_tensor *crash_storage(struct crash_world *w, uint32_t strategy, uint32_t flags,
+                         int64_t bytes);
+/* Blocks that are not free. */
+uint64_t crash_live_blocks(struct crash_world *w);
+/* Files of the domain, whoever holds them. */
+unsigned crash_count_files(struct crash_world *w);
+/* Fail unless the domain has this many files, and if it is 0, no memory object either. */
+void crash_check_storages(struct crash_world *w, unsigned files);
+/* Fail if a thread of a member asks the quota for bytes: nobody is making anything now. */
+void crash_check_intents(struct crash_world *w);
 /* Push bytes and tensors of `bytes` each; the tensors are the message's alone. */
 void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes);
+/* Of tn_ticket_for_each(), with the domain as its context. */
+int crash_revoke(const tn_ticket_info *ticket, void *context);
 /* Pop one message, which must be there. */
 tn_message crash_pop(struct crash_world *w);
 /*

@@ -18,9 +18,9 @@
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
-static const struct crash_op *const tables[] = {crash_memory_ops, crash_push_ops,
-                                                crash_pop_ops,    crash_object_ops,
-                                                crash_sync_ops,   crash_member_ops};
+static const struct crash_op *const tables[] = {
+    crash_memory_ops, crash_push_ops,   crash_pop_ops,     crash_object_ops,
+    crash_sync_ops,   crash_member_ops, crash_backing_ops, crash_spawn_ops};
 
 const struct crash_op *crash_nth(unsigned n)
 {

@@ -417,7 +417,8 @@ static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uin
 
 static struct tni_request make_request(uint32_t verb, const char *name)
 {
-    struct tni_request request = {.magic = TNI_REQUEST_MAGIC, .version = 1, .verb = verb};
+    struct tni_request request = {
+        .magic = TNI_REQUEST_MAGIC, .version = TNI_REQUEST_VERSION, .verb = verb};
     memcpy(request.name, name, strlen(name));
     return request;
 }
@@ -435,10 +436,10 @@ TN_TEST(packets_that_make_no_sense_are_refused_and_harm_nobody)
     request.magic++;
     assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
     request = make_request(TNI_REQUEST_FIND, "d");
-    request.version = 2;
+    request.version = TNI_REQUEST_VERSION + 1;
     assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
     memset(request.name, 'n', sizeof request.name);
-    request.version = 1;
+    request.version = TNI_REQUEST_VERSION;
     assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
 
     request = make_request(99, "d");

@@ -78,6 +78,36 @@ static void close_objects(struct objects *o)
     tn_barrier_close(o->barrier);
 }
 
+/* A tensor of each strategy with memory of its own; the child, which is there, has none. */
+struct outside {
+    tn_tensor *memory; /* float16[4, 4], a ticket, three words of attributes */
+    tn_tensor *once;   /* int16[3] */
+    tn_tensor *file;   /* uint16[100] */
+};
+
+static void make_outside(tn_domain *domain, struct outside *o)
+{
+    tn_share_options options = {.struct_size = sizeof options,
+                                .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_handle_options twice = {
+        .struct_size = sizeof twice, .uses = 2, .lifetime_ns = UINT64_C(3600000000000)};
+    static uint8_t handle[TN_HANDLE_MAX_BYTES];
+    size_t used;
+
+    check(tn_tensor_empty_as(domain, TN_FLOAT16, 2, (int64_t[]){4, 4}, &options, 0, &o->memory),
+          "memory object");
+    check(tn_tensor_set_flags(o->memory, TN_REQUIRES_GRAD | TN_PARAMETER), "flags");
+    check(tn_tensor_set_name(o->memory, "layer.weight"), "name");
+    check(tn_handle_export(o->memory, &twice, handle, sizeof handle, &used), "handle");
+    options.flags = TN_SHARE_WRITE_ONCE;
+    check(tn_tensor_empty_as(domain, TN_INT16, 1, (int64_t[]){3}, &options, 0, &o->once),
+          "write once");
+    options =
+        (tn_share_options){.struct_size = sizeof options, .strategy = TN_STRATEGY_FILE_SYSTEM};
+    check(tn_tensor_empty_as(domain, TN_UINT16, 1, (int64_t[]){100}, &options, 0, &o->file),
+          "file");
+}
+
 int main(int argc, char **argv)
 {
     const tn_domain_options options = {
@@ -89,8 +119,9 @@ int main(int argc, char **argv)
     tn_domain *domain;
     tn_tensor *matrix, *bytes, *scalar;
     struct objects objects;
+    struct outside outside;
     tn_process *child;
-    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    static uint8_t handle[TN_HANDLE_MAX_BYTES];
     size_t used;
     char byte;
 
@@ -106,6 +137,7 @@ int main(int argc, char **argv)
     /* Not the child's: made after it. */
     check(tn_tensor_zeros(domain, TN_FLOAT64, 0, NULL, 0, &scalar), "scalar");
     make_objects(domain, &objects);
+    make_outside(domain, &outside);
     check(tn_handle_export(bytes, NULL, handle, sizeof handle, &used), "handle");
     printf("%d %d\n", (int)getpid(), tn_process_pid(child));
     fflush(stdout);
@@ -113,6 +145,9 @@ int main(int argc, char **argv)
     close(done[1]);
     tn_process_close(child);
     close_objects(&objects);
+    tn_tensor_unref(outside.memory);
+    tn_tensor_unref(outside.once);
+    tn_tensor_unref(outside.file);
     tn_tensor_unref(matrix);
     tn_tensor_unref(bytes);
     tn_tensor_unref(scalar);

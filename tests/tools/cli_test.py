@@ -44,7 +44,10 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="tenon-cli-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.environment = dict(os.environ, TENON_RUNTIME_DIR=self.folder, TENON_TENOND=TENOND)
+        self.files = tempfile.mkdtemp(prefix="tenon-cli-files-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, self.files, ignore_errors=True)
+        self.environment = dict(os.environ, TENON_RUNTIME_DIR=self.folder, TENON_TENOND=TENOND,
+                                TENON_SHM_DIR=self.files)
 
     def hold(self, name=None):
         domain = Domain(name or self.name, self.environment)
@@ -99,9 +102,12 @@ class Stat(Case):
     def test_stat_counts_memory_and_tables(self):
         self.hold()
         stat = self.json("stat", self.name)
-        # matrix 48, bytes 1000, child's 48, scalar 8, queued 140, and the queue's ring
-        tensors = 48 + 1000 + 48 + 8 + 140
+        # matrix 48, bytes 1000, child's 48, scalar 8, queued 140, and the queue's ring; outside of
+        # the arena 32, 6 and 200, each in an object of two pages
+        tensors = 48 + 1000 + 48 + 8 + 140 + 32 + 6 + 200
         self.assertGreater(stat["memory"]["live_bytes"], tensors)
+        self.assertEqual(stat["memory"]["outside_count"], 3)
+        self.assertEqual(stat["memory"]["outside_bytes"], 3 * 2 * os.sysconf("SC_PAGESIZE"))
         self.assertEqual(stat["memory"]["watermark_bytes"], 1 << 20)
         self.assertGreater(stat["memory"]["free_bytes"], 0)
         self.assertGreaterEqual(stat["memory"]["committed_bytes"],
@@ -109,7 +115,7 @@ class Stat(Case):
         self.assertGreater(stat["memory"]["control_bytes"], 0)
         self.assertEqual(stat["blocks_live"], len(self.json("blocks", self.name)))
         self.assertEqual(stat["objects_used"], 5)
-        self.assertEqual(stat["tickets_used"], 1)
+        self.assertEqual(stat["tickets_used"], 2)
         self.assertGreater(stat["manager_pid"], 0)
 
     def test_stat_names_each_seat_with_its_process_and_what_it_holds(self):
@@ -119,10 +125,11 @@ class Stat(Case):
         for seat in seats.values():
             self.assertEqual(seat["state"], "alive")
             self.assertIn("cli_holder", seat["command"])
-        # matrix and bytes are both's; the child made its own, and the parent made the scalar later
+        # matrix and bytes are both's; the child made its own, and the parent made the scalar and
+        # what is outside of the arena later
         self.assertEqual(seats[domain.child]["bytes_held"], 48 + 1000 + 48)
         self.assertEqual(seats[domain.child]["blocks_held"], 3)
-        self.assertEqual(seats[domain.parent]["bytes_held"], 48 + 1000 + 8)
+        self.assertEqual(seats[domain.parent]["bytes_held"], 48 + 1000 + 8 + 32 + 6 + 200)
 
     def test_stat_shows_what_every_kind_of_object_is_at(self):
         domain = self.hold()
@@ -145,7 +152,8 @@ class Stat(Case):
         domain = self.hold()
         text = self.tenon("stat", self.name)
         for expected in (r"^domain +cli-test$", r"committed +.* of 256\.0 MiB", r"^ +seats +2 of 16$",
-                         r"huge pages .* policy is", rf"^ +\d+ +{domain.child} +alive .* 1\.1 KiB ",
+                         r"huge pages .* policy is",
+                         r"^ +outside +[0-9.]+ KiB in 3 objects outside of the arena$", rf"^ +\d+ +{domain.child} +alive .* 1\.1 KiB ",
                          r"^queue +work +2 +8 +0 +2 "):
             self.assertRegex(text, f"(?m){expected}")
 
@@ -173,6 +181,27 @@ class Blocks(Case):
         self.assertEqual((exported["references"], exported["in_tickets"], exported["in_messages"]),
                          (3, 1, 0))
 
+    def test_blocks_names_the_strategy_object_and_file_of_each_tensor(self):
+        self.hold()
+        object_bytes = 2 * os.sysconf("SC_PAGESIZE")
+        keys = ("strategy", "bytes", "object_bytes", "is_write_once", "shape")
+        described = {dtype: tuple(self.block(dtype)[k] for k in keys)
+                     for dtype in ("float16", "int16", "uint16", "float32")}
+        self.assertEqual(described, {
+            "float16": ("file_descriptor", 32, object_bytes, False, [4, 4]),
+            "int16": ("file_descriptor", 6, object_bytes, True, [3]),
+            "uint16": ("file_system", 200, object_bytes, False, [100]),
+            "float32": ("arena", 48, 0, False, [3, 4])})
+        path = self.block("uint16")["path"]
+        self.assertEqual(os.path.dirname(path), self.files)
+        self.assertEqual(os.stat(path).st_size, object_bytes)
+        self.assertIsNone(self.block("float16")["path"])
+
+    def test_blocks_names_the_attributes_that_a_tensor_was_sent_with(self):
+        self.hold()
+        self.assertEqual(self.block("float16")["attributes"], ["requires_grad", "parameter", "name"])
+        self.assertEqual(self.block("float32")["attributes"], [])
+
     def test_blocks_sorts_limits_and_filters(self):
         domain = self.hold()
         sizes = [b["bytes"] for b in self.json("blocks", self.name, "--sort", "bytes")]
@@ -189,14 +218,45 @@ class Blocks(Case):
         domain = self.hold()
         lines = self.tenon("blocks", self.name).splitlines()
         self.assertEqual(len(lines), 1 + len(self.json("blocks", self.name)))
-        self.assertRegex("\n".join(lines), rf"48 B +tensor +float32\[3, 4\] .* {domain.parent} ")
+        self.assertRegex("\n".join(lines), rf"48 B +tensor +float32\[3, 4\] .* arena +{domain.parent} ")
+        self.assertRegex("\n".join(lines), r"uint16\[100\] .* file +\d")
+        # in 100 columns, but for the commands of those who hold it
+        self.assertLess(lines[0].index("HELD BY"), 92)
+
+    def test_blocks_long_adds_the_strategy_attributes_and_file(self):
+        domain = self.hold()
+        text = self.tenon("blocks", self.name, "--long")
+        self.assertRegex(text, rf"float16\[4, 4\] .* file_descriptor +8\.0 KiB +requires_grad "
+                               rf"parameter name +- +{domain.parent} ")
+        self.assertRegex(text, rf"uint16\[100\] .* file_system +8\.0 KiB +- +{self.files}/tenon-")
+        self.assertRegex(text, r"int16\[3\] .* file_descriptor, write once ")
+
+
+class Tickets(Case):
+    def test_tickets_names_the_block_uses_end_and_issuer_of_each(self):
+        domain = self.hold()
+        tickets = {t["block"]: t for t in self.json("tickets", self.name)}
+        self.assertEqual(set(tickets), {self.block("uint8")["block"], self.block("float16")["block"]})
+        one = tickets[self.block("uint8")["block"]]
+        self.assertEqual((one["bytes"], one["uses_left"], one["remaining_ns"]), (1000, 1, None))
+        two = tickets[self.block("float16")["block"]]
+        self.assertEqual((two["bytes"], two["uses_left"], two["issuer_pid"]), (32, 2, domain.parent))
+        self.assertLessEqual(two["remaining_ns"], 3600 * 10**9)
+        self.assertGreater(two["remaining_ns"], 3000 * 10**9)
+
+    def test_tickets_prints_a_line_for_each_ticket(self):
+        domain = self.hold()
+        lines = self.tenon("tickets", self.name).splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertRegex("\n".join(lines), rf"32 B +2 +5\dm\d\ds +\d+ +{domain.parent}\n")
+        self.assertRegex("\n".join(lines), rf"1000 B +1 +- +\d+ +{domain.parent}")
 
 
 class Top(Case):
     def test_top_once_shows_seats_by_bytes_and_queues(self):
         domain = self.hold()
         text = self.tenon("top", self.name, "--once", "--delay", "0.1")
-        self.assertLess(text.index(f" {domain.child} "), text.index(f" {domain.parent} "))
+        self.assertLess(text.index(f" {domain.parent} "), text.index(f" {domain.child} "))
         self.assertRegex(text, r"(?m)^ +0 +2/8 +0 +1 +0 +work$")
 
     def test_top_json_has_a_rate_for_each_queue(self):
@@ -237,6 +297,13 @@ class Repair(Case):
         self.assertEqual([a for a in ours if not a["done"]], [])
         return ours
 
+    def copy_of_another_domain(self, path):
+        """Make a file as a domain that has ended would have left it."""
+        copy = path.replace(self.json("stat", self.name)["domain"]["id"][:16], "0123456789abcdef")
+        self.assertNotEqual(copy, path)
+        shutil.copyfile(path, copy)
+        return copy
+
     def test_gc_settles_a_killed_child_and_its_blocks_are_gone(self):
         domain = self.hold()
         os.kill(domain.child, signal.SIGKILL)
@@ -259,6 +326,14 @@ class Repair(Case):
         self.gc()
         self.assertEqual([f for f in sorted(os.listdir(self.folder)) if f in files], files)
 
+    def test_gc_removes_a_file_that_no_living_domain_owns(self):
+        self.hold()
+        path = self.block("uint16")["path"]
+        stray = self.copy_of_another_domain(path)
+        done = self.json("gc")["actions"]
+        self.assertIn({"what": f"removed {stray}: its domain has ended", "done": True}, done)
+        self.assertEqual(os.listdir(self.files), [os.path.basename(path)])
+
     def test_everything_can_be_seen_and_settled_while_tenond_is_dead(self):
         domain = self.hold()
         manager = self.json("stat", self.name)["manager_pid"]
@@ -277,6 +352,29 @@ class Repair(Case):
                                     capture_output=True, timeout=TIMEOUT_S, check=False)
         self.assertIn(f"{self.name}: 0 discrepancies\n", everything.stdout)
         self.assertIn(everything.returncode, (0, 1)) # others of this user may be in any state
+        self.assertNotIn("files:", everything.stdout)
+
+    def test_doctor_names_a_file_that_was_removed_and_that_it_cannot_be_repaired(self):
+        self.hold()
+        path = self.block("uint16")["path"]
+        os.unlink(path)
+        report = self.json("doctor", self.name, "--fix", expect=1)[0]
+        self.assertEqual((report["discrepancies"], report["repaired"], report["left"]), (1, 0, 1))
+        self.assertIn(f"its file {path} was removed; it cannot be repaired",
+                      report["findings"][0]["what"])
+
+    def test_doctor_names_a_file_that_no_living_domain_owns(self):
+        self.hold()
+        path = self.block("uint16")["path"]
+        stray = self.copy_of_another_domain(path)
+        done = subprocess.run([TENON, "doctor"], env=self.environment, text=True,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"files: {stray} is of no living domain, and nobody holds it\n", done.stdout)
+        self.assertIn("files: 1 discrepancy\n", done.stdout)
+        report = [r for r in self.json("doctor", expect=1) if r["domain"] is None]
+        self.assertEqual([(r["discrepancies"], r["left"]) for r in report], [(1, 1)])
+        self.assertNotIn(path, report[0]["findings"][0]["what"])
 
     def test_doctor_names_a_count_that_is_too_high_and_fix_repairs_it(self):
         self.hold()
@@ -294,13 +392,14 @@ class Repair(Case):
 
 class Usage(Case):
     def test_an_unknown_domain_is_exit_code_3(self):
-        for verb in ("stat", "blocks", "doctor"):
+        for verb in ("stat", "blocks", "tickets", "doctor"):
             self.assertRegex(self.tenon(verb, "no-such-domain", expect=3),
                              rf"^tenon {verb}: no-such-domain: .")
         self.tenon("top", "no-such-domain", "--once", expect=3)
 
     def test_wrong_usage_is_exit_code_2(self):
         for arguments in ([], ["fly"], ["ls", "extra"], ["stat"], ["stat", "a", "b"], ["blocks"],
+                          ["tickets"], ["tickets", "a", "b"], ["ls", "--long"],
                           ["stat", "bad/name"], ["stat", ""], ["stat", "x" * 64],
                           ["blocks", "x", "--limit", "0"], ["blocks", "x", "--limit", "-1"],
                           ["blocks", "x", "--sort", "shape"], ["blocks", "x", "--holder", "me"],
@@ -310,7 +409,7 @@ class Usage(Case):
 
     def test_help_and_version_are_exit_code_0(self):
         self.assertRegex(self.tenon("--version"), r"^tenon \d+\.\d+\.\d+\n$")
-        for verb in ("ls", "stat", "top", "blocks", "gc", "doctor"):
+        for verb in ("ls", "stat", "top", "blocks", "tickets", "gc", "doctor"):
             self.assertIn(verb, self.tenon("--help"))
             self.assertIn("--json", self.tenon(verb, "--help"))
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect: that an inspector is total, leaves no trace, and hands on what callbacks say. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/inspect.h"
 #include "harness/harness.h"
@@ -22,7 +24,7 @@ static const tn_domain_options alone = {.struct_size = sizeof alone,
                                         .flags = TN_DOMAIN_NO_MANAGER};
 
 struct seen {
-    unsigned domains, seats, blocks, objects;
+    unsigned domains, seats, blocks, objects, tickets, paths;
     uint64_t sum; /* of everything that was handed over: each byte is looked at */
 };
 
@@ -51,7 +53,13 @@ static int see_seat(const tn_seat_info *info, void *context)
 static int see_block(const tn_block_info *info, void *context)
 {
     struct seen *seen = context;
-    assert_true(info->bytes <= info->block_bytes);
+    assert_true(info->bytes <= TNI_MAX(info->block_bytes, info->object_bytes));
+    assert_true(info->object_bytes <= small.quota_bytes);
+    assert_non_null(info->strategy);
+    seen->sum += sum_of(info->attributes, strlen(info->attributes));
+    for (const char *c = info->path; c != NULL && *c != '\0'; c++)
+        assert_in_range(*c, ' ', '~');
+    seen->paths += info->path != NULL;
     assert_true(info->ndim >= 0 && info->ndim <= TN_MAX_NDIM);
     assert_true(info->holder_count <= small.seats);
     assert_non_null(info->kind);
@@ -69,6 +77,15 @@ static int see_object(const tn_object_info *info, void *context)
     return 0;
 }
 
+static int see_ticket(const tn_ticket_info *info, void *context)
+{
+    struct seen *seen = context;
+    assert_true(info->bytes <= small.quota_bytes);
+    assert_true(info->issuer_pid >= 0);
+    seen->tickets++;
+    return 0;
+}
+
 static void look_at_all(tn_inspector *inspector, struct seen *seen)
 {
     tn_domain_stat stat;
@@ -76,6 +93,7 @@ static void look_at_all(tn_inspector *inspector, struct seen *seen)
     TN_CHECK_OK(tn_inspect_seats(inspector, see_seat, seen));
     TN_CHECK_OK(tn_inspect_blocks(inspector, see_block, seen));
     TN_CHECK_OK(tn_inspect_objects(inspector, see_object, seen));
+    TN_CHECK_OK(tn_inspect_tickets(inspector, see_ticket, seen));
 }
 
 /* Mostly small numbers and all ones: nonsense that is close to sense goes further. */
@@ -101,6 +119,33 @@ static void scribble(uint8_t *bytes, uint64_t size_bytes)
     }
 }
 
+/* As names of files have it: the first 8 bytes of the id. */
+static unsigned long long domain_part(const struct tni_segment *s)
+{
+    unsigned long long part = 0;
+    for (int i = 0; i < 8; i++)
+        part = part << 8 | s->header->id[i];
+    return part;
+}
+
+/* Blocks outside of the arena that are nearly as they should be. */
+static void scribble_outside(const struct tni_segment *s)
+{
+    for (uint32_t i = 0; i < 32; i++) {
+        tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
+        struct tni_backing *b = tni_payload_at(s, block);
+        scribble((uint8_t *)b, sizeof *b);
+        atomic_store(&b->strategy, (uint32_t)tnt_random_below(5));
+        b->data_bytes = tnt_random_below(2) == 0 ? b->object_bytes : b->data_bytes;
+        if (tnt_random_below(2) == 0)
+            snprintf(b->path, sizeof b->path, "\33[31m/tenon-%u-%llx-%016llx-%016llx",
+                     tni_os_uid(), 1ull, domain_part(s), 2ull);
+        atomic_store(tni_word_at(s, block), tni_word_next(0, TNI_BLOCK_ALLOC, 1));
+        atomic_store(&tni_desc_at(s, block)->committed, tnt_random_below(2) * 4096);
+    }
+    atomic_store(&tni_class_at(s, TNI_BACKING_CLASS)->frontier, 32);
+}
+
 TN_TEST_WITHIN(inspecting_a_domain_of_random_bytes_neither_crashes_nor_strays, 120)
 {
     struct tn_inspector inspector;
@@ -118,9 +163,11 @@ TN_TEST_WITHIN(inspecting_a_domain_of_random_bytes_neither_crashes_nor_strays, 1
                          tni_object_word((uint32_t)tnt_random(), (uint16_t)tnt_random(),
                                          (uint32_t)tnt_random_below(4),
                                          (uint32_t)tnt_random_below(TNI_OBJECT_KINDS + 1)));
+        scribble_outside(s);
         look_at_all(&inspector, &seen);
     }
-    assert_true(seen.seats > 0 && seen.blocks > 0 && seen.objects > 0);
+    assert_true(seen.seats > 0 && seen.blocks > 0 && seen.objects > 0 && seen.tickets > 0);
+    assert_true(seen.paths > 0);
     tni_segment_detach(&inspector.segment);
 }
 
@@ -200,4 +247,329 @@ TN_TEST(an_inspector_of_no_domain_says_not_found_and_of_a_bad_name_invalid)
     assert_int_equal(tn_inspector_open(NULL, &inspector), TN_ERR_INVALID);
     assert_null(inspector);
     assert_null(tn_inspector_close(NULL));
+}
+
+/* ---- outside of the arena ---------------------------------------------------------------- */
+
+/* Files of this test are in its own folder. */
+static tn_domain *domain_with_files(void)
+{
+    setenv("TENON_SHM_DIR", tnt_folder(), 1);
+    return tnt_domain(&alone);
+}
+
+static tn_tensor *make_outside(tn_domain *domain, uint32_t strategy, uint32_t flags)
+{
+    const tn_share_options options = {
+        .struct_size = sizeof options, .strategy = strategy, .flags = flags};
+    tn_tensor *tensor;
+    TN_CHECK_OK(
+        tn_tensor_empty_as(domain, TN_FLOAT32, 2, (int64_t[]){3, 4}, &options, 0, &tensor));
+    return tensor;
+}
+
+/* One of each in this order, which is that of their numbers. */
+struct expected {
+    const char *const *strategies;
+    const char *path;
+    uint32_t at;
+};
+
+static int expect_outside(const tn_block_info *info, void *context)
+{
+    struct expected *expected = context;
+    bool is_file = strcmp(info->strategy, "file_system") == 0;
+
+    assert_string_equal(info->kind, "tensor");
+    assert_string_equal(info->strategy, expected->strategies[expected->at++]);
+    assert_int_equal(info->bytes, 48);
+    assert_int_equal(info->ndim, 2);
+    assert_int_equal(info->shape[1], 4);
+    if (strcmp(info->strategy, "arena") == 0)
+        assert_int_equal(info->object_bytes, 0);
+    else
+        assert_int_equal(info->object_bytes, 2 * tni_os_page_bytes());
+    assert_int_equal(info->path != NULL, is_file);
+    if (is_file)
+        assert_string_equal(info->path, expected->path);
+    return 0;
+}
+
+TN_TEST(a_block_is_shown_with_its_strategy_its_object_and_its_file)
+{
+    static const char *const strategies[] = {"file_descriptor", "file_system", "arena"};
+    tn_domain *domain = domain_with_files();
+    struct tn_inspector inspector = {.segment = domain->segment};
+    tn_tensor *memory = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+    tn_tensor *arena = make_outside(domain, TN_STRATEGY_ARENA, 0);
+    struct expected expected = {.strategies = strategies, .path = tn_tensor_path(file)};
+
+    TN_CHECK_OK(tn_inspect_blocks(&inspector, expect_outside, &expected));
+    assert_int_equal(expected.at, 3);
+    tn_tensor_unref(memory);
+    tn_tensor_unref(file);
+    tn_tensor_unref(arena);
+    tn_domain_close(domain);
+}
+
+static int count_write_once(const tn_block_info *info, void *context)
+{
+    *(int *)context += info->is_write_once;
+    return 0;
+}
+
+TN_TEST(a_storage_that_is_written_once_is_shown_as_such)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    tn_tensor *once = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_SHARE_WRITE_ONCE);
+    tn_tensor *plain = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+    int count = 0;
+
+    TN_CHECK_OK(tn_inspect_blocks(&inspector, count_write_once, &count));
+    assert_int_equal(count, 1);
+    tn_tensor_unref(once);
+    tn_tensor_unref(plain);
+    tn_domain_close(domain);
+}
+
+TN_TEST(memory_outside_of_the_arena_is_counted_as_live_and_as_committed)
+{
+    tn_domain *domain = domain_with_files();
+    struct tn_inspector inspector = {.segment = domain->segment};
+    uint64_t object_bytes = 2 * tni_os_page_bytes();
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+    tn_domain_stat one, two;
+
+    TN_CHECK_OK(tn_inspect_stat(&inspector, &one));
+    assert_int_equal(one.outside_count, 1);
+    assert_int_equal(one.outside_bytes, object_bytes);
+    assert_int_equal(one.live_bytes, 48);
+    tn_tensor *memory = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+    TN_CHECK_OK(tn_inspect_stat(&inspector, &two));
+    assert_int_equal(two.outside_count, 2);
+    assert_int_equal(two.outside_bytes, 2 * object_bytes);
+    assert_int_equal(two.live_bytes, 96);
+    assert_int_equal(two.domain.committed_bytes - one.domain.committed_bytes, object_bytes);
+    tn_tensor_unref(file);
+    tn_tensor_unref(memory);
+    TN_CHECK_OK(tn_inspect_stat(&inspector, &two));
+    assert_int_equal(two.outside_count, 0);
+    assert_int_equal(two.outside_bytes, 0);
+    tn_domain_close(domain);
+}
+
+static int expect_attributes(const tn_block_info *info, void *context)
+{
+    assert_string_equal(info->attributes, context);
+    return 0;
+}
+
+TN_TEST(attributes_that_a_tensor_was_sent_with_are_shown_as_words)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    static uint8_t handle[TN_HANDLE_MAX_BYTES];
+    uint64_t lod[] = {0, 1, 3};
+    tn_tensor *tensor;
+    size_t used;
+
+    TN_CHECK_OK(tn_tensor_zeros(domain, TN_FLOAT32, 1, (int64_t[]){3}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_set_flags(tensor, TN_REQUIRES_GRAD | TN_PARAMETER));
+    TN_CHECK_OK(tn_tensor_set_name(tensor, "weight"));
+    TN_CHECK_OK(tn_tensor_set_lod(tensor, 1, (uint32_t[]){3}, (const uint64_t *[]){lod}));
+    TN_CHECK_OK(tn_tensor_set_metadata(tensor, "key", "value", 5));
+    TN_CHECK_OK(tn_inspect_blocks(&inspector, expect_attributes, ""));
+    TN_CHECK_OK(tn_handle_export(tensor, NULL, handle, sizeof handle, &used));
+    TN_CHECK_OK(tn_inspect_blocks(&inspector, expect_attributes,
+                                  "requires_grad parameter name lod metadata"));
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+}
+
+static int keep_ticket(const tn_ticket_info *info, void *context)
+{
+    *(tn_ticket_info *)context = *info;
+    return 0;
+}
+
+TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    const tn_handle_options thrice = {
+        .struct_size = sizeof thrice, .uses = 3, .lifetime_ns = TN_FOREVER};
+    tn_tensor *tensor = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+    static uint8_t handle[TN_HANDLE_MAX_BYTES];
+    tn_ticket_info seen = {.uses_left = 0}, member = {.uses_left = 0};
+    tn_ticket_id id;
+    size_t used;
+
+    TN_CHECK_OK(tn_handle_export(tensor, &thrice, handle, sizeof handle, &used));
+    TN_CHECK_OK(tn_handle_ticket(handle, used, &id));
+    TN_CHECK_OK(tn_inspect_tickets(&inspector, keep_ticket, &seen));
+    assert_int_equal(seen.id.value, id.value);
+    assert_int_equal(seen.uses_left, 3);
+    assert_int_equal(seen.bytes, 48);
+    assert_int_equal(seen.issuer_pid, tni_os_pid());
+    assert_int_equal(seen.remaining_ns, TN_FOREVER);
+    TN_CHECK_OK(tn_ticket_for_each(domain, keep_ticket, &member));
+    assert_memory_equal(&seen, &member, sizeof seen);
+    TN_CHECK_OK(tn_ticket_revoke(domain, id));
+    seen.uses_left = 0;
+    TN_CHECK_OK(tn_inspect_tickets(&inspector, keep_ticket, &seen));
+    assert_int_equal(seen.uses_left, 0);
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+}
+
+/* ---- files that somebody else touched ---------------------------------------------------- */
+
+static int keep_sentence(const char *sentence, bool repaired, void *context)
+{
+    assert_false(repaired);
+    snprintf(context, 512, "%s", sentence);
+    return 0;
+}
+
+/* What the audit of the domain finds, once, with and without repair. */
+static void assert_one_fault(tn_domain *domain, const char *what)
+{
+    struct tn_inspector inspector = {.segment = domain->segment};
+    char sentence[512] = "";
+
+    assert_int_equal(tn_inspect_audit(&inspector, false, keep_sentence, sentence), 1);
+    assert_non_null(strstr(sentence, what));
+    assert_non_null(strstr(sentence, "cannot be repaired"));
+    assert_int_equal(tn_domain_audit(domain, true, keep_sentence, sentence), 1);
+}
+
+TN_TEST(an_audit_names_a_file_that_was_removed)
+{
+    tn_domain *domain = domain_with_files();
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+
+    TNT_AUDIT(domain);
+    assert_int_equal(unlink(tn_tensor_path(file)), 0);
+    assert_one_fault(domain, "was removed");
+    tn_tensor_unref(file);
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_audit_names_a_file_that_was_replaced)
+{
+    tn_domain *domain = domain_with_files();
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+    char path[TNI_PATH_BYTES], saved[TNI_PATH_BYTES + 8];
+
+    snprintf(path, sizeof path, "%s", tn_tensor_path(file));
+    snprintf(saved, sizeof saved, "%s.saved", path);
+    assert_int_equal(rename(path, saved), 0);
+    FILE *other = fopen(path, "w");
+    assert_non_null(other);
+    fclose(other);
+    assert_one_fault(domain, "was replaced");
+    assert_int_equal(rename(saved, path), 0);
+    TNT_AUDIT(domain);
+    tn_tensor_unref(file);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_audit_names_a_file_that_was_cut)
+{
+    tn_domain *domain = domain_with_files();
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+
+    assert_int_equal(truncate(tn_tensor_path(file), (off_t)tni_os_page_bytes()), 0);
+    assert_one_fault(domain, "was cut");
+    tn_tensor_unref(file);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_audit_names_an_object_that_makes_no_sense)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    tn_tensor *memory = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+    struct tni_backing *b =
+        tni_payload_at(&domain->segment, tni_block_make(TNI_BACKING_CLASS, 0));
+
+    atomic_store(&b->strategy, 77);
+    assert_one_fault(domain, "makes no sense");
+    atomic_store(&b->strategy, TN_STRATEGY_FILE_DESCRIPTOR);
+    tn_tensor_unref(memory);
+    tn_domain_close(domain);
+}
+
+/* ---- files of nobody --------------------------------------------------------------------- */
+
+static int run_and_vanish(void *argument)
+{
+    tn_domain *domain = domain_with_files();
+    (void)argument;
+    make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+    _exit(0); /* as a kill: nothing is given back */
+}
+
+TN_TEST(a_file_whose_domain_is_gone_is_named_and_one_of_a_living_domain_is_not)
+{
+    tn_domain *domain = domain_with_files();
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+    char sentence[512] = "";
+
+    assert_int_equal(tn_inspect_files(keep_sentence, sentence), 0);
+    tnt_wait_ok(tnt_fork(run_and_vanish, NULL));
+    assert_int_equal(tn_inspect_files(NULL, NULL), 1);
+    assert_int_equal(tn_inspect_files(keep_sentence, sentence), 1);
+    assert_non_null(strstr(sentence, "of no living domain"));
+    assert_null(strstr(sentence, tn_tensor_path(file)));
+    tn_tensor_unref(file);
+    tn_domain_close(domain);
+}
+
+struct lender {
+    int path_fd;
+    struct tnt_signal *end;
+};
+
+static int lend_and_vanish(void *argument)
+{
+    const struct lender *lender = argument;
+    tn_domain *domain = domain_with_files();
+    const char *path = tn_tensor_path(make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0));
+
+    assert_int_equal(write(lender->path_fd, path, strlen(path)), strlen(path));
+    tnt_await(lender->end);
+    _exit(0);
+}
+
+TN_TEST(a_file_of_a_dead_domain_that_a_living_process_holds_is_not_named)
+{
+    struct tnt_signal end = tnt_signal_open();
+    char path[TNI_PATH_BYTES] = "";
+    tn_tensor *held;
+    int fds[2];
+
+    setenv("TENON_SHM_DIR", tnt_folder(), 1);
+    assert_int_equal(pipe(fds), 0);
+    pid_t pid = tnt_fork(lend_and_vanish, &(struct lender){.path_fd = fds[1], .end = &end});
+    assert_true(read(fds[0], path, sizeof path - 1) > 0); /* written at once */
+    TN_CHECK_OK(tn_tensor_open_path(path, &held));
+    tnt_signal(&end);
+    tnt_wait_ok(pid);
+    assert_int_equal(tn_inspect_files(NULL, NULL), 0);
+    assert_int_equal(access(path, F_OK), 0);
+    tn_tensor_unref(held);
+    assert_int_equal(tn_inspect_files(NULL, NULL), 1);
+    assert_int_equal(unlink(path), 0);
+    close(fds[0]);
+    close(fds[1]);
+    tnt_signal_close(&end);
+}
+
+TN_TEST(a_folder_that_does_not_exist_has_no_files)
+{
+    setenv("TENON_SHM_DIR", "/nonexistent/folder", 1);
+    assert_int_equal(tn_inspect_files(NULL, NULL), 0);
 }

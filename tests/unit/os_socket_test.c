@@ -193,6 +193,30 @@ static void receive_waits_ends_and_refuses_what_is_too_long(void **state)
     close_pair(pair);
 }
 
+/* The other side goes and leaves unread what we said: recvmsg() fails, and writes nothing. */
+static void a_reset_connection_closes_nothing_that_came_before(void **state)
+{
+    (void)state;
+    struct pair pair = open_pair();
+    int got[2] = {-1, -1};
+    uint32_t count = 0;
+    char byte;
+    const int fds[] = {pair.listener};
+    assert_int_equal(tni_os_send(pair.here, "x", 1, fds, 1), 0);
+    assert_int_equal(tni_os_send(pair.there, "y", 1, NULL, 0), 0);
+    assert_int_equal(tni_os_receive(pair.there, &byte, 1, got, 2, &count, soon()), 1);
+    assert_int_equal(count, 1);
+    tni_os_close(pair.here);
+    pair.here = -1;
+    int mine = got[0], again[2] = {-1, -1};
+    assert_int_equal(tni_os_receive(pair.there, &byte, 1, again, 2, &count, soon()), 0);
+    assert_int_equal(count, 0);
+    assert_int_equal(again[0], -1);
+    assert_true(fcntl(mine, F_GETFD) >= 0);
+    tni_os_close(mine);
+    close_pair(pair);
+}
+
 static void lost_descriptors_body(void)
 {
     int ends[2];
@@ -349,6 +373,7 @@ int main(void)
         cmocka_unit_test(a_file_lock_is_held_by_one_and_freed_by_close),
         cmocka_unit_test(a_message_carries_bytes_and_descriptors),
         cmocka_unit_test(receive_waits_ends_and_refuses_what_is_too_long),
+        cmocka_unit_test(a_reset_connection_closes_nothing_that_came_before),
         cmocka_unit_test(receive_keeps_none_when_there_is_no_room_for_all),
         cmocka_unit_test(connect_to_nobody_is_not_found),
         cmocka_unit_test(a_socket_path_that_is_too_long_is_named),

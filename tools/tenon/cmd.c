@@ -5,6 +5,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- options ----------------------------------------------------------------------------- */
+
+error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
+{
+    struct cmd_arguments *arguments = state->input;
+
+    switch (key) {
+    case 'j':
+        arguments->as_json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (arguments->takes == CMD_TAKES_NO_DOMAIN || state->arg_num > 0)
+            argp_error(state, "'%s' is one argument too many", argument);
+        arguments->domain = argument;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (arguments->takes == CMD_TAKES_A_DOMAIN)
+            argp_error(state, "DOMAIN is missing");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
+              struct cmd_arguments *arguments)
+{
+    static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
+    static const char *const args_docs[] = {[CMD_TAKES_NO_DOMAIN] = NULL,
+                                            [CMD_TAKES_A_DOMAIN] = "DOMAIN",
+                                            [CMD_TAKES_ONE_OR_ALL] = "[DOMAIN]"};
+    struct argp whole = {.options = options, .parser = cmd_parse_key};
+
+    if (argp != NULL)
+        whole = *argp;
+    whole.doc = doc;
+    whole.args_doc = args_docs[arguments->takes];
+    return argp_parse(&whole, argc, argv, 0, NULL, arguments) == 0 ? CMD_FINE : CMD_USAGE;
+}
+
 /* ---- errors ------------------------------------------------------------------------------ */
 
 int cmd_fail(const char *verb, const char *subject, int status)

@@ -13,7 +13,26 @@ enum { CMD_FINE = 0, CMD_TROUBLE = 1, CMD_USAGE = 2, CMD_NO_DOMAIN = 3 };
 
 /** A verb; argv[0] is "tenon VERB". @return an exit code */
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_gc, cmd_doctor;
+cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_tickets, cmd_gc, cmd_doctor;
+
+/* What a verb is about. */
+enum cmd_takes { CMD_TAKES_NO_DOMAIN, CMD_TAKES_A_DOMAIN, CMD_TAKES_ONE_OR_ALL };
+/** What every verb takes. A verb with options of its own has it at the start of its input. */
+struct cmd_arguments {
+    enum cmd_takes takes;
+    bool as_json;
+    const char *domain; /* NULL: none, or all */
+};
+/** For the parser of a verb with options of its own: --json and the domain. */
+error_t cmd_parse_key(int key, char *argument, struct argp_state *state);
+/**
+ * Parse the command line of a verb; `arguments->takes` is set.
+ * @param argp  of a verb with options of its own, which has parser and options: args_doc is
+ *         added; NULL: it has none
+ * @return an exit code
+ */
+int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
+              struct cmd_arguments *arguments);
 
 /**
  * Say on stderr what failed, from `status` and tn_error_detail(). @return the exit code for it

@@ -11,8 +11,8 @@ enum { MAX_SEATS = 1024 }; /* of a domain, see tn_domain_options */
 enum sort { BY_NUMBER, BY_BYTES, BY_AGE };
 
 struct arguments {
-    const char *domain;
-    bool as_json;
+    struct cmd_arguments common;
+    bool is_long;
     enum sort sort;
     uint64_t limit;
     int32_t holder_pid; /* 0: any */
@@ -25,6 +25,7 @@ static const struct argp_option options[] = {
     {"sort", 's', "KEY", 0, "Largest or oldest first: bytes or age (default: by number)", 0},
     {"limit", 'n', "N", 0, "Show at most N blocks", 0},
     {"holder", 'p', "PID", 0, "Show what the process PID holds", 0},
+    {"long", 'l', NULL, 0, "Show the strategy, object, attributes and file of each as well", 0},
     {0}};
 
 static uint64_t parse_number(struct argp_state *state, const char *what, const char *text,
@@ -52,8 +53,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     struct arguments *arguments = state->input;
 
     switch (key) {
-    case 'j':
-        arguments->as_json = true;
+    case 'l':
+        arguments->is_long = true;
         return 0;
     case 's':
         arguments->sort = parse_sort(state, argument);
@@ -64,16 +65,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'p':
         arguments->holder_pid = (int32_t)parse_number(state, "--holder", argument, INT32_MAX);
         return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "'%s' is one argument too many", argument);
-        arguments->domain = argument;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "DOMAIN is missing");
-        return EINVAL;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cmd_parse_key(key, argument, state);
     }
 }
 
@@ -84,7 +77,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
  * those.
  */
 struct row {
-    tn_block_info info; /* without holders */
+    tn_block_info info; /* without holders; path and attributes are owned, or NULL and "" */
     size_t first_seat;  /* in `seats`, info.holder_count of them */
 };
 
@@ -128,6 +121,33 @@ static bool make_room(struct rows *rows, uint32_t seats)
     return true;
 }
 
+/* What was borrowed; few blocks have either. After a failure, what was had is owned. */
+static bool own_texts(tn_block_info *info)
+{
+    const char *path = info->path, *attributes = info->attributes;
+    bool has_path = path != NULL, has_attributes = attributes[0] != '\0';
+
+    info->path = has_path ? strdup(path) : NULL;
+    info->attributes = has_attributes ? strdup(attributes) : "";
+    return (!has_path || info->path != NULL) && info->attributes != NULL;
+}
+
+static void free_texts(tn_block_info *info)
+{
+    free((char *)info->path);
+    if (info->attributes != NULL && info->attributes[0] != '\0')
+        free((char *)info->attributes);
+}
+
+static void free_rows(struct rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        free_texts(&rows->at[i].info);
+    free(rows->at);
+    free(rows->seats);
+    free(rows);
+}
+
 static int add_row(const tn_block_info *info, void *context)
 {
     struct rows *rows = context;
@@ -139,6 +159,8 @@ static int add_row(const tn_block_info *info, void *context)
     struct row *row = &rows->at[rows->count++];
     *row = (struct row){.info = *info, .first_seat = rows->seat_count};
     row->info.holders = NULL;
+    if (!own_texts(&row->info))
+        return TN_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < info->holder_count; i++) {
         uint32_t seat = info->holders[i].seat % MAX_SEATS;
         rows->holders[seat] = info->holders[i];
@@ -174,8 +196,8 @@ static void sort_and_cut(struct rows *rows)
     if (sort != BY_NUMBER && rows->count > 0)
         qsort(rows->at, rows->count, sizeof *rows->at,
               sort == BY_BYTES ? compare_bytes : compare_age);
-    if (limit != 0 && rows->count > limit)
-        rows->count = limit;
+    while (limit != 0 && rows->count > limit)
+        free_texts(&rows->at[--rows->count].info);
 }
 
 /* ---- text -------------------------------------------------------------------------------- */
@@ -198,6 +220,25 @@ static void add_holders(struct table *table, const struct rows *rows, const stru
         table_cell(table, "%s", text);
 }
 
+/* Where its bytes are, in few letters. */
+static const char *place(const tn_block_info *info)
+{
+    return strcmp(info->strategy, "file_descriptor") == 0 ? "memfd"
+           : strcmp(info->strategy, "file_system") == 0   ? "file"
+                                                          : info->strategy;
+}
+
+static void add_details(struct table *table, const tn_block_info *info)
+{
+    char text[TABLE_TEXT_BYTES];
+
+    table_cell(table, "%s%s", info->strategy, info->is_write_once ? ", write once" : "");
+    table_cell(table, "%s",
+               info->object_bytes != 0 ? table_bytes(text, info->object_bytes) : "-");
+    table_cell(table, "%s", info->attributes[0] != '\0' ? info->attributes : "-");
+    table_cell(table, "%s", info->path != NULL ? info->path : "-");
+}
+
 static void add_line(struct table *table, const struct rows *rows, const struct row *row)
 {
     const tn_block_info *info = &row->info;
@@ -213,15 +254,40 @@ static void add_line(struct table *table, const struct rows *rows, const struct 
     table_cell(table, "%u", info->references);
     table_cell(table, "%u", info->in_messages);
     table_cell(table, "%u", info->in_tickets);
+    if (rows->arguments->is_long)
+        add_details(table, info);
+    else
+        table_cell(table, "%s", place(info));
     add_holders(table, rows, row);
+}
+
+/* @return how many of columns [TABLE_COLUMNS] it filled in */
+static size_t choose_columns(bool is_long, struct table_column columns[])
+{
+    static const struct table_column first[] = {
+        {"BLOCK", false}, {"BYTES", true}, {"KIND", false}, {"TENSOR", false},
+        {"AGE", true},    {"REFS", true},  {"MSGS", true},  {"TICKETS", true}};
+    static const struct table_column usual[] = {{"WHERE", false}, {"HELD BY", false}};
+    static const struct table_column details[] = {{"STRATEGY", false},
+                                                  {"OBJECT", true},
+                                                  {"ATTRIBUTES", false},
+                                                  {"FILE", false},
+                                                  {"HELD BY", false}};
+    const struct table_column *last = is_long ? details : usual;
+    size_t last_count =
+        is_long ? sizeof details / sizeof details[0] : sizeof usual / sizeof usual[0];
+    size_t first_count = sizeof first / sizeof first[0];
+
+    memcpy(columns, first, sizeof first);
+    memcpy(columns + first_count, last, last_count * sizeof *last);
+    return first_count + last_count;
 }
 
 static int print_text(const struct rows *rows)
 {
-    static const struct table_column columns[] = {
-        {"BLOCK", false}, {"BYTES", true}, {"KIND", false},   {"TENSOR", false}, {"AGE", true},
-        {"REFS", true},   {"MSGS", true},  {"TICKETS", true}, {"HELD BY", false}};
-    struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
+    struct table_column columns[TABLE_COLUMNS];
+    size_t count = choose_columns(rows->arguments->is_long, columns);
+    struct table *table = table_create(columns, count);
 
     if (table == NULL)
         return cmd_no_memory("blocks");
@@ -249,6 +315,19 @@ static json_t *json_holders(const struct rows *rows, const struct row *row)
     return list;
 }
 
+/* A word for each, in order. */
+static json_t *json_words(const char *text)
+{
+    json_t *list = json_array();
+
+    while (*text != '\0') {
+        size_t length = strcspn(text, " ");
+        json_array_append_new(list, json_stringn(text, length));
+        text += length + strspn(text + length, " ");
+    }
+    return list;
+}
+
 static void set_tensor(json_t *object, const tn_block_info *info)
 {
     char name[TABLE_TEXT_BYTES];
@@ -260,6 +339,7 @@ static void set_tensor(json_t *object, const tn_block_info *info)
     cmd_json_set(object, "dtype", is_known ? json_string(name) : json_null());
     cmd_json_set(object, "ndim", json_integer(info->ndim));
     cmd_json_set(object, "shape", shape);
+    cmd_json_set(object, "attributes", json_words(info->attributes));
 }
 
 static json_t *json_block(const struct rows *rows, const struct row *row)
@@ -270,6 +350,10 @@ static json_t *json_block(const struct rows *rows, const struct row *row)
     cmd_json_set(object, "block", cmd_json_count(info->block));
     cmd_json_set(object, "bytes", cmd_json_count(info->bytes));
     cmd_json_set(object, "block_bytes", cmd_json_count(info->block_bytes));
+    cmd_json_set(object, "strategy", json_string(info->strategy));
+    cmd_json_set(object, "object_bytes", cmd_json_count(info->object_bytes));
+    cmd_json_set(object, "path", info->path != NULL ? json_string(info->path) : json_null());
+    cmd_json_set(object, "is_write_once", json_boolean(info->is_write_once));
     cmd_json_set(object, "kind", json_string(info->kind));
     if (strcmp(info->kind, "tensor") == 0)
         set_tensor(object, info);
@@ -310,29 +394,25 @@ static int show(const struct arguments *arguments, tn_inspector *inspector)
     if (status == TN_ERR_NO_MEMORY) {
         code = cmd_no_memory("blocks");
     } else if (status < 0) {
-        code = cmd_fail("blocks", arguments->domain, status);
+        code = cmd_fail("blocks", arguments->common.domain, status);
     } else {
         sort_and_cut(rows);
-        code = arguments->as_json ? print_json(rows) : print_text(rows);
+        code = arguments->common.as_json ? print_json(rows) : print_text(rows);
     }
-    free(rows->at);
-    free(rows->seats);
-    free(rows);
+    free_rows(rows);
     return code;
 }
 
 int cmd_blocks(int argc, char **argv)
 {
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = "DOMAIN",
-                              .doc = "Show every block of one domain, and who keeps it."};
-    struct arguments arguments = {0};
+    const struct argp argp = {.options = options, .parser = parse};
+    struct arguments arguments = {.common.takes = CMD_TAKES_A_DOMAIN};
     tn_inspector *inspector;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+    if (cmd_parse(argc, argv, "Show every block of one domain, and who keeps it.", &argp,
+                  &arguments.common) != CMD_FINE)
         return CMD_USAGE;
-    int code = cmd_open("blocks", arguments.domain, &inspector);
+    int code = cmd_open("blocks", arguments.common.domain, &inspector);
     if (code != CMD_FINE)
         return code;
     code = show(&arguments, inspector);

@@ -5,8 +5,7 @@
 #include "cmd.h"
 
 struct arguments {
-    const char *domain; /* NULL: all */
-    bool as_json;
+    struct cmd_arguments common;
     bool fix;
 };
 
@@ -19,27 +18,17 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
 
-    switch (key) {
-    case 'j':
-        arguments->as_json = true;
-        return 0;
-    case 'f':
-        arguments->fix = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "'%s' is one argument too many", argument);
-        arguments->domain = argument;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (key != 'f')
+        return cmd_parse_key(key, argument, state);
+    arguments->fix = true;
+    return 0;
 }
 
 /* What was found in one domain. */
 struct findings {
-    const char *label;
-    json_t *list; /* NULL: print text */
+    const char *label; /* the domain's, or "files" */
+    bool is_files;     /* of no domain */
+    json_t *list;      /* NULL: print text */
     int found, repaired;
 };
 
@@ -73,7 +62,8 @@ static void report(const struct findings *findings, json_t *ret_list)
         return;
     }
     json_t *object = json_object();
-    cmd_json_set(object, "domain", json_string(findings->label));
+    cmd_json_set(object, "domain",
+                 findings->is_files ? json_null() : json_string(findings->label));
     cmd_json_set(object, "discrepancies", json_integer(findings->found));
     cmd_json_set(object, "repaired", json_integer(findings->repaired));
     cmd_json_set(object, "left", json_integer(left));
@@ -81,32 +71,50 @@ static void report(const struct findings *findings, json_t *ret_list)
     json_array_append_new(ret_list, object);
 }
 
-/* @return an exit code: CMD_TROUBLE while something is wrong and was not repaired */
+/*
+ * @param found  what the search for them returned
+ * @return an exit code: CMD_TROUBLE while something is wrong and was not repaired
+ */
+static int conclude(struct findings *findings, int found, json_t *ret_list)
+{
+    int code = CMD_TROUBLE;
+
+    if (found < 0) {
+        cmd_fail("doctor", findings->label, found);
+    } else {
+        findings->found = found > findings->found ? found : findings->found;
+        if (findings->found > 0 || !findings->is_files)
+            report(findings, ret_list);
+        code = findings->found > findings->repaired ? CMD_TROUBLE : CMD_FINE;
+    }
+    json_decref(findings->list);
+    return code;
+}
+
 static int examine(const struct arguments *arguments, const char *name, const char *label,
                    json_t *ret_list)
 {
     struct findings findings = {.label = label};
     tn_inspector *inspector;
-    int status = tn_inspector_open(name, &inspector), code;
+    int status = tn_inspector_open(name, &inspector);
 
     /* Of all domains, one that ended since they were listed has nothing wrong with it. */
-    if (status == TN_ERR_NOT_FOUND && arguments->domain == NULL)
+    if (status == TN_ERR_NOT_FOUND && arguments->common.domain == NULL)
         return CMD_FINE;
     if (status != 0)
         return cmd_fail("doctor", label, status);
     findings.list = ret_list != NULL ? json_array() : NULL;
     int found = tn_inspect_audit(inspector, arguments->fix, hear, &findings);
     tn_inspector_close(inspector);
-    if (found < 0) {
-        cmd_fail("doctor", label, found);
-        code = CMD_TROUBLE;
-    } else {
-        findings.found = found > findings.found ? found : findings.found;
-        report(&findings, ret_list);
-        code = findings.found > findings.repaired ? CMD_TROUBLE : CMD_FINE;
-    }
-    json_decref(findings.list);
-    return code;
+    return conclude(&findings, found, ret_list);
+}
+
+/* Files that storages left, which belong to none of the domains. */
+static int examine_files(json_t *ret_list)
+{
+    struct findings findings = {
+        .label = "files", .is_files = true, .list = ret_list != NULL ? json_array() : NULL};
+    return conclude(&findings, tn_inspect_files(hear, &findings), ret_list);
 }
 
 static int examine_all(const struct arguments *arguments, json_t *ret_list)
@@ -126,27 +134,24 @@ static int examine_all(const struct arguments *arguments, json_t *ret_list)
             worst = CMD_TROUBLE;
     }
     free(domains.at);
-    return worst;
+    return examine_files(ret_list) != CMD_FINE ? CMD_TROUBLE : worst;
 }
 
 int cmd_doctor(int argc, char **argv)
 {
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = "[DOMAIN]",
-                              .doc =
-                                  "Recount everything in one domain, or in all, and name every "
-                                  "discrepancy."};
-    struct arguments arguments = {0};
+    const struct argp argp = {.options = options, .parser = parse};
+    struct arguments arguments = {.common.takes = CMD_TAKES_ONE_OR_ALL};
     json_t *list = NULL;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+    if (cmd_parse(argc, argv,
+                  "Recount everything in one domain, or in all, and name every discrepancy.",
+                  &argp, &arguments.common) != CMD_FINE)
         return CMD_USAGE;
-    if (arguments.as_json && (list = json_array()) == NULL)
+    const char *domain = arguments.common.domain;
+    if (arguments.common.as_json && (list = json_array()) == NULL)
         return cmd_no_memory("doctor");
-    int code = arguments.domain != NULL
-                   ? examine(&arguments, arguments.domain, arguments.domain, list)
-                   : examine_all(&arguments, list);
+    int code = domain != NULL ? examine(&arguments, domain, domain, list)
+                              : examine_all(&arguments, list);
     if (list != NULL && code <= CMD_TROUBLE) {
         int printed = cmd_json_print("doctor", list);
         return code != CMD_FINE ? code : printed;

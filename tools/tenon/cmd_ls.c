@@ -5,24 +5,6 @@
 #include "cmd.h"
 #include "table.h"
 
-static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
-
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    bool *as_json = state->input;
-
-    switch (key) {
-    case 'j':
-        *as_json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static int print_json(const struct cmd_domains *domains)
 {
     json_t *list = json_array();
@@ -57,17 +39,15 @@ static int print_text(const struct cmd_domains *domains)
 
 int cmd_ls(int argc, char **argv)
 {
-    const struct argp argp = {
-        .options = options, .parser = parse, .doc = "List the domains of this user."};
+    struct cmd_arguments arguments = {.takes = CMD_TAKES_NO_DOMAIN};
     struct cmd_domains domains;
-    bool as_json = false;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &as_json) != 0)
+    if (cmd_parse(argc, argv, "List the domains of this user.", NULL, &arguments) != CMD_FINE)
         return CMD_USAGE;
     int status = cmd_list_domains(&domains);
     if (status != 0)
         return cmd_fail("ls", NULL, status);
-    int code = as_json ? print_json(&domains) : print_text(&domains);
+    int code = arguments.as_json ? print_json(&domains) : print_text(&domains);
     free(domains.at);
     return code;
 }

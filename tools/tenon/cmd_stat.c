@@ -5,34 +5,6 @@
 #include "cmd.h"
 #include "table.h"
 
-struct arguments {
-    const char *domain;
-    bool as_json;
-};
-
-static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
-
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    struct arguments *arguments = state->input;
-
-    switch (key) {
-    case 'j':
-        arguments->as_json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "'%s' is one argument too many", argument);
-        arguments->domain = argument;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "DOMAIN is missing");
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 /* ---- JSON -------------------------------------------------------------------------------- */
 
 static int append_seat(const tn_seat_info *seat, void *list)
@@ -56,6 +28,8 @@ static json_t *json_memory(const tn_domain_stat *stat)
     cmd_json_set(memory, "watermark_bytes", cmd_json_count(stat->watermark_bytes));
     cmd_json_set(memory, "live_bytes", cmd_json_count(stat->live_bytes));
     cmd_json_set(memory, "free_bytes", cmd_json_count(stat->free_bytes));
+    cmd_json_set(memory, "outside_bytes", cmd_json_count(stat->outside_bytes));
+    cmd_json_set(memory, "outside_count", cmd_json_count(stat->outside_count));
     cmd_json_set(memory, "huge_page_bytes", cmd_json_count(stat->huge_page_bytes));
     cmd_json_set(memory, "huge_pages", json_string(stat->huge_pages));
     cmd_json_set(memory, "control_bytes", cmd_json_count(stat->control_bytes));
@@ -114,6 +88,9 @@ static void print_sums(const tn_domain_stat *stat)
            stat->blocks_live);
     printf("  free       %s, kept warm up to %s\n", table_bytes(one, stat->free_bytes),
            table_bytes(other, stat->watermark_bytes));
+    printf("  outside    %s in %" PRIu64 " %s outside of the arena\n",
+           table_bytes(one, stat->outside_bytes), stat->outside_count,
+           stat->outside_count == 1 ? "object" : "objects");
     printf("  huge pages %s obtained, the system's policy is %s\n",
            table_bytes(one, stat->huge_page_bytes),
            stat->huge_pages[0] != '\0' ? stat->huge_pages : "not known");
@@ -210,15 +187,12 @@ static int print_text(tn_inspector *inspector, const tn_domain_stat *stat)
 
 int cmd_stat(int argc, char **argv)
 {
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = "DOMAIN",
-                              .doc = "Show memory, tables, seats and objects of one domain."};
-    struct arguments arguments = {0};
+    struct cmd_arguments arguments = {.takes = CMD_TAKES_A_DOMAIN};
     tn_inspector *inspector;
     tn_domain_stat stat;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+    if (cmd_parse(argc, argv, "Show memory, tables, seats and objects of one domain.", NULL,
+                  &arguments) != CMD_FINE)
         return CMD_USAGE;
     int code = cmd_open("stat", arguments.domain, &inspector);
     if (code != CMD_FINE)

@@ -10,8 +10,7 @@
 #include "table.h"
 
 struct arguments {
-    const char *domain; /* NULL: all */
-    bool as_json;
+    struct cmd_arguments common;
     bool once;
     double delay_s;
 };
@@ -30,9 +29,6 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     char *end;
 
     switch (key) {
-    case 'j':
-        arguments->as_json = true;
-        return 0;
     case '1':
         arguments->once = true;
         return 0;
@@ -43,13 +39,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
             argp_error(state, "--delay: '%s' is not a number of seconds from 0.1 to 86400",
                        argument);
         return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "'%s' is one argument too many", argument);
-        arguments->domain = argument;
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cmd_parse_key(key, argument, state);
     }
 }
 
@@ -154,8 +145,8 @@ static int take_samples(const struct arguments *arguments, struct samples *sampl
     struct cmd_domains domains;
     char id[CMD_ID_BYTES];
 
-    if (arguments->domain != NULL)
-        return add_sample(arguments->domain, samples);
+    if (arguments->common.domain != NULL)
+        return add_sample(arguments->common.domain, samples);
     int status = cmd_list_domains(&domains);
     if (status != 0)
         return status;
@@ -345,7 +336,7 @@ static int print_json(const struct samples *before, const struct samples *sample
 static int show(const struct arguments *arguments, const struct samples *before,
                 const struct samples *samples)
 {
-    if (arguments->as_json)
+    if (arguments->common.as_json)
         return print_json(before, samples);
     char *text = render(before, samples);
     if (text == NULL)
@@ -389,22 +380,20 @@ static int run_frames(const struct arguments *arguments, int *ret_status)
 
 int cmd_top(int argc, char **argv)
 {
-    const struct argp argp = {
-        .options = options,
-        .parser = parse,
-        .args_doc = "[DOMAIN]",
-        .doc = "Show who holds how much, and what passes through the queues, "
-               "again and again. q or Ctrl-C ends it."};
-    struct arguments arguments = {.delay_s = 1};
+    const struct argp argp = {.options = options, .parser = parse};
+    struct arguments arguments = {.common.takes = CMD_TAKES_ONE_OR_ALL, .delay_s = 1};
     int status;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+    if (cmd_parse(argc, argv,
+                  "Show who holds how much, and what passes through the queues, again and "
+                  "again. q or Ctrl-C ends it.",
+                  &argp, &arguments.common) != CMD_FINE)
         return CMD_USAGE;
-    bool has_screen = !arguments.once && !arguments.as_json;
+    bool has_screen = !arguments.once && !arguments.common.as_json;
     if (has_screen)
         screen_open();
     int code = run_frames(&arguments, &status);
     if (has_screen)
         screen_close();
-    return status != 0 ? cmd_fail("top", arguments.domain, status) : code;
+    return status != 0 ? cmd_fail("top", arguments.common.domain, status) : code;
 }

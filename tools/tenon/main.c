@@ -9,8 +9,9 @@ static const struct verb {
     const char *name;
     cmd_fn *run;
 } verbs[] = {
-    {"ls", cmd_ls},         {"stat", cmd_stat}, {"top", cmd_top},
-    {"blocks", cmd_blocks}, {"gc", cmd_gc},     {"doctor", cmd_doctor},
+    {"ls", cmd_ls},         {"stat", cmd_stat},       {"top", cmd_top},
+    {"blocks", cmd_blocks}, {"tickets", cmd_tickets}, {"gc", cmd_gc},
+    {"doctor", cmd_doctor},
 };
 
 static const char documentation[] =
@@ -21,6 +22,7 @@ static const char documentation[] =
     "  stat DOMAIN      memory, tables, seats and objects of one domain\n"
     "  top [DOMAIN]     the same, live\n"
     "  blocks DOMAIN    every block: size, type, shape, holders, age\n"
+    "  tickets DOMAIN   what exported handles keep: uses, time left, issuer\n"
     "  gc               give back what dead processes left, in every domain\n"
     "  doctor [DOMAIN]  recount everything and name every discrepancy\n"
     "\n"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GAP = 2, TABLE_COLUMNS = 16 };
+enum { GAP = 2 };
 
 /* All cells' text lies in one buffer, each ended by NUL: a million rows are one allocation. */
 struct table {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <tenon/tensor.h>
 
+enum { TABLE_COLUMNS = 16 }; /* at most */
 struct table_column {
     const char *heading;
     bool is_right; /* numbers: aligned to the right */

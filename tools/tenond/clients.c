@@ -2,7 +2,8 @@
 /*
  * clients: connections. Each brings one packet and gets one, which always fits the empty
  * socket, so that nobody can make us wait by not reading. Whoever says nothing, or nonsense, is
- * closed.
+ * closed. One that brought or fetched a deposit may do so again: it stays until it is silent
+ * for long, others need its place, or it does not read what it asked for.
  */
 #include <string.h>
 
@@ -116,22 +117,47 @@ uint64_t tenond_clients_due(struct tenond *t, uint64_t now_ns)
 
 static void gc(struct tenond *t)
 {
-    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next) {
         tni_reaper_settle_all(d->domain);
+        tenond_sweep_soon(d);
+    }
     tenond_look(t);
+    tenond_collect_files();
 }
 
-/* @return the status of the reply; found descriptors are borrowed from the domain */
-static int answer(struct tenond *t, const struct tni_request *request, const int *fds,
+static int fetch(struct tenond *t, const struct tni_request *request, int *ret_fd)
+{
+    struct tenond_domain *d = tenond_find_id(t, request->name);
+    if (d == NULL)
+        return TN_ERR_NOT_FOUND;
+    return tenond_fetch(d, (tni_block){request->block}, request->generation, ret_fd);
+}
+
+static int deposit(struct tenond *t, const struct tni_request *request, int fd)
+{
+    struct tenond_domain *d = tenond_find_id(t, request->name);
+    if (d == NULL)
+        return TN_ERR_NOT_FOUND;
+    return tenond_deposit(t, d, (tni_block){request->block}, request->generation, fd);
+}
+
+/*
+ * What was consumed of fds [fd_count] is -1 afterwards. @return the status of the reply; found
+ * descriptors are borrowed from the domain
+ */
+static int answer(struct tenond *t, const struct tni_request *request, int *fds,
                   uint32_t fd_count, int ret_fds[2], uint32_t *ret_fd_count)
 {
     struct tenond_domain *found;
+    int status;
 
     switch (request->verb) {
     case TNI_REQUEST_REGISTER:
         if (fd_count != 2)
             return TN_ERR_INVALID;
-        return tenond_add(t, fds[0], fds[1]);
+        status = tenond_add(t, fds[0], fds[1]);
+        fds[0] = fds[1] = -1;
+        return status;
     case TNI_REQUEST_FIND:
         found = tenond_find(t, request->name);
         if (found == NULL)
@@ -144,6 +170,16 @@ static int answer(struct tenond *t, const struct tni_request *request, const int
     case TNI_REQUEST_GC:
         gc(t);
         return 0;
+    case TNI_REQUEST_DEPOSIT:
+        if (fd_count != 1)
+            return TN_ERR_INVALID;
+        if ((status = deposit(t, request, fds[0])) == 0)
+            fds[0] = -1;
+        return status;
+    case TNI_REQUEST_FETCH:
+        status = fetch(t, request, &ret_fds[0]);
+        *ret_fd_count = status == 0;
+        return status;
     default:
         return TN_ERR_UNSUPPORTED;
     }
@@ -152,33 +188,47 @@ static int answer(struct tenond *t, const struct tni_request *request, const int
 static bool is_request(const struct tni_request *request, int size_bytes)
 {
     return size_bytes == (int)sizeof *request && request->magic == TNI_REQUEST_MAGIC &&
-           request->version == 1 && memchr(request->name, 0, sizeof request->name) != NULL;
+           request->version == TNI_REQUEST_VERSION &&
+           memchr(request->name, 0, sizeof request->name) != NULL;
+}
+
+/* @return whether the connection stays */
+static bool serve(struct tenond *t, struct tenond_client *client,
+                  const struct tni_request *request, int fds[2], uint32_t fd_count)
+{
+    struct tni_reply reply = {
+        .magic = TNI_REQUEST_MAGIC, .pid = tni_os_pid(), .limit = t->descriptor_limit};
+    int found_fds[2] = {-1, -1};
+    uint32_t found_count = 0;
+    reply.status = answer(t, request, fds, fd_count, found_fds, &found_count);
+    if (request->verb != TNI_REQUEST_DEPOSIT && request->verb != TNI_REQUEST_FETCH) {
+        tni_os_send(client->fd, &reply, sizeof reply, found_fds, found_count);
+        return false;
+    }
+    client->since_ns = tni_os_now_ns();
+    return tni_os_socket_send(client->fd, &reply, sizeof reply, found_fds[0], 0) == 0;
 }
 
 void tenond_client_ready(struct tenond *t, uint32_t index)
 {
     struct tenond_client *client = index < TENOND_CLIENTS ? &t->clients[index] : NULL;
     struct tni_request request;
-    int fds[2] = {-1, -1}, found_fds[2];
-    uint32_t fd_count = 0, found_count = 0;
+    int fds[2] = {-1, -1};
+    uint32_t fd_count = 0;
+    bool stays = false;
 
     if (client == NULL || client->fd < 0)
         return;
     int got = tni_os_receive(client->fd, &request, sizeof request, fds, 2, &fd_count, 0);
     if (got == TN_ERR_TIMED_OUT)
         return; /* the place was taken anew since the loop looked */
-    if (got > 0 && is_request(&request, got)) {
-        bool is_consumed = request.verb == TNI_REQUEST_REGISTER && fd_count == 2;
-        struct tni_reply reply = {.magic = TNI_REQUEST_MAGIC, .pid = tni_os_pid()};
-        reply.status = answer(t, &request, fds, fd_count, found_fds, &found_count);
-        if (is_consumed)
-            fds[0] = fds[1] = -1;
-        tni_os_send(client->fd, &reply, sizeof reply, found_fds, found_count);
-    } else if (got != 0) {
+    if (got > 0 && is_request(&request, got))
+        stays = serve(t, client, &request, fds, fd_count);
+    else if (got != 0)
         tni_log(TNI_LOG_WARNING, "a packet that makes no sense (%d bytes): connection closed",
                 got);
-    }
     tni_os_close(fds[0]);
     tni_os_close(fds[1]);
-    close_client(t, client);
+    if (!stays)
+        close_client(t, client);
 }

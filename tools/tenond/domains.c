@@ -20,6 +20,7 @@
 #define LINGER_NS      (1000 * MS_NS)
 #define RETRY_LEAST_NS (10 * MS_NS)
 #define RETRY_MOST_NS  (1000 * MS_NS)
+#define ADOPT_NS       (100 * MS_NS)
 
 static const struct tni_segment *segment_of(const struct tenond_domain *d)
 {
@@ -50,8 +51,10 @@ static void retry_soon(struct tenond_domain *d)
 static void settle(struct tenond_domain *d, uint32_t seat)
 {
     int status = tni_reaper_settle(d->domain, seat);
-    if (status == 1)
+    if (status == 1) {
         d->pause_ns = RETRY_LEAST_NS;
+        tenond_sweep_soon(d);
+    }
     if (status == TN_ERR_TIMED_OUT)
         retry_soon(d);
     if (status == TN_ERR_CORRUPT) {
@@ -149,8 +152,10 @@ static void look(struct tenond *t, struct tenond_domain *d)
 
 void tenond_look(struct tenond *t)
 {
-    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next) {
         look(t, d);
+        tenond_sweep_soon(d);
+    }
 }
 
 /* Seats that no descriptor tells of: not watchable, or of a process that may exec. */
@@ -202,6 +207,25 @@ struct tenond_domain *tenond_find(struct tenond *t, const char *name)
     return NULL;
 }
 
+static struct tenond_domain *find_by_id(struct tenond *t, const char *id)
+{
+    struct tenond_domain *d = t->domains;
+    while (d != NULL && !tni_manager_is_id(id, segment_of(d)->header->id))
+        d = d->next;
+    return d;
+}
+
+struct tenond_domain *tenond_find_id(struct tenond *t, const char *id)
+{
+    struct tenond_domain *found = find_by_id(t, id);
+    uint64_t now_ns = tni_os_now_ns();
+    if (found != NULL || now_ns < t->adopt_ns)
+        return found;
+    t->adopt_ns = now_ns + ADOPT_NS; /* a look through every process is dear */
+    tenond_adopt(t);
+    return find_by_id(t, id);
+}
+
 /* A domain that lingers, or of which all are dead, does not keep its name from a new one. */
 static int make_room(struct tenond *t, const char *name)
 {
@@ -251,6 +275,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
                                 .retry_ns = TN_FOREVER,
                                 .pause_ns = RETRY_LEAST_NS,
                                 .expire_ns = now_ns,
+                                .deposits = {.sweep_ns = TN_FOREVER},
                                 .next = t->domains};
     t->domains = d;
     t->domain_count++;
@@ -325,6 +350,26 @@ static bool makes_sense(const struct tenond_domain *d)
            memchr(h->name, 0, sizeof h->name) != NULL;
 }
 
+/* Nobody is in it: what queues and tickets still name, nobody will come for. */
+static void end_files(const struct tenond_domain *d)
+{
+    if (tni_process_count(segment_of(d)) == 0)
+        tni_files_end_domain(segment_of(d));
+}
+
+static void say_file(const char *path, int status, void *context)
+{
+    (void)context;
+    if (status == 0)
+        tni_log(TNI_LOG_INFO, "removed %s: its domain has ended", path);
+}
+
+void tenond_collect_files(void)
+{
+    if (tni_files_collect(tni_manager_living, say_file, NULL) < 0)
+        tni_log(TNI_LOG_WARNING, "files were not looked for: %s", tn_error_detail());
+}
+
 void tenond_drop(struct tenond *t, struct tenond_domain *d)
 {
     bool is_sane = makes_sense(d);
@@ -338,8 +383,10 @@ void tenond_drop(struct tenond *t, struct tenond_domain *d)
         t->idle_ns = tni_os_now_ns();
     for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++)
         unwatch(t, &d->watches[seat]);
+    tenond_deposits_fini(t, d);
     if (is_sane) {
         tni_log(TNI_LOG_INFO, "leaving domain '%s'", name_of(d));
+        end_files(d);
         tni_reaper_leave(d->domain);
     } else {
         tni_log(TNI_LOG_ERROR, "a domain makes no sense any more: dropped"); /* I3 */
@@ -378,9 +425,12 @@ static uint64_t due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
         retry(t, d);
     if (now_ns >= d->expire_ns) {
         uint64_t next_ns = tni_ticket_expire(d->domain, now_ns);
+        tenond_sweep_soon(d);
         d->expire_ns = TNI_MAX(next_ns, now_ns + RETRY_LEAST_NS);
     }
-    uint64_t next_ns = TNI_MIN(d->tick_ns, TNI_MIN(d->retry_ns, d->expire_ns));
+    uint64_t swept_ns = tenond_sweep_due(t, d, now_ns);
+    uint64_t next_ns =
+        TNI_MIN(TNI_MIN(d->tick_ns, swept_ns), TNI_MIN(d->retry_ns, d->expire_ns));
     return d->empty_ns != 0 ? TNI_MIN(next_ns, d->empty_ns + LINGER_NS) : next_ns;
 }
 

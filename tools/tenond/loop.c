@@ -29,8 +29,11 @@ static int open_all(struct tenond *t, int stop_fd)
     if (status == 0)
         status = tni_os_loop_add(t->loop, t->stop_fd, tenond_tag(TENOND_STOP, 0, 0));
     /* Domains first: whoever can connect finds by name what lived before. */
-    if (status == 0)
+    if (status == 0) {
+        tenond_deposits_limit(t);
         tenond_adopt(t);
+        tenond_collect_files();
+    }
     if (status == 0)
         status = tni_os_listen(TNI_MANAGER_SOCKET, &t->listen_fd);
     if (status == 0)

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tenond.h"
@@ -91,16 +90,6 @@ static int catch_signals(void)
     return 0;
 }
 
-/* A descriptor for each process that is watched. */
-static void allow_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 static int fail(const char *what)
 {
     fprintf(stderr, "tenond: %s: %s\n", what, tn_error_detail());
@@ -125,7 +114,6 @@ int main(int argc, char **argv)
     }
     if (status != 0)
         return fail("no lock");
-    allow_descriptors();
     status = catch_signals();
     if (status == 0)
         status = tenond_run(stop_pipe[0]);

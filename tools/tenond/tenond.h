@@ -19,6 +19,21 @@ struct tenond_watch {
     uint64_t start_time;
 };
 
+struct tenond_deposit {
+    uint32_t index; /* of the block, in TNI_BACKING_CLASS */
+    uint32_t generation;
+    int fd;
+};
+
+struct tenond_deposits {
+    struct tenond_deposit *at; /* [room], in no order */
+    uint32_t count, room;
+    uint32_t *places; /* [blocks of TNI_BACKING_CLASS]: place in `at` + 1, 0: none; sparse */
+    uint64_t places_bytes;
+    uint64_t sweep_ns;    /* when they are looked at; TN_FOREVER: nothing rang */
+    uint64_t earliest_ns; /* not before */
+};
+
 struct tenond_domain {
     struct tn_domain *domain;
     uint32_t number;              /* in tags */
@@ -29,6 +44,7 @@ struct tenond_domain {
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when it has no member; 0: it has */
     bool is_broken;     /* something in it was senseless */
+    struct tenond_deposits deposits;
     struct tenond_domain *next;
 };
 
@@ -44,7 +60,9 @@ struct tenond {
     uint64_t bell_number;
     uint32_t runtime;
     uint32_t domain_count, domain_counter;
-    uint64_t idle_ns; /* since when there is no domain */
+    uint64_t idle_ns;  /* since when there is no domain */
+    uint64_t adopt_ns; /* when to look for unknown domains again, at the earliest */
+    uint32_t descriptor_limit, deposit_limit, deposit_count;
     struct tenond_domain *domains;
     struct tenond_client clients[TENOND_CLIENTS];
 };
@@ -75,8 +93,12 @@ int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
 void tenond_adopt(struct tenond *tenond);
 /** By name or id; NULL. */
 struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
+/** By 32 hexadecimal digits of id, also one that nobody told us of; NULL. */
+struct tenond_domain *tenond_find_id(struct tenond *tenond, const char *id);
 /** Leave it, and forget it. */
 void tenond_drop(struct tenond *tenond, struct tenond_domain *domain);
+/** Remove files of domains that have ended. */
+void tenond_collect_files(void);
 /** Keep it for a while even if nobody is in it: somebody is about to join. */
 void tenond_linger(struct tenond_domain *domain);
 /** Somebody rang: look at all seats. */
@@ -85,6 +107,25 @@ void tenond_look(struct tenond *tenond);
 void tenond_seat_ready(struct tenond *tenond, uint32_t number, uint32_t seat);
 /** Do what is due. @return when something is due next */
 uint64_t tenond_domains_due(struct tenond *tenond, uint64_t now_ns);
+
+/* ---- deposits.c -------------------------------------------------------------------------- */
+
+/** Take every descriptor that this process may have. */
+void tenond_deposits_limit(struct tenond *tenond);
+/**
+ * Keep a descriptor, which is consumed on success. TN_ERR_STALE: the block has ended;
+ * TN_ERR_INVALID: it is not the object of that block; TN_ERR_FULL: descriptors.
+ */
+int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain, tni_block block,
+                   uint32_t generation, int fd);
+/** *ret_fd stays ours. TN_ERR_NOT_FOUND. */
+int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generation,
+                 int *ret_fd);
+/** Some blocks may have ended. */
+void tenond_sweep_soon(struct tenond_domain *domain);
+/** Sweep if it is time. @return when it is time next */
+uint64_t tenond_sweep_due(struct tenond *tenond, struct tenond_domain *domain, uint64_t now_ns);
+void tenond_deposits_fini(struct tenond *tenond, struct tenond_domain *domain);
 
 /* ---- clients.c --------------------------------------------------------------------------- */
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Four processes evaluate one shared model, each on rows of its own.
+ *
+ * The model is published in a write-once arena: one copy, which no reader can change. Lifetime
+ * by global counts: everybody gives back what it has, and nobody asks who is the last.
+ */
+#include <string.h>
+
+#include "must.h"
+
+enum { WORKERS = 4, ROWS = 64, INPUTS = 16, OUTPUTS = 4 };
+
+struct shared {
+    tn_queue *queue; /* to each worker: weights, bias, rows, results */
+};
+
+static void evaluate(const float *weights, const float *bias, const float *row, float *result)
+{
+    for (int o = 0; o < OUTPUTS; o++) {
+        result[o] = bias[o];
+        for (int i = 0; i < INPUTS; i++)
+            result[o] += weights[o * INPUTS + i] * row[i];
+    }
+}
+
+static int worker(tn_domain *domain, uint32_t index, void *argument)
+{
+    const struct shared *shared = argument;
+    tn_message message;
+    (void)domain;
+    must(tn_queue_pop(shared->queue, TN_FOREVER, &message));
+    const float *weights = tn_tensor_data(message.tensors[0]);
+    const float *bias = tn_tensor_data(message.tensors[1]);
+    const float *rows = tn_tensor_data(message.tensors[2]);
+    float *results = tn_tensor_data(message.tensors[3]);
+    for (uint32_t row = index; row < ROWS; row += WORKERS)
+        evaluate(weights, bias, rows + row * INPUTS, results + row * OUTPUTS);
+    bool is_protected = tn_tensor_is_read_only(message.tensors[0]);
+    tn_message_fini(&message);
+    return is_protected ? 0 : 1;
+}
+
+int main(void)
+{
+    struct shared shared;
+    tn_domain *domain;
+    tn_arena *model;
+    tn_group *group;
+    tn_tensor *tensors[4];
+    must(tn_domain_create(NULL, NULL, &domain));
+    must(tn_queue_create(domain, NULL, NULL, &shared.queue));
+    must(tn_arena_create(domain, 4096, 0, &model));
+    must(tn_arena_empty(model, TN_FLOAT32, 2, (int64_t[]){OUTPUTS, INPUTS}, &tensors[0]));
+    must(tn_arena_empty(model, TN_FLOAT32, 1, (int64_t[]){OUTPUTS}, &tensors[1]));
+    must(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, INPUTS}, 0, &tensors[2]));
+    must(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, OUTPUTS}, 0, &tensors[3]));
+    float *weights = tn_tensor_data(tensors[0]), *bias = tn_tensor_data(tensors[1]);
+    float *rows = tn_tensor_data(tensors[2]);
+    const float *results = tn_tensor_data(tensors[3]);
+    for (int i = 0; i < OUTPUTS * INPUTS; i++)
+        weights[i] = (float)(i % 7) - 3;
+    for (int o = 0; o < OUTPUTS; o++)
+        bias[o] = (float)o;
+    for (int i = 0; i < ROWS * INPUTS; i++)
+        rows[i] = (float)(i % 11);
+
+    must(tn_group_create(domain, &group));
+    must(tn_group_fork(group, WORKERS, worker, &shared));
+    for (int i = 0; i < WORKERS; i++)
+        must(tn_queue_push(shared.queue, &(tn_message){.tensors = tensors, .tensor_count = 4},
+                           0, TN_FOREVER));
+    must(tn_group_wait(group, 0, TN_FOREVER, NULL));
+
+    int right = 0;
+    for (int row = 0; row < ROWS; row++) {
+        float wanted[OUTPUTS];
+        evaluate(weights, bias, rows + row * INPUTS, wanted);
+        right += memcmp(wanted, results + row * OUTPUTS, sizeof wanted) == 0;
+    }
+    printf("%d processes, one model, %d of %d rows right\n", WORKERS, right, ROWS);
+    tn_group_close(group);
+    for (int i = 0; i < 4; i++)
+        tn_tensor_unref(tensors[i]);
+    tn_arena_close(model);
+    tn_queue_close(shared.queue);
+    tn_domain_close(domain);
+    return right != ROWS;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backing: storages whose memory is an object of their own, a memfd or a named file.
+ *
+ * Such a storage is a block like any other, of TNI_BACKING_CLASS: who holds it, and when it
+ * ends, is the room ref's. This room makes the object behind it, maps it, and ends it.
+ */
+#ifndef TNI_BACKING_H
+#define TNI_BACKING_H
+
+#include <tenon/share.h>
+
+#include "alloc/alloc.h"
+
+/** What this process has mapped of one storage; lives while `refs` is not 0. */
+struct tni_mapping {
+    uint8_t *address; /* of the object; the data follows at data_offset */
+    uint64_t object_bytes;
+    uint64_t data_offset;
+    uint64_t data_bytes;
+    uint64_t inode;
+    uint32_t index; /* of the block */
+    uint32_t generation;
+    uint32_t refs;
+    int fd;            /* kept for a while, see backing.c I4; -1 */
+    bool is_deposited; /* tenond has a descriptor of it too */
+    bool is_read_only;
+    bool is_write_once;       /* and ours to write, unless is_read_only */
+    char *path;               /* of a named file; NULL */
+    struct tni_mapping *next; /* of those that are parked: not mapped any more, I6 */
+};
+
+/** What a storage is made for. */
+struct tni_backing_about {
+    uint32_t strategy; /* not ARENA */
+    uint32_t flags;    /* TN_SHARE_* */
+    uint64_t data_bytes;
+    tn_dtype dtype;
+    int32_t ndim;
+    const int64_t *shape;
+    const int64_t *strides;
+    uint64_t byte_offset;
+};
+
+/** Fork hook. */
+void tni_backing_init(struct tn_domain *domain);
+
+/**
+ * Make the object of a block that this process holds and nobody else knows, and map it: one
+ * mapping reference is the caller's. After a failure the block is released as usual.
+ * @return 0, TN_ERR_NO_MEMORY (quota, machine, or the file system), TN_ERR_FULL (descriptors),
+ *         TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
+ */
+int tni_backing_create(struct tn_domain *domain, tni_block block,
+                       const struct tni_backing_about *about, struct tni_mapping **ret_mapping);
+
+/**
+ * Map the object of a block that somebody keeps, or use the mapping that this process has.
+ * @return 0, TN_ERR_STALE (another generation), TN_ERR_NOT_FOUND (its descriptor or file is
+ *         gone), TN_ERR_CORRUPT (it is not what the block says), TN_ERR_FULL (descriptors),
+ *         TN_ERR_NO_MEMORY (mappings), TN_ERR_SYSTEM
+ */
+int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generation,
+                    struct tni_mapping **ret_mapping);
+
+/** One more reference of a mapping. */
+void tni_backing_keep(struct tn_domain *domain, struct tni_mapping *mapping);
+/** Give one back. Before the reference of the block, which may be another's a moment later. */
+void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);
+
+/** A descriptor of a mapping's object, the caller's to close. */
+int tni_backing_open(struct tn_domain *domain, struct tni_mapping *mapping, tni_block block,
+                     bool read_only, int *ret_fd);
+
+/**
+ * End the object that a block had in this generation, before the block is FREE: nobody names it
+ * any more. May be done again, by others at the same time, and too late.
+ */
+void tni_backing_end(struct tn_domain *domain, tni_block block, uint32_t generation);
+
+/** Give tenond every descriptor that this process still has: the one before it was killed. */
+void tni_backing_deposit_again(struct tn_domain *domain);
+
+/** Close descriptors that were kept for storages which nobody else needs any more. */
+void tni_backing_sweep(struct tn_domain *domain);
+/** Close all of them: this process has left. */
+void tni_backing_fini(struct tn_domain *domain);
+
+/** What a block says of its object, read once and checked. TN_ERR_CORRUPT, TN_ERR_NOT_FOUND. */
+int tni_backing_read(const struct tni_segment *segment, tni_block block,
+                     struct tni_backing *ret_backing);
+
+/* ---- objects, in a domain or not (store.c) ---------------------------------------------- */
+
+#define TNI_STORAGE_PREFIX "tenon-storage:" /* of a memfd's name; the domain's name follows */
+
+/** Whether a header read from an object of `object_bytes` makes sense. TN_ERR_*. */
+int tni_store_check(const tn_storage_header *header, uint64_t object_bytes);
+/**
+ * Map an object and check its header; for writing if that is wanted and allowed.
+ * @param is_file  it is a named file, not a memory object
+ */
+int tni_store_map(int fd, bool is_file, bool read_only, struct tni_mapping *ret_mapping);
+/** Take one of the holders' entries for this process. TN_ERR_FULL. */
+int tni_store_attach(const struct tni_mapping *mapping, uint32_t *ret_entry);
+/** Give it back; whoever is last removes the file, unless its name is another's by now. */
+void tni_store_detach(const struct tni_mapping *mapping, uint32_t entry);
+/** Whether a process that attached by path still holds it. */
+bool tni_store_is_held(const tn_storage_header *header);
+
+/* ---- files by name (files.c) ------------------------------------------------------------- */
+
+/** Write the path for a new file of this domain, which no other ever had. */
+int tni_files_name(const struct tn_domain *domain, char path[TNI_PATH_BYTES]);
+/** Whether a path is one that tni_files_name() may have written in this domain. */
+bool tni_files_is_ours(const struct tni_segment *segment, const char *path);
+
+/** Called for each file that was removed, or could not be; the detail says why. */
+typedef void tni_files_fn(const char *path, int status, void *context);
+/** All domains that live now: *ret_ids [*ret_count], to be freed. */
+typedef int tni_files_living_fn(uint8_t (**ret_ids)[16], uint32_t *ret_count);
+/**
+ * Remove files of this user, of this pid namespace, whose domain does not live, and that no
+ * living process holds. `living` is asked once the files are known: the domain of each was
+ * there before it. @return how many, or an error
+ */
+int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *context);
+/** Call `each` with 0 for what tni_files_collect() would remove. @return how many, or an error
+ */
+int tni_files_find(tni_files_living_fn *living, tni_files_fn *each, void *context);
+/** All files of one domain that has ended, but for those that others still hold. */
+void tni_files_end_domain(const struct tni_segment *segment);
+
+#endif

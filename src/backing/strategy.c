@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* strategy: which one this process uses for new storages. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backing/backing.h"
+
+static const char *const names[] = {NULL, "arena", "file_descriptor", "file_system", NULL};
+/* Known to tenon, but not to this build or system. */
+static const char *const absent[] = {"cuda_vmm", "cuda_ipc", "hip_vmm", "hip_ipc"};
+
+static _Atomic uint32_t current; /* TN_STRATEGY_DEFAULT: not decided yet */
+
+const char *const *tn_strategy_list(void) { return names + 1; }
+
+const char *tn_strategy_name(uint32_t strategy)
+{
+    return strategy < TNI_COUNT(names) ? names[strategy] : NULL;
+}
+
+static uint32_t find(const char *name)
+{
+    for (uint32_t i = 1; names[i] != NULL; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return TN_STRATEGY_DEFAULT;
+}
+
+int tn_strategy_set(const char *name)
+{
+    if (name == NULL)
+        return tni_fail(TN_ERR_INVALID, "no name of a strategy");
+    uint32_t strategy = find(name);
+    for (size_t i = 0; strategy == TN_STRATEGY_DEFAULT && i < TNI_COUNT(absent); i++)
+        if (strcmp(name, absent[i]) == 0)
+            return tni_fail(TN_ERR_UNSUPPORTED, "this system lacks the strategy '%s'", name);
+    if (strategy == TN_STRATEGY_DEFAULT)
+        return tni_fail(TN_ERR_INVALID,
+                        "no strategy is called '%.64s': arena, file_descriptor, file_system",
+                        name);
+    atomic_store_explicit(&current, strategy, memory_order_relaxed);
+    return 0;
+}
+
+static uint32_t decide(void)
+{
+    const char *name = getenv("TENON_STRATEGY");
+    uint32_t expected = TN_STRATEGY_DEFAULT, strategy = TN_STRATEGY_ARENA;
+    if (name != NULL && name[0] != 0) {
+        strategy = find(name);
+        if (strategy == TN_STRATEGY_DEFAULT) {
+            strategy = TN_STRATEGY_ARENA;
+            tni_log(TNI_LOG_WARNING, "TENON_STRATEGY=%.64s is none that this system has: arena",
+                    name);
+        }
+    }
+    /* Another thread may have set one meanwhile. */
+    atomic_compare_exchange_strong(&current, &expected, strategy);
+    return atomic_load(&current);
+}
+
+uint32_t tn_strategy_get(void)
+{
+    uint32_t strategy = atomic_load_explicit(&current, memory_order_relaxed);
+    return TNI_LIKELY(strategy != TN_STRATEGY_DEFAULT) ? strategy : decide();
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * audit_storages: what storages outside of the arena name, against what is there.
+ *
+ * Anybody of this user can remove, replace or cut a named file. Who has it mapped goes on with
+ * what was removed or replaced; who comes later cannot have it. There is nothing to repair it
+ * from. A memory object cannot be touched that way.
+ */
+#include <stdio.h>
+
+#include "reaper/audit.h"
+
+enum { PAUSE_NS = 50 * 1000 * 1000 };
+
+/* Only what is whole, and not on its way out: its object is there. */
+static bool is_settled(const struct tni_segment *s, tni_block block)
+{
+    uint64_t word = atomic_load(tni_word_at(s, block));
+    uint32_t span = s->geometry.classes[TNI_BACKING_CLASS].span;
+    tni_block first = {block.id - tni_block_index(block) % span};
+    return tni_word_state(word) == TNI_BLOCK_ALLOC && tni_word_count(word) > 0 &&
+           atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed) != 0;
+}
+
+static const char *file_fault(const struct tni_backing *b, int fd)
+{
+    struct tni_os_memory memory;
+    if (tni_os_shm_stat(fd, &memory) != 0)
+        return "is not a plain file";
+    if (memory.inode != atomic_load(&b->inode) || memory.device != atomic_load(&b->device))
+        return "was replaced by another file";
+    if (memory.size_bytes < b->object_bytes)
+        return "was cut to fewer bytes: to use what is missing is fatal";
+    return NULL;
+}
+
+/* What is wrong with the object of a block; NULL for nothing. `path` is room for its path. */
+static const char *storage_fault(const struct tni_segment *s, tni_block block,
+                                 char path[TNI_PATH_BYTES])
+{
+    struct tni_backing b;
+    int fd;
+
+    path[0] = '\0';
+    if (!is_settled(s, block))
+        return NULL;
+    int status = tni_backing_read(s, block, &b);
+    if (status != 0)
+        return status == TN_ERR_CORRUPT ? "names an object that makes no sense" : NULL;
+    if (b.path[0] == '\0' || atomic_load(&b.inode) == 0)
+        return NULL;
+    snprintf(path, TNI_PATH_BYTES, "%s", b.path);
+    if ((status = tni_os_shm_open(path, &fd)) != 0)
+        return status == TN_ERR_NOT_FOUND ? "was removed"
+               : status == TN_ERR_DENIED  ? "became a link, or another user's"
+                                          : NULL; /* of ours: too many descriptors */
+    const char *fault = file_fault(&b, fd);
+    tni_os_close(fd);
+    return fault;
+}
+
+static uint32_t generation_of(const struct tni_segment *s, tni_block block)
+{
+    return __atomic_load_n(&tni_desc_at(s, block)->generation, __ATOMIC_RELAXED);
+}
+
+/* ---- two looks --------------------------------------------------------------------------- */
+
+struct suspect {
+    tni_block block;
+    uint32_t generation;
+};
+
+/* What is wrong now. @return how many of suspects [frontier] were filled in */
+static uint32_t find_suspects(const struct tni_segment *s, uint32_t frontier,
+                              struct suspect *suspects)
+{
+    char path[TNI_PATH_BYTES];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < frontier; i++) {
+        tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
+        uint32_t generation = generation_of(s, block);
+        if (storage_fault(s, block, path) != NULL)
+            suspects[count++] = (struct suspect){.block = block, .generation = generation};
+    }
+    return count;
+}
+
+static void say_if_faulty(struct tni_audit *a, const struct suspect *suspect)
+{
+    char path[TNI_PATH_BYTES];
+    const char *fault = storage_fault(a->segment, suspect->block, path);
+
+    if (fault == NULL || generation_of(a->segment, suspect->block) != suspect->generation)
+        return;
+    if (path[0] == '\0')
+        tni_audit_say(a, false, "block %x %s; it cannot be repaired", suspect->block.id, fault);
+    else
+        tni_audit_say(a, false, "block %x: its file %s %s; it cannot be repaired",
+                      suspect->block.id, path, fault);
+}
+
+/*
+ * All suspects have one pause together: a folder that was emptied makes thousands of them. An
+ * operation in the middle of ending one is over by then.
+ */
+int tni_audit_storages(struct tni_audit *a)
+{
+    uint32_t frontier = tni_frontier(a->segment, TNI_BACKING_CLASS);
+    uint64_t bytes = frontier * sizeof(struct suspect);
+    void *suspects;
+
+    if (frontier == 0)
+        return 0;
+    int status = tni_os_map_private(bytes, &suspects);
+    if (status != 0)
+        return status;
+    uint32_t count = find_suspects(a->segment, frontier, suspects);
+    if (count > 0)
+        tni_os_sleep_until(tni_os_now_ns() + PAUSE_NS);
+    for (uint32_t i = 0; i < count && a->stop == 0; i++)
+        say_if_faulty(a, (const struct suspect *)suspects + i);
+    tni_os_unmap(suspects, bytes);
+    return 0;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * depot: the descriptors that tenond keeps for all members.
+ *
+ * Nouns: deposit (a descriptor that tenond has, under block and generation), line (our
+ * connection to it, which stays open).
+ * I1  A line is used by one thread at a time (its domain's lock of mappings), by the process
+ *     that opened it, and only while its number is still that of our socket. One request is
+ *     under way at a time: whatever fails closes the line, so that no late reply is taken for
+ *     another's.
+ * I2  A deposit may be asked for again: of a kept line that was closed meanwhile nobody knows
+ *     whether the request arrived.
+ * I3  What a dead tenond had is given to the next one by those who still have it.
+ * Callers: backing; manager. Death: tenond's deposits are of blocks, not of processes, and are
+ * dropped with them.
+ */
+#include <stdio.h>
+
+#include "reaper/manager.h"
+
+#define MS_NS UINT64_C(1000000)
+enum { PATIENCE_MS = 1000, PAUSE_MS = 1000, ID_TEXT_BYTES = 33 };
+
+/* ---- the line ---------------------------------------------------------------------------- */
+
+/* A program that closes what it did not open may have its own behind this number by now. */
+static bool is_open(const struct tni_depot_line *line)
+{
+    return line->number != 0 && tni_os_socket_number(line->fd) == line->number;
+}
+
+static void close_line(struct tni_depot_line *line)
+{
+    if (is_open(line))
+        tni_os_close(line->fd);
+    line->number = 0;
+}
+
+static int open_line(struct tni_depot_line *line)
+{
+    int status = tni_os_connect(TNI_MANAGER_SOCKET, &line->fd);
+    if (status == 0)
+        line->number = tni_os_socket_number(line->fd);
+    return status;
+}
+
+/* I1, I2. @return as tni_manager_talk(), or TN_ERR_NOT_FOUND: nobody listens */
+static int talk(struct tni_depot_line *line, const struct tni_request *request, int fd,
+                struct tni_reply *ret_reply, int *ret_fd)
+{
+    uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_MS * MS_NS;
+    for (;;) {
+        bool was_open = is_open(line);
+        int status = was_open ? 0 : open_line(line);
+        if (status == 0)
+            status = tni_manager_talk(line->fd, request, &fd, fd >= 0, deadline_ns, ret_reply,
+                                      ret_fd, ret_fd != NULL);
+        if (status == 0)
+            return 0;
+        close_line(line);
+        if (!was_open || status != TN_ERR_CLOSED)
+            return status;
+    }
+}
+
+/* A domain of another runtime folder is not known to the tenond that we would reach. */
+static int check(struct tn_domain *d, const struct tni_depot_line *line)
+{
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    if (runtime != 0 && runtime != tni_manager_runtime())
+        return tni_fail(TN_ERR_NOT_FOUND,
+                        "the domain '%s' belongs to another runtime folder than %s",
+                        d->segment.header->name, tni_os_runtime_folder());
+    if (tni_os_now_ns() < line->pause_ns)
+        return tni_fail(TN_ERR_TIMED_OUT, "tenond did not answer a moment ago");
+    return 0;
+}
+
+static void write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
+{
+    for (int i = 0; i < 16; i++)
+        snprintf(text + 2 * i, 3, "%02x", id[i]);
+}
+
+static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t generation, int fd,
+               struct tni_reply *ret_reply, int *ret_fd)
+{
+    struct tni_depot_line *line = &d->depot_line;
+    struct tni_request request;
+    char id[ID_TEXT_BYTES];
+    int status = check(d, line);
+    if (status != 0)
+        return status;
+    write_id(d->segment.header->id, id);
+    tni_manager_fill(&request, verb, id);
+    request.block = block.id;
+    request.generation = generation;
+    status = talk(line, &request, fd, ret_reply, ret_fd);
+    if (status == TN_ERR_TIMED_OUT)
+        line->pause_ns = tni_os_now_ns() + PAUSE_MS * MS_NS;
+    if (d->is_closed)
+        close_line(line);
+    return status;
+}
+
+/* ---- put and get ------------------------------------------------------------------------- */
+
+static int fail_put(const struct tni_reply *reply, tni_block block)
+{
+    switch (reply->status) {
+    case TN_ERR_FULL:
+        return tni_fail(TN_ERR_FULL,
+                        "tenond (process %d) has no room for another descriptor: its limit "
+                        "(ulimit -n) is %u; the strategy arena needs none",
+                        reply->pid, reply->limit);
+    case TN_ERR_STALE:
+        return tni_fail(TN_ERR_STALE, "block %x is of another generation by now", block.id);
+    default:
+        return tni_fail(TN_ERR_MANAGER, "tenond (process %d) did not take a descriptor: %s",
+                        reply->pid, tn_status_sentence(reply->status));
+    }
+}
+
+static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
+{
+    struct tni_depot_line *line = &d->depot_line;
+    uint64_t manager = atomic_load(&d->segment.header->manager), nobody = 0;
+    struct tni_reply reply;
+    int status = ask(d, TNI_REQUEST_DEPOSIT, block, generation, fd, &reply, NULL);
+    if (status == 0 && reply.status != 0)
+        status = fail_put(&reply, block);
+    /* The first that got one: whatever changes after that, it is behind (I3). */
+    if (status == 0)
+        atomic_compare_exchange_strong(&line->manager, &nobody, manager);
+    else if (status != TN_ERR_FULL && status != TN_ERR_STALE)
+        atomic_store(&line->has_missed, true);
+    return status;
+}
+
+static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *ret_fd)
+{
+    struct tni_reply reply;
+    int status = ask(d, TNI_REQUEST_FETCH, block, generation, -1, &reply, ret_fd);
+    if (status == 0 && reply.status != 0)
+        return tni_fail(TN_ERR_NOT_FOUND, "tenond (process %d) has no descriptor of block %x",
+                        reply.pid, block.id);
+    if (status != 0 && status != TN_ERR_NOT_FOUND && status != TN_ERR_SYSTEM)
+        return tni_fail(TN_ERR_MANAGER, "tenond did not answer");
+    return status;
+}
+
+void tni_depot_catch_up(struct tn_domain *d)
+{
+    struct tni_depot_line *line = &d->depot_line;
+    uint64_t seen = atomic_load(&line->manager);
+    uint64_t manager = atomic_load(&d->segment.header->manager);
+    bool is_another = seen != 0 && manager != seen;
+    if (d->depot == NULL || d->is_closed || manager == 0 ||
+        (!is_another && !atomic_load(&line->has_missed)) || tni_os_now_ns() < line->pause_ns)
+        return;
+    /* Before: what fails meanwhile is missed again. */
+    atomic_store(&line->has_missed, false);
+    atomic_store(&line->manager, manager);
+    tni_backing_deposit_again(d);
+}
+
+/* ---- a domain's private state ------------------------------------------------------------ */
+
+/* I1: the parent goes on with it. */
+static void forget_line(struct tn_domain *d) { close_line(&d->depot_line); }
+
+void tni_depot_init(struct tn_domain *d)
+{
+    static const struct tni_depot depot = {
+        .put = put, .get = get, .catch_up = tni_depot_catch_up, .ring = tni_manager_ring};
+    if ((d->segment.header->flags & TN_DOMAIN_NO_MANAGER) != 0)
+        return;
+    d->depot = &depot;
+    tni_process_hook(d, &(struct tni_fork_hooks){.child = forget_line});
+}
+
+void tni_depot_fini(struct tn_domain *d)
+{
+    while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
+        tni_os_yield();
+    close_line(&d->depot_line);
+    atomic_store_explicit(&d->mappings_busy, 0, memory_order_release);
+}

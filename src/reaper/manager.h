@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manager: what our side of tenond shares. Inside the room reaper. */
+#ifndef TNI_REAPER_MANAGER_H
+#define TNI_REAPER_MANAGER_H
+
+#include "reaper/reaper.h"
+
+/** A request of this wire's version; `name` is cut to what fits. */
+void tni_manager_fill(struct tni_request *request, uint32_t verb, const char *name);
+
+/**
+ * Send a request over a connection and wait for its reply. A reply that says 0 must come with
+ * `wanted_fds` (at most 2) descriptors, which are the caller's.
+ * @return 0, whatever the reply says; TN_ERR_CLOSED (tenond went away, or closed it),
+ *         TN_ERR_TIMED_OUT, TN_ERR_MANAGER (an answer that makes no sense), TN_ERR_SYSTEM
+ */
+int tni_manager_talk(int socket_fd, const struct tni_request *request, const int *fds,
+                     uint32_t fd_count, uint64_t deadline_ns, struct tni_reply *ret_reply,
+                     int *ret_fds, uint32_t wanted_fds);
+
+/* ---- depot.c ----------------------------------------------------------------------------- */
+
+/** At join, unless the domain has no tenond. */
+void tni_depot_init(struct tn_domain *domain);
+/** At leave: give the connection up. */
+void tni_depot_fini(struct tn_domain *domain);
+/** If another tenond serves than the one we gave descriptors to, give it what we still have. */
+void tni_depot_catch_up(struct tn_domain *domain);
+
+#endif

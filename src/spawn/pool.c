@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool: worker processes, seen from the process that made them.
+ *
+ * Nouns: job, result, worker, board (pool.h), attempt, barren (a worker that ended before it
+ * began a job).
+ * I1  A job is under way from its push until its result is filed; at most `limit` are. Both
+ *     queues have room for more than that, so neither side waits for room while the other waits
+ *     for it; who submits files results meanwhile.
+ * I2  A job has one result: it is filed by its id while it is under way, and later ones of the
+ *     same id are dropped.
+ * I3  A worker acknowledges a job after its result is in the queue. So a death loses no job: it
+ *     is delivered again (queue.h, TN_QUEUE_LEASE), or its result is there.
+ * I4  How often a job may start is counted by its queue, and decided by who pops it. Its
+ *     failure is told only by a result, and only named from what the board said.
+ * I5  Workers that end before they begin a job are not replaced for ever: `barren` in a row is
+ *     bounded, and then the pool stays without them.
+ * Callers: the user. A death of the owner ends the workers (child.c, I3) and, when its seat is
+ * settled, gives back its queues, the board and what was in them. A death of a worker: see
+ * pool_worker.c.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spawn/pool.h"
+
+enum {
+    MAX_WORKERS = 1024,
+    MAX_CAPACITY = 1 << 18,
+    DEFAULT_CAPACITY = 256,
+    DEFAULT_ATTEMPTS = 3,
+    ROOM_SLICE_NS = 1000 * 1000
+};
+
+/* ---- results ----------------------------------------------------------------------------- */
+
+static bool has_ended(const struct tni_job *job) { return job->death_count != 0; }
+
+static char *format_exhausted(const struct tni_job *job)
+{
+    const tn_process_status *end = &job->death;
+    char text[256], how[160];
+    if (!has_ended(job))
+        snprintf(how, sizeof how, "the last had not begun it");
+    else if (end->signal != 0)
+        snprintf(how, sizeof how, "the last, worker %u, process %d, was ended by signal %d",
+                 job->death_worker, end->pid, end->signal);
+    else
+        snprintf(how, sizeof how, "the last, worker %u, process %d, exited with %d%s%.80s",
+                 job->death_worker, end->pid, end->exit_code,
+                 end->message[0] != '\0' ? ": " : "", end->message);
+    snprintf(text, sizeof text,
+             "job %" PRIu64 " was started %u times, and each worker ended: %s", job->id,
+             job->attempt, how);
+    return strdup(text);
+}
+
+/*
+ * Whose death it was is known before: the job came again only when its worker was gone.
+ */
+static void name_exhausted(struct tn_pool *pool, struct tni_job *job)
+{
+    tni_crew_collect(pool);
+    job->detail = format_exhausted(job);
+    if (has_ended(job)) {
+        job->pid = job->death.pid;
+        job->worker = job->death_worker;
+    }
+}
+
+static bool split(const tn_message *m, struct tni_pool_result_head *ret_head)
+{
+    if (m->size_bytes < sizeof *ret_head || m->bytes == NULL)
+        return false;
+    memcpy(ret_head, m->bytes, sizeof *ret_head);
+    return ret_head->detail_bytes <= m->size_bytes - sizeof *ret_head;
+}
+
+/* I2. The message is consumed. */
+static void file_result(struct tn_pool *pool, tn_message *m)
+{
+    struct tni_pool_result_head head;
+    struct tni_job *job = split(m, &head) ? tni_jobs_find(&pool->table, head.job) : NULL;
+    if (job == NULL || job->is_done) {
+        tn_message_fini(m);
+        return;
+    }
+    const char *bytes = (const char *)m->bytes + sizeof head;
+    size_t size_bytes = m->size_bytes - sizeof head - head.detail_bytes;
+    job->status = head.status;
+    job->pid = head.pid;
+    job->worker = head.worker;
+    job->attempt = head.attempt;
+    if (head.detail_bytes > 0)
+        job->detail = strndup(bytes + size_bytes, head.detail_bytes);
+    if (head.kind == TNI_POOL_EXHAUSTED)
+        name_exhausted(pool, job);
+    job->message = *m;
+    job->message.bytes = size_bytes > 0 ? bytes : NULL;
+    job->message.size_bytes = size_bytes;
+    tni_jobs_finish(&pool->table, job);
+}
+
+/* All that are there. */
+void tni_pool_drain(struct tn_pool *pool)
+{
+    tn_message m;
+    while (tn_queue_pop(pool->results, 0, &m) == 0)
+        file_result(pool, &m);
+}
+
+/* Calls that come one after the other do it now and then. */
+static int tend_if_due(struct tn_pool *pool)
+{
+    return tni_os_coarse_ns() < pool->tend_ns ? 0 : tni_crew_tend(pool);
+}
+
+static int begin(tn_pool *pool)
+{
+    if (pool == NULL || pool->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "no pool, or one that another process made");
+    return tni_process_check(pool->domain);
+}
+
+/* Until one more result is filed. */
+static int receive(struct tn_pool *pool, uint64_t deadline_ns)
+{
+    for (;;) {
+        tn_message m;
+        uint64_t slice_ns = deadline_ns == 0 ? 0 : tni_os_now_ns() + TNI_CREW_SLICE_NS;
+        int status = tn_queue_pop(pool->results, TNI_MIN(deadline_ns, slice_ns), &m);
+        if (status == 0) {
+            file_result(pool, &m);
+            return 0;
+        }
+        if (status != TN_ERR_TIMED_OUT && status != TN_ERR_PEER_DIED)
+            return status;
+        uint64_t finished = pool->table.count - pool->table.under_way;
+        int tended = tni_crew_tend(pool);
+        if (pool->table.count - pool->table.under_way > finished)
+            return 0;
+        if (tended != 0)
+            return tended;
+        if (deadline_ns == 0 || tni_os_now_ns() >= deadline_ns)
+            return tni_fail_plain(TN_ERR_TIMED_OUT, "no result came until the deadline");
+    }
+}
+
+/* ---- submitting -------------------------------------------------------------------------- */
+
+static int compose(struct tn_pool *pool, const tn_message *message, tn_message *ret_message)
+{
+    struct tni_pool_job_head head = {.job = pool->table.newest + 1};
+    tn_message m = message != NULL ? *message : (tn_message){0};
+    uint64_t size_bytes;
+    if (!tni_add_size(sizeof head, m.size_bytes, &size_bytes) ||
+        (m.size_bytes > 0 && m.bytes == NULL))
+        return tni_fail(TN_ERR_INVALID, "a job of %zu bytes, or of bytes that are nowhere",
+                        m.size_bytes);
+    if (size_bytes > pool->out_bytes) {
+        void *out = realloc(pool->out, size_bytes);
+        if (out == NULL)
+            return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a job of %zu bytes",
+                            m.size_bytes);
+        pool->out = out;
+        pool->out_bytes = size_bytes;
+    }
+    memcpy(pool->out, &head, sizeof head);
+    if (m.size_bytes > 0)
+        memcpy(pool->out + sizeof head, m.bytes, m.size_bytes);
+    m.bytes = pool->out;
+    m.size_bytes = size_bytes;
+    *ret_message = m;
+    return 0;
+}
+
+/*
+ * Leases of the dead may fill the ring for a moment, and results that nobody fetched the
+ * domain: neither goes away while we sleep, so results are filed in between.
+ */
+static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
+                    uint64_t deadline_ns)
+{
+    for (;;) {
+        uint64_t now_ns = deadline_ns == 0 ? 0 : tni_os_now_ns();
+        uint64_t slice_ns = deadline_ns == 0 ? 0 : now_ns + ROOM_SLICE_NS;
+        int status = tn_queue_push(pool->jobs, m, flags, TNI_MIN(deadline_ns, slice_ns));
+        bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED ||
+                       status == TN_ERR_NO_MEMORY;
+        if (!is_full || now_ns >= deadline_ns)
+            return status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status;
+        tni_pool_drain(pool);
+        if ((status = tend_if_due(pool)) != 0)
+            return status;
+    }
+}
+
+int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
+                   uint64_t deadline_ns, uint64_t *ret_job)
+{
+    tn_message m;
+    int status = begin(pool);
+    if (status == 0 && pool->is_ended)
+        status = tni_fail(TN_ERR_CLOSED, "the pool was ended");
+    if (status == 0)
+        status = tend_if_due(pool);
+    while (status == 0 && pool->table.under_way >= pool->limit)
+        status = receive(pool, deadline_ns); /* I1 */
+    if (status == 0)
+        status = compose(pool, message, &m);
+    if (status == 0)
+        status = tni_jobs_reserve(&pool->table);
+    if (status == 0)
+        status = push_job(pool, &m, flags, deadline_ns);
+    if (status != 0)
+        return status;
+    uint64_t id = tni_jobs_add(&pool->table)->id;
+    if (ret_job != NULL)
+        *ret_job = id;
+    return 0;
+}
+
+/* ---- fetching ---------------------------------------------------------------------------- */
+
+static void hand_over(struct tn_pool *pool, struct tni_job *job, tn_pool_result *ret_result)
+{
+    *ret_result = (tn_pool_result){.job = job->id,
+                                   .status = job->status,
+                                   .pid = job->pid,
+                                   .worker = job->worker,
+                                   .attempt = job->attempt,
+                                   .message = job->message};
+    if (job->detail != NULL)
+        snprintf(ret_result->detail, sizeof ret_result->detail, "%s", job->detail);
+    job->message = (tn_message){0};
+    tni_jobs_drop(&pool->table, job);
+}
+
+static int fail_nothing(const struct tn_pool *pool)
+{
+    if (pool->is_over)
+        return tni_fail(TN_ERR_CLOSED,
+                        "the pool was terminated; %" PRIu64 " jobs were given up",
+                        pool->given_up);
+    return tni_fail_plain(TN_ERR_NOT_FOUND, "no job is under way, and no result is left");
+}
+
+enum { FIRST_COME, IN_ORDER, BY_ID };
+
+/* NULL: there is none, and none will come. */
+static struct tni_job *pick(struct tn_pool *pool, int order, uint64_t id)
+{
+    if (order == IN_ORDER)
+        return tni_jobs_oldest(&pool->table);
+    if (order == BY_ID)
+        return tni_jobs_find(&pool->table, id);
+    return pool->table.first;
+}
+
+static int fetch(tn_pool *pool, int order, uint64_t id, uint64_t deadline_ns,
+                 tn_pool_result *ret_result)
+{
+    int status = begin(pool);
+    if (status == 0 && ret_result == NULL)
+        status = tni_fail(TN_ERR_INVALID, "nowhere to put the result");
+    if (status != 0)
+        return status;
+    (void)!tend_if_due(pool); /* what came can be fetched all the same */
+    for (;;) {
+        struct tni_job *job = pick(pool, order, id);
+        if (job != NULL && job->is_done) {
+            hand_over(pool, job, ret_result);
+            return 0;
+        }
+        if (order == BY_ID && job == NULL && !pool->is_over)
+            return tni_fail(TN_ERR_NOT_FOUND,
+                            "no job %" PRIu64 " is under way, or its result was fetched", id);
+        if (pool->table.under_way == 0)
+            return fail_nothing(pool);
+        if ((status = receive(pool, deadline_ns)) != 0)
+            return status;
+    }
+}
+
+int tn_pool_next(tn_pool *pool, uint64_t deadline_ns, tn_pool_result *ret_result)
+{
+    return fetch(pool, FIRST_COME, 0, deadline_ns, ret_result);
+}
+
+int tn_pool_next_in_order(tn_pool *pool, uint64_t deadline_ns, tn_pool_result *ret_result)
+{
+    return fetch(pool, IN_ORDER, 0, deadline_ns, ret_result);
+}
+
+int tn_pool_get(tn_pool *pool, uint64_t job, uint64_t deadline_ns, tn_pool_result *ret_result)
+{
+    return fetch(pool, BY_ID, job, deadline_ns, ret_result);
+}
+
+void tn_pool_result_fini(tn_pool_result *result)
+{
+    if (result == NULL)
+        return;
+    tn_message_fini(&result->message);
+    *result = (tn_pool_result){0};
+}
+
+/* ---- ending ------------------------------------------------------------------------------ */
+
+int tn_pool_end(tn_pool *pool)
+{
+    int status = begin(pool);
+    if (status == 0)
+        status = tn_queue_end(pool->jobs);
+    if (status != 0)
+        return status;
+    pool->is_ended = true;
+    (void)!tni_crew_tend(pool);
+    return 0;
+}
+
+int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
+{
+    int status = begin(pool);
+    if (status == 0 && !pool->is_ended)
+        status = tni_fail(TN_ERR_INVALID, "a pool that was not ended");
+    while (status == 0) {
+        tni_pool_drain(pool);
+        if ((status = tni_crew_tend(pool)) != 0)
+            break;
+        if (tni_crew_count(pool) == 0 && (pool->is_over || pool->table.under_way == 0))
+            return 0;
+        uint64_t now_ns = tni_os_now_ns();
+        if (now_ns >= deadline_ns)
+            return tni_fail(TN_ERR_TIMED_OUT, "%u workers still run, %" PRIu64 " jobs are left",
+                            tni_crew_count(pool), pool->table.under_way);
+        if (pool->table.under_way > 0)
+            status = receive(pool, TNI_MIN(deadline_ns, now_ns + TNI_CREW_SLICE_NS));
+        else
+            tni_crew_await(pool, deadline_ns);
+        status = status == TN_ERR_TIMED_OUT ? 0 : status;
+    }
+    return status;
+}
+
+/* Results that they still push are filed, so that none of them waits for room. */
+static void end_workers(struct tn_pool *pool, uint64_t deadline_ns)
+{
+    bool was_killed = false;
+    pool->is_ended = pool->is_over = true;
+    (void)!tn_queue_end(pool->jobs);
+    tni_crew_collect(pool);
+    if (deadline_ns != 0)
+        tni_crew_signal(pool, SIGTERM);
+    while (tni_crew_count(pool) > 0) {
+        if (!was_killed && tni_os_now_ns() >= deadline_ns) {
+            was_killed = true;
+            tni_crew_signal(pool, SIGKILL);
+        }
+        tni_crew_await(pool, was_killed ? TN_FOREVER : deadline_ns);
+        tni_pool_drain(pool);
+        tni_crew_collect(pool);
+    }
+    tni_pool_drain(pool);
+    pool->given_up += tni_jobs_give_up(&pool->table);
+}
+
+/* What nobody will do, so that it does not stay with who else has the queue open. */
+static void empty_queues(struct tn_pool *pool)
+{
+    tn_message m;
+    while (tn_queue_pop(pool->jobs, 0, &m) == 0) {
+        (void)!tn_message_ack(pool->jobs, &m);
+        tn_message_fini(&m);
+    }
+    tn_queue *const others[] = {pool->results, pool->boards};
+    for (size_t i = 0; i < TNI_COUNT(others); i++) {
+        (void)!tn_queue_end(others[i]);
+        while (tn_queue_pop(others[i], 0, &m) == 0)
+            tn_message_fini(&m);
+    }
+}
+
+int tn_pool_terminate(tn_pool *pool, uint64_t deadline_ns)
+{
+    int status = begin(pool);
+    if (status != 0)
+        return status;
+    end_workers(pool, deadline_ns);
+    empty_queues(pool);
+    return 0;
+}
+
+static void free_strings(char **strings)
+{
+    for (size_t i = 0; strings != NULL && strings[i] != NULL; i++)
+        free(strings[i]);
+    free(strings);
+}
+
+static void free_pool(struct tn_pool *pool)
+{
+    tni_jobs_fini(&pool->table);
+    tn_tensor_unref(pool->board);
+    tn_queue_close(pool->jobs);
+    tn_queue_close(pool->results);
+    tn_queue_close(pool->boards);
+    for (uint32_t i = 0; pool->workers != NULL && i < pool->worker_count; i++)
+        tn_process_close(pool->workers[i]);
+    free_strings(pool->argv);
+    free_strings(pool->environment);
+    free(pool->workers);
+    free(pool->fds);
+    free(pool->out);
+    tni_process_unkeep(pool->domain);
+    free(pool);
+}
+
+tn_pool *tn_pool_close(tn_pool *pool)
+{
+    if (pool == NULL)
+        return NULL;
+    if (pool->owner_pid == tni_os_pid() && pool->workers != NULL && pool->board != NULL) {
+        end_workers(pool, 0);
+        if (pool->domain->seat != TNI_NO_SEAT)
+            empty_queues(pool);
+    }
+    free_pool(pool);
+    return NULL;
+}
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+static int read_options(const tn_pool_options *options, tn_pool_fn *run,
+                        tn_pool_options *ret_options)
+{
+    tn_pool_options o = {0};
+    if (options != NULL) {
+        if (options->struct_size < sizeof o)
+            return tni_fail(TN_ERR_INVALID, "tn_pool_options.struct_size is %zu, not %zu",
+                            options->struct_size, sizeof o);
+        memcpy(&o, options, sizeof o);
+    }
+    o.workers = o.workers != 0 ? o.workers : TNI_MIN(tni_os_cpu_count(), (uint32_t)MAX_WORKERS);
+    o.attempts = o.attempts != 0 ? o.attempts : DEFAULT_ATTEMPTS;
+    o.capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
+    if (o.reserved != 0 || o.start > TN_START_FORKSERVER || o.workers > MAX_WORKERS ||
+        o.capacity > MAX_CAPACITY)
+        return tni_fail(TN_ERR_INVALID, "a pool of %u workers and %u jobs, started by way %u",
+                        o.workers, o.capacity, o.start);
+    if (o.start == TN_START_SPAWN ? o.argv == NULL || o.argv[0] == NULL || run != NULL
+                                  : run == NULL)
+        return tni_fail(TN_ERR_INVALID, "a pool needs a function, or a program that has it");
+    if ((o.start == TN_START_FORKSERVER) != (o.server != NULL))
+        return tni_fail(TN_ERR_INVALID, "a fork server goes with TN_START_FORKSERVER only");
+    *ret_options = o;
+    return 0;
+}
+
+/* With one entry more than it needs. */
+static char **copy_strings(const char *const *strings, size_t *ret_count)
+{
+    size_t count = 0;
+    while (strings != NULL && strings[count] != NULL)
+        count++;
+    char **copy = calloc(count + 2, sizeof copy[0]);
+    for (size_t i = 0; copy != NULL && i < count; i++)
+        if ((copy[i] = strdup(strings[i])) == NULL) {
+            free_strings(copy);
+            return NULL;
+        }
+    *ret_count = count;
+    return copy;
+}
+
+/* The private part. */
+static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
+                     struct tn_pool **ret_pool)
+{
+    size_t count;
+    struct tn_pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool");
+    pool->domain = domain;
+    tni_process_keep(domain);
+    pool->owner_pid = tni_os_pid();
+    pool->worker_count = o->workers;
+    pool->start = o->start;
+    pool->limit = o->capacity;
+    pool->server = o->server;
+    pool->pass.attempts = o->attempts;
+    pool->workers = calloc(o->workers, sizeof pool->workers[0]);
+    pool->fds = calloc(o->workers, sizeof pool->fds[0]);
+    pool->argv = copy_strings(o->argv, &count);
+    pool->environment = copy_strings(o->environment, &pool->environment_count);
+    *ret_pool = pool;
+    if (pool->workers == NULL || pool->fds == NULL || pool->argv == NULL ||
+        pool->environment == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool of %u workers",
+                        o->workers);
+    return 0;
+}
+
+/* I1: besides what is under way, leases whose result was filed already, of workers old and new.
+ */
+static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
+{
+    tn_queue_options queue = {.struct_size = sizeof queue,
+                              .capacity = o->capacity + 2 * o->workers + 2,
+                              .inline_bytes = o->inline_bytes,
+                              .policy = TN_QUEUE_LEASE};
+    tn_queue_options boards = {.struct_size = sizeof boards, .capacity = o->workers};
+    int64_t shape[2] = {o->workers, TNI_POOL_ROW};
+    int status = tn_queue_create(pool->domain, NULL, &queue, &pool->jobs);
+    queue.policy = TN_QUEUE_REDELIVER;
+    if (status == 0)
+        status = tn_queue_create(pool->domain, NULL, &queue, &pool->results);
+    if (status == 0)
+        status = tn_queue_create(pool->domain, NULL, &boards, &pool->boards);
+    if (status == 0)
+        status = tn_queue_attach(pool->jobs, TN_PRODUCER);
+    if (status == 0)
+        status = tn_queue_attach(pool->results, TN_CONSUMER);
+    if (status == 0)
+        status = tn_tensor_zeros(pool->domain, TN_UINT64, 2, shape, 0, &pool->board);
+    if (status != 0)
+        return status;
+    pool->pass.jobs = tn_queue_id(pool->jobs);
+    pool->pass.results = tn_queue_id(pool->results);
+    pool->pass.boards = tn_queue_id(pool->boards);
+    return 0;
+}
+
+int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn *run,
+                   void *context, tn_pool **ret_pool)
+{
+    tn_pool_options o;
+    struct tn_pool *pool = NULL;
+    if (domain == NULL || ret_pool == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the pool");
+    int status = tni_process_check(domain);
+    if (status == 0)
+        status = read_options(options, run, &o);
+    if (status == 0)
+        status = make_pool(domain, &o, &pool);
+    if (status == 0) {
+        pool->run = run;
+        pool->context = context;
+        status = make_shared(pool, &o);
+    }
+    for (uint32_t i = 0; status == 0 && i < o.workers; i++)
+        status = tni_crew_start(pool, i);
+    if (status == 0) {
+        *ret_pool = pool;
+        return 0;
+    }
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s", tn_error_detail());
+    tn_pool_close(pool);
+    return tni_fail(status, "%s", detail);
+}
+
+uint32_t tn_pool_worker_count(const tn_pool *pool)
+{
+    return pool != NULL ? pool->worker_count : 0;
+}
+
+int32_t tn_pool_worker_pid(const tn_pool *pool, uint32_t worker)
+{
+    return pool != NULL && worker < pool->worker_count ? tn_process_pid(pool->workers[worker])
+                                                       : 0;
+}
+
+uint32_t tn_pool_job_count(const tn_pool *pool)
+{
+    return pool != NULL ? (uint32_t)pool->table.under_way : 0;
+}
+
+uint64_t tn_pool_restart_count(const tn_pool *pool)
+{
+    return pool != NULL ? pool->restarts : 0;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool: what the owner's side and the workers' side agree on. Inside the room spawn. */
+#ifndef TNI_SPAWN_POOL_H
+#define TNI_SPAWN_POOL_H
+
+#include <tenon/pool.h>
+
+#include "spawn/child.h"
+
+/* ---- between owner and worker ------------------------------------------------------------ */
+
+/* What a worker must know to find its pool. */
+struct tni_pool_pass {
+    uint64_t jobs, results, boards; /* queues, by id */
+    uint32_t worker, attempts;
+};
+#define TNI_POOL_VARIABLE "TENON_POOL"
+enum { TNI_POOL_VARIABLE_BYTES = 128 };
+
+/*
+ * The board: a shared tensor of [workers][TNI_POOL_ROW] words. A worker writes its own row, and
+ * the owner reads it once the worker is gone; it decides nothing but what is said of a death
+ * and how long workers that begin no job are replaced. A worker that starts gets it from the
+ * queue of boards: a handle's ticket would outlive the owner.
+ */
+enum { TNI_POOL_ROW_JOB, TNI_POOL_ROW_BEGUN, TNI_POOL_ROW = 8 };
+static inline _Atomic uint64_t *tni_pool_row(const tn_tensor *board, uint32_t worker)
+{
+    return (_Atomic uint64_t *)tn_tensor_data(board) + (size_t)worker * TNI_POOL_ROW;
+}
+
+/* Before the bytes of a job. */
+struct tni_pool_job_head {
+    uint64_t job;
+    uint64_t reserved;
+};
+
+/* Before the bytes of a result, which are followed by those of the detail. */
+enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2 };
+struct tni_pool_result_head {
+    uint64_t job;
+    int32_t status;
+    int32_t pid;
+    uint32_t worker;
+    uint32_t attempt;
+    uint32_t kind; /* TNI_POOL_* */
+    uint32_t detail_bytes;
+};
+
+/** Write the value of TENON_POOL for a child of this process. */
+void tni_pool_write_variable(const struct tni_pool_pass *pass, char *value, size_t size_bytes);
+/**
+ * Do jobs until there are no more.
+ * @return 0, or as tn_pool_serve()
+ */
+int tni_pool_work(struct tn_domain *domain, const struct tni_pool_pass *pass, tn_pool_fn *run,
+                  void *context);
+
+/* ---- jobs of the owner (pool_jobs.c) ----------------------------------------------------- */
+
+/* One that was submitted and whose result was not fetched. */
+struct tni_job {
+    uint64_t id;
+    struct tni_job *same;        /* the next one with this hash */
+    struct tni_job *prev, *next; /* results, as they came */
+    bool is_done;
+    int32_t status, pid;
+    uint32_t worker, attempt;
+    tn_message message; /* owned */
+    char *detail;       /* owned; NULL: none */
+    tn_process_status death;
+    uint32_t death_worker, death_count; /* of workers that had it */
+};
+
+struct tni_jobs {
+    struct tni_job **table; /* [mask + 1] */
+    struct tni_job *free;   /* linked by `same` */
+    struct tni_job *first, *last;
+    uint64_t mask;
+    uint64_t count, under_way;
+    uint64_t newest; /* id */
+    uint64_t oldest; /* none before it is here */
+};
+
+/** Make room for one more, so that tni_jobs_add() cannot fail. */
+int tni_jobs_reserve(struct tni_jobs *jobs);
+/** The next job, under way. pre: reserved. */
+struct tni_job *tni_jobs_add(struct tni_jobs *jobs);
+/** NULL: none. */
+struct tni_job *tni_jobs_find(const struct tni_jobs *jobs, uint64_t id);
+/** The oldest that is here; NULL: none. */
+struct tni_job *tni_jobs_oldest(struct tni_jobs *jobs);
+/** Its result has come. */
+void tni_jobs_finish(struct tni_jobs *jobs, struct tni_job *job);
+/** Forget it, with what it owns. */
+void tni_jobs_drop(struct tni_jobs *jobs, struct tni_job *job);
+/** Drop those without a result. @return how many */
+uint64_t tni_jobs_give_up(struct tni_jobs *jobs);
+void tni_jobs_fini(struct tni_jobs *jobs);
+
+/* ---- the owner --------------------------------------------------------------------------- */
+
+struct tn_pool {
+    struct tn_domain *domain; /* kept */
+    int32_t owner_pid;
+    uint32_t worker_count, start, limit;
+    tn_pool_fn *run;
+    void *context;
+    tn_forkserver *server;
+    char **argv, **environment; /* owned; environment has an entry free for TENON_POOL */
+    size_t environment_count;
+    tn_queue *jobs, *results, *boards;
+    tn_tensor *board;
+    struct tni_pool_pass pass;
+    struct tn_process **workers; /* [worker_count]; NULL: it does not run */
+    int *fds;                    /* [worker_count], for poll */
+    struct tni_jobs table;
+    uint8_t *out; /* a job's bytes */
+    size_t out_bytes;
+    bool is_ended, is_over;
+    uint64_t given_up, restarts;
+    uint32_t barren;
+    uint64_t begun; /* jobs, by all workers when it was last counted */
+    uint64_t begun_by_gone;
+    tn_process_status last_end;
+    int start_status; /* of the last start, with its sentence */
+    char start_detail[256];
+    uint64_t tend_ns; /* when it is due */
+};
+
+/** File all results that are there (pool.c). */
+void tni_pool_drain(struct tn_pool *pool);
+
+/* ---- its workers (pool_crew.c) ----------------------------------------------------------- */
+
+enum { TNI_CREW_SLICE_NS = 20 * 1000 * 1000 }; /* a wait looks after the workers that often */
+
+/** Start one that does not run. */
+int tni_crew_start(struct tn_pool *pool, uint32_t index);
+/** How many run, or were not collected yet. */
+uint32_t tni_crew_count(const struct tn_pool *pool);
+/** Collect those that have ended, and note what they died of. */
+void tni_crew_collect(struct tn_pool *pool);
+/**
+ * Collect and replace who ended.
+ * @return 0, or why there is nobody to do what is under way
+ */
+int tni_crew_tend(struct tn_pool *pool);
+/** Send a signal to all. */
+void tni_crew_signal(struct tn_pool *pool, int signal);
+/** Sleep until one ends, for a slice at most. */
+void tni_crew_await(struct tn_pool *pool, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arena: many tensors in one storage that only its creator can write.
+ *
+ * A tensor of it is a view of that storage, so all there is to lifetime and to crossing between
+ * processes is the storage's. What is given out is known to the creator alone.
+ */
+#include <stdlib.h>
+
+#include "tensor/build.h"
+
+struct tn_arena {
+    tn_tensor *whole; /* bytes */
+    uint64_t used_bytes;
+};
+
+enum { ALIGN_BYTES = 64 };
+
+int tn_arena_create(tn_domain *domain, uint64_t size_bytes, uint64_t deadline_ns,
+                    tn_arena **ret_arena)
+{
+    static const tn_share_options options = {.struct_size = sizeof options,
+                                             .flags = TN_SHARE_WRITE_ONCE};
+    if (ret_arena == NULL || size_bytes == 0 || size_bytes > INT64_MAX)
+        return tni_fail(TN_ERR_INVALID, "an arena of %llu bytes, or no place for it",
+                        (unsigned long long)size_bytes);
+    int64_t shape[] = {(int64_t)size_bytes};
+    struct tn_arena *arena = calloc(1, sizeof *arena);
+    if (arena == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for an arena");
+    int status =
+        tn_tensor_empty_as(domain, TN_UINT8, 1, shape, &options, deadline_ns, &arena->whole);
+    if (status != 0) {
+        free(arena);
+        return status;
+    }
+    *ret_arena = arena;
+    return 0;
+}
+
+uint64_t tn_arena_room(const tn_arena *arena)
+{
+    return arena != NULL ? (uint64_t)arena->whole->count - arena->used_bytes : 0;
+}
+
+int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                   tn_tensor **ret_tensor)
+{
+    struct tni_size size;
+    if (arena == NULL)
+        return tni_fail(TN_ERR_INVALID, "no arena");
+    int status = tni_tensor_measure(dtype, ndim, shape, &size);
+    if (status != 0)
+        return status;
+    if (tn_tensor_is_read_only(arena->whole))
+        return tni_fail(TN_ERR_DENIED, "the arena is written by the process that made it");
+    uint64_t bytes = (uint64_t)size.count * size.item_bytes, room = tn_arena_room(arena);
+    if (bytes > room)
+        return tni_fail(TN_ERR_FULL, "the arena has %llu bytes left, the tensor takes %llu",
+                        (unsigned long long)room, (unsigned long long)bytes);
+    status =
+        tn_tensor_view(arena->whole, dtype, ndim, shape, NULL, arena->used_bytes, ret_tensor);
+    if (status == 0)
+        arena->used_bytes += TNI_MIN(tni_align_up(bytes, ALIGN_BYTES), room);
+    return status;
+}
+
+tn_arena *tn_arena_close(tn_arena *arena)
+{
+    if (arena != NULL)
+        tn_tensor_unref(arena->whole);
+    free(arena);
+    return NULL;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attribute_quantizer: what integers stand for. */
+#include <math.h>
+#include <string.h>
+
+#include "tensor/attribute.h"
+
+/* The payload; scales [count] and zero points [count] follow. */
+struct wire {
+    uint32_t scheme;
+    int32_t axis;
+    uint32_t count;
+    uint32_t reserved;
+};
+enum { ENTRY_BYTES = sizeof(double) + sizeof(int64_t) };
+_Static_assert(sizeof(struct wire) == 16, "scales are aligned to 8");
+
+static int check_type(const tn_tensor *t)
+{
+    char type[TNI_DTYPE_NAME_BYTES];
+    if (t->dtype.code == kDLInt || t->dtype.code == kDLUInt)
+        return 0;
+    tni_dtype_describe(t->dtype, type);
+    return tni_fail(TN_ERR_INVALID, "a quantizer of a tensor of %s, which is no integer", type);
+}
+
+static int check_wire(const tn_tensor *t, const struct wire *w)
+{
+    if (w->scheme != TN_QUANTIZER_AFFINE && w->scheme != TN_QUANTIZER_AFFINE_CHANNEL)
+        return tni_fail(TN_ERR_INVALID, "no quantizer has the scheme %u", w->scheme);
+    if (w->reserved != 0)
+        return tni_fail(TN_ERR_INVALID, "a quantizer whose reserved is %u, not 0", w->reserved);
+    if (w->scheme == TN_QUANTIZER_AFFINE) {
+        if (w->axis != 0 || w->count != 1)
+            return tni_fail(TN_ERR_INVALID,
+                            "an affine quantizer of axis %d and %u scales, not 0 and 1",
+                            w->axis, w->count);
+        return 0;
+    }
+    if (w->axis < 0 || w->axis >= t->ndim)
+        return tni_fail(TN_ERR_INVALID, "a quantizer by channel, of axis %d of %d", w->axis,
+                        t->ndim);
+    if (w->count != (uint64_t)t->extents[w->axis])
+        return tni_fail(TN_ERR_INVALID,
+                        "a quantizer by channel, of %u scales for axis %d of size %lld",
+                        w->count, w->axis, (long long)t->extents[w->axis]);
+    return 0;
+}
+
+static int check_scales(const double *scales, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!isfinite(scales[i]) || scales[i] == 0)
+            return tni_fail(TN_ERR_INVALID, "scale %u of a quantizer is %g", i, scales[i]);
+    return 0;
+}
+
+int tni_attribute_check_quantizer(const tn_tensor *t, const void *payload, uint32_t bytes)
+{
+    struct wire w;
+    if (bytes < sizeof w)
+        return tni_fail(TN_ERR_INVALID, "a quantizer of %u bytes", bytes);
+    memcpy(&w, payload, sizeof w);
+    int status = check_type(t);
+    if (status != 0 || (status = check_wire(t, &w)) != 0)
+        return status;
+    if (bytes != sizeof w + (uint64_t)w.count * ENTRY_BYTES)
+        return tni_fail(TN_ERR_INVALID, "a quantizer of %u scales in %u bytes", w.count, bytes);
+    return check_scales((const double *)(const void *)((const uint8_t *)payload + sizeof w),
+                        w.count);
+}
+
+int tn_tensor_set_quantizer(tn_tensor *t, const tn_quantizer *q)
+{
+    struct tni_attribute_edit edit;
+    int status = tni_tensor_check(t);
+    if (status != 0)
+        return status;
+    if (q == NULL || q->scheme == TN_QUANTIZER_NONE)
+        return tni_attribute_remove(t, TNI_ATTRIBUTE_QUANTIZER);
+    struct wire w = {q->scheme, q->axis, q->count, q->reserved};
+    /* First: the count says how much may be read. */
+    if ((status = check_type(t)) != 0 || (status = check_wire(t, &w)) != 0)
+        return status;
+    if (q->count > 0 && (q->scales == NULL || q->zero_points == NULL))
+        return tni_fail(TN_ERR_INVALID, "a quantizer without scales or zero points");
+    status = tni_attribute_begin(t, TNI_ATTRIBUTE_QUANTIZER,
+                                 tni_attribute_find(t, TNI_ATTRIBUTE_QUANTIZER),
+                                 sizeof w + (uint64_t)q->count * ENTRY_BYTES, &edit);
+    if (status != 0)
+        return status;
+    uint8_t *to = edit.payload;
+    memcpy(to, &w, sizeof w);
+    if (q->count > 0) {
+        memcpy(to + sizeof w, q->scales, q->count * sizeof(double));
+        memcpy(to + sizeof w + q->count * sizeof(double), q->zero_points,
+               q->count * sizeof(int64_t));
+    }
+    return tni_attribute_end(t, &edit);
+}
+
+uint32_t tni_attribute_scheme(const tn_tensor *t)
+{
+    struct wire w = {0};
+    const struct tni_attribute *a = tni_attribute_find(t, TNI_ATTRIBUTE_QUANTIZER);
+    if (a != NULL)
+        memcpy(&w, tni_attribute_payload(a), sizeof w);
+    return w.scheme;
+}
+
+bool tn_tensor_quantizer(const tn_tensor *t, tn_quantizer *ret_quantizer)
+{
+    struct wire w;
+    const struct tni_attribute *a = tni_attribute_find(t, TNI_ATTRIBUTE_QUANTIZER);
+    if (a == NULL)
+        return false;
+    const uint8_t *payload = tni_attribute_payload(a), *scales = payload + sizeof w;
+    memcpy(&w, payload, sizeof w);
+    if (ret_quantizer != NULL)
+        *ret_quantizer = (tn_quantizer){
+            .scheme = w.scheme,
+            .axis = w.axis,
+            .count = w.count,
+            .scales = (const double *)(const void *)scales,
+            .zero_points = (const int64_t *)(const void *)(scales + w.count * sizeof(double))};
+    return true;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* share: storages moved into a domain, by one strategy or another. See tensor.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/build.h"
+
+/* ---- options ----------------------------------------------------------------------------- */
+
+int tni_tensor_read_options(const tn_share_options *given, tn_share_options *ret_options)
+{
+    tn_share_options o = {.struct_size = sizeof o};
+    if (given != NULL && given->struct_size < sizeof o)
+        return tni_fail(TN_ERR_INVALID, "tn_share_options.struct_size is %zu, not %zu",
+                        given->struct_size, sizeof o);
+    if (given != NULL)
+        o = *given;
+    if ((o.flags & ~(uint32_t)TN_SHARE_WRITE_ONCE) != 0)
+        return tni_fail(TN_ERR_INVALID, "share flags 0x%x", o.flags);
+    if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)
+        return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", o.strategy);
+    if ((o.flags & TN_SHARE_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
+        o.strategy = TN_STRATEGY_FILE_DESCRIPTOR;
+    if (o.strategy == TN_STRATEGY_DEFAULT)
+        o.strategy = tn_strategy_get();
+    if ((o.flags & TN_SHARE_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
+        return tni_fail(
+            TN_ERR_UNSUPPORTED,
+            "the strategy '%s' cannot keep others from writing: file_descriptor can",
+            tn_strategy_name(o.strategy));
+    *ret_options = o;
+    return 0;
+}
+
+/* ---- moving ------------------------------------------------------------------------------ */
+
+static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
+{
+    const struct tni_storage *s = t->storage;
+    uint32_t exports = atomic_load_explicit(&s->exports, memory_order_acquire);
+    if (s->domain != NULL)
+        return tni_fail(TN_ERR_INVALID, "the tensor is shared in the domain '%s' already",
+                        s->domain->segment.header->name);
+    if (s->outside != 0)
+        return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
+                                        "copy it into a shared tensor");
+    if (tn_tensor_is_read_only(t))
+        return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
+    if (exports > 0)
+        return tni_fail(TN_ERR_DENIED,
+                        "%u DLPack exports point into the tensor's memory: it cannot be moved",
+                        exports);
+    return tni_process_check(domain);
+}
+
+int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *source,
+                         uint64_t size_bytes, const tn_share_options *options,
+                         uint64_t deadline_ns)
+{
+    tn_share_options ours;
+    tni_block block;
+    int status;
+    if (options == NULL && tn_strategy_get() != TN_STRATEGY_ARENA) {
+        if ((status = tni_tensor_read_options(NULL, &ours)) != 0)
+            return status;
+        options = &ours;
+    }
+    if (options == NULL || options->strategy == TN_STRATEGY_ARENA) {
+        struct tni_block_about about = tni_tensor_about(t);
+        status = tni_block_fill_new(domain, source, size_bytes, &about, deadline_ns, &block);
+        if (status == 0)
+            tni_storage_set_shared(t->storage, domain, block, size_bytes);
+        return status;
+    }
+    struct tni_mapping *mapping;
+    status =
+        tni_backed_new(domain, t, size_bytes, source, options, deadline_ns, &block, &mapping);
+    if (status == 0)
+        tni_storage_set_mapped(t->storage, domain, block, mapping);
+    return status;
+}
+
+/* pre: this thread is the storage's mover */
+static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options,
+                uint64_t deadline_ns)
+{
+    struct tni_storage *s = t->storage;
+    int status;
+    if (s->domain == domain)
+        return 0;
+    if ((status = check_movable(domain, t)) != 0)
+        return status;
+    void (*release)(void *context) = s->release;
+    void *context = s->context;
+    status = tni_storage_fill_new(domain, t, s->data, s->size_bytes, options, deadline_ns);
+    if (status == 0 && release != NULL)
+        release(context);
+    return status;
+}
+
+/*
+ * Threads may share views of one storage at the same time: one moves it, the others find it
+ * moved. In a forked child, a thread of its parent will never end what it began.
+ */
+static void become_mover(struct tni_storage *s)
+{
+    int32_t self = tni_os_pid(), other = 0;
+    while (!atomic_compare_exchange_weak_explicit(&s->mover, &other, self, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+        if (other == self) {
+            tni_os_yield();
+            other = 0;
+        }
+    }
+}
+
+int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor, const tn_share_options *given,
+                       uint64_t deadline_ns)
+{
+    tn_share_options options;
+    int status = tni_tensor_check_domain(domain);
+    if (status != 0 || (status = tni_tensor_check(tensor)) != 0 ||
+        (status = tni_tensor_read_options(given, &options)) != 0)
+        return status;
+    become_mover(tensor->storage);
+    status = move(domain, tensor, &options, deadline_ns);
+    /* pairs with the acquire in become_mover() */
+    atomic_store_explicit(&tensor->storage->mover, 0, memory_order_release);
+    return status;
+}
+
+int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns)
+{
+    return tn_tensor_share_as(domain, tensor, NULL, deadline_ns);
+}
+
+int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
+                         const tn_share_options *options, uint64_t deadline_ns,
+                         tn_tensor **ret_tensor)
+{
+    tn_tensor *t;
+    int status = tni_tensor_check(tensor);
+    if (status == 0)
+        status = tni_tensor_check_result(ret_tensor);
+    if (status == 0)
+        status = tn_tensor_empty_as(domain, tensor->dtype, tensor->ndim, tensor->extents,
+                                    options, deadline_ns, &t);
+    if (status != 0)
+        return status;
+    /* Its elements mean the same: attributes first, or a conjugate bit would not allow it. */
+    if ((status = tn_tensor_copy_attributes(t, tensor)) != 0 ||
+        (status = tn_tensor_copy(t, tensor)) != 0) {
+        tn_tensor_unref(t);
+        return status;
+    }
+    *ret_tensor = t;
+    return 0;
+}
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+uint32_t tn_tensor_strategy(const tn_tensor *tensor)
+{
+    const struct tni_storage *s = tensor->storage;
+    if (s->outside != 0)
+        return s->outside;
+    if (s->domain == NULL)
+        return TN_STRATEGY_DEFAULT;
+    return s->mapping == NULL         ? TN_STRATEGY_ARENA
+           : s->mapping->path != NULL ? TN_STRATEGY_FILE_SYSTEM
+                                      : TN_STRATEGY_FILE_DESCRIPTOR;
+}
+
+const char *tn_tensor_path(const tn_tensor *tensor)
+{
+    const struct tni_storage *s = tensor->storage;
+    if (s->outside != 0)
+        return tni_outside_path(s);
+    return s->mapping != NULL ? s->mapping->path : NULL;
+}
+
+/* ---- resizing ---------------------------------------------------------------------------- */
+
+static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
+{
+    const struct tni_storage *s = t->storage;
+    if (s->domain != NULL || s->outside != 0)
+        return tni_fail(TN_ERR_DENIED,
+                        "a shared storage cannot be resized: other processes map %llu bytes",
+                        (unsigned long long)tni_storage_bytes(s));
+    if (s->release != free || tn_tensor_is_read_only(t))
+        return tni_fail(TN_ERR_DENIED,
+                        "the storage is read-only, or memory of somebody else's");
+    if (atomic_load_explicit(&s->exports, memory_order_acquire) > 0)
+        return tni_fail(TN_ERR_DENIED, "a DLPack export points into the storage");
+    struct tni_reach reach;
+    int status =
+        tni_shape_reach(t->ndim, t->extents, tn_tensor_strides(t), t->item_bytes, &reach);
+    if (status != 0)
+        return status;
+    uint64_t least = t->byte_offset + (uint64_t)reach.high_bytes;
+    if (atomic_load_explicit(&s->refs, memory_order_acquire) > 1)
+        least = s->size_bytes;
+    if (size_bytes < least)
+        return tni_fail(TN_ERR_INVALID, "%llu bytes are too few: a view needs %llu",
+                        (unsigned long long)size_bytes, (unsigned long long)least);
+    return 0;
+}
+
+int tn_tensor_resize_storage(tn_tensor *tensor, uint64_t size_bytes)
+{
+    int status = tni_tensor_check(tensor);
+    if (status != 0 || (status = check_resizable(tensor, size_bytes)) != 0)
+        return status;
+    struct tni_storage *s = tensor->storage, old = *s;
+    if ((status = tni_storage_set_private(s, size_bytes)) != 0)
+        return status;
+    if (old.size_bytes > 0)
+        memcpy(s->data, old.data, TNI_MIN(old.size_bytes, size_bytes));
+    old.release(old.context);
+    return 0;
+}

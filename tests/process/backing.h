@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For tests of storages outside of the arena: making them, and seeing what is left of them. */
+#ifndef TENON_TESTS_BACKING_H
+#define TENON_TESTS_BACKING_H
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "reaper/reaper.h"
+
+enum { BACKING_MS = 20000, BACKING_COUNT = 1000 };
+
+/*
+ * A process keeps one socket for ringing bells, from its first ring on: before a test's
+ * descriptors are counted.
+ */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+/* ---- tensors ----------------------------------------------------------------------------- */
+
+/** Float32 tensor [BACKING_COUNT] of first, first + 1, ... */
+static inline tn_tensor *make_as(tn_domain *d, uint32_t strategy, float first)
+{
+    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(
+        tn_tensor_empty_as(d, TN_FLOAT32, 1, (int64_t[]){BACKING_COUNT}, &options, 0, &t));
+    for (int i = 0; i < BACKING_COUNT; i++)
+        ((float *)tn_tensor_data(t))[i] = first + (float)i;
+    return t;
+}
+
+static inline void expect_numbers(const tn_tensor *t, float first)
+{
+    const float *is = tn_tensor_data(t);
+    for (int i = 0; i < BACKING_COUNT; i++) {
+        float wanted = first + (float)i;
+        TN_CHECK(memcmp(&is[i], &wanted, sizeof wanted) == 0);
+    }
+}
+
+static inline tn_queue *open_queue(tn_domain *d)
+{
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 16};
+    tn_queue *queue = NULL;
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &queue));
+    return queue;
+}
+
+static inline void push(tn_queue *queue, tn_tensor *t, uint32_t flags)
+{
+    TN_CHECK_OK(tn_queue_push_tensor(queue, t, flags, tnt_deadline(BACKING_MS)));
+}
+
+static inline tn_tensor *pop(tn_queue *queue)
+{
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(BACKING_MS), &t));
+    return t;
+}
+
+/* ---- tenond ------------------------------------------------------------------------------ */
+
+/** Of the tenond in office; 0: none. */
+static inline int32_t manager_pid(const tn_domain *d)
+{
+    uint64_t who = atomic_load(&d->segment.header->manager);
+    return who == 0 ? 0 : atomic_load(&tni_seat_at(&d->segment, tni_who_seat(who))->pid);
+}
+
+static inline void kill_and_await(int32_t pid, int signal_number)
+{
+    int fd = -1;
+    TN_CHECK_OK(tni_os_process_open(pid, &fd));
+    TN_CHECK(kill(pid, signal_number) == 0);
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS)));
+    tni_os_close(fd);
+}
+
+/** Descriptors of a process whose target starts with `prefix`; pid 0: of all processes. */
+static inline unsigned count_open(int32_t pid, const char *prefix)
+{
+    char path[64], target[320];
+    unsigned count = 0;
+    if (pid == 0) {
+        DIR *all = opendir("/proc");
+        for (struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;)
+            if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+                count += count_open((int32_t)strtol(entry->d_name, NULL, 10), prefix);
+        if (all != NULL)
+            closedir(all);
+        return count;
+    }
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *list = opendir(path);
+    for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        ssize_t size = readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1);
+        target[size > 0 ? size : 0] = 0;
+        count += strncmp(target, prefix, strlen(prefix)) == 0;
+    }
+    if (list != NULL)
+        closedir(list);
+    return count;
+}
+
+#define STORAGE_TARGET "/memfd:" TNI_STORAGE_PREFIX
+
+/**
+ * Wait until a process has just so many descriptors of storages, without doing anything for it:
+ * nobody tells of that. @return how long it took, ms
+ */
+static inline uint64_t await_storages(int32_t pid, unsigned wanted)
+{
+    uint64_t begun_ns = tni_os_now_ns(), deadline_ns = tnt_deadline(BACKING_MS);
+    while (count_open(pid, STORAGE_TARGET) != wanted) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    return (tni_os_now_ns() - begun_ns) / 1000000;
+}
+
+/** Wait as a survivor does, until a tenond other than `old` is in office. */
+static inline int32_t await_successor(tn_domain *d, int32_t old)
+{
+    _Atomic uint32_t word = 0;
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (manager_pid(d) == 0 || manager_pid(d) == old) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_process_sleep(d, &word, 0, tnt_deadline(120));
+    }
+    return manager_pid(d);
+}
+
+/** The same, until tenond has just so many descriptors. */
+static inline void survive_until(tn_domain *d, unsigned wanted)
+{
+    _Atomic uint32_t word = 0;
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (manager_pid(d) == 0 || count_open(manager_pid(d), STORAGE_TARGET) != wanted) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_process_sleep(d, &word, 0, tnt_deadline(120));
+    }
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations: fork servers and pools, with all that they start. */
+#include "process/crash.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process/process.h"
+
+enum { EXIT_KILLED_BELOW = 78 };
+
+static uint64_t deaths(const struct crash_world *w)
+{
+    return atomic_load(&w->domain->segment.header->deaths);
+}
+
+/* Something that this process started was killed, or this is a failure. */
+static void expect_killed_below(struct crash_world *w, uint64_t before, int status)
+{
+    TN_CHECK_OK(tn_domain_reap(w->domain, NULL));
+    if (deaths(w) != before)
+        _exit(EXIT_KILLED_BELOW);
+    TN_CHECK_OK(status);
+}
+
+/* ---- a fork server ----------------------------------------------------------------------- */
+
+static void hold_one(struct crash_world *w) { w->tensor[0] = crash_tensor(w, 1000); }
+
+static int use_domain(tn_domain *domain, void *argument)
+{
+    tn_queue *queue;
+    tn_message message;
+    TN_CHECK_OK(tn_queue_open_id(domain, *(uint64_t *)argument, &queue));
+    TN_CHECK_OK(tn_queue_pop(queue, 0, &message));
+    TN_CHECK_OK(tn_queue_push(queue, &message, TN_PUSH_MOVE, 0));
+    message.tensor_count = 0;
+    tn_message_fini(&message);
+    tn_queue_close(queue);
+    return 0;
+}
+
+static int run_server(struct crash_world *w)
+{
+    uint64_t id = tn_queue_id(w->queue);
+    tn_forkserver *server;
+    tn_process *process;
+    tn_process_status end;
+    int status = tn_forkserver_start(w->domain, &server);
+    if (status != 0)
+        return status;
+    crash_push(w, 1, 100);
+    status = tn_forkserver_fork(server, use_domain, &id, sizeof id, 0, &process);
+    if (status != 0)
+        return status;
+    TN_CHECK_OK(tn_process_wait(process, TN_FOREVER, &end));
+    if (end.signal == 0)
+        assert_int_equal(end.exit_code, 0);
+    tn_process_close(process);
+    tn_forkserver_close(server);
+    return 0;
+}
+
+static void forkserver(struct crash_world *w)
+{
+    uint64_t before = deaths(w);
+    int status = run_server(w);
+    expect_killed_below(w, before, status);
+}
+
+/* ---- a pool ------------------------------------------------------------------------------ */
+
+/* Gives one of two tensors back, and one of its own. */
+static int do_job(tn_domain *domain, const tn_pool_job *job, tn_message *result, void *context)
+{
+    tn_tensor **list = job->room;
+    int64_t size = 1000;
+    (void)context;
+    TN_CHECK(job->message->tensor_count == 2);
+    list[0] = job->message->tensors[1];
+    job->message->tensors[1] = NULL;
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &size, 0, &list[1]));
+    memset(tn_tensor_data(list[1]), CRASH_BYTE, (size_t)size);
+    result->tensors = list;
+    result->tensor_count = 2;
+    return 0;
+}
+
+static int submit(struct crash_world *w, tn_pool *pool)
+{
+    tn_tensor *tensors[2] = {crash_tensor(w, 1000), crash_tensor(w, 1000)};
+    tn_message message = {.tensors = tensors, .tensor_count = 2};
+    return tn_pool_submit(pool, &message, TN_PUSH_MOVE, TN_FOREVER, NULL);
+}
+
+static int fetch(tn_pool *pool)
+{
+    tn_pool_result result;
+    int status = tn_pool_next(pool, TN_FOREVER, &result);
+    if (status != 0)
+        return status;
+    TN_CHECK(result.status == 0 || result.status == TN_ERR_CHILD_FAILED);
+    status = result.status;
+    tn_pool_result_fini(&result);
+    return status;
+}
+
+static int run_pool(struct crash_world *w)
+{
+    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
+    tn_pool *pool;
+    int status = tn_pool_create(w->domain, &options, do_job, NULL, &pool);
+    if (status != 0)
+        return status;
+    for (int i = 0; i < 2 && status == 0; i++)
+        if ((status = submit(w, pool)) == 0)
+            status = fetch(pool);
+    if (status == 0)
+        status = tn_pool_end(pool);
+    if (status == 0)
+        status = tn_pool_join(pool, TN_FOREVER);
+    if (status == 0)
+        tn_pool_close(pool);
+    return status;
+}
+
+static void pool(struct crash_world *w)
+{
+    uint64_t before = deaths(w);
+    int status = run_pool(w);
+    expect_killed_below(w, before, status);
+}
+
+/* With a worker at work, a result that waits, and a job that does. */
+static int sleep_over_second(tn_domain *domain, const tn_pool_job *job, tn_message *result,
+                             void *context)
+{
+    if (job->id != 2)
+        return do_job(domain, job, result, context);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+static int run_pool_to_its_close(struct crash_world *w)
+{
+    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
+    tn_pool *pool;
+    int status = tn_pool_create(w->domain, &options, sleep_over_second, NULL, &pool);
+    for (int i = 0; i < 3 && status == 0; i++)
+        status = submit(w, pool);
+    if (status == 0)
+        tn_pool_close(pool);
+    return status;
+}
+
+static void close_pool(struct crash_world *w)
+{
+    int status = run_pool_to_its_close(w);
+    if (status != 0) /* a worker was killed while it started */
+        expect_killed_below(w, 0, status);
+}
+
+const struct crash_op crash_spawn_ops[] = {
+    {.name = "forkserver", .prepare = hold_one, .run = forkserver},
+    {.name = "pool", .prepare = hold_one, .run = pool},
+    {.name = "pool_close", .prepare = hold_one, .run = close_pool},
+    {0},
+};

@@ -1,0 +1,947 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fork servers, and what holds for children however they were started.
+ */
+#include "harness/harness.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const uint64_t second_ns = UINT64_C(1000000000);
+
+/* No tenond: what ends here must end without one. */
+static tn_domain *open_domain(uint32_t seats)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 16 << 20,
+                                 .seats = seats,
+                                 .blocks = 1024,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    return tnt_domain(&options);
+}
+
+static tn_forkserver *open_server(tn_domain *domain)
+{
+    tn_forkserver *server = NULL;
+    TN_CHECK_OK(tn_forkserver_start(domain, &server));
+    return server;
+}
+
+static tn_process *start(tn_forkserver *server, tn_process_fn *run, const void *argument,
+                         size_t size_bytes)
+{
+    tn_process *process = NULL;
+    TN_CHECK_OK(tn_forkserver_fork(server, run, argument, size_bytes, 0, &process));
+    return process;
+}
+
+static tn_process_status await_end(tn_process *process)
+{
+    tn_process_status status;
+    TN_CHECK_OK(tn_process_wait(process, tnt_deadline(10000), &status));
+    return status;
+}
+
+static int end_of(tn_process *process)
+{
+    int code = await_end(process).exit_code;
+    tn_process_close(process);
+    return code;
+}
+
+static void close_domain(tn_domain *domain)
+{
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
+static int pidfd_of(pid_t pid) { return (int)syscall(434, pid, 0); } /* pidfd_open */
+
+static bool ends_within(int pid_fd, int ms)
+{
+    struct pollfd poll_fd = {.fd = pid_fd, .events = POLLIN};
+    return poll(&poll_fd, 1, ms) == 1;
+}
+
+static int pause_for_ever(void)
+{
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+static int sleep_for_ever(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    return pause_for_ever();
+}
+
+static int exit_with(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    return *(int *)argument;
+}
+
+static tn_process *start_exit(tn_forkserver *server, int code)
+{
+    return start(server, exit_with, &code, sizeof code);
+}
+
+/* ---- the child --------------------------------------------------------------------------- */
+
+static int sum_bytes(tn_domain *domain, void *argument)
+{
+    const uint8_t *bytes = argument;
+    unsigned sum = 0;
+    (void)domain;
+    if ((uintptr_t)argument % 16 != 0)
+        return 255;
+    for (size_t i = 0; i < TN_FORKSERVER_MAX_BYTES; i++)
+        sum += bytes[i];
+    return (int)(sum % 251);
+}
+
+TN_TEST(a_child_of_a_server_gets_a_copy_of_its_argument)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    static uint8_t bytes[TN_FORKSERVER_MAX_BYTES];
+    unsigned sum = 0;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        sum += bytes[i] = (uint8_t)tnt_random();
+    tn_process *process = start(server, sum_bytes, bytes, sizeof bytes);
+    memset(bytes, 0, sizeof bytes);
+    assert_int_equal(end_of(process), (int)(sum % 251));
+    for (int code = 0; code <= 255; code += 51)
+        assert_int_equal(end_of(start_exit(server, code)), code);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+struct expected_parent {
+    pid_t parent;
+    uint32_t parent_seat;
+};
+
+static int check_family(tn_domain *domain, void *argument)
+{
+    const struct expected_parent *expected = argument;
+    if (getppid() != expected->parent)
+        return 2;
+    if (tn_domain_seat(domain) == expected->parent_seat)
+        return 3;
+    return (pid_t)syscall(SYS_gettid) == getpid() ? 0 : 4;
+}
+
+TN_TEST(a_child_of_a_server_is_a_child_of_the_main_process_with_a_seat_of_its_own)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    struct expected_parent expected = {getpid(), tn_domain_seat(domain)};
+    assert_int_not_equal(tn_forkserver_pid(server), getpid());
+    tn_process *process = start(server, check_family, &expected, sizeof expected);
+    assert_int_not_equal(tn_process_pid(process), tn_forkserver_pid(server));
+    assert_int_equal(end_of(process), 0);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+TN_TEST(kill_wait_and_close_are_those_of_any_child)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    unsigned before = tnt_descriptor_count();
+    tn_process *process = start(server, sleep_for_ever, NULL, 0);
+    assert_int_equal(tnt_descriptor_count(), before + 2);
+    assert_int_equal(tn_process_wait(process, 0, NULL), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_process_kill(process, SIGUSR1));
+    tn_process_status status = await_end(process);
+    assert_int_equal(status.exit_code, -1);
+    assert_int_equal(status.signal, SIGUSR1);
+    assert_int_equal(status.pid, tn_process_pid(process));
+    tn_process_close(process);
+    process = start(server, sleep_for_ever, NULL, 0);
+    pid_t pid = tn_process_pid(process);
+    tn_process_close(process);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    assert_int_equal(tnt_descriptor_count(), before);
+    tn_forkserver_close(server);
+    assert_int_equal(tnt_descriptor_count(), before - 3);
+    close_domain(domain);
+}
+
+static int fail_saying(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    tn_process_fail(argument);
+}
+
+TN_TEST(a_child_of_a_server_leaves_a_message)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    tn_process *process = start(server, fail_saying, "no such file", 13);
+    assert_string_equal(await_end(process).message, "no such file");
+    tn_process_close(process);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+static int write_word(tn_domain *domain, void *argument)
+{
+    tn_tensor *tensor;
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_open_id(domain, *(uint64_t *)argument, &queue));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
+    *(int32_t *)tn_tensor_data(tensor) = 7;
+    tn_tensor_unref(tensor);
+    tn_queue_close(queue);
+    return 0;
+}
+
+TN_TEST(a_child_of_a_server_shares_what_was_made_after_the_server)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    int64_t size = 1;
+    tn_queue *queue;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_queue_create(domain, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_tensor_zeros(domain, TN_INT32, 1, &size, 0, &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, 0));
+    uint64_t id = tn_queue_id(queue);
+    assert_int_equal(end_of(start(server, write_word, &id, sizeof id)), 0);
+    assert_int_equal(*(int32_t *)tn_tensor_data(tensor), 7);
+    tn_tensor_unref(tensor);
+    tn_queue_close(queue);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+static void *take_twice(void *mutex)
+{
+    TN_CHECK(pthread_mutex_trylock(mutex) == EBUSY);
+    return NULL;
+}
+
+static volatile sig_atomic_t raised;
+static void note_signal(int number) { raised = number; }
+
+/* What libc knows of its thread must be true of the child. */
+static int use_threads(tn_domain *domain, void *argument)
+{
+    pthread_mutexattr_t attribute;
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    (void)domain, (void)argument;
+    TN_CHECK(pthread_mutexattr_init(&attribute) == 0);
+    TN_CHECK(pthread_mutexattr_settype(&attribute, PTHREAD_MUTEX_ERRORCHECK) == 0);
+    TN_CHECK(pthread_mutexattr_setprotocol(&attribute, PTHREAD_PRIO_INHERIT) == 0);
+    TN_CHECK(pthread_mutex_init(&mutex, &attribute) == 0);
+    TN_CHECK(pthread_mutex_lock(&mutex) == 0);
+    TN_CHECK(pthread_mutex_lock(&mutex) == EDEADLK);
+    TN_CHECK(pthread_create(&thread, NULL, take_twice, &mutex) == 0);
+    TN_CHECK(pthread_join(thread, NULL) == 0);
+    TN_CHECK(pthread_mutex_unlock(&mutex) == 0);
+    /* By the number that libc keeps; the system refuses that of another process. */
+    clockid_t clock;
+    struct timespec used;
+    TN_CHECK(pthread_getcpuclockid(pthread_self(), &clock) == 0);
+    TN_CHECK(clock_gettime(clock, &used) == 0);
+    signal(SIGUSR2, note_signal);
+    raise(SIGUSR2);
+    return raised == SIGUSR2 ? 0 : 2;
+}
+
+TN_TEST(threads_mutexes_and_raise_work_in_a_child_of_a_server)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    assert_int_equal(end_of(start(server, use_threads, NULL, 0)), 0);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+static int count_descriptors(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    return (int)tnt_descriptor_count();
+}
+
+TN_TEST(a_child_of_a_server_has_no_descriptor_of_the_server_or_a_sibling)
+{
+    tn_domain *domain = open_domain(32);
+    tn_process *alone = NULL, *siblings[12];
+    TN_CHECK_OK(tn_process_fork(domain, count_descriptors, NULL, 0, &alone));
+    int expected = end_of(alone);
+    tn_forkserver *server = open_server(domain), *other = open_server(domain);
+    for (size_t i = 0; i < 12; i++)
+        siblings[i] = start(server, sleep_for_ever, NULL, 0);
+    assert_int_equal(end_of(start(server, count_descriptors, NULL, 0)), expected);
+    assert_int_equal(end_of(start(other, count_descriptors, NULL, 0)), expected);
+    TN_CHECK_OK(tn_process_fork(domain, count_descriptors, NULL, 0, &alone));
+    assert_int_equal(end_of(alone), expected);
+    for (size_t i = 0; i < 12; i++)
+        tn_process_close(siblings[i]);
+    tn_forkserver_close(other);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+/* ---- the server -------------------------------------------------------------------------- */
+
+TN_TEST(a_server_that_died_is_named_and_its_children_go_on)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    tn_process *child = start(server, sleep_for_ever, NULL, 0), *none = NULL;
+    unsigned before = tnt_descriptor_count();
+    pid_t pid = tn_forkserver_pid(server);
+    int fd = pidfd_of(pid);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(ends_within(fd, 10000));
+    close(fd);
+    for (int again = 0; again < 2; again++) {
+        char name[32];
+        assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                         TN_ERR_PEER_DIED);
+        snprintf(name, sizeof name, "process %d,", (int)pid);
+        assert_non_null(strstr(tn_error_detail(), name));
+        assert_int_equal(tn_error_peer().pid, pid);
+        assert_null(none);
+    }
+    assert_int_equal(tnt_descriptor_count(), before - 2);
+    assert_int_equal(tn_process_wait(child, tnt_deadline(20), NULL), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_process_kill(child, SIGUSR1));
+    assert_int_equal(await_end(child).signal, SIGUSR1);
+    tn_process_close(child);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+#if defined(TN_KILL_POINTS)
+void tni_kill_point_arm(const char *name, uint32_t passing);
+
+TN_TEST(a_server_that_dies_before_it_has_answered_loses_no_child)
+{
+    tn_domain *domain = open_domain(8);
+    tni_kill_point_arm("forkserver_forked", 1);
+    tn_forkserver *server = open_server(domain);
+    tni_kill_point_arm(NULL, 0);
+    tn_process *child = start_exit(server, 9), *none = NULL;
+    assert_int_equal(end_of(child), 9);
+    assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                     TN_ERR_PEER_DIED);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+TN_TEST(a_child_that_dies_before_it_started_is_an_error_and_the_server_goes_on)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *none = NULL;
+    tni_kill_point_arm("process_bound_to_parent", 2); /* the server passes it, too */
+    tn_forkserver *server = open_server(domain);
+    tni_kill_point_arm(NULL, 0);
+    for (int again = 0; again < 2; again++)
+        assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                         TN_ERR_SYSTEM);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+#endif
+
+TN_TEST(bad_requests_are_errors_and_the_server_goes_on)
+{
+    tn_domain *domain = open_domain(3);
+    tn_forkserver *server = open_server(domain), *none_server = NULL;
+    tn_process *none = NULL;
+    static uint8_t bytes[TN_FORKSERVER_MAX_BYTES + 1];
+    unsigned before = tnt_descriptor_count();
+    assert_int_equal(tn_forkserver_start(NULL, &none_server), TN_ERR_INVALID);
+    assert_int_equal(tn_forkserver_start(domain, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_forkserver_fork(NULL, exit_with, NULL, 0, 0, &none), TN_ERR_INVALID);
+    assert_int_equal(tn_forkserver_fork(server, NULL, NULL, 0, 0, &none), TN_ERR_INVALID);
+    assert_int_equal(tn_forkserver_fork(server, exit_with, NULL, 4, 0, &none), TN_ERR_INVALID);
+    assert_int_equal(tn_forkserver_fork(server, exit_with, bytes, sizeof bytes, 0, &none),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_forkserver_fork(server, exit_with, bytes, 4, 8, &none), TN_ERR_INVALID);
+    tn_process *child = start(server, sleep_for_ever, NULL, 0);
+    assert_int_equal(tn_forkserver_fork(server, exit_with, bytes, 4, 0, &none), TN_ERR_FULL);
+    assert_non_null(strstr(tn_error_detail(), "seat"));
+    tn_process_close(child);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    assert_int_equal(end_of(start_exit(server, 5)), 5);
+    assert_int_equal(tnt_descriptor_count(), before);
+    assert_null(tn_forkserver_close(NULL));
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+/* Hard limits, which nobody raises on the way. */
+static const struct rlimit none_left = {3, 3};
+
+static int ask_without_descriptors(void *domain)
+{
+    tn_forkserver *server = open_server(domain);
+    tn_process *none = NULL;
+    TN_CHECK(setrlimit(RLIMIT_NOFILE, &none_left) == 0);
+    TN_CHECK(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none) == TN_ERR_SYSTEM);
+    TN_CHECK(none == NULL);
+    tn_forkserver_close(server);
+    tn_domain_close(domain);
+    return 0;
+}
+
+TN_TEST(without_a_descriptor_to_spare_fork_fails_and_the_server_goes_on)
+{
+    tn_domain *domain = open_domain(8);
+    tnt_wait_ok(tnt_fork(ask_without_descriptors, domain));
+    tn_forkserver *server = open_server(domain);
+    tn_process *none = NULL;
+    unsigned before = tnt_descriptor_count();
+    assert_int_equal(end_of(start_exit(server, 5)), 5);
+    /* The server's table: its request comes without its descriptor. */
+    assert_int_equal(prlimit(tn_forkserver_pid(server), RLIMIT_NOFILE, &none_left, NULL), 0);
+    for (int again = 0; again < 2; again++)
+        assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                         TN_ERR_SYSTEM);
+    assert_int_equal(tnt_descriptor_count(), before);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+static int use_another_ones(void *argument)
+{
+    tn_forkserver *server = argument;
+    tn_process *none = NULL;
+    TN_CHECK(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none) == TN_ERR_INVALID);
+    tn_forkserver_close(server);
+    return 0;
+}
+
+TN_TEST(a_process_that_did_not_start_a_server_cannot_use_or_end_it)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    tnt_wait_ok(tnt_fork(use_another_ones, server));
+    assert_int_equal(end_of(start_exit(server, 5)), 5);
+    tn_forkserver_close(server);
+    close_domain(domain);
+}
+
+struct threads {
+    tn_domain *domain;
+    int started;
+};
+
+static void *start_many(void *argument)
+{
+    struct threads *job = argument;
+    tn_forkserver *server = open_server(job->domain);
+    for (int i = 0; i < 8; i++) {
+        free(malloc(100000));
+        TN_CHECK(end_of(start_exit(server, i)) == i);
+        job->started++;
+    }
+    tn_forkserver_close(server);
+    return NULL;
+}
+
+TN_TEST(threads_may_have_servers_of_their_own)
+{
+    tn_domain *domain = open_domain(32);
+    pthread_t threads[4];
+    struct threads jobs[4];
+    for (int i = 0; i < 4; i++) {
+        jobs[i] = (struct threads){domain, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, start_many, &jobs[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(jobs[i].started, 8);
+    }
+    close_domain(domain);
+}
+
+/* ---- signals ----------------------------------------------------------------------------- */
+
+static int tell_signals(tn_domain *domain, void *argument)
+{
+    struct sigaction interrupt, user;
+    (void)domain, (void)argument;
+    sigaction(SIGINT, NULL, &interrupt);
+    sigaction(SIGUSR1, NULL, &user);
+    return (interrupt.sa_handler == SIG_DFL ? 1 : 0) + (user.sa_handler == note_signal ? 2 : 0);
+}
+
+TN_TEST(a_server_survives_what_the_terminal_sends_and_its_children_have_the_old_handlers)
+{
+    tn_domain *domain = open_domain(8);
+    signal(SIGUSR1, note_signal);
+    signal(SIGINT, SIG_DFL);
+    tn_forkserver *server = open_server(domain);
+    signal(SIGUSR1, SIG_IGN);
+    /* After its first answer, it is at work. */
+    assert_int_equal(end_of(start(server, tell_signals, NULL, 0)), 3);
+    const int numbers[] = {SIGINT, SIGQUIT, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        assert_int_equal(kill(tn_forkserver_pid(server), numbers[i]), 0);
+        assert_int_equal(end_of(start(server, tell_signals, NULL, 0)), 3);
+    }
+    tn_forkserver_close(server);
+    signal(SIGUSR1, SIG_DFL);
+    close_domain(domain);
+}
+
+/* ---- with the main process --------------------------------------------------------------- */
+
+struct family {
+    tn_domain *domain;
+    int pids[2]; /* a pipe: the server's, the child's, once both run */
+    pid_t server, child;
+    uint32_t flags;
+    bool is_threaded, has_lost_its_server, has_exited;
+};
+
+static void *start_family(void *argument)
+{
+    struct family *family = argument;
+    tn_process *process = NULL;
+    tn_forkserver *server = open_server(family->domain);
+    int server_fd = pidfd_of(tn_forkserver_pid(server));
+    TN_CHECK_OK(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, family->flags, &process));
+    family->server = tn_forkserver_pid(server);
+    family->child = tn_process_pid(process);
+    if (family->has_lost_its_server) {
+        TN_CHECK(kill(family->server, SIGKILL) == 0);
+        TN_CHECK(ends_within(server_fd, 10000));
+    }
+    return process;
+}
+
+static int be_main(void *argument)
+{
+    struct family *family = argument;
+    pthread_t thread;
+    void *process = NULL;
+    if (family->is_threaded) {
+        TN_CHECK(pthread_create(&thread, NULL, start_family, family) == 0);
+        TN_CHECK(pthread_join(thread, &process) == 0);
+        TN_CHECK(tn_process_wait(process, tnt_deadline(50), NULL) == TN_ERR_TIMED_OUT);
+    } else {
+        start_family(family);
+    }
+    pid_t pids[2] = {family->server, family->child};
+    TN_CHECK(write(family->pids[1], pids, sizeof pids) == sizeof pids);
+    if (family->has_exited)
+        _exit(0);
+    return pause_for_ever();
+}
+
+struct descriptors {
+    int server, child; /* pidfds; -1: gone already */
+    pid_t child_pid;
+};
+
+static struct descriptors watch(const struct family *family)
+{
+    pid_t pids[2];
+    TN_CHECK(read(family->pids[0], pids, sizeof pids) == sizeof pids);
+    return (struct descriptors){pidfd_of(pids[0]), pidfd_of(pids[1]), pids[1]};
+}
+
+static void expect_ends(int pid_fd)
+{
+    assert_true(pid_fd < 0 || ends_within(pid_fd, 10000));
+    close(pid_fd);
+}
+
+static void end_family(const struct family *family)
+{
+    close(family->pids[0]);
+    close(family->pids[1]);
+    close_domain(family->domain);
+}
+
+/* All that a main process started ends with it, however it ends. */
+static void family_ends(struct family family, int signal)
+{
+    family.domain = open_domain(8);
+    assert_int_equal(pipe(family.pids), 0);
+    pid_t main_pid = tnt_fork(be_main, &family);
+    struct descriptors fds = watch(&family);
+    if (!family.has_exited) {
+        assert_true(fds.child >= 0);
+        assert_false(ends_within(fds.child, 0));
+        assert_int_equal(kill(main_pid, signal), 0);
+    }
+    tnt_wait(main_pid);
+    expect_ends(fds.server);
+    if ((family.flags & TN_PROCESS_DETACHED) != 0) {
+        assert_false(ends_within(fds.child, 50));
+        assert_int_equal(kill(fds.child_pid, SIGKILL), 0);
+    }
+    expect_ends(fds.child);
+    end_family(&family);
+}
+
+TN_TEST(server_and_child_end_when_the_main_process_is_killed)
+{
+    family_ends((struct family){0}, SIGKILL);
+}
+
+TN_TEST(server_and_child_end_when_the_main_process_gets_sigterm)
+{
+    family_ends((struct family){0}, SIGTERM);
+}
+
+TN_TEST(server_and_child_end_when_the_main_process_exits_abruptly)
+{
+    family_ends((struct family){.has_exited = true}, 0);
+}
+
+TN_TEST(server_and_child_outlive_the_thread_that_started_them_and_end_with_the_process)
+{
+    family_ends((struct family){.is_threaded = true}, SIGKILL);
+}
+
+TN_TEST(a_child_whose_server_died_ends_with_the_main_process)
+{
+    family_ends((struct family){.has_lost_its_server = true}, SIGKILL);
+    family_ends((struct family){.has_lost_its_server = true, .is_threaded = true}, SIGKILL);
+}
+
+TN_TEST(a_detached_child_of_a_server_outlives_the_main_process)
+{
+    family_ends((struct family){.flags = TN_PROCESS_DETACHED}, SIGKILL);
+}
+
+static int be_interrupted(void *argument)
+{
+    signal(SIGINT, SIG_DFL);
+    setpgid(0, 0);
+    return be_main(argument);
+}
+
+/* As Ctrl-C: to every process of the group. The server ignores it, and ends all the same. */
+TN_TEST(nothing_is_left_when_the_whole_group_is_interrupted_or_killed)
+{
+    const int numbers[] = {SIGINT, SIGKILL};
+    for (size_t i = 0; i < 2; i++) {
+        struct family family = {.domain = open_domain(8)};
+        assert_int_equal(pipe(family.pids), 0);
+        pid_t main_pid = tnt_fork(be_interrupted, &family);
+        struct descriptors fds = watch(&family);
+        assert_int_equal(kill(-main_pid, numbers[i]), 0);
+        tnt_wait(main_pid);
+        expect_ends(fds.server);
+        expect_ends(fds.child);
+        end_family(&family);
+    }
+}
+
+/* ---- however they are started ------------------------------------------------------------ */
+
+enum method { BY_FORK, BY_EXEC, BY_SERVER, METHODS };
+
+/* What a child does; `index` is its first argument. */
+enum behaviour {
+    SUCCEED,
+    SLEEP,
+    TELL_INDEX,
+    RAISE_ONE,
+    RAISE_ALL,
+    ABORT_FIRST,
+    EXIT_123,
+    FIRST_WELL,
+    NEST,
+    TELL_PID
+};
+struct part {
+    enum method method;
+    enum behaviour behaviour;
+    uint32_t index;
+};
+
+static tn_process *start_part(tn_domain *domain, tn_forkserver *server, struct part part);
+
+static void push_number(tn_domain *domain, int32_t number)
+{
+    tn_queue *queue;
+    tn_message message = {.bytes = &number, .size_bytes = sizeof number};
+    TN_CHECK_OK(tn_queue_open(domain, "numbers", &queue));
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, 0));
+    tn_queue_close(queue);
+}
+
+static int nest(tn_domain *domain, struct part part)
+{
+    tn_forkserver *server = part.method == BY_SERVER ? open_server(domain) : NULL;
+    start_part(domain, server, (struct part){part.method, TELL_PID, 0});
+    return pause_for_ever();
+}
+
+static int raise_after_the_first(tn_domain *domain)
+{
+    tn_event *event;
+    TN_CHECK_OK(tn_event_open(domain, "first_ended", &event));
+    TN_CHECK_OK(tn_event_wait(event, tnt_deadline(10000)));
+    tn_process_fail("the second one is broken");
+}
+
+static int play(tn_domain *domain, void *argument)
+{
+    struct part part = *(struct part *)argument;
+    char text[32];
+    snprintf(text, sizeof text, "legitimate exception %u", part.index);
+    switch (part.behaviour) {
+    case TELL_INDEX:
+        push_number(domain, (int32_t)part.index);
+        return 0;
+    case TELL_PID:
+        push_number(domain, getpid());
+        return pause_for_ever();
+    case RAISE_ONE:
+        return part.index == 1 ? (tn_process_fail(text), 0) : pause_for_ever();
+    case RAISE_ALL:
+        tn_process_fail(text);
+    case ABORT_FIRST:
+        return part.index == 0 ? (abort(), 0) : pause_for_ever();
+    case EXIT_123:
+        return part.index == 0 ? 123 : pause_for_ever();
+    case FIRST_WELL:
+        return part.index == 0 ? 0 : raise_after_the_first(domain);
+    case NEST:
+        return nest(domain, part);
+    case SLEEP:
+        return pause_for_ever();
+    default:
+        return 0;
+    }
+}
+
+/* Before main(): the parts are no tests, and the harness is not theirs. */
+__attribute__((constructor)) static void play_part(void)
+{
+    const char *text = getenv("FORKSERVER_TEST_PART");
+    struct part part = {BY_EXEC, SUCCEED, 0};
+    unsigned behaviour;
+    tn_domain *domain;
+    if (text == NULL)
+        return;
+    unsetenv("FORKSERVER_TEST_PART");
+    if (sscanf(text, "%u,%u", &behaviour, &part.index) != 2)
+        _exit(99);
+    part.behaviour = (enum behaviour)behaviour;
+    if (tn_domain_inherit(&domain) != 0)
+        tn_process_fail(tn_error_detail());
+    int code = play(domain, &part);
+    tn_domain_close(domain);
+    _exit(code);
+}
+
+static tn_process *start_program(tn_domain *domain, struct part part)
+{
+    char self[4096], variable[64];
+    tn_process *process = NULL;
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    TN_CHECK(len > 0);
+    self[len] = '\0';
+    snprintf(variable, sizeof variable, "FORKSERVER_TEST_PART=%u,%u", (unsigned)part.behaviour,
+             part.index);
+    const char *const argv[] = {self, NULL}, *const environment[] = {variable, NULL};
+    TN_CHECK_OK(tn_process_exec(domain, argv, environment, 0, &process));
+    return process;
+}
+
+static tn_process *start_part(tn_domain *domain, tn_forkserver *server, struct part part)
+{
+    tn_process *process = NULL;
+    switch (part.method) {
+    case BY_FORK:
+        TN_CHECK_OK(tn_process_fork(domain, play, &part, 0, &process));
+        return process;
+    case BY_EXEC:
+        return start_program(domain, part);
+    default:
+        return start(server, play, &part, sizeof part);
+    }
+}
+
+struct world {
+    tn_domain *domain;
+    tn_forkserver *server;
+    tn_queue *numbers;
+    tn_event *first_ended;
+    tn_group *group;
+};
+
+static struct world open_world(enum method method, enum behaviour behaviour, uint32_t count)
+{
+    struct world w = {.domain = open_domain(16)};
+    if (method == BY_SERVER)
+        w.server = open_server(w.domain);
+    TN_CHECK_OK(tn_queue_create(w.domain, "numbers", NULL, &w.numbers));
+    TN_CHECK_OK(tn_event_create(w.domain, "first_ended", false, &w.first_ended));
+    TN_CHECK_OK(tn_group_create(w.domain, &w.group));
+    for (uint32_t i = 0; i < count; i++)
+        TN_CHECK_OK(tn_group_add(
+            w.group, start_part(w.domain, w.server, (struct part){method, behaviour, i})));
+    return w;
+}
+
+static void close_world(struct world *w)
+{
+    tn_group_close(w->group);
+    tn_queue_close(w->numbers);
+    tn_event_close(w->first_ended);
+    tn_forkserver_close(w->server);
+    close_domain(w->domain);
+}
+
+static tn_process_status first_failure(struct world *w)
+{
+    tn_process_status first;
+    assert_int_equal(tn_group_wait(w->group, 10 * second_ns, tnt_deadline(20000), &first),
+                     TN_ERR_CHILD_FAILED);
+    return first;
+}
+
+static int32_t pop_number(struct world *w)
+{
+    tn_message message;
+    int32_t number;
+    TN_CHECK_OK(tn_queue_pop(w->numbers, tnt_deadline(10000), &message));
+    assert_int_equal(message.size_bytes, sizeof number);
+    memcpy(&number, message.bytes, sizeof number);
+    tn_message_fini(&message);
+    return number;
+}
+
+TN_TEST(by_every_method_children_that_succeed_are_well)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, SUCCEED, 2);
+        TN_CHECK_OK(tn_group_wait(w.group, 0, tnt_deadline(10000), NULL));
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_a_join_that_does_not_wait_can_be_repeated_until_all_have_ended)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, SUCCEED, 2);
+        int status = TN_ERR_TIMED_OUT;
+        while (status == TN_ERR_TIMED_OUT)
+            status = tn_group_wait(w.group, 0, 0, NULL);
+        assert_int_equal(status, 0);
+        close_world(&w);
+        w = open_world(method, SLEEP, 2);
+        assert_int_equal(tn_group_wait(w.group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_group_wait(w.group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_each_child_has_its_index)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, TELL_INDEX, 4);
+        unsigned seen = 0;
+        TN_CHECK_OK(tn_group_wait(w.group, 0, tnt_deadline(10000), NULL));
+        for (int i = 0; i < 4; i++)
+            seen |= 1u << pop_number(&w);
+        assert_int_equal(seen, 15);
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_the_one_that_fails_is_named_and_the_others_are_ended)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, RAISE_ONE, 3);
+        tn_process_status first = first_failure(&w);
+        assert_int_equal(first.index, 1);
+        assert_int_equal(first.exit_code, 1);
+        assert_string_equal(first.message, "legitimate exception 1");
+        assert_int_equal(await_end(tn_group_get(w.group, 0)).signal, SIGTERM);
+        assert_int_equal(await_end(tn_group_get(w.group, 2)).signal, SIGTERM);
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_one_failure_is_reported_when_all_fail)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, RAISE_ALL, 3);
+        tn_process_status first = first_failure(&w);
+        char expected[32];
+        snprintf(expected, sizeof expected, "legitimate exception %u", first.index);
+        assert_string_equal(first.message, expected);
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_the_signal_that_ended_a_child_is_reported)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, ABORT_FIRST, 2);
+        tn_process_status first = first_failure(&w);
+        assert_int_equal(first.index, 0);
+        assert_int_equal(first.signal, SIGABRT);
+        assert_int_equal(first.exit_code, -1);
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_an_exit_code_is_reported)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, EXIT_123, 2);
+        tn_process_status first = first_failure(&w);
+        assert_int_equal(first.index, 0);
+        assert_int_equal(first.exit_code, 123);
+        assert_int_equal(first.signal, 0);
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_a_failure_after_another_child_ended_well_is_seen)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, FIRST_WELL, 2);
+        assert_int_equal(await_end(tn_group_get(w.group, 0)).exit_code, 0);
+        assert_int_equal(tn_group_wait(w.group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+        TN_CHECK_OK(tn_event_set(w.first_ended));
+        tn_process_status first = first_failure(&w);
+        assert_int_equal(first.index, 1);
+        assert_string_equal(first.message, "the second one is broken");
+        close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_grandchildren_end_when_their_parent_is_killed)
+{
+    for (enum method method = 0; method < METHODS; method++) {
+        struct world w = open_world(method, NEST, 1);
+        int fd = pidfd_of(pop_number(&w));
+        assert_true(fd >= 0);
+        assert_false(ends_within(fd, 0));
+        TN_CHECK_OK(tn_process_kill(tn_group_get(w.group, 0), SIGKILL));
+        assert_true(ends_within(fd, 10000));
+        close(fd);
+        close_world(&w);
+    }
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools: jobs, results, and workers that die. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process/pool_world.h"
+#include "spawn/pool.h"
+
+/* ---- results ----------------------------------------------------------------------------- */
+
+TN_TEST(by_every_method_each_job_has_its_result)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        struct pool_world w = pool_open_by(method, 2);
+        bool seen[101] = {false};
+        for (int32_t i = 0; i < 100; i++)
+            assert_int_equal(pool_submit(&w, ADD_ONE, i), i + 1);
+        for (int32_t i = 0; i < 100; i++) {
+            tn_pool_result result = pool_next(&w);
+            assert_int_equal(result.status, 0);
+            assert_in_range(result.job, 1, 100);
+            assert_int_equal(pool_number_in(&result), result.job);
+            assert_int_equal(result.attempt, 1);
+            assert_int_equal(result.pid, tn_pool_worker_pid(w.pool, result.worker));
+            assert_string_equal(result.detail, "");
+            assert_false(seen[result.job]);
+            seen[result.job] = true;
+            tn_pool_result_fini(&result);
+        }
+        assert_int_equal(tn_pool_job_count(w.pool), 0);
+        pool_close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_tensors_go_there_and_back_without_a_copy)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        struct pool_world w = pool_open_by(method, 2);
+        struct pool_order order = {DOUBLE_TENSOR, 0};
+        int64_t size = 1000;
+        tn_tensor *tensor;
+        TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_INT32, 1, &size, 0, &tensor));
+        *(int32_t *)tn_tensor_data(tensor) = 21;
+        tn_message message = {
+            .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
+        TN_CHECK_OK(tn_pool_submit(w.pool, &message, 0, tnt_deadline(20000), NULL));
+        tn_pool_result result = pool_next(&w);
+        assert_int_equal(result.message.tensor_count, 1);
+        assert_true(tn_tensor_same_storage(result.message.tensors[0], tensor));
+        assert_int_equal(*(int32_t *)tn_tensor_data(tensor), 42);
+        tn_pool_result_fini(&result);
+        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, 0, NULL));
+        result = pool_next(&w);
+        assert_int_equal(*(int32_t *)tn_tensor_data(result.message.tensors[0]), 84);
+        tn_pool_result_fini(&result);
+        pool_submit(&w, MAKE_TENSOR, 7);
+        result = pool_next(&w);
+        assert_int_equal(((int32_t *)tn_tensor_data(result.message.tensors[0]))[999], 7);
+        tn_pool_result_fini(&result);
+        pool_close_world(&w);
+    }
+}
+
+TN_TEST(results_come_in_order_when_they_are_asked_for_so)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    tn_pool_result result;
+    pool_submit(&w, WAIT, 0);
+    for (int32_t i = 2; i <= 50; i++)
+        pool_submit(&w, ADD_ONE, i);
+    result = pool_next(&w);
+    assert_int_not_equal(result.job, 1);
+    uint64_t early = result.job;
+    tn_pool_result_fini(&result);
+    assert_int_equal(tn_pool_next_in_order(w.pool, tnt_deadline(20), &result),
+                     TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_event_set(w.go));
+    for (uint64_t id = 1; id <= 50; id++) {
+        if (id == early)
+            continue;
+        TN_CHECK_OK(tn_pool_next_in_order(w.pool, tnt_deadline(20000), &result));
+        assert_int_equal(result.job, id);
+        tn_pool_result_fini(&result);
+    }
+    assert_int_equal(tn_pool_next_in_order(w.pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_result_can_be_asked_for_by_its_job)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    tn_pool_result result;
+    uint64_t first = pool_submit(&w, ADD_ONE, 10), second = pool_submit(&w, ADD_ONE, 20);
+    result = pool_get(&w, second);
+    assert_int_equal(pool_number_in(&result), 21);
+    tn_pool_result_fini(&result);
+    assert_int_equal(tn_pool_get(w.pool, second, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_pool_get(w.pool, 99, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    result = pool_get(&w, first);
+    assert_int_equal(pool_number_in(&result), 11);
+    tn_pool_result_fini(&result);
+    assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    pool_close_world(&w);
+}
+
+TN_TEST(what_the_function_returns_is_the_status_of_its_job)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    const int numbers[] = {1, -1, 4711, TN_ERR_FULL};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        tn_pool_result result = pool_get(&w, pool_submit(&w, FAIL, numbers[i]));
+        assert_int_equal(result.status, numbers[i]);
+        assert_string_equal(result.detail, "");
+        tn_pool_result_fini(&result);
+    }
+    tn_pool_result result = pool_get(&w, pool_submit(&w, FAIL_SAYING, 0));
+    assert_int_equal(result.status, TN_ERR_INVALID);
+    pool_expect_detail(result.detail, "tn_queue_end");
+    tn_pool_result_fini(&result);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_result_that_cannot_be_sent_is_an_error_of_its_job)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    tn_pool_result result = pool_get(&w, pool_submit(&w, SEND_PRIVATE, 0));
+    assert_int_equal(result.status, TN_ERR_INVALID);
+    pool_expect_detail(result.detail, "could not be sent");
+    assert_int_equal(result.message.tensor_count, 0);
+    tn_pool_result_fini(&result);
+    result = pool_get(&w, pool_submit(&w, ADD_ONE, 1));
+    assert_int_equal(pool_number_in(&result), 2);
+    tn_pool_result_fini(&result);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_job_without_bytes_and_a_function_that_fills_nothing_are_fine)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    tn_pool_result result = pool_get(&w, pool_submit(&w, KEEP_NOTHING, 0));
+    assert_int_equal(result.status, 0);
+    assert_int_equal(result.message.size_bytes, 0);
+    assert_null(result.message.bytes);
+    tn_pool_result_fini(&result);
+    tn_pool_result_fini(&result);
+    tn_pool_result_fini(NULL);
+    pool_close_world(&w);
+}
+
+/* ---- room -------------------------------------------------------------------------------- */
+
+/* Where both queues are small and nobody fetches, others block each other for ever. */
+TN_TEST(submitting_far_more_than_fits_does_not_block_as_long_as_workers_work)
+{
+    tn_pool_options options = pool_options(2);
+    options.capacity = 1;
+    struct pool_world w = pool_open_world(options);
+    for (int32_t i = 0; i < 500; i++)
+        pool_submit(&w, SEND_MUCH, 5000);
+    for (int32_t i = 0; i < 500; i++) {
+        tn_pool_result result = pool_get(&w, (uint64_t)i + 1);
+        assert_int_equal(result.message.size_bytes, 5000);
+        tn_pool_result_fini(&result);
+    }
+    pool_close_world(&w);
+}
+
+TN_TEST(a_hundred_thousand_jobs_take_no_shared_memory_of_their_own)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    uint32_t before = live_blocks(w.domain);
+    uint64_t deadline = tnt_deadline(60000);
+    tn_pool_result result;
+    for (int32_t i = 0; i < 100000; i++) {
+        pool_submit(&w, ADD_ONE, i);
+        assert_true(i % 1000 != 0 || tnt_deadline(0) < deadline);
+    }
+    assert_int_equal(live_blocks(w.domain), before);
+    for (int32_t i = 0; i < 100000; i++) {
+        TN_CHECK_OK(tn_pool_next_in_order(w.pool, deadline, &result));
+        TN_CHECK(result.job == (uint64_t)i + 1);
+        TN_CHECK(pool_number_in(&result) == i + 1);
+        tn_pool_result_fini(&result);
+    }
+    pool_close_world(&w);
+}
+
+TN_TEST(waiting_for_room_or_a_result_ends_at_the_deadline)
+{
+    tn_pool_options options = pool_options(1);
+    options.capacity = 2;
+    struct pool_world w = pool_open_world(options);
+    tn_pool_result result;
+    uint64_t job = 0;
+    pool_submit(&w, SLEEP, 0);
+    pool_submit(&w, SLEEP, 0);
+    pool_pop_pid(&w);
+    assert_int_equal(tn_pool_submit(w.pool, NULL, 0, 0, &job), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_submit(w.pool, NULL, 0, tnt_deadline(70), &job), TN_ERR_TIMED_OUT);
+    assert_int_equal(job, 0);
+    assert_int_equal(tn_pool_next(w.pool, 0, &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_next(w.pool, tnt_deadline(70), &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_job_count(w.pool), 2);
+    pool_close_world(&w);
+}
+
+/* ---- deaths ------------------------------------------------------------------------------ */
+
+TN_TEST(by_every_method_a_job_of_a_killed_worker_runs_again_with_its_attempt_count)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        struct pool_world w = pool_open_by(method, 2);
+        uint64_t fragile = pool_submit(&w, KILL_ITSELF, 2), sound = pool_submit(&w, ADD_ONE, 1);
+        tn_pool_result result = pool_get(&w, fragile);
+        assert_int_equal(result.status, 0);
+        assert_int_equal(result.attempt, 3);
+        assert_int_equal(pool_number_in(&result), 3);
+        tn_pool_result_fini(&result);
+        result = pool_get(&w, sound);
+        assert_int_equal(result.attempt, 1);
+        tn_pool_result_fini(&result);
+        pool_await_restart(&w, 2);
+        pool_close_world(&w);
+    }
+}
+
+TN_TEST(by_every_method_a_job_whose_workers_all_died_fails_by_name)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        tn_pool_options options = pool_options(2);
+        char text[64];
+        options.start = method;
+        options.attempts = 2;
+        struct pool_world w = pool_open_world(options);
+        pool_submit(&w, ADD_ONE, 1);
+        uint64_t fatal = pool_submit(&w, KILL_ITSELF, 100);
+        pool_submit(&w, ADD_ONE, 1);
+        tn_pool_result result = pool_get(&w, fatal);
+        assert_int_equal(result.status, TN_ERR_CHILD_FAILED);
+        assert_int_equal(result.attempt, 2);
+        pool_expect_detail(result.detail, "job 2 was started 2 times");
+        pool_expect_detail(result.detail, "by signal 9");
+        snprintf(text, sizeof text, "worker %u, process %d,", result.worker, result.pid);
+        pool_expect_detail(result.detail, text);
+        tn_pool_result_fini(&result);
+        for (int i = 0; i < 2; i++) {
+            result = pool_next(&w);
+            assert_int_equal(result.status, 0);
+            tn_pool_result_fini(&result);
+        }
+        pool_close_world(&w);
+    }
+}
+
+TN_TEST(deaths_that_happened_while_the_owner_was_away_are_named_all_the_same)
+{
+    tn_pool_options options = pool_options(3);
+    char text[64];
+    options.attempts = 2;
+    struct pool_world w = pool_open_world(options);
+    uint64_t fatal = pool_submit(&w, KILL_ITSELF, 100);
+    /* Without a call that would look after the workers. */
+    while (tn_queue_count(w.pool->results) == 0)
+        TN_CHECK_OK(tn_domain_reap(w.domain, NULL));
+    tn_pool_result result = pool_get(&w, fatal);
+    snprintf(text, sizeof text, "worker %u, process %d, was ended by signal 9", result.worker,
+             result.pid);
+    pool_expect_detail(result.detail, text);
+    tn_pool_result_fini(&result);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_job_that_exits_fails_with_the_exit_code_and_what_the_worker_said)
+{
+    tn_pool_options options = pool_options(1);
+    options.attempts = 1;
+    struct pool_world w = pool_open_world(options);
+    tn_pool_result result = pool_get(&w, pool_submit(&w, EXIT, 0));
+    assert_int_equal(result.status, TN_ERR_CHILD_FAILED);
+    pool_expect_detail(result.detail, "job 1 was started 1 times");
+    pool_expect_detail(result.detail, "exited with 0");
+    tn_pool_result_fini(&result);
+    result = pool_get(&w, pool_submit(&w, EXIT_SAYING, 0));
+    assert_int_equal(result.status, TN_ERR_CHILD_FAILED);
+    pool_expect_detail(result.detail, "exited with 1: out of cheese");
+    tn_pool_result_fini(&result);
+    pool_close_world(&w);
+}
+
+TN_TEST(by_every_method_idle_workers_that_died_are_replaced)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++) {
+        struct pool_world w = pool_open_by(method, 2);
+        pid_t old[2] = {tn_pool_worker_pid(w.pool, 0), tn_pool_worker_pid(w.pool, 1)};
+        pool_kill_worker(&w, 0);
+        pool_await_restart(&w, 1);
+        assert_int_not_equal(tn_pool_worker_pid(w.pool, 0), old[0]);
+        assert_int_equal(tn_pool_worker_pid(w.pool, 1), old[1]);
+        pool_kill_worker(&w, 0);
+        pool_kill_worker(&w, 1);
+        tn_pool_result result = pool_get(&w, pool_submit(&w, ADD_ONE, 1));
+        assert_int_equal(pool_number_in(&result), 2);
+        tn_pool_result_fini(&result);
+        pool_await_restart(&w, 3);
+        pool_close_world(&w);
+    }
+}
+
+TN_TEST(a_wait_notices_the_death_of_one_worker_while_another_one_works)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 2);
+    pool_submit(&w, SLEEP, 0);
+    pool_submit(&w, SLEEP, 0);
+    pid_t pid = pool_pop_pid(&w);
+    pool_pop_pid(&w);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    /* Its job comes again: a third worker says its pid. */
+    tn_pool_result result;
+    assert_int_equal(tn_pool_next(w.pool, tnt_deadline(500), &result), TN_ERR_TIMED_OUT);
+    assert_int_not_equal(pool_pop_pid(&w), pid);
+    assert_int_equal(tn_pool_restart_count(w.pool), 1);
+    pool_close_world(&w);
+}
+
+#if defined(TN_KILL_POINTS)
+void tni_kill_point_arm(const char *name, uint32_t passing);
+
+/* Each worker dies at its second passing. */
+static void die_at(const char *point, uint32_t least_attempts)
+{
+    tn_pool_options options = pool_options(2);
+    options.attempts = 1000;
+    uint32_t attempts = 0;
+    tni_kill_point_arm(point, 2);
+    struct pool_world w = pool_open_world(options);
+    for (int32_t i = 0; i < 40; i++)
+        pool_submit(&w, ADD_ONE, i);
+    /* The last one first: so second results come while the first ones wait to be fetched. */
+    for (uint64_t id = 40; id >= 1; id--) {
+        tn_pool_result result = pool_get(&w, id);
+        assert_int_equal(result.status, 0);
+        assert_int_equal(pool_number_in(&result), id);
+        attempts += result.attempt;
+        tn_pool_result_fini(&result);
+    }
+    tn_pool_result none;
+    assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &none), TN_ERR_NOT_FOUND);
+    assert_true(tn_pool_restart_count(w.pool) >= 10);
+    assert_true(attempts >= least_attempts);
+    tni_kill_point_arm(NULL, 0);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_worker_that_dies_after_its_result_and_before_the_acknowledgement_makes_no_second_one)
+{
+    die_at("pool_result_pushed", 40);
+}
+
+TN_TEST(a_worker_may_die_at_any_step_of_a_job)
+{
+    die_at("pool_job_taken", 50);
+    die_at("pool_job_noted", 50);
+    die_at("pool_job_acknowledged", 40);
+    die_at("lease_recorded", 50);
+    die_at("ack_emptied", 40);
+}
+#endif
+
+TN_TEST_WITHIN(workers_killed_at_random_lose_and_double_no_job, 120)
+{
+    enum { JOBS = 3000 };
+    tn_pool_options options = pool_options(3);
+    static bool seen[JOBS + 1];
+    options.attempts = 1000;
+    struct pool_world w = pool_open_world(options);
+    uint32_t submitted = 0, fetched = 0, killed = 0;
+    tn_pool_result result;
+    while (fetched < JOBS) {
+        while (submitted < JOBS && tn_pool_job_count(w.pool) < 100)
+            submitted += pool_submit(&w, ADD_ONE, (int32_t)submitted) != 0;
+        TN_CHECK_OK(tn_pool_next(w.pool, tnt_deadline(20000), &result));
+        assert_int_equal(result.status, 0);
+        assert_int_equal(pool_number_in(&result), result.job);
+        assert_false(seen[result.job]);
+        seen[result.job] = true;
+        tn_pool_result_fini(&result);
+        pid_t pid = tn_pool_worker_pid(w.pool, (uint32_t)tnt_random_below(3));
+        if (++fetched % 50 == 0 && pid != 0)
+            killed += kill(pid, SIGKILL) == 0;
+    }
+    assert_true(killed > 30);
+    assert_true(tn_pool_restart_count(w.pool) > 20);
+    pool_close_world(&w);
+}
+
+TN_TEST(a_program_that_ends_at_once_is_not_started_for_ever)
+{
+    const char *const programs[] = {"true", "false"};
+    const char *const says[] = {"exit code 0", "exit code 1"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *const argv[] = {programs[i], NULL};
+        tn_pool_options options = pool_options(2);
+        tn_pool_result result;
+        options.start = TN_START_SPAWN;
+        options.argv = argv;
+        struct pool_world w = pool_open_world(options);
+        pool_submit(&w, ADD_ONE, 1);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_CHILD_FAILED);
+            pool_expect_detail(tn_error_detail(), says[i]);
+        }
+        assert_true(tn_pool_restart_count(w.pool) <= 10);
+        TN_CHECK_OK(tn_pool_end(w.pool));
+        assert_int_equal(tn_pool_join(w.pool, TN_FOREVER), TN_ERR_CHILD_FAILED);
+        pool_close_world(&w);
+    }
+}
+
+TN_TEST(a_pool_whose_fork_server_died_works_until_its_last_worker_died)
+{
+    struct pool_world w = pool_open_by(TN_START_FORKSERVER, 2);
+    pid_t server = tn_forkserver_pid(w.server);
+    char name[32];
+    tn_pool_result result;
+    snprintf(name, sizeof name, "process %d,", (int)server);
+    assert_int_equal(kill(server, SIGKILL), 0);
+    pool_kill_worker(&w, 0);
+    result = pool_get(&w, pool_submit(&w, ADD_ONE, 1));
+    assert_int_equal(result.worker, 1);
+    tn_pool_result_fini(&result);
+    pool_submit(&w, SLEEP, 0);
+    pool_pop_pid(&w);
+    pool_kill_worker(&w, 1);
+    assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_PEER_DIED);
+    pool_expect_detail(tn_error_detail(), name);
+    pool_close_world(&w);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "process/pool_world.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+tn_domain *pool_open_domain(void)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 64 << 20,
+                                 .seats = 32,
+                                 .blocks = 4096,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    return tnt_domain(&options);
+}
+
+void pool_close_domain(tn_domain *domain)
+{
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    assert_int_equal(live_blocks(domain), 0);
+    tn_domain_close(domain);
+}
+
+/* ---- jobs -------------------------------------------------------------------------------- */
+
+static void say_pid(tn_domain *domain)
+{
+    tn_queue *queue;
+    pid_t pid = getpid();
+    tn_message message = {.bytes = &pid, .size_bytes = sizeof pid};
+    TN_CHECK_OK(tn_queue_open(domain, "pids", &queue));
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, 0));
+    tn_queue_close(queue);
+}
+
+static int sleep_for_ever(tn_domain *domain)
+{
+    say_pid(domain);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+static int wait_for_go(tn_domain *domain)
+{
+    tn_event *event;
+    TN_CHECK_OK(tn_event_open(domain, "go", &event));
+    TN_CHECK_OK(tn_event_wait(event, tnt_deadline(20000)));
+    tn_event_close(event);
+    return 0;
+}
+
+static int make_tensor(tn_domain *domain, int32_t value, bool is_private,
+                       const tn_pool_job *job, tn_message *result)
+{
+    tn_tensor **list = job->room;
+    int64_t size = 1000;
+    int32_t status = is_private ? tn_tensor_private(TN_INT32, 1, &size, list)
+                                : tn_tensor_zeros(domain, TN_INT32, 1, &size, 0, list);
+    TN_CHECK_OK(status);
+    ((int32_t *)tn_tensor_data(list[0]))[999] = value;
+    result->tensors = list;
+    result->tensor_count = 1;
+    return 0;
+}
+
+static int double_tensor(const tn_pool_job *job, tn_message *result)
+{
+    tn_tensor **list = job->room;
+    TN_CHECK(job->message->tensor_count == 1);
+    list[0] = job->message->tensors[0];
+    job->message->tensors[0] = NULL;
+    ((int32_t *)tn_tensor_data(list[0]))[0] *= 2;
+    result->tensors = list;
+    result->tensor_count = 1;
+    return 0;
+}
+
+static int fill_room(int32_t value, const tn_pool_job *job, tn_message *result)
+{
+    memcpy(job->room, &value, sizeof value);
+    result->bytes = job->room;
+    result->size_bytes = sizeof value;
+    return 0;
+}
+
+int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, void *context)
+{
+    static uint8_t much[1 << 20];
+    struct pool_order order;
+    (void)context;
+    TN_CHECK(job->message->size_bytes == sizeof order);
+    memcpy(&order, job->message->bytes, sizeof order);
+    switch ((enum pool_deed_kind)order.deed) {
+    case ADD_ONE:
+        return fill_room(order.number + 1, job, result);
+    case DOUBLE_TENSOR:
+        return double_tensor(job, result);
+    case MAKE_TENSOR:
+        return make_tensor(domain, order.number, false, job, result);
+    case SEND_PRIVATE:
+        return make_tensor(domain, order.number, true, job, result);
+    case FAIL:
+        return order.number;
+    case FAIL_SAYING:
+        return tn_queue_end(NULL);
+    case KILL_ITSELF:
+        if ((int32_t)job->attempt <= order.number)
+            raise(SIGKILL);
+        return fill_room((int32_t)job->attempt, job, result);
+    case EXIT:
+        _exit(order.number);
+    case EXIT_SAYING:
+        tn_process_fail("out of cheese");
+    case SLEEP:
+        return sleep_for_ever(domain);
+    case DEAF:
+        signal(SIGTERM, SIG_IGN);
+        return sleep_for_ever(domain);
+    case WAIT:
+        return wait_for_go(domain);
+    case SEND_MUCH:
+        result->bytes = much;
+        result->size_bytes = (size_t)order.number;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* ---- a pool for a test ------------------------------------------------------------------- */
+
+static char self[4096];
+const char *const pool_argv[] = {self, NULL};
+const char *const pool_environment[] = {"POOL_TEST_PART=serve", NULL};
+
+/* Before main(): the parts are no tests, and the harness is not theirs. */
+__attribute__((constructor)) static void play_part(void)
+{
+    tn_domain *domain;
+    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+    TN_CHECK(len > 0);
+    const char *part = getenv("POOL_TEST_PART");
+    if (part == NULL)
+        return;
+    if (tn_domain_inherit(&domain) != 0 || tn_pool_serve(domain, pool_deed, NULL) != 0)
+        tn_process_fail(tn_error_detail());
+    tn_domain_close(domain);
+    _exit(0);
+}
+
+tn_pool_options pool_options(uint32_t workers)
+{
+    return (tn_pool_options){.struct_size = sizeof(tn_pool_options), .workers = workers};
+}
+
+tn_pool *pool_open(tn_domain *domain, const tn_pool_options *options)
+{
+    tn_pool *pool = NULL;
+    TN_CHECK_OK(tn_pool_create(
+        domain, options, options->start == TN_START_SPAWN ? NULL : pool_deed, NULL, &pool));
+    return pool;
+}
+
+struct pool_world pool_open_world(tn_pool_options options)
+{
+    struct pool_world w = {.domain = pool_open_domain()};
+    if (options.start == TN_START_FORKSERVER) {
+        TN_CHECK_OK(tn_forkserver_start(w.domain, &w.server));
+        options.server = w.server;
+    } else if (options.start == TN_START_SPAWN && options.argv == NULL) {
+        options.argv = pool_argv;
+        options.environment = pool_environment;
+    }
+    TN_CHECK_OK(tn_queue_create(w.domain, "pids", NULL, &w.pids));
+    TN_CHECK_OK(tn_event_create(w.domain, "go", false, &w.go));
+    w.pool = pool_open(w.domain, &options);
+    return w;
+}
+
+struct pool_world pool_open_by(uint32_t method, uint32_t workers)
+{
+    tn_pool_options options = pool_options(workers);
+    options.start = method;
+    return pool_open_world(options);
+}
+
+void pool_close_world(struct pool_world *w)
+{
+    assert_null(tn_pool_close(w->pool));
+    tn_queue_close(w->pids);
+    tn_event_close(w->go);
+    tn_forkserver_close(w->server);
+    pool_close_domain(w->domain);
+}
+
+uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t number)
+{
+    struct pool_order order = {(int32_t)deed, number};
+    tn_message message = {.bytes = &order, .size_bytes = sizeof order};
+    uint64_t job = 0;
+    TN_CHECK_OK(tn_pool_submit(w->pool, &message, 0, tnt_deadline(20000), &job));
+    return job;
+}
+
+tn_pool_result pool_next(struct pool_world *w)
+{
+    tn_pool_result result;
+    TN_CHECK_OK(tn_pool_next(w->pool, tnt_deadline(20000), &result));
+    return result;
+}
+
+tn_pool_result pool_get(struct pool_world *w, uint64_t job)
+{
+    tn_pool_result result;
+    TN_CHECK_OK(tn_pool_get(w->pool, job, tnt_deadline(20000), &result));
+    assert_int_equal(result.job, job);
+    return result;
+}
+
+int32_t pool_number_in(const tn_pool_result *result)
+{
+    int32_t number;
+    assert_int_equal(result->message.size_bytes, sizeof number);
+    memcpy(&number, result->message.bytes, sizeof number);
+    return number;
+}
+
+pid_t pool_pop_pid(struct pool_world *w)
+{
+    tn_message message;
+    pid_t pid;
+    TN_CHECK_OK(tn_queue_pop(w->pids, tnt_deadline(20000), &message));
+    memcpy(&pid, message.bytes, sizeof pid);
+    tn_message_fini(&message);
+    return pid;
+}
+
+int pool_pidfd(pid_t pid) { return (int)syscall(434, pid, 0); } /* pidfd_open */
+
+bool pool_ends_within(int pid_fd, int ms)
+{
+    struct pollfd poll_fd = {.fd = pid_fd, .events = POLLIN};
+    return poll(&poll_fd, 1, ms) == 1;
+}
+
+void pool_kill_worker(struct pool_world *w, uint32_t worker)
+{
+    pid_t pid = tn_pool_worker_pid(w->pool, worker);
+    int fd = pool_pidfd(pid);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(pool_ends_within(fd, 10000));
+    close(fd);
+}
+
+void pool_await_restart(struct pool_world *w, uint64_t restarts)
+{
+    uint64_t deadline = tnt_deadline(10000);
+    tn_pool_result result;
+    while (tn_pool_restart_count(w->pool) < restarts) {
+        int status = tn_pool_next(w->pool, tnt_deadline(20), &result);
+        assert_true(status == TN_ERR_NOT_FOUND || status == TN_ERR_TIMED_OUT);
+        assert_true(tnt_deadline(0) < deadline);
+    }
+}
+
+void pool_expect_detail(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("'%s' does not say '%s'", text, part);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What tests of pools share: a domain with a pool, and a function whose jobs say what it does.
+ * A program that uses this can be started again as a worker.
+ */
+#ifndef TENON_TESTS_POOL_WORLD_H
+#define TENON_TESTS_POOL_WORLD_H
+
+#include "harness/harness.h"
+#include "harness/live_blocks.h"
+
+/* What a job does: the first word of its bytes. */
+enum pool_deed_kind {
+    ADD_ONE,       /* result: the number + 1 */
+    DOUBLE_TENSOR, /* in place, and returns it */
+    MAKE_TENSOR,   /* returns a new one of `number` */
+    KEEP_NOTHING,
+    FAIL, /* returns the number */
+    FAIL_SAYING,
+    KILL_ITSELF, /* while the attempt is at most the number */
+    EXIT,
+    EXIT_SAYING,
+    SLEEP,        /* says its pid in the queue "pids", then sleeps */
+    WAIT,         /* for the event "go" */
+    SEND_PRIVATE, /* a tensor that cannot be sent */
+    SEND_MUCH,    /* `number` bytes */
+    DEAF          /* as SLEEP, without SIGTERM */
+};
+
+struct pool_order {
+    int32_t deed;
+    int32_t number;
+};
+
+int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, void *context);
+extern const char *const pool_argv[], *const pool_environment[]; /* this program, as a worker */
+
+struct pool_world {
+    tn_domain *domain;
+    tn_forkserver *server;
+    tn_queue *pids;
+    tn_event *go;
+    tn_pool *pool;
+};
+
+/* TN_START_* */
+enum { POOL_METHODS = 3 };
+
+/* Without tenond: what ends here must end without one. */
+tn_domain *pool_open_domain(void);
+void pool_close_domain(tn_domain *domain);
+tn_pool_options pool_options(uint32_t workers);
+tn_pool *pool_open(tn_domain *domain, const tn_pool_options *options);
+struct pool_world pool_open_world(tn_pool_options options);
+struct pool_world pool_open_by(uint32_t method, uint32_t workers);
+void pool_close_world(struct pool_world *w);
+
+/* Each fails the test unless it succeeds. */
+uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t number);
+tn_pool_result pool_next(struct pool_world *w);
+tn_pool_result pool_get(struct pool_world *w, uint64_t job);
+int32_t pool_number_in(const tn_pool_result *result);
+/* The next pid that a sleeping job said. */
+pid_t pool_pop_pid(struct pool_world *w);
+int pool_pidfd(pid_t pid);
+bool pool_ends_within(int pid_fd, int ms);
+/* Kill one, and wait until it is gone. */
+void pool_kill_worker(struct pool_world *w, uint32_t worker);
+/* Calls look after the workers now and then. */
+void pool_await_restart(struct pool_world *w, uint64_t restarts);
+void pool_expect_detail(const char *text, const char *part);
+
+#endif

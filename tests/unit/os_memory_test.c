@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory objects that are handed to others: seals, rights, second descriptors, their limit. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "os_test.h"
+
+static int make_memory(uint64_t size_bytes)
+{
+    int fd = -1;
+    assert_int_equal(tni_os_memory_create("tenon-test", size_bytes, &fd), 0);
+    return fd;
+}
+
+static bool is_same(int one_fd, int other_fd)
+{
+    struct stat one;
+    struct stat other;
+    return fstat(one_fd, &one) == 0 && fstat(other_fd, &other) == 0 &&
+           one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+}
+
+/* Rights. */
+
+static void mode_body(void)
+{
+    struct stat status;
+    int fd = -1;
+    umask(0);
+    CHECK(tni_os_memory_create("t", PAGE, &fd) == 0);
+    CHECK(fstat(fd, &status) == 0 && (status.st_mode & 07777) == 0600);
+}
+
+static void forced_mode_body(void)
+{
+    setenv("TENON_FORCE_FALLBACK", "noexec_seal", 1);
+    mode_body();
+}
+
+static void a_memory_object_is_for_its_user_alone(void **state)
+{
+    (void)state;
+    run_in_child(mode_body);
+    run_in_child(forced_mode_body);
+}
+
+static void stranger_body(void)
+{
+    int fd = -1;
+    int reading = -1;
+    int opened = -1;
+    CHECK(tni_os_memory_create("t", PAGE, &fd) == 0);
+    CHECK(tni_os_memory_reopen(fd, true, &reading) == 0);
+    tni_os_close(fd);
+    CHECK(setresuid(65534, 65534, 65534) == 0);
+    CHECK(tni_os_memory_reopen(reading, false, &opened) == TN_ERR_SYSTEM);
+    CHECK(strstr(tn_error_detail(), "for writing") != NULL);
+    CHECK(opened == -1);
+}
+
+static void another_user_who_has_it_for_reading_cannot_open_it_for_writing(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    run_in_child(stranger_body);
+}
+
+static void an_object_opened_anew_has_rights_of_its_own(void **state)
+{
+    (void)state;
+    int fd = make_memory(PAGE);
+    int reading = -1;
+    int writing = -1;
+    assert_int_equal(tni_os_memory_reopen(fd, true, &reading), 0);
+    assert_int_equal(tni_os_memory_reopen(reading, false, &writing), 0);
+    assert_true(is_same(fd, reading) && is_same(fd, writing));
+    assert_true(fcntl(reading, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(pwrite(reading, "x", 1, 0), -1);
+    assert_int_equal(pwrite(writing, "x", 1, 0), 1);
+    assert_ptr_equal(mmap(NULL, PAGE, PROT_WRITE, MAP_SHARED, reading, 0), MAP_FAILED);
+    tni_os_close(fd);
+    tni_os_close(reading);
+    tni_os_close(writing);
+    assert_int_equal(tni_os_memory_reopen(fd, true, &reading), TN_ERR_SYSTEM);
+}
+
+static void a_duplicate_is_the_same_and_closed_by_exec(void **state)
+{
+    (void)state;
+    int fd = make_memory(PAGE);
+    int copy = -1;
+    assert_int_equal(tni_os_duplicate(fd, &copy), 0);
+    assert_true(copy != fd && is_same(fd, copy));
+    assert_true(fcntl(copy, F_GETFD) & FD_CLOEXEC);
+    tni_os_close(copy);
+    tni_os_close(fd);
+    copy = 42;
+    assert_int_equal(tni_os_duplicate(fd, &copy), TN_ERR_SYSTEM);
+    assert_int_equal(copy, 42);
+}
+
+/* Seals. */
+
+static void after_sealing_only_mappings_from_before_can_write(void **state)
+{
+    (void)state;
+    int fd = make_memory(2 * PAGE);
+    int again = -1;
+    char *before = NULL;
+    char *after = NULL;
+    struct tni_os_memory memory;
+    assert_int_equal(tni_os_map(fd, 2 * PAGE, PAGE, false, (void **)&before), 0);
+    assert_int_equal(tni_os_memory_stat(fd, &memory), 0);
+    assert_false(memory.is_write_once);
+
+    assert_int_equal(tni_os_memory_seal_writes(fd), 0);
+    assert_int_equal(tni_os_memory_seal_writes(fd), 0);
+    assert_int_equal(tni_os_memory_stat(fd, &memory), 0);
+    assert_true(memory.is_write_once && memory.is_sealed);
+    before[PAGE] = 'x';
+
+    assert_int_equal(tni_os_memory_reopen(fd, false, &again), 0);
+    assert_int_equal(pwrite(again, "y", 1, PAGE), -1);
+    assert_true(tni_os_map(again, 2 * PAGE, PAGE, false, (void **)&after) < 0);
+    assert_int_equal(tni_os_map(again, 2 * PAGE, PAGE, true, (void **)&after), 0);
+    assert_int_equal(after[PAGE], 'x');
+    assert_int_equal(mprotect(after, 2 * PAGE, PROT_READ | PROT_WRITE), -1);
+    assert_int_equal(ftruncate(again, PAGE), -1);
+    assert_int_equal(ftruncate(again, 3 * PAGE), -1);
+    tni_os_unmap(before, 2 * PAGE);
+    tni_os_unmap(after, 2 * PAGE);
+    tni_os_close(again);
+    tni_os_close(fd);
+}
+
+static void sealing_what_cannot_be_sealed_is_an_error(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(tni_os_pipe(ends), 0);
+    assert_int_equal(tni_os_memory_seal_writes(ends[0]), TN_ERR_SYSTEM);
+    tni_os_close(ends[0]);
+    tni_os_close(ends[1]);
+}
+
+static void a_fully_sealed_object_counts_as_write_once(void **state)
+{
+    (void)state;
+    struct tni_os_memory memory;
+    int fd = make_memory(PAGE);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    assert_int_equal(tni_os_memory_stat(fd, &memory), 0);
+    assert_true(memory.is_write_once);
+    tni_os_close(fd);
+}
+
+/* Mappings. */
+
+static void map_over_takes_just_the_place_that_was_named(void **state)
+{
+    (void)state;
+    int fd = make_memory(PAGE);
+    char *whole = NULL;
+    assert_int_equal(tni_os_map_private(3 * PAGE, (void **)&whole), 0);
+    memset(whole, 'a', 3 * PAGE);
+    assert_int_equal(tni_os_write_at(fd, 0, "shared", 6), 0);
+    assert_int_equal(tni_os_map_over(fd, whole + PAGE, PAGE, false), 0);
+    assert_memory_equal(whole + PAGE, "shared", 6);
+    assert_true(whole[PAGE - 1] == 'a' && whole[2 * PAGE] == 'a');
+
+    char byte = 0;
+    whole[PAGE] = 'S';
+    assert_int_equal(pread(fd, &byte, 1, 0), 1);
+    assert_int_equal(byte, 'S');
+    assert_int_equal(tni_os_map_over(fd, whole + 1, PAGE, false), TN_ERR_INVALID);
+    assert_int_equal(tni_os_map_over(fd, whole, PAGE + 1, false), TN_ERR_INVALID);
+    tni_os_unmap(whole, 3 * PAGE);
+    tni_os_close(fd);
+}
+
+static void map_over_gives_no_right_that_the_descriptor_has_not(void **state)
+{
+    (void)state;
+    int fd = make_memory(PAGE);
+    int reading = -1;
+    char *here = NULL;
+    assert_int_equal(tni_os_memory_reopen(fd, true, &reading), 0);
+    assert_int_equal(tni_os_memory_seal_writes(fd), 0);
+    assert_int_equal(tni_os_map_private(PAGE, (void **)&here), 0);
+    here[0] = 'a';
+    assert_true(tni_os_map_over(reading, here, PAGE, false) < 0);
+    assert_true(tni_os_map_over(fd, here, PAGE, false) < 0);
+    assert_int_equal(tni_os_map_over(fd, here, PAGE, true), 0);
+    assert_int_equal(here[0], 0);
+    assert_int_equal(mprotect(here, PAGE, PROT_READ | PROT_WRITE), -1);
+    tni_os_unmap(here, PAGE);
+    tni_os_close(reading);
+    tni_os_close(fd);
+}
+
+/* What is kept from forks is mapped anew by the child, where nothing is then. */
+static void map_over_fills_a_hole(void **state)
+{
+    (void)state;
+    int fd = make_memory(16 * PAGE);
+    char *here = NULL;
+    assert_int_equal(tni_os_write_at(fd, 0, "x", 1), 0);
+    assert_int_equal(tni_os_map_private(16 * PAGE, (void **)&here), 0);
+    tni_os_unmap(here, 16 * PAGE);
+    assert_int_equal(tni_os_map_over(fd, here, 16 * PAGE, true), 0);
+    assert_int_equal(here[0], 'x');
+    tni_os_unmap(here, 16 * PAGE);
+    tni_os_close(fd);
+}
+
+/* The limit of descriptors. */
+
+static char shm_path[128];
+
+static int create_memory(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_memory_create("t", PAGE, ret_fd);
+}
+
+static int reopen(int fd, int *ret_fd) { return tni_os_memory_reopen(fd, true, ret_fd); }
+
+static int create_shm(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_shm_create(shm_path, PAGE, ret_fd);
+}
+
+static int open_shm(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_shm_open(shm_path, ret_fd);
+}
+
+static const struct maker {
+    const char *name;
+    int (*make)(int fd, int *ret_fd);
+} makers[] = {
+    {"memory_create", create_memory}, {"duplicate", tni_os_duplicate}, {"reopen", reopen},
+    {"shm_create", create_shm},       {"shm_open", open_shm},
+};
+
+static void set_limit(uint32_t soft, uint32_t hard)
+{
+    const struct rlimit limit = {.rlim_cur = soft, .rlim_max = hard};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* The first number that is free: the limit that leaves no room. */
+static uint32_t next_number(void)
+{
+    int fd = dup(0);
+    CHECK(fd >= 0 && close(fd) == 0);
+    return (uint32_t)fd;
+}
+
+static void soft_limit_body(void)
+{
+    int memory = -1;
+    CHECK(tni_os_memory_create("t", PAGE, &memory) == 0);
+    uint32_t full = next_number();
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
+        int fd = -1;
+        struct rlimit limit;
+        set_limit(full, full + 8);
+        int status = makers[i].make(memory, &fd);
+        if (status != 0)
+            fprintf(stderr, "%s: %s\n", makers[i].name, tn_error_detail());
+        CHECK(status == 0 && fd == (int)full);
+        CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == full + 8);
+        tni_os_close(fd);
+    }
+    CHECK(tni_os_shm_remove(shm_path) == 0);
+}
+
+static void a_full_table_is_made_larger_up_to_the_hard_limit(void **state)
+{
+    (void)state;
+    snprintf(shm_path, sizeof shm_path, "/dev/shm/tenon-os-test-%d", (int)getpid());
+    run_in_child(soft_limit_body);
+}
+
+static void hard_limit_body(void)
+{
+    char expected[96];
+    int memory = -1;
+    CHECK(tni_os_memory_create("t", PAGE, &memory) == 0);
+    uint32_t full = next_number();
+    set_limit(full, full);
+    snprintf(
+        expected, sizeof expected,
+        "descriptors are in use, the limit (ulimit -n) is %u; the strategy arena needs none",
+        (unsigned)full);
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
+        int fd = 42;
+        int status = makers[i].make(memory, &fd);
+        if (status != TN_ERR_SYSTEM || strstr(tn_error_detail(), expected) == NULL)
+            fprintf(stderr, "%s: %d\n", makers[i].name, status);
+        CHECK(status == TN_ERR_SYSTEM && fd == 42);
+        CHECK(strstr(tn_error_detail(), expected) != NULL);
+    }
+    CHECK(access(shm_path, F_OK) != 0);
+}
+
+static void a_table_that_stays_full_is_an_error_with_a_way_out(void **state)
+{
+    (void)state;
+    snprintf(shm_path, sizeof shm_path, "/dev/shm/tenon-os-test-%d", (int)getpid());
+    run_in_child(hard_limit_body);
+}
+
+static void raise_body(void)
+{
+    set_limit(16, 20);
+    CHECK(tni_os_raise_descriptor_limit() == 20);
+    CHECK(tni_os_raise_descriptor_limit() == 20);
+}
+
+static void raising_the_limit_says_what_it_is_now(void **state)
+{
+    (void)state;
+    run_in_child(raise_body);
+}
+
+static void unix_time_is_the_time_of_day(void **state)
+{
+    (void)state;
+    uint64_t before = (uint64_t)time(NULL);
+    uint64_t now = tni_os_unix_ns() / SECOND_NS;
+    assert_in_range(now, before, before + 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_memory_object_is_for_its_user_alone),
+        cmocka_unit_test(another_user_who_has_it_for_reading_cannot_open_it_for_writing),
+        cmocka_unit_test(an_object_opened_anew_has_rights_of_its_own),
+        cmocka_unit_test(a_duplicate_is_the_same_and_closed_by_exec),
+        cmocka_unit_test(after_sealing_only_mappings_from_before_can_write),
+        cmocka_unit_test(sealing_what_cannot_be_sealed_is_an_error),
+        cmocka_unit_test(a_fully_sealed_object_counts_as_write_once),
+        cmocka_unit_test(map_over_takes_just_the_place_that_was_named),
+        cmocka_unit_test(map_over_gives_no_right_that_the_descriptor_has_not),
+        cmocka_unit_test(map_over_fills_a_hole),
+        cmocka_unit_test(a_full_table_is_made_larger_up_to_the_hard_limit),
+        cmocka_unit_test(a_table_that_stays_full_is_an_error_with_a_way_out),
+        cmocka_unit_test(raising_the_limit_says_what_it_is_now),
+        cmocka_unit_test(unix_time_is_the_time_of_day),
+    };
+    return cmocka_run_group_tests_name("os memory", tests, NULL, NULL);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deposits: descriptors of storages outside of the arena, kept so that a storage can be mapped
+ * after its maker has ended.
+ *
+ * Nouns: deposit (a descriptor under a block and its generation), sweep (a look at all of a
+ * domain's deposits for those whose block has ended).
+ * I1  A deposit is what its block says when it comes: an object with that inode, sealed against
+ *     shrinking, this user's. What the block says later is looked at again before it is given
+ *     out.
+ * I2  A deposit whose block has ended is dropped within a sweep of the ring that told of it, or
+ *     of the next tick; sweeps leave us most of our time, however many deposits there are.
+ * I3  Deposits never take the descriptors that watches and connections need.
+ * Death: those who still have the descriptors deposit them with our successor.
+ */
+#include <stdlib.h>
+
+#include "tenond.h"
+
+#define SWEEP_LEAST_NS UINT64_C(10000000)
+enum { SWEEP_SHARE = 8, RESERVE_MOST = 600 };
+
+void tenond_deposits_limit(struct tenond *t)
+{
+    uint64_t limit = TNI_MIN(tni_os_raise_descriptor_limit(), (uint64_t)UINT32_MAX);
+    t->descriptor_limit = (uint32_t)limit;
+    t->deposit_limit = (uint32_t)(limit - TNI_MIN(limit / 2, (uint64_t)RESERVE_MOST)); /* I3 */
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+static int ensure_table(struct tenond_domain *d)
+{
+    struct tenond_deposits *all = &d->deposits;
+    const struct tni_geometry *g = &d->domain->segment.geometry;
+    if (all->places == NULL) {
+        uint64_t bytes = g->classes[TNI_BACKING_CLASS].capacity * sizeof *all->places;
+        void *places;
+        int status = tni_os_map_private(bytes, &places);
+        if (status != 0)
+            return status;
+        all->places = places;
+        all->places_bytes = bytes;
+    }
+    if (all->count == all->room) {
+        uint32_t room = 2 * all->room + 64;
+        struct tenond_deposit *grown = reallocarray(all->at, room, sizeof *grown);
+        if (grown == NULL)
+            return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %u deposits", room);
+        all->at = grown;
+        all->room = room;
+    }
+    return 0;
+}
+
+/* NULL: there is none. */
+static struct tenond_deposit *find(const struct tenond_domain *d, tni_block block)
+{
+    const struct tenond_deposits *all = &d->deposits;
+    if (all->places == NULL || all->places[tni_block_index(block)] == 0)
+        return NULL;
+    return &all->at[all->places[tni_block_index(block)] - 1];
+}
+
+static void drop(struct tenond *t, struct tenond_domain *d, struct tenond_deposit *deposit)
+{
+    struct tenond_deposits *all = &d->deposits;
+    struct tenond_deposit *last = &all->at[--all->count];
+    all->places[deposit->index] = 0;
+    tni_os_close(deposit->fd);
+    t->deposit_count--;
+    if (deposit == last)
+        return;
+    *deposit = *last;
+    all->places[deposit->index] = (uint32_t)(deposit - all->at) + 1;
+}
+
+void tenond_deposits_fini(struct tenond *t, struct tenond_domain *d)
+{
+    struct tenond_deposits *all = &d->deposits;
+    while (all->count > 0)
+        drop(t, d, &all->at[all->count - 1]);
+    free(all->at);
+    tni_os_unmap(all->places, all->places_bytes);
+    *all = (struct tenond_deposits){.sweep_ns = TN_FOREVER};
+}
+
+/* ---- what a block says ------------------------------------------------------------------- */
+
+/*
+ * Whoever ends a block clears its strategy before the block is FREE and rings after that: what
+ * we see then is enough.
+ */
+static int check_block(const struct tni_segment *s, tni_block block, uint32_t generation,
+                       struct tni_backing *ret_backing)
+{
+    uint64_t word = atomic_load(tni_word_at(s, block));
+    if (tni_word_state(word) != TNI_BLOCK_ALLOC ||
+        tni_desc_at(s, block)->generation != generation ||
+        tni_backing_read(s, block, ret_backing) != 0 ||
+        atomic_load(&ret_backing->strategy) != TN_STRATEGY_FILE_DESCRIPTOR)
+        return TN_ERR_STALE;
+    return 0;
+}
+
+/* I1 */
+static int check_object(const struct tni_backing *b, int fd)
+{
+    struct tni_os_memory memory;
+    if (tni_os_memory_stat(fd, &memory) != 0 || !memory.is_sealed ||
+        memory.uid != tni_os_uid() || memory.inode != atomic_load(&b->inode) ||
+        memory.device != atomic_load(&b->device))
+        return TN_ERR_INVALID;
+    return 0;
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+static bool is_backing(const struct tenond_domain *d, tni_block block)
+{
+    return tni_geometry_has_block(&d->domain->segment.geometry, block.id) &&
+           tni_class_is_backing(tni_block_class(block));
+}
+
+int tenond_deposit(struct tenond *t, struct tenond_domain *d, tni_block block,
+                   uint32_t generation, int fd)
+{
+    struct tni_backing b;
+    if (!is_backing(d, block))
+        return TN_ERR_INVALID;
+    int status = check_block(&d->domain->segment, block, generation, &b);
+    if (status == 0)
+        status = check_object(&b, fd);
+    if (status != 0)
+        return status;
+    struct tenond_deposit *deposit = find(d, block);
+    if (deposit != NULL)
+        drop(t, d, deposit); /* the same once more, or what a sweep has not come to */
+    if (t->deposit_count >= t->deposit_limit)
+        return TN_ERR_FULL;
+    if ((status = ensure_table(d)) != 0)
+        return status;
+    struct tenond_deposits *all = &d->deposits;
+    all->at[all->count++] = (struct tenond_deposit){
+        .index = tni_block_index(block), .generation = generation, .fd = fd};
+    all->places[tni_block_index(block)] = all->count;
+    t->deposit_count++;
+    TNI_KILL_POINT("tenond_deposit_kept");
+    return 0;
+}
+
+int tenond_fetch(struct tenond_domain *d, tni_block block, uint32_t generation, int *ret_fd)
+{
+    struct tni_backing b;
+    struct tenond_deposit *deposit = is_backing(d, block) ? find(d, block) : NULL;
+    if (deposit == NULL || deposit->generation != generation ||
+        check_block(&d->domain->segment, block, generation, &b) != 0)
+        return TN_ERR_NOT_FOUND;
+    *ret_fd = deposit->fd;
+    return 0;
+}
+
+/* ---- sweeping ---------------------------------------------------------------------------- */
+
+void tenond_sweep_soon(struct tenond_domain *d)
+{
+    if (d->deposits.count > 0)
+        d->deposits.sweep_ns = TNI_MIN(d->deposits.sweep_ns, d->deposits.earliest_ns);
+}
+
+static void sweep(struct tenond *t, struct tenond_domain *d)
+{
+    struct tenond_deposits *all = &d->deposits;
+    struct tni_backing b;
+    /* From the end: what takes a dropped one's place was looked at. */
+    for (uint32_t i = all->count; i-- > 0;) {
+        tni_block block = tni_block_make(TNI_BACKING_CLASS, all->at[i].index);
+        if (check_block(&d->domain->segment, block, all->at[i].generation, &b) != 0) {
+            drop(t, d, &all->at[i]);
+            TNI_KILL_POINT("tenond_deposit_dropped");
+        }
+    }
+}
+
+uint64_t tenond_sweep_due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
+{
+    struct tenond_deposits *all = &d->deposits;
+    if (now_ns < all->sweep_ns)
+        return all->sweep_ns;
+    sweep(t, d);
+    uint64_t done_ns = tni_os_now_ns();
+    uint64_t pause_ns = TNI_MAX((done_ns - now_ns) * SWEEP_SHARE, SWEEP_LEAST_NS);
+    all->sweep_ns = TN_FOREVER;
+    all->earliest_ns = done_ns + pause_ns;
+    return TN_FOREVER;
+}
