@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mapping: what this process has mapped, and the descriptors that it keeps.
+ *
+ * I2  mappings[i] is the newest mapping that this process has of block i; NULL: it has none. A
+ *     mapping lives while its `refs` is not 0, which may be longer than this process holds the
+ *     block: a push gives its reference away before it unmaps, an import maps before it has
+ *     one. So one of a generation that is over may live beside its successor, out of the table.
+ * I4  A process keeps the descriptor of a mapping only while it may be the last to have it: if
+ *     there is no tenond, for KEPT of them in case tenond is killed, and always for one that it
+ *     alone can write, since a forked child must map it anew.
+ * I6  A descriptor that tenond has not got is parked when its mapping ends while others name
+ *     the storage, in a queue or a ticket: they find it here. It is closed once nobody does, or
+ *     given to the next tenond. Until somebody looks, it keeps the memory of a storage that has
+ *     ended.
+ * All of it is private, and goes with the process.
+ */
+#include "backing/mapping.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT = 64, PARKED = 16 };
+
+/* ---- the table of mappings --------------------------------------------------------------- */
+
+void tni_mappings_lock(struct tn_domain *d)
+{
+    while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
+        tni_os_yield();
+}
+
+void tni_mappings_unlock(struct tn_domain *d)
+{
+    atomic_store_explicit(&d->mappings_busy, 0, memory_order_release);
+}
+
+bool tni_mapping_has_descriptor(const struct tni_mapping *m)
+{
+    struct tni_os_memory memory;
+    return m->fd >= 0 && tni_os_memory_stat(m->fd, &memory) == 0 && memory.inode == m->inode;
+}
+
+/* A program that closes what it did not open may have its own behind this number by now. */
+static void close_kept(struct tn_domain *d, struct tni_mapping *m)
+{
+    if (m->fd < 0)
+        return;
+    if (tni_mapping_has_descriptor(m))
+        tni_os_close(m->fd);
+    m->fd = -1;
+    d->kept_fds--;
+}
+
+int tni_backing_name_shortage(int status)
+{
+    int fd;
+    if (status != TN_ERR_SYSTEM)
+        return status;
+    if (tni_os_loop_create(&fd) != 0)
+        return TN_ERR_FULL; /* the detail says again how many there may be */
+    tni_os_close(fd);
+    return status;
+}
+
+int tni_mappings_ensure(struct tn_domain *d)
+{
+    uint64_t bytes =
+        d->segment.geometry.classes[TNI_BACKING_CLASS].capacity * sizeof *d->mappings;
+    void *table;
+    if (d->mappings != NULL)
+        return 0;
+    int status = tni_os_map_private(bytes, &table);
+    if (status != 0)
+        return status;
+    tni_os_raise_descriptor_limit();
+    d->mappings = table;
+    d->mappings_bytes = bytes;
+    return 0;
+}
+
+/* I4 */
+static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
+{
+    m->is_deposited = is_deposited;
+    bool is_needed =
+        !is_deposited || d->kept_fds < KEPT || (m->is_write_once && !m->is_read_only);
+    if (is_needed) {
+        m->fd = fd;
+        d->kept_fds++;
+    } else {
+        tni_os_close(fd);
+    }
+}
+
+/* I2 */
+void tni_mapping_enter(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
+{
+    if (fd >= 0)
+        keep_or_close(d, m, fd, is_deposited);
+    d->mappings[m->index] = m;
+}
+
+static void discard_mapping(struct tn_domain *d, struct tni_mapping *m)
+{
+    close_kept(d, m);
+    free(m->path);
+    free(m);
+}
+
+/* I6. Whether anybody but us names this life of the block. */
+static bool is_wanted(const struct tn_domain *d, const struct tni_mapping *m)
+{
+    const struct tni_segment *s = &d->segment;
+    tni_block block = tni_block_make(TNI_BACKING_CLASS, m->index);
+    uint32_t at = tni_block_position(&s->geometry, block);
+    uint32_t word = atomic_load(&tni_backing_at(s, block)->strategy);
+    if (!tni_strategy_is_of(word, m->generation))
+        return false;
+    uint32_t ours =
+        d->seat != TNI_NO_SEAT ? atomic_load(tni_row_at(s, d->seat, at)) >> (at % 64) & 1 : 0;
+    return tni_word_count(atomic_load(tni_word_at(s, block))) > ours;
+}
+
+static void sweep_parked(struct tn_domain *d, bool all)
+{
+    for (struct tni_mapping **at = &d->parked; *at != NULL;) {
+        struct tni_mapping *m = *at;
+        if (!all && !m->is_deposited && is_wanted(d, m)) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        d->parked_count--;
+        discard_mapping(d, m);
+    }
+    d->parked_limit = 2 * d->parked_count + PARKED; /* so that few are looked at in vain */
+}
+
+static void park(struct tn_domain *d, struct tni_mapping *m)
+{
+    m->address = NULL;
+    m->next = d->parked;
+    d->parked = m;
+    if (++d->parked_count > d->parked_limit)
+        sweep_parked(d, false);
+}
+
+static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
+{
+    if (d->mappings[m->index] == m)
+        d->mappings[m->index] = NULL;
+    tni_os_unmap(m->address, m->object_bytes);
+    if (m->fd >= 0 && !m->is_deposited && !d->is_closed && is_wanted(d, m))
+        park(d, m);
+    else
+        discard_mapping(d, m);
+}
+
+void tni_backing_sweep(struct tn_domain *d)
+{
+    tni_mappings_lock(d);
+    sweep_parked(d, false);
+    tni_mappings_unlock(d);
+}
+
+void tni_backing_fini(struct tn_domain *d)
+{
+    tni_mappings_lock(d);
+    sweep_parked(d, true);
+    tni_mappings_unlock(d);
+}
+
+struct tni_mapping *tni_mapping_new(void)
+{
+    struct tni_mapping *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        tni_fail(TN_ERR_NO_MEMORY, "no private memory for a mapping");
+    return m;
+}
+
+void tni_backing_keep(struct tn_domain *d, struct tni_mapping *m)
+{
+    tni_mappings_lock(d);
+    m->refs++;
+    tni_mappings_unlock(d);
+}
+
+void tni_backing_unmap(struct tn_domain *d, struct tni_mapping *m)
+{
+    tni_mappings_lock(d);
+    if (--m->refs == 0)
+        end_mapping(d, m);
+    tni_mappings_unlock(d);
+}
+
+void tni_mappings_unpark(struct tn_domain *d, tni_block block)
+{
+    tni_mappings_lock(d);
+    for (struct tni_mapping **at = &d->parked; *at != NULL;) {
+        struct tni_mapping *m = *at;
+        if (m->index != tni_block_index(block) || is_wanted(d, m)) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        d->parked_count--;
+        discard_mapping(d, m);
+    }
+    tni_mappings_unlock(d);
+}
+
+/* ---- mapping ----------------------------------------------------------------------------- */
+
+struct search {
+    uint64_t inode;
+    int fd;
+};
+
+static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t inode,
+                        void *context)
+{
+    struct search *search = context;
+    struct tni_os_memory memory;
+    int fd;
+    (void)name;
+    if (inode != search->inode || tni_os_memory_open(pid, fd_number, false, &fd) != 0)
+        return false;
+    if (tni_os_memory_stat(fd, &memory) != 0 || memory.inode != inode) {
+        tni_os_close(fd); /* its number is another one's by now */
+        return false;
+    }
+    search->fd = fd;
+    return true;
+}
+
+/* From tenond, else from whoever has it open. */
+static int find_memory(struct tn_domain *d, tni_block block, uint32_t generation,
+                       uint64_t inode, int *ret_fd, bool *ret_is_deposited)
+{
+    struct search search = {.inode = inode, .fd = -1};
+    int found = 0, status = TN_ERR_NOT_FOUND;
+    if (d->depot != NULL)
+        status = d->depot->get(d, block, generation, ret_fd);
+    *ret_is_deposited = status == 0;
+    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER)
+        found = tni_os_memory_for_each(TNI_STORAGE_PREFIX, open_if_same, &search);
+    if (found == 1) {
+        *ret_fd = search.fd;
+        return 0;
+    }
+    if (found < 0 || status == 0 || status == TN_ERR_SYSTEM)
+        return found < 0 ? found : status;
+    if (status == TN_ERR_MANAGER)
+        return tni_fail(status, "tenond, which may have the descriptor of block %x, is silent",
+                        block.id);
+    return tni_fail(TN_ERR_NOT_FOUND,
+                    "nobody has the descriptor of block %x any more: tenond was killed after "
+                    "its maker, process %u, had ended",
+                    block.id, tni_desc_at(&d->segment, block)->creator_pid);
+}
+
+/* A file may have been replaced by another one, a descriptor be of something else. */
+static int check_identity(const struct tn_domain *d, tni_block block, uint32_t generation,
+                          const struct tni_backing *b, const struct tni_mapping *m)
+{
+    const tn_storage_header *h = tni_mapping_header(m);
+    if (m->inode == atomic_load(&b->inode) && h->block == block.id &&
+        h->generation == generation && m->data_bytes == b->data_bytes &&
+        memcmp(h->domain, d->segment.header->id, sizeof h->domain) == 0)
+        return 0;
+    return tni_fail(TN_ERR_CORRUPT, "%s is not the storage of block %x: it was replaced",
+                    b->path[0] != 0 ? b->path : "the object", block.id);
+}
+
+/* What a checked record names: opened, mapped, and proved to be of this generation. */
+static int map_object(struct tn_domain *d, tni_block block, uint32_t generation,
+                      const struct tni_backing *b, struct tni_mapping *ret_mapping, int *ret_fd,
+                      bool *ret_is_deposited)
+{
+    struct tni_mapping m;
+    bool is_file = b->path[0] != 0;
+    int fd;
+    int status = is_file ? tni_os_shm_open(b->path, &fd)
+                         : find_memory(d, block, generation, atomic_load(&b->inode), &fd,
+                                       ret_is_deposited);
+    if (status != 0)
+        return status;
+    if ((status = tni_store_map(fd, is_file, false, &m)) != 0)
+        goto close_fd;
+    m.index = tni_block_index(block);
+    if ((status = check_identity(d, block, generation, b, &m)) != 0)
+        goto unmap;
+    if (is_file && (m.path = strdup(b->path)) == NULL) {
+        status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a path");
+        goto unmap;
+    }
+    TNI_KILL_POINT("backing_mapped");
+    if (is_file)
+        tni_os_close(fd);
+    *ret_fd = is_file ? -1 : fd;
+    *ret_mapping = m;
+    return 0;
+
+unmap:
+    tni_os_unmap(m.address, m.object_bytes);
+close_fd:
+    tni_os_close(fd);
+    return status;
+}
+
+static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
+                   struct tni_mapping **ret_mapping)
+{
+    struct tni_backing b;
+    bool is_deposited = false;
+    int fd;
+    int status = tni_backing_read(&d->segment, block, &b);
+    if (status != 0)
+        return status;
+    struct tni_mapping *m = tni_mapping_new();
+    if (m == NULL)
+        return TN_ERR_NO_MEMORY;
+    if ((status = map_object(d, block, generation, &b, m, &fd, &is_deposited)) != 0) {
+        free(m);
+        return status;
+    }
+    tni_mapping_enter(d, m, fd, is_deposited);
+    *ret_mapping = m;
+    return 0;
+}
+
+static int map_locked(struct tn_domain *d, tni_block block, uint32_t generation,
+                      struct tni_mapping **ret_mapping)
+{
+    int status = tni_mappings_ensure(d);
+    if (status != 0)
+        return status;
+    struct tni_mapping *m = d->mappings[tni_block_index(block)];
+    if (m == NULL || m->generation != generation)
+        return map_new(d, block, generation, ret_mapping);
+    if (m->address == NULL)
+        return tni_fail(TN_ERR_NOT_FOUND, "this forked child lost the storage of block %x",
+                        block.id);
+    m->refs++;
+    *ret_mapping = m;
+    return 0;
+}
+
+int tni_backing_map(struct tn_domain *d, tni_block block, uint32_t generation,
+                    struct tni_mapping **ret_mapping)
+{
+    if (d->depot != NULL)
+        d->depot->catch_up(d);
+    tni_mappings_lock(d);
+    int status = tni_backing_name_shortage(map_locked(d, block, generation, ret_mapping));
+    tni_mappings_unlock(d);
+    return status;
+}
+
+/* ---- descriptors ------------------------------------------------------------------------- */
+
+/* The block may be another's by now: a tensor may outlive the domain that it was made in. */
+static int check_same(const struct tni_mapping *m, tni_block block, int fd)
+{
+    struct tni_os_memory memory;
+    int status =
+        m->path != NULL ? tni_os_shm_stat(fd, &memory) : tni_os_memory_stat(fd, &memory);
+    if (status == 0 && memory.inode != m->inode)
+        status = tni_fail(TN_ERR_NOT_FOUND, "the descriptor of block %x is another storage's",
+                          block.id);
+    return status;
+}
+
+static int open_any(struct tn_domain *d, struct tni_mapping *m, tni_block block, int *ret_fd)
+{
+    bool is_deposited;
+    if (tni_mapping_has_descriptor(m))
+        return tni_os_duplicate(m->fd, ret_fd);
+    int fd, status = m->path != NULL
+                         ? tni_os_shm_open(m->path, &fd)
+                         : find_memory(d, block, m->generation, m->inode, &fd, &is_deposited);
+    if (status != 0)
+        return status;
+    if ((status = check_same(m, block, fd)) != 0)
+        tni_os_close(fd);
+    else
+        *ret_fd = fd;
+    return status;
+}
+
+int tni_backing_open(struct tn_domain *d, struct tni_mapping *m, tni_block block,
+                     bool read_only, int *ret_fd)
+{
+    int fd;
+    tni_mappings_lock(d);
+    int status = tni_backing_name_shortage(open_any(d, m, block, &fd));
+    tni_mappings_unlock(d);
+    if (status != 0 || !read_only) {
+        if (status == 0)
+            *ret_fd = fd;
+        return status;
+    }
+    status = tni_os_memory_reopen(fd, true, ret_fd);
+    tni_os_close(fd);
+    return status;
+}
+
+/* @return whether to go on: a storage that has ended meanwhile is no reason not to */
+static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
+{
+    if (!tni_mapping_has_descriptor(m))
+        return true;
+    int status =
+        d->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index), m->generation, m->fd);
+    m->is_deposited = status == 0;
+    return status == 0 || status == TN_ERR_STALE;
+}
+
+void tni_backing_deposit_again(struct tn_domain *d)
+{
+    tni_mappings_lock(d);
+    uint32_t limit = d->kept_fds > 0 ? tni_frontier(&d->segment, TNI_BACKING_CLASS) : 0;
+    bool goes_on = d->depot != NULL;
+    for (struct tni_mapping *m = d->parked; goes_on && m != NULL; m = m->next)
+        goes_on = deposit_one(d, m);
+    sweep_parked(d, false);
+    for (uint32_t i = 0; goes_on && d->mappings != NULL && i < limit; i++) {
+        struct tni_mapping *m = d->mappings[i];
+        if (m == NULL)
+            continue;
+        goes_on = deposit_one(d, m);
+        if (m->is_deposited && d->kept_fds > KEPT && !(m->is_write_once && !m->is_read_only))
+            close_kept(d, m);
+    }
+    tni_mappings_unlock(d);
+}
