@@ -117,9 +117,9 @@ static bool is_wanted(const struct tn_domain *d, const struct tni_mapping *m)
     uint32_t word = atomic_load(&tni_backing_at(s, block)->strategy);
     if (!tni_strategy_is_of(word, m->generation))
         return false;
-    uint32_t ours =
-        d->seat != TNI_NO_SEAT ? atomic_load(tni_row_at(s, d->seat, at)) >> (at % 64) & 1 : 0;
-    return tni_word_count(atomic_load(tni_word_at(s, block))) > ours;
+    bool is_ours = d->seat != TNI_NO_SEAT &&
+                   (atomic_load(tni_row_at(s, d->seat, at)) >> (at % 64) & 1) != 0;
+    return tni_word_count(atomic_load(tni_word_at(s, block))) > is_ours;
 }
 
 static void sweep_parked(struct tn_domain *d, bool all)
@@ -280,7 +280,7 @@ static int map_object(struct tn_domain *d, tni_block block, uint32_t generation,
 {
     struct tni_mapping m;
     bool is_file = b->path[0] != 0;
-    int fd;
+    int fd = -1;
     int status = is_file ? tni_os_shm_open(b->path, &fd)
                          : find_memory(d, block, generation, atomic_load(&b->inode), &fd,
                                        ret_is_deposited);

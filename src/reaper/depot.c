@@ -78,7 +78,7 @@ static int check(struct tn_domain *d, const struct tni_depot_line *line)
 
 static void write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
 {
-    for (int i = 0; i < 16; i++)
+    for (size_t i = 0; i < 16; i++)
         snprintf(text + 2 * i, 3, "%02x", id[i]);
 }
 

@@ -245,6 +245,9 @@ static bool find_row(const char *strategy, const char *step, struct cost *ret_co
 
 static void compare(uint32_t strategy)
 {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    tnt_skip("a sanitizer makes system calls of its own");
+#endif
     struct cost costs[STEPS], limit;
     measure(strategy, costs);
     const char *name = tn_strategy_name(strategy);

@@ -239,7 +239,7 @@ TN_TEST(a_forged_handle_is_refused_whatever_it_says_and_costs_no_use)
         for (int n = 0; n < 24; n++) {
             struct handle forged = h;
             tn_tensor *tensor = NULL;
-            forged.bytes[at] = n < 8 ? h.bytes[at] ^ (uint8_t)(1 << n) : (uint8_t)tnt_random();
+            forged.bytes[at] = (uint8_t)(n < 8 ? h.bytes[at] ^ (1 << n) : (int)tnt_random());
             if (forged.bytes[at] == h.bytes[at])
                 continue;
             seal(&forged);
