@@ -115,22 +115,30 @@ uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
  * are counted before what is there: a commit that ends meanwhile counts twice, never not at
  * all.
  */
+static int fail_quota(uint64_t bytes, uint64_t quota)
+{
+    return tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
+                    (unsigned long long)bytes, (unsigned long long)quota);
+}
+
 int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
 {
-    uint64_t quota = atomic_load(&d->segment.header->quota_bytes), committed = 0;
+    uint64_t quota = TNI_MIN(atomic_load(&d->segment.header->quota_bytes),
+                             d->segment.geometry.quota_limit_bytes);
+    uint64_t committed = 0;
 
+    /* What can never be must not stand in the way of others, not even for a moment. */
+    if (bytes > quota)
+        return fail_quota(bytes, quota);
     atomic_store(&thread->announce->commit_bytes, bytes);
     uint64_t total = announced_bytes(&d->segment);
     int status = tni_segment_check_descriptors(&d->segment);
     if (status == 0)
         status = tni_os_memory_committed(d->segment.arena_fd, &committed);
     uint64_t outside = tni_alloc_outside_bytes(&d->segment);
-    if (status == 0 &&
-        (!tni_add_size(total, committed, &total) || !tni_add_size(total, outside, &total) ||
-         total > TNI_MIN(quota, d->segment.geometry.quota_limit_bytes)))
-        status =
-            tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
-                     (unsigned long long)bytes, (unsigned long long)quota);
+    if (status == 0 && (!tni_add_size(total, committed, &total) ||
+                        !tni_add_size(total, outside, &total) || total > quota))
+        status = fail_quota(bytes, quota);
     if (status != 0)
         atomic_store(&thread->announce->commit_bytes, 0);
     return status;
