@@ -50,6 +50,7 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
     t->dtype = dtype;
     t->ndim = ndim;
     t->is_contiguous = true;
+    t->is_row_major = true;
     t->count = size->count;
     t->item_bytes = size->item_bytes;
     for (int32_t i = 0; i < ndim; i++)

@@ -90,6 +90,9 @@ int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
  */
 const char *tni_outside_path(const struct tni_storage *storage);
 
+/** After its strides were set. */
+void tni_tensor_settle_strides(tn_tensor *tensor);
+
 /** End a tensor and its reference to the storage; the caller saw that it is the last. */
 void tni_tensor_end(tn_tensor *tensor);
 

@@ -25,9 +25,8 @@ static size_t extent_count(const struct tni_view *head)
 
 size_t tni_tensor_view_bytes(const tn_tensor *t)
 {
-    bool is_plain =
-        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
-    return sizeof(struct tni_view) + (size_t)t->ndim * sizeof(int64_t) * (is_plain ? 1 : 2) +
+    return sizeof(struct tni_view) +
+           (size_t)t->ndim * sizeof(int64_t) * (t->is_row_major ? 1 : 2) +
            (t->attributes != NULL ? t->attributes->bytes : 0);
 }
 
@@ -45,9 +44,7 @@ size_t tni_tensor_encode_as(const tn_tensor *t, uint32_t block, uint32_t generat
 {
     struct tni_view *view =
         ret_view; /* aligned: in a slot, a message block, a buffer of a handle or packet */
-    bool is_plain =
-        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, t->extents + t->ndim);
-    int32_t extents = is_plain ? t->ndim : 2 * t->ndim;
+    int32_t extents = t->is_row_major ? t->ndim : 2 * t->ndim;
 
     view->block = block;
     view->generation = generation;
@@ -56,7 +53,7 @@ size_t tni_tensor_encode_as(const tn_tensor *t, uint32_t block, uint32_t generat
     view->bits = t->dtype.bits;
     view->lanes = t->dtype.lanes;
     view->ndim = (uint8_t)t->ndim;
-    view->flags = (uint8_t)((is_plain ? TNI_VIEW_CONTIGUOUS : 0) |
+    view->flags = (uint8_t)((t->is_row_major ? TNI_VIEW_CONTIGUOUS : 0) |
                             (tn_tensor_is_read_only(t) ? TNI_VIEW_READ_ONLY : 0));
     view->attribute_bytes = 0;
     for (int32_t i = 0; i < extents; i++)
@@ -185,7 +182,7 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
         return status;
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0) {
         memcpy(tni_tensor_steps(t), head->extents + head->ndim, head->ndim * sizeof(int64_t));
-        t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tni_tensor_steps(t));
+        tni_tensor_settle_strides(t);
     }
     t->byte_offset = head->byte_offset;
     t->is_read_only = (head->flags & TNI_VIEW_READ_ONLY) != 0;

@@ -45,6 +45,7 @@ struct tn_tensor {
     tn_dtype dtype;
     int32_t ndim;
     bool is_contiguous;
+    bool is_row_major; /* contiguous, and with just the strides that a new tensor has */
     bool is_read_only;
     bool is_inner; /* lies behind its storage, in one allocation */
     struct tni_storage *storage;

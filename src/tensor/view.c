@@ -25,9 +25,11 @@ static int check_inside(const tn_tensor *v)
                     (unsigned long long)v->byte_offset, (unsigned long long)bytes);
 }
 
-static void settle_contiguous(tn_tensor *v)
+void tni_tensor_settle_strides(tn_tensor *t)
 {
-    v->is_contiguous = tni_shape_is_contiguous(v->ndim, v->extents, v->extents + v->ndim);
+    t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tn_tensor_strides(t));
+    t->is_row_major =
+        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, tn_tensor_strides(t));
 }
 
 int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -41,7 +43,7 @@ int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_
     v->byte_offset = byte_offset;
     for (int32_t i = 0; i < ndim && strides != NULL; i++)
         tni_tensor_steps(v)[i] = strides[i];
-    settle_contiguous(v);
+    tni_tensor_settle_strides(v);
     if ((status = check_inside(v)) != 0) {
         tn_tensor_unref(v);
         return status;
@@ -100,7 +102,7 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
         if (first != 0)
             v->byte_offset += (uint64_t)first * (uint64_t)strides[axis] * v->item_bytes;
     }
-    settle_contiguous(v);
+    tni_tensor_settle_strides(v);
     *ret_view = v;
     return 0;
 }
@@ -141,7 +143,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
         return status;
     for (int32_t i = 0; i < ndim; i++)
         tni_tensor_steps(v)[i] = tn_tensor_strides(tensor)[axes[i]];
-    settle_contiguous(v);
+    tni_tensor_settle_strides(v);
     *ret_view = v;
     return 0;
 }
@@ -222,7 +224,7 @@ int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
     if (tensor->count > 0) {
         for (int32_t i = 0; i < ndim; i++)
             tni_tensor_steps(v)[i] = strides[i];
-        settle_contiguous(v);
+        tni_tensor_settle_strides(v);
     }
     *ret_view = v;
     return 0;
