@@ -62,7 +62,8 @@ typedef struct tn_share_options {
 enum {
     /*
      * Only this process can write the storage, now and ever: the kernel refuses every other
-     * one, a forked child too. Implies FILE_DESCRIPTOR; others get read-only tensors.
+     * one, and a child before fork() returns in it (not one made past fork()'s handlers, as
+     * _Fork() does). Implies FILE_DESCRIPTOR; others get read-only tensors.
      */
     TN_SHARE_WRITE_ONCE = 1u << 0
 };
@@ -80,7 +81,11 @@ TN_API TN_NODISCARD int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, in
                                            const tn_share_options *options,
                                            uint64_t deadline_ns, tn_tensor **ret_tensor);
 
-/** As tn_tensor_share(), by the strategy that `options` names. */
+/**
+ * As tn_tensor_share(), by the strategy that `options` names. A storage that this domain holds
+ * already stays where it is, whatever its strategy; TN_ERR_DENIED when it was to be write-once
+ * and is not.
+ */
 TN_API TN_NODISCARD int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor,
                                            const tn_share_options *options,
                                            uint64_t deadline_ns);

@@ -7,8 +7,9 @@
  *     block: a push gives its reference away before it unmaps, an import maps before it has
  *     one. So one of a generation that is over may live beside its successor, out of the table.
  * I4  A process keeps the descriptor of a mapping only while it may be the last to have it: if
- *     there is no tenond, for KEPT of them in case tenond is killed, and always for one that it
- *     alone can write, since a forked child must map it anew.
+ *     there is no tenond, for some of them in case tenond is killed (64, or an eighth of what
+ * it may have open), and always for one that it alone can write, since a forked child must map
+ *     it anew.
  * I6  A descriptor that tenond has not got is parked when its mapping ends while others name
  *     the storage, in a queue or a ticket: they find it here. It is closed once nobody does, or
  *     given to the next tenond. Until somebody looks, it keeps the memory of a storage that has
@@ -73,7 +74,7 @@ int tni_mappings_ensure(struct tn_domain *d)
     int status = tni_os_map_private(bytes, &table);
     if (status != 0)
         return status;
-    tni_os_raise_descriptor_limit();
+    d->kept_limit = (uint32_t)TNI_MIN(tni_os_raise_descriptor_limit() / 8, (uint64_t)KEPT);
     d->mappings = table;
     d->mappings_bytes = bytes;
     return 0;
@@ -84,7 +85,7 @@ static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bo
 {
     m->is_deposited = is_deposited;
     bool is_needed =
-        !is_deposited || d->kept_fds < KEPT || (m->is_write_once && !m->is_read_only);
+        !is_deposited || d->kept_fds < d->kept_limit || (m->is_write_once && !m->is_read_only);
     if (is_needed) {
         m->fd = fd;
         d->kept_fds++;
@@ -430,7 +431,8 @@ void tni_backing_deposit_again(struct tn_domain *d)
         if (m == NULL)
             continue;
         goes_on = deposit_one(d, m);
-        if (m->is_deposited && d->kept_fds > KEPT && !(m->is_write_once && !m->is_read_only))
+        if (m->is_deposited && d->kept_fds > d->kept_limit &&
+            !(m->is_write_once && !m->is_read_only))
             close_kept(d, m);
     }
     tni_mappings_unlock(d);

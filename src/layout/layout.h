@@ -125,7 +125,7 @@ enum {
 };
 enum {
     TNI_SEAT_MANAGER = 1u << 0, /* tenond: not counted as a member */
-    TNI_SEAT_FORKED = 1u << 1,  /* its process may exec: the image is looked at */
+    TNI_SEAT_FORKED = 1u << 1,  /* it came by fork() */
     TNI_SEAT_ENDS_WITH_PARENT = 1u << 2
 };
 

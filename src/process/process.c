@@ -472,10 +472,9 @@ static void fork_parent(void)
         } while (got == TN_ERR_TIMED_OUT);
         tni_os_close(fork_pipe[0]);
         fork_pipe[0] = fork_pipe[1] = -1;
-        /* End of file without a word: fork() failed, or the child was killed early on. */
-        if (got != 1)
-            for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-                disown_child(d);
+        /* fork() failed, or the child was killed early on, or it could not sit down. */
+        for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+            disown_child(d);
     }
     release_threads();
     unlock_list();
@@ -505,6 +504,8 @@ static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os
 static void fork_child(void)
 {
     struct tni_os_process self;
+    if (fork_pipe[0] >= 0)
+        tni_os_close(fork_pipe[0]); /* it may be the descriptor that is needed now */
     int known = tni_os_self(&self);
 
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
@@ -512,6 +513,8 @@ static void fork_child(void)
         d->child_seat = TNI_NO_SEAT;
         d->seat = TNI_NO_SEAT;
         tni_os_close(atomic_exchange(&d->poll_fd, -1));
+        if (known != 0)
+            d->child_reason = "no descriptor was left to find out its identity";
         if (seat == TNI_NO_SEAT || known != 0 || fork_pipe[1] < 0)
             continue;
         sit_as_child(d, seat, &self);
@@ -525,7 +528,6 @@ static void fork_child(void)
     }
     if (fork_pipe[1] >= 0) {
         tni_os_write(fork_pipe[1], "", 1);
-        tni_os_close(fork_pipe[0]);
         tni_os_close(fork_pipe[1]);
         fork_pipe[0] = fork_pipe[1] = -1;
     }

@@ -80,6 +80,18 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *sou
     return status;
 }
 
+/* Sharing again is free, but does not give what the first time did not. */
+static int check_same_protection(const tn_tensor *t, const tn_share_options *options)
+{
+    const struct tni_mapping *m = t->storage->mapping;
+    bool is_write_once = m != NULL && m->is_write_once;
+    if ((options->flags & TN_SHARE_WRITE_ONCE) != 0 && !is_write_once)
+        return tni_fail(TN_ERR_DENIED,
+                        "the tensor is shared already, by %s, and others write it",
+                        tn_strategy_name(tn_tensor_strategy(t)));
+    return 0;
+}
+
 /* pre: this thread is the storage's mover */
 static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options,
                 uint64_t deadline_ns)
@@ -87,7 +99,7 @@ static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options
     struct tni_storage *s = t->storage;
     int status;
     if (s->domain == domain)
-        return 0;
+        return check_same_protection(t, options);
     if ((status = check_movable(domain, t)) != 0)
         return status;
     void (*release)(void *context) = s->release;

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -200,5 +201,51 @@ TN_TEST(a_process_that_closed_all_descriptors_gets_an_error_and_its_own_files_ar
     close(fd);
     tnt_wait_ok(tnt_fork(close_all_and_share, path));
     unlink(path);
+    finish();
+}
+
+/* ---- too few descriptors ----------------------------------------------------------------- */
+
+static int sit_and_end(tn_domain *domain, void *argument)
+{
+    (void)argument;
+    return tn_domain_seat(domain) == 0;
+}
+
+static int end_at_once(void *argument)
+{
+    (void)argument;
+    return 0;
+}
+
+/* Leave just `count` descriptors free. @return how many fill the table */
+static int fill_descriptors(int *fds, int most, int count)
+{
+    int used = 0;
+    while (used < most && (fds[used] = dup(0)) >= 0)
+        used++;
+    for (int i = 0; i < count && used > 0; i++)
+        close(fds[--used]);
+    return used;
+}
+
+/* A child that cannot find out who it is has no seat, and its parent keeps none for it. */
+TN_TEST(a_fork_with_too_few_descriptors_leaves_no_seat_behind)
+{
+    int fds[256];
+    struct rlimit limit = {.rlim_cur = 64, .rlim_max = 64};
+    begin();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int free_count = 0; free_count < 6; free_count++) {
+        int used = fill_descriptors(fds, 256, free_count);
+        for (int i = 0; i < 12; i++) /* the domain has 8 seats */
+            tnt_wait_ok(tnt_fork(end_at_once, NULL));
+        while (used > 0)
+            close(fds[--used]);
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+        tn_process *child;
+        TN_CHECK_OK(tn_process_fork(d, sit_and_end, NULL, 0, &child));
+        tn_process_close(child);
+    }
     finish();
 }

@@ -598,3 +598,25 @@ TN_TEST(tenond_notices_a_forked_member_that_became_another_program)
     close_member(&member);
     tn_domain_close(d);
 }
+
+static int join_and_become_cat(void *argument)
+{
+    struct member *member = argument;
+    tn_domain *d;
+    TN_CHECK_OK(tn_domain_join("d", &d));
+    member->domain = d;
+    return become_cat(member);
+}
+
+TN_TEST(tenond_notices_a_member_that_joined_and_became_another_program)
+{
+    tn_domain *d = create("d");
+    struct member member = open_member(d, 0);
+    pid_t pid = tnt_fork(join_and_become_cat, &member);
+    await_deaths(d, 2); /* the seat that it had by fork, and the one it took */
+    assert_int_equal(live_blocks(d), 0);
+    assert_int_equal(kill(pid, 0), 0);
+    tnt_kill(pid);
+    close_member(&member);
+    tn_domain_close(d);
+}

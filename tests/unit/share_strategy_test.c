@@ -688,3 +688,20 @@ TN_TEST(any_number_of_readers_share_one_copy)
         }
     }
 }
+
+TN_TEST(a_tensor_that_others_write_does_not_become_write_once)
+{
+    tn_domain *d = tnt_domain(NULL);
+    tn_share_options once = {.struct_size = sizeof once, .flags = TN_SHARE_WRITE_ONCE};
+    tn_tensor *t, *published;
+    assert_int_equal(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){4}, 0, &t), 0);
+    assert_int_equal(tn_tensor_share_as(d, t, &once, 0), TN_ERR_DENIED);
+    assert_non_null(strstr(tn_error_detail(), "arena"));
+    assert_int_equal(tn_tensor_share(d, t, 0), 0);
+    assert_int_equal(tn_tensor_private(TN_INT32, 1, (int64_t[]){4}, &published), 0);
+    assert_int_equal(tn_tensor_share_as(d, published, &once, 0), 0);
+    assert_int_equal(tn_tensor_share_as(d, published, &once, 0), 0);
+    tn_tensor_unref(t);
+    tn_tensor_unref(published);
+    tn_domain_close(d);
+}

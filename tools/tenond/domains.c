@@ -163,8 +163,8 @@ static void look_at_unwatched(struct tenond_domain *d, bool is_tick)
 {
     for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++) {
         const struct tenond_watch *watch = &d->watches[seat];
-        uint32_t flags = atomic_load(&tni_seat_at(segment_of(d), seat)->flags);
-        if (watch->is_known && (watch->fd < 0 || (is_tick && (flags & TNI_SEAT_FORKED) != 0)))
+        /* A process that execs goes on without its seat, and its descriptor does not tell. */
+        if (watch->is_known && (watch->fd < 0 || is_tick))
             settle(d, seat);
     }
 }
