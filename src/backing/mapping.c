@@ -255,10 +255,12 @@ static int find_memory(struct tn_domain *d, tni_block block, uint32_t generation
     if (status == TN_ERR_MANAGER)
         return tni_fail(status, "tenond, which may have the descriptor of block %x, is silent",
                         block.id);
-    return tni_fail(TN_ERR_NOT_FOUND,
-                    "nobody has the descriptor of block %x any more: tenond was killed after "
-                    "its maker, process %u, had ended",
-                    block.id, tni_desc_at(&d->segment, block)->creator_pid);
+    return tni_fail(
+        TN_ERR_NOT_FOUND,
+        "nobody has the descriptor of block %x any more: its maker, process %u, has "
+        "ended or let go of it%s",
+        block.id, tni_desc_at(&d->segment, block)->creator_pid,
+        d->depot != NULL ? ", and tenond was killed" : "");
 }
 
 /* A file may have been replaced by another one, a descriptor be of something else. */
