@@ -17,9 +17,11 @@ TN_BEGIN_DECLS
  * channel into a slice, the call fails with TN_ERR_UNSUPPORTED and names it.
  *
  * All attributes of a tensor together take at most TN_ATTRIBUTES_MAX_BYTES as they travel:
- * TN_ERR_INVALID beyond that. Setters copy what they are given, replace what was set before,
- * and change nothing when they fail, which for want of private memory is TN_ERR_NO_MEMORY;
- * results of getters are borrowed until the tensor's attributes change or it ends.
+ * TN_ERR_INVALID beyond that. A quantizer by channel takes 24 bytes and 16 for each channel: at
+ * most 2046 channels, if there is nothing else. Setters copy what they are given, replace what
+ * was set before, and change nothing when they fail, which for want of private memory is
+ * TN_ERR_NO_MEMORY; results of getters are borrowed until the tensor's attributes change or it
+ * ends.
  *
  * Threads: no other thread may use the tensor while its attributes are set.
  */

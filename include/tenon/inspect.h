@@ -158,8 +158,10 @@ TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit
 
 /**
  * One sentence for each file of this user that looks like a storage of tenon's, but that no
- * living domain has and no living process holds; tn_inspect_gc() removes them. Files of other
- * pid namespaces are left out. `each` may be NULL.
+ * living domain has, or its domain let go, and that no living process holds; tn_inspect_gc()
+ * removes them. Only $TENON_SHM_DIR, else /dev/shm, is looked through. Files of other pid
+ * namespaces are left out, and so are files whose domain cannot be found while their maker is
+ * alive. `each` may be NULL.
  * @return how many, or what `each` returned, or an error
  */
 TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);

@@ -13,7 +13,9 @@ TN_BEGIN_DECLS
  * A job is leased: when its worker dies, or exits in the middle of it, the job is started again
  * by another worker, up to a limit, and then fails with TN_ERR_CHILD_FAILED and a sentence that
  * names the job and its last worker. Each job has exactly one result, however often it ran; a
- * function that writes elsewhere must bear being run again.
+ * function that writes elsewhere must bear being run again. A job whose tensors cannot be had
+ * any more (their file was removed, their descriptor went with a process), or whose result's
+ * cannot, fails with what tn_queue_pop() says of such a message, and is not run again.
  *
  * The pool has no thread in the calling process. Workers that died are collected and started
  * again inside of the calls below, all of which do so; so a process that submits and then calls
@@ -111,7 +113,9 @@ TN_API TN_NODISCARD int tn_pool_submit(tn_pool *pool, const tn_message *message,
 typedef struct tn_pool_result {
     uint64_t job;
     int32_t status;   /* what the function returned; TN_ERR_CHILD_FAILED: every attempt's worker
-                         died; TN_ERR_*: its result could not be sent */
+                         died; TN_ERR_*: its result could not be sent, or it or its result
+                         cannot be had any more: then there is no message, and `detail` names
+                         the job. TN_ERR_CORRUPT: shared memory is damaged */
     int32_t pid;      /* the worker's */
     uint32_t worker;  /* its index */
     uint32_t attempt; /* which one this was, from 1 */

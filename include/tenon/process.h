@@ -8,7 +8,15 @@ TN_BEGIN_DECLS
 
 /**
  * A child process that is a member of the domain. It ends when its parent ends, also when the
- * parent is SIGKILLed, unless TN_PROCESS_DETACHED.
+ * parent is SIGKILLed, unless TN_PROCESS_DETACHED. The parent is the process: any thread of it
+ * may end before, the main thread by pthread_exit() too.
+ *
+ * The kernel tells a child that its parent ended by SIGURG, which the library handles; programs
+ * may use it as well, if they call the handler that was there before. A child that blocks
+ * SIGURG or takes it over ends when a survivor or tenond settles its parent; one that replaced
+ * itself by exec() is no member any more, and goes on: tn_process_exec() is for that. A program
+ * that the main thread started with tn_process_exec() has SIGKILL instead, from before it
+ * joins: it also ends when the main thread leaves by pthread_exit().
  *
  * Threads: one at a time per object.   Fork: not in a child.
  */
@@ -44,16 +52,22 @@ TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *ar
 TN_API int32_t tn_process_pid(const tn_process *process);
 
 typedef struct tn_process_status {
-    int32_t exit_code; /* 0 to 255; -1 if a signal ended it */
-    int32_t signal;    /* 0 if it exited */
+    int32_t exit_code; /* 0 to 255; -1: a signal ended it, or, if `signal` is 0, nobody knows */
+    int32_t signal;    /* 0 if it exited, or if nobody knows */
     int32_t pid;
     uint32_t index;    /* in its group */
-    char message[256]; /* what the child said with tn_process_fail(), or "" */
+    char message[256]; /* what the child said with tn_process_fail(), or ""; control characters
+                          are '?' */
 } tn_process_status;
 
 /**
  * Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running. `ret_status` may be
  * NULL.
+ *
+ * Where the program ignores SIGCHLD or waits for any child, the kernel gives the end of ours to
+ * nobody, or to others. What is known then is the exit code of a child whose function returned,
+ * or that called tn_process_fail(); of others, exit_code is -1 and signal 0. That is no
+ * failure.
  */
 TN_API TN_NODISCARD int tn_process_wait(tn_process *process, uint64_t deadline_ns,
                                         tn_process_status *ret_status);
@@ -144,8 +158,9 @@ TN_API TN_NODISCARD int tn_group_fork(tn_group *group, uint32_t count, tn_group_
 TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
 /**
  * Wait for all.
- * @return 0: all exited with 0; TN_ERR_CHILD_FAILED: `ret_first` says which and why, the others
- *         have been ended; TN_ERR_TIMED_OUT: some still run
+ * @return 0: all have ended, and none is known to have failed (tn_process_wait());
+ *         TN_ERR_CHILD_FAILED: `ret_first` says which and why, the others have been ended;
+ *         TN_ERR_TIMED_OUT: some still run
  */
 TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
                                       tn_process_status *ret_first);

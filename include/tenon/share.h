@@ -11,9 +11,9 @@ TN_BEGIN_DECLS
  *
  * ARENA            a block of the domain's arena: no descriptor, no mapping, no system call of
  *                  its own. The default.
- * FILE_DESCRIPTOR  a memory object of its own (memfd), sealed against resizing. For sharing
- *                  with processes outside of the domain, and for memory that only its creator
- *                  writes. One mapping in each process that uses it.
+ * FILE_DESCRIPTOR  a memory object of its own (memfd), sealed against resizing and against
+ *                  more seals. For sharing with processes outside of the domain, and for memory
+ *                  that only its creator writes. One mapping in each process that uses it.
  * FILE_SYSTEM      a named file of a memory file system, for programs that attach by name.
  *
  * Whatever the strategy, members of the domain see tensors: they are pushed, exported and
@@ -72,7 +72,11 @@ enum {
  * As tn_tensor_empty(), by the strategy that `options` names.
  * @param options  borrowed; NULL for the defaults
  * @return as tn_tensor_empty(), or TN_ERR_UNSUPPORTED (this system lacks the strategy);
- *         TN_ERR_FULL also when no descriptor is left for it here or in tenond
+ *         TN_ERR_FULL also when no descriptor is left for it here or in tenond;
+ *         TN_ERR_NO_MEMORY, whatever the deadline, when it is larger than the domain's quota
+ *         can be or than the whole file system;
+ *         of FILE_SYSTEM: TN_ERR_INVALID ($TENON_SHM_DIR is no absolute path), TN_ERR_NOT_FOUND
+ *         (there is no such folder), TN_ERR_DENIED (it is not writable)
  *
  * The data of the two strategies with memory of their own is zeroed and aligned to a page.
  */
@@ -206,8 +210,9 @@ enum {
  * bytes before and after it; one on which a packet was sent in part (TIMED_OUT with a deadline,
  * see the detail) is out of step and can only be closed.
  *
- * What was received can be sent on. A receiver that got a descriptor that only reads sends just
- * that, whatever `flags` say.
+ * What was received can be sent on as it is. A receiver that got a descriptor that only reads
+ * sends just that, whatever `flags` say. To send one that writes on as TN_SEND_READ_ONLY, it is
+ * opened anew, which only a process of the storage's user may do: TN_ERR_SYSTEM for others.
  *
  * Threads: any; packets of two threads over one stream may be mixed up.
  * Blocks: until there is room for the packet, or the deadline.
@@ -227,7 +232,7 @@ TN_API TN_NODISCARD int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_
  *         TN_ERR_CLOSED     the other side is gone
  *         TN_ERR_TIMED_OUT  nothing came until the deadline; what came in part is lost
  *         TN_ERR_INVALID    not a tensor; or its descriptor is no memory object, is not sealed
- *                           against shrinking, or is shorter than it claims
+ *                           against shrinking, is of huge pages, or is shorter than it claims
  *         TN_ERR_VERSION    another version, or parts that must be understood
  *         TN_ERR_SYSTEM     among others, no room for the descriptor
  *         TN_ERR_NO_MEMORY
@@ -247,7 +252,8 @@ TN_API TN_NODISCARD int tn_tensor_receive(int socket_fd, uint64_t deadline_ns,
  * caller, close-on-exec.
  * @param flags  TN_SEND_*
  * @return 0, TN_ERR_INVALID (private), TN_ERR_UNSUPPORTED (another strategy), TN_ERR_NOT_FOUND
- *         (nobody has it any more), TN_ERR_FULL, TN_ERR_SYSTEM
+ *         (nobody has it any more), TN_ERR_FULL, TN_ERR_SYSTEM (among others, as of
+ *         tn_tensor_send(): received from another user, and TN_SEND_READ_ONLY)
  */
 TN_API TN_NODISCARD int tn_tensor_descriptor(tn_tensor *tensor, uint32_t flags, int *ret_fd);
 
@@ -261,9 +267,10 @@ TN_API TN_NODISCARD int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor
  * The same of a FILE_SYSTEM storage, by its path, in any process of the same user and pid
  * namespace. Keeps the file until the tensor ends, or the process does; who is last removes it.
  *
- * @param path  absolute, as tn_tensor_path() gives it; links are not followed
+ * @param path  absolute, as tn_tensor_path() gives it
  * @return as tn_tensor_receive(), or TN_ERR_INVALID (not absolute, or no plain file),
- *         TN_ERR_NOT_FOUND, TN_ERR_DENIED (another user's, or of another pid namespace),
+ *         TN_ERR_NOT_FOUND, TN_ERR_DENIED (another user's, of another pid namespace, or a
+ *         symbolic link, which is not followed),
  *         TN_ERR_CORRUPT (truncated, or its header makes no sense), TN_ERR_FULL
  *         (TN_STORAGE_HOLDERS - 1 hold it already)
  *

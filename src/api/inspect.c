@@ -248,6 +248,30 @@ static int clean_domain(struct gc *gc, tn_domain *domain, const char *label)
     return stop;
 }
 
+static void say_let_go(const char *path, int status, void *context)
+{
+    struct gc *gc = context;
+
+    if (gc->stop != 0)
+        return;
+    if (status == 0)
+        gc->stop = say(gc, true, "removed %s: its domain let it go", path);
+    else
+        gc->stop =
+            say(gc, false, "left %s, which its domain let go: %s", path, tn_error_detail());
+}
+
+/* After the dead are settled: they may have been the last who held a file. */
+static int remove_let_go(struct gc *gc, const struct tni_segment *s, const char *label)
+{
+    int status = tni_files_let_go(s, false, say_let_go, gc);
+
+    if (status < 0 && status != TN_ERR_NOT_FOUND)
+        return say(gc, false, "files of domain %s were not looked for: %s", label,
+                   tn_error_detail());
+    return gc->stop;
+}
+
 static int gc_segment(const struct tni_segment *s, void *context)
 {
     struct gc *gc = context;
@@ -261,6 +285,8 @@ static int gc_segment(const struct tni_segment *s, void *context)
     if (join(s, &domain) != 0)
         return say(gc, false, "domain %s: %s", label, tn_error_detail());
     int stop = clean_domain(gc, domain, label);
+    if (stop == 0)
+        stop = remove_let_go(gc, s, label);
     tn_domain_close(domain);
     return stop;
 }
@@ -268,13 +294,18 @@ static int gc_segment(const struct tni_segment *s, void *context)
 /* Who has the lock knows that no tenond lives; the lock's file goes last, while it is held. */
 static int remove_stale_files(const struct gc *gc)
 {
-    int fd, stop = 0;
+    int fd, vault_fd = -1, stop = 0;
 
     if (tni_os_file_lock(TNI_MANAGER_LOCK, 0, &fd) != 0)
         return 0; /* a tenond lives, or there is no folder */
     if (tni_os_file_remove(TNI_MANAGER_SOCKET) == 0)
         stop = say(gc, true, "removed %s/%s: no tenond lives", tni_os_runtime_folder(),
                    TNI_MANAGER_SOCKET);
+    if (stop == 0 && tni_os_connect(TNI_VAULT_SOCKET, &vault_fd) == TN_ERR_NOT_FOUND &&
+        tni_os_file_remove(TNI_VAULT_SOCKET) == 0)
+        stop = say(gc, true, "removed %s/%s: no vault lives", tni_os_runtime_folder(),
+                   TNI_VAULT_SOCKET);
+    tni_os_close(vault_fd);
     (void)tni_os_file_remove(TNI_MANAGER_LOCK);
     tni_os_close(fd);
     return stop;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_files: files of storages that belong to no living domain. */
+/* inspect_files: files of storages that nobody has any more. */
 #include <stdio.h>
 
 #include "api/inspect.h"
@@ -8,19 +8,42 @@
 struct list {
     tn_audit_fn *each; /* may be NULL */
     void *context;
+    uint32_t let_go; /* how many, by domains that live */
     int stop;
 };
 
-static void report(const char *path, int status, void *context)
+static void say(struct list *list, const char *path, const char *why)
 {
-    struct list *list = context;
     char sentence[TNI_PATH_BYTES + 64];
 
-    (void)status;
     if (list->each == NULL || list->stop != 0)
         return;
-    snprintf(sentence, sizeof sentence, "%s is of no living domain, and nobody holds it", path);
+    snprintf(sentence, sizeof sentence, "%s %s, and nobody holds it", path, why);
     list->stop = list->each(sentence, false, list->context);
+}
+
+static void report(const char *path, int status, void *context)
+{
+    (void)status;
+    say(context, path, "is of no living domain");
+}
+
+static void report_let_go(const char *path, int status, void *context)
+{
+    (void)status;
+    say(context, path, "was let go by its domain");
+}
+
+/* What the audit of a domain names is not said twice. */
+static int look_at_domain(const struct tni_segment *segment, void *context)
+{
+    struct list *list = context;
+    int found = tni_files_let_go(segment, true, report_let_go, list);
+
+    if (found == TN_ERR_CORRUPT || found == TN_ERR_NOT_FOUND)
+        return 0;
+    list->let_go += found > 0 ? (uint32_t)found : 0;
+    return found < 0 ? found : list->stop;
 }
 
 int tn_inspect_files(tn_audit_fn *each, void *context)
@@ -30,5 +53,8 @@ int tn_inspect_files(tn_audit_fn *each, void *context)
 
     if (found == TN_ERR_NOT_FOUND)
         return 0; /* no folder, no file */
-    return list.stop != 0 ? list.stop : found;
+    if (found < 0 || list.stop != 0)
+        return found < 0 ? found : list.stop;
+    int status = tni_inspect_for_each_segment(look_at_domain, &list);
+    return status != 0 ? status : found + (int)list.let_go;
 }

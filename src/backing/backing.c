@@ -90,13 +90,15 @@ static int name_object(struct tn_domain *d, tni_block block,
     return 0;
 }
 
-static int make_object(const struct tn_domain *d, const struct tni_backing *b, int *ret_fd)
+static int make_object(const struct tn_domain *d, const struct tni_backing *b,
+                       bool is_write_once, int *ret_fd)
 {
     char name[TNI_NAME_BYTES + 32];
     if (b->path[0] != 0)
         return tni_os_shm_create(b->path, b->object_bytes, ret_fd);
     snprintf(name, sizeof name, TNI_STORAGE_PREFIX "%s", d->segment.header->name);
-    return tni_os_memory_create(name, b->object_bytes, ret_fd);
+    return is_write_once ? tni_os_memory_create_sealable(name, b->object_bytes, ret_fd)
+                         : tni_os_memory_create(name, b->object_bytes, ret_fd);
 }
 
 /* I3: the magic comes last. */
@@ -165,7 +167,7 @@ static int build(struct tn_domain *d, tni_block block, const struct tni_backing_
 {
     const struct tni_backing *b = tni_backing_at(&d->segment, block);
     int fd;
-    int status = make_object(d, b, &fd);
+    int status = make_object(d, b, m->is_write_once, &fd);
     if (status != 0)
         return status;
     TNI_KILL_POINT("backing_made");
@@ -231,6 +233,20 @@ static int create_within_quota(struct tn_domain *d, tni_block block,
     return status;
 }
 
+/* The header has a page of its own. */
+static uint64_t object_bytes_for(const struct tn_domain *d, uint64_t data_bytes)
+{
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    return page_bytes + tni_align_up(data_bytes, page_bytes);
+}
+
+bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_about *about)
+{
+    uint64_t object_bytes = object_bytes_for(d, about->data_bytes);
+    return object_bytes <= d->segment.geometry.quota_limit_bytes &&
+           (about->strategy != TN_STRATEGY_FILE_SYSTEM || object_bytes <= tni_os_shm_bytes());
+}
+
 int tni_backing_create(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping **ret_mapping)
 {
@@ -242,7 +258,7 @@ int tni_backing_create(struct tn_domain *d, tni_block block,
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
     *m = (struct tni_mapping){
-        .object_bytes = page_bytes + tni_align_up(about->data_bytes, page_bytes),
+        .object_bytes = object_bytes_for(d, about->data_bytes),
         .data_offset = page_bytes,
         .data_bytes = about->data_bytes,
         .index = tni_block_index(block),

@@ -68,6 +68,12 @@ void tni_backing_keep(struct tn_domain *domain, struct tni_mapping *mapping);
 /** Give one back. Before the reference of the block, which may be another's a moment later. */
 void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);
 
+/**
+ * Whether a storage could be made if all other memory were free: it is not larger than what the
+ * domain may ever have, nor than the whole file system that its file would be in.
+ */
+bool tni_backing_can_fit(const struct tn_domain *domain, const struct tni_backing_about *about);
+
 /** A descriptor of a mapping's object, the caller's to close. */
 int tni_backing_open(struct tn_domain *domain, struct tni_mapping *mapping, tni_block block,
                      bool read_only, int *ret_fd);
@@ -122,7 +128,8 @@ typedef int tni_files_living_fn(uint8_t (**ret_ids)[16], uint32_t *ret_count);
 /**
  * Remove files of this user, of this pid namespace, whose domain does not live, and that no
  * living process holds. `living` is asked once the files are known: the domain of each was
- * there before it. @return how many, or an error
+ * there before it. A file that its domain did not let go stays while its maker is alive: the
+ * domain may be one that cannot be seen. @return how many, or an error
  */
 int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *context);
 /** Call `each` with 0 for what tni_files_collect() would remove. @return how many, or an error
@@ -130,5 +137,15 @@ int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *con
 int tni_files_find(tni_files_living_fn *living, tni_files_fn *each, void *context);
 /** All files of one domain that has ended, but for those that others still hold. */
 void tni_files_end_domain(const struct tni_segment *segment);
+/**
+ * Files that a living domain let go, and that nobody holds any more: those who attached by path
+ * were killed, or it could not be removed. A failure to remove one is not logged, only `each`
+ * hears of it.
+ * @param segment  may be read-only
+ * @param look_only  call `each` with 0 for what would be removed
+ * @return how many, TN_ERR_CORRUPT (a block makes no sense; nothing is touched), or an error
+ */
+int tni_files_let_go(const struct tni_segment *segment, bool look_only, tni_files_fn *each,
+                     void *context);
 
 #endif

@@ -6,6 +6,14 @@
  * 8 bytes of the domain's id, and 8 random bytes, the last three in hexadecimal digits. So no
  * reused pid and no other container that sees the same files comes to the same name, and whose
  * it is can be told of a file that a death left without a header.
+ *
+ * Left behind is a file that no living process holds, and whose domain
+ * - has ended: tni_files_collect(), tni_files_end_domain(); or
+ * - lives, and has no block that names it: tni_files_let_go(). A block names its file before
+ *   the file is there, and until after the domain let it go (backing.c I1), so the files are
+ *   listed first and the blocks read afterwards. A file that is being made is always named.
+ * Nothing here writes shared memory but the domain's entry among a file's holders. A death
+ * after that leaves a file that is found again at the next look.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +21,7 @@
 #include <string.h>
 
 #include "backing/backing.h"
+#include "backing/mapping.h"
 
 #define NAME_PREFIX "tenon-"
 
@@ -50,14 +59,25 @@ static bool parse_name(const char *text, struct file_name *ret_name)
     return true;
 }
 
+/* What is relative is another folder in each process. */
+static int check_folder(void)
+{
+    const char *folder = tni_os_shm_folder();
+    return folder[0] == '/' ? 0
+                            : tni_fail(TN_ERR_INVALID,
+                                       "TENON_SHM_DIR, the folder for named memory, is "
+                                       "'%.64s', which is no absolute path",
+                                       folder);
+}
+
 int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
 {
     struct file_name name = {.uid = tni_os_uid(),
                              .space = d->me->pid_space,
                              .domain = domain_part(d->segment.header->id)};
     char text[96];
-    int status = tni_os_random(&name.number, sizeof name.number);
-    if (status != 0)
+    int status = check_folder();
+    if (status != 0 || (status = tni_os_random(&name.number, sizeof name.number)) != 0)
         return status;
     write_name(&name, text, sizeof text);
     int used = snprintf(path, TNI_PATH_BYTES, "%s/%s", tni_os_shm_folder(), text);
@@ -79,17 +99,16 @@ bool tni_files_is_ours(const struct tni_segment *s, const char *path)
 
 struct candidate {
     char *path; /* owned */
-    uint64_t domain;
+    struct file_name name;
 };
 
 struct collection {
     struct candidate *files; /* [room] */
     size_t count, room;
     uint64_t space;
-    uint64_t only_domain; /* with `is_ending` */
-    bool is_ending;       /* just the files of one domain, which has ended */
+    const struct tni_segment *only; /* just the files of this domain; NULL: of every one */
     bool is_look_only;
-    tni_files_fn *each;
+    tni_files_fn *each; /* may be NULL */
     void *context;
     int removed;
 };
@@ -99,7 +118,7 @@ static int add_file(const char *path, const char *text, void *context)
     struct collection *c = context;
     struct file_name name;
     if (!parse_name(text, &name) || name.uid != tni_os_uid() || name.space != c->space ||
-        (c->is_ending && name.domain != c->only_domain))
+        (c->only != NULL && name.domain != domain_part(c->only->header->id)))
         return 0;
     if (c->count == c->room) {
         size_t room = 2 * c->room + 16;
@@ -110,7 +129,7 @@ static int add_file(const char *path, const char *text, void *context)
         c->room = room;
     }
     struct candidate *file = &c->files[c->count];
-    *file = (struct candidate){.path = strdup(path), .domain = name.domain};
+    *file = (struct candidate){.path = strdup(path), .name = name};
     if (file->path == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a path");
     c->count++;
@@ -120,51 +139,90 @@ static int add_file(const char *path, const char *text, void *context)
 static int list_files(struct collection *c)
 {
     struct tni_os_process self;
-    int status = tni_os_self(&self);
-    if (status != 0)
+    int status = check_folder();
+    if (status != 0 || (status = tni_os_self(&self)) != 0)
         return status;
     c->space = self.pid_space;
     return tni_os_shm_for_each(tni_os_shm_folder(), NAME_PREFIX, add_file, c);
 }
 
+enum finding { IS_LEFT, IS_HELD, IS_GONE };
+
+/* One that may not be written to can still be looked into. */
+static int open_file(const char *path, bool want_write, int *ret_fd, bool *ret_writes)
+{
+    int status = want_write ? tni_os_shm_open(path, ret_fd) : TN_ERR_DENIED;
+    *ret_writes = status == 0;
+    return status == TN_ERR_DENIED ? tni_os_shm_open_read_only(path, ret_fd) : status;
+}
+
+/*
+ * A domain is found by the descriptors of its members, and those of a process that is not
+ * dumpable (PR_SET_DUMPABLE, or a change of its user) cannot be seen. So a domain that was not
+ * found may live, if it has not let the file go and whoever made the file is alive.
+ */
+static bool may_live(const struct collection *c, const tn_storage_header *h)
+{
+    const struct tni_os_process maker = {
+        .pid = h->creator_pid, .start_time = h->creator_start, .pid_space = h->pid_space};
+    return c->only == NULL && __atomic_load_n(&h->holders[0], __ATOMIC_SEQ_CST) != 0 &&
+           maker.pid > 0 && maker.pid_space == c->space &&
+           tni_os_process_state(&maker, false) != TNI_OS_DEAD;
+}
+
+/* Who holds it removes it in the end, if the domain lets it go first. */
+static bool is_in_use(const struct collection *c, tn_storage_header *h, bool writes)
+{
+    if (may_live(c, h))
+        return true;
+    if (writes)
+        __atomic_store_n(&h->holders[0], 0, __ATOMIC_SEQ_CST);
+    return tni_store_is_held(h);
+}
+
 /*
  * One without a header was being made by somebody who is dead: nobody can hold it. What cannot
- * be looked into now, or only by a later version, may be held. Who holds it removes it in the
- * end, if the domain lets it go first.
+ * be looked into now, or only by a later version, may be held.
  */
-static bool is_held(const struct collection *c, const char *path)
+static enum finding look_into(const struct collection *c, const char *path)
 {
     struct tni_mapping m;
+    bool writes;
     int fd;
-    int status = tni_os_shm_open(path, &fd);
+    int status = open_file(path, !c->is_look_only, &fd, &writes);
     if (status != 0)
-        return status == TN_ERR_SYSTEM;
-    status = tni_store_map(fd, true, c->is_look_only, &m);
+        return status == TN_ERR_SYSTEM      ? IS_HELD
+               : status == TN_ERR_NOT_FOUND ? IS_GONE
+                                            : IS_LEFT;
+    status = tni_store_map(fd, true, !writes, &m);
     bool is_held =
         status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY || status == TN_ERR_VERSION;
     if (status == 0) {
-        tn_storage_header *header = (tn_storage_header *)(void *)m.address;
-        if (!c->is_look_only)
-            __atomic_store_n(&header->holders[0], 0, __ATOMIC_SEQ_CST);
-        is_held = tni_store_is_held(header);
+        is_held = is_in_use(c, tni_mapping_header(&m), writes);
         tni_os_unmap(m.address, m.object_bytes);
     }
     tni_os_close(fd);
-    return is_held;
+    return is_held ? IS_HELD : IS_LEFT;
 }
 
-static void remove_file(struct collection *c, const char *path)
+/* @return 0, also for one that stays or is gone; or why it could not be removed */
+static int remove_file(struct collection *c, const char *path)
 {
-    if (is_held(c, path))
-        return;
+    if (look_into(c, path) != IS_LEFT)
+        return 0;
     int status = c->is_look_only ? 0 : tni_os_shm_remove(path);
     if (status == TN_ERR_NOT_FOUND)
-        return;
+        return 0;
     c->removed += status == 0;
-    if (status != 0)
-        tni_log(TNI_LOG_WARNING, "a file was left: %s", tn_error_detail());
     if (c->each != NULL)
         c->each(path, status, c->context);
+    return status;
+}
+
+static void remove_or_log(struct collection *c, const char *path)
+{
+    if (remove_file(c, path) != 0)
+        tni_log(TNI_LOG_WARNING, "a file was left: %s", tn_error_detail());
 }
 
 static void free_files(struct collection *c)
@@ -190,8 +248,8 @@ static int collect(struct collection *c, tni_files_living_fn *living)
     if (status == 0 && c->count > 0)
         status = living(&ids, &count);
     for (size_t i = 0; status == 0 && i < c->count; i++)
-        if (!lives((const uint8_t(*)[16])ids, count, c->files[i].domain))
-            remove_file(c, c->files[i].path);
+        if (!lives((const uint8_t(*)[16])ids, count, c->files[i].name.domain))
+            remove_or_log(c, c->files[i].path);
     free(ids);
     free_files(c);
     return status < 0 ? status : c->removed;
@@ -211,10 +269,78 @@ int tni_files_find(tni_files_living_fn *living, tni_files_fn *each, void *contex
 
 void tni_files_end_domain(const struct tni_segment *s)
 {
-    struct collection c = {.is_ending = true, .only_domain = domain_part(s->header->id)};
+    struct collection c = {.only = s};
     if (list_files(&c) < 0)
         tni_log(TNI_LOG_WARNING, "files were not looked for: %s", tn_error_detail());
     for (size_t i = 0; i < c.count; i++)
-        remove_file(&c, c.files[i].path);
+        remove_or_log(&c, c.files[i].path);
     free_files(&c);
+}
+
+/* ---- let go by a domain that lives ------------------------------------------------------- */
+
+static int compare_numbers(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Without memory behind it there is nothing to read, and a look would put some there. */
+static bool has_object(const struct tni_segment *s, tni_block block)
+{
+    uint32_t span = s->geometry.classes[TNI_BACKING_CLASS].span;
+    tni_block first = {block.id - tni_block_index(block) % span};
+    return atomic_load(&tni_desc_at(s, first)->committed) != 0 &&
+           atomic_load_explicit(&tni_backing_at(s, block)->strategy, memory_order_acquire) != 0;
+}
+
+/*
+ * The numbers of the files that blocks name, in ascending order. A block that makes no sense
+ * may mean any file: an error, and none is touched.
+ */
+static int list_named(const struct tni_segment *s, uint64_t **ret_numbers, size_t *ret_count)
+{
+    uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);
+    uint64_t *numbers = calloc(frontier + 1, sizeof *numbers);
+    size_t count = 0;
+    if (numbers == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for the files of %u blocks",
+                        frontier);
+    for (uint32_t i = 0; i < frontier; i++) {
+        tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
+        struct file_name name;
+        struct tni_backing b;
+        int status = has_object(s, block) ? tni_backing_read(s, block, &b) : TN_ERR_NOT_FOUND;
+        if (status != 0 && status != TN_ERR_NOT_FOUND) {
+            free(numbers);
+            return status;
+        }
+        if (status == 0 && b.path[0] != 0 && parse_name(strrchr(b.path, '/') + 1, &name))
+            numbers[count++] = name.number;
+    }
+    qsort(numbers, count, sizeof *numbers, compare_numbers);
+    *ret_numbers = numbers;
+    *ret_count = count;
+    return 0;
+}
+
+int tni_files_let_go(const struct tni_segment *s, bool look_only, tni_files_fn *each,
+                     void *context)
+{
+    struct collection c = {
+        .only = s, .is_look_only = look_only, .each = each, .context = context};
+    uint64_t *named = NULL;
+    size_t count = 0;
+    if (tni_frontier(s, TNI_BACKING_CLASS) == 0)
+        return 0; /* it never had a file */
+    int status = list_files(&c);
+    if (status == 0 && c.count > 0)
+        status = list_named(s, &named, &count);
+    for (size_t i = 0; status == 0 && i < c.count; i++)
+        if (bsearch(&c.files[i].name.number, named, count, sizeof *named, compare_numbers) ==
+            NULL)
+            (void)remove_file(&c, c.files[i].path); /* `each` hears of it, time and again */
+    free(named);
+    free_files(&c);
+    return status < 0 ? status : c.removed;
 }

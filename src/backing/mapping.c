@@ -55,13 +55,7 @@ static void close_kept(struct tn_domain *d, struct tni_mapping *m)
 
 int tni_backing_name_shortage(int status)
 {
-    int fd;
-    if (status != TN_ERR_SYSTEM)
-        return status;
-    if (tni_os_loop_create(&fd) != 0)
-        return TN_ERR_FULL; /* the detail says again how many there may be */
-    tni_os_close(fd);
-    return status;
+    return status == TN_ERR_SYSTEM && !tni_os_has_descriptor_left() ? TN_ERR_FULL : status;
 }
 
 int tni_mappings_ensure(struct tn_domain *d)
@@ -276,6 +270,17 @@ static int check_identity(const struct tn_domain *d, tni_block block, uint32_t g
                     b->path[0] != 0 ? b->path : "the object", block.id);
 }
 
+/* Nothing of ours can be had there any more. */
+static int name_replaced(const struct tni_backing *b, tni_block block, int status)
+{
+    if (status != TN_ERR_INVALID)
+        return status;
+    if (b->path[0] != 0)
+        return tni_fail(TN_ERR_CORRUPT, "%s was replaced by something that is no plain file",
+                        b->path);
+    return tni_fail(TN_ERR_CORRUPT, "block %x: %s", block.id, tn_error_detail());
+}
+
 /* What a checked record names: opened, mapped, and proved to be of this generation. */
 static int map_object(struct tn_domain *d, tni_block block, uint32_t generation,
                       const struct tni_backing *b, struct tni_mapping *ret_mapping, int *ret_fd,
@@ -288,9 +293,11 @@ static int map_object(struct tn_domain *d, tni_block block, uint32_t generation,
                          : find_memory(d, block, generation, atomic_load(&b->inode), &fd,
                                        ret_is_deposited);
     if (status != 0)
-        return status;
-    if ((status = tni_store_map(fd, is_file, false, &m)) != 0)
+        return name_replaced(b, block, status);
+    if ((status = tni_store_map(fd, is_file, false, &m)) != 0) {
+        status = name_replaced(b, block, status);
         goto close_fd;
+    }
     m.index = tni_block_index(block);
     if ((status = check_identity(d, block, generation, b, &m)) != 0)
         goto unmap;
@@ -317,7 +324,7 @@ static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
 {
     struct tni_backing b;
     bool is_deposited = false;
-    int fd;
+    int fd = -1;
     int status = tni_backing_read(&d->segment, block, &b);
     if (status != 0)
         return status;

@@ -3,7 +3,9 @@
  * store: the memory object or file of one storage, and the header it begins with.
  *
  * The header lies in memory that others write. What sizes a mapping or an offset is read once,
- * into a private copy, and compared with what the kernel says of the object.
+ * into a private copy, and compared with what the kernel says of the object. It is read by a
+ * system call: whoever was killed while he made the object left one without memory, perhaps
+ * where there is none, and only a header that is there proves that its page can be touched.
  */
 #include <string.h>
 
@@ -40,19 +42,6 @@ int tni_store_check(const tn_storage_header *h, uint64_t object_bytes)
     return 0;
 }
 
-/* pre: the object has at least a page */
-static int read_header(int fd, tn_storage_header *ret_header)
-{
-    void *page;
-    uint64_t page_bytes = tni_os_page_bytes();
-    int status = tni_os_map(fd, page_bytes, page_bytes, true, &page);
-    if (status != 0)
-        return status;
-    memcpy(ret_header, page, sizeof *ret_header);
-    tni_os_unmap(page, page_bytes);
-    return 0;
-}
-
 static int stat_object(int fd, bool is_file, struct tni_os_memory *ret_memory)
 {
     int status = is_file ? tni_os_shm_stat(fd, ret_memory) : tni_os_memory_stat(fd, ret_memory);
@@ -76,7 +65,7 @@ int tni_store_map(int fd, bool is_file, bool read_only, struct tni_mapping *ret_
     void *address;
     int status = stat_object(fd, is_file, &memory);
     if (status == 0)
-        status = read_header(fd, &header);
+        status = tni_os_read_at(fd, 0, &header, sizeof header);
     if (status == 0)
         status = tni_store_check(&header, memory.size_bytes);
     if (status != 0)
@@ -161,7 +150,7 @@ static int remove_file(const struct tni_mapping *m)
     int fd;
     int status = tni_os_shm_open(m->path, &fd);
     if (status != 0)
-        return status;
+        return status == TN_ERR_INVALID ? TN_ERR_NOT_FOUND : status;
     if (tni_os_shm_stat(fd, &memory) != 0 || memory.inode != m->inode)
         status = TN_ERR_NOT_FOUND;
     tni_os_close(fd);

@@ -218,10 +218,9 @@ struct tni_desc {
     uint32_t dtype; /* {code:8, bits:8, lanes:16} */
     uint32_t creator_pid;
     int64_t shape[TNI_DESC_NDIM];
-    _Atomic uint32_t
-        attributes;         /* a bit a kind of attribute that a tensor over it was sent with */
-    _Atomic uint32_t flags; /* TN_REQUIRES_GRAD and so on of such tensors */
-    _Atomic uint32_t sent;  /* the generation that these two are of */
+    _Atomic uint32_t attributes; /* kinds that a tensor over it was sent with, a bit each */
+    _Atomic uint32_t flags;      /* TN_REQUIRES_GRAD and so on of such tensors */
+    _Atomic uint32_t sent;       /* the generation that these two are of */
     uint32_t reserved;
 };
 

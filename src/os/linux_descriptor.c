@@ -64,6 +64,13 @@ uint64_t tni_os_raise_descriptor_limit(void)
     return tni_linux_descriptor_limit();
 }
 
+bool tni_os_has_descriptor_left(void)
+{
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    tni_os_close(fd);
+    return fd >= 0;
+}
+
 /* Tried again even if nothing was raised here: another thread may have done it just now. */
 bool tni_linux_try_again(bool *raised)
 {

@@ -182,3 +182,12 @@ int tni_os_file_remove(const char *name)
         status = tni_linux_fail(tni_linux_status(errno), errno, "removing %s", path);
     return status;
 }
+
+uint64_t tni_os_file_number(const char *name)
+{
+    char path[TNI_LINUX_PATH_BYTES + NAME_BYTES];
+    struct stat stat;
+    if (tni_linux_runtime_path(name, path, sizeof path) != 0 || lstat(path, &stat) != 0)
+        return 0;
+    return (uint64_t)stat.st_ino;
+}

@@ -2,10 +2,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,14 +79,6 @@ int tni_os_fork(void)
     if (pid < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "fork");
     return (int)pid;
-}
-
-void tni_os_die_with_parent(int32_t parent_pid)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* It may have died before the line above. */
-    if (getppid() != parent_pid)
-        _exit(128 + SIGKILL);
 }
 
 static size_t count_strings(const char *const *strings)

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/futex.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "os/linux.h"
@@ -67,7 +70,7 @@ int tni_linux_check_file_size(const char *what, const char *name, uint64_t size_
 }
 
 /* A memfd comes with mode 0777: whoever gets it for reading could open it anew for writing. */
-static int set_up_memfd(int fd, uint64_t size_bytes)
+static int set_up_memfd(int fd, uint64_t size_bytes, int seals)
 {
     int error = 0;
     do {
@@ -75,12 +78,12 @@ static int set_up_memfd(int fd, uint64_t size_bytes)
     } while (error == EINTR);
     if (error != 0)
         return error;
-    if (fchmod(fd, 0600) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    if (fchmod(fd, 0600) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0)
         return errno;
     return 0;
 }
 
-int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
+static int create_memory(const char *name, uint64_t size_bytes, int seals, int *ret_fd)
 {
     if (size_bytes == 0 || size_bytes % tni_os_page_bytes() != 0 || size_bytes > INT64_MAX)
         return tni_fail(TN_ERR_INVALID,
@@ -98,7 +101,7 @@ int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "memory object \"%s\"", name);
 
-    int error = set_up_memfd(fd, size_bytes);
+    int error = set_up_memfd(fd, size_bytes, seals);
     if (error != 0) {
         close(fd);
         int status = error == EFBIG ? TN_ERR_NO_MEMORY : tni_linux_status(error);
@@ -109,6 +112,39 @@ int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
     return 0;
 }
 
+int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
+{
+    return create_memory(name, size_bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, ret_fd);
+}
+
+int tni_os_memory_create_sealable(const char *name, uint64_t size_bytes, int *ret_fd)
+{
+    return create_memory(name, size_bytes, F_SEAL_SHRINK | F_SEAL_GROW, ret_fd);
+}
+
+/* Huge pages have seals too, but a mapping of ours may find none there, and raise SIGBUS. */
+static int check_file_system(int fd)
+{
+    struct statfs system;
+    int done = -1;
+    do {
+        done = fstatfs(fd, &system);
+    } while (done != 0 && errno == EINTR);
+    if (done != 0)
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d is not a memory object",
+                              fd);
+    if (system.f_type == HUGETLBFS_MAGIC)
+        return tni_fail(TN_ERR_INVALID,
+                        "descriptor %d is memory of huge pages (hugetlbfs), which can be "
+                        "missing when it is used",
+                        fd);
+    if (system.f_type != TMPFS_MAGIC)
+        return tni_fail(TN_ERR_INVALID,
+                        "descriptor %d is not a memory object: file system 0x%lx", fd,
+                        (unsigned long)system.f_type);
+    return 0;
+}
+
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
 {
     int seals = fcntl(fd, F_GET_SEALS);
@@ -116,6 +152,9 @@ int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
     if (seals < 0 || fstat(fd, &status) != 0)
         return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d is not a memory object",
                               fd);
+    int checked = check_file_system(fd);
+    if (checked != 0)
+        return checked;
     *ret_memory = (struct tni_os_memory){
         .size_bytes = (uint64_t)status.st_size,
         .uid = status.st_uid,
@@ -129,7 +168,8 @@ int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
 
 int tni_os_memory_seal_writes(int fd)
 {
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    const int seals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if (fcntl(fd, F_ADD_SEALS, seals) != 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno,
                               "sealing the memory object of descriptor %d against writes", fd);
     return 0;
@@ -162,6 +202,14 @@ int tni_os_memory_committed(int fd, uint64_t *ret_bytes)
 
 /* Mappings. */
 
+/* How many mappings a process may have; 0: not known. */
+static unsigned long mapping_limit(void)
+{
+    char text[32];
+    ssize_t size = tni_linux_read_text("/proc/sys/vm/max_map_count", text, sizeof text);
+    return size > 0 ? strtoul(text, NULL, 10) : 0;
+}
+
 static int fail_map(int errno_value, uint64_t size_bytes)
 {
     int status = tni_linux_status(errno_value);
@@ -172,6 +220,13 @@ static int fail_map(int errno_value, uint64_t size_bytes)
                               " bytes; the address space limit (ulimit -v) is %" PRIu64
                               " bytes",
                               size_bytes, limit);
+    if (errno_value == ENOMEM)
+        return tni_fail_errno(status, errno_value,
+                              "mapping of %" PRIu64
+                              " bytes: no address space, or the process has all mappings that "
+                              "it may have (vm.max_map_count, %lu); the strategy arena needs "
+                              "none for a tensor",
+                              size_bytes, mapping_limit());
     return tni_linux_fail(status, errno_value, "mapping of %" PRIu64 " bytes", size_bytes);
 }
 
@@ -366,6 +421,29 @@ int tni_os_write_at(int fd, uint64_t offset, const void *source, uint64_t size_b
         from += done;
         offset += (uint64_t)done;
         size_bytes -= (uint64_t)done;
+    }
+    return 0;
+}
+
+int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes)
+{
+    uint64_t end = 0;
+    if (!tni_add_size(offset, size_bytes, &end) || end > INT64_MAX)
+        return tni_fail(TN_ERR_INVALID, "reading %zu bytes at %" PRIu64, size_bytes, offset);
+    char *to = bytes;
+    for (size_t done = 0; done < size_bytes;) {
+        ssize_t got = pread(fd, to + done, size_bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return tni_linux_fail(errno == EBADF ? TN_ERR_DENIED : TN_ERR_SYSTEM, errno,
+                                  "reading %zu bytes at %" PRIu64 " of descriptor %d",
+                                  size_bytes, offset, fd);
+        if (got == 0)
+            return tni_fail(TN_ERR_CORRUPT,
+                            "descriptor %d is truncated: it ends before byte %" PRIu64, fd,
+                            end);
+        done += (size_t)got;
     }
     return 0;
 }

@@ -58,6 +58,14 @@ static int fail_no_entry(const char *path)
                     path);
 }
 
+static int fail_no_folder(const char *path)
+{
+    return tni_fail(TN_ERR_NOT_FOUND,
+                    "%s: there is no such folder; it is $TENON_SHM_DIR, else /dev/shm, and the "
+                    "strategies arena and file_descriptor do not need it",
+                    path);
+}
+
 /*
  * A signal makes the kernel give back all of the part it was at: smaller parts then, so that a
  * timer that rings often cannot keep us here for ever. @return 0 or an errno
@@ -116,6 +124,7 @@ static int give_memory(int fd, uint64_t size_bytes)
     } while (error == EINTR);
     if (error != 0)
         return error;
+    TNI_KILL_POINT("file_sized");
     if (!tni_linux_is_forced(TNI_LINUX_FALLOCATE)) {
         error = reserve(fd, size_bytes);
         if (error != EOPNOTSUPP && error != EINVAL && error != ENOSYS)
@@ -133,6 +142,8 @@ static int open_new(const char *path, int *ret_fd)
     } while (fd < 0 && tni_linux_try_again(&raised));
     if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
         return fail_no_entry(path);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return fail_no_folder(path);
     if (fd < 0)
         return tni_linux_fail(errno == EEXIST ? TN_ERR_EXISTS : tni_linux_status(errno), errno,
                               "making %s", path);
@@ -170,20 +181,39 @@ int tni_os_shm_create(const char *path, uint64_t size_bytes, int *ret_fd)
 
 /* Finding and removing. */
 
+static int fail_not_plain(const char *path)
+{
+    return tni_fail(TN_ERR_INVALID, "%s is no plain file", path);
+}
+
 /* Not O_PATH and a second look: a pipe or a device that was laid there does no harm opened. */
-int tni_os_shm_open(const char *path, int *ret_fd)
+static int open_old(const char *path, int access, int *ret_fd)
 {
     int fd = -1;
+    struct stat status;
     bool raised = false;
     do {
-        fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        fd = open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (fd < 0 && tni_linux_try_again(&raised));
     if (fd < 0 && errno == ELOOP)
         return tni_fail(TN_ERR_DENIED, "%s is a link, and links are not followed", path);
+    if (fd < 0 && (errno == EISDIR || errno == ENXIO || errno == ENODEV))
+        return fail_not_plain(path); /* a folder, a socket, a device that is not there */
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(fd);
+        return fail_not_plain(path);
+    }
     *ret_fd = fd;
     return 0;
+}
+
+int tni_os_shm_open(const char *path, int *ret_fd) { return open_old(path, O_RDWR, ret_fd); }
+
+int tni_os_shm_open_read_only(const char *path, int *ret_fd)
+{
+    return open_old(path, O_RDONLY, ret_fd);
 }
 
 int tni_os_shm_stat(int fd, struct tni_os_memory *ret_memory)
@@ -245,4 +275,14 @@ int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *e
         stop = tni_linux_fail(TN_ERR_SYSTEM, errno, "reading the folder %s", folder);
     closedir(open_folder);
     return stop;
+}
+
+uint64_t tni_os_shm_bytes(void)
+{
+    struct statvfs system;
+    uint64_t total;
+    if (statvfs(tni_os_shm_folder(), &system) != 0 || system.f_blocks == 0 ||
+        !tni_mul_size(system.f_blocks, system.f_frsize, &total) || total == 0)
+        return UINT64_MAX;
+    return total;
 }

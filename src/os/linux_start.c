@@ -98,16 +98,26 @@ static void reset_signals(void)
     pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Also when the caller runs without some of 0, 1, 2: the report moves to 3 first. */
-static bool prepare_descriptors(int report_fd)
+/*
+ * Also when the caller runs without some of 0, 1, 2: the report moves to 3 first, by way of a
+ * number that neither it nor the input has to have. An input of -1 is /dev/null.
+ */
+static bool prepare_descriptors(int report_fd, int input_fd)
 {
-    if (report_fd != REPORT_FD && dup3(report_fd, REPORT_FD, O_CLOEXEC) < 0)
+    int report = fcntl(report_fd, F_DUPFD_CLOEXEC, REPORT_FD + 1);
+    if (report < 0)
+        return false;
+    if (input_fd == 0 && fcntl(0, F_SETFD, 0) != 0)
+        return false;
+    if (input_fd > 0 && dup2(input_fd, 0) < 0)
+        return false;
+    if (dup3(report, REPORT_FD, O_CLOEXEC) < 0)
         return false;
     close_from(REPORT_FD + 1);
     int nothing = open("/dev/null", O_RDWR);
     if (nothing < 0)
         return false;
-    for (int fd = 0; fd <= 2; fd++) {
+    for (int fd = input_fd >= 0 ? 1 : 0; fd <= 2; fd++) {
         if (fd != nothing && dup2(nothing, fd) < 0)
             return false;
     }
@@ -145,10 +155,10 @@ static int spawn_program(const char *path, char *const *argv)
 }
 
 __attribute__((noreturn)) static void run_helper(const char *path, char *const *argv,
-                                                 int report_fd)
+                                                 int report_fd, int input_fd)
 {
     int error = 0;
-    if (!prepare_descriptors(report_fd))
+    if (!prepare_descriptors(report_fd, input_fd))
         error = errno == 0 ? EIO : errno;
     if (error == 0 && chdir("/") != 0)
         error = errno;
@@ -195,7 +205,7 @@ static int wait_for_report(int report_fd, pid_t helper)
     return error;
 }
 
-int tni_os_start_detached(const char *path, const char *const *argv)
+int tni_os_start_detached_on(const char *path, const char *const *argv, int input_fd)
 {
     int ends[2];
     int status = tni_os_pipe(ends);
@@ -205,7 +215,7 @@ int tni_os_start_detached(const char *path, const char *const *argv)
     sigset_t old_mask;
     pid_t helper = fork_quietly(&old_mask);
     if (helper == 0)
-        run_helper(path, (char *const *)argv, ends[1]);
+        run_helper(path, (char *const *)argv, ends[1], input_fd);
     int error = helper < 0 ? errno : 0;
     tni_os_close(ends[1]);
     if (error == 0)
@@ -215,4 +225,9 @@ int tni_os_start_detached(const char *path, const char *const *argv)
         return 0;
     status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
     return tni_linux_fail(status, error, "starting %s", path);
+}
+
+int tni_os_start_detached(const char *path, const char *const *argv)
+{
+    return tni_os_start_detached_on(path, argv, -1);
 }

@@ -31,12 +31,17 @@ uint32_t tni_os_cpu_count(void); /* that this process may run on; at least 1 */
 /** The kernel's policy for huge pages of shared memory, as in "advise"; "" when unknown. */
 void tni_os_huge_page_policy(char *text, size_t size_bytes);
 
-/* Memory objects: anonymous shared memory behind a descriptor, sealed against resizing. */
+/*
+ * Memory objects: anonymous shared memory behind a descriptor, sealed against resizing, and
+ * against more seals: whoever gets it could keep us from writing what is ours.
+ */
 /**
  * pre: size_bytes is a multiple of the page. TN_ERR_NO_MEMORY, TN_ERR_SYSTEM (descriptors, a
  * file size limit).
  */
 int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd);
+/** The same, which takes more seals until tni_os_memory_seal_writes(). */
+int tni_os_memory_create_sealable(const char *name, uint64_t size_bytes, int *ret_fd);
 struct tni_os_memory {
     uint64_t size_bytes;
     uint32_t uid;
@@ -45,19 +50,21 @@ struct tni_os_memory {
     bool is_sealed;     /* cannot shrink */
     bool is_write_once; /* no new writable mapping, no write by descriptor */
 };
-/** TN_ERR_INVALID: not a memory object. */
+/** TN_ERR_INVALID: not a memory object, or one of huge pages (hugetlbfs). */
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory);
 /** Bytes that the system has given to it. */
 int tni_os_memory_committed(int fd, uint64_t *ret_bytes);
 /**
- * Refuse new writable mappings and writes through descriptors from now on, to everybody;
- * mappings that are writable now stay so. TN_ERR_SYSTEM.
+ * Refuse new writable mappings, writes through descriptors and more seals from now on, to
+ * everybody; mappings that are writable now stay so. TN_ERR_SYSTEM.
  */
 int tni_os_memory_seal_writes(int fd);
 /** A new descriptor of the same object, whose own rights are these. TN_ERR_SYSTEM. */
 int tni_os_memory_reopen(int fd, bool read_only, int *ret_fd);
 /** A second descriptor of the same open object, close-on-exec. TN_ERR_SYSTEM. */
 int tni_os_duplicate(int fd, int *ret_fd);
+/** Whether a descriptor could be made now. Leaves the detail as it is. */
+bool tni_os_has_descriptor_left(void);
 /** Raise this process's soft limit of descriptors to the hard one. @return the limit */
 uint64_t tni_os_raise_descriptor_limit(void);
 /** `align_bytes` is a power of two, at least a page. TN_ERR_NO_MEMORY: address space. */
@@ -77,6 +84,12 @@ int tni_os_commit(void *address, uint64_t size_bytes);
  * Fill a range that is not committed from `source`, committing it: cheaper than commit + copy.
  */
 int tni_os_write_at(int fd, uint64_t offset, const void *source, uint64_t size_bytes);
+/**
+ * Read from a memory object or a file. What was never written reads as zero, and is given no
+ * memory for that: a mapping would ask for some, and raise SIGBUS where there is none.
+ * TN_ERR_CORRUPT: it ends before; TN_ERR_DENIED: the descriptor does not read; TN_ERR_SYSTEM.
+ */
+int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes);
 /** Give the pages back to the system; they read as zero afterwards. pre: page aligned. */
 int tni_os_discard(void *address, uint64_t size_bytes);
 /** Empty private sparse memory again. */
@@ -94,11 +107,17 @@ const char *tni_os_shm_folder(void);
 /**
  * Make a file, 0600, with all its memory reserved. Nothing is left on failure.
  * @return 0, TN_ERR_EXISTS, TN_ERR_NO_MEMORY (the file system is full or too small: the detail
- *         says what it has), TN_ERR_DENIED, TN_ERR_NOT_FOUND (no such folder), TN_ERR_SYSTEM
+ *         says what it has), TN_ERR_DENIED, TN_ERR_NOT_FOUND (no such folder: the detail says
+ *         what chooses it), TN_ERR_SYSTEM
  */
 int tni_os_shm_create(const char *path, uint64_t size_bytes, int *ret_fd);
-/** Never follows a link. TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_SYSTEM. */
+/**
+ * Never follows a link. TN_ERR_INVALID: not a plain file; TN_ERR_NOT_FOUND, TN_ERR_DENIED,
+ * TN_ERR_SYSTEM.
+ */
 int tni_os_shm_open(const char *path, int *ret_fd);
+/** The same, where writing is not allowed or not wanted. */
+int tni_os_shm_open_read_only(const char *path, int *ret_fd);
 /** A file is never sealed. TN_ERR_INVALID: not a plain file. */
 int tni_os_shm_stat(int fd, struct tni_os_memory *ret_memory);
 /** TN_ERR_NOT_FOUND: there is none, TN_ERR_DENIED, TN_ERR_SYSTEM. */
@@ -107,6 +126,8 @@ typedef int tni_os_shm_fn(const char *path, const char *name, void *context);
 /** For each file of the folder whose name starts with `prefix`; non-zero stops. */
 int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *each,
                         void *context);
+/** What the file system of the folder has, free or not; UINT64_MAX: no limit is known. */
+uint64_t tni_os_shm_bytes(void);
 /** CLOCK_REALTIME. */
 uint64_t tni_os_unix_ns(void);
 
@@ -168,11 +189,6 @@ struct tni_os_exit {
 /** fork(). @return 0 in the child, the pid in the parent, or an error */
 int tni_os_fork(void);
 /**
- * In a child: die with the parent thread `parent_pid` was started from; exits at once if it is
- * gone already.
- */
-void tni_os_die_with_parent(int32_t parent_pid);
-/**
  * Replace this process by argv[0], looked up in PATH. `environment` (NAME=value, or NULL) is
  * added to this process's, and replaces what has the same names. Returns only on failure:
  * TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM.
@@ -215,6 +231,8 @@ int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns);
  * TN_ERR_NOT_FOUND, TN_ERR_DENIED: it cannot be executed.
  */
 int tni_os_start_detached(const char *path, const char *const *argv);
+/** The same, with a descriptor of ours as its standard input. */
+int tni_os_start_detached_on(const char *path, const char *const *argv, int input_fd);
 int tni_os_pipe(int ret_fds[2]);
 /** A number that tells this pipe from every other one of the machine; 0: not a pipe. */
 uint64_t tni_os_pipe_number(int fd);
@@ -258,6 +276,8 @@ int tni_os_runtime_prepare(void);
  */
 int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd);
 int tni_os_file_remove(const char *name);
+/** A number that tells a file of the folder from others that are open; 0: there is none. */
+uint64_t tni_os_file_number(const char *name);
 
 /*
  * Messages with descriptors over a local stream of packets; both sides are checked to be this

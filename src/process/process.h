@@ -98,7 +98,7 @@ struct tn_domain {
         *mappings; /* backing: what is mapped, by block index; NULL until then */
     uint64_t mappings_bytes;
     _Atomic uint32_t mappings_busy; /* taken by fork() too, after every thread record */
-    uint32_t kept_limit; /* most of them that may be kept without need */
+    uint32_t kept_limit;            /* most of them that may be kept without need */
     uint32_t kept_fds;              /* backing: descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* backing: what it is the last to have, see backing.c I6 */
     uint32_t parked_count, parked_limit;

@@ -281,6 +281,7 @@ static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct 
             tni_ref_release_with(d, thread, tensors[j]->storage->block);
         for (uint32_t j = 0; j < c->tensor_count; j++)
             tni_tensor_forget(tensors[j]);
+        tni_announce_fence(thread, c->block); /* as it was */
         return status;
     }
     tni_announce(thread, c->block, 1); /* as it was: the slot is un-recorded next */
@@ -326,7 +327,9 @@ static int unpack(struct tn_queue *q, struct tni_thread *thread, const struct tn
     if ((status = end_taking(q, thread, taken)) != 0)
         goto forget;
     m.internal[OWNS_DOMAIN] = d;
-    m.internal[OWNS_BLOCK] = (void *)(uintptr_t)(c->form == TNI_FORM_MESSAGE ? c->block.id : 0);
+    /* Without a tensor that has it, the reference that came along is the message's. */
+    bool owns_block = c->form == TNI_FORM_MESSAGE || c->tensor_count == 0;
+    m.internal[OWNS_BLOCK] = (void *)(uintptr_t)(owns_block ? c->block.id : 0);
     m.internal[OWNS_BUFFER] = buffer;
     *ret_message = m;
     return 0;
@@ -352,17 +355,46 @@ static bool is_lost(int status)
            status == TN_ERR_VERSION || status == TN_ERR_STALE;
 }
 
+/*
+ * The taking ends all the same. Where `ret_lost` asks for it, a message without its tensors is
+ * delivered: taken or leased as it would be with them, so a death of who has it leaves what it
+ * always leaves. `c` is NULL when the slot makes no sense.
+ */
+static int unpack_failed(struct tn_queue *q, struct tni_thread *thread,
+                         const struct tni_taken *taken, int status, struct contents *c,
+                         tn_message *ret_message, int *ret_lost)
+{
+    bool is_wanted = is_lost(status) && ret_lost != NULL;
+    if (is_wanted)
+        *ret_lost = status;
+    if (is_wanted && c != NULL) {
+        c->tensor_count = 0;
+        status = unpack(q, thread, taken, c, ret_message);
+        if (status == 0)
+            return 0;
+    }
+    if (!is_lost(status)) {
+        tni_ring_untake(q, thread, taken);
+        return status;
+    }
+    tni_ring_discard(q, thread, taken);
+    if (!is_wanted)
+        return status;
+    *ret_message = (tn_message){0};
+    return 0;
+}
+
 int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread,
-                      const struct tni_taken *taken, tn_message *ret_message)
+                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost)
 {
     struct contents c;
     int status = read_slot(q, taken->slot, &c);
-    if (status == 0)
+    bool is_readable = status == 0;
+    if (TNI_LIKELY(is_readable))
         status = unpack(q, thread, taken, &c, ret_message);
-    if (TNI_UNLIKELY(is_lost(status)))
-        tni_ring_discard(q, thread, taken);
-    else if (TNI_UNLIKELY(status != 0))
-        tni_ring_untake(q, thread, taken);
+    if (TNI_UNLIKELY(status != 0))
+        status = unpack_failed(q, thread, taken, status, is_readable ? &c : NULL, ret_message,
+                               ret_lost);
     return status;
 }
 

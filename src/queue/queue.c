@@ -285,6 +285,7 @@ struct pop {
     struct tn_queue *queue;
     tn_message *message; /* one of the two */
     tn_tensor **tensor;
+    int *lost; /* NULL: what is lost is dropped */
 };
 
 /*
@@ -300,7 +301,7 @@ static int try_pop(void *context)
     int status = tni_ring_take(q, thread, &taken);
     if (TNI_LIKELY(status == 0))
         status = p->tensor != NULL ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
-                                   : tni_parcel_unpack(q, thread, &taken, p->message);
+                                   : tni_parcel_unpack(q, thread, &taken, p->message, p->lost);
     else if (is_ended && !tni_ring_is_leased(q))
         status = tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", q->handle.object->name);
     tni_thread_leave(thread);
@@ -329,6 +330,14 @@ int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
     if (ret_message == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
     return pop(&(struct pop){.queue = q, .message = ret_message}, deadline_ns);
+}
+
+int tni_queue_pop_bytes(struct tn_queue *q, uint64_t deadline_ns, tn_message *ret_message,
+                        int *ret_lost)
+{
+    *ret_lost = 0;
+    return pop(&(struct pop){.queue = q, .message = ret_message, .lost = ret_lost},
+               deadline_ns);
 }
 
 int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)

@@ -18,6 +18,18 @@ int tni_queue_init(struct tn_domain *domain);
 /** Close what this process has open, at leave. */
 void tni_queue_fini(struct tn_domain *domain);
 
+/**
+ * Pop as tn_queue_pop() does, for who must learn of each message that was pushed, even if its
+ * tensors cannot be had any more.
+ *
+ * @param ret_lost  0; or the TN_ERR_* that tn_queue_pop() drops the message with, whose
+ * sentence is this thread's: then `ret_message` has the bytes and no tensors, and is leased as
+ * it would be with them. It is empty, and not leased, if not even its bytes can be read
+ * @return as tn_queue_pop(), except that 0 stands for a lost message, too
+ */
+int tni_queue_pop_bytes(struct tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message,
+                        int *ret_lost);
+
 /* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
 
 /**

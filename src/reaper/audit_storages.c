@@ -53,6 +53,7 @@ static const char *storage_fault(const struct tni_segment *s, tni_block block,
     if ((status = tni_os_shm_open(path, &fd)) != 0)
         return status == TN_ERR_NOT_FOUND ? "was removed"
                : status == TN_ERR_DENIED  ? "became a link, or another user's"
+               : status == TN_ERR_INVALID ? "is not a plain file"
                                           : NULL; /* of ours: too many descriptors */
     const char *fault = file_fault(&b, fd);
     tni_os_close(fd);

@@ -119,5 +119,6 @@ struct tni_reply {
 };
 #define TNI_MANAGER_SOCKET "tenond.sock"
 #define TNI_MANAGER_LOCK   "tenond.lock"
+#define TNI_VAULT_SOCKET   "vault.sock" /* of who keeps what tenond keeps, once more */
 
 #endif

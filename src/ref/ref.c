@@ -19,6 +19,7 @@
  */
 #include "ref/ref.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define BUSY UINT32_MAX
@@ -283,6 +284,24 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
     return status;
 }
 
+/*
+ * pre: there was no memory. Sleeps until somebody frees, or a slice passed: the machine's
+ * memory comes back without a word.
+ */
+static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t bytes,
+                           uint64_t deadline_ns)
+{
+    char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    uint64_t slice_ns = tni_os_now_ns() + 100 * UINT64_C(1000000);
+    if (tni_process_sleep(d, &d->segment.header->memory_wait, seen,
+                          TNI_MIN(slice_ns, deadline_ns)) != TN_ERR_TIMED_OUT ||
+        tni_os_now_ns() < deadline_ns)
+        return 0;
+    return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline: %s",
+                    (unsigned long long)bytes, why);
+}
+
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
@@ -303,16 +322,9 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
-        /*
-         * Until somebody frees, or a slice passed: the machine's memory comes back without a
-         * word.
-         */
-        uint64_t slice = tni_os_now_ns() + 100 * UINT64_C(1000000);
-        if (tni_process_sleep(d, &d->segment.header->memory_wait, seen,
-                              TNI_MIN(slice, deadline_ns)) == TN_ERR_TIMED_OUT &&
-            tni_os_now_ns() >= deadline_ns)
-            return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline",
-                            (unsigned long long)bytes);
+        int waited = wait_for_memory(d, seen, bytes, deadline_ns);
+        if (waited != 0)
+            return waited;
     }
     return status;
 }

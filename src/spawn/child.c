@@ -12,11 +12,14 @@
  * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it is gone.
  * I5  Once one child of a group has failed, the others are told to end, and the first failure
  *     stays the group's answer. Children that we end are not failures of their own.
+ * I6  A child whose end the kernel told nobody (SIGCHLD is ignored, or somebody else waited for
+ *     it) left its exit code in its pipe, or its end is not known, and no failure.
  * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it
  * looks for its parent after each of the two ways is set up. A death of a child leaves a seat,
  * which the reaper settles; here when its parent collects it, so that needs no tenond.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,11 +92,11 @@ int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process
 int tni_child_watch(struct tn_process *child, int32_t pid)
 {
     int status = tni_os_process_open(pid, &child->pid_fd);
-    if (status != 0) {
+    if (status != 0 && status != TN_ERR_NOT_FOUND) {
         tni_os_child_abort(pid);
         return status;
     }
-    child->pid = pid;
+    child->pid = pid; /* I6: not found, it has ended and was collected */
     return 0;
 }
 
@@ -109,7 +112,19 @@ void tni_child_survive(struct tn_domain *domain)
 
 bool tni_child_has_failed(const struct tn_process *child)
 {
-    return child->is_ended && child->status.exit_code != 0;
+    const tn_process_status *end = &child->status;
+    return child->is_ended && (end->exit_code > 0 || end->signal != 0);
+}
+
+void tni_child_describe_end(const tn_process_status *end, char *text, size_t size_bytes)
+{
+    const char *colon = end->message[0] != '\0' ? ": " : "";
+    if (end->signal != 0)
+        snprintf(text, size_bytes, "was ended by signal %d", end->signal);
+    else if (end->exit_code < 0)
+        snprintf(text, size_bytes, "ended, how is not known%s%s", colon, end->message);
+    else
+        snprintf(text, size_bytes, "exited with %d%s%s", end->exit_code, colon, end->message);
 }
 
 /* ---- its end ----------------------------------------------------------------------------- */
@@ -119,11 +134,14 @@ static void note_end(struct tn_process *child, const struct tni_os_exit *end)
     child->status.exit_code = end->exit_code;
     child->status.signal = end->signal;
     child->status.pid = child->pid;
-    tni_message_read(child->message_fd, child->status.message, sizeof child->status.message);
-    close_descriptors(child); /* I1 */
+    int left = tni_message_read(child->message_fd, child->status.message,
+                                sizeof child->status.message);
+    if (end->exit_code < 0 && end->signal == 0)
+        child->status.exit_code = left; /* I6 */
+    close_descriptors(child);           /* I1 */
     child->is_ended = true;
     /* One that exited well has left the domain by itself, if it was polite. */
-    if (tni_child_has_failed(child) && is_seated(child->domain))
+    if (child->status.exit_code != 0 && is_seated(child->domain))
         tni_reaper_settle_all(child->domain);
 }
 
@@ -132,7 +150,9 @@ int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)
     struct tni_os_exit end = {.exit_code = -1};
     if (child->is_ended)
         return 0;
-    int status = tni_os_child_wait(child->pid_fd, child->pid, deadline_ns, &end);
+    int status = child->pid_fd < 0
+                     ? TN_ERR_NOT_FOUND
+                     : tni_os_child_wait(child->pid_fd, child->pid, deadline_ns, &end);
     /* Collected behind our back: it has ended, how is not known. */
     if (status == 0 || status == TN_ERR_NOT_FOUND)
         note_end(child, &end);
@@ -163,7 +183,7 @@ int tn_process_kill(tn_process *child, int signal)
 {
     if (child == NULL || !is_ours(child))
         return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
-    if (child->is_ended)
+    if (child->is_ended || child->pid_fd < 0)
         return 0;
     int status = tni_os_process_signal(child->pid_fd, signal);
     return status == TN_ERR_NOT_FOUND ? 0 : status;

@@ -10,7 +10,7 @@ struct tn_process {
     int32_t pid;              /* 0: not started */
     int32_t owner_pid;        /* who started it */
     uint32_t flags;           /* TN_PROCESS_* */
-    int pid_fd;               /* -1 once it was collected */
+    int pid_fd;               /* -1 once it was collected, by whomever */
     int message_fd;           /* what it says is read from here; -1 once it was collected */
     bool has_reported;        /* the report of its start was read */
     bool is_ended;
@@ -32,25 +32,27 @@ void tni_children_lock(void);
 void tni_children_unlock(void);
 /** In a forked child: the lock is free, and the descriptors of its siblings are closed. */
 void tni_children_forget(void);
-/** Watch a child that runs now. On failure it was killed. */
+/** Watch a child that was started now, and may have ended. On failure it was killed. */
 int tni_child_watch(struct tn_process *child, int32_t pid);
 /**
  * Collect it if it has ended, without waiting.
  * @return 0, TN_ERR_TIMED_OUT, or why it cannot be known
  */
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);
-/** Whether an ended child failed. */
+/** Whether an ended child failed. Of one whose end is not known, nobody can say so. */
 bool tni_child_has_failed(const struct tn_process *child);
+/** "exited with 1: ...", "was ended by signal 9", ... */
+void tni_child_describe_end(const tn_process_status *end, char *text, size_t size_bytes);
+enum { TNI_CHILD_END_BYTES = 288 };
 /** What a survivor does while it waits. */
 void tni_child_survive(struct tn_domain *domain);
 
 /* ---- starting a child (start.c) ---------------------------------------------------------- */
 
-/** What a child must know of the process and the thread that it ends with. */
+/** What a child must know of the process that it ends with. */
 struct tni_origin {
     uint64_t who;
     int32_t pid;
-    bool is_main_thread;
 };
 struct tni_origin tni_child_origin(const struct tn_domain *domain);
 /** In a forked child: all the rest of its life. `message_fd` is kept. */
@@ -83,8 +85,13 @@ void tni_message_set(int fd);
 int tni_message_report(int status, const char *text);
 /** Write the value of TENON_MESSAGE_FD for a program that keeps `fd`. */
 void tni_message_write_variable(int fd, char *value, size_t size_bytes);
-/** Read what a child that has ended left, as text. */
-void tni_message_read(int fd, char *text, size_t size_bytes);
+/** In a forked child, at its very end: leave its exit code. */
+void tni_message_end(int exit_code);
+/**
+ * Read what a child that has ended left, as text: control characters become '?'.
+ * @return the exit code that it left, or -1
+ */
+int tni_message_read(int fd, char *text, size_t size_bytes);
 /**
  * Flush what a fork would copy: standard output and error, which is what a child writes
  * too.

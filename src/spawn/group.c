@@ -162,12 +162,10 @@ static int report(const struct tn_group *group, tn_process_status *ret_first)
         return 0;
     if (ret_first != NULL)
         *ret_first = *first;
-    if (first->signal != 0)
-        return tni_fail(TN_ERR_CHILD_FAILED, "child %u, process %d, was ended by signal %d",
-                        first->index, first->pid, first->signal);
-    return tni_fail(TN_ERR_CHILD_FAILED, "child %u, process %d, exited with %d%s%s",
-                    first->index, first->pid, first->exit_code,
-                    first->message[0] != '\0' ? ": " : "", first->message);
+    char end[TNI_CHILD_END_BYTES];
+    tni_child_describe_end(first, end, sizeof end);
+    return tni_fail(TN_ERR_CHILD_FAILED, "child %u, process %d, %s", first->index, first->pid,
+                    end);
 }
 
 /* Until one ends, or there is something else to do. */

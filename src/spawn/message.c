@@ -2,6 +2,9 @@
 /*
  * What a child says to its parent: a pipe that is read once the child has ended. Nobody waits
  * for the pipe's end: a process that the child forked may keep it open for as long as it likes.
+ *
+ * It says its last words in one write: text, a zero, and its exit code as a byte. The parent
+ * trusts none of it, and the code only where the kernel has none.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +13,7 @@
 
 #include "spawn/child.h"
 
-enum { MESSAGE_BYTES = 255 };
+enum { MESSAGE_BYTES = 255, CODE_BYTES = 2 };
 
 static int own_fd = -1;
 static int32_t
@@ -59,16 +62,46 @@ static int find_inherited(void)
     return is_ours ? fd : -1;
 }
 
-void tni_message_read(int fd, char *text, size_t size_bytes)
+static void write_last(int fd, const char *text, int exit_code)
 {
+    char last[MESSAGE_BYTES + CODE_BYTES];
+    size_t len = strnlen(text, MESSAGE_BYTES);
+    memcpy(last, text, len);
+    last[len] = '\0';
+    last[len + 1] = (char)exit_code;
+    tni_os_write(fd, last, len + CODE_BYTES);
+}
+
+void tni_message_end(int exit_code)
+{
+    /* By its number, as above. */
+    if (own_number != 0 && tni_os_pipe_number(own_fd) == own_number)
+        write_last(own_fd, "", exit_code);
+}
+
+/* It goes to logs and terminals. */
+static void copy_printable(char *text, const char *said, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)said[i];
+        text[i] = c < ' ' || c == 0x7f ? '?' : said[i];
+    }
+    text[len] = '\0';
+}
+
+int tni_message_read(int fd, char *text, size_t size_bytes)
+{
+    char last[MESSAGE_BYTES + CODE_BYTES];
     size_t used = 0;
-    while (used < size_bytes - 1) {
-        int got = tni_os_read(fd, text + used, size_bytes - 1 - used);
+    while (used < sizeof last) {
+        int got = tni_os_read(fd, last + used, sizeof last - used);
         if (got <= 0)
             break;
         used += (size_t)got;
     }
-    text[used] = '\0';
+    size_t len = strnlen(last, used);
+    copy_printable(text, last, TNI_MIN(len, size_bytes - 1));
+    return used == len + CODE_BYTES ? (unsigned char)last[len + 1] : -1;
 }
 
 /*
@@ -84,8 +117,8 @@ void tni_message_flush(void)
 void tn_process_fail(const char *message)
 {
     int fd = own_pid == tni_os_pid() ? own_fd : find_inherited();
-    if (fd >= 0 && message != NULL)
-        tni_os_write(fd, message, strnlen(message, MESSAGE_BYTES));
+    if (fd >= 0)
+        write_last(fd, message != NULL ? message : "", 1);
     tni_message_flush();
     tni_os_exit(1);
 }

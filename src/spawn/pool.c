@@ -13,7 +13,10 @@
  *     is delivered again (queue.h, TN_QUEUE_LEASE), or its result is there.
  * I4  How often a job may start is counted by its queue, and decided by who pops it. Its
  *     failure is told only by a result, and only named from what the board said.
- * I5  Workers that end before they begin a job are not replaced for ever: `barren` in a row is
+ * I5  A job whose tensors are lost, or whose result's are, still has its result: one that says
+ *     so. A message that cannot even be read is of a job that is under way and in neither
+ *     queue: an empty queue of jobs, and then one of results, tell which.
+ * I6  Workers that end before they begin a job are not replaced for ever: `barren` in a row is
  *     bounded, and then the pool stays without them.
  * Callers: the user. A death of the owner ends the workers (child.c, I3) and, when its seat is
  * settled, gives back its queues, the board and what was in them. A death of a worker: see
@@ -41,17 +44,13 @@ static bool has_ended(const struct tni_job *job) { return job->death_count != 0;
 
 static char *format_exhausted(const struct tni_job *job)
 {
-    const tn_process_status *end = &job->death;
-    char text[256], how[160];
+    char text[256], how[160], end[112];
+    tni_child_describe_end(&job->death, end, sizeof end);
     if (!has_ended(job))
         snprintf(how, sizeof how, "the last had not begun it");
-    else if (end->signal != 0)
-        snprintf(how, sizeof how, "the last, worker %u, process %d, was ended by signal %d",
-                 job->death_worker, end->pid, end->signal);
     else
-        snprintf(how, sizeof how, "the last, worker %u, process %d, exited with %d%s%.80s",
-                 job->death_worker, end->pid, end->exit_code,
-                 end->message[0] != '\0' ? ": " : "", end->message);
+        snprintf(how, sizeof how, "the last, worker %u, process %d, %s", job->death_worker,
+                 job->death.pid, end);
     snprintf(text, sizeof text,
              "job %" PRIu64 " was started %u times, and each worker ended: %s", job->id,
              job->attempt, how);
@@ -79,21 +78,44 @@ static bool split(const tn_message *m, struct tni_pool_result_head *ret_head)
     return ret_head->detail_bytes <= m->size_bytes - sizeof *ret_head;
 }
 
-/* I2. The message is consumed. */
-static void file_result(struct tn_pool *pool, tn_message *m)
+static void finish_lost(struct tn_pool *pool, struct tni_job *job, int status, const char *what)
 {
-    struct tni_pool_result_head head;
+    char text[256];
+    snprintf(text, sizeof text, "job %" PRIu64 "%s", job->id, what);
+    job->status = status;
+    job->detail = strdup(text);
+    tni_jobs_finish(&pool->table, job);
+}
+
+/* I5. This thread's detail says why. */
+static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
+{
+    char what[224];
+    snprintf(what, sizeof what, ": its result cannot be had any more: %s", tn_error_detail());
+    finish_lost(pool, job, lost, what);
+}
+
+/* I2. The message is consumed. */
+static void file_result(struct tn_pool *pool, tn_message *m, int lost)
+{
+    struct tni_pool_result_head head = {.kind = TNI_POOL_UNREAD};
     struct tni_job *job = split(m, &head) ? tni_jobs_find(&pool->table, head.job) : NULL;
+    pool->may_have_lost |= head.kind == TNI_POOL_UNREAD;
     if (job == NULL || job->is_done) {
+        tn_message_fini(m);
+        return;
+    }
+    job->pid = head.pid;
+    job->worker = head.worker;
+    job->attempt = head.attempt;
+    if (lost != 0) {
+        file_lost(pool, job, lost);
         tn_message_fini(m);
         return;
     }
     const char *bytes = (const char *)m->bytes + sizeof head;
     size_t size_bytes = m->size_bytes - sizeof head - head.detail_bytes;
     job->status = head.status;
-    job->pid = head.pid;
-    job->worker = head.worker;
-    job->attempt = head.attempt;
     if (head.detail_bytes > 0)
         job->detail = strndup(bytes + size_bytes, head.detail_bytes);
     if (head.kind == TNI_POOL_EXHAUSTED)
@@ -104,12 +126,47 @@ static void file_result(struct tn_pool *pool, tn_message *m)
     tni_jobs_finish(&pool->table, job);
 }
 
-/* All that are there. */
-void tni_pool_drain(struct tn_pool *pool)
+static int file_next(struct tn_pool *pool, uint64_t deadline_ns)
 {
     tn_message m;
-    while (tn_queue_pop(pool->results, 0, &m) == 0)
-        file_result(pool, &m);
+    int lost, status = tni_queue_pop_bytes(pool->results, deadline_ns, &m, &lost);
+    if (status == 0)
+        file_result(pool, &m, lost);
+    return status;
+}
+
+static bool is_nothing_there(int status)
+{
+    return status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
+}
+
+int tni_pool_drain(struct tn_pool *pool)
+{
+    int status;
+    do
+        status = file_next(pool, 0);
+    while (status == 0);
+    return is_nothing_there(status) ? 0 : status;
+}
+
+/*
+ * I5. A message stays in its slot until it is gone, and a job's is not before its result is in
+ * the queue: so one look at each, in this order, will do.
+ */
+static void find_lost(struct tn_pool *pool)
+{
+    struct tni_queue_figures jobs;
+    tni_queue_figures(&pool->domain->segment, (uint32_t)pool->pass.jobs, &jobs);
+    if (jobs.full + jobs.leased + jobs.claimed > 0 || tni_pool_drain(pool) != 0)
+        return;
+    pool->may_have_lost = false;
+    (void)tni_jobs_oldest(&pool->table);
+    for (uint64_t id = pool->table.oldest; id <= pool->table.newest; id++) {
+        struct tni_job *job = tni_jobs_find(&pool->table, id);
+        if (job != NULL && !job->is_done)
+            finish_lost(pool, job, TN_ERR_CORRUPT,
+                        ": it or its result was lost: a message could not be read");
+    }
 }
 
 /* Calls that come one after the other do it now and then. */
@@ -129,17 +186,14 @@ static int begin(tn_pool *pool)
 static int receive(struct tn_pool *pool, uint64_t deadline_ns)
 {
     for (;;) {
-        tn_message m;
         uint64_t slice_ns = deadline_ns == 0 ? 0 : tni_os_now_ns() + TNI_CREW_SLICE_NS;
-        int status = tn_queue_pop(pool->results, TNI_MIN(deadline_ns, slice_ns), &m);
-        if (status == 0) {
-            file_result(pool, &m);
-            return 0;
-        }
-        if (status != TN_ERR_TIMED_OUT && status != TN_ERR_PEER_DIED)
+        int status = file_next(pool, TNI_MIN(deadline_ns, slice_ns));
+        if (!is_nothing_there(status))
             return status;
         uint64_t finished = pool->table.count - pool->table.under_way;
         int tended = tni_crew_tend(pool);
+        if (pool->may_have_lost)
+            find_lost(pool);
         if (pool->table.count - pool->table.under_way > finished)
             return 0;
         if (tended != 0)
@@ -192,7 +246,7 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
                        status == TN_ERR_NO_MEMORY;
         if (!is_full || now_ns >= deadline_ns)
             return status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status;
-        tni_pool_drain(pool);
+        (void)!tni_pool_drain(pool);
         if ((status = tend_if_due(pool)) != 0)
             return status;
     }
@@ -328,7 +382,7 @@ int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
     if (status == 0 && !pool->is_ended)
         status = tni_fail(TN_ERR_INVALID, "a pool that was not ended");
     while (status == 0) {
-        tni_pool_drain(pool);
+        (void)!tni_pool_drain(pool);
         if ((status = tni_crew_tend(pool)) != 0)
             break;
         if (tni_crew_count(pool) == 0 && (pool->is_over || pool->table.under_way == 0))
@@ -361,10 +415,10 @@ static void end_workers(struct tn_pool *pool, uint64_t deadline_ns)
             tni_crew_signal(pool, SIGKILL);
         }
         tni_crew_await(pool, was_killed ? TN_FOREVER : deadline_ns);
-        tni_pool_drain(pool);
+        (void)!tni_pool_drain(pool);
         tni_crew_collect(pool);
     }
-    tni_pool_drain(pool);
+    (void)!tni_pool_drain(pool);
     pool->given_up += tni_jobs_give_up(&pool->table);
 }
 
@@ -372,14 +426,15 @@ static void end_workers(struct tn_pool *pool, uint64_t deadline_ns)
 static void empty_queues(struct tn_pool *pool)
 {
     tn_message m;
-    while (tn_queue_pop(pool->jobs, 0, &m) == 0) {
+    int lost;
+    while (tni_queue_pop_bytes(pool->jobs, 0, &m, &lost) == 0) {
         (void)!tn_message_ack(pool->jobs, &m);
         tn_message_fini(&m);
     }
     tn_queue *const others[] = {pool->results, pool->boards};
     for (size_t i = 0; i < TNI_COUNT(others); i++) {
         (void)!tn_queue_end(others[i]);
-        while (tn_queue_pop(others[i], 0, &m) == 0)
+        while (tni_queue_pop_bytes(others[i], 0, &m, &lost) == 0)
             tn_message_fini(&m);
     }
 }

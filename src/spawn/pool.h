@@ -36,7 +36,8 @@ struct tni_pool_job_head {
 };
 
 /* Before the bytes of a result, which are followed by those of the detail. */
-enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2 };
+/* UNREAD: of a message that is gone, and did not say whose job it was. */
+enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2, TNI_POOL_UNREAD = 3 };
 struct tni_pool_result_head {
     uint64_t job;
     int32_t status;
@@ -118,6 +119,8 @@ struct tn_pool {
     uint8_t *out; /* a job's bytes */
     size_t out_bytes;
     bool is_ended, is_over;
+    bool
+        may_have_lost; /* a message that could not be read, or a worker that may have had one */
     uint64_t given_up, restarts;
     uint32_t barren;
     uint64_t begun; /* jobs, by all workers when it was last counted */
@@ -128,8 +131,11 @@ struct tn_pool {
     uint64_t tend_ns; /* when it is due */
 };
 
-/** File all results that are there (pool.c). */
-void tni_pool_drain(struct tn_pool *pool);
+/**
+ * File all results that are there (pool.c).
+ * @return 0, or why there may be more
+ */
+int tni_pool_drain(struct tn_pool *pool);
 
 /* ---- its workers (pool_crew.c) ----------------------------------------------------------- */
 

@@ -93,7 +93,7 @@ uint32_t tni_crew_count(const struct tn_pool *pool)
     return running;
 }
 
-/* I5. Whoever began a job meanwhile shows that workers can. */
+/* I6. Whoever began a job meanwhile shows that workers can. */
 static void forgive(struct tn_pool *pool)
 {
     uint64_t begun = count_begun(pool);
@@ -128,24 +128,20 @@ static void collect(struct tn_pool *pool, uint32_t index)
     pool->begun_by_gone += begun;
     pool->barren += begun == 0 && (!pool->is_ended || tni_child_has_failed(process));
     pool->last_end = *end;
+    pool->may_have_lost = true; /* it may have died over a message that it could not read */
     pool->workers[index] = tn_process_close(process);
 }
 
 static int fail_barren(const struct tn_pool *pool)
 {
-    const tn_process_status *end = &pool->last_end;
+    char end[TNI_CHILD_END_BYTES];
     if (pool->start_status != 0)
         return tni_fail(pool->start_status, "no worker can be started: %s", pool->start_detail);
-    if (end->signal != 0)
-        return tni_fail(TN_ERR_CHILD_FAILED,
-                        "%u workers ended one after the other before they began a job; the "
-                        "last, process %d, by signal %d",
-                        pool->barren, end->pid, end->signal);
+    tni_child_describe_end(&pool->last_end, end, sizeof end);
     return tni_fail(TN_ERR_CHILD_FAILED,
                     "%u workers ended one after the other before they began a job; the last, "
-                    "process %d, with exit code %d%s%s",
-                    pool->barren, end->pid, end->exit_code, end->message[0] != '\0' ? ": " : "",
-                    end->message);
+                    "process %d, %s",
+                    pool->barren, pool->last_end.pid, end);
 }
 
 /* ---- looking after the workers ----------------------------------------------------------- */
@@ -166,7 +162,7 @@ static bool is_wanted(struct tn_pool *pool)
         return true;
     /* Those that are left finish it; there may be results of who is gone. */
     if (pool->table.under_way > 0)
-        tni_pool_drain(pool);
+        (void)!tni_pool_drain(pool);
     return pool->table.under_way > 0 && tni_crew_count(pool) == 0;
 }
 

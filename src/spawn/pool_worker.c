@@ -181,7 +181,26 @@ static int run_job(struct worker *w, tn_message *m, struct tni_pool_result_head 
     return send_result(w, head, &result);
 }
 
-static int answer(struct worker *w, tn_message *m, uint64_t job)
+/* Its tensors are; it has a result all the same (I2). */
+static int send_lost(struct worker *w, struct tni_pool_result_head *head, int lost)
+{
+    static const tn_message nothing;
+    char detail[DETAIL_BYTES];
+    snprintf(detail, sizeof detail, "job %" PRIu64 " cannot be had any more: %s", head->job,
+             tn_error_detail());
+    head->status = lost;
+    return push_result(w, head, &nothing, detail);
+}
+
+/* Whose job it was, the owner finds out. */
+static int send_unread(struct worker *w)
+{
+    static const tn_message nothing;
+    struct tni_pool_result_head head = {.pid = tni_os_pid(), .kind = TNI_POOL_UNREAD};
+    return push_result(w, &head, &nothing, "");
+}
+
+static int answer(struct worker *w, tn_message *m, uint64_t job, int lost)
 {
     static const tn_message nothing;
     struct tni_pool_result_head head = {.job = job,
@@ -190,7 +209,7 @@ static int answer(struct worker *w, tn_message *m, uint64_t job)
                                         .attempt = m->attempt + 1,
                                         .kind = TNI_POOL_DONE};
     if (m->attempt < w->pass->attempts)
-        return run_job(w, m, &head);
+        return lost == 0 ? run_job(w, m, &head) : send_lost(w, &head, lost);
     head.attempt = m->attempt;
     head.kind = TNI_POOL_EXHAUSTED;
     head.status = TN_ERR_CHILD_FAILED;
@@ -204,16 +223,18 @@ static void note_begun(struct worker *w, uint64_t job)
     TNI_KILL_POINT("pool_job_noted");
 }
 
-static int work_one(struct worker *w, tn_message *m)
+static int work_one(struct worker *w, tn_message *m, int lost)
 {
     struct tni_pool_job_head head;
     TNI_KILL_POINT("pool_job_taken");
-    if (m->size_bytes < sizeof head || m->bytes == NULL)
-        return tn_message_ack(w->jobs, m); /* nobody's job */
+    if (m->size_bytes < sizeof head || m->bytes == NULL) {
+        int status = send_unread(w);
+        return status == 0 && m->lease != 0 ? tn_message_ack(w->jobs, m) : status;
+    }
     memcpy(&head, m->bytes, sizeof head);
     if (m->attempt < w->pass->attempts)
         note_begun(w, head.job);
-    int status = answer(w, m, head.job);
+    int status = answer(w, m, head.job, lost);
     if (status != 0)
         return status;
     TNI_KILL_POINT("pool_result_pushed");
@@ -226,9 +247,9 @@ static int work_one(struct worker *w, tn_message *m)
 static int work(struct worker *w)
 {
     tn_message m;
-    int status;
-    while ((status = tn_queue_pop(w->jobs, TN_FOREVER, &m)) == 0) {
-        status = work_one(w, &m);
+    int status, lost;
+    while ((status = tni_queue_pop_bytes(w->jobs, TN_FOREVER, &m, &lost)) == 0) {
+        status = work_one(w, &m, lost);
         if (status != 0 && m.lease != 0)
             (void)!tn_message_return(w->jobs, &m); /* we go, and somebody else may do it */
         tn_message_fini(&m);

@@ -236,16 +236,23 @@ static int fail_dead(const struct tn_forkserver *server)
     return tni_fail(TN_ERR_PEER_DIED, "the fork server, process %d, has ended", pid);
 }
 
+/* It has no seat, and ends: by its pid, the caller can collect it. */
+static int fail_unseated(struct tn_process *child, const struct tni_child_report *report)
+{
+    int status = tni_child_watch(child, report->pid);
+    return status != 0 ? status : tni_fail(report->status, "%s", report->text);
+}
+
 /* I3. The server is gone: did it fork before? @return the child's pid */
 static int find_orphan(const struct tn_forkserver *server, struct tn_process *child)
 {
     struct tni_child_report report;
     int ready = tni_os_poll(&child->message_fd, 1, tn_deadline_after(report_ns));
     if (ready == 0 &&
-        tni_os_read(child->message_fd, &report, sizeof report) == (int)sizeof report &&
-        report.status == 0) {
+        tni_os_read(child->message_fd, &report, sizeof report) == (int)sizeof report) {
+        report.text[sizeof report.text - 1] = '\0';
         child->has_reported = true;
-        return report.pid;
+        return report.status == 0 ? report.pid : fail_unseated(child, &report);
     }
     return fail_dead(server);
 }

@@ -9,9 +9,7 @@ enum { EXIT_WITH_PARENT = 128 + 9, OWN_VARIABLES = 3, VARIABLE_BYTES = 96 };
 
 struct tni_origin tni_child_origin(const struct tn_domain *domain)
 {
-    return (struct tni_origin){.who = domain->who,
-                               .pid = tni_os_pid(),
-                               .is_main_thread = tni_os_thread_id() == tni_os_pid()};
+    return (struct tni_origin){.who = domain->who, .pid = tni_os_pid()};
 }
 
 /* What went wrong stays the thread's detail, whatever the clean-up meets. */
@@ -27,15 +25,12 @@ int tni_child_end_failed(struct tn_process *child, int status)
 /* ---- a function -------------------------------------------------------------------------- */
 
 /*
- * I3. The kernel's signal comes when the forking thread ends, which for the main thread is the
- * process.
+ * I3. The kernel's signal comes when the forking thread ends, the main thread too: it may leave
+ * by pthread_exit(), and the process go on.
  */
 static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *origin)
 {
-    if (origin->is_main_thread)
-        tni_os_die_with_parent(origin->pid);
-    else
-        tni_os_die_with_process(origin->pid);
+    tni_os_die_with_process(origin->pid);
     if (tni_process_end_with(domain, origin->who) != 0)
         tni_os_exit(EXIT_WITH_PARENT);
 }
@@ -77,6 +72,7 @@ void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument,
     int code = run(domain, argument);
     tni_message_flush();
     leave(domain);
+    tni_message_end(code & 255);
     tni_os_exit(code & 255);
 }
 
@@ -85,8 +81,9 @@ int tni_child_await_start(struct tn_process *child)
 {
     struct tni_child_report report;
     int fds[2] = {child->message_fd, child->pid_fd};
-    int ready = tni_os_poll(fds, 2, TN_FOREVER);
-    if (ready < 0)
+    /* Without a pidfd it has ended: all that it says is there. */
+    int ready = tni_os_poll(fds, 2, child->pid_fd < 0 ? 0 : TN_FOREVER);
+    if (ready < 0 && ready != TN_ERR_TIMED_OUT)
         return ready;
     int got = tni_os_read(child->message_fd, &report, sizeof report);
     if (got == (int)sizeof report && report.status == 0)
@@ -194,13 +191,14 @@ static int start_program(struct tn_process *child, const char *const *argv,
                          const char *const *environment, int message_fd)
 {
     const struct tni_segment *s = &child->domain->segment;
-    struct tni_origin origin = tni_child_origin(child->domain);
     struct variables variables;
     int32_t pid = 0;
     int status = make_variables(child, message_fd, environment, &variables);
     if (status != 0)
         return status;
-    bool ends_with_us = (child->flags & TN_PROCESS_DETACHED) == 0 && origin.is_main_thread;
+    /* Until it joins and does as bind_to_parent() does: a program that does not, has this. */
+    bool ends_with_us =
+        (child->flags & TN_PROCESS_DETACHED) == 0 && tni_os_thread_id() == tni_os_pid();
     status = tni_os_spawn(argv, variables.list, (int[]){s->control_fd, s->arena_fd, message_fd},
                           3, ends_with_us, &pid);
     free(variables.list);

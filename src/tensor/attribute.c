@@ -85,6 +85,8 @@ static uint32_t end_of_kind(const struct tni_attributes *a, uint16_t kind)
     return at;
 }
 
+static const char *kind_name(uint16_t kind);
+
 int tni_attribute_begin(const tn_tensor *t, uint16_t kind, const struct tni_attribute *old,
                         uint64_t bytes, struct tni_attribute_edit *ret_edit)
 {
@@ -96,8 +98,9 @@ int tni_attribute_begin(const tn_tensor *t, uint16_t kind, const struct tni_attr
     uint64_t room = bytes == 0 ? 0 : HEAD_BYTES + tni_align_up(bytes, 8);
     if (bytes > TN_ATTRIBUTES_MAX_BYTES || others + room > TN_ATTRIBUTES_MAX_BYTES)
         return tni_fail(TN_ERR_INVALID,
-                        "an attribute of %llu bytes beside others of %llu: at most %d together",
-                        (unsigned long long)bytes, (unsigned long long)others,
+                        "attribute '%s' of %llu bytes beside others of %llu: at most %d "
+                        "together",
+                        kind_name(kind), (unsigned long long)bytes, (unsigned long long)others,
                         TN_ATTRIBUTES_MAX_BYTES);
     struct tni_attribute_edit edit = {0};
     if (others + room > 0) {
@@ -163,6 +166,8 @@ static const struct {
     [TNI_ATTRIBUTE_PART] = {"part of a sparse tensor", tni_attribute_check_part},
     [TNI_ATTRIBUTE_METADATA] = {"metadata", tni_attribute_check_metadata},
 };
+
+static const char *kind_name(uint16_t kind) { return kinds[kind].name; }
 
 bool tni_attribute_is_zero(const uint8_t *at, const uint8_t *end)
 {

@@ -38,26 +38,39 @@ static void make_room(struct tn_domain *d)
         d->survive(d);
 }
 
+/* pre: there was no memory. Sleeps until some was freed, or for a slice, or the deadline. */
+static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t data_bytes,
+                           uint64_t deadline_ns)
+{
+    char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    uint64_t slice_ns = tni_os_now_ns() + SLICE_NS;
+    tni_process_sleep(d, &d->segment.header->memory_wait, seen, TNI_MIN(slice_ns, deadline_ns));
+    if (tni_os_now_ns() < deadline_ns)
+        return 0;
+    return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline: %s",
+                    (unsigned long long)data_bytes, why);
+}
+
 static int new_before(struct tn_domain *d, const struct tni_backing_about *backing,
                       const struct tni_block_about *about, uint64_t deadline_ns,
                       tni_block *ret_block, struct tni_mapping **ret_mapping)
 {
-    int status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
-    if (status == TN_ERR_NO_MEMORY) {
-        make_room(d);
-        status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
-    }
+    /* Without waiting, even for the block: what can never fit fails at once. */
+    int status = try_new(d, backing, about, 0, ret_block, ret_mapping);
+    if ((status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL) ||
+        !tni_backing_can_fit(d, backing))
+        return status;
+    make_room(d);
+    status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
     while (status == TN_ERR_NO_MEMORY && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
         if (status != TN_ERR_NO_MEMORY)
             break;
-        uint64_t slice_ns = tni_os_now_ns() + SLICE_NS;
-        tni_process_sleep(d, &d->segment.header->memory_wait, seen,
-                          TNI_MIN(slice_ns, deadline_ns));
-        if (tni_os_now_ns() >= deadline_ns)
-            return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline",
-                            (unsigned long long)backing->data_bytes);
+        int waited = wait_for_memory(d, seen, backing->data_bytes, deadline_ns);
+        if (waited != 0)
+            return waited;
     }
     return status;
 }

@@ -114,7 +114,8 @@ static unsigned list_descendants(pid_t group, struct process *ret_list)
 
 static bool is_tenond(const struct process *process)
 {
-    return strcmp(process->command, "tenond") == 0;
+    return strcmp(process->command, "tenond") == 0 ||
+           strcmp(process->command, "tenond-vault") == 0;
 }
 
 static void describe(const struct process *process, int fd)
@@ -168,6 +169,9 @@ static bool wait_until_gone(pid_t group, bool of_tenond)
             return true;
         if (tnt_now_ns() >= deadline_ns)
             return false;
+        /* Again: whichever of the two went first, the other may have started it anew. */
+        if (of_tenond)
+            signal_all(group, true, SIGTERM);
         sleep_until_a_child_ends(deadline_ns);
     }
 }

@@ -146,4 +146,70 @@ static inline void survive_until(tn_domain *d, unsigned wanted)
     }
 }
 
+/* ---- the vault --------------------------------------------------------------------------- */
+
+static inline bool is_in(const char *text, size_t size, const char *wanted)
+{
+    return memmem(text, size, wanted, strlen(wanted)) != NULL;
+}
+
+static inline size_t read_file_of(int32_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    FILE *file = fopen(path, "re");
+    size_t got = file != NULL ? fread(text, 1, size, file) : 0;
+    if (file != NULL)
+        fclose(file);
+    return got;
+}
+
+/** Of this test's runtime folder, and not `old`; 0: there is none. */
+static inline int32_t find_vault(int32_t old)
+{
+    static char text[1 << 16];
+    char wanted[128];
+    int32_t found = 0;
+    snprintf(wanted, sizeof wanted, "TENON_RUNTIME_DIR=%s", tnt_folder());
+    DIR *all = opendir("/proc");
+    for (struct dirent *entry; all != NULL && found == 0 && (entry = readdir(all)) != NULL;) {
+        int32_t pid = (int32_t)strtol(entry->d_name, NULL, 10);
+        size_t size = pid > 0 && pid != old ? read_file_of(pid, "comm", text, sizeof text) : 0;
+        if (!is_in(text, size, "tenond-vault"))
+            continue;
+        size = read_file_of(pid, "environ", text, sizeof text);
+        if (is_in(text, size, wanted))
+            found = pid;
+    }
+    if (all != NULL)
+        closedir(all);
+    return found;
+}
+
+static inline int32_t vault_pid(void) { return find_vault(0); }
+
+/** Nobody tells of it: wait until there is a vault other than `old` with just so many storages.
+ */
+static inline int32_t await_vault(int32_t old, unsigned wanted)
+{
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    for (;;) {
+        int32_t pid = find_vault(old);
+        if (pid != 0 && count_open(pid, STORAGE_TARGET) == wanted)
+            return pid;
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
+/** Both, so that neither starts the other again. What nobody else has open is lost. */
+static inline void kill_tenond_and_vault(int32_t tenond)
+{
+    TN_CHECK(kill(tenond, SIGSTOP) == 0);
+    int32_t vault = find_vault(0);
+    if (vault != 0)
+        kill_and_await(vault, SIGKILL);
+    kill_and_await(tenond, SIGKILL);
+}
+
 #endif

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "backing.h"
@@ -219,6 +221,7 @@ static int live(void *argument)
     make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, 1);
     make_as(d, TN_STRATEGY_ARENA, 1);
     world->tenond = manager_pid(d);
+    await_vault(0, 1);
     tnt_signal(&world->ready);
     for (;;)
         pause();
@@ -241,7 +244,7 @@ static struct world *begin_a_world(void)
 
 static void kill_all(const struct world *world)
 {
-    kill_and_await(world->tenond, SIGKILL);
+    kill_tenond_and_vault(world->tenond);
     tnt_kill(world->pid);
 }
 
@@ -436,12 +439,22 @@ static void empty(const char *path) { TN_CHECK(truncate(path, 0) == 0); }
 static void remove_it(const char *path) { TN_CHECK(unlink(path) == 0); }
 static void give_away(const char *path) { TN_CHECK(chown(path, NOBODY, NOBODY) == 0); }
 
+static void make_it_a_folder(const char *path)
+{
+    TN_CHECK(unlink(path) == 0 && mkdir(path, 0700) == 0);
+}
+
+static void make_it_a_pipe(const char *path)
+{
+    TN_CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+}
+
 static void remove_left(void)
 {
     DIR *list = opendir(tnt_shm_folder());
     for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(list), entry->d_name, 0);
+        if (entry->d_name[0] != '.' && unlinkat(dirfd(list), entry->d_name, 0) != 0)
+            unlinkat(dirfd(list), entry->d_name, AT_REMOVEDIR);
     if (list != NULL)
         closedir(list);
 }
@@ -452,6 +465,40 @@ TN_TEST(a_file_that_was_replaced_is_an_error_and_stays)
     assert_non_null(strstr(logged, "replaced"));
     assert_int_equal(count_files(), 1); /* somebody else's */
     remove_left();
+}
+
+TN_TEST(a_file_that_became_a_folder_is_an_error_and_stays)
+{
+    expect_error(make_it_a_folder, TN_ERR_CORRUPT);
+    assert_non_null(strstr(logged, "no plain file"));
+    assert_int_equal(count_files(), 1);
+    remove_left();
+}
+
+TN_TEST(a_file_that_became_a_pipe_is_an_error_and_stays)
+{
+    expect_error(make_it_a_pipe, TN_ERR_CORRUPT);
+    assert_non_null(strstr(logged, "no plain file"));
+    assert_int_equal(count_files(), 1);
+    remove_left();
+}
+
+TN_TEST(audit_names_a_file_that_became_a_folder_or_a_pipe)
+{
+    void (*const spoils[])(const char *path) = {make_it_a_folder, make_it_a_pipe};
+    for (size_t i = 0; i < TNI_COUNT(spoils); i++) {
+        d = without_tenond();
+        tn_tensor *t = make(1);
+        spoils[i](tn_tensor_path(t));
+        said[0] = 0;
+        assert_int_equal(tn_domain_audit(d, false, hear, NULL), 1);
+        if (strstr(said, tn_tensor_path(t)) == NULL ||
+            strstr(said, "is not a plain file") == NULL)
+            fail_msg("'%s'", said);
+        tn_tensor_unref(t);
+        tn_domain_close(d);
+        remove_left();
+    }
 }
 
 TN_TEST(a_file_that_was_truncated_is_an_error)
@@ -560,4 +607,126 @@ TN_TEST(a_file_system_that_is_too_small_is_a_clear_error)
     assert_int_equal(count_files(), 0);
     tn_domain_close(d);
     umount(folder);
+}
+
+/* ---- a maker that was killed where there is no memory ------------------------------------ */
+
+/* fallocate() of this program: fills the file system up, and is killed. */
+static const char *folder_to_fill;
+
+int fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    static const char zeros[4096];
+    char path[256];
+    if (folder_to_fill == NULL)
+        return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+    snprintf(path, sizeof path, "%s/filler", folder_to_fill);
+    int filler = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    TN_CHECK(filler >= 0);
+    while (write(filler, zeros, sizeof zeros) > 0) {
+    }
+    TN_CHECK(errno == ENOSPC);
+    raise(SIGKILL);
+    return -1;
+}
+
+static int make_and_be_killed(void *argument)
+{
+    folder_to_fill = argument;
+    make(1);
+    return 1;
+}
+
+TN_TEST(a_file_whose_maker_was_killed_before_it_had_memory_goes_when_there_is_none)
+{
+    char folder[128];
+    mount_own(folder, sizeof folder, "size=1m");
+    d = without_tenond();
+    assert_int_equal(tnt_wait(tnt_fork(make_and_be_killed, folder)), SIGKILL);
+    assert_int_equal(count_files(), 2);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(count_files(), 1);
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+    umount(folder);
+}
+
+static int make_in_a_domain_and_be_killed(void *argument)
+{
+    d = without_tenond();
+    return make_and_be_killed(argument);
+}
+
+TN_TEST(gc_removes_a_file_whose_maker_was_killed_before_it_had_memory)
+{
+    char folder[128];
+    mount_own(folder, sizeof folder, "size=1m");
+    assert_int_equal(tnt_wait(tnt_fork(make_in_a_domain_and_be_killed, folder)), SIGKILL);
+    assert_int_equal(count_files(), 2);
+    gc();
+    assert_int_equal(count_files(), 1);
+    umount(folder);
+}
+
+/* ---- no place for files ------------------------------------------------------------------ */
+
+static int try_make(void)
+{
+    const tn_share_options options = {.struct_size = sizeof options,
+                                      .strategy = TN_STRATEGY_FILE_SYSTEM};
+    tn_tensor *t = NULL;
+    int status = tn_tensor_empty_as(d, TN_UINT8, 1, (int64_t[]){100}, &options, 0, &t);
+    tn_tensor_unref(t);
+    return status;
+}
+
+static void expect_detail(const char *part)
+{
+    if (strstr(tn_error_detail(), part) == NULL)
+        fail_msg("'%s' does not say '%s'", tn_error_detail(), part);
+}
+
+TN_TEST(a_folder_for_files_that_is_not_absolute_is_refused)
+{
+    d = without_tenond();
+    setenv("TENON_SHM_DIR", "shm", 1);
+    assert_int_equal(try_make(), TN_ERR_INVALID);
+    expect_detail("TENON_SHM_DIR");
+    expect_detail("'shm'");
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+    gc();
+    assert_int_equal(said_not_done, 1);
+    assert_non_null(strstr(said, "TENON_SHM_DIR"));
+    setenv("TENON_SHM_DIR", tnt_shm_folder(), 1);
+}
+
+TN_TEST(a_folder_for_files_that_is_not_there_is_an_error_with_a_way_out)
+{
+    d = without_tenond();
+    setenv("TENON_SHM_DIR", "/nowhere/at/all", 1);
+    assert_int_equal(try_make(), TN_ERR_NOT_FOUND);
+    expect_detail("/nowhere/at/all");
+    expect_detail("TENON_SHM_DIR");
+    expect_detail("arena and file_descriptor");
+    setenv("TENON_SHM_DIR", tnt_shm_folder(), 1);
+    TN_CHECK_OK(try_make());
+    tn_domain_close(d);
+}
+
+TN_TEST(without_a_descriptor_for_its_file_a_storage_is_an_error_that_names_it)
+{
+    struct rlimit before, full;
+    d = without_tenond();
+    TN_CHECK_OK(try_make());
+    TN_CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    int next = dup(0);
+    close(next);
+    full = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = (rlim_t)next};
+    TN_CHECK(setrlimit(RLIMIT_NOFILE, &full) == 0);
+    assert_int_equal(try_make(), TN_ERR_FULL);
+    expect_detail(tnt_shm_folder());
+    expect_detail("no descriptors left");
+    setrlimit(RLIMIT_NOFILE, &before);
+    tn_domain_close(d);
 }

@@ -124,7 +124,7 @@ TN_TEST(without_tenond_the_descriptor_is_found_in_the_maker)
     struct maker maker = open_maker(1, false);
     pid_t pid = tnt_fork(make_and_keep, &maker);
     tnt_await(&maker.ready);
-    kill_and_await(manager_pid(d), SIGKILL);
+    kill_tenond_and_vault(manager_pid(d));
     tn_tensor *t = pop(q);
     expect_numbers(t, 0);
     tn_tensor_unref(t);
@@ -140,7 +140,7 @@ TN_TEST(the_next_tenond_gets_the_descriptors_again_from_who_has_them)
     struct maker maker = open_maker(5, true);
     pid_t pid = tnt_fork(make_and_keep, &maker);
     tnt_await(&maker.ready);
-    kill_and_await(manager_pid(d), SIGKILL);
+    kill_tenond_and_vault(manager_pid(d));
     tnt_signal(&maker.go);
     tnt_wait_ok(pid); /* once the next one has all five */
     for (int i = 0; i < 5; i++) {
@@ -181,7 +181,7 @@ TN_TEST(a_process_that_never_waits_tells_the_next_tenond_when_it_makes_more)
     pid_t pid = tnt_fork(see_to_a_successor, &helper); /* has nothing of what is made later */
     tnt_await(&helper.ready);
     tn_tensor *first = make(1);
-    kill_and_await(manager_pid(d), SIGKILL);
+    kill_tenond_and_vault(manager_pid(d));
     tnt_signal(&helper.go);
     tnt_wait_ok(pid);
     assert_int_equal(count_open(manager_pid(d), STORAGE_TARGET), 0);

@@ -434,6 +434,7 @@ static const struct left all_left[] = {
     {"backing_admitted", make_file_only, .has_intent = true},
     {"backing_named", make_file_only, .is_named = true, .has_intent = true},
     {"file_made", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
+    {"file_sized", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
     {"backing_made", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
     {"backing_filled", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
     {"backing_sealed", make_sealed_only, .is_named = true, .has_intent = true},

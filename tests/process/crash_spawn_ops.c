@@ -162,9 +162,77 @@ static void close_pool(struct crash_world *w)
         expect_killed_below(w, 0, status);
 }
 
+/* With jobs and a result whose files are gone. */
+static tn_tensor *make_lost(tn_domain *domain)
+{
+    tn_share_options options = {.struct_size = sizeof options,
+                                .strategy = TN_STRATEGY_FILE_SYSTEM};
+    int64_t size = 1000;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_empty_as(domain, TN_UINT8, 1, &size, &options, 0, &tensor));
+    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)size);
+    TN_CHECK(unlink(tn_tensor_path(tensor)) == 0);
+    return tensor;
+}
+
+static int lose_result(tn_domain *domain, const tn_pool_job *job, tn_message *result,
+                       void *context)
+{
+    (void)context;
+    result->tensors = job->room;
+    result->tensors[0] = make_lost(domain);
+    result->tensor_count = 1;
+    return 0;
+}
+
+static int fetch_lost(tn_pool *pool)
+{
+    tn_pool_result result;
+    int status = tn_pool_next(pool, TN_FOREVER, &result);
+    if (status != 0)
+        return status;
+    TN_CHECK(result.status == TN_ERR_NOT_FOUND || result.status == TN_ERR_CHILD_FAILED);
+    status = result.status == TN_ERR_NOT_FOUND ? 0 : result.status;
+    tn_pool_result_fini(&result);
+    return status;
+}
+
+static int run_pool_that_loses(struct crash_world *w)
+{
+    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
+    tn_pool *pool;
+    int status = tn_pool_create(w->domain, &options, lose_result, NULL, &pool);
+    if (status != 0)
+        return status;
+    for (uint32_t count = 0; count <= 2 && status == 0; count++) {
+        tn_tensor *tensors[2] = {NULL, NULL};
+        for (uint32_t i = 0; i < count; i++)
+            tensors[i] = make_lost(w->domain);
+        tn_message message = {.tensors = tensors, .tensor_count = count};
+        status = tn_pool_submit(pool, &message, TN_PUSH_MOVE, TN_FOREVER, NULL);
+        if (status == 0)
+            status = fetch_lost(pool);
+    }
+    if (status == 0)
+        status = tn_pool_end(pool);
+    if (status == 0)
+        status = tn_pool_join(pool, TN_FOREVER);
+    if (status == 0)
+        tn_pool_close(pool);
+    return status;
+}
+
+static void pool_lost(struct crash_world *w)
+{
+    uint64_t before = deaths(w);
+    int status = run_pool_that_loses(w);
+    expect_killed_below(w, before, status);
+}
+
 const struct crash_op crash_spawn_ops[] = {
     {.name = "forkserver", .prepare = hold_one, .run = forkserver},
     {.name = "pool", .prepare = hold_one, .run = pool},
     {.name = "pool_close", .prepare = hold_one, .run = close_pool},
+    {.name = "pool_lost", .prepare = hold_one, .run = pool_lost},
     {0},
 };

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "process/main_thread.h"
+
 static const uint64_t second_ns = UINT64_C(1000000000);
 
 /* No tenond: what ends here must end without one. */
@@ -347,6 +349,23 @@ TN_TEST(a_server_that_dies_before_it_has_answered_loses_no_child)
     close_domain(domain);
 }
 
+TN_TEST(a_child_without_a_seat_whose_server_died_leaves_no_zombie)
+{
+    tn_domain *domain = open_domain(2);
+    tn_process *none = NULL;
+    tni_kill_point_arm("forkserver_forked", 1);
+    tn_forkserver *server = open_server(domain);
+    tni_kill_point_arm(NULL, 0);
+    assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                     TN_ERR_FULL);
+    assert_non_null(strstr(tn_error_detail(), "seat"));
+    assert_null(none);
+    tn_forkserver_close(server);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    close_domain(domain);
+}
+
 TN_TEST(a_child_that_dies_before_it_started_is_an_error_and_the_server_goes_on)
 {
     tn_domain *domain = open_domain(8);
@@ -512,7 +531,8 @@ struct family {
     int pids[2]; /* a pipe: the server's, the child's, once both run */
     pid_t server, child;
     uint32_t flags;
-    bool is_threaded, has_lost_its_server, has_exited;
+    bool is_threaded, has_lost_its_server, has_exited, has_no_main_thread;
+    tn_process *process;
 };
 
 static void *start_family(void *argument)
@@ -531,11 +551,34 @@ static void *start_family(void *argument)
     return process;
 }
 
+static void *go_on_without_main_thread(void *argument)
+{
+    struct family *family = argument;
+    pid_t pids[2] = {family->server, family->child};
+    int server_fd = pidfd_of(family->server);
+    await_end_of_main_thread();
+    TN_CHECK(tn_process_wait(family->process, tnt_deadline(50), NULL) == TN_ERR_TIMED_OUT);
+    TN_CHECK(!ends_within(server_fd, 0));
+    TN_CHECK(write(family->pids[1], pids, sizeof pids) == sizeof pids);
+    pause_for_ever();
+    return NULL;
+}
+
+static int leave_main_thread(struct family *family)
+{
+    pthread_t thread;
+    family->process = start_family(family);
+    TN_CHECK(pthread_create(&thread, NULL, go_on_without_main_thread, family) == 0);
+    pthread_exit(NULL);
+}
+
 static int be_main(void *argument)
 {
     struct family *family = argument;
     pthread_t thread;
     void *process = NULL;
+    if (family->has_no_main_thread)
+        return leave_main_thread(family);
     if (family->is_threaded) {
         TN_CHECK(pthread_create(&thread, NULL, start_family, family) == 0);
         TN_CHECK(pthread_join(thread, &process) == 0);
@@ -615,6 +658,11 @@ TN_TEST(server_and_child_end_when_the_main_process_exits_abruptly)
 TN_TEST(server_and_child_outlive_the_thread_that_started_them_and_end_with_the_process)
 {
     family_ends((struct family){.is_threaded = true}, SIGKILL);
+}
+
+TN_TEST(server_and_child_outlive_a_main_thread_that_exits_alone_and_end_with_the_process)
+{
+    family_ends((struct family){.has_no_main_thread = true}, SIGKILL);
 }
 
 TN_TEST(a_child_whose_server_died_ends_with_the_main_process)

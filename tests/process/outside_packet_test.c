@@ -380,6 +380,26 @@ TN_TEST(a_descriptor_that_is_no_memory_object_is_refused)
     tn_domain_close(d);
 }
 
+/* It can be sealed, and mapped without pages: to read what has none would be a bus error. */
+TN_TEST(a_descriptor_of_huge_pages_is_refused)
+{
+    static struct wire wire;
+    tn_tensor *none = NULL;
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd < 0)
+        tnt_skip("this system has no huge pages of its own kind");
+    TN_CHECK(ftruncate(fd, 1 << 30) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    tn_domain *d = make_domain();
+    tn_tensor *t = make(d);
+    open_wire(&wire, t);
+    assert_int_equal(tn_tensor_from_descriptor(fd, &none), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "hugetlbfs"));
+    assert_int_equal(result_with_fd(&wire, fd), TN_ERR_INVALID);
+    close_wire(&wire);
+    tn_tensor_unref(t);
+    tn_domain_close(d);
+}
+
 TN_TEST(a_descriptor_that_is_not_sealed_or_shorter_than_it_claims_is_refused)
 {
     static struct wire wire;

@@ -635,3 +635,25 @@ TN_TEST(another_user_sends_on_what_it_can_only_read)
     tn_tensor_unref(t);
     tn_domain_close(d);
 }
+
+/* ---- who may seal ------------------------------------------------------------------------ */
+
+TN_TEST(a_receiver_cannot_seal_what_it_got_any_further)
+{
+    const uint32_t share_flags[] = {0, TN_SHARE_WRITE_ONCE};
+    for (size_t i = 0; i < TNI_COUNT(share_flags); i++) {
+        int fd;
+        tn_domain *d = make_domain();
+        tn_tensor *t = make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, share_flags[i]);
+        tn_tensor *there = through_socket(t, 0);
+        TN_CHECK_OK(tn_tensor_descriptor(there, 0, &fd));
+        const int seals = fcntl(fd, F_GET_SEALS);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), -1);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), -1);
+        assert_int_equal(fcntl(fd, F_GET_SEALS), seals);
+        close(fd);
+        tn_tensor_unref(there);
+        tn_tensor_unref(t);
+        tn_domain_close(d);
+    }
+}

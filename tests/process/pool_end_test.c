@@ -164,6 +164,36 @@ TN_TEST(jobs_that_nobody_did_do_not_stay_with_others_who_have_the_queues_open)
     pool_close_world(&w);
 }
 
+TN_TEST(a_job_that_is_lost_does_not_keep_those_behind_it)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    struct tnt_signal end = tnt_signal_open();
+    struct pool_order order = {DOUBLE_TENSOR, 0};
+    pid_t other = tnt_fork(hold_until_told, &end);
+    uint32_t before = live_blocks(w.domain);
+    int64_t size = 100000;
+    pool_submit(&w, SLEEP, 0);
+    pool_pop_pid(&w);
+    for (int i = 0; i < 3; i++) {
+        tn_share_options options = {.struct_size = sizeof options,
+                                    .strategy = TN_STRATEGY_FILE_SYSTEM};
+        tn_tensor *tensor;
+        TN_CHECK_OK(tn_tensor_empty_as(w.domain, TN_INT32, 1, &size, &options, 0, &tensor));
+        if (i == 0)
+            assert_int_equal(unlink(tn_tensor_path(tensor)), 0);
+        tn_message message = {
+            .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
+        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, 0, NULL));
+    }
+    assert_int_equal(live_blocks(w.domain), before + 3);
+    w.pool = tn_pool_close(w.pool);
+    assert_int_equal(live_blocks(w.domain), before);
+    tnt_signal(&end);
+    tnt_wait_ok(other);
+    tnt_signal_close(&end);
+    pool_close_world(&w);
+}
+
 TN_TEST(a_second_pool_gets_the_tensor_of_one_that_was_ended)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);

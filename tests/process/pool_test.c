@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: jobs, results, and workers that die. */
+/* Pools: jobs, results, workers that die, and messages that cannot be had any more. */
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "process/pool_world.h"
+#include "queue/ring.h"
 #include "spawn/pool.h"
 
 /* ---- results ----------------------------------------------------------------------------- */
@@ -397,7 +399,7 @@ TN_TEST_WITHIN(workers_killed_at_random_lose_and_double_no_job, 120)
 TN_TEST(a_program_that_ends_at_once_is_not_started_for_ever)
 {
     const char *const programs[] = {"true", "false"};
-    const char *const says[] = {"exit code 0", "exit code 1"};
+    const char *const says[] = {"exited with 0", "exited with 1"};
     for (size_t i = 0; i < 2; i++) {
         const char *const argv[] = {programs[i], NULL};
         tn_pool_options options = pool_options(2);
@@ -434,5 +436,180 @@ TN_TEST(a_pool_whose_fork_server_died_works_until_its_last_worker_died)
     pool_kill_worker(&w, 1);
     assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_PEER_DIED);
     pool_expect_detail(tn_error_detail(), name);
+    pool_close_world(&w);
+}
+
+/* ---- messages that are lost -------------------------------------------------------------- */
+
+enum { LOST_ELEMENTS = 1000 };
+
+static tn_tensor *make_outside(tn_domain *domain, uint32_t strategy)
+{
+    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    int64_t size = LOST_ELEMENTS;
+    tn_tensor *tensor = NULL;
+    TN_CHECK_OK(tn_tensor_empty_as(domain, TN_INT32, 1, &size, &options, 0, &tensor));
+    return tensor;
+}
+
+/* A job of `count` tensors, whose files are gone before a worker is. */
+static uint64_t submit_lost(struct pool_world *w, uint32_t count)
+{
+    struct pool_order order = {DOUBLE_TENSOR, 0};
+    tn_tensor *tensors[2];
+    uint64_t job;
+    for (uint32_t i = 0; i < count; i++)
+        tensors[i] = make_outside(w->domain, TN_STRATEGY_FILE_SYSTEM);
+    tn_message message = {
+        .bytes = &order, .size_bytes = sizeof order, .tensors = tensors, .tensor_count = count};
+    TN_CHECK_OK(tn_pool_submit(w->pool, &message, 0, tnt_deadline(20000), &job));
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(unlink(tn_tensor_path(tensors[i])), 0);
+        tn_tensor_unref(tensors[i]);
+    }
+    return job;
+}
+
+static void expect_lost(tn_pool_result *result, int status, const char *what)
+{
+    char text[64];
+    snprintf(text, sizeof text, "job %d%s", (int)result->job, what);
+    assert_int_equal(result->status, status);
+    pool_expect_detail(result->detail, text);
+    assert_int_equal(result->message.size_bytes, 0);
+    assert_int_equal(result->message.tensor_count, 0);
+    tn_pool_result_fini(result);
+}
+
+static void expect_works(struct pool_world *w, uint64_t restarts)
+{
+    tn_pool_result result = pool_get(w, pool_submit(w, ADD_ONE, 1));
+    assert_int_equal(pool_number_in(&result), 2);
+    tn_pool_result_fini(&result);
+    assert_int_equal(tn_pool_next(w->pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_pool_restart_count(w->pool), restarts);
+}
+
+TN_TEST(by_every_method_a_job_whose_tensors_are_lost_has_a_result_that_says_so)
+{
+    for (uint32_t method = 0; method < POOL_METHODS; method++)
+        for (uint32_t count = 1; count <= 2; count++) {
+            struct pool_world w = pool_open_by(method, 1);
+            pool_submit(&w, WAIT, 0);
+            uint64_t job = submit_lost(&w, count);
+            TN_CHECK_OK(tn_event_set(w.go));
+            tn_pool_result result = pool_get(&w, job);
+            assert_int_equal(result.attempt, 1);
+            assert_int_equal(result.pid, tn_pool_worker_pid(w.pool, 0));
+            expect_lost(&result, TN_ERR_NOT_FOUND, " cannot be had any more: ");
+            result = pool_next(&w);
+            tn_pool_result_fini(&result);
+            expect_works(&w, 0);
+            pool_close_world(&w);
+        }
+}
+
+/* Returns what nobody else can have, of as many tensors as the job's bytes say. */
+static int lose_tensors(tn_domain *domain, const tn_pool_job *job, tn_message *result,
+                        void *context)
+{
+    const uint32_t *strategy = context;
+    struct pool_order order;
+    memcpy(&order, job->message->bytes, sizeof order);
+    if (order.deed != KEEP_NOTHING)
+        return pool_deed(domain, job, result, NULL);
+    result->tensors = job->room;
+    for (; result->tensor_count < (uint32_t)order.number; result->tensor_count++) {
+        tn_tensor *tensor = make_outside(domain, *strategy);
+        result->tensors[result->tensor_count] = tensor;
+        if (*strategy == TN_STRATEGY_FILE_SYSTEM)
+            TN_CHECK(unlink(tn_tensor_path(tensor)) == 0);
+    }
+    return 0;
+}
+
+static struct pool_world open_losing(uint32_t *strategy)
+{
+    struct pool_world w = {.domain = pool_open_domain()};
+    tn_pool_options options = pool_options(1);
+    options.attempts = 1;
+    TN_CHECK_OK(tn_queue_create(w.domain, "pids", NULL, &w.pids));
+    TN_CHECK_OK(tn_event_create(w.domain, "go", false, &w.go));
+    TN_CHECK_OK(tn_pool_create(w.domain, &options, lose_tensors, strategy, &w.pool));
+    return w;
+}
+
+TN_TEST(a_job_whose_result_is_lost_has_a_result_that_says_so)
+{
+    uint32_t strategy = TN_STRATEGY_FILE_SYSTEM;
+    struct pool_world w = open_losing(&strategy);
+    for (int32_t count = 1; count <= 2; count++) {
+        tn_pool_result result = pool_get(&w, pool_submit(&w, KEEP_NOTHING, count));
+        assert_int_equal(result.attempt, 1);
+        assert_int_equal(result.pid, tn_pool_worker_pid(w.pool, 0));
+        expect_lost(&result, TN_ERR_NOT_FOUND, ": its result cannot be had any more: ");
+    }
+    expect_works(&w, 0);
+    pool_close_world(&w);
+}
+
+TN_TEST(results_whose_descriptors_died_with_their_worker_are_lost_by_name)
+{
+    uint32_t strategy = TN_STRATEGY_FILE_DESCRIPTOR;
+    struct pool_world w = open_losing(&strategy);
+    uint64_t jobs[] = {pool_submit(&w, KEEP_NOTHING, 1), pool_submit(&w, KEEP_NOTHING, 2)};
+    uint64_t last = pool_submit(&w, SLEEP, 0);
+    pool_pop_pid(&w);
+    pool_kill_worker(&w, 0);
+    for (size_t i = 0; i < 2; i++) {
+        tn_pool_result result = pool_get(&w, jobs[i]);
+        assert_true(result.status < 0);
+        expect_lost(&result, result.status, ": its result cannot be had any more: ");
+    }
+    tn_pool_result result = pool_get(&w, last);
+    assert_int_equal(result.status, TN_ERR_CHILD_FAILED);
+    tn_pool_result_fini(&result);
+    expect_works(&w, 1);
+    pool_close_world(&w);
+}
+
+/* Break the one message of a queue that waits to be taken. */
+static void break_message(const struct tn_queue *queue)
+{
+    uint32_t broken = 0;
+    for (uint32_t i = 0; i < queue->capacity; i++) {
+        struct tni_slot *slot =
+            (struct tni_slot *)(void *)(queue->slots + (size_t)i * queue->slot_bytes);
+        if (tni_slot_state(atomic_load(&slot->word)) != TNI_SLOT_FULL)
+            continue;
+        slot->form = 77;
+        broken++;
+    }
+    assert_int_equal(broken, 1);
+}
+
+TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    pool_submit(&w, WAIT, 0);
+    uint64_t job = pool_submit(&w, ADD_ONE, 1);
+    while (tn_queue_count(w.pool->jobs) > 1) /* until the first is taken */
+        sched_yield();
+    break_message(w.pool->jobs);
+    TN_CHECK_OK(tn_event_set(w.go));
+    tn_pool_result result = pool_get(&w, job);
+    expect_lost(&result, TN_ERR_CORRUPT, ": it or its result was lost");
+    result = pool_next(&w);
+    tn_pool_result_fini(&result);
+    expect_works(&w, 0);
+    pool_close_world(&w);
+
+    w = pool_open_by(TN_START_FORK, 1);
+    job = pool_submit(&w, ADD_ONE, 1);
+    assert_int_equal(tn_queue_wait_any(&w.pool->results, 1, tnt_deadline(20000)), 0);
+    break_message(w.pool->results);
+    result = pool_get(&w, job);
+    expect_lost(&result, TN_ERR_CORRUPT, ": it or its result was lost");
+    expect_works(&w, 0);
     pool_close_world(&w);
 }

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "process/main_thread.h"
+
 /* No tenond: what ends here must end without one. */
 static tn_domain *open_domain(uint32_t seats)
 {
@@ -124,6 +126,76 @@ TN_TEST(fail_leaves_at_most_255_bytes_for_the_parent_and_exits_with_1)
     assert_string_equal(await_end(process).message, "no data in batch 7");
     tn_process_close(process);
     tn_domain_close(domain);
+}
+
+TN_TEST(what_a_child_says_reaches_messages_and_errors_without_control_characters)
+{
+    tn_domain *domain = open_domain(8);
+    tn_group *group = NULL;
+    tn_process_status first;
+    TN_CHECK_OK(tn_group_create(domain, &group));
+    TN_CHECK_OK(
+        tn_group_add(group, start(domain, fail_saying, "bad\nl\303\244ne \033[31m1\177\001")));
+    assert_int_equal(tn_group_wait(group, 0, tnt_deadline(10000), &first), TN_ERR_CHILD_FAILED);
+    assert_string_equal(first.message, "bad?l\303\244ne ?[31m1??");
+    assert_non_null(strstr(tn_error_detail(), ": bad?l\303\244ne ?[31m1??"));
+    tn_group_close(group);
+    tn_domain_close(domain);
+}
+
+static int exit_by_itself(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    _exit((int)(intptr_t)argument);
+}
+
+/* The kernel then collects children itself, and tells nobody of their ends. */
+TN_TEST(exit_codes_are_known_where_sigchld_is_ignored_except_of_who_exits_by_itself)
+{
+    signal(SIGCHLD, SIG_IGN);
+    tn_domain *domain = open_domain(8);
+    tn_process *process[] = {
+        start(domain, exit_with, (void *)0), start(domain, exit_with, (void *)200),
+        start(domain, fail_saying, "no more"), start(domain, exit_by_itself, (void *)3),
+        start(domain, sleep_for_ever, NULL)};
+    const int codes[] = {0, 200, 1, -1, -1};
+    TN_CHECK_OK(tn_process_kill(process[4], SIGKILL));
+    for (int i = 0; i < 5; i++) {
+        tn_process_status status = await_end(process[i]);
+        assert_int_equal(status.exit_code, codes[i]);
+        assert_int_equal(status.signal, 0);
+        assert_string_equal(status.message, i == 2 ? "no more" : "");
+        tn_process_close(process[i]);
+    }
+    /* Some of these are gone before this process has looked at them. */
+    for (int i = 0; i < 200; i++) {
+        tn_process *quick = start(domain, exit_with, (void *)(intptr_t)i);
+        assert_int_equal(await_end(quick).exit_code, i);
+        tn_process_close(quick);
+    }
+    TNT_AUDIT(domain); /* those of whom nothing is known were settled */
+    tn_domain_close(domain);
+    signal(SIGCHLD, SIG_DFL);
+}
+
+TN_TEST(a_group_fails_where_sigchld_is_ignored_only_if_a_child_is_known_to_have_failed)
+{
+    signal(SIGCHLD, SIG_IGN);
+    tn_domain *domain = open_domain(8);
+    tn_group *group = NULL;
+    tn_process_status first;
+    TN_CHECK_OK(tn_group_create(domain, &group));
+    for (int i = 0; i < 2; i++)
+        TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, NULL)));
+    TN_CHECK_OK(tn_group_add(group, start(domain, exit_by_itself, NULL)));
+    TN_CHECK_OK(tn_group_wait(group, 0, tnt_deadline(10000), &first));
+    TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, (void *)5)));
+    assert_int_equal(tn_group_wait(group, 0, tnt_deadline(10000), &first), TN_ERR_CHILD_FAILED);
+    assert_int_equal(first.index, 3);
+    assert_int_equal(first.exit_code, 5);
+    tn_group_close(group);
+    tn_domain_close(domain);
+    signal(SIGCHLD, SIG_DFL);
 }
 
 static int fork_one_that_fails(tn_domain *domain, void *argument)
@@ -285,6 +357,7 @@ struct family {
     struct tnt_signal alive; /* the thread that forked has ended */
     int pid_pipe[2];
     uint32_t flags;
+    tn_process *process;
 };
 
 static int say_pid_and_sleep(tn_domain *domain, void *argument)
@@ -321,6 +394,25 @@ static int be_parent_with_threads(void *argument)
     TN_CHECK(tn_process_wait(process, tnt_deadline(50), NULL) == TN_ERR_TIMED_OUT);
     tnt_signal(&family->alive);
     return pause_for_ever();
+}
+
+static void *stay_without_main_thread(void *argument)
+{
+    struct family *family = argument;
+    await_end_of_main_thread();
+    TN_CHECK(tn_process_wait(family->process, tnt_deadline(50), NULL) == TN_ERR_TIMED_OUT);
+    tnt_signal(&family->alive);
+    pause_for_ever();
+    return NULL;
+}
+
+static int be_parent_whose_main_thread_leaves(void *argument)
+{
+    struct family *family = argument;
+    pthread_t thread;
+    family->process = start_in_thread(family);
+    TN_CHECK(pthread_create(&thread, NULL, stay_without_main_thread, family) == 0);
+    pthread_exit(NULL);
 }
 
 static bool ends_within(int pid_fd, int ms)
@@ -366,10 +458,10 @@ TN_TEST(a_child_ends_when_its_parent_is_killed)
     end_family(&family);
 }
 
-TN_TEST(a_child_outlives_the_thread_that_forked_it_and_ends_with_the_process)
+static void outlives_its_thread(tnt_child_fn *be)
 {
     struct family family = make_family(0);
-    pid_t grandchild, parent = tnt_fork(be_parent_with_threads, &family);
+    pid_t grandchild, parent = tnt_fork(be, &family);
     int fd = grandchild_fd(&family, &grandchild);
     tnt_await(&family.alive);
     assert_false(ends_within(fd, 0));
@@ -377,6 +469,16 @@ TN_TEST(a_child_outlives_the_thread_that_forked_it_and_ends_with_the_process)
     assert_true(ends_within(fd, 10000));
     close(fd);
     end_family(&family);
+}
+
+TN_TEST(a_child_outlives_the_thread_that_forked_it_and_ends_with_the_process)
+{
+    outlives_its_thread(be_parent_with_threads);
+}
+
+TN_TEST(a_child_outlives_a_main_thread_that_exits_alone_and_ends_with_the_process)
+{
+    outlives_its_thread(be_parent_whose_main_thread_leaves);
 }
 
 TN_TEST(a_detached_child_outlives_its_parent)

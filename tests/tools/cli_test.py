@@ -302,6 +302,9 @@ class Repair(Case):
         copy = path.replace(self.json("stat", self.name)["domain"]["id"][:16], "0123456789abcdef")
         self.assertNotEqual(copy, path)
         shutil.copyfile(path, copy)
+        with open(copy, "r+b") as file: # as if its maker were dead: another start time
+            file.seek(80)
+            file.write((1).to_bytes(8, "little"))
         return copy
 
     def test_gc_settles_a_killed_child_and_its_blocks_are_gone(self):

@@ -289,6 +289,23 @@ TN_TEST(a_quantizer_that_does_not_fit_the_tensor_is_refused)
     tn_tensor_unref(t);
 }
 
+TN_TEST(a_quantizer_by_channel_has_at_most_2046_channels_and_says_so_as_a_quantizer)
+{
+    enum { MOST = 2046 };
+    static double scales[MOST + 1];
+    static int64_t zero_points[MOST + 1];
+    for (int i = 0; i <= MOST; i++)
+        scales[i] = 1;
+    tn_quantizer q = {TN_QUANTIZER_AFFINE_CHANNEL, 0, MOST, 0, scales, zero_points};
+    tn_tensor *t = make_line(TN_INT8, MOST), *longer = make_line(TN_INT8, MOST + 1);
+    TN_CHECK_OK(tn_tensor_set_quantizer(t, &q));
+    q.count = MOST + 1;
+    refused(tn_tensor_set_quantizer(longer, &q), TN_ERR_INVALID,
+            "'quantizer' of 32768 bytes beside others of 0: at most 32768 together");
+    tn_tensor_unref(longer);
+    tn_tensor_unref(t);
+}
+
 /* ---- metadata ---------------------------------------------------------------------------- */
 
 struct seen {

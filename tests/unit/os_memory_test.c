@@ -16,6 +16,13 @@ static int make_memory(uint64_t size_bytes)
     return fd;
 }
 
+static int make_sealable(uint64_t size_bytes)
+{
+    int fd = -1;
+    assert_int_equal(tni_os_memory_create_sealable("tenon-test", size_bytes, &fd), 0);
+    return fd;
+}
+
 static bool is_same(int one_fd, int other_fd)
 {
     struct stat one;
@@ -109,7 +116,7 @@ static void a_duplicate_is_the_same_and_closed_by_exec(void **state)
 static void after_sealing_only_mappings_from_before_can_write(void **state)
 {
     (void)state;
-    int fd = make_memory(2 * PAGE);
+    int fd = make_sealable(2 * PAGE);
     int again = -1;
     char *before = NULL;
     char *after = NULL;
@@ -118,7 +125,6 @@ static void after_sealing_only_mappings_from_before_can_write(void **state)
     assert_int_equal(tni_os_memory_stat(fd, &memory), 0);
     assert_false(memory.is_write_once);
 
-    assert_int_equal(tni_os_memory_seal_writes(fd), 0);
     assert_int_equal(tni_os_memory_seal_writes(fd), 0);
     assert_int_equal(tni_os_memory_stat(fd, &memory), 0);
     assert_true(memory.is_write_once && memory.is_sealed);
@@ -152,14 +158,109 @@ static void a_fully_sealed_object_counts_as_write_once(void **state)
 {
     (void)state;
     struct tni_os_memory memory;
-    int fd = make_memory(PAGE);
+    int fd = make_sealable(PAGE);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     assert_int_equal(tni_os_memory_stat(fd, &memory), 0);
     assert_true(memory.is_write_once);
     tni_os_close(fd);
 }
 
+static void nobody_adds_seals_to_what_is_finished(void **state)
+{
+    (void)state;
+    const int seals[] = {F_SEAL_WRITE, 0x0010 /* FUTURE_WRITE */, F_SEAL_GROW, F_SEAL_SEAL};
+    int fds[] = {make_memory(PAGE), make_sealable(PAGE)};
+    assert_int_equal(tni_os_memory_seal_writes(fds[1]), 0);
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t k = 0; k < sizeof seals / sizeof *seals; k++)
+            assert_int_equal(fcntl(fds[i], F_ADD_SEALS, seals[k]), -1);
+        assert_int_equal(tni_os_memory_seal_writes(fds[i]), TN_ERR_SYSTEM);
+        tni_os_close(fds[i]);
+    }
+}
+
+static void memory_of_huge_pages_is_no_memory_object(void **state)
+{
+    (void)state;
+    struct tni_os_memory memory;
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd < 0)
+        skip();
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(tni_os_memory_stat(fd, &memory), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "hugetlbfs"));
+    tni_os_close(fd);
+}
+
+/* Reading. */
+
+static void reading_gives_no_memory_to_what_was_never_written(void **state)
+{
+    (void)state;
+    int fd = make_memory(4 * PAGE);
+    char bytes[2 * PAGE];
+    uint64_t committed = 1;
+    memset(bytes, 'x', sizeof bytes);
+    assert_int_equal(tni_os_read_at(fd, PAGE, bytes, sizeof bytes), 0);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        assert_int_equal(bytes[i], 0);
+    assert_int_equal(tni_os_memory_committed(fd, &committed), 0);
+    assert_int_equal(committed, 0);
+    assert_int_equal(tni_os_write_at(fd, 2 * PAGE - 2, "abcd", 4), 0);
+    assert_int_equal(tni_os_read_at(fd, 2 * PAGE - 2, bytes, 4), 0);
+    assert_memory_equal(bytes, "abcd", 4);
+    tni_os_close(fd);
+}
+
+static void what_cannot_be_read_is_said(void **state)
+{
+    (void)state;
+    int fd = make_memory(PAGE);
+    int ends[2];
+    char bytes[16];
+    assert_int_equal(tni_os_read_at(fd, PAGE - 8, bytes, 16), TN_ERR_CORRUPT);
+    assert_non_null(strstr(tn_error_detail(), "truncated"));
+    assert_int_equal(tni_os_read_at(fd, UINT64_MAX - 8, bytes, 16), TN_ERR_INVALID);
+    assert_int_equal(tni_os_read_at(-1, 0, bytes, 16), TN_ERR_DENIED);
+    assert_int_equal(tni_os_pipe(ends), 0);
+    assert_int_equal(tni_os_read_at(ends[0], 0, bytes, 16), TN_ERR_SYSTEM);
+    tni_os_close(ends[0]);
+    tni_os_close(ends[1]);
+    tni_os_close(fd);
+}
+
 /* Mappings. */
+
+/* One mapping for each page, whose neighbours have other rights. */
+static void mapping_limit_body(void)
+{
+    char expected[32];
+    int fd = -1;
+    void *address = NULL;
+    unsigned long limit = 0;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    CHECK(file != NULL && fscanf(file, "%lu", &limit) == 1 && fclose(file) == 0);
+    size_t size = (limit + 100) * PAGE;
+    char *whole =
+        mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(whole != MAP_FAILED && tni_os_memory_create("t", PAGE, &fd) == 0);
+    size_t at = 0;
+    while (at < size && mprotect(whole + at, PAGE, PROT_READ) == 0)
+        at += 2 * PAGE;
+    CHECK(errno == ENOMEM);
+    while (mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED) {
+    }
+    CHECK(tni_os_map(fd, PAGE, PAGE, false, &address) == TN_ERR_NO_MEMORY);
+    snprintf(expected, sizeof expected, "vm.max_map_count, %lu", limit);
+    CHECK(strstr(tn_error_detail(), expected) != NULL);
+    CHECK(strstr(tn_error_detail(), "the strategy arena needs none") != NULL);
+}
+
+static void a_process_with_all_the_mappings_that_it_may_have_is_told(void **state)
+{
+    (void)state;
+    run_in_child(mapping_limit_body);
+}
 
 static void map_over_takes_just_the_place_that_was_named(void **state)
 {
@@ -186,7 +287,7 @@ static void map_over_takes_just_the_place_that_was_named(void **state)
 static void map_over_gives_no_right_that_the_descriptor_has_not(void **state)
 {
     (void)state;
-    int fd = make_memory(PAGE);
+    int fd = make_sealable(PAGE);
     int reading = -1;
     char *here = NULL;
     assert_int_equal(tni_os_memory_reopen(fd, true, &reading), 0);
@@ -319,6 +420,22 @@ static void a_table_that_stays_full_is_an_error_with_a_way_out(void **state)
     run_in_child(hard_limit_body);
 }
 
+static void left_body(void)
+{
+    CHECK(tni_os_has_descriptor_left());
+    uint32_t full = next_number();
+    set_limit(full, full);
+    (void)tni_fail(TN_ERR_SYSTEM, "what was said before");
+    CHECK(!tni_os_has_descriptor_left());
+    CHECK(strcmp(tn_error_detail(), "what was said before") == 0);
+}
+
+static void whether_the_table_is_full_is_found_out_in_silence(void **state)
+{
+    (void)state;
+    run_in_child(left_body);
+}
+
 static void raise_body(void)
 {
     set_limit(16, 20);
@@ -350,11 +467,17 @@ int main(void)
         cmocka_unit_test(after_sealing_only_mappings_from_before_can_write),
         cmocka_unit_test(sealing_what_cannot_be_sealed_is_an_error),
         cmocka_unit_test(a_fully_sealed_object_counts_as_write_once),
+        cmocka_unit_test(nobody_adds_seals_to_what_is_finished),
+        cmocka_unit_test(memory_of_huge_pages_is_no_memory_object),
+        cmocka_unit_test(reading_gives_no_memory_to_what_was_never_written),
+        cmocka_unit_test(what_cannot_be_read_is_said),
+        cmocka_unit_test(a_process_with_all_the_mappings_that_it_may_have_is_told),
         cmocka_unit_test(map_over_takes_just_the_place_that_was_named),
         cmocka_unit_test(map_over_gives_no_right_that_the_descriptor_has_not),
         cmocka_unit_test(map_over_fills_a_hole),
         cmocka_unit_test(a_full_table_is_made_larger_up_to_the_hard_limit),
         cmocka_unit_test(a_table_that_stays_full_is_an_error_with_a_way_out),
+        cmocka_unit_test(whether_the_table_is_full_is_found_out_in_silence),
         cmocka_unit_test(raising_the_limit_says_what_it_is_now),
         cmocka_unit_test(unix_time_is_the_time_of_day),
     };

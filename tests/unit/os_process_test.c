@@ -188,7 +188,7 @@ static void die_with_parent_body(void)
     if (child == 0) {
         int32_t parent = tni_os_pid();
         if (tni_os_fork() == 0) {
-            tni_os_die_with_parent(parent);
+            tni_os_die_with_process(parent);
             int32_t self = tni_os_pid();
             CHECK(tni_os_write(tell[1], &self, sizeof self) == 0);
             for (;;)
@@ -208,7 +208,7 @@ static void die_with_parent_body(void)
     /* The number of somebody else stands for a parent that died before it was asked. */
     child = tni_os_fork();
     if (child == 0) {
-        tni_os_die_with_parent(grandchild);
+        tni_os_die_with_process(grandchild);
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child);
@@ -343,6 +343,49 @@ static void start_detached_works_without_standard_files(void **state)
     run_in_child(no_standard_files_body);
 }
 
+/* The program copies its input, which is at `number` here, to a fifo. */
+static void expect_input(int number)
+{
+    char fifo[128], script[256], seen[16] = "";
+    int ends[2];
+    snprintf(fifo, sizeof fifo, "%s/input", test_folder);
+    unlink(fifo);
+    CHECK(mkfifo(fifo, 0600) == 0);
+    CHECK(pipe2(ends, O_CLOEXEC) == 0);
+    CHECK(tni_os_write(ends[1], "input\n", 6) == 0);
+    close(ends[1]);
+    CHECK(fcntl(ends[0], F_DUPFD, 100) == 100);
+    close(ends[0]);
+    CHECK(dup3(100, number, O_CLOEXEC) == number);
+    close(100);
+    int fd = open(fifo, O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0);
+    snprintf(script, sizeof script, "read -r x; echo \"$x\" > %s", fifo);
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    CHECK(tni_os_start_detached_on("/bin/sh", argv, number) == 0);
+    CHECK(tni_os_poll(&fd, 1, soon()) == 0);
+    CHECK(tni_os_read(fd, seen, sizeof seen - 1) == 6 && strcmp(seen, "input\n") == 0);
+    close(fd);
+    close(number);
+    unlink(fifo);
+}
+
+/* 3 is where the report goes; with 0 free, the report may stand there. */
+static void input_body(void)
+{
+    expect_input(20);
+    expect_input(3);
+    close(0);
+    expect_input(20);
+    expect_input(0);
+}
+
+static void a_detached_process_has_the_input_that_it_was_given(void **state)
+{
+    (void)state;
+    run_in_child(input_body);
+}
+
 static void huge_bytes_of_an_unknown_memory_are_none(void **state)
 {
     (void)state;
@@ -432,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_detached_process_has_none_of_our_files_without_close_range),
         cmocka_unit_test(start_detached_reports_a_program_that_cannot_run),
         cmocka_unit_test(start_detached_works_without_standard_files),
+        cmocka_unit_test(a_detached_process_has_the_input_that_it_was_given),
         cmocka_unit_test(huge_bytes_of_an_unknown_memory_are_none),
         cmocka_unit_test(memory_objects_are_found_and_opened_by_number),
     };

@@ -195,6 +195,8 @@ static void refused_body(void)
     CHECK(tni_os_shm_create(in_folder("file"), UINT64_MAX, &fd) == TN_ERR_INVALID);
     CHECK(tni_os_shm_create(in_folder("none/file"), PAGE, &fd) == TN_ERR_NOT_FOUND);
     CHECK(strstr(tn_error_detail(), "none/file") != NULL);
+    CHECK(strstr(tn_error_detail(), "TENON_SHM_DIR") != NULL);
+    CHECK(strstr(tn_error_detail(), "arena and file_descriptor do not need it") != NULL);
     CHECK(open_count() == before);
 }
 
@@ -369,11 +371,11 @@ static void what_is_no_plain_file_is_opened_without_waiting_and_then_refused(voi
     (void)state;
     int fd = -1;
     int ends[2];
+    uint32_t before = open_count();
     struct tni_os_memory memory;
     assert_int_equal(mkfifo(in_folder("fifo"), 0600), 0);
-    assert_int_equal(tni_os_shm_open(in_folder("fifo"), &fd), 0);
-    assert_int_equal(tni_os_shm_stat(fd, &memory), TN_ERR_INVALID);
-    tni_os_close(fd);
+    assert_int_equal(tni_os_shm_open(in_folder("fifo"), &fd), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), in_folder("fifo is no plain file")));
     assert_int_equal(tni_os_shm_remove(in_folder("fifo")), 0);
 
     assert_int_equal(tni_os_pipe(ends), 0);
@@ -381,7 +383,10 @@ static void what_is_no_plain_file_is_opened_without_waiting_and_then_refused(voi
     tni_os_close(ends[0]);
     tni_os_close(ends[1]);
     assert_int_equal(tni_os_shm_stat(-1, &memory), TN_ERR_INVALID);
-    assert_int_equal(tni_os_shm_open(folder, &fd), TN_ERR_SYSTEM);
+    assert_int_equal(tni_os_shm_open(folder, &fd), TN_ERR_INVALID);
+    assert_int_equal(tni_os_shm_open("/dev/null", &fd), TN_ERR_INVALID);
+    assert_int_equal(fd, -1);
+    assert_int_equal(open_count(), before);
 }
 
 struct seen {

@@ -27,7 +27,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 /* What was found in one domain. */
 struct findings {
     const char *label; /* the domain's, or "files" */
-    bool is_files;     /* of no domain */
+    bool is_files;     /* that nobody has */
     json_t *list;      /* NULL: print text */
     int found, repaired;
 };
@@ -109,7 +109,7 @@ static int examine(const struct arguments *arguments, const char *name, const ch
     return conclude(&findings, found, ret_list);
 }
 
-/* Files that storages left, which belong to none of the domains. */
+/* Files that storages left: of none of the domains, or let go by one. */
 static int examine_files(json_t *ret_list)
 {
     struct findings findings = {

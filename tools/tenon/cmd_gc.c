@@ -58,8 +58,8 @@ int cmd_gc(int argc, char **argv)
         .options = options,
         .parser = parse,
         .doc = "Settle dead processes in every domain of this user, give free memory above the "
-               "watermark back to the system, and remove files: storages of domains that have "
-               "ended ($TENON_SHM_DIR, else /dev/shm), and what a dead tenond left in the "
+               "watermark back to the system, and remove files: storages that nobody has any "
+               "more ($TENON_SHM_DIR, else /dev/shm), and what a dead tenond left in the "
                "runtime folder."};
     struct report report = {0};
     bool as_json = false;

@@ -10,8 +10,9 @@
  *     out.
  * I2  A deposit whose block has ended is dropped within a sweep of the ring that told of it, or
  *     of the next tick; sweeps leave us most of our time, however many deposits there are.
- * I3  Deposits never take the descriptors that watches and connections need.
- * Death: those who still have the descriptors deposit them with our successor.
+ * I3  Deposits never take the descriptors that watches and connections need. The vault has the
+ *     same limit, and needs fewer for itself.
+ * Death: our successor gets them from the vault (mirror.c), and from those who still have them.
  */
 #include <stdlib.h>
 
@@ -65,6 +66,7 @@ static struct tenond_deposit *find(const struct tenond_domain *d, tni_block bloc
 static void drop(struct tenond *t, struct tenond_domain *d, struct tenond_deposit *deposit)
 {
     struct tenond_deposits *all = &d->deposits;
+    tenond_mirror_drop(t, d, deposit);
     struct tenond_deposit *last = &all->at[--all->count];
     all->places[deposit->index] = 0;
     tni_os_close(deposit->fd);
@@ -75,11 +77,15 @@ static void drop(struct tenond *t, struct tenond_domain *d, struct tenond_deposi
     all->places[deposit->index] = (uint32_t)(deposit - all->at) + 1;
 }
 
-void tenond_deposits_fini(struct tenond *t, struct tenond_domain *d)
+void tenond_deposits_fini(struct tenond *t, struct tenond_domain *d, bool is_over)
 {
     struct tenond_deposits *all = &d->deposits;
-    while (all->count > 0)
-        drop(t, d, &all->at[all->count - 1]);
+    while (all->count > 0) {
+        struct tenond_deposit *last = &all->at[all->count - 1];
+        if (!is_over)
+            tenond_mirror_leave(t, last);
+        drop(t, d, last);
+    }
     free(all->at);
     tni_os_unmap(all->places, all->places_bytes);
     *all = (struct tenond_deposits){.sweep_ns = TN_FOREVER};
@@ -122,8 +128,8 @@ static bool is_backing(const struct tenond_domain *d, tni_block block)
            tni_class_is_backing(tni_block_class(block));
 }
 
-int tenond_deposit(struct tenond *t, struct tenond_domain *d, tni_block block,
-                   uint32_t generation, int fd)
+int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block block,
+                        uint32_t generation, int fd, struct tenond_deposit **ret_deposit)
 {
     struct tni_backing b;
     if (!is_backing(d, block))
@@ -145,7 +151,20 @@ int tenond_deposit(struct tenond *t, struct tenond_domain *d, tni_block block,
         .index = tni_block_index(block), .generation = generation, .fd = fd};
     all->places[tni_block_index(block)] = all->count;
     t->deposit_count++;
+    *ret_deposit = find(d, block);
+    return 0;
+}
+
+int tenond_deposit(struct tenond *t, struct tenond_domain *d, tni_block block,
+                   uint32_t generation, int fd)
+{
+    struct tenond_deposit *deposit;
+    int status = tenond_deposit_keep(t, d, block, generation, fd, &deposit);
+    if (status != 0)
+        return status;
     TNI_KILL_POINT("tenond_deposit_kept");
+    tenond_mirror_put(t, d, deposit);
+    TNI_KILL_POINT("tenond_deposit_mirrored");
     return 0;
 }
 

@@ -22,6 +22,8 @@
 #define RETRY_MOST_NS  (1000 * MS_NS)
 #define ADOPT_NS       (100 * MS_NS)
 
+enum { FILES_PAUSE = 100 }; /* a look for files takes at most this part of the time */
+
 static const struct tni_segment *segment_of(const struct tenond_domain *d)
 {
     return &d->domain->segment;
@@ -277,6 +279,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
                                 .expire_ns = now_ns,
                                 .deposits = {.sweep_ns = TN_FOREVER},
                                 .next = t->domains};
+    memcpy(d->id, segment_of(d)->header->id, sizeof d->id);
     t->domains = d;
     t->domain_count++;
     take_office(t, domain);
@@ -383,7 +386,7 @@ void tenond_drop(struct tenond *t, struct tenond_domain *d)
         t->idle_ns = tni_os_now_ns();
     for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++)
         unwatch(t, &d->watches[seat]);
-    tenond_deposits_fini(t, d);
+    tenond_deposits_fini(t, d, !is_sane || tni_process_count(segment_of(d)) == 0);
     if (is_sane) {
         tni_log(TNI_LOG_INFO, "leaving domain '%s'", name_of(d));
         end_files(d);
@@ -399,8 +402,28 @@ void tenond_drop(struct tenond *t, struct tenond_domain *d)
 
 /* ---- what is due ------------------------------------------------------------------------- */
 
+static void say_let_go(const char *path, int status, void *context)
+{
+    (void)context;
+    if (status == 0)
+        tni_log(TNI_LOG_INFO, "removed %s: its domain let it go, and nobody holds it", path);
+}
+
+/* Files that others held, who were killed. Nobody rings for them. */
+static void end_let_go(struct tenond_domain *d, uint64_t now_ns)
+{
+    if (now_ns < d->files_ns)
+        return;
+    int status = tni_files_let_go(segment_of(d), false, say_let_go, NULL);
+    if (status < 0)
+        tni_log(TNI_LOG_DEBUG, "files were not looked for: %s", tn_error_detail());
+    uint64_t took_ns = tni_os_now_ns() - now_ns;
+    d->files_ns = now_ns + FILES_PAUSE * took_ns;
+}
+
 static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
+    end_let_go(d, tni_os_now_ns());
     look(t, d);
     look_at_unwatched(d, true);
     d->expire_ns = now_ns; /* exporters do not ring */

@@ -32,6 +32,7 @@ static int open_all(struct tenond *t, int stop_fd)
     if (status == 0) {
         tenond_deposits_limit(t);
         tenond_adopt(t);
+        tenond_mirror_recall(t);
         tenond_collect_files();
     }
     if (status == 0)
@@ -50,6 +51,7 @@ static void close_all(struct tenond *t)
     tni_os_close(t->listen_fd);
     while (t->domains != NULL)
         tenond_drop(t, t->domains);
+    tenond_mirror_fini(t);
     tenond_clients_fini(t);
     tni_os_close(t->bell_fd);
     tni_os_close(t->loop);
@@ -73,6 +75,9 @@ static bool handle(struct tenond *t, uint64_t tag)
     case TENOND_SEAT:
         tenond_seat_ready(t, number, index);
         return true;
+    case TENOND_VAULT:
+        tenond_mirror_ready(t);
+        return true;
     default:
         return false;
     }
@@ -86,8 +91,9 @@ static bool is_idle(const struct tenond *t, uint64_t now_ns)
 static uint64_t all_due(struct tenond *t, uint64_t now_ns)
 {
     uint64_t domains_ns = tenond_domains_due(t, now_ns),
-             clients_ns = tenond_clients_due(t, now_ns);
-    uint64_t next_ns = TNI_MIN(domains_ns, clients_ns);
+             clients_ns = tenond_clients_due(t, now_ns),
+             mirror_ns = tenond_mirror_due(t, now_ns);
+    uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), mirror_ns);
     return t->domain_count == 0 ? TNI_MIN(next_ns, t->idle_ns + IDLE_NS) : next_ns;
 }
 
@@ -98,7 +104,7 @@ int tenond_run(int stop_fd)
     uint64_t tags[BATCH];
     bool goes_on = true;
 
-    t->loop = t->listen_fd = t->bell_fd = -1;
+    t->loop = t->listen_fd = t->bell_fd = t->mirror.fd = -1;
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
     tenond_clients_init(t);

@@ -4,12 +4,14 @@
  * itself when it is not. It may be killed at any time: what it knows stands in the domains.
  */
 #include <argp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tenond.h"
+#include "vault.h"
 
 #define STRING_OF(x) #x
 #define STRING(x)    STRING_OF(x)
@@ -17,16 +19,18 @@
 const char *argp_program_version = "tenond " STRING(TN_VERSION_MAJOR) "." STRING(
     TN_VERSION_MINOR) "." STRING(TN_VERSION_PATCH);
 
-enum { LOCK_NS = 50 * 1000 * 1000 };
+enum { LOCK_NS = 50 * 1000 * 1000, OPTION_VAULT = 256 };
 
 struct options {
     bool is_foreground;
     bool is_verbose;
+    bool is_vault;
 };
 
 static const struct argp_option option_table[] = {
     {"foreground", 'f', NULL, 0, "Print what happens to standard error", 0},
     {"verbose", 'v', NULL, 0, "Print details as well", 0},
+    {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* of tenond, to itself */
     {0},
 };
 
@@ -40,6 +44,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'v':
         options->is_foreground = options->is_verbose = true;
+        return 0;
+    case OPTION_VAULT:
+        options->is_vault = true;
         return 0;
     case ARGP_KEY_ARG:
         argp_usage(state);
@@ -102,6 +109,10 @@ int main(int argc, char **argv)
     int lock_fd;
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
+    /* Either may have been started as /proc/self/exe. */
+    pthread_setname_np(pthread_self(), options.is_vault ? "tenond-vault" : "tenond");
+    if (options.is_vault)
+        return vault_run(STDIN_FILENO) != 0;
     if (options.is_foreground)
         tn_log_set(print_line, &options);
     if (tni_os_runtime_prepare() != 0)

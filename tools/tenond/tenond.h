@@ -23,6 +23,7 @@ struct tenond_deposit {
     uint32_t index; /* of the block, in TNI_BACKING_CLASS */
     uint32_t generation;
     int fd;
+    bool is_mirrored; /* the vault has it too */
 };
 
 struct tenond_deposits {
@@ -36,6 +37,7 @@ struct tenond_deposits {
 
 struct tenond_domain {
     struct tn_domain *domain;
+    uint8_t id[16];
     uint32_t number;              /* in tags */
     struct tenond_watch *watches; /* [seats] */
     uint64_t tick_ns;             /* when everything is looked at again */
@@ -43,9 +45,18 @@ struct tenond_domain {
     uint64_t pause_ns; /* between two such tries */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when it has no member; 0: it has */
+    uint64_t files_ns;  /* when to look again for files that it let go, at the earliest */
     bool is_broken;     /* something in it was senseless */
     struct tenond_deposits deposits;
     struct tenond_domain *next;
+};
+
+/* Our connection to the vault. */
+struct tenond_mirror {
+    int fd;            /* -1: none */
+    uint32_t count;    /* deposits that it has */
+    uint64_t start_ns; /* no vault is started before */
+    bool has_heirs;    /* it has something for our successor */
 };
 
 struct tenond_client {
@@ -63,12 +74,13 @@ struct tenond {
     uint64_t idle_ns;  /* since when there is no domain */
     uint64_t adopt_ns; /* when to look for unknown domains again, at the earliest */
     uint32_t descriptor_limit, deposit_limit, deposit_count;
+    struct tenond_mirror mirror;
     struct tenond_domain *domains;
     struct tenond_client clients[TENOND_CLIENTS];
 };
 
 /* Tags of the loop: {kind:8, domain number:24, index:32}. */
-enum { TENOND_LISTEN = 1, TENOND_BELL, TENOND_STOP, TENOND_CLIENT, TENOND_SEAT };
+enum { TENOND_LISTEN = 1, TENOND_BELL, TENOND_STOP, TENOND_CLIENT, TENOND_SEAT, TENOND_VAULT };
 static inline uint64_t tenond_tag(uint32_t kind, uint32_t number, uint32_t index)
 {
     return (uint64_t)kind << 56 | (uint64_t)(number & 0xffffff) << 32 | index;
@@ -118,6 +130,9 @@ void tenond_deposits_limit(struct tenond *tenond);
  */
 int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain, tni_block block,
                    uint32_t generation, int fd);
+/** The same without telling the vault, or the depositor that it may go. */
+int tenond_deposit_keep(struct tenond *tenond, struct tenond_domain *domain, tni_block block,
+                        uint32_t generation, int fd, struct tenond_deposit **ret_deposit);
 /** *ret_fd stays ours. TN_ERR_NOT_FOUND. */
 int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generation,
                  int *ret_fd);
@@ -125,7 +140,26 @@ int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generat
 void tenond_sweep_soon(struct tenond_domain *domain);
 /** Sweep if it is time. @return when it is time next */
 uint64_t tenond_sweep_due(struct tenond *tenond, struct tenond_domain *domain, uint64_t now_ns);
-void tenond_deposits_fini(struct tenond *tenond, struct tenond_domain *domain);
+/** Close them. Unless the domain is over, the vault keeps what it has of it. */
+void tenond_deposits_fini(struct tenond *tenond, struct tenond_domain *domain, bool is_over);
+
+/* ---- mirror.c ---------------------------------------------------------------------------- */
+
+/** Take over what a vault has for us, if there is one. pre: all domains are known */
+void tenond_mirror_recall(struct tenond *tenond);
+/** Send a deposit to the vault, and start one if there is none. */
+void tenond_mirror_put(struct tenond *tenond, const struct tenond_domain *domain,
+                       struct tenond_deposit *deposit);
+void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domain,
+                        struct tenond_deposit *deposit);
+/** Forget one, which the vault keeps for whoever comes after us. */
+void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
+/** The vault has ended. */
+void tenond_mirror_ready(struct tenond *tenond);
+/** Give a new vault what it has not. @return when there is more to do */
+uint64_t tenond_mirror_due(struct tenond *tenond, uint64_t now_ns);
+/** pre: no domain is left */
+void tenond_mirror_fini(struct tenond *tenond);
 
 /* ---- clients.c --------------------------------------------------------------------------- */
 

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For processes that go on without their main thread. */
+#ifndef TENON_TESTS_MAIN_THREAD_H
+#define TENON_TESTS_MAIN_THREAD_H
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+
+/* Until only the other threads of this process are left. */
+static inline void await_end_of_main_thread(void)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)getpid());
+    for (uint64_t deadline = tnt_deadline(10000); strstr(line, ") Z") == NULL;) {
+        FILE *file = fopen(path, "r");
+        TN_CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+        fclose(file);
+        TN_CHECK(tnt_deadline(0) < deadline);
+        sched_yield();
+    }
+}
+
+#endif

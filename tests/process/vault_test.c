@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests: what tenond keeps outlives tenond, and the process that keeps it once more. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "backing.h"
+#include "harness/live_blocks.h"
+
+enum { MANY = 500 };
+
+static tn_domain *d;
+static tn_queue *q;
+
+static void begin(void)
+{
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1024};
+    d = tnt_domain(NULL);
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+}
+
+static tn_tensor *make(float first) { return make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, first); }
+
+static void await_no_vault(void)
+{
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (vault_pid() != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
+/* Everything is given back, in both. */
+static void finish(void)
+{
+    q = tn_queue_close(q);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    assert_int_equal(live_blocks(d), 0);
+    if (manager_pid(d) != 0)
+        await_storages(manager_pid(d), 0);
+    if (vault_pid() != 0)
+        await_vault(0, 0);
+    d = tn_domain_close(d);
+}
+
+static int make_and_push(void *argument)
+{
+    for (uint32_t i = 0; i < *(const uint32_t *)argument; i++)
+        push(q, make((float)i), TN_PUSH_MOVE);
+    return 0;
+}
+
+/* They are in the queue, and nobody but tenond and its vault has a descriptor. */
+static int32_t leave_in_queue(uint32_t count)
+{
+    tnt_wait_ok(tnt_fork(make_and_push, &count));
+    return await_vault(0, count);
+}
+
+static void pop_all(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        tn_tensor *t = pop(q);
+        expect_numbers(t, (float)i);
+        tn_tensor_unref(t);
+    }
+}
+
+/* ---- one of them is killed --------------------------------------------------------------- */
+
+TN_TEST(a_storage_in_a_queue_outlives_its_producer_and_then_tenond)
+{
+    begin();
+    leave_in_queue(1);
+    kill_and_await(manager_pid(d), SIGKILL);
+    pop_all(1);
+    finish();
+}
+
+TN_TEST(the_next_tenond_has_what_the_killed_one_had)
+{
+    begin();
+    int32_t vault = leave_in_queue(3), old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), 3);
+    assert_int_equal(vault_pid(), vault);
+    pop_all(3);
+    finish();
+}
+
+TN_TEST(the_next_tenond_comes_though_nobody_waits_for_it)
+{
+    begin();
+    leave_in_queue(1);
+    int32_t old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (manager_pid(d) == old) { /* not as a survivor does */
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    await_storages(manager_pid(d), 1);
+    pop_all(1);
+    finish();
+}
+
+TN_TEST(a_storage_in_a_queue_outlives_a_tenond_that_was_told_to_end)
+{
+    begin();
+    leave_in_queue(2);
+    int32_t old = manager_pid(d);
+    kill_and_await(old, SIGTERM);
+    await_storages(await_successor(d, old), 2);
+    pop_all(2);
+    finish();
+}
+
+TN_TEST(a_storage_in_a_queue_outlives_the_vault)
+{
+    begin();
+    kill_and_await(leave_in_queue(1), SIGKILL);
+    pop_all(1);
+    finish();
+}
+
+TN_TEST(a_storage_in_a_queue_outlives_two_tenonds)
+{
+    begin();
+    leave_in_queue(4);
+    int32_t first = manager_pid(d);
+    kill_and_await(first, SIGKILL);
+    int32_t second = await_successor(d, first);
+    await_storages(second, 4);
+    kill_and_await(second, SIGKILL);
+    pop_all(4);
+    finish();
+}
+
+TN_TEST(another_vault_gets_everything_and_keeps_it_when_tenond_is_killed)
+{
+    begin();
+    int32_t first = leave_in_queue(4);
+    kill_and_await(first, SIGKILL);
+    await_vault(first, 4);
+    int32_t old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), 4);
+    pop_all(4);
+    finish();
+}
+
+TN_TEST(what_is_deposited_after_tenond_was_killed_comes_to_the_same_vault)
+{
+    begin();
+    int32_t vault = leave_in_queue(2), old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    await_successor(d, old);
+    tnt_wait_ok(tnt_fork(make_and_push, &(uint32_t){2}));
+    assert_int_equal(await_vault(0, 4), vault);
+    pop_all(2);
+    pop_all(2);
+    finish();
+}
+
+struct ticket {
+    char bytes[TN_HANDLE_MAX_BYTES];
+    size_t used;
+};
+
+TN_TEST(a_storage_of_a_ticket_outlives_tenond)
+{
+    begin();
+    struct ticket ticket;
+    tn_tensor *t = make(5);
+    TN_CHECK_OK(tn_handle_export(t, NULL, ticket.bytes, sizeof ticket.bytes, &ticket.used));
+    tn_tensor_unref(t);
+    await_vault(0, 1);
+    assert_int_equal(count_open(tni_os_pid(), STORAGE_TARGET), 0);
+    kill_and_await(manager_pid(d), SIGKILL);
+    TN_CHECK_OK(tn_handle_import(d, ticket.bytes, ticket.used, &t));
+    expect_numbers(t, 5);
+    tn_tensor_unref(t);
+    finish();
+}
+
+TN_TEST_WITHIN(five_hundred_storages_outlive_tenond_and_then_the_vault, 60)
+{
+    begin();
+    int32_t vault = leave_in_queue(MANY), old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), MANY);
+    kill_and_await(vault, SIGKILL);
+    vault = await_vault(vault, MANY);
+    old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), MANY);
+    pop_all(MANY);
+    finish();
+}
+
+/* ---- at every point ---------------------------------------------------------------------- */
+
+/* tenond, or the vault that it starts, is killed there; what comes after it is not. */
+static void die_at(const char *point)
+{
+#if defined(TN_KILL_POINTS)
+    setenv("TENON_KILL_POINT", point, 1);
+    begin();
+    unsetenv("TENON_KILL_POINT");
+    tn_tensor *all[3];
+    for (int i = 0; i < 3; i++)
+        all[i] = make((float)i);
+    for (int i = 0; i < 3; i++) {
+        push(q, all[i], TN_PUSH_MOVE);
+        if (i == 0)
+            continue;
+        tn_tensor *t = pop(q);
+        expect_numbers(t, (float)(i - 1));
+        tn_tensor_unref(t);
+    }
+    survive_until(d, 1);
+    tn_tensor *t = pop(q);
+    expect_numbers(t, 2);
+    tn_tensor_unref(t);
+    survive_until(d, 0);
+    finish();
+#else
+    (void)point;
+    tnt_skip("this build has no kill points");
+#endif
+}
+
+TN_TEST(a_tenond_killed_with_a_deposit_that_the_vault_has_not_costs_nothing)
+{
+    die_at("tenond_deposit_kept:2");
+}
+TN_TEST(a_tenond_killed_before_it_answers_a_deposit_costs_nothing)
+{
+    die_at("tenond_deposit_mirrored:2");
+}
+TN_TEST(a_tenond_killed_before_it_starts_a_vault_costs_nothing)
+{
+    die_at("tenond_vault_named");
+}
+TN_TEST(a_tenond_killed_when_it_has_started_a_vault_costs_nothing)
+{
+    die_at("tenond_vault_started");
+}
+TN_TEST(a_vault_killed_while_it_takes_a_descriptor_costs_nothing) { die_at("vault_put:2"); }
+TN_TEST(a_vault_killed_while_it_drops_a_descriptor_costs_nothing) { die_at("vault_dropped"); }
+
+/* The successor of a killed tenond, and the vault that it asks, die in the middle of it. */
+static void die_recalling(const char *point)
+{
+#if defined(TN_KILL_POINTS)
+    setenv("TENON_KILL_POINT", point, 1);
+    begin();
+    unsetenv("TENON_KILL_POINT");
+    tn_tensor *all[3];
+    for (int i = 0; i < 3; i++)
+        all[i] = make((float)i); /* held here: the deaths of both may lose what nobody has */
+    int32_t old = manager_pid(d);
+    await_vault(0, 3);
+    kill_and_await(old, SIGKILL);
+    await_successor(d, old);
+    survive_until(d, 3);
+    for (int i = 0; i < 3; i++)
+        tn_tensor_unref(all[i]);
+    survive_until(d, 0);
+    finish();
+#else
+    (void)point;
+    tnt_skip("this build has no kill points");
+#endif
+}
+
+TN_TEST(a_vault_killed_while_it_is_asked_for_everything_costs_nothing)
+{
+    die_recalling("vault_listing:2");
+}
+TN_TEST(a_tenond_killed_while_it_takes_over_costs_nothing)
+{
+    die_recalling("tenond_recalling:2");
+}
+
+/* ---- memory comes back ------------------------------------------------------------------- */
+
+TN_TEST(memory_comes_back_from_both_soon_after_the_last_release)
+{
+    begin();
+    uint64_t most_ms = 0;
+    for (int i = 0; i < 10; i++) {
+        tn_tensor *t = make(1);
+        int32_t vault = await_vault(0, 1);
+        tn_tensor_unref(t);
+        uint64_t ms = await_storages(vault, 0);
+        most_ms = ms > most_ms ? ms : most_ms;
+        await_storages(manager_pid(d), 0);
+    }
+    tnt_note("at most %llu ms", (unsigned long long)most_ms);
+    assert_in_range(most_ms, 0, 500);
+    finish();
+}
+
+TN_TEST(what_ended_while_there_was_no_tenond_comes_back_when_the_next_one_is_there)
+{
+    begin();
+    int32_t vault = leave_in_queue(3), old = manager_pid(d);
+    assert_int_equal(kill(vault, SIGSTOP), 0); /* so that it starts none */
+    kill_and_await(old, SIGKILL);
+    pop_all(2);
+    assert_int_equal(count_open(vault, STORAGE_TARGET), 3);
+    assert_int_equal(kill(vault, SIGCONT), 0);
+    await_successor(d, old);
+    await_storages(vault, 1);
+    tn_tensor *t = pop(q);
+    expect_numbers(t, 2);
+    tn_tensor_unref(t);
+    finish();
+}
+
+/* ---- there is no more of it than is needed ----------------------------------------------- */
+
+TN_TEST(there_is_no_vault_before_something_is_deposited)
+{
+    begin();
+    tn_tensor *t = make_as(d, TN_STRATEGY_ARENA, 1);
+    push(q, t, TN_PUSH_MOVE);
+    tn_tensor_unref(pop(q));
+    assert_int_equal(vault_pid(), 0);
+    finish();
+}
+
+TN_TEST(the_vault_has_nothing_open_but_storages_and_its_connection)
+{
+    begin();
+    int32_t vault = leave_in_queue(2);
+    assert_int_equal(count_open(vault, STORAGE_TARGET), 2);
+    assert_int_equal(count_open(vault, "/dev/null"), 2);
+    assert_int_equal(count_open(vault, "/"), 4); /* no other file, and nothing of a domain */
+    assert_int_equal(count_open(vault, "socket:"), 2);
+    assert_int_equal(count_open(vault, "anon_inode:"), 0);
+    assert_int_equal(count_open(vault, "pipe:"), 0);
+    pop_all(2);
+    finish();
+}
+
+TN_TEST(the_vault_ends_with_the_last_domain)
+{
+    begin();
+    leave_in_queue(2);
+    q = tn_queue_close(q);
+    d = tn_domain_close(d);
+    await_no_vault();
+}
+
+static int own_all_and_die(void *argument)
+{
+    (void)argument;
+    begin();
+    leave_in_queue(3);
+    kill_and_await(manager_pid(d), SIGKILL);
+    raise(SIGKILL);
+    return 1;
+}
+
+TN_TEST(the_vault_ends_when_tenond_and_all_members_were_killed)
+{
+    tnt_wait(tnt_fork(own_all_and_die, NULL));
+    await_no_vault();
+}
+
+TN_TEST(a_vault_whose_folder_is_gone_ends)
+{
+    char path[128];
+    begin();
+    leave_in_queue(1);
+    snprintf(path, sizeof path, "%s/" TNI_VAULT_SOCKET, tnt_folder());
+    assert_int_equal(unlink(path), 0);
+    kill_and_await(manager_pid(d), SIGKILL);
+    await_no_vault();
+    tn_tensor *t = NULL;
+    int status = tn_queue_pop_tensor(q, tnt_deadline(BACKING_MS), &t);
+    assert_int_equal(status, TN_ERR_NOT_FOUND);
+    finish();
+}
+
+/* ---- others ------------------------------------------------------------------------------ */
+
+static int connect_to_vault(void)
+{
+    int fd = -1;
+    TN_CHECK_OK(tni_os_connect(TNI_VAULT_SOCKET, &fd));
+    return fd;
+}
+
+TN_TEST(whoever_else_connects_to_the_vault_and_talks_nonsense_harms_nobody)
+{
+    begin();
+    enum { OTHERS = 20 };
+    int32_t vault = leave_in_queue(3), old = manager_pid(d);
+    int others[OTHERS], sealed;
+    char noise[64];
+    TN_CHECK_OK(tni_os_memory_create("tenon-storage:false", 8192, &sealed));
+    for (int i = 0; i < OTHERS; i++) {
+        others[i] = connect_to_vault();
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (char)tnt_random();
+        TN_CHECK_OK(tni_os_socket_send(others[i], noise, 1 + tnt_random_below(sizeof noise),
+                                       i % 2 == 0 ? sealed : -1, tnt_deadline(BACKING_MS)));
+    }
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), 3);
+    assert_int_equal(vault_pid(), vault);
+    await_storages(vault, 3);
+    for (int i = 0; i < OTHERS; i++)
+        close(others[i]);
+    close(sealed);
+    pop_all(3);
+    finish();
+}
+
+TN_TEST(who_connects_to_the_vault_and_says_nothing_does_not_keep_tenond_out)
+{
+    begin();
+    leave_in_queue(3);
+    int32_t old = manager_pid(d);
+    int silent = connect_to_vault();
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), 3);
+    close(silent);
+    pop_all(3);
+    finish();
+}
+
+TN_TEST(a_stopped_vault_delays_deposits_no_longer_than_its_deadline)
+{
+    begin();
+    int32_t vault = leave_in_queue(1);
+    assert_int_equal(kill(vault, SIGSTOP), 0);
+    uint64_t most_ns = 0, all_ns = tni_os_now_ns();
+    for (uint32_t i = 0; i < 1000; i++) { /* more than the socket takes */
+        uint64_t begun_ns = tni_os_now_ns();
+        tn_tensor_unref(make((float)i));
+        uint64_t took_ns = tni_os_now_ns() - begun_ns;
+        most_ns = took_ns > most_ns ? took_ns : most_ns;
+    }
+    all_ns = tni_os_now_ns() - all_ns;
+    tnt_note("%llu ms at most, %llu ms in all", (unsigned long long)most_ns / 1000000,
+             (unsigned long long)all_ns / 1000000);
+    assert_in_range(most_ns / 1000000, 0, 900);
+    int32_t next = await_vault(vault, 1);
+    assert_int_equal(kill(vault, SIGCONT), 0); /* another has its place: it ends */
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (find_vault(next) != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    pop_all(1);
+    finish();
+}
