@@ -696,7 +696,7 @@ TN_TEST(a_folder_for_files_that_is_not_absolute_is_refused)
     TNT_AUDIT(d);
     tn_domain_close(d);
     gc();
-    assert_int_equal(said_not_done, 1);
+    assert_true(said_not_done > 0); /* by each that looks */
     assert_non_null(strstr(said, "TENON_SHM_DIR"));
     setenv("TENON_SHM_DIR", tnt_shm_folder(), 1);
 }

@@ -124,6 +124,7 @@ TN_TEST(without_tenond_the_descriptor_is_found_in_the_maker)
     struct maker maker = open_maker(1, false);
     pid_t pid = tnt_fork(make_and_keep, &maker);
     tnt_await(&maker.ready);
+    await_vault(0, 1); /* one that is still starting would not be found */
     kill_tenond_and_vault(manager_pid(d));
     tn_tensor *t = pop(q);
     expect_numbers(t, 0);
@@ -140,6 +141,7 @@ TN_TEST(the_next_tenond_gets_the_descriptors_again_from_who_has_them)
     struct maker maker = open_maker(5, true);
     pid_t pid = tnt_fork(make_and_keep, &maker);
     tnt_await(&maker.ready);
+    await_vault(0, 5);
     kill_tenond_and_vault(manager_pid(d));
     tnt_signal(&maker.go);
     tnt_wait_ok(pid); /* once the next one has all five */
@@ -181,6 +183,7 @@ TN_TEST(a_process_that_never_waits_tells_the_next_tenond_when_it_makes_more)
     pid_t pid = tnt_fork(see_to_a_successor, &helper); /* has nothing of what is made later */
     tnt_await(&helper.ready);
     tn_tensor *first = make(1);
+    await_vault(0, 1);
     kill_tenond_and_vault(manager_pid(d));
     tnt_signal(&helper.go);
     tnt_wait_ok(pid);

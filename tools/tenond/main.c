@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     /* Either may have been started as /proc/self/exe. */
     pthread_setname_np(pthread_self(), options.is_vault ? "tenond-vault" : "tenond");
     if (options.is_vault)
-        return vault_run(STDIN_FILENO) != 0;
+        return vault_run(STDIN_FILENO) != 0 ? fail("no vault") : 0;
     if (options.is_foreground)
         tn_log_set(print_line, &options);
     if (tni_os_runtime_prepare() != 0)

@@ -239,6 +239,8 @@ int vault_run(int listen_fd)
                       .client_fd = -1,
                       .file = tni_os_file_number(TNI_VAULT_SOCKET),
                       .pause_ns = START_LEAST_NS};
+    if (tni_os_socket_number(listen_fd) == 0)
+        return tni_fail(TN_ERR_INVALID, "nobody but tenond starts a vault");
     uint64_t end_ns = tni_os_now_ns() + LIFE_NS;
     while (v.file != 0 && await_client(&v, end_ns)) {
         serve_client(&v);
