@@ -63,9 +63,8 @@ int tni_backing_create(struct tn_domain *domain, tni_block block,
 int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                     struct tni_mapping **ret_mapping);
 
-/** One more reference of a mapping. */
-void tni_backing_keep(struct tn_domain *domain, struct tni_mapping *mapping);
-/** Give one back. Before the reference of the block, which may be another's a moment later. */
+/** Give a mapping back. Before the reference of the block, which may be another's a moment
+ * later. */
 void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /**

@@ -174,13 +174,6 @@ struct tni_mapping *tni_mapping_new(void)
     return m;
 }
 
-void tni_backing_keep(struct tn_domain *d, struct tni_mapping *m)
-{
-    tni_mappings_lock(d);
-    m->refs++;
-    tni_mappings_unlock(d);
-}
-
 void tni_backing_unmap(struct tn_domain *d, struct tni_mapping *m)
 {
     tni_mappings_lock(d);
