@@ -34,12 +34,9 @@ static int read_options(const char *name, const tn_domain_options *options,
                         struct tni_segment_options *ret_options)
 {
     tn_domain_options o = {0};
-    if (options != NULL) {
-        if (options->struct_size < sizeof o)
-            return tni_fail(TN_ERR_INVALID, "tn_domain_options.struct_size is %zu, not %zu",
-                            options->struct_size, sizeof o);
-        memcpy(&o, options, sizeof o);
-    }
+    int status = tni_take_options("tn_domain_options", options, sizeof o, &o);
+    if (status != 0)
+        return status;
     if (o.reserved != 0 || (o.flags & ~(uint32_t)TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID, "domain flags %x", o.flags);
     if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)

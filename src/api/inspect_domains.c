@@ -63,7 +63,11 @@ int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context)
         struct tni_segment segment;
         struct tni_found found = finds.at[--finds.count];
         /* What cannot be attached is no domain of ours, or that process has just ended. */
-        if (attach(&found, &segment) != 0)
+        int attached = attach(&found, &segment);
+        if (attached == TN_ERR_VERSION)
+            tni_log(TNI_LOG_WARNING, "domain '%s' of process %d: %s", found.name, found.pid,
+                    tn_error_detail());
+        if (attached != 0)
             continue;
         drop_control(&finds, segment.control_inode);
         status = each(&segment, context);

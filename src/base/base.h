@@ -104,6 +104,13 @@ static inline void tni_relax(void)
 #endif
 }
 
+/**
+ * Read an options struct, which begins with its own size: `given` may be NULL, and may come from
+ * a program that was compiled with a newer header. What this library does not know must be 0.
+ * @param ret  [known_bytes]; holds the defaults and keeps them if `given` is NULL
+ */
+int tni_take_options(const char *what, const void *given, size_t known_bytes, void *ret);
+
 /** A name for objects and domains: 1 to max_len of [A-Za-z0-9._-], not starting with a dot. */
 int tni_check_name(const char *what, const char *name, size_t max_len);
 

@@ -56,12 +56,9 @@ static int bind(struct tn_queue *q)
 static int read_options(const tn_queue_options *options, struct tni_object_spec *spec)
 {
     tn_queue_options o = {0};
-    if (options != NULL) {
-        if (options->struct_size < sizeof o)
-            return tni_fail(TN_ERR_INVALID, "tn_queue_options.struct_size is %zu, not %zu",
-                            options->struct_size, sizeof o);
-        memcpy(&o, options, sizeof o);
-    }
+    int status = tni_take_options("tn_queue_options", options, sizeof o, &o);
+    if (status != 0)
+        return status;
     if (o.reserved != 0 || o.policy > TN_QUEUE_LEASE)
         return tni_fail(TN_ERR_INVALID, "queue policy %u", o.policy);
     if (o.capacity > MAX_CAPACITY || o.inline_bytes > MAX_INLINE_BYTES)

@@ -174,6 +174,10 @@ static int fail_reply(const struct tni_reply *reply, const char *name)
         return tni_fail(TN_ERR_FULL, "the domain has no seat left for tenond");
     case TN_ERR_NOT_FOUND:
         return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
+    case TN_ERR_VERSION:
+        return tni_fail(TN_ERR_VERSION,
+                        "the tenond of %s (process %d) is of another version than this library",
+                        tni_os_runtime_folder(), reply->pid);
     default:
         return tni_fail(TN_ERR_MANAGER, "tenond (process %d) answered: %s", reply->pid,
                         tn_status_sentence(reply->status));
@@ -204,11 +208,13 @@ int tni_manager_register(struct tn_domain *d)
 struct search {
     tni_found_fn *each;
     void *context;
-    bool any_version; /* of the layout: the first lines of a header stay where they are */
 };
 
-/* A header that was looked at through one read-only page. @return whether it is one */
-static bool peek(const struct search *search, int control_fd, struct tni_found *found)
+/*
+ * A header that was looked at through one read-only page. Of any version of the layout: its
+ * first lines stay where they are. @return whether it is one
+ */
+static bool peek(int control_fd, struct tni_found *found)
 {
     uint64_t page_bytes = tni_os_page_bytes();
     struct tni_os_memory memory;
@@ -219,8 +225,7 @@ static bool peek(const struct search *search, int control_fd, struct tni_found *
         tni_os_map(control_fd, page_bytes, page_bytes, true, &page) != 0)
         return false;
     const struct tni_header *h = page;
-    bool is_header = __atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) == TNI_MAGIC &&
-                     (search->any_version || h->layout_version == TNI_LAYOUT_VERSION);
+    bool is_header = __atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) == TNI_MAGIC;
     if (is_header) {
         memcpy(found->name, h->name, sizeof found->name);
         memcpy(found->id, h->id, sizeof found->id);
@@ -242,7 +247,7 @@ static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_
     (void)name;
     if (tni_os_memory_open(pid, fd_number, true, &control_fd) != 0)
         return 0;
-    bool is_domain = peek(search, control_fd, &found);
+    bool is_domain = peek(control_fd, &found);
     tni_os_close(control_fd);
     return is_domain ? search->each(&found, search->context) : 0;
 }
@@ -276,8 +281,7 @@ static int add_id(const struct tni_found *found, void *context)
 int tni_manager_living(uint8_t (**ret_ids)[16], uint32_t *ret_count)
 {
     struct living living = {0};
-    struct search search = {.each = add_id, .context = &living, .any_version = true};
-    int status = tni_os_memory_for_each(TNI_CONTROL_PREFIX, look_at_control, &search);
+    int status = tni_manager_search(add_id, &living);
     if (status != 0) {
         free(living.ids);
         return status;

@@ -76,7 +76,10 @@ struct tni_found {
     uint64_t arena_inode;
 };
 typedef int tni_found_fn(const struct tni_found *found, void *context);
-/** Each of them once or more often, straight from /proc; non-zero stops and is the result. */
+/**
+ * Each domain, of whatever layout version, once or more often, straight from /proc; non-zero
+ * stops and is the result.
+ */
 int tni_manager_search(tni_found_fn *each, void *context);
 /**
  * The ids of all domains that some process of this user has open, of whatever layout version.

@@ -55,11 +55,9 @@ _Static_assert(sizeof(struct handle_head) + TNI_VIEW_MAX_BYTES + TN_ATTRIBUTES_M
 static int check_options(const tn_handle_options *given, tn_handle_options *ret_options)
 {
     tn_handle_options options = {.uses = 1};
-    if (given != NULL && given->struct_size < sizeof options)
-        return tni_fail(TN_ERR_INVALID, "struct_size is %zu, not %zu", given->struct_size,
-                        sizeof options);
-    if (given != NULL)
-        options = *given;
+    int status = tni_take_options("tn_handle_options", given, sizeof options, &options);
+    if (status != 0)
+        return status;
     if (options.uses == 0)
         options.uses = 1;
     if (options.uses > TNI_TICKET_MAX_USES || options.reserved != 0)

@@ -493,12 +493,9 @@ static int read_options(const tn_pool_options *options, tn_pool_fn *run,
                         tn_pool_options *ret_options)
 {
     tn_pool_options o = {0};
-    if (options != NULL) {
-        if (options->struct_size < sizeof o)
-            return tni_fail(TN_ERR_INVALID, "tn_pool_options.struct_size is %zu, not %zu",
-                            options->struct_size, sizeof o);
-        memcpy(&o, options, sizeof o);
-    }
+    int status = tni_take_options("tn_pool_options", options, sizeof o, &o);
+    if (status != 0)
+        return status;
     o.workers = o.workers != 0 ? o.workers : TNI_MIN(tni_os_cpu_count(), (uint32_t)MAX_WORKERS);
     o.attempts = o.attempts != 0 ? o.attempts : DEFAULT_ATTEMPTS;
     o.capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;

@@ -10,11 +10,9 @@
 int tni_tensor_read_options(const tn_share_options *given, tn_share_options *ret_options)
 {
     tn_share_options o = {.struct_size = sizeof o};
-    if (given != NULL && given->struct_size < sizeof o)
-        return tni_fail(TN_ERR_INVALID, "tn_share_options.struct_size is %zu, not %zu",
-                        given->struct_size, sizeof o);
-    if (given != NULL)
-        o = *given;
+    int status = tni_take_options("tn_share_options", given, sizeof o, &o);
+    if (status != 0)
+        return status;
     if ((o.flags & ~(uint32_t)TN_SHARE_WRITE_ONCE) != 0)
         return tni_fail(TN_ERR_INVALID, "share flags 0x%x", o.flags);
     if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)

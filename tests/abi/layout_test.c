@@ -266,3 +266,105 @@ TN_TEST(ticket_stays_where_it_is)
     PIN(ticket, issuer_pid, 32);
     PIN(ticket, reserved, 36);
 }
+
+TN_TEST(the_words_of_the_layout_stay_as_they_are)
+{
+    assert_int_equal(TNI_MAGIC, UINT64_C(0x314E4F4E4554));
+    assert_int_equal(TNI_THREADS, 32);
+    assert_int_equal(TNI_CLASSES, 64);
+    assert_int_equal(TNI_NO_SEAT, 0xffff);
+    assert_int_equal(TNI_MESSAGE_CLASSES, 5);
+    assert_int_equal(TNI_BACKING_CLASS, 6);
+    assert_int_equal(TNI_SMALL_CLASS, 7);
+    const int seat[] = {TNI_SEAT_FREE, TNI_SEAT_JOINING, TNI_SEAT_ALIVE, TNI_SEAT_LEAVING,
+                        TNI_SEAT_REAPING};
+    const int slot[] = {TNI_SLOT_EMPTY, TNI_SLOT_CLAIMED, TNI_SLOT_FULL, TNI_SLOT_TAKEN,
+                        TNI_SLOT_LEASED};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(seat[i], i);
+        assert_int_equal(slot[i], i);
+    }
+    const int ticket[] = {TNI_TICKET_FREE, TNI_TICKET_MAKING,  TNI_TICKET_LIVE,
+                          TNI_TICKET_USED, TNI_TICKET_REVOKED, TNI_TICKET_EXPIRED};
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(ticket[i], i);
+    const int kind[] = {TNI_OBJECT_FREE,      TNI_OBJECT_QUEUE, TNI_OBJECT_EVENT,
+                        TNI_OBJECT_SEMAPHORE, TNI_OBJECT_LOCK,  TNI_OBJECT_CONDITION,
+                        TNI_OBJECT_BARRIER};
+    for (int i = 0; i < TNI_OBJECT_KINDS; i++)
+        assert_int_equal(kind[i], i);
+    assert_int_equal(tni_who(3, 5), UINT64_C(0x0000000500030001));
+    assert_int_equal(tni_block_make(7, 9).id, 0x07000009);
+}
+
+/* ---- where everything lies --------------------------------------------------------------- */
+
+struct place {
+    uint32_t seats, blocks, objects, tickets;
+    uint64_t quota_bytes;
+    uint32_t page_bytes, class_count, total_blocks;
+    uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off, rows_off;
+    uint64_t row_bytes, objects_off, tickets_off, control_bytes, arena_bytes;
+};
+
+static const struct place places[] = {
+    {1,     1,     1,     1,      1 << 20, 4096, 27,     1664,   4096,   8192,
+     12288, 16384, 32768, 233472, 237568,  4096, 241664, 245760, 249856, 56623104},
+    {256,    65536,     1024,      4096,      UINT64_C(4) << 30,
+     4096,   39,        1461248,   4096,      36864,
+     561152, 565248,    12255232,  187604992, 187789312,
+     184320, 234975232, 236023808, 236285952, 177127555072},
+    {1024,       1 << 20, 65536,      1 << 20,    UINT64_C(1) << 40, 65536,         47,
+     27854016,   65536,   196608,     2293760,    2359296,           225247232,     3567779840,
+     3571318784, 3538944, 7195197440, 7262306304, 7329415168,        51211881414656},
+};
+
+TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
+{
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const struct place *p = &places[i];
+        struct tni_geometry g;
+        TN_CHECK_OK(tni_geometry_init(p->seats, p->blocks, p->objects, p->tickets,
+                                      p->quota_bytes, p->page_bytes, &g));
+        assert_int_equal(g.class_count, p->class_count);
+        assert_int_equal(g.total_blocks, p->total_blocks);
+        assert_int_equal(g.seats_off, p->seats_off);
+        assert_int_equal(g.announces_off, p->announces_off);
+        assert_int_equal(g.classes_off, p->classes_off);
+        assert_int_equal(g.words_off, p->words_off);
+        assert_int_equal(g.descs_off, p->descs_off);
+        assert_int_equal(g.hints_off, p->hints_off);
+        assert_int_equal(g.rows_off, p->rows_off);
+        assert_int_equal(g.row_bytes, p->row_bytes);
+        assert_int_equal(g.objects_off, p->objects_off);
+        assert_int_equal(g.tickets_off, p->tickets_off);
+        assert_int_equal(g.control_bytes, p->control_bytes);
+        assert_int_equal(g.arena_bytes, p->arena_bytes);
+    }
+}
+
+/* A class: {size, offset in the arena, blocks, base, span}, every fifth one and the last. */
+static const uint64_t classes[][6] = {
+    {1, 1024, 0, 65536, 0, 64},
+    {6, 512, 22085107712, 65536, 215168, 128},
+    {11, 384, 22160605184, 65536, 542848, 512},
+    {16, 2048, 22437429248, 65536, 870528, 32},
+    {21, 32768, 24652021760, 65536, 1198208, 2},
+    {26, 1048576, 56868470784, 8193, 1444096, 1},
+    {31, 33554432, 99851698176, 257, 1460288, 1},
+    {38, 4294967296, 164242653184, 3, 1461184, 1},
+};
+
+TN_TEST(equal_numbers_put_every_class_of_blocks_where_this_version_has_it)
+{
+    struct tni_geometry g;
+    TN_CHECK_OK(tni_geometry_init(256, 65536, 1024, 4096, UINT64_C(4) << 30, 4096, &g));
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        const struct tni_class_geometry *c = &g.classes[classes[i][0]];
+        assert_int_equal(c->size_bytes, classes[i][1]);
+        assert_int_equal(c->arena_off, classes[i][2]);
+        assert_int_equal(c->capacity, classes[i][3]);
+        assert_int_equal(c->base, classes[i][4]);
+        assert_int_equal(c->span, classes[i][5]);
+    }
+}

@@ -437,7 +437,8 @@ TN_TEST(packets_that_make_no_sense_are_refused_and_harm_nobody)
     assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
     request = make_request(TNI_REQUEST_FIND, "d");
     request.version = TNI_REQUEST_VERSION + 1;
-    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);
+    assert_int_equal(send_packet(&request, sizeof request, NULL, 0), TN_ERR_VERSION);
+    assert_int_equal(send_packet(&request, 8, NULL, 0), TN_ERR_VERSION);
     memset(request.name, 'n', sizeof request.name);
     request.version = TNI_REQUEST_VERSION;
     assert_int_equal(send_packet(&request, sizeof request, NULL, 0), 1);

@@ -192,6 +192,13 @@ static bool is_request(const struct tni_request *request, int size_bytes)
            memchr(request->name, 0, sizeof request->name) != NULL;
 }
 
+/* The first two fields stay where they are in every version, and so does the reply. */
+static bool is_of_another_version(const struct tni_request *request, int size_bytes)
+{
+    return size_bytes >= (int)offsetof(struct tni_request, verb) &&
+           request->magic == TNI_REQUEST_MAGIC && request->version != TNI_REQUEST_VERSION;
+}
+
 /* @return whether the connection stays */
 static bool serve(struct tenond *t, struct tenond_client *client,
                   const struct tni_request *request, int fds[2], uint32_t fd_count)
@@ -209,6 +216,13 @@ static bool serve(struct tenond *t, struct tenond_client *client,
     return tni_os_socket_send(client->fd, &reply, sizeof reply, found_fds[0], 0) == 0;
 }
 
+static void refuse(const struct tenond_client *client)
+{
+    struct tni_reply reply = {
+        .magic = TNI_REQUEST_MAGIC, .status = TN_ERR_VERSION, .pid = tni_os_pid()};
+    tni_os_send(client->fd, &reply, sizeof reply, NULL, 0);
+}
+
 void tenond_client_ready(struct tenond *t, uint32_t index)
 {
     struct tenond_client *client = index < TENOND_CLIENTS ? &t->clients[index] : NULL;
@@ -224,6 +238,8 @@ void tenond_client_ready(struct tenond *t, uint32_t index)
         return; /* the place was taken anew since the loop looked */
     if (got > 0 && is_request(&request, got))
         stays = serve(t, client, &request, fds, fd_count);
+    else if (is_of_another_version(&request, got))
+        refuse(client);
     else if (got != 0)
         tni_log(TNI_LOG_WARNING, "a packet that makes no sense (%d bytes): connection closed",
                 got);

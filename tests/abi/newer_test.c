@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: this library against a domain, a tenond or a program of a newer version. Each says so;
+ * nothing is misread, and nothing is done to it.
+ */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "process/process.h"
+#include "reaper/reaper.h"
+
+static void expect_version(int status, const char *word)
+{
+    assert_int_equal(status, TN_ERR_VERSION);
+    if (strstr(tn_error_detail(), word) == NULL)
+        fail_msg("'%s' does not say '%s'", tn_error_detail(), word);
+}
+
+/* ---- a domain of a newer layout ---------------------------------------------------------- */
+
+struct newer {
+    struct tnt_signal made, go_on, found, end;
+};
+
+static void kill_tenond(const tn_domain *domain)
+{
+    uint64_t who = atomic_load(&domain->segment.header->manager);
+    int fd;
+    TN_CHECK(who != 0);
+    TN_CHECK_OK(tni_os_process_open(
+        atomic_load(&tni_seat_at(&domain->segment, tni_who_seat(who))->pid), &fd));
+    TN_CHECK_OK(tni_os_process_signal(fd, SIGKILL));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, TN_FOREVER));
+    tni_os_close(fd);
+}
+
+static int live_in_a_newer_domain(void *argument)
+{
+    struct newer *newer = argument;
+    tn_domain *domain;
+    TN_CHECK_OK(tn_domain_create("newer", NULL, &domain));
+    domain->segment.header->layout_version++;
+    tnt_signal(&newer->made);
+    tnt_await(&newer->go_on);
+    kill_tenond(domain);
+    tnt_signal(&newer->found);
+    tnt_await(&newer->end);
+    domain->segment.header->layout_version--;
+    tn_domain_close(domain);
+    return 0;
+}
+
+static int count_domain(const tn_domain_info *info, void *context)
+{
+    (void)info;
+    ++*(unsigned *)context;
+    return 0;
+}
+
+static void count_warning(int level, const char *line, void *context)
+{
+    (void)level;
+    *(unsigned *)context += strstr(line, "shared layout 3") != NULL;
+}
+
+static void expect_refused(void)
+{
+    tn_domain *domain = NULL;
+    tn_inspector *inspector = NULL;
+    unsigned domains = 0, warnings = 0;
+
+    expect_version(tn_domain_join("newer", &domain), "shared layout 3");
+    expect_version(tn_inspector_open("newer", &inspector), "shared layout 3");
+    assert_null(domain);
+    assert_null(inspector);
+    tn_log_set(count_warning, &warnings);
+    TN_CHECK_OK(tn_inspect_domains(count_domain, &domains));
+    tn_log_set(NULL, NULL);
+    assert_int_equal(domains, 0);
+    assert_true(warnings > 0);
+}
+
+TN_TEST(a_domain_of_a_newer_layout_is_refused_as_such_with_and_without_tenond)
+{
+    struct newer newer = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open(),
+                          tnt_signal_open()};
+    pid_t pid = tnt_fork(live_in_a_newer_domain, &newer);
+    tnt_await(&newer.made);
+    expect_refused();
+    tnt_signal(&newer.go_on);
+    tnt_await(&newer.found);
+    expect_refused();
+    tnt_signal(&newer.end);
+    tnt_wait_ok(pid);
+    tnt_signal_close(&newer.made);
+    tnt_signal_close(&newer.go_on);
+    tnt_signal_close(&newer.found);
+    tnt_signal_close(&newer.end);
+}
+
+/* ---- a tenond of another version --------------------------------------------------------- */
+
+/* It answers every request as each version does one that it does not know. */
+static int be_a_newer_tenond(void *argument)
+{
+    struct tnt_signal *listening = argument;
+    int listen_fd, fd, fds[2];
+    uint32_t fd_count;
+    struct tni_request request;
+    struct tni_reply reply = {
+        .magic = TNI_REQUEST_MAGIC, .status = TN_ERR_VERSION, .pid = tni_os_pid()};
+    TN_CHECK_OK(tni_os_runtime_prepare());
+    TN_CHECK_OK(tni_os_listen(TNI_MANAGER_SOCKET, &listen_fd));
+    tnt_signal(listening);
+    for (int i = 0; i < 2; i++) {
+        TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TN_FOREVER));
+        TN_CHECK_OK(tni_os_accept(listen_fd, &fd));
+        fds[0] = fds[1] = -1;
+        TN_CHECK(tni_os_receive(fd, &request, sizeof request, fds, 2, &fd_count, TN_FOREVER) >
+                 0);
+        TN_CHECK_OK(tni_os_send(fd, &reply, sizeof reply, NULL, 0));
+        tni_os_close(fds[0]);
+        tni_os_close(fds[1]);
+        tni_os_close(fd);
+    }
+    tni_os_close(listen_fd);
+    return 0;
+}
+
+TN_TEST(a_tenond_of_another_version_is_named_as_such)
+{
+    struct tnt_signal listening = tnt_signal_open();
+    tn_domain *domain = NULL;
+    pid_t pid = tnt_fork(be_a_newer_tenond, &listening);
+    tnt_await(&listening);
+    expect_version(tn_domain_create("d", NULL, &domain), "of another version");
+    expect_version(tn_domain_join("d", &domain), "of another version");
+    assert_null(domain);
+    tnt_wait_ok(pid);
+    tnt_signal_close(&listening);
+}
+
+/* ---- a program that was compiled with newer headers -------------------------------------- */
+
+TN_TEST(options_that_a_newer_header_added_are_taken_if_they_are_not_used)
+{
+    struct {
+        tn_domain_options known;
+        uint64_t added;
+    } options = {.known = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER}};
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_domain_create(NULL, &options.known, &domain));
+    tn_domain_close(domain);
+
+    options.added = 1;
+    domain = NULL;
+    assert_int_equal(tn_domain_create(NULL, &options.known, &domain), TN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tn_error_detail(), "sets byte 48"));
+    assert_null(domain);
+}
+
+TN_TEST(a_size_that_no_options_have_is_invalid)
+{
+    tn_queue_options options = {.struct_size = sizeof options - 1};
+    tn_domain *domain = tnt_domain(&(tn_domain_options){
+        .struct_size = sizeof(tn_domain_options), .flags = TN_DOMAIN_NO_MANAGER});
+    tn_queue *queue = NULL;
+    assert_int_equal(tn_queue_create(domain, NULL, &options, &queue), TN_ERR_INVALID);
+    options.struct_size = SIZE_MAX;
+    assert_int_equal(tn_queue_create(domain, NULL, &options, &queue), TN_ERR_INVALID);
+    assert_null(queue);
+    tn_domain_close(domain);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: what a program was compiled with is what the library of this soname means by it.
+ *
+ * When one of these fails, programs that were built before would pass other bytes than the
+ * library reads. Undo the change, add at the end of a struct that states its size, or raise the
+ * soversion in meson.build and put the new numbers here. tn_storage_header, which other
+ * programs read too, stands in layout_test.c.
+ */
+#include "harness/harness.h"
+
+#define PIN(type, field, offset) assert_int_equal(offsetof(type, field), offset)
+
+TN_TEST(tn_quantizer_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_quantizer), 32);
+    PIN(tn_quantizer, scheme, 0);
+    PIN(tn_quantizer, axis, 4);
+    PIN(tn_quantizer, count, 8);
+    PIN(tn_quantizer, reserved, 12);
+    PIN(tn_quantizer, scales, 16);
+    PIN(tn_quantizer, zero_points, 24);
+}
+
+TN_TEST(tn_sparse_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_sparse), 296);
+    PIN(tn_sparse, layout, 0);
+    PIN(tn_sparse, flags, 4);
+    PIN(tn_sparse, ndim, 8);
+    PIN(tn_sparse, part_count, 12);
+    PIN(tn_sparse, shape, 16);
+    PIN(tn_sparse, parts, 272);
+}
+
+TN_TEST(tn_domain_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_domain_options), 48);
+    PIN(tn_domain_options, struct_size, 0);
+    PIN(tn_domain_options, quota_bytes, 8);
+    PIN(tn_domain_options, watermark_bytes, 16);
+    PIN(tn_domain_options, seats, 24);
+    PIN(tn_domain_options, blocks, 28);
+    PIN(tn_domain_options, objects, 32);
+    PIN(tn_domain_options, tickets, 36);
+    PIN(tn_domain_options, flags, 40);
+    PIN(tn_domain_options, reserved, 44);
+}
+
+TN_TEST(tn_handle_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_handle_options), 24);
+    PIN(tn_handle_options, struct_size, 0);
+    PIN(tn_handle_options, uses, 8);
+    PIN(tn_handle_options, reserved, 12);
+    PIN(tn_handle_options, lifetime_ns, 16);
+}
+
+TN_TEST(tn_ticket_id_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_ticket_id), 8);
+    PIN(tn_ticket_id, value, 0);
+}
+
+TN_TEST(tn_ticket_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_ticket_info), 40);
+    PIN(tn_ticket_info, id, 0);
+    PIN(tn_ticket_info, uses_left, 8);
+    PIN(tn_ticket_info, issuer_seat, 12);
+    PIN(tn_ticket_info, issuer_pid, 16);
+    PIN(tn_ticket_info, block, 20);
+    PIN(tn_ticket_info, bytes, 24);
+    PIN(tn_ticket_info, remaining_ns, 32);
+}
+
+TN_TEST(tn_domain_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_domain_info), 120);
+    PIN(tn_domain_info, name, 0);
+    PIN(tn_domain_info, id, 64);
+    PIN(tn_domain_info, uid, 80);
+    PIN(tn_domain_info, creator_pid, 84);
+    PIN(tn_domain_info, seats_used, 88);
+    PIN(tn_domain_info, seats, 92);
+    PIN(tn_domain_info, committed_bytes, 96);
+    PIN(tn_domain_info, quota_bytes, 104);
+    PIN(tn_domain_info, age_ns, 112);
+}
+
+TN_TEST(tn_domain_stat_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_domain_stat), 248);
+    PIN(tn_domain_stat, domain, 0);
+    PIN(tn_domain_stat, watermark_bytes, 120);
+    PIN(tn_domain_stat, live_bytes, 128);
+    PIN(tn_domain_stat, free_bytes, 136);
+    PIN(tn_domain_stat, outside_bytes, 144);
+    PIN(tn_domain_stat, outside_count, 152);
+    PIN(tn_domain_stat, huge_page_bytes, 160);
+    PIN(tn_domain_stat, control_bytes, 168);
+    PIN(tn_domain_stat, blocks_live, 176);
+    PIN(tn_domain_stat, blocks_limit, 184);
+    PIN(tn_domain_stat, objects_used, 192);
+    PIN(tn_domain_stat, objects, 196);
+    PIN(tn_domain_stat, tickets_used, 200);
+    PIN(tn_domain_stat, tickets, 204);
+    PIN(tn_domain_stat, layout_version, 208);
+    PIN(tn_domain_stat, manager_pid, 212);
+    PIN(tn_domain_stat, huge_pages, 216);
+}
+
+TN_TEST(tn_seat_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_seat_info), 120);
+    PIN(tn_seat_info, seat, 0);
+    PIN(tn_seat_info, incarnation, 4);
+    PIN(tn_seat_info, pid, 8);
+    PIN(tn_seat_info, state, 12);
+    PIN(tn_seat_info, is_manager, 24);
+    PIN(tn_seat_info, command, 25);
+    PIN(tn_seat_info, age_ns, 96);
+    PIN(tn_seat_info, blocks_held, 104);
+    PIN(tn_seat_info, bytes_held, 112);
+}
+
+TN_TEST(tn_holder_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_holder), 72);
+    PIN(tn_holder, seat, 0);
+    PIN(tn_holder, pid, 4);
+    PIN(tn_holder, command, 8);
+}
+
+TN_TEST(tn_block_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_block_info), 184);
+    PIN(tn_block_info, block, 0);
+    PIN(tn_block_info, bytes, 8);
+    PIN(tn_block_info, block_bytes, 16);
+    PIN(tn_block_info, strategy, 24);
+    PIN(tn_block_info, object_bytes, 32);
+    PIN(tn_block_info, path, 40);
+    PIN(tn_block_info, is_write_once, 48);
+    PIN(tn_block_info, age_ns, 56);
+    PIN(tn_block_info, creator_seat, 64);
+    PIN(tn_block_info, creator_pid, 68);
+    PIN(tn_block_info, kind, 72);
+    PIN(tn_block_info, dtype, 80);
+    PIN(tn_block_info, ndim, 84);
+    PIN(tn_block_info, shape, 88);
+    PIN(tn_block_info, attributes, 152);
+    PIN(tn_block_info, references, 160);
+    PIN(tn_block_info, in_messages, 164);
+    PIN(tn_block_info, in_tickets, 168);
+    PIN(tn_block_info, holder_count, 172);
+    PIN(tn_block_info, holders, 176);
+}
+
+TN_TEST(tn_object_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_object_info), 112);
+    PIN(tn_object_info, id, 0);
+    PIN(tn_object_info, kind, 8);
+    PIN(tn_object_info, name, 16);
+    PIN(tn_object_info, count, 64);
+    PIN(tn_object_info, capacity, 68);
+    PIN(tn_object_info, leased, 72);
+    PIN(tn_object_info, openers, 76);
+    PIN(tn_object_info, producers, 80);
+    PIN(tn_object_info, consumers, 84);
+    PIN(tn_object_info, owner_pid, 88);
+    PIN(tn_object_info, pushed, 96);
+    PIN(tn_object_info, ended, 104);
+}
+
+TN_TEST(tn_pool_job_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_pool_job), 40);
+    PIN(tn_pool_job, id, 0);
+    PIN(tn_pool_job, worker, 8);
+    PIN(tn_pool_job, attempt, 12);
+    PIN(tn_pool_job, message, 16);
+    PIN(tn_pool_job, room, 24);
+    PIN(tn_pool_job, room_bytes, 32);
+}
+
+TN_TEST(tn_pool_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_pool_options), 56);
+    PIN(tn_pool_options, struct_size, 0);
+    PIN(tn_pool_options, workers, 8);
+    PIN(tn_pool_options, start, 12);
+    PIN(tn_pool_options, attempts, 16);
+    PIN(tn_pool_options, capacity, 20);
+    PIN(tn_pool_options, inline_bytes, 24);
+    PIN(tn_pool_options, reserved, 28);
+    PIN(tn_pool_options, argv, 32);
+    PIN(tn_pool_options, environment, 40);
+    PIN(tn_pool_options, server, 48);
+}
+
+TN_TEST(tn_pool_result_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_pool_result), 360);
+    PIN(tn_pool_result, job, 0);
+    PIN(tn_pool_result, status, 8);
+    PIN(tn_pool_result, pid, 12);
+    PIN(tn_pool_result, worker, 16);
+    PIN(tn_pool_result, attempt, 20);
+    PIN(tn_pool_result, message, 24);
+    PIN(tn_pool_result, detail, 104);
+}
+
+TN_TEST(tn_process_status_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_process_status), 272);
+    PIN(tn_process_status, exit_code, 0);
+    PIN(tn_process_status, signal, 4);
+    PIN(tn_process_status, pid, 8);
+    PIN(tn_process_status, index, 12);
+    PIN(tn_process_status, message, 16);
+}
+
+TN_TEST(tn_queue_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_queue_options), 24);
+    PIN(tn_queue_options, struct_size, 0);
+    PIN(tn_queue_options, capacity, 8);
+    PIN(tn_queue_options, inline_bytes, 12);
+    PIN(tn_queue_options, policy, 16);
+    PIN(tn_queue_options, reserved, 20);
+}
+
+TN_TEST(tn_message_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_message), 80);
+    PIN(tn_message, bytes, 0);
+    PIN(tn_message, size_bytes, 8);
+    PIN(tn_message, tensors, 16);
+    PIN(tn_message, tensor_count, 24);
+    PIN(tn_message, attempt, 28);
+    PIN(tn_message, producer_seat, 32);
+    PIN(tn_message, reserved, 36);
+    PIN(tn_message, lease, 40);
+    PIN(tn_message, internal, 48);
+}
+
+TN_TEST(tn_share_options_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_share_options), 16);
+    PIN(tn_share_options, struct_size, 0);
+    PIN(tn_share_options, strategy, 8);
+    PIN(tn_share_options, flags, 12);
+}
+
+TN_TEST(tn_peer_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_peer), 8);
+    PIN(tn_peer, seat, 0);
+    PIN(tn_peer, pid, 4);
+}
+
+TN_TEST(the_numbers_of_the_headers_stay_as_they_are)
+{
+    assert_int_equal(TN_ATTRIBUTES_MAX_BYTES, 32768);
+    assert_int_equal(TN_REQUIRES_GRAD, 1);
+    assert_int_equal(TN_STOP_GRADIENT, 2);
+    assert_int_equal(TN_PARAMETER, 4);
+    assert_int_equal(TN_BUFFER, 8);
+    assert_int_equal(TN_CONJUGATE, 16);
+    assert_int_equal(TN_NEGATIVE, 32);
+    assert_int_equal(TN_WAS_PINNED, 64);
+    assert_int_equal(TN_LOD_MAX_LEVELS, 8);
+    assert_int_equal(TN_QUANTIZER_NONE, 0);
+    assert_int_equal(TN_QUANTIZER_AFFINE, 1);
+    assert_int_equal(TN_QUANTIZER_AFFINE_CHANNEL, 2);
+    assert_int_equal(TN_LAYOUT_STRIDED, 0);
+    assert_int_equal(TN_LAYOUT_COO, 1);
+    assert_int_equal(TN_LAYOUT_CSR, 2);
+    assert_int_equal(TN_SPARSE_COALESCED, 1);
+    assert_int_equal(TN_METADATA_MAX_KEYS, 64);
+    assert_int_equal(TN_DOMAIN_NO_MANAGER, 1);
+    assert_int_equal(TN_HANDLE_MAX_BYTES, 33408);
+    assert_int_equal(TN_START_FORK, 0);
+    assert_int_equal(TN_START_SPAWN, 1);
+    assert_int_equal(TN_START_FORKSERVER, 2);
+    assert_int_equal(TN_POOL_ROOM_BYTES, 4096);
+    assert_int_equal(TN_PROCESS_DETACHED, 1);
+    assert_int_equal(TN_FORKSERVER_MAX_BYTES, 65536);
+    assert_int_equal(TN_QUEUE_REDELIVER, 0);
+    assert_int_equal(TN_QUEUE_DROP, 1);
+    assert_int_equal(TN_QUEUE_LEASE, 2);
+    assert_int_equal(TN_PRODUCER, 1);
+    assert_int_equal(TN_CONSUMER, 2);
+    assert_int_equal(TN_MESSAGE_MAX_TENSORS, 4096);
+    assert_int_equal(TN_PUSH_MOVE, 1);
+    assert_int_equal(TN_STRATEGY_DEFAULT, 0);
+    assert_int_equal(TN_STRATEGY_ARENA, 1);
+    assert_int_equal(TN_STRATEGY_FILE_DESCRIPTOR, 2);
+    assert_int_equal(TN_STRATEGY_FILE_SYSTEM, 3);
+    assert_int_equal(TN_SHARE_WRITE_ONCE, 1);
+    assert_int_equal(TN_SEND_READ_ONLY, 1);
+    assert_int_equal(TN_SEMAPHORE_OWNED, 1);
+    assert_int_equal(TN_LOCK_RECOVERED, 1);
+    assert_int_equal(TN_MAX_NDIM, 32);
+}
+
+TN_TEST(the_numbers_of_errors_stay_as_they_are)
+{
+    assert_int_equal(TN_OK, 0);
+    assert_int_equal(TN_ERR_INVALID, -1);
+    assert_int_equal(TN_ERR_TIMED_OUT, -2);
+    assert_int_equal(TN_ERR_UNSUPPORTED, -3);
+    assert_int_equal(TN_ERR_NOT_FOUND, -4);
+    assert_int_equal(TN_ERR_EXISTS, -5);
+    assert_int_equal(TN_ERR_DENIED, -6);
+    assert_int_equal(TN_ERR_CLOSED, -20);
+    assert_int_equal(TN_ERR_PEER_DIED, -21);
+    assert_int_equal(TN_ERR_STALE, -22);
+    assert_int_equal(TN_ERR_CHILD_FAILED, -23);
+    assert_int_equal(TN_ERR_NO_MEMORY, -40);
+    assert_int_equal(TN_ERR_FULL, -41);
+    assert_int_equal(TN_ERR_SYSTEM, -42);
+    assert_int_equal(TN_ERR_MANAGER, -43);
+    assert_int_equal(TN_ERR_CORRUPT, -60);
+    assert_int_equal(TN_ERR_VERSION, -61);
+    assert_int_equal(TN_ERR_FORKED, -62);
+}
