@@ -78,7 +78,10 @@ TN_API TN_NODISCARD int tn_domain_create(const char *name, const tn_domain_optio
  */
 TN_API TN_NODISCARD int tn_domain_join(const char *name, tn_domain **ret_domain);
 
-/** Join the domain of this name, or make it: whichever applies. Errors as of the two. */
+/**
+ * Join the domain of this name, or make it: whichever applies. Errors as of tn_domain_join()
+ * and tn_domain_create().
+ */
 TN_API TN_NODISCARD int tn_domain_open(const char *name, const tn_domain_options *options,
                                        tn_domain **ret_domain);
 
@@ -138,6 +141,8 @@ TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_by
  * tn_queue_watch() may have become ready. Borrowed until the domain is closed.
  *
  * After poll() says readable: call tn_domain_poll_clear(), then try each watched queue.
+ *
+ * @return 0, TN_ERR_FORKED, TN_ERR_SYSTEM (no descriptor)
  */
 TN_API TN_NODISCARD int tn_domain_poll_fd(tn_domain *domain, int *ret_fd);
 TN_API void tn_domain_poll_clear(tn_domain *domain);

@@ -49,7 +49,11 @@ TN_API TN_NODISCARD int tn_handle_export(tn_tensor *tensor, const tn_handle_opti
  *         TN_ERR_VERSION  another version of the wire form, or parts that must be understood
  *         TN_ERR_DENIED   a handle of another domain
  *         TN_ERR_STALE    used up, revoked, or expired: the detail says which
- *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory)
+ *         TN_ERR_NOT_FOUND, TN_ERR_CORRUPT  its memory, outside of the arena, cannot be had
+ *                         any more, or is not what it was
+ *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory, mappings), TN_ERR_FULL
+ *                         (descriptors), TN_ERR_MANAGER (tenond, which may have its
+ *                         descriptor, does not answer), TN_ERR_SYSTEM; the use is not consumed
  *
  * Crash: the use is consumed or not; the reference is not lost.
  */

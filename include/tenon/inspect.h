@@ -11,6 +11,9 @@ TN_BEGIN_DECLS
  * Who holds what. An inspector looks at a domain without taking a seat or writing to it; what
  * it reports was true at some moment during the call, and single lines may be a moment older
  * than others. Callbacks return non-zero to stop; that value is then the function's result.
+ *
+ * All of them may fail with TN_ERR_SYSTEM or TN_ERR_NO_MEMORY, for want of descriptors or of
+ * private memory above all; what was reported until then is not all that there is.
  */
 typedef struct tn_inspector tn_inspector;
 

@@ -32,7 +32,8 @@ typedef int tn_process_fn(tn_domain *domain, void *argument);
 /**
  * Start a function in a forked child.
  * @param argument    passed on as it is; the child sees a copy of this process's memory
- * @return 0, or TN_ERR_FULL (seats), TN_ERR_SYSTEM (no process, no descriptor), TN_ERR_FORKED
+ * @return 0, or TN_ERR_FULL (seats), TN_ERR_SYSTEM (no process, no descriptor),
+ *         TN_ERR_NO_MEMORY (private memory, of the child too), TN_ERR_FORKED
  * Threads: any; but fork copies only the calling thread, see fork(2).
  * Crash: a half-started child finds its parent dead and ends.
  */

@@ -85,13 +85,14 @@ TN_API TN_NODISCARD int tn_queue_create(tn_domain *domain, const char *name,
 
 /**
  * Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of
- * object.
+ * object; TN_ERR_NO_MEMORY (private memory), TN_ERR_FORKED.
  */
 TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
                                       tn_queue **ret_queue);
 
 /** A number that opens this queue in any member, for as long as it is open somewhere. */
 TN_API uint64_t tn_queue_id(const tn_queue *queue);
+/** Open a queue by that number. Errors as of tn_queue_open(). */
 TN_API TN_NODISCARD int tn_queue_open_id(tn_domain *domain, uint64_t id, tn_queue **ret_queue);
 
 /** Close this process's handle. Returns NULL; NULL is accepted. */
@@ -137,6 +138,7 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_VERSION  a tensor of the
  *                           message cannot be had any more: its file was removed, replaced or
  *                           truncated; the message is dropped
+ *         TN_ERR_MANAGER (tenond, which may have a tensor's descriptor, does not answer),
  *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory), TN_ERR_FULL, TN_ERR_SYSTEM; the
  *                           message stays queued
  *
@@ -146,20 +148,21 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
 TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns,
                                      tn_message *ret_message);
 
-/** Push one tensor and nothing else. */
+/** Push one tensor and nothing else. Errors as of tn_queue_push(). */
 TN_API TN_NODISCARD int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
                                              uint64_t deadline_ns);
 
 /**
  * Pop a message that is one tensor; one of another form stays queued: TN_ERR_INVALID. Not for
- * TN_QUEUE_LEASE.
+ * TN_QUEUE_LEASE. Other errors as of tn_queue_pop().
  */
 TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, uint64_t deadline_ns,
                                             tn_tensor **ret_tensor);
 
 /**
  * Push up to `count` messages [count] in order; waits only for the first.
- * @return how many were pushed (at least 1, unless count is 0), or the error of the first
+ * @return how many were pushed (at least 1, unless count is 0), or the error of the first, as
+ *         of tn_queue_push()
  */
 TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *messages,
                                            uint32_t count, uint32_t flags,
@@ -167,7 +170,8 @@ TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *me
 
 /**
  * Pop up to `count` messages into ret_messages [count]; waits only for the first.
- * @return how many were popped (at least 1, unless count is 0), or the error of the first
+ * @return how many were popped (at least 1, unless count is 0), or the error of the first, as
+ *         of tn_queue_pop()
  */
 TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, uint64_t deadline_ns,
                                           tn_message *ret_messages);

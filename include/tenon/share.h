@@ -75,6 +75,7 @@ enum {
  *         TN_ERR_FULL also when no descriptor is left for it here or in tenond;
  *         TN_ERR_NO_MEMORY, whatever the deadline, when it is larger than the domain's quota
  *         can be or than the whole file system;
+ *         TN_ERR_SYSTEM (a system call failed);
  *         of FILE_SYSTEM: TN_ERR_INVALID ($TENON_SHM_DIR is no absolute path), TN_ERR_NOT_FOUND
  *         (there is no such folder), TN_ERR_DENIED (it is not writable)
  *
@@ -88,7 +89,7 @@ TN_API TN_NODISCARD int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, in
 /**
  * As tn_tensor_share(), by the strategy that `options` names. A storage that this domain holds
  * already stays where it is, whatever its strategy; TN_ERR_DENIED when it was to be write-once
- * and is not.
+ * and is not. Other errors as of tn_tensor_empty_as().
  */
 TN_API TN_NODISCARD int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor,
                                            const tn_share_options *options,
@@ -98,6 +99,7 @@ TN_API TN_NODISCARD int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor,
  * Share only the elements of this view, copied side by side in row-major order, instead of its
  * whole storage. The tensor itself, private or shared, stays as it is; attributes go along.
  * @param ret_tensor  owned by the caller
+ * @return as tn_tensor_empty_as(), or TN_ERR_UNSUPPORTED (an attribute cannot go along)
  */
 TN_API TN_NODISCARD int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
                                              const tn_share_options *options,
@@ -134,7 +136,11 @@ typedef struct tn_arena tn_arena;
 TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
                                         uint64_t deadline_ns, tn_arena **ret_arena);
 
-/** A tensor of the arena, zeroed, which this process can write. TN_ERR_FULL: no room left. */
+/**
+ * A tensor of the arena, zeroed, which this process can write. TN_ERR_FULL: no room left;
+ * TN_ERR_INVALID, TN_ERR_UNSUPPORTED: as of tn_tensor_empty(); TN_ERR_NO_MEMORY (private
+ * memory).
+ */
 TN_API TN_NODISCARD int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim,
                                        const int64_t *shape, tn_tensor **ret_tensor);
 

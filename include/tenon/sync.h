@@ -10,7 +10,8 @@ TN_BEGIN_DECLS
  * Events, semaphores, locks, conditions and barriers between the processes of a domain.
  *
  * All are opened, named and ended as queues are: `name` NULL is anonymous, reached by fork or
- * by id; the object ends when the last process that has it open closed it or died. All calls
+ * by id; the object ends when the last process that has it open closed it or died. Making one
+ * fails as tn_queue_create() does, opening one as tn_queue_open(). All calls
  * that wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means that
  * nobody is left to end the wait, and never hang because of a process that was killed.
  *

@@ -124,8 +124,8 @@ TN_API tn_tensor *tn_tensor_unref(tn_tensor *tensor);
  * @param byte_offset  of the first element, from the start of the storage
  * @param strides      [ndim], elements, may be 0 or negative; NULL for row-major
  * @return 0, or TN_ERR_INVALID when any element would lie outside of the storage, or
- *         TN_ERR_UNSUPPORTED, as of slice, transpose and reshape, when the tensor has an
- *         attribute that a view cannot keep (tenon/attribute.h)
+ *         TN_ERR_UNSUPPORTED when the tensor has an attribute that a view cannot keep
+ *         (tenon/attribute.h), or TN_ERR_NO_MEMORY (private memory)
  */
 TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim,
                                        const int64_t *shape, const int64_t *strides,
@@ -136,17 +136,22 @@ TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_
  * @param start, stop  clipped to nothing: each must lie in [0, size], start <= stop; for a
  *                     negative step, elements stop - 1, stop - 1 + step, ... down to start
  * @param step         not 0
+ * @return as tn_tensor_view()
  */
 TN_API TN_NODISCARD int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start,
                                         int64_t stop, int64_t step, tn_tensor **ret_view);
 
-/** Axes in the order `axes` [ndim], a permutation; NULL reverses them. A view. */
+/**
+ * Axes in the order `axes` [ndim], a permutation; NULL reverses them. A view: errors as of
+ * tn_tensor_view().
+ */
 TN_API TN_NODISCARD int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes,
                                             tn_tensor **ret_view);
 
 /**
  * The same elements in another shape, as a view; one size may be -1 and is then computed.
- * TN_ERR_INVALID: another number of elements, or strides that allow no view.
+ * TN_ERR_INVALID: another number of elements, or strides that allow no view. Other errors as of
+ * tn_tensor_view().
  */
 TN_API TN_NODISCARD int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
                                           tn_tensor **ret_view);
@@ -198,7 +203,8 @@ TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor,
  * @param managed  consumed: its deleter runs when the storage ends; left with the caller on
  *         failure
  * @return 0, or TN_ERR_VERSION (major version not 1), TN_ERR_UNSUPPORTED (not CPU memory, or a
- *         sub-byte type), TN_ERR_INVALID (shape, strides or type make no sense)
+ *         sub-byte type), TN_ERR_INVALID (shape, strides or type make no sense),
+ *         TN_ERR_NO_MEMORY (private memory)
  */
 TN_API TN_NODISCARD int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed,
                                               tn_tensor **ret_tensor);

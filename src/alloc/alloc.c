@@ -73,7 +73,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
     struct tni_class *shared = tni_class_at(&d->segment, class_id);
-    uint32_t words = (tni_frontier(&d->segment, class_id) + 63) / 64;
+    uint32_t frontier = tni_frontier(&d->segment, class_id), words = (frontier + 63) / 64;
     uint32_t start = atomic_load_explicit(&shared->cursor, memory_order_relaxed);
     uint32_t count = 0;
 
@@ -85,6 +85,8 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
         uint32_t w = start + n < words ? start + n : start + n - words;
         _Atomic uint64_t *hints = tni_hints_at(&d->segment, c->base + w * 64);
         uint64_t seen = atomic_load_explicit(hints, memory_order_relaxed);
+        if (w == words - 1 && frontier % 64 != 0)
+            seen &= (UINT64_C(1) << (frontier % 64)) - 1; /* beyond it a hint is noise */
         if (seen == 0)
             continue;
         uint64_t taken = seen;
@@ -211,15 +213,17 @@ static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint3
                            tni_block *ret_block)
 {
     struct tni_block_cache *cache = &thread->caches[class_id];
+    /* Every block twice: hints that are noise must not keep us here. */
+    uint32_t left = 2 * d->segment.geometry.classes[class_id].capacity + FETCH_BLOCKS;
     for (;;) {
-        while (cache->count > 0) {
+        for (; cache->count > 0 && left > 0; left--) {
             tni_block block = {cache->id[--cache->count]};
             if (try_take(d, thread, block)) {
                 *ret_block = block;
                 return true;
             }
         }
-        if (refill(d, class_id, cache) == 0)
+        if (left == 0 || refill(d, class_id, cache) == 0)
             return false;
     }
 }

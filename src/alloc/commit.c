@@ -93,18 +93,14 @@ static uint64_t announced_bytes(const struct tni_segment *s)
 uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
 {
     uint32_t frontier = tni_frontier(s, TNI_BACKING_CLASS);
-    uint32_t span = s->geometry.classes[TNI_BACKING_CLASS].span;
     uint64_t total = 0;
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
-        tni_block first = {block.id & ~(span - 1)};
         const struct tni_backing *b = tni_payload_at(s, block);
-        /* Without memory behind it there is nothing to read, and a look would put some there.
-         */
         if (tni_word_state(atomic_load(tni_word_at(s, block))) == TNI_BLOCK_ALLOC &&
-            atomic_load(&tni_desc_at(s, first)->committed) != 0 &&
+            tni_alloc_has_memory(s, block) &&
             atomic_load_explicit(&b->strategy, memory_order_acquire) != 0 &&
-            !tni_add_size(total, b->object_bytes, &total))
+            !tni_add_size(total, TNI_LOOK(b->object_bytes), &total))
             return UINT64_MAX;
     }
     return total;

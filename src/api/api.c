@@ -59,7 +59,7 @@ static int read_options(const char *name, const tn_domain_options *options,
 /* Where no tenond looks after a domain, whoever is the last in it ends its files. */
 static bool has_files_to_end(const tn_domain *d)
 {
-    return (d->segment.header->flags & TN_DOMAIN_NO_MANAGER) != 0 &&
+    return (d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0 &&
            tni_frontier(&d->segment, TNI_BACKING_CLASS) > 0;
 }
 
@@ -200,7 +200,7 @@ tn_domain *tn_domain_close(tn_domain *d)
 
 const char *tn_domain_name(const tn_domain *d)
 {
-    return d != NULL ? d->segment.header->name : "";
+    return d != NULL ? d->segment.name : "";
 }
 
 uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }

@@ -11,9 +11,6 @@ struct tn_inspector {
     struct tni_segment segment; /* read-only */
 };
 
-/* A plain field that its owner may be writing: whatever comes is a value, never a crash. */
-#define TNI_LOOK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-
 enum { TNI_HEX_ID_BYTES = 33 };
 
 /**

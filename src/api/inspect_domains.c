@@ -67,6 +67,8 @@ int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context)
         if (attached == TN_ERR_VERSION)
             tni_log(TNI_LOG_WARNING, "domain '%s' of process %d: %s", found.name, found.pid,
                     tn_error_detail());
+        if (attached == TN_ERR_SYSTEM || attached == TN_ERR_NO_MEMORY)
+            status = attached; /* it lives, for all we know: what follows is not all */
         if (attached != 0)
             continue;
         drop_control(&finds, segment.control_inode);

@@ -68,21 +68,24 @@ int tni_backing_read(const struct tni_segment *s, tni_block block,
 
 /* I1. What stood there is of a block that ended: its strategy is 0. */
 static int name_object(struct tn_domain *d, tni_block block,
-                       const struct tni_backing_about *about, const struct tni_mapping *m)
+                       const struct tni_backing_about *about, struct tni_mapping *m)
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
+    char path[TNI_PATH_BYTES] = {0}; /* what the file is made by: the block's is for others */
+    if (about->strategy == TN_STRATEGY_FILE_SYSTEM) {
+        int status = tni_files_name(d, path);
+        if (status == 0 && (m->path = strdup(path)) == NULL)
+            status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a path");
+        if (status != 0)
+            return status;
+    }
     b->flags = about->flags;
     b->object_bytes = m->object_bytes;
     b->data_bytes = about->data_bytes;
     atomic_store_explicit(&b->inode, 0, memory_order_relaxed);
     atomic_store_explicit(&b->device, 0, memory_order_relaxed);
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
-    memset(b->path, 0, sizeof b->path);
-    if (about->strategy == TN_STRATEGY_FILE_SYSTEM) {
-        int status = tni_files_name(d, b->path);
-        if (status != 0)
-            return status;
-    }
+    memcpy(b->path, path, sizeof b->path);
     /* pairs with the acquire in copy_backing() */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),
                           memory_order_release);
@@ -90,20 +93,20 @@ static int name_object(struct tn_domain *d, tni_block block,
     return 0;
 }
 
-static int make_object(const struct tn_domain *d, const struct tni_backing *b,
-                       bool is_write_once, int *ret_fd)
+static int make_object(const struct tn_domain *d, const struct tni_mapping *m, int *ret_fd)
 {
     char name[TNI_NAME_BYTES + 32];
-    if (b->path[0] != 0)
-        return tni_os_shm_create(b->path, b->object_bytes, ret_fd);
-    snprintf(name, sizeof name, TNI_STORAGE_PREFIX "%s", d->segment.header->name);
-    return is_write_once ? tni_os_memory_create_sealable(name, b->object_bytes, ret_fd)
-                         : tni_os_memory_create(name, b->object_bytes, ret_fd);
+    if (m->path != NULL)
+        return tni_os_shm_create(m->path, m->object_bytes, ret_fd);
+    snprintf(name, sizeof name, TNI_STORAGE_PREFIX "%s", d->segment.name);
+    return m->is_write_once ? tni_os_memory_create_sealable(name, m->object_bytes, ret_fd)
+                            : tni_os_memory_create(name, m->object_bytes, ret_fd);
 }
 
 /* I3: the magic comes last. */
 static void write_header(const struct tn_domain *d, tni_block block,
-                         const struct tni_backing_about *about, const struct tni_mapping *m)
+                         const struct tni_backing_about *about, const struct tni_mapping *m,
+                         const struct tni_os_process *self)
 {
     tn_storage_header *h = tni_mapping_header(m);
     *h = (tn_storage_header){.version = TN_STORAGE_VERSION,
@@ -114,10 +117,10 @@ static void write_header(const struct tn_domain *d, tni_block block,
                              .strategy = about->strategy,
                              .block = block.id,
                              .generation = m->generation,
-                             .creator_pid = tni_os_pid(),
+                             .creator_pid = self->pid,
                              .flags = about->flags,
-                             .creator_start = d->me->start_time,
-                             .pid_space = d->me->pid_space,
+                             .creator_start = self->start_time,
+                             .pid_space = self->pid_space,
                              .created_unix_ns = tni_os_unix_ns(),
                              .dtype_code = about->dtype.code,
                              .dtype_bits = about->dtype.bits,
@@ -125,7 +128,7 @@ static void write_header(const struct tn_domain *d, tni_block block,
                              .ndim = about->ndim,
                              .byte_offset = about->byte_offset,
                              .holders = {1}};
-    memcpy(h->domain, d->segment.header->id, sizeof h->domain);
+    memcpy(h->domain, d->segment.id, sizeof h->domain);
     for (int32_t i = 0; i < about->ndim; i++) {
         h->shape[i] = about->shape[i];
         h->strides[i] = about->strides[i];
@@ -140,9 +143,12 @@ static int fill_object(struct tn_domain *d, tni_block block,
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
     struct tni_os_memory memory;
+    struct tni_os_process self; /* as the kernel has it: our seat may be overwritten */
     bool is_file = about->strategy == TN_STRATEGY_FILE_SYSTEM;
     void *address;
     int status = is_file ? tni_os_shm_stat(fd, &memory) : tni_os_memory_stat(fd, &memory);
+    if (status == 0)
+        status = tni_os_self(&self);
     if (status == 0)
         status = tni_os_map(fd, m->object_bytes, tni_os_page_bytes(), false, &address);
     if (status != 0)
@@ -151,7 +157,7 @@ static int fill_object(struct tn_domain *d, tni_block block,
     m->inode = memory.inode;
     if ((status = tni_os_commit(address, m->object_bytes)) != 0)
         return status;
-    write_header(d, block, about, m);
+    write_header(d, block, about, m, &self);
     atomic_store_explicit(&b->device, memory.device, memory_order_relaxed);
     atomic_store_explicit(&b->inode, memory.inode, memory_order_release);
     TNI_KILL_POINT("backing_filled");
@@ -165,16 +171,13 @@ static int fill_object(struct tn_domain *d, tni_block block,
 static int build(struct tn_domain *d, tni_block block, const struct tni_backing_about *about,
                  struct tni_mapping *m, int *ret_fd)
 {
-    const struct tni_backing *b = tni_backing_at(&d->segment, block);
     int fd;
-    int status = make_object(d, b, m->is_write_once, &fd);
+    int status = make_object(d, m, &fd);
     if (status != 0)
         return status;
     TNI_KILL_POINT("backing_made");
     status = fill_object(d, block, about, fd, m);
-    if (status == 0 && b->path[0] != 0 && (m->path = strdup(b->path)) == NULL)
-        status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a path");
-    if (status == 0 && b->path[0] == 0) {
+    if (status == 0 && m->path == NULL) {
         *ret_fd = fd;
         return 0;
     }
@@ -349,8 +352,7 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
  */
 static void map_as_child(struct tn_domain *d)
 {
-    uint32_t limit = d->mappings != NULL ? tni_frontier(&d->segment, TNI_BACKING_CLASS) : 0;
-    for (uint32_t i = 0; i < limit; i++) {
+    for (uint32_t i = 0; i < d->mappings_limit; i++) {
         struct tni_mapping *m = d->mappings[i];
         if (m == NULL || !m->is_write_once || m->is_read_only)
             continue;

@@ -72,12 +72,14 @@ static int check_folder(void)
 
 int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
 {
-    struct file_name name = {.uid = tni_os_uid(),
-                             .space = d->me->pid_space,
-                             .domain = domain_part(d->segment.header->id)};
+    struct tni_os_process self; /* not what our seat says: anybody could write that */
+    struct file_name name = {.uid = tni_os_uid(), .domain = domain_part(d->segment.id)};
     char text[96];
     int status = check_folder();
-    if (status != 0 || (status = tni_os_random(&name.number, sizeof name.number)) != 0)
+    if (status != 0 || (status = tni_os_self(&self)) != 0)
+        return status;
+    name.space = self.pid_space;
+    if ((status = tni_os_random(&name.number, sizeof name.number)) != 0)
         return status;
     write_name(&name, text, sizeof text);
     int used = snprintf(path, TNI_PATH_BYTES, "%s/%s", tni_os_shm_folder(), text);
@@ -92,7 +94,7 @@ bool tni_files_is_ours(const struct tni_segment *s, const char *path)
     struct file_name name;
     const char *last = strrchr(path, '/');
     return last != NULL && parse_name(last + 1, &name) && name.uid == tni_os_uid() &&
-           name.domain == domain_part(s->header->id);
+           name.domain == domain_part(s->id);
 }
 
 /* ---- left behind ------------------------------------------------------------------------- */
@@ -118,7 +120,7 @@ static int add_file(const char *path, const char *text, void *context)
     struct collection *c = context;
     struct file_name name;
     if (!parse_name(text, &name) || name.uid != tni_os_uid() || name.space != c->space ||
-        (c->only != NULL && name.domain != domain_part(c->only->header->id)))
+        (c->only != NULL && name.domain != domain_part(c->only->id)))
         return 0;
     if (c->count == c->room) {
         size_t room = 2 * c->room + 16;
@@ -285,12 +287,9 @@ static int compare_numbers(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Without memory behind it there is nothing to read, and a look would put some there. */
 static bool has_object(const struct tni_segment *s, tni_block block)
 {
-    uint32_t span = s->geometry.classes[TNI_BACKING_CLASS].span;
-    tni_block first = {block.id - tni_block_index(block) % span};
-    return atomic_load(&tni_desc_at(s, first)->committed) != 0 &&
+    return tni_alloc_has_memory(s, block) &&
            atomic_load_explicit(&tni_backing_at(s, block)->strategy, memory_order_acquire) != 0;
 }
 

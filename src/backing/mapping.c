@@ -94,6 +94,7 @@ void tni_mapping_enter(struct tn_domain *d, struct tni_mapping *m, int fd, bool 
     if (fd >= 0)
         keep_or_close(d, m, fd, is_deposited);
     d->mappings[m->index] = m;
+    d->mappings_limit = TNI_MAX(d->mappings_limit, m->index + 1);
 }
 
 static void discard_mapping(struct tn_domain *d, struct tni_mapping *m)
@@ -141,12 +142,22 @@ static void park(struct tn_domain *d, struct tni_mapping *m)
         sweep_parked(d, false);
 }
 
+/* Mapped again while it was parked: once is enough. */
+static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
+{
+    for (const struct tni_mapping *p = d->parked; p != NULL; p = p->next)
+        if (p->index == m->index && p->generation == m->generation &&
+            tni_mapping_has_descriptor(p))
+            return true;
+    return false;
+}
+
 static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
 {
     if (d->mappings[m->index] == m)
         d->mappings[m->index] = NULL;
     tni_os_unmap(m->address, m->object_bytes);
-    if (m->fd >= 0 && !m->is_deposited && !d->is_closed && is_wanted(d, m))
+    if (m->fd >= 0 && !m->is_deposited && !d->is_closed && is_wanted(d, m) && !is_parked(d, m))
         park(d, m);
     else
         discard_mapping(d, m);
@@ -212,14 +223,18 @@ static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t i
     struct tni_os_memory memory;
     int fd;
     (void)name;
-    if (inode != search->inode || tni_os_memory_open(pid, fd_number, false, &fd) != 0)
-        return false;
+    if (inode != search->inode)
+        return 0;
+    int status = tni_os_memory_open(pid, fd_number, false, &fd);
+    /* One that could not be opened for want of something may be the only one that is left. */
+    if (status != 0)
+        return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
     if (tni_os_memory_stat(fd, &memory) != 0 || memory.inode != inode) {
         tni_os_close(fd); /* its number is another one's by now */
-        return false;
+        return 0;
     }
     search->fd = fd;
-    return true;
+    return 1;
 }
 
 /* From tenond, else from whoever has it open. */
@@ -257,7 +272,7 @@ static int check_identity(const struct tn_domain *d, tni_block block, uint32_t g
     const tn_storage_header *h = tni_mapping_header(m);
     if (m->inode == atomic_load(&b->inode) && h->block == block.id &&
         h->generation == generation && m->data_bytes == b->data_bytes &&
-        memcmp(h->domain, d->segment.header->id, sizeof h->domain) == 0)
+        memcmp(h->domain, d->segment.id, sizeof h->domain) == 0)
         return 0;
     return tni_fail(TN_ERR_CORRUPT, "%s is not the storage of block %x: it was replaced",
                     b->path[0] != 0 ? b->path : "the object", block.id);
@@ -423,7 +438,7 @@ static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
 void tni_backing_deposit_again(struct tn_domain *d)
 {
     tni_mappings_lock(d);
-    uint32_t limit = d->kept_fds > 0 ? tni_frontier(&d->segment, TNI_BACKING_CLASS) : 0;
+    uint32_t limit = d->kept_fds > 0 ? d->mappings_limit : 0;
     bool goes_on = d->depot != NULL;
     for (struct tni_mapping *m = d->parked; goes_on && m != NULL; m = m->next)
         goes_on = deposit_one(d, m);

@@ -95,6 +95,11 @@ static inline uint32_t tni_log2_up(uint64_t value)
     return value <= 1 ? 0 : 64u - (uint32_t)__builtin_clzll(value - 1);
 }
 
+/** Read once a field that others may write at any time: what is checked is what is used. */
+#define TNI_LOOK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+/** Write such a field: others may be looking, and check afterwards what they saw. */
+#define TNI_PUT(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)
+
 static inline void tni_relax(void)
 {
 #if defined(__x86_64__)

@@ -110,7 +110,8 @@ void tni_os_bell_ring(uint64_t number)
         int error = send_ring(fd, number);
         if (error == EAGAIN)
             ring_again(fd, number);
-        if (error == 0 || error == EAGAIN || error == ECONNREFUSED)
+        if (error == 0 || error == EAGAIN || error == ECONNREFUSED || error == ENOBUFS ||
+            error == ENOMEM)
             break;
         /* The user closed our descriptor, and it may be his file by now: leave it, take
          * another. */

@@ -296,14 +296,24 @@ int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only)
     return 0;
 }
 
-int tni_os_map_private(uint64_t size_bytes, void **ret_address)
+static int map_anonymous(uint64_t size_bytes, int kind, void **ret_address)
 {
     void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                         kind | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
         return fail_map(errno, size_bytes);
     *ret_address = address;
     return 0;
+}
+
+int tni_os_map_private(uint64_t size_bytes, void **ret_address)
+{
+    return map_anonymous(size_bytes, MAP_PRIVATE, ret_address);
+}
+
+int tni_os_map_shared(uint64_t size_bytes, void **ret_address)
+{
+    return map_anonymous(size_bytes, MAP_SHARED, ret_address);
 }
 
 void tni_os_unmap(void *address, uint64_t size_bytes)

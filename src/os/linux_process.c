@@ -227,6 +227,12 @@ int tni_os_process_open(int32_t pid, int *ret_fd)
     return 0;
 }
 
+bool tni_os_has_thread(int32_t pid, int32_t thread_id)
+{
+    return pid > 0 && thread_id > 0 &&
+           (syscall(SYS_tgkill, pid, thread_id, 0) == 0 || errno != ESRCH);
+}
+
 int tni_os_process_signal(int pid_fd, int signal)
 {
     if (syscall(SYS_pidfd_send_signal, pid_fd, signal, NULL, 0) == 0)

@@ -19,7 +19,26 @@ struct search {
     const char *prefix;
     tni_os_memory_fn *each;
     void *context;
+    int missed; /* an errno: something could not be looked at, and it is not that it is gone */
 };
+
+/* What is gone meanwhile, or another user's, is passed over. */
+static void miss(struct search *search, int errno_value)
+{
+    if (errno_value != 0 && errno_value != ENOENT && errno_value != ESRCH &&
+        errno_value != EACCES && errno_value != EPERM)
+        search->missed = errno_value;
+}
+
+static DIR *open_folder(const char *path)
+{
+    DIR *folder = NULL;
+    bool raised = false;
+    do {
+        folder = opendir(path);
+    } while (folder == NULL && tni_linux_try_again(&raised));
+    return folder;
+}
 
 /** The number an entry of /proc is named for, or -1. */
 static int entry_number(const char *name)
@@ -45,8 +64,7 @@ static char *memory_name(char *link)
     return name;
 }
 
-static int visit_descriptor(const struct search *search, int32_t pid, int folder,
-                            const char *entry)
+static int visit_descriptor(struct search *search, int32_t pid, int folder, const char *entry)
 {
     char link[PATH_MAX];
     struct stat status;
@@ -54,49 +72,70 @@ static int visit_descriptor(const struct search *search, int32_t pid, int folder
     if (number < 0)
         return 0;
     ssize_t len = readlinkat(folder, entry, link, sizeof link - 1);
+    if (len < 0)
+        miss(search, errno);
     if (len <= 0)
         return 0;
     link[len] = '\0';
     const char *name = memory_name(link);
     if (name == NULL || strncmp(name, search->prefix, strlen(search->prefix)) != 0)
         return 0;
-    if (fstatat(folder, entry, &status, 0) != 0)
+    if (fstatat(folder, entry, &status, 0) != 0) {
+        miss(search, errno);
         return 0;
+    }
     return search->each(pid, number, name, status.st_ino, search->context);
 }
 
-static int visit_process(const struct search *search, int32_t pid)
+static int visit_process(struct search *search, int32_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
-    DIR *folder = opendir(path);
-    if (folder == NULL)
-        return 0; /* gone, or not for us to see */
+    DIR *folder = open_folder(path);
+    if (folder == NULL) {
+        miss(search, errno);
+        return 0;
+    }
     int stop = 0;
-    for (struct dirent *entry; stop == 0 && (entry = readdir(folder)) != NULL;)
+    errno = 0;
+    for (struct dirent *entry; stop == 0 && (entry = readdir(folder)) != NULL; errno = 0)
         stop = visit_descriptor(search, pid, dirfd(folder), entry->d_name);
+    if (stop == 0)
+        miss(search, errno);
     closedir(folder);
     return stop;
 }
 
+/* Whether the process is this user's; not, when it is gone. */
+static bool is_ours(struct search *search, int folder, const char *entry)
+{
+    struct stat status;
+    if (fstatat(folder, entry, &status, AT_SYMLINK_NOFOLLOW) == 0)
+        return status.st_uid == tni_os_uid();
+    miss(search, errno);
+    return false;
+}
+
 int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context)
 {
-    const struct search search = {.prefix = prefix, .each = each, .context = context};
-    DIR *folder = opendir("/proc");
+    struct search search = {.prefix = prefix, .each = each, .context = context};
+    DIR *folder = open_folder("/proc");
     if (folder == NULL)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "/proc");
 
     int stop = 0;
-    for (struct dirent *entry; stop == 0 && (entry = readdir(folder)) != NULL;) {
-        struct stat status;
+    errno = 0;
+    for (struct dirent *entry; stop == 0 && (entry = readdir(folder)) != NULL; errno = 0) {
         int pid = entry_number(entry->d_name);
-        if (pid <= 0 ||
-            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-            status.st_uid != tni_os_uid())
-            continue;
-        stop = visit_process(&search, pid);
+        if (pid > 0 && is_ours(&search, dirfd(folder), entry->d_name))
+            stop = visit_process(&search, pid);
     }
+    if (stop == 0)
+        miss(&search, errno);
     closedir(folder);
+    if (stop == 0 && search.missed != 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, search.missed,
+                              "not all of /proc could be looked through");
     return stop;
 }
 
@@ -115,7 +154,11 @@ int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd)
         return tni_fail(TN_ERR_NOT_FOUND, "%s is not a memory object", path);
 
     int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    int fd = open(path, flags | (read_only ? O_RDONLY : O_RDWR));
+    int fd = -1;
+    bool raised = false;
+    do {
+        fd = open(path, flags | (read_only ? O_RDONLY : O_RDWR));
+    } while (fd < 0 && tni_linux_try_again(&raised));
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
     if (fcntl(fd, F_GET_SEALS) < 0) {

@@ -72,15 +72,15 @@ void tni_os_signals_restore(void)
 
 /* ---- a fork whose child is our sibling --------------------------------------------------- */
 
-static long clone_sibling(void *tid_address)
+static long clone_sibling(void *tid_address, int32_t *pid_at)
 {
-    unsigned long flags = CLONE_PARENT | (unsigned long)SIGCHLD;
+    unsigned long flags = CLONE_PARENT | CLONE_PARENT_SETTID | (unsigned long)SIGCHLD;
     if (tid_address != NULL)
         flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 #if defined(__x86_64__)
-    return syscall(SYS_clone, flags, NULL, NULL, tid_address, 0UL);
+    return syscall(SYS_clone, flags, NULL, pid_at, tid_address, 0UL);
 #else
-    return syscall(SYS_clone, flags, NULL, NULL, 0UL, tid_address);
+    return syscall(SYS_clone, flags, NULL, pid_at, 0UL, tid_address);
 #endif
 }
 
@@ -89,7 +89,7 @@ static long clone_sibling(void *tid_address)
  * the thread's number, which it keeps in memory, is renewed by the kernel where the system says
  * where that is, and the list of robust mutexes is announced again.
  */
-int tni_os_fork_sibling(void)
+int tni_os_fork_sibling(int32_t *pid_at)
 {
     void *tid_address = NULL, *robust = NULL;
     size_t robust_bytes = 0;
@@ -98,7 +98,7 @@ int tni_os_fork_sibling(void)
     bool has_robust = syscall(SYS_get_robust_list, 0, &robust, &robust_bytes) == 0;
 
     tni_linux_before_fork();
-    long pid = clone_sibling(tid_address);
+    long pid = clone_sibling(tid_address, pid_at);
     int error = errno;
     if (pid == 0) {
         if (has_robust && robust != NULL)

@@ -74,6 +74,8 @@ int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only
 int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only);
 /** Private zeroed memory, sparse: untouched pages cost nothing. */
 int tni_os_map_private(uint64_t size_bytes, void **ret_address);
+/** The same, of 0 bytes in all, shared with children that are forked. */
+int tni_os_map_shared(uint64_t size_bytes, void **ret_address);
 void tni_os_unmap(void *address, uint64_t size_bytes); /* NULL is accepted */
 /**
  * Have memory behind [address, +size) now, mapped for writing; TN_ERR_NO_MEMORY instead of a
@@ -166,6 +168,8 @@ int tni_os_process_state(const struct tni_os_process *process, bool check_image)
 /** A descriptor that is readable once the process is gone. TN_ERR_NOT_FOUND: gone already. */
 int tni_os_process_open(int32_t pid, int *ret_fd);
 int tni_os_process_signal(int pid_fd, int signal);
+/** Whether a process of this pid namespace has a thread of this number now. */
+bool tni_os_has_thread(int32_t pid, int32_t thread_id);
 /** The command line's first words, or the comm; "" if gone. */
 void tni_os_process_command(int32_t pid, char *text, size_t size_bytes);
 /**
@@ -249,9 +253,11 @@ int tni_os_write(int fd, const void *bytes, size_t size_bytes);
  * fork(), in a process of one thread, whose child is a child of this process's parent: that one
  * waits for it, and it ends with that one. The handlers of tni_os_at_fork() run, those of other
  * libraries do not.
+ * @param pid_at  the kernel writes the child's pid there before anybody can be killed in between:
+ *         in shared memory, others know of the child although the caller died. Not NULL
  * @return 0 in the child, its pid in the caller, or an error
  */
-int tni_os_fork_sibling(void);
+int tni_os_fork_sibling(int32_t *pid_at);
 /**
  * Ignore the terminal's signals (SIGINT, SIGQUIT, SIGHUP), and let what is handled have its
  * default. What was set before is kept for tni_os_signals_restore(), in a child.
@@ -356,10 +362,13 @@ typedef int tni_os_memory_fn(int32_t pid, int fd_number, const char *name, uint6
                              void *context);
 /**
  * For each descriptor of each process of this user whose memory name starts with `prefix`;
- * non-zero stops.
+ * non-zero stops. TN_ERR_SYSTEM: some could not be looked at, and what was seen is not all.
  */
 int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *context);
-/** Open another process's descriptor. TN_ERR_NOT_FOUND, TN_ERR_DENIED. */
+/**
+ * Open another process's descriptor. TN_ERR_NOT_FOUND, TN_ERR_DENIED: it is no such one;
+ * TN_ERR_SYSTEM, TN_ERR_NO_MEMORY: not known.
+ */
 int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd);
 
 #endif

@@ -44,10 +44,12 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
                       uint64_t deadline_ns)
 {
     enum { SLICE_NS = 100 * 1000 * 1000 };
-    while (atomic_load(word) == seen) {
+    for (;;) {
         uint64_t now = tni_os_now_ns();
         if (now >= deadline_ns)
-            return TN_ERR_TIMED_OUT;
+            return TN_ERR_TIMED_OUT; /* also when the word never stands still */
+        if (atomic_load(word) != seen)
+            return 0;
         bool is_slice = deadline_ns - now > SLICE_NS;
         int status = tni_os_wait(word, seen, is_slice ? now + SLICE_NS : deadline_ns);
         if (status != TN_ERR_TIMED_OUT)
@@ -57,7 +59,28 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
         if (!is_slice)
             return TN_ERR_TIMED_OUT;
     }
-    return 0;
+}
+
+static bool is_clear(const struct tni_announce *a)
+{
+    return atomic_load(&a->block) == 0 && atomic_load(&a->outer) == 0 &&
+           atomic_load(&a->object) == 0 && atomic_load(&a->commit_bytes) == 0;
+}
+
+void tni_process_clear_idle(struct tn_domain *d)
+{
+    for (uint32_t t = 0; d->seat != TNI_NO_SEAT && t < TNI_THREADS; t++) {
+        struct tni_thread *thread = &d->threads[t];
+        struct tni_announce *a = thread->announce;
+        if (is_clear(a) ||
+            atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) != 0)
+            continue;
+        atomic_store(&a->block, 0);
+        atomic_store(&a->outer, 0);
+        atomic_store(&a->object, 0);
+        atomic_store(&a->commit_bytes, 0);
+        tni_thread_leave(thread);
+    }
 }
 
 bool tni_process_is_announced(const struct tni_segment *s, uint32_t dead,
@@ -97,10 +120,10 @@ int tni_process_no_seat(const struct tn_domain *domain)
 {
     if (domain->is_closed)
         return tni_fail(TN_ERR_CLOSED, "this process has left the domain '%s'",
-                        domain->segment.header->name);
+                        domain->segment.name);
     return tni_fail(TN_ERR_FORKED,
                     "process %d was forked without a seat in the domain '%s': %s", tni_os_pid(),
-                    domain->segment.header->name, domain->child_reason);
+                    domain->segment.name, domain->child_reason);
 }
 
 /* ---- taking and giving back -------------------------------------------------------------- */
@@ -128,10 +151,10 @@ static int claim_seat(const struct tni_segment *s, const struct tni_os_process *
             continue;
         TNI_KILL_POINT("join_claimed");
         tni_raise_limit(&s->header->seat_limit, seat + 1);
-        entry->start_time = self->start_time;
-        entry->image = self->image;
-        entry->pid_space = self->pid_space;
-        entry->joined_ns = tni_os_now_ns();
+        TNI_PUT(entry->start_time, self->start_time);
+        TNI_PUT(entry->image, self->image);
+        TNI_PUT(entry->pid_space, self->pid_space);
+        TNI_PUT(entry->joined_ns, tni_os_now_ns());
         atomic_store(&entry->flags, flags);
         atomic_store(&entry->parent, parent);
         atomic_store(&entry->bell_number, 0);
@@ -144,7 +167,7 @@ static int claim_seat(const struct tni_segment *s, const struct tni_os_process *
         return 0;
     }
     return tni_fail(TN_ERR_FULL, "all %u seats of the domain '%s' are taken", s->geometry.seats,
-                    s->header->name);
+                    s->name);
 }
 
 static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation)
@@ -337,9 +360,9 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool chec
     if (tni_seat_state(word) == TNI_SEAT_FREE)
         return TNI_OS_DEAD;
     struct tni_os_process process = {.pid = atomic_load(&entry->pid),
-                                     .start_time = entry->start_time,
-                                     .image = entry->image,
-                                     .pid_space = entry->pid_space};
+                                     .start_time = TNI_LOOK(entry->start_time),
+                                     .image = TNI_LOOK(entry->image),
+                                     .pid_space = TNI_LOOK(entry->pid_space)};
     /* Between the claim and the identity, or leaving: the word names the process (I3). */
     int32_t named = (int32_t)tni_seat_recoverer(word);
     bool is_by_word =
@@ -412,7 +435,7 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
     for (uint32_t h = 0; h < d->hook_count; h++)
         if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
             tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
-                    d->segment.header->name, tn_error_detail());
+                    d->segment.name, tn_error_detail());
     TNI_KILL_POINT("fork_holds_written");
 }
 
@@ -493,8 +516,8 @@ static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os
         return;
     }
     TNI_KILL_POINT("fork_child_claimed");
-    entry->start_time = self->start_time;
-    entry->image = self->image;
+    TNI_PUT(entry->start_time, self->start_time);
+    TNI_PUT(entry->image, self->image);
     atomic_store(&entry->pid, self->pid);
     TNI_KILL_POINT("fork_child_named");
     atomic_store(&entry->word, tni_seat_word(incarnation, TNI_SEAT_ALIVE, 0));

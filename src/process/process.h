@@ -89,6 +89,7 @@ struct tn_domain {
     struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
     uint32_t hook_count;
     _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
+    _Atomic uint32_t local_limit[TNI_CLASSES]; /* ref: one above the highest that was not 0 */
     _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
     void (*survive)(struct tn_domain
                         *domain); /* reaper: do what tenond should, now and then; may be NULL */
@@ -97,6 +98,7 @@ struct tn_domain {
     struct tni_mapping *
         *mappings; /* backing: what is mapped, by block index; NULL until then */
     uint64_t mappings_bytes;
+    uint32_t mappings_limit;        /* one above the highest index that was mapped */
     _Atomic uint32_t mappings_busy; /* taken by fork() too, after every thread record */
     uint32_t kept_limit;            /* most of them that may be kept without need */
     uint32_t kept_fds;              /* backing: descriptors in `mappings` and `parked` */
@@ -109,10 +111,13 @@ struct tn_domain {
     _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once
                                    closed local references */
     struct tni_handle *handles; /* queue: every object handle of this process */
+    _Atomic uint32_t registry_busy; /* queue: a thread of this process has the claim on names */
+    _Atomic uint64_t registry_suspect; /* queue: who did not give that claim back in time */
     _Atomic uint32_t
         handles_busy; /* held only by a thread that also has a record, so never across fork */
     _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
     struct tn_domain *next;       /* all domains of the process, for fork */
+    _Atomic uint64_t recounting;  /* reaper: `who` of us while one of our threads recounts */
     uint64_t child_word;          /* of that seat, as the child must find it */
     const char *child_reason;     /* why a child has no seat */
     uint32_t child_seat;          /* between prepare and fork's return */
@@ -220,6 +225,11 @@ static inline void tni_announce_clear(struct tni_thread *thread)
     atomic_store_explicit(&thread->announce->block, 0, memory_order_release);
 }
 
+/**
+ * Clear what our seat announces where no thread of ours is at work: others have overwritten it,
+ * and would be waited for in vain.
+ */
+void tni_process_clear_idle(struct tn_domain *domain);
 /** Whether a live seat other than `dead` announces this block. */
 bool tni_process_is_announced(const struct tni_segment *segment, uint32_t dead,
                               const struct tni_thread *except, tni_block block);

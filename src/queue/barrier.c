@@ -100,7 +100,8 @@ static int check_word(const struct tni_object *object, uint64_t word)
     if (TNI_LIKELY(arrived_of(word) < object->capacity && object->capacity <= MAX_PARTIES &&
                    fate_of(word) <= FATE_LATE))
         return 0;
-    return tni_fail(TN_ERR_CORRUPT, "barrier '%s' for %u parties has the word %llx",
+    return tni_fail(TN_ERR_CORRUPT,
+                    "barrier " TNI_NAME_FORMAT " for %u parties has the word %llx",
                     object->name, object->capacity, (unsigned long long)word);
 }
 
@@ -109,11 +110,13 @@ static int report(const struct tni_object *object, uint32_t fate)
     if (fate == FATE_PASSED)
         return 0;
     if (fate == FATE_LATE)
-        return tni_fail(TN_ERR_CLOSED, "barrier '%s' is broken: a deadline passed",
+        return tni_fail(TN_ERR_CLOSED,
+                        "barrier " TNI_NAME_FORMAT " is broken: a deadline passed",
                         object->name);
     uint64_t dead = atomic_load(&object->value2); /* I4 */
     tni_set_peer(tni_face_dead_seat(dead), tni_face_dead_pid(dead));
-    return tni_fail(TN_ERR_PEER_DIED, "barrier '%s' is broken: process %d in seat %u died",
+    return tni_fail(TN_ERR_PEER_DIED,
+                    "barrier " TNI_NAME_FORMAT " is broken: process %d in seat %u died",
                     object->name, tni_face_dead_pid(dead), tni_face_dead_seat(dead));
 }
 
@@ -156,7 +159,8 @@ static int break_late(const struct gathering *g)
         !atomic_compare_exchange_weak(&g->object->value, &seen, with_fate(seen, FATE_LATE)));
     TNI_KILL_POINT("barrier_broken_late");
     tni_wait_notify(&g->object->items, INT32_MAX);
-    return tni_fail(TN_ERR_TIMED_OUT, "barrier '%s': %u of %u had come at the deadline",
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "barrier " TNI_NAME_FORMAT ": %u of %u had come at the deadline",
                     g->object->name, arrived_of(seen), g->object->capacity);
 }
 

@@ -103,8 +103,8 @@ static int try_pass(void *context)
     uint64_t set = 1;
     if (!atomic_compare_exchange_strong(&object->value, &set, 0)) /* I1 */
         return set == 0 ? TN_ERR_TIMED_OUT
-                        : tni_fail(TN_ERR_CORRUPT, "event '%s' is %llu", object->name,
-                                   (unsigned long long)set);
+                        : tni_fail(TN_ERR_CORRUPT, "event " TNI_NAME_FORMAT " is %llu",
+                                   object->name, (unsigned long long)set);
     TNI_KILL_POINT("event_passed");
     return 0;
 }

@@ -99,26 +99,56 @@ struct acquire {
     const struct tn_domain *domain;
     struct tni_object *object;
     uint64_t own;
+    uint32_t looks;
 };
 
-/* What keeps us from taking a lock with this word; 0: nothing. */
-static int check_free(const struct acquire *a, uint64_t word)
+/*
+ * Nobody will let it go: no such seat is taken or being settled, or its process lives and has
+ * no such thread.
+ */
+static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
 {
+    const struct tni_seat *entry = tni_seat_at(s, owner_seat(word));
+    uint64_t seat = atomic_load(&entry->word);
+    struct tni_os_process self;
+    if (tni_seat_state(seat) == TNI_SEAT_FREE ||
+        (tni_seat_incarnation(seat) & 0x3fffff) != ((word >> 40) & 0x3fffff))
+        return true;
+    return tni_seat_state(seat) == TNI_SEAT_ALIVE && tni_os_self(&self) == 0 &&
+           TNI_LOOK(entry->pid_space) == self.pid_space &&
+           tni_process_seat_state(s, owner_seat(word), true) == TNI_OS_ALIVE &&
+           !tni_os_has_thread(atomic_load(&entry->pid), (int32_t)(word & 0xffffff));
+}
+
+static int fail_word(const struct acquire *a, uint64_t word)
+{
+    return tni_fail(TN_ERR_CORRUPT, "lock " TNI_NAME_FORMAT " has the word %llx",
+                    a->object->name, (unsigned long long)word);
+}
+
+/* What keeps us from taking a lock with this word; 0: nothing. */
+static int check_free(struct acquire *a, uint64_t word)
+{
+    const struct tni_segment *s = &a->domain->segment;
     if (TNI_LIKELY(word == 0 || word == RECOVERED))
         return 0;
     if (word == a->own)
-        return tni_fail(TN_ERR_INVALID, "this thread holds the lock '%s' already",
+        return tni_fail(TN_ERR_INVALID,
+                        "this thread holds the lock " TNI_NAME_FORMAT " already",
                         a->object->name);
-    if ((word & HELD) == 0 ||
-        !tni_geometry_has_seat(&a->domain->segment.geometry, owner_seat(word)))
-        return tni_fail(TN_ERR_CORRUPT, "lock '%s' has the word %llx", a->object->name,
-                        (unsigned long long)word);
+    if ((word & (HELD | RECOVERED)) != HELD ||
+        !tni_geometry_has_seat(&s->geometry, owner_seat(word)))
+        return fail_word(a, word);
+    /* Who is about to sleep looks for the owner; then the word must still be the same. */
+    if (++a->looks > TNI_SPINS && is_held_by_nobody(s, word) &&
+        atomic_load(&a->object->value) == word)
+        return fail_word(a, word);
     return TN_ERR_TIMED_OUT;
 }
 
 static int try_acquire(void *context)
 {
-    const struct acquire *a = context;
+    struct acquire *a = context;
     uint64_t seen = atomic_load(&a->object->value);
     do {
         int status = check_free(a, seen);
@@ -140,7 +170,7 @@ int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
         return status;
     struct tn_domain *domain = lock->handle.domain;
     struct tni_object *object = lock->handle.object;
-    struct acquire a = {domain, object, word_of_this_thread(domain)};
+    struct acquire a = {domain, object, word_of_this_thread(domain), 0};
     /* No side: a lock whose owner dies is recovered, so a death never means a wait in vain. */
     return tni_object_wait(&lock->handle, &object->items, -1, TNI_SPINS, deadline_ns,
                            try_acquire, &a);
@@ -148,7 +178,8 @@ int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
 
 static int fail_not_held(const struct tni_object *object)
 {
-    return tni_fail(TN_ERR_INVALID, "this thread does not hold the lock '%s'", object->name);
+    return tni_fail(TN_ERR_INVALID, "this thread does not hold the lock " TNI_NAME_FORMAT,
+                    object->name);
 }
 
 int tni_lock_check_held(const tn_lock *lock)

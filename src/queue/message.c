@@ -174,13 +174,14 @@ struct contents {
 static int read_message_block(const struct tn_queue *q, tni_block block, struct contents *c)
 {
     const struct tni_segment *s = &q->handle.domain->segment;
-    const struct tni_records *r = tni_records_at(s, block);
+    uint32_t count;
+    const struct tni_records *r = tni_records_at(s, block, &count);
     uint64_t size = tni_block_bytes(&s->geometry, block);
     if (r == NULL)
         return TN_ERR_CORRUPT;
-    uint32_t count = atomic_load(&r->count), limit = r->limit, bytes_block = r->bytes_block;
-    uint32_t views_bytes = r->views_bytes, tensors = r->tensor_count;
-    uint64_t bytes_count = r->bytes_count;
+    uint32_t limit = TNI_LOOK(r->limit), bytes_block = TNI_LOOK(r->bytes_block);
+    uint32_t views_bytes = TNI_LOOK(r->views_bytes), tensors = TNI_LOOK(r->tensor_count);
+    uint64_t bytes_count = TNI_LOOK(r->bytes_count);
     uint64_t views_off = tni_align_up(sizeof *r + (uint64_t)limit * sizeof(uint32_t), 8);
     uint64_t bytes_off = views_off + views_bytes;
     if (count != limit || tensors > limit || tensors > TN_MESSAGE_MAX_TENSORS ||
@@ -203,16 +204,20 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
     return 0;
 }
 
-static int read_slot(const struct tn_queue *q, const struct tni_slot *slot, struct contents *c)
+/* Each field once. The block is that which the taking announced. */
+static int read_slot(const struct tn_queue *q, const struct tni_taken *taken,
+                     struct contents *c)
 {
     const struct tni_geometry *g = &q->handle.domain->segment.geometry;
-    *c = (struct contents){.form = slot->form, .block.id = slot->block};
-    uint32_t views = slot->view_bytes, bytes = slot->bytes_count;
+    const struct tni_slot *slot = taken->slot;
+    *c = (struct contents){.form = TNI_LOOK(slot->form), .block = taken->block};
+    uint32_t views = TNI_LOOK(slot->view_bytes), bytes = TNI_LOOK(slot->bytes_count);
     bool has_block = c->block.id != 0;
 
     if (has_block && !tni_geometry_has_block(g, c->block.id)) {
         c->block.id = 0;
-        return tni_fail(TN_ERR_CORRUPT, "a slot names block %x, which is none", slot->block);
+        return tni_fail(TN_ERR_CORRUPT, "a slot names block %x, which is none",
+                        taken->block.id);
     }
     if (c->form == TNI_FORM_MESSAGE && has_block &&
         tni_class_is_message(tni_block_class(c->block)))
@@ -220,7 +225,7 @@ static int read_slot(const struct tn_queue *q, const struct tni_slot *slot, stru
     if (views > q->room_bytes || bytes > q->room_bytes - views || c->form > TNI_FORM_TENSOR ||
         has_block != (c->form == TNI_FORM_TENSOR) ||
         (has_block && tni_class_is_message(tni_block_class(c->block))))
-        return tni_fail(TN_ERR_CORRUPT, "a slot of queue '%s' makes no sense",
+        return tni_fail(TN_ERR_CORRUPT, "a slot of queue " TNI_NAME_FORMAT " makes no sense",
                         q->handle.object->name);
     c->tensor_count = has_block;
     c->views = slot->data;
@@ -239,7 +244,7 @@ static int decode_all(struct tn_queue *q, const struct contents *c, tn_tensor **
 
     for (; made < c->tensor_count; made++) {
         const struct tni_view *view = (const struct tni_view *)(const void *)(c->views + at);
-        uint32_t record = c->records != NULL ? c->records[made] : c->block.id;
+        uint32_t record = c->records != NULL ? TNI_LOOK(c->records[made]) : c->block.id;
         status = tni_tensor_decode(d, view, c->views_bytes - at, &ret_tensors[made]);
         if (TNI_UNLIKELY(status < 0))
             break;
@@ -385,14 +390,17 @@ static int unpack_failed(struct tn_queue *q, struct tni_thread *thread,
 }
 
 int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread,
-                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost)
+                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost,
+                      bool keeps_lost)
 {
     struct contents c;
-    int status = read_slot(q, taken->slot, &c);
+    int status = read_slot(q, taken, &c);
     bool is_readable = status == 0;
     if (TNI_LIKELY(is_readable))
         status = unpack(q, thread, taken, &c, ret_message);
-    if (TNI_UNLIKELY(status != 0))
+    if (TNI_UNLIKELY(status != 0) && keeps_lost)
+        tni_ring_untake(q, thread, taken);
+    else if (TNI_UNLIKELY(status != 0))
         status = unpack_failed(q, thread, taken, status, is_readable ? &c : NULL, ret_message,
                                ret_lost);
     return status;
@@ -405,7 +413,8 @@ static int unpack_long_tensor(struct tn_queue *q, struct tni_thread *thread,
 {
     tn_message m;
     if (c->tensor_count != 1 || c->bytes_count != 0)
-        return tni_fail(TN_ERR_INVALID, "the oldest message of queue '%s' is not one tensor",
+        return tni_fail(TN_ERR_INVALID,
+                        "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
                         q->handle.object->name);
     int status = unpack(q, thread, taken, c, &m);
     if (status != 0)
@@ -421,7 +430,7 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
 {
     struct contents c;
     tn_tensor *tensor;
-    int status = read_slot(q, taken->slot, &c);
+    int status = read_slot(q, taken, &c);
     bool is_long = status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0);
     if (TNI_UNLIKELY(is_long))
         status = unpack_long_tensor(q, thread, taken, &c, &tensor);

@@ -19,10 +19,12 @@ void tni_parcel_end(struct tn_queue *queue, const struct tni_parcel *parcel,
  * Make a message of a taken slot and end the taking: taken or leased, by the queue's policy.
  * @param ret_lost  as of tni_queue_pop_bytes(); NULL: a message whose tensors are lost is
  * thrown away
+ * @param keeps_lost  such a message goes back instead
  * @return 0, TN_ERR_NO_MEMORY (the message is back in the queue), TN_ERR_CORRUPT (thrown away)
  */
 int tni_parcel_unpack(struct tn_queue *queue, struct tni_thread *thread,
-                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost);
+                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost,
+                      bool keeps_lost);
 
 /**
  * The same for a slot that holds one tensor and nothing else. TN_ERR_INVALID: it does not; put

@@ -30,23 +30,80 @@ const char *tni_object_kind_name(uint32_t kind)
 
 /* ---- registry ---------------------------------------------------------------------------- */
 
-static int registry_enter(struct tn_domain *d, uint64_t deadline_ns)
+/*
+ * Whoever has it is back in far less than this, or stopped, or a word that noise has written.
+ * Who did not come back once is not waited for as long again.
+ */
+enum { REGISTRY_MS = 5000, SUSPECT_MS = 100 };
+
+/*
+ * A claim that nobody will give back: a dead seat's is taken over before that seat is free.
+ */
+static bool is_nobodys(const struct tn_domain *d, uint64_t who)
+{
+    uint32_t seat = tni_who_seat(who);
+    if ((who & 0xffff) != 1 || !tni_geometry_has_seat(&d->segment.geometry, seat))
+        return true;
+    uint64_t word = atomic_load(&tni_seat_at(&d->segment, seat)->word);
+    return tni_seat_state(word) == TNI_SEAT_FREE ||
+           tni_seat_incarnation(word) != tni_who_incarnation(who);
+}
+
+/*
+ * `from`: whose claim may be taken over, 0: nobody's. One thread of a process at a time; so a
+ * claim in our own name, when none of us has it, is noise.
+ */
+static bool take_registry(struct tn_domain *d, uint64_t from)
+{
+    _Atomic uint64_t *claim = &d->segment.header->registry;
+    if (atomic_exchange(&d->registry_busy, 1) != 0)
+        return false;
+    uint64_t who = from;
+    if (atomic_compare_exchange_strong(claim, &who, d->who) || who == d->who ||
+        (is_nobodys(d, who) && atomic_compare_exchange_strong(claim, &who, d->who))) {
+        atomic_store(&d->registry_suspect, 0);
+        return true;
+    }
+    atomic_exchange(&d->registry_busy, 0);
+    return false;
+}
+
+static int fail_registry(struct tn_domain *d)
+{
+    uint64_t who = atomic_load(&d->segment.header->registry);
+    atomic_store(&d->registry_suspect, who);
+    return tni_fail(TN_ERR_TIMED_OUT, "seat %u does not give back the claim on names",
+                    tni_who_seat(who));
+}
+
+static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
 {
     struct tni_header *h = d->segment.header;
-    while (!tni_claim_try(&h->registry, d->who)) {
+    while (!take_registry(d, 0)) {
         uint32_t seen = tni_wait_arm(&h->registry_wait);
-        if (tni_claim_try(&h->registry, d->who))
+        if (take_registry(d, 0))
             break;
         if (tni_process_sleep(d, &h->registry_wait, seen, deadline_ns) != 0)
-            return TN_ERR_TIMED_OUT;
+            return fail_registry(d);
     }
     return 0;
+}
+
+static int registry_enter(struct tn_domain *d)
+{
+    if (take_registry(d, 0))
+        return 0;
+    uint64_t suspect = atomic_load(&d->registry_suspect);
+    bool is_suspect = suspect != 0 && atomic_load(&d->segment.header->registry) == suspect;
+    uint64_t most_ms = is_suspect ? SUSPECT_MS : REGISTRY_MS;
+    return registry_enter_until(d, tni_os_now_ns() + most_ms * 1000000);
 }
 
 static void registry_leave(struct tn_domain *d)
 {
     struct tni_header *h = d->segment.header;
     tni_claim_release(&h->registry, d->who);
+    atomic_exchange(&d->registry_busy, 0); /* and what tni_wait_notify() asks for */
     tni_wait_notify(&h->registry_wait, 1);
 }
 
@@ -193,9 +250,9 @@ static void clear_set(struct tni_seat_set *set)
 
 static void fill(struct tni_object *object, const struct tni_object_spec *spec)
 {
-    object->flags = spec->flags;
-    object->capacity = spec->capacity;
-    object->slot_bytes = spec->slot_bytes;
+    TNI_PUT(object->flags, spec->flags);
+    TNI_PUT(object->capacity, spec->capacity);
+    TNI_PUT(object->slot_bytes, spec->slot_bytes);
     memset(object->name, 0, sizeof object->name);
     if (spec->name != NULL)
         memcpy(object->name, spec->name, strlen(spec->name));
@@ -230,11 +287,12 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
     int status = tni_process_check(d);
     if (status == 0 && spec->name != NULL)
         status = tni_check_name(kind_names[spec->kind], spec->name, TNI_OBJECT_NAME_BYTES - 1);
-    if (status != 0 || (status = registry_enter(d, TN_FOREVER)) != 0)
+    if (status != 0 || (status = registry_enter(d)) != 0)
         return status;
     if (spec->name != NULL &&
         find_name(&d->segment, spec->name) < d->segment.geometry.objects) {
-        status = tni_fail(TN_ERR_EXISTS, "the domain has an object named '%s'", spec->name);
+        status = tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT,
+                          spec->name);
         goto leave;
     }
     if ((status = find_free(d, &index)) != 0)
@@ -270,7 +328,7 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
     int status = tni_process_check(d);
     if (status == 0 && name != NULL)
         status = tni_check_name(kind_names[kind], name, TNI_OBJECT_NAME_BYTES - 1);
-    if (status != 0 || (status = registry_enter(d, TN_FOREVER)) != 0)
+    if (status != 0 || (status = registry_enter(d)) != 0)
         return status;
     uint32_t index = name != NULL ? find_name(s, name) : (uint32_t)id;
     uint64_t word =
@@ -279,7 +337,8 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
     if (tni_object_state(word) != TNI_OBJECT_LIVE ||
         (name == NULL && tni_object_generation(word) != (uint32_t)(id >> 32)))
         status = name != NULL
-                     ? tni_fail(TN_ERR_NOT_FOUND, "the domain has no object named '%s'", name)
+                     ? tni_fail(TN_ERR_NOT_FOUND,
+                                "the domain has no object named " TNI_NAME_FORMAT, name)
                      : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
                                 (unsigned long long)id);
     else if (tni_object_kind(word) != kind)
@@ -328,7 +387,10 @@ static void clear_bits(struct tni_object *object, uint32_t seat)
     tni_seat_set_remove(&object->openers, seat); /* I2 */
 }
 
-/* Take a handle off the list. True: it was the process's last one of its object. */
+/*
+ * Take a handle off the list, if it is still there. True: the process has no other one of its
+ * object.
+ */
 static bool unlink_handle(struct tn_domain *d, struct tni_handle *handle)
 {
     bool is_last = true;
@@ -358,18 +420,22 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t k
     }
 }
 
+/* Without the claim our bits go all the same; who settles a seat next ends what has no opener.
+ */
 static void close_object(struct tn_domain *d, struct tni_handle *handle)
 {
-    registry_enter(d, TN_FOREVER);
+    bool has_claim = registry_enter(d) == 0;
     uint64_t word = atomic_load(&handle->object->word);
+    /* Once more: another thread of ours may have opened it before we had the registry. */
     if (tni_object_generation(word) == handle->generation &&
-        tni_object_state(word) == TNI_OBJECT_LIVE) {
+        tni_object_state(word) == TNI_OBJECT_LIVE && unlink_handle(d, handle)) {
         give_back(d, handle->object, tni_object_kind(word));
         clear_bits(handle->object, d->seat);
-        if (is_empty(&handle->object->openers))
+        if (has_claim && is_empty(&handle->object->openers))
             end_object(d, handle->object);
     }
-    registry_leave(d);
+    if (has_claim)
+        registry_leave(d);
 }
 
 void tni_object_close(struct tni_handle *handle)
@@ -411,6 +477,7 @@ static void reset_in_child(struct tn_domain *d)
 {
     for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
         atomic_store(&h->roles, 0);
+    atomic_store(&d->registry_busy, 0); /* of a thread of the parent's */
 }
 
 int tni_queue_init(struct tn_domain *d)
@@ -440,19 +507,14 @@ static int report_death(struct tni_handle *handle, uint32_t side)
     atomic_store(&handle->deaths_seen[side], (uint32_t)(death >> 32));
     int32_t pid = atomic_load(&object->death_pid[side]);
     tni_set_peer(tni_who_seat(death), pid);
-    return tni_fail(TN_ERR_PEER_DIED, "process %d in seat %u died, the last %s of %s '%s'", pid,
+    return tni_fail(TN_ERR_PEER_DIED,
+                    "process %d in seat %u died, the last %s of %s " TNI_NAME_FORMAT, pid,
                     tni_who_seat(death),
                     side == TNI_SIDE_PRODUCER   ? "producer"
                     : side == TNI_SIDE_CONSUMER ? "consumer"
                                                 : "other member",
                     kind_names[tni_object_kind(atomic_load(&object->word)) % TNI_OBJECT_KINDS],
                     object->name);
-}
-
-int tni_object_check_peers(struct tni_handle *handle, uint32_t side)
-{
-    uint32_t told = atomic_load_explicit(&handle->deaths_seen[side], memory_order_relaxed);
-    return are_peers_dead(handle, side, told) ? report_death(handle, side) : 0;
 }
 
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
@@ -592,12 +654,10 @@ static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t
 /* The claim of a dead seat passes to us; a live one's is waited for a moment. */
 static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
-    _Atomic uint64_t *claim = &d->segment.header->registry;
-    uint64_t who = atomic_load(claim);
-    if (who != 0 && tni_who_seat(who) == dead &&
-        atomic_compare_exchange_strong(claim, &who, d->who))
+    uint64_t who = atomic_load(&d->segment.header->registry);
+    if (who != 0 && tni_who_seat(who) == dead && take_registry(d, who))
         return 0;
-    return registry_enter(d, tni_os_now_ns() + 1000000);
+    return registry_enter_until(d, tni_os_now_ns() + 1000000);
 }
 
 /* pre: the registry is ours. */
@@ -649,13 +709,13 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
             tni_seat_set_has(&object->openers, seat))
             settle_live(d, object, tni_object_kind(word), seat);
     }
-    if (!needs_finish(d, seat))
-        return 0;
-    int status = registry_take_over(d, seat);
-    if (status != 0)
-        return status;
-    status = finish(d, seat);
-    registry_leave(d);
+    int status = 0;
+    if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
+        status = finish(d, seat);
+        registry_leave(d);
+    }
+    /* It may have freed the registry and told nobody, or died of the one wake-up there was. */
+    tni_wait_notify(&d->segment.header->registry_wait, INT32_MAX);
     return status;
 }
 

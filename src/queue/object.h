@@ -7,6 +7,10 @@
 
 #include "queue/queue.h"
 
+/* How a name that stands in shared memory is said: it may have lost its end. */
+#define TNI_NAME_FORMAT "'%.48s'"
+_Static_assert(TNI_OBJECT_NAME_BYTES == 48, "TNI_NAME_FORMAT");
+
 enum { TNI_SIDE_ANY = 0, TNI_SIDE_PRODUCER = 1, TNI_SIDE_CONSUMER = 2 };
 
 /*
@@ -56,12 +60,6 @@ void tni_object_close(struct tni_handle *handle);
  * 0, or TN_ERR_FORKED / TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone.
  */
 int tni_object_check(const struct tni_handle *handle);
-
-/**
- * Whether a wait is over because of a death: the last other process on `side` died since this
- * handle was last told. Then sets the thread's peer, and returns TN_ERR_PEER_DIED; else 0.
- */
-int tni_object_check_peers(struct tni_handle *handle, uint32_t side);
 
 /** The block with the slots, checked; NULL if there is none or it makes no sense. */
 void *tni_object_ring(const struct tni_segment *segment, const struct tni_object *object,

@@ -34,22 +34,24 @@ enum {
 static int bind(struct tn_queue *q)
 {
     const struct tni_object *object = q->handle.object;
-    uint32_t capacity = object->capacity, slot_bytes = object->slot_bytes;
+    uint32_t capacity = TNI_LOOK(object->capacity), slot_bytes = TNI_LOOK(object->slot_bytes);
+    uint32_t policy = TNI_LOOK(object->flags);
     if (capacity < 1 || capacity > MAX_CAPACITY || (capacity & (capacity - 1)) != 0 ||
         slot_bytes % 64 != 0 || slot_bytes < 64 || slot_bytes > 2 * MAX_INLINE_BYTES ||
-        object->flags > TN_QUEUE_LEASE)
-        return tni_fail(TN_ERR_CORRUPT, "queue '%s' has %u slots of %u bytes", object->name,
-                        capacity, slot_bytes);
+        policy > TN_QUEUE_LEASE)
+        return tni_fail(TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT " has %u slots of %u bytes",
+                        object->name, capacity, slot_bytes);
     q->slots =
         tni_object_ring(&q->handle.domain->segment, object, (uint64_t)capacity * slot_bytes);
     if (q->slots == NULL)
-        return tni_fail(TN_ERR_CORRUPT, "queue '%s' has no block for its slots", object->name);
+        return tni_fail(TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT " has no block for its slots",
+                        object->name);
     q->capacity = capacity;
     q->mask = capacity - 1;
     q->shift = tni_log2_up(capacity);
     q->slot_bytes = slot_bytes;
     q->room_bytes = slot_bytes - (uint32_t)sizeof(struct tni_slot);
-    q->policy = object->flags;
+    q->policy = policy;
     return 0;
 }
 
@@ -197,6 +199,17 @@ static int try_push(void *context)
 }
 
 /*
+ * One that is awake wakes the next, if there is something for it: what came while one looked
+ * woke nobody, and may be more than it took.
+ */
+static void pass_on(struct tn_queue *q, _Atomic uint32_t *word,
+                    bool (*has_more)(struct tn_queue *))
+{
+    if ((atomic_load(word) & TNI_WAIT_ARMED) != 0 && has_more(q))
+        tni_wait_notify(word, 1);
+}
+
+/*
  * Look for a while before sleeping. While others sleep, say so: a push or pop then wakes none
  * of them for what we are about to take. Before we go, whatever was left to us is passed on:
  * who trusted us acted before we took the word back, so we see it.
@@ -218,10 +231,34 @@ static int look(struct tn_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt,
     if (!is_told)
         return status;
     atomic_fetch_and(word, ~(uint32_t)TNI_WAIT_LOOKING);
+    tni_fence_after_modify();
     if (status == TN_ERR_TIMED_OUT)
-        return attempt(context);
-    if (has_more(q))
-        tni_wait_notify(word, 1);
+        status = attempt(context);
+    if (status != TN_ERR_TIMED_OUT)
+        pass_on(q, word, has_more);
+    return status;
+}
+
+struct turn {
+    _Atomic uint32_t *word;
+    int side; /* whose death ends the wait */
+    tni_try_fn *attempt;
+    void *context;
+    bool (*has_more)(struct tn_queue *);
+};
+
+/* pre: one attempt was in vain. */
+static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline_ns)
+{
+    int status = TN_ERR_TIMED_OUT;
+    if (deadline_ns != 0)
+        status = look(q, t->word, t->attempt, t->context, t->has_more);
+    if (status != TN_ERR_TIMED_OUT)
+        return status;
+    status = tni_object_wait(&q->handle, t->word, t->side, 0, deadline_ns, t->attempt,
+                             t->context);
+    if (status == 0)
+        pass_on(q, t->word, t->has_more);
     return status;
 }
 
@@ -232,15 +269,15 @@ static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
     struct push p = {q, parcel};
-    if (deadline_ns != 0)
-        status = look(q, &q->handle.object->room, try_push, &p, tni_ring_has_room);
-    if (status != TN_ERR_TIMED_OUT)
-        return status;
-    return tni_object_wait(&q->handle, &q->handle.object->room, TNI_SIDE_CONSUMER, 0,
-                           deadline_ns, try_push, &p);
+    return wait_turn(q,
+                     &(struct turn){&q->handle.object->room, TNI_SIDE_CONSUMER, try_push, &p,
+                                    tni_ring_has_room},
+                     deadline_ns);
 }
 
-int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
+/* `is_next`: of several, after the first. It does not wait, and takes no news of a death. */
+static int push(struct tn_queue *q, const tn_message *message, uint32_t flags,
+                uint64_t deadline_ns, bool is_next)
 {
     struct tni_parcel parcel;
     bool move = (flags & TN_PUSH_MOVE) != 0;
@@ -251,9 +288,14 @@ int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
     if (status != 0)
         return status;
-    status = push_parcel(q, &parcel, deadline_ns);
+    status = is_next ? tni_ring_push(q, &parcel) : push_parcel(q, &parcel, deadline_ns);
     tni_parcel_end(q, &parcel, message, status == 0, move);
     return status;
+}
+
+int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
+{
+    return push(q, message, flags, deadline_ns, false);
 }
 
 int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_t deadline_ns)
@@ -271,7 +313,7 @@ int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, 
     if (status != 0)
         return status;
     uint32_t pushed = 1;
-    while (pushed < count && tn_queue_push(q, &messages[pushed], flags, 0) == 0)
+    while (pushed < count && push(q, &messages[pushed], flags, 0, true) == 0)
         pushed++;
     return (int)pushed;
 }
@@ -282,7 +324,8 @@ struct pop {
     struct tn_queue *queue;
     tn_message *message; /* one of the two */
     tn_tensor **tensor;
-    int *lost; /* NULL: what is lost is dropped */
+    int *lost;    /* NULL: what is lost is dropped */
+    bool is_next; /* of several, after the first: what is lost stays, for who can be told */
 };
 
 /*
@@ -297,10 +340,12 @@ static int try_pop(void *context)
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     int status = tni_ring_take(q, thread, &taken);
     if (TNI_LIKELY(status == 0))
-        status = p->tensor != NULL ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
-                                   : tni_parcel_unpack(q, thread, &taken, p->message, p->lost);
+        status = p->tensor != NULL
+                     ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
+                     : tni_parcel_unpack(q, thread, &taken, p->message, p->lost, p->is_next);
     else if (is_ended && !tni_ring_is_leased(q))
-        status = tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", q->handle.object->name);
+        status = tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
+                          q->handle.object->name);
     tni_thread_leave(thread);
     return status;
 }
@@ -314,12 +359,10 @@ static int pop(struct pop *p, uint64_t deadline_ns)
     status = try_pop(p);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
-    if (deadline_ns != 0)
-        status = look(q, &q->handle.object->items, try_pop, p, tni_ring_is_ready);
-    if (status != TN_ERR_TIMED_OUT)
-        return status;
-    return tni_object_wait(&q->handle, &q->handle.object->items, TNI_SIDE_PRODUCER, 0,
-                           deadline_ns, try_pop, p);
+    return wait_turn(q,
+                     &(struct turn){&q->handle.object->items, TNI_SIDE_PRODUCER, try_pop, p,
+                                    tni_ring_is_ready},
+                     deadline_ns);
 }
 
 int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
@@ -345,6 +388,15 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
     return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
 }
 
+/* What ends the row is for the next call to report: the news of a death, a lost message. */
+static int pop_next(struct tn_queue *q, tn_message *ret_message)
+{
+    int status = begin(q, TN_CONSUMER);
+    return status != 0
+               ? status
+               : try_pop(&(struct pop){.queue = q, .message = ret_message, .is_next = true});
+}
+
 int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns,
                       tn_message *ret_messages)
 {
@@ -354,7 +406,7 @@ int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns,
     if (status != 0)
         return status;
     uint32_t popped = 1;
-    while (popped < count && tn_queue_pop(q, 0, &ret_messages[popped]) == 0)
+    while (popped < count && pop_next(q, &ret_messages[popped]) == 0)
         popped++;
     return (int)popped;
 }
@@ -465,8 +517,11 @@ int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
         *ret_fd = fd;
         return 0;
     }
-    if ((status = tni_os_random(&number, sizeof number)) != 0 ||
-        (status = tni_os_bell_create(number | 1, &fd)) != 0)
+    do {
+        if ((status = tni_os_random(&number, sizeof number)) == 0)
+            status = tni_os_bell_create(number | 1, &fd);
+    } while (status == TN_ERR_EXISTS); /* another number, then */
+    if (status != 0)
         return status;
     int none = -1;
     if (!atomic_compare_exchange_strong(&d->poll_fd, &none, fd)) {
@@ -486,4 +541,5 @@ void tn_domain_poll_clear(tn_domain *d)
         return;
     tni_os_bell_clear(atomic_load(&d->poll_fd));
     atomic_store(&d->me->bell_fd_armed, 1); /* before the caller looks at its queues */
+    tni_fence_after_modify();
 }

@@ -52,6 +52,8 @@ struct tni_queue_figures {
 };
 void tni_queue_figures(const struct tni_segment *segment, uint32_t object,
                        struct tni_queue_figures *ret_figures);
+/** Slots that are owned by a seat in which nobody sits: none, but after damage. */
+uint32_t tni_queue_count_strays(const struct tni_segment *segment, uint32_t object);
 struct tni_object_figures {
     uint32_t count;      /* permits; waiters at a barrier; 1 if set or held */
     uint32_t owner_seat; /* of a lock that is held; else TNI_NO_SEAT */

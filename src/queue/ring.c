@@ -25,6 +25,9 @@
 
 #include "sync/sync.h"
 
+/* Looks that find another thing each time: others are at work, or it is noise. */
+enum { MOST_TRIES = 10000 };
+
 static struct tni_slot *slot_at(const struct tn_queue *q, uint64_t position)
 {
     return (struct tni_slot *)(void *)(q->slots + (position & q->mask) * q->slot_bytes);
@@ -72,13 +75,30 @@ static bool has_room_behind(const struct tn_queue *q, uint64_t tail)
     return false;
 }
 
-/* I1. @return the claimed position, or TN_ERR_TIMED_OUT when the ring is full */
+/* Noise must not keep us here: more steps than this are for the caller's next try. */
+static uint64_t most_steps(const struct tn_queue *q)
+{
+    return 64 * (uint64_t)q->capacity + 1024;
+}
+
+/* A slot that is a round further than a tail that stands still: no push can have come there. */
+static int fail_ahead(const struct tn_queue *q, uint64_t tail, int32_t ahead)
+{
+    return tni_fail(TN_ERR_CORRUPT,
+                    "queue " TNI_NAME_FORMAT ": the slot of position %llu is %d rounds ahead",
+                    q->handle.object->name, (unsigned long long)tail, ahead);
+}
+
+/*
+ * I1. @return the claimed position; TN_ERR_TIMED_OUT when the ring is full; TN_ERR_CORRUPT
+ */
 static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t tail = atomic_load_explicit(&object->tail, memory_order_relaxed);
+    uint64_t left = most_steps(q);
 
-    for (uint32_t passed = 0; passed <= q->capacity;) {
+    for (uint32_t passed = 0; passed <= q->capacity && left > 0; left--) {
         struct tni_slot *slot = slot_at(q, tail);
         uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
         uint32_t round = round_of(q, tail), state = tni_slot_state(word);
@@ -103,6 +123,8 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
             note_unpushed(object);
             passed++;
         }
+        if (TNI_UNLIKELY(ahead > 1) && atomic_load(&object->tail) == tail)
+            return fail_ahead(q, tail, ahead);
         /* The hint is behind: help it along. */
         uint64_t seen = tail;
         if (atomic_compare_exchange_strong(&object->tail, &seen, tail + 1))
@@ -115,7 +137,7 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 
 static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct tni_parcel *p)
 {
-    slot->block = p->block.id;
+    TNI_PUT(slot->block, p->block.id);
     slot->bytes_count = p->bytes_count;
     slot->view_bytes = (uint16_t)p->view_bytes;
     slot->form = p->form;
@@ -141,7 +163,7 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     uint64_t position;
 
     if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
-        return tni_fail(TN_ERR_CLOSED, "the queue '%s' was ended", object->name);
+        return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended", object->name);
     struct tni_thread *thread = tni_thread_enter(d);
     if (p->block.id != 0)
         tni_announce(thread, p->block, 1);
@@ -247,8 +269,8 @@ static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
     struct found again;
     if (!scan(q, may_pass, ret))
         return false;
-    while (TNI_UNLIKELY(ret->has_skipped)) {
-        if (!scan(q, may_pass, &again))
+    for (uint32_t tries = 0; TNI_UNLIKELY(ret->has_skipped); tries++) {
+        if (tries == MOST_TRIES || !scan(q, may_pass, &again))
             return false;
         if (again.position == ret->position && again.word == ret->word)
             return true;
@@ -262,10 +284,10 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
     struct tn_domain *d = q->handle.domain;
     struct found found;
 
-    while (find_full(q, true, &found)) {
+    for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++) {
         uint64_t word = found.word;
         struct tni_slot *slot = slot_at(q, found.position);
-        tni_block block = {slot->block};
+        tni_block block = {TNI_LOOK(slot->block)};
         bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
         if (has_block) {
             __builtin_prefetch(tni_word_at(&d->segment, block), 1);
@@ -279,7 +301,7 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
              * While the slot was FULL in this round its content stood still: the CAS says it
              * did.
              */
-            *ret_taken = (struct tni_taken){slot, mine, found.position};
+            *ret_taken = (struct tni_taken){slot, mine, found.position, block};
             __builtin_prefetch(slot_at(q, found.position + 2), 0);
             return 0;
         }
@@ -289,9 +311,10 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
     return TN_ERR_TIMED_OUT;
 }
 
+/* The one that is announced, or none. */
 static tni_block block_of(const struct tn_queue *q, const struct tni_taken *taken)
 {
-    tni_block block = {taken->slot->block};
+    tni_block block = taken->block;
     if (!tni_geometry_has_block(&q->handle.domain->segment.geometry, block.id))
         block.id = 0;
     return block;
@@ -390,16 +413,20 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
         slot->attempt++;
         refill(q->handle.object, slot, &word, q->shift, lease & q->mask);
     } else {
-        tni_block block = {slot->block};
+        tni_block block = {TNI_LOOK(slot->block)};
         bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
         if (has_block)
             tni_announce(thread, block, 1);
-        while (!atomic_compare_exchange_strong(
-            &slot->word, &word, tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0)))
-            ; /* only its round moves, see claim() */
+        bool is_leased = true;
+        while (is_leased && !atomic_compare_exchange_strong(
+                                &slot->word, &word,
+                                tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0)))
+            is_leased = tni_slot_state(word) == TNI_SLOT_LEASED; /* only its round moves: I2 */
         TNI_KILL_POINT("ack_emptied");
-        if (has_block)
+        if (has_block && is_leased)
             tni_ref_drop(d, thread, block);
+        else if (has_block)
+            tni_announce_clear(thread);
     }
     tni_thread_leave(thread);
     if (give_back)
@@ -447,7 +474,7 @@ struct slots {
 static bool get_slots(const struct tni_segment *s, const struct tni_object *object,
                       struct slots *ret)
 {
-    uint32_t capacity = object->capacity, slot_bytes = object->slot_bytes;
+    uint32_t capacity = TNI_LOOK(object->capacity), slot_bytes = TNI_LOOK(object->slot_bytes);
     if (capacity == 0 || (capacity & (capacity - 1)) != 0 ||
         slot_bytes < sizeof(struct tni_slot) || slot_bytes % 64 != 0)
         return false;
@@ -473,7 +500,7 @@ static bool owns_block(uint64_t word)
 static void drop_slot(struct tn_domain *d, struct tni_slot *slot, uint64_t word)
 {
     uint64_t empty = tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0);
-    tni_block block = {slot->block};
+    tni_block block = {TNI_LOOK(slot->block)};
     struct tni_thread *thread = tni_thread_enter(d);
     if (tni_geometry_has_block(&d->segment.geometry, block.id)) {
         tni_announce(thread, block, 1);
@@ -538,7 +565,7 @@ uint64_t tni_ring_count_records(const struct tni_segment *s, const struct tni_ob
         return 0;
     for (uint32_t i = 0; i < slots.capacity; i++) {
         const struct tni_slot *slot = nth(&slots, i);
-        count += owns_block(atomic_load(&slot->word)) && slot->block == block.id;
+        count += owns_block(atomic_load(&slot->word)) && TNI_LOOK(slot->block) == block.id;
     }
     return count;
 }
@@ -551,9 +578,36 @@ void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_obje
         return;
     for (uint32_t i = 0; i < slots.capacity; i++) {
         const struct tni_slot *slot = nth(&slots, i);
-        if (owns_block(atomic_load(&slot->word)) && slot->block != 0)
-            each((tni_block){slot->block}, context);
+        uint32_t block = TNI_LOOK(slot->block);
+        if (owns_block(atomic_load(&slot->word)) && block != 0)
+            each((tni_block){block}, context);
     }
+}
+
+/*
+ * Asked in this order: a seat becomes FREE once its slots are settled, so a slot that names a
+ * free seat, and still does, is one that nobody will settle.
+ */
+static bool is_stray(const struct tni_segment *s, const struct tni_slot *slot)
+{
+    uint64_t word = atomic_load(&slot->word);
+    uint32_t state = tni_slot_state(word), seat = tni_slot_seat(word);
+    if (state != TNI_SLOT_CLAIMED && state != TNI_SLOT_TAKEN && state != TNI_SLOT_LEASED)
+        return false;
+    return (!tni_geometry_has_seat(&s->geometry, seat) ||
+            tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) == TNI_SEAT_FREE) &&
+           atomic_load(&slot->word) == word;
+}
+
+uint32_t tni_queue_count_strays(const struct tni_segment *s, uint32_t index)
+{
+    struct slots slots;
+    uint32_t count = 0;
+    if (!get_slots(s, tni_object_at(s, index), &slots))
+        return 0;
+    for (uint32_t i = 0; i < slots.capacity; i++)
+        count += is_stray(s, nth(&slots, i));
+    return count;
 }
 
 /*

@@ -32,6 +32,7 @@ struct tni_taken {
     struct tni_slot *slot;
     uint64_t word;
     uint64_t position;
+    tni_block block; /* what it named when it was taken; 0: none */
 };
 
 static inline uint32_t tni_slot_round(uint64_t word) { return (uint32_t)(word >> 32); }

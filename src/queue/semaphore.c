@@ -11,8 +11,8 @@
  * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive
  *     announce, adds up, sees nobody alive announce, and swaps the word it read. Whoever was
  *     between the two at any of this either is seen, or has moved the word.
- * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back one by
- * one. Between the two: one permit too few, and an announce, for which the reaper recounts;
+ * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back all
+ * at once. Between the two: permits too few, and an announce, for which the reaper recounts;
  * also when the dead was a reaper. Permits without owners die with who took them. Who closes
  * its last handle, or leaves, gives back as the dead do.
  */
@@ -43,15 +43,16 @@ static uint64_t held_bytes(const struct tni_segment *s)
 static int bind(struct tn_semaphore *semaphore)
 {
     const struct tni_object *object = semaphore->handle.object;
-    bool is_owned = (object->flags & TN_SEMAPHORE_OWNED) != 0;
-    semaphore->limit = is_owned ? object->capacity : MAX_PERMITS;
+    bool is_owned = (TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) != 0;
+    semaphore->limit = is_owned ? TNI_LOOK(object->capacity) : MAX_PERMITS;
     if (!is_owned)
         return 0;
     const struct tni_segment *s = &semaphore->handle.domain->segment;
     semaphore->held = tni_object_ring(s, object, held_bytes(s));
     if (semaphore->held == NULL || semaphore->limit > MAX_PERMITS)
         return tni_fail(TN_ERR_CORRUPT,
-                        "semaphore '%s' of %u permits has no block for its owners",
+                        "semaphore " TNI_NAME_FORMAT
+                        " of %u permits has no block for its owners",
                         object->name, object->capacity);
     return 0;
 }
@@ -151,23 +152,24 @@ static int take_permit(struct tni_object *object, uint32_t limit)
         if (permits_of(seen) == 0)
             return TN_ERR_TIMED_OUT;
         if (permits_of(seen) > limit)
-            return tni_fail(TN_ERR_CORRUPT, "semaphore '%s' has %u permits of %u", object->name,
+            return tni_fail(TN_ERR_CORRUPT,
+                            "semaphore " TNI_NAME_FORMAT " has %u permits of %u", object->name,
                             permits_of(seen), limit);
     } while (!atomic_compare_exchange_weak(&object->value, &seen,
                                            next_word(seen, permits_of(seen) - 1)));
     return 0;
 }
 
-static int give_permit(struct tni_object *object, uint32_t limit)
+static int give_permits(struct tni_object *object, uint32_t limit, uint32_t count)
 {
     uint64_t seen = atomic_load(&object->value);
     do {
-        if (permits_of(seen) >= limit)
+        if (permits_of(seen) > limit || count > limit - permits_of(seen))
             return tni_fail(permits_of(seen) == MAX_PERMITS ? TN_ERR_INVALID : TN_ERR_CORRUPT,
-                            "semaphore '%s' has %u permits already", object->name,
-                            permits_of(seen));
+                            "semaphore " TNI_NAME_FORMAT " has %u permits already",
+                            object->name, permits_of(seen));
     } while (!atomic_compare_exchange_weak(&object->value, &seen,
-                                           next_word(seen, permits_of(seen) + 1)));
+                                           next_word(seen, permits_of(seen) + count)));
     return 0;
 }
 
@@ -226,10 +228,11 @@ static int release_owned(struct tn_semaphore *semaphore)
     int status = 0;
     if (uncount(&semaphore->held[domain->seat])) {
         TNI_KILL_POINT("semaphore_uncounted");
-        status = give_permit(object, semaphore->limit);
+        status = give_permits(object, semaphore->limit, 1);
         TNI_KILL_POINT("semaphore_given");
     } else {
-        status = tni_fail(TN_ERR_INVALID, "this process holds no permit of the semaphore '%s'",
+        status = tni_fail(TN_ERR_INVALID,
+                          "this process holds no permit of the semaphore " TNI_NAME_FORMAT,
                           object->name);
     }
     end(thread);
@@ -243,7 +246,7 @@ int tn_semaphore_release(tn_semaphore *semaphore)
         return status;
     struct tni_object *object = semaphore->handle.object;
     status = semaphore->held != NULL ? release_owned(semaphore)
-                                     : give_permit(object, semaphore->limit);
+                                     : give_permits(object, semaphore->limit, 1);
     if (status == 0) {
         TNI_KILL_POINT("semaphore_released");
         tni_wait_notify(&object->items, 1);
@@ -280,7 +283,7 @@ static uint32_t permits_left(const struct tni_segment *s, const struct tni_objec
     uint64_t sum = 0;
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
         sum += atomic_load(&held[seat]);
-    uint32_t capacity = object->capacity;
+    uint32_t capacity = TNI_LOOK(object->capacity);
     return sum < capacity ? capacity - (uint32_t)sum : 0;
 }
 
@@ -360,8 +363,8 @@ int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t dead)
 }
 
 /*
- * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: each
- * permit is uncounted and given under an announce of our own, and the seat's announces stay
+ * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: all
+ * permits are uncounted and given under an announce of our own, and the seat's announces stay
  * until they are settled.
  */
 void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
@@ -372,15 +375,15 @@ void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *obje
     _Atomic uint32_t *held = held_of(s, object);
     if (held == NULL)
         return;
-    while (atomic_load(&held[seat]) != 0) {
+    if (atomic_load(&held[seat]) != 0) {
         struct tni_thread *thread = begin(domain, index);
         TNI_KILL_POINT("semaphore_settle_announced");
-        if (uncount(&held[seat])) {
-            TNI_KILL_POINT("semaphore_settle_uncounted");
-            if (give_permit(object, object->capacity) != 0)
-                atomic_store(&held[seat], 0); /* senseless counts: do not follow them */
-            TNI_KILL_POINT("semaphore_settle_given");
-        }
+        uint32_t count = atomic_exchange(&held[seat], 0);
+        TNI_KILL_POINT("semaphore_settle_uncounted");
+        /* What makes no sense is not given. */
+        if (count != 0 && give_permits(object, TNI_LOOK(object->capacity), count) != 0)
+            tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
+        TNI_KILL_POINT("semaphore_settle_given");
         end(thread);
     }
     if (seat != domain->seat && is_announced_by(s, seat, index))

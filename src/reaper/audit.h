@@ -11,7 +11,8 @@ struct tni_audit {
     tn_audit_fn *each;        /* may be NULL */
     void *context;
     int found;
-    int stop; /* what `each` said to end it; 0: go on */
+    int stop;        /* what `each` said to end it; 0: go on */
+    uint32_t stayed; /* subjects that were wrong for long */
 };
 
 void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, ...)
@@ -19,11 +20,10 @@ void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, .
 
 /**
  * Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt
- * settling.
+ * settling. Where many stayed so, which is damage and no motion, a few looks do for the rest.
  */
 typedef bool tni_audit_wrong_fn(const struct tni_audit *audit, const void *subject);
-bool tni_audit_stays(const struct tni_audit *audit, tni_audit_wrong_fn *wrong,
-                     const void *subject);
+bool tni_audit_stays(struct tni_audit *audit, tni_audit_wrong_fn *wrong, const void *subject);
 
 /** Seats, objects, tickets, claims, limits. */
 void tni_audit_tables(struct tni_audit *audit);

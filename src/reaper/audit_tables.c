@@ -313,6 +313,19 @@ static void check_ring(struct tni_audit *a, uint32_t index)
                       index, ring);
 }
 
+static void check_slots(struct tni_audit *a, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(a->segment, index);
+    uint64_t word = atomic_load(&object->word);
+    if (tni_object_state(word) != TNI_OBJECT_LIVE ||
+        tni_object_kind(word) != TNI_OBJECT_QUEUE)
+        return;
+    uint32_t strays = tni_queue_count_strays(a->segment, index);
+    if (strays > 0 && atomic_load(&object->word) == word)
+        tni_audit_say(a, false, "queue %u has %u slots of seats that nobody sits in", index,
+                      strays);
+}
+
 static void check_objects(struct tni_audit *a)
 {
     uint32_t limit = tni_object_limit(a->segment);
@@ -320,6 +333,7 @@ static void check_objects(struct tni_audit *a)
         check_object(a, i);
         check_sets(a, i);
         check_ring(a, i);
+        check_slots(a, i);
     }
 }
 

@@ -70,7 +70,7 @@ static int check(struct tn_domain *d, const struct tni_depot_line *line)
     if (runtime != 0 && runtime != tni_manager_runtime())
         return tni_fail(TN_ERR_NOT_FOUND,
                         "the domain '%s' belongs to another runtime folder than %s",
-                        d->segment.header->name, tni_os_runtime_folder());
+                        d->segment.name, tni_os_runtime_folder());
     if (tni_os_now_ns() < line->pause_ns)
         return tni_fail(TN_ERR_TIMED_OUT, "tenond did not answer a moment ago");
     return 0;
@@ -91,7 +91,7 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
     int status = check(d, line);
     if (status != 0)
         return status;
-    write_id(d->segment.header->id, id);
+    write_id(d->segment.id, id);
     tni_manager_fill(&request, verb, id);
     request.block = block.id;
     request.generation = generation;
@@ -173,7 +173,7 @@ void tni_depot_init(struct tn_domain *d)
 {
     static const struct tni_depot depot = {
         .put = put, .get = get, .catch_up = tni_depot_catch_up, .ring = tni_manager_ring};
-    if ((d->segment.header->flags & TN_DOMAIN_NO_MANAGER) != 0)
+    if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return;
     d->depot = &depot;
     tni_process_hook(d, &(struct tni_fork_hooks){.child = forget_line});

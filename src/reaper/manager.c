@@ -190,16 +190,16 @@ int tni_manager_register(struct tn_domain *d)
     struct tni_request request;
     struct tni_reply reply;
 
-    if (s->header->flags & TN_DOMAIN_NO_MANAGER)
+    if (s->flags & TN_DOMAIN_NO_MANAGER)
         return 0;
     int status = tni_os_runtime_prepare();
     if (status != 0)
         return status;
-    tni_manager_fill(&request, TNI_REQUEST_REGISTER, s->header->name);
+    tni_manager_fill(&request, TNI_REQUEST_REGISTER, s->name);
     const int fds[2] = {s->control_fd, s->arena_fd};
     status = exchange_starting(&request, fds, 2, &reply);
     if (status == 0 && reply.status != 0)
-        status = fail_reply(&reply, s->header->name);
+        status = fail_reply(&reply, s->name);
     return status;
 }
 
@@ -212,18 +212,20 @@ struct search {
 
 /*
  * A header that was looked at through one read-only page. Of any version of the layout: its
- * first lines stay where they are. @return whether it is one
+ * first lines stay where they are. @return 1, 0: it is none, or an error
  */
-static bool peek(int control_fd, struct tni_found *found)
+static int peek(int control_fd, struct tni_found *found)
 {
     uint64_t page_bytes = tni_os_page_bytes();
     struct tni_os_memory memory;
     void *page;
 
     if (tni_os_memory_stat(control_fd, &memory) != 0 || memory.size_bytes < page_bytes ||
-        !memory.is_sealed || memory.uid != tni_os_uid() ||
-        tni_os_map(control_fd, page_bytes, page_bytes, true, &page) != 0)
-        return false;
+        !memory.is_sealed || memory.uid != tni_os_uid())
+        return 0;
+    int status = tni_os_map(control_fd, page_bytes, page_bytes, true, &page);
+    if (status != 0)
+        return status;
     const struct tni_header *h = page;
     bool is_header = __atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) == TNI_MAGIC;
     if (is_header) {
@@ -237,6 +239,12 @@ static bool peek(int control_fd, struct tni_found *found)
     return is_header;
 }
 
+/* What could not be opened for want of something is there all the same: the search ends. */
+static int unless_gone(int status)
+{
+    return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
+}
+
 static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_t inode,
                            void *context)
 {
@@ -245,11 +253,12 @@ static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_
     int control_fd;
 
     (void)name;
-    if (tni_os_memory_open(pid, fd_number, true, &control_fd) != 0)
-        return 0;
-    bool is_domain = peek(control_fd, &found);
+    int status = tni_os_memory_open(pid, fd_number, true, &control_fd);
+    if (status != 0)
+        return unless_gone(status);
+    status = peek(control_fd, &found);
     tni_os_close(control_fd);
-    return is_domain ? search->each(&found, search->context) : 0;
+    return status == 1 ? search->each(&found, search->context) : status;
 }
 
 int tni_manager_search(tni_found_fn *each, void *context)
@@ -302,8 +311,19 @@ static int look_at_arena(int32_t pid, int fd_number, const char *name, uint64_t 
 {
     struct arena_search *search = context;
     (void)name;
-    return inode == search->found->arena_inode &&
-           tni_os_memory_open(pid, fd_number, search->read_only, &search->arena_fd) == 0;
+    if (inode != search->found->arena_inode)
+        return 0;
+    int status = tni_os_memory_open(pid, fd_number, search->read_only, &search->arena_fd);
+    return status == 0 ? 1 : unless_gone(status);
+}
+
+static int find_arena(struct arena_search *search)
+{
+    int found = tni_os_memory_for_each(TNI_ARENA_PREFIX, look_at_arena, search);
+    if (found == 0)
+        return tni_fail(TN_ERR_NOT_FOUND, "nobody has the arena of the domain '%s' open",
+                        search->found->name);
+    return found == 1 ? 0 : found;
 }
 
 int tni_manager_open_found(const struct tni_found *found, bool read_only, int *ret_control_fd,
@@ -318,9 +338,8 @@ int tni_manager_open_found(const struct tni_found *found, bool read_only, int *r
     if (tni_os_memory_stat(control_fd, &memory) != 0 || memory.inode != found->control_inode)
         status =
             tni_fail(TN_ERR_NOT_FOUND, "process %d no longer has the domain open", found->pid);
-    else if (tni_os_memory_for_each(TNI_ARENA_PREFIX, look_at_arena, &search) != 1)
-        status = tni_fail(TN_ERR_NOT_FOUND, "nobody has the arena of the domain '%s' open",
-                          found->name);
+    else
+        status = find_arena(&search);
     if (status != 0) {
         tni_os_close(control_fd);
         return status;
@@ -366,8 +385,9 @@ static int open_if_wanted(const struct tni_found *found, void *context)
     bool is_named = strcmp(found->name, wanted->name) == 0 && found->runtime == wanted->runtime;
     if (!is_named && !tni_manager_is_id(wanted->name, found->id))
         return 0;
-    return tni_manager_open_found(found, wanted->read_only, &wanted->control_fd,
-                                  &wanted->arena_fd) == 0;
+    int status = tni_manager_open_found(found, wanted->read_only, &wanted->control_fd,
+                                        &wanted->arena_fd);
+    return status == 0 ? 1 : unless_gone(status);
 }
 
 static int find_without_tenond(const char *name, bool read_only, int *ret_control_fd,
@@ -428,6 +448,7 @@ void tni_manager_ring(struct tn_domain *d)
  */
 enum {
     LEAST_MS = 50,
+    MOST_MS = 50, /* of one go: the caller has a deadline of its own */
     MANAGED_LEAST_MS = 1000,
     SHARE = 20,
     MANAGED_SHARE = 2000,
@@ -452,7 +473,7 @@ static int replace_tenond(struct tn_domain *d)
     if (status != 0)
         return status;
     /* Not waiting for its answer: the caller has a deadline of its own. */
-    tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.header->name);
+    tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.name);
     const int fds[2] = {d->segment.control_fd, d->segment.arena_fd};
     status = tni_os_send(socket_fd, &request, sizeof request, fds, 2);
     tni_os_close(socket_fd);
@@ -467,9 +488,10 @@ void tni_manager_survive(struct tn_domain *d)
     if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
-    tni_reaper_settle_all(d);
+    tni_process_clear_idle(d);
+    tni_reaper_settle_until(d, begun_ns + MOST_MS * MS_NS);
     tni_backing_sweep(d);
-    bool is_managed = (h->flags & TN_DOMAIN_NO_MANAGER) == 0;
+    bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
     bool has_manager = is_managed && has_live_manager(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
 
@@ -480,7 +502,7 @@ void tni_manager_survive(struct tn_domain *d)
     if (is_managed && !has_manager && atomic_load(&h->runtime) == tni_manager_runtime()) {
         int status = replace_tenond(d);
         if (status != 0)
-            tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", h->name,
+            tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", d->segment.name,
                     tn_error_detail());
         pause_ns = TNI_MAX(pause_ns, (status != 0 ? RETRY_START_MS : RESTART_MS) * MS_NS);
     }

@@ -29,6 +29,8 @@ int tni_reaper_settle(struct tn_domain *domain, uint32_t seat);
 
 /** Settle every dead seat. @return how many, or TN_ERR_TIMED_OUT if one must be tried again */
 int tni_reaper_settle_all(struct tn_domain *domain);
+/** The same, but no further seat after the deadline. */
+int tni_reaper_settle_until(struct tn_domain *domain, uint64_t deadline_ns);
 
 /**
  * Give everything this process holds back, before tni_process_leave(). pre: no thread record in

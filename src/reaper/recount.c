@@ -71,16 +71,32 @@ bool tni_recount_is_right(const struct tni_recounted *r)
 
 /* ---- the claim --------------------------------------------------------------------------- */
 
-int tni_recount_begin(struct tn_domain *d)
+/*
+ * One thread of a process at a time; so a claim in our own name, when none of us has it, is
+ * noise. What a parent's thread was at is nothing to its forked child.
+ */
+static bool take_claim(struct tn_domain *d, uint64_t *ret_owner)
 {
     _Atomic uint64_t *claim = &d->segment.header->recount;
-    uint64_t deadline_ns = 0;
+    uint64_t seen = atomic_load(&d->recounting);
+    *ret_owner = d->who;
+    if (seen == d->who || !atomic_compare_exchange_strong(&d->recounting, &seen, d->who))
+        return false;
+    uint64_t owner = 0;
+    if (atomic_compare_exchange_strong(claim, &owner, d->who) || owner == d->who ||
+        (!tni_process_who_lives(&d->segment, owner) &&
+         atomic_compare_exchange_strong(claim, &owner, d->who)))
+        return true;
+    *ret_owner = owner;
+    atomic_store(&d->recounting, 0);
+    return false;
+}
 
-    while (!tni_claim_try(claim, d->who)) {
-        uint64_t owner = atomic_load(claim);
-        if (owner != 0 && !tni_process_who_lives(&d->segment, owner) &&
-            atomic_compare_exchange_strong(claim, &owner, d->who))
-            break;
+int tni_recount_begin(struct tn_domain *d)
+{
+    uint64_t deadline_ns = 0, owner;
+
+    while (!take_claim(d, &owner)) {
         uint64_t now_ns = tni_os_now_ns();
         if (deadline_ns == 0)
             deadline_ns = now_ns + PATIENCE_NS;
@@ -100,6 +116,7 @@ int tni_recount_begin(struct tn_domain *d)
 void tni_recount_end(struct tn_domain *d)
 {
     tni_claim_release(&d->segment.header->recount, d->who);
+    atomic_store(&d->recounting, 0);
 }
 
 /* ---- settling ---------------------------------------------------------------------------- */
@@ -163,7 +180,8 @@ struct patience {
 /* @return false when it is at its end */
 static bool wait_a_little(struct patience *patience)
 {
-    if (patience->tries++ < SPINS) {
+    if (patience->tries < SPINS) {
+        patience->tries++;
         tni_relax();
         return true;
     }

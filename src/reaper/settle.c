@@ -252,14 +252,16 @@ static uint32_t last_seat(const struct tni_segment *s)
     return limit;
 }
 
-int tni_reaper_settle_all(struct tn_domain *d)
+int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
 {
     uint32_t limit = last_seat(&d->segment);
     int settled = 0;
 
-    for (;;) {
+    for (uint32_t pass = 0;; pass++) {
         int now = 0, failed = 0;
         for (uint32_t seat = 0; seat < limit; seat++) {
+            if (seat > 0 && deadline_ns != TN_FOREVER && tni_os_now_ns() >= deadline_ns)
+                return tni_fail(TN_ERR_TIMED_OUT, "there are more of the dead to be settled");
             int status = tni_reaper_settle(d, seat);
             now += status == 1;
             if (status < 0)
@@ -269,9 +271,14 @@ int tni_reaper_settle_all(struct tn_domain *d)
         if (failed == 0)
             return settled;
         /* What was in the way may have been one of the others that are settled now. */
-        if (now == 0)
+        if (now == 0 || pass == limit)
             return failed;
     }
+}
+
+int tni_reaper_settle_all(struct tn_domain *d)
+{
+    return tni_reaper_settle_until(d, TN_FOREVER);
 }
 
 /* ---- our own end ------------------------------------------------------------------------- */

@@ -54,6 +54,15 @@ static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
         atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
 }
 
+/* What is private is not bounded by what is shared: a frontier may be noise. */
+static void note_local(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint32_t *limit = &d->local_limit[tni_block_class(block)];
+    if (TNI_UNLIKELY(tni_block_index(block) >=
+                     atomic_load_explicit(limit, memory_order_relaxed)))
+        tni_raise_limit(limit, tni_block_index(block) + 1);
+}
+
 /* ---- counts ------------------------------------------------------------------------------ */
 
 static int increment(struct tn_domain *d, tni_block block)
@@ -220,6 +229,7 @@ void tni_ref_release(struct tn_domain *d, tni_block block)
 void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     if (local_add_first(d, block)) {
+        note_local(d, block);
         set_hold(d, d->seat, block);
         local_settle(d, block, 1);
         TNI_KILL_POINT("adopt_recorded");
@@ -253,16 +263,36 @@ static void describe(struct tn_domain *d, tni_block block, uint64_t bytes,
                      const struct tni_block_about *about)
 {
     struct tni_desc *desc = tni_desc_at(&d->segment, block);
-    desc->generation++;
-    desc->creator_seat = (uint16_t)d->seat;
-    desc->kind = about->kind;
-    desc->ndim = about->ndim;
-    desc->bytes = bytes;
-    desc->born_ns = tni_os_coarse_ns();
-    desc->dtype = about->dtype;
-    desc->creator_pid = (uint32_t)d->me->pid;
+    TNI_PUT(desc->generation, desc->generation + 1);
+    TNI_PUT(desc->creator_seat, (uint16_t)d->seat);
+    TNI_PUT(desc->kind, about->kind);
+    TNI_PUT(desc->ndim, about->ndim);
+    TNI_PUT(desc->bytes, bytes);
+    TNI_PUT(desc->born_ns, tni_os_coarse_ns());
+    TNI_PUT(desc->dtype, about->dtype);
+    TNI_PUT(desc->creator_pid, (uint32_t)d->me->pid);
     for (uint32_t i = 0; i < about->ndim && i < TNI_DESC_NDIM; i++)
-        desc->shape[i] = about->shape[i];
+        TNI_PUT(desc->shape[i], about->shape[i]);
+}
+
+/* Who recounts may still look at what the block was before. */
+static void clear_records(struct tni_records *records)
+{
+    atomic_store_explicit(&records->count, 0, memory_order_relaxed);
+    memset((uint8_t *)records + sizeof records->count, 0,
+           sizeof *records - sizeof records->count);
+}
+
+/*
+ * A block that was free although we hold it: its word, or our row, was overwritten. Two tensors
+ * must not have it, and local[] stays what they rely on (I2).
+ */
+static int check_unheld(struct tn_domain *d, tni_block block)
+{
+    if (TNI_LIKELY(atomic_load_explicit(local_at(d, block), memory_order_relaxed) == 0))
+        return 0;
+    return tni_fail(TN_ERR_CORRUPT, "block %x was said to be free, and this process holds it",
+                    block.id);
 }
 
 static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
@@ -271,10 +301,13 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
     struct tni_thread *thread = tni_thread_enter(d);
     int status =
         tni_alloc_take(d, thread, bytes, about->kind, want_memory, ret_block, ret_is_zero);
+    if (TNI_LIKELY(status == 0) && TNI_UNLIKELY((status = check_unheld(d, *ret_block)) != 0))
+        tni_announce_clear(thread); /* it stays ALLOC: whom it belongs to, an audit finds */
     if (TNI_LIKELY(status == 0)) {
         describe(d, *ret_block, bytes, about);
         if (about->kind == TNI_KIND_MESSAGE)
-            memset(tni_payload_at(&d->segment, *ret_block), 0, sizeof(struct tni_records));
+            clear_records(tni_payload_at(&d->segment, *ret_block));
+        note_local(d, *ret_block);
         set_hold(d, d->seat, *ret_block);
         local_settle(d, *ret_block, 1);
         TNI_KILL_POINT("alloc_recorded");
@@ -331,18 +364,27 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
 
 uint32_t tni_ref_generation(const struct tn_domain *d, tni_block block)
 {
-    return tni_desc_at(&d->segment, block)->generation;
+    return TNI_LOOK(tni_desc_at(&d->segment, block)->generation);
 }
 
 /* ---- message blocks ---------------------------------------------------------------------- */
 
-struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block)
+static uint64_t most_records(const struct tni_segment *s, tni_block block)
+{
+    uint64_t bytes = tni_block_bytes(&s->geometry, block) - sizeof(struct tni_records);
+    return bytes / sizeof(uint32_t);
+}
+
+struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block,
+                                   uint32_t *ret_count)
 {
     struct tni_records *records = tni_payload_at(s, block);
-    uint64_t most = (tni_block_bytes(&s->geometry, block) - sizeof *records) / sizeof(uint32_t);
+    uint64_t most = most_records(s, block);
     uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
-    if (TNI_LIKELY(count <= most))
+    if (TNI_LIKELY(count <= most)) {
+        *ret_count = count;
         return records;
+    }
     tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, it has room for %llu",
              block.id, count, (unsigned long long)most);
     return NULL;
@@ -350,13 +392,16 @@ struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block)
 
 int tni_records_add(struct tn_domain *d, tni_block message, tni_block block, bool move)
 {
-    struct tni_records *records = tni_payload_at(&d->segment, message);
+    uint32_t count;
+    struct tni_records *records = tni_records_at(&d->segment, message, &count);
+    if (records == NULL || count == most_records(&d->segment, message))
+        return tni_fail(TN_ERR_CORRUPT, "message block %x has no room for another record",
+                        message.id);
     struct tni_thread *thread = tni_thread_enter(d);
-    uint32_t count = atomic_load_explicit(&records->count, memory_order_relaxed);
     tni_announce_fence(thread, block);
     int status = tni_ref_lend(d, block, move);
     if (status == 0) {
-        records->block[count] = block.id;
+        TNI_PUT(records->block[count], block.id);
         atomic_store_explicit(&records->count, count + 1, memory_order_release);
         TNI_KILL_POINT("records_added");
     }
@@ -368,14 +413,11 @@ int tni_records_add(struct tn_domain *d, tni_block message, tni_block block, boo
 /* I4. pre: `message` is announced as outer, its count is 0 and it is not FREE. */
 static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message)
 {
-    struct tni_records *records = tni_records_at(&d->segment, message);
-    if (records == NULL)
-        return; /* senseless: what it held is found by an audit */
-    for (;;) {
-        uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
-        if (count == 0)
-            return;
-        tni_block block = {records->block[count - 1]};
+    uint32_t count;
+    struct tni_records *records = tni_records_at(&d->segment, message, &count);
+    /* Senseless: what it held is found by an audit. */
+    for (; records != NULL && count > 0; count--) {
+        tni_block block = {TNI_LOOK(records->block[count - 1])};
         bool is_known = tni_geometry_has_block(&d->segment.geometry, block.id) &&
                         !tni_class_is_message(tni_block_class(block));
         if (is_known)
@@ -475,8 +517,8 @@ static uint64_t sum_locals(struct tn_domain *d)
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t sum = 0;
     for (uint32_t c = 1; c < g->class_count; c++) {
-        uint32_t frontier = tni_frontier(&d->segment, c);
-        for (uint32_t i = 0; i < frontier; i++)
+        uint32_t limit = atomic_load(&d->local_limit[c]);
+        for (uint32_t i = 0; i < limit; i++)
             sum +=
                 atomic_load_explicit(local_at(d, tni_block_make(c, i)), memory_order_relaxed);
     }
@@ -506,12 +548,13 @@ static void for_each_message_record(const struct tni_segment *s, tni_record_fn *
         uint32_t frontier = tni_frontier(s, c);
         for (uint32_t i = 0; i < frontier; i++) {
             tni_block message = tni_block_make(c, i);
-            if (tni_word_state(atomic_load(tni_word_at(s, message))) != TNI_BLOCK_ALLOC)
+            if (tni_word_state(atomic_load(tni_word_at(s, message))) != TNI_BLOCK_ALLOC ||
+                !tni_alloc_has_memory(s, message))
                 continue;
-            const struct tni_records *records = tni_records_at(s, message);
-            uint32_t n = records != NULL ? atomic_load(&records->count) : 0;
-            for (uint32_t r = 0; r < n; r++)
-                each((tni_block){records->block[r]}, context);
+            uint32_t count;
+            const struct tni_records *records = tni_records_at(s, message, &count);
+            for (uint32_t r = 0; records != NULL && r < count; r++)
+                each((tni_block){TNI_LOOK(records->block[r])}, context);
         }
     }
 }

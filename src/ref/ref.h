@@ -95,7 +95,8 @@ int tni_ref_pin(struct tn_domain *domain, tni_block block);
  * The head of a message block, checked against its size; NULL and TN_ERR_CORRUPT's detail if it
  * makes no sense.
  */
-struct tni_records *tni_records_at(const struct tni_segment *segment, tni_block block);
+struct tni_records *tni_records_at(const struct tni_segment *segment, tni_block block,
+                                   uint32_t *ret_count);
 /** Add a record to a message block that this process holds and nobody else sees yet. */
 int tni_records_add(struct tn_domain *domain, tni_block message, tni_block block, bool move);
 

@@ -67,8 +67,30 @@ static void fill_header(struct tni_header *h, const struct tni_segment *s,
     h->flags = options->flags;
     atomic_store_explicit(&h->quota_bytes, options->quota_bytes, memory_order_relaxed);
     atomic_store_explicit(&h->watermark_bytes, options->watermark_bytes, memory_order_relaxed);
-    /* I1: pairs with the acquire load in check_header() */
+    /* I1: pairs with the acquire load in copy_header() */
     __atomic_store_n(&h->magic, TNI_MAGIC, __ATOMIC_RELEASE);
+}
+
+/*
+ * What stands still once the magic is there; before that its maker writes. pairs with the
+ * release in fill_header()
+ */
+static void copy_header(const void *page, struct tni_header *ret_header)
+{
+    const struct tni_header *h = page;
+    memset(ret_header, 0, sizeof *ret_header);
+    if (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != TNI_MAGIC)
+        return;
+    memcpy(ret_header, page, offsetof(struct tni_header, quota_bytes));
+    ret_header->magic = TNI_MAGIC;
+}
+
+static void remember(struct tni_segment *s, const struct tni_header *h)
+{
+    s->flags = h->flags;
+    memcpy(s->id, h->id, sizeof s->id);
+    memcpy(s->name, h->name, sizeof s->name);
+    s->name[sizeof s->name - 1] = 0;
 }
 
 int tni_segment_create(const struct tni_segment_options *options,
@@ -100,6 +122,7 @@ int tni_segment_create(const struct tni_segment_options *options,
     if ((status = map_both(&s)) != 0)
         goto close_fds;
     fill_header(s.header, &s, options, id);
+    remember(&s, s.header);
     *ret_segment = s;
     return 0;
 
@@ -109,16 +132,13 @@ close_fds:
     return status;
 }
 
-/*
- * Check a header that lies in a mapping of at least a page, against what the kernel says of the
- * two objects.
- */
+/* Check a copy of a header against what the kernel says of the two objects. */
 static int check_header(const struct tni_header *h, const struct tni_os_memory *control,
                         const struct tni_os_memory *arena, struct tni_geometry *ret_geometry)
 {
     struct tni_geometry g;
 
-    if (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != TNI_MAGIC)
+    if (h->magic != TNI_MAGIC)
         return tni_fail(TN_ERR_CORRUPT, "the control segment is not one: wrong magic number");
     if (h->byte_order != TNI_BYTE_ORDER)
         return tni_fail(TN_ERR_VERSION, "the domain was made with another byte order");
@@ -179,12 +199,15 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
     int status = tni_os_map(control_fd, page_bytes, page_bytes, true, &page);
     if (status != 0)
         return status;
-    status = check_header(page, &control, &arena, &s.geometry);
+    struct tni_header header; /* read once: what is checked is what is used */
+    copy_header(page, &header);
     tni_os_unmap(page, page_bytes);
+    status = check_header(&header, &control, &arena, &s.geometry);
     if (status != 0)
         return status;
     s.control_inode = control.inode;
     s.arena_inode = arena.inode;
+    remember(&s, &header);
     if ((status = map_both(&s)) != 0)
         return status;
     *ret_segment = s;
@@ -204,7 +227,7 @@ int tni_segment_check_descriptors(const struct tni_segment *s)
     return tni_fail(
         TN_ERR_SYSTEM,
         "this process closed descriptors %d and %d of the domain '%s' behind its back",
-        s->control_fd, s->arena_fd, s->header->name);
+        s->control_fd, s->arena_fd, s->name);
 }
 
 void tni_segment_close(struct tni_segment *s)

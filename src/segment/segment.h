@@ -18,6 +18,10 @@ struct tni_segment {
     uint64_t control_inode;
     uint64_t arena_inode;
     bool is_read_only;
+    /* What the header said of itself when it was checked; any member could write it since. */
+    uint32_t flags; /* TN_DOMAIN_* */
+    uint8_t id[16];
+    char name[TNI_NAME_BYTES];
 };
 
 /** What a domain is made with; no field is defaulted here. */

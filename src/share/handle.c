@@ -89,7 +89,7 @@ static size_t write_handle(const tn_tensor *tensor, struct tni_ticket_name name,
                                .view_bytes = (uint16_t)view_bytes,
                                .strategy = (uint8_t)tn_tensor_strategy(tensor)};
     memcpy(head.magic, magic, sizeof magic);
-    memcpy(head.domain, tensor->storage->domain->segment.header->id, sizeof head.domain);
+    memcpy(head.domain, tensor->storage->domain->segment.id, sizeof head.domain);
     memcpy(ret_bytes, &head, sizeof head);
     memcpy(ret_bytes + sizeof head, view, view_bytes);
     uint64_t hash = tni_hash(ret_bytes, sizeof head + view_bytes);
@@ -202,9 +202,9 @@ static int parse(const void *bytes, size_t size_bytes, struct handle *ret_handle
 
 static int check_domain(const struct tn_domain *d, const struct handle_head *head)
 {
-    if (memcmp(head->domain, d->segment.header->id, sizeof head->domain) != 0)
+    if (memcmp(head->domain, d->segment.id, sizeof head->domain) != 0)
         return tni_fail(TN_ERR_DENIED, "the handle is of another domain than '%s'",
-                        d->segment.header->name);
+                        d->segment.name);
     if (head->index >= d->segment.geometry.tickets)
         return tni_fail(TN_ERR_INVALID, "the handle names ticket %u of %u", head->index,
                         d->segment.geometry.tickets);

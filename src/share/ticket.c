@@ -87,7 +87,7 @@ static int take(struct tn_domain *d, struct tni_thread *thread,
     if (find(d, ret_name))
         return 0;
     return tni_fail(TN_ERR_FULL, "all %u tickets of the domain '%s' are out",
-                    d->segment.geometry.tickets, d->segment.header->name);
+                    d->segment.geometry.tickets, d->segment.name);
 }
 
 /* ---- making ------------------------------------------------------------------------------ */

@@ -130,7 +130,7 @@ static uint64_t stated_bytes(const struct tni_segment *s, tni_block block)
     if (!tni_geometry_has_block(&s->geometry, block.id))
         return 0;
     if (!tni_class_is_backing(tni_block_class(block)))
-        return tni_desc_at(s, block)->bytes;
+        return TNI_LOOK(tni_desc_at(s, block)->bytes);
     return tni_backing_read(s, block, &backing) == 0 ? backing.data_bytes : 0;
 }
 

@@ -12,7 +12,6 @@ struct tn_process {
     uint32_t flags;           /* TN_PROCESS_* */
     int pid_fd;               /* -1 once it was collected, by whomever */
     int message_fd;           /* what it says is read from here; -1 once it was collected */
-    bool has_reported;        /* the report of its start was read */
     bool is_ended;
     tn_process_status status; /* once is_ended */
     struct tn_process *next;  /* all of this process */

@@ -7,9 +7,9 @@
  *     for it, with or without the server, and it ends with the parent (child.c, I3).
  * I2  A child has no descriptor of the server's or of a sibling's: the server closes the only
  *     one that it is handed as soon as the child has it.
- * I3  The parent knows the pid of every child that runs: from the answer, or, when the server
- *     died before it gave one, from the child's own report; a child whose report nobody reads
- *     ends.
+ * I3  The parent knows the pid of every child: from the answer, or, when the server died before
+ *     it gave one, from the place that the two share, where the kernel writes it as it makes the
+ *     child. A child whose report nobody reads ends.
  * Callers: the user, pool.c. A death of the server ends the requests that wait for it, and no
  * child. A death of the parent ends the server, by child.c, I3, or as its socket ends.
  */
@@ -23,14 +23,15 @@ struct tn_forkserver {
     struct tn_process *process;
     int32_t owner_pid;
     int socket_fd;
-    int server_fd; /* its end, while it starts */
+    int server_fd;         /* its end, while it starts */
+    uint64_t last_request; /* its number */
+    int32_t *forked;       /* the child of the last request; shared with the server */
     struct tn_forkserver *next;
 };
 
 enum { VERB_FORK = 1, VERB_END = 2 };
 #define REQUEST_MAGIC UINT32_C(0x746e666b)
-static const uint64_t end_ns = UINT64_C(2000000000);    /* for a server that was told to end */
-static const uint64_t report_ns = UINT64_C(2000000000); /* for a child without a server */
+static const uint64_t end_ns = UINT64_C(2000000000); /* for a server that was told to end */
 
 /* One packet, with the write end of the child's message pipe; the argument follows. */
 struct request {
@@ -39,10 +40,11 @@ struct request {
     uint32_t flags; /* TN_PROCESS_* */
     uint32_t size_bytes;
     tn_process_fn *run;
-    uint64_t reserved;
+    uint64_t number; /* of requests to this server */
 };
 struct answer {
-    int32_t status; /* a pid, or TN_ERR_* */
+    uint64_t number; /* of the request: one that could not be read is not taken for the next */
+    int32_t status;  /* a pid, or TN_ERR_* */
     char text[252];
 };
 
@@ -102,9 +104,9 @@ struct service {
 };
 
 /* @return whether somebody reads it */
-static bool give_answer(int fd, int status)
+static bool give_answer(int fd, uint64_t number, int status)
 {
-    struct answer answer = {.status = status};
+    struct answer answer = {.number = number, .status = status};
     if (status < 0)
         strncpy(answer.text, tn_error_detail(), sizeof answer.text - 1);
     return tni_os_send(fd, &answer, sizeof answer, NULL, 0) == 0;
@@ -125,8 +127,9 @@ static int fork_one(struct tn_domain *domain, const struct service *service,
                     struct request *request, int message_fd)
 {
     int socket_fd = service->server->server_fd;
-    int pid = tni_os_fork_sibling();
+    int pid = tni_os_fork_sibling(service->server->forked);
     if (pid == 0) {
+        tni_os_unmap(service->server->forked, sizeof *service->server->forked);
         tni_os_close(socket_fd);
         tni_os_signals_restore();
         tni_child_run(domain, request->run, request + 1, request->flags, &service->origin,
@@ -147,6 +150,7 @@ static int serve(struct tn_domain *domain, void *argument)
     for (bool is_read = true; is_read;) {
         int message_fd = -1;
         uint32_t fd_count = 0;
+        request->magic = 0;
         int got = tni_os_receive(fd, request, sizeof *request + TN_FORKSERVER_MAX_BYTES,
                                  &message_fd, 1, &fd_count, TN_FOREVER);
         if (got == 0 || (got == (int)sizeof *request && request->verb == VERB_END))
@@ -155,7 +159,9 @@ static int serve(struct tn_domain *domain, void *argument)
         if (status == 0)
             status = fork_one(domain, service, request, message_fd);
         tni_os_close(fd_count == 1 ? message_fd : -1); /* I2 */
-        is_read = give_answer(fd, status);
+        /* One that came without its descriptor is an error, and was read all the same. */
+        bool is_known = request->magic == REQUEST_MAGIC;
+        is_read = give_answer(fd, is_known ? request->number : 0, status);
     }
     free(request);
     return 0;
@@ -193,8 +199,13 @@ int tn_forkserver_start(tn_domain *domain, tn_forkserver **ret_server)
     server->domain = domain;
     server->owner_pid = tni_os_pid();
     server->socket_fd = server->server_fd = -1;
-    int status = start(server);
+    void *forked = NULL;
+    int status = tni_os_map_shared(sizeof *server->forked, &forked);
+    server->forked = forked;
+    if (status == 0)
+        status = start(server);
     if (status != 0) {
+        tni_os_unmap(forked, sizeof *server->forked);
         free(server);
         return status;
     }
@@ -221,6 +232,7 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
         tni_os_close(server->socket_fd); /* of a process that fork() alone made */
     }
     tn_process_close(server->process);
+    tni_os_unmap(server->forked, sizeof *server->forked);
     free(server);
     return NULL;
 }
@@ -236,38 +248,35 @@ static int fail_dead(const struct tn_forkserver *server)
     return tni_fail(TN_ERR_PEER_DIED, "the fork server, process %d, has ended", pid);
 }
 
-/* It has no seat, and ends: by its pid, the caller can collect it. */
-static int fail_unseated(struct tn_process *child, const struct tni_child_report *report)
+/*
+ * I3. The server is gone, or its answer could not be read: did it fork before? @return the
+ * child's pid
+ */
+static int find_orphan(const struct tn_forkserver *server, int received)
 {
-    int status = tni_child_watch(child, report->pid);
-    return status != 0 ? status : tni_fail(report->status, "%s", report->text);
-}
-
-/* I3. The server is gone: did it fork before? @return the child's pid */
-static int find_orphan(const struct tn_forkserver *server, struct tn_process *child)
-{
-    struct tni_child_report report;
-    int ready = tni_os_poll(&child->message_fd, 1, tn_deadline_after(report_ns));
-    if (ready == 0 &&
-        tni_os_read(child->message_fd, &report, sizeof report) == (int)sizeof report) {
-        report.text[sizeof report.text - 1] = '\0';
-        child->has_reported = true;
-        return report.status == 0 ? report.pid : fail_unseated(child, &report);
-    }
+    int32_t pid = __atomic_load_n(server->forked, __ATOMIC_ACQUIRE);
+    if (pid > 0)
+        return pid;
+    if (received < 0 && tni_child_collect(server->process, 0) != 0)
+        return tni_fail(received, "the answer of the fork server, process %d, was not received",
+                        tn_process_pid(server->process));
     return fail_dead(server);
 }
 
 /* @return the child's pid */
-static int await_answer(const struct tn_forkserver *server, struct tn_process *child)
+static int await_answer(const struct tn_forkserver *server)
 {
     struct answer answer;
-    int fds[2] = {server->socket_fd, server->process->pid_fd};
-    int status = tni_os_poll(fds, 2, TN_FOREVER);
-    if (status < 0)
-        return status;
-    int got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
+    int got;
+    do {
+        int fds[2] = {server->socket_fd, server->process->pid_fd};
+        int status = tni_os_poll(fds, 2, TN_FOREVER);
+        if (status < 0)
+            return status;
+        got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
+    } while (got == (int)sizeof answer && answer.number != server->last_request);
     if (got != (int)sizeof answer)
-        return find_orphan(server, child);
+        return find_orphan(server, got);
     answer.text[sizeof answer.text - 1] = '\0';
     return answer.status > 0 ? answer.status
                              : tni_fail(answer.status < 0 ? answer.status : TN_ERR_CORRUPT,
@@ -288,19 +297,20 @@ static int send_request(const struct tn_forkserver *server, struct request *requ
     return status == TN_ERR_CLOSED ? fail_dead(server) : status;
 }
 
-static int ask(const struct tn_forkserver *server, struct request *request,
-               struct tn_process *child)
+static int ask(struct tn_forkserver *server, struct request *request, struct tn_process *child)
 {
     if (tni_child_collect(server->process, 0) == 0)
         return fail_dead(server);
     tni_children_lock();
+    request->number = ++server->last_request;
+    __atomic_store_n(server->forked, 0, __ATOMIC_RELEASE);
     int status = send_request(server, request, child);
     if (status == 0)
-        status = await_answer(server, child);
+        status = await_answer(server);
     tni_children_unlock();
     if (status > 0)
         status = tni_child_watch(child, status);
-    if (status == 0 && !child->has_reported)
+    if (status == 0)
         status = tni_child_await_start(child);
     return status;
 }

@@ -16,9 +16,13 @@ struct tni_origin tni_child_origin(const struct tn_domain *domain)
 int tni_child_end_failed(struct tn_process *child, int status)
 {
     char detail[256];
+    struct tn_domain *domain = child->domain;
     snprintf(detail, sizeof detail, "%s", tn_error_detail());
     child->flags &= ~(uint32_t)TN_PROCESS_DETACHED;
     tn_process_close(child);
+    /* A fork that failed, or a child that nobody could wait for, left a seat. */
+    if (domain->seat != TNI_NO_SEAT)
+        tni_reaper_settle_all(domain);
     return tni_fail(status, "%s", detail);
 }
 

@@ -23,10 +23,23 @@
 
 enum { TNI_WAIT_ARMED = 1, TNI_WAIT_POLLERS = 2, TNI_WAIT_LOOKING = 4, TNI_WAIT_EPOCH = 8 };
 
+/*
+ * Between a read-modify-write and a look at something else. For x86 a locked instruction is the
+ * fence that this takes; for C11, and other machines, it orders nothing but its own place.
+ */
+static inline void tni_fence_after_modify(void)
+{
+#if !defined(__x86_64__)
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /** Announce a sleeper. @return the value to sleep on, after one more look */
 static inline uint32_t tni_wait_arm(_Atomic uint32_t *word)
 {
-    return atomic_fetch_or(word, TNI_WAIT_ARMED) | TNI_WAIT_ARMED;
+    uint32_t seen = atomic_fetch_or(word, TNI_WAIT_ARMED) | TNI_WAIT_ARMED;
+    tni_fence_after_modify();
+    return seen;
 }
 
 int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
@@ -39,6 +52,7 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
  */
 static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
 {
+    tni_fence_after_modify();
     uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
     if (TNI_UNLIKELY((seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED))
         tni_wait_notify_slow(word, count);
@@ -55,11 +69,13 @@ static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)
     return atomic_compare_exchange_strong_explicit(claim, &free, who, memory_order_acq_rel,
                                                    memory_order_relaxed);
 }
-/** Only the owner, or the reaper for a dead one: nothing happens if it is another's. */
+/**
+ * Only the owner, or the reaper for a dead one: nothing happens if it is another's. Sequentially
+ * consistent: a tni_wait_notify() may follow at once.
+ */
 static inline void tni_claim_release(_Atomic uint64_t *claim, uint64_t who)
 {
-    atomic_compare_exchange_strong_explicit(claim, &who, 0, memory_order_acq_rel,
-                                            memory_order_relaxed);
+    atomic_compare_exchange_strong(claim, &who, 0);
 }
 
 #endif

@@ -38,7 +38,7 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
     uint32_t exports = atomic_load_explicit(&s->exports, memory_order_acquire);
     if (s->domain != NULL)
         return tni_fail(TN_ERR_INVALID, "the tensor is shared in the domain '%s' already",
-                        s->domain->segment.header->name);
+                        s->domain->segment.name);
     if (s->outside != 0)
         return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
                                         "copy it into a shared tensor");

@@ -223,7 +223,7 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
     if (tensor->storage->domain == NULL)
         return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
     return tni_fail(TN_ERR_INVALID, "the tensor is shared in another domain, '%s'",
-                    tensor->storage->domain->segment.header->name);
+                    tensor->storage->domain->segment.name);
 }
 
 /* ---- looking ----------------------------------------------------------------------------- */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner of kill points: what its files share.
+ * Operations that are killed: what their runners share.
  *
- * An operation runs in a forked member of a domain. The runner learns which kill points it
- * passes, kills it at each, has a survivor settle it, and asks of the survivor: an audit that
- * finds nothing, every live block accounted for, and all that was shared still working.
+ * An operation runs in a forked member of a domain, which is killed: at each of its kill points
+ * by crash_runner.c, at each of its instructions by tests/sweep. A survivor settles it, and
+ * crash_world.c asks of the survivor: an audit that finds nothing, every live block accounted
+ * for, and all that was shared still working.
  */
 #ifndef TENON_TESTS_CRASH_H
 #define TENON_TESTS_CRASH_H
@@ -33,6 +34,7 @@ struct crash_world {
     uint64_t base_blocks; /* live before prepare() */
     bool has_died;        /* the operation did not get to its end */
     unsigned file_count;  /* of crash_count_files() */
+    pid_t helper;         /* a member that prepare() started; its finish() collects it */
 };
 
 struct crash_op {
@@ -42,19 +44,37 @@ struct crash_op {
     bool is_named;     /* the domain has a name, and so a tenond */
     bool needs_repair; /* prepare() damages the domain: the survivor audits with repair first */
     bool has_storages; /* outside of the arena: no object of theirs is left */
+    bool is_costly;    /* its world, or its way, takes ten times as long as others */
     bool leaves_files; /* but for files, which go when the domain ends */
     uint32_t least, most; /* messages in the queue after a death; both 0: any number */
     void (*prepare)(struct crash_world *w); /* in the survivor; may be NULL */
     void (*run)(struct crash_world *w);     /* in the child */
+    void (*finish)(struct crash_world *w);  /* in the survivor: ends who prepare() started; may
+                                               be NULL */
     void (*check)(
         struct crash_world *w); /* in the survivor, once all is settled; may be NULL */
 };
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
     crash_object_ops[], crash_sync_ops[], crash_member_ops[], crash_backing_ops[],
-    crash_spawn_ops[];
+    crash_spawn_ops[], crash_wake_ops[];
 /* All operations, one after the other; NULL is the end. */
 const struct crash_op *crash_nth(unsigned n);
+
+typedef void crash_step_fn(struct crash_world *w);
+
+/* ---- a world (crash_world.c) ------------------------------------------------------------- */
+
+/* What an operation exits with when something that it started was killed. */
+enum { CRASH_KILLED_BELOW = 78 };
+
+void crash_make_world(struct crash_world *w, const struct crash_op *op);
+/* As the survivor: until no dead seat is left. */
+void crash_reap(struct crash_world *w);
+/* Until nobody but the survivor is left, and the audit finds nothing. */
+void crash_settle(struct crash_world *w);
+/* Settle, and ask of the survivor all that it must find; the world is gone afterwards. */
+void crash_judge(struct crash_world *w);
 
 /* ---- the runner -------------------------------------------------------------------------- */
 
@@ -69,6 +89,12 @@ struct crash_points {
     unsigned count;
 };
 
+/*
+ * Run a step in a forked member and kill it at the n-th passing of a point; NULL: at its end,
+ * "": nowhere. @return whether it was killed there; all that it started has ended too.
+ */
+bool crash_run_and_die(struct crash_world *w, crash_step_fn *step, const char *point,
+                       unsigned passing);
 /* Add the points that an operation passes when nobody kills it. */
 void crash_learn(const struct crash_op *op, struct crash_points *points);
 /* Kill at every passing of every point, and at the end of the operation. */
@@ -84,6 +110,8 @@ void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);
  * A shared tensor of bytes, all of them CRASH_BYTE; the runner checks every one that it pops.
  */
 enum { CRASH_BYTE = 0x5a };
+/* Writing payload is what a program does with a tensor; the sweep does not step through it. */
+void crash_fill(void *data, size_t size_bytes);
 tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes);
 /* The same in a storage outside of the arena: TN_STRATEGY_*, TN_SHARE_*. */
 tn_tensor *crash_storage(struct crash_world *w, uint32_t strategy, uint32_t flags,
@@ -94,6 +122,8 @@ uint64_t crash_live_blocks(struct crash_world *w);
 unsigned crash_count_files(struct crash_world *w);
 /* Fail unless the domain has this many files, and if it is 0, no memory object either. */
 void crash_check_storages(struct crash_world *w, unsigned files);
+/* To look for memory objects in all processes takes longer than ten deaths: leave that out. */
+extern bool crash_skips_search;
 /* Fail if a thread of a member asks the quota for bytes: nobody is making anything now. */
 void crash_check_intents(struct crash_world *w);
 /* Push bytes and tensors of `bytes` each; the tensors are the message's alone. */

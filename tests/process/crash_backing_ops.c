@@ -55,7 +55,7 @@ static void use_arena(struct crash_world *w)
     TN_CHECK_OK(tn_arena_create(w->domain, BYTES, 0, &arena));
     for (int i = 0; i < 3; i++) {
         TN_CHECK_OK(tn_arena_empty(arena, TN_UINT8, 1, &size, &tensors[i]));
-        memset(tn_tensor_data(tensors[i]), CRASH_BYTE, (size_t)size);
+        crash_fill(tn_tensor_data(tensors[i]), (size_t)size);
     }
     tn_arena_close(arena);
     for (int i = 0; i < 3; i++)
@@ -69,7 +69,7 @@ static void share_by_each(struct crash_world *w)
         tn_share_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
         tn_tensor *tensor, *view;
         TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &size, &tensor));
-        memset(tn_tensor_data(tensor), CRASH_BYTE, BYTES);
+        crash_fill(tn_tensor_data(tensor), BYTES);
         TN_CHECK_OK(tn_tensor_slice(tensor, 0, 0, BYTES, 2, &view));
         TN_CHECK_OK(tn_tensor_share_as(w->domain, tensor, &options, 0));
         tn_tensor_unref(tensor);
@@ -658,18 +658,24 @@ const struct crash_op crash_backing_ops[] = {
     {.name = "storage_arena", STORAGES, .run = use_arena},
     {.name = "storage_share_by_each", STORAGES, .run = share_by_each},
     {.name = "storage_share_view", STORAGES, .run = share_view},
-    {.name = "storage_by_trim", STORAGES, .prepare = fill_quota, .run = make_by_trim},
+    {.name = "storage_by_trim",
+     STORAGES,
+     .is_costly = true,
+     .prepare = fill_quota,
+     .run = make_by_trim},
     {.name = "storage_refused", STORAGES, .run = fail_to_make},
     {.name = "storage_unref_last", STORAGES, .run = release_last},
     {.name = "storage_unref_not_last", STORAGES, .prepare = hold_each, .run = drop_each},
     {.name = "storage_leave", STORAGES, .run = leave_with_storages},
-    {.name = "storage_pop", STORAGES, .prepare = push_each, .run = pop_each},
+    {.name = "storage_pop", .is_costly = true, STORAGES, .prepare = push_each, .run = pop_each},
     {.name = "storage_pop_of_a_lease",
+     .is_costly = true,
      STORAGES,
      .policy = TN_QUEUE_LEASE,
      .prepare = push_each,
      .run = pop_and_release},
     {.name = "storage_pop_to_drop",
+     .is_costly = true,
      STORAGES,
      .policy = TN_QUEUE_DROP,
      .prepare = push_each,
@@ -679,13 +685,19 @@ const struct crash_op crash_backing_ops[] = {
      STORAGES,
      .prepare = leave_a_message,
      .run = pop_one},
-    {.name = "storage_push_to_tenond", STORAGES, .is_named = true, .run = push_deposit},
+    {.name = "storage_push_to_tenond",
+     STORAGES,
+     .is_named = true,
+     .is_costly = true,
+     .run = push_deposit},
     {.name = "storage_pop_from_tenond",
      STORAGES,
      .is_named = true,
+     .is_costly = true,
      .prepare = leave_a_deposit,
      .run = pop_deposit},
     {.name = "storage_import_by_descriptor",
+     .is_costly = true,
      STORAGES,
      .prepare = export_descriptor,
      .run = import_twice},

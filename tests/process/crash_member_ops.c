@@ -137,11 +137,11 @@ static void process_fork(struct crash_world *w)
     tn_process_status status;
     int result = tn_process_fork(w->domain, run_process, w, 0, &process);
     if (result == TN_ERR_SYSTEM) /* it was killed before it had started */
-        _exit(78);
+        _exit(CRASH_KILLED_BELOW);
     TN_CHECK_OK(result);
     TN_CHECK_OK(tn_process_wait(process, TN_FOREVER, &status));
     if (status.signal == 9)
-        _exit(78);
+        _exit(CRASH_KILLED_BELOW);
     assert_int_equal(status.exit_code, 0);
     tn_process_close(process);
 }
@@ -177,7 +177,7 @@ static void use(tn_domain *domain)
     tn_tensor *tensor;
     tn_queue *queue;
     TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &size, 0, &tensor));
-    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)size);
+    crash_fill(tn_tensor_data(tensor), (size_t)size);
     TN_CHECK_OK(tn_queue_open(domain, "queue", &queue));
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
 }
@@ -278,7 +278,9 @@ const struct crash_op crash_member_ops[] = {
     {.name = "handle_import_of_many_uses", .prepare = export_forever, .run = import_all},
     {.name = "handle_revoke", .prepare = export_forever, .run = revoke_ticket},
     {.name = "handle_import_of_an_expired_one", .run = import_expired},
-    {.name = "handle_export_with_all_tickets_expired", .run = fill_with_expired},
+    {.name = "handle_export_with_all_tickets_expired",
+     .is_costly = true,
+     .run = fill_with_expired},
     {.name = "fork_while_holding_much",
      .is_owned = true,
      .prepare = hold_much,
@@ -287,10 +289,14 @@ const struct crash_op crash_member_ops[] = {
     {.name = "process_exec", .prepare = hold_much, .run = process_exec},
     {.name = "exec_of_a_stranger", .is_owned = true, .prepare = hold_much, .run = exec_away},
     {.name = "leave", .is_owned = true, .prepare = hold_much, .run = leave},
-    {.name = "join_by_name", .is_named = true, .run = join_by_name},
+    {.name = "join_by_name", .is_named = true, .is_costly = true, .run = join_by_name},
     {.name = "join_by_inheritance", .run = join_by_inheritance},
-    {.name = "domain_create", .is_named = true, .run = create_domain},
+    {.name = "domain_create", .is_named = true, .is_costly = true, .run = create_domain},
     {.name = "reap", .is_owned = true, .prepare = leave_a_dead, .run = reap},
-    {.name = "audit_with_repair", .needs_repair = true, .prepare = damage, .run = audit},
+    {.name = "audit_with_repair",
+     .is_costly = true,
+     .needs_repair = true,
+     .prepare = damage,
+     .run = audit},
     {0},
 };

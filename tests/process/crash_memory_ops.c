@@ -53,7 +53,7 @@ static void zeros_and_bytes(struct crash_world *w)
     static uint8_t bytes[MIDDLE];
     int64_t size = SMALL, middle = MIDDLE;
     tn_tensor *tensor;
-    memset(bytes, CRASH_BYTE, sizeof bytes);
+    crash_fill(bytes, sizeof bytes);
     TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensor));
     TN_CHECK_OK(
         tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &middle, bytes, MIDDLE, 0, &tensor));
@@ -76,7 +76,7 @@ static void share(struct crash_world *w, int64_t bytes)
 {
     tn_tensor *tensor, *view;
     TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &tensor));
-    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)bytes);
+    crash_fill(tn_tensor_data(tensor), (size_t)bytes);
     TN_CHECK_OK(tn_tensor_slice(tensor, 0, 0, bytes, 2, &view));
     TN_CHECK_OK(tn_tensor_share(w->domain, tensor, 0));
     assert_true(tn_tensor_is_shared(view));
@@ -123,8 +123,8 @@ const struct crash_op crash_memory_ops[] = {
     {.name = "empty_small_from_hints", .prepare = publish_hints, .run = empty_small},
     {.name = "empty_64_kib", .run = empty_middle},
     {.name = "empty_3_mib", .run = empty_large},
-    {.name = "empty_until_the_quota", .run = use_all},
-    {.name = "empty_by_trim", .prepare = fill_quota, .run = empty_by_trim},
+    {.name = "empty_until_the_quota", .is_costly = true, .run = use_all},
+    {.name = "empty_by_trim", .is_costly = true, .prepare = fill_quota, .run = empty_by_trim},
     {.name = "zeros_and_from_bytes", .run = zeros_and_bytes},
     {.name = "unref_last", .run = unref_last},
     {.name = "unref_not_last", .prepare = hold_one, .run = unref_shared},
@@ -132,6 +132,7 @@ const struct crash_op crash_memory_ops[] = {
     {.name = "share_large", .run = share_large},
     {.name = "trim", .prepare = make_free_memory, .run = trim},
     {.name = "unref_above_the_watermark",
+     .is_costly = true,
      .prepare = set_no_watermark,
      .run = free_above_watermark},
     {0},

@@ -88,7 +88,11 @@ static void push_full(struct crash_world *w)
 
 const struct crash_op crash_push_ops[] = {
     {.name = "push_bytes", .run = push_bytes, .least = 0, .most = 1},
-    {.name = "push_large_bytes", .run = push_large_bytes, .least = 0, .most = 1},
+    {.name = "push_large_bytes",
+     .is_costly = true,
+     .run = push_large_bytes,
+     .least = 0,
+     .most = 1},
     {.name = "push_a_moved_tensor", .run = push_moved, .least = 0, .most = 1},
     {.name = "push_a_kept_tensor", .run = push_kept, .least = 0, .most = 1},
     {.name = "push_five_tensors", .run = push_tensors, .least = 0, .most = 1},

@@ -8,8 +8,6 @@
 
 #include "process/process.h"
 
-enum { EXIT_KILLED_BELOW = 78 };
-
 static uint64_t deaths(const struct crash_world *w)
 {
     return atomic_load(&w->domain->segment.header->deaths);
@@ -20,7 +18,7 @@ static void expect_killed_below(struct crash_world *w, uint64_t before, int stat
 {
     TN_CHECK_OK(tn_domain_reap(w->domain, NULL));
     if (deaths(w) != before)
-        _exit(EXIT_KILLED_BELOW);
+        _exit(CRASH_KILLED_BELOW);
     TN_CHECK_OK(status);
 }
 
@@ -81,7 +79,7 @@ static int do_job(tn_domain *domain, const tn_pool_job *job, tn_message *result,
     list[0] = job->message->tensors[1];
     job->message->tensors[1] = NULL;
     TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &size, 0, &list[1]));
-    memset(tn_tensor_data(list[1]), CRASH_BYTE, (size_t)size);
+    crash_fill(tn_tensor_data(list[1]), (size_t)size);
     result->tensors = list;
     result->tensor_count = 2;
     return 0;
@@ -170,7 +168,7 @@ static tn_tensor *make_lost(tn_domain *domain)
     int64_t size = 1000;
     tn_tensor *tensor;
     TN_CHECK_OK(tn_tensor_empty_as(domain, TN_UINT8, 1, &size, &options, 0, &tensor));
-    memset(tn_tensor_data(tensor), CRASH_BYTE, (size_t)size);
+    crash_fill(tn_tensor_data(tensor), (size_t)size);
     TN_CHECK(unlink(tn_tensor_path(tensor)) == 0);
     return tensor;
 }
@@ -230,9 +228,9 @@ static void pool_lost(struct crash_world *w)
 }
 
 const struct crash_op crash_spawn_ops[] = {
-    {.name = "forkserver", .prepare = hold_one, .run = forkserver},
-    {.name = "pool", .prepare = hold_one, .run = pool},
-    {.name = "pool_close", .prepare = hold_one, .run = close_pool},
-    {.name = "pool_lost", .prepare = hold_one, .run = pool_lost},
+    {.name = "forkserver", .is_costly = true, .prepare = hold_one, .run = forkserver},
+    {.name = "pool", .is_costly = true, .prepare = hold_one, .run = pool},
+    {.name = "pool_close", .is_costly = true, .prepare = hold_one, .run = close_pool},
+    {.name = "pool_lost", .is_costly = true, .prepare = hold_one, .run = pool_lost},
     {0},
 };

@@ -18,19 +18,6 @@
  */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
-static const struct crash_op *const tables[] = {
-    crash_memory_ops, crash_push_ops,   crash_pop_ops,     crash_object_ops,
-    crash_sync_ops,   crash_member_ops, crash_backing_ops, crash_spawn_ops};
-
-const struct crash_op *crash_nth(unsigned n)
-{
-    for (unsigned t = 0; t < sizeof tables / sizeof tables[0]; t++)
-        for (const struct crash_op *op = tables[t]; op->name != NULL; op++)
-            if (n-- == 0)
-                return op;
-    return NULL;
-}
-
 /* ---- a test an operation, made of the tables --------------------------------------------- */
 
 static const struct crash_op *op_of_test(void)

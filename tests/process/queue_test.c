@@ -408,6 +408,71 @@ TN_TEST(push_returns_peer_died_when_the_last_consumer_is_killed_and_the_queue_is
     finish();
 }
 
+/* It is told once, to a call that has nothing else to say. */
+TN_TEST(pop_many_leaves_the_news_of_a_death_to_the_next_call)
+{
+    tn_message m[4];
+    begin(8, 0);
+    tnt_wait(tnt_fork(push_three_and_die, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_queue_pop_many(q, 4, TN_FOREVER, m), 3);
+    for (int i = 0; i < 3; i++)
+        tn_message_fini(&m[i]);
+    assert_int_equal(tn_queue_pop_many(q, 4, tnt_deadline(20000), m), TN_ERR_PEER_DIED);
+    finish();
+}
+
+static int pop_two_and_die(void *argument)
+{
+    (void)argument;
+    tn_message m[2];
+    assert_int_equal(tn_queue_pop_many(q, 2, 0, m), 2);
+    raise(SIGKILL);
+    return 0;
+}
+
+TN_TEST(push_many_leaves_the_news_of_a_death_to_the_next_call)
+{
+    const tn_message m[4] = {{.bytes = "a", .size_bytes = 1}, {.bytes = "b", .size_bytes = 1},
+                             {.bytes = "c", .size_bytes = 1}, {.bytes = "d", .size_bytes = 1}};
+    begin(4, 0);
+    assert_int_equal(tn_queue_push_many(q, m, 4, 0, 0), 4);
+    tnt_wait(tnt_fork(pop_two_and_die, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_queue_push_many(q, m, 4, 0, TN_FOREVER), 2);
+    assert_int_equal(tn_queue_push_many(q, m, 4, 0, tnt_deadline(20000)), TN_ERR_PEER_DIED);
+    finish();
+}
+
+/* Made by a child: who made it has it mapped, and misses no file. */
+static int push_a_number_and_a_file(void *argument)
+{
+    const tn_share_options file = {.struct_size = sizeof file,
+                                   .strategy = TN_STRATEGY_FILE_SYSTEM};
+    int64_t count = 4;
+    tn_tensor *t;
+    (void)argument;
+    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &count, &file, 0, &t));
+    push_number(1);
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    push_number(2);
+    TN_CHECK(unlink(tn_tensor_path(t)) == 0);
+    return 0;
+}
+
+TN_TEST(pop_many_leaves_a_message_that_cannot_be_had_to_the_next_call)
+{
+    tn_message m[4];
+    begin(8, 0);
+    tnt_wait_ok(tnt_fork(push_a_number_and_a_file, NULL));
+    assert_int_equal(tn_queue_pop_many(q, 4, 0, m), 1);
+    tn_message_fini(&m[0]);
+    assert_int_equal(tn_queue_pop_many(q, 4, 0, m), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_queue_pop_many(q, 4, 0, m), 1);
+    tn_message_fini(&m[0]);
+    finish();
+}
+
 TN_TEST(a_leased_message_of_a_killed_consumer_comes_again_with_its_attempt_count)
 {
     struct tnt_signal ready = tnt_signal_open();

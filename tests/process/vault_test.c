@@ -136,6 +136,19 @@ TN_TEST(a_storage_in_a_queue_outlives_two_tenonds)
     finish();
 }
 
+/* It cannot be told what is over: more than its socket holds. */
+TN_TEST(a_vault_that_was_given_up_ends_when_nothing_is_left_to_keep)
+{
+    begin();
+    int32_t vault = leave_in_queue(MANY);
+    assert_int_equal(kill(vault, SIGSTOP), 0);
+    q = tn_queue_close(q);
+    await_storages(manager_pid(d), 0);
+    assert_int_equal(kill(vault, SIGCONT), 0);
+    await_no_vault();
+    finish();
+}
+
 TN_TEST(another_vault_gets_everything_and_keeps_it_when_tenond_is_killed)
 {
     begin();

@@ -124,7 +124,7 @@ static unsigned long long domain_part(const struct tni_segment *s)
 {
     unsigned long long part = 0;
     for (int i = 0; i < 8; i++)
-        part = part << 8 | s->header->id[i];
+        part = part << 8 | s->id[i];
     return part;
 }
 

@@ -13,6 +13,7 @@
 
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
+#include "queue/ring.h"
 #include "reaper/reaper.h"
 #include "reaper/recount.h"
 #include "sync/sync.h"
@@ -817,6 +818,23 @@ TN_TEST(an_audit_finds_and_repairs_orphaned_claims_and_objects)
     expect_finding(d, "object 0 (queue 'q') is open nowhere");
     tn_queue_close(queue);
     assert_int_equal(live_blocks(d), 0);
+    close_domain(d);
+}
+
+TN_TEST(an_audit_names_a_slot_whose_owner_sits_nowhere)
+{
+    struct tn_domain *d = open_domain();
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_create(d, "q", NULL, &queue));
+    _Atomic uint64_t *word = &((struct tni_slot *)(void *)queue->slots)->word;
+    uint64_t was = atomic_load(word);
+
+    atomic_store(word, tni_slot_word(tni_slot_round(was), TNI_SLOT_CLAIMED, 9, 0));
+    assert_int_equal(audit(d), 1);
+    atomic_store(word, tni_slot_word(tni_slot_round(was), TNI_SLOT_CLAIMED, d->seat, 0));
+    assert_int_equal(audit(d), 0);
+    atomic_store(word, was);
+    tn_queue_close(queue);
     close_domain(d);
 }
 

@@ -91,7 +91,8 @@ int table_print(const struct table *table, int indent, FILE *file)
         fprintf(file, "%*s", indent, "");
         for (size_t c = 0; c < table->column_count; c++) {
             print_cell(table, c, row == 0 ? table->columns[c].heading : text, file);
-            text += row == 0 ? 0 : strlen(text) + 1;
+            if (row > 0)
+                text += strlen(text) + 1;
         }
         fputc('\n', file);
     }

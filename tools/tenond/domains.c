@@ -28,10 +28,7 @@ static const struct tni_segment *segment_of(const struct tenond_domain *d)
 {
     return &d->domain->segment;
 }
-static const char *name_of(const struct tenond_domain *d)
-{
-    return segment_of(d)->header->name;
-}
+static const char *name_of(const struct tenond_domain *d) { return segment_of(d)->name; }
 
 /* ---- watching ---------------------------------------------------------------------------- */
 
@@ -57,8 +54,10 @@ static void settle(struct tenond_domain *d, uint32_t seat)
         d->pause_ns = RETRY_LEAST_NS;
         tenond_sweep_soon(d);
     }
-    if (status == TN_ERR_TIMED_OUT)
+    if (status == TN_ERR_TIMED_OUT) {
+        tni_process_clear_idle(d->domain); /* what is in the way may be said to be us */
         retry_soon(d);
+    }
     if (status == TN_ERR_CORRUPT) {
         d->is_broken = true;
         tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
@@ -195,7 +194,7 @@ static struct tenond_domain *find_same(struct tenond *t, const struct tni_segmen
 {
     for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
         if (segment_of(d)->control_inode == s->control_inode &&
-            memcmp(segment_of(d)->header->id, s->header->id, sizeof s->header->id) == 0)
+            memcmp(segment_of(d)->id, s->id, sizeof s->id) == 0)
             return d;
     return NULL;
 }
@@ -204,7 +203,7 @@ struct tenond_domain *tenond_find(struct tenond *t, const char *name)
 {
     for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
         if ((name[0] != 0 && strncmp(name_of(d), name, TNI_NAME_BYTES) == 0) ||
-            tni_manager_is_id(name, segment_of(d)->header->id))
+            tni_manager_is_id(name, segment_of(d)->id))
             return d;
     return NULL;
 }
@@ -212,7 +211,7 @@ struct tenond_domain *tenond_find(struct tenond *t, const char *name)
 static struct tenond_domain *find_by_id(struct tenond *t, const char *id)
 {
     struct tenond_domain *d = t->domains;
-    while (d != NULL && !tni_manager_is_id(id, segment_of(d)->header->id))
+    while (d != NULL && !tni_manager_is_id(id, segment_of(d)->id))
         d = d->next;
     return d;
 }
@@ -279,7 +278,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
                                 .expire_ns = now_ns,
                                 .deposits = {.sweep_ns = TN_FOREVER},
                                 .next = t->domains};
-    memcpy(d->id, segment_of(d)->header->id, sizeof d->id);
+    memcpy(d->id, segment_of(d)->id, sizeof d->id);
     t->domains = d;
     t->domain_count++;
     take_office(t, domain);
@@ -299,7 +298,7 @@ int tenond_add(struct tenond *t, int control_fd, int arena_fd)
         tni_os_close(arena_fd);
         return status;
     }
-    const char *name = segment.header->name;
+    const char *name = segment.name;
     if (find_same(t, &segment) != NULL) {
         tni_segment_detach(&segment);
         return 0;
@@ -327,12 +326,24 @@ static int adopt_found(const struct tni_found *found, void *context)
     for (const struct tenond_domain *d = t->domains; d != NULL; d = d->next)
         if (segment_of(d)->control_inode == found->control_inode)
             return 0;
-    if (tni_manager_open_found(found, false, &control_fd, &arena_fd) == 0)
-        tenond_add(t, control_fd, arena_fd);
+    int status = tni_manager_open_found(found, false, &control_fd, &arena_fd);
+    if (status == 0)
+        status = tenond_add(t, control_fd, arena_fd);
+    if (status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY)
+        t->missed_ns = 0;
     return 0;
 }
 
-void tenond_adopt(struct tenond *t) { tni_manager_search(adopt_found, t); }
+/* For want of a descriptor, say: those who live in it would wait for each other's end. */
+void tenond_adopt(struct tenond *t)
+{
+    t->missed_ns = TN_FOREVER;
+    int status = tni_manager_search(adopt_found, t);
+    if (status < 0)
+        tni_log(TNI_LOG_WARNING, "looking for domains: %s", tn_error_detail());
+    if (status < 0 || t->missed_ns == 0)
+        t->missed_ns = tni_os_now_ns() + TICK_NS;
+}
 
 /* ---- letting go -------------------------------------------------------------------------- */
 
@@ -343,14 +354,23 @@ void tenond_linger(struct tenond_domain *d)
     note_members(d);
 }
 
+/* Our own seat, which nobody but us changes while we live. */
+static bool has_office(const struct tenond_domain *d)
+{
+    const struct tn_domain *domain = d->domain;
+    return atomic_load(&domain->me->word) ==
+               tni_seat_word(domain->incarnation, TNI_SEAT_ALIVE, 0) &&
+           (atomic_load(&domain->me->flags) & TNI_SEAT_MANAGER) != 0;
+}
+
 static bool makes_sense(const struct tenond_domain *d)
 {
     const struct tni_segment *s = segment_of(d);
     const struct tni_header *h = s->header;
-    return !d->is_broken && h->magic == TNI_MAGIC && h->seats == s->geometry.seats &&
-           h->blocks == s->geometry.blocks && h->objects == s->geometry.objects &&
-           h->tickets == s->geometry.tickets && h->arena_inode == s->arena_inode &&
-           memchr(h->name, 0, sizeof h->name) != NULL;
+    return !d->is_broken && has_office(d) && h->magic == TNI_MAGIC &&
+           h->seats == s->geometry.seats && h->blocks == s->geometry.blocks &&
+           h->objects == s->geometry.objects && h->tickets == s->geometry.tickets &&
+           h->arena_inode == s->arena_inode && memchr(h->name, 0, sizeof h->name) != NULL;
 }
 
 /* Nobody is in it: what queues and tickets still name, nobody will come for. */
@@ -371,6 +391,26 @@ void tenond_collect_files(void)
 {
     if (tni_files_collect(tni_manager_living, say_file, NULL) < 0)
         tni_log(TNI_LOG_WARNING, "files were not looked for: %s", tn_error_detail());
+}
+
+/*
+ * A domain that was dropped, because it makes no sense or its seats say that it is empty, may
+ * have members; nobody tells us when the last one has ended.
+ */
+static void collect_later(struct tenond *t)
+{
+    t->collect_ns = TNI_MIN(t->collect_ns, tni_os_now_ns() + TICK_NS);
+}
+
+uint64_t tenond_collect_due(struct tenond *t, uint64_t now_ns)
+{
+    if (now_ns < t->collect_ns)
+        return t->collect_ns;
+    uint64_t begun_ns = tni_os_now_ns();
+    tenond_collect_files();
+    uint64_t done_ns = tni_os_now_ns();
+    t->collect_ns = done_ns + TNI_MAX(FILES_PAUSE * (done_ns - begun_ns), TICK_NS);
+    return t->collect_ns;
 }
 
 void tenond_drop(struct tenond *t, struct tenond_domain *d)
@@ -394,6 +434,7 @@ void tenond_drop(struct tenond *t, struct tenond_domain *d)
     } else {
         tni_log(TNI_LOG_ERROR, "a domain makes no sense any more: dropped"); /* I3 */
     }
+    collect_later(t);
     tni_process_leave(d->domain);
     tni_process_unkeep(d->domain);
     free(d->watches);
@@ -459,7 +500,9 @@ static uint64_t due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 
 uint64_t tenond_domains_due(struct tenond *t, uint64_t now_ns)
 {
-    uint64_t next_ns = TN_FOREVER;
+    if (now_ns >= t->missed_ns)
+        tenond_adopt(t);
+    uint64_t next_ns = t->missed_ns;
     for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
         after = d->next;
         if (makes_sense(d)) {

@@ -51,6 +51,8 @@ static void close_all(struct tenond *t)
     tni_os_close(t->listen_fd);
     while (t->domains != NULL)
         tenond_drop(t, t->domains);
+    if (t->collect_ns != TN_FOREVER)
+        tenond_collect_files();
     tenond_mirror_fini(t);
     tenond_clients_fini(t);
     tni_os_close(t->bell_fd);
@@ -92,8 +94,8 @@ static uint64_t all_due(struct tenond *t, uint64_t now_ns)
 {
     uint64_t domains_ns = tenond_domains_due(t, now_ns),
              clients_ns = tenond_clients_due(t, now_ns),
-             mirror_ns = tenond_mirror_due(t, now_ns);
-    uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), mirror_ns);
+             mirror_ns = tenond_mirror_due(t, now_ns), files_ns = tenond_collect_due(t, now_ns);
+    uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), TNI_MIN(mirror_ns, files_ns));
     return t->domain_count == 0 ? TNI_MIN(next_ns, t->idle_ns + IDLE_NS) : next_ns;
 }
 
@@ -107,6 +109,7 @@ int tenond_run(int stop_fd)
     t->loop = t->listen_fd = t->bell_fd = t->mirror.fd = -1;
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
+    t->collect_ns = TN_FOREVER;
     tenond_clients_init(t);
     int status = open_all(t, stop_fd);
     while (status == 0 && goes_on) {

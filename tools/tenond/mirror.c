@@ -7,6 +7,8 @@
  * I2  A vault that ended, or does not read for SEND_NS, is given up. Another one is started a
  *     moment later and given every deposit; until then those we have must do.
  * I3  What a vault had when we came is taken over before anybody can connect to us.
+ * I4  A vault that was given up may live, and has what we have dropped since: it ends when the
+ *     name of its socket goes, to the next vault or, if nothing is left to keep, at once.
  * Death: the vault has every deposit that was acknowledged, and perhaps some that are over;
  * our successor looks at each.
  */
@@ -47,6 +49,7 @@ static void give_up(struct tenond *t, uint64_t start_ns)
     tni_os_close(t->mirror.fd);
     t->mirror.fd = -1;
     t->mirror.start_ns = start_ns;
+    t->mirror.is_given_up = true;
     for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
         for (uint32_t i = 0; i < d->deposits.count; i++)
             note(t, &d->deposits.at[i], false);
@@ -80,6 +83,7 @@ static int start(struct tenond *t)
     }
     t->mirror.fd = fd;
     t->mirror.start_ns = tni_os_now_ns() + RESTART_NS;
+    t->mirror.is_given_up = false;
     return 0;
 }
 
@@ -147,8 +151,18 @@ static void put_missing(struct tenond *t)
         }
 }
 
+/* I4 */
+static void end_given_up(struct tenond *t)
+{
+    if (!t->mirror.is_given_up || t->mirror.has_heirs || t->deposit_count > 0)
+        return;
+    t->mirror.is_given_up = false;
+    tni_os_file_remove(TNI_VAULT_SOCKET);
+}
+
 uint64_t tenond_mirror_due(struct tenond *t, uint64_t now_ns)
 {
+    end_given_up(t);
     if (t->mirror.count == t->deposit_count)
         return TN_FOREVER;
     if (t->mirror.fd >= 0 || now_ns >= t->mirror.start_ns)

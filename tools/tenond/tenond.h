@@ -57,6 +57,7 @@ struct tenond_mirror {
     uint32_t count;    /* deposits that it has */
     uint64_t start_ns; /* no vault is started before */
     bool has_heirs;    /* it has something for our successor */
+    bool is_given_up;  /* the one that we had may live */
 };
 
 struct tenond_client {
@@ -71,8 +72,10 @@ struct tenond {
     uint64_t bell_number;
     uint32_t runtime;
     uint32_t domain_count, domain_counter;
-    uint64_t idle_ns;  /* since when there is no domain */
-    uint64_t adopt_ns; /* when to look for unknown domains again, at the earliest */
+    uint64_t idle_ns;    /* since when there is no domain */
+    uint64_t collect_ns; /* when to look for files of dropped domains; TN_FOREVER: no more */
+    uint64_t adopt_ns;   /* when to look for unknown domains again, at the earliest */
+    uint64_t missed_ns;  /* when to look again for what could not be looked at */
     uint32_t descriptor_limit, deposit_limit, deposit_count;
     struct tenond_mirror mirror;
     struct tenond_domain *domains;
@@ -111,6 +114,8 @@ struct tenond_domain *tenond_find_id(struct tenond *tenond, const char *id);
 void tenond_drop(struct tenond *tenond, struct tenond_domain *domain);
 /** Remove files of domains that have ended. */
 void tenond_collect_files(void);
+/** The same now and then, from when a domain was dropped on. @return when it is due next */
+uint64_t tenond_collect_due(struct tenond *tenond, uint64_t now_ns);
 /** Keep it for a while even if nobody is in it: somebody is about to join. */
 void tenond_linger(struct tenond_domain *domain);
 /** Somebody rang: look at all seats. */

@@ -3,17 +3,19 @@
  * vault: a process that has a second descriptor of each of tenond's deposits, and nothing else:
  * no seat, no domain mapped. Started by tenond with its first deposit.
  *
- * Nouns: entry (a descriptor under a domain's id, a block and its generation), client (the
- * connection of the tenond of this folder, one at a time; the next one waits in the socket).
- * I1  All that a client sent before it ended is taken before the next client is heard. So what
- *     a tenond had sent when it was killed, its successor finds here.
+ * Nouns: entry (a descriptor under a domain's id, a block and its generation), caller (whoever
+ * connected), client (the connection of the tenond of this folder, one at a time: a caller that
+ * said something that makes sense).
+ * I1  All that a client sent before it ended is taken before the next client is answered. So
+ *     what a tenond had sent when it was killed, its successor finds here.
  * I2  Nothing here is believed: whether an entry is what its block says, and whether there is
  *     such a block, tenond looks at when it takes an entry over.
  * I3  Without a client it ends when it has no entry, or another vault has its socket's name, or
  *     no tenond has come for LIFE_NS. Until then it starts one now and then: nobody may be
  *     waiting who would.
- * I4  A client that sends what makes no sense, or nothing when it comes, is closed, and costs
- *     no entry.
+ * I4  A client that sends what makes no sense is closed, and costs no entry. So is a caller,
+ *     or one that says nothing for FIRST_NS, whether there is a client or not: callers who are
+ *     none fill neither the socket nor our table.
  * Callers: tenond. Death: tenond has every descriptor too; it sees the end of the connection,
  * starts another vault, and gives it all of them.
  */
@@ -26,11 +28,12 @@
 
 #define MS_NS          UINT64_C(1000000)
 #define LIFE_NS        (60000 * MS_NS)
-#define FIRST_NS       (200 * MS_NS)  /* a client must say something by then */
+#define FIRST_NS       (200 * MS_NS)  /* a caller must say something by then */
 #define SEND_NS        (1000 * MS_NS) /* of a LIST, for each entry */
 #define START_LEAST_NS (100 * MS_NS)  /* for survivors to do it */
 #define START_MOST_NS  (10000 * MS_NS)
-enum { ROOM_LEAST = 256 };
+#define DEAF_NS        (100 * MS_NS) /* after no descriptor was left for a caller */
+enum { ROOM_LEAST = 256, CALLERS = 32 };
 
 struct entry {
     uint8_t domain[16];
@@ -38,10 +41,20 @@ struct entry {
     int fd; /* -1: this place is empty */
 };
 
+struct caller {
+    int fd; /* -1: nobody */
+    uint64_t since_ns;
+    bool has_spoken; /* then nothing more is read before it is the client */
+    struct vault_packet said;
+    int said_fd; /* came along; -1: none */
+};
+
 struct vault {
     struct entry *at; /* [room], a power of two or 0; by hash, then the next that is empty */
     uint32_t room, count;
     int listen_fd, client_fd;
+    struct caller callers[CALLERS];
+    uint64_t deaf_ns;  /* nobody is accepted before */
     uint64_t file;     /* the number of our socket's file */
     uint64_t pause_ns; /* before a tenond is started */
 };
@@ -173,28 +186,110 @@ static bool serve(struct vault *v, const struct vault_packet *p, int fd)
     return stays;
 }
 
-/* I4. @return whether the client stays */
-static bool receive(struct vault *v, uint64_t deadline_ns)
+enum heard { NONSENSE, LOST, PACKET };
+
+/* LOST: there was no room for its descriptor. */
+static enum heard hear(int fd, struct vault_packet *ret_packet, int *ret_fd)
 {
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
-    int fd = -1;
-    int got = tni_os_receive(v->client_fd, &p, sizeof p, &fd, 1, &fd_count, deadline_ns);
+    int with_fd = -1;
+    int got = tni_os_receive(fd, &p, sizeof p, &with_fd, 1, &fd_count, 0);
     if (got == TN_ERR_SYSTEM && p.magic == VAULT_MAGIC)
-        return true; /* no room for its descriptor: the one that tenond has must do */
+        return LOST;
     if (got != (int)sizeof p || p.magic != VAULT_MAGIC) {
-        tni_os_close(fd);
-        return false;
+        tni_os_close(with_fd);
+        return NONSENSE;
     }
-    return serve(v, &p, fd);
+    *ret_packet = p;
+    *ret_fd = with_fd;
+    return PACKET;
 }
 
-static void serve_client(struct vault *v)
+/* ---- callers ----------------------------------------------------------------------------- */
+
+static void hang_up(struct caller *caller)
+{
+    if (caller->has_spoken)
+        tni_os_close(caller->said_fd);
+    tni_os_close(caller->fd);
+    *caller = (struct caller){.fd = -1};
+}
+
+static struct caller *free_place(struct vault *v)
+{
+    for (uint32_t i = 0; i < CALLERS; i++)
+        if (v->callers[i].fd < 0)
+            return &v->callers[i];
+    return NULL;
+}
+
+static void take_call(struct vault *v)
+{
+    struct caller *caller = free_place(v);
+    int fd;
+    int status = caller != NULL ? tni_os_accept(v->listen_fd, &fd) : TN_ERR_TIMED_OUT;
+    if (status == 0)
+        *caller = (struct caller){.fd = fd, .since_ns = tni_os_now_ns()};
+    if (status == TN_ERR_SYSTEM) /* it stays readable */
+        v->deaf_ns = tni_os_now_ns() + DEAF_NS;
+}
+
+static void listen_to(struct caller *caller)
+{
+    caller->has_spoken = hear(caller->fd, &caller->said, &caller->said_fd) == PACKET;
+    if (!caller->has_spoken)
+        hang_up(caller);
+}
+
+/* I4. @return when the next one has been silent for too long */
+static uint64_t drop_silent(struct vault *v)
+{
+    uint64_t now_ns = tni_os_now_ns(), next_ns = TN_FOREVER;
+    for (uint32_t i = 0; i < CALLERS; i++) {
+        struct caller *caller = &v->callers[i];
+        if (caller->fd < 0 || caller->has_spoken)
+            continue;
+        if (caller->since_ns + FIRST_NS <= now_ns)
+            hang_up(caller);
+        else
+            next_ns = TNI_MIN(next_ns, caller->since_ns + FIRST_NS);
+    }
+    return now_ns < v->deaf_ns ? TNI_MIN(next_ns, v->deaf_ns) : next_ns;
+}
+
+/*
+ * Wait for the client, and see to callers meanwhile. @return 0: the client; 1: a caller;
+ * TN_ERR_TIMED_OUT, also before the deadline
+ */
+static int attend(struct vault *v, uint64_t deadline_ns)
+{
+    uint64_t next_ns = drop_silent(v);
+    bool is_deaf = free_place(v) == NULL || tni_os_now_ns() < v->deaf_ns;
+    int fds[CALLERS + 2] = {v->client_fd, is_deaf ? -1 : v->listen_fd};
+    for (uint32_t i = 0; i < CALLERS; i++)
+        fds[i + 2] = v->callers[i].has_spoken ? -1 : v->callers[i].fd;
+    int which = tni_os_poll(fds, CALLERS + 2, TNI_MIN(next_ns, deadline_ns));
+    if (which == 1)
+        take_call(v);
+    else if (which > 1)
+        listen_to(&v->callers[which - 2]);
+    return TNI_MIN(which, 1);
+}
+
+static void serve_client(struct vault *v, const struct vault_packet *first, int first_fd)
 {
     uint64_t begun_ns = tni_os_now_ns();
-    bool stays = receive(v, begun_ns + FIRST_NS);
-    while (stays)
-        stays = receive(v, TN_FOREVER);
+    struct vault_packet p;
+    int fd;
+    bool stays = serve(v, first, first_fd);
+    while (stays) {
+        if (attend(v, TN_FOREVER) != 0)
+            continue;
+        enum heard heard = hear(v->client_fd, &p, &fd);
+        /* LOST: the one that tenond has must do. */
+        stays = heard == LOST || (heard == PACKET && serve(v, &p, fd));
+    }
     /* One that dies of what it finds is started ever more seldom. */
     if (tni_os_now_ns() - begun_ns >= START_MOST_NS)
         v->pause_ns = START_LEAST_NS;
@@ -212,25 +307,46 @@ static void start_tenond(struct vault *v)
     (void)tni_os_start_detached("/proc/self/exe", argv);
 }
 
-/* I3. @return whether there is a client */
-static bool await_client(struct vault *v, uint64_t end_ns)
+/* A caller that has spoken, the one that came first. NULL: none has */
+static struct caller *next_client(struct vault *v)
 {
-    while (tni_os_file_number(TNI_VAULT_SOCKET) == v->file) {
-        uint64_t now_ns = tni_os_now_ns();
-        uint64_t until_ns = v->count > 0 ? now_ns + v->pause_ns : 0;
-        int status = tni_os_poll(&v->listen_fd, 1, until_ns);
-        if (status == 0) {
-            if ((status = tni_os_accept(v->listen_fd, &v->client_fd)) == 0)
-                return true;
-            if (status == TN_ERR_SYSTEM) /* it stays readable */
-                tni_os_sleep_until(now_ns + v->pause_ns);
-            continue;
-        }
-        if (status != TN_ERR_TIMED_OUT || v->count == 0 || now_ns >= end_ns)
-            return false;
-        start_tenond(v);
-    }
+    struct caller *first = NULL;
+    for (uint32_t i = 0; i < CALLERS; i++)
+        if (v->callers[i].has_spoken &&
+            (first == NULL || v->callers[i].since_ns < first->since_ns))
+            first = &v->callers[i];
+    return first;
+}
+
+static bool has_callers(const struct vault *v)
+{
+    for (uint32_t i = 0; i < CALLERS; i++)
+        if (v->callers[i].fd >= 0)
+            return true;
     return false;
+}
+
+/* I3. @return who is the client now; NULL: it is over */
+static struct caller *await_client(struct vault *v, uint64_t end_ns)
+{
+    uint64_t start_ns = tni_os_now_ns() + v->pause_ns;
+    while (tni_os_file_number(TNI_VAULT_SOCKET) == v->file) {
+        struct caller *caller = next_client(v);
+        if (caller != NULL)
+            return caller;
+        uint64_t now_ns = tni_os_now_ns();
+        bool is_over = (v->count == 0 && !has_callers(v)) || now_ns >= end_ns;
+        int which = attend(v, is_over ? 0 : start_ns);
+        if (which == 1)
+            continue;
+        if (is_over || which != TN_ERR_TIMED_OUT)
+            return NULL;
+        if (v->count > 0 && tni_os_now_ns() >= start_ns) {
+            start_tenond(v);
+            start_ns = tni_os_now_ns() + v->pause_ns;
+        }
+    }
+    return NULL;
 }
 
 int vault_run(int listen_fd)
@@ -242,10 +358,17 @@ int vault_run(int listen_fd)
     if (tni_os_socket_number(listen_fd) == 0)
         return tni_fail(TN_ERR_INVALID, "nobody but tenond starts a vault");
     uint64_t end_ns = tni_os_now_ns() + LIFE_NS;
-    while (v.file != 0 && await_client(&v, end_ns)) {
-        serve_client(&v);
+    for (uint32_t i = 0; i < CALLERS; i++)
+        v.callers[i].fd = -1;
+    for (struct caller *c; v.file != 0 && (c = await_client(&v, end_ns)) != NULL;) {
+        const struct caller client = *c;
+        *c = (struct caller){.fd = -1};
+        v.client_fd = client.fd;
+        serve_client(&v, &client.said, client.said_fd);
         end_ns = tni_os_now_ns() + LIFE_NS;
     }
+    for (uint32_t i = 0; i < CALLERS; i++)
+        hang_up(&v.callers[i]);
     for (uint32_t i = 0; i < v.room; i++)
         tni_os_close(v.at[i].fd);
     free(v.at);

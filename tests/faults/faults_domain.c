@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Domains: making, joining, leaving; the library's own words. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+static tn_domain *d;
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+static int create_alone(void)
+{
+    tn_domain_options options = {
+        .struct_size = sizeof options, .quota_bytes = 1 << 20, .flags = TN_DOMAIN_NO_MANAGER};
+    return tn_domain_create(NULL, &options, FAULTS_OUT(tn_domain *));
+}
+static int create_named(void)
+{
+    tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
+    return tn_domain_create("named", &options, FAULTS_OUT(tn_domain *));
+}
+static void close_out(void) { tn_domain_close(*FAULTS_OUT(tn_domain *)); }
+
+FAULTS(tn_domain_create, .call = create_alone, .undo = close_out)
+FAULTS_WHEN(tn_domain_create, as_the_first_call, .is_cold = true, .call = create_alone,
+            .undo = close_out)
+
+/* tenond runs for another domain. */
+static void make_other(void) { faults_begin_managed("other"); }
+#define WITH_OTHER .prepare = make_other, .finish = faults_end, .makes_files = true
+
+/* tenond lets a name go a moment after its domain has ended: the next one has another. */
+static unsigned number;
+static char name[32];
+static void choose_name(void) { snprintf(name, sizeof name, "named-%u", ++number); }
+static int create_chosen(void)
+{
+    tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
+    return tn_domain_create(name, &options, FAULTS_OUT(tn_domain *));
+}
+FAULTS_WHEN(tn_domain_create, with_tenond, WITH_OTHER, .before = choose_name,
+            .call = create_chosen, .undo = close_out)
+
+/* Each in a process of its own, whose runtime folder has no tenond yet. */
+static void choose_folder(void)
+{
+    char folder[] = "/tmp/tnt-faults-XXXXXX";
+    if (mkdtemp(folder) == NULL)
+        fail_msg("mkdtemp");
+    setenv("TENON_RUNTIME_DIR", folder, 1);
+}
+static void leave_folder(void)
+{
+    char path[128];
+    const char *folder = getenv("TENON_RUNTIME_DIR");
+    /* tenond ends by itself; its files are removed here, as it may not get to it. */
+    snprintf(path, sizeof path, "%s/tenond.sock", folder);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/tenond.lock", folder);
+    unlink(path);
+    rmdir(folder);
+}
+FAULTS_WHEN(tn_domain_create, starting_tenond, .is_cold = true, .makes_files = true,
+            .prepare = choose_folder, .call = create_named, .undo = close_out,
+            .finish = leave_folder)
+
+/* ---- joining ----------------------------------------------------------------------------- */
+
+static int join(void) { return tn_domain_join("other", FAULTS_OUT(tn_domain *)); }
+static int open_it(void) { return tn_domain_open("other", NULL, FAULTS_OUT(tn_domain *)); }
+FAULTS(tn_domain_join, WITH_OTHER, .searches = true, .call = join, .undo = close_out)
+FAULTS(tn_domain_open, WITH_OTHER, .searches = true, .call = open_it, .undo = close_out)
+
+static int pass(void) { return tn_domain_pass(faults_d, FAULTS_OUT(char), 64); }
+FAULTS(tn_domain_pass, .prepare = faults_begin, .finish = faults_end, .has_no_calls = true,
+       .call = pass)
+
+/* The call takes over the descriptors that it is told of, once it succeeds. */
+static void inherit_copies(void)
+{
+    char value[64];
+    snprintf(value, sizeof value, "%d,%d", dup(faults_d->segment.control_fd),
+             dup(faults_d->segment.arena_fd));
+    setenv("TENON_DOMAIN", value, 1);
+}
+static int inherit(void) { return tn_domain_inherit(FAULTS_OUT(tn_domain *)); }
+FAULTS(tn_domain_inherit, .prepare = faults_begin, .finish = faults_end,
+       .before = inherit_copies, .call = inherit, .undo = close_out)
+
+static void create_d(void)
+{
+    TN_CHECK_OK(create_alone());
+    d = *FAULTS_OUT(tn_domain *);
+}
+static int close_d(void) { return d = tn_domain_close(d), 0; }
+FAULTS(tn_domain_close, .never_fails = true, .before = create_d, .call = close_d)
+
+static void join_d(void)
+{
+    TN_CHECK_OK(join());
+    d = *FAULTS_OUT(tn_domain *);
+}
+FAULTS_WHEN(tn_domain_close, of_one_that_lives_on, WITH_OTHER, .never_fails = true,
+            .before = join_d, .call = close_d)
+
+/* ---- in a domain ------------------------------------------------------------------------- */
+
+#define WITH_DOMAIN .prepare = faults_begin, .finish = faults_end
+static int reap(void) { return tn_domain_reap(faults_d, FAULTS_OUT(uint32_t)); }
+static int ask_name(void) { return tn_domain_name(faults_d)[0] == '\0' ? 0 : TN_ERR_CORRUPT; }
+static int ask_seat(void) { return (int)tn_domain_seat(faults_d); }
+static int set_quota(void) { return tn_domain_set_quota(faults_d, 1 << 20); }
+static int set_watermark(void) { return tn_domain_set_watermark(faults_d, 1 << 20); }
+static int poll_fd(void) { return tn_domain_poll_fd(d, FAULTS_OUT(int)); }
+static void close_now(void) { d = tn_domain_close(d); }
+static int poll_clear(void) { return tn_domain_poll_clear(faults_d), 0; }
+static void poll_now(void)
+{
+    int fd;
+    faults_begin();
+    TN_CHECK_OK(tn_domain_poll_fd(faults_d, &fd));
+}
+FAULTS(tn_domain_name, WITH_DOMAIN, .has_no_calls = true, .call = ask_name)
+FAULTS(tn_domain_seat, WITH_DOMAIN, .has_no_calls = true, .call = ask_seat)
+FAULTS(tn_domain_set_quota, WITH_DOMAIN, .has_no_calls = true, .call = set_quota)
+FAULTS(tn_domain_set_watermark, WITH_DOMAIN, .has_no_calls = true, .call = set_watermark)
+FAULTS(tn_domain_poll_fd, .before = create_d, .call = poll_fd, .undo = close_now)
+FAULTS(tn_domain_poll_clear, .prepare = poll_now, .finish = faults_end, .call = poll_clear)
+
+/* Memory that is free, and a member that died. */
+static void free_large(void)
+{
+    const int64_t bytes = 4 << 20;
+    tn_tensor *t = faults_tensor(bytes);
+    tn_tensor_unref(t);
+}
+static int trim(void) { return tn_domain_trim(faults_d, 0, FAULTS_OUT(uint64_t)); }
+FAULTS(tn_domain_trim, WITH_DOMAIN, .before = free_large, .call = trim)
+
+static int die_with_a_tensor(void *unused)
+{
+    (void)unused;
+    faults_tensor(1000);
+    faults_tensor_as(TN_STRATEGY_FILE_SYSTEM, 0, 1000);
+    _exit(0);
+}
+static void have_one_die(void) { tnt_wait(tnt_fork(die_with_a_tensor, NULL)); }
+static void reap_now(void) { TN_CHECK_OK(tn_domain_reap(faults_d, NULL)); }
+FAULTS(tn_domain_reap, WITH_DOMAIN, .ends_files = true, .before = have_one_die, .call = reap,
+       .undo = reap_now)
+
+/* ---- the library ------------------------------------------------------------------------- */
+
+static int version(void) { return tn_version()[0] == '0' ? 0 : TN_ERR_CORRUPT; }
+static int deadline(void) { return tn_deadline_after(1) > 0 ? 0 : TN_ERR_CORRUPT; }
+static int detail(void) { return tn_error_detail() != NULL ? 0 : TN_ERR_CORRUPT; }
+static int peer(void) { return tn_error_peer().pid == 0 ? 0 : TN_ERR_CORRUPT; }
+static int status_name(void) { return tn_status_name(0) != NULL ? 0 : TN_ERR_CORRUPT; }
+static int sentence(void) { return tn_status_sentence(0) != NULL ? 0 : TN_ERR_CORRUPT; }
+FAULTS(tn_version, .has_no_calls = true, .call = version)
+FAULTS(tn_deadline_after, .has_no_calls = true, .call = deadline)
+FAULTS(tn_error_detail, .has_no_calls = true, .call = detail)
+FAULTS(tn_error_peer, .has_no_calls = true, .call = peer)
+FAULTS(tn_status_name, .has_no_calls = true, .call = status_name)
+FAULTS(tn_status_sentence, .has_no_calls = true, .call = sentence)
+
+/* Without memory for a hook there is none; nodes are kept, so each failure is a process's first
+ * call.
+ */
+static void log_line(int level, const char *line, void *context)
+{
+    (void)level, (void)line, (void)context;
+}
+static void log_quietly(void) { tn_log_set(NULL, NULL); }
+static int log_set(void) { return tn_log_set(log_line, &number), 0; }
+static void log_before(void) { tn_log_set(log_line, NULL); }
+FAULTS(tn_log_set, .is_cold = true, .keeps_memory = true, .prepare = log_before,
+       .call = log_set, .undo = log_quietly)

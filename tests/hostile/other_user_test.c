@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Another user: what one who is neither this user nor root can see and reach of a domain. That
+ * a domain cannot be joined by its descriptors, nor a storage's file opened, is in
+ * bad_input_test and outside_path_test.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "reaper/reaper.h"
+
+enum { NOBODY = 65534, OWNER = 65533 };
+
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+struct house {
+    char folder[256]; /* runtime folder of the owner */
+    char shm_folder[256];
+    char file[256]; /* of a file_system storage */
+    uint8_t handle[1024];
+    size_t handle_bytes;
+    int32_t tenond, owner;
+    int control_fd, arena_fd; /* numbers in the owner */
+    struct tnt_signal is_ready, may_end;
+};
+
+static void become(uid_t uid)
+{
+    TN_CHECK(setgroups(0, NULL) == 0);
+    TN_CHECK(setgid(uid) == 0 && setuid(uid) == 0);
+    TN_CHECK(getuid() == uid && geteuid() == uid);
+}
+
+/* ---- the owner, who is not root ---------------------------------------------------------- */
+
+static int live(void *argument)
+{
+    struct house *house = argument;
+    const tn_share_options options = {.struct_size = sizeof options,
+                                      .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const int64_t bytes = 100;
+    tn_domain *d;
+    tn_tensor *file, *block;
+    become(OWNER);
+    setenv("TENON_RUNTIME_DIR", house->folder, 1);
+    setenv("TENON_SHM_DIR", house->shm_folder, 1);
+    TN_CHECK_OK(tn_domain_create("secret-house", NULL, &d));
+    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, 0, &file));
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &block));
+    snprintf(house->file, sizeof house->file, "%s", tn_tensor_path(file));
+    TN_CHECK_OK(tn_handle_export(block, NULL, house->handle, sizeof house->handle,
+                                 &house->handle_bytes));
+    uint64_t who = atomic_load(&d->segment.header->manager);
+    house->tenond = atomic_load(&tni_seat_at(&d->segment, tni_who_seat(who))->pid);
+    house->owner = getpid();
+    house->control_fd = d->segment.control_fd;
+    house->arena_fd = d->segment.arena_fd;
+    tnt_signal(&house->is_ready);
+    tnt_await(&house->may_end);
+    /* Whatever the other one tried, it did not arrive. */
+    TNT_AUDIT(d);
+    assert_int_equal(tni_process_count(&d->segment), 1);
+    assert_int_equal(((const uint8_t *)tn_tensor_data(block))[0], 0);
+    tn_tensor_unref(file);
+    tn_tensor_unref(block);
+    tn_domain_close(d);
+    return 0;
+}
+
+/* ---- the other one ----------------------------------------------------------------------- */
+
+static int fail_if_found(const tn_domain_info *domain, void *context)
+{
+    (void)context;
+    printf("it sees the domain '%s'\n", domain->name);
+    return 1;
+}
+
+/* By name and id, with the owner's folder and with its own. */
+static void try_to_join(const struct house *house)
+{
+    tn_domain *d = NULL;
+    tn_inspector *inspector = NULL;
+    for (int i = 0; i < 2; i++) {
+        if (i == 0)
+            setenv("TENON_RUNTIME_DIR", house->folder, 1);
+        else
+            unsetenv("TENON_RUNTIME_DIR");
+        int status = tn_domain_join("secret-house", &d);
+        printf("join: %s: %s\n", tn_status_name(status), tn_error_detail());
+        TN_CHECK(status == TN_ERR_DENIED || status == TN_ERR_NOT_FOUND);
+        TN_CHECK(tn_error_detail()[0] != 0);
+        status = tn_inspector_open("secret-house", &inspector);
+        TN_CHECK(status == TN_ERR_DENIED || status == TN_ERR_NOT_FOUND);
+        TN_CHECK(tn_inspect_domains(fail_if_found, NULL) <= 0);
+    }
+}
+
+static void expect_denied(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC);
+    if (fd >= 0 || (errno != EACCES && errno != EPERM)) {
+        printf("open(%s): %s\n", path, fd >= 0 ? "it can" : strerror(errno));
+        TN_CHECK(!"another user is denied");
+    }
+}
+
+/* What /proc shows of the owner and of tenond: that they are there, and no more. */
+static void look_into(int32_t pid, const struct house *house)
+{
+    const int numbers[] = {house->control_fd, house->arena_fd};
+    char path[128], target[256];
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    TN_CHECK(opendir(path) == NULL && errno == EACCES);
+    for (size_t i = 0; i < TNI_COUNT(numbers); i++) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, numbers[i]);
+        expect_denied(path, O_RDWR);
+        expect_denied(path, O_RDONLY);
+        TN_CHECK(readlink(path, target, sizeof target) < 0 && errno == EACCES);
+    }
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    expect_denied(path, O_RDONLY);
+    snprintf(path, sizeof path, "/proc/%d/mem", pid);
+    expect_denied(path, O_RDONLY);
+    snprintf(path, sizeof path, "/proc/%d/map_files", pid);
+    TN_CHECK(opendir(path) == NULL && (errno == EACCES || errno == EPERM));
+}
+
+static void look_into_folder(const struct house *house)
+{
+    char path[512];
+    TN_CHECK(opendir(house->folder) == NULL && errno == EACCES);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.80s/" TNI_MANAGER_SOCKET,
+             house->folder);
+    TN_CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno == EACCES);
+    close(fd);
+    snprintf(path, sizeof path, "%s/" TNI_MANAGER_LOCK, house->folder);
+    expect_denied(path, O_RDWR);
+}
+
+static void open_storage(const struct house *house)
+{
+    tn_tensor *t;
+    expect_denied(house->file, O_RDONLY);
+    expect_denied(house->file, O_RDWR);
+    TN_CHECK(tn_tensor_open_path(house->file, &t) == TN_ERR_DENIED);
+    TN_CHECK(tn_error_detail()[0] != 0);
+    TN_CHECK(unlink(house->file) != 0);
+}
+
+/* In a domain of its own. */
+static void import_handle(const struct house *house)
+{
+    static const tn_domain_options options = {.struct_size = sizeof options,
+                                              .quota_bytes = 1 << 20,
+                                              .seats = 4,
+                                              .blocks = 64,
+                                              .objects = 4,
+                                              .tickets = 4,
+                                              .flags = TN_DOMAIN_NO_MANAGER};
+    tn_domain *own;
+    tn_tensor *t;
+    TN_CHECK_OK(tn_domain_create(NULL, &options, &own));
+    TN_CHECK(tn_handle_import(own, house->handle, house->handle_bytes, &t) < 0);
+    tn_domain_close(own);
+}
+
+/* The tool, whose words are searched for the name. */
+static void run_tool(const char *verb, const char *argument)
+{
+    char text[4096];
+    int ends[2], status;
+    TN_CHECK(pipe(ends) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execl(TNT_TENON, "tenon", verb, argument, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    for (ssize_t got; used < sizeof text - 1 &&
+                      (got = read(ends[0], text + used, sizeof text - 1 - used)) > 0;)
+        used += (size_t)got;
+    text[used] = 0;
+    close(ends[0]);
+    TN_CHECK(waitpid(pid, &status, 0) == pid);
+    printf("tenon %s: %s\n", verb, text);
+    TN_CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 127);
+    if (argument == NULL)
+        TN_CHECK(strstr(text, "secret") == NULL);
+    else
+        TN_CHECK(WEXITSTATUS(status) != 0 && used > 0);
+}
+
+static bool can_run_tool(void) { return access(TNT_TENON, X_OK) == 0; }
+
+static int pry(void *argument)
+{
+    const struct house *house = argument;
+    become(NOBODY);
+    setenv("TENON_SHM_DIR", house->shm_folder, 1);
+    try_to_join(house);
+    look_into(house->owner, house);
+    look_into(house->tenond, house);
+    look_into_folder(house);
+    open_storage(house);
+    import_handle(house);
+    if (can_run_tool()) {
+        unsetenv("TENON_RUNTIME_DIR");
+        run_tool("ls", NULL);
+        run_tool("stat", "secret-house");
+        run_tool("doctor", "secret-house");
+    } else {
+        printf("# the tool lies where another user cannot run it\n");
+    }
+    return 0;
+}
+
+static void make_folder(char *path, size_t size_bytes, const char *what)
+{
+    snprintf(path, size_bytes, "/tmp/tnt-%s-XXXXXX", what);
+    TN_CHECK(mkdtemp(path) != NULL && chown(path, OWNER, OWNER) == 0);
+}
+
+/* Whatever is left there, with the folder. */
+static void remove_folder(const char *path)
+{
+    char name[512];
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        snprintf(name, sizeof name, "%.200s/%.200s", path, entry->d_name);
+        unlink(name);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    rmdir(path);
+}
+
+TN_TEST_WITHIN(another_user_cannot_join_read_or_see_a_domain, 60)
+{
+    if (geteuid() != 0)
+        tnt_skip("only root can become another user");
+    struct house *house =
+        mmap(NULL, sizeof *house, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(house != MAP_FAILED);
+    make_folder(house->folder, sizeof house->folder, "run");
+    make_folder(house->shm_folder, sizeof house->shm_folder, "shm");
+    TN_CHECK(chmod(house->shm_folder, 01777) == 0);
+    house->is_ready = tnt_signal_open();
+    house->may_end = tnt_signal_open();
+    pid_t owner = tnt_fork(live, house);
+    tnt_await(&house->is_ready);
+    tnt_wait_ok(tnt_fork(pry, house));
+    tnt_signal(&house->may_end);
+    tnt_wait_ok(owner);
+    tnt_signal_close(&house->is_ready);
+    tnt_signal_close(&house->may_end);
+    remove_folder(house->folder);
+    remove_folder(house->shm_folder);
+    munmap(house, sizeof *house);
+}

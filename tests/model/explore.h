@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * explore: the inside of the explorer. model.h is its door.
+ *
+ *     explore.c          the search: what can happen next, what was seen already
+ *     explore_step.c     what one step does; sleepers, deaths
+ *     explore_memory.c   what a load may read: sc and tso
+ *     explore_views*.c   the same for C11
+ *     explore_door.c     model.h, for models
+ *     explore_world.c    memory of the model: undo, hash, classes of places
+ *     explore_process.c  coroutines and their stacks
+ *     explore_trace.c    the failing run in words
+ *     runtime.c          the calls that -fsanitize=thread puts into the source
+ *
+ * Nouns: place (8 aligned bytes of shared memory), op (what a process is about to do), machine
+ * (all that is not memory: where each process stands, and what the memory model remembers).
+ *
+ * What is no step. An access to a place that only one process uses, or that nobody writes,
+ * cannot be seen, and is done at once. Which places these are is learned: from random runs
+ * first, and when the search finds that it was wrong, it starts again. Plain accesses to what
+ * several use are done at once too, since they must not race: for C11 each run proves by views
+ * that they do not; under sequential consistency and TSO, random runs look for two processes
+ * that are about to access one place. What model_allow_race() allows is a step.
+ *
+ * Waiting. A process in model_yield() goes on with each change by another one, and once more
+ * when nobody else can go on: what changed while it looked, it may have missed. "all sleep" is
+ * a state in which nothing but deaths can happen, and somebody has not ended.
+ *
+ * Deaths. To be killed before a read is the same for others as to be killed after the last
+ * write before it. So a process may be killed after its writes, before its first step and in
+ * its sleep. After a write that is no step it is killed without others seeing it at once:
+ * DYING, then DEAD by a step of its own. Who is seen to be dead has all its stores in memory.
+ */
+#ifndef TENON_TESTS_EXPLORE_H
+#define TENON_TESTS_EXPLORE_H
+
+#include "model.h"
+
+enum {
+    PROCESSES = MODEL_MOST_PROCESSES,
+    STACK_BYTES = 64 << 10,
+    PLACE_BYTES = 8,
+};
+#define WORLD_BASE    UINT64_C(0x200000000000)
+#define SHARED_BYTES  (UINT64_C(512) << 20)
+#define PRIVATE_BYTES (UINT64_C(64) << 20)
+#define MIRROR_BYTES  (UINT64_C(1) << 20)
+#define PRIVATE_BASE  (WORLD_BASE + SHARED_BYTES)
+#define MIRROR_BASE   (PRIVATE_BASE + PRIVATE_BYTES)
+#define WORLD_END     (MIRROR_BASE + MIRROR_BYTES)
+#define WORLD_BYTES   (WORLD_END - WORLD_BASE)
+#define STACKS_BASE   (WORLD_END + (UINT64_C(1) << 20))
+#define STACKS_END    (STACKS_BASE + (PROCESSES + 1) * (uint64_t)STACK_BYTES)
+
+/* ---- what a process is about to do ------------------------------------------------------- */
+
+enum op_kind {
+    OP_NONE,
+    OP_LOAD,
+    OP_STORE,
+    OP_RMW,
+    OP_CAS,
+    OP_FENCE,
+    OP_PLAIN_READ,  /* of a place where accesses race */
+    OP_PLAIN_WRITE, /* the same; the value is known when the process has gone on */
+    OP_POINT,       /* nothing; it may die here */
+    OP_SLEEP,
+    OP_ASLEEP,
+    OP_WAKE,
+    OP_YIELD,
+    OP_CHOOSE,
+    OP_LOOK,   /* at whether `operand` has ended or is dead */
+    OP_RETURN, /* run() has returned */
+};
+enum rmw { RMW_EXCHANGE, RMW_ADD, RMW_SUB, RMW_AND, RMW_OR, RMW_XOR, RMW_NAND };
+enum order { RELAXED, CONSUME, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST }; /* as gcc numbers them */
+enum nap { NAP_UNTIL_WOKEN, NAP_TIMED, NAP_SLICE };
+
+struct op {
+    uint8_t kind, rmw, order, fail_order, size_bytes, nap;
+    bool is_weak;
+    bool has_failed;     /* spuriously */
+    uint32_t span_bytes; /* plain ranges: `size_bytes` is 0 then */
+    uint64_t at, operand, expected;
+    uint64_t result;  /* value read; woken; chosen */
+    const void *from; /* in the source */
+};
+
+/* ---- the machine ------------------------------------------------------------------------- */
+
+enum status { ALIVE, BLOCKED, SLEEPING, ENDED, DYING, DEAD };
+
+struct process {
+    uint8_t status;
+    bool can_die;        /* its last step was a write */
+    bool has_news;       /* something changed since it yielded last */
+    bool has_looked;     /* once more, since somebody changed something: it is of no use */
+    uint8_t slices_used; /* sleeps that were cut, at most one for each death */
+    uint32_t sp;         /* offset in its stack; the live part lies above */
+    uint32_t image;      /* where the live part was saved */
+    uint64_t hash[2];    /* of the live part */
+    struct op op;
+    const char *point; /* the kill point that it passed last; for the trace */
+};
+
+enum { TSO_ENTRIES = 8 };
+struct tso_entry {
+    uint64_t at, value;
+    uint32_t size_bytes;
+};
+struct tso {
+    uint32_t count[PROCESSES];
+    struct tso_entry entry[PROCESSES][TSO_ENTRIES];
+};
+
+/* What a process, or who reads a message, knows: for each atomic, its last store known. */
+enum { ATOMICS = 96, MESSAGES = 512, CELLS = 2048 };
+struct view {
+    uint8_t at[ATOMICS];      /* position in its modification order */
+    uint8_t clock[PROCESSES]; /* how much of each process's plain accesses is known */
+};
+
+struct machine {
+    struct process process[PROCESSES + 1]; /* the last: setup and check */
+    uint32_t kills, deaths;
+};
+
+/* ---- places ------------------------------------------------------------------------------ */
+
+enum {
+    PLACE_OWNER = 7,     /* process + 1 that used it, if it was one */
+    PLACE_MANY = 1 << 3, /* several read it */
+    PLACE_WRITTEN = 1 << 4,
+    PLACE_SHARED = 1 << 5,
+    PLACE_RACY = 1 << 6 /* plain accesses race */
+};
+
+enum phase { PHASE_SETUP, PHASE_LEARN, PHASE_SEARCH, PHASE_CHECK, PHASE_LOOK };
+
+struct explorer {
+    const struct model *model;
+    enum model_memory memory;
+    struct model_result *result;
+    enum phase phase;
+    unsigned self;    /* which process runs; process_count: setup and check */
+    bool is_inside;   /* of a coroutine */
+    bool has_learned; /* something that makes the search wrong so far */
+    bool has_failed;
+    uint64_t restarts;
+    bool yields[PROCESSES]; /* ever: learned */
+    struct machine machine;
+    struct tso tso;
+    uint8_t *place;                   /* by (address - WORLD_BASE) / 8 */
+    uint64_t shared_end, private_end; /* what setup() has asked for */
+    char failure[256];
+};
+extern struct explorer ex;
+
+/* explore_world.c */
+void world_open(void);
+void world_close(void);
+void world_settle_base(void); /* setup() is over: from here on changes are undone */
+uint32_t world_mark(void);
+void world_undo(uint32_t mark);
+extern uint64_t world_hash[2];
+void world_add_name(uint64_t at, uint64_t size_bytes, const char *text);
+/** Where that is, in words. */
+void world_name(uint64_t at, char *text, size_t size_bytes);
+/** Bytes are about to be written by the process that runs. */
+void world_note(uint64_t at, uint64_t size_bytes);
+/** What was noted has been written. */
+void world_take_notes(void);
+void world_write(uint64_t at, uint32_t size_bytes, uint64_t value);
+uint64_t world_read(uint64_t at, uint32_t size_bytes);
+/** The static variables of the process that runs next. */
+void world_load_statics(unsigned process);
+bool world_is_step(unsigned process, uint64_t at, uint32_t size_bytes, bool is_write);
+bool world_place_has(uint64_t at, uint32_t size_bytes, uint8_t flag);
+void world_allow_race(uint64_t at, uint64_t size_bytes);
+bool world_is_allowed_race(uint64_t at);
+/** Accesses of these bytes race: they are steps from now on. */
+void world_mark_race(uint64_t at, uint64_t size_bytes, const void *from);
+static inline uint64_t mix(uint64_t a, uint64_t b)
+{
+    __uint128_t product =
+        (__uint128_t)(a ^ UINT64_C(0x9E3779B97F4A7C15)) * (b ^ UINT64_C(0xD6E8FEB86659FD93));
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* explore_process.c */
+void process_open(void);
+void process_prepare(unsigned process, void (*run)(void));
+/** Run it to its next op. */
+void process_run(unsigned process);
+/** Called in it: stop before `op`; returns when the explorer goes on with it. */
+void process_stop(const struct op *op);
+/** Never returns. */
+void process_abandon(void) __attribute__((noreturn));
+void process_save(unsigned process);
+void process_forget_images(uint32_t mark);
+uint32_t process_image_mark(void);
+
+/* explore_step.c */
+enum what { DO_STEP, DO_KILL, DO_BURY, DO_FLUSH, DO_TIME_OUT };
+struct transition {
+    uint8_t process, what;
+    uint16_t choice;
+};
+/** What can happen now. @return how many */
+unsigned step_list(struct transition *ret, unsigned most);
+void step_do(struct transition transition);
+/** Somebody has not ended, and nothing but deaths can happen. */
+bool step_is_stuck(const struct transition *list, unsigned count);
+/** Fail unless the model's invariant holds. */
+void step_check_invariant(void);
+void reach_yield(unsigned process);
+uint64_t step_look(unsigned process, const struct op *op);
+bool step_is_look_final(const struct op *op);
+extern bool step_has_written;
+void step_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* explore_memory.c, explore_views.c */
+uint64_t memory_apply(const struct op *op, uint64_t old);
+unsigned memory_choices(unsigned process, const struct op *op);
+/** Do it; the result is in the op. @return whether others can see a change */
+bool memory_do(unsigned process, struct op *op, unsigned choice);
+void memory_flush(unsigned process);
+void memory_drain(unsigned process);
+/** The process has gone on after a plain access that races. */
+void memory_after_plain(unsigned process, struct op *op);
+void views_open(void);
+void views_close(void);
+/** At the beginning of a run. */
+void views_start(void);
+unsigned views_choices(unsigned process, const struct op *op);
+bool views_do(unsigned process, struct op *op, unsigned choice);
+void views_fence(unsigned process, uint8_t order);
+bool views_has_unseen(unsigned process);
+void views_see_end(unsigned process, unsigned ended);
+/** A plain access of what several use. */
+void views_plain(unsigned process, uint64_t at, uint64_t size_bytes, bool is_write,
+                 const void *from);
+/** A plain write that races, and was done by views_do(), has been made. */
+void views_after_race(const struct op *op, uint64_t value);
+/** A plain write that views_plain() was told of has been made. */
+void views_after_plain(unsigned process, uint64_t at, uint64_t size_bytes);
+/** Forget what nobody can read any more, and number anew. */
+void views_normalise(void);
+void views_hash(uint64_t hash[2]);
+enum { VIEWS_MOST_BYTES = 128 << 10 };
+size_t views_save(uint8_t *ret);
+void views_load(const uint8_t *saved);
+
+/* runtime.c */
+/** In a process: stop before `op`. @return its result */
+uint64_t runtime_stop(struct op *op);
+/** Nothing is under way. */
+void runtime_reset(void);
+
+/* explore_trace.c */
+void trace_clear(void);
+void trace_push(struct transition transition, const struct op *op, const char *point);
+/** What came of it. */
+void trace_result(uint64_t result);
+void trace_cut(uint32_t length);
+uint32_t trace_length(void);
+void trace_write(char *text, size_t size_bytes);
+const char *trace_place(const void *from, char *text, size_t size_bytes);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fork: the handlers that process.c registers, for fork_model.c. */
+#ifndef TENON_TESTS_MODEL_FORK_H
+#define TENON_TESTS_MODEL_FORK_H
+
+#include "process/process.h"
+
+/** The only domain that the parent has. */
+void fork_register(struct tn_domain *parent);
+void fork_before(void);
+void fork_after_in_parent(void);
+/** `copy` is the child's copy of the parent's private object. */
+void fork_after_in_child(struct tn_domain *copy);
+
+#endif

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue_model: the ring of a queue, as shipped: src/queue/ring.c over src/ref, in a tiny
+ * domain.
+ *
+ * Producers push numbered messages into a ring of two slots, so that rounds come; consumers
+ * take them until the producers are gone. Nobody sleeps here: see wait_model.c. With a kill,
+ * whoever finds nothing to take settles the dead, as a survivor does, while the others go on.
+ *
+ * What is noted beside (struct note) is no step, and tells at the end:
+ *   each message that was pushed came to one consumer, once, or is still there;
+ *   with a producer that died, its last one may have come or not;
+ *   with a consumer that died, what it had taken comes again, or is dropped, by policy; only
+ *     what it was just giving up (the slot about to be EMPTY) may be gone or not;
+ *   nobody is given a message behind a later one of the same producer;
+ *   every slot can be used again, and every count is right (tiny_check()).
+ */
+#include "harness/harness.h"
+#include "tiny.h"
+
+enum { MOST_MESSAGES = 4 };
+
+struct scenario {
+    unsigned producers, consumers, each; /* messages of each producer */
+    unsigned slots;                      /* 0: two */
+    unsigned before; /* messages that have passed before: rounds differ from the beginning */
+    uint32_t policy;
+    bool has_block;  /* each message owns a reference of the one block */
+    bool gives_back; /* a lease is given back the first time */
+};
+static struct scenario scene;
+
+struct note {
+    uint8_t taken, finished; /* times */
+};
+struct notes {
+    uint8_t pushed[2];                     /* by producer: whose push has returned */
+    uint8_t holding[MODEL_MOST_PROCESSES]; /* message + 1 that was taken, and is not finished */
+    bool is_giving_up[MODEL_MOST_PROCESSES];
+    uint8_t last[MODEL_MOST_PROCESSES]
+                [2]; /* by consumer and producer: the last one taken + 1 */
+    struct note of[2][MOST_MESSAGES];
+    bool has_produced[2], is_settling, is_settled;
+};
+static struct notes *notes; /* private */
+static struct tn_queue *janitors;
+
+static tni_block the_block(void) { return tiny_block(0); }
+static unsigned slots(void) { return scene.slots != 0 ? scene.slots : 2; }
+static unsigned all(void) { return scene.producers + scene.consumers; }
+
+/* Push so many messages, and take them, alone. */
+static void pass(unsigned count)
+{
+    uint8_t name = 0;
+    struct tni_parcel parcel = {.form = TNI_FORM_BYTES, .bytes = &name, .bytes_count = 1};
+    struct tni_taken taken;
+    struct tni_thread *thread = &janitors->handle.domain->threads[0];
+    for (unsigned i = 0; i < count; i++)
+        model_require(tni_ring_push(janitors, &parcel) == 0, "every slot can be used again");
+    for (unsigned i = 0; i < count; i++) {
+        model_require(tni_ring_take(janitors, thread, &taken) == 0, "every message is found");
+        tni_ring_take_end(janitors, thread, &taken);
+    }
+}
+
+static void setup(void)
+{
+    tiny_begin(
+        &(struct tiny_spec){.processes = all(), .seats = all(), .blocks = 1, .slots = slots()});
+    notes = model_private(sizeof *notes, 8);
+    struct tni_object *object = tni_object_at(&tiny_segment, 0);
+    object->flags = scene.policy;
+    for (unsigned p = 0; p < all(); p++) {
+        tiny_queue(p)->policy = scene.policy;
+        if (scene.has_block && p < scene.producers)
+            tiny_hold(p, the_block(), 1);
+    }
+    janitors = model_private(sizeof *janitors, 8);
+    *janitors = *tiny_queue(0);
+    janitors->handle.domain = tiny_domains[all()];
+    pass(scene.before);
+    model_name(object, sizeof *object, "object");
+    model_name(tiny_queue(0)->slots, (size_t)slots() * tiny_queue(0)->slot_bytes, "slots");
+}
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+/* What waits looks at the ring without a step, and comes back when there is something to do. */
+__attribute__((no_sanitize("thread"), noinline)) static bool has_slot(uint32_t state)
+{
+    const struct tn_queue *q = tiny_queue(0);
+    for (unsigned i = 0; i < slots(); i++) {
+        const struct tni_slot *slot = (const void *)(q->slots + (size_t)i * q->slot_bytes);
+        if (tni_slot_state(*(const volatile uint64_t *)&slot->word) == state)
+            return true;
+    }
+    return false;
+}
+
+static bool are_dead(unsigned from, unsigned to)
+{
+    for (unsigned p = from; p < to; p++)
+        if (!model_peek_dead(p))
+            return false;
+    return from < to;
+}
+
+/* As a survivor does; one of them. */
+static void settle_dead(void)
+{
+    for (unsigned p = 0; p < all(); p++)
+        if (p != model_self() && !notes->is_settling && model_peek_dead(p)) {
+            notes->is_settling = true;
+            tni_ring_settle_seat(tiny_me(), tni_object_at(&tiny_segment, 0), p);
+            notes->is_settled = true;
+        }
+}
+
+/* Nothing will come that is not another consumer's to finish. */
+static bool is_done(void)
+{
+    unsigned finished = 0;
+    bool has_death = false, is_busy = has_slot(TNI_SLOT_FULL) || has_slot(TNI_SLOT_CLAIMED);
+    for (unsigned p = 0; p < scene.producers; p++)
+        for (unsigned n = 0; n < scene.each; n++)
+            finished += notes->of[p][n].finished;
+    for (unsigned p = 0; p < all(); p++) {
+        bool is_dead = model_peek_dead(p);
+        has_death |= is_dead;
+        is_busy |= !is_dead &&
+                   (notes->holding[p] != 0 || (p < scene.producers && !notes->has_produced[p]));
+    }
+    return has_death ? notes->is_settled && !is_busy : finished == scene.producers * scene.each;
+}
+
+/* ---- producing --------------------------------------------------------------------------- */
+
+static bool push(unsigned producer, unsigned number)
+{
+    uint8_t name = (uint8_t)(producer * MOST_MESSAGES + number);
+    struct tni_parcel parcel = {.form = TNI_FORM_BYTES, .bytes = &name, .bytes_count = 1};
+    if (scene.has_block) {
+        parcel.form = TNI_FORM_MESSAGE;
+        parcel.block = the_block();
+        parcel.move = number + 1 == scene.each; /* the last one takes the hold along */
+    }
+    for (;;) {
+        int status = tni_ring_push(tiny_queue(model_self()), &parcel);
+        if (status == 0) {
+            notes->pushed[producer]++;
+            return true;
+        }
+        model_require(status == TN_ERR_TIMED_OUT, "a push succeeds, or the queue is full");
+        do {
+            model_yield();
+            settle_dead();
+            if (are_dead(scene.producers, all()))
+                return false;
+        } while (!has_slot(TNI_SLOT_EMPTY));
+    }
+}
+
+static void produce(void)
+{
+    unsigned producer = model_self(), number = 0;
+    while (number < scene.each && push(producer, number))
+        number++;
+    if (scene.has_block && number < scene.each)
+        tni_ref_release(tiny_me(), the_block());
+    notes->has_produced[producer] = true;
+}
+
+/* ---- consuming --------------------------------------------------------------------------- */
+
+static struct note *note_of(unsigned name)
+{
+    model_require(name < 2 * MOST_MESSAGES && name / MOST_MESSAGES < scene.producers &&
+                      name % MOST_MESSAGES < scene.each,
+                  "what is popped was pushed");
+    return &notes->of[name / MOST_MESSAGES][name % MOST_MESSAGES];
+}
+
+/* Takes have an order that is the same for all, where memory is x86's. */
+static void check_earlier_are_taken(unsigned producer, unsigned number)
+{
+#if !defined(MODEL_NOT_X86)
+    for (unsigned n = 0; n < number; n++)
+        model_require(notes->of[producer][n].taken != 0,
+                      "no message is taken before an earlier one of its producer");
+#else
+    (void)producer, (void)number;
+#endif
+}
+
+static void note_taken(unsigned self, unsigned name, unsigned attempt)
+{
+    unsigned producer = name / MOST_MESSAGES, number = name % MOST_MESSAGES;
+    struct note *note = note_of(name);
+    uint8_t *last = &notes->last[self][producer];
+    model_require(note->finished == 0, "nobody is given what another one has finished");
+    model_require(note->taken == 0 || attempt != 0, "what is given again says so");
+    if (note->taken == 0) {
+        model_require(number + 1 > *last, "each producer's messages come in their order");
+        check_earlier_are_taken(producer, number);
+    }
+    if (number + 1 > *last)
+        *last = (uint8_t)(number + 1);
+    note->taken++;
+    notes->holding[self] = (uint8_t)(name + 1);
+}
+
+static void note_finished(unsigned self, unsigned name)
+{
+    note_of(name)->finished++;
+    notes->holding[self] = 0;
+    notes->is_giving_up[self] = false;
+}
+
+static void end_lease(struct tn_queue *q, const struct tni_taken *taken, unsigned name,
+                      unsigned attempt)
+{
+    unsigned self = model_self();
+    bool give_back = scene.gives_back && attempt == 0;
+    if (give_back)
+        notes->holding[self] = 0;
+    else
+        notes->is_giving_up[self] = true;
+    model_require(tni_ring_lease_end(q, taken->position, give_back) == 0,
+                  "who has a lease can end it");
+    if (!give_back)
+        note_finished(self, name);
+}
+
+/* At once with the take, for the note: the process's own look comes after. */
+__attribute__((no_sanitize("thread"), noinline)) static unsigned
+peek(const struct tni_taken *taken, unsigned *ret_attempt)
+{
+    const volatile struct tni_slot *slot = taken->slot;
+    *ret_attempt = slot->attempt;
+    return slot->data[0];
+}
+
+static bool take_one(struct tn_queue *q, unsigned self)
+{
+    struct tn_domain *d = q->handle.domain;
+    struct tni_taken taken;
+    struct tni_thread *thread = tni_thread_enter(d);
+    bool has_taken = tni_ring_take(q, thread, &taken) == 0;
+    unsigned name = 0, attempt = 0;
+    if (has_taken) {
+        name = peek(&taken, &attempt);
+        note_taken(self, name, attempt);
+        model_require(taken.slot->data[0] == name && taken.slot->attempt == attempt,
+                      "what is in a slot stands still while it is taken");
+        if (scene.policy == TN_QUEUE_LEASE) {
+            model_require(tni_ring_lease(q, thread, &taken) == 0,
+                          "what is taken can be leased");
+        } else {
+            notes->is_giving_up[self] = true;
+            tni_ring_take_end(q, thread, &taken);
+            note_finished(self, name);
+        }
+    }
+    tni_thread_leave(thread);
+    if (has_taken && scene.has_block)
+        tni_ref_release(d, the_block());
+    if (has_taken && scene.policy == TN_QUEUE_LEASE)
+        end_lease(q, &taken, name, attempt);
+    return has_taken;
+}
+
+static void consume(void)
+{
+    while (!is_done()) {
+        if (take_one(tiny_queue(model_self()), model_self()))
+            continue; /* else once in vain, at any time */
+        do {
+            if (is_done())
+                return;
+            model_yield();
+            settle_dead();
+        } while (!has_slot(TNI_SLOT_FULL));
+    }
+}
+
+/* ---- at the end -------------------------------------------------------------------------- */
+
+static bool was_in_hands_of_the_dead(unsigned name, bool *ret_giving_up)
+{
+    for (unsigned p = scene.producers; p < all(); p++)
+        if (model_is_dead(p) && notes->holding[p] == name + 1) {
+            *ret_giving_up = notes->is_giving_up[p];
+            return true;
+        }
+    return false;
+}
+
+static void check_message(unsigned producer, unsigned number)
+{
+    unsigned name = producer * MOST_MESSAGES + number;
+    const struct note *note = &notes->of[producer][number];
+    bool is_giving_up = false;
+    if (was_in_hands_of_the_dead(name, &is_giving_up)) {
+        bool must_come = scene.policy != TN_QUEUE_DROP && !is_giving_up;
+        model_require(note->finished <= 1 && (!must_come || note->finished == 1),
+                      "what a dead consumer had taken comes again");
+    } else if (number < notes->pushed[producer]) {
+        model_require(note->finished == 1, "what was pushed comes, once");
+    } else {
+        bool may_come = model_is_dead(producer) && number == notes->pushed[producer];
+        model_require(note->finished <= may_come, "what was not pushed does not come");
+    }
+}
+
+static void check(void)
+{
+    unsigned self = all();
+    tiny_check();
+    while (take_one(janitors, self))
+        ;
+    for (unsigned p = 0; p < scene.producers; p++)
+        for (unsigned n = 0; n < scene.each; n++)
+            check_message(p, n);
+    for (unsigned round = 0; round < 2; round++)
+        pass(slots());
+}
+
+/* ---- scenes ------------------------------------------------------------------------------ */
+
+static void explore(const char *name, unsigned kills, struct scenario scenario)
+{
+    scene = scenario;
+    struct model model = {.name = name,
+                          .process_count = all(),
+                          .kills = kills,
+                          .setup = setup,
+                          .check = check,
+                          .invariant = scene.has_block ? tiny_invariant : NULL,
+                          .most_states = tiny_is_deep() ? 400000000 : 0};
+    for (unsigned p = 0; p < all(); p++)
+        model.run[p] = p < scene.producers ? produce : consume;
+    tiny_explore(&model);
+}
+
+/* Of what takes minutes under C11 there is a smaller one for every day. */
+static bool is_small(void)
+{
+#if defined(MODEL_NOT_X86)
+    return !tiny_is_deep();
+#else
+    return false;
+#endif
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_between_one_and_one_over_two_rounds, 600)
+{
+    explore("1 x 1, 3 messages", 0,
+            (struct scenario){.producers = 1, .consumers = 1, .each = 3});
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_between_two_and_several, 3600)
+{
+    explore(
+        "2 x 1", 0,
+        (struct scenario){
+            .producers = 2, .consumers = 1, .each = is_small() ? 1 : 2, .before = is_small()});
+    if (!is_small())
+        explore("2 x 2", 0,
+                (struct scenario){.producers = 2, .consumers = 2, .each = 1, .before = 1});
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_between_one_and_two, 3600)
+{
+    explore("1 x 2", 0,
+            (struct scenario){
+                .producers = 1, .consumers = 2, .each = tiny_is_deep() ? 3 : 2, .before = 1});
+}
+
+TN_TEST_WITHIN(a_queue_of_one_slot_loses_nothing, 600)
+{
+    explore("2 x 1, one slot", 0,
+            (struct scenario){.producers = 2, .consumers = 1, .each = 1, .slots = 1});
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_when_one_dies, 600)
+{
+    explore("1 x 1, a death", 1, (struct scenario){.producers = 1, .consumers = 1, .each = 3});
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_between_two_and_one_when_one_dies, 3600)
+{
+    explore("2 x 1, a death", 1,
+            (struct scenario){.producers = 2,
+                              .consumers = 1,
+                              .each = tiny_is_deep() ? 2 : 1,
+                              .before = !tiny_is_deep()});
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_between_one_and_two_when_one_dies, 3600)
+{
+    explore("1 x 2, a death", 1,
+            (struct scenario){.producers = 1, .consumers = 2, .each = 2, .before = 1});
+}
+
+TN_TEST_WITHIN(a_lease_that_is_given_back_comes_again, 3600)
+{
+    explore("1 x 2, leases", 0,
+            (struct scenario){.producers = 1,
+                              .consumers = 2,
+                              .each = tiny_is_deep() ? 2 : 1,
+                              .before = 1,
+                              .policy = TN_QUEUE_LEASE,
+                              .gives_back = true});
+}
+
+TN_TEST_WITHIN(a_queue_of_leases_loses_nothing_when_one_dies, 3600)
+{
+    explore("1 x 1, leases, a death", 1,
+            (struct scenario){.producers = 1,
+                              .consumers = 1,
+                              .each = 2,
+                              .before = 1,
+                              .policy = TN_QUEUE_LEASE,
+                              .gives_back = true});
+}
+
+TN_TEST_WITHIN(a_lease_of_the_dead_comes_to_another, 3600)
+{
+    explore("1 x 2, leases, a death", 1,
+            (struct scenario){.producers = 1,
+                              .consumers = 2,
+                              .each = tiny_is_deep() ? 2 : 1,
+                              .before = 1,
+                              .policy = TN_QUEUE_LEASE,
+                              .gives_back = tiny_is_deep()});
+}
+
+TN_TEST_WITHIN(a_queue_that_drops_does_so_only_when_one_dies, 600)
+{
+    explore(
+        "1 x 1, drops, a death", 1,
+        (struct scenario){.producers = 1, .consumers = 1, .each = 3, .policy = TN_QUEUE_DROP});
+}
+
+TN_TEST_WITHIN(a_block_that_is_queued_has_one_reference_more, 600)
+{
+    explore("1 x 1, block, a death", 1,
+            (struct scenario){.producers = 1, .consumers = 1, .each = 2, .has_block = true});
+}

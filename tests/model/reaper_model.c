@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reaper_model: reaper against reaper.
+ *
+ * Seats of processes that died before the model began, each at a bad moment; two survivors
+ * settle them at the same time, and one of the two may be killed before any of its steps, so
+ * that the other settles it as well, and what it was at. TN_MODEL_DEEP: three survivors, of
+ * whom two are killed.
+ *
+ *   settled_by_two      a seat with a hold, and an announce of a block that is no longer held
+ *   settled_at_once     two dead seats that announce one block
+ *   claim_taken_over    the dead seat was recounting: it has the recount claim, and `outer`
+ *   apart_taken_over    it was taking a message block apart
+ *   recoverer_died      it was settling another dead seat
+ *   slots_settled       it had a slot taken, and one claimed
+ */
+#include "harness/harness.h"
+#include "tiny.h"
+
+/* Seats of the dead, behind those of the survivors. */
+static uint32_t survivors(void) { return tiny_is_deep() ? 3 : 2; }
+static uint32_t first_dead(void) { return survivors(); }
+static tni_block a_block(void) { return tiny_block(0); }
+static tni_block b_block(void) { return tiny_block(1); }
+
+static void begin(struct tiny_spec spec, uint32_t dead)
+{
+    spec.processes = survivors();
+    spec.seats = survivors() + dead;
+    tiny_begin(&spec);
+}
+
+static void explore(const char *name, void (*setup)(void), void (*check)(void))
+{
+    tiny_explore(&(struct model){
+        .name = name,
+        .process_count = survivors(),
+        .kills = survivors() - 1,
+        .setup = setup,
+        .run = {tiny_settle_until_done, tiny_settle_until_done, tiny_settle_until_done},
+        .check = check,
+        .invariant = tiny_invariant});
+}
+
+static void check_nothing_left(void)
+{
+    tiny_check();
+    model_require(tiny_allocated() == 0, "what only the dead held is free");
+}
+
+static void setup_settled_by_two(void)
+{
+    begin((struct tiny_spec){.blocks = 2}, 1);
+    tiny_hold(first_dead(), a_block(), 0);
+    tiny_dead_announces(first_dead(), b_block());
+}
+TN_TEST_WITHIN(a_dead_seat_is_settled_by_two_of_whom_one_is_killed, 600)
+{
+    explore("settled_by_two", setup_settled_by_two, check_nothing_left);
+}
+
+static void setup_settled_at_once(void)
+{
+    begin((struct tiny_spec){.blocks = 1}, 2);
+    tiny_dead_announces(first_dead(), a_block());
+    tiny_dead_announces(first_dead() + 1, a_block());
+}
+TN_TEST_WITHIN(two_dead_seats_that_announce_one_block_are_settled_at_once, 600)
+{
+    explore("settled_at_once", setup_settled_at_once, check_nothing_left);
+}
+
+static void setup_claim_taken_over(void)
+{
+    begin((struct tiny_spec){.blocks = 1}, 1);
+    tiny_dead_announces(first_dead(), a_block());
+    atomic_store(&tni_announce_at(&tiny_segment, first_dead(), 0)->outer, a_block().id);
+    atomic_store(&tiny_segment.header->recount, tni_who(first_dead(), 1));
+}
+TN_TEST_WITHIN(the_claim_of_a_dead_recounter_is_taken_over, 600)
+{
+    explore("claim_taken_over", setup_claim_taken_over, check_nothing_left);
+}
+
+static void setup_apart_taken_over(void)
+{
+    tni_block inner[2] = {a_block(), b_block()};
+    struct tni_announce *announce;
+    begin((struct tiny_spec){.blocks = 2, .has_message = true}, 1);
+    tiny_fill_message(first_dead(), inner, 2);
+    tiny_dead_announces(first_dead(), b_block());
+    /* Its hold and its count have gone, and the record of b, but not b's count. */
+    announce = tni_announce_at(&tiny_segment, first_dead(), 0);
+    atomic_store(&announce->outer, tiny_message().id);
+    atomic_store(tni_row_at(&tiny_segment, first_dead(), 64), 0);
+    atomic_store(tni_word_at(&tiny_segment, tiny_message()),
+                 tni_word_next(0, TNI_BLOCK_ALLOC, 0));
+    struct tni_records *records = tni_payload_at(&tiny_segment, tiny_message());
+    atomic_store(&records->count, 1);
+    atomic_store(tni_word_at(&tiny_segment, b_block()), tni_word_next(0, TNI_BLOCK_ALLOC, 1));
+}
+TN_TEST_WITHIN(a_message_block_that_the_dead_took_apart_is_taken_apart_once, 600)
+{
+    explore("apart_taken_over", setup_apart_taken_over, check_nothing_left);
+}
+
+static void setup_recoverer_died(void)
+{
+    begin((struct tiny_spec){.blocks = 1}, 2);
+    tiny_hold(first_dead(), a_block(), 0);
+    tiny_kill(first_dead());
+    tiny_settled_by(first_dead(), first_dead() + 1);
+    tiny_dead_announces(first_dead() + 1, a_block());
+}
+TN_TEST_WITHIN(what_a_dead_recoverer_settled_is_settled_anew, 600)
+{
+    explore("recoverer_died", setup_recoverer_died, check_nothing_left);
+}
+
+static void setup_slots_settled(void)
+{
+    begin((struct tiny_spec){.blocks = 1, .slots = 2}, 1);
+    tiny_slot(0, TNI_SLOT_TAKEN, first_dead(), a_block());
+    tiny_slot(1, TNI_SLOT_CLAIMED, first_dead(), (tni_block){0});
+    tiny_kill(first_dead());
+    atomic_store(&tni_announce_at(&tiny_segment, first_dead(), 0)->block, a_block().id);
+}
+static void check_redelivered(void)
+{
+    struct tni_queue_figures figures;
+    tiny_check();
+    tni_queue_figures(&tiny_segment, 0, &figures);
+    model_require(figures.full == 1 && figures.claimed == 0 && figures.leased == 0,
+                  "what the dead took is there again, what it claimed is not");
+}
+TN_TEST_WITHIN(slots_of_the_dead_are_settled_by_two_of_whom_one_is_killed, 600)
+{
+    explore("slots_settled", setup_slots_settled, check_redelivered);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * small: read before every file of src/ that the models of the domain compile, and before the
+ * models themselves. Of what is there many times over, one is left: threads of a seat, words of
+ * a set of seats. Sizes, and no line of the protocols, depend on these numbers.
+ */
+#ifndef TENON_TESTS_MODEL_SMALL_H
+#define TENON_TESTS_MODEL_SMALL_H
+
+/* All of libc that is used, before the machine is said to be another one. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The source as it is compiled for other machines, with all its fences. */
+#if defined(MODEL_NOT_X86)
+#undef __x86_64__
+#endif
+
+#include "layout/layout.h"
+
+#define TNI_THREADS    1
+#define TNI_SEAT_WORDS 1
+
+/* What libc does to shared memory is no step: these are as instrumented as their callers. */
+void *tiny_memcpy(void *to, const void *from, size_t size_bytes);
+void *tiny_memset(void *to, int byte, size_t size_bytes);
+int tiny_strncmp(const char *a, const char *b, size_t most);
+int tiny_snprintf(char *text, size_t size_bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define memcpy   tiny_memcpy
+#define memset   tiny_memset
+#define strncmp  tiny_strncmp
+#define snprintf tiny_snprintf
+
+/* Memory that an explored room asks for is private memory of the process that runs. */
+void *tiny_calloc(size_t count, size_t size_bytes);
+void *tiny_aligned_alloc(size_t alignment, size_t size_bytes);
+void tiny_free(void *at);
+#define calloc        tiny_calloc
+#define aligned_alloc tiny_aligned_alloc
+#define free          tiny_free
+
+#endif

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiny: see tiny.h. Counts records on its own, not by the code that it looks after.
+ */
+#include "tiny.h"
+#include "harness/harness.h"
+
+#include "reaper/reaper.h"
+
+enum { BLOCK_BYTES = 128, SLOT_BYTES = 64, MESSAGE_BYTES = 64, TABLES = 12, JANITOR_PID = 40 };
+#define NO_STEPS __attribute__((no_sanitize("thread"), noinline))
+
+struct tni_segment tiny_segment;
+struct tn_domain *tiny_domains[MODEL_MOST_PROCESSES + 1];
+static struct tiny_spec spec;
+static struct tn_queue *queues[MODEL_MOST_PROCESSES + 1];
+static uint32_t queue_block;
+
+/* ---- constants --------------------------------------------------------------------------- */
+
+/* What must stay as it is: no step tells of a write to it. */
+static struct constant {
+    const void *at;
+    size_t bytes;
+    uint64_t sum;
+} constants[TABLES];
+static uint32_t constant_count;
+
+static void seal_constants(void)
+{
+    for (uint32_t i = 0; i < constant_count; i++)
+        constants[i].sum = tni_hash(constants[i].at, constants[i].bytes);
+}
+
+static void check_constants(void)
+{
+    for (uint32_t i = 0; i < constant_count; i++)
+        model_require(constants[i].sum == tni_hash(constants[i].at, constants[i].bytes),
+                      "nobody writes what the model takes for constant");
+}
+
+enum kind { SHARED, CONSTANT, WRITTEN_ONLY };
+
+/* A table of the control segment. @return its offset from the header */
+static uint64_t table(size_t bytes, enum kind kind)
+{
+    uint8_t *at = kind == SHARED ? model_shared(bytes, 64) : model_private(bytes, 64);
+    if (kind == CONSTANT)
+        constants[constant_count++] = (struct constant){.at = at, .bytes = bytes};
+    return (uint64_t)(uintptr_t)at - (uint64_t)(uintptr_t)tiny_segment.header;
+}
+
+/* ---- layout ------------------------------------------------------------------------------ */
+
+static void add_class(uint32_t class_id, uint64_t size_bytes, uint32_t capacity, uint32_t base,
+                      uint64_t arena_off)
+{
+    tiny_segment.geometry.classes[class_id] =
+        (struct tni_class_geometry){.size_bytes = size_bytes,
+                                    .arena_off = arena_off,
+                                    .capacity = capacity,
+                                    .base = base,
+                                    .span = 1,
+                                    .cached = 1};
+}
+
+static uint32_t all_blocks(void) { return spec.blocks + (spec.slots != 0); }
+
+/* What a block is matters to nobody's safety but for its generation, which check_mine() sees.
+ */
+static enum kind descs_are(void)
+{
+#if defined(MODEL_NOT_X86)
+    return spec.has_alloc ? WRITTEN_ONLY
+                          : CONSTANT; /* C11 has no atomics side by side in 4 bytes */
+#else
+    return spec.has_alloc ? SHARED : CONSTANT;
+#endif
+}
+
+static void make_geometry(void)
+{
+    struct tni_geometry *g = &tiny_segment.geometry;
+    uint32_t seats = spec.seats + 1, positions = spec.has_message ? 65 : all_blocks();
+
+    *g = (struct tni_geometry){.seats = seats,
+                               .blocks = all_blocks(),
+                               .objects = (spec.slots != 0) + spec.objects,
+                               .tickets = spec.tickets,
+                               .quota_limit_bytes = 1 << 20,
+                               .page_bytes = 4096,
+                               .class_count = TINY_PAYLOAD_CLASS + 1,
+                               .total_blocks = 128};
+    add_class(TINY_PAYLOAD_CLASS, BLOCK_BYTES, all_blocks(), 0, 0);
+    add_class(1, MESSAGE_BYTES, spec.has_message, 64, (uint64_t)all_blocks() * BLOCK_BYTES);
+    memset(g->small_class, TINY_PAYLOAD_CLASS, sizeof g->small_class);
+    g->row_bytes = spec.has_message ? 16 : 8;
+    g->seats_off = table(seats * sizeof(struct tni_seat), SHARED);
+    g->announces_off = table(seats * TNI_THREADS * sizeof(struct tni_announce), SHARED);
+    g->classes_off = table(g->class_count * sizeof(struct tni_class),
+                           spec.has_alloc ? SHARED : WRITTEN_ONLY);
+    g->words_off = table(positions * sizeof(uint64_t), SHARED);
+    g->descs_off = table(positions * sizeof(struct tni_desc), descs_are());
+    g->hints_off = table(16, SHARED);
+    g->rows_off = table(seats * g->row_bytes, SHARED);
+    if (g->objects != 0)
+        g->objects_off = table(g->objects * sizeof(struct tni_object), SHARED);
+    if (g->tickets != 0)
+        g->tickets_off = table(g->tickets * sizeof(struct tni_ticket), SHARED);
+    tiny_segment.arena = model_shared((size_t)all_blocks() * BLOCK_BYTES + MESSAGE_BYTES, 64);
+}
+
+static void fill_header(void)
+{
+    struct tni_header *h = tiny_segment.header;
+    const struct tni_geometry *g = &tiny_segment.geometry;
+    atomic_store(&h->quota_bytes, g->quota_limit_bytes);
+    atomic_store(&h->watermark_bytes, UINT64_MAX);
+    atomic_store(&h->seat_limit, spec.are_joining ? 0 : spec.seats);
+    atomic_store(&h->object_limit, spec.slots != 0);
+    atomic_store(&h->ticket_limit, g->tickets);
+    h->flags = TN_DOMAIN_NO_MANAGER;
+    atomic_store(&tni_class_at(&tiny_segment, TINY_PAYLOAD_CLASS)->frontier, all_blocks());
+    atomic_store(&tni_class_at(&tiny_segment, 1)->frontier, spec.has_message);
+    if (spec.has_message) /* memory is behind it */
+        atomic_store(&tni_desc_at(&tiny_segment, tiny_message())->committed, MESSAGE_BYTES);
+}
+
+static void take_seat(uint32_t seat, int32_t pid)
+{
+    struct tni_seat *entry = tni_seat_at(&tiny_segment, seat);
+    atomic_store(&entry->pid, pid);
+    entry->start_time = entry->image = entry->pid_space = 1;
+    atomic_store(&entry->word, tni_seat_word(1, TNI_SEAT_ALIVE, 0));
+}
+
+static struct tn_domain *make_domain(uint32_t seat)
+{
+    struct tn_domain *d = model_private(sizeof *d, 64);
+    d->segment = tiny_segment;
+    d->segment.geometry.seats = TNI_MAX(spec.seats, seat + 1); /* the janitor's is his alone */
+    d->child_seat = TNI_NO_SEAT;
+    d->child_reason = "";
+    atomic_store(&d->poll_fd, -1);
+    atomic_store(&d->keepers, 1);
+    d->seat = seat;
+    d->incarnation = 1;
+    d->who = tni_who(seat, 1);
+    d->me = tni_seat_at(&tiny_segment, seat);
+    d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
+    /* Of each class one hint at most: see `cached`. */
+    struct tni_block_cache *last = model_private(16, 8);
+    d->threads[0].caches =
+        (struct tni_block_cache *)((uintptr_t)last - TINY_PAYLOAD_CLASS * sizeof *last);
+    d->local = model_private((spec.has_message ? 65 : all_blocks()) * sizeof(uint32_t), 8);
+    d->mapped = model_private(16, 8);
+    tni_ref_init(d);
+    return d;
+}
+
+static void make_queue(void)
+{
+    struct tni_object *object = tni_object_at(&tiny_segment, 0);
+    queue_block = tiny_block(spec.blocks).id;
+    object->capacity = spec.slots;
+    object->slot_bytes = SLOT_BYTES;
+    atomic_store(&object->ring, queue_block);
+    atomic_store(&object->word, tni_object_word(1, 0, TNI_OBJECT_LIVE, TNI_OBJECT_QUEUE));
+    atomic_store(tni_word_at(&tiny_segment, tiny_block(spec.blocks)),
+                 tni_word_next(0, TNI_BLOCK_ALLOC, 1));
+    for (uint32_t i = 0; i < spec.seats; i++) {
+        tni_seat_set_add(&object->openers, i);
+        tni_seat_set_add(&object->producers, i);
+        tni_seat_set_add(&object->consumers, i);
+    }
+}
+
+static struct tn_queue *make_handle(uint32_t process)
+{
+    struct tn_queue *q = model_private(sizeof *q, 8);
+    *q = (struct tn_queue){.handle = {.domain = tiny_domains[process],
+                                      .object = tni_object_at(&tiny_segment, 0),
+                                      .generation = 1},
+                           .slots = tni_payload_at(&tiny_segment, (tni_block){queue_block}),
+                           .capacity = spec.slots,
+                           .mask = spec.slots - 1,
+                           .shift = tni_log2_up(spec.slots),
+                           .slot_bytes = SLOT_BYTES,
+                           .room_bytes = SLOT_BYTES - sizeof(struct tni_slot)};
+    return q;
+}
+
+void tiny_begin(const struct tiny_spec *wanted)
+{
+    spec = *wanted;
+    constant_count = 0;
+    tni_thread_home = 1;
+    tiny_os_begin();
+#if defined(__x86_64__)
+    __libc_single_threaded = !spec.has_threads;
+#endif
+    tiny_segment = (struct tni_segment){.control_fd = -1, .arena_fd = -1};
+    tiny_segment.header = model_shared(sizeof(struct tni_header), 64);
+    make_geometry();
+    fill_header();
+    if (spec.slots != 0)
+        make_queue();
+    memset(tiny_domains, 0, sizeof tiny_domains);
+    for (uint32_t i = 0; i < spec.processes; i++) {
+        if (!spec.are_joining)
+            take_seat(i, (int32_t)i + 1);
+        tiny_domains[i] = make_domain(i);
+        if (spec.slots != 0)
+            queues[i] = make_handle(i);
+    }
+    tiny_domains[spec.processes] = make_domain(spec.seats); /* of the janitor */
+    seal_constants();
+}
+
+void tiny_sit(uint32_t process, uint32_t seat)
+{
+    struct tn_domain *d = tiny_domains[process];
+    take_seat(seat, (int32_t)process + 1);
+    tni_raise_limit(&tiny_segment.header->seat_limit, seat + 1);
+    d->seat = seat;
+    d->who = tni_who(seat, 1);
+    d->me = tni_seat_at(&tiny_segment, seat);
+    d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
+}
+
+struct tn_domain *tiny_me(void) { return tiny_domains[model_self()]; }
+
+struct tn_queue *tiny_queue(uint32_t process) { return queues[process]; }
+
+/* ---- setup ------------------------------------------------------------------------------- */
+
+static void add_reference(tni_block block)
+{
+    _Atomic uint64_t *word = tni_word_at(&tiny_segment, block);
+    uint64_t seen = atomic_load(word);
+    atomic_store(word, tni_word_next(seen, TNI_BLOCK_ALLOC, tni_word_count(seen) + 1));
+}
+
+void tiny_hold(uint32_t seat, tni_block block, uint32_t references)
+{
+    uint32_t at = tni_block_position(&tiny_segment.geometry, block);
+    add_reference(block);
+    atomic_fetch_or(tni_row_at(&tiny_segment, seat, at), UINT64_C(1) << (at % 64));
+    for (uint32_t i = 0; i < spec.processes; i++)
+        if (references != 0 && tiny_domains[i]->seat == seat)
+            atomic_store(&tiny_domains[i]->local[at], references);
+}
+
+void tiny_kill(uint32_t seat) { take_seat(seat, TINY_DEAD_PID + (int32_t)seat); }
+
+void tiny_dead_announces(uint32_t seat, tni_block block)
+{
+    tiny_kill(seat);
+    add_reference(block);
+    atomic_store(&tni_announce_at(&tiny_segment, seat, 0)->block, block.id);
+}
+
+void tiny_settled_by(uint32_t seat, uint32_t recoverer)
+{
+    enum { RECOVERER_SEATS = 10 }; /* as settle.c has it */
+    atomic_store(&tni_seat_at(&tiny_segment, seat)->word,
+                 tni_seat_word(1, TNI_SEAT_REAPING, 1 << RECOVERER_SEATS | recoverer));
+}
+
+static struct tni_slot *slot_at(uint32_t index)
+{
+    return (struct tni_slot *)(void *)((uint8_t *)tni_payload_at(&tiny_segment,
+                                                                 (tni_block){queue_block}) +
+                                       (size_t)index * SLOT_BYTES);
+}
+
+void tiny_slot(uint32_t index, uint32_t state, uint32_t seat, tni_block block)
+{
+    struct tni_slot *slot = slot_at(index);
+    slot->block = block.id;
+    slot->form = TNI_FORM_MESSAGE;
+    slot->producer = (uint16_t)seat;
+    if (block.id != 0)
+        add_reference(block);
+    atomic_store(&slot->word, tni_slot_word(0, state, seat, 0));
+    atomic_store(&tni_object_at(&tiny_segment, 0)->tail, index + 1);
+}
+
+void tiny_fill_message(uint32_t seat, const tni_block *blocks, uint32_t count)
+{
+    struct tni_records *records = tni_payload_at(&tiny_segment, tiny_message());
+    tiny_hold(seat, tiny_message(), 1);
+    records->limit = 2;
+    for (uint32_t i = 0; i < count; i++) {
+        add_reference(blocks[i]);
+        records->block[i] = blocks[i].id;
+    }
+    atomic_store(&records->count, count);
+}
+
+void tiny_ticket(uint32_t index, tni_block block, uint32_t uses, uint32_t issuer)
+{
+    struct tni_ticket *ticket = tni_ticket_at(&tiny_segment, index);
+    add_reference(block);
+    atomic_store(&ticket->block, block.id);
+    atomic_store(&ticket->generation, tiny_generation(block));
+    atomic_store(&ticket->expires_ns, UINT64_MAX - 1);
+    atomic_store(&ticket->issuer, tni_who(issuer, 1));
+    atomic_store(&ticket->word, tni_ticket_word(1, TNI_TICKET_LIVE, uses));
+}
+
+/* ---- scenarios --------------------------------------------------------------------------- */
+
+bool tiny_await_death(void)
+{
+    for (;;) {
+        bool have_all_ended = true;
+        for (uint32_t i = 0; i < spec.processes; i++) {
+            if (model_is_dead(i))
+                return true;
+            have_all_ended &= i == model_self() || model_has_ended(i);
+        }
+        if (have_all_ended)
+            return false;
+        model_yield();
+    }
+}
+
+void tiny_settle_all(void)
+{
+    int status;
+    do {
+        status = tni_reaper_settle_all(tiny_me());
+        tiny_os_calm();
+        if (status < 0)
+            model_yield_timed();
+    } while (status < 0);
+}
+
+/* Somebody who is dead has a seat. */
+static bool has_dead(void)
+{
+    for (uint32_t seat = 0; seat < spec.seats; seat++) {
+        const struct tni_seat *entry = tni_seat_at(&tiny_segment, seat);
+        if (tni_seat_state(atomic_load(&entry->word)) != TNI_SEAT_FREE &&
+            tni_process_seat_state(&tiny_segment, seat, true) == TNI_OS_DEAD)
+            return true;
+    }
+    return false;
+}
+
+void tiny_settle_until_done(void)
+{
+    for (;;) {
+        int status = tni_reaper_settle_all(tiny_me());
+        tiny_os_calm();
+        if (status >= 0 && !has_dead())
+            return;
+        model_yield_timed();
+    }
+}
+
+NO_STEPS static uint64_t peek(const _Atomic uint64_t *word)
+{
+    return *(const volatile uint64_t *)word;
+}
+NO_STEPS static uint32_t peek32(const _Atomic uint32_t *word)
+{
+    return *(const volatile uint32_t *)word;
+}
+
+NO_STEPS uint32_t tiny_generation(tni_block block)
+{
+    return ((const volatile struct tni_desc *)tni_desc_at(&tiny_segment, block))->generation;
+}
+
+void tiny_check_mine(tni_block block, uint32_t generation)
+{
+    model_require(tni_word_state(peek(tni_word_at(&tiny_segment, block))) == TNI_BLOCK_ALLOC &&
+                      tiny_generation(block) == generation,
+                  "who has a reference has an allocated block, of its generation");
+}
+
+/* ---- counting records -------------------------------------------------------------------- */
+
+NO_STEPS static uint32_t count_in_rows(tni_block block)
+{
+    uint32_t at = tni_block_position(&tiny_segment.geometry, block), count = 0;
+    for (uint32_t seat = 0; seat < tiny_segment.geometry.seats; seat++)
+        count += (uint32_t)(peek(tni_row_at(&tiny_segment, seat, at)) >> (at % 64)) & 1;
+    return count;
+}
+
+NO_STEPS static uint32_t count_in_message(tni_block block)
+{
+    const struct tni_records *records;
+    uint32_t count = 0;
+    if (!spec.has_message || block.id == tiny_message().id ||
+        tni_word_state(peek(tni_word_at(&tiny_segment, tiny_message()))) != TNI_BLOCK_ALLOC)
+        return 0;
+    records = tni_payload_at(&tiny_segment, tiny_message());
+    for (uint32_t i = 0; i < peek32(&records->count) && i < 2; i++)
+        count += ((const volatile uint32_t *)records->block)[i] == block.id;
+    return count;
+}
+
+NO_STEPS static uint32_t count_in_slots(tni_block block)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < spec.slots; i++) {
+        const struct tni_slot *slot = slot_at(i);
+        uint32_t state = tni_slot_state(peek(&slot->word));
+        count += state >= TNI_SLOT_FULL && state <= TNI_SLOT_LEASED &&
+                 ((const volatile struct tni_slot *)slot)->block == block.id;
+    }
+    return count;
+}
+
+NO_STEPS static uint32_t count_elsewhere(tni_block block)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tiny_segment.geometry.objects; i++) {
+        const struct tni_object *object = tni_object_at(&tiny_segment, i);
+        count += tni_object_state(peek(&object->word)) != TNI_OBJECT_FREE &&
+                 peek32(&object->ring) == block.id;
+    }
+    for (uint32_t i = 0; i < spec.tickets; i++) {
+        const struct tni_ticket *ticket = tni_ticket_at(&tiny_segment, i);
+        count += tni_ticket_state(peek(&ticket->word)) == TNI_TICKET_LIVE &&
+                 peek32(&ticket->block) == block.id;
+    }
+    return count;
+}
+
+static uint32_t count_records(tni_block block)
+{
+    return count_in_rows(block) + count_in_message(block) + count_in_slots(block) +
+           count_elsewhere(block);
+}
+
+/* All blocks, the message block last. @return how many */
+static uint32_t list_blocks(tni_block *ret_blocks)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < all_blocks(); i++)
+        ret_blocks[count++] = tiny_block(i);
+    if (spec.has_message)
+        ret_blocks[count++] = tiny_message();
+    return count;
+}
+
+void tiny_invariant(void)
+{
+    tni_block blocks[TINY_MOST_BLOCKS + 2];
+    uint32_t count = list_blocks(blocks);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t word = peek(tni_word_at(&tiny_segment, blocks[i]));
+        uint32_t records = count_records(blocks[i]);
+        model_require(tni_word_count(word) >= records, "count >= records, after every step");
+        model_require(tni_word_state(word) == TNI_BLOCK_ALLOC || records == 0,
+                      "no record names a FREE block");
+    }
+}
+
+uint32_t tiny_allocated(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < spec.blocks; i++)
+        count +=
+            tni_word_state(peek(tni_word_at(&tiny_segment, tiny_block(i)))) != TNI_BLOCK_FREE;
+    return count;
+}
+
+/* ---- the end ----------------------------------------------------------------------------- */
+
+static void sit_down_as_janitor(void)
+{
+    atomic_store(&tiny_segment.header->seat_limit, spec.seats + 1);
+    take_seat(spec.seats, JANITOR_PID);
+}
+
+static void check_blocks(void)
+{
+    tni_block blocks[TINY_MOST_BLOCKS + 2];
+    uint32_t count = list_blocks(blocks);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t word = peek(tni_word_at(&tiny_segment, blocks[i]));
+        uint32_t records = count_records(blocks[i]);
+        model_require(tni_word_count(word) == records,
+                      "count = records, once the dead are settled");
+        model_require((tni_word_state(word) == TNI_BLOCK_FREE) == (records == 0),
+                      "what nobody records is FREE, once the dead are settled");
+    }
+}
+
+static bool is_gone(uint32_t seat)
+{
+    return tni_seat_state(peek(&tni_seat_at(&tiny_segment, seat)->word)) == TNI_SEAT_FREE;
+}
+
+NO_STEPS static int32_t pid_in(uint32_t seat)
+{
+    return *(const volatile int32_t *)&tni_seat_at(&tiny_segment, seat)->pid;
+}
+
+static void check_seat(uint32_t seat)
+{
+    const struct tni_announce *a = tni_announce_at(&tiny_segment, seat, 0);
+    model_require(peek32(&a->block) == 0 && peek32(&a->outer) == 0 && peek32(&a->object) == 0,
+                  "no announce is left, once the dead are settled");
+    if (is_gone(seat))
+        for (uint32_t i = 0; i < tiny_segment.geometry.row_bytes / 8; i++)
+            model_require(peek(tni_row_at(&tiny_segment, seat, i * 64)) == 0,
+                          "a free seat holds nothing");
+}
+
+/* Local references and holds of who lives. */
+static void check_locals(uint32_t process)
+{
+    const struct tn_domain *d = tiny_domains[process];
+    tni_block blocks[TINY_MOST_BLOCKS + 2];
+    uint32_t count = list_blocks(blocks);
+    if (d == NULL || d->seat == TNI_NO_SEAT || d->is_closed)
+        return;
+    model_require(pid_in(d->seat) == (int32_t)process + 1, "who lives sits in its seat");
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = tni_block_position(&tiny_segment.geometry, blocks[i]);
+        bool has_hold = peek(tni_row_at(&tiny_segment, d->seat, at)) >> (at % 64) & 1;
+        model_require((peek32(&d->local[at]) != 0) == has_hold,
+                      "who lives holds what it has references of");
+    }
+}
+
+/* ---- exploring --------------------------------------------------------------------------- */
+
+bool tiny_is_deep(void) { return getenv("TN_MODEL_DEEP") != NULL; }
+
+bool tiny_is_tight(void)
+{
+#if defined(MODEL_NOT_X86)
+    return !tiny_is_deep();
+#else
+    return false;
+#endif
+}
+
+static void explore_in(const struct model *model, enum model_memory memory)
+{
+    static const char *const names[] = {"sc", "tso", "c11"};
+    static struct model_result result;
+    bool holds = model_explore(model, memory, 0, &result);
+    tnt_note("%s, %s: %llu states, %llu steps, %llu ends, %llu of them with a death",
+             model->name, names[memory], (unsigned long long)result.states,
+             (unsigned long long)result.steps, (unsigned long long)result.ends,
+             (unsigned long long)result.killed);
+    if (holds)
+        return;
+    tnt_note("%s", result.failure);
+    for (char *line = strtok(result.trace, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        tnt_note("  %s", line);
+    fail_msg("%s, %s: %s", model->name, names[memory], result.failure);
+}
+
+void tiny_explore_in_order(const struct model *model) { explore_in(model, MODEL_SC); }
+
+void tiny_explore(const struct model *model)
+{
+#if defined(MODEL_NOT_X86)
+    explore_in(model, MODEL_C11);
+#else
+    explore_in(model, MODEL_SC);
+    explore_in(model, MODEL_TSO);
+#endif
+}
+
+void tiny_check(void)
+{
+    check_constants();
+    sit_down_as_janitor();
+    model_require(tni_reaper_settle_all(tiny_domains[spec.processes]) >= 0,
+                  "the dead can be settled, once nobody else is at work");
+    check_constants();
+    for (uint32_t seat = 0; seat < spec.seats; seat++) {
+        model_require(is_gone(seat) || !tiny_os_is_dead(pid_in(seat)),
+                      "a dead process has no seat, once the dead are settled");
+        check_seat(seat);
+    }
+    check_seat(spec.seats);
+    model_require(peek(&tiny_segment.header->recount) == 0 &&
+                      peek(&tiny_segment.header->registry) == 0,
+                  "no claim is left, once the dead are settled");
+    check_blocks();
+    for (uint32_t i = 0; i < spec.processes; i++)
+        if (!model_is_dead(i))
+            check_locals(i);
+}

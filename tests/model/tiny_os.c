@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiny_os: what the models of the domain have for the room os, and for rooms that they do not
+ * explore.
+ *
+ * Process i is pid i + 1. Time stands still but for who waits: a process that yields, and finds
+ * that nobody else can go on, has waited for a second. So whoever is patient for a while is
+ * patient for as long as others get on.
+ */
+#include "tiny_os.h"
+
+#include "model.h"
+#include "queue/object.h"
+
+enum { FD_OF_PROCESS = 100, SECOND_NS = 1000 * 1000 * 1000 };
+
+static uint8_t *waited; /* private: how often each process has waited in vain */
+
+void tiny_os_begin(void)
+{
+    waited = model_private(MODEL_MOST_PROCESSES + 1, 8);
+    tiny_heap_begin();
+}
+
+void tiny_os_calm(void) { waited[model_self()] = 0; }
+
+bool tiny_os_is_dead(int32_t pid)
+{
+    uint32_t process = (uint32_t)pid - 1;
+    return process < MODEL_MOST_PROCESSES ? model_is_dead(process) : pid >= TINY_DEAD_PID;
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+uint64_t tni_os_now_ns(void) { return (uint64_t)waited[model_self()] * SECOND_NS; }
+uint64_t tni_os_coarse_ns(void) { return 0; }
+
+void tni_os_yield(void)
+{
+    if (!model_yield_timed())
+        waited[model_self()]++;
+}
+
+/* ---- processes --------------------------------------------------------------------------- */
+
+int32_t tni_os_pid(void) { return (int32_t)model_self() + 1; }
+
+int tni_os_self(struct tni_os_process *ret_process)
+{
+    *ret_process = (struct tni_os_process){
+        .pid = tni_os_pid(), .start_time = 1, .image = 1, .pid_space = 1};
+    return 0;
+}
+
+int tni_os_process_state(const struct tni_os_process *process, bool check_image)
+{
+    (void)check_image;
+    return tiny_os_is_dead(process->pid) ? TNI_OS_DEAD : TNI_OS_ALIVE;
+}
+
+int tni_os_process_open(int32_t pid, int *ret_fd)
+{
+    if (tiny_os_is_dead(pid))
+        return TN_ERR_NOT_FOUND;
+    *ret_fd = FD_OF_PROCESS + pid;
+    return 0;
+}
+
+int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns)
+{
+    (void)count;
+    (void)deadline_ns;
+    if (fds[0] < FD_OF_PROCESS)
+        return tiny_pipe_poll();
+    return tiny_os_is_dead(fds[0] - FD_OF_PROCESS) ? 0 : TN_ERR_TIMED_OUT;
+}
+
+int tni_os_process_signal(int pid_fd, int signal)
+{
+    (void)pid_fd;
+    (void)signal;
+    model_require(false, "nobody is killed by the reaper: no seat ends with its parent");
+    return 0;
+}
+
+void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)
+{
+    (void)pid;
+    (void)text;
+    (void)size_bytes;
+}
+
+void tni_os_close(int fd)
+{
+    if (fd >= 0 && fd < FD_OF_PROCESS)
+        tiny_pipe_close(fd);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+size_t tni_os_page_bytes(void) { return 4096; }
+
+int tni_os_map_private(uint64_t size_bytes, void **ret_address)
+{
+    *ret_address = tiny_calloc(1, size_bytes);
+    return 0;
+}
+
+void tni_os_unmap(void *address, uint64_t size_bytes)
+{
+    (void)address;
+    (void)size_bytes;
+}
+
+int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+    (void)prepare;
+    (void)parent;
+    (void)child;
+    return 0;
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------- */
+
+int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
+{
+    bool is_woken = deadline_ns - tni_os_now_ns() >= SECOND_NS / 10
+                        ? model_sleep_slice(word, expected)
+                        : model_sleep_timed(word, expected);
+    return is_woken ? 0 : TN_ERR_TIMED_OUT;
+}
+
+int tni_os_wake(_Atomic uint32_t *word, uint32_t count) { return (int)model_wake(word, count); }
+
+/* ---- no model has a semaphore ------------------------------------------------------------ */
+
+bool tni_semaphore_has_announces(const struct tni_segment *s, uint32_t seat)
+{
+    (void)s;
+    (void)seat;
+    return false;
+}
+
+int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t seat)
+{
+    (void)domain;
+    (void)seat;
+    return 0;
+}
+
+/* ---- kill points: steps at which a process can die --------------------------------------- */
+
+#if defined(TN_KILL_POINTS)
+void tni_kill_point(const char *name) { model_point(name); }
+void tni_kill_point_arm(const char *name, uint32_t passing)
+{
+    (void)name;
+    (void)passing;
+}
+#endif

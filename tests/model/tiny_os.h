@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tiny_os: see tiny_os.c. */
+#ifndef TENON_TESTS_MODEL_TINY_OS_H
+#define TENON_TESTS_MODEL_TINY_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TINY_DEAD_PID = 50 }; /* and above: of processes that ended before the model began */
+
+void tiny_os_begin(void);
+void tiny_heap_begin(void);
+/** Whether this pid is of nobody that lives. */
+bool tiny_os_is_dead(int32_t pid);
+/** Nothing was in the way of what this process has just done. */
+void tiny_os_calm(void);
+
+/* ---- the pipe around fork(), of fork_model.c ----------------------------------------------
+ */
+
+int tiny_pipe_poll(void);
+void tiny_pipe_close(int fd);
+
+#endif

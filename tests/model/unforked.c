@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unforked: what the models of queues do not come to: fork(), attaching, tensors.
+ */
+#include "model.h"
+
+#define UNEXPLORED(name)                                                                       \
+    void name(void);                                                                           \
+    void name(void) { model_require(false, "the model does not come to " #name); }
+
+UNEXPLORED(tiny_pipe_close)
+UNEXPLORED(tiny_pipe_poll)
+UNEXPLORED(tni_os_memory_stat)
+UNEXPLORED(tn_tensor_unref)
+UNEXPLORED(tni_attributes_check_all_parts)
+UNEXPLORED(tni_os_bell_clear)
+UNEXPLORED(tni_os_bell_create)
+UNEXPLORED(tni_os_random)
+UNEXPLORED(tni_tensor_check_shared)
+UNEXPLORED(tni_tensor_decode)
+UNEXPLORED(tni_tensor_forget)
+UNEXPLORED(tni_tensor_is_sole)
+UNEXPLORED(tni_tensor_view_bytes)

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wait_model: sleeping and waking, as shipped: src/sync, and the waits of src/queue.
+ *
+ * Sleeps have no end of their own here: not the slices of 100 ms that a process has, and no
+ * timeout. So a sleeper whose message is there, and whom nobody is going to wake, is found as
+ * "all sleep". With a death, somebody settles the dead, and that is all that helps.
+ *
+ *   tokens        a counter, and the waits of tni_object_wait(): two waiters, two notifiers
+ *   pops, pushes  tn_queue_push() and tn_queue_pop(), with LOOKING; for want of messages, and
+ *                 for want of room
+ *   bells         tn_queue_wait_any(): pollers
+ */
+#include "harness/harness.h"
+#include "tiny.h"
+
+#include "sync/sync.h"
+
+struct scenario {
+    unsigned pushers, poppers, pushes, pops; /* how many each */
+    unsigned slots;
+    bool is_polled;   /* poppers wait for any of one queue, then pop */
+    bool has_janitor; /* the last process settles who dies */
+};
+static struct scenario scene;
+static uint8_t *popped; /* private: how often each message was taken */
+static _Atomic uint32_t *tokens;
+
+static unsigned all(void) { return scene.pushers + scene.poppers + scene.has_janitor; }
+
+static void setup(void)
+{
+    tiny_begin(&(struct tiny_spec){
+        .processes = all(), .seats = all(), .blocks = 1, .slots = scene.slots});
+    popped = model_private(16, 8);
+    tokens = model_shared(sizeof *tokens, 64);
+    for (unsigned p = 0; p < all(); p++)
+        atomic_store(&tiny_queue(p)->handle.roles, TN_PRODUCER | TN_CONSUMER);
+    struct tni_object *object = tni_object_at(&tiny_segment, 0);
+    for (unsigned p = 0; p < all(); p++) {
+        bool is_pusher = p < scene.pushers,
+             is_popper = !is_pusher && p < scene.pushers + scene.poppers;
+        if (!is_pusher)
+            tni_seat_set_remove(&object->producers, p);
+        if (!is_popper)
+            tni_seat_set_remove(&object->consumers, p);
+    }
+    model_name(object, sizeof *object, "object");
+    model_name(&object->items, sizeof object->items, "items");
+    model_name(&object->room, sizeof object->room, "room");
+    model_name(tiny_queue(0)->slots, scene.slots * tiny_queue(0)->slot_bytes, "slots");
+    model_name(tokens, sizeof *tokens, "tokens");
+}
+
+/* ---- tokens ------------------------------------------------------------------------------ */
+
+static int take_token(void *context)
+{
+    uint32_t seen = atomic_load_explicit(tokens, memory_order_acquire);
+    (void)context;
+    while (seen != 0)
+        if (atomic_compare_exchange_strong(tokens, &seen, seen - 1))
+            return 0;
+    return TN_ERR_TIMED_OUT;
+}
+
+static void wait_for_token(void)
+{
+    struct tni_handle *handle = &tiny_queue(model_self())->handle;
+    for (unsigned i = 0; i < scene.pops; i++)
+        model_require(tni_object_wait(handle, &handle->object->items, -1, 0, TN_FOREVER,
+                                      take_token, NULL) == 0,
+                      "who waits for ever gets a token");
+}
+
+static void give_token(void)
+{
+    struct tni_handle *handle = &tiny_queue(model_self())->handle;
+    for (unsigned i = 0; i < scene.pushes; i++) {
+        atomic_fetch_add(tokens, 1);
+        tni_wait_notify(&handle->object->items, 1);
+    }
+}
+
+static void check_tokens(void)
+{
+    model_require(atomic_load(tokens) ==
+                      scene.pushers * scene.pushes - scene.poppers * scene.pops,
+                  "each waiter took what it waited for");
+}
+
+/* ---- a queue ----------------------------------------------------------------------------- */
+
+static void push_all(void)
+{
+    for (unsigned i = 0; i < scene.pushes; i++) {
+        uint8_t name = (uint8_t)(model_self() * scene.pushes + i);
+        tn_message message = {.bytes = &name, .size_bytes = 1};
+        int status = tn_queue_push(tiny_queue(model_self()), &message, 0, TN_FOREVER);
+        if (status == TN_ERR_PEER_DIED)
+            return;
+        model_require(status == 0, "who waits for ever gets room");
+    }
+}
+
+static void pop_all(void)
+{
+    struct tn_queue *q = tiny_queue(model_self());
+    tn_message message;
+    for (unsigned i = 0; i < scene.pops; i++) {
+        int status = scene.is_polled ? tn_queue_wait_any(&q, 1, TN_FOREVER) : 0;
+        model_require(status == 0, "who waits for ever finds a queue ready");
+        status = tn_queue_pop(q, TN_FOREVER, &message);
+        if (status == TN_ERR_PEER_DIED)
+            return;
+        model_require(status == 0, "who waits for ever gets a message");
+        popped[*(const uint8_t *)message.bytes]++;
+    }
+}
+
+static void settle(void)
+{
+    if (!tiny_await_death())
+        return;
+    for (unsigned p = 0; p + 1 < all(); p++)
+        if (model_peek_dead(p))
+            model_require(tni_queue_settle_seat(tiny_me(), p) == 0, "the dead are settled");
+}
+
+static void check(void)
+{
+    unsigned taken = 0, dead = 0;
+    for (unsigned p = 0; p < all(); p++)
+        dead += model_is_dead(p);
+    for (unsigned m = 0; m < scene.pushers * scene.pushes; m++) {
+        taken += popped[m] != 0;
+        model_require(popped[m] <= 1 + dead, "no message is popped twice");
+    }
+    model_require(dead != 0 || taken == scene.poppers * scene.pops,
+                  "each who waited has a message of its own");
+}
+
+/* ---- scenes ------------------------------------------------------------------------------ */
+
+static void explore(const char *name, unsigned kills, struct scenario scenario)
+{
+    scene = scenario;
+    struct model model = {.name = name,
+                          .process_count = all(),
+                          .kills = kills,
+                          .setup = setup,
+                          .check = check,
+                          .most_states = tiny_is_deep() ? 400000000 : 0};
+    for (unsigned p = 0; p < all(); p++)
+        model.run[p] = p < scene.pushers                   ? push_all
+                       : p < scene.pushers + scene.poppers ? pop_all
+                                                           : settle;
+    tiny_explore(&model);
+}
+
+static void explore_tokens(const char *name, struct scenario scenario)
+{
+    scene = scenario;
+    struct model model = {
+        .name = name, .process_count = all(), .setup = setup, .check = check_tokens};
+    for (unsigned p = 0; p < all(); p++)
+        model.run[p] = p < scene.pushers ? give_token : wait_for_token;
+    tiny_explore(&model);
+}
+
+/* Of what takes minutes under C11 there is a smaller one for every day. */
+static bool is_small(void)
+{
+#if defined(MODEL_NOT_X86)
+    return !tiny_is_deep();
+#else
+    return false;
+#endif
+}
+
+TN_TEST_WITHIN(no_wake_is_lost_between_one_notifier_and_one_waiter, 600)
+{
+    explore_tokens("1 x 1 tokens", (struct scenario){1, 1, 2, 2, .slots = 1});
+}
+TN_TEST_WITHIN(no_wake_is_lost_between_one_notifier_and_two_waiters, 600)
+{
+    explore_tokens("1 x 2 tokens", (struct scenario){1, 2, 2, 1, .slots = 1});
+}
+TN_TEST_WITHIN(no_wake_is_lost_between_several_notifiers_and_waiters, 3600)
+{
+    unsigned waiters = is_small() ? 1 : 2;
+    explore_tokens(is_small() ? "2 x 1 tokens" : "2 x 2 tokens",
+                   (struct scenario){2, waiters, 1, 2 / waiters, .slots = 1});
+}
+TN_TEST_WITHIN(no_wake_is_lost_between_a_push_and_a_pop, 600)
+{
+    explore("1 x 1, waiting", 0, (struct scenario){1, 1, 2, 2, .slots = 2});
+}
+TN_TEST_WITHIN(no_wake_is_lost_between_pushes_and_pops_of_several, 3600)
+{
+    unsigned poppers = is_small() ? 1 : 2;
+    explore(is_small() ? "1 x 1, three pushes" : "1 x 2, waiting", 0,
+            (struct scenario){1, poppers, is_small() ? 3 : 2, is_small() ? 3 : 1, .slots = 2});
+}
+TN_TEST_WITHIN(no_wake_is_lost_when_pushes_come_together, 3600)
+{
+    unsigned pushers = is_small() ? 1 : 2;
+    explore(is_small() ? "1 x 1, four slots" : "2 x 1, waiting", 0,
+            (struct scenario){pushers, 1, 2 / pushers, 2, .slots = is_small() ? 4 : 2});
+}
+TN_TEST_WITHIN(no_wake_is_lost_when_pushes_wait_for_room, 3600)
+{
+    unsigned pushers = tiny_is_deep() ? 2 : 1;
+    explore(tiny_is_deep() ? "2 x 1, one slot" : "1 x 1, one slot", 0,
+            (struct scenario){pushers, 1, 2, 2 * pushers, .slots = 1});
+}
+TN_TEST_WITHIN(no_bell_is_lost, 600)
+{
+    explore("1 x 1, polling", 0, (struct scenario){1, 1, 2, 2, .slots = 2, .is_polled = true});
+}
+TN_TEST_WITHIN(a_woken_pop_wakes_the_next_for_what_is_left, 3600)
+{
+    unsigned count = tiny_is_deep() ? 3 : 2;
+    explore(tiny_is_deep() ? "1 x 3, waiting" : "1 x 2, one slot", 0,
+            (struct scenario){1, count, count, 1, .slots = tiny_is_deep() ? 4 : 1});
+}
+TN_TEST_WITHIN(no_wake_is_lost_with_one_that_died, 3600)
+{
+    explore(
+        "1 x 2, waiting, a death", 1,
+        (struct scenario){1, tiny_is_deep() ? 2 : 1, 2, 1, .slots = 2, .has_janitor = true});
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * soak: a domain at work while its processes are killed at random, and an exact account.
+ *
+ * Nouns. The conductor makes the domain, starts everybody, and audits; nobody kills it. The
+ * crew are the processes that it starts, each in a slot with a role. The killer is a process
+ * that is no member. The ledger is shared memory that is none of tenon's: each process writes
+ * there what it is about to do and what it did. A round is the time between two audits.
+ *
+ * The ledger's words are plain atomic stores, in an order that errs to one side: "pushing"
+ * stands there before a push, "pushed" after it, and so on. So for everything that was under
+ * way when somebody was killed, the ledger says that it was.
+ */
+#ifndef TENON_TESTS_SOAK_H
+#define TENON_TESTS_SOAK_H
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <tenon/tenon.h>
+
+#define SOAK_MS_NS     UINT64_C(1000000)
+#define SOAK_S_NS      UINT64_C(1000000000)
+#define SOAK_LEDGER    "SOAK_LEDGER" /* variable: descriptor of the ledger */
+#define SOAK_FOLDER    "/tmp/tenon-soak-XXXXXX"
+#define SOAK_HANDLE    4096
+#define SOAK_HANG_NS   (40 * SOAK_S_NS)
+#define SOAK_GATHER_NS (60 * SOAK_S_NS)
+
+enum {
+    SOAK_SLOTS = 192,
+    SOAK_CREW = 26, /* the first slots are the conductor's */
+    SOAK_MESSAGES = 1 << 19,
+    SOAK_MESSAGE_TENSORS = 4,
+    SOAK_PERMITS = 3,
+    SOAK_QUOTA_MIB = 12, /* so small that allocations wait, and fail */
+    SOAK_TEXT_BYTES = 2048
+};
+
+/* ---- who, what --------------------------------------------------------------------------- */
+
+#define SOAK_ROLES(X)                                                                          \
+    X(PRODUCER, "producer")                                                                    \
+    X(CONSUMER, "consumer")                                                                    \
+    X(RELAY, "relay")                                                                          \
+    X(KEEPER, "keeper of locks")                                                               \
+    X(POOL, "pool owner")                                                                      \
+    X(WORKER, "pool worker")                                                                   \
+    X(PARENT, "parent")                                                                        \
+    X(CHILD, "child of a child")                                                               \
+    X(HOARDER, "hoarder")                                                                      \
+    X(SETTLER, "settler")                                                                      \
+    X(VISITOR, "visitor")                                                                      \
+    X(SERVER, "fork server")                                                                   \
+    X(TENOND, "tenond")                                                                        \
+    X(VAULT, "vault")                                                                          \
+    X(UNNAMED, "starting or ending")
+
+enum soak_role {
+#define SOAK_ROLE_ENUM(name, text) SOAK_##name,
+    SOAK_ROLES(SOAK_ROLE_ENUM)
+#undef SOAK_ROLE_ENUM
+        SOAK_ROLE_COUNT
+};
+
+#define SOAK_DEEDS(X)                                                                          \
+    X(NOTHING)                                                                                 \
+    X(STARTING)                                                                                \
+    X(JOINING)                                                                                 \
+    X(LEAVING)                                                                                 \
+    X(ALLOCATING)                                                                              \
+    X(PUSHING)                                                                                 \
+    X(POPPING)                                                                                 \
+    X(CHECKING)                                                                                \
+    X(ACKNOWLEDGING)                                                                           \
+    X(RETURNING)                                                                               \
+    X(WAITING)                                                                                 \
+    X(EXPORTING)                                                                               \
+    X(IMPORTING)                                                                               \
+    X(REVOKING)                                                                                \
+    X(RELEASING)                                                                               \
+    X(LOCKING)                                                                                 \
+    X(UNLOCKING)                                                                               \
+    X(AT_SEMAPHORE)                                                                            \
+    X(AT_SIGNAL_UP)                                                                            \
+    X(AT_SIGNAL_DOWN)                                                                          \
+    X(AT_EVENT)                                                                                \
+    X(AT_CONDITION)                                                                            \
+    X(AT_BARRIER)                                                                              \
+    X(FORKING)                                                                                 \
+    X(EXECUTING)                                                                               \
+    X(AWAITING_CHILD)                                                                          \
+    X(MAKING_POOL)                                                                             \
+    X(SUBMITTING)                                                                              \
+    X(FETCHING)                                                                                \
+    X(CLOSING_POOL)                                                                            \
+    X(IN_JOB)                                                                                  \
+    X(SETTLING)                                                                                \
+    X(TRIMMING)                                                                                \
+    X(MAKING_OBJECT)                                                                           \
+    X(PARKED)
+
+enum soak_deed {
+#define SOAK_DEED_ENUM(name) SOAK_##name,
+    SOAK_DEEDS(SOAK_DEED_ENUM)
+#undef SOAK_DEED_ENUM
+        SOAK_DEED_COUNT
+};
+
+/* What the run promises; one test each. */
+#define SOAK_PROMISES(X)                                                                       \
+    X(MESSAGES, every_message_is_accounted_for_by_its_queues_policy)                           \
+    X(CONTENTS, every_tensor_has_the_contents_it_was_sent_with)                                \
+    X(ORDER, each_producers_messages_come_in_order)                                            \
+    X(TICKETS, every_ticket_is_used_revoked_expired_or_alive_as_the_ledger_says)               \
+    X(JOBS, every_job_of_a_living_pool_has_one_result)                                         \
+    X(CHILDREN, every_child_ends_as_it_was_told_or_as_it_was_killed)                           \
+    X(LOCKS, locks_permits_and_signals_are_what_the_living_hold)                               \
+    X(AUDIT, the_audit_of_the_domain_finds_nothing)                                            \
+    X(BLOCKS, no_block_and_no_byte_is_left_when_queues_are_empty)                              \
+    X(TABLES, no_seat_ticket_or_object_is_left_in_its_table)                                   \
+    X(FILES, no_file_is_left)                                                                  \
+    X(DESCRIPTORS, no_descriptor_is_left_in_tenond_its_vault_or_here)                          \
+    X(LIVENESS, nobody_hangs_and_nobody_crashes)                                               \
+    X(KILLS, everybody_was_killed_at_least_once)                                               \
+    X(END, nothing_is_left_at_the_end)
+
+enum soak_promise {
+#define SOAK_PROMISE_ENUM(name, sentence) SOAK_ON_##name,
+    SOAK_PROMISES(SOAK_PROMISE_ENUM)
+#undef SOAK_PROMISE_ENUM
+        SOAK_PROMISE_COUNT
+};
+
+/* Figures that only grow. */
+#define SOAK_FIGURES(X)                                                                        \
+    X(KILLS, "kills")                                                                          \
+    X(BURSTS, "bursts of several kills")                                                       \
+    X(SETTLERS, "of these: while settling somebody")                                           \
+    X(TAKERS, "of these: with a message taken and not yet had")                                \
+    X(WAITERS, "of these: asleep at an empty queue")                                           \
+    X(STOPS, "processes stopped for a while")                                                  \
+    X(STARTS, "processes started by the conductor")                                            \
+    X(DEAD_STARTS, "killed before they had started")                                           \
+    X(REFUSED_STARTS, "starts refused: no seat, no memory")                                    \
+    X(PUSHED, "messages pushed")                                                               \
+    X(REFUSED, "pushes refused: queue or memory full")                                         \
+    X(CUT_PUSHES, "pushes cut short by a kill")                                                \
+    X(POPPED, "messages popped")                                                               \
+    X(REDELIVERED, "of these: delivered before, to the dead or who gave back")                 \
+    X(ACKED, "leases acknowledged")                                                            \
+    X(RETURNED, "leases given back")                                                           \
+    X(DRAINED, "messages that the conductor took at audits")                                   \
+    X(WENT_WITH_CONSUMER, "messages that went with a killed consumer, by policy")              \
+    X(LOST_DESCRIPTORS, "messages whose memory object died with its last holder")              \
+    X(TENSORS, "tensors made")                                                                 \
+    X(TENSOR_BYTES, "bytes in them")                                                           \
+    X(BY_ARENA, "of these: arena")                                                             \
+    X(BY_DESCRIPTOR, "of these: file_descriptor")                                              \
+    X(BY_FILE, "of these: file_system")                                                        \
+    X(BY_WRITE_ONCE, "of these: write-once, by file_descriptor")                               \
+    X(NO_ROOM, "allocations refused for want of memory")                                       \
+    X(CHECKED_BYTES, "bytes checked")                                                          \
+    X(EXPORTED, "tickets exported")                                                            \
+    X(IMPORTED, "tickets imported")                                                            \
+    X(STALE, "imports refused: used up, revoked, expired")                                     \
+    X(REVOKED, "tickets revoked")                                                              \
+    X(POOLS, "pools made")                                                                     \
+    X(JOBS, "jobs done")                                                                       \
+    X(RESTARTED, "jobs started again after a worker's death")                                  \
+    X(CHILDREN, "children started by members")                                                 \
+    X(UNCOLLECTED, "of these: ended, and not collected when their parent rested")              \
+    X(LOCKS, "locks acquired")                                                                 \
+    X(RECOVERED, "of these: from a dead owner")                                                \
+    X(PERMITS, "permits acquired")                                                             \
+    X(BARRIERS, "barriers passed")                                                             \
+    X(BROKEN, "barriers broken")                                                               \
+    X(PEERS, "waits ended by a death")                                                         \
+    X(JOINS, "visits by name")                                                                 \
+    X(SETTLED, "seats settled by members on purpose")                                          \
+    X(AUDITS, "audits")
+
+enum soak_figure {
+#define SOAK_FIGURE_ENUM(name, text) SOAK_N_##name,
+    SOAK_FIGURES(SOAK_FIGURE_ENUM)
+#undef SOAK_FIGURE_ENUM
+        SOAK_FIGURE_COUNT
+};
+
+/* ---- the ledger -------------------------------------------------------------------------- */
+
+enum { SOAK_M_NONE = 0, SOAK_M_PUSHING = 1, SOAK_M_PUSHED = 2, SOAK_M_REFUSED = 3 };
+enum { SOAK_T_NONE = 0, SOAK_T_EXPORTING = 1, SOAK_T_EXPORTED = 2, SOAK_T_REFUSED = 3 };
+
+/* Of a consumer that was killed in the middle of a pop. */
+enum { SOAK_SEEN_NOT = 0, SOAK_SEEN_TAKING = 1, SOAK_SEEN_WAITING = 2 };
+
+/* A message of this round, and the ticket that may go with it. */
+struct soak_entry {
+    _Atomic uint32_t state;
+    uint32_t queue, life, number;
+    uint32_t strategies; /* a bit each */
+    _Atomic uint32_t popped, acking, acked;
+    _Atomic uint32_t ticket_state;
+    uint32_t uses;
+    _Atomic uint32_t tries, imports, revoking, revoked;
+    _Atomic uint64_t ticket;
+    uint64_t earliest_end_ns, latest_end_ns; /* 0: it has no end of its own */
+};
+
+struct soak_slot {
+    _Atomic int32_t pid; /* 0: free */
+    _Atomic uint32_t role, life;
+    _Atomic uint32_t deed, queue, count; /* what it is at; messages that it may have in hand */
+    _Atomic uint32_t seen_as;            /* SOAK_SEEN_*: the killer looked */
+    _Atomic uint32_t stops;              /* the killer has it stopped */
+    _Atomic uint32_t parked;             /* the last round at whose end it parked */
+    _Atomic uint64_t since_ns;
+};
+
+struct soak_queue_book {
+    uint64_t ring_offset; /* in the arena */
+    uint32_t capacity, slot_bytes;
+    _Atomic uint32_t in_hand; /* most messages that killed consumers may have had */
+    _Atomic uint32_t lost;    /* pops that found no memory object any more */
+};
+
+struct soak_ledger {
+    uint64_t seed;
+    uint32_t kills_per_second;
+    char domain[32];
+    char runtime_folder[64], shm_folder[64];
+    _Atomic uint32_t round;
+    _Atomic uint32_t parking, ending; /* flags */
+    _Atomic uint32_t killer_rests, killer_is_ready;
+    _Atomic uint32_t lives, messages;
+    int32_t conductor_pid;
+    _Atomic int32_t server_pid;
+    _Atomic uint32_t failed; /* 1: being written, 2: written */
+    _Atomic uint32_t promise;
+    int32_t failed_pid;
+    char text[SOAK_TEXT_BYTES];
+    _Atomic uint64_t figures[SOAK_FIGURE_COUNT];
+    _Atomic uint64_t checks[SOAK_PROMISE_COUNT];
+    _Atomic uint64_t kills[SOAK_ROLE_COUNT], kills_at[SOAK_DEED_COUNT];
+    /* Under the domain's lock. */
+    _Atomic uint64_t lock_owner; /* {life:32, pid:32} */
+    _Atomic uint64_t guarded[2];
+    _Atomic uint32_t ups, downs, maybe_ups, maybe_downs; /* of the signal */
+    _Atomic uint32_t maybe_tickets;
+    struct soak_queue_book queues[8];
+    struct soak_slot slots[SOAK_SLOTS];
+    struct soak_entry entries[SOAK_MESSAGES];
+};
+
+extern struct soak_ledger *soak;
+extern const char *const soak_role_names[],
+    *const soak_deed_names[], *const soak_figure_names[], *const soak_promise_names[];
+
+struct soak_queue_kind {
+    const char *name;
+    uint32_t capacity, inline_bytes, policy;
+};
+enum { SOAK_QUEUES = 6 };
+extern const struct soak_queue_kind soak_queue_kinds[SOAK_QUEUES];
+
+/* What a process is and has. */
+struct soak_self {
+    struct soak_slot *slot;
+    uint32_t life;
+    uint64_t random;
+    tn_domain *domain;
+    tn_queue *queues[SOAK_QUEUES];
+    tn_lock *lock;
+    tn_semaphore *permits, *signal;
+    tn_event *door, *bell;
+    tn_condition *condition;
+    uint32_t numbers[SOAK_QUEUES]; /* of the last message that this life pushed */
+};
+extern struct soak_self me;
+
+/** @return false: no memory */
+bool soak_ledger_make(void);
+bool soak_ledger_open(void);
+uint64_t soak_now_ns(void);
+uint64_t soak_deadline(uint64_t ms);
+uint64_t soak_random(void);
+uint32_t soak_below(uint32_t below);
+bool soak_chance(uint32_t percent);
+void soak_seed(uint64_t seed);
+void soak_count(enum soak_figure figure, uint64_t by);
+static inline void soak_checked(enum soak_promise promise)
+{
+    atomic_fetch_add_explicit(&soak->checks[promise], 1, memory_order_relaxed);
+}
+/** What this process is at from now on. */
+void soak_do(enum soak_deed deed);
+void soak_do_at(enum soak_deed deed, uint32_t queue, uint32_t count);
+/** The first discrepancy ends the run: say it, and wait for the end. Does not return. */
+void soak_fail(enum soak_promise promise, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+/** The same for a call that must not fail with this status; with its detail. */
+void soak_fail_status(enum soak_promise promise, const char *call, int status)
+    __attribute__((noreturn));
+void soak_watch_crashes(void);
+/** Take a slot of those that are not the conductor's. */
+void soak_enlist(enum soak_role role);
+void soak_take_slot(struct soak_slot *slot, enum soak_role role);
+void soak_dismiss(void);
+static inline bool soak_goes_on(void)
+{
+    return atomic_load(&soak->parking) == 0 && atomic_load(&soak->failed) == 0;
+}
+/** state letter of a process; 0: there is none */
+char soak_process_state(pid_t pid);
+
+/* ---- messages (soak_message.c) ----------------------------------------------------------- */
+
+struct soak_part {
+    uint64_t key;
+    uint32_t words, first, strategy, has_name;
+};
+/* The bytes of a message: this, its parts, then filler. */
+struct soak_wire {
+    uint64_t magic;
+    uint32_t round, id, queue, life, number, part_count, handle_bytes, filler_bytes;
+    struct soak_part handle_part;
+    struct soak_part parts[SOAK_MESSAGE_TENSORS];
+};
+struct soak_parcel {
+    struct soak_wire wire;
+    tn_tensor *tensors[SOAK_MESSAGE_TENSORS];
+    uint8_t handle[SOAK_HANDLE];
+    uint8_t bytes[sizeof(struct soak_wire) + SOAK_HANDLE + 2048];
+};
+
+/** A tensor of some size by some strategy. @return false: there is no room now */
+bool soak_make_tensor(struct soak_part *ret_part, tn_tensor **ret_tensor);
+void soak_check_tensor(const tn_tensor *tensor, const struct soak_part *part, const char *what);
+void soak_drop_tensors(tn_tensor **tensors, uint32_t count);
+/** Push a parcel whose tensors and parts are there; they are consumed. */
+void soak_push(struct soak_parcel *parcel, uint32_t queue);
+/** Check what came, mark it in the ledger. The message stays the caller's. */
+void soak_receive(const tn_message *message, uint32_t queue, struct soak_wire *ret_wire);
+/** The same for later: contents must not change while a message is held. */
+void soak_check_contents(const tn_message *message, const struct soak_wire *wire);
+void soak_acknowledge(uint32_t queue, tn_message *message, uint32_t id);
+/** Whether a pop that failed may do so; counts what it means. */
+void soak_judge_pop(int status, uint32_t queue);
+/** Export a tensor into the parcel. */
+void soak_export(struct soak_parcel *parcel, struct soak_entry *entry);
+void soak_import(const tn_message *message, const struct soak_wire *wire);
+uint32_t soak_new_entry(void);
+
+/* ---- roles ------------------------------------------------------------------------------- */
+
+void soak_produce(uint32_t turns);
+void soak_consume(uint32_t turns);
+void soak_relay(uint32_t turns);
+void soak_keep(uint32_t turns);
+void soak_own_pool(uint32_t turns);
+void soak_serve_pool(void);
+void soak_be_parent(uint32_t turns);
+int soak_be_child(tn_domain *domain, void *argument);
+void soak_hoard(uint32_t turns);
+void soak_settle(uint32_t turns);
+void soak_visit(uint32_t turns);
+
+/** Open what a role needs by name. @return 0 or a status */
+int soak_open_objects(tn_domain *domain);
+void soak_close_objects(void);
+/** Play a role in a slot until the process retires; the domain is there. */
+int soak_play(struct soak_slot *slot);
+extern const char *const *soak_program(const char *part, uint32_t number);
+
+/* ---- the conductor ----------------------------------------------------------------------- */
+
+/** The crew: all of them are running, as far as this one pass can have it. */
+void soak_crew_fill(tn_domain *domain);
+/** Whoever has ended is collected and accounted for. */
+void soak_crew_collect(void);
+void soak_crew_watch(void);
+/** Ask all to park, and wait for it. */
+void soak_crew_park(void);
+void soak_crew_resume(void);
+void soak_crew_end(void);
+uint32_t soak_crew_members(void);
+uint32_t soak_crew_descriptors(void);
+bool soak_crew_has(pid_t pid);
+
+void soak_audit_begin(void);
+void soak_audit_round(void);
+void soak_audit_end(void);
+/** Of a process whose target starts with `prefix`, or all. */
+uint32_t soak_count_open(pid_t pid, const char *prefix);
+uint32_t soak_count_files(const char *folder);
+pid_t soak_manager_pid(void);
+pid_t soak_vault_pid(void);
+
+/** @return how many processes descend from `pid`, at most `size` */
+uint32_t soak_list_tree(pid_t pid, pid_t *ret_list, uint32_t size);
+void soak_process_name(pid_t pid, char name[32]);
+pid_t soak_process_parent(pid_t pid);
+pid_t soak_killer_start(void);
+/** The first discrepancy, with what is known of it, and the end of the run. */
+void soak_report_failure(void) __attribute__((noreturn));
+/** Print the verdicts and the figures, and exit. */
+void soak_finish(bool passed) __attribute__((noreturn));
+void soak_report_figures(double minutes);
+void soak_report_progress(double seconds);
+void soak_report_stack(pid_t pid);
+void soak_report_descriptors(pid_t pid);
+
+#endif

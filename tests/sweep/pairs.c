@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pairs: a victim dies at every instruction while a peer is paused in the middle of an
+ * operation of its own. One world serves all: both hold the same tensors, pop the same
+ * messages, use the same handle. So what an operation finds may be taken or busy, and that is
+ * no failure.
+ *
+ * While the peer is paused the survivor settles what it can, without a hang, and no count is
+ * below its records. Then the peer goes on to its end, and crash_judge() asks all that it asks.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "sweep/sweep.h"
+
+enum { PAIR_BYTES = 1000 };
+
+/* ---- the world --------------------------------------------------------------------------- */
+
+static void push_message(struct crash_world *w, uint32_t tensor_count, size_t size_bytes)
+{
+    crash_push(w, tensor_count, size_bytes);
+}
+
+static void export_held(struct crash_world *w, tn_tensor *tensor, uint32_t uses)
+{
+    tn_handle_options options = {
+        .struct_size = sizeof options, .uses = uses, .lifetime_ns = TN_FOREVER};
+    TN_CHECK_OK(
+        tn_handle_export(tensor, &options, w->handle, sizeof w->handle, &w->handle_bytes));
+}
+
+static void prepare(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_queue_attach(w->queue, TN_PRODUCER | TN_CONSUMER));
+    w->tensor[0] = crash_tensor(w, PAIR_BYTES);
+    w->tensor[1] = crash_tensor(w, PAIR_BYTES);
+    export_held(w, w->tensor[1], 8);
+    push_message(w, 1, 0);
+    push_message(w, 0, 100);
+    push_message(w, 3, 100);
+}
+
+static int die_with_much(void *argument)
+{
+    struct crash_world *w = argument;
+    crash_tensor(w, PAIR_BYTES);
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    TN_CHECK_OK(tn_lock_acquire(w->lock, 0));
+    push_message(w, 2, 100);
+    kill(getpid(), SIGKILL);
+    return 0;
+}
+
+static void prepare_with_dead(struct crash_world *w)
+{
+    prepare(w);
+    tnt_wait(tnt_fork(die_with_much, w));
+}
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+static void allocate(struct crash_world *w)
+{
+    tn_tensor *one = crash_tensor(w, PAIR_BYTES), *other = crash_tensor(w, 64 << 10);
+    tn_tensor_unref(one);
+    tn_tensor_unref(other);
+}
+
+static void release(struct crash_world *w)
+{
+    w->tensor[0] = tn_tensor_unref(w->tensor[0]);
+    w->tensor[1] = tn_tensor_unref(w->tensor[1]);
+}
+
+static void push(struct crash_world *w) { push_message(w, 1, 100); }
+
+static void push_many(struct crash_world *w) { push_message(w, 4, 100); }
+
+static void push_kept(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, w->tensor[0], 0, 0));
+}
+
+static void push_moved(struct crash_world *w)
+{
+    tn_tensor *tensor = crash_tensor(w, PAIR_BYTES);
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
+}
+
+/* @return whether there was one to be had */
+static bool try_pop(struct crash_world *w, tn_message *m)
+{
+    int status = tn_queue_pop(w->queue, 0, m);
+    if (status != TN_ERR_TIMED_OUT)
+        TN_CHECK_OK(status);
+    return status == 0;
+}
+
+static void pop(struct crash_world *w)
+{
+    tn_message m;
+    if (!try_pop(w, &m))
+        return;
+    if (m.lease != 0)
+        TN_CHECK_OK(tn_message_ack(w->queue, &m));
+    tn_message_fini(&m);
+}
+
+static void give_back(struct crash_world *w)
+{
+    tn_message m;
+    if (!try_pop(w, &m))
+        return;
+    if (m.lease != 0)
+        TN_CHECK_OK(tn_message_return(w->queue, &m));
+    tn_message_fini(&m);
+}
+
+static void settle(struct crash_world *w)
+{
+    int status = tn_domain_reap(w->domain, NULL);
+    if (status != TN_ERR_TIMED_OUT)
+        TN_CHECK_OK(status);
+}
+
+static void lock(struct crash_world *w)
+{
+    int status = tn_lock_acquire(w->lock, 0);
+    if (status == TN_ERR_TIMED_OUT)
+        return;
+    TN_CHECK_OK(status);
+    TN_CHECK_OK(tn_lock_release(w->lock));
+}
+
+static void semaphore(struct crash_world *w)
+{
+    int status = tn_semaphore_acquire(w->semaphore, 0);
+    if (status == TN_ERR_TIMED_OUT)
+        return;
+    TN_CHECK_OK(status);
+    TN_CHECK_OK(tn_semaphore_release(w->semaphore));
+}
+
+static void event(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_event_set(w->event));
+    (void)!tn_event_wait(w->event, 0);
+    TN_CHECK_OK(tn_event_clear(w->event));
+}
+
+static void barrier(struct crash_world *w)
+{
+    (void)!tn_barrier_wait(w->barrier, 0);
+    TN_CHECK_OK(tn_barrier_reset(w->barrier));
+}
+
+static void use_ticket(struct crash_world *w)
+{
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_handle_import(w->domain, w->handle, w->handle_bytes, &tensor));
+    tn_tensor_unref(tensor);
+}
+
+static void make_ticket(struct crash_world *w)
+{
+    tn_ticket_id ticket;
+    export_held(w, w->tensor[0], 1);
+    TN_CHECK_OK(tn_handle_ticket(w->handle, w->handle_bytes, &ticket));
+    TN_CHECK_OK(tn_ticket_revoke(w->domain, ticket));
+}
+
+static void look(struct crash_world *w)
+{
+    TN_CHECK(*(uint8_t *)tn_tensor_data(w->tensor[0]) == CRASH_BYTE);
+    w->tensor[0] = tn_tensor_unref(w->tensor[0]);
+}
+
+static void fork_one(struct crash_world *w) { crash_fork(w, look); }
+
+static void make_and_close(struct crash_world *w)
+{
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_create(w->domain, NULL, NULL, &queue));
+    tn_queue_close(queue);
+}
+
+static void leave(struct crash_world *w) { w->domain = tn_domain_close(w->domain); }
+
+static void trim(struct crash_world *w)
+{
+    tn_tensor_unref(crash_tensor(w, 1 << 20));
+    TN_CHECK_OK(tn_domain_trim(w->domain, 0, NULL));
+}
+
+static void use_file(struct crash_world *w)
+{
+    tn_tensor_unref(crash_storage(w, TN_STRATEGY_FILE_SYSTEM, 0, PAIR_BYTES));
+}
+
+static void use_descriptor(struct crash_world *w)
+{
+    tn_tensor_unref(crash_storage(w, TN_STRATEGY_FILE_DESCRIPTOR, 0, PAIR_BYTES));
+}
+
+const struct pair_op pair_ops[] = {
+    {.name = "allocate", .run = allocate},
+    {.name = "release", .run = release},
+    {.name = "push", .run = push, .most = 1},
+    {.name = "push_many", .run = push_many, .most = 1},
+    {.name = "push_kept", .run = push_kept, .most = 1},
+    {.name = "push_moved", .run = push_moved, .most = 1},
+    {.name = "pop", .run = pop, .least = -1},
+    {.name = "pop_to_drop", .policy = TN_QUEUE_DROP, .run = pop, .least = -1},
+    {.name = "lease_and_ack", .policy = TN_QUEUE_LEASE, .run = pop, .least = -1},
+    {.name = "lease_and_return", .policy = TN_QUEUE_LEASE, .run = give_back},
+    {.name = "settle", .needs_dead = true, .run = settle},
+    {.name = "lock", .run = lock},
+    {.name = "semaphore", .run = semaphore},
+    {.name = "event", .run = event},
+    {.name = "barrier", .run = barrier},
+    {.name = "use_ticket", .run = use_ticket},
+    {.name = "make_ticket", .run = make_ticket},
+    {.name = "fork", .run = fork_one},
+    {.name = "make_and_close", .run = make_and_close},
+    {.name = "leave", .run = leave},
+    {.name = "trim", .run = trim},
+    {.name = "file", .has_storages = true, .run = use_file},
+    {.name = "descriptor", .has_storages = true, .run = use_descriptor},
+};
+
+unsigned pair_op_count(void) { return sizeof pair_ops / sizeof pair_ops[0]; }
+
+/* ---- a pair ------------------------------------------------------------------------------ */
+
+/* What both leave in the queue, whoever comes first. */
+static struct crash_op op_of(const struct pair_op *victim, const struct pair_op *peer)
+{
+    bool needs_dead = victim->needs_dead || peer->needs_dead;
+    int32_t messages = PAIR_MESSAGES + needs_dead;
+    int32_t least = messages + victim->least + peer->least;
+    int32_t most = messages + victim->most + peer->most;
+    /* One that is given back, or popped to be dropped, by another policy than its own. */
+    if (strcmp(victim->name, "lease_and_return") == 0 ||
+        strcmp(peer->name, "lease_and_return") == 0)
+        least--;
+    return (struct crash_op){.name = victim->name,
+                             .policy = victim->policy != 0 ? victim->policy : peer->policy,
+                             .is_owned = true,
+                             .has_storages = victim->has_storages || peer->has_storages,
+                             .least = (uint32_t)(least < 0 ? 0 : least),
+                             .most = (uint32_t)most,
+                             .prepare = needs_dead ? prepare_with_dead : prepare,
+                             .run = victim->run};
+}
+
+/* The kill points of the peer, spread over all of them; else anywhere. @return how many */
+static unsigned choose_pauses(const struct trace *trace, unsigned most, uint64_t seed,
+                              uint32_t *pauses)
+{
+    unsigned points = 0, chosen = 0;
+    uint64_t point = (uint64_t)(uintptr_t)tni_kill_point;
+    for (uint32_t k = 0; k < trace->count; k++)
+        points += trace->place[k] == point;
+    uint32_t stride = points / most + 1, seen = 0;
+    for (uint32_t k = 0; k < trace->count && chosen < most; k++)
+        if (trace->place[k] == point && seen++ % stride == seed % stride)
+            pauses[chosen++] = k;
+    for (uint64_t turn = seed; chosen < most; turn++)
+        pauses[chosen++] =
+            (uint32_t)((turn * UINT64_C(0x9e3779b97f4a7c15) >> 32) % trace->count);
+    return chosen;
+}
+
+enum { MOST_PAUSES = 64 };
+
+void sweep_pair(const struct pair_op *victim, const struct pair_op *peer,
+                const struct sweep_plan *plan, struct sweep_row *row)
+{
+    const struct crash_op op = op_of(victim, peer);
+    struct sweep_plan each = *plan;
+    struct sweep_peer paused = {.run = peer->run, .trace = trace_make()};
+    struct scene scene = {.op = &op, .peer = &paused};
+    uint32_t at[MOST_PAUSES], pauses = TNI_MIN(plan->scenes, (uint32_t)MOST_PAUSES);
+    snprintf(scene.name, sizeof scene.name, "%s x %s", victim->name, peer->name);
+    sweep_record_peer(&scene);
+    unsigned count = choose_pauses(paused.trace, TNI_MAX(pauses, 1u), plan->seed, at);
+    for (unsigned i = 0; i < count; i++, each.seed += UINT64_C(0x9e3779b9)) {
+        if (plan->pause >= 0 && plan->pause < paused.trace->count)
+            at[i] = (uint32_t)plan->pause;
+        paused.pause = at[i];
+        snprintf(scene.name, sizeof scene.name, "'%s x %s' --pause %u", victim->name,
+                 peer->name, at[i]);
+        sweep_scene(&scene, &each, row);
+        if (plan->pause >= 0)
+            break;
+    }
+    trace_free(paused.trace);
+}

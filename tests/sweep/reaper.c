@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reaper, swept: a victim dies at a kill point of its operation, a member settles it and is
+ * killed at each of its own instructions, and another one settles both.
+ */
+#include <string.h>
+
+#include "sweep/sweep.h"
+
+bool sweep_has_child(const struct crash_op *op)
+{
+    static const char *const forking[] = {"fork_while_holding_much", "process_fork",
+                                          "process_exec", "storage_write_once_and_fork",
+                                          "forkserver"};
+    for (unsigned i = 0; i < sizeof forking / sizeof forking[0]; i++)
+        if (strcmp(op->name, forking[i]) == 0)
+            return true;
+    return false;
+}
+
+void sweep_reaper(const struct crash_op *op, const struct sweep_plan *plan,
+                  struct sweep_row *row)
+{
+    static struct crash_points points;
+    struct sweep_plan each = *plan;
+    memset(&points, 0, sizeof points);
+    crash_learn(op, &points);
+    unsigned count = points.count, stride = 1;
+    if (plan->scenes > 0 && plan->scenes < count)
+        stride = (count + plan->scenes - 1) / plan->scenes;
+    for (unsigned i = (unsigned)(plan->seed % stride); i < count; i += stride, each.seed++) {
+        struct scene scene = {.op = op, .point = points.point[i].name};
+        if (plan->point != NULL && strcmp(plan->point, scene.point) != 0)
+            continue;
+        snprintf(scene.name, sizeof scene.name, "%.40s:reaper --point %.40s", op->name,
+                 scene.point);
+        sweep_scene(&scene, &each, row);
+    }
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: a sample of the sweep, another one with each seed. The program `sweep` does it wholly.
+ *
+ * Of each operation some boundaries, spread over all of it; of the costly ones every eighth is
+ * looked at. TN_TEST_SEED says which; each test ends after a minute.
+ */
+#include "os/os.h"
+#include "sweep/sweep.h"
+
+enum { SOLO_MOST = 24, CHILD_MOST = 12, REAPER_MOST = 6, PAIR_MOST = 6, PAIRS = 40 };
+
+/* A process keeps one socket for ringing bells: it is there before descriptors are counted. */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+/* On a machine that is busy the sample is smaller. */
+static uint64_t end_ns;
+
+static void begin(void)
+{
+    const char *why = tracer_why_not();
+    if (why != NULL)
+        tnt_skip(why);
+    end_ns = tnt_deadline(60 * 1000);
+}
+
+static bool is_time_left(void) { return tnt_deadline(0) < end_ns; }
+
+static struct sweep_plan plan_of(uint32_t most)
+{
+    return (struct sweep_plan){.most = most,
+                               .scenes = 1,
+                               .steps = 60000,
+                               .seed = tnt_random() >> 8,
+                               .at = -1,
+                               .pause = -1,
+                               .end_ns = end_ns};
+}
+
+/* Left out unless it is its turn: its way alone would take as long as all that of others. */
+static bool is_left_out(const struct crash_op *op)
+{
+    return op->is_costly && tnt_random_below(8) != 0;
+}
+
+static void judge(const struct sweep_row *row)
+{
+    tnt_note("%u deaths at %u boundaries, %u strayed, %u failures", row->swept, row->boundaries,
+             row->strayed, row->failures);
+    assert_int_equal(row->failures, 0);
+    assert_true(row->tried > 0 && row->swept > row->tried / 2);
+}
+
+static void sweep_table(const struct crash_op *table)
+{
+    struct sweep_row row = {0};
+    unsigned count = 0;
+    begin();
+    while (table[count].name != NULL)
+        count++;
+    const struct crash_op *chosen =
+        &table[tnt_random_below(count)]; /* of all, if all are costly */
+    for (const struct crash_op *op = table; op->name != NULL && is_time_left(); op++) {
+        struct sweep_plan plan = plan_of(SOLO_MOST);
+        struct scene scene = {.op = op};
+        snprintf(scene.name, sizeof scene.name, "%s", op->name);
+        if (op == chosen || !is_left_out(op))
+            sweep_scene(&scene, &plan, &row);
+    }
+    judge(&row);
+}
+
+#define SWEEP_TEST(what, table)                                                                \
+    TN_TEST_WITHIN(a_death_at_any_instruction_of_##what##_is_settled, 200)                     \
+    {                                                                                          \
+        sweep_table(table);                                                                    \
+    }
+
+SWEEP_TEST(memory, crash_memory_ops)
+SWEEP_TEST(a_push, crash_push_ops)
+SWEEP_TEST(a_pop, crash_pop_ops)
+SWEEP_TEST(a_queue, crash_object_ops)
+SWEEP_TEST(what_wakes_a_sleeper, crash_wake_ops)
+SWEEP_TEST(what_waits, crash_sync_ops)
+SWEEP_TEST(a_member, crash_member_ops)
+SWEEP_TEST(a_storage_outside_of_the_arena, crash_backing_ops)
+SWEEP_TEST(what_starts_processes, crash_spawn_ops)
+
+TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_settled, 200)
+{
+    struct sweep_row row = {0};
+    const struct crash_op *op;
+    begin();
+    for (unsigned n = 0; (op = crash_nth(n)) != NULL && is_time_left(); n++) {
+        struct sweep_plan plan = plan_of(CHILD_MOST);
+        struct scene scene = {.op = op, .in_child = true};
+        snprintf(scene.name, sizeof scene.name, "%s:child", op->name);
+        if (sweep_has_child(op) && !is_left_out(op))
+            sweep_scene(&scene, &plan, &row);
+    }
+    judge(&row);
+}
+
+TN_TEST_WITHIN(a_death_at_any_instruction_of_who_settles_one_is_settled, 200)
+{
+    struct sweep_row row = {0};
+    const struct crash_op *op;
+    begin();
+    for (unsigned n = 0; (op = crash_nth(n)) != NULL && is_time_left(); n++) {
+        struct sweep_plan plan = plan_of(REAPER_MOST);
+        if (!op->is_costly && tnt_random_below(3) == 0)
+            sweep_reaper(op, &plan, &row);
+    }
+    judge(&row);
+}
+
+TN_TEST_WITHIN(a_death_at_any_instruction_beside_a_peer_that_is_paused_is_settled, 200)
+{
+    struct sweep_row row = {0};
+    begin();
+    for (unsigned n = 0; n < PAIRS && is_time_left(); n++) {
+        struct sweep_plan plan = plan_of(PAIR_MOST);
+        const struct pair_op *victim = &pair_ops[tnt_random_below(pair_op_count())];
+        const struct pair_op *peer = &pair_ops[tnt_random_below(pair_op_count())];
+        sweep_pair(victim, peer, &plan, &row);
+    }
+    judge(&row);
+}

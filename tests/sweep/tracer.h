@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tracer: a process that goes one instruction at a time, and where it has been.
+ *
+ * Nouns: traced (a member that is stepped), place (its next instruction's address), boundary k
+ * (the place after k instructions), trace (the places of all boundaries of a run), route (the
+ * shortest way to a boundary, in single steps and in runs to a breakpoint).
+ * I1  A traced process is at boundary k only if it came along the route and the last steps were
+ *     to the places of the trace. Else it has strayed, and the boundary is not counted.
+ * I2  A system call is one instruction. So is what an operation asks for the test's own sake:
+ *     crash_fill(), which writes payload, and crash_check_...(). A repeated instruction (rep)
+ *     counts once each time.
+ * Only the thread that runs the operation is stepped. Linux on x86-64 only: elsewhere
+ * tracer_why_not() says so.
+ */
+#ifndef TENON_TESTS_TRACER_H
+#define TENON_TESTS_TRACER_H
+
+#include "process/crash.h"
+
+struct traced {
+    pid_t pid;    /* who is stepped */
+    pid_t member; /* our child: the same, or the one that forked it */
+    int end_fd;   /* ends when all that it started has ended */
+    uint64_t place;
+    bool has_ended; /* nothing is left to step: it exited, or is another program */
+    int status;     /* of its end, as of waitpid(); with has_ended */
+};
+
+/* @return NULL, or why nothing can be stepped here */
+const char *tracer_why_not(void);
+/* Without them the way to each boundary is walked. */
+bool tracer_has_breakpoints(void);
+/* Do as where there are none. */
+void tracer_only_walk(void);
+
+/*
+ * Fork a member of the world that will do `step` and exit with 0. It stops before the first
+ * instruction of `step`; or with in_child, the first process that it forks stops before its
+ * first instruction.
+ */
+void tracer_start(struct traced *t, struct crash_world *w, crash_step_fn *step, bool in_child);
+/* One instruction. @return whether there is a next one */
+bool tracer_step(struct traced *t);
+/* Until it comes to a place where it is not now. @return whether it did */
+bool tracer_run_to(struct traced *t, uint64_t place);
+/* Kill it where it is. Returns when all that it started has ended. */
+void tracer_kill(struct traced *t);
+/* Let it go on to its end, which must be a good one, and wait for that. */
+void tracer_finish(struct traced *t);
+
+/* ---- traces ------------------------------------------------------------------------------ */
+
+enum { TRACE_MOST = 1 << 22 };
+struct trace {
+    uint64_t *place; /* [count], shared with forked children */
+    uint32_t count;  /* boundaries: one more than instructions */
+    bool is_whole;   /* it came to its end */
+    uint32_t *stops; /* [count]: on the shortest way to it */
+    int32_t *from;   /* [count]: where the route to it comes from; -1: the one before */
+};
+
+struct trace *trace_make(void);
+struct trace *trace_free(struct trace *trace);
+/*
+ * Step to the end, and write down the way. With may_block_ms, a single step that took as long
+ * is where the trace ends: it waits for somebody.
+ */
+void trace_record(struct trace *trace, struct traced *t, uint32_t most, unsigned may_block_ms);
+/* Find all routes. pre: recorded */
+void trace_route(struct trace *trace);
+/* pre: at boundary 0. @return whether it is at boundary k now */
+bool trace_walk(const struct trace *trace, struct traced *t, uint32_t k);
+/* I2: whether a function of the test begins here that is one instruction. */
+bool tracer_is_one(uint64_t place);
+/* Whether boundary k is where the operation is over. */
+bool trace_is_end(const struct trace *trace, uint32_t k);
+
+#endif
