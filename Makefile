@@ -6,6 +6,8 @@ help:
 	@echo 'make test     build and run every test'
 	@echo 'make bench    measure the figures of docs/figures.md'
 	@echo 'make check    what CI runs: format, layers, symbols, headers, tidy, sanitizers, tests'
+	@echo 'make prove    the whole proof of docs/crash.md, at full size: hours'
+	@echo 'make soak     kill processes at random for MINUTES=30, and account for everything'
 	@echo 'make install  install to PREFIX (/usr/local); DESTDIR is honoured'
 	@echo 'make format   format the sources in place'
 	@echo 'make clean    remove build/'
@@ -29,6 +31,15 @@ check:
 	@dev/setup check
 	@dev/check
 
+prove:
+	@dev/setup prove
+	@dev/prove
+
+MINUTES = 30
+soak:
+	@dev/setup test
+	@dev/soak $(MINUTES)
+
 install:
 	@dev/setup build
 	@dev/build install
@@ -41,4 +52,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo test bench check install format clean
+.PHONY: help demo test bench check prove soak install format clean

@@ -198,10 +198,7 @@ tn_domain *tn_domain_close(tn_domain *d)
     return NULL;
 }
 
-const char *tn_domain_name(const tn_domain *d)
-{
-    return d != NULL ? d->segment.name : "";
-}
+const char *tn_domain_name(const tn_domain *d) { return d != NULL ? d->segment.name : ""; }
 
 uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }
 

@@ -110,8 +110,9 @@ static inline void tni_relax(void)
 }
 
 /**
- * Read an options struct, which begins with its own size: `given` may be NULL, and may come from
- * a program that was compiled with a newer header. What this library does not know must be 0.
+ * Read an options struct, which begins with its own size: `given` may be NULL, and may come
+ * from a program that was compiled with a newer header. What this library does not know must be
+ * 0.
  * @param ret  [known_bytes]; holds the defaults and keeps them if `given` is NULL
  */
 int tni_take_options(const char *what, const void *given, size_t known_bytes, void *ret);

@@ -253,8 +253,8 @@ int tni_os_write(int fd, const void *bytes, size_t size_bytes);
  * fork(), in a process of one thread, whose child is a child of this process's parent: that one
  * waits for it, and it ends with that one. The handlers of tni_os_at_fork() run, those of other
  * libraries do not.
- * @param pid_at  the kernel writes the child's pid there before anybody can be killed in between:
- *         in shared memory, others know of the child although the caller died. Not NULL
+ * @param pid_at  the kernel writes the child's pid there before anybody can be killed in
+ * between: in shared memory, others know of the child although the caller died. Not NULL
  * @return 0 in the child, its pid in the caller, or an error
  */
 int tni_os_fork_sibling(int32_t *pid_at);

@@ -255,8 +255,8 @@ static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline
         status = look(q, t->word, t->attempt, t->context, t->has_more);
     if (status != TN_ERR_TIMED_OUT)
         return status;
-    status = tni_object_wait(&q->handle, t->word, t->side, 0, deadline_ns, t->attempt,
-                             t->context);
+    status =
+        tni_object_wait(&q->handle, t->word, t->side, 0, deadline_ns, t->attempt, t->context);
     if (status == 0)
         pass_on(q, t->word, t->has_more);
     return status;

@@ -317,8 +317,7 @@ static void check_slots(struct tni_audit *a, uint32_t index)
 {
     const struct tni_object *object = tni_object_at(a->segment, index);
     uint64_t word = atomic_load(&object->word);
-    if (tni_object_state(word) != TNI_OBJECT_LIVE ||
-        tni_object_kind(word) != TNI_OBJECT_QUEUE)
+    if (tni_object_state(word) != TNI_OBJECT_LIVE || tni_object_kind(word) != TNI_OBJECT_QUEUE)
         return;
     uint32_t strays = tni_queue_count_strays(a->segment, index);
     if (strays > 0 && atomic_load(&object->word) == word)

@@ -8,10 +8,10 @@
  * I2  A child has no descriptor of the server's or of a sibling's: the server closes the only
  *     one that it is handed as soon as the child has it.
  * I3  The parent knows the pid of every child: from the answer, or, when the server died before
- *     it gave one, from the place that the two share, where the kernel writes it as it makes the
- *     child. A child whose report nobody reads ends.
- * Callers: the user, pool.c. A death of the server ends the requests that wait for it, and no
- * child. A death of the parent ends the server, by child.c, I3, or as its socket ends.
+ *     it gave one, from the place that the two share, where the kernel writes it as it makes
+ * the child. A child whose report nobody reads ends. Callers: the user, pool.c. A death of the
+ * server ends the requests that wait for it, and no child. A death of the parent ends the
+ * server, by child.c, I3, or as its socket ends.
  */
 #include <stdlib.h>
 #include <string.h>

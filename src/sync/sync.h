@@ -70,8 +70,8 @@ static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)
                                                    memory_order_relaxed);
 }
 /**
- * Only the owner, or the reaper for a dead one: nothing happens if it is another's. Sequentially
- * consistent: a tni_wait_notify() may follow at once.
+ * Only the owner, or the reaper for a dead one: nothing happens if it is another's.
+ * Sequentially consistent: a tni_wait_notify() may follow at once.
  */
 static inline void tni_claim_release(_Atomic uint64_t *claim, uint64_t who)
 {

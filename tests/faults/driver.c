@@ -272,7 +272,7 @@ static void advance(const struct faults_row *row)
     bool is_over = c->count < plan->n;
     plan->variant = 0;
     uint32_t dense = row->searches ? FEW_DENSE : MOST_DENSE;
-    plan->n += plan->n <= dense ? 1 : faults_is_deep() ? 1 + plan->n / 8 : 1 + plan->n;
+    plan->n += plan->n <= dense || faults_is_deep() ? 1 : 1 + plan->n;
     if (!is_over)
         return;
     plan->n = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Failing calls: every public function, with its n-th system call or n-th allocation failing,
- * for every n until the function gets by without one.
+ * for n = 1, 2, ... until the function gets by without one.
  *
  * A row says how to call one function. The rows run in a process of their own, the subject,
  * under ptrace: the tracer counts the system calls that the subject makes between two marks and
@@ -12,7 +12,9 @@
  * (state.c); and the same call without a failure succeeds. A call may also get by: then it must
  * have done all of its work.
  *
- *   TN_FAULTS_DEEP=1   every errno that a call may give, not the first two
+ *   TN_FAULTS_DEEP=1   every n, and every errno that a call may give; else the first two errnos,
+ *                      and above MOST_DENSE (FEW_DENSE where a function looks through all
+ *                      processes) every n that is about twice the one before
  */
 #ifndef TENON_TESTS_FAULTS_H
 #define TENON_TESTS_FAULTS_H

@@ -290,7 +290,9 @@ int faults_trace(pid_t subject, int release_fd)
     c = faults_control;
     c->subject = subject;
     c->mark = 0;
-    c->is_idle = c->is_listening = c->has_ended = false;
+    c->is_idle = false;
+    c->is_listening = false;
+    c->has_ended = false;
     memset(processes, 0, sizeof processes);
     sigaction(SIGALRM, &action, NULL);
     sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_poke}, NULL);

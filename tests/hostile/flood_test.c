@@ -26,6 +26,7 @@ enum {
     IDLE = 2500,      /* connections that say nothing */
     FLOODERS = 4,
     FLOOD_MS = 1500,
+    SILENCE_MS = 10000,   /* clients.c: what a connection may be silent for */
     CALM_MS = 15000,      /* tenond is as before by then: silence ends after 10 s */
     MOST_GROWTH = 2 << 20 /* of its private memory */
 };
@@ -375,5 +376,20 @@ TN_TEST_WITHIN(thousands_of_idle_connections_keep_no_member_waiting, 120)
     be_served(&house);
     tnt_note("%u descriptors at most", most);
     close_many(fds, IDLE);
+    move_out(&house);
+}
+
+TN_TEST_WITHIN(a_connection_that_says_nothing_is_closed_once_it_was_silent_for_long, 60)
+{
+    struct house house;
+    move_in(&house);
+    uint64_t begun_ns = tni_os_now_ns();
+    int fd = connect_raw(TNI_MANAGER_SOCKET);
+    TN_CHECK(fd >= 0);
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(SILENCE_MS + CALM_MS)));
+    char byte;
+    TN_CHECK(recv(fd, &byte, sizeof byte, 0) == 0);
+    TN_CHECK(tni_os_now_ns() - begun_ns >= SILENCE_MS * MS_NS); /* and not before that */
+    close(fd);
     move_out(&house);
 }

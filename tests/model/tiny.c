@@ -553,8 +553,14 @@ static void explore_in(const struct model *model, enum model_memory memory)
              model->name, names[memory], (unsigned long long)result.states,
              (unsigned long long)result.steps, (unsigned long long)result.ends,
              (unsigned long long)result.killed);
-    if (holds)
+    if (holds) {
+        /* What comes to no end was not checked: nobody got anywhere, or all turn in a circle.
+         */
+        if (result.ends == 0 || (model->kills > 0 && result.killed == 0))
+            fail_msg("%s, %s: no run%s came to an end", model->name, names[memory],
+                     result.ends == 0 ? "" : " with a death");
         return;
+    }
     tnt_note("%s", result.failure);
     for (char *line = strtok(result.trace, "\n"); line != NULL; line = strtok(NULL, "\n"))
         tnt_note("  %s", line);

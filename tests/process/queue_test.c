@@ -433,8 +433,10 @@ static int pop_two_and_die(void *argument)
 
 TN_TEST(push_many_leaves_the_news_of_a_death_to_the_next_call)
 {
-    const tn_message m[4] = {{.bytes = "a", .size_bytes = 1}, {.bytes = "b", .size_bytes = 1},
-                             {.bytes = "c", .size_bytes = 1}, {.bytes = "d", .size_bytes = 1}};
+    const tn_message m[4] = {{.bytes = "a", .size_bytes = 1},
+                             {.bytes = "b", .size_bytes = 1},
+                             {.bytes = "c", .size_bytes = 1},
+                             {.bytes = "d", .size_bytes = 1}};
     begin(4, 0);
     assert_int_equal(tn_queue_push_many(q, m, 4, 0, 0), 4);
     tnt_wait(tnt_fork(pop_two_and_die, NULL));
@@ -565,6 +567,69 @@ TN_TEST(a_lease_that_lasts_does_not_stop_the_ring_and_comes_back_where_pops_look
     assert_int_equal(*(const uint32_t *)m.bytes, 1000);
     assert_int_equal(m.attempt, 1);
     TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    finish();
+}
+
+static int end_lease_of_another(void *argument)
+{
+    tn_message *m = argument;
+    TN_CHECK(tn_message_ack(q, m) == TN_ERR_STALE);
+    TN_CHECK(tn_message_return(q, m) == TN_ERR_STALE);
+    return 0;
+}
+
+TN_TEST(only_the_process_that_has_a_lease_can_end_it)
+{
+    tn_message m, again;
+    begin(2, TN_QUEUE_LEASE);
+    push_number(79);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    tnt_wait_ok(tnt_fork(end_lease_of_another, &m));
+    assert_int_equal(tn_queue_pop(q, 0, &again), TN_ERR_TIMED_OUT); /* still leased */
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    finish();
+}
+
+TN_TEST(a_lease_that_was_ended_does_not_end_the_next_one_of_its_slot)
+{
+    tn_message m, old, again;
+    begin(2, TN_QUEUE_LEASE);
+    push_number(0);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    old = m;
+    for (uint32_t i = 1; i <= 2; i++) { /* the second one is in the slot of the first */
+        TN_CHECK_OK(tn_message_ack(q, &m));
+        tn_message_fini(&m);
+        push_number(i);
+        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    }
+    assert_int_equal(tn_message_ack(q, &old), TN_ERR_STALE);
+    assert_int_equal(tn_message_return(q, &old), TN_ERR_STALE);
+    assert_int_equal(tn_queue_pop(q, 0, &again), TN_ERR_TIMED_OUT); /* still leased */
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    finish();
+}
+
+/* By its own wake: a sleeper's slice would find it too, but later. */
+TN_TEST(a_lease_that_ends_wakes_who_waits_for_a_message_or_for_room)
+{
+    tn_message m;
+    begin(2, TN_QUEUE_LEASE);
+    struct tni_object *object = ((const struct tni_handle *)q)->object;
+    push_number(80);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    uint32_t seen = tni_wait_arm(&object->items); /* as who sleeps in a pop */
+    TN_CHECK_OK(tn_message_return(q, &m));
+    assert_int_not_equal(atomic_load(&object->items) / TNI_WAIT_EPOCH, seen / TNI_WAIT_EPOCH);
+    tn_message_fini(&m);
+
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    seen = tni_wait_arm(&object->room); /* as who sleeps in a push */
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    assert_int_not_equal(atomic_load(&object->room) / TNI_WAIT_EPOCH, seen / TNI_WAIT_EPOCH);
     tn_message_fini(&m);
     finish();
 }

@@ -219,8 +219,7 @@ void soak_finish(bool passed)
         all = all && holds;
     }
     soak_report_figures(since_begin() / 60);
-    if (!passed)
-        printf("# %s\n", soak->text);
+    printf("# %s\n", passed ? "no discrepancy" : soak->text);
     fflush(stdout);
     remove_folder(soak->shm_folder);
     remove_folder(soak->runtime_folder);

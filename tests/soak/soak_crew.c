@@ -47,15 +47,6 @@ uint32_t soak_crew_members(void)
     return count;
 }
 
-/* Two for each object of the library's: a pidfd, and the end of a pipe. */
-uint32_t soak_crew_descriptors(void)
-{
-    uint32_t count = server != NULL;
-    for (uint32_t i = 0; i < SOAK_CREW; i++)
-        count += crew[i].process != NULL;
-    return count;
-}
-
 /* ---- starting ---------------------------------------------------------------------------- */
 
 static bool is_start_refusal(int status)
@@ -312,7 +303,7 @@ static pid_t find_straggler(void)
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
         soak_process_name(tree[i], name);
-        /* One that is gone, and that its parent did not collect, is counted: count_left(). */
+        /* One that is gone, and that its parent did not collect, is found later. */
         char state = soak_process_state(tree[i]);
         if (!soak_crew_has(tree[i]) && strncmp(name, "tenond", 6) != 0 &&
             strcmp(name, "soak-killer") != 0 && state != 0 && state != 'Z')
@@ -321,14 +312,20 @@ static pid_t find_straggler(void)
     return 0;
 }
 
-/* Ended, and not collected by a parent that lives and has nothing to do: not ours. */
-static void count_left(void)
+/* Whoever rests has collected each child that it started. Not tenond: it does not rest. */
+static void check_collected(void)
 {
     pid_t tree[TREE];
     uint32_t count = soak_list_tree(getpid(), tree, TREE);
-    for (uint32_t i = 0; i < count; i++)
-        if (soak_process_parent(tree[i]) != getpid() && soak_process_state(tree[i]) == 'Z')
-            soak_count(SOAK_N_UNCOLLECTED, 1);
+    for (uint32_t i = 0; i < count; i++) {
+        char name[32];
+        pid_t parent = soak_process_parent(tree[i]);
+        soak_process_name(parent, name);
+        if (parent != getpid() && strncmp(name, "tenond", 6) != 0 &&
+            soak_process_state(tree[i]) == 'Z')
+            soak_fail(SOAK_ON_CHILDREN, "process %d has ended, and its parent %d rests",
+                      (int)tree[i], (int)parent);
+    }
 }
 
 static void gather(void)
@@ -351,7 +348,7 @@ static void gather(void)
         usleep(1000);
     }
     soak_crew_collect();
-    count_left();
+    check_collected();
 }
 
 void soak_crew_park(void)

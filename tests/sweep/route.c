@@ -7,13 +7,16 @@
  * among all since the last time that the place of j was met. A loop of a thousand turns is left
  * behind with one stop, at the first place after it.
  */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "sweep/tracer.h"
 
-/* Who records is another process than who walks. */
+/*
+ * Who records is another process than who walks. And none of this comes from malloc(): who is
+ * killed has a heap that was forked from the sweep's, and must find in it what who was recorded
+ * found there, before there were routes.
+ */
 static void *share(size_t size_bytes)
 {
     void *at = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
@@ -26,13 +29,15 @@ struct trace *trace_make(void)
 {
     struct trace *trace = share(sizeof *trace);
     trace->place = share(TRACE_MOST * sizeof *trace->place);
+    trace->stops = share(TRACE_MOST * sizeof *trace->stops);
+    trace->from = share(TRACE_MOST * sizeof *trace->from);
     return trace;
 }
 
 struct trace *trace_free(struct trace *trace)
 {
-    free(trace->from);
-    free(trace->stops);
+    munmap(trace->from, TRACE_MOST * sizeof *trace->from);
+    munmap(trace->stops, TRACE_MOST * sizeof *trace->stops);
     munmap(trace->place, TRACE_MOST * sizeof *trace->place);
     munmap(trace, sizeof *trace);
     return NULL;
@@ -97,14 +102,13 @@ void trace_route(struct trace *trace)
     uint32_t count = trace->count, mask = 1;
     while (mask < 2 * count)
         mask *= 2;
-    struct met *table = calloc(mask, sizeof *table);
-    uint32_t *stops = calloc(count, sizeof *stops);
-    struct tree tree = {calloc(2 * (size_t)count, sizeof *tree.best), stops, count};
-    free(trace->from);
-    free(trace->stops);
-    trace->from = calloc(count, sizeof *trace->from);
-    TN_CHECK(table != NULL && stops != NULL && tree.best != NULL && trace->from != NULL);
-    memset(tree.best, 0xff, 2 * (size_t)count * sizeof *tree.best);
+    size_t tree_bytes = 2 * (size_t)count * sizeof(uint32_t);
+    struct met *table = share(mask * sizeof *table);
+    uint32_t *stops = trace->stops;
+    struct tree tree = {share(tree_bytes), stops, count};
+    memset(tree.best, 0xff, tree_bytes);
+    stops[0] = 0;
+    trace->from[0] = 0;
 
     meet(table, mask - 1, trace->place[0], 0);
     put(&tree, 0);
@@ -122,7 +126,6 @@ void trace_route(struct trace *trace)
         stops[j] = 1 + (runs ? stops[i] : stops[j - 1]);
         put(&tree, j);
     }
-    free(tree.best);
-    free(table);
-    trace->stops = stops;
+    munmap(tree.best, tree_bytes);
+    munmap(table, mask * sizeof *table);
 }

@@ -53,11 +53,11 @@ void tracer_finish(struct traced *t);
 
 enum { TRACE_MOST = 1 << 22 };
 struct trace {
-    uint64_t *place; /* [count], shared with forked children */
+    uint64_t *place; /* [TRACE_MOST], shared with forked children, as the other two are */
     uint32_t count;  /* boundaries: one more than instructions */
     bool is_whole;   /* it came to its end */
-    uint32_t *stops; /* [count]: on the shortest way to it */
-    int32_t *from;   /* [count]: where the route to it comes from; -1: the one before */
+    uint32_t *stops; /* [TRACE_MOST]: on the shortest way to it */
+    int32_t *from;   /* [TRACE_MOST]: where the route to it comes from; -1: the one before */
 };
 
 struct trace *trace_make(void);
