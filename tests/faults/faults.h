@@ -12,9 +12,9 @@
  * (state.c); and the same call without a failure succeeds. A call may also get by: then it must
  * have done all of its work.
  *
- *   TN_FAULTS_DEEP=1   every n, and every errno that a call may give; else the first two errnos,
- *                      and above MOST_DENSE (FEW_DENSE where a function looks through all
- *                      processes) every n that is about twice the one before
+ *   TN_FAULTS_DEEP=1   every n, and every errno that a call may give; else the first two
+ * errnos, and above MOST_DENSE (FEW_DENSE where a function looks through all processes) every n
+ * that is about twice the one before
  */
 #ifndef TENON_TESTS_FAULTS_H
 #define TENON_TESTS_FAULTS_H

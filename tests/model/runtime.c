@@ -135,11 +135,20 @@ static void plain(const void *address, uint64_t size_bytes, bool is_write, const
         plain(at, n, true, __builtin_return_address(0));                                       \
     }                                                                                          \
     void __tsan_volatile_write##n(void *at) { plain(at, n, true, __builtin_return_address(0)); }
+/* clang-format off: these are no statements */
 READ(1)
 READ(2)
-READ(4) READ(8) READ(16) WRITE(1) WRITE(2) WRITE(4) WRITE(8) WRITE(16)
+READ(4)
+READ(8)
+READ(16)
+WRITE(1)
+WRITE(2)
+WRITE(4)
+WRITE(8)
+WRITE(16)
+/* clang-format on */
 
-    void __tsan_read_range(void *at, size_t size)
+void __tsan_read_range(void *at, size_t size)
 {
     plain(at, size, false, __builtin_return_address(0));
 }

@@ -2,8 +2,10 @@
 /* Operations: handles, forks, joining and leaving, the reaper and the audit themselves. */
 #include "process/crash.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "process/process.h"
@@ -228,7 +230,8 @@ static void leave_a_dead(struct crash_world *w)
 {
     hold_much(w);
     pid_t pid = tnt_fork(die_with_much, w);
-    tnt_wait(pid);
+    int status = tnt_wait(pid);
+    TN_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
 static void reap(struct crash_world *w)

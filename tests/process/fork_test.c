@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "harness/harness.h"
 #include "os/os.h"
+#include "process/process.h"
 
 static struct tnt_signal arrived, go;
 static bool holds_child, holds_parent;
@@ -248,4 +249,35 @@ TN_TEST(a_fork_with_too_few_descriptors_leaves_no_seat_behind)
         tn_process_close(child);
     }
     finish();
+}
+
+static int say_and_pause(void *argument)
+{
+    tnt_signal(argument);
+    while (pause() == -1)
+        continue;
+    return 0;
+}
+
+/* settle.c, I3: what still names the old one must not meet the new. */
+TN_TEST(a_seat_that_was_settled_has_the_next_incarnation)
+{
+    tn_domain *domain = tnt_domain(&(tn_domain_options){
+        .struct_size = sizeof(tn_domain_options), .flags = TN_DOMAIN_NO_MANAGER});
+    struct tnt_signal seated = tnt_signal_open();
+    const _Atomic uint64_t *seat = &tni_seat_at(&domain->segment, 1)->word;
+    for (uint32_t round = 0; round < 2; round++) {
+        pid_t victim = tnt_fork(say_and_pause, &seated);
+        tnt_await(&seated);
+        uint64_t was = atomic_load(seat);
+        assert_int_equal(tni_seat_state(was), TNI_SEAT_ALIVE);
+        tnt_kill(victim);
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+        uint64_t is = atomic_load(seat);
+        assert_int_equal(tni_seat_state(is), TNI_SEAT_FREE);
+        assert_int_equal(tni_seat_incarnation(is), tni_seat_incarnation(was) + 1);
+    }
+    tnt_signal_close(&seated);
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
 }

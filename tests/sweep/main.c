@@ -6,6 +6,7 @@
  * output is shown if something failed. What the harness gives to tests is given to them here.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ struct row {
     const struct pair_op *victim, *peer;
     char name[96];
     bool is_done, is_good;
+    const char *why_not; /* is_good, where nothing failed */
+    off_t shown;         /* of its output */
     uint64_t took_ns;
     struct sweep_row found;
 };
@@ -81,7 +84,41 @@ void tnt_skip(const char *reason)
     _exit(1);
 }
 
+/* ---- what a row prints ------------------------------------------------------------------- */
+
+/* Where stderr was before it was a row's. */
+static int report_fd = STDERR_FILENO;
+
+/* What has not been shown yet of what a row printed. */
+static void show(struct row *row, int fd)
+{
+    char text[4096];
+    for (ssize_t size; (size = pread(fd, text, sizeof text, row->shown)) > 0;
+         row->shown += size)
+        if (write(report_fd, text, (size_t)size) < 0)
+            return;
+}
+
+static void show_failure(void) { show(&rows[current - rows], STDOUT_FILENO); }
+
 /* ---- one row ----------------------------------------------------------------------------- */
+
+/* Of many rows not each has such a boundary or point; that one has is asked in the end. */
+static bool is_one_place(void)
+{
+    return row_count > 1 &&
+           (options.plan.at >= 0 || options.plan.pause >= 0 || options.plan.point != NULL);
+}
+
+static void judge(struct row *row)
+{
+    const struct sweep_row *found = &row->found;
+    bool may_be_none = is_one_place() || (row->kind == REAPER && !sweep_has_points(row->op));
+    if (found->failures > 0 || sweep_is_good(found) || (found->tried == 0 && may_be_none))
+        return;
+    row->is_good = false;
+    row->why_not = found->swept == 0 ? "nothing was swept" : "more than 30 % strayed";
+}
 
 static void sweep_row(void **state)
 {
@@ -106,6 +143,7 @@ static void sweep_row(void **state)
         break;
     }
     row->is_good = row->found.failures == 0;
+    judge(row);
 }
 
 static void run_row(struct row *row)
@@ -181,25 +219,24 @@ static struct running start(unsigned number)
     return job;
 }
 
-static void show(int fd)
-{
-    char text[4096];
-    off_t at = 0;
-    for (ssize_t size; (size = pread(fd, text, sizeof text, at)) > 0; at += size)
-        fwrite(text, 1, (size_t)size, stderr);
-}
-
 static void finish(const struct running *job)
 {
     struct row *row = &rows[job->row];
     row->is_done = true;
     row->took_ns = tnt_now_ns() - job->begun_ns;
+    const char *verdict = !row->is_good ? "not ok" : row->found.swept == 0 ? "none" : "ok";
     if (!row->is_good)
-        show(job->output_fd);
+        show(row, job->output_fd);
     close(job->output_fd);
-    fprintf(stderr, "%s %s: %u boundaries, %u swept, %u strayed, %u failures, %.1f s\n",
-            row->is_good ? "ok" : "not ok", row->name, row->found.boundaries, row->found.swept,
-            row->found.strayed, row->found.failures, (double)row->took_ns / 1e9);
+    fprintf(stderr, "%s %s: %u boundaries, %u swept, %u strayed, %u failures, %.1f s", verdict,
+            row->name, row->found.boundaries, row->found.swept, row->found.strayed,
+            row->found.failures, (double)row->took_ns / 1e9);
+    if (row->found.cut_at != 0)
+        fprintf(stderr, "; first %u of an operation", row->found.cut_at);
+    if (row->found.is_late)
+        fprintf(stderr, "; cut short by --seconds");
+    fprintf(stderr, "%s%s\n", row->why_not != NULL ? "; " : "",
+            row->why_not != NULL ? row->why_not : "");
 }
 
 static void run_all(void)
@@ -228,6 +265,7 @@ static void run_all(void)
 
 struct sum {
     uint64_t boundaries, tried, swept, strayed, failures;
+    uint32_t cut_at; /* of one of them */
 };
 
 static void add_to(struct sum *sum, const struct row *row)
@@ -236,15 +274,19 @@ static void add_to(struct sum *sum, const struct row *row)
     sum->tried += row->found.tried;
     sum->swept += row->found.swept;
     sum->strayed += row->found.strayed;
+    sum->cut_at = TNI_MAX(sum->cut_at, row->found.cut_at);
     /* What went wrong outside of any boundary is one failure. */
     sum->failures += row->found.failures + (!row->is_good && row->found.failures == 0);
 }
 
 static void print_line(FILE *file, const char *name, const struct sum *sum)
 {
-    fprintf(file, "| %s | %llu | %llu | %llu | %llu |\n", name,
-            (unsigned long long)sum->boundaries, (unsigned long long)sum->swept,
-            (unsigned long long)sum->strayed, (unsigned long long)sum->failures);
+    fprintf(file, "| %s", name);
+    if (sum->cut_at != 0)
+        fprintf(file, " (first %u of an operation)", sum->cut_at);
+    fprintf(file, " | %llu | %llu | %llu | %llu |\n", (unsigned long long)sum->boundaries,
+            (unsigned long long)sum->swept, (unsigned long long)sum->strayed,
+            (unsigned long long)sum->failures);
 }
 
 static void print_head(FILE *file, const char *what)
@@ -279,13 +321,29 @@ static void print_kind(FILE *file, enum kind kind, const char *what, struct sum 
         print_line(file, "**together**", &part);
 }
 
-static void write_table(const char *path)
+/* Rows that are missing, or not whole, are said to be so. @return whether there are none */
+static bool print_missing(FILE *file)
+{
+    unsigned not_begun = 0, late = 0;
+    for (unsigned i = 0; i < row_count; i++) {
+        not_begun += !rows[i].is_done;
+        late += rows[i].found.is_late;
+    }
+    if (not_begun > 0)
+        fprintf(file, "not begun: %u rows\n", not_begun);
+    if (late > 0)
+        fprintf(file, "cut short by --seconds: %u rows\n", late);
+    return not_begun == 0 && late == 0;
+}
+
+/* @return whether it is written */
+static bool write_table(const char *path)
 {
     struct sum all = {0};
     FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
     if (file == NULL) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
-        return;
+        return false;
     }
     print_kind(file, SOLO, "operation", &all);
     print_kind(file, CHILD, "the process that an operation forks", &all);
@@ -297,8 +355,8 @@ static void write_table(const char *path)
         "not met. Seed %llu.\n",
         (unsigned long long)all.swept + all.failures, (unsigned long long)all.failures,
         (unsigned long long)all.strayed, (unsigned long long)options.plan.seed);
-    if (file != stdout)
-        fclose(file);
+    print_missing(file);
+    return (file != stdout ? fclose(file) : fflush(file)) == 0;
 }
 
 /* ---- what is wanted ---------------------------------------------------------------------- */
@@ -438,6 +496,20 @@ static int read_options(int argc, char **argv)
     return 0;
 }
 
+/* Every row was done, and well, and something was swept. */
+static bool is_all_good(void)
+{
+    uint64_t swept = 0;
+    bool is_good = print_missing(stderr);
+    for (unsigned i = 0; i < row_count; i++) {
+        swept += rows[i].found.swept;
+        is_good = is_good && rows[i].is_good;
+    }
+    if (swept == 0)
+        fprintf(stderr, "nothing was swept\n");
+    return is_good && swept > 0;
+}
+
 /* The same addresses and the same boundaries in the next run. */
 static void run_without_randomization(char **argv)
 {
@@ -477,11 +549,9 @@ int main(int argc, char **argv)
         add_operations(REAPER, ":reaper");
     if (options.wants_pairs)
         add_pairs();
+    report_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    sweep_on_failure = show_failure;
     run_all();
-    if (options.table != NULL)
-        write_table(options.table);
-    bool is_good = row_count > 0;
-    for (unsigned i = 0; i < row_count; i++)
-        is_good = is_good && (!rows[i].is_done || rows[i].is_good);
-    return is_good ? 0 : 1;
+    bool is_written = options.table == NULL || write_table(options.table);
+    return is_all_good() && is_written ? 0 : 1;
 }

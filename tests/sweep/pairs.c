@@ -289,7 +289,9 @@ void sweep_pair(const struct pair_op *victim, const struct pair_op *peer,
     sweep_record_peer(&scene);
     unsigned count = choose_pauses(paused.trace, TNI_MAX(pauses, 1u), plan->seed, at);
     for (unsigned i = 0; i < count; i++, each.seed += UINT64_C(0x9e3779b9)) {
-        if (plan->pause >= 0 && plan->pause < paused.trace->count)
+        if (plan->pause >= paused.trace->count)
+            break;
+        if (plan->pause >= 0)
             at[i] = (uint32_t)plan->pause;
         paused.pause = at[i];
         snprintf(scene.name, sizeof scene.name, "'%s x %s' --pause %u", victim->name,

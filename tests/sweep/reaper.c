@@ -7,15 +7,26 @@
 
 #include "sweep/sweep.h"
 
+static bool is_one_of(const char *name, const char *const *names, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 bool sweep_has_child(const struct crash_op *op)
 {
     static const char *const forking[] = {"fork_while_holding_much", "process_fork",
                                           "process_exec", "storage_write_once_and_fork",
                                           "forkserver"};
-    for (unsigned i = 0; i < sizeof forking / sizeof forking[0]; i++)
-        if (strcmp(op->name, forking[i]) == 0)
-            return true;
-    return false;
+    return is_one_of(op->name, forking, sizeof forking / sizeof forking[0]);
+}
+
+bool sweep_has_points(const struct crash_op *op)
+{
+    static const char *const without[] = {"pop_nothing", "queue_wait_any", "process_exec"};
+    return !is_one_of(op->name, without, sizeof without / sizeof without[0]);
 }
 
 void sweep_reaper(const struct crash_op *op, const struct sweep_plan *plan,

@@ -122,6 +122,11 @@ static void run_boundary(const struct scene *scene, const struct trace *trace, u
     _exit(is_there ? SWEPT : STRAYED);
 }
 
+static uint32_t most_steps(const struct scene *scene, uint32_t steps)
+{
+    return scene->peer != NULL ? MOST_OF_A_PAIR : steps;
+}
+
 /* What is stepped when nobody kills it. */
 static void run_recording(const struct scene *scene, struct trace *trace, uint32_t steps)
 {
@@ -133,7 +138,7 @@ static void run_recording(const struct scene *scene, struct trace *trace, uint32
         start_peer(&peer, &w, scene->peer);
     start_victim(&victim, &w, scene);
     bool is_pair = scene->peer != NULL;
-    trace_record(trace, &victim, is_pair ? MOST_OF_A_PAIR : steps, is_pair ? BLOCK_MS : 0);
+    trace_record(trace, &victim, most_steps(scene, steps), is_pair ? BLOCK_MS : 0);
     w.has_died = !trace->is_whole;
     if (trace->is_whole)
         tracer_finish(&victim);
@@ -242,8 +247,16 @@ static int run_job(const struct job *job)
                          job->what == AT_BOUNDARY ? MOST_SECONDS : MOST_SECONDS_OF_RECORDING);
 }
 
+bool sweep_is_good(const struct sweep_row *row)
+{
+    return row->failures == 0 && row->swept > 0 && row->strayed * 10 <= row->tried * 3;
+}
+
+void (*sweep_on_failure)(void);
+
 /* ---- what failed ------------------------------------------------------------------------- */
 
+/* Called where malloc() leaves no trace in the heap that the next boundary is forked with. */
 static void print_line_of(const Dl_info *about, uint64_t place)
 {
     char command[512], line[512] = "";
@@ -273,16 +286,25 @@ static void print_place(uint64_t place)
 static void report(const struct scene *scene, const struct trace *trace, uint32_t k,
                    struct sweep_row *row)
 {
-    if (row->failures < SWEEP_FAILURES) {
-        row->failed_at[row->failures] = k;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
         printf("FAILED: %s, killed at boundary %u of %u, before the instruction at\n",
                scene->name, k, trace->count - 1);
         print_place(trace->place[k]);
         printf("    again: sweep --op %s --at %u\n", scene->name, k);
         show_log();
-        fflush(stdout);
+        fflush(NULL);
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) != pid && errno == EINTR) {
     }
     row->failures++;
+    if (row->failures == SWEEP_FAILURES)
+        printf("    that is enough: the rest of this row is left out\n");
+    fflush(stdout);
+    if (sweep_on_failure != NULL)
+        sweep_on_failure();
 }
 
 /* ---- a scene ----------------------------------------------------------------------------- */
@@ -342,6 +364,12 @@ static bool is_too_far(const struct trace *trace, uint32_t k)
     return trace->stops[k] > FAR && k % ONE_OF != 0;
 }
 
+static bool is_over_time(const struct sweep_plan *plan, struct sweep_row *row)
+{
+    row->is_late |= plan->end_ns != 0 && tnt_now_ns() > plan->end_ns;
+    return row->is_late;
+}
+
 static void try_boundaries(struct job *job, const struct sweep_plan *plan,
                            struct sweep_row *row)
 {
@@ -352,7 +380,7 @@ static void try_boundaries(struct job *job, const struct sweep_plan *plan,
     for (uint32_t k = 0; k < job->trace->count; k++) {
         if (is_too_far(job->trace, k) || seen++ % every != turn)
             continue;
-        if (plan->end_ns != 0 && tnt_now_ns() > plan->end_ns)
+        if (row->failures >= SWEEP_FAILURES || is_over_time(plan, row))
             return;
         job->k = k;
         try_boundary(job, row);
@@ -361,6 +389,8 @@ static void try_boundaries(struct job *job, const struct sweep_plan *plan,
 
 void sweep_scene(struct scene *scene, const struct sweep_plan *plan, struct sweep_row *row)
 {
+    if (row->failures >= SWEEP_FAILURES || is_over_time(plan, row))
+        return;
     struct trace *trace = trace_make();
     struct job job = {.scene = scene,
                       .trace = trace,
@@ -370,7 +400,9 @@ void sweep_scene(struct scene *scene, const struct sweep_plan *plan, struct swee
     trace_route(trace);
     job.what = AT_BOUNDARY;
     row->boundaries += trace->count;
-    row->is_cut |= !trace->is_whole;
+    /* A victim that waits for its paused peer is not cut: it cannot go on. */
+    if (!trace->is_whole && trace->count >= most_steps(scene, job.k))
+        row->cut_at = trace->count;
     if (plan->at >= 0 && plan->at < trace->count) {
         job.k = (uint32_t)plan->at;
         try_boundary(&job, row);

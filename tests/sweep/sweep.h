@@ -40,13 +40,19 @@ struct sweep_plan {
     uint64_t end_ns;   /* nothing is begun after it; 0: never */
 };
 
-enum { SWEEP_FAILURES = 8 };
+/* Enough of one row: if an operation hangs, each boundary takes a minute to fail. */
+enum { SWEEP_FAILURES = 3 };
 struct sweep_row {
     uint32_t boundaries; /* of the scene; 0: it was not looked at */
     uint32_t tried, swept, strayed, failures;
-    uint32_t failed_at[SWEEP_FAILURES];
-    bool is_cut; /* a way was longer than what was recorded of it */
+    uint32_t cut_at; /* a way was longer than these steps, which were recorded; 0: none was */
+    bool is_late;    /* end_ns came before its end */
 };
+
+/* Most of what was tried was swept: at most three in ten strayed. */
+bool sweep_is_good(const struct sweep_row *row);
+/* Called when a failure has been described on stdout; may be NULL. */
+extern void (*sweep_on_failure)(void);
 
 /* Record what the peer does when it is alone. */
 void sweep_record_peer(struct scene *scene);
@@ -79,6 +85,8 @@ void sweep_pair(const struct pair_op *victim, const struct pair_op *peer,
 /* Who settles a death at each kill point of an operation. */
 void sweep_reaper(const struct crash_op *op, const struct sweep_plan *plan,
                   struct sweep_row *row);
+/* false: it comes to no kill point. Named, so that another one without any is a failure. */
+bool sweep_has_points(const struct crash_op *op);
 /* Whether the operation forks a process that is worth a sweep of its own. */
 bool sweep_has_child(const struct crash_op *op);
 

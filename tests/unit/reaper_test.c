@@ -705,27 +705,6 @@ TN_TEST(a_seat_number_that_was_taken_anew_is_not_the_recoverer_that_died_in_it)
     close_domain(d);
 }
 
-/* settle.c, I3 */
-TN_TEST(a_seat_that_was_settled_has_the_next_incarnation)
-{
-    struct tn_domain *d = open_domain();
-    struct held held = open_held(d, 3);
-    for (uint32_t round = 0; round < 2; round++) {
-        pid_t victim = tnt_fork(hold_until_told, &held); /* sits in seat 1 */
-        tnt_await(&held.ready);
-        uint64_t was = atomic_load(&tni_seat_at(&d->segment, 1)->word);
-        assert_int_equal(tni_seat_state(was), TNI_SEAT_ALIVE);
-        tnt_kill(victim);
-        assert_int_equal(tni_reaper_settle(d, 1), 1);
-        uint64_t is = atomic_load(&tni_seat_at(&d->segment, 1)->word);
-        assert_int_equal(tni_seat_state(is), TNI_SEAT_FREE);
-        assert_int_equal(tni_seat_incarnation(is), tni_seat_incarnation(was) + 1);
-    }
-    assert_int_equal(audit(d), 0);
-    close_held(&held);
-    close_domain(d);
-}
-
 TN_TEST(a_hundred_thousand_blocks_are_given_back_at_once)
 {
     struct tn_domain *d = open_domain_of(16, 1 << 17, 64 << 20);
