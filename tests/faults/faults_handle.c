@@ -62,11 +62,11 @@ static int ask_ticket(void) { return tn_handle_ticket(handle, used, FAULTS_OUT(t
 FAULTS(tn_handle_ticket, WITH_TENSOR, .has_no_calls = true, .before = export_now,
        .call = ask_ticket, .undo = revoke_now)
 
-static int revoke(void) { return tn_ticket_revoke(faults_d, ticket); }
+static int revoke_it(void) { return tn_ticket_revoke(faults_d, ticket); }
 FAULTS(tn_ticket_revoke, WITH_TENSOR, .has_no_calls = true, .before = export_now,
-       .call = revoke)
+       .call = revoke_it)
 FAULTS_WHEN(tn_ticket_revoke, of_the_last_reference, WITH_TENSOR, .never_fails = true,
-            .ends_files = true, .before = export_file, .call = revoke)
+            .ends_files = true, .before = export_file, .call = revoke_it)
 
 static int see_ticket(const tn_ticket_info *info, void *context)
 {

@@ -26,9 +26,13 @@ enum {
     IDLE = 2500,      /* connections that say nothing */
     FLOODERS = 4,
     FLOOD_MS = 1500,
-    SILENCE_MS = 10000,   /* clients.c: what a connection may be silent for */
-    CALM_MS = 15000,      /* tenond is as before by then: silence ends after 10 s */
+    SILENCE_MS = 10000, /* clients.c: what a connection may be silent for */
+    CALM_MS = 15000,    /* tenond is as before by then: silence ends after 10 s */
+#if defined(__SANITIZE_ADDRESS__)
+    MOST_GROWTH = 300 << 20 /* what is freed stays a while, to see it used */
+#else
     MOST_GROWTH = 2 << 20 /* of its private memory */
+#endif
 };
 
 /*
