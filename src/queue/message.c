@@ -429,7 +429,7 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
                              const struct tni_taken *taken, tn_tensor **ret_tensor)
 {
     struct contents c;
-    tn_tensor *tensor;
+    tn_tensor *tensor = NULL;
     int status = read_slot(q, taken, &c);
     bool is_long = status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0);
     if (TNI_UNLIKELY(is_long))

@@ -569,6 +569,10 @@ static int live_a_life(void *argument)
 
 TN_TEST_WITHIN(a_death_at_any_point_of_a_ticket_leaves_nothing_that_a_reap_does_not_repair, 120)
 {
+    int self = -1;
+    if (tni_os_process_open(getpid(), &self) != 0)
+        tnt_skip("no death is seen here: pidfd_open() is missing, as under valgrind");
+    tni_os_close(self);
     for (size_t p = 0; p < TNI_COUNT(points); p++) {
         uint32_t passing = 1;
         for (bool died = true; died; passing++) {
