@@ -15,31 +15,21 @@
 
 #include "faults.h"
 
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__real_reallocarray(void *old, size_t count, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-char *__real_strdup(const char *text);
-char *__real_strndup(const char *text, size_t size);
-void __real_free(void *memory);
-DIR *__real_opendir(const char *path);
-FILE *__real_fopen(const char *path, const char *mode);
-ssize_t __real_getline(char **line, size_t *size, FILE *file);
-int __real_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
-
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_reallocarray(void *old, size_t count, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t size);
-void __wrap_free(void *memory);
-DIR *__wrap_opendir(const char *path);
-FILE *__wrap_fopen(const char *path, const char *mode);
-ssize_t __wrap_getline(char **line, size_t *size, FILE *file);
-int __wrap_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+#define WRAPPED(type, name, ...)                                                               \
+    type __real_##name(__VA_ARGS__);                                                           \
+    type __wrap_##name(__VA_ARGS__);
+WRAPPED(void *, malloc, size_t size)
+WRAPPED(void *, calloc, size_t count, size_t size)
+WRAPPED(void *, realloc, void *old, size_t size)
+WRAPPED(void *, reallocarray, void *old, size_t count, size_t size)
+WRAPPED(void *, aligned_alloc, size_t alignment, size_t size)
+WRAPPED(char *, strdup, const char *text)
+WRAPPED(char *, strndup, const char *text, size_t size)
+WRAPPED(void, free, void *memory)
+WRAPPED(DIR *, opendir, const char *path)
+WRAPPED(FILE *, fopen, const char *path, const char *mode)
+WRAPPED(ssize_t, getline, char **line, size_t *size, FILE *file)
+WRAPPED(int, pthread_atfork, void (*prepare)(void), void (*parent)(void), void (*child)(void))
 
 /* ---- what is live ------------------------------------------------------------------------ */
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/ignore.h"
 #include "worker.h"
 
 static uint32_t below(uint32_t count) { return (uint32_t)tnt_random_below(count); }
@@ -263,27 +264,6 @@ static void close_one(struct worker *w)
 static int ignore(const char *sentence, bool is_repaired, void *context)
 {
     (void)sentence, (void)is_repaired, (void)context;
-    return 0;
-}
-
-static int ignore_seat(const tn_seat_info *seat, void *context)
-{
-    (void)seat, (void)context;
-    return 0;
-}
-static int ignore_block(const tn_block_info *block, void *context)
-{
-    (void)block, (void)context;
-    return 0;
-}
-static int ignore_object(const tn_object_info *object, void *context)
-{
-    (void)object, (void)context;
-    return 0;
-}
-static int ignore_ticket(const tn_ticket_info *ticket, void *context)
-{
-    (void)ticket, (void)context;
     return 0;
 }
 

@@ -343,16 +343,6 @@ static void explore(const char *name, unsigned kills, struct scenario scenario)
     tiny_explore(&model);
 }
 
-/* Of what takes minutes under C11 there is a smaller one for every day. */
-static bool is_small(void)
-{
-#if defined(MODEL_NOT_X86)
-    return !tiny_is_deep();
-#else
-    return false;
-#endif
-}
-
 TN_TEST_WITHIN(a_queue_loses_nothing_between_one_and_one_over_two_rounds, 600)
 {
     explore("1 x 1, 3 messages", 0,
@@ -361,11 +351,12 @@ TN_TEST_WITHIN(a_queue_loses_nothing_between_one_and_one_over_two_rounds, 600)
 
 TN_TEST_WITHIN(a_queue_loses_nothing_between_two_and_several, 3600)
 {
-    explore(
-        "2 x 1", 0,
-        (struct scenario){
-            .producers = 2, .consumers = 1, .each = is_small() ? 1 : 2, .before = is_small()});
-    if (!is_small())
+    explore("2 x 1", 0,
+            (struct scenario){.producers = 2,
+                              .consumers = 1,
+                              .each = tiny_is_tight() ? 1 : 2,
+                              .before = tiny_is_tight()});
+    if (!tiny_is_tight())
         explore("2 x 2", 0,
                 (struct scenario){.producers = 2, .consumers = 2, .each = 1, .before = 1});
 }

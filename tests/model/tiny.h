@@ -100,16 +100,6 @@ bool tiny_is_deep(void);
 /** The largest models are to be smaller: C11 has many more states, and it is not TN_MODEL_DEEP.
  */
 bool tiny_is_tight(void);
-/** Explore a model in every memory that this program is compiled for; fail the test, with the
- * trace, unless it holds. */
-void tiny_explore(const struct model *model);
-/** The same, of what is the kernel's, which is sequentially consistent. */
-void tiny_explore_in_order(const struct model *model);
-/** Sizes that take minutes are wanted: TN_MODEL_DEEP. */
-bool tiny_is_deep(void);
-/** The largest models are to be smaller: C11 has many more states, and it is not TN_MODEL_DEEP.
- */
-bool tiny_is_tight(void);
 /** The same, and the living have left nothing for the janitor to do. */
 void tiny_check_settled(void);
 /** Blocks of payload that are not FREE. */

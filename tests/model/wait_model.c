@@ -191,16 +191,6 @@ static void explore_tokens(const char *name, struct scenario scenario)
     tiny_explore(&model);
 }
 
-/* Of what takes minutes under C11 there is a smaller one for every day. */
-static bool is_small(void)
-{
-#if defined(MODEL_NOT_X86)
-    return !tiny_is_deep();
-#else
-    return false;
-#endif
-}
-
 TN_TEST_WITHIN(no_wake_is_lost_between_one_notifier_and_one_waiter, 600)
 {
     explore_tokens("1 x 1 tokens", (struct scenario){1, 1, 2, 2, .slots = 1});
@@ -211,8 +201,8 @@ TN_TEST_WITHIN(no_wake_is_lost_between_one_notifier_and_two_waiters, 600)
 }
 TN_TEST_WITHIN(no_wake_is_lost_between_several_notifiers_and_waiters, 3600)
 {
-    unsigned waiters = is_small() ? 1 : 2;
-    explore_tokens(is_small() ? "2 x 1 tokens" : "2 x 2 tokens",
+    unsigned waiters = tiny_is_tight() ? 1 : 2;
+    explore_tokens(tiny_is_tight() ? "2 x 1 tokens" : "2 x 2 tokens",
                    (struct scenario){2, waiters, 1, 2 / waiters, .slots = 1});
 }
 TN_TEST_WITHIN(no_wake_is_lost_between_a_push_and_a_pop, 600)
@@ -221,15 +211,16 @@ TN_TEST_WITHIN(no_wake_is_lost_between_a_push_and_a_pop, 600)
 }
 TN_TEST_WITHIN(no_wake_is_lost_between_pushes_and_pops_of_several, 3600)
 {
-    unsigned poppers = is_small() ? 1 : 2;
-    explore(is_small() ? "1 x 1, three pushes" : "1 x 2, waiting", 0,
-            (struct scenario){1, poppers, is_small() ? 3 : 2, is_small() ? 3 : 1, .slots = 2});
+    unsigned poppers = tiny_is_tight() ? 1 : 2;
+    explore(tiny_is_tight() ? "1 x 1, three pushes" : "1 x 2, waiting", 0,
+            (struct scenario){1, poppers, tiny_is_tight() ? 3 : 2, tiny_is_tight() ? 3 : 1,
+                              .slots = 2});
 }
 TN_TEST_WITHIN(no_wake_is_lost_when_pushes_come_together, 3600)
 {
-    unsigned pushers = is_small() ? 1 : 2;
-    explore(is_small() ? "1 x 1, four slots" : "2 x 1, waiting", 0,
-            (struct scenario){pushers, 1, 2 / pushers, 2, .slots = is_small() ? 4 : 2});
+    unsigned pushers = tiny_is_tight() ? 1 : 2;
+    explore(tiny_is_tight() ? "1 x 1, four slots" : "2 x 1, waiting", 0,
+            (struct scenario){pushers, 1, 2 / pushers, 2, .slots = tiny_is_tight() ? 4 : 2});
 }
 TN_TEST_WITHIN(no_wake_is_lost_when_pushes_wait_for_room, 3600)
 {

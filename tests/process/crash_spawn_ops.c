@@ -92,28 +92,27 @@ static int submit(struct crash_world *w, tn_pool *pool)
     return tn_pool_submit(pool, &message, TN_PUSH_MOVE, TN_FOREVER, NULL);
 }
 
-static int fetch(tn_pool *pool)
+static int open_pool(struct crash_world *w, tn_pool_fn *task, tn_pool **ret_pool)
+{
+    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
+    return tn_pool_create(w->domain, &options, task, NULL, ret_pool);
+}
+
+/* A result of this status; else, of the worker's death. */
+static int fetch(tn_pool *pool, int wanted)
 {
     tn_pool_result result;
     int status = tn_pool_next(pool, TN_FOREVER, &result);
     if (status != 0)
         return status;
-    TN_CHECK(result.status == 0 || result.status == TN_ERR_CHILD_FAILED);
-    status = result.status;
+    TN_CHECK(result.status == wanted || result.status == TN_ERR_CHILD_FAILED);
+    status = result.status == wanted ? 0 : result.status;
     tn_pool_result_fini(&result);
     return status;
 }
 
-static int run_pool(struct crash_world *w)
+static int end_pool(tn_pool *pool, int status)
 {
-    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
-    tn_pool *pool;
-    int status = tn_pool_create(w->domain, &options, do_job, NULL, &pool);
-    if (status != 0)
-        return status;
-    for (int i = 0; i < 2 && status == 0; i++)
-        if ((status = submit(w, pool)) == 0)
-            status = fetch(pool);
     if (status == 0)
         status = tn_pool_end(pool);
     if (status == 0)
@@ -121,6 +120,18 @@ static int run_pool(struct crash_world *w)
     if (status == 0)
         tn_pool_close(pool);
     return status;
+}
+
+static int run_pool(struct crash_world *w)
+{
+    tn_pool *pool;
+    int status = open_pool(w, do_job, &pool);
+    if (status != 0)
+        return status;
+    for (int i = 0; i < 2 && status == 0; i++)
+        if ((status = submit(w, pool)) == 0)
+            status = fetch(pool, 0);
+    return end_pool(pool, status);
 }
 
 static void pool(struct crash_world *w)
@@ -143,9 +154,8 @@ static int sleep_over_second(tn_domain *domain, const tn_pool_job *job, tn_messa
 
 static int run_pool_to_its_close(struct crash_world *w)
 {
-    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
     tn_pool *pool;
-    int status = tn_pool_create(w->domain, &options, sleep_over_second, NULL, &pool);
+    int status = open_pool(w, sleep_over_second, &pool);
     for (int i = 0; i < 3 && status == 0; i++)
         status = submit(w, pool);
     if (status == 0)
@@ -183,23 +193,10 @@ static int lose_result(tn_domain *domain, const tn_pool_job *job, tn_message *re
     return 0;
 }
 
-static int fetch_lost(tn_pool *pool)
-{
-    tn_pool_result result;
-    int status = tn_pool_next(pool, TN_FOREVER, &result);
-    if (status != 0)
-        return status;
-    TN_CHECK(result.status == TN_ERR_NOT_FOUND || result.status == TN_ERR_CHILD_FAILED);
-    status = result.status == TN_ERR_NOT_FOUND ? 0 : result.status;
-    tn_pool_result_fini(&result);
-    return status;
-}
-
 static int run_pool_that_loses(struct crash_world *w)
 {
-    tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .attempts = 1};
     tn_pool *pool;
-    int status = tn_pool_create(w->domain, &options, lose_result, NULL, &pool);
+    int status = open_pool(w, lose_result, &pool);
     if (status != 0)
         return status;
     for (uint32_t count = 0; count <= 2 && status == 0; count++) {
@@ -209,15 +206,9 @@ static int run_pool_that_loses(struct crash_world *w)
         tn_message message = {.tensors = tensors, .tensor_count = count};
         status = tn_pool_submit(pool, &message, TN_PUSH_MOVE, TN_FOREVER, NULL);
         if (status == 0)
-            status = fetch_lost(pool);
+            status = fetch(pool, TN_ERR_NOT_FOUND);
     }
-    if (status == 0)
-        status = tn_pool_end(pool);
-    if (status == 0)
-        status = tn_pool_join(pool, TN_FOREVER);
-    if (status == 0)
-        tn_pool_close(pool);
-    return status;
+    return end_pool(pool, status);
 }
 
 static void pool_lost(struct crash_world *w)

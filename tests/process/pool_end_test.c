@@ -108,24 +108,34 @@ TN_TEST(terminate_kills_who_ignores_sigterm_at_the_deadline)
     pool_close_world(&w);
 }
 
+static void submit_tensor(struct pool_world *w, tn_tensor *tensor)
+{
+    struct pool_order order = {DOUBLE_TENSOR, 0};
+    tn_message message = {
+        .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
+    TN_CHECK_OK(tn_pool_submit(w->pool, &message, TN_PUSH_MOVE, 0, NULL));
+}
+
+static tn_tensor *make_tensor_as(struct pool_world *w, uint32_t strategy)
+{
+    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    int64_t size = 100000;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_empty_as(w->domain, TN_INT32, 1, &size, &options, 0, &tensor));
+    return tensor;
+}
+
 TN_TEST(close_kills_what_runs_and_gives_back_what_waits)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     unsigned before = tnt_descriptor_count();
-    int64_t size = 100000;
     pool_submit(&w, SLEEP, 0);
     pool_submit(&w, SLEEP, 0);
     pool_submit(&w, MAKE_TENSOR, 1);
     pool_pop_pid(&w);
     pool_pop_pid(&w);
-    for (int i = 0; i < 10; i++) {
-        struct pool_order order = {DOUBLE_TENSOR, 0};
-        tn_tensor *tensor;
-        TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_INT32, 1, &size, 0, &tensor));
-        tn_message message = {
-            .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
-        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, 0, NULL));
-    }
+    for (int i = 0; i < 10; i++)
+        submit_tensor(&w, make_tensor_as(&w, TN_STRATEGY_ARENA));
     w.pool = tn_pool_close(w.pool);
     assert_int_equal(tnt_descriptor_count(), before - 4);
     assert_int_equal(live_blocks(w.domain), 1); /* the queue "pids" */
@@ -138,22 +148,19 @@ static int hold_until_told(void *argument)
     return 0;
 }
 
-TN_TEST(jobs_that_nobody_did_do_not_stay_with_others_who_have_the_queues_open)
+static void close_with_jobs_that_wait(uint32_t strategy, bool loses_one)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     struct tnt_signal end = tnt_signal_open();
-    struct pool_order order = {DOUBLE_TENSOR, 0};
     pid_t other = tnt_fork(hold_until_told, &end);
     uint32_t before = live_blocks(w.domain);
-    int64_t size = 100000;
     pool_submit(&w, SLEEP, 0);
     pool_pop_pid(&w);
     for (int i = 0; i < 5; i++) {
-        tn_tensor *tensor;
-        TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_INT32, 1, &size, 0, &tensor));
-        tn_message message = {
-            .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
-        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, 0, NULL));
+        tn_tensor *tensor = make_tensor_as(&w, strategy);
+        if (loses_one && i == 0)
+            assert_int_equal(unlink(tn_tensor_path(tensor)), 0);
+        submit_tensor(&w, tensor);
     }
     assert_int_equal(live_blocks(w.domain), before + 5);
     w.pool = tn_pool_close(w.pool);
@@ -164,34 +171,14 @@ TN_TEST(jobs_that_nobody_did_do_not_stay_with_others_who_have_the_queues_open)
     pool_close_world(&w);
 }
 
+TN_TEST(jobs_that_nobody_did_do_not_stay_with_others_who_have_the_queues_open)
+{
+    close_with_jobs_that_wait(TN_STRATEGY_ARENA, false);
+}
+
 TN_TEST(a_job_that_is_lost_does_not_keep_those_behind_it)
 {
-    struct pool_world w = pool_open_by(TN_START_FORK, 1);
-    struct tnt_signal end = tnt_signal_open();
-    struct pool_order order = {DOUBLE_TENSOR, 0};
-    pid_t other = tnt_fork(hold_until_told, &end);
-    uint32_t before = live_blocks(w.domain);
-    int64_t size = 100000;
-    pool_submit(&w, SLEEP, 0);
-    pool_pop_pid(&w);
-    for (int i = 0; i < 3; i++) {
-        tn_share_options options = {.struct_size = sizeof options,
-                                    .strategy = TN_STRATEGY_FILE_SYSTEM};
-        tn_tensor *tensor;
-        TN_CHECK_OK(tn_tensor_empty_as(w.domain, TN_INT32, 1, &size, &options, 0, &tensor));
-        if (i == 0)
-            assert_int_equal(unlink(tn_tensor_path(tensor)), 0);
-        tn_message message = {
-            .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
-        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, 0, NULL));
-    }
-    assert_int_equal(live_blocks(w.domain), before + 3);
-    w.pool = tn_pool_close(w.pool);
-    assert_int_equal(live_blocks(w.domain), before);
-    tnt_signal(&end);
-    tnt_wait_ok(other);
-    tnt_signal_close(&end);
-    pool_close_world(&w);
+    close_with_jobs_that_wait(TN_STRATEGY_FILE_SYSTEM, true);
 }
 
 TN_TEST(a_second_pool_gets_the_tensor_of_one_that_was_ended)

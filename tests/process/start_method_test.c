@@ -249,29 +249,24 @@ TN_TEST(by_every_method_one_failure_is_reported_when_all_fail)
     }
 }
 
-TN_TEST(by_every_method_the_signal_that_ended_a_child_is_reported)
+static void expect_first_ends(enum behaviour behaviour, int exit_code, int signal_number)
 {
     for (enum method method = 0; method < METHODS; method++) {
-        struct world w = open_world(method, ABORT_FIRST, 2);
+        struct world w = open_world(method, behaviour, 2);
         tn_process_status first = first_failure(&w);
         assert_int_equal(first.index, 0);
-        assert_int_equal(first.signal, SIGABRT);
-        assert_int_equal(first.exit_code, -1);
+        assert_int_equal(first.exit_code, exit_code);
+        assert_int_equal(first.signal, signal_number);
         close_world(&w);
     }
 }
 
-TN_TEST(by_every_method_an_exit_code_is_reported)
+TN_TEST(by_every_method_the_signal_that_ended_a_child_is_reported)
 {
-    for (enum method method = 0; method < METHODS; method++) {
-        struct world w = open_world(method, EXIT_123, 2);
-        tn_process_status first = first_failure(&w);
-        assert_int_equal(first.index, 0);
-        assert_int_equal(first.exit_code, 123);
-        assert_int_equal(first.signal, 0);
-        close_world(&w);
-    }
+    expect_first_ends(ABORT_FIRST, -1, SIGABRT);
 }
+
+TN_TEST(by_every_method_an_exit_code_is_reported) { expect_first_ends(EXIT_123, 123, 0); }
 
 TN_TEST(by_every_method_a_failure_after_another_child_ended_well_is_seen)
 {

@@ -162,7 +162,7 @@ static void run_round(double seconds)
             soak_crew_watch();
             look_ns = soak_now_ns() + SOAK_S_NS;
         }
-        usleep(500);
+        soak_await_news();
     }
     soak_crew_park();
     soak_audit_round();
@@ -202,7 +202,7 @@ static void end_all(pid_t killer)
             soak_process_name(tree[0], name);
             soak_fail(SOAK_ON_END, "%u processes are left: %d '%s'", count, (int)tree[0], name);
         }
-        usleep(1000);
+        soak_await_news();
     }
     if (soak_count_files(soak->shm_folder) != 0)
         soak_fail(SOAK_ON_END, "files are left in %s", soak->shm_folder);
@@ -246,6 +246,7 @@ static int conduct(int argc, char **argv)
     soak_seed(soak->seed);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     soak_watch_crashes();
+    soak_tell_of_children();
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("1..%d\n# seed %#llx\n", SOAK_PROMISE_COUNT, (unsigned long long)soak->seed);
     fflush(NULL);

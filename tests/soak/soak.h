@@ -87,7 +87,8 @@ struct soak_ledger {
     char runtime_folder[64], shm_folder[64];
     _Atomic uint32_t round;
     _Atomic uint32_t parking, ending; /* flags */
-    _Atomic uint32_t killer_rests, killer_is_ready;
+    _Atomic uint32_t killer_rests;
+    _Atomic uint32_t news; /* moves when there is something for the conductor to look at */
     _Atomic uint32_t lives, messages;
     int32_t conductor_pid;
     _Atomic int32_t server_pid;
@@ -158,6 +159,12 @@ void soak_fail(enum soak_promise promise, const char *format, ...)
 void soak_fail_status(enum soak_promise promise, const char *call, int status)
     __attribute__((noreturn));
 void soak_watch_crashes(void);
+/** The conductor has something to look at: somebody parked, rests, failed or ended. */
+void soak_tell(void);
+/** Of each child that ends, this process and those that it forks tell. */
+void soak_tell_of_children(void);
+/** Wait for what was told since the last call; a short while at most, as not all is told. */
+void soak_await_news(void);
 /** Take a slot of those that are not the conductor's. */
 void soak_enlist(enum soak_role role);
 void soak_take_slot(struct soak_slot *slot, enum soak_role role);

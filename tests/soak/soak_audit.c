@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "queue/ring.h"
 #include "reaper/reaper.h"
@@ -50,7 +49,7 @@ static void settle_all(void)
                       (int)atomic_load(&tni_seat_at(&me.domain->segment, seat)->pid),
                       (unsigned long long)word);
         }
-        usleep(1000);
+        soak_await_news();
     }
 }
 

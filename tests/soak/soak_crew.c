@@ -345,7 +345,7 @@ static void gather(void)
                       (int)straggler, name, soak_process_state(straggler),
                       (int)soak_process_parent(straggler));
         }
-        usleep(1000);
+        soak_await_news();
     }
     soak_crew_collect();
     check_collected();
@@ -356,7 +356,7 @@ void soak_crew_park(void)
     atomic_store(&soak->killer_rests, 1);
     while (atomic_load(&soak->killer_rests) != 2) {
         soak_crew_collect();
-        usleep(500);
+        soak_await_news();
     }
     atomic_store(&soak->parking, 1);
     gather();
@@ -388,7 +388,7 @@ void soak_crew_end(void)
                 soak_report_stack(crew[i].pid);
                 soak_fail(SOAK_ON_LIVENESS, "process %d does not end", (int)crew[i].pid);
             }
-            usleep(1000);
+            soak_await_news();
         }
     }
 }

@@ -177,6 +177,7 @@ static void park(void)
     while (atomic_load(&soak->parking) != 0) {
         /* Anew: who was woken, and ran only in the next round's pause, parks for that one. */
         atomic_store(&me.slot->parked, atomic_load(&soak->round));
+        soak_tell();
         syscall(SYS_futex, &soak->parking, FUTEX_WAIT, 1, NULL, NULL, 0);
     }
     soak_do(SOAK_NOTHING);

@@ -339,6 +339,7 @@ static void rest(void)
     strike_many(BURST);
     await_deaths();
     atomic_store(&soak->killer_rests, 2);
+    soak_tell();
     while (atomic_load(&soak->killer_rests) == 2)
         sleep_ns(SOAK_MS_NS);
 }

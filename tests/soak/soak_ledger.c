@@ -3,11 +3,13 @@
 #include "soak.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -128,6 +130,7 @@ void soak_enlist(enum soak_role role)
             soak_take_slot(&soak->slots[i], role);
             return;
         }
+        soak_tell();
         usleep(1000);
     }
 }
@@ -139,6 +142,37 @@ void soak_dismiss(void)
     me.slot = NULL;
     if (slot != NULL)
         atomic_store(&slot->pid, 0);
+}
+
+/* ---- what the conductor waits for -------------------------------------------------------- */
+
+void soak_tell(void)
+{
+    atomic_fetch_add(&soak->news, 1);
+    syscall(SYS_futex, &soak->news, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void tell_of_child(int number)
+{
+    int saved = errno;
+    (void)number;
+    soak_tell();
+    errno = saved;
+}
+
+void soak_tell_of_children(void)
+{
+    struct sigaction action = {.sa_handler = tell_of_child, .sa_flags = SA_RESTART};
+    sigaction(SIGCHLD, &action, NULL);
+}
+
+/* Nobody tells of a seat that tenond settles, or of what ends below a program of exec. */
+void soak_await_news(void)
+{
+    static uint32_t seen;
+    const struct timespec at_most = {0, 10 * SOAK_MS_NS};
+    syscall(SYS_futex, &soak->news, FUTEX_WAIT, seen, &at_most, NULL, 0);
+    seen = atomic_load(&soak->news);
 }
 
 /* ---- failure ----------------------------------------------------------------------------- */
@@ -177,6 +211,7 @@ void soak_fail(enum soak_promise promise, const char *format, ...)
     if (is_first(promise)) {
         say(format, arguments);
         atomic_store(&soak->failed, 2);
+        soak_tell();
     }
     va_end(arguments);
     if (getpid() != soak->conductor_pid)
@@ -200,6 +235,7 @@ static void crash(int number, siginfo_t *info, void *context)
         snprintf(soak->text, sizeof soak->text, "process %d (life %u) crashed: signal %d at %p",
                  (int)getpid(), me.life, number, info->si_addr);
         atomic_store(&soak->failed, 2);
+        soak_tell();
     }
     if (soak != NULL && getpid() == soak->conductor_pid)
         soak_report_failure();

@@ -94,9 +94,7 @@ static void end_tree(void)
     for (uint32_t count; (count = soak_list_tree(getpid(), tree, TREE)) > 0;) {
         for (uint32_t i = 0; i < count; i++)
             kill(tree[i], SIGKILL);
-        while (waitpid(-1, NULL, WNOHANG) > 0)
-            continue;
-        usleep(1000);
+        waitpid(-1, NULL, 0);
     }
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "api/inspect.h"
+#include "harness/ignore.h"
 #include "threads/threads.h"
 
 #if defined(__has_feature)
@@ -253,27 +254,6 @@ static int ignore_sentence(const char *sentence, bool repaired, void *context)
 static void audit(struct worker *w)
 {
     TN_CHECK(tn_domain_audit(w->domain, worker_random(w, 2) == 0, ignore_sentence, NULL) == 0);
-}
-
-static int ignore_block(const tn_block_info *block, void *context)
-{
-    (void)block, (void)context;
-    return 0;
-}
-static int ignore_seat(const tn_seat_info *seat, void *context)
-{
-    (void)seat, (void)context;
-    return 0;
-}
-static int ignore_object(const tn_object_info *object, void *context)
-{
-    (void)object, (void)context;
-    return 0;
-}
-static int ignore_ticket(const tn_ticket_info *ticket, void *context)
-{
-    (void)ticket, (void)context;
-    return 0;
 }
 
 static void inspect(struct worker *w)

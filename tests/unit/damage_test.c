@@ -389,3 +389,20 @@ TN_TEST(a_ticket_that_nobody_finishes_to_make_is_found_and_undone)
     assert_found("ticket 3 is half made, and its maker is gone", true);
     finish();
 }
+
+/* ---- what only tells where to look ------------------------------------------------------- */
+
+TN_TEST(a_cursor_that_points_beyond_its_class_is_no_harm)
+{
+    begin(TN_QUEUE_DROP);
+    tn_tensor_unref(make());
+    for (uint32_t i = 1; i < d->segment.geometry.class_count; i++)
+        atomic_store(&tni_class_at(&d->segment, i)->cursor, UINT32_MAX);
+    tn_tensor *many[64];
+    for (int i = 0; i < 64; i++)
+        many[i] = make();
+    assert_int_equal(live_blocks(d), 64 + 1); /* and the queue's slots */
+    for (int i = 0; i < 64; i++)
+        tn_tensor_unref(many[i]);
+    finish();
+}

@@ -2,12 +2,15 @@
 /* inspect: that an inspector is total, leaves no trace, and hands on what callbacks say. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/inspect.h"
 #include "harness/harness.h"
 #include "os/os.h"
 #include "queue/queue.h"
+#include "share/share.h"
 
 enum { ROUNDS = 40, MOST_ROUNDS = 4000 };
 
@@ -431,6 +434,51 @@ TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
     tn_domain_close(domain);
 }
 
+static int use_without_a_seat(void *argument)
+{
+    tn_domain *domain = argument;
+    const tn_ticket_id id = {1};
+    int fd;
+    TN_CHECK(tn_domain_poll_fd(domain, &fd) == TN_ERR_FORKED);
+    TN_CHECK(tn_ticket_revoke(domain, id) == TN_ERR_FORKED);
+    TN_CHECK(tni_ticket_expire(domain, TN_FOREVER) == TN_FOREVER);
+    return 0;
+}
+
+TN_TEST(a_forked_child_without_a_seat_polls_nothing_and_ends_no_ticket)
+{
+    tn_domain_options options = alone;
+    options.seats = 1;
+    tn_domain *domain = tnt_domain(&options);
+    tn_tensor *tensor = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+    static uint8_t handle[TN_HANDLE_MAX_BYTES];
+    tn_ticket_info member = {.uses_left = 0};
+    size_t used;
+
+    TN_CHECK_OK(tn_handle_export(tensor, NULL, handle, sizeof handle, &used));
+    tnt_wait_ok(tnt_fork(use_without_a_seat, domain));
+    TN_CHECK_OK(tn_ticket_for_each(domain, keep_ticket, &member));
+    assert_int_equal(member.uses_left, 1);
+    TN_CHECK_OK(tn_ticket_revoke(domain, member.id));
+    tn_tensor_unref(tensor);
+    tn_domain_close(domain);
+}
+
+/* Without tenond, names are looked for in the descriptors of all processes. */
+TN_TEST(what_only_looks_like_the_name_or_the_memory_of_a_domain_is_passed_over)
+{
+    int like_one = memfd_create(TNI_CONTROL_PREFIX "alike", MFD_CLOEXEC);
+    tn_domain *domain = tnt_domain(&alone);
+    tn_inspector *inspector;
+
+    assert_true(like_one >= 0);
+    assert_int_equal(tn_inspector_open("alike", &inspector), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_inspector_open("thirty-two-letters-that-are-none", &inspector),
+                     TN_ERR_NOT_FOUND);
+    close(like_one);
+    tn_domain_close(domain);
+}
+
 /* ---- files that somebody else touched ---------------------------------------------------- */
 
 static int keep_sentence(const char *sentence, bool repaired, void *context)
@@ -481,6 +529,22 @@ TN_TEST(an_audit_names_a_file_that_was_replaced)
     assert_int_equal(rename(saved, path), 0);
     TNT_AUDIT(domain);
     tn_tensor_unref(file);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_audit_names_a_folder_in_the_place_of_a_file)
+{
+    tn_domain *domain = domain_with_files();
+    tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
+    char path[TNI_PATH_BYTES];
+
+    snprintf(path, sizeof path, "%s", tn_tensor_path(file));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_one_fault(domain, "is not a plain file");
+    assert_int_equal(rmdir(path), 0);
+    tn_tensor_unref(file);
+    TNT_AUDIT(domain);
     tn_domain_close(domain);
 }
 

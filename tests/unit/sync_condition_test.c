@@ -106,6 +106,7 @@ TN_TEST(a_wait_that_ends_without_a_signal_holds_the_lock_again)
     begin();
     domain->survive = survive;
     open_box(&box);
+    assert_int_equal(tn_condition_wait(box.filled, NULL, 0), TN_ERR_INVALID);
     assert_int_equal(tn_condition_wait(box.filled, box.lock, 0), TN_ERR_INVALID);
     TN_CHECK_OK(tn_lock_acquire(box.lock, 0));
     assert_int_equal(tn_condition_wait(box.filled, box.lock, 0), TN_ERR_TIMED_OUT);
