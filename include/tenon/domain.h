@@ -88,8 +88,9 @@ TN_API TN_NODISCARD int tn_domain_open(const char *name, const tn_domain_options
 /**
  * Take a seat in the domain that this process inherited through exec, named by TENON_DOMAIN.
  *
- * @return as tn_domain_join(); TN_ERR_NOT_FOUND when the variable is not set,
- *         TN_ERR_CORRUPT when its descriptors are not a domain.
+ * @return as tn_domain_join(); TN_ERR_NOT_FOUND when the variable is not set, or nobody was
+ * left in a domain with a name, which may be another domain's by now; TN_ERR_CORRUPT when its
+ *         descriptors are not a domain.
  */
 TN_API TN_NODISCARD int tn_domain_inherit(tn_domain **ret_domain);
 

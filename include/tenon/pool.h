@@ -102,7 +102,8 @@ TN_API TN_NODISCARD int tn_pool_create(tn_domain *domain, const tn_pool_options 
  * @param ret_job  a number from 1 on, one higher for each job; may be NULL
  * @return 0, or TN_ERR_TIMED_OUT, TN_ERR_CLOSED (the pool was ended), TN_ERR_INVALID,
  *         TN_ERR_NO_MEMORY; TN_ERR_CHILD_FAILED: no worker runs, and those that were started
- *         ended one after the other before they began a job; or why none can be started
+ *         ended one after the other before they began a job; or why none can be started;
+ *         TN_ERR_INTERRUPTED: tn_interrupt_set()
  *
  * Blocks: until deadline_ns.
  * Crash: the workers end, and what was under way is given back.
@@ -182,7 +183,7 @@ TN_API uint64_t tn_pool_restart_count(const tn_pool *pool);
  * TENON_POOL says which pool.
  * @return 0: the pool was ended; TN_ERR_NOT_FOUND: TENON_POOL is not set, or meant for another
  *         process; TN_ERR_CORRUPT: it makes no sense; TN_ERR_PEER_DIED: whoever made the pool
- *         has died
+ *         has died; TN_ERR_INTERRUPTED: tn_interrupt_set(), no job is under way here any more
  */
 TN_API TN_NODISCARD int tn_pool_serve(tn_domain *domain, tn_pool_fn *run, void *context);
 

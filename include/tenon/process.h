@@ -50,6 +50,17 @@ TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *ar
                                         const char *const *environment, uint32_t flags,
                                         tn_process **ret_process);
 
+/**
+ * End this process when the member with this pid ends, however that ends: for a process that
+ * was started by other means than the two above. Its parent ends it at once; another member
+ * when tenond, or a survivor that waits, has seen its end.
+ *
+ * @return 0, or TN_ERR_NOT_FOUND: no other living member has this pid, TN_ERR_PEER_DIED: it has
+ *         just ended; TN_ERR_FORKED
+ * Threads: any.   Blocks: never.   Fork: yes; a child of this process follows nobody.
+ */
+TN_API TN_NODISCARD int tn_process_follow(tn_domain *domain, int32_t pid);
+
 TN_API int32_t tn_process_pid(const tn_process *process);
 
 typedef struct tn_process_status {
@@ -62,8 +73,8 @@ typedef struct tn_process_status {
 } tn_process_status;
 
 /**
- * Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running. `ret_status` may be
- * NULL.
+ * Wait for its end. May be called again. TN_ERR_TIMED_OUT: still running; TN_ERR_INTERRUPTED:
+ * tn_interrupt_set(). `ret_status` may be NULL.
  *
  * Where the program ignores SIGCHLD or waits for any child, the kernel gives the end of ours to
  * nobody, or to others. What is known then is the exit code of a child whose function returned,
@@ -161,7 +172,7 @@ TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
  * Wait for all.
  * @return 0: all have ended, and none is known to have failed (tn_process_wait());
  *         TN_ERR_CHILD_FAILED: `ret_first` says which and why, the others have been ended;
- *         TN_ERR_TIMED_OUT: some still run
+ *         TN_ERR_TIMED_OUT: some still run; TN_ERR_INTERRUPTED: tn_interrupt_set()
  */
 TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
                                       tn_process_status *ret_first);

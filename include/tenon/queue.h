@@ -118,6 +118,7 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  *         TN_ERR_TIMED_OUT  no room until the deadline
  *         TN_ERR_CLOSED     the queue was ended
  *         TN_ERR_PEER_DIED  no room, and the last other consumer died
+ *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_INVALID    a tensor is not shared in this domain, or the message is too large
  *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
  *
@@ -135,6 +136,7 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
  *         TN_ERR_CLOSED     the queue was ended, and nothing is left, nor leased to others
  *         TN_ERR_PEER_DIED  nothing is left, and the last other producer died
+ *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_VERSION  a tensor of the
  *                           message cannot be had any more: its file was removed, replaced or
  *                           truncated; the message is dropped

@@ -19,6 +19,7 @@ TN_BEGIN_DECLS
     X(NOT_FOUND, -4, "nothing has this name or number", FileNotFoundError)                     \
     X(EXISTS, -5, "the name is taken", FileExistsError)                                        \
     X(DENIED, -6, "not permitted for this user or this object", PermissionError)               \
+    X(INTERRUPTED, -7, "the wait was interrupted", InterruptedError)                           \
     /* the object: this one is at its end, others are well */                                  \
     X(CLOSED, -20, "the object was closed", BrokenPipeError)                                   \
     X(PEER_DIED, -21, "the last process on the other side died", ConnectionResetError)         \
@@ -76,6 +77,32 @@ typedef void tn_log_fn(int level, const char *line, void *context);
 
 /** Set the log hook of the process; NULL is silence, the default. The library never prints. */
 TN_API void tn_log_set(tn_log_fn *log, void *context);
+
+/** Whether a wait shall end: not 0 ends it. Called in the thread that waits. */
+typedef int tn_interrupt_fn(void *context);
+
+/**
+ * Set the hook of the process that ends waits, for programs that answer signals outside of
+ * their handlers; NULL is none, the default.
+ *
+ * A thread that waits calls it after a signal interrupted its sleep, and every 100 ms at least.
+ * When it returns something else than 0 the wait ends with TN_ERR_INTERRUPTED, and is as if it
+ * had not begun: no message, permit or lock was taken, and no signal of a condition is lost to
+ * others. Two waits cannot be undone. That for a condition has the lock again, and says
+ * TN_LOCK_RECOVERED rather than this. That at a barrier breaks it, as a deadline does; if all
+ * had come, or it was broken already, it says so rather than this.
+ *
+ * It ends waits for queues, for events and all else of tenon/sync.h, for memory, for the ends
+ * of children and groups, and for pools. It does not end what waits for tenond, for a child
+ * that starts or is being closed, or for the other side of a socket.
+ *
+ * @param check  may call what another thread may call at that moment, and wait itself: the
+ *               library has no lock and no claim when it calls. If there is no private memory
+ *               to remember it, there is none
+ * Threads: any; a wait that is under way may still call the one before.   Blocks: never.
+ * Fork: a child has its parent's.
+ */
+TN_API void tn_interrupt_set(tn_interrupt_fn *check, void *context);
 
 TN_END_DECLS
 

@@ -14,6 +14,7 @@ TN_BEGIN_DECLS
  * fails as tn_queue_create() does, opening one as tn_queue_open(). All calls
  * that wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means that
  * nobody is left to end the wait, and never hang because of a process that was killed.
+ * TN_ERR_INTERRUPTED: tn_interrupt_set().
  *
  * Threads: any number at once may use one object.   Fork: a child may use its parent's.
  */
@@ -100,8 +101,9 @@ TN_API tn_condition *tn_condition_close(tn_condition *condition);
 /**
  * Release the lock, wait for a signal, acquire the lock again. May return early: test the
  * condition in a loop.
- * @return 0, TN_LOCK_RECOVERED (as tn_lock_acquire), TN_ERR_TIMED_OUT or TN_ERR_PEER_DIED (the
- *         last other opener died); in all these cases the lock is held again.
+ * @return 0, TN_LOCK_RECOVERED (as tn_lock_acquire), TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED or
+ *         TN_ERR_PEER_DIED (the last other opener died); in all these cases the lock is held
+ *         again, however long that takes.
  *         TN_ERR_INVALID: the caller does not hold the lock
  */
 TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock,
@@ -120,8 +122,9 @@ TN_API uint64_t tn_barrier_id(const tn_barrier *barrier);
 TN_API tn_barrier *tn_barrier_close(tn_barrier *barrier);
 /**
  * Wait until all parties came. A process that has the barrier open and dies, breaks it: every
- * waiter gets TN_ERR_PEER_DIED, until tn_barrier_reset(). A deadline that passes breaks it too:
- * this waiter gets TN_ERR_TIMED_OUT, the others TN_ERR_CLOSED.
+ * waiter gets TN_ERR_PEER_DIED, until tn_barrier_reset(). A deadline that passes, or a wait
+ * that is interrupted, breaks it too: this waiter gets TN_ERR_TIMED_OUT or TN_ERR_INTERRUPTED,
+ * the others TN_ERR_CLOSED.
  * @return 0, or 1 for exactly one of the parties, or an error as above
  */
 TN_API TN_NODISCARD int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns);

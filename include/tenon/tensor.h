@@ -68,6 +68,7 @@ TN_API TN_NODISCARD int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes);
  *         TN_ERR_NO_MEMORY    the quota or the machine has no room (and deadline_ns was 0)
  *         TN_ERR_FULL         no free block in the table
  *         TN_ERR_TIMED_OUT    no room until the deadline
+ *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_FORKED       no seat
  *
  * The data is aligned to 64 bytes at least, to 2 MiB when it is larger than 1 MiB.
@@ -187,6 +188,32 @@ TN_API bool tn_tensor_is_shared(const tn_tensor *tensor);
 TN_API bool tn_tensor_is_read_only(const tn_tensor *tensor);
 /** True when both are views of one storage, in whatever process they were made. */
 TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other);
+
+/**
+ * Find what memory of this process is shared already: the whole storage, as uint8 [n], that
+ * `size_bytes` bytes from `address` lie in. One more tensor over it, by which memory that
+ * another library points at is sent without a copy.
+ *
+ * @param address     anything: nothing is read there
+ * @param size_bytes  0: the storage that `address` lies in, or that starts there
+ * @param ret_tensor  owned by the caller; read-only where the storage is for this process;
+ *         untouched on failure
+ * @return 0, or
+ *         TN_ERR_NOT_FOUND  no storage of this domain that this process holds has all of them
+ *         TN_ERR_INVALID    no domain, or no place for the result
+ *         TN_ERR_NO_MEMORY  private memory
+ *         TN_ERR_FORKED     no seat
+ *
+ * Who holds the memory must go on doing so meanwhile; else what is found may be another tensor
+ * that has come to lie there.
+ *
+ * In the arena its cost is the same however many tensors there are; of storages outside of it,
+ * this process's are looked through.
+ * Threads: any.   Blocks: never.   Fork: yes.
+ * Crash: as of tn_tensor_ref(): the reaper gives back what this process held.
+ */
+TN_API TN_NODISCARD int tn_tensor_find(tn_domain *domain, const void *address,
+                                       uint64_t size_bytes, tn_tensor **ret_tensor);
 
 /**
  * Export through DLPack 1.x, without a copy. The export owns a reference of its own.

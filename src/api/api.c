@@ -117,6 +117,13 @@ int tn_domain_create(const char *name, const tn_domain_options *options, tn_doma
     return 0;
 }
 
+/* Whether tenond gave the domain up, and so its name, before it could see our seat. */
+static bool is_given_up(const tn_domain *d)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in give_up() of tenond */
+    return d->segment.name[0] != 0 && atomic_load(&d->segment.header->runtime) == 0;
+}
+
 /* The descriptors are consumed on success. */
 static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain)
 {
@@ -129,6 +136,12 @@ static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain
         segment.control_fd = segment.arena_fd = -1; /* the caller's */
         tni_segment_detach(&segment);
         return status;
+    }
+    if (is_given_up(d)) {
+        d->segment.control_fd = d->segment.arena_fd = -1;
+        take_apart(d);
+        return tni_fail(TN_ERR_NOT_FOUND, "the domain '%s' had ended when this process came",
+                        segment.name);
     }
     tni_manager_ring(d);
     *ret_domain = d;

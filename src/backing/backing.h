@@ -63,6 +63,13 @@ int tni_backing_create(struct tn_domain *domain, tni_block block,
 int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                     struct tni_mapping **ret_mapping);
 
+/**
+ * One more reference of the mapping whose data these bytes lie in; NULL: there is none. That
+ * this process holds its block, in the mapping's generation, is for the caller to see to.
+ */
+struct tni_mapping *tni_backing_find(struct tn_domain *domain, uintptr_t address,
+                                     uint64_t size_bytes);
+
 /** Give a mapping back. Before the reference of the block, which may be another's a moment
  * later. */
 void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);

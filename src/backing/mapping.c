@@ -376,6 +376,29 @@ int tni_backing_map(struct tn_domain *d, tni_block block, uint32_t generation,
     return status;
 }
 
+static bool has_bytes(const struct tni_mapping *m, uintptr_t address, uint64_t size_bytes)
+{
+    if (m == NULL || m->address == NULL)
+        return false;
+    uint64_t at = address - ((uintptr_t)m->address + m->data_offset); /* below: wraps */
+    return at <= m->data_bytes && size_bytes <= m->data_bytes - at &&
+           (at < m->data_bytes || at == 0);
+}
+
+struct tni_mapping *tni_backing_find(struct tn_domain *d, uintptr_t address,
+                                     uint64_t size_bytes)
+{
+    struct tni_mapping *found = NULL;
+    tni_mappings_lock(d);
+    for (uint32_t i = 0; d->mappings != NULL && i < d->mappings_limit && found == NULL; i++)
+        if (has_bytes(d->mappings[i], address, size_bytes))
+            found = d->mappings[i];
+    if (found != NULL)
+        found->refs++;
+    tni_mappings_unlock(d);
+    return found;
+}
+
 /* ---- descriptors ------------------------------------------------------------------------- */
 
 /* The block may be another's by now: a tensor may outlive the domain that it was made in. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * base: what every room stands on. Failing with a sentence, sizes that cannot overflow, bits,
- * the log hook, kill points. It touches no system call and no shared memory.
+ * the program's hooks, kill points. It touches no system call and no shared memory.
  */
 #ifndef TNI_BASE_H
 #define TNI_BASE_H
@@ -65,6 +65,28 @@ void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2
 #if !defined(TNI_IS_SOLO)
 #define TNI_IS_SOLO() false
 #endif
+
+/*
+ * A function of the program's and what it is given change together, so one pointer publishes
+ * both.
+ */
+typedef void tni_hook_fn(void);
+struct tni_hook {
+    tni_hook_fn *call; /* cast back by who calls it */
+    void *context;
+    struct tni_hook *older;
+};
+/** The node of this pair, which stays for ever. NULL: `call` is NULL, or there is no memory. */
+struct tni_hook *tni_hook_of(tni_hook_fn *call, void *context);
+
+/** When this thread is to ask the hook of tn_interrupt_set() again; TN_FOREVER: there is none.
+ */
+uint64_t tni_interrupt_due_ns(void);
+/**
+ * Ask it, after a signal or when it is due. pre: nothing of the library's is in this thread's
+ * hand. @return 0, or TN_ERR_INTERRUPTED: the wait shall end
+ */
+int tni_interrupt_ask(uint64_t now_ns);
 
 /* Sizes. False on overflow; *ret untouched then. */
 static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)

@@ -97,6 +97,7 @@ struct tni_header {
     _Atomic uint32_t ticket_limit;
     _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
     _Atomic uint32_t registry_wait;
+    /* 0 of a domain with a name: not yet, or not any more; then nobody may join. */
     _Atomic uint32_t runtime; /* hash of the runtime folder that looks after it; 0 none */
     /*
      * Claim of the one who recounts. A reference that moves from one record to another changes

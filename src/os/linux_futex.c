@@ -21,8 +21,10 @@ int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
     long done =
         syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
                 deadline_ns == TN_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
-    if (done == 0 || errno == EAGAIN || errno == EINTR)
-        return 0; /* the caller looks at its word again in each case */
+    if (done == 0 || errno == EAGAIN)
+        return 0; /* the caller looks at its word again in both cases */
+    if (errno == EINTR)
+        return tni_fail_plain(TN_ERR_INTERRUPTED, "a signal came before anything else did");
     if (errno == ETIMEDOUT)
         return tni_fail(TN_ERR_TIMED_OUT, "nothing happened before the deadline");
     return tni_linux_fail(TN_ERR_SYSTEM, errno, "waiting on a word");

@@ -135,8 +135,8 @@ uint64_t tni_os_unix_ns(void);
 
 /* Sleeping and waking, across processes. */
 /**
- * Sleep while *word == expected. 0: woken, a signal, or the value differs: look again;
- * TN_ERR_TIMED_OUT.
+ * Sleep while *word == expected. 0: woken, or the value differs: look again; TN_ERR_TIMED_OUT;
+ * TN_ERR_INTERRUPTED: a signal, and no wake was meant for this thread.
  */
 int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
 /** @return how many were woken */

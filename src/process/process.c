@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sync/sync.h"
+
 _Thread_local uint32_t tni_thread_home;
 
 static _Atomic uint32_t thread_counter;
@@ -40,31 +42,43 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain)
     }
 }
 
-int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
-                      uint64_t deadline_ns)
+static int sleep_on(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
+                    uint64_t deadline_ns, bool is_through)
 {
     enum { SLICE_NS = 100 * 1000 * 1000 };
     for (;;) {
-        uint64_t now = tni_os_now_ns();
-        if (now >= deadline_ns)
+        uint64_t now_ns = tni_os_now_ns();
+        if (now_ns >= deadline_ns)
             return TN_ERR_TIMED_OUT; /* also when the word never stands still */
+        if (!is_through && now_ns >= tni_interrupt_due_ns() && tni_interrupt_ask(now_ns) != 0)
+            return TN_ERR_INTERRUPTED;
         if (atomic_load(word) != seen)
             return 0;
-        bool is_slice = deadline_ns - now > SLICE_NS;
-        int status = tni_os_wait(word, seen, is_slice ? now + SLICE_NS : deadline_ns);
+        uint64_t until_ns = deadline_ns - now_ns > SLICE_NS ? now_ns + SLICE_NS : deadline_ns;
+        if (!is_through)
+            until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
+        int status = tni_os_wait(word, seen, until_ns);
+        if (status == TN_ERR_INTERRUPTED && !is_through)
+            return tni_interrupt_ask(tni_os_now_ns());
         if (status != TN_ERR_TIMED_OUT)
             return 0;
         if (d->survive != NULL)
             d->survive(d);
-        if (!is_slice)
+        if (until_ns == deadline_ns)
             return TN_ERR_TIMED_OUT;
     }
 }
 
-static bool is_clear(const struct tni_announce *a)
+int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
+                      uint64_t deadline_ns)
 {
-    return atomic_load(&a->block) == 0 && atomic_load(&a->outer) == 0 &&
-           atomic_load(&a->object) == 0 && atomic_load(&a->commit_bytes) == 0;
+    return sleep_on(d, word, seen, deadline_ns, false);
+}
+
+int tni_process_sleep_through(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
+                              uint64_t deadline_ns)
+{
+    return sleep_on(d, word, seen, deadline_ns, true);
 }
 
 void tni_process_clear_idle(struct tn_domain *d)
@@ -72,13 +86,14 @@ void tni_process_clear_idle(struct tn_domain *d)
     for (uint32_t t = 0; d->seat != TNI_NO_SEAT && t < TNI_THREADS; t++) {
         struct tni_thread *thread = &d->threads[t];
         struct tni_announce *a = thread->announce;
-        if (is_clear(a) ||
-            atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) != 0)
+        bool is_clear = tni_announce_is_clear(a) && atomic_load(&a->object) == 0;
+        if (is_clear || atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) != 0)
             continue;
         atomic_store(&a->block, 0);
         atomic_store(&a->outer, 0);
         atomic_store(&a->object, 0);
         atomic_store(&a->commit_bytes, 0);
+        atomic_store(&a->span, 1);
         tni_thread_leave(thread);
     }
 }
@@ -377,16 +392,53 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool chec
     return state;
 }
 
-bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
+/* FREE: nobody's, by its form or by now. */
+static uint32_t state_of(const struct tni_segment *s, uint64_t who)
 {
     uint32_t seat = tni_who_seat(who);
-    if ((who & 1) == 0 || !tni_geometry_has_seat(&s->geometry, seat))
-        return false;
+    if ((who & 0xffff) != 1 || !tni_geometry_has_seat(&s->geometry, seat))
+        return TNI_SEAT_FREE;
     uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
-    uint32_t state = tni_seat_state(word);
-    return tni_seat_incarnation(word) == tni_who_incarnation(who) && state != TNI_SEAT_FREE &&
-           state != TNI_SEAT_REAPING;
+    return tni_seat_incarnation(word) == tni_who_incarnation(who) ? tni_seat_state(word)
+                                                                  : TNI_SEAT_FREE;
 }
+
+bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
+{
+    uint32_t state = state_of(s, who);
+    return state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING;
+}
+
+/* ---- claims ------------------------------------------------------------------------------ */
+
+static bool can_give_back(const struct tn_domain *d, uint64_t who, bool has_reaped)
+{
+    uint32_t state = state_of(&d->segment, who);
+    return state != TNI_SEAT_FREE && (has_reaped || state != TNI_SEAT_REAPING);
+}
+
+bool tni_process_claim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uint64_t *turn,
+                       uint64_t from, bool has_reaped)
+{
+    uint64_t seen = atomic_load(turn);
+    if (seen == d->who || !atomic_compare_exchange_strong(turn, &seen, d->who))
+        return false;
+    uint64_t who = from;
+    if (atomic_compare_exchange_strong(claim, &who, d->who) || who == d->who ||
+        (!can_give_back(d, who, has_reaped) &&
+         atomic_compare_exchange_strong(claim, &who, d->who)))
+        return true;
+    atomic_exchange(turn, 0);
+    return false;
+}
+
+void tni_process_unclaim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uint64_t *turn)
+{
+    tni_claim_release(claim, d->who);
+    atomic_exchange(turn, 0); /* and what tni_wait_notify() asks for */
+}
+
+/* ---- seats of all ------------------------------------------------------------------------ */
 
 uint32_t tni_process_count(const struct tni_segment *s)
 {

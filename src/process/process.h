@@ -111,13 +111,14 @@ struct tn_domain {
     _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once
                                    closed local references */
     struct tni_handle *handles; /* queue: every object handle of this process */
-    _Atomic uint32_t registry_busy; /* queue: a thread of this process has the claim on names */
+    _Atomic uint64_t
+        registering; /* queue: turn at the claim on names, see tni_process_claim() */
     _Atomic uint64_t registry_suspect; /* queue: who did not give that claim back in time */
     _Atomic uint32_t
         handles_busy; /* held only by a thread that also has a record, so never across fork */
     _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
     struct tn_domain *next;       /* all domains of the process, for fork */
-    _Atomic uint64_t recounting;  /* reaper: `who` of us while one of our threads recounts */
+    _Atomic uint64_t recounting;  /* reaper: turn at the claim of who recounts */
     uint64_t child_word;          /* of that seat, as the child must find it */
     const char *child_reason;     /* why a child has no seat */
     uint32_t child_seat;          /* between prepare and fork's return */
@@ -162,10 +163,14 @@ static inline int tni_process_check(const struct tn_domain *domain)
 
 /**
  * Sleep while *word == seen, in slices of 100 ms: between them a survivor does what tenond
- * should have done, in case tenond died. @return 0, or TN_ERR_TIMED_OUT
+ * should have done, in case tenond died. pre: as of tni_interrupt_ask().
+ * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_INTERRUPTED: it took no wake from anybody
  */
 int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,
                       uint64_t deadline_ns);
+/** The same, for what must come to its end: the program is not asked. */
+int tni_process_sleep_through(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,
+                              uint64_t deadline_ns);
 
 /* ---- a thread at work -------------------------------------------------------------------- */
 
@@ -233,6 +238,31 @@ void tni_process_clear_idle(struct tn_domain *domain);
 /** Whether a live seat other than `dead` announces this block. */
 bool tni_process_is_announced(const struct tni_segment *segment, uint32_t dead,
                               const struct tni_thread *except, tni_block block);
+
+/** Whether its thread does nothing that a recount must know; `object` is the queue's. */
+static inline bool tni_announce_is_clear(const struct tni_announce *a)
+{
+    return atomic_load(&a->block) == 0 && atomic_load(&a->outer) == 0 &&
+           atomic_load(&a->commit_bytes) == 0 && atomic_load(&a->span) <= 1;
+}
+
+/* ---- claims ------------------------------------------------------------------------------ */
+
+/**
+ * Take a claim in shared memory, which one thread of one process has at a time, and which noise
+ * that was written over it cannot keep for ever: what names nobody is taken, and so is what
+ * names us, as it is no thread's of ours when it is this one's turn.
+ *
+ * @param turn  private: `who` of us while one of our threads has the claim. A forked child is
+ *              another `who`, to whom the turn of its parent's thread is nothing
+ * @param from  whose claim is taken over, whatever its seat says; 0: nobody's
+ * @param has_reaped  whether who is being reaped has it still, until it is taken over `from` it
+ */
+bool tni_process_claim(struct tn_domain *domain, _Atomic uint64_t *claim,
+                       _Atomic uint64_t *turn, uint64_t from, bool has_reaped);
+/** Give it back. A tni_wait_notify() may follow at once. */
+void tni_process_unclaim(struct tn_domain *domain, _Atomic uint64_t *claim,
+                         _Atomic uint64_t *turn);
 
 /* ---- across exec (pass.c) ---------------------------------------------------------------- */
 

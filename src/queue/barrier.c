@@ -3,8 +3,9 @@
  * barrier: nobody passes until all came.
  *
  * Nouns: generation, one gathering of the parties; its fate: PASSED, DIED (an opener did), LATE
- * (a deadline passed). Word: value is {generation:24, fates of the last eight generations:16,
- * arrived:16, fate of this one so far:8}.
+ * (a deadline passed, or a wait was interrupted). Word: value is {generation:24, fates of the
+ * last eight generations:16, arrived:16, fate of this one so far:8}.
+ *
  * I1  Arrivals, fate and generation are one word, moved by CAS: an arrival counts in the
  *     generation that its maker saw, or not at all, and one CAS, the last arrival's, passes it.
  * I2  A generation with a fate other than PASSED takes no arrivals; a reset begins the next.
@@ -111,7 +112,8 @@ static int report(const struct tni_object *object, uint32_t fate)
         return 0;
     if (fate == FATE_LATE)
         return tni_fail(TN_ERR_CLOSED,
-                        "barrier " TNI_NAME_FORMAT " is broken: a deadline passed",
+                        "barrier " TNI_NAME_FORMAT
+                        " is broken: a waiter went, at its deadline or interrupted",
                         object->name);
     uint64_t dead = atomic_load(&object->value2); /* I4 */
     tni_set_peer(tni_face_dead_seat(dead), tni_face_dead_pid(dead));
@@ -145,8 +147,8 @@ static int try_pass(void *context)
     return status != 0 ? status : outcome(g->object, seen, g->generation);
 }
 
-/* Our deadline passed: break the generation, unless it was decided meanwhile. */
-static int break_late(const struct gathering *g)
+/* We go, with `why`: break the generation, unless it was decided meanwhile. */
+static int break_late(const struct gathering *g, int why)
 {
     uint64_t seen = atomic_load(&g->object->value);
     do {
@@ -159,9 +161,10 @@ static int break_late(const struct gathering *g)
         !atomic_compare_exchange_weak(&g->object->value, &seen, with_fate(seen, FATE_LATE)));
     TNI_KILL_POINT("barrier_broken_late");
     tni_wait_notify(&g->object->items, INT32_MAX);
-    return tni_fail(TN_ERR_TIMED_OUT,
-                    "barrier " TNI_NAME_FORMAT ": %u of %u had come at the deadline",
-                    g->object->name, arrived_of(seen), g->object->capacity);
+    return tni_fail(why, "barrier " TNI_NAME_FORMAT ": %u of %u had come when %s",
+                    g->object->name, arrived_of(seen), g->object->capacity,
+                    why == TN_ERR_TIMED_OUT ? "the deadline passed"
+                                            : "the wait was interrupted");
 }
 
 int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
@@ -187,9 +190,10 @@ int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
     }
     struct gathering g = {object, generation_of(seen)};
     /* No side: a death is a fate of the generation. */
-    status = tni_object_wait(&barrier->handle, &object->items, -1, TNI_SPINS, deadline_ns,
-                             try_pass, &g);
-    return status == TN_ERR_TIMED_OUT ? break_late(&g) : status;
+    status = tni_object_wait(&barrier->handle, &object->items, TNI_SIDE_NONE, TNI_SPINS,
+                             deadline_ns, try_pass, &g);
+    return status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED ? break_late(&g, status)
+                                                                      : status;
 }
 
 /* A whole barrier stays as it is: two survivors may reset it, and one may wait by then. */

@@ -6,7 +6,7 @@
  * I1  A waiter reads the sequence while it holds the lock, and passes when it has moved: a
  *     signal after the lock was let go is never missed, however late the waiter falls asleep.
  * I2  A wake that reaches a waiter which came after the signal is handed on, so that the one it
- *     was meant for gets it.
+ *     was meant for gets it. A wait that is interrupted took no wake (tni_process_sleep()).
  * Callers: users. Death: of a signaller before its wake, and of a waiter that was woken: the
  * reaper wakes all, and those that a signal was meant for pass by I1. A waiter that dies
  * holding the lock again: see lock.c.
@@ -114,7 +114,7 @@ int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_
     TNI_KILL_POINT("condition_lock_released");
     status = tni_object_wait(handle, &object->items, TNI_SIDE_ANY, TNI_SPINS, deadline_ns,
                              try_pass, &w);
-    int acquired = tn_lock_acquire(lock, TN_FOREVER);
+    int acquired = tni_lock_acquire_again(lock);
     if (acquired == 0)
         return status;
     /* That the lock's owner died matters more; the next wait tells of the other death. */

@@ -163,7 +163,8 @@ static int try_acquire(void *context)
     return TN_LOCK_RECOVERED;
 }
 
-int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
+/* A lock whose owner dies is recovered, so a death never means a wait in vain. */
+static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
 {
     int status = tni_face_check((const struct tni_handle *)lock);
     if (status != 0)
@@ -171,9 +172,18 @@ int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
     struct tn_domain *domain = lock->handle.domain;
     struct tni_object *object = lock->handle.object;
     struct acquire a = {domain, object, word_of_this_thread(domain), 0};
-    /* No side: a lock whose owner dies is recovered, so a death never means a wait in vain. */
-    return tni_object_wait(&lock->handle, &object->items, -1, TNI_SPINS, deadline_ns,
+    return tni_object_wait(&lock->handle, &object->items, side, TNI_SPINS, deadline_ns,
                            try_acquire, &a);
+}
+
+int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
+{
+    return acquire(lock, TNI_SIDE_NONE, deadline_ns);
+}
+
+int tni_lock_acquire_again(tn_lock *lock)
+{
+    return acquire(lock, TNI_SIDE_THROUGH, TN_FOREVER);
 }
 
 static int fail_not_held(const struct tni_object *object)

@@ -36,36 +36,13 @@ const char *tni_object_kind_name(uint32_t kind)
  */
 enum { REGISTRY_MS = 5000, SUSPECT_MS = 100 };
 
-/*
- * A claim that nobody will give back: a dead seat's is taken over before that seat is free.
- */
-static bool is_nobodys(const struct tn_domain *d, uint64_t who)
-{
-    uint32_t seat = tni_who_seat(who);
-    if ((who & 0xffff) != 1 || !tni_geometry_has_seat(&d->segment.geometry, seat))
-        return true;
-    uint64_t word = atomic_load(&tni_seat_at(&d->segment, seat)->word);
-    return tni_seat_state(word) == TNI_SEAT_FREE ||
-           tni_seat_incarnation(word) != tni_who_incarnation(who);
-}
-
-/*
- * `from`: whose claim may be taken over, 0: nobody's. One thread of a process at a time; so a
- * claim in our own name, when none of us has it, is noise.
- */
+/* `from`: whose claim may be taken over; a dead seat's is, before that seat is free. */
 static bool take_registry(struct tn_domain *d, uint64_t from)
 {
-    _Atomic uint64_t *claim = &d->segment.header->registry;
-    if (atomic_exchange(&d->registry_busy, 1) != 0)
+    if (!tni_process_claim(d, &d->segment.header->registry, &d->registering, from, true))
         return false;
-    uint64_t who = from;
-    if (atomic_compare_exchange_strong(claim, &who, d->who) || who == d->who ||
-        (is_nobodys(d, who) && atomic_compare_exchange_strong(claim, &who, d->who))) {
-        atomic_store(&d->registry_suspect, 0);
-        return true;
-    }
-    atomic_exchange(&d->registry_busy, 0);
-    return false;
+    atomic_store(&d->registry_suspect, 0);
+    return true;
 }
 
 static int fail_registry(struct tn_domain *d)
@@ -83,7 +60,7 @@ static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
         uint32_t seen = tni_wait_arm(&h->registry_wait);
         if (take_registry(d, 0))
             break;
-        if (tni_process_sleep(d, &h->registry_wait, seen, deadline_ns) != 0)
+        if (tni_process_sleep_through(d, &h->registry_wait, seen, deadline_ns) != 0)
             return fail_registry(d);
     }
     return 0;
@@ -102,8 +79,7 @@ static int registry_enter(struct tn_domain *d)
 static void registry_leave(struct tn_domain *d)
 {
     struct tni_header *h = d->segment.header;
-    tni_claim_release(&h->registry, d->who);
-    atomic_exchange(&d->registry_busy, 0); /* and what tni_wait_notify() asks for */
+    tni_process_unclaim(d, &h->registry, &d->registering);
     tni_wait_notify(&h->registry_wait, 1);
 }
 
@@ -477,7 +453,6 @@ static void reset_in_child(struct tn_domain *d)
 {
     for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
         atomic_store(&h->roles, 0);
-    atomic_store(&d->registry_busy, 0); /* of a thread of the parent's */
 }
 
 int tni_queue_init(struct tn_domain *d)
@@ -549,13 +524,14 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
             continue;
         if ((status = tni_object_check(handle)) != 0)
             return status;
-        if (tni_process_sleep(handle->domain, word, seen, deadline_ns) == TN_ERR_TIMED_OUT) {
-            status = attempt(context);
-            if (status == TN_ERR_TIMED_OUT && tni_os_now_ns() >= deadline_ns)
-                return tni_fail_plain(TN_ERR_TIMED_OUT, "the deadline passed");
-        } else {
-            status = attempt(context);
-        }
+        int slept = (side == TNI_SIDE_THROUGH ? tni_process_sleep_through : tni_process_sleep)(
+            handle->domain, word, seen, deadline_ns);
+        if (slept == TN_ERR_INTERRUPTED)
+            return slept; /* without another attempt, which might take something */
+        status = attempt(context);
+        if (status == TN_ERR_TIMED_OUT && slept == TN_ERR_TIMED_OUT &&
+            tni_os_now_ns() >= deadline_ns)
+            return tni_fail_plain(TN_ERR_TIMED_OUT, "the deadline passed");
     }
     return status;
 }

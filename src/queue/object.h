@@ -11,7 +11,14 @@
 #define TNI_NAME_FORMAT "'%.48s'"
 _Static_assert(TNI_OBJECT_NAME_BYTES == 48, "TNI_NAME_FORMAT");
 
-enum { TNI_SIDE_ANY = 0, TNI_SIDE_PRODUCER = 1, TNI_SIDE_CONSUMER = 2 };
+/* Whose death ends a wait. NONE: nobody's; THROUGH: nor does tn_interrupt_set()'s hook. */
+enum {
+    TNI_SIDE_THROUGH = -2,
+    TNI_SIDE_NONE = -1,
+    TNI_SIDE_ANY = 0,
+    TNI_SIDE_PRODUCER = 1,
+    TNI_SIDE_CONSUMER = 2
+};
 
 /*
  * A process's handle. tn_queue, tn_event, ... are each a struct with this as first member. All
@@ -74,7 +81,8 @@ enum { TNI_SPINS = 150 }; /* about 5 us: less than a sleep and a wake cost */
  * Wait until `attempt` no longer says TN_ERR_TIMED_OUT.
  *
  * Spins `spins` times, then arms `word` and sleeps. Ends with what `attempt` says, with
- * TN_ERR_PEER_DIED (see above; side < 0: never), or with TN_ERR_TIMED_OUT at the deadline.
+ * TN_ERR_PEER_DIED or TN_ERR_INTERRUPTED (see TNI_SIDE_NONE), or with TN_ERR_TIMED_OUT at the
+ * deadline.
  */
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context);

@@ -482,7 +482,10 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
         uint32_t seen = tni_wait_arm(&d->me->bell);
         if ((found = find_ready(queues, count)) != TN_ERR_TIMED_OUT)
             return found;
-        if (tni_process_sleep(d, &d->me->bell, seen, deadline_ns) == TN_ERR_TIMED_OUT) {
+        int slept = tni_process_sleep(d, &d->me->bell, seen, deadline_ns);
+        if (slept == TN_ERR_INTERRUPTED)
+            return slept;
+        if (slept == TN_ERR_TIMED_OUT) {
             found = find_ready(queues, count);
             return found != TN_ERR_TIMED_OUT
                        ? found

@@ -499,7 +499,11 @@ void tni_manager_survive(struct tn_domain *d)
         pause_ns = TNI_MAX(spent_ns * MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
     else
         pause_ns = TNI_MAX(spent_ns * SHARE, LEAST_MS * MS_NS);
-    if (is_managed && !has_manager && atomic_load(&h->runtime) == tni_manager_runtime()) {
+    uint32_t runtime = atomic_load(&h->runtime);
+    /* A tenond that died as it gave the name up did not see us. */
+    bool is_ours =
+        runtime == tni_manager_runtime() || (runtime == 0 && d->segment.name[0] != 0);
+    if (is_managed && !has_manager && is_ours) {
         int status = replace_tenond(d);
         if (status != 0)
             tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", d->segment.name,

@@ -19,7 +19,6 @@
 
 #include "queue/queue.h"
 #include "share/share.h"
-#include "sync/sync.h"
 
 /* How long one suspect may be in motion: 1 ms. */
 enum { MOST_SPAN = 1024, PATIENCE_NS = 1000 * 1000, SPINS = 64 };
@@ -71,37 +70,18 @@ bool tni_recount_is_right(const struct tni_recounted *r)
 
 /* ---- the claim --------------------------------------------------------------------------- */
 
-/*
- * One thread of a process at a time; so a claim in our own name, when none of us has it, is
- * noise. What a parent's thread was at is nothing to its forked child.
- */
-static bool take_claim(struct tn_domain *d, uint64_t *ret_owner)
-{
-    _Atomic uint64_t *claim = &d->segment.header->recount;
-    uint64_t seen = atomic_load(&d->recounting);
-    *ret_owner = d->who;
-    if (seen == d->who || !atomic_compare_exchange_strong(&d->recounting, &seen, d->who))
-        return false;
-    uint64_t owner = 0;
-    if (atomic_compare_exchange_strong(claim, &owner, d->who) || owner == d->who ||
-        (!tni_process_who_lives(&d->segment, owner) &&
-         atomic_compare_exchange_strong(claim, &owner, d->who)))
-        return true;
-    *ret_owner = owner;
-    atomic_store(&d->recounting, 0);
-    return false;
-}
-
 int tni_recount_begin(struct tn_domain *d)
 {
-    uint64_t deadline_ns = 0, owner;
+    _Atomic uint64_t *claim = &d->segment.header->recount;
+    uint64_t deadline_ns = 0;
 
-    while (!take_claim(d, &owner)) {
+    while (!tni_process_claim(d, claim, &d->recounting, 0, false)) {
         uint64_t now_ns = tni_os_now_ns();
         if (deadline_ns == 0)
             deadline_ns = now_ns + PATIENCE_NS;
         if (now_ns >= deadline_ns)
-            return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting", tni_who_seat(owner));
+            return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting",
+                            tni_who_seat(atomic_load(claim)));
         tni_os_yield();
     }
     /*
@@ -115,8 +95,7 @@ int tni_recount_begin(struct tn_domain *d)
 
 void tni_recount_end(struct tn_domain *d)
 {
-    tni_claim_release(&d->segment.header->recount, d->who);
-    atomic_store(&d->recounting, 0);
+    tni_process_unclaim(d, &d->segment.header->recount, &d->recounting);
 }
 
 /* ---- settling ---------------------------------------------------------------------------- */
@@ -309,12 +288,6 @@ static int settle_announce(struct tn_domain *d, struct tni_thread *thread, uint3
 }
 
 /* `object` is the queue's to settle and to clear: it may still have to come again for it. */
-static bool is_clear(const struct tni_announce *a)
-{
-    return atomic_load(&a->block) == 0 && atomic_load(&a->outer) == 0 &&
-           atomic_load(&a->commit_bytes) == 0 && atomic_load(&a->span) <= 1;
-}
-
 static void clear_announce(struct tni_announce *a)
 {
     atomic_store(&a->commit_bytes, 0);
@@ -331,7 +304,7 @@ int tni_recount_seat(struct tn_domain *d, uint32_t dead)
 
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_announce *announce = tni_announce_at(&d->segment, dead, t);
-        if (is_clear(announce))
+        if (tni_announce_is_clear(announce))
             continue;
         if (!has_claim && (status = tni_recount_begin(d)) != 0)
             return status;

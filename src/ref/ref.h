@@ -16,6 +16,9 @@
 
 #include "backing/backing.h"
 
+/* A block's count of local references while a thread changes its hold bit: ref.c, I2. */
+#define TNI_LOCAL_BUSY UINT32_MAX
+
 /** Called with every block that a record names. */
 typedef void tni_record_fn(tni_block block, void *context);
 
@@ -40,6 +43,12 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
 
 /** One more local reference of a block that this process holds. */
 void tni_ref_local(struct tn_domain *domain, tni_block block);
+
+/**
+ * The same of a block that this process may hold, or may be giving back in another thread.
+ * @return whether it held it, and the reference is the caller's
+ */
+bool tni_ref_local_if_held(struct tn_domain *domain, tni_block block);
 
 /** Give a local reference back; with the last one, the hold. */
 void tni_ref_release(struct tn_domain *domain, tni_block block);

@@ -159,19 +159,27 @@ int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)
     return child->is_ended ? 0 : status;
 }
 
-int tn_process_wait(tn_process *child, uint64_t deadline_ns, tn_process_status *ret_status)
+int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_through)
 {
-    if (child == NULL || !is_ours(child))
-        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
     int status = tni_child_collect(child, 0);
     while (status == TN_ERR_TIMED_OUT) {
         uint64_t now_ns = tni_os_now_ns();
         if (now_ns >= deadline_ns)
             return status;
+        if (!is_through && tni_interrupt_ask(now_ns) != 0)
+            return TN_ERR_INTERRUPTED;
         status = tni_child_collect(child, TNI_MIN(deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
         if (status == TN_ERR_TIMED_OUT)
             tni_child_survive(child->domain);
     }
+    return status;
+}
+
+int tn_process_wait(tn_process *child, uint64_t deadline_ns, tn_process_status *ret_status)
+{
+    if (child == NULL || !is_ours(child))
+        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+    int status = tni_child_await(child, deadline_ns, false);
     if (status == 0 && ret_status != NULL)
         *ret_status = child->status;
     return status;
@@ -210,7 +218,7 @@ static void end_child(struct tn_process *child)
     if (!is_detached && tn_process_kill(child, SIGKILL) != 0)
         tni_log(TNI_LOG_WARNING, "process %d cannot be killed: %s", child->pid,
                 tn_error_detail());
-    int status = tn_process_wait(child, is_detached ? 0 : TN_FOREVER, NULL);
+    int status = tni_child_await(child, is_detached ? 0 : TN_FOREVER, true);
     if (status != 0 && !is_detached)
         tni_log(TNI_LOG_WARNING, "process %d: %s", child->pid, tn_error_detail());
 }

@@ -38,6 +38,11 @@ int tni_child_watch(struct tn_process *child, int32_t pid);
  * @return 0, TN_ERR_TIMED_OUT, or why it cannot be known
  */
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);
+/**
+ * Wait for its end, and collect it. `is_through`: the program is not asked whether to go on.
+ * @return as tni_child_collect(), or TN_ERR_INTERRUPTED
+ */
+int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_through);
 /** Whether an ended child failed. Of one whose end is not known, nobody can say so. */
 bool tni_child_has_failed(const struct tn_process *child);
 /** "exited with 1: ...", "was ended by signal 9", ... */

@@ -197,7 +197,9 @@ int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
         if (now_ns >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "%u of %u children still run", running,
                             group->count);
-        int status = sleep_until(group, deadline_ns);
+        int status = tni_interrupt_ask(now_ns);
+        if (status == 0)
+            status = sleep_until(group, deadline_ns);
         if (status != 0)
             return status;
     }

@@ -393,7 +393,7 @@ int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
                             tni_crew_count(pool), pool->table.under_way);
         if (pool->table.under_way > 0)
             status = receive(pool, TNI_MIN(deadline_ns, now_ns + TNI_CREW_SLICE_NS));
-        else
+        else if ((status = tni_interrupt_ask(now_ns)) == 0)
             tni_crew_await(pool, deadline_ns);
         status = status == TN_ERR_TIMED_OUT ? 0 : status;
     }

@@ -139,7 +139,7 @@ static int push_result(struct worker *w, struct tni_pool_result_head *head,
 static bool is_over(int status)
 {
     return status == TN_ERR_CLOSED || status == TN_ERR_PEER_DIED || status == TN_ERR_FORKED ||
-           status == TN_ERR_STALE;
+           status == TN_ERR_STALE || status == TN_ERR_INTERRUPTED;
 }
 
 /* A result that cannot be sent is a result, too: one that says why. */

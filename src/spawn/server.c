@@ -226,7 +226,7 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
         struct request end = {.magic = REQUEST_MAGIC, .verb = VERB_END};
         if (tni_child_collect(server->process, 0) != 0 &&
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
-            (void)!tn_process_wait(server->process, tn_deadline_after(end_ns), NULL);
+            (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
         take_off_list(server);
     } else {
         tni_os_close(server->socket_fd); /* of a process that fork() alone made */
@@ -243,7 +243,7 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
 static int fail_dead(const struct tn_forkserver *server)
 {
     int32_t pid = tn_process_pid(server->process);
-    (void)!tn_process_wait(server->process, tn_deadline_after(end_ns), NULL);
+    (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
     tni_set_peer(TNI_NO_SEAT, pid);
     return tni_fail(TN_ERR_PEER_DIED, "the fork server, process %d, has ended", pid);
 }

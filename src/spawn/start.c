@@ -80,6 +80,37 @@ void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument,
     tni_os_exit(code & 255);
 }
 
+/* The seat of a living member, by its pid; 0: none. */
+static uint64_t find_member(struct tn_domain *domain, int32_t pid)
+{
+    const struct tni_segment *segment = &domain->segment;
+    for (uint32_t i = 0; pid > 0 && i < segment->geometry.seats; i++) {
+        const struct tni_seat *seat = tni_seat_at(segment, i);
+        uint64_t word = atomic_load(&seat->word);
+        if (atomic_load(&seat->pid) == pid && tni_seat_state(word) == TNI_SEAT_ALIVE &&
+            i != domain->seat)
+            return tni_who(i, tni_seat_incarnation(word));
+    }
+    return 0;
+}
+
+int tn_process_follow(tn_domain *domain, int32_t pid)
+{
+    if (domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "no domain");
+    int status = tni_process_check(domain);
+    if (status != 0)
+        return status;
+    uint64_t who = find_member(domain, pid);
+    if (who == 0)
+        return tni_fail(TN_ERR_NOT_FOUND, "no other living member of the domain has pid %d",
+                        pid);
+    status = tni_process_end_with(domain, who);
+    if (status == 0 && tni_os_parent_pid() == pid)
+        tni_os_die_with_process(pid);
+    return status;
+}
+
 /* I4 */
 int tni_child_await_start(struct tn_process *child)
 {

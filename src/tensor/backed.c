@@ -45,7 +45,10 @@ static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t data_byt
     char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     uint64_t slice_ns = tni_os_now_ns() + SLICE_NS;
-    tni_process_sleep(d, &d->segment.header->memory_wait, seen, TNI_MIN(slice_ns, deadline_ns));
+    int slept = tni_process_sleep(d, &d->segment.header->memory_wait, seen,
+                                  TNI_MIN(slice_ns, deadline_ns));
+    if (slept == TN_ERR_INTERRUPTED)
+        return slept;
     if (tni_os_now_ns() < deadline_ns)
         return 0;
     return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline: %s",

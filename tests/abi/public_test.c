@@ -315,6 +315,7 @@ TN_TEST(the_numbers_of_errors_stay_as_they_are)
     assert_int_equal(TN_ERR_NOT_FOUND, -4);
     assert_int_equal(TN_ERR_EXISTS, -5);
     assert_int_equal(TN_ERR_DENIED, -6);
+    assert_int_equal(TN_ERR_INTERRUPTED, -7);
     assert_int_equal(TN_ERR_CLOSED, -20);
     assert_int_equal(TN_ERR_PEER_DIED, -21);
     assert_int_equal(TN_ERR_STALE, -22);

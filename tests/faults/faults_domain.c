@@ -177,3 +177,13 @@ static int log_set(void) { return tn_log_set(log_line, &number), 0; }
 static void log_before(void) { tn_log_set(log_line, NULL); }
 FAULTS(tn_log_set, .is_cold = true, .keeps_memory = true, .prepare = log_before,
        .call = log_set, .undo = log_quietly)
+
+static int ends_no_wait(void *context)
+{
+    (void)context;
+    return 0;
+}
+static void interrupt_off(void) { tn_interrupt_set(NULL, NULL); }
+static int interrupt_set(void) { return tn_interrupt_set(ends_no_wait, &number), 0; }
+FAULTS(tn_interrupt_set, .is_cold = true, .keeps_memory = true, .call = interrupt_set,
+       .undo = interrupt_off)

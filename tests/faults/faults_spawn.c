@@ -73,6 +73,14 @@ static int exec_it(void)
 }
 FAULTS(tn_process_exec, WITH_DOMAIN, KILLS, .forks = true, .call = exec_it, .undo = check_out)
 
+/* What a fault leaves is none: it only writes in its own seat, and asks for signals. */
+static int follow_nobody(void)
+{
+    int status = tn_process_follow(faults_d, 1);
+    return status == TN_ERR_NOT_FOUND ? 0 : status;
+}
+FAULTS(tn_process_follow, WITH_DOMAIN, .has_no_calls = true, .call = follow_nobody)
+
 static void start_child(void)
 {
     TN_CHECK_OK(tn_process_fork(faults_d, use_domain, NULL, 0, &child));

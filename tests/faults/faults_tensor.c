@@ -169,6 +169,21 @@ ASK(tn_tensor_same_storage, tn_tensor_same_storage(t, t))
 ASK(tn_tensor_strategy, tn_tensor_strategy(t) == TN_STRATEGY_ARENA)
 ASK(tn_tensor_path, tn_tensor_path(t) == NULL)
 
+static int find(void)
+{
+    return tn_tensor_find(faults_d, tn_tensor_data(t), BYTES, FAULTS_OUT(tn_tensor *));
+}
+FAULTS(tn_tensor_find, WITH_TENSOR, .call = find, .undo = unref_out)
+
+/* Of a descriptor: looked for among this process's mappings. */
+static void make_t_of_a_descriptor(void)
+{
+    faults_begin();
+    t = faults_tensor_as(TN_STRATEGY_FILE_DESCRIPTOR, 0, BYTES);
+}
+FAULTS_WHEN(tn_tensor_find, of_a_descriptor, .prepare = make_t_of_a_descriptor, .finish = end,
+            .call = find, .undo = unref_out)
+
 /* ---- other memory ------------------------------------------------------------------------ */
 
 static uint64_t storage_bytes(void) { return u != NULL ? tn_tensor_storage_bytes(u) : 0; }

@@ -135,6 +135,14 @@ static pid_t start_member(struct member *member)
 
 /* ---- its life ---------------------------------------------------------------------------- */
 
+TN_TEST(a_domain_that_leaves_tenond_no_seat_is_not_made)
+{
+    const tn_domain_options options = {.struct_size = sizeof options, .seats = 1};
+    tn_domain *domain;
+    assert_int_equal(tn_domain_create("no-seat", &options, &domain), TN_ERR_FULL);
+    assert_non_null(strstr(tn_error_detail(), "no seat left for tenond"));
+}
+
 TN_TEST(tenond_is_started_with_the_first_domain_in_a_session_of_its_own)
 {
     tn_domain *d = create("first");
@@ -552,6 +560,184 @@ TN_TEST_WITHIN(a_domain_full_of_noise_is_dropped_and_the_others_are_served, 60)
         tn_domain_close(bad);
         tn_domain_close(good);
     }
+}
+
+/* ---- names that are taken back ----------------------------------------------------------- */
+
+/* Somebody who has the descriptors of a domain, and sits down when it is told to. */
+struct latecomer {
+    struct tnt_signal made, found, go;
+    bool awaits_drop;
+};
+
+/* Until the tenond of a domain that we are not in has left it. */
+static void await_drop(int control_fd, int arena_fd)
+{
+    struct tni_segment s;
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    TN_CHECK_OK(tni_segment_attach(dup(control_fd), dup(arena_fd), true, &s));
+    uint64_t manager = atomic_load(&s.header->manager);
+    while (tni_process_who_lives(&s, manager)) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    tni_segment_detach(&s);
+}
+
+static int come_late(void *argument)
+{
+    struct latecomer *late = argument;
+    int control_fd, arena_fd;
+    char value[TNI_PASS_BYTES];
+    tn_domain *d = NULL;
+    tnt_await(&late->made);
+    TN_CHECK_OK(tni_manager_find("d", false, &control_fd, &arena_fd));
+    tnt_signal(&late->found);
+    if (late->awaits_drop)
+        await_drop(control_fd, arena_fd);
+    tnt_await(&late->go);
+    snprintf(value, sizeof value, "%d,%d", control_fd, arena_fd);
+    setenv(TNI_DOMAIN_VARIABLE, value, 1);
+    TN_CHECK(tn_domain_inherit(&d) == TN_ERR_NOT_FOUND);
+    TN_CHECK(strstr(tn_error_detail(), "the domain 'd' had ended") != NULL);
+    TN_CHECK(d == NULL);
+    tni_os_close(control_fd); /* not consumed */
+    tni_os_close(arena_fd);
+    TN_CHECK_OK(tn_domain_open("d", NULL, &d));
+    tnt_signal(&late->found);
+    tnt_await(&late->go);
+    tn_domain_close(d);
+    return 0;
+}
+
+static struct latecomer open_latecomer(pid_t *ret_pid, bool awaits_drop)
+{
+    struct latecomer late = {.made = tnt_signal_open(),
+                             .found = tnt_signal_open(),
+                             .go = tnt_signal_open(),
+                             .awaits_drop = awaits_drop};
+    *ret_pid = tnt_fork(come_late, &late); /* before there is a domain to have a seat in */
+    return late;
+}
+
+/* It sits down in the domain that has the name now, which is `d`. */
+static void end_latecomer(struct latecomer *late, pid_t pid, tn_domain *d)
+{
+    assert_int_equal(tni_process_count(&d->segment), 2);
+    tnt_signal(&late->go);
+    tnt_wait_ok(pid);
+    tnt_signal_close(&late->made);
+    tnt_signal_close(&late->found);
+    tnt_signal_close(&late->go);
+    tn_domain_close(d);
+}
+
+TN_TEST(who_comes_late_to_a_domain_whose_name_is_anothers_finds_that_one)
+{
+    pid_t pid;
+    struct latecomer late = open_latecomer(&pid, false);
+    tn_domain *d = create("d");
+    tnt_signal(&late.made);
+    tnt_await(&late.found);
+    tn_domain_close(d);
+    d = create("d");
+    tnt_signal(&late.go);
+    tnt_await(&late.found);
+    end_latecomer(&late, pid, d);
+}
+
+TN_TEST(who_comes_late_to_a_domain_that_tenond_left_makes_it_anew)
+{
+    pid_t pid;
+    struct latecomer late = open_latecomer(&pid, true);
+    tn_domain *d = create("d"), *other = create("other"); /* for which tenond stays */
+    tnt_signal(&late.made);
+    tnt_await(&late.found);
+    tn_domain_close(d);
+    tnt_signal(&late.go);
+    tnt_await(&late.found);
+    end_latecomer(&late, pid, join("d"));
+    tn_domain_close(other);
+}
+
+enum { RACES = 300 };
+
+/* Whoever is in a domain is in the one that its name finds. */
+static int join_and_look(void *argument)
+{
+    (void)argument;
+    uint32_t joined = 0;
+    for (uint64_t end_ns = tnt_deadline(30000); joined < RACES;) {
+        struct tni_os_memory memory;
+        tn_domain *d;
+        int control_fd, arena_fd, status = tn_domain_join("d", &d);
+        TN_CHECK(status == 0 || status == TN_ERR_NOT_FOUND);
+        TN_CHECK(tni_os_now_ns() < end_ns);
+        if (status != 0)
+            continue;
+        TN_CHECK_OK(tni_manager_find("d", true, &control_fd, &arena_fd));
+        TN_CHECK_OK(tni_os_memory_stat(control_fd, &memory));
+        TN_CHECK(memory.inode == d->segment.control_inode);
+        tni_os_close(control_fd);
+        tni_os_close(arena_fd);
+        tn_domain_close(d);
+        joined++;
+    }
+    return 0;
+}
+
+TN_TEST_WITHIN(a_name_is_one_domains_however_who_joins_and_who_makes_it_race, 60)
+{
+    pid_t pid = tnt_fork(join_and_look, NULL);
+    int fd = open_process(pid);
+    uint32_t made = 0;
+    while (tni_os_poll(&fd, 1, 0) == TN_ERR_TIMED_OUT) {
+        tn_domain *d;
+        int status = tn_domain_create("d", NULL, &d);
+        TN_CHECK(status == 0 || status == TN_ERR_EXISTS);
+        made += status == 0;
+        if (status == 0)
+            tn_domain_close(d);
+    }
+    tnt_wait_ok(pid);
+    tnt_note("%u domains were made", made);
+    tni_os_close(fd);
+}
+
+TN_TEST(a_tenond_that_dies_as_it_gives_a_name_up_keeps_it_from_nobody)
+{
+#if defined(TN_KILL_POINTS)
+    pid_t pid;
+    struct latecomer late = open_latecomer(&pid, false);
+    setenv("TENON_KILL_POINT", "tenond_gives_up", 1);
+    tn_domain *d = create("d");
+    unsetenv("TENON_KILL_POINT");
+    int fd = open_process(manager_pid(d));
+    tnt_signal(&late.made);
+    tnt_await(&late.found);
+    tn_domain_close(d);
+    await_end(fd);
+    d = create("d");
+    tnt_signal(&late.go);
+    tnt_await(&late.found);
+    end_latecomer(&late, pid, d);
+#else
+    tnt_skip("this build has no kill points");
+#endif
+}
+
+TN_TEST(a_member_that_tenond_did_not_see_as_it_died_has_the_next_one_look_after_the_domain)
+{
+    tn_domain *d = create("d");
+    int32_t old = manager_pid(d);
+    atomic_store(&d->segment.header->runtime, 0);
+    kill_and_await(old, SIGKILL);
+    await_successor(d, old);
+    assert_int_equal(atomic_load(&d->segment.header->runtime), tni_manager_runtime());
+    tn_domain *again = join("d");
+    assert_int_equal(tni_process_count(&d->segment), 2);
+    tn_domain_close(again);
+    tn_domain_close(d);
 }
 
 /* ---- dying at its work ------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 
 #include "os_test.h"
 
@@ -228,6 +229,23 @@ static void wait_times_out_and_sees_a_changed_value(void **state)
     assert_int_equal(tni_os_wake(&word, UINT32_MAX), 0);
 }
 
+static void hear(int signal) { (void)signal; }
+
+static void wait_tells_a_signal_from_a_wake(void **state)
+{
+    (void)state;
+    _Atomic uint32_t word = 7;
+    /* With SA_RESTART the kernel goes on with what it can; a wait with a deadline it ends. */
+    struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART}, before;
+    struct itimerval often = {.it_interval.tv_usec = 1000, .it_value.tv_usec = 1000}, off = {0};
+    assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    int status = tni_os_wait(&word, 7, soon());
+    assert_int_equal(setitimer(ITIMER_REAL, &off, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    assert_int_equal(status, TN_ERR_INTERRUPTED);
+}
+
 static void wake_reaches_another_process_through_another_mapping(void **state)
 {
     (void)state;
@@ -345,6 +363,7 @@ int main(void)
         cmocka_unit_test(memory_stat_refuses_what_is_no_memory_object),
         cmocka_unit_test(the_machine_is_plausible),
         cmocka_unit_test(wait_times_out_and_sees_a_changed_value),
+        cmocka_unit_test(wait_tells_a_signal_from_a_wake),
         cmocka_unit_test(wake_reaches_another_process_through_another_mapping),
         cmocka_unit_test(read_takes_what_is_there_and_never_blocks),
         cmocka_unit_test(write_to_nobody_is_closed_and_no_signal),

@@ -8,6 +8,7 @@
  *     look: a survivor may have settled a seat, a new process may sit in it.
  * I2  A pidfd that was readable is never watched again, so that the loop cannot spin.
  * I3  A domain that makes no sense any more is dropped, and harms no other.
+ * I4  A domain whose name may become another's has no member, and gets none: see give_up().
  * Death: survivors start another tenond, which adopts the domains and settles our seats.
  */
 #include <stdlib.h>
@@ -227,6 +228,30 @@ struct tenond_domain *tenond_find_id(struct tenond *t, const char *id)
     return find_by_id(t, id);
 }
 
+/*
+ * Say that nobody shall sit down any more, unless somebody has. Who comes with descriptors of
+ * its own takes its seat, and then looks at `runtime` (join_descriptors() in api.c); we write
+ * that, and then look at the seats. Both have a fence between the two, so we cannot both miss
+ * the other: either the seat is counted here, or its taker sees 0 and leaves it; if both, it
+ * comes again. A domain without a name keeps nothing from anybody, and goes on without us.
+ *
+ * Death: a domain that refuses who comes. If it has a member after all, that one tells the next
+ * tenond of it (tni_manager_survive()), which says whose it is again.
+ */
+static bool give_up(const struct tenond *t, const struct tenond_domain *d)
+{
+    _Atomic uint32_t *runtime = &segment_of(d)->header->runtime;
+    if (name_of(d)[0] == 0)
+        return true;
+    atomic_store(runtime, 0);
+    TNI_KILL_POINT("tenond_gives_up");
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in join_descriptors() */
+    if (tni_process_count(segment_of(d)) == 0)
+        return true;
+    atomic_store(runtime, t->runtime);
+    return false;
+}
+
 /* A domain that lingers, or of which all are dead, does not keep its name from a new one. */
 static int make_room(struct tenond *t, const char *name)
 {
@@ -234,7 +259,7 @@ static int make_room(struct tenond *t, const char *name)
     if (other == NULL)
         return 0;
     tni_reaper_settle_all(other->domain);
-    if (tni_process_count(segment_of(other)) != 0)
+    if (tni_process_count(segment_of(other)) != 0 || !give_up(t, other))
         return tni_fail(TN_ERR_EXISTS, "a domain named '%s' lives", name);
     tenond_drop(t, other);
     return 0;
@@ -464,6 +489,7 @@ static void end_let_go(struct tenond_domain *d, uint64_t now_ns)
 
 static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
+    atomic_store(&segment_of(d)->header->runtime, t->runtime); /* whatever was written there */
     end_let_go(d, tni_os_now_ns());
     look(t, d);
     look_at_unwatched(d, true);
@@ -510,7 +536,8 @@ uint64_t tenond_domains_due(struct tenond *t, uint64_t now_ns)
             next_ns = TNI_MIN(next_ns, due_ns);
             note_members(d);
         }
-        if (!makes_sense(d) || (d->empty_ns != 0 && now_ns >= d->empty_ns + LINGER_NS))
+        bool is_over = d->empty_ns != 0 && now_ns >= d->empty_ns + LINGER_NS;
+        if (!makes_sense(d) || (is_over && give_up(t, d)))
             tenond_drop(t, d);
     }
     return next_ns;

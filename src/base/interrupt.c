@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * interrupt: the program's hook that ends waits.
+ *
+ * It is called where a thread has nothing of the library's in hand, as it may call tenon, wait
+ * or fork: by tni_process_sleep(), before and after a sleep on a word, when what the wait is
+ * for was tried and left as it was, so no record of a thread is taken, nothing is announced and
+ * no claim is held; and by the waits for children, between two looks. Waits inside of the
+ * library that must come to their end use tni_process_sleep_through() and never call it.
+ */
+#include "base/base.h"
+
+enum { EACH_NS = 100 * 1000 * 1000 };
+
+static struct tni_hook *_Atomic current;
+static _Thread_local uint64_t due_ns;
+
+void tn_interrupt_set(tn_interrupt_fn *check, void *context)
+{
+    /* release: pairs with the acquire in tni_interrupt_ask() */
+    atomic_store_explicit(&current, tni_hook_of((tni_hook_fn *)check, context),
+                          memory_order_release);
+}
+
+uint64_t tni_interrupt_due_ns(void)
+{
+    return atomic_load_explicit(&current, memory_order_relaxed) != NULL ? due_ns : TN_FOREVER;
+}
+
+int tni_interrupt_ask(uint64_t now_ns)
+{
+    /* pairs with the release in tn_interrupt_set() */
+    const struct tni_hook *hook = atomic_load_explicit(&current, memory_order_acquire);
+    if (hook == NULL)
+        return 0;
+    due_ns = now_ns + EACH_NS;
+    if (((tn_interrupt_fn *)hook->call)(hook->context) == 0)
+        return 0;
+    return tni_fail_plain(TN_ERR_INTERRUPTED, "the program's hook ended the wait");
+}
