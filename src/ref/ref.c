@@ -5,7 +5,7 @@
  * Nouns: hold, local reference, record, announce.
  * I1  count >= records. A count is too high only while a thread announces the block.
  * I2  local[b] > 0 exactly when this seat's hold bit of b is set, or the thread that changes it
- *     has set local[b] to BUSY. Only the 0 <-> 1 of local[b] touch shared memory.
+ *     has set local[b] to TNI_LOCAL_BUSY. Only the 0 <-> 1 of local[b] touch shared memory.
  * I3  A block becomes FREE by one CAS from count 0 (or from 1, by the only holder), once.
  * I4  A message block's records are given back by the thread that brought its count to 0, which
  *     announces it as `outer` until it is FREE.
@@ -21,8 +21,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-#define BUSY UINT32_MAX
 
 static _Atomic uint32_t *local_at(struct tn_domain *d, tni_block block)
 {
@@ -144,38 +142,41 @@ static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
 }
 
 /*
- * Take one local reference away. True: it was the last, local[b] is BUSY and the caller ends
- * that.
+ * Take one local reference away. True: it was the last, local[b] is TNI_LOCAL_BUSY and the
+ * caller ends that.
  */
 static bool local_take_last(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *local = local_at(d, block);
     uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
     for (;;) {
-        uint32_t next = seen == 1 ? BUSY : seen - 1;
-        if (TNI_UNLIKELY(seen == BUSY || seen == 0)) {
+        uint32_t next = seen == 1 ? TNI_LOCAL_BUSY : seen - 1;
+        if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY || seen == 0)) {
             if (seen == 0)
                 return false; /* not ours: a fork child without holds, or a double release */
             tni_os_yield();
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (change_local(local, &seen, next)) {
-            return next == BUSY;
+            return next == TNI_LOCAL_BUSY;
         }
     }
 }
 
-/* Add one local reference. True: it is the first, local[b] is BUSY and the caller ends that. */
+/*
+ * Add one local reference. True: it is the first, local[b] is TNI_LOCAL_BUSY and the caller
+ * ends that.
+ */
 static bool local_add_first(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *local = local_at(d, block);
     uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
     for (;;) {
-        uint32_t next = seen == 0 ? BUSY : seen + 1;
-        if (TNI_UNLIKELY(seen == BUSY)) {
+        uint32_t next = seen == 0 ? TNI_LOCAL_BUSY : seen + 1;
+        if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY)) {
             tni_os_yield();
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (change_local(local, &seen, next)) {
-            return next == BUSY;
+            return next == TNI_LOCAL_BUSY;
         }
     }
 }

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a framework knows of a tensor beyond its elements: tenon/attribute.h, as attributes. */
+#include "core.h"
+
+#include <string.h>
+
+static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+
+static int raise_if(int status)
+{
+    if (status != 0)
+        tnp_raise(status);
+    return status != 0 ? -1 : 0;
+}
+
+/* `del t.name` is as `t.name = None`. */
+static bool is_none(const PyObject *value) { return value == NULL || value == Py_None; }
+
+/* ---- flags ------------------------------------------------------------------------------- */
+
+static PyObject *get_flags(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(tn_tensor_flags(of(self)));
+}
+
+static int set_flags(PyObject *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    unsigned long flags = is_none(value) ? 0 : PyLong_AsUnsignedLong(value);
+    if (flags == (unsigned long)-1 && PyErr_Occurred())
+        return -1;
+    if (flags > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "flags 0x%lx", flags);
+        return -1;
+    }
+    return raise_if(tn_tensor_set_flags(of(self), (uint32_t)flags));
+}
+
+static PyObject *get_requires_grad(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong((tn_tensor_flags(of(self)) & TN_REQUIRES_GRAD) != 0);
+}
+
+static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    int wanted = is_none(value) ? 0 : PyObject_IsTrue(value);
+    if (wanted < 0)
+        return -1;
+    uint32_t flags = tn_tensor_flags(of(self)) & ~(uint32_t)TN_REQUIRES_GRAD;
+    return raise_if(tn_tensor_set_flags(of(self), wanted ? flags | TN_REQUIRES_GRAD : flags));
+}
+
+/* ---- names ------------------------------------------------------------------------------- */
+
+static PyObject *get_name(PyObject *self, void *unused)
+{
+    (void)unused;
+    const char *name = tn_tensor_name(of(self));
+    if (name == NULL)
+        Py_RETURN_NONE;
+    return PyUnicode_FromString(name);
+}
+
+/* Text without a zero in it; NULL: raised. Borrowed from `value`. */
+static const char *text_of(PyObject *value)
+{
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &size);
+    if (text != NULL && strlen(text) != (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "a zero in the name %R", value);
+        return NULL;
+    }
+    return text;
+}
+
+static int set_name(PyObject *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    const char *name = is_none(value) ? NULL : text_of(value);
+    if (name == NULL && !is_none(value))
+        return -1;
+    return raise_if(tn_tensor_set_name(of(self), name));
+}
+
+static PyObject *get_axis_names(PyObject *self, void *unused)
+{
+    (void)unused;
+    int32_t ndim = tn_tensor_ndim(of(self));
+    if (tn_tensor_axis_name(of(self), 0) == NULL)
+        Py_RETURN_NONE;
+    PyObject *names = PyTuple_New(ndim);
+    for (int32_t i = 0; names != NULL && i < ndim; i++) {
+        PyObject *name = PyUnicode_FromString(tn_tensor_axis_name(of(self), i));
+        if (name == NULL)
+            Py_CLEAR(names);
+        else
+            PyTuple_SET_ITEM(names, i, name);
+    }
+    return names;
+}
+
+static int set_axis_names(PyObject *self, PyObject *value, void *unused)
+{
+    const char *names[TN_MAX_NDIM];
+    int32_t ndim = tn_tensor_ndim(of(self));
+    (void)unused;
+    if (is_none(value))
+        return raise_if(tn_tensor_set_axis_names(of(self), NULL));
+    PyObject *items = PySequence_Fast(value, "axis names are a sequence of str or None");
+    if (items == NULL)
+        return -1;
+    int failed = 0;
+    if (PySequence_Fast_GET_SIZE(items) != ndim) {
+        PyErr_Format(PyExc_ValueError, "%zd axis names for %d axes",
+                     PySequence_Fast_GET_SIZE(items), ndim);
+        failed = -1;
+    }
+    for (int32_t i = 0; i < ndim && failed == 0; i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+        names[i] = item == Py_None ? "" : text_of(item);
+        failed = names[i] == NULL ? -1 : 0;
+    }
+    if (failed == 0)
+        failed = raise_if(tn_tensor_set_axis_names(of(self), names));
+    Py_DECREF(items);
+    return failed;
+}
+
+/* ---- levels of detail -------------------------------------------------------------------- */
+
+static PyObject *offsets_list(const uint64_t *offsets, uint32_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *offset = PyLong_FromUnsignedLongLong(offsets[i]);
+        if (offset == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, offset);
+    }
+    return list;
+}
+
+static PyObject *get_lod(PyObject *self, void *unused)
+{
+    uint32_t levels = tn_tensor_lod_levels(of(self)), count;
+    (void)unused;
+    if (levels == 0)
+        Py_RETURN_NONE;
+    PyObject *lod = PyList_New(levels);
+    for (uint32_t i = 0; lod != NULL && i < levels; i++) {
+        const uint64_t *offsets = tn_tensor_lod(of(self), i, &count);
+        PyObject *level = offsets_list(offsets, count);
+        if (level == NULL)
+            Py_CLEAR(lod);
+        else
+            PyList_SET_ITEM(lod, i, level);
+    }
+    return lod;
+}
+
+/* Offsets of one level, to be freed with PyMem_Free(); NULL: raised. */
+static uint64_t *read_level(PyObject *level, uint32_t *ret_count)
+{
+    PyObject *items = PySequence_Tuple(level);
+    if (items == NULL)
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+    uint64_t *offsets = NULL;
+    if (count > TN_ATTRIBUTES_MAX_BYTES)
+        PyErr_Format(PyExc_ValueError, "%zd offsets in a level of detail", count);
+    else if ((offsets = PyMem_New(uint64_t, (size_t)count + 1)) == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; offsets != NULL && i < count; i++) {
+        offsets[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(items, i));
+        if (offsets[i] == UINT64_MAX && PyErr_Occurred()) {
+            PyMem_Free(offsets);
+            offsets = NULL;
+        }
+    }
+    Py_DECREF(items);
+    *ret_count = (uint32_t)count;
+    return offsets;
+}
+
+static int set_lod(PyObject *self, PyObject *value, void *unused)
+{
+    uint64_t *offsets[TN_LOD_MAX_LEVELS] = {NULL};
+    uint32_t counts[TN_LOD_MAX_LEVELS];
+    int failed = 0;
+    (void)unused;
+    if (is_none(value))
+        return raise_if(tn_tensor_set_lod(of(self), 0, NULL, NULL));
+    PyObject *items = PySequence_Tuple(value);
+    if (items == NULL)
+        return -1;
+    Py_ssize_t levels = PyTuple_GET_SIZE(items);
+    if (levels > TN_LOD_MAX_LEVELS) {
+        PyErr_Format(PyExc_ValueError, "%zd levels of detail; at most %d are possible", levels,
+                     TN_LOD_MAX_LEVELS);
+        failed = -1;
+    }
+    for (Py_ssize_t i = 0; i < levels && failed == 0; i++) {
+        offsets[i] = read_level(PyTuple_GET_ITEM(items, i), &counts[i]);
+        failed = offsets[i] == NULL ? -1 : 0;
+    }
+    if (failed == 0)
+        failed = raise_if(tn_tensor_set_lod(of(self), (uint32_t)levels, counts,
+                                            (const uint64_t *const *)offsets));
+    for (size_t i = 0; i < TNP_COUNT(offsets); i++)
+        PyMem_Free(offsets[i]);
+    Py_DECREF(items);
+    return failed;
+}
+
+/* ---- quantizers -------------------------------------------------------------------------- */
+
+static PyObject *get_quantizer(PyObject *self, void *unused)
+{
+    tn_quantizer q;
+    (void)unused;
+    if (!tn_tensor_quantizer(of(self), &q))
+        Py_RETURN_NONE;
+    PyObject *scales = PyTuple_New(q.count), *zeros = PyTuple_New(q.count), *result = NULL;
+    for (uint32_t i = 0; scales != NULL && zeros != NULL && i < q.count; i++) {
+        PyObject *scale = PyFloat_FromDouble(q.scales[i]);
+        PyObject *zero = PyLong_FromLongLong(q.zero_points[i]);
+        PyTuple_SET_ITEM(scales, i, scale);
+        PyTuple_SET_ITEM(zeros, i, zero);
+        if (scale == NULL || zero == NULL)
+            goto end;
+    }
+    if (scales == NULL || zeros == NULL)
+        goto end;
+    if (q.scheme == TN_QUANTIZER_AFFINE_CHANNEL)
+        result = Py_BuildValue("OOi", scales, zeros, (int)q.axis);
+    else
+        result = Py_BuildValue("OOO", scales, zeros, Py_None);
+end:
+    Py_XDECREF(scales);
+    Py_XDECREF(zeros);
+    return result;
+}
+
+/*
+ * A number, or a sequence of numbers, as a tuple, which stays as it is while numbers are asked
+ * for their values; a new reference.
+ */
+static PyObject *as_tuple(PyObject *value)
+{
+    if (PyNumber_Check(value) && !PySequence_Check(value))
+        return PyTuple_Pack(1, value);
+    return PySequence_Tuple(value);
+}
+
+static int read_numbers(PyObject *scales, PyObject *zeros, double *ret_scales,
+                        int64_t *ret_zeros)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(scales); i++) {
+        ret_scales[i] = PyFloat_AsDouble(PyTuple_GET_ITEM(scales, i));
+        if (ret_scales[i] == -1.0 && PyErr_Occurred())
+            return -1;
+        ret_zeros[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(zeros, i));
+        if (ret_zeros[i] == -1 && PyErr_Occurred())
+            return -1;
+    }
+    return 0;
+}
+
+static int set_parsed(PyObject *self, PyObject *scales, PyObject *zeros, PyObject *axis)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(scales);
+    if (count != PyTuple_GET_SIZE(zeros) || count > TN_ATTRIBUTES_MAX_BYTES) {
+        PyErr_Format(PyExc_ValueError, "a quantizer of %zd scales and %zd zero points", count,
+                     PyTuple_GET_SIZE(zeros));
+        return -1;
+    }
+    long number = axis == Py_None ? 0 : PyLong_AsLong(axis);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (number < 0)
+        number += tn_tensor_ndim(of(self));
+    double *values = PyMem_New(double, (size_t)count + 1);
+    int64_t *points = PyMem_New(int64_t, (size_t)count + 1);
+    int failed = -1;
+    if (values == NULL || points == NULL)
+        PyErr_NoMemory();
+    else
+        failed = read_numbers(scales, zeros, values, points);
+    if (failed == 0) {
+        tn_quantizer q = {.scheme = axis == Py_None ? TN_QUANTIZER_AFFINE
+                                                    : TN_QUANTIZER_AFFINE_CHANNEL,
+                          .axis = (int32_t)(number > TN_MAX_NDIM ? TN_MAX_NDIM : number),
+                          .count = (uint32_t)count,
+                          .scales = values,
+                          .zero_points = points};
+        failed = raise_if(tn_tensor_set_quantizer(of(self), &q));
+    }
+    PyMem_Free(values);
+    PyMem_Free(points);
+    return failed;
+}
+
+static int set_quantizer(PyObject *self, PyObject *value, void *unused)
+{
+    PyObject *scales, *zeros, *axis = Py_None;
+    (void)unused;
+    if (is_none(value))
+        return raise_if(tn_tensor_set_quantizer(of(self), NULL));
+    if (!PyTuple_Check(value)) {
+        PyErr_Format(PyExc_TypeError,
+                     "a quantizer is (scales, zero_points, axis or None), not %.200s",
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    if (!PyArg_ParseTuple(value, "OO|O:quantizer", &scales, &zeros, &axis))
+        return -1;
+    scales = as_tuple(scales);
+    zeros = scales != NULL ? as_tuple(zeros) : NULL;
+    int failed = zeros != NULL ? set_parsed(self, scales, zeros, axis) : -1;
+    Py_XDECREF(scales);
+    Py_XDECREF(zeros);
+    return failed;
+}
+
+/* ---- metadata ---------------------------------------------------------------------------- */
+
+static int add_metadata(const char *key, const void *bytes, size_t size_bytes, void *context)
+{
+    PyObject *value = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size_bytes);
+    int failed = value == NULL || PyDict_SetItemString(context, key, value) < 0;
+    Py_XDECREF(value);
+    return failed;
+}
+
+static PyObject *get_metadata(PyObject *self, void *unused)
+{
+    PyObject *metadata = PyDict_New();
+    (void)unused;
+    if (metadata != NULL && tn_tensor_for_each_metadata(of(self), add_metadata, metadata) != 0)
+        Py_CLEAR(metadata);
+    return metadata;
+}
+
+static int put_one(tn_tensor *tensor, PyObject *key, PyObject *value)
+{
+    Py_buffer bytes;
+    const char *text = PyUnicode_Check(key) ? text_of(key) : NULL;
+    if (text == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_TypeError, "a key of metadata is str, not %.200s",
+                         Py_TYPE(key)->tp_name);
+        return -1;
+    }
+    if (PyObject_GetBuffer(value, &bytes, PyBUF_SIMPLE) < 0)
+        return -1;
+    /* Without bytes NULL would remove the key. */
+    const void *start = bytes.buf != NULL ? bytes.buf : "";
+    int failed = raise_if(tn_tensor_set_metadata(tensor, text, start, (size_t)bytes.len));
+    PyBuffer_Release(&bytes);
+    return failed;
+}
+
+static int put_all(tn_tensor *tensor, PyObject *metadata)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(metadata, &at, &key, &value))
+        if (put_one(tensor, key, value) < 0)
+            return -1;
+    return 0;
+}
+
+/* Those of `metadata` that it has; keys that are no text it cannot have. */
+static void remove_all(tn_tensor *tensor, PyObject *metadata)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    size_t size_bytes;
+    while (PyDict_Next(metadata, &at, &key, &value)) {
+        const char *text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+        if (text == NULL)
+            PyErr_Clear();
+        else if (tn_tensor_metadata(tensor, text, &size_bytes) != NULL)
+            (void)!tn_tensor_set_metadata(tensor, text, NULL, 0);
+    }
+}
+
+/* All of it or nothing: what was there is put back. */
+static int set_metadata(PyObject *self, PyObject *value, void *unused)
+{
+    PyObject *before = get_metadata(self, NULL), *type, *error, *traceback;
+    (void)unused;
+    PyObject *after = PyDict_New();
+    int failed = before == NULL || after == NULL ? -1 : 0;
+    if (failed == 0 && !is_none(value))
+        failed = PyDict_Update(after, value);
+    if (failed == 0) {
+        remove_all(of(self), before);
+        failed = put_all(of(self), after);
+        if (failed != 0) {
+            PyErr_Fetch(&type, &error, &traceback);
+            remove_all(of(self), after);
+            if (put_all(of(self), before) < 0)
+                PyErr_Clear();
+            PyErr_Restore(type, error, traceback);
+        }
+    }
+    Py_XDECREF(before);
+    Py_XDECREF(after);
+    return failed;
+}
+
+PyGetSetDef tnp_tensor_attributes[] = {
+    {"flags", get_flags, set_flags, "TN_REQUIRES_GRAD and so on.", NULL},
+    {"requires_grad", get_requires_grad, set_requires_grad,
+     "Whether a gradient is wanted of it: one of the flags.", NULL},
+    {"name", get_name, set_name, "A name of at most 127 bytes; None.", NULL},
+    {"axis_names", get_axis_names, set_axis_names, "A name for each axis; None.", NULL},
+    {"lod", get_lod, set_lod, "Levels of detail: offsets of sequences, coarse to fine; None.",
+     NULL},
+    {"quantizer", get_quantizer, set_quantizer,
+     "(scales, zero_points, axis): real = (element - zero_point) * scale; axis None: one "
+     "for all; None.",
+     NULL},
+    {"metadata", get_metadata, set_metadata,
+     "The user's own bytes by key: a copy; assign to change it.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tenon._core: the public C API for CPython, and nothing that NumPy or PyTorch would be needed
+ * for at build time. tenon/_core.pyi is its contract.
+ *
+ * Every object keeps its domain alive; a domain that is closed leaves the memory mapped that
+ * tensors still look at, so that objects may end in any order. What waits releases the GIL, and
+ * ends when a signal's handler raises (tn_interrupt_set()).
+ */
+#ifndef TENON_CORE_H
+#define TENON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <tenon/tenon.h>
+
+#define TNP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- errors (error.c) -------------------------------------------------------------------- */
+
+int tnp_error_init(PyObject *module);
+/** Add an object to a module; its reference stays the caller's. -1: raised. NULL is -1. */
+int tnp_add(PyObject *module, const char *name, PyObject *object);
+/**
+ * Raise the class of a failed call's status, with tn_error_detail(); or leave the exception
+ * that a signal's handler raised. Call it with the GIL, in the thread that failed, before any
+ * other call of tenon. @return NULL
+ */
+PyObject *tnp_raise(int status);
+/** The same, with more to say: "what: detail". */
+PyObject *tnp_raise_for(int status, const char *what);
+
+/* ---- arguments (argument.c) -------------------------------------------------------------- */
+
+/** A deadline of a timeout in seconds; None: TN_FOREVER; NULL: `missing`. -1: raised. */
+int tnp_deadline(PyObject *timeout, uint64_t missing, uint64_t *ret_deadline_ns);
+/** An int, or a sequence of them, as a shape; -1: raised (TypeError, ValueError). */
+int tnp_shape(PyObject *shape, int64_t ret_shape[TN_MAX_NDIM], int32_t *ret_ndim);
+PyObject *tnp_tuple(const int64_t *numbers, int32_t count);
+/** A dtype of NumPy or PyTorch, a name, a Python type. -1: raised (TypeError, which names it).
+ */
+int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype);
+
+/* ---- the domain (domain.c) --------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD tn_domain *domain; /* NULL: closed */
+    PyObject *weak;
+    unsigned waiters; /* threads in TNP_WAIT(); the GIL guards it */
+    _Atomic bool is_closing;
+} tnp_domain;
+extern PyTypeObject tnp_domain_type;
+/** Borrowed from `domain`, a tnp_domain; NULL: raised (TypeError, Closed). */
+tn_domain *tnp_domain_of(PyObject *domain);
+/** This process's domain, a new reference, made or joined if need be. NULL: raised. */
+PyObject *tnp_domain_default(void);
+int tnp_domain_init(PyObject *module);
+
+/* ---- tensors (tensor.c, share.c, attribute.c, element.c, view.c, exchange.c) ---- */
+
+typedef struct {
+    PyObject_HEAD tn_tensor *tensor;
+    PyObject *domain; /* a tnp_domain; NULL: private, or see `base` */
+    PyObject *base; /* the first tensor over a private storage, which learns when it is shared;
+                       NULL: this one */
+    PyObject *weak;
+} tnp_tensor;
+extern PyTypeObject tnp_tensor_type;
+#define tnp_is_tensor(object) PyObject_TypeCheck(object, &tnp_tensor_type)
+/** Wrap a tensor; its reference is consumed, also on failure. `domain` is borrowed. */
+PyObject *tnp_tensor_wrap(tn_tensor *tensor, PyObject *domain);
+/** The same of a view of `tensor`'s storage. */
+PyObject *tnp_tensor_wrap_view(tn_tensor *view, PyObject *tensor);
+/** The domain that it is shared in, borrowed; NULL: none, and nothing is raised. */
+PyObject *tnp_tensor_domain(PyObject *tensor);
+/**
+ * Move its storage into a domain, for all its views: the one way to tn_tensor_share(), since
+ * what moves must not be looked at by a thread that gets the GIL meanwhile.
+ * @return 0, or a status, for tnp_raise()
+ */
+int tnp_tensor_share_in(PyObject *tensor, PyObject *domain, uint64_t deadline_ns);
+int tnp_tensor_init(PyObject *module);
+/** share.c: private(), and methods of tensors. */
+PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_share(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_to_handle(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_reduce(PyObject *tensor, PyObject *protocol);
+/** Domain.empty and .zeros, Domain.find, Domain.load_handle: methods of another type, kept
+ * here. */
+PyObject *tnp_domain_empty(PyObject *domain, PyObject *args, PyObject *keywords);
+PyObject *tnp_domain_zeros(PyObject *domain, PyObject *args, PyObject *keywords);
+PyObject *tnp_domain_find(PyObject *domain, PyObject *args);
+PyObject *tnp_domain_load_handle(PyObject *domain, PyObject *handle);
+/** attribute.c: those of tenon/attribute.h; a name NULL ends them. */
+extern PyGetSetDef tnp_tensor_attributes[];
+/** element.c: one element, which need not be aligned. */
+PyObject *tnp_element_get(tn_dtype dtype, const void *element);
+/** -1: raised (TypeError, OverflowError), and the element is as it was. */
+int tnp_element_set(tn_dtype dtype, void *element, PyObject *value);
+/** view.c */
+PyObject *tnp_tensor_subscript(PyObject *tensor, PyObject *index);
+int tnp_tensor_assign(PyObject *tensor, PyObject *index, PyObject *value);
+PyObject *tnp_tensor_tolist(PyObject *tensor, PyObject *unused);
+PyObject *tnp_tensor_item(PyObject *tensor, PyObject *unused);
+PyObject *tnp_tensor_copy_from(PyObject *tensor, PyObject *source);
+/** -1: raised, as ValueError. */
+int tnp_tensor_check_writable(PyObject *tensor);
+/** Copy all elements; same dtype and shape. -1: raised. */
+int tnp_tensor_copy_all(tn_tensor *target, const tn_tensor *source);
+/** exchange.c: the buffer protocol, DLPack, __array__. */
+extern PyBufferProcs tnp_tensor_buffer;
+PyObject *tnp_tensor_to_dlpack(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_tensor_dlpack_device(PyObject *tensor, PyObject *unused);
+PyObject *tnp_tensor_array(PyObject *tensor, PyObject *args, PyObject *keywords);
+PyObject *tnp_from_dlpack(PyObject *module, PyObject *source);
+PyObject *tnp_from_buffer(PyObject *module, PyObject *source);
+/** A tensor, a new reference, of what has DLPack or the buffer protocol. NULL: raised. */
+PyObject *tnp_tensor_of(PyObject *object);
+/**
+ * The letters of struct and of the buffer protocol for a dtype, as in "<f4" without the order:
+ * "f"; NULL: it has none (bfloat16, float8, several lanes).
+ */
+const char *tnp_dtype_letters(tn_dtype dtype);
+/** The dtype of a format of the buffer protocol. -1: raised (TypeError, which says why not). */
+int tnp_parse_format(const char *format, Py_ssize_t item_bytes, tn_dtype *ret_dtype);
+
+/* ---- messages (queue.c, codec.c) --------------------------------------------------------- */
+
+int tnp_queue_init(PyObject *module);
+int tnp_codec_init(PyObject *module);
+
+/** A value as it travels. */
+typedef struct {
+    PyObject *bytes;   /* bytes */
+    PyObject *tensors; /* a list of tnp_tensor; NULL: none */
+} tnp_encoded;
+/** -1: raised. The deadline is for memory. */
+int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_encoded *ret);
+/** The value; NULL: raised. `tensors`: a list; it may be emptied. */
+PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors);
+
+/* ---- the rest ---------------------------------------------------------------------------- */
+
+int tnp_sync_init(PyObject *module);
+int tnp_process_init(PyObject *module);
+int tnp_inspect_init(PyObject *module);
+
+/** Run a call without the GIL that nothing but time ends; `status` is what it returned. */
+#define TNP_UNLOCKED(status, call)                                                             \
+    do {                                                                                       \
+        PyThreadState *tnp_state = PyEval_SaveThread();                                        \
+        (status) = (call);                                                                     \
+        PyEval_RestoreThread(tnp_state);                                                       \
+    } while (0)
+
+/** The domain that this thread waits in. */
+extern _Thread_local tnp_domain *tnp_waiting_in;
+/** The same of a call that waits: closing the domain in another thread ends it. */
+#define TNP_WAIT(domain_object, status, call)                                                  \
+    do {                                                                                       \
+        tnp_domain *tnp_outer = tnp_waiting_in;                                                \
+        tnp_waiting_in = (tnp_domain *)(domain_object);                                        \
+        tnp_waiting_in->waiters++;                                                             \
+        TNP_UNLOCKED(status, call);                                                            \
+        tnp_waiting_in->waiters--;                                                             \
+        tnp_waiting_in = tnp_outer;                                                            \
+    } while (0)
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elements: from bytes to Python's numbers and back. They need not be aligned. */
+#include "core.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * Floating point of 8 and 16 bits: sign, exponent, mantissa. A code is the bits without the
+ * sign; finite ones rise with their value up to `most`.
+ */
+struct small_float {
+    uint8_t code;
+    uint8_t bits;
+    uint8_t mantissa_bits;
+    uint8_t bias;
+    uint16_t most;     /* the largest finite code */
+    uint16_t infinity; /* 0: it has none, what is too large is not a number */
+    uint16_t nan;      /* with the sign, if the sign is part of it */
+};
+
+static const struct small_float small_floats[] = {
+    {kDLFloat, 16, 10, 15, 0x7bff, 0x7c00, 0x7e00},
+    {kDLBfloat, 16, 7, 127, 0x7f7f, 0x7f80, 0x7fc0},
+    {kDLFloat8_e3m4, 8, 4, 3, 0x6f, 0x70, 0x78},
+    {kDLFloat8_e4m3, 8, 3, 7, 0x77, 0x78, 0x7c},
+    {kDLFloat8_e4m3b11fnuz, 8, 3, 11, 0x7f, 0, 0x80},
+    {kDLFloat8_e4m3fn, 8, 3, 7, 0x7e, 0, 0x7f},
+    {kDLFloat8_e4m3fnuz, 8, 3, 8, 0x7f, 0, 0x80},
+    {kDLFloat8_e5m2, 8, 2, 15, 0x7b, 0x7c, 0x7e},
+    {kDLFloat8_e5m2fnuz, 8, 2, 16, 0x7f, 0, 0x80},
+};
+
+static const struct small_float *find_small(uint8_t code, uint32_t bits)
+{
+    for (size_t i = 0; i < TNP_COUNT(small_floats); i++)
+        if (small_floats[i].code == code && small_floats[i].bits == bits)
+            return &small_floats[i];
+    return NULL;
+}
+
+static double read_small(const struct small_float *f, uint32_t word)
+{
+    uint32_t sign = 1u << (f->bits - 1), code = word & (sign - 1);
+    uint32_t exponent = code >> f->mantissa_bits;
+    uint32_t mantissa = code & ((1u << f->mantissa_bits) - 1);
+    double size;
+    if (f->nan == sign && word == sign)
+        return (double)NAN;
+    if (code > f->most)
+        size = code == f->infinity ? (double)INFINITY : (double)NAN;
+    else if (exponent == 0)
+        size = ldexp(mantissa, 1 - f->bias - f->mantissa_bits);
+    else
+        size = ldexp(mantissa + (1u << f->mantissa_bits),
+                     (int)exponent - f->bias - f->mantissa_bits);
+    return (word & sign) != 0 ? -size : size;
+}
+
+/* To the nearest, ties to even. */
+static uint32_t write_small(const struct small_float *f, double value)
+{
+    uint32_t sign = 1u << (f->bits - 1), code = (uint32_t)f->most + 1;
+    double size = fabs(value);
+    if (isnan(value))
+        return f->nan;
+    if (isfinite(size)) {
+        int exponent;
+        frexp(size, &exponent);
+        bool is_tiny = size == 0 || exponent - 1 < 1 - f->bias; /* 0 has no exponent */
+        int unit = is_tiny ? 1 - f->bias : exponent - 1;
+        double units = rint(ldexp(size, f->mantissa_bits - unit));
+        if (unit + f->bias < 1 << (f->bits - f->mantissa_bits))
+            /* A mantissa that was rounded up to the next power carries into the exponent. */
+            code = ((uint32_t)(unit + f->bias - 1) << f->mantissa_bits) + (uint32_t)units;
+    }
+    if (code > f->most && f->infinity == 0)
+        return f->nan;
+    if (code > f->most)
+        code = f->infinity;
+    if (code == 0 && f->nan == sign)
+        return 0; /* it has no negative zero */
+    return signbit(value) ? code | sign : code;
+}
+
+/* Powers of two, and nothing else: no sign, no zero. */
+static double read_power(uint32_t word)
+{
+    return word == 0xff ? (double)NAN : ldexp(1, (int)word - 127);
+}
+
+static uint32_t write_power(double value)
+{
+    if (!(value > 0) || !isfinite(value))
+        return 0xff;
+    int power = (int)rint(log2(value));
+    if (power > 127)
+        return 0xff;
+    return power < -127 ? 0 : (uint32_t)(power + 127);
+}
+
+/* ---- one component ----------------------------------------------------------------------- */
+
+static double read_float(uint8_t code, uint32_t bits, const uint8_t *at)
+{
+    const struct small_float *small = find_small(code, bits);
+    uint16_t word = 0;
+    double wide;
+    float narrow;
+    if (code == kDLFloat && bits == 64)
+        return memcpy(&wide, at, sizeof wide), wide;
+    if (code == kDLFloat && bits == 32)
+        return memcpy(&narrow, at, sizeof narrow), (double)narrow;
+    if (bits == 16)
+        memcpy(&word, at, sizeof word);
+    else
+        word = *at;
+    return small != NULL ? read_small(small, word) : read_power(word);
+}
+
+static void write_float(uint8_t code, uint32_t bits, uint8_t *at, double value)
+{
+    const struct small_float *small = find_small(code, bits);
+    float narrow = (float)value;
+    if (code == kDLFloat && bits == 64) {
+        memcpy(at, &value, sizeof value);
+    } else if (code == kDLFloat && bits == 32) {
+        memcpy(at, &narrow, sizeof narrow);
+    } else {
+        uint16_t word =
+            (uint16_t)(small != NULL ? write_small(small, value) : write_power(value));
+        if (bits == 16)
+            memcpy(at, &word, sizeof word);
+        else
+            *at = (uint8_t)word;
+    }
+}
+
+static int64_t read_int(uint32_t bits, const uint8_t *at)
+{
+    int64_t wide;
+    int32_t word;
+    int16_t half;
+    if (bits == 64)
+        return memcpy(&wide, at, sizeof wide), wide;
+    if (bits == 32)
+        return memcpy(&word, at, sizeof word), word;
+    if (bits == 16)
+        return memcpy(&half, at, sizeof half), half;
+    return (int8_t)*at;
+}
+
+/* The low bytes of a number are those of a narrower one, wherever they lie. */
+static void write_word(uint32_t bits, uint8_t *at, uint64_t value)
+{
+    uint32_t word = (uint32_t)value;
+    uint16_t half = (uint16_t)value;
+    if (bits == 64)
+        memcpy(at, &value, sizeof value);
+    else if (bits == 32)
+        memcpy(at, &word, sizeof word);
+    else if (bits == 16)
+        memcpy(at, &half, sizeof half);
+    else
+        *at = (uint8_t)value;
+}
+
+static int fail_range(tn_dtype dtype, PyObject *value)
+{
+    PyErr_Format(PyExc_OverflowError, "%R does not fit into %sint%d", value,
+                 dtype.code == kDLUInt ? "u" : "", (int)dtype.bits);
+    return -1;
+}
+
+static int write_int(tn_dtype dtype, uint8_t *at, PyObject *value)
+{
+    PyObject *index = PyNumber_Index(value);
+    uint64_t word;
+    if (index == NULL)
+        return -1;
+    if (dtype.code == kDLUInt) {
+        word = PyLong_AsUnsignedLongLong(index);
+    } else {
+        long long number = PyLong_AsLongLong(index);
+        word = (uint64_t)number;
+    }
+    Py_DECREF(index);
+    bool failed = word == UINT64_MAX && PyErr_Occurred();
+    if (failed && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return -1;
+    PyErr_Clear();
+    uint64_t limit = dtype.bits == 64 ? 0 : UINT64_C(1) << dtype.bits;
+    if (limit != 0 && dtype.code == kDLUInt)
+        failed = failed || word >= limit;
+    else if (limit != 0)
+        failed = failed || word + limit / 2 >= limit;
+    if (failed)
+        return fail_range(dtype, value);
+    write_word(dtype.bits, at, word);
+    return 0;
+}
+
+static PyObject *read_one(tn_dtype dtype, const uint8_t *at)
+{
+    switch (dtype.code) {
+    case kDLBool:
+        return PyBool_FromLong(*at != 0);
+    case kDLInt:
+        return PyLong_FromLongLong(read_int(dtype.bits, at));
+    case kDLUInt: {
+        uint64_t word = (uint64_t)read_int(dtype.bits, at);
+        uint64_t mask = dtype.bits == 64 ? UINT64_MAX : (UINT64_C(1) << dtype.bits) - 1;
+        return PyLong_FromUnsignedLongLong(word & mask);
+    }
+    case kDLComplex: {
+        uint32_t half = dtype.bits / 2;
+        return PyComplex_FromDoubles(read_float(kDLFloat, half, at),
+                                     read_float(kDLFloat, half, at + half / 8));
+    }
+    case kDLOpaqueHandle:
+        return PyLong_FromUnsignedLongLong((uint64_t)read_int(dtype.bits, at));
+    default:
+        return PyFloat_FromDouble(read_float(dtype.code, dtype.bits, at));
+    }
+}
+
+/* ---- whole elements ---------------------------------------------------------------------- */
+
+PyObject *tnp_element_get(tn_dtype dtype, const void *at)
+{
+    if (dtype.lanes == 1)
+        return read_one(dtype, at);
+    PyObject *lanes = PyTuple_New(dtype.lanes);
+    for (uint16_t i = 0; lanes != NULL && i < dtype.lanes; i++) {
+        PyObject *lane = read_one(dtype, (const uint8_t *)at + (size_t)i * (dtype.bits / 8));
+        if (lane == NULL)
+            Py_CLEAR(lanes);
+        else
+            PyTuple_SET_ITEM(lanes, i, lane);
+    }
+    return lanes;
+}
+
+static int set_complex(tn_dtype dtype, uint8_t *at, PyObject *value)
+{
+    Py_complex number = PyComplex_AsCComplex(value);
+    if (number.real == -1.0 && PyErr_Occurred())
+        return -1;
+    write_float(kDLFloat, dtype.bits / 2, at, number.real);
+    write_float(kDLFloat, dtype.bits / 2, at + dtype.bits / 16, number.imag);
+    return 0;
+}
+
+static int set_float(tn_dtype dtype, uint8_t *at, PyObject *value)
+{
+    double number = PyFloat_AsDouble(value);
+    if (number == -1.0 && PyErr_Occurred())
+        return -1;
+    write_float(dtype.code, dtype.bits, at, number);
+    return 0;
+}
+
+static int set_bool(uint8_t *at, PyObject *value)
+{
+    int truth = PyObject_IsTrue(value);
+    if (truth >= 0)
+        *at = (uint8_t)truth;
+    return truth < 0 ? -1 : 0;
+}
+
+int tnp_element_set(tn_dtype dtype, void *at, PyObject *value)
+{
+    if (dtype.lanes != 1) {
+        PyErr_Format(PyExc_TypeError, "an element of %d lanes cannot be set from a number",
+                     (int)dtype.lanes);
+        return -1;
+    }
+    switch (dtype.code) {
+    case kDLBool:
+        return set_bool(at, value);
+    case kDLInt:
+    case kDLUInt:
+    case kDLOpaqueHandle:
+        return write_int(dtype, at, value);
+    case kDLComplex:
+        return set_complex(dtype, at, value);
+    default:
+        return set_float(dtype, at, value);
+    }
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queue and Message: messages of bytes and tensors, and of any object (codec.c). */
+#include "core.h"
+
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD tn_queue *queue; /* NULL: closed */
+    PyObject *domain;
+    PyObject *weak;
+    unsigned waiters; /* threads that wait without the GIL, which guards it */
+    bool is_closed;   /* but somebody waits, who closes it when he comes out */
+} tnp_queue;
+
+typedef struct {
+    PyObject_HEAD tn_message
+        message; /* what a lease needs; its bytes and tensors are in the two below */
+    PyObject *queue;
+    PyObject *data;
+    PyObject *tensors;
+} tnp_message;
+
+static PyTypeObject queue_type, message_type;
+
+/* A queue whose process has closed its domain is closed as well. */
+static tn_queue *queue_of(PyObject *object)
+{
+    tnp_queue *self = (tnp_queue *)object;
+    if (self->queue == NULL || self->is_closed) {
+        PyErr_SetString(PyExc_ValueError, "this process has closed the queue");
+        return NULL;
+    }
+    return tnp_domain_of(self->domain) == NULL ? NULL : self->queue;
+}
+
+static PyObject *wrap_queue(PyTypeObject *type, tn_queue *queue, PyObject *domain)
+{
+    tnp_queue *self = (tnp_queue *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        tn_queue_close(queue);
+        return NULL;
+    }
+    self->queue = queue;
+    Py_INCREF(domain);
+    self->domain = domain;
+    return (PyObject *)self;
+}
+
+static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"domain", "name", "capacity", "inline_bytes", "policy", NULL};
+    tn_queue_options options = {.struct_size = sizeof options};
+    PyObject *domain;
+    const char *name = NULL;
+    tn_queue *queue;
+    int status;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z$III", names, &domain, &name,
+                                     &options.capacity, &options.inline_bytes, &options.policy))
+        return NULL;
+    tn_domain *d = tnp_domain_of(domain);
+    if (d == NULL)
+        return NULL;
+    TNP_UNLOCKED(status, tn_queue_create(d, name, &options, &queue));
+    return status != 0 ? tnp_raise(status) : wrap_queue((PyTypeObject *)type, queue, domain);
+}
+
+static PyObject *open_queue(PyObject *type, PyObject *args)
+{
+    PyObject *domain, *which;
+    tn_queue *queue;
+    int status;
+    if (!PyArg_ParseTuple(args, "OO", &domain, &which))
+        return NULL;
+    tn_domain *d = tnp_domain_of(domain);
+    if (d == NULL)
+        return NULL;
+    if (PyUnicode_Check(which)) {
+        const char *name = PyUnicode_AsUTF8(which);
+        if (name == NULL)
+            return NULL;
+        TNP_UNLOCKED(status, tn_queue_open(d, name, &queue));
+    } else {
+        unsigned long long id = PyLong_AsUnsignedLongLong(which);
+        if (id == (unsigned long long)-1 && PyErr_Occurred())
+            return NULL;
+        TNP_UNLOCKED(status, tn_queue_open_id(d, id, &queue));
+    }
+    return status != 0 ? tnp_raise(status) : wrap_queue((PyTypeObject *)type, queue, domain);
+}
+
+static void leave(tnp_queue *self)
+{
+    tn_queue *queue = self->queue;
+    self->is_closed = true;
+    if (self->waiters > 0)
+        return;
+    self->queue = NULL;
+    Py_BEGIN_ALLOW_THREADS tn_queue_close(queue);
+    Py_END_ALLOW_THREADS
+}
+
+static PyObject *close_queue(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    leave((tnp_queue *)self);
+    Py_RETURN_NONE;
+}
+
+static void dealloc_queue(PyObject *object)
+{
+    tnp_queue *self = (tnp_queue *)object;
+    if (self->weak != NULL)
+        PyObject_ClearWeakRefs(object);
+    leave(self);
+    Py_XDECREF(self->domain);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyObject *attach(PyObject *self, PyObject *argument)
+{
+    tn_queue *queue = queue_of(self);
+    unsigned long roles = PyLong_AsUnsignedLong(argument);
+    if (queue == NULL || (roles == (unsigned long)-1 && PyErr_Occurred()))
+        return NULL;
+    int status = tn_queue_attach(queue, (uint32_t)roles);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *end(PyObject *self, PyObject *unused)
+{
+    tn_queue *queue = queue_of(self);
+    (void)unused;
+    if (queue == NULL)
+        return NULL;
+    int status = tn_queue_end(queue);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *count(PyObject *self, PyObject *unused)
+{
+    tn_queue *queue = queue_of(self);
+    (void)unused;
+    return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_count(queue));
+}
+
+static PyObject *watch(PyObject *self, PyObject *argument)
+{
+    tn_queue *queue = queue_of(self);
+    int wanted = PyObject_IsTrue(argument);
+    if (queue == NULL || wanted < 0)
+        return NULL;
+    int status = tn_queue_watch(queue, wanted != 0);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+/* Around the wait of a thread that holds a reference of the queue. */
+static void come_out(tnp_queue *self)
+{
+    if (--self->waiters == 0 && self->is_closed)
+        leave(self);
+}
+
+/*
+ * A try that does not wait keeps the GIL: most calls find what they want. The message is read
+ * after the wait even if another thread closed the queue meanwhile.
+ */
+static int pop(tnp_queue *self, uint64_t deadline_ns, tn_message *ret_message)
+{
+    int status = tn_queue_pop(self->queue, 0, ret_message);
+    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0) {
+        self->waiters++;
+        TNP_WAIT(self->domain, status, tn_queue_pop(self->queue, deadline_ns, ret_message));
+        come_out(self);
+    }
+    return status;
+}
+
+static int push(tnp_queue *self, const tn_message *message, uint64_t deadline_ns)
+{
+    int status = tn_queue_push(self->queue, message, 0, 0);
+    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0) {
+        self->waiters++;
+        TNP_WAIT(self->domain, status, tn_queue_push(self->queue, message, 0, deadline_ns));
+        come_out(self);
+    }
+    return status;
+}
+
+/* pre: `tensors` is a list of tnp_tensor, or NULL */
+static int push_parts(PyObject *self, const char *bytes, Py_ssize_t size_bytes,
+                      PyObject *tensors, uint64_t deadline_ns)
+{
+    enum { FEW = 16 };
+    tn_tensor *few[FEW], **all = few;
+    Py_ssize_t n = tensors == NULL ? 0 : PyList_GET_SIZE(tensors);
+    if (queue_of(self) == NULL)
+        return -1;
+    if (n > FEW && (all = PyMem_New(tn_tensor *, (size_t)n)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++)
+        all[i] = ((tnp_tensor *)PyList_GET_ITEM(tensors, i))->tensor;
+    tn_message message = {.bytes = bytes,
+                          .size_bytes = (size_t)size_bytes,
+                          .tensors = all,
+                          .tensor_count = (uint32_t)n};
+    int status = push((tnp_queue *)self, &message, deadline_ns);
+    if (all != few)
+        PyMem_Free(all);
+    if (status != 0)
+        tnp_raise(status);
+    return status == 0 ? 0 : -1;
+}
+
+static PyObject *push_message(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"data", "tensors", "timeout", NULL};
+    PyObject *sequence = NULL, *tensors, *timeout = Py_None;
+    Py_buffer data;
+    uint64_t deadline_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*|OO", names, &data, &sequence,
+                                     &timeout))
+        return NULL;
+    tensors = sequence == NULL ? PyList_New(0) : PySequence_List(sequence);
+    int failed = tensors == NULL ? -1 : tnp_deadline(timeout, 0, &deadline_ns);
+    for (Py_ssize_t i = 0; failed == 0 && i < PyList_GET_SIZE(tensors); i++)
+        if (!tnp_is_tensor(PyList_GET_ITEM(tensors, i))) {
+            PyErr_Format(PyExc_TypeError, "tensors[%zd] is a %.200s, not a tenon.Tensor", i,
+                         Py_TYPE(PyList_GET_ITEM(tensors, i))->tp_name);
+            failed = -1;
+        }
+    if (failed == 0)
+        failed = push_parts(self, data.buf, data.len, tensors, deadline_ns);
+    Py_XDECREF(tensors);
+    PyBuffer_Release(&data);
+    if (failed != 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* The tensors of a popped message, as a list; the message keeps none. */
+static PyObject *take_tensors(tn_message *message, PyObject *domain)
+{
+    PyObject *list = PyList_New(message->tensor_count);
+    for (uint32_t i = 0; list != NULL && i < message->tensor_count; i++) {
+        PyObject *tensor = tnp_tensor_wrap(message->tensors[i], domain);
+        message->tensors[i] = NULL;
+        if (tensor == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, tensor);
+    }
+    return list;
+}
+
+static int read_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names,
+                        Py_ssize_t before, uint64_t *ret_deadline_ns)
+{
+    Py_ssize_t given = nargs + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    if (nargs < before || given > before + 1 ||
+        (names != NULL && PyTuple_GET_SIZE(names) > 0 &&
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
+        PyErr_Format(PyExc_TypeError, "%zd arguments and `timeout` are taken", before);
+        return -1;
+    }
+    return tnp_deadline(given > before ? args[before] : NULL, TN_FOREVER, ret_deadline_ns);
+}
+
+static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *names)
+{
+    uint64_t deadline_ns;
+    if (queue_of(self) == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+        return NULL;
+    tnp_message *m = (tnp_message *)message_type.tp_alloc(&message_type, 0);
+    if (m == NULL)
+        return NULL;
+    int status = pop((tnp_queue *)self, deadline_ns, &m->message);
+    if (status != 0) {
+        Py_DECREF(m);
+        return tnp_raise(status);
+    }
+    Py_INCREF(self);
+    m->queue = self;
+    m->data = PyBytes_FromStringAndSize(m->message.bytes, (Py_ssize_t)m->message.size_bytes);
+    m->tensors = take_tensors(&m->message, ((tnp_queue *)self)->domain);
+    if (m->data == NULL || m->tensors == NULL)
+        Py_CLEAR(m);
+    return (PyObject *)m;
+}
+
+static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    uint64_t deadline_ns;
+    tnp_encoded encoded;
+    if (queue_of(self) == NULL || read_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
+        tnp_encode(((tnp_queue *)self)->domain, args[0], deadline_ns, &encoded) < 0)
+        return NULL;
+    int failed = push_parts(self, PyBytes_AS_STRING(encoded.bytes),
+                            PyBytes_GET_SIZE(encoded.bytes), encoded.tensors, deadline_ns);
+    Py_DECREF(encoded.bytes);
+    Py_XDECREF(encoded.tensors);
+    if (failed != 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    uint64_t deadline_ns;
+    tn_message message;
+    if (queue_of(self) == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+        return NULL;
+    int status = pop((tnp_queue *)self, deadline_ns, &message);
+    if (status != 0)
+        return tnp_raise(status);
+    PyObject *value = NULL;
+    PyObject *tensors = take_tensors(&message, ((tnp_queue *)self)->domain);
+    if (tensors != NULL)
+        value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
+    Py_XDECREF(tensors);
+    if (message.lease != 0 && queue_of(self) != NULL) /* to acknowledge oneself: pop() */
+        (void)!tn_message_ack(((tnp_queue *)self)->queue, &message);
+    tn_message_fini(&message);
+    return value;
+}
+
+static int wait_for(PyObject *list, tn_queue **queues, uint64_t deadline_ns)
+{
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
+    int status;
+    if (n == 0) {
+        TNP_UNLOCKED(status, tn_queue_wait_any(queues, 0, deadline_ns));
+        return status;
+    }
+    tnp_queue *first = (tnp_queue *)PySequence_Fast_GET_ITEM(list, 0);
+    for (Py_ssize_t i = 0; i < n; i++)
+        ((tnp_queue *)PySequence_Fast_GET_ITEM(list, i))->waiters++;
+    TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline_ns));
+    for (Py_ssize_t i = 0; i < n; i++)
+        come_out((tnp_queue *)PySequence_Fast_GET_ITEM(list, i));
+    return status;
+}
+
+static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"queues", "timeout", NULL};
+    PyObject *sequence, *timeout = Py_None, *list;
+    uint64_t deadline_ns;
+    (void)unused;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O", names, &sequence, &timeout) ||
+        tnp_deadline(timeout, 0, &deadline_ns) < 0 ||
+        (list = PySequence_Tuple(sequence)) == NULL)
+        return NULL;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
+    tn_queue **queues = PyMem_New(tn_queue *, (size_t)(n > 0 ? n : 1));
+    int status = 0;
+    if (queues == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; queues != NULL && i < n; i++) {
+        PyObject *queue = PySequence_Fast_GET_ITEM(list, i);
+        if (!PyObject_TypeCheck(queue, &queue_type))
+            PyErr_Format(PyExc_TypeError, "queues[%zd] is a %.200s, not a queue", i,
+                         Py_TYPE(queue)->tp_name);
+        else
+            queues[i] = queue_of(queue);
+        if (PyErr_Occurred())
+            break;
+    }
+    if (!PyErr_Occurred()) {
+        status = wait_for(list, queues, deadline_ns);
+        if (status < 0)
+            tnp_raise(status);
+    }
+    PyMem_Free(queues);
+    Py_DECREF(list);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(status);
+}
+
+static PyObject *get_id(PyObject *self, void *unused)
+{
+    (void)unused;
+    tn_queue *queue = queue_of(self);
+    return queue == NULL ? NULL : PyLong_FromUnsignedLongLong(tn_queue_id(queue));
+}
+
+static PyObject *get_capacity(PyObject *self, void *unused)
+{
+    (void)unused;
+    tn_queue *queue = queue_of(self);
+    return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_capacity(queue));
+}
+
+static PyGetSetDef queue_attributes[] = {
+    {"id", get_id, NULL, "A number that opens it in any member.", NULL},
+    {"capacity", get_capacity, NULL, "Messages that fit.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef queue_members[] = {
+    {"domain", T_OBJECT, offsetof(tnp_queue, domain), READONLY, "Its domain."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef queue_methods[] = {
+    {"create", WITH_KEYWORDS(create), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+     "Make a queue."},
+    {"open", open_queue, METH_VARARGS | METH_CLASS, "Open a queue by its name or id."},
+    {"close", close_queue, METH_NOARGS, "Close this process's handle."},
+    {"attach", attach, METH_O, "Become a producer (1), consumer (2) or both (3) now."},
+    {"end", end, METH_NOARGS, "End the queue for everybody."},
+    {"count", count, METH_NOARGS, "Messages that wait, roughly."},
+    {"watch", watch, METH_O, "Let the domain's poll_fd() tell of it, or no longer."},
+    {"push", WITH_KEYWORDS(push_message), METH_VARARGS | METH_KEYWORDS,
+     "Push bytes and tensors."},
+    {"pop", WITH_KEYWORDS(pop_message), METH_FASTCALL | METH_KEYWORDS, "Pop a Message."},
+    {"put", WITH_KEYWORDS(put), METH_FASTCALL | METH_KEYWORDS,
+     "Push any object that can be pickled; arrays in it travel beside it."},
+    {"get", WITH_KEYWORDS(get), METH_FASTCALL | METH_KEYWORDS, "Pop what put() pushed."},
+    {"wait_any", WITH_KEYWORDS(wait_any), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
+     "Wait until one of several has a message or is at its end; returns its index."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject queue_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Queue",
+    .tp_doc = "A bounded queue of messages.",
+    .tp_basicsize = sizeof(tnp_queue),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_dealloc = dealloc_queue,
+    .tp_methods = queue_methods,
+    .tp_getset = queue_attributes,
+    .tp_members = queue_members,
+    .tp_weaklistoffset = offsetof(tnp_queue, weak),
+};
+
+/* ---- popped messages --------------------------------------------------------------------- */
+
+static PyObject *settle(PyObject *object, int (*verb)(tn_queue *, tn_message *))
+{
+    tnp_message *self = (tnp_message *)object;
+    tn_queue *queue = queue_of(self->queue);
+    if (queue == NULL)
+        return NULL;
+    int status = verb(queue, &self->message);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *ack(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return settle(self, tn_message_ack);
+}
+
+static PyObject *give_back(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return settle(self, tn_message_return);
+}
+
+static PyObject *load(PyObject *object, PyObject *unused)
+{
+    tnp_message *self = (tnp_message *)object;
+    (void)unused;
+    return tnp_decode(PyBytes_AS_STRING(self->data), PyBytes_GET_SIZE(self->data),
+                      self->tensors);
+}
+
+static void dealloc_message(PyObject *object)
+{
+    tnp_message *self = (tnp_message *)object;
+    tn_message_fini(&self->message);
+    Py_XDECREF(self->data);
+    Py_XDECREF(self->tensors);
+    Py_XDECREF(self->queue);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyMemberDef message_members[] = {
+    {"data", T_OBJECT, offsetof(tnp_message, data), READONLY, "Its bytes."},
+    {"tensors", T_OBJECT, offsetof(tnp_message, tensors), READONLY, "Its tensors, a list."},
+    {"attempt", T_UINT, offsetof(tnp_message, message.attempt), READONLY,
+     "How often it was delivered before."},
+    {"producer_seat", T_UINT, offsetof(tnp_message, message.producer_seat), READONLY,
+     "Who pushed it."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef message_methods[] = {
+    {"load", load, METH_NOARGS, "The object that was put."},
+    {"ack", ack, METH_NOARGS, "Of a leased message: it was dealt with."},
+    {"give_back", give_back, METH_NOARGS, "Of a leased message: deliver it again."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject message_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Message",
+    .tp_doc = "A popped message.",
+    .tp_basicsize = sizeof(tnp_message),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_dealloc = dealloc_message,
+    .tp_methods = message_methods,
+    .tp_members = message_members,
+};
+
+int tnp_queue_init(PyObject *module)
+{
+    if (PyType_Ready(&queue_type) < 0 || PyType_Ready(&message_type) < 0)
+        return -1;
+    return tnp_add(module, "Queue", (PyObject *)&queue_type) < 0 ||
+                   tnp_add(module, "Message", (PyObject *)&message_type) < 0
+               ? -1
+               : 0;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share: tensors made in a domain, moved there, found there, and their handles.
+ *
+ * Memory that is shared never moves; that of a private storage moves when it is shared. So
+ * whatever looks at private memory has the GIL, or an export of it, which forbids the move.
+ */
+#include "core.h"
+
+#include <string.h>
+
+static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+static int parse_strategy(const char *name, uint32_t *ret_strategy)
+{
+    const char *known;
+    *ret_strategy = TN_STRATEGY_DEFAULT;
+    if (name == NULL)
+        return 0;
+    for (uint32_t number = 1; (known = tn_strategy_name(number)) != NULL; number++)
+        if (strcmp(name, known) == 0) {
+            *ret_strategy = number;
+            return 0;
+        }
+    PyErr_Format(PyExc_ValueError, "no strategy has the name '%.100s'", name);
+    return -1;
+}
+
+/* What `empty` and `zeros` are asked for. */
+struct wanted {
+    tn_dtype dtype;
+    int32_t ndim;
+    int64_t shape[TN_MAX_NDIM];
+    uint64_t deadline_ns;
+    tn_share_options options;
+};
+
+static int parse_wanted(PyObject *args, PyObject *keywords, struct wanted *ret)
+{
+    static char *names[] = {"shape", "dtype", "timeout", "strategy", "write_once", NULL};
+    PyObject *shape, *dtype, *timeout = NULL;
+    const char *strategy = NULL;
+    int write_once = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O$zp", names, &shape, &dtype, &timeout,
+                                     &strategy, &write_once))
+        return -1;
+    *ret = (struct wanted){.options = {.struct_size = sizeof ret->options,
+                                       .flags = write_once ? TN_SHARE_WRITE_ONCE : 0}};
+    if (tnp_shape(shape, ret->shape, &ret->ndim) < 0 || tnp_dtype(dtype, &ret->dtype) < 0 ||
+        tnp_deadline(timeout, 0, &ret->deadline_ns) < 0)
+        return -1;
+    return parse_strategy(strategy, &ret->options.strategy);
+}
+
+static int make_wanted(PyObject *object, tn_domain *domain, const struct wanted *w,
+                       tn_tensor **ret)
+{
+    int status;
+    if (w->deadline_ns == 0)
+        return tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, &w->options, 0, ret);
+    TNP_WAIT(object, status,
+             tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, &w->options,
+                                w->deadline_ns, ret));
+    return status;
+}
+
+PyObject *tnp_domain_empty(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    struct wanted wanted;
+    tn_domain *domain;
+    tn_tensor *tensor;
+    if (parse_wanted(args, keywords, &wanted) < 0 || (domain = tnp_domain_of(object)) == NULL)
+        return NULL;
+    int status = make_wanted(object, domain, &wanted, &tensor);
+    return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, object);
+}
+
+/* Memory outside of the arena comes zeroed. */
+PyObject *tnp_domain_zeros(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    struct wanted w;
+    tn_domain *domain;
+    tn_tensor *tensor;
+    int status;
+    if (parse_wanted(args, keywords, &w) < 0 || (domain = tnp_domain_of(object)) == NULL)
+        return NULL;
+    if (w.options.strategy == TN_STRATEGY_DEFAULT && w.options.flags == 0)
+        TNP_WAIT(object, status,
+                 tn_tensor_zeros(domain, w.dtype, w.ndim, w.shape, w.deadline_ns, &tensor));
+    else
+        status = make_wanted(object, domain, &w, &tensor);
+    if (status != 0)
+        return tnp_raise(status);
+    if (w.options.strategy == TN_STRATEGY_ARENA && tn_tensor_count(tensor) > 0)
+        memset(tn_tensor_data(tensor), 0, tn_tensor_size_bytes(tensor));
+    return tnp_tensor_wrap(tensor, object);
+}
+
+/* -1: raised (TypeError, OverflowError) */
+static int parse_word(PyObject *number, uint64_t *ret)
+{
+    PyObject *index = PyNumber_Index(number);
+    if (index == NULL)
+        return -1;
+    *ret = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    return *ret == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *tnp_domain_find(PyObject *object, PyObject *args)
+{
+    PyObject *address_object, *size_object;
+    uint64_t address, size_bytes;
+    tn_domain *domain;
+    tn_tensor *tensor;
+    if (!PyArg_ParseTuple(args, "OO:find", &address_object, &size_object) ||
+        parse_word(address_object, &address) < 0 || parse_word(size_object, &size_bytes) < 0 ||
+        (domain = tnp_domain_of(object)) == NULL)
+        return NULL;
+    int status = tn_tensor_find(domain, (const void *)(uintptr_t)address, size_bytes, &tensor);
+    if (status == TN_ERR_NOT_FOUND)
+        Py_RETURN_NONE;
+    return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, object);
+}
+
+PyObject *tnp_domain_load_handle(PyObject *object, PyObject *handle)
+{
+    tn_domain *domain;
+    Py_buffer bytes;
+    tn_tensor *tensor;
+    int status;
+    if (PyObject_GetBuffer(handle, &bytes, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if ((domain = tnp_domain_of(object)) == NULL) {
+        PyBuffer_Release(&bytes);
+        return NULL;
+    }
+    TNP_WAIT(object, status, tn_handle_import(domain, bytes.buf, (size_t)bytes.len, &tensor));
+    PyBuffer_Release(&bytes);
+    return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, object);
+}
+
+PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"shape", "dtype", NULL};
+    PyObject *shape_object, *dtype_object;
+    int64_t shape[TN_MAX_NDIM];
+    int32_t ndim;
+    tn_dtype dtype;
+    tn_tensor *tensor;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO:private", names, &shape_object,
+                                     &dtype_object) ||
+        tnp_shape(shape_object, shape, &ndim) < 0 || tnp_dtype(dtype_object, &dtype) < 0)
+        return NULL;
+    int status = tn_tensor_private(dtype, ndim, shape, &tensor);
+    return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, NULL);
+}
+
+/* ---- sharing ----------------------------------------------------------------------------- */
+
+/*
+ * Wait until there is room for so many bytes, as if for another tensor, which ends at once. The
+ * move itself has the GIL: no other thread may look at memory that moves.
+ */
+static int wait_for_room(PyObject *object, tn_domain *domain, uint64_t size_bytes,
+                         uint64_t deadline_ns)
+{
+    int64_t shape[] = {size_bytes > INT64_MAX ? INT64_MAX : (int64_t)size_bytes};
+    tn_tensor *room;
+    int status;
+    TNP_WAIT(object, status, tn_tensor_empty(domain, TN_UINT8, 1, shape, deadline_ns, &room));
+    if (status == 0)
+        tn_tensor_unref(room);
+    return status;
+}
+
+int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, uint64_t deadline_ns)
+{
+    tnp_tensor *self = (tnp_tensor *)object;
+    tn_domain *domain = tnp_domain_of(domain_object);
+    if (domain == NULL)
+        return TN_ERR_CLOSED;
+    int status = tn_tensor_share(domain, self->tensor, 0);
+    while ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0) {
+        status = wait_for_room(domain_object, domain, tn_tensor_storage_bytes(self->tensor),
+                               deadline_ns);
+        if (status == 0 && (domain = tnp_domain_of(domain_object)) == NULL)
+            return TN_ERR_CLOSED;
+        if (status == 0)
+            status = tn_tensor_share(domain, self->tensor, 0);
+    }
+    tnp_tensor *first = self->base != NULL ? (tnp_tensor *)self->base : self;
+    if (status == 0 && tnp_tensor_domain(object) == NULL) {
+        Py_INCREF(domain_object);
+        first->domain = domain_object;
+    }
+    return status;
+}
+
+PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"domain", "timeout", NULL};
+    PyObject *domain = Py_None, *timeout = NULL;
+    uint64_t deadline_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO:share", names, &domain, &timeout) ||
+        tnp_deadline(timeout, 0, &deadline_ns) < 0)
+        return NULL;
+    if (domain != Py_None)
+        Py_INCREF(domain);
+    else if ((domain = tnp_tensor_domain(self)) != NULL)
+        Py_INCREF(domain); /* where it is already: that is free */
+    else if ((domain = tnp_domain_default()) == NULL)
+        return NULL;
+    int status = tnp_tensor_share_in(self, domain, deadline_ns);
+    Py_DECREF(domain);
+    if (status != 0)
+        return tnp_raise(status);
+    Py_INCREF(self);
+    return self;
+}
+
+/* Whether it is in a domain that this process can use. -1: raised */
+static int check_in_domain(PyObject *self, const char *what)
+{
+    PyObject *domain = tnp_tensor_domain(self);
+    if (domain != NULL)
+        return tnp_domain_of(domain) != NULL ? 0 : -1;
+    PyErr_Format(PyExc_ValueError,
+                 tn_tensor_is_shared(of(self))
+                     ? "%s: the tensor's memory came from outside of a domain: copy() it"
+                     : "%s: the tensor is private: call its share() first",
+                 what);
+    return -1;
+}
+
+/* `lifetime`: Ellipsis is the library's default. */
+static int parse_lifetime(PyObject *lifetime, uint64_t *ret_ns)
+{
+    *ret_ns = 0;
+    if (lifetime == NULL || lifetime == Py_Ellipsis)
+        return 0;
+    *ret_ns = TN_FOREVER;
+    if (lifetime == Py_None)
+        return 0;
+    double seconds = PyFloat_AsDouble(lifetime);
+    if (seconds == -1.0 && PyErr_Occurred())
+        return -1;
+    if (!(seconds > 0)) {
+        PyErr_Format(PyExc_ValueError, "a handle's lifetime of %R seconds", lifetime);
+        return -1;
+    }
+    if (seconds < 1e9)
+        *ret_ns = seconds < 1e-9 ? 1 : (uint64_t)(seconds * 1e9);
+    return 0;
+}
+
+static PyObject *export_handle(PyObject *self, uint32_t uses, uint64_t lifetime_ns)
+{
+    tn_handle_options options = {
+        .struct_size = sizeof options, .uses = uses, .lifetime_ns = lifetime_ns};
+    uint8_t bytes[TN_HANDLE_MAX_BYTES];
+    size_t used;
+    int status = tn_handle_export(of(self), &options, bytes, sizeof bytes, &used);
+    return status != 0 ? tnp_raise(status)
+                       : PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)used);
+}
+
+PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"uses", "lifetime", NULL};
+    PyObject *lifetime = NULL;
+    long long uses = 1;
+    uint64_t lifetime_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|LO:to_handle", names, &uses,
+                                     &lifetime) ||
+        parse_lifetime(lifetime, &lifetime_ns) < 0)
+        return NULL;
+    if (uses < 1 || uses > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "a handle of %lld uses", uses);
+        return NULL;
+    }
+    if (check_in_domain(self, "to_handle()") < 0)
+        return NULL;
+    return export_handle(self, (uint32_t)uses, lifetime_ns);
+}
+
+/* By a handle, which may be loaded once. */
+PyObject *tnp_tensor_reduce(PyObject *self, PyObject *protocol)
+{
+    PyObject *result = NULL;
+    (void)protocol;
+    if (check_in_domain(self, "pickling") < 0)
+        return NULL;
+    PyObject *tenon = PyImport_ImportModule("tenon");
+    PyObject *rebuild = tenon != NULL ? PyObject_GetAttrString(tenon, "_rebuild_tensor") : NULL;
+    PyObject *handle = rebuild != NULL ? export_handle(self, 1, 0) : NULL;
+    if (handle != NULL)
+        result = Py_BuildValue("O(sO)", rebuild,
+                               tn_domain_name(((tnp_domain *)tnp_tensor_domain(self))->domain),
+                               handle);
+    Py_XDECREF(handle);
+    Py_XDECREF(rebuild);
+    Py_XDECREF(tenon);
+    return result;
+}

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `tenon` of an installed package: the program that came with it."""
+
+import os
+import pathlib
+import sys
+
+
+def main() -> None:
+    program = pathlib.Path(__file__).with_name("bin") / "tenon"
+    os.execv(program, ["tenon", *sys.argv[1:]])

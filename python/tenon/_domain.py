@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This process's domain, and those of others that it was brought into.
+
+Processes that Python starts share one domain: a forked child goes on in its parent's, and a
+child that began anew joins it by its name, which travels in every pickled object. A process
+leaves when it ends, after everything else that ends with it: one that is gone without that
+counts as one that died.
+"""
+
+import os
+import threading
+from multiprocessing import util
+
+from . import _core
+
+LAST = -1000  # after what multiprocessing and its users end at exit
+
+_lock = threading.RLock()
+_present = None
+_foreign = {}  # name -> Domain
+
+
+def _is_gone(domain):
+    return domain is None or domain.closed
+
+
+def default():
+    """The domain of this process, which makes one if it has none."""
+    global _present
+    if _is_gone(_present):
+        with _lock:
+            if _is_gone(_present):
+                name = f"python-{os.getpid()}-{os.urandom(4).hex()}"
+                _present = _core.Domain.create(name)
+                _at_exit()
+    return _present
+
+
+def named(name):
+    """The domain of this name: this process's, or one that it joins."""
+    global _present
+    with _lock:
+        if _is_gone(_present):
+            _present = _join(name)
+            return _present
+        if _present.name == name:
+            return _present
+        if _is_gone(_foreign.get(name)):
+            _foreign[name] = _join(name)
+        return _foreign[name]
+
+
+def enter(name):
+    """Make the domain of this name the one of this process."""
+    global _present
+    with _lock:
+        domain = named(name)
+        if domain is not _present:
+            _foreign.pop(name, None)
+            _foreign[_present.name] = _present
+            _present = domain
+            _core.set_default_domain(default)
+
+
+def leave():
+    """Close every domain of this process."""
+    global _present
+    with _lock:
+        domains, _present = [_present, *_foreign.values()], None
+        _foreign.clear()
+    for domain in domains:
+        if not _is_gone(domain):
+            domain.close()
+
+
+def _join(name):
+    try:
+        domain = _core.Domain.join(name)
+    except _core.NotFound as error:
+        raise _core.NotFound(
+            f"the domain {name} is gone: all processes that were in it have ended ({error})"
+        ) from None
+    _at_exit()
+    return domain
+
+
+def _at_exit():
+    util.Finalize(None, leave, exitpriority=LAST)
+
+
+class _Follower:
+    """What multiprocessing calls in a child once it has forgotten what its parent ends."""
+
+
+def _begin_child(unused=None):
+    global _lock
+    _lock = threading.RLock()
+    if not _is_gone(_present) or _foreign:
+        _at_exit()
+
+
+_follower = _Follower()
+util.register_after_fork(_follower, _begin_child)
+os.register_at_fork(after_in_child=_begin_child)
+_core.set_default_domain(default)

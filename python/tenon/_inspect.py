@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds what: what the command `tenon blocks` shows, as objects."""
+
+import html
+
+from . import _core, _domain
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def _size(size_bytes):
+    size = float(size_bytes)
+    unit = 0
+    while size >= 1024 and unit + 1 < len(_UNITS):
+        size /= 1024
+        unit += 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def _age(age_ns):
+    seconds = age_ns / 1e9
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _holders(block):
+    names = [f"{h['command'] or '?'}[{h['pid']}]" for h in block["holders"]]
+    for word, key in (("messages", "in_messages"), ("tickets", "in_tickets")):
+        if block[key]:
+            names.append(f"{block[key]} {word}")
+    return ", ".join(names) or "nobody"
+
+
+class Report:
+    """A domain as it was at one moment.
+
+    stat: a dict of figures. seats, blocks, objects, tickets: lists of dicts, with the names of
+    include/tenon/inspect.h; sizes in bytes, ages in nanoseconds.
+    """
+
+    _COLUMNS = ("block", "size", "what", "strategy", "age", "held by")
+
+    def __init__(self, name):
+        found = _core.inspect_domain(name)
+        self.stat = found["stat"]
+        self.seats = found["seats"]
+        self.blocks = sorted(found["blocks"], key=lambda block: -block["bytes"])
+        self.objects = found["objects"]
+        self.tickets = found["tickets"]
+
+    @property
+    def name(self):
+        return self.stat["domain"]["name"] or self.stat["domain"]["id"]
+
+    @property
+    def live_bytes(self):
+        return self.stat["live_bytes"]
+
+    def _rows(self):
+        for block in self.blocks:
+            what = block["kind"]
+            if block["dtype"]:
+                what = f"{block['dtype']} {tuple(block['shape'])}"
+            yield (
+                str(block["block"]),
+                _size(block["bytes"]),
+                what,
+                block["strategy"],
+                _age(block["age_ns"]),
+                _holders(block),
+            )
+
+    def _headline(self):
+        members = ", ".join(f"{s['command'] or '?'}[{s['pid']}]" for s in self.seats if not s["is_manager"])
+        return (
+            f"domain {self.name}: {len(self.blocks)} blocks, {_size(self.live_bytes)} in use, "
+            f"{_size(self.stat['free_bytes'])} kept warm; members: {members or 'none'}"
+        )
+
+    def __repr__(self):
+        most = 20
+        rows = [self._COLUMNS, *self._rows()]
+        left = len(rows) - 1 - most
+        rows = rows[: most + 1]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(self._COLUMNS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        if left > 0:
+            lines.append(f"... and {left} more")
+        return "\n".join([self._headline(), *(lines if len(rows) > 1 else [])])
+
+    def _repr_html_(self):
+        head = "".join(f"<th>{column}</th>" for column in self._COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
+        )
+        return f"<p>{html.escape(self._headline())}</p><table><tr>{head}</tr>{body}</table>"
+
+
+def inspect(name=None):
+    """Who holds what in the domain of this name or id; None: in this process's.
+
+    Takes no seat and writes nothing. Raises FileNotFoundError.
+    """
+    return Report(_domain.default().name if name is None else name)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making tensors in this process's domain."""
+
+from . import _core, _domain
+
+
+def empty(shape, dtype="float32", *, timeout=0, strategy=None, write_once=False, domain=None):
+    """A tensor in shared memory, contents undefined.
+
+    dtype: of NumPy or PyTorch, a name, or a Python type. timeout: seconds to wait for memory
+    while the domain's quota is used; None: for ever. strategy: "arena", "file_descriptor" or
+    "file_system"; None: this process's. Raises MemoryError, TypeError, ValueError.
+    """
+    where = domain or _domain.default()
+    return where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
+
+
+def zeros(shape, dtype="float32", *, timeout=0, strategy=None, write_once=False, domain=None):
+    """As empty(), filled with zeros."""
+    where = domain or _domain.default()
+    return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once)
+
+
+def full(shape, value, dtype=None, **options):
+    """As empty(), filled with one value; its dtype is that of the value unless it is given."""
+    tensor = empty(shape, type(value) if dtype is None else dtype, **options)
+    tensor[...] = value
+    return tensor
+
+
+def asarray(source, dtype=None, *, domain=None):
+    """A tensor in shared memory with the elements of `source`.
+
+    source: a tensor, an array, anything with the buffer protocol or DLPack, or nested sequences
+    of numbers. What lies in the domain already is not copied, unless its dtype is another one.
+    """
+    where = domain or _domain.default()
+    if isinstance(source, _core.Tensor):
+        tensor = source
+    elif hasattr(source, "__dlpack__"):
+        tensor = _core.from_dlpack(source)
+    else:
+        tensor = _from_numbers(source)
+    if dtype is not None and _core.dtype_name(dtype) != tensor.dtype:
+        return _converted(tensor, dtype, where)
+    return _placed(tensor, where)
+
+
+def _from_numbers(source):
+    try:
+        return _core.from_buffer(source)
+    except (TypeError, BufferError):
+        import numpy
+
+        return _core.from_buffer(numpy.asarray(source))
+
+
+def _converted(tensor, dtype, where):
+    import numpy
+
+    result = where.empty(tensor.shape, dtype)
+    numpy.asarray(result)[...] = numpy.asarray(tensor)
+    return result
+
+
+def _placed(tensor, where):
+    """Where it lies already, or a copy."""
+    if tensor.is_shared:
+        return tensor
+    if tensor.size > 0 and tensor.is_contiguous:
+        storage = where.find(tensor.address, tensor.nbytes)
+        if storage is not None:
+            offset = tensor.address - storage.address
+            return storage.view(tensor.shape, tensor.dtype, tensor.strides, offset)
+    copy = where.empty(tensor.shape, tensor.dtype)
+    copy.copy_from(tensor)
+    return copy
+
+
+def share(source, *, timeout=0, domain=None):
+    """Move a private tensor's storage into shared memory, for all its views; returns it.
+
+    An array or tensor of another library cannot be moved: asarray() copies it, and
+    tenon.torch.share_memory() moves PyTorch's.
+    """
+    if not isinstance(source, _core.Tensor):
+        raise TypeError(f"a tenon.Tensor can be moved, not {type(source).__name__}: see asarray()")
+    return source.share(domain or _domain.default(), timeout)
+
+
+def _rebuild_tensor(name, handle):
+    return _domain.named(name).load_handle(handle)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each session has a runtime folder and a folder for named storages of its own; both are empty in the end.
+
+With TENON_TAP set, the session says in the end what every test came to, as TAP.
+"""
+
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("tenon", database=None, deadline=None)
+settings.load_profile("tenon")
+
+_folder = pathlib.Path(tempfile.mkdtemp(prefix="tenon-python-"))
+_storages = pathlib.Path(tempfile.mkdtemp(prefix="tenon-python-", dir="/dev/shm"))
+os.environ["TENON_RUNTIME_DIR"] = str(_folder / "run")
+os.environ["TENON_SHM_DIR"] = str(_storages)
+os.environ.pop("TENON_STRATEGY", None)
+
+LEAVES_WITHIN_S = 20  # tenond waits a moment for new members before it ends
+
+
+@pytest.fixture
+def domain():
+    """A domain of this test's own, whose audit finds nothing in the end."""
+    from tenon import _core
+
+    made = _core.Domain.create()
+    yield made
+    if not made.closed:
+        assert made.audit() == []
+        made.close()
+
+
+@pytest.fixture(params=["arena", "file_descriptor", "file_system"])
+def strategy(request):
+    """Each strategy in turn, for what this process makes."""
+    from tenon import _core
+
+    before = _core.get_strategy()
+    _core.set_strategy(request.param)
+    yield request.param
+    _core.set_strategy(before)
+
+
+def _left():
+    """Files that tenon left; its lock stays by design, and is empty."""
+    left = [path for path in _storages.rglob("*") if not path.is_dir()]
+    run = _folder / "run"
+    if run.exists():
+        left += [path for path in run.iterdir() if path.name != "tenond.lock"]
+    return left
+
+
+_outcomes = {}
+
+
+def pytest_runtest_logreport(report):
+    """One outcome a test: the worst of its three phases."""
+    name = report.nodeid.replace("#", "")
+    if report.failed:
+        _outcomes[name] = "not ok", ""
+    elif report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        _outcomes.setdefault(name, ("ok", f" # SKIP {reason}"))
+    elif report.when == "call":
+        _outcomes.setdefault(name, ("ok", ""))
+
+
+def pytest_collectreport(report):
+    if report.failed:
+        _outcomes[report.nodeid] = "not ok", ""
+
+
+def _print_tap():
+    print(f"\n1..{len(_outcomes)}")
+    for number, (name, (word, more)) in enumerate(_outcomes.items(), 1):
+        print(f"{word} {number} - {name}{more}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    """Nothing is left, neither of memory nor of names, once this process has left its domain."""
+    del exitstatus
+    from tenon import _core, _domain
+
+    _domain.leave()
+    deadline = time.monotonic() + LEAVES_WITHIN_S
+    while _left() and time.monotonic() < deadline:
+        time.sleep(0.05)  # tenond ends by itself; nobody tells of it
+    left = [str(path) for path in _left()]
+    domains = [found for found in _core.inspect_domains() if found["creator_pid"] == os.getpid()]
+    shutil.rmtree(_folder, ignore_errors=True)
+    shutil.rmtree(_storages, ignore_errors=True)
+    _outcomes["nothing is left behind"] = "not ok" if left or domains else "ok", ""
+    if left or domains:
+        print(f"\nleft behind: {left}, domains: {domains}")
+        session.exitstatus = 1
+    if os.environ.get("TENON_TAP"):
+        _print_tap()
