@@ -353,16 +353,29 @@ static uint32_t warm_up(struct work *w)
 
 /* ---- kills ------------------------------------------------------------------------------- */
 
+static void print_seats(const struct tn_domain *d)
+{
+    for (uint32_t seat = 0; seat < d->segment.geometry.seats; seat++) {
+        const struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+        uint64_t word = atomic_load(&entry->word);
+        if (tni_seat_state(word) != TNI_SEAT_FREE)
+            printf("# seat %u: word %#llx, pid %d, flags %#x: its process is %d\n", seat,
+                   (unsigned long long)word, atomic_load(&entry->pid),
+                   atomic_load(&entry->flags), tni_process_seat_state(&d->segment, seat, true));
+    }
+}
+
 static void check_as_before(struct work *w, uint32_t live, const char *point, uint32_t passing)
 {
     int found = audit(w->domain);
     drain(w);
     uint32_t now = live_blocks(w->domain), taken = seats_taken(w->domain);
-    if (found != 0 || now != live || taken != 1)
-        fail_msg(
-            "after a kill at %s, passing %u: %d discrepancies, %u live blocks instead of %u, "
-            "%u seats taken",
-            point, passing, found, now, live, taken);
+    if (found == 0 && now == live && taken == 1)
+        return;
+    print_seats(w->domain);
+    fail_msg("after a kill at %s, passing %u: %d discrepancies, %u live blocks instead of %u, "
+             "%u seats taken",
+             point, passing, found, now, live, taken);
 }
 
 TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_settled, 120)
