@@ -2,20 +2,26 @@
 # The front door. Each command installs what it lacks (dev/setup) and builds under build/.
 
 help:
-	@echo 'make demo     train on handwritten digits in four processes, kill two of them'
-	@echo 'make test     build and run every test'
-	@echo 'make bench    measure the figures of docs/figures.md'
-	@echo 'make check    what CI runs: format, layers, symbols, headers, tidy, sanitizers, tests'
-	@echo 'make prove    the whole proof of docs/crash.md, at full size: hours'
-	@echo 'make soak     kill processes at random for MINUTES=30, and account for everything'
-	@echo 'make install  install to PREFIX (/usr/local); DESTDIR is honoured'
-	@echo 'make format   format the sources in place'
-	@echo 'make clean    remove build/'
+	@echo 'make demo         train on handwritten digits in four processes, kill two of them'
+	@echo 'make demo-python  the same from Python, with PyTorch and its DataLoader'
+	@echo 'make test         build and run every test'
+	@echo 'make bench        measure the figures of docs/figures.md'
+	@echo 'make bench-peers  the Python package beside PyTorch and the standard library'
+	@echo 'make check        what CI runs: format, layers, symbols, headers, tidy, sanitizers, tests'
+	@echo 'make prove        the whole proof of docs/crash.md, at full size: hours'
+	@echo 'make soak         kill processes at random for MINUTES=30, and account for everything'
+	@echo 'make install      install to PREFIX (/usr/local); DESTDIR is honoured'
+	@echo 'make format       format the sources in place'
+	@echo 'make clean        remove build/'
 
 demo:
 	@dev/setup demo
 	@dev/build release
 	@dev/demo
+
+demo-python:
+	@dev/setup demo-python
+	@dev/demo-python
 
 test:
 	@dev/setup test
@@ -26,6 +32,11 @@ bench:
 	@dev/setup bench
 	@dev/build release
 	@dev/bench
+
+bench-peers:
+	@dev/setup bench-peers
+	@dev/build python
+	@dev/bench --peers
 
 check:
 	@dev/setup check
@@ -52,4 +63,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo test bench check prove soak install format clean
+.PHONY: help demo demo-python test bench bench-peers check prove soak install format clean

@@ -99,11 +99,12 @@ def set_axis(axes, rows):
 
 def title(about, rows):
     reached = sum(row["is_reached"] for row in rows)
+    peers = "".join(f"{peer} {version}, " for peer, version in about.get("peers", {}).items())
     commit = f"{about['commit']}{' with changes' if about.get('is_modified') else ''}"
     return (
         f"{reached} of {len(rows)} targets reached\n"
         f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}; "
-        f"huge pages for shared memory: {about['shmem_huge_pages']}; commit {commit}, {about['date'][:10]}"
+        f"huge pages for shared memory: {about['shmem_huge_pages']}; {peers}commit {commit}, {about['date'][:10]}"
     )
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draw what the demo wrote: demo-plot.py hogwild.json PICTURE...
+"""Draw what a demo wrote: demo-plot.py hogwild.json PICTURE...
 
-Above, accuracy on the test part; below, tensors handed over a second. A line marks each kill, and
-says what the dead process held and when that was released.
+Above, accuracy on the test part; below, tensors handed over a second, or the loss if that is what
+the demo noted. A line marks each kill, and says what the dead process held and when that was
+released.
 """
 
 import json
@@ -16,7 +17,7 @@ from matplotlib import pyplot  # noqa: E402
 
 INK = "#222222"
 ACCURACY = "#1f5fa8"
-HANDOFFS = "#3a7d44"
+LOWER = "#3a7d44"
 KILL = "#b3261e"
 WANTED = 0.96
 
@@ -57,7 +58,7 @@ def mark_kills(upper, lower, run):
 def draw_accuracy(axes, run):
     series = run["series"]
     axes.plot([s["at_s"] for s in series], [s["accuracy"] for s in series], color=ACCURACY)
-    axes.axhline(WANTED, color=INK, linewidth=0.7, linestyle=":")
+    axes.axhline(run.get("wanted", WANTED), color=INK, linewidth=0.7, linestyle=":")
     axes.set_ylabel("test accuracy")
     low = min(0.9, sorted(s["accuracy"] for s in series)[len(series) // 20])
     axes.set_ylim(low - 0.02, 1.0)
@@ -73,13 +74,21 @@ def draw_accuracy(axes, run):
 
 def draw_handoffs(axes, run):
     series = run["series"][1:]
-    axes.plot([s["at_s"] for s in series], [s["handoffs_per_s"] for s in series], color=HANDOFFS)
+    axes.plot([s["at_s"] for s in series], [s["handoffs_per_s"] for s in series], color=LOWER)
     axes.set_ylabel("tensors handed over a second")
-    axes.set_xlabel("seconds")
     axes.set_ylim(bottom=0)
 
 
+def draw_loss(axes, run):
+    series = [s for s in run["series"] if s["loss"] is not None]
+    axes.plot([s["at_s"] for s in series], [s["loss"] for s in series], color=LOWER)
+    axes.set_ylabel("training loss, a running mean")
+    axes.set_yscale("log")
+
+
 def title(run):
+    if "title" in run:
+        return run["title"]
     settings, result = run["settings"], run["result"]
     return (
         f"Hogwild on {settings['samples']} samples: {settings['loaders']} loaders, "
@@ -99,7 +108,8 @@ def main():
         2, 1, sharex=True, figsize=(10, 6.5), height_ratios=(3, 2), layout="constrained"
     )
     draw_accuracy(upper, run)
-    draw_handoffs(lower, run)
+    (draw_loss if "loss" in run["series"][0] else draw_handoffs)(lower, run)
+    lower.set_xlabel("seconds")
     mark_kills(upper, lower, run)
     upper.set_title(title(run), fontsize=10, loc="left")
     for axes in (upper, lower):

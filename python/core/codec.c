@@ -375,7 +375,21 @@ static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
 
 /* ---- pickling ---------------------------------------------------------------------------- */
 
-/* tenon.torch sets its reducers by itself, once somebody has imported PyTorch. -1: raised */
+static bool is_being_imported(PyObject *module)
+{
+    PyObject *spec = PyObject_GetAttrString(module, "__spec__");
+    PyObject *flag = spec == NULL ? NULL : PyObject_GetAttrString(spec, "_initializing");
+    bool is = flag == Py_True;
+    Py_XDECREF(spec);
+    Py_XDECREF(flag);
+    PyErr_Clear(); /* no module of the import system's */
+    return is;
+}
+
+/*
+ * tenon.torch sets its reducers by itself, once somebody has imported PyTorch. Where it cannot,
+ * tensors travel by those that PyTorch gave to ForkingPickler. -1: raised
+ */
 static int notice_torch(void)
 {
     static bool is_noticed;
@@ -384,16 +398,19 @@ static int notice_torch(void)
     Py_XDECREF(name);
     if (torch == NULL)
         return PyErr_Occurred() ? -1 : 0;
+    is_noticed = !is_being_imported(torch);
     Py_DECREF(torch);
+    if (!is_noticed)
+        return 0;
     PyObject *ours = PyImport_ImportModule("tenon.torch");
-    PyObject *noticed = ours == NULL ? NULL : PyObject_CallMethod(ours, "_noticed", NULL);
-    is_noticed = noticed == Py_True;
-    if (ours == NULL)
-        PyErr_Clear(); /* half imported; or another module of that name */
-    int failed = PyErr_Occurred() != NULL;
-    Py_XDECREF(ours);
+    if (ours == NULL) {
+        PyErr_Clear(); /* an old PyTorch, or another module of that name */
+        return 0;
+    }
+    PyObject *noticed = PyObject_CallMethod(ours, "_notice", NULL);
+    Py_DECREF(ours);
     Py_XDECREF(noticed);
-    return failed ? -1 : 0;
+    return noticed == NULL ? -1 : 0;
 }
 
 /* Anew when a reducer, or NumPy, came since. */

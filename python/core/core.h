@@ -46,10 +46,35 @@ int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype);
 
 /* ---- the domain (domain.c) --------------------------------------------------------------- */
 
+/*
+ * Threads of this process that wait without the GIL, which guards it. A forked child has none
+ * of its parent's threads: what it inherits counts for nothing.
+ */
+typedef struct {
+    unsigned count;
+    unsigned forks; /* tnp_forks when it was counted */
+} tnp_waiters;
+extern unsigned tnp_forks; /* how many forks this process is away from where it began */
+static inline unsigned tnp_waiting(const tnp_waiters *waiters)
+{
+    return waiters->forks == tnp_forks ? waiters->count : 0;
+}
+static inline void tnp_go_in(tnp_waiters *waiters)
+{
+    *waiters = (tnp_waiters){tnp_waiting(waiters) + 1, tnp_forks};
+}
+/* A signal's handler that forks in a wait comes out of a wait that the child never went into.
+ */
+static inline void tnp_come_out(tnp_waiters *waiters)
+{
+    unsigned count = tnp_waiting(waiters);
+    *waiters = (tnp_waiters){count > 0 ? count - 1 : 0, tnp_forks};
+}
+
 typedef struct {
     PyObject_HEAD tn_domain *domain; /* NULL: closed */
     PyObject *weak;
-    unsigned waiters; /* threads in TNP_WAIT(); the GIL guards it */
+    tnp_waiters waiters; /* threads in TNP_WAIT() */
     _Atomic bool is_closing;
 } tnp_domain;
 extern PyTypeObject tnp_domain_type;
@@ -163,9 +188,9 @@ extern _Thread_local tnp_domain *tnp_waiting_in;
     do {                                                                                       \
         tnp_domain *tnp_outer = tnp_waiting_in;                                                \
         tnp_waiting_in = (tnp_domain *)(domain_object);                                        \
-        tnp_waiting_in->waiters++;                                                             \
+        tnp_go_in(&tnp_waiting_in->waiters);                                                   \
         TNP_UNLOCKED(status, call);                                                            \
-        tnp_waiting_in->waiters--;                                                             \
+        tnp_come_out(&tnp_waiting_in->waiters);                                                \
         tnp_waiting_in = tnp_outer;                                                            \
     } while (0)
 

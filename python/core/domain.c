@@ -141,18 +141,20 @@ static PyObject *inherit(PyObject *type, PyObject *unused)
     return status != 0 ? tnp_raise(status) : wrap((PyTypeObject *)type, domain);
 }
 
-/* Nobody may be inside of a call then: those that wait are told to come out. */
+/*
+ * Nobody may be inside of a call on the domain or what is of it then: all are made with the
+ * GIL, but for those that are counted, and they are told to come out.
+ */
 static void leave(tnp_domain *self)
 {
     tn_domain *domain = self->domain;
     self->domain = NULL;
     atomic_store(&self->is_closing, true);
-    while (self->waiters > 0) {
+    while (tnp_waiting(&self->waiters) > 0) {
         Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         Py_END_ALLOW_THREADS
     }
-    Py_BEGIN_ALLOW_THREADS tn_domain_close(domain);
-    Py_END_ALLOW_THREADS
+    tn_domain_close(domain);
 }
 
 static PyObject *close_domain(PyObject *object, PyObject *unused)
@@ -181,7 +183,7 @@ static PyObject *reap(PyObject *self, PyObject *unused)
     (void)unused;
     if (domain == NULL)
         return NULL;
-    TNP_UNLOCKED(status, tn_domain_reap(domain, &reaped));
+    TNP_WAIT(self, status, tn_domain_reap(domain, &reaped));
     return status != 0 ? tnp_raise(status) : PyLong_FromUnsignedLong(reaped);
 }
 
@@ -194,7 +196,7 @@ static PyObject *trim(PyObject *self, PyObject *args, PyObject *keywords)
     int status;
     if (domain == NULL || !PyArg_ParseTupleAndKeywords(args, keywords, "|K", names, &keep))
         return NULL;
-    TNP_UNLOCKED(status, tn_domain_trim(domain, keep, &freed));
+    TNP_WAIT(self, status, tn_domain_trim(domain, keep, &freed));
     return status != 0 ? tnp_raise(status) : PyLong_FromUnsignedLongLong(freed);
 }
 

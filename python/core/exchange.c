@@ -437,6 +437,20 @@ static int export_copy(tn_tensor *t, DLManagedTensorVersioned **ret_managed)
     return status;
 }
 
+static void (*end_of_library)(DLManagedTensorVersioned *managed); /* its deleter, of all */
+
+/* Who lets it go may have no GIL, while a thread that has it closes the domain. */
+static void end_with_gil(DLManagedTensorVersioned *managed)
+{
+    if (!Py_IsInitialized()) {
+        end_of_library(managed);
+        return;
+    }
+    PyGILState_STATE state = PyGILState_Ensure();
+    end_of_library(managed);
+    PyGILState_Release(state);
+}
+
 /* A pair of numbers, or None. -1: raised */
 static int parse_pair(PyObject *pair, const char *what, long ret[2])
 {
@@ -488,6 +502,8 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
         return raise_as(PyExc_BufferError);
     if (status != 0)
         return tnp_raise(status);
+    end_of_library = managed->deleter;
+    managed->deleter = end_with_gil;
     return most[0] >= 1 ? versioned_capsule(managed) : unversioned_capsule(managed);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
+#include <pthread.h>
+
 static PyObject *version(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -20,6 +22,9 @@ static struct PyModuleDef definition = {
     .m_methods = functions,
 };
 
+unsigned tnp_forks;
+static void count_fork(void) { tnp_forks++; }
+
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
@@ -27,6 +32,7 @@ PyMODINIT_FUNC PyInit__core(void)
         tnp_error_init, tnp_domain_init, tnp_tensor_init,  tnp_queue_init,
         tnp_codec_init, tnp_sync_init,   tnp_process_init, tnp_inspect_init,
     };
+    pthread_atfork(NULL, NULL, count_fork);
     PyObject *module = PyModule_Create(&definition);
     for (size_t i = 0; module != NULL && i < TNP_COUNT(rooms); i++)
         if (rooms[i](module) < 0)

@@ -8,8 +8,8 @@ typedef struct {
     PyObject_HEAD tn_queue *queue; /* NULL: closed */
     PyObject *domain;
     PyObject *weak;
-    unsigned waiters; /* threads that wait without the GIL, which guards it */
-    bool is_closed;   /* but somebody waits, who closes it when he comes out */
+    tnp_waiters waiters;
+    bool is_closed; /* but somebody waits, who closes it when he comes out */
 } tnp_queue;
 
 typedef struct {
@@ -60,7 +60,7 @@ static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
     tn_domain *d = tnp_domain_of(domain);
     if (d == NULL)
         return NULL;
-    TNP_UNLOCKED(status, tn_queue_create(d, name, &options, &queue));
+    TNP_WAIT(domain, status, tn_queue_create(d, name, &options, &queue));
     return status != 0 ? tnp_raise(status) : wrap_queue((PyTypeObject *)type, queue, domain);
 }
 
@@ -78,12 +78,12 @@ static PyObject *open_queue(PyObject *type, PyObject *args)
         const char *name = PyUnicode_AsUTF8(which);
         if (name == NULL)
             return NULL;
-        TNP_UNLOCKED(status, tn_queue_open(d, name, &queue));
+        TNP_WAIT(domain, status, tn_queue_open(d, name, &queue));
     } else {
         unsigned long long id = PyLong_AsUnsignedLongLong(which);
         if (id == (unsigned long long)-1 && PyErr_Occurred())
             return NULL;
-        TNP_UNLOCKED(status, tn_queue_open_id(d, id, &queue));
+        TNP_WAIT(domain, status, tn_queue_open_id(d, id, &queue));
     }
     return status != 0 ? tnp_raise(status) : wrap_queue((PyTypeObject *)type, queue, domain);
 }
@@ -92,11 +92,10 @@ static void leave(tnp_queue *self)
 {
     tn_queue *queue = self->queue;
     self->is_closed = true;
-    if (self->waiters > 0)
+    if (tnp_waiting(&self->waiters) > 0)
         return;
     self->queue = NULL;
-    Py_BEGIN_ALLOW_THREADS tn_queue_close(queue);
-    Py_END_ALLOW_THREADS
+    tn_queue_close(queue); /* with the GIL: the domain may be closed by another thread */
 }
 
 static PyObject *close_queue(PyObject *self, PyObject *unused)
@@ -164,7 +163,8 @@ static PyObject *watch(PyObject *self, PyObject *argument)
 /* Around the wait of a thread that holds a reference of the queue. */
 static void come_out(tnp_queue *self)
 {
-    if (--self->waiters == 0 && self->is_closed)
+    tnp_come_out(&self->waiters);
+    if (tnp_waiting(&self->waiters) == 0 && self->is_closed)
         leave(self);
 }
 
@@ -176,7 +176,7 @@ static int pop(tnp_queue *self, uint64_t deadline_ns, tn_message *ret_message)
 {
     int status = tn_queue_pop(self->queue, 0, ret_message);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0) {
-        self->waiters++;
+        tnp_go_in(&self->waiters);
         TNP_WAIT(self->domain, status, tn_queue_pop(self->queue, deadline_ns, ret_message));
         come_out(self);
     }
@@ -187,7 +187,7 @@ static int push(tnp_queue *self, const tn_message *message, uint64_t deadline_ns
 {
     int status = tn_queue_push(self->queue, message, 0, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0) {
-        self->waiters++;
+        tnp_go_in(&self->waiters);
         TNP_WAIT(self->domain, status, tn_queue_push(self->queue, message, 0, deadline_ns));
         come_out(self);
     }
@@ -344,7 +344,7 @@ static int wait_for(PyObject *list, tn_queue **queues, uint64_t deadline_ns)
     }
     tnp_queue *first = (tnp_queue *)PySequence_Fast_GET_ITEM(list, 0);
     for (Py_ssize_t i = 0; i < n; i++)
-        ((tnp_queue *)PySequence_Fast_GET_ITEM(list, i))->waiters++;
+        tnp_go_in(&((tnp_queue *)PySequence_Fast_GET_ITEM(list, i))->waiters);
     TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline_ns));
     for (Py_ssize_t i = 0; i < n; i++)
         come_out((tnp_queue *)PySequence_Fast_GET_ITEM(list, i));

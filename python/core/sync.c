@@ -9,8 +9,8 @@ typedef struct {
     PyObject_HEAD void *object; /* tn_event, tn_semaphore, ...; NULL: closed */
     PyObject *domain;
     PyObject *weak;
-    unsigned waiters; /* threads that wait without the GIL, which guards it */
-    bool is_closed;   /* but somebody waits, who closes it when he comes out */
+    tnp_waiters waiters;
+    bool is_closed; /* but somebody waits, who closes it when he comes out */
 } tnp_sync;
 
 /* What the four have in common, and how each does it. */
@@ -53,24 +53,24 @@ static void leave(PyObject *object)
     tnp_sync *self = (tnp_sync *)object;
     void *inner = self->object;
     self->is_closed = true;
-    if (self->waiters > 0 || inner == NULL)
+    if (tnp_waiting(&self->waiters) > 0 || inner == NULL)
         return;
     self->object = NULL;
-    Py_BEGIN_ALLOW_THREADS kind_of(object)->close(inner);
-    Py_END_ALLOW_THREADS
+    kind_of(object)->close(inner); /* with the GIL, as queues are */
 }
 
 static void come_out(PyObject *object)
 {
     tnp_sync *self = (tnp_sync *)object;
-    if (--self->waiters == 0 && self->is_closed)
+    tnp_come_out(&self->waiters);
+    if (tnp_waiting(&self->waiters) == 0 && self->is_closed)
         leave(object);
 }
 
 /* Around a call that waits. */
 #define WAIT(self_, status, call)                                                              \
     do {                                                                                       \
-        ((tnp_sync *)(self_))->waiters++;                                                      \
+        tnp_go_in(&((tnp_sync *)(self_))->waiters);                                            \
         TNP_WAIT(((tnp_sync *)(self_))->domain, status, call);                                 \
         come_out(self_);                                                                       \
     } while (0)
@@ -121,12 +121,12 @@ static PyObject *open_object(const struct kind *kind, PyObject *args)
         const char *name = PyUnicode_AsUTF8(which);
         if (name == NULL)
             return NULL;
-        TNP_UNLOCKED(status, kind->open(d, name, &object));
+        TNP_WAIT(domain, status, kind->open(d, name, &object));
     } else {
         unsigned long long id = PyLong_AsUnsignedLongLong(which);
         if (id == (unsigned long long)-1 && PyErr_Occurred())
             return NULL;
-        TNP_UNLOCKED(status, kind->open_id(d, id, &object));
+        TNP_WAIT(domain, status, kind->open_id(d, id, &object));
     }
     return status != 0 ? tnp_raise(status) : wrap(kind, object, domain);
 }
@@ -412,7 +412,7 @@ static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywor
     tn_lock *l = object_of(lock);
     if (l == NULL)
         return NULL;
-    ((tnp_sync *)lock)->waiters++;
+    tnp_go_in(&((tnp_sync *)lock)->waiters);
     WAIT(self, status, tn_condition_wait(condition, l, deadline_ns));
     come_out(lock);
     if (PyErr_Occurred())

@@ -7,6 +7,7 @@ leaves when it ends, after everything else that ends with it: one that is gone w
 counts as one that died.
 """
 
+import contextlib
 import os
 import threading
 from multiprocessing import util
@@ -18,6 +19,8 @@ LAST = -1000  # after what multiprocessing and its users end at exit
 _lock = threading.RLock()
 _present = None
 _foreign = {}  # name -> Domain
+_is_running = False  # within running()
+_has_ended = False  # and what ends at exit has ended
 
 
 def _is_gone(domain):
@@ -85,7 +88,28 @@ def _join(name):
 
 
 def _at_exit():
-    util.Finalize(None, leave, exitpriority=LAST)
+    util.Finalize(None, _leave_at_exit, exitpriority=LAST)
+
+
+def _leave_at_exit():
+    global _has_ended
+    if _is_running:
+        _has_ended = True
+    else:
+        leave()
+
+
+@contextlib.contextmanager
+def running():
+    """Around what a child does: threads of it may go on after it ran what it runs at exit."""
+    global _is_running, _has_ended
+    _is_running, _has_ended = True, False
+    try:
+        yield
+    finally:
+        _is_running = False
+        if _has_ended:
+            leave()
 
 
 class _Follower:

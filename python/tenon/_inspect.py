@@ -2,13 +2,14 @@
 """Who holds what: what the command `tenon blocks` shows, as objects."""
 
 import html
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from . import _core, _domain
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def _size(size_bytes):
+def _size(size_bytes: int) -> str:
     size = float(size_bytes)
     unit = 0
     while size >= 1024 and unit + 1 < len(_UNITS):
@@ -17,7 +18,7 @@ def _size(size_bytes):
     return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
-def _age(age_ns):
+def _age(age_ns: int) -> str:
     seconds = age_ns / 1e9
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
@@ -25,7 +26,7 @@ def _age(age_ns):
     return f"{seconds:.1f} s"
 
 
-def _holders(block):
+def _holders(block: Dict[str, Any]) -> str:
     names = [f"{h['command'] or '?'}[{h['pid']}]" for h in block["holders"]]
     for word, key in (("messages", "in_messages"), ("tickets", "in_tickets")):
         if block[key]:
@@ -42,7 +43,7 @@ class Report:
 
     _COLUMNS = ("block", "size", "what", "strategy", "age", "held by")
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         found = _core.inspect_domain(name)
         self.stat = found["stat"]
         self.seats = found["seats"]
@@ -51,14 +52,14 @@ class Report:
         self.tickets = found["tickets"]
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.stat["domain"]["name"] or self.stat["domain"]["id"]
 
     @property
-    def live_bytes(self):
+    def live_bytes(self) -> int:
         return self.stat["live_bytes"]
 
-    def _rows(self):
+    def _rows(self) -> Iterator[Tuple[str, ...]]:
         for block in self.blocks:
             what = block["kind"]
             if block["dtype"]:
@@ -72,14 +73,14 @@ class Report:
                 _holders(block),
             )
 
-    def _headline(self):
+    def _headline(self) -> str:
         members = ", ".join(f"{s['command'] or '?'}[{s['pid']}]" for s in self.seats if not s["is_manager"])
         return (
             f"domain {self.name}: {len(self.blocks)} blocks, {_size(self.live_bytes)} in use, "
             f"{_size(self.stat['free_bytes'])} kept warm; members: {members or 'none'}"
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         most = 20
         rows = [self._COLUMNS, *self._rows()]
         left = len(rows) - 1 - most
@@ -90,7 +91,7 @@ class Report:
             lines.append(f"... and {left} more")
         return "\n".join([self._headline(), *(lines if len(rows) > 1 else [])])
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         head = "".join(f"<th>{column}</th>" for column in self._COLUMNS)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
@@ -98,7 +99,7 @@ class Report:
         return f"<p>{html.escape(self._headline())}</p><table><tr>{head}</tr>{body}</table>"
 
 
-def inspect(name=None):
+def inspect(name: Optional[str] = None) -> Report:
     """Who holds what in the domain of this name or id; None: in this process's.
 
     Takes no seat and writes nothing. Raises FileNotFoundError.

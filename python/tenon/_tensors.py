@@ -1,10 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making tensors in this process's domain."""
 
+from typing import Any, Optional, Sequence, Union
+
 from . import _core, _domain
 
+_Shape = Union[int, Sequence[int]]
 
-def empty(shape, dtype="float32", *, timeout=0, strategy=None, write_once=False, domain=None):
+
+def empty(
+    shape: _Shape,
+    dtype: Any = "float32",
+    *,
+    timeout: Optional[float] = 0,
+    strategy: Optional[str] = None,
+    write_once: bool = False,
+    domain: Optional[_core.Domain] = None,
+) -> _core.Tensor:
     """A tensor in shared memory, contents undefined.
 
     dtype: of NumPy or PyTorch, a name, or a Python type. timeout: seconds to wait for memory
@@ -15,20 +27,28 @@ def empty(shape, dtype="float32", *, timeout=0, strategy=None, write_once=False,
     return where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
 
 
-def zeros(shape, dtype="float32", *, timeout=0, strategy=None, write_once=False, domain=None):
+def zeros(
+    shape: _Shape,
+    dtype: Any = "float32",
+    *,
+    timeout: Optional[float] = 0,
+    strategy: Optional[str] = None,
+    write_once: bool = False,
+    domain: Optional[_core.Domain] = None,
+) -> _core.Tensor:
     """As empty(), filled with zeros."""
     where = domain or _domain.default()
     return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once)
 
 
-def full(shape, value, dtype=None, **options):
+def full(shape: _Shape, value: Any, dtype: Any = None, **options: Any) -> _core.Tensor:
     """As empty(), filled with one value; its dtype is that of the value unless it is given."""
     tensor = empty(shape, type(value) if dtype is None else dtype, **options)
     tensor[...] = value
     return tensor
 
 
-def asarray(source, dtype=None, *, domain=None):
+def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = None) -> _core.Tensor:
     """A tensor in shared memory with the elements of `source`.
 
     source: a tensor, an array, anything with the buffer protocol or DLPack, or nested sequences
@@ -37,25 +57,29 @@ def asarray(source, dtype=None, *, domain=None):
     where = domain or _domain.default()
     if isinstance(source, _core.Tensor):
         tensor = source
-    elif hasattr(source, "__dlpack__"):
-        tensor = _core.from_dlpack(source)
     else:
-        tensor = _from_numbers(source)
+        tensor = _over(source)
     if dtype is not None and _core.dtype_name(dtype) != tensor.dtype:
         return _converted(tensor, dtype, where)
     return _placed(tensor, where)
 
 
-def _from_numbers(source):
+def _over(source: Any) -> _core.Tensor:
+    """A private tensor over its memory, or over that of an array which NumPy makes of it."""
     try:
         return _core.from_buffer(source)
-    except (TypeError, BufferError):
+    except (TypeError, ValueError, BufferError) as error:
+        if hasattr(source, "__dlpack__"):
+            try:
+                return _core.from_dlpack(source)
+            except (TypeError, BufferError):
+                raise error from None  # which says what is wrong with the elements
         import numpy
 
         return _core.from_buffer(numpy.asarray(source))
 
 
-def _converted(tensor, dtype, where):
+def _converted(tensor: _core.Tensor, dtype: Any, where: _core.Domain) -> _core.Tensor:
     import numpy
 
     result = where.empty(tensor.shape, dtype)
@@ -63,7 +87,7 @@ def _converted(tensor, dtype, where):
     return result
 
 
-def _placed(tensor, where):
+def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
     """Where it lies already, or a copy."""
     if tensor.is_shared:
         return tensor
@@ -77,7 +101,9 @@ def _placed(tensor, where):
     return copy
 
 
-def share(source, *, timeout=0, domain=None):
+def share(
+    source: _core.Tensor, *, timeout: Optional[float] = 0, domain: Optional[_core.Domain] = None
+) -> _core.Tensor:
     """Move a private tensor's storage into shared memory, for all its views; returns it.
 
     An array or tensor of another library cannot be moved: asarray() copies it, and
@@ -88,5 +114,5 @@ def share(source, *, timeout=0, domain=None):
     return source.share(domain or _domain.default(), timeout)
 
 
-def _rebuild_tensor(name, handle):
+def _rebuild_tensor(name: str, handle: bytes) -> _core.Tensor:
     return _domain.named(name).load_handle(handle)

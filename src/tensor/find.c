@@ -36,10 +36,11 @@ static bool is_storage_with(const struct tni_segment *s, tni_block block, uint64
 
 static int fail_not_found(uintptr_t address, uint64_t size_bytes)
 {
-    return tni_fail(TN_ERR_NOT_FOUND,
-                    "no storage of the domain that this process holds has the %llu bytes at "
-                    "0x%llx",
-                    (unsigned long long)size_bytes, (unsigned long long)address);
+    return tni_fail_plain(
+        TN_ERR_NOT_FOUND,
+        "no storage of the domain that this process holds has the %llu bytes at "
+        "0x%llx",
+        (unsigned long long)size_bytes, (unsigned long long)address);
 }
 
 /* A tensor over bytes that it does not have yet. */

@@ -37,7 +37,7 @@ def main():
             PYTHONDONTWRITEBYTECODE="1",
             HYPOTHESIS_STORAGE_DIRECTORY=str(site / "hypothesis"),
         )
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *sys.argv[3:]]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark", *sys.argv[3:]]
         return os.spawnve(os.P_WAIT, sys.executable, command, environment)
     finally:
         shutil.rmtree(site, ignore_errors=True)

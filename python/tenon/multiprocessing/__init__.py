@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In place of `multiprocessing` and of `torch.multiprocessing`, with the names of both.
+
+    import tenon.multiprocessing as mp
+
+Queues, locks and pools that no killed process stops; arrays and tensors that travel in shared
+memory; children that end with their parent. What differs from the standard library stands in
+the modules: queues, synchronize, pool, process.
+"""
+
+import multiprocessing as _standard
+import sys
+
+from .. import _core
+from . import context, process
+from .pool import WorkerDied
+from .spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
+    SpawnContext,
+    spawn,
+    start_processes,
+)
+
+# The functions of the default context, by the names that the standard library gives out.
+_given = [name for name in _standard.__all__ if hasattr(context._default_context, name)]
+globals().update((name, getattr(context._default_context, name)) for name in _given)
+
+SUBDEBUG = _standard.util.SUBDEBUG if hasattr(_standard, "util") else 5
+SUBWARNING = 25
+TimeoutError = context.TimeoutError
+reducer = context._default_context.reducer
+
+ENV_VAR_PARALLEL_START = "TORCH_MP_PARALLEL_START"
+
+_PR_SET_NAME = 15
+_PR_GET_NAME = 16
+
+if "__main__" in sys.modules:
+    sys.modules["__mp_main__"] = sys.modules["__main__"]
+
+
+def get_all_sharing_strategies():
+    """The names of the strategies of this system."""
+    return set(_core.strategies())
+
+
+def get_sharing_strategy():
+    """The strategy of storages that this process makes."""
+    return _core.get_strategy()
+
+
+def set_sharing_strategy(new_strategy):
+    """Set the strategy of storages that this process makes from now on."""
+    if new_strategy not in _core.strategies():
+        raise ValueError(
+            f"no strategy {new_strategy!r}: there are {', '.join(_core.strategies())}"
+        )
+    _core.set_strategy(new_strategy)
+
+
+def init_reductions():
+    """Let PyTorch's tensors travel in shared memory; as tenon.torch.install() does."""
+    from .reductions import init_reductions as begin
+
+    begin()
+
+
+def set_thread_name(name):
+    """Name the calling thread, as the system's tools show it (15 bytes are kept)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
+
+
+def get_thread_name():
+    """The name of the calling thread, as the system's tools show it."""
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(16)
+    ctypes.CDLL(None).prctl(_PR_GET_NAME, buffer)
+    return buffer.value.decode(errors="replace")
+
+
+__all__ = sorted(
+    {
+        *_standard.__all__,
+        "ENV_VAR_PARALLEL_START",
+        "ProcessContext",
+        "ProcessException",
+        "ProcessExitedException",
+        "ProcessRaisedException",
+        "SpawnContext",
+        "WorkerDied",
+        "get_all_sharing_strategies",
+        "get_sharing_strategy",
+        "get_thread_name",
+        "init_reductions",
+        "set_sharing_strategy",
+        "set_thread_name",
+        "spawn",
+        "start_processes",
+    }
+)

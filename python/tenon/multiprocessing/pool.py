@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools whose tasks outlive their workers.
+
+A pool behaves as the standard library's, except in this: the task of a worker that dies is
+given to another one, up to three times in all, and then fails with WorkerDied; a pool whose
+workers die before they take any task fails with WorkerDied too, instead of starting new ones
+for ever. What a task or a result cannot be pickled or unpickled for is the result's exception.
+
+A task is leased to its worker until its result is on its way. A worker that dies between the
+two leaves a result and a task that is done again: the second result is thrown away.
+"""
+
+import os
+import queue
+import struct
+import sys
+import threading
+import traceback
+from multiprocessing import TimeoutError, connection, util
+from multiprocessing import pool as _standard
+from multiprocessing.pool import (
+    CLOSE,
+    INIT,
+    RUN,
+    TERMINATE,
+    ApplyResult,
+    AsyncResult,
+    ExceptionWithTraceback,
+    IMapIterator,
+    IMapUnorderedIterator,
+    MapResult,
+    MaybeEncodingError,
+    RemoteTraceback,
+    ThreadPool,
+    mapstar,
+    starmapstar,
+)
+
+from .. import _core, _domain
+from .synchronize import _Cells, _opened, place_of
+
+__all__ = ["Pool", "ThreadPool"]
+
+_ATTEMPTS = 3
+_LEASE = 2
+_CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
+_TERM_S = 5  # a worker that was asked to end and does not is killed
+
+# Ahead of a task: job, index, bytes of the name of its function.
+_TASK = struct.Struct("<qqq")
+# Ahead of a result: job, index, pid, attempt, whether it was given up.
+_RESULT = struct.Struct("<qqqqq")
+# Of each worker: whether it is ready, and the task it is at (job, index).
+_READY, _JOB, _INDEX, _CELLS = range(4)
+_NONE = -1
+
+
+class WorkerDied(RuntimeError):
+    """A task ended its workers, or workers do not live long enough to take one.
+
+    task: the name of its function; pid: of the last worker; pids: of all that are known.
+    """
+
+    def __init__(self, message, task=None, pids=()):
+        super().__init__(message)
+        self.task = task
+        self.pids = tuple(pids)
+
+    @property
+    def pid(self):
+        return self.pids[-1] if self.pids else None
+
+    def __reduce__(self):
+        return type(self), (self.args[0], self.task, self.pids)
+
+
+class _Channel:
+    """A core queue that may be an argument of a process."""
+
+    def __init__(self, core):
+        self.core = core
+
+    def __reduce__(self):
+        return _open_channel, (place_of(self.core),)
+
+
+def _open_channel(place):
+    return _Channel(_opened(_core.Queue, place))
+
+
+class _Notifier:
+    """Wakes the thread that looks after the workers. put() as of a queue."""
+
+    def __init__(self):
+        self.reader, self._writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self._writer, False)
+        util.Finalize(self, util.close_fds, (self.reader, self._writer))
+
+    def put(self, unused):
+        try:
+            os.write(self._writer, b"1")
+        except BlockingIOError:
+            pass  # it is awake
+
+    def clear(self):
+        try:
+            while os.read(self.reader, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+
+# ---- the worker ------------------------------------------------------------------------------
+
+
+def _work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
+    tasks, results, at = tasks.core, results.core, slot * _CELLS
+    if initializer is not None:
+        initializer(*initargs)
+    cells[at + _READY] = 1
+    done = 0
+    while most_tasks is None or done < most_tasks:
+        try:
+            message = tasks.pop()
+        except BrokenPipeError:  # the pool has ended, or its process
+            break
+        _do(message, results, cells, at, wraps)
+        del message
+        done += 1
+
+
+def _do(message, results, cells, at, wraps):
+    job, index, name_bytes = _TASK.unpack_from(message.data)
+    cells[at + _INDEX] = index
+    cells[at + _JOB] = job
+    body = _TASK.size + name_bytes
+    given_up = message.attempt >= _ATTEMPTS
+    if given_up:
+        result = message.data[_TASK.size : body].decode()
+    else:
+        result = _result_of(memoryview(message.data)[body:], message.tensors, wraps)
+    try:
+        data, tensors = _core.dumps(result, results.domain)
+    except Exception as error:
+        failure = False, MaybeEncodingError(error, result[1])
+        data, tensors = _core.dumps(failure, results.domain)
+    head = _RESULT.pack(job, index, os.getpid(), message.attempt, given_up)
+    results.push(head + data, tensors)
+    message.ack()
+    cells[at + _JOB] = _NONE
+
+
+def _result_of(body, tensors, wraps):
+    func = None
+    try:
+        func, args, keywords = _core.loads(body, tensors)
+        return True, func(*args, **keywords)
+    except Exception as error:
+        if wraps and func is not _standard._helper_reraises_exception:
+            error = ExceptionWithTraceback(error, error.__traceback__)
+        return False, error
+
+
+# ---- the pool --------------------------------------------------------------------------------
+
+
+def _name_of(func, args):
+    if func in (mapstar, starmapstar):
+        func = args[0][0]
+    return getattr(func, "__qualname__", None) or repr(func)[:100]
+
+
+class _Engine:
+    """What goes on while nobody calls the pool; holds no reference of it."""
+
+    def __init__(self, processes, start_worker, workers, taskqueue, cache, notifier):
+        domain = _domain.default()
+        self.state = RUN
+        self.broken = None  # WorkerDied: workers die before they take a task
+        self.processes = processes
+        self.workers = workers  # the list that Pool shows
+        self.taskqueue = taskqueue
+        self.cache = cache
+        self.notifier = notifier
+        self.tasks = _core.Queue.create(domain, capacity=_CAPACITY, policy=_LEASE)
+        self.results = _core.Queue.create(domain, capacity=_CAPACITY)
+        self.tasks.attach(1)
+        self.results.attach(2)
+        self.cells = _Cells(processes * _CELLS)
+        self.start_worker = start_worker
+        self.slots = {}  # worker -> its slot
+        self.lock = threading.RLock()  # for all of the above, and for what results are told
+        self.deaths = {}  # (job, index) -> pids of workers that died at it
+        self.last = {}  # pid -> (job, index) of the last result that came from it
+        self.died_unready = 0
+
+    # -- workers
+
+    def repopulate(self):
+        """Start as many workers as are missing."""
+        with self.lock:
+            while len(self.workers) < self.processes:
+                slot = min(set(range(self.processes)) - set(self.slots.values()))
+                self.cells[slot * _CELLS + _READY] = 0
+                self.cells[slot * _CELLS + _JOB] = _NONE
+                worker = self.start_worker(self, slot)
+                self.slots[worker] = slot
+                self.workers.append(worker)
+
+    def collect(self):
+        """Forget workers that have ended, and note what those that died were at."""
+        with self.lock:
+            for worker in [worker for worker in self.workers if worker.exitcode is not None]:
+                worker.join()
+                self.workers.remove(worker)
+                at = self.slots.pop(worker) * _CELLS
+                if worker.exitcode != 0:
+                    self._note_death(worker.pid, at)
+                else:
+                    self.last.pop(worker.pid, None)
+            if any(self.cells[slot * _CELLS + _READY] for slot in self.slots.values()):
+                self.died_unready = 0
+
+    def _note_death(self, pid, at):
+        if self.cells[at + _JOB] != _NONE:
+            task = self.cells[at + _JOB], self.cells[at + _INDEX]
+            self.deaths.setdefault(task, []).append(pid)
+        if self.cells[at + _READY]:
+            self.died_unready = 0
+        else:
+            self.died_unready += 1
+        self._settle_dead()
+
+    def _settle_dead(self):
+        try:
+            self.tasks.domain.reap()  # its task comes back now, and not when others look
+        except _core.Error:
+            pass
+
+    def give_up(self):
+        """Whether workers die before they are ready, too often in a row to go on."""
+        return self.died_unready >= max(4, 2 * self.processes)
+
+    def fail_all(self):
+        with self.lock:
+            self.broken = WorkerDied(
+                f"{self.died_unready} workers in a row died before they could take a task: "
+                "see what they wrote to stderr"
+            )
+            for job in list(self.cache):
+                self.fail(job, self.broken)
+
+    def fail(self, job, error):
+        """End a job, however many results it waits for."""
+        with self.lock:
+            result = self.cache.get(job)
+            if isinstance(result, IMapIterator):
+                with result._cond:
+                    result._items.append((False, error))
+                    result._index += 1
+                    result._length = result._index
+                    result._cond.notify()
+                self.cache.pop(job, None)
+            elif result is not None:
+                if isinstance(result, MapResult):
+                    result._number_left = 1
+                self.tell(job, 0, (False, error))
+
+    def tell(self, job, index, outcome):
+        """Give a job one of its results."""
+        with self.lock:
+            result = self.cache.get(job)
+            if result is None:
+                return
+            try:
+                result._set(index, outcome)
+            except Exception:  # of a callback, which is not this thread's to die of
+                traceback.print_exc(file=sys.stderr)
+                self.cache.pop(job, None)
+                if isinstance(result, ApplyResult):
+                    result._event.set()
+
+    # -- the threads
+
+    def look_after_workers(self):
+        while self.state == RUN or (self.state == CLOSE and self.cache):
+            self.collect()
+            if self.give_up():
+                self.fail_all()
+                break
+            self.repopulate()
+            sentinels = [worker.sentinel for worker in self.workers]
+            if any(worker.exitcode is not None for worker in self.workers):
+                continue
+            connection.wait([self.notifier.reader, *sentinels])
+            self.notifier.clear()
+        if self.broken is not None:
+            self._wait_for_close()
+        self.taskqueue.put(None)
+        if self.state == CLOSE:
+            self.tasks.end()
+            for worker in self.workers:
+                worker.join()
+        self._end(self.results)
+
+    def _wait_for_close(self):
+        while self.state == RUN:
+            connection.wait([self.notifier.reader])
+            self.notifier.clear()
+
+    @staticmethod
+    def _end(core):
+        try:
+            core.end()
+        except (_core.Error, ValueError):
+            pass  # it has
+
+    def put_tasks(self):
+        # Nothing of a task is held on to while this waits for the next one.
+        while True:
+            item = self.taskqueue.get()
+            if item is None or self.state == TERMINATE:
+                return
+            self._put_sequence(*item)
+            del item
+
+    def _put_sequence(self, sequence, set_length):
+        index = -1
+        for task in sequence:
+            if self.state == TERMINATE:
+                return
+            index = task[1]
+            self._put_task(*task)
+        if set_length:
+            set_length(index + 1)
+
+    def _put_task(self, job, index, func, args, keywords):
+        if self.broken is not None:
+            self.fail(job, self.broken)
+            return
+        try:
+            name = _name_of(func, args).encode("utf-8", "replace")
+            data, tensors = _core.dumps((func, args, keywords), self.tasks.domain)
+            message = _TASK.pack(job, index, len(name)) + name + data
+        except Exception as error:
+            self.tell(job, index, (False, error))
+            return
+        while self.broken is None and self.state != TERMINATE:
+            try:
+                self.tasks.push(message, tensors)
+                return
+            except _core.PeerDied:
+                pass  # there will be other workers
+            except _core.Closed:
+                break
+            except Exception as error:
+                self.tell(job, index, (False, error))
+                return
+        if self.broken is not None:
+            self.fail(job, self.broken)
+
+    def take_results(self):
+        while self.state != TERMINATE:
+            try:
+                message = self.results.pop()
+            except _core.PeerDied:
+                continue  # there will be other workers
+            except (_core.Error, ValueError):
+                return  # ended
+            self._take(message)
+            del message
+
+    def _take(self, message):
+        job, index, pid, attempt, given_up = _RESULT.unpack_from(message.data)
+        task = job, index
+        with self.lock:
+            is_second = attempt > 0 and task in self.last.values()
+            self.last[pid] = task
+        if is_second or job not in self.cache:
+            return
+        try:
+            outcome = _core.loads(memoryview(message.data)[_RESULT.size :], message.tensors)
+        except Exception as error:
+            outcome = False, error
+        if given_up:
+            self.collect()  # so that the last death is known
+            outcome = False, self._death_of(outcome, self.deaths.get(task, ()))
+        self.deaths.pop(task, None)
+        self.tell(job, index, outcome)
+
+    @staticmethod
+    def _death_of(name, pids):
+        known = f", the last of them process {pids[-1]}" if pids else ""
+        return WorkerDied(f"a task, {name}(), ended {_ATTEMPTS} workers{known}", name, pids)
+
+    # -- the end
+
+    def terminate(self, *threads):
+        self.state = TERMINATE
+        self.notifier.put(None)
+        self.taskqueue.put(None)
+        self._end(self.tasks)
+        self._end(self.results)
+        me = threading.current_thread()
+        for thread in threads:
+            if thread is not me:
+                thread.join()
+        for worker in self.workers:
+            if worker.exitcode is None:
+                worker.terminate()
+        for worker in self.workers:
+            worker.join(_TERM_S)
+            if worker.exitcode is None:
+                worker.kill()
+                worker.join()
+
+
+def _thread(target):
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread
+
+
+class Pool(_standard.Pool):
+    """multiprocessing.Pool."""
+
+    def __init__(
+        self, processes=None, initializer=None, initargs=(), maxtasksperchild=None, context=None
+    ):
+        from .context import _default_context
+
+        self._pool = []
+        self._state = INIT
+        self._ctx = context or _default_context.get_context()
+        if processes is None:
+            processes = getattr(os, "process_cpu_count", os.cpu_count)() or 1
+        if processes < 1:
+            raise ValueError("Number of processes must be at least 1")
+        if maxtasksperchild is not None and (
+            not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0
+        ):
+            raise ValueError("maxtasksperchild must be a positive int or None")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        self._processes = processes
+        self._taskqueue = queue.SimpleQueue()
+        self._change_notifier = _Notifier()
+        self._cache = _standard._PoolCache(notifier=self._change_notifier)
+        self._engine = self._start(initializer, initargs, maxtasksperchild)
+        threads = self._worker_handler, self._task_handler, self._result_handler
+        self._terminate = util.Finalize(self, self._engine.terminate, threads, exitpriority=15)
+        self._state = RUN
+
+    def _start(self, initializer, initargs, most_tasks):
+        make, context, wraps = self.Process, self._ctx, self._wrap_exception
+
+        def start_worker(engine, slot):
+            tasks, results = _Channel(engine.tasks), _Channel(engine.results)
+            arguments = tasks, results, engine.cells, slot, initializer, initargs, most_tasks
+            worker = make(context, target=_work, args=(*arguments, wraps))
+            worker.name = worker.name.replace("Process", "PoolWorker")
+            worker.daemon = True
+            worker.start()
+            return worker
+
+        engine = _Engine(
+            self._processes,
+            start_worker,
+            self._pool,
+            self._taskqueue,
+            self._cache,
+            self._change_notifier,
+        )
+        try:
+            engine.repopulate()
+        except BaseException:
+            for worker in self._pool:
+                worker.terminate()
+            for worker in self._pool:
+                worker.join()
+            raise
+        self._worker_handler = _thread(engine.look_after_workers)
+        self._task_handler = _thread(engine.put_tasks)
+        self._result_handler = _thread(engine.take_results)
+        return engine
+
+    def _repopulate_pool(self):
+        self._engine.repopulate()
+
+    def _check_running(self):
+        super()._check_running()
+        if self._engine.broken is not None:
+            raise self._engine.broken
+
+    def close(self):
+        if self._state == RUN:
+            self._state = CLOSE
+            self._engine.state = CLOSE
+            self._change_notifier.put(None)
+
+
+def __getattr__(name):
+    """What else the standard library's module has."""
+    return getattr(_standard, name)

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How objects are pickled for other processes: by the standard library's tables."""
+
+from multiprocessing.reduction import *  # noqa: F403
+from multiprocessing.reduction import (  # noqa: F401
+    ACKNOWLEDGE,
+    HAVE_SEND_HANDLE,
+    AbstractReducer,
+    DupFd,
+    ForkingPickler,
+    dump,
+    recv_handle,
+    recvfds,
+    register,
+    send_handle,
+    sendfds,
+)

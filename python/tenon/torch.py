@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors in tenon's shared memory.
+
+    import tenon.torch
+    tenon.torch.install()
+
+After that, tensors, Parameters and storages that go through a queue of tenon's, to a Process
+or from a Pool are the same memory on both sides; `share_memory_()`, `is_shared()` and what a
+DataLoader's workers collate into are tenon's as well. The first message that is put once
+PyTorch is imported calls install() by itself, unless uninstall() was called; a program calls
+it where it wants the memory to be tenon's earlier, before a fork for instance.
+
+What is shared is a storage, as in torch.multiprocessing: a tensor that is sent takes its whole
+storage along, which is moved into shared memory under all the tensors that view it, and which
+cannot be resized from then on. Views of one storage arrive as views of one storage, those of
+later messages too. Whether a leaf requires grad is kept; grad and hooks stay behind.
+
+A storage that PyTorch itself put into shared memory before is left where it is, and travels as
+PyTorch sends it; one over a file that it shares travels as the file's name.
+"""
+
+import os
+import warnings
+from multiprocessing.reduction import ForkingPickler
+from typing import Optional, TypeVar
+
+import torch
+from torch.multiprocessing import reductions as _theirs
+
+from . import _core, _torch_storage
+from ._torch_storage import check_words, find, is_shared_originally, over, share, storages
+
+__all__ = [
+    "from_torch",
+    "install",
+    "is_installed",
+    "is_shared",
+    "share_memory",
+    "to_torch",
+    "uninstall",
+]
+
+_Shareable = TypeVar("_Shareable", torch.Tensor, torch.nn.Module)
+_SPARSE_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+
+def _check_device(device, what):
+    if device.type != "cpu":
+        raise NotImplementedError(
+            f"{what} on {device} cannot be shared by tenon: move it to the CPU first"
+        )
+
+
+# ---- sending and arriving
+
+
+def _rebuild_storage(carrier, offset, size_bytes):
+    """`carrier`: the tensor, or its number in the message that is being loaded."""
+    _notice()
+    tensor = _core.take(carrier) if isinstance(carrier, int) else carrier
+    if not 0 <= offset <= offset + size_bytes <= tensor.nbytes:
+        raise ValueError(
+            f"a storage of {size_bytes} bytes at {offset} does not lie in a tensor of "
+            f"{tensor.nbytes}"
+        )
+    if (offset, size_bytes) != (0, tensor.nbytes):
+        tensor = tensor.view((size_bytes,), "uint8", None, tensor.byte_offset + offset)
+    return over(tensor)
+
+
+def _rebuild_file_storage(path, size_bytes):
+    return torch.UntypedStorage.from_file(path, True, size_bytes)
+
+
+def _reduce_storage(storage):
+    if storage.device.type == "meta":
+        raise RuntimeError("a storage on the meta device cannot be pickled; a tensor there can")
+    _check_device(storage.device, "a storage")
+    if storage.nbytes() == 0:
+        return torch.UntypedStorage, (0,)
+    domain, timeout = _core.dumping() or (None, 0)
+    shared = share(storage, domain, timeout)
+    if shared is None and storage.filename is not None:
+        return _rebuild_file_storage, (os.path.abspath(storage.filename), storage.nbytes())
+    if shared is None:
+        return _theirs.reduce_storage(storage)
+    offset = storage.data_ptr() - shared.address
+    carrier = shared if domain is None else _core.send(shared)
+    return _rebuild_storage, (carrier, offset, storage.nbytes())
+
+
+def _finish(tensor, kind, requires_grad):
+    if kind is torch.nn.Parameter:
+        return torch.nn.Parameter(
+            tensor, requires_grad
+        )  # says it at once: integers cannot change
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _rebuild_tensor(kind, storage, dtype, offset, shape, strides, requires_grad, bits):
+    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
+    if bits:
+        torch._utils.set_tensor_metadata(tensor, bits)
+    return _finish(tensor, kind, requires_grad)
+
+
+def _reduce_strided(tensor):
+    storage = tensor.untyped_storage()
+    if storage.nbytes() > 0 and storages.domain_of(storage) is None:
+        domain, timeout = _core.dumping() or (None, 0)
+        share(storage, domain, timeout, tensor)
+    bits = (
+        torch._utils.get_tensor_metadata(tensor)
+        if tensor.is_conj() or tensor.is_neg()
+        else None
+    )
+    return _rebuild_tensor, (
+        type(tensor),
+        storage,
+        tensor.dtype,
+        tensor.storage_offset(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.requires_grad,
+        bits,
+    )
+
+
+def _rebuild_coo(kind, indices, values, shape, is_coalesced, requires_grad):
+    tensor = torch.sparse_coo_tensor(indices, values, shape, is_coalesced=is_coalesced)
+    return _finish(tensor, kind, requires_grad)
+
+
+def _rebuild_compressed(kind, compressed, plain, values, shape, layout, requires_grad):
+    tensor = torch.sparse_compressed_tensor(compressed, plain, values, shape, layout=layout)
+    return _finish(tensor, kind, requires_grad)
+
+
+def _reduce_sparse(tensor):
+    kind, data, grad = type(tensor), tensor.detach(), tensor.requires_grad
+    shape = tuple(tensor.shape)
+    if tensor.layout == torch.sparse_coo:
+        parts = data._indices(), data._values()
+        return _rebuild_coo, (kind, *parts, shape, tensor.is_coalesced(), grad)
+    compressed, plain = _SPARSE_COMPRESSED[tensor.layout]
+    parts = getattr(data, compressed)(), getattr(data, plain)(), data.values()
+    return _rebuild_compressed, (kind, *parts, shape, tensor.layout, grad)
+
+
+def _rebuild_nested(kind, parts, requires_grad):
+    return _finish(torch._nested_view_from_buffer(*parts), kind, requires_grad)
+
+
+def _nested_parts(tensor):
+    return (
+        tensor.values(),
+        tensor._nested_tensor_size(),
+        tensor._nested_tensor_strides(),
+        tensor._nested_tensor_storage_offsets(),
+    )
+
+
+def _rebuild_quantized(kind, storage, offset, shape, strides, quantizer):
+    tensor = torch._utils._rebuild_qtensor(
+        storage, offset, shape, strides, quantizer, False, {}
+    )
+    return _finish(tensor, kind, False)
+
+
+def _quantizer_of(tensor):
+    if tensor.qscheme() == torch.per_tensor_affine:
+        return torch.per_tensor_affine, tensor.q_scale(), tensor.q_zero_point()
+    if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_affine_float_qparams):
+        scales, zero_points = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+        return torch.per_channel_affine, scales, zero_points, tensor.q_per_channel_axis()
+    raise NotImplementedError(f"a tensor of qscheme {tensor.qscheme()} cannot be shared")
+
+
+def _reduce_quantized(tensor):
+    storage = tensor._typed_storage()
+    place = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+    return _rebuild_quantized, (type(tensor), storage, *place, _quantizer_of(tensor))
+
+
+def _reduce_tensor(tensor):
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise RuntimeError(
+            "a tensor that requires grad and is not a leaf cannot go to another process, since "
+            "its graph cannot: send tensor.detach() if only the data is meant"
+        )
+    torch.utils.hooks.warn_if_has_hooks(tensor)
+    if tensor.device.type == "meta":
+        return _theirs.reduce_tensor(tensor)
+    _check_device(tensor.device, "a tensor")
+    if tensor.is_nested:
+        return _rebuild_nested, (
+            type(tensor),
+            _nested_parts(tensor.detach()),
+            tensor.requires_grad,
+        )
+    if tensor.layout == torch.sparse_coo or tensor.layout in _SPARSE_COMPRESSED:
+        return _reduce_sparse(tensor)
+    if tensor.layout != torch.strided:
+        raise NotImplementedError(f"a tensor of layout {tensor.layout} cannot be shared")
+    if tensor._is_zerotensor():
+        raise NotImplementedError(
+            "a tensor of zeros that has no memory cannot be shared: clone() it first"
+        )
+    return _reduce_quantized(tensor) if tensor.is_quantized else _reduce_strided(tensor)
+
+
+# ---- the faces
+
+
+def _parts(tensor):
+    """The tensors whose storages are a tensor's memory."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    elif tensor.is_nested:
+        inner = _nested_parts(tensor.detach())[:1]
+    elif tensor.layout == torch.sparse_coo:
+        inner = tensor.detach()._indices(), tensor.detach()._values()
+    elif tensor.layout in _SPARSE_COMPRESSED:
+        data = tensor.detach()
+        inner = [
+            getattr(data, name)() for name in (*_SPARSE_COMPRESSED[tensor.layout], "values")
+        ]
+    else:
+        return [tensor]
+    return [part for whole in inner for part in _parts(whole)]
+
+
+def _share_tensor(tensor):
+    if torch.nn.parameter.is_lazy(tensor):
+        raise RuntimeError(
+            "a parameter that has no shape yet cannot be shared: run the module once before"
+        )
+    for part in _parts(tensor):
+        if part.device.type == "meta":
+            continue
+        _check_device(part.device, "a tensor")
+        storage = part.untyped_storage()
+        if storage.nbytes() > 0:
+            share(storage, tensor=part)
+    return tensor
+
+
+def share_memory(what: _Shareable) -> _Shareable:
+    """Move a tensor, or a module's parameters and buffers, into tenon's shared memory.
+
+    What is shared already stays where it is. Tensors keep their identity, and all views of a
+    storage go with it; none of them can be resized beyond it from then on.
+
+    Parameters
+    ----------
+    what : torch.Tensor or torch.nn.Module
+
+    Returns
+    -------
+    `what` itself.
+    """
+    if isinstance(what, torch.nn.Module):
+        return what._apply(_share_tensor)
+    if not isinstance(what, torch.Tensor):
+        raise TypeError(
+            f"a torch.Tensor or torch.nn.Module can be shared, not {type(what).__name__}"
+        )
+    return _share_tensor(what)
+
+
+def is_shared(tensor: torch.Tensor) -> bool:
+    """Whether other processes can see a tensor's memory; one without memory counts so."""
+    return all(_is_storage_shared(part.untyped_storage()) for part in _parts(tensor))
+
+
+def _is_storage_shared(storage):
+    if storage.device.type != "cpu":
+        return is_shared_originally(storage)
+    return storage.nbytes() == 0 or find(storage) is not None or is_shared_originally(storage)
+
+
+def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _core.Tensor:
+    """The same memory as a tensor of tenon's.
+
+    Its storage is moved into the domain if nobody shares it yet; what lies in another domain,
+    or what PyTorch shares itself, is copied. No graph goes along: only whether it requires
+    grad.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor, strided, on the CPU, without a pending conjugation or negation
+    domain : tenon.Domain, None for this process's
+
+    Returns
+    -------
+    tenon.Tensor
+    """
+    _check_device(tensor.device, "a tensor")
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+        raise NotImplementedError(
+            f"only a strided tensor of numbers is one of tenon's, not {tensor.type()}"
+        )
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError(
+            "call resolve_conj() and resolve_neg() first: tenon's tensors hold what they show"
+        )
+    dtype, storage = _core.dtype_name(tensor.dtype), tensor.untyped_storage()
+    where = domain or _core.default_domain()
+    if storage.nbytes() == 0:
+        result = where.empty(tuple(tensor.shape), dtype)
+    else:
+        result = _view_of(share(storage, where, tensor=tensor.detach()), tensor, dtype, where)
+    result.requires_grad = tensor.requires_grad
+    return result
+
+
+def _view_of(shared, tensor, dtype, domain):
+    if shared is None:  # PyTorch's own shared memory
+        private = _core.from_dlpack(tensor.detach())
+        return _copied(private, domain)
+    offset = tensor.data_ptr() - shared.address + shared.byte_offset
+    view = shared.view(tuple(tensor.shape), dtype, tensor.stride(), offset)
+    return view if shared.domain == domain else _copied(view, domain)
+
+
+def _copied(tensor, domain):
+    copy = domain.empty(tensor.shape, tensor.dtype)
+    copy.copy_from(tensor)
+    return copy
+
+
+def to_torch(tensor: _core.Tensor) -> torch.Tensor:
+    """The same memory as a torch.Tensor; tensors of one storage are views of one there too.
+
+    Parameters
+    ----------
+    tensor : tenon.Tensor, not read-only
+
+    Returns
+    -------
+    torch.Tensor
+    """
+    dtype = getattr(torch, tensor.dtype, None)
+    if dtype is None:
+        raise TypeError(f"PyTorch has no dtype {tensor.dtype}")
+    if tensor.size == 0:
+        result = torch.empty(tensor.shape, dtype=dtype, device="cpu")
+    elif tensor.domain is None or tensor.byte_offset % tensor.itemsize != 0:
+        result = torch.from_dlpack(tensor)
+    else:
+        storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
+        place = tensor.byte_offset // tensor.itemsize, tensor.shape, tensor.strides
+        result = torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+    return result.requires_grad_() if tensor.requires_grad else result
+
+
+# ---- in place of PyTorch's own
+
+
+def _storage_share_memory_(self):
+    """Move the storage into tenon's shared memory; nothing happens if it is shared already.
+
+    Nor does it if the storage is of no memory of the CPU.
+    """
+    if self.device.type == "cpu" and self.nbytes() > 0:
+        share(self)
+    return self
+
+
+def _storage_new_shared(cls, size, *, device="cpu"):
+    """A storage of `size` bytes in tenon's shared memory."""
+    if torch.device(device).type != "cpu":
+        return cls(size, device=device)
+    if size == 0:
+        return cls(0)
+    return over(_core.default_domain().empty((size,), "uint8"))
+
+
+_REDUCERS = {
+    torch.UntypedStorage: _reduce_storage,
+    torch.Tensor: _reduce_tensor,
+    torch.nn.Parameter: _reduce_tensor,
+}
+_REPLACED = {
+    "share_memory_": _storage_share_memory_,
+    "is_shared": _is_storage_shared,
+    "_new_shared": classmethod(_storage_new_shared),
+}
+
+_originals = {}  # what PyTorch had; empty: not installed
+_own_attributes = set()  # those of them that UntypedStorage had itself, and did not inherit
+_their_reducers = {}
+_is_decided = False  # install() or uninstall() was called, or it cannot be
+
+
+def is_installed() -> bool:
+    """Whether PyTorch's tensors travel by tenon in this process."""
+    return bool(_originals)
+
+
+def install() -> None:
+    """Let PyTorch's tensors travel in tenon's shared memory, in this process.
+
+    From now on `torch.Tensor.share_memory_`, `is_shared`, `torch.nn.Module.share_memory` and
+    what default_collate allocates in a worker are tenon's, and so is what any queue of tenon's
+    carries and what is pickled for a new process. May be called again. A child made by fork()
+    goes on with it; another one does the same when the first tensor arrives.
+
+    Raises NotImplementedError, which names the version of PyTorch, if its storages are not made
+    as expected; nothing is changed then.
+    """
+    global _is_decided
+    check_words()
+    with _torch_storage.lock:
+        _is_decided = True
+        if _originals:
+            return
+        for kind, reduce in _REDUCERS.items():
+            _their_reducers[kind] = ForkingPickler._extra_reducers[kind]
+            ForkingPickler.register(kind, reduce)
+            _core.register(kind, reduce)
+        for name, function in _REPLACED.items():
+            if name in vars(torch.UntypedStorage):
+                _own_attributes.add(name)
+            _originals[name] = vars(torch.UntypedStorage).get(name) or getattr(
+                torch.UntypedStorage, name
+            )
+            setattr(torch.UntypedStorage, name, function)
+
+
+def uninstall() -> None:
+    """Put everything back as PyTorch has it.
+
+    Storages that lie in tenon's memory stay there: PyTorch takes them for private ones, and
+    moves them away from those who share them if they are shared or sent once more.
+    """
+    global _is_decided
+    with _torch_storage.lock:
+        _is_decided = True
+        for kind, reduce in _their_reducers.items():
+            ForkingPickler.register(kind, reduce)
+            _core.register(kind, reduce)
+        for name, original in _originals.items():
+            if name in _own_attributes:
+                setattr(torch.UntypedStorage, name, original)
+            else:
+                delattr(torch.UntypedStorage, name)
+        _originals.clear()
+        _own_attributes.clear()
+        _their_reducers.clear()
+
+
+def _notice():
+    """install(), now that PyTorch is there, unless somebody has decided."""
+    global _is_decided
+    if _is_decided:
+        return
+    try:
+        install()
+    except NotImplementedError as error:
+        _is_decided = True
+        message = f"{error}; they travel as PyTorch sends them"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)

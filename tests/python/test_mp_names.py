@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenon.multiprocessing has the names of both packages that it stands in place of."""
+
+import importlib
+import multiprocessing as standard
+import subprocess
+import sys
+
+import pytest
+import tenon.multiprocessing as mp
+
+OF_TORCH = [
+    "ENV_VAR_PARALLEL_START",
+    "ProcessContext",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "SpawnContext",
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "get_thread_name",
+    "init_reductions",
+    "set_sharing_strategy",
+    "set_thread_name",
+    "spawn",
+    "start_processes",
+]
+OF_TORCHS_SPAWN = ["ProcessContext", "ProcessException", "SpawnContext", "start_processes"]
+
+
+def run_script(text, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("name", sorted({*standard.__all__, *OF_TORCH}))
+def test_name_is_there(name):
+    assert hasattr(mp, name)
+    assert name in mp.__all__
+
+
+def test_all_names_only_what_there_is():
+    assert [name for name in mp.__all__ if not hasattr(mp, name)] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    "connection context dummy managers pool process queue queues reduction reductions "
+    "shared_memory sharedctypes spawn synchronize util".split(),
+)
+def test_module_is_there(name):
+    assert importlib.import_module(f"tenon.multiprocessing.{name}") is not None
+
+
+def test_modules_have_the_names_of_the_standard_librarys():
+    for module in "pool queues synchronize context process sharedctypes spawn".split():
+        theirs = importlib.import_module(f"multiprocessing.{module}")
+        ours = importlib.import_module(f"tenon.multiprocessing.{module}")
+        assert [name for name in theirs.__all__ if not hasattr(ours, name)] == [], module
+
+
+def test_spawn_is_the_function_and_a_module():
+    assert callable(mp.spawn)
+    module = sys.modules["tenon.multiprocessing.spawn"]
+    assert [name for name in OF_TORCHS_SPAWN if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver", None])
+def test_contexts_are_the_standard_librarys(method):
+    context = mp.get_context(method)
+    assert isinstance(context, standard.context.BaseContext)
+    assert method in (None, context.get_start_method())
+
+
+def test_context_of_no_such_method_is_refused():
+    with pytest.raises(ValueError, match="thread"):
+        mp.get_context("thread")
+
+
+def test_start_methods_are_the_standard_librarys():
+    assert mp.get_all_start_methods() == standard.get_all_start_methods()
+    script = (
+        "import multiprocessing as s, tenon.multiprocessing as m;"
+        "print(m.get_start_method() == s.get_start_method())"
+    )
+    assert run_script(script).stdout == "True\n"
+
+
+def test_start_method_is_set_once_and_apart_from_the_standard_librarys():
+    script = (
+        "import multiprocessing as s, tenon.multiprocessing as m\n"
+        "m.set_start_method('forkserver')\n"
+        "print(m.get_start_method(), s.get_start_method(allow_none=True))\n"
+        "m.set_start_method('spawn', force=True)\n"
+        "print(m.get_start_method())\n"
+        "m.set_start_method('fork')\n"
+    )
+    result = run_script(script)
+    assert result.stdout == "forkserver None\nspawn\n"
+    assert "RuntimeError: context has already been set" in result.stderr
+
+
+def test_strategies_are_those_of_the_system():
+    before = mp.get_sharing_strategy()
+    assert before in mp.get_all_sharing_strategies()
+    for name in mp.get_all_sharing_strategies():
+        mp.set_sharing_strategy(name)
+        assert mp.get_sharing_strategy() == name
+    mp.set_sharing_strategy(before)
+    with pytest.raises(ValueError, match="no strategy 'floppy'"):
+        mp.set_sharing_strategy("floppy")
+
+
+def test_threads_can_be_named():
+    before = mp.get_thread_name()
+    mp.set_thread_name("reader")
+    assert mp.get_thread_name() == "reader"
+    mp.set_thread_name(before)

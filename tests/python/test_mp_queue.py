@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues of tenon.multiprocessing: the standard library's behaviour, and what a kill leaves."""
+
+import os
+import queue
+import signal
+import threading
+
+import numpy as np
+import pytest
+import tenon
+import tenon.multiprocessing as mp
+
+WAIT_S = 30
+MANY = 3000  # more than a ring holds
+
+mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
+
+
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def context(request):
+    return mp.get_context(request.param)
+
+
+@pytest.fixture(params=["fork", "forkserver"])
+def quick(request):
+    """Contexts whose children begin at once: the server has imported what they import."""
+    return mp.get_context(request.param)
+
+
+@pytest.fixture
+def fork():
+    return mp.get_context("fork")
+
+
+def start(context, target, *arguments):
+    process = context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def end_well(*processes):
+    for process in processes:
+        process.join(WAIT_S)
+        assert process.exitcode == 0
+
+
+def kill(process):
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(WAIT_S)
+    assert process.exitcode == -signal.SIGKILL
+
+
+class Unloadable:
+    """Pickles, and cannot be unpickled."""
+
+    def __reduce__(self):
+        return refuse, ()
+
+
+def refuse():
+    raise ZeroDivisionError("not today")
+
+
+def echo(there, back):
+    while (value := there.get()) is not None:
+        back.put(value)
+
+
+def fill(array_queue, done):
+    array = array_queue.get()
+    array[:] = 7
+    done.put(array.sum())
+
+
+def put_range(target, count):
+    for i in range(count):
+        target.put(i)
+
+
+def put_through_a_grandchild(target):
+    grandchild = os.fork()
+    if grandchild == 0:
+        target.put(os.getppid() == int(os.environ["TEST_PARENT"]))
+        os._exit(0)
+    os.waitpid(grandchild, 0)
+
+
+def say_and_get(ready, source):
+    ready.put(os.getpid())
+    source.get()
+
+
+def get_one(ready, source, back):
+    ready.put(os.getpid())
+    back.put(source.get())
+
+
+def attach_and_wait(ready, target, never):
+    target.put("last words")
+    ready.set()
+    never.wait()
+
+
+def say_interrupted(ready, source):
+    try:
+        ready.put(os.getpid())
+        source.get()
+    except KeyboardInterrupt:
+        os._exit(42)
+
+
+def do_tasks(tasks):
+    for _ in iter(tasks.get, None):
+        tasks.task_done()
+    tasks.task_done()
+
+
+def answer_on(questions):
+    answers = questions.get()
+    answers.put("yes")
+
+
+def test_objects_travel_there_and_back(context):
+    there, back = context.Queue(), context.SimpleQueue()
+    process = start(context, echo, there, back)
+    for value in (1, "two", {"three": [3.0]}, np.arange(5), None):
+        there.put(value)
+        if value is not None:
+            assert np.array_equal(back.get(), value)
+    end_well(process)
+
+
+def test_array_is_the_same_memory_on_both_sides(context):
+    arrays, done = context.Queue(), context.Queue()
+    tensor = tenon.zeros(4, "float64")
+    process = start(context, fill, arrays, done)
+    arrays.put(np.asarray(tensor))
+    assert done.get(timeout=WAIT_S) == 28
+    assert tensor.tolist() == [7.0] * 4
+    end_well(process)
+
+
+def test_put_without_a_bound_never_waits_and_keeps_the_order():
+    source = mp.Queue()
+    put_range(source, MANY)
+    assert source.qsize() >= MANY - 1
+    assert [source.get(timeout=WAIT_S) for _ in range(MANY)] == list(range(MANY))
+    source.close()
+    source.join_thread()
+
+
+def test_what_was_put_arrives_although_the_process_ended(quick):
+    source = quick.Queue()
+    process = start(quick, put_range, source, MANY)
+    assert [source.get(timeout=WAIT_S) for _ in range(MANY)] == list(range(MANY))
+    end_well(process)
+
+
+def test_forked_child_does_not_put_again_what_its_parent_could_not_yet(fork):
+    source, done = fork.Queue(), fork.Event()
+    put_range(source, MANY)
+    end_well(start(fork, done.set))
+    assert [source.get(timeout=WAIT_S) for _ in range(MANY)] == list(range(MANY))
+    with pytest.raises(queue.Empty):
+        source.get(timeout=0.1)
+
+
+def test_forked_grandchild_may_use_its_queues(fork, monkeypatch):
+    source = fork.Queue()
+    process = fork.Process(target=put_through_a_grandchild, args=(source,))
+    monkeypatch.setenv("TEST_PARENT", "0")
+    process.start()
+    assert source.get(timeout=WAIT_S) is False
+    end_well(process)
+
+
+@pytest.mark.parametrize("maxsize", [1, 3, 4, 5])
+def test_bound_is_exact(maxsize):
+    source = mp.Queue(maxsize)
+    put_range(source, maxsize)
+    assert source.full() and not source.empty() and source.qsize() == maxsize
+    with pytest.raises(queue.Full):
+        source.put_nowait("more")
+    with pytest.raises(queue.Full):
+        source.put("more", timeout=0.01)
+    assert source.get() == 0
+    source.put("more")
+    assert [source.get() for _ in range(maxsize)] == [*range(1, maxsize), "more"]
+    assert source.empty()
+
+
+@pytest.mark.parametrize("maxsize", [2, 3])
+def test_put_waits_for_room(quick, maxsize):
+    source = quick.Queue(maxsize)
+    process = start(quick, put_range, source, 50)
+    assert [source.get(timeout=WAIT_S) for _ in range(50)] == list(range(50))
+    end_well(process)
+
+
+def test_empty_queue_says_so():
+    source = mp.Queue()
+    for get in (source.get_nowait, lambda: source.get(False), lambda: source.get(True, 0.01)):
+        with pytest.raises(queue.Empty):
+            get()
+
+
+def test_what_cannot_be_pickled_raises_in_put_and_the_queue_goes_on():
+    for source in (mp.Queue(), mp.Queue(3), mp.SimpleQueue(), mp.JoinableQueue()):
+        with pytest.raises((TypeError, AttributeError), match="lock|pickle"):
+            source.put(threading.Lock())
+        source.put("next")
+        assert source.get() == "next"
+
+
+def test_what_cannot_be_unpickled_raises_in_get_and_the_queue_goes_on():
+    source = mp.Queue()
+    source.put(Unloadable())
+    source.put("next")
+    with pytest.raises(ZeroDivisionError, match="not today") as raised:
+        source.get()
+    if hasattr(raised.value, "__notes__"):
+        assert "refuse" in "".join(raised.value.__notes__)
+    assert source.get() == "next"
+
+
+def test_closed_queue_is_refused_by_name():
+    source = mp.Queue()
+    source.put(1)
+    source.close()
+    source.join_thread()
+    for use in (source.get, lambda: source.put(1), source.qsize, source.empty):
+        with pytest.raises(ValueError, match="Queue .* is closed"):
+            use()
+    simple = mp.SimpleQueue()
+    simple.close()
+    with pytest.raises(ValueError, match="Queue .* is closed"):
+        simple.get()
+
+
+def test_killed_consumer_stops_nobody(quick):
+    source, ready, back = quick.Queue(), quick.Queue(), quick.Queue()
+    victim = start(quick, say_and_get, ready, source)
+    assert ready.get(timeout=WAIT_S) == victim.pid
+    other = start(quick, get_one, ready, source, back)
+    assert ready.get(timeout=WAIT_S) == other.pid
+    kill(victim)
+    source.put("first")
+    assert back.get(timeout=WAIT_S) == "first"
+    end_well(other)
+
+
+def test_get_says_that_the_last_producer_was_killed(context):
+    source, ready, never = context.Queue(), context.Event(), context.Event()
+    process = start(context, attach_and_wait, ready, source, never)
+    assert ready.wait(WAIT_S)
+    kill(process)
+    assert source.get(timeout=WAIT_S) == "last words"
+    with pytest.raises(tenon.PeerDied) as raised:
+        source.get(timeout=WAIT_S)
+    assert isinstance(raised.value, BrokenPipeError)
+    assert raised.value.pid == process.pid
+
+
+def test_interrupt_ends_a_wait(quick):
+    source, ready = quick.Queue(), quick.Queue()
+    process = start(quick, say_interrupted, ready, source)
+    ready.get(timeout=WAIT_S)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(WAIT_S)
+    assert process.exitcode == 42
+
+
+def test_join_waits_until_all_tasks_are_done(quick):
+    tasks = quick.JoinableQueue()
+    process = start(quick, do_tasks, tasks)
+    put_range(tasks, 20)
+    tasks.put(None)
+    tasks.join()
+    end_well(process)
+    with pytest.raises(ValueError, match="too many times"):
+        tasks.task_done()
+
+
+def test_queue_travels_through_a_queue(context):
+    questions, answers = context.Queue(), mp.Queue(3)
+    process = start(context, answer_on, questions)
+    questions.put(answers)
+    assert answers.get(timeout=WAIT_S) == "yes"
+    end_well(process)
+
+
+def test_queue_that_only_the_arguments_name_lives_until_the_child_has_it(quick):
+    done = quick.Event()
+    process = quick.Process(target=put_and_say, args=(quick.Queue(), done))
+    process.start()
+    assert done.wait(WAIT_S)
+    end_well(process)
+
+
+def put_and_say(source, done):
+    source.put(1)
+    source.get()
+    done.set()
+
+
+def test_domain_that_is_gone_is_named():
+    with pytest.raises(tenon.NotFound, match="python-1-nobody"):
+        tenon._domain.named("python-1-nobody")

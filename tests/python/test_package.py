@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package's face: making tensors, inspect(), the examples, another copy of the library."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tenon
+import tenon.multiprocessing as mp
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def test_tensors_are_made_in_the_domain_of_the_process():
+    assert tenon.empty((2, 3)).shape == (2, 3)
+    zeros = tenon.zeros(4, np.int16)
+    assert zeros.is_shared and zeros.tolist() == [0] * 4 and zeros.domain is tenon.domain()
+    assert tenon.full((2,), 1.5).tolist() == [1.5, 1.5]
+    assert tenon.full((2,), 3).dtype == "int64"
+    assert tenon.full((2,), 3, "uint8").tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("source", [[1, 2, 3], (1.5, 2), [[True], [False]], 7, range(4)])
+def test_asarray_takes_numbers(source):
+    assert tenon.asarray(source).tolist() == np.asarray(source).tolist()
+
+
+def test_asarray_copies_what_is_private_and_nothing_else():
+    private = np.arange(5)
+    shared = tenon.asarray(private)
+    assert shared.tolist() == private.tolist()
+    assert tenon.asarray(shared) is shared
+    array = np.asarray(shared)
+    assert tenon.asarray(array).address == shared.address
+    assert tenon.asarray(array[2:]).address == shared.address + 16
+    assert tenon.asarray(private, "float32").dtype == "float32"
+
+
+def test_asarray_keeps_the_elements_of_any_view():
+    grid = np.arange(12).reshape(3, 4)
+    for view in (grid.T, grid[::-1], grid[:, 1:3], np.asarray(tenon.asarray(grid))[::2, ::-1]):
+        assert tenon.asarray(view).tolist() == view.tolist()
+
+
+def test_share_refuses_what_it_cannot_move():
+    with pytest.raises(TypeError, match="asarray"):
+        tenon.share(np.ones(3))
+
+
+def test_what_cannot_be_carried_is_refused_by_name():
+    for array, word in (
+        (np.array([object()]), "object"),
+        (np.array(["2026-01-01"], "datetime64[D]"), "datetime64"),
+        (np.zeros(2, "i4,f4"), "structured"),
+    ):
+        with pytest.raises(TypeError, match=f"(?i){word}"):
+            tenon.asarray(array)
+
+
+def test_inspect_tells_who_holds_what():
+    kept = tenon.zeros((1000, 1000), "float64")
+    report = tenon.inspect()
+    block = next(b for b in report.blocks if b["bytes"] == kept.nbytes and b["shape"] == (1000, 1000))
+    assert block["dtype"] == "float64"
+    assert [holder["pid"] for holder in block["holders"]] == [os.getpid()]
+    assert "float64 (1000, 1000)" in repr(report) and f"[{os.getpid()}]" in repr(report)
+    assert "<table>" in report._repr_html_() and report.live_bytes >= kept.nbytes
+    assert tenon.inspect(report.name).stat["domain"]["name"] == tenon.domain().name
+    with pytest.raises(FileNotFoundError):
+        tenon.inspect("no-such-domain")
+
+
+def test_the_example_of_the_readme_prints_what_the_readme_says():
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "frames.py"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "the child sent (1080, 1920, 3) 42.0\n" and done.stderr == ""
+
+
+def test_a_handle_is_refused_by_a_process_that_is_not_in_the_domain():
+    import pickle
+
+    domain = tenon.Domain.create()  # has no name: nobody can join it
+    tensor = domain.zeros((3,), "float32")
+    handle = tensor.to_handle()
+    with pytest.raises(PermissionError):
+        tenon.domain().load_handle(handle)
+    named = pickle.dumps(tenon.zeros(3)).replace(tenon.domain().name.encode(), b"x" * len(tenon.domain().name))
+    with pytest.raises(FileNotFoundError, match="xxx"):
+        pickle.loads(named)
+    del tensor
+    domain.close()
+
+
+_OTHER_COPY = """
+import ctypes, os, sys
+library = ctypes.CDLL(sys.argv[1])
+import numpy, tenon, tenon.multiprocessing as mp
+made = ctypes.c_void_p()
+library.tn_domain_join.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
+assert library.tn_domain_join(tenon.domain().name.encode(), ctypes.byref(made)) == 0
+library.tn_domain_seat.argtypes = [ctypes.c_void_p]
+assert library.tn_domain_seat(made) != tenon.domain().seat
+queue = mp.get_context("fork").Queue()
+process = mp.get_context("fork").Process(target=queue.put, args=(numpy.ones(1000),))
+process.start()
+assert queue.get().sum() == 1000
+process.join()
+assert process.exitcode == 0
+library.tn_domain_close.argtypes = [ctypes.c_void_p]
+library.tn_domain_close(made)
+assert tenon.domain().audit() == []
+print("well")
+"""
+
+
+def test_another_copy_of_the_library_in_the_process_is_a_member_of_its_own():
+    library = os.environ.get("TENON_LIBRARY", "")
+    if not os.path.exists(library):
+        pytest.skip("TENON_LIBRARY names no shared library")
+    done = subprocess.run(
+        [sys.executable, "-c", _OTHER_COPY, library], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+
+
+def test_the_command_of_the_package_is_the_tool():
+    program = pathlib.Path(tenon.__file__).with_name("bin") / "tenon"
+    if not program.exists():
+        pytest.skip("built without the command")
+    done = subprocess.run(
+        [sys.executable, "-c", "from tenon._command import main; main()", "ls"],
+        capture_output=True, text=True, check=True, timeout=60,
+        env=dict(os.environ, PYTHONPATH=os.environ.get("PYTHONPATH", "")),
+    )  # fmt: skip
+    assert tenon.domain().name in done.stdout
+
+
+def test_objects_may_be_collected_in_any_order_and_any_thread():
+    import gc
+    import threading
+
+    domain = tenon.Domain.create()
+    queue = tenon._core.Queue.create(domain)
+    queue.put(np.arange(10))
+    array = queue.get()
+    tensor = domain.zeros((5,), "float32")
+    view = np.asarray(tensor)[1:]
+    domain.close()
+    held = [queue, tensor]
+    del queue, tensor, domain
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert array.sum() == 45 and view.sum() == 0  # mapped as long as it is looked at
+
+
+def test_a_process_that_ends_leaves_in_good_order():
+    with mp.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(len, ([1, 2],)) == 2
+    assert tenon.domain().audit() == []
