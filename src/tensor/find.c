@@ -34,13 +34,11 @@ static bool is_storage_with(const struct tni_segment *s, tni_block block, uint64
            (at < bytes || at == 0);
 }
 
-static int fail_not_found(uintptr_t address, uint64_t size_bytes)
+/* Asked of all private memory that somebody sends: no time for numbers. */
+static int fail_not_found(void)
 {
-    return tni_fail_plain(
-        TN_ERR_NOT_FOUND,
-        "no storage of the domain that this process holds has the %llu bytes at "
-        "0x%llx",
-        (unsigned long long)size_bytes, (unsigned long long)address);
+    return tni_fail_plain(TN_ERR_NOT_FOUND,
+                          "no storage of the domain that this process holds has these bytes");
 }
 
 /* A tensor over bytes that it does not have yet. */
@@ -58,11 +56,11 @@ static int find_in_arena(struct tn_domain *d, uintptr_t address, uint64_t size_b
     tni_block block = block_at(&s->geometry, at);
     tn_tensor *t;
     if (block.id == 0 || !tni_ref_local_if_held(d, block))
-        return fail_not_found(address, size_bytes);
+        return fail_not_found();
     int status = 0;
     if (!is_storage_with(s, block, at - tni_block_offset(&s->geometry, block), size_bytes,
                          &storage_bytes))
-        status = fail_not_found(address, size_bytes);
+        status = fail_not_found();
     else
         status = build_bytes(storage_bytes, &t);
     if (status != 0) {
@@ -80,13 +78,13 @@ static int find_mapped(struct tn_domain *d, uintptr_t address, uint64_t size_byt
 {
     struct tni_mapping *m = tni_backing_find(d, address, size_bytes);
     if (m == NULL)
-        return fail_not_found(address, size_bytes);
+        return fail_not_found();
     tni_block block = tni_block_make(TNI_BACKING_CLASS, m->index);
     bool is_held = tni_ref_local_if_held(d, block);
     tn_tensor *t;
     int status = 0;
     if (!is_held || tni_ref_generation(d, block) != m->generation)
-        status = fail_not_found(address, size_bytes);
+        status = fail_not_found();
     else
         status = build_bytes(m->data_bytes, &t);
     if (status != 0) {
