@@ -12,6 +12,7 @@ from multiprocessing import util
 from queue import Empty, Full
 
 from .. import _core, _domain
+from ._reader import Readable
 from .synchronize import (
     Condition,
     Semaphore,
@@ -129,7 +130,7 @@ def _rebuild_gate(lock, condition):
     return _Gate(_opened(_core.Lock, lock), _opened(_core.Condition, condition))
 
 
-class Queue:
+class Queue(Readable):
     """multiprocessing.Queue."""
 
     def __init__(self, maxsize=0, *, ctx=None):
@@ -207,6 +208,8 @@ class Queue:
         except _core.TimedOut:
             raise Empty from None
         finally:
+            if self._made_reader is not None:
+                self._made_reader.settle()
             if self._gate is not None:
                 self._gate.tell()
 
@@ -292,7 +295,7 @@ def _rebuild_joinable(kind, place, maxsize, gate, unfinished, all_done):
     return made
 
 
-class SimpleQueue:
+class SimpleQueue(Readable):
     """A bounded queue: put() waits for room, get() for an object."""
 
     def __init__(self, *, ctx=None):
@@ -312,7 +315,11 @@ class SimpleQueue:
 
     def get(self):
         self._check()
-        return self._core.get()
+        try:
+            return self._core.get()
+        finally:
+            if self._made_reader is not None:
+                self._made_reader.settle()
 
     def empty(self):
         self._check()

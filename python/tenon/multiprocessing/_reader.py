@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What connection.wait() can wait for of a queue.
+
+A domain has one descriptor for all of a process's queues. A thread, which is started with the
+first queue that somebody waits for in this way, watches it, and keeps a pipe for each queue
+that can be read while the queue has messages.
+"""
+
+import os
+import select
+import threading
+import weakref
+from multiprocessing import util
+
+from .. import _core
+from .synchronize import reset_in_child
+
+
+class _Watcher:
+    """Of one domain."""
+
+    def __init__(self, domain):
+        self._domain = domain
+        self._reset()
+        reset_in_child(self)
+
+    def _reset(self):
+        self.lock = threading.Lock()
+        self._readers = weakref.WeakSet()
+        self._thread = None
+
+    def add(self, reader):
+        with self.lock:
+            self._readers.add(reader)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._watch, args=(self._domain.poll_fd(),), daemon=True
+                )
+                self._thread.start()
+
+    def _watch(self, descriptor):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while True:
+            poll.poll()
+            try:
+                self._domain.poll_clear()
+            except _core.Error:
+                return  # this process has left the domain
+            with self.lock:
+                for reader in self._readers:
+                    reader.settle()
+
+
+_watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher
+_lock = threading.Lock()
+
+
+def _watcher_of(domain):
+    with _lock:
+        if domain not in _watchers:
+            _watchers[domain] = _Watcher(domain)
+        return _watchers[domain]
+
+
+class Reader:
+    """The reading end of a queue."""
+
+    def __init__(self, core):
+        self._core = core
+        self._pipe = None  # (reading end, writing end), of the process with this pid
+        self._pid = None
+        self._has_byte = False
+        self._lock = threading.Lock()
+
+    def fileno(self):
+        """A descriptor that can be read while the queue has messages."""
+        if self._pid != os.getpid():
+            self._pipe, self._pid, self._has_byte = os.pipe(), os.getpid(), False
+            self._lock = threading.Lock()
+            util.Finalize(self, util.close_fds, self._pipe)
+            self._core.watch(True)
+            _watcher_of(self._core.domain).add(self)
+        self.settle()
+        return self._pipe[0]
+
+    def settle(self):
+        """Let the pipe say what the queue is; after each message that was taken, too."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            try:
+                has_messages = self._core.count() > 0
+            except (_core.Error, ValueError):
+                return  # closed
+            if has_messages and not self._has_byte:
+                os.write(self._pipe[1], b"1")
+            elif self._has_byte and not has_messages:
+                os.read(self._pipe[0], 1)
+            self._has_byte = has_messages
+
+    def poll(self, timeout=0):
+        """Whether a message comes within `timeout` seconds."""
+        try:
+            _core.Queue.wait_any([self._core], timeout)
+        except _core.TimedOut:
+            return False
+        return True
+
+    def recv(self):
+        try:
+            return self._core.get()
+        finally:
+            self.settle()
+
+
+class Readable:
+    """A queue with a _reader, as users of the standard library's queues know it."""
+
+    _made_reader = None
+
+    @property
+    def _reader(self):
+        if self._made_reader is None:
+            self._check()
+            self._made_reader = Reader(self._core)
+        return self._made_reader
