@@ -76,6 +76,7 @@ typedef struct {
     PyObject *weak;
     tnp_waiters waiters; /* threads in TNP_WAIT() */
     _Atomic bool is_closing;
+    unsigned long exiting; /* the thread that closed it at exit: no other goes further; or 0 */
 } tnp_domain;
 extern PyTypeObject tnp_domain_type;
 /** Borrowed from `domain`, a tnp_domain; NULL: raised (TypeError, Closed). */
@@ -181,6 +182,11 @@ int tnp_inspect_init(PyObject *module);
         PyEval_RestoreThread(tnp_state);                                                       \
     } while (0)
 
+/**
+ * Where the domain was closed at exit, by another thread: sleep until the process ends, as the
+ * threads of daemons do that Python itself stops.
+ */
+void tnp_stop_at_exit(const tnp_domain *domain);
 /** The domain that this thread waits in. */
 extern _Thread_local tnp_domain *tnp_waiting_in;
 /** The same of a call that waits: closing the domain in another thread ends it. */
@@ -191,6 +197,7 @@ extern _Thread_local tnp_domain *tnp_waiting_in;
         tnp_go_in(&tnp_waiting_in->waiters);                                                   \
         TNP_UNLOCKED(status, call);                                                            \
         tnp_come_out(&tnp_waiting_in->waiters);                                                \
+        tnp_stop_at_exit(tnp_waiting_in);                                                      \
         tnp_waiting_in = tnp_outer;                                                            \
     } while (0)
 

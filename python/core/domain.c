@@ -4,9 +4,19 @@
 
 #include <stddef.h>
 #include <time.h>
+#include <unistd.h>
 
 static PyObject *get_default;     /* tenon's function that makes this process's domain */
 static PyObject *present_default; /* what it gave; a forked child goes on with its parent's */
+
+void tnp_stop_at_exit(const tnp_domain *domain)
+{
+    if (domain->exiting == 0 || domain->exiting == PyThread_get_thread_ident())
+        return;
+    PyEval_SaveThread();
+    for (;;)
+        pause();
+}
 
 tn_domain *tnp_domain_of(PyObject *object)
 {
@@ -17,6 +27,7 @@ tn_domain *tnp_domain_of(PyObject *object)
     }
     tn_domain *domain = ((tnp_domain *)object)->domain;
     if (domain == NULL) {
+        tnp_stop_at_exit((tnp_domain *)object);
         PyObject *closed = PyObject_GetAttrString(PyImport_AddModule("tenon._core"), "Closed");
         if (closed != NULL)
             PyErr_SetString(closed, "this process has closed the domain");
@@ -157,9 +168,13 @@ static void leave(tnp_domain *self)
     tn_domain_close(domain);
 }
 
-static PyObject *close_domain(PyObject *object, PyObject *unused)
+static PyObject *close_domain(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    (void)unused;
+    static char *names[] = {"at_exit", NULL};
+    int at_exit = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$p", names, &at_exit))
+        return NULL;
+    ((tnp_domain *)object)->exiting = at_exit ? PyThread_get_thread_ident() : 0;
     leave((tnp_domain *)object);
     Py_RETURN_NONE;
 }
@@ -322,7 +337,7 @@ static PyMethodDef methods[] = {
     {"join", join, METH_O | METH_CLASS, "Take a seat in the domain of this name."},
     {"inherit", inherit, METH_NOARGS | METH_CLASS,
      "Take a seat in the domain that TENON_DOMAIN names."},
-    {"close", close_domain, METH_NOARGS,
+    {"close", WITH_KEYWORDS(close_domain), METH_VARARGS | METH_KEYWORDS,
      "Leave. Memory of it that is still looked at stays mapped until it is not."},
     {"reap", reap, METH_NOARGS, "Settle every dead seat now; returns how many."},
     {"trim", WITH_KEYWORDS(trim), METH_VARARGS | METH_KEYWORDS,

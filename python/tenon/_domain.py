@@ -65,7 +65,7 @@ def enter(name):
             _core.set_default_domain(default)
 
 
-def leave():
+def leave(*, at_exit=False):
     """Close every domain of this process."""
     global _present
     with _lock:
@@ -73,7 +73,7 @@ def leave():
         _foreign.clear()
     for domain in domains:
         if not _is_gone(domain):
-            domain.close()
+            domain.close(at_exit=at_exit)
 
 
 def _join(name):
@@ -96,7 +96,7 @@ def _leave_at_exit():
     if _is_running:
         _has_ended = True
     else:
-        leave()
+        leave(at_exit=True)
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def running():
     finally:
         _is_running = False
         if _has_ended:
-            leave()
+            leave(at_exit=True)
 
 
 class _Follower:

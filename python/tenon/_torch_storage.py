@@ -224,7 +224,7 @@ def share(storage, domain=None, timeout=0, tensor=None):
         found = find(storage, domain)  # another thread may have moved it meanwhile
         if found is None:
             move(storage, target)
-        return found or target
+        return target if found is None else found
 
 
 def shown_as(storage, tensor):

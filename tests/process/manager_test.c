@@ -13,6 +13,7 @@
 
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
+#include "harness/members.h"
 #include "reaper/reaper.h"
 #include "sync/sync.h"
 
@@ -623,7 +624,7 @@ static struct latecomer open_latecomer(pid_t *ret_pid, bool awaits_drop)
 /* It sits down in the domain that has the name now, which is `d`. */
 static void end_latecomer(struct latecomer *late, pid_t pid, tn_domain *d)
 {
-    assert_int_equal(tni_process_count(&d->segment), 2);
+    assert_int_equal(tnt_members(&d->segment, 2), 2);
     tnt_signal(&late->go);
     tnt_wait_ok(pid);
     tnt_signal_close(&late->made);
@@ -735,7 +736,7 @@ TN_TEST(a_member_that_tenond_did_not_see_as_it_died_has_the_next_one_look_after_
     await_successor(d, old);
     assert_int_equal(atomic_load(&d->segment.header->runtime), tni_manager_runtime());
     tn_domain *again = join("d");
-    assert_int_equal(tni_process_count(&d->segment), 2);
+    assert_int_equal(tnt_members(&d->segment, 2), 2);
     tn_domain_close(again);
     tn_domain_close(d);
 }

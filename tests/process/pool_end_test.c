@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/members.h"
 #include "process/pool_world.h"
 
 /* ---- ends -------------------------------------------------------------------------------- */
@@ -289,7 +290,7 @@ static void family_ends(uint32_t method, int signal, bool is_for_group)
     while (tn_queue_pop(family.pids, 0, &message) == 0)
         tn_message_fini(&message);
     assert_int_equal(live_blocks(family.domain), before);
-    assert_int_equal(tni_process_count(&family.domain->segment), 1);
+    assert_int_equal(tnt_members(&family.domain->segment, 1), 1);
     tn_queue_close(family.pids);
     pool_close_domain(family.domain);
 }

@@ -174,11 +174,10 @@ def test_idle_worker_that_is_killed_is_replaced(quick):
 
 
 def test_workers_that_die_before_any_task_end_the_pool(quick):
-    with quick.Pool(2, initializer=leave) as pool:
-        with pytest.raises(mp.WorkerDied, match="before they could take a task"):
+    # Perhaps so fast that there is no pool to put a task into.
+    with pytest.raises(mp.WorkerDied, match="before they could take a task"):
+        with quick.Pool(2, initializer=leave) as pool:
             pool.map_async(square, range(5)).get(WAIT_S)
-        with pytest.raises(mp.WorkerDied):
-            pool.apply(square, (1,))
 
 
 def test_what_cannot_be_pickled_fails_alone(fork):

@@ -853,3 +853,24 @@ def test_private_empty_and_foreign_tensors_are_converted(domain):
         and copy.address != shared.data_ptr()
     )
     del copy
+
+
+def test_threads_may_share_one_tensor_at_the_same_time(strategy):
+
+    for _ in range(30):
+        tensor = torch.arange(1000.0)
+        barrier, errors = threading.Barrier(2), []
+
+        def share(tensor=tensor, barrier=barrier, errors=errors):
+            barrier.wait()
+            try:
+                tenon.torch.share_memory(tensor)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=share) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors and tenon.torch.is_shared(tensor) and tensor[999] == 999

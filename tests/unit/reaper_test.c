@@ -13,6 +13,7 @@
 
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
+#include "harness/members.h"
 #include "queue/ring.h"
 #include "reaper/reaper.h"
 #include "reaper/recount.h"
@@ -84,13 +85,7 @@ static uint32_t state_of(const struct tn_domain *d, uint32_t seat)
     return tni_seat_state(atomic_load(&tni_seat_at(&d->segment, seat)->word));
 }
 
-static uint32_t seats_taken(const struct tn_domain *d)
-{
-    uint32_t taken = 0;
-    for (uint32_t seat = 0; seat < d->segment.geometry.seats; seat++)
-        taken += state_of(d, seat) != TNI_SEAT_FREE;
-    return taken;
-}
+static uint32_t seats_taken(const struct tn_domain *d) { return tnt_members(&d->segment, 1); }
 
 /* Nobody else is alive, so nothing may be in the way. */
 static void settle_all(struct tn_domain *d) { TN_CHECK_OK(tni_reaper_settle_all(d)); }

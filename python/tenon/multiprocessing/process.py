@@ -15,6 +15,8 @@ from multiprocessing.process import (
 
 from .. import _core, _domain
 
+from .synchronize import keep_for_child
+
 __all__ = [
     "AuthenticationString",
     "BaseProcess",
@@ -46,9 +48,13 @@ class BaseProcess(_process.BaseProcess):
         # Its pickle is a message: the arrays in its arguments lie in shared memory, beside it.
         if _context.get_spawning_popen() is None or _core.is_dumping():
             return super().__reduce_ex__(protocol)
+        # It waits in a queue of its own, which ends with the child if that never gets to it.
         domain = _domain.default()
         data, tensors = _core.dumps(self, domain)
-        return _arrive, (domain.name, _start_method(), data, tensors)
+        queue = _core.Queue.create(domain, capacity=1)
+        queue.push(data, tensors, 0)
+        keep_for_child(queue)
+        return _arrive, (domain.name, _start_method(), queue.id)
 
     def _bootstrap(self, *args, **keywords):
         from . import context
@@ -74,13 +80,13 @@ def _start_method():
     return context._default_context.get_start_method(allow_none=True)
 
 
-def _arrive(domain, start_method, data, tensors):
+def _arrive(name, start_method, number):
     """In the child: the process that its parent sent."""
     from . import context
 
-    _domain.enter(domain)
+    _domain.enter(name)
     context._default_context.set_start_method(start_method, force=True)
-    return _core.loads(data, tensors)
+    return _core.Queue.open(_domain.default(), number).get(0)
 
 
 def _follow(parent):

@@ -3,7 +3,8 @@
 
 They behave as the standard library's, except in this: put() pickles in the caller and raises
 there; arrays and tensors travel in shared memory; get() raises tenon.PeerDied, a
-BrokenPipeError with pid and seat, when nothing is left and the last other producer died.
+BrokenPipeError with pid and seat, when nothing is left and the last other process that has
+the queue died.
 """
 
 import collections
@@ -17,6 +18,7 @@ from .synchronize import (
     Condition,
     Semaphore,
     _deadline,
+    has_starting,
     _opened,
     _remaining,
     place_of,
@@ -27,7 +29,26 @@ __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
 _CAPACITY = 1024  # of a queue without a bound, before its overflow
 _SIMPLE_CAPACITY = 256
+_PRODUCER, _CONSUMER = 1, 2
 _LOOK_S = 0.2  # how often who waits for room looks by himself: a consumer may die untold
+
+
+def _attach(core):
+    """Whoever has a queue may put and get: its death is told to nobody while another lives."""
+    try:
+        core.attach(_PRODUCER | _CONSUMER)
+    except (_core.Error, ValueError):
+        pass  # closed, or a forked child without a seat: what it calls says so
+
+
+def _next(core, timeout):
+    deadline = _deadline(timeout)
+    while True:
+        try:
+            return core.get(_remaining(deadline))
+        except _core.PeerDied:
+            if not has_starting(core):
+                raise
 
 
 class _Overflow:
@@ -151,9 +172,12 @@ class Queue(Readable):
         self._closed = False
         self._overflow = None
         self._put_lock = threading.Lock()
+        _attach(core)
         reset_in_child(self)
 
     def _reset(self):
+        if self._core is not None:
+            _attach(self._core)
         # What its parent could not put yet is the parent's.
         self._overflow = None
         self._put_lock = threading.Lock()
@@ -204,7 +228,7 @@ class Queue(Readable):
     def get(self, block=True, timeout=None):
         self._check()
         try:
-            return self._core.get(timeout if block else 0)
+            return _next(self._core, timeout if block else 0)
         except _core.TimedOut:
             raise Empty from None
         finally:
@@ -299,7 +323,16 @@ class SimpleQueue(Readable):
     """A bounded queue: put() waits for room, get() for an object."""
 
     def __init__(self, *, ctx=None):
-        self._core = _core.Queue.create(_domain.default(), capacity=_SIMPLE_CAPACITY)
+        self._begin(_core.Queue.create(_domain.default(), capacity=_SIMPLE_CAPACITY))
+
+    def _begin(self, core):
+        self._core = core
+        _attach(core)
+        reset_in_child(self)
+
+    def _reset(self):
+        if self._core is not None:
+            _attach(self._core)
 
     def __reduce__(self):
         self._check()
@@ -316,7 +349,7 @@ class SimpleQueue(Readable):
     def get(self):
         self._check()
         try:
-            return self._core.get()
+            return _next(self._core, None)
         finally:
             if self._made_reader is not None:
                 self._made_reader.settle()
@@ -331,5 +364,5 @@ class SimpleQueue(Readable):
 
 def _rebuild_simple(kind, place):
     made = kind.__new__(kind)
-    made._core = _opened(_core.Queue, place)
+    made._begin(_opened(_core.Queue, place))
     return made

@@ -3,8 +3,7 @@
 
 They behave as the standard library's, except in this: what a process holds comes back when it
 ends, however that ends. A Lock is therefore released by the process that acquired it (any
-thread of it). A wait raises tenon.PeerDied, a BrokenPipeError with pid and
-seat, where the last other process that could end it has died.
+thread of it). A death ends no wait: a thread of this process may end it just as well.
 """
 
 import os
@@ -12,6 +11,7 @@ import threading
 import time
 import weakref
 from multiprocessing import context as _context
+from multiprocessing import process as _process
 from multiprocessing import util
 
 from .. import _core, _domain
@@ -40,6 +40,12 @@ def keep_for_child(core):
     return core
 
 
+def has_starting(core):
+    """Whether a child of this process that was given it may not have opened it yet."""
+    children = [child._popen for child in list(_process._children)]
+    return any(core in getattr(popen, "kept", ()) and popen.poll() is None for popen in children)
+
+
 def place_of(core):
     """What opens it in another process."""
     keep_for_child(core)
@@ -57,6 +63,20 @@ def _deadline(timeout):
 
 def _remaining(deadline):
     return None if deadline is None else max(deadline - time.monotonic(), 0)
+
+
+def _wait_on(wait, timeout):
+    """Call `wait` with the seconds that are left until it is not a death that ends it.
+
+    A forked child has what its parent has, so who dies may never have known of what is waited
+    for; and a thread of this process may still end the wait.
+    """
+    deadline = _deadline(timeout)
+    while True:
+        try:
+            return wait(_remaining(deadline))
+        except _core.PeerDied:
+            continue
 
 
 _resets = weakref.WeakSet()  # objects with a _reset() for a forked child
@@ -127,7 +147,7 @@ class Semaphore(_Acquired):
         return self._take(timeout)
 
     def _take(self, timeout):
-        return self._core.acquire(timeout)
+        return _wait_on(self._core.acquire, timeout)
 
     def release(self):
         self._core.release()
@@ -158,14 +178,7 @@ class Lock(Semaphore):
         super().__init__(1, ctx=ctx)
 
     def _take(self, timeout):
-        # The permit comes back by itself when its holder dies; a death alone ends no wait.
-        deadline = _deadline(timeout)
-        while True:
-            try:
-                taken = self._core.acquire(_remaining(deadline))
-                break
-            except _core.PeerDied:
-                continue
+        taken = super()._take(timeout)
         if taken:
             self._holder = threading.get_ident()
         return taken
@@ -543,7 +556,10 @@ class Condition:
             remaining = _remaining(deadline)
             if remaining is not None and remaining <= 0:
                 return
-            self._core.wait(self._gate, remaining)
+            try:
+                self._core.wait(self._gate, remaining)
+            except _core.PeerDied:
+                continue  # a thread of this process may still notify
 
     def wait_for(self, predicate, timeout=None):
         deadline = _deadline(timeout)
@@ -599,7 +615,7 @@ class Event:
         self._core.clear()
 
     def wait(self, timeout=None):
-        return self._core.wait(timeout)
+        return _wait_on(self._core.wait, timeout)
 
     def __repr__(self):
         return f"<{type(self).__name__} at {id(self):#x} {'set' if self.is_set() else 'unset'}>"
@@ -673,13 +689,8 @@ class Barrier(threading.Barrier):
             if remaining is not None and remaining <= 0:
                 break
             slice_s = self._LOOK_S if remaining is None else min(remaining, self._LOOK_S)
-            try:
-                if self._cond.wait(slice_s):
-                    continue
-            except _core.PeerDied as death:
-                self._break()
-                raise threading.BrokenBarrierError(str(death)) from death
-            self._find_dead()
+            if not self._cond.wait(slice_s):
+                self._find_dead()
         super()._wait(0)
 
 

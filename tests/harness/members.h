@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TNT_MEMBERS_H
+#define TNT_MEMBERS_H
+
+#include "harness/harness.h"
+#include "process/process.h"
+
+/*
+ * How many seats are taken, once visitors have left: a gc, of another test or of somebody at
+ * this machine, takes a seat for a moment in every domain of this user.
+ */
+static inline uint32_t tnt_members(const struct tni_segment *segment, uint32_t expected)
+{
+    enum { VISIT_MS = 5000 };
+    uint64_t deadline_ns = tnt_deadline(VISIT_MS);
+    uint32_t count;
+    while ((count = tni_process_count(segment)) > expected && tni_os_now_ns() < deadline_ns)
+        tni_os_yield();
+    return count;
+}
+
+#endif
