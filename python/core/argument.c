@@ -84,8 +84,33 @@ static const char *const aliases[][2] = {
     {"long", "int64"},     {"cfloat", "complex64"}, {"cdouble", "complex128"},
 };
 
+/* NumPy's short names, as in "f4" or "<i8": a letter and bytes, in the machine's order. */
+static bool parse_code(const char *name, tn_dtype *ret_dtype)
+{
+    static const struct {
+        char letter, code;
+    } letters[] = {
+        {'b', kDLBool}, {'i', kDLInt}, {'u', kDLUInt}, {'f', kDLFloat}, {'c', kDLComplex}};
+    if (name[0] == '=' || name[0] == '|' || name[0] == (PY_LITTLE_ENDIAN ? '<' : '>'))
+        name++;
+    if (name[0] == '\0' || name[1] < '1' || name[1] > '9' ||
+        (name[2] != '\0' && strcmp(name + 1, "16") != 0))
+        return false;
+    int bytes = name[2] == '\0' ? name[1] - '0' : 16;
+    size_t size;
+    for (size_t i = 0; i < TNP_COUNT(letters); i++) {
+        *ret_dtype = TN_DTYPE(letters[i].code, 8 * bytes);
+        if (name[0] == letters[i].letter && (name[0] != 'b' || bytes == 1))
+            return tn_dtype_size(*ret_dtype, &size) == 0 &&
+                   tnp_dtype_letters(*ret_dtype) != NULL;
+    }
+    return false;
+}
+
 static int parse_name(const char *name, tn_dtype *ret_dtype)
 {
+    if (parse_code(name, ret_dtype))
+        return 0;
     static const char torch[] = "torch.";
     if (strncmp(name, torch, sizeof torch - 1) == 0)
         name += sizeof torch - 1;

@@ -70,6 +70,10 @@ PyObject *tnp_raise(int status)
     if (PyErr_Occurred())
         return NULL; /* what a signal's handler raised */
     tn_peer peer = tn_error_peer();
+    if (status == TN_ERR_INTERRUPTED) /* and no handler raised */
+        return raise_text(
+            TN_ERR_CLOSED,
+            PyUnicode_FromString("another thread of this process closed the domain"), peer);
     const char *detail = tn_error_detail();
     if (detail[0] == '\0')
         detail = tn_status_sentence(status);

@@ -694,6 +694,15 @@ PyObject *tnp_tensor_of(PyObject *object)
         return tnp_from_buffer(NULL, object);
     if (PyCapsule_CheckExact(object) || PyObject_HasAttrString(object, "__dlpack__"))
         return tnp_from_dlpack(NULL, object);
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+        PyObject *numpy = PyImport_ImportModule("numpy");
+        PyObject *array =
+            numpy == NULL ? NULL : PyObject_CallMethod(numpy, "asarray", "(O)", object);
+        PyObject *tensor = array == NULL ? NULL : tnp_from_buffer(NULL, array);
+        Py_XDECREF(numpy);
+        Py_XDECREF(array);
+        return tensor;
+    }
     PyErr_Format(PyExc_TypeError,
                  "a number, a tensor, or an object with a buffer or __dlpack__ is needed, not "
                  "%.200s",

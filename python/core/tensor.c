@@ -425,11 +425,23 @@ static int truth(PyObject *self)
     return result;
 }
 
+/* float(t) and int(t), of one element. */
+static PyObject *number(PyObject *self, PyObject *(*convert)(PyObject *))
+{
+    PyObject *element = tnp_tensor_item(self, NULL);
+    PyObject *result = element == NULL ? NULL : convert(element);
+    Py_XDECREF(element);
+    return result;
+}
+
+static PyObject *as_float(PyObject *self) { return number(self, PyNumber_Float); }
+static PyObject *as_int(PyObject *self) { return number(self, PyNumber_Long); }
+
 static PySequenceMethods as_sequence = {.sq_length = length, .sq_item = sequence_item};
 static PyMappingMethods as_mapping = {.mp_length = length,
                                       .mp_subscript = tnp_tensor_subscript,
                                       .mp_ass_subscript = tnp_tensor_assign};
-static PyNumberMethods as_number = {.nb_bool = truth};
+static PyNumberMethods as_number = {.nb_bool = truth, .nb_int = as_int, .nb_float = as_float};
 
 /* ---- the type ---------------------------------------------------------------------------- */
 

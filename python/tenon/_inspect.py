@@ -31,7 +31,7 @@ def _holders(block: Dict[str, Any]) -> str:
     for word, key in (("messages", "in_messages"), ("tickets", "in_tickets")):
         if block[key]:
             names.append(f"{block[key]} {word}")
-    return ", ".join(names) or "nobody"
+    return ", ".join(names) or ("its queue" if block["kind"] == "queue" else "nobody")
 
 
 class Report:

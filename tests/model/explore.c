@@ -333,8 +333,10 @@ static uint64_t end_ns;
 static void check_limits(void)
 {
     uint64_t most = ex.model->most_states != 0 ? ex.model->most_states : DEFAULT_MOST_STATES;
-    if (seen.count > most)
+    if (seen.count > most) {
+        ex.result->is_too_large = true;
         step_fail("more than %llu states", (unsigned long long)most);
+    }
     if (end_ns != 0 && seen.count % 4096 == 0 && now_ns() > end_ns)
         step_fail("not done in time, after %llu states", (unsigned long long)seen.count);
 }

@@ -83,9 +83,9 @@ def test_the_death_of_a_child_that_only_inherited_it_ends_no_wait_of_a_thread(wa
     assert got == [True]
 
 
-def test_what_a_killed_child_never_took_is_given_back(context):
-    if context.get_start_method() == "fork":
-        pytest.skip("a forked child takes nothing: it has it")
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_what_a_killed_child_never_took_is_given_back(method):
+    context = mp.get_context(method)
     before = tenon.inspect().live_bytes
     array = np.ones(1 << 20)
     process = context.Process(target=len, args=(array,))

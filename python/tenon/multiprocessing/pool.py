@@ -488,6 +488,14 @@ class Pool(_standard.Pool):
     def _repopulate_pool(self):
         self._engine.repopulate()
 
+    def _map_async(self, func, iterable, mapper, chunksize=None, *callbacks, **more):
+        # By how many workers there are to be: just now there may be none.
+        if not hasattr(iterable, "__len__"):
+            iterable = list(iterable)
+        if chunksize is None:
+            chunksize = -(-len(iterable) // (self._processes * 4))
+        return super()._map_async(func, iterable, mapper, chunksize, *callbacks, **more)
+
     def _check_running(self):
         super()._check_running()
         if self._engine.broken is not None:
