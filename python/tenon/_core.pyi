@@ -5,10 +5,11 @@ A timeout is in seconds: None waits for ever, 0 (or less) tries once. Every wait
 and Ctrl-C ends it. Dtypes are names, as in "float32"; shapes are tuples of elements, strides too.
 """
 
-from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 Timeout = Optional[float]
 Shape = Tuple[int, ...]
+GivenShape = Union[int, Sequence[int]]
 
 # ---- errors: one class for each status, below Error and the built-in of include/tenon/status.h
 class Error(Exception):
@@ -62,9 +63,9 @@ class Domain:
     def audit(self, repair: bool = False) -> list[str]: ...
     def poll_fd(self) -> int: ...
     def poll_clear(self) -> None: ...
-    def empty(self, shape: Shape, dtype: str, timeout: Timeout = 0, *, strategy: Optional[str] = None,
+    def empty(self, shape: GivenShape, dtype: Any, timeout: Timeout = 0, *, strategy: Optional[str] = None,
               write_once: bool = False) -> Tensor: ...
-    def zeros(self, shape: Shape, dtype: str, timeout: Timeout = 0, *, strategy: Optional[str] = None,
+    def zeros(self, shape: GivenShape, dtype: Any, timeout: Timeout = 0, *, strategy: Optional[str] = None,
               write_once: bool = False) -> Tensor: ...
     def find(self, address: int, size_bytes: int) -> Optional[Tensor]:
         """The whole storage, as uint8 [n], of this domain and process that these bytes lie in; or None."""
@@ -104,7 +105,7 @@ class Tensor:
     metadata: dict[str, bytes]  # a copy; assign to change it
     def share(self, domain: Optional[Domain] = None, timeout: Timeout = 0) -> Tensor:
         """Move its storage into the domain, for all its views; returns self."""
-    def view(self, shape: Shape, dtype: Optional[str] = None, strides: Optional[Shape] = None,
+    def view(self, shape: GivenShape, dtype: Optional[str] = None, strides: Optional[Shape] = None,
              byte_offset: Optional[int] = None) -> Tensor: ...
     def reshape(self, *shape: Any) -> Tensor: ...
     def transpose(self, *axes: int) -> Tensor: ...
@@ -126,7 +127,7 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any: ...
     # and the buffer protocol, where the dtype has a letter there
 
-def private(shape: Shape, dtype: str) -> Tensor: ...
+def private(shape: GivenShape, dtype: Any) -> Tensor: ...
 def from_dlpack(source: Any) -> Tensor:
     """Without a copy, from an object with __dlpack__ or a capsule; private, over foreign memory."""
 def from_buffer(source: Any) -> Tensor:

@@ -11,14 +11,15 @@ import contextlib
 import os
 import threading
 from multiprocessing import util
+from typing import Dict, Optional
 
 from . import _core
 
 LAST = -1000  # after what multiprocessing and its users end at exit
 
 _lock = threading.RLock()
-_present = None
-_foreign = {}  # name -> Domain
+_present: Optional[_core.Domain] = None
+_foreign: Dict[str, _core.Domain] = {}  # name -> Domain
 _is_running = False  # within running()
 _has_ended = False  # and what ends at exit has ended
 
@@ -27,7 +28,7 @@ def _is_gone(domain):
     return domain is None or domain.closed
 
 
-def default():
+def default() -> _core.Domain:
     """The domain of this process, which makes one if it has none."""
     global _present
     if _is_gone(_present):
@@ -39,7 +40,7 @@ def default():
     return _present
 
 
-def named(name):
+def named(name: str) -> _core.Domain:
     """The domain of this name: this process's, or one that it joins."""
     global _present
     with _lock:
