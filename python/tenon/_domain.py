@@ -11,14 +11,14 @@ import contextlib
 import os
 import threading
 from multiprocessing import util
-from typing import Dict, Optional
+from typing import Any, Dict
 
 from . import _core
 
 LAST = -1000  # after what multiprocessing and its users end at exit
 
 _lock = threading.RLock()
-_present: Optional[_core.Domain] = None
+_present: Any = None  # a Domain
 _foreign: Dict[str, _core.Domain] = {}  # name -> Domain
 _is_running = False  # within running()
 _has_ended = False  # and what ends at exit has ended
