@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How objects are pickled for other processes: by the standard library's tables."""
 
+from multiprocessing import reduction as _standard
 from multiprocessing.reduction import *  # noqa: F403
 from multiprocessing.reduction import (  # noqa: F401
-    ACKNOWLEDGE,
     HAVE_SEND_HANDLE,
     AbstractReducer,
     DupFd,
@@ -15,3 +15,8 @@ from multiprocessing.reduction import (  # noqa: F401
     send_handle,
     sendfds,
 )
+
+
+def __getattr__(name):
+    """What else the standard library's module has, in its version."""
+    return getattr(_standard, name)
