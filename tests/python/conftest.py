@@ -73,8 +73,11 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_collectreport(report):
+    """A file that cannot be read, or that all of is skipped."""
     if report.failed:
         _outcomes[report.nodeid] = "not ok", ""
+    elif report.skipped:
+        _outcomes[report.nodeid] = "ok", f" # SKIP {report.longrepr[2]}"
 
 
 def _print_tap():
@@ -86,7 +89,8 @@ def _print_tap():
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session, exitstatus):
     """Nothing is left, neither of memory nor of names, once this process has left its domain."""
-    del exitstatus
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK  # all of it was skipped, and is counted as that
     from tenon import _core, _domain
 
     _domain.leave()

@@ -163,4 +163,5 @@ def test_objects_may_be_collected_in_any_order_and_any_thread():
 def test_a_process_that_ends_leaves_in_good_order():
     with mp.get_context("spawn").Pool(1) as pool:
         assert pool.apply(len, ([1, 2],)) == 2
+    tenon.domain().reap()  # its workers were terminated
     assert tenon.domain().audit() == []
