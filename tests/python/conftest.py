@@ -33,6 +33,7 @@ def domain():
     made = _core.Domain.create()
     yield made
     if not made.closed:
+        made.reap()  # whoever ended without leaving
         assert made.audit() == []
         made.close()
 
