@@ -16,6 +16,7 @@ typedef struct {
 /* What the four have in common, and how each does it. */
 struct kind {
     const char *name;
+    int (*create)(tn_domain *domain, const char *name, void **ret); /* NULL: takes more */
     int (*open)(tn_domain *domain, const char *name, void **ret);
     int (*open_id)(tn_domain *domain, uint64_t id, void **ret);
     uint64_t (*id)(const void *object);
@@ -131,6 +132,21 @@ static PyObject *open_object(const struct kind *kind, PyObject *args)
     return status != 0 ? tnp_raise(status) : wrap(kind, object, domain);
 }
 
+static PyObject *create_named(const struct kind *kind, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"domain", "name", NULL};
+    PyObject *domain;
+    const char *name = NULL;
+    void *object;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z", names, &domain, &name))
+        return NULL;
+    tn_domain *d = tnp_domain_of(domain);
+    if (d == NULL)
+        return NULL;
+    int status = kind->create(d, name, &object);
+    return status != 0 ? tnp_raise(status) : wrap(kind, object, domain);
+}
+
 static int read_timeout(PyObject *args, PyObject *keywords, uint64_t *ret_deadline_ns)
 {
     static char *names[] = {"timeout", NULL};
@@ -158,7 +174,7 @@ static PyMemberDef members[] = {
 };
 
 /* The functions of a kind, with the pointers that struct kind wants. */
-#define KIND(Type, noun)                                                                       \
+#define KIND(Type, noun, create)                                                               \
     static int open_##noun(tn_domain *domain, const char *name, void **ret)                    \
     {                                                                                          \
         return tn_##noun##_open(domain, name, (tn_##noun **)ret);                              \
@@ -171,7 +187,7 @@ static PyMemberDef members[] = {
     static void close_##noun(void *object) { tn_##noun##_close(object); }                      \
     static PyTypeObject noun##_type;                                                           \
     static const struct kind noun##_kind = {                                                   \
-        #noun, open_##noun, open_##noun##_id, noun##_id, close_##noun, &noun##_type,           \
+        #noun, create, open_##noun, open_##noun##_id, noun##_id, close_##noun, &noun##_type,   \
     };                                                                                         \
     static PyObject *noun##_open(PyObject *type, PyObject *args)                               \
     {                                                                                          \
@@ -192,10 +208,20 @@ static PyMemberDef members[] = {
         .tp_weaklistoffset = offsetof(tnp_sync, weak),                                         \
     }
 
-KIND(Event, event)
-KIND(Semaphore, semaphore)
-KIND(Lock, lock)
-KIND(Condition, condition)
+static int make_lock(tn_domain *domain, const char *name, void **ret)
+{
+    return tn_lock_create(domain, name, (tn_lock **)ret);
+}
+
+static int make_condition(tn_domain *domain, const char *name, void **ret)
+{
+    return tn_condition_create(domain, name, (tn_condition **)ret);
+}
+
+KIND(Event, event, NULL)
+KIND(Semaphore, semaphore, NULL)
+KIND(Lock, lock, make_lock)
+KIND(Condition, condition, make_condition)
 
 #define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
 #define CREATE(function)                                                                       \
@@ -335,18 +361,8 @@ static PyMethodDef semaphore_methods[] = {
 
 static PyObject *create_lock(PyObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"domain", "name", NULL};
-    PyObject *domain;
-    const char *name = NULL;
-    tn_lock *lock;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z", names, &domain, &name))
-        return NULL;
-    tn_domain *d = tnp_domain_of(domain);
-    if (d == NULL)
-        return NULL;
-    int status = tn_lock_create(d, name, &lock);
-    return status != 0 ? tnp_raise(status) : wrap(&lock_kind, lock, domain);
+    return create_named(&lock_kind, args, keywords);
 }
 
 static PyObject *acquire_lock(PyObject *self, PyObject *args, PyObject *keywords)
@@ -383,18 +399,8 @@ static PyMethodDef lock_methods[] = {
 
 static PyObject *create_condition(PyObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"domain", "name", NULL};
-    PyObject *domain;
-    const char *name = NULL;
-    tn_condition *condition;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|z", names, &domain, &name))
-        return NULL;
-    tn_domain *d = tnp_domain_of(domain);
-    if (d == NULL)
-        return NULL;
-    int status = tn_condition_create(d, name, &condition);
-    return status != 0 ? tnp_raise(status) : wrap(&condition_kind, condition, domain);
+    return create_named(&condition_kind, args, keywords);
 }
 
 static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywords)

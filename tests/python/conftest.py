@@ -38,6 +38,28 @@ def domain():
         made.close()
 
 
+def _context_of(method):
+    import tenon.multiprocessing as mp
+
+    return mp.get_context(method)
+
+
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def context(request):
+    return _context_of(request.param)
+
+
+@pytest.fixture(params=["fork", "forkserver"])
+def quick(request):
+    """Contexts whose children begin at once: the server has imported what they import."""
+    return _context_of(request.param)
+
+
+@pytest.fixture
+def fork():
+    return _context_of("fork")
+
+
 @pytest.fixture(params=["arena", "file_descriptor", "file_system"])
 def strategy(request):
     """Each strategy in turn, for what this process makes."""

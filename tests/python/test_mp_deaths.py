@@ -17,11 +17,6 @@ WAIT_S = 30
 mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
 
 
-@pytest.fixture(params=["fork", "spawn", "forkserver"])
-def context(request):
-    return mp.get_context(request.param)
-
-
 def put_once_and_stay(queue, at_it):
     queue.put("first")
     at_it.set()

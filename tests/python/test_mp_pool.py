@@ -15,22 +15,6 @@ WAIT_S = 60
 mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
 
 
-@pytest.fixture(params=["fork", "spawn", "forkserver"])
-def context(request):
-    return mp.get_context(request.param)
-
-
-@pytest.fixture(params=["fork", "forkserver"])
-def quick(request):
-    """Contexts whose children begin at once: the server has imported what they import."""
-    return mp.get_context(request.param)
-
-
-@pytest.fixture
-def fork():
-    return mp.get_context("fork")
-
-
 def square(x):
     return x * x
 

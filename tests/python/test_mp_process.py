@@ -27,12 +27,6 @@ def context(method):
     return mp.get_context(method)
 
 
-@pytest.fixture(params=["fork", "forkserver"])
-def quick(request):
-    """Contexts whose children begin at once: the server has imported what they import."""
-    return mp.get_context(request.param)
-
-
 def start(context, target, *arguments):
     process = context.Process(target=target, args=arguments)
     process.start()

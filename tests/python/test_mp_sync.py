@@ -13,17 +13,6 @@ WAIT_S = 30
 mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
 
 
-@pytest.fixture(params=["fork", "spawn", "forkserver"])
-def context(request):
-    return mp.get_context(request.param)
-
-
-@pytest.fixture(params=["fork", "forkserver"])
-def quick(request):
-    """Contexts whose children begin at once: the server has imported what they import."""
-    return mp.get_context(request.param)
-
-
 def start(context, target, *arguments):
     process = context.Process(target=target, args=arguments)
     process.start()
