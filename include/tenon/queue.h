@@ -192,7 +192,11 @@ TN_API TN_NODISCARD int tn_queue_wait_any(tn_queue *const *queues, uint32_t coun
 /** Make tn_domain_poll_fd() report this queue: `watch` true begins, false ends. */
 TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
 
-/** Messages that wait in the queue, roughly; leased ones are not counted. */
+/**
+ * Messages that wait in the queue, also those that are in the middle of a push or a pop; it may
+ * be too many while messages are taken out of order, but 0 means none. Leased ones are not
+ * counted.
+ */
 TN_API uint32_t tn_queue_count(const tn_queue *queue);
 TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
 

@@ -44,12 +44,16 @@ TN_API bool tn_event_is_set(const tn_event *event);
  */
 TN_API TN_NODISCARD int tn_event_wait(tn_event *event, uint64_t deadline_ns);
 
-/** Permits belong to who acquired them: a dead process's come back. */
-enum { TN_SEMAPHORE_OWNED = 1u << 0 };
+enum {
+    /** Permits belong to who acquired them: a dead process's come back. */
+    TN_SEMAPHORE_OWNED = 1u << 0,
+    /** With OWNED: who holds no permit releases one that another process holds. */
+    TN_SEMAPHORE_ANY_RELEASES = 1u << 1
+};
 /**
  * A semaphore of `permits` permits. An owned one gives a dead process's permits back, and
- * refuses a release by who holds none; one that is not owned may be released by anybody, up to
- * 2^31 - 1, as a signal.
+ * refuses a release by who holds none (with ANY_RELEASES: while nobody holds one); one that is
+ * not owned may be released by anybody, up to 2^31 - 1, as a signal.
  */
 TN_API TN_NODISCARD int tn_semaphore_create(tn_domain *domain, const char *name,
                                             uint32_t permits, uint32_t flags,
@@ -65,8 +69,8 @@ TN_API tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore);
  */
 TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns);
 /**
- * @return 0, or TN_ERR_INVALID: an owned semaphore of which this process holds no permit;
- * overflow
+ * @return 0, or TN_ERR_INVALID: an owned semaphore of which this process (ANY_RELEASES: any
+ *         process) holds no permit; overflow
  */
 TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
 /** Permits free now. */

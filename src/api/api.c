@@ -215,11 +215,23 @@ const char *tn_domain_name(const tn_domain *d) { return d != NULL ? d->segment.n
 
 uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }
 
+uint64_t tn_domain_member(const tn_domain *d) { return d != NULL ? d->who : 0; }
+
 /* ---- memory and the dead ----------------------------------------------------------------- */
 
 static int check(const tn_domain *d)
 {
     return d != NULL ? tni_process_check(d) : tni_fail(TN_ERR_INVALID, "the domain is NULL");
+}
+
+bool tn_domain_has_member(const tn_domain *d, uint64_t member)
+{
+    if (check(d) != 0 || !tni_process_who_lives(&d->segment, member))
+        return false;
+    int state = tni_process_seat_state(&d->segment, tni_who_seat(member), true);
+    /* Still that one's seat, so it was that one's state. */
+    return state != TNI_OS_DEAD && state != TNI_OS_EXECED &&
+           tni_process_who_lives(&d->segment, member);
 }
 
 int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)

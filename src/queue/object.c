@@ -674,17 +674,25 @@ static bool needs_finish(const struct tn_domain *d, uint32_t dead)
     return false;
 }
 
-int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
+/* Queues first: who counts in a semaphore what queues gave out never finds too little. */
+static void settle_all(struct tn_domain *d, bool are_queues, uint32_t seat)
 {
     uint32_t limit = tni_object_limit(&d->segment);
     for (uint32_t i = 0; i < limit; i++) {
         struct tni_object *object = tni_object_at(&d->segment, i);
         uint64_t word = atomic_load(&object->word);
-        if (tni_object_state(word) == TNI_OBJECT_LIVE &&
-            tni_object_kind(word) < TNI_OBJECT_KINDS &&
+        uint32_t kind = tni_object_kind(word);
+        if (tni_object_state(word) == TNI_OBJECT_LIVE && kind < TNI_OBJECT_KINDS &&
+            (kind == TNI_OBJECT_QUEUE) == are_queues &&
             tni_seat_set_has(&object->openers, seat))
-            settle_live(d, object, tni_object_kind(word), seat);
+            settle_live(d, object, kind, seat);
     }
+}
+
+int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
+{
+    settle_all(d, true, seat);
+    settle_all(d, false, seat);
     int status = 0;
     if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
         status = finish(d, seat);

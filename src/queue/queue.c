@@ -132,11 +132,7 @@ uint32_t tn_queue_capacity(const tn_queue *q) { return q != NULL ? q->capacity :
 
 uint32_t tn_queue_count(const tn_queue *q)
 {
-    if (q == NULL || tni_object_check(&q->handle) != 0)
-        return 0;
-    uint64_t head = atomic_load(&q->handle.object->head),
-             tail = atomic_load(&q->handle.object->tail);
-    return tail > head ? (uint32_t)TNI_MIN(tail - head, q->capacity) : 0;
+    return q != NULL && tni_object_check(&q->handle) == 0 ? tni_ring_count(q) : 0;
 }
 
 int tn_queue_end(tn_queue *q)

@@ -257,6 +257,20 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
     return false;
 }
 
+/* The head is behind where messages were taken out of order: those in front are not counted. */
+uint32_t tni_ring_count(const struct tn_queue *q)
+{
+    uint64_t head = atomic_load(&q->handle.object->head),
+             tail = atomic_load(&q->handle.object->tail);
+    for (uint32_t passed = 0; head < tail && passed < q->capacity; passed++, head++) {
+        uint64_t word = atomic_load(&slot_at(q, head)->word);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - round_of(q, head));
+        if (ahead < 0 || (ahead == 0 && tni_slot_state(word) != TNI_SLOT_LEASED))
+            return (uint32_t)TNI_MIN(tail - head, q->capacity);
+    }
+    return 0;
+}
+
 /*
  * The oldest message that can be taken. Slots that others are at work on are stepped over, not
  * waited for: one of them may be stopped. But what its producer pushed into a later slot must

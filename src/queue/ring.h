@@ -52,6 +52,9 @@ static inline uint64_t tni_slot_word(uint32_t round, uint32_t state, uint32_t se
  */
 int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
 
+/** At most the messages in the ring, those in the hands of a push or a pop too; 0: none. */
+uint32_t tni_ring_count(const struct tn_queue *queue);
+
 /**
  * Take the oldest message: its slot is TAKEN and its block announced by `thread`.
  * @return 0, or TN_ERR_TIMED_OUT: empty

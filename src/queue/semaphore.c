@@ -7,7 +7,8 @@
  * I1  permits + all counts <= capacity of an owned semaphore, always; equality when nobody is
  *     between the two. A permit is taken before it is counted, and uncounted before it is
  *     given.
- * I2  Who is between the two announces the object, from before the first to after the second.
+ * I2  Who is between the two announces the object, from before the first to after the second;
+ *     also who releases another's permit, whose count it takes from that one's seat.
  * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive
  *     announce, adds up, sees nobody alive announce, and swaps the word it read. Whoever was
  *     between the two at any of this either is seen, or has moved the word.
@@ -19,12 +20,17 @@
 #include "queue/face.h"
 #include "sync/sync.h"
 
-enum { MAX_PERMITS = INT32_MAX, RECOUNT_TRIES = 64 };
+enum {
+    ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES,
+    MAX_PERMITS = INT32_MAX,
+    RECOUNT_TRIES = 64
+};
 
 struct tn_semaphore {
     struct tni_handle handle;
     uint32_t limit;         /* private copy: most permits there can be */
     _Atomic uint32_t *held; /* [seats]; NULL: not owned */
+    bool any_releases;
 };
 
 static uint32_t permits_of(uint64_t word) { return (uint32_t)word; }
@@ -43,7 +49,9 @@ static uint64_t held_bytes(const struct tni_segment *s)
 static int bind(struct tn_semaphore *semaphore)
 {
     const struct tni_object *object = semaphore->handle.object;
-    bool is_owned = (TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) != 0;
+    uint32_t flags = TNI_LOOK(object->flags);
+    bool is_owned = (flags & TN_SEMAPHORE_OWNED) != 0;
+    semaphore->any_releases = (flags & TN_SEMAPHORE_ANY_RELEASES) != 0;
     semaphore->limit = is_owned ? TNI_LOOK(object->capacity) : MAX_PERMITS;
     if (!is_owned)
         return 0;
@@ -80,12 +88,12 @@ int tn_semaphore_create(tn_domain *domain, const char *name, uint32_t permits, u
     void *handle = NULL;
     if (domain == NULL || ret_semaphore == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_semaphore_create: NULL argument");
-    if ((flags & ~(uint32_t)TN_SEMAPHORE_OWNED) != 0)
+    if (flags != 0 && flags != TN_SEMAPHORE_OWNED && flags != ALL_FLAGS)
         return tni_fail(TN_ERR_INVALID, "semaphore flags %#x", flags);
-    if (permits > MAX_PERMITS || (permits == 0 && flags == TN_SEMAPHORE_OWNED))
-        return tni_fail(TN_ERR_INVALID, "a semaphore of %u permits; %d to %d are possible",
-                        permits, flags == TN_SEMAPHORE_OWNED, MAX_PERMITS);
-    if (flags == TN_SEMAPHORE_OWNED)
+    if (permits > MAX_PERMITS)
+        return tni_fail(TN_ERR_INVALID, "a semaphore of %u permits; at most %d are possible",
+                        permits, MAX_PERMITS);
+    if (flags != 0)
         spec.ring_bytes = held_bytes(&domain->segment);
     int status = tni_object_create(domain, &spec, sizeof(struct tn_semaphore), &handle);
     return take_handle(status, handle, ret_semaphore);
@@ -220,20 +228,30 @@ int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
         deadline_ns, semaphore->held != NULL ? try_acquire_owned : try_acquire, semaphore);
 }
 
+static bool uncount_anothers(struct tn_semaphore *semaphore)
+{
+    const struct tni_segment *s = &semaphore->handle.domain->segment;
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
+        if (uncount(&semaphore->held[seat]))
+            return true;
+    return false;
+}
+
 static int release_owned(struct tn_semaphore *semaphore)
 {
     struct tn_domain *domain = semaphore->handle.domain;
     struct tni_object *object = semaphore->handle.object;
     struct tni_thread *thread = begin(domain, semaphore->handle.index);
     int status = 0;
-    if (uncount(&semaphore->held[domain->seat])) {
+    if (uncount(&semaphore->held[domain->seat]) ||
+        (semaphore->any_releases && uncount_anothers(semaphore))) {
         TNI_KILL_POINT("semaphore_uncounted");
         status = give_permits(object, semaphore->limit, 1);
         TNI_KILL_POINT("semaphore_given");
     } else {
-        status = tni_fail(TN_ERR_INVALID,
-                          "this process holds no permit of the semaphore " TNI_NAME_FORMAT,
-                          object->name);
+        status =
+            tni_fail(TN_ERR_INVALID, "%s holds no permit of the semaphore " TNI_NAME_FORMAT,
+                     semaphore->any_releases ? "nobody" : "this process", object->name);
     }
     end(thread);
     return status;

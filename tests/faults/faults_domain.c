@@ -110,6 +110,11 @@ FAULTS_WHEN(tn_domain_close, of_one_that_lives_on, WITH_OTHER, .never_fails = tr
 static int reap(void) { return tn_domain_reap(faults_d, FAULTS_OUT(uint32_t)); }
 static int ask_name(void) { return tn_domain_name(faults_d)[0] == '\0' ? 0 : TN_ERR_CORRUPT; }
 static int ask_seat(void) { return (int)tn_domain_seat(faults_d); }
+static int ask_member(void) { return tn_domain_member(faults_d) == 0; }
+static int ask_has_member(void)
+{
+    return !tn_domain_has_member(faults_d, tn_domain_member(faults_d));
+}
 static int set_quota(void) { return tn_domain_set_quota(faults_d, 1 << 20); }
 static int set_watermark(void) { return tn_domain_set_watermark(faults_d, 1 << 20); }
 static int poll_fd(void) { return tn_domain_poll_fd(d, FAULTS_OUT(int)); }
@@ -123,6 +128,8 @@ static void poll_now(void)
 }
 FAULTS(tn_domain_name, WITH_DOMAIN, .has_no_calls = true, .call = ask_name)
 FAULTS(tn_domain_seat, WITH_DOMAIN, .has_no_calls = true, .call = ask_seat)
+FAULTS(tn_domain_member, WITH_DOMAIN, .has_no_calls = true, .call = ask_member)
+FAULTS(tn_domain_has_member, WITH_DOMAIN, .never_fails = true, .call = ask_has_member)
 FAULTS(tn_domain_set_quota, WITH_DOMAIN, .has_no_calls = true, .call = set_quota)
 FAULTS(tn_domain_set_watermark, WITH_DOMAIN, .has_no_calls = true, .call = set_watermark)
 FAULTS(tn_domain_poll_fd, .before = create_d, .call = poll_fd, .undo = close_now)

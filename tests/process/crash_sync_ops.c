@@ -30,6 +30,24 @@ static void close_with_permit(struct crash_world *w)
     w->semaphore = tn_semaphore_close(w->semaphore);
 }
 
+static void release_anothers(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_semaphore_release(w->semaphore));
+    assert_int_equal(tn_semaphore_release(w->semaphore), TN_ERR_INVALID);
+}
+
+/* Either it is still ours, or it is nobody's. */
+static void find_released_once(struct crash_world *w)
+{
+    int expected = tn_semaphore_get(w->semaphore) == 2 ? TN_ERR_INVALID : 0;
+    assert_int_equal(tn_semaphore_release(w->semaphore), expected);
+}
+
+static void acquire_one(struct crash_world *w)
+{
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+}
+
 static void lock(struct crash_world *w) { TN_CHECK_OK(tn_lock_acquire(w->lock, 0)); }
 
 static void lock_and_unlock(struct crash_world *w)
@@ -97,6 +115,11 @@ const struct crash_op crash_sync_ops[] = {
     {.name = "semaphore_acquire", .run = acquire_and_release},
     {.name = "semaphore_acquire_owned", .is_owned = true, .run = acquire},
     {.name = "semaphore_release_owned", .is_owned = true, .run = acquire_and_release},
+    {.name = "semaphore_release_anothers",
+     .is_owned = true,
+     .prepare = acquire_one,
+     .run = release_anothers,
+     .check = find_released_once},
     {.name = "semaphore_close_owned", .is_owned = true, .run = close_with_permit},
     {.name = "lock_acquire", .run = lock, .check = find_recovered},
     {.name = "lock_release", .run = lock_and_unlock},

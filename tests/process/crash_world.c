@@ -75,8 +75,8 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op)
     open_inspector(w);
     TN_CHECK_OK(tn_queue_create(w->domain, "queue", &queue, &w->queue));
     TN_CHECK_OK(tn_event_create(w->domain, NULL, true, &w->event));
-    TN_CHECK_OK(tn_semaphore_create(w->domain, NULL, 2, op->is_owned ? TN_SEMAPHORE_OWNED : 0,
-                                    &w->semaphore));
+    uint32_t flags = op->is_owned ? TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES : 0;
+    TN_CHECK_OK(tn_semaphore_create(w->domain, NULL, 2, flags, &w->semaphore));
     TN_CHECK_OK(tn_lock_create(w->domain, NULL, &w->lock));
     TN_CHECK_OK(tn_condition_create(w->domain, NULL, &w->condition));
     TN_CHECK_OK(tn_barrier_create(w->domain, NULL, 2, &w->barrier));

@@ -13,6 +13,7 @@
 
 #include "harness/harness.h"
 #include "harness/members.h"
+#include "queue/face.h"
 #include "reaper/reaper.h"
 
 enum { MIB = 1 << 20, LONG_MS = 20000 };
@@ -123,6 +124,52 @@ TN_TEST(who_joins_by_name_shares_memory_with_who_created)
     tn_domain_close(d);
     TN_CHECK_OK(tn_domain_open("another", NULL, &d));
     assert_string_equal(tn_domain_name(d), "another");
+    tn_domain_close(d);
+}
+
+static int tell_number_and_stay(void *queue)
+{
+    uint64_t number = tn_domain_member(((struct tni_handle *)queue)->domain);
+    tn_message message = {.bytes = &number, .size_bytes = sizeof number};
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, 0));
+    return pause();
+}
+
+static uint64_t pop_number(tn_queue *queue)
+{
+    tn_message message;
+    uint64_t number;
+    TN_CHECK_OK(tn_queue_pop(queue, TN_FOREVER, &message));
+    assert_int_equal(message.size_bytes, sizeof number);
+    memcpy(&number, message.bytes, sizeof number);
+    tn_message_fini(&message);
+    return number;
+}
+
+TN_TEST(a_member_is_known_by_its_number_until_it_dies)
+{
+    tn_domain *d = create(NULL, 64 * MIB, 0);
+    tn_queue *queue;
+    uint64_t numbers[2];
+    assert_true(tn_domain_has_member(d, tn_domain_member(d)));
+    for (int i = 0; i < 2; i++) { /* on the same seat, one after the other */
+        TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+        pid_t child = tnt_fork(tell_number_and_stay, queue);
+        numbers[i] = pop_number(queue);
+        assert_true(tn_domain_has_member(d, numbers[i]));
+        tnt_kill(child);
+        assert_false(tn_domain_has_member(d, numbers[i]));
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+        assert_false(tn_domain_has_member(d, numbers[i]));
+        tn_queue_close(queue);
+    }
+    assert_true(numbers[0] != numbers[1] && numbers[0] != tn_domain_member(d));
+    const uint64_t nobodys[] = {0, 2, UINT64_MAX, UINT64_C(0xffff0001)};
+    for (int i = 0; i < 4; i++)
+        assert_false(tn_domain_has_member(d, nobodys[i]));
+    assert_false(tn_domain_has_member(NULL, tn_domain_member(d)));
+    assert_int_equal(tn_domain_member(NULL), 0);
+    TNT_AUDIT(d);
     tn_domain_close(d);
 }
 

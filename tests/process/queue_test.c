@@ -81,6 +81,61 @@ TN_TEST(what_is_pushed_is_popped_in_order_over_many_rounds)
     finish();
 }
 
+static int pop_one(void *argument)
+{
+    (void)argument;
+    (void)pop_number(0);
+    return 0;
+}
+
+TN_TEST(a_count_is_zero_when_messages_were_taken_out_of_order)
+{
+    begin(8, 0);
+    push_number(1);
+    push_number(2);
+    assert_true(tnt_kill_at("pop_taken", 1, pop_one, NULL));
+    assert_int_equal(pop_number(0), 2); /* stepping over the first */
+    assert_in_range(tn_queue_count(q), 1, 2);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_in_range(tn_queue_count(q), 1, 2);
+    assert_int_equal(pop_number(0), 1);
+    assert_int_equal(tn_queue_count(q), 0);
+    finish();
+}
+
+static tn_semaphore *owed;
+
+static int owe_and_pop(void *argument)
+{
+    TN_CHECK_OK(tn_semaphore_acquire(owed, 0));
+    return pop_one(argument);
+}
+
+static int reap(void *argument)
+{
+    (void)argument;
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    return 0;
+}
+
+TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
+{
+    tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
+    begin(8, 0);
+    tn_queue_close(q);
+    TN_CHECK_OK(tn_semaphore_create(d, NULL, 1, TN_SEMAPHORE_OWNED, &owed));
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    push_number(1);
+    assert_true(tnt_kill_at("pop_taken", 1, owe_and_pop, NULL));
+    assert_true(tnt_kill_at("semaphore_settle_announced", 1, reap, NULL));
+    assert_int_equal(tn_semaphore_get(owed), 0);
+    assert_int_equal(pop_number(0), 1);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_semaphore_get(owed), 1);
+    tn_semaphore_close(owed);
+    finish();
+}
+
 TN_TEST(a_full_queue_times_out_and_an_empty_one_too)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};

@@ -2,6 +2,8 @@
 /* Semaphores, between processes that are killed. */
 #include "sync_test.h"
 
+#include <string.h>
+
 TN_TEST(a_semaphore_without_owners_may_be_released_by_anybody_up_to_its_limit)
 {
     tn_semaphore *semaphore, *full;
@@ -37,6 +39,34 @@ TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     assert_int_equal(tn_semaphore_get(semaphore), 2);
     tn_semaphore_close(semaphore);
+    finish();
+}
+
+static int release_once(void *semaphore)
+{
+    TN_CHECK_OK(tn_semaphore_release(semaphore));
+    return tn_semaphore_release(semaphore) == TN_ERR_INVALID ? 0 : 1;
+}
+
+TN_TEST(an_owned_semaphore_that_anybody_releases_takes_the_permit_from_who_has_it)
+{
+    tn_semaphore *semaphore, *none;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(
+        domain, NULL, 1, TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, &semaphore));
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
+    assert_non_null(strstr(tn_error_detail(), "nobody holds"));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    tnt_wait_ok(tnt_fork(release_once, semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
+    tn_semaphore_close(semaphore);
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 0, TN_SEMAPHORE_OWNED, &none));
+    assert_int_equal(tn_semaphore_acquire(none, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_semaphore_release(none), TN_ERR_INVALID);
+    tn_semaphore_close(none);
+    assert_int_equal(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_ANY_RELEASES, &none),
+                     TN_ERR_INVALID);
     finish();
 }
 
