@@ -14,7 +14,9 @@
 #include <Python.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <structmember.h>
 #include <tenon/tenon.h>
 
 #define TNP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -152,6 +154,94 @@ PyObject *tnp_tensor_of(PyObject *object);
 const char *tnp_dtype_letters(tn_dtype dtype);
 /** The dtype of a format of the buffer protocol. -1: raised (TypeError, which says why not). */
 int tnp_parse_format(const char *format, Py_ssize_t item_bytes, tn_dtype *ret_dtype);
+
+/* ---- objects of a domain (object.c; queue.c, sync.c) ------------------------------------- */
+
+/* How a kind of the C API's is opened and closed. */
+struct tnp_kind {
+    const char *noun;
+    int (*open)(tn_domain *domain, const char *name, void **ret_handle);
+    int (*open_id)(tn_domain *domain, uint64_t id, void **ret_handle);
+    uint64_t (*id)(const void *handle);
+    void (*close)(void *handle);
+};
+
+typedef struct {
+    PyObject_HEAD const struct tnp_kind *kind;
+    void *handle; /* tn_queue, tn_event, ...; NULL: closed */
+    PyObject *domain;
+    PyObject *weak;
+    tnp_waiters waiters;
+    bool is_closed; /* but somebody waits, who closes it when he comes out */
+} tnp_object;
+
+/** An object; the handle is consumed, also on failure. `domain` is borrowed. NULL: raised. */
+PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void *handle,
+                          PyObject *domain);
+/** open(domain, name or id) */
+PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args);
+/** The handle, borrowed; NULL: raised (ValueError: closed). */
+void *tnp_object_of(PyObject *object);
+/** Around a wait without the GIL, by a thread that holds a reference of the object. */
+void tnp_object_go_in(PyObject *object);
+void tnp_object_come_out(PyObject *object);
+PyObject *tnp_object_close(PyObject *self, PyObject *unused);
+void tnp_object_dealloc(PyObject *object);
+PyObject *tnp_object_id(PyObject *self, void *unused);
+extern PyMemberDef tnp_object_members[];
+
+/** A call that waits in an object's handle. */
+#define TNP_OBJECT_WAIT(self_, status, call)                                                   \
+    do {                                                                                       \
+        tnp_object_go_in(self_);                                                               \
+        TNP_WAIT(((tnp_object *)(self_))->domain, status, call);                               \
+        tnp_object_come_out(self_);                                                            \
+    } while (0)
+
+/** A kind: its functions with the types that struct tnp_kind wants, and `open` as a method. */
+#define TNP_KIND(kind)                                                                         \
+    static int kind##_open(tn_domain *domain, const char *name, void **ret_handle)             \
+    {                                                                                          \
+        return tn_##kind##_open(domain, name, (tn_##kind **)ret_handle);                       \
+    }                                                                                          \
+    static int kind##_open_id(tn_domain *domain, uint64_t id, void **ret_handle)               \
+    {                                                                                          \
+        return tn_##kind##_open_id(domain, id, (tn_##kind **)ret_handle);                      \
+    }                                                                                          \
+    static uint64_t kind##_id(const void *handle) { return tn_##kind##_id(handle); }           \
+    static void kind##_close(void *handle) { tn_##kind##_close(handle); }                      \
+    static const struct tnp_kind kind##_kind = {#kind, kind##_open, kind##_open_id, kind##_id, \
+                                                kind##_close};                                 \
+    static PyTypeObject kind##_type;                                                           \
+    static PyObject *kind##_from(PyObject *type, PyObject *args)                               \
+    {                                                                                          \
+        return tnp_object_open((PyTypeObject *)type, &kind##_kind, args);                      \
+    }
+
+/** Rows of its methods. */
+#define TNP_OBJECT_METHODS(kind)                                                               \
+    {"open", kind##_from, METH_VARARGS | METH_CLASS, "Open one by its name or id."},           \
+    {                                                                                          \
+        "close", tnp_object_close, METH_NOARGS, "Close this process's handle."                 \
+    }
+#define TNP_OBJECT_ID                                                                          \
+    {                                                                                          \
+        "id", tnp_object_id, NULL, "A number that opens it in any member.", NULL               \
+    }
+
+/** Its type, static: `kind`_type. */
+#define TNP_OBJECT_TYPE(Name, kind, attributes, doc)                                           \
+    static PyTypeObject kind##_type = {                                                        \
+        PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core." Name,                          \
+        .tp_doc = doc,                                                                         \
+        .tp_basicsize = sizeof(tnp_object),                                                    \
+        .tp_flags = Py_TPFLAGS_DEFAULT,                                                        \
+        .tp_dealloc = tnp_object_dealloc,                                                      \
+        .tp_methods = kind##_methods,                                                          \
+        .tp_getset = attributes,                                                               \
+        .tp_members = tnp_object_members,                                                      \
+        .tp_weaklistoffset = offsetof(tnp_object, weak),                                       \
+    }
 
 /* ---- messages (queue.c, codec.c) --------------------------------------------------------- */
 

@@ -303,6 +303,23 @@ static PyObject *get_seat(PyObject *self, void *unused)
     return domain == NULL ? NULL : PyLong_FromUnsignedLong(tn_domain_seat(domain));
 }
 
+/* Signed, as tensors of int64 keep it. */
+static PyObject *get_member(PyObject *self, void *unused)
+{
+    (void)unused;
+    tn_domain *domain = tnp_domain_of(self);
+    return domain == NULL ? NULL : PyLong_FromLongLong((int64_t)tn_domain_member(domain));
+}
+
+static PyObject *has_member(PyObject *self, PyObject *argument)
+{
+    tn_domain *domain = tnp_domain_of(self);
+    long long member = PyLong_AsLongLong(argument);
+    if (domain == NULL || (member == -1 && PyErr_Occurred()))
+        return NULL;
+    return PyBool_FromLong(tn_domain_has_member(domain, (uint64_t)member));
+}
+
 static PyObject *get_closed(PyObject *self, void *unused)
 {
     (void)unused;
@@ -323,6 +340,7 @@ static PyObject *repr(PyObject *self)
 static PyGetSetDef attributes[] = {
     {"name", get_name, NULL, "Its name; \"\" if anonymous.", NULL},
     {"seat", get_seat, NULL, "This process's seat.", NULL},
+    {"member", get_member, NULL, "A number for this process's stay, which no other has.", NULL},
     {"closed", get_closed, NULL, "Whether this process has left.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -339,6 +357,7 @@ static PyMethodDef methods[] = {
      "Take a seat in the domain that TENON_DOMAIN names."},
     {"close", WITH_KEYWORDS(close_domain), METH_VARARGS | METH_KEYWORDS,
      "Leave. Memory of it that is still looked at stays mapped until it is not."},
+    {"has_member", has_member, METH_O, "Whether the process with that number lives."},
     {"reap", reap, METH_NOARGS, "Settle every dead seat now; returns how many."},
     {"trim", WITH_KEYWORDS(trim), METH_VARARGS | METH_KEYWORDS,
      "Give free memory back until at most keep_bytes of it stay warm; returns the bytes "

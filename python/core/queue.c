@@ -2,16 +2,6 @@
 /* Queue and Message: messages of bytes and tensors, and of any object (codec.c). */
 #include "core.h"
 
-#include <structmember.h>
-
-typedef struct {
-    PyObject_HEAD tn_queue *queue; /* NULL: closed */
-    PyObject *domain;
-    PyObject *weak;
-    tnp_waiters waiters;
-    bool is_closed; /* but somebody waits, who closes it when he comes out */
-} tnp_queue;
-
 typedef struct {
     PyObject_HEAD tn_message
         message; /* what a lease needs; its bytes and tensors are in the two below */
@@ -20,31 +10,9 @@ typedef struct {
     PyObject *tensors;
 } tnp_message;
 
-static PyTypeObject queue_type, message_type;
+static PyTypeObject message_type;
 
-/* A queue whose process has closed its domain is closed as well. */
-static tn_queue *queue_of(PyObject *object)
-{
-    tnp_queue *self = (tnp_queue *)object;
-    if (self->queue == NULL || self->is_closed) {
-        PyErr_SetString(PyExc_ValueError, "this process has closed the queue");
-        return NULL;
-    }
-    return tnp_domain_of(self->domain) == NULL ? NULL : self->queue;
-}
-
-static PyObject *wrap_queue(PyTypeObject *type, tn_queue *queue, PyObject *domain)
-{
-    tnp_queue *self = (tnp_queue *)type->tp_alloc(type, 0);
-    if (self == NULL) {
-        tn_queue_close(queue);
-        return NULL;
-    }
-    self->queue = queue;
-    Py_INCREF(domain);
-    self->domain = domain;
-    return (PyObject *)self;
-}
+TNP_KIND(queue)
 
 static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
 {
@@ -61,63 +29,13 @@ static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
     if (d == NULL)
         return NULL;
     TNP_WAIT(domain, status, tn_queue_create(d, name, &options, &queue));
-    return status != 0 ? tnp_raise(status) : wrap_queue((PyTypeObject *)type, queue, domain);
-}
-
-static PyObject *open_queue(PyObject *type, PyObject *args)
-{
-    PyObject *domain, *which;
-    tn_queue *queue;
-    int status;
-    if (!PyArg_ParseTuple(args, "OO", &domain, &which))
-        return NULL;
-    tn_domain *d = tnp_domain_of(domain);
-    if (d == NULL)
-        return NULL;
-    if (PyUnicode_Check(which)) {
-        const char *name = PyUnicode_AsUTF8(which);
-        if (name == NULL)
-            return NULL;
-        TNP_WAIT(domain, status, tn_queue_open(d, name, &queue));
-    } else {
-        unsigned long long id = PyLong_AsUnsignedLongLong(which);
-        if (id == (unsigned long long)-1 && PyErr_Occurred())
-            return NULL;
-        TNP_WAIT(domain, status, tn_queue_open_id(d, id, &queue));
-    }
-    return status != 0 ? tnp_raise(status) : wrap_queue((PyTypeObject *)type, queue, domain);
-}
-
-static void leave(tnp_queue *self)
-{
-    tn_queue *queue = self->queue;
-    self->is_closed = true;
-    if (tnp_waiting(&self->waiters) > 0)
-        return;
-    self->queue = NULL;
-    tn_queue_close(queue); /* with the GIL: the domain may be closed by another thread */
-}
-
-static PyObject *close_queue(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    leave((tnp_queue *)self);
-    Py_RETURN_NONE;
-}
-
-static void dealloc_queue(PyObject *object)
-{
-    tnp_queue *self = (tnp_queue *)object;
-    if (self->weak != NULL)
-        PyObject_ClearWeakRefs(object);
-    leave(self);
-    Py_XDECREF(self->domain);
-    Py_TYPE(object)->tp_free(object);
+    return status != 0 ? tnp_raise(status)
+                       : tnp_object_wrap((PyTypeObject *)type, &queue_kind, queue, domain);
 }
 
 static PyObject *attach(PyObject *self, PyObject *argument)
 {
-    tn_queue *queue = queue_of(self);
+    tn_queue *queue = tnp_object_of(self);
     unsigned long roles = PyLong_AsUnsignedLong(argument);
     if (queue == NULL || (roles == (unsigned long)-1 && PyErr_Occurred()))
         return NULL;
@@ -129,7 +47,7 @@ static PyObject *attach(PyObject *self, PyObject *argument)
 
 static PyObject *end(PyObject *self, PyObject *unused)
 {
-    tn_queue *queue = queue_of(self);
+    tn_queue *queue = tnp_object_of(self);
     (void)unused;
     if (queue == NULL)
         return NULL;
@@ -141,14 +59,14 @@ static PyObject *end(PyObject *self, PyObject *unused)
 
 static PyObject *count(PyObject *self, PyObject *unused)
 {
-    tn_queue *queue = queue_of(self);
+    tn_queue *queue = tnp_object_of(self);
     (void)unused;
     return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_count(queue));
 }
 
 static PyObject *watch(PyObject *self, PyObject *argument)
 {
-    tn_queue *queue = queue_of(self);
+    tn_queue *queue = tnp_object_of(self);
     int wanted = PyObject_IsTrue(argument);
     if (queue == NULL || wanted < 0)
         return NULL;
@@ -160,37 +78,24 @@ static PyObject *watch(PyObject *self, PyObject *argument)
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* Around the wait of a thread that holds a reference of the queue. */
-static void come_out(tnp_queue *self)
-{
-    tnp_come_out(&self->waiters);
-    if (tnp_waiting(&self->waiters) == 0 && self->is_closed)
-        leave(self);
-}
-
 /*
  * A try that does not wait keeps the GIL: most calls find what they want. The message is read
  * after the wait even if another thread closed the queue meanwhile.
  */
-static int pop(tnp_queue *self, uint64_t deadline_ns, tn_message *ret_message)
+static int pop(PyObject *self, tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message)
 {
-    int status = tn_queue_pop(self->queue, 0, ret_message);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0) {
-        tnp_go_in(&self->waiters);
-        TNP_WAIT(self->domain, status, tn_queue_pop(self->queue, deadline_ns, ret_message));
-        come_out(self);
-    }
+    int status = tn_queue_pop(queue, 0, ret_message);
+    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
+        TNP_OBJECT_WAIT(self, status, tn_queue_pop(queue, deadline_ns, ret_message));
     return status;
 }
 
-static int push(tnp_queue *self, const tn_message *message, uint64_t deadline_ns)
+static int push(PyObject *self, tn_queue *queue, const tn_message *message,
+                uint64_t deadline_ns)
 {
-    int status = tn_queue_push(self->queue, message, 0, 0);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0) {
-        tnp_go_in(&self->waiters);
-        TNP_WAIT(self->domain, status, tn_queue_push(self->queue, message, 0, deadline_ns));
-        come_out(self);
-    }
+    int status = tn_queue_push(queue, message, 0, 0);
+    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
+        TNP_OBJECT_WAIT(self, status, tn_queue_push(queue, message, 0, deadline_ns));
     return status;
 }
 
@@ -201,7 +106,8 @@ static int push_parts(PyObject *self, const char *bytes, Py_ssize_t size_bytes,
     enum { FEW = 16 };
     tn_tensor *few[FEW], **all = few;
     Py_ssize_t n = tensors == NULL ? 0 : PyList_GET_SIZE(tensors);
-    if (queue_of(self) == NULL)
+    tn_queue *queue = tnp_object_of(self);
+    if (queue == NULL)
         return -1;
     if (n > FEW && (all = PyMem_New(tn_tensor *, (size_t)n)) == NULL) {
         PyErr_NoMemory();
@@ -213,7 +119,7 @@ static int push_parts(PyObject *self, const char *bytes, Py_ssize_t size_bytes,
                           .size_bytes = (size_t)size_bytes,
                           .tensors = all,
                           .tensor_count = (uint32_t)n};
-    int status = push((tnp_queue *)self, &message, deadline_ns);
+    int status = push(self, queue, &message, deadline_ns);
     if (all != few)
         PyMem_Free(all);
     if (status != 0)
@@ -278,13 +184,14 @@ static int read_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names
 static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *names)
 {
+    tn_queue *queue = tnp_object_of(self);
     uint64_t deadline_ns;
-    if (queue_of(self) == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (queue == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     tnp_message *m = (tnp_message *)message_type.tp_alloc(&message_type, 0);
     if (m == NULL)
         return NULL;
-    int status = pop((tnp_queue *)self, deadline_ns, &m->message);
+    int status = pop(self, queue, deadline_ns, &m->message);
     if (status != 0) {
         Py_DECREF(m);
         return tnp_raise(status);
@@ -292,7 +199,7 @@ static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t n
     Py_INCREF(self);
     m->queue = self;
     m->data = PyBytes_FromStringAndSize(m->message.bytes, (Py_ssize_t)m->message.size_bytes);
-    m->tensors = take_tensors(&m->message, ((tnp_queue *)self)->domain);
+    m->tensors = take_tensors(&m->message, ((tnp_object *)self)->domain);
     if (m->data == NULL || m->tensors == NULL)
         Py_CLEAR(m);
     return (PyObject *)m;
@@ -302,8 +209,8 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 {
     uint64_t deadline_ns;
     tnp_encoded encoded;
-    if (queue_of(self) == NULL || read_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
-        tnp_encode(((tnp_queue *)self)->domain, args[0], deadline_ns, &encoded) < 0)
+    if (tnp_object_of(self) == NULL || read_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
+        tnp_encode(((tnp_object *)self)->domain, args[0], deadline_ns, &encoded) < 0)
         return NULL;
     int failed = push_parts(self, PyBytes_AS_STRING(encoded.bytes),
                             PyBytes_GET_SIZE(encoded.bytes), encoded.tensors, deadline_ns);
@@ -316,20 +223,21 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 
 static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
+    tn_queue *queue = tnp_object_of(self);
     uint64_t deadline_ns;
     tn_message message;
-    if (queue_of(self) == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (queue == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
-    int status = pop((tnp_queue *)self, deadline_ns, &message);
+    int status = pop(self, queue, deadline_ns, &message);
     if (status != 0)
         return tnp_raise(status);
     PyObject *value = NULL;
-    PyObject *tensors = take_tensors(&message, ((tnp_queue *)self)->domain);
+    PyObject *tensors = take_tensors(&message, ((tnp_object *)self)->domain);
     if (tensors != NULL)
         value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
     Py_XDECREF(tensors);
-    if (message.lease != 0 && queue_of(self) != NULL) /* to acknowledge oneself: pop() */
-        (void)!tn_message_ack(((tnp_queue *)self)->queue, &message);
+    if (message.lease != 0 && tnp_object_of(self) != NULL) /* to acknowledge oneself: pop() */
+        (void)!tn_message_ack(queue, &message);
     tn_message_fini(&message);
     return value;
 }
@@ -342,12 +250,12 @@ static int wait_for(PyObject *list, tn_queue **queues, uint64_t deadline_ns)
         TNP_UNLOCKED(status, tn_queue_wait_any(queues, 0, deadline_ns));
         return status;
     }
-    tnp_queue *first = (tnp_queue *)PySequence_Fast_GET_ITEM(list, 0);
+    tnp_object *first = (tnp_object *)PySequence_Fast_GET_ITEM(list, 0);
     for (Py_ssize_t i = 0; i < n; i++)
-        tnp_go_in(&((tnp_queue *)PySequence_Fast_GET_ITEM(list, i))->waiters);
+        tnp_object_go_in(PySequence_Fast_GET_ITEM(list, i));
     TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline_ns));
     for (Py_ssize_t i = 0; i < n; i++)
-        come_out((tnp_queue *)PySequence_Fast_GET_ITEM(list, i));
+        tnp_object_come_out(PySequence_Fast_GET_ITEM(list, i));
     return status;
 }
 
@@ -372,7 +280,7 @@ static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
             PyErr_Format(PyExc_TypeError, "queues[%zd] is a %.200s, not a queue", i,
                          Py_TYPE(queue)->tp_name);
         else
-            queues[i] = queue_of(queue);
+            queues[i] = tnp_object_of(queue);
         if (PyErr_Occurred())
             break;
     }
@@ -386,29 +294,17 @@ static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
     return PyErr_Occurred() ? NULL : PyLong_FromLong(status);
 }
 
-static PyObject *get_id(PyObject *self, void *unused)
-{
-    (void)unused;
-    tn_queue *queue = queue_of(self);
-    return queue == NULL ? NULL : PyLong_FromUnsignedLongLong(tn_queue_id(queue));
-}
-
 static PyObject *get_capacity(PyObject *self, void *unused)
 {
     (void)unused;
-    tn_queue *queue = queue_of(self);
+    tn_queue *queue = tnp_object_of(self);
     return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_capacity(queue));
 }
 
 static PyGetSetDef queue_attributes[] = {
-    {"id", get_id, NULL, "A number that opens it in any member.", NULL},
+    TNP_OBJECT_ID,
     {"capacity", get_capacity, NULL, "Messages that fit.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyMemberDef queue_members[] = {
-    {"domain", T_OBJECT, offsetof(tnp_queue, domain), READONLY, "Its domain."},
-    {NULL, 0, 0, 0, NULL},
 };
 
 #define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
@@ -416,8 +312,7 @@ static PyMemberDef queue_members[] = {
 static PyMethodDef queue_methods[] = {
     {"create", WITH_KEYWORDS(create), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
      "Make a queue."},
-    {"open", open_queue, METH_VARARGS | METH_CLASS, "Open a queue by its name or id."},
-    {"close", close_queue, METH_NOARGS, "Close this process's handle."},
+    TNP_OBJECT_METHODS(queue),
     {"attach", attach, METH_O, "Become a producer (1), consumer (2) or both (3) now."},
     {"end", end, METH_NOARGS, "End the queue for everybody."},
     {"count", count, METH_NOARGS, "Messages that wait, roughly."},
@@ -433,24 +328,14 @@ static PyMethodDef queue_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyTypeObject queue_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Queue",
-    .tp_doc = "A bounded queue of messages.",
-    .tp_basicsize = sizeof(tnp_queue),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_dealloc = dealloc_queue,
-    .tp_methods = queue_methods,
-    .tp_getset = queue_attributes,
-    .tp_members = queue_members,
-    .tp_weaklistoffset = offsetof(tnp_queue, weak),
-};
+TNP_OBJECT_TYPE("Queue", queue, queue_attributes, "A bounded queue of messages.");
 
 /* ---- popped messages --------------------------------------------------------------------- */
 
 static PyObject *settle(PyObject *object, int (*verb)(tn_queue *, tn_message *))
 {
     tnp_message *self = (tnp_message *)object;
-    tn_queue *queue = queue_of(self->queue);
+    tn_queue *queue = tnp_object_of(self->queue);
     if (queue == NULL)
         return NULL;
     int status = verb(queue, &self->message);

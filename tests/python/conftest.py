@@ -4,11 +4,12 @@
 With TENON_TAP set, the session says in the end what every test came to, as TAP.
 """
 
+import fcntl
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
-import time
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,7 @@ _storages = pathlib.Path(tempfile.mkdtemp(prefix="tenon-python-", dir="/dev/shm"
 os.environ["TENON_RUNTIME_DIR"] = str(_folder / "run")
 os.environ["TENON_SHM_DIR"] = str(_storages)
 os.environ.pop("TENON_STRATEGY", None)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
 
 LEAVES_WITHIN_S = 20  # tenond waits a moment for new members before it ends
 
@@ -80,6 +82,26 @@ def _left():
     return left
 
 
+def _wait_for_the_end_of_tenond():
+    """It ends by itself, and holds a lock until then."""
+    try:
+        lock = open(_folder / "run" / "tenond.lock")
+    except FileNotFoundError:
+        return
+    signal.signal(signal.SIGALRM, _stop_waiting)
+    signal.alarm(LEAVES_WITHIN_S)
+    try:
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    except TimeoutError:
+        pass  # what it left is found
+    signal.alarm(0)
+
+
+def _stop_waiting(*_):
+    raise TimeoutError
+
+
 _outcomes = {}
 
 
@@ -117,9 +139,7 @@ def pytest_sessionfinish(session, exitstatus):
     from tenon import _core, _domain
 
     _domain.leave()
-    deadline = time.monotonic() + LEAVES_WITHIN_S
-    while _left() and time.monotonic() < deadline:
-        time.sleep(0.05)  # tenond ends by itself; nobody tells of it
+    _wait_for_the_end_of_tenond()
     left = [str(path) for path in _left()]
     domains = [found for found in _core.inspect_domains() if found["creator_pid"] == os.getpid()]
     shutil.rmtree(_folder, ignore_errors=True)

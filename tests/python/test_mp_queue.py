@@ -266,6 +266,45 @@ def test_join_waits_until_all_tasks_are_done(quick):
         tasks.task_done()
 
 
+def get_one_and_stay(tasks, got, never):
+    tasks.get()
+    got.set()
+    never.wait()
+
+
+def test_what_a_killed_consumer_got_counts_as_done(quick):
+    tasks, got, never = quick.JoinableQueue(), quick.Event(), quick.Event()
+    process = start(quick, get_one_and_stay, tasks, got, never)
+    tasks.put("one")
+    assert got.wait(WAIT_S)
+    joined = threading.Thread(target=tasks.join, daemon=True)
+    joined.start()
+    joined.join(0.05)
+    assert joined.is_alive()
+    process.kill()
+    joined.join(WAIT_S)
+    assert not joined.is_alive()
+    process.join(WAIT_S)
+    with pytest.raises(ValueError, match="too many times"):
+        tasks.task_done()
+
+
+def test_tasks_may_be_done_before_they_are_got():
+    tasks = mp.JoinableQueue()
+    put_range(tasks, 2)
+    tasks.task_done()
+    tasks.task_done()
+    tasks.join()
+    with pytest.raises(ValueError, match="too many times"):
+        tasks.task_done()
+    assert tasks.get() == 0 and tasks.get() == 1
+    tasks.join()
+    tasks.put("not done")
+    assert tasks.get() == "not done"
+    tasks.task_done()
+    tasks.join()
+
+
 def test_queue_travels_through_a_queue(context):
     questions, answers = context.Queue(), mp.Queue(3)
     process = start(context, answer_on, questions)

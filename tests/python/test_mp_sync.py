@@ -121,6 +121,10 @@ def test_semaphores_count():
         bounded.release()
     with pytest.raises(ValueError, match="-1"):
         mp.Semaphore(-1)
+    none = mp.BoundedSemaphore(0)
+    assert not none.acquire(False)
+    with pytest.raises(ValueError, match="released too many times"):
+        none.release()
 
 
 def release_it(semaphore):
@@ -128,9 +132,10 @@ def release_it(semaphore):
 
 
 def test_permit_is_given_back_by_another_process(quick):
-    bounded, signal_ = quick.BoundedSemaphore(1), quick.Semaphore(0)
-    assert bounded.acquire() and not bounded.acquire(False)
-    for one in (bounded, signal_):
+    bounded, lock, signal_ = quick.BoundedSemaphore(1), quick.Lock(), quick.Semaphore(0)
+    for one in (bounded, lock):
+        assert one.acquire() and not one.acquire(False)
+    for one in (bounded, lock, signal_):
         process = start(quick, release_it, one)
         assert one.acquire(timeout=WAIT_S)
         end_well(process)

@@ -13,7 +13,7 @@ import weakref
 from multiprocessing import util
 
 from .. import _core
-from .synchronize import reset_in_child
+from ._objects import reset_in_child
 
 
 class _Watcher:

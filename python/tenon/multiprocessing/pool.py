@@ -37,7 +37,8 @@ from multiprocessing.pool import (
 )
 
 from .. import _core, _domain
-from .synchronize import _Cells, _opened, place_of
+from ._cells import Cells
+from ._objects import opened, place_of
 
 __all__ = ["Pool", "ThreadPool"]
 
@@ -85,7 +86,7 @@ class _Channel:
 
 
 def _open_channel(place):
-    return _Channel(_opened(_core.Queue, place))
+    return _Channel(opened(_core.Queue, place))
 
 
 class _Notifier:
@@ -187,7 +188,7 @@ class _Engine:
         self.results = _core.Queue.create(domain, capacity=_CAPACITY)
         self.tasks.attach(1)
         self.results.attach(2)
-        self.cells = _Cells(processes * _CELLS)
+        self.cells = Cells(processes * _CELLS)
         self.start_worker = start_worker
         self.slots = {}  # worker -> its slot
         self.lock = threading.RLock()  # for all of the above, and for what results are told

@@ -15,7 +15,7 @@ from multiprocessing.process import (
 
 from .. import _core, _domain
 
-from .synchronize import keep_for_child
+from ._objects import keep_for_child
 
 __all__ = [
     "AuthenticationString",

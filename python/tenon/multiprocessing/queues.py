@@ -14,16 +14,15 @@ from queue import Empty, Full
 
 from .. import _core, _domain
 from ._reader import Readable
-from .synchronize import (
-    Condition,
-    Semaphore,
-    _deadline,
+from ._objects import (
+    deadline_of,
     has_starting,
-    _opened,
-    _remaining,
+    opened,
     place_of,
+    remaining_of,
     reset_in_child,
 )
+from .synchronize import SEM_VALUE_MAX, BoundedSemaphore, Condition, Semaphore
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
@@ -42,10 +41,10 @@ def _attach(core):
 
 
 def _next(core, timeout):
-    deadline = _deadline(timeout)
+    deadline = deadline_of(timeout)
     while True:
         try:
-            return core.get(_remaining(deadline))
+            return core.get(remaining_of(deadline))
         except _core.PeerDied:
             if not has_starting(core):
                 raise
@@ -58,8 +57,9 @@ class _Overflow:
     collected before.
     """
 
-    def __init__(self, core):
+    def __init__(self, core, unfinished=None):
         self.core = core
+        self._unfinished = unfinished
         self.messages = collections.deque()  # (bytes, tensors)
         self.lock = threading.Lock()
         self.is_closing = False
@@ -68,6 +68,8 @@ class _Overflow:
         self._flush_at_exit = None
 
     def append(self, message):
+        if self._unfinished is not None:
+            self._unfinished.owe()
         with self.lock:
             self.messages.append(message)
             if self._thread is not None:
@@ -90,6 +92,7 @@ class _Overflow:
         while True:
             with self.lock:
                 if not self.messages or (consumers_died and self.is_closing):
+                    self._pay(len(self.messages))
                     self.messages.clear()
                     self._thread = None
                     self._flush_at_exit.cancel()
@@ -107,6 +110,16 @@ class _Overflow:
                 pass  # the queue or the domain has ended
             with self.lock:
                 self.messages.popleft()
+            self._pay(1)
+
+    def _pay(self, count):
+        if self._unfinished is None:
+            return
+        try:
+            for _ in range(count):
+                self._unfinished.pay()
+        except (_core.Error, ValueError):
+            pass  # the domain has ended
 
 
 class _Gate:
@@ -125,11 +138,11 @@ class _Gate:
 
     def push(self, core, bound, message, timeout):
         """Push when fewer than `bound` wait; TimedOut."""
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         self.lock.acquire()
         try:
             while core.count() >= bound:
-                remaining = _remaining(deadline)
+                remaining = remaining_of(deadline)
                 if remaining is not None and remaining <= 0:
                     raise _core.TimedOut("no room in the queue")
                 slice_s = _LOOK_S if remaining is None else min(remaining, _LOOK_S)
@@ -148,7 +161,7 @@ class _Gate:
 
 
 def _rebuild_gate(lock, condition):
-    return _Gate(_opened(_core.Lock, lock), _opened(_core.Condition, condition))
+    return _Gate(opened(_core.Lock, lock), opened(_core.Condition, condition))
 
 
 class Queue(Readable):
@@ -221,14 +234,17 @@ class Queue(Readable):
                     pass
             message = _core.dumps(obj, self._core.domain)
             if self._overflow is None:
-                self._overflow = _Overflow(self._core)
+                self._overflow = self._make_overflow()
                 self._overflow.joins = self._joins
             self._overflow.append(message)
+
+    def _get(self, timeout):
+        return _next(self._core, timeout)
 
     def get(self, block=True, timeout=None):
         self._check()
         try:
-            return _next(self._core, timeout if block else 0)
+            return self._get(timeout if block else 0)
         except _core.TimedOut:
             raise Empty from None
         finally:
@@ -236,6 +252,9 @@ class Queue(Readable):
                 self._made_reader.settle()
             if self._gate is not None:
                 self._gate.tell()
+
+    def _make_overflow(self):
+        return _Overflow(self._core)
 
     def get_nowait(self):
         return self.get(False)
@@ -278,44 +297,115 @@ class Queue(Readable):
 
 def _rebuild_queue(kind, place, maxsize, gate):
     made = kind.__new__(kind)
-    made._begin(_opened(_core.Queue, place), maxsize, gate)
+    made._begin(opened(_core.Queue, place), maxsize, gate)
+    return made
+
+
+class _Unfinished:
+    """What of a queue is not done: what it holds, and what is owed.
+
+    A process owes what it has got and not called task_done() for, and what it has put and not
+    brought into the queue yet. Its debts end with it. They are permits that it has acquired.
+    Who reads both counts reads the queue's first: what leaves that one was owed before.
+    """
+
+    _LOOK_S = 0.2  # how often who joins looks by himself: a debtor that is killed tells nobody
+
+    def __init__(self, core):
+        owed = BoundedSemaphore(SEM_VALUE_MAX)
+        # task_done() for what nobody has got yet.
+        self._begin(core, owed, Semaphore(0), Condition())
+
+    def _begin(self, core, owed, ahead, all_done):
+        self._core, self._owed, self._ahead, self._all_done = core, owed, ahead, all_done
+
+    def __reduce__(self):
+        parts = self._owed, self._ahead, self._all_done
+        return _rebuild_unfinished, (place_of(self._core), *parts)
+
+    def owe(self):
+        self._owed.acquire()
+
+    def pay(self):
+        self._owed.release()
+        if self.count() <= 0:
+            with self._all_done:
+                self._all_done.notify_all()
+
+    def got(self):
+        """What was owed before it was got, was done before that?"""
+        if self._ahead.acquire(False):
+            self.pay()
+
+    def pay_ahead(self):
+        with self._all_done:
+            if self.count() <= 0:
+                raise ValueError("task_done() called too many times")
+            self._ahead.release()
+            if self.count() <= 0:
+                self._all_done.notify_all()
+
+    def count(self):
+        waiting = self._core.count()
+        return waiting + SEM_VALUE_MAX - self._owed.get_value() - self._ahead.get_value()
+
+    def join(self):
+        with self._all_done:
+            while self.count() > 0:
+                self._all_done.wait(self._LOOK_S)
+
+
+def _rebuild_unfinished(place, owed, ahead, all_done):
+    made = _Unfinished.__new__(_Unfinished)
+    made._begin(opened(_core.Queue, place), owed, ahead, all_done)
     return made
 
 
 class JoinableQueue(Queue):
-    """A queue that knows how much of it is not done yet."""
+    """A queue that knows how much of it is not done yet.
+
+    What a process got, and did not call task_done() for before it ended, counts as done.
+    """
 
     def __init__(self, maxsize=0, *, ctx=None):
         super().__init__(maxsize, ctx=ctx)
-        self._unfinished = Semaphore(0)
-        self._all_done = Condition()
+        self._unfinished = _Unfinished(self._core)
 
     def __reduce__(self):
-        parts = self._unfinished, self._all_done
-        return _rebuild_joinable, (type(self), *self._state(), *parts)
+        return _rebuild_joinable, (type(self), *self._state(), self._unfinished)
 
-    def _put(self, obj, timeout):
-        super()._put(obj, timeout)
-        self._unfinished.release()
+    def _make_overflow(self):
+        return _Overflow(self._core, self._unfinished)
+
+    def _get(self, timeout):
+        deadline = deadline_of(timeout)
+        while True:
+            _core.Queue.wait_any([self._core], remaining_of(deadline))
+            self._unfinished.owe()
+            try:
+                got = _next(self._core, 0)
+            except BaseException as error:
+                self._unfinished.pay()
+                # Another consumer may have been faster.
+                if not isinstance(error, _core.TimedOut) or remaining_of(deadline) == 0:
+                    raise
+            else:
+                self._unfinished.got()
+                return got
 
     def task_done(self):
-        with self._all_done:
-            # A put() counts just after its object can be got.
-            if not self._unfinished.acquire(timeout=_LOOK_S):
-                raise ValueError("task_done() called too many times")
-            if self._unfinished.get_value() == 0:
-                self._all_done.notify_all()
+        try:
+            self._unfinished.pay()
+        except ValueError:
+            self._unfinished.pay_ahead()
 
     def join(self):
-        with self._all_done:
-            while self._unfinished.get_value() != 0:
-                self._all_done.wait()
+        self._unfinished.join()
 
 
-def _rebuild_joinable(kind, place, maxsize, gate, unfinished, all_done):
+def _rebuild_joinable(kind, place, maxsize, gate, unfinished):
     made = _rebuild_queue(kind, place, maxsize, gate)
     made._unfinished = unfinished
-    made._all_done = all_done
     return made
 
 
@@ -364,5 +454,5 @@ class SimpleQueue(Readable):
 
 def _rebuild_simple(kind, place):
     made = kind.__new__(kind)
-    made._begin(_opened(_core.Queue, place))
+    made._begin(opened(_core.Queue, place))
     return made

@@ -15,7 +15,8 @@ from multiprocessing.sharedctypes import (
 )
 
 from .. import _domain
-from .synchronize import RLock, keep_for_child
+from ._objects import keep_for_child
+from .synchronize import RLock
 
 __all__ = ["Array", "RawArray", "RawValue", "Value", "copy", "synchronized"]
 

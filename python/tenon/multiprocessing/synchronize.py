@@ -2,19 +2,15 @@
 """Locks and the like, which a killed process cannot keep.
 
 They behave as the standard library's, except in this: what a process holds comes back when it
-ends, however that ends. A Lock is therefore released by the process that acquired it (any
-thread of it). A death ends no wait: a thread of this process may end it just as well.
+ends, however that ends. A death ends no wait: a thread of this process may end it just as well.
 """
 
-import os
 import threading
-import time
-import weakref
-from multiprocessing import context as _context
-from multiprocessing import process as _process
 from multiprocessing import util
 
 from .. import _core, _domain
+from ._cells import Cells, Rows
+from ._objects import deadline_of, opened, place_of, remaining_of, reset_in_child, wait_on
 
 __all__ = [
     "Barrier",
@@ -28,71 +24,6 @@ __all__ = [
 
 _MOST_PERMITS = 2**31 - 1
 SEM_VALUE_MAX = _MOST_PERMITS
-
-
-def keep_for_child(core):
-    """An object ends with its last handle: keep ours until the child that starts is over."""
-    starting = _context.get_spawning_popen()
-    if starting is not None:
-        if not hasattr(starting, "kept"):
-            starting.kept = []
-        starting.kept.append(core)
-    return core
-
-
-def has_starting(core):
-    """Whether a child of this process that was given it may not have opened it yet."""
-    children = [child._popen for child in list(_process._children)]
-    return any(core in getattr(popen, "kept", ()) and popen.poll() is None for popen in children)
-
-
-def place_of(core):
-    """What opens it in another process."""
-    keep_for_child(core)
-    return core.domain.name, core.id
-
-
-def _opened(kind, place):
-    name, number = place
-    return kind.open(_domain.named(name), number)
-
-
-def _deadline(timeout):
-    return None if timeout is None else time.monotonic() + max(timeout, 0)
-
-
-def _remaining(deadline):
-    return None if deadline is None else max(deadline - time.monotonic(), 0)
-
-
-def _wait_on(wait, timeout):
-    """Call `wait` with the seconds that are left until it is not a death that ends it.
-
-    A forked child has what its parent has, so who dies may never have known of what is waited
-    for; and a thread of this process may still end the wait.
-    """
-    deadline = _deadline(timeout)
-    while True:
-        try:
-            return wait(_remaining(deadline))
-        except _core.PeerDied:
-            continue
-
-
-_resets = weakref.WeakSet()  # objects with a _reset() for a forked child
-
-
-def reset_in_child(thing):
-    """Have thing._reset() called in forked children."""
-    _resets.add(thing)
-
-
-def _reset_all():
-    for thing in list(_resets):
-        thing._reset()
-
-
-os.register_at_fork(after_in_child=_reset_all)
 
 
 class _Acquired:
@@ -120,34 +51,24 @@ class _Acquired:
 class Semaphore(_Acquired):
     """Permits that any process may give, as signals: those of a process that died stay away."""
 
-    _owned = False
+    _kind = {}
 
     def __init__(self, value=1, *, ctx=None):
         if not 0 <= value <= _MOST_PERMITS:
             raise ValueError(f"a semaphore of {value} permits")
         self._begin(
-            _core.Semaphore.create(_domain.default(), permits=value, owned=self._owned), value
+            _core.Semaphore.create(_domain.default(), permits=value, **self._kind), value
         )
 
     def _begin(self, core, value):
         self._core = core
         self._most = value
-        self._holder = None
-        reset_in_child(self)
-
-    def _reset(self):
-        self._holder = None
 
     def __reduce__(self):
         return _rebuild_semaphore, (type(self), place_of(self._core), self._most)
 
     def acquire(self, block=True, timeout=None):
-        if not block:
-            timeout = 0
-        return self._take(timeout)
-
-    def _take(self, timeout):
-        return _wait_on(self._core.acquire, timeout)
+        return wait_on(self._core.acquire, timeout if block else 0)
 
     def release(self):
         self._core.release()
@@ -169,16 +90,40 @@ class Semaphore(_Acquired):
             return "unknown"
 
 
-class Lock(Semaphore):
-    """A lock of a process, which any of its threads may release."""
+class BoundedSemaphore(Semaphore):
+    """Permits that come back when the process that has them ends.
 
-    _owned = True
+    A release by a process that has none gives back one of another's.
+    """
+
+    _kind = {"owned": True, "any_releases": True}
+
+    def release(self):
+        try:
+            self._core.release()
+        except _core.Invalid as error:
+            raise ValueError("semaphore or lock released too many times") from error
+
+    def __repr__(self):
+        return f"<{type(self).__name__}(value={self._value_text()}, maxvalue={self._most})>"
+
+
+class Lock(BoundedSemaphore):
+    """A lock that any thread of any process may release."""
 
     def __init__(self, *, ctx=None):
         super().__init__(1, ctx=ctx)
 
-    def _take(self, timeout):
-        taken = super()._take(timeout)
+    def _begin(self, core, value):
+        super()._begin(core, value)
+        self._reset()
+        reset_in_child(self)
+
+    def _reset(self):
+        self._holder = None
+
+    def acquire(self, block=True, timeout=None):
+        taken = super().acquire(block, timeout)
         if taken:
             self._holder = threading.get_ident()
         return taken
@@ -186,11 +131,9 @@ class Lock(Semaphore):
     def release(self):
         holder, self._holder = self._holder, None
         try:
-            self._core.release()
-        except BaseException as error:
+            super().release()
+        except BaseException:
             self._holder = holder
-            if isinstance(error, _core.Invalid):
-                raise ValueError("semaphore or lock released too many times") from error
             raise
 
     def _is_mine(self):
@@ -212,7 +155,7 @@ class Lock(Semaphore):
 
 def _rebuild_semaphore(kind, place, most):
     made = kind.__new__(kind)
-    made._begin(_opened(_core.Semaphore, place), most)
+    made._begin(opened(_core.Semaphore, place), most)
     return made
 
 
@@ -282,219 +225,58 @@ class RLock(_Acquired):
 
 def _rebuild_rlock(kind, place):
     made = kind.__new__(kind)
-    made._begin(_opened(_core.Lock, place))
-    return made
-
-
-class _Cells:
-    """Numbers in shared memory, behind somebody's lock."""
-
-    def __init__(self, count):
-        self._hold(_domain.default().zeros((count,), "int64"))
-
-    def _hold(self, tensor):
-        self._tensor = tensor
-        self._view = memoryview(tensor)
-        self.domain = tensor.domain
-
-    def __getitem__(self, index):
-        return self._view[index]
-
-    def __setitem__(self, index, value):
-        self._view[index] = value
-
-    def __reduce__(self):
-        return _rebuild_cells, (keep_for_child(self._tensor),)
-
-
-def _rebuild_cells(tensor):
-    made = _Cells.__new__(_Cells)
-    made._hold(tensor)
-    return made
-
-
-def _is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
-class BoundedSemaphore(_Acquired):
-    """Permits that come back when the process that has them ends.
-
-    A release by a process that has none gives back one of another's. Cells: how many processes
-    have some, then for each its pid and how many.
-    """
-
-    _MOST_HOLDERS = 511
-    _LOOK_S = 0.2  # a holder that is killed tells nobody
-
-    def __init__(self, value=1, *, ctx=None):
-        if not 0 <= value <= _MOST_PERMITS:
-            raise ValueError(f"a semaphore of {value} permits")
-        domain = _domain.default()
-        gate, told = _core.Lock.create(domain), _core.Condition.create(domain)
-        self._begin(gate, told, _Cells(1 + 2 * self._MOST_HOLDERS), value)
-
-    def _begin(self, gate, told, cells, most):
-        self._gate, self._told, self._cells, self._most = gate, told, cells, most
-
-    def __reduce__(self):
-        places = place_of(self._gate), place_of(self._told)
-        return _rebuild_bounded, (type(self), *places, self._cells, self._most)
-
-    def acquire(self, block=True, timeout=None):
-        deadline = _deadline(timeout if block else 0)
-        self._gate.acquire()
-        try:
-            while self.get_value() == 0 and not self._take_from_dead():
-                remaining = _remaining(deadline)
-                if remaining is not None and remaining <= 0:
-                    return False
-                slice_s = self._LOOK_S if remaining is None else min(remaining, self._LOOK_S)
-                try:
-                    self._told.wait(self._gate, slice_s)
-                except _core.PeerDied:
-                    pass  # the dead one's permits are free now
-            self._add(os.getpid(), 1)
-            return True
-        finally:
-            self._gate.release()
-
-    def release(self):
-        self._gate.acquire()
-        try:
-            holders = self._holders()
-            if not holders:
-                raise ValueError("semaphore or lock released too many times")
-            me = os.getpid()
-            self._add(me if me in holders else next(iter(holders)), -1)
-            self._told.signal()
-        finally:
-            self._gate.release()
-
-    def get_value(self):
-        return self._most - sum(self._holders().values())
-
-    def locked(self):
-        """Whether no permit is free."""
-        return self.get_value() == 0
-
-    def _holders(self):
-        return {
-            self._cells[1 + 2 * row]: self._cells[2 + 2 * row] for row in range(self._cells[0])
-        }
-
-    def _add(self, pid, count):
-        holders = self._holders()
-        holders[pid] = holders.get(pid, 0) + count
-        holders = [(pid, held) for pid, held in holders.items() if held > 0]
-        if len(holders) > self._MOST_HOLDERS:
-            raise RuntimeError(f"{self._MOST_HOLDERS} processes hold this semaphore already")
-        for row, (pid, held) in enumerate(holders):
-            self._cells[1 + 2 * row], self._cells[2 + 2 * row] = pid, held
-        self._cells[0] = len(holders)
-
-    def _take_from_dead(self):
-        """Whether a process died that had permits, which are free now."""
-        dead = [pid for pid in self._holders() if pid != os.getpid() and not _is_alive(pid)]
-        for pid in dead:
-            self._add(pid, -_MOST_PERMITS)
-        return bool(dead)
-
-    def __repr__(self):
-        return f"<{type(self).__name__}(value={self.get_value()}, maxvalue={self._most})>"
-
-
-def _rebuild_bounded(kind, gate, told, cells, most):
-    made = kind.__new__(kind)
-    made._begin(_opened(_core.Lock, gate), _opened(_core.Condition, told), cells, most)
+    made._begin(opened(_core.Lock, place))
     return made
 
 
 class _Waiters:
-    """Who waits for a condition, in shared memory, under its gate.
-
-    Cells: how many, the next ticket, then for each its ticket, its pid, whether it was told.
-    """
-
-    _COUNT, _NEXT, _FIRST = range(3)
-    _WIDTH = 3
-    _MOST = 340
+    """Who waits for a condition, the oldest first, under its gate: ticket, member, is told."""
 
     def __init__(self):
-        self._cells = _Cells(self._FIRST + self._WIDTH * self._MOST)
+        self._rows = Rows(3)
 
     def __reduce__(self):
-        return _rebuild_waiters, (self._cells,)
-
-    def _rows(self):
-        return range(self._cells[self._COUNT])
-
-    def _at(self, row):
-        return self._FIRST + self._WIDTH * row
-
-    def _row_of(self, ticket):
-        for row in self._rows():
-            if self._cells[self._at(row)] == ticket:
-                return row
-        return None
+        return _rebuild_waiters, (self._rows,)
 
     def enter(self):
         """Returns the ticket of a new waiter."""
-        if self._cells[self._COUNT] == self._MOST:
-            self._forget_dead()
-        row, ticket = self._cells[self._COUNT], self._cells[self._NEXT]
-        if row == self._MOST:
-            raise RuntimeError(f"{self._MOST} threads wait for this condition already")
-        at = self._at(row)
-        self._cells[at], self._cells[at + 1], self._cells[at + 2] = ticket, os.getpid(), 0
-        self._cells[self._NEXT] = ticket + 1
-        self._cells[self._COUNT] = row + 1
+        rows = self._rows.get()
+        if len(rows) == Rows.MOST:
+            rows = self._living(rows)
+            if len(rows) == Rows.MOST:
+                raise RuntimeError(f"{Rows.MOST} threads wait for this condition already")
+        ticket = 1 + max((ticket for ticket, _, _ in rows), default=0)
+        self._rows.set([*rows, (ticket, self._rows.domain.member, 0)])
         return ticket
 
     def leave(self, ticket):
         """Returns whether it was told."""
-        row = self._row_of(ticket)
-        return row is not None and self._remove(row)
+        rows = self._rows.get()
+        self._rows.set([row for row in rows if row[0] != ticket])
+        return (ticket, self._rows.domain.member, 1) in rows
 
     def is_told(self, ticket):
-        row = self._row_of(ticket)
-        return row is None or self._cells[self._at(row) + 2] != 0
+        return (ticket, self._rows.domain.member, 0) not in self._rows.get()
 
     def tell(self, most):
-        """Tell up to `most` living waiters, the oldest first; None: all."""
-        self._forget_dead()
-        silent = [row for row in self._rows() if not self._cells[self._at(row) + 2]]
-        silent.sort(key=lambda row: self._cells[self._at(row)])
-        for row in silent[:most]:
-            self._cells[self._at(row) + 2] = 1
+        """Tell up to `most` living waiters, the oldest first; None: all. Returns if any."""
+        rows = self._living(self._rows.get())
+        silent = [row for row in rows if not row[2]][:most]
+        self._rows.set([(*row[:2], 1) if row in silent else row for row in rows])
         return bool(silent)
 
-    def _forget_dead(self):
-        alive = {os.getpid(): True}
-        for row in reversed(self._rows()):
-            pid = self._cells[self._at(row) + 1]
-            if pid not in alive:
-                alive[pid] = _is_alive(pid)
-            if not alive[pid]:
-                self._remove(row)
-
-    def _remove(self, row):
-        last = self._cells[self._COUNT] - 1
-        at, end = self._at(row), self._at(last)
-        was_told = self._cells[at + 2] != 0
-        for i in range(self._WIDTH):
-            self._cells[at + i] = self._cells[end + i]
-        self._cells[self._COUNT] = last
-        return was_told
+    def _living(self, rows):
+        dead = {
+            member
+            for member in {member for _, member, _ in rows}
+            if not self._rows.domain.has_member(member)
+        }
+        return [row for row in rows if row[1] not in dead]
 
 
-def _rebuild_waiters(cells):
+def _rebuild_waiters(rows):
     made = _Waiters.__new__(_Waiters)
-    made._cells = cells
+    made._rows = rows
     return made
 
 
@@ -535,7 +317,7 @@ class Condition:
     def wait(self, timeout=None):
         if not self._lock._is_mine():
             raise AssertionError("must acquire() condition before using wait()")
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         self._gate.acquire()
         try:
             ticket = self._waiters.enter()
@@ -553,7 +335,7 @@ class Condition:
 
     def _wait_for(self, ticket, deadline):
         while not self._waiters.is_told(ticket):
-            remaining = _remaining(deadline)
+            remaining = remaining_of(deadline)
             if remaining is not None and remaining <= 0:
                 return
             try:
@@ -562,10 +344,10 @@ class Condition:
                 continue  # a thread of this process may still notify
 
     def wait_for(self, predicate, timeout=None):
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         result = predicate()
         while not result:
-            remaining = _remaining(deadline)
+            remaining = remaining_of(deadline)
             if remaining is not None and remaining <= 0:
                 break
             self.wait(remaining)
@@ -594,7 +376,7 @@ class Condition:
 
 def _rebuild_condition(kind, lock, gate, place, waiters):
     made = kind.__new__(kind)
-    made._begin(lock, _opened(_core.Lock, gate), _opened(_core.Condition, place), waiters)
+    made._begin(lock, opened(_core.Lock, gate), opened(_core.Condition, place), waiters)
     return made
 
 
@@ -615,7 +397,7 @@ class Event:
         self._core.clear()
 
     def wait(self, timeout=None):
-        return _wait_on(self._core.wait, timeout)
+        return wait_on(self._core.wait, timeout)
 
     def __repr__(self):
         return f"<{type(self).__name__} at {id(self):#x} {'set' if self.is_set() else 'unset'}>"
@@ -623,22 +405,22 @@ class Event:
 
 def _rebuild_event(kind, place):
     made = kind.__new__(kind)
-    made._core = _opened(_core.Event, place)
+    made._core = opened(_core.Event, place)
     return made
 
 
 class Barrier(threading.Barrier):
     """threading.Barrier between processes. A process that has it and dies breaks it."""
 
-    # Cells: state, count, then the pid of each process that has it, by its seat.
-    _PIDS = 2
+    # Cells: state, count, then the member on each seat that has it.
+    _MEMBERS = 2
     _SEATS = 1024
     _LOOK_S = 0.5  # how often a waiter looks whether all are alive
 
     def __init__(self, parties, action=None, timeout=None, *, ctx=None):
         if parties < 1:
             raise ValueError("parties must be > 0")
-        cells = _Cells(self._PIDS + self._SEATS)
+        cells = Cells(self._MEMBERS + self._SEATS)
         self.__setstate__((parties, action, timeout, Condition(), cells))
 
     def __setstate__(self, state):
@@ -653,18 +435,22 @@ class Barrier(threading.Barrier):
         return _rebuild_barrier, (type(self), self.__getstate__())
 
     def _take_seat(self):
-        place = self._PIDS + self._cells.domain.seat
-        self._cells[place] = os.getpid()
+        domain = self._cells.domain
+        place, member = self._MEMBERS + domain.seat, domain.member
+        with self._cond:
+            if self._cells[place] not in (0, member):
+                self._break()  # who sat here died
+            self._cells[place] = member
         util.Finalize(self, _leave_seat, (self._cells, place), exitpriority=_domain.LAST + 1)
 
     def _find_dead(self):
         """Break it, if one that has it died."""
-        for place in range(self._PIDS, self._PIDS + self._SEATS):
-            pid = self._cells[place]
-            if pid != 0 and not _is_alive(pid):
+        for place in range(self._MEMBERS, self._MEMBERS + self._SEATS):
+            member = self._cells[place]
+            if member != 0 and not self._cells.domain.has_member(member):
                 self._cells[place] = 0
                 self._break()
-                raise threading.BrokenBarrierError(f"process {pid}, which had it, died")
+                raise threading.BrokenBarrierError("a process that had it died")
 
     @property
     def _state(self):
@@ -683,9 +469,9 @@ class Barrier(threading.Barrier):
         self._cells[1] = value
 
     def _wait(self, timeout):
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         while self._state == 0:
-            remaining = _remaining(deadline)
+            remaining = remaining_of(deadline)
             if remaining is not None and remaining <= 0:
                 break
             slice_s = self._LOOK_S if remaining is None else min(remaining, self._LOOK_S)

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What queues, events, semaphores, locks and conditions have in common: handles of a domain. */
+#include "core.h"
+
+PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void *handle,
+                          PyObject *domain)
+{
+    tnp_object *self = (tnp_object *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        kind->close(handle);
+        return NULL;
+    }
+    self->kind = kind;
+    self->handle = handle;
+    Py_INCREF(domain);
+    self->domain = domain;
+    return (PyObject *)self;
+}
+
+PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args)
+{
+    PyObject *domain, *which;
+    void *handle;
+    int status;
+    if (!PyArg_ParseTuple(args, "OO", &domain, &which))
+        return NULL;
+    tn_domain *d = tnp_domain_of(domain);
+    if (d == NULL)
+        return NULL;
+    if (PyUnicode_Check(which)) {
+        const char *name = PyUnicode_AsUTF8(which);
+        if (name == NULL)
+            return NULL;
+        TNP_WAIT(domain, status, kind->open(d, name, &handle));
+    } else {
+        unsigned long long id = PyLong_AsUnsignedLongLong(which);
+        if (id == (unsigned long long)-1 && PyErr_Occurred())
+            return NULL;
+        TNP_WAIT(domain, status, kind->open_id(d, id, &handle));
+    }
+    return status != 0 ? tnp_raise(status) : tnp_object_wrap(type, kind, handle, domain);
+}
+
+void *tnp_object_of(PyObject *object)
+{
+    tnp_object *self = (tnp_object *)object;
+    if (self->handle == NULL || self->is_closed) {
+        PyErr_Format(PyExc_ValueError, "this process has closed the %s", self->kind->noun);
+        return NULL;
+    }
+    return tnp_domain_of(self->domain) == NULL ? NULL : self->handle;
+}
+
+/* With the GIL: another thread may close the domain. Who waits closes it when he comes out. */
+static void leave(tnp_object *self)
+{
+    void *handle = self->handle;
+    self->is_closed = true;
+    if (tnp_waiting(&self->waiters) > 0 || handle == NULL)
+        return;
+    self->handle = NULL;
+    self->kind->close(handle);
+}
+
+void tnp_object_go_in(PyObject *object) { tnp_go_in(&((tnp_object *)object)->waiters); }
+
+void tnp_object_come_out(PyObject *object)
+{
+    tnp_object *self = (tnp_object *)object;
+    tnp_come_out(&self->waiters);
+    if (tnp_waiting(&self->waiters) == 0 && self->is_closed)
+        leave(self);
+}
+
+PyObject *tnp_object_close(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    leave((tnp_object *)self);
+    Py_RETURN_NONE;
+}
+
+void tnp_object_dealloc(PyObject *object)
+{
+    tnp_object *self = (tnp_object *)object;
+    if (self->weak != NULL)
+        PyObject_ClearWeakRefs(object);
+    leave(self);
+    Py_XDECREF(self->domain);
+    Py_TYPE(object)->tp_free(object);
+}
+
+PyObject *tnp_object_id(PyObject *self, void *unused)
+{
+    void *handle = tnp_object_of(self);
+    (void)unused;
+    return handle == NULL ? NULL
+                          : PyLong_FromUnsignedLongLong(((tnp_object *)self)->kind->id(handle));
+}
+
+PyMemberDef tnp_object_members[] = {
+    {"domain", T_OBJECT, offsetof(tnp_object, domain), READONLY, "Its domain."},
+    {NULL, 0, 0, 0, NULL},
+};

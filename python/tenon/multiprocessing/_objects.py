@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What queues and locks have in common: how they reach children, and how they wait."""
+
+import os
+import time
+import weakref
+from multiprocessing import context as _context
+from multiprocessing import process as _process
+
+from .. import _core, _domain
+
+
+def keep_for_child(core):
+    """An object ends with its last handle: keep ours until the child that starts is over."""
+    starting = _context.get_spawning_popen()
+    if starting is not None:
+        if not hasattr(starting, "kept"):
+            starting.kept = []
+        starting.kept.append(core)
+    return core
+
+
+def has_starting(core):
+    """Whether a child of this process that was given it may not have opened it yet."""
+    children = [child._popen for child in list(_process._children)]
+    return any(core in getattr(popen, "kept", ()) and popen.poll() is None for popen in children)
+
+
+def place_of(core):
+    """What opens it in another process."""
+    keep_for_child(core)
+    return core.domain.name, core.id
+
+
+def opened(kind, place):
+    name, number = place
+    return kind.open(_domain.named(name), number)
+
+
+def deadline_of(timeout):
+    return None if timeout is None else time.monotonic() + max(timeout, 0)
+
+
+def remaining_of(deadline):
+    return None if deadline is None else max(deadline - time.monotonic(), 0)
+
+
+def wait_on(wait, timeout):
+    """Call `wait` with the seconds that are left until it is not a death that ends it.
+
+    A forked child has what its parent has, so who dies may never have known of what is waited
+    for; and a thread of this process may still end the wait.
+    """
+    deadline = deadline_of(timeout)
+    while True:
+        try:
+            return wait(remaining_of(deadline))
+        except _core.PeerDied:
+            continue
+
+
+_resets = weakref.WeakSet()  # objects with a _reset() for a forked child
+
+
+def reset_in_child(thing):
+    """Have thing._reset() called in forked children."""
+    _resets.add(thing)
+
+
+def _reset_all():
+    for thing in list(_resets):
+        thing._reset()
+
+
+os.register_at_fork(after_in_child=_reset_all)

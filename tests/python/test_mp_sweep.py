@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process is killed at each line of the package that it passes, and the others go on."""
+
+import os
+import pathlib
+import signal
+import sys
+import threading
+
+import pytest
+import tenon.multiprocessing as mp
+from tenon.multiprocessing import synchronize
+
+WAIT_S = 30
+PACKAGE = str(pathlib.Path(synchronize.__file__).resolve().parent)
+MOST_LINES = 2000
+
+
+def kill_at(line):
+    """Kill this process at the `line`th line of the package that its main thread comes to."""
+    passed = 0
+
+    def trace(frame, event, _):
+        nonlocal passed
+        if os.path.dirname(os.path.realpath(frame.f_code.co_filename)) != PACKAGE:
+            return None
+        if event == "line":
+            passed += 1
+            if passed == line:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+
+
+def dies_at(line, run):
+    """Whether a child that runs `run` comes to that line."""
+    child = os.fork()
+    if child == 0:
+        try:
+            kill_at(line)
+            run()
+            sys.settrace(None)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL), f"the child ended with {status} before line {line}"
+    return status != 0
+
+
+def sweep(run, judge, least):
+    """Let children die at each line of `run`, and judge after each death; `least` lines."""
+    line = 1
+    while dies_at(line, run):
+        judge()
+        line += 1
+        assert line < MOST_LINES
+    assert line > least, f"only {line - 1} lines"
+    judge()
+
+
+def in_time(run):
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert not thread.is_alive(), "it waits for ever"
+
+
+class Waiter:
+    """A thread in wait()."""
+
+    def __init__(self, condition):
+        self._condition = condition
+        self._is_in = threading.Event()
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+        assert self._is_in.wait(WAIT_S)
+        with condition:
+            pass  # it is in wait(), which let go of the lock
+
+    def _wait(self):
+        with self._condition:
+            self._is_in.set()
+            assert self._condition.wait(WAIT_S)
+
+    def is_told(self):
+        self._thread.join(WAIT_S)
+        return not self._thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_condition_outlives_waiters(kind):
+    condition = mp.Condition(getattr(mp, kind)())
+
+    def wait():
+        with condition:
+            condition.wait(0.001)
+
+    def judge():
+        waiter = Waiter(condition)
+        with condition:
+            condition.notify()
+        assert waiter.is_told()
+
+    sweep(wait, judge, 60)
+
+
+def test_condition_outlives_who_notifies():
+    condition = mp.Condition()
+
+    def notify():
+        with condition:
+            condition.notify()
+
+    def notify_all():
+        with condition:
+            condition.notify_all()
+
+    for run in (notify, notify_all):
+        waiters = []
+
+        def judge():
+            waiters.append(Waiter(condition))
+            if len(waiters) == 8:
+                notify_all()
+                assert all(waiter.is_told() for waiter in waiters)
+                waiters.clear()
+
+        sweep(run, judge, 30)
+        notify_all()
+        assert all(waiter.is_told() for waiter in waiters)
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock", "BoundedSemaphore"])
+def test_locks_outlive_their_holders(kind):
+    lock = getattr(mp, kind)()
+
+    def hold():
+        with lock:
+            pass
+
+    def judge():
+        assert lock.acquire(timeout=WAIT_S)
+        lock.release()
+
+    sweep(hold, judge, 5)
+
+
+def drain(source):
+    """Get and do all that is there."""
+    while not source.empty():
+        source.get(timeout=WAIT_S)
+        source.task_done()
+
+
+@pytest.mark.parametrize("maxsize", [0, 3])
+def test_join_outlives_producers_and_consumers(maxsize):
+    source = mp.JoinableQueue(maxsize)
+
+    def put():
+        source.put("by a child")
+
+    def get():
+        source.get()
+        source.task_done()
+
+    def judge_producer():
+        drain(source)
+        in_time(source.join)
+        assert source._unfinished.count() == 0  # nor will one that comes be taken for done
+
+    def judge_consumer():
+        judge_producer()
+        source.put("for a child")
+
+    sweep(put, judge_producer, 10)
+    source.put("for a child")
+    sweep(get, judge_consumer, 30)
+
+
+def test_what_a_killed_producer_could_not_bring_into_the_queue_is_owed_by_nobody():
+    source = mp.JoinableQueue()
+
+    def put_more_than_fits():
+        for i in range(1026):
+            source.put(i)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        put_more_than_fits()
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    drain(source)
+    in_time(source.join)
+
+
+@pytest.mark.parametrize("maxsize", [0, 3])
+def test_queue_outlives_producers_and_consumers(maxsize):
+    source = mp.Queue(maxsize)
+
+    def put():
+        source.put("by a child")
+
+    def judge():
+        while not source.empty():
+            source.get(timeout=WAIT_S)
+        for i in range(3):
+            source.put(i, timeout=WAIT_S)
+
+    sweep(lambda: source.get(timeout=WAIT_S), judge, 5)
+
+    def judge_producer():
+        judge()
+        source.get(timeout=WAIT_S)
+
+    source.get(timeout=WAIT_S)
+    sweep(put, judge_producer, 5)
+
+
+class Once:
+    """An initializer that has the first worker die at a line of the package."""
+
+    def __init__(self, line):
+        self.line = line
+        self.left = mp.Value("i", 1)
+
+    def __call__(self):
+        with self.left.get_lock():
+            is_first, self.left.value = self.left.value == 1, 0
+        if is_first:
+            kill_at(self.line)
+
+
+def test_pool_outlives_its_workers():
+    context = mp.get_context("fork")
+    for line in range(1, 40):
+        once = Once(line)
+        with context.Pool(1, once) as pool:
+            assert pool.map(abs, [-1, -2], chunksize=1) == [1, 2]
