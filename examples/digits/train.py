@@ -267,7 +267,7 @@ def run(options):
     context = mp.get_context(options.method)
     network = make_network()
     network.share_memory()
-    torch.optim.SGD(network.parameters())  # imports what each forked trainer would import by itself
+    torch.optim.SGD(network.parameters(), options.rate)  # imports what each trainer would by itself
     digits = Digits(x, y)
     for tensor in digits.padded, digits.labels:
         tensor.share_memory_()  # one copy for all workers, whatever the start method

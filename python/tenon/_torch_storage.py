@@ -10,10 +10,7 @@ import torch
 from torch.multiprocessing import reductions as _theirs
 
 from . import _core, _domain
-
-
-if not hasattr(getattr(torch, "UntypedStorage", None), "filename"):
-    raise ImportError(f"PyTorch {torch.__version__} is too old for tenon.torch")
+from ._torch_version import filename_of, is_resizable, untyped
 
 MAX_NDIM = 32  # of a tensor of tenon's
 
@@ -40,12 +37,12 @@ class Witness(bytearray):
 
 def lent_storage(fill):
     witness = Witness(bytes([fill]) * TRIED_BYTES)
-    storage = torch.from_dlpack(_core.from_buffer(witness)).untyped_storage()
+    storage = untyped(torch.from_dlpack(_core.from_buffer(witness)))
     return storage, weakref.ref(witness)
 
 
 def looks(storage):
-    return storage.data_ptr(), storage.nbytes(), storage.resizable(), storage[0]
+    return storage.data_ptr(), storage.nbytes(), is_resizable(storage), storage[0]
 
 
 def locate(storage):
@@ -75,7 +72,7 @@ def find_words():
     own = torch.UntypedStorage(TRIED_BYTES).fill_(1)
     lent, witness = lent_storage(2)
     place = locate(own)
-    if not own.resizable() or lent.resizable() or not try_swap(own, lent, place):
+    if not is_resizable(own) or is_resizable(lent) or not try_swap(own, lent, place):
         return None
     del own
     if witness() is not None or lent[0] != 1:
@@ -170,7 +167,7 @@ def is_theirs(storage):
     if not is_shared_originally(storage):
         return False
     if (
-        storage.filename is not None
+        filename_of(storage) is not None
         or torch.multiprocessing.get_sharing_strategy() == "file_system"
     ):
         return True
@@ -188,20 +185,22 @@ def over(tensor):
         if storage is None:
             if tensor.dtype != "uint8" or tensor.ndim != 1:
                 tensor = tensor.view((tensor.nbytes,), "uint8", None, tensor.byte_offset)
-            storage = torch.from_dlpack(tensor).untyped_storage()
+            storage = untyped(torch.from_dlpack(tensor))
             storages.add(storage, tensor.domain)
         return storage
 
 
 def move(storage, target):
     """Give a storage the memory of a new tensor of its size, and what was in it."""
-    is_lent_out = not storage.resizable()
-    former = torch.from_dlpack(target.view((storage.nbytes(),), "uint8")).untyped_storage()
-    ctypes.memmove(former.data_ptr(), storage.data_ptr(), storage.nbytes())
+    size_bytes, memory = storage.nbytes(), target.view((storage.nbytes(),), "uint8")
+    if is_resizable(storage):
+        former = untyped(torch.from_dlpack(memory))
+    else:  # an array of NumPy's, say, looks at it for as long as the storage lives
+        window = (ctypes.c_ubyte * size_bytes).from_buffer(memory)
+        former = window.former = untyped(torch.frombuffer(window, dtype=torch.uint8))
+    ctypes.memmove(former.data_ptr(), storage.data_ptr(), size_bytes)
     swap(storage, former, words_at)
     storages.add(storage, target.domain)
-    if is_lent_out:  # an array of NumPy's, say, looks at it for as long as the storage lives
-        storage._tenon_former = former
 
 
 def share(storage, domain=None, timeout=0, tensor=None):
@@ -227,9 +226,13 @@ def share(storage, domain=None, timeout=0, tensor=None):
         return target if found is None else found
 
 
+def bytes_of(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
 def shown_as(storage, tensor):
     """The shape and dtype of a new block."""
-    if tensor is not None and tensor.is_contiguous() and tensor.nbytes == storage.nbytes():
+    if tensor is not None and tensor.is_contiguous() and bytes_of(tensor) == storage.nbytes():
         try:
             dtype = _core.dtype_name(tensor.dtype)
         except TypeError:

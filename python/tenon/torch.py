@@ -29,6 +29,15 @@ from torch.multiprocessing import reductions as _theirs
 
 from . import _core, _torch_storage
 from ._torch_storage import check_words, find, is_shared_originally, over, share, storages
+from ._torch_version import (
+    filename_of,
+    nested_offsets,
+    nested_sizes,
+    nested_strides,
+    nested_view,
+    typed,
+    untyped,
+)
 
 __all__ = [
     "from_torch",
@@ -85,8 +94,8 @@ def _reduce_storage(storage):
         return torch.UntypedStorage, (0,)
     domain, timeout = _core.dumping() or (None, 0)
     shared = share(storage, domain, timeout)
-    if shared is None and storage.filename is not None:
-        return _rebuild_file_storage, (os.path.abspath(storage.filename), storage.nbytes())
+    if shared is None and (name := filename_of(storage)) is not None:
+        return _rebuild_file_storage, (os.path.abspath(name), storage.nbytes())
     if shared is None:
         return _theirs.reduce_storage(storage)
     offset = storage.data_ptr() - shared.address
@@ -105,20 +114,17 @@ def _finish(tensor, kind, requires_grad):
 def _rebuild_tensor(kind, storage, dtype, offset, shape, strides, requires_grad, bits):
     tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
     if bits:
-        torch._utils.set_tensor_metadata(tensor, bits)
+        torch._C._set_conj(tensor, bits[0])
+        torch._C._set_neg(tensor, bits[1])
     return _finish(tensor, kind, requires_grad)
 
 
 def _reduce_strided(tensor):
-    storage = tensor.untyped_storage()
+    storage = untyped(tensor)
     if storage.nbytes() > 0 and storages.domain_of(storage) is None:
         domain, timeout = _core.dumping() or (None, 0)
         share(storage, domain, timeout, tensor)
-    bits = (
-        torch._utils.get_tensor_metadata(tensor)
-        if tensor.is_conj() or tensor.is_neg()
-        else None
-    )
+    bits = tensor.is_conj(), tensor.is_neg()
     return _rebuild_tensor, (
         type(tensor),
         storage,
@@ -127,12 +133,24 @@ def _reduce_strided(tensor):
         tuple(tensor.shape),
         tensor.stride(),
         tensor.requires_grad,
-        bits,
+        bits if any(bits) else None,
     )
 
 
+def _rebuild_meta(kind, dtype, size_bytes, offset, shape, strides, requires_grad):
+    storage = torch.UntypedStorage(size_bytes, device="meta")
+    tensor = torch.empty(0, dtype=dtype, device="meta").set_(storage, offset, shape, strides)
+    return _finish(tensor, kind, requires_grad)
+
+
+def _reduce_meta(tensor):
+    place = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+    about = type(tensor), tensor.dtype, untyped(tensor).nbytes(), *place, tensor.requires_grad
+    return _rebuild_meta, about
+
+
 def _rebuild_coo(kind, indices, values, shape, is_coalesced, requires_grad):
-    tensor = torch.sparse_coo_tensor(indices, values, shape, is_coalesced=is_coalesced)
+    tensor = torch.sparse_coo_tensor(indices, values, shape)._coalesced_(is_coalesced)
     return _finish(tensor, kind, requires_grad)
 
 
@@ -153,15 +171,15 @@ def _reduce_sparse(tensor):
 
 
 def _rebuild_nested(kind, parts, requires_grad):
-    return _finish(torch._nested_view_from_buffer(*parts), kind, requires_grad)
+    return _finish(nested_view(*parts), kind, requires_grad)
 
 
 def _nested_parts(tensor):
     return (
         tensor.values(),
-        tensor._nested_tensor_size(),
-        tensor._nested_tensor_strides(),
-        tensor._nested_tensor_storage_offsets(),
+        nested_sizes(tensor),
+        nested_strides(tensor),
+        nested_offsets(tensor),
     )
 
 
@@ -182,7 +200,7 @@ def _quantizer_of(tensor):
 
 
 def _reduce_quantized(tensor):
-    storage = tensor._typed_storage()
+    storage = typed(tensor)
     place = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
     return _rebuild_quantized, (type(tensor), storage, *place, _quantizer_of(tensor))
 
@@ -195,7 +213,7 @@ def _reduce_tensor(tensor):
         )
     torch.utils.hooks.warn_if_has_hooks(tensor)
     if tensor.device.type == "meta":
-        return _theirs.reduce_tensor(tensor)
+        return _reduce_meta(tensor)
     _check_device(tensor.device, "a tensor")
     if tensor.is_nested:
         return _rebuild_nested, (
@@ -244,7 +262,7 @@ def _share_tensor(tensor):
         if part.device.type == "meta":
             continue
         _check_device(part.device, "a tensor")
-        storage = part.untyped_storage()
+        storage = untyped(part)
         if storage.nbytes() > 0:
             share(storage, tensor=part)
     return tensor
@@ -275,7 +293,7 @@ def share_memory(what: _Shareable) -> _Shareable:
 
 def is_shared(tensor: torch.Tensor) -> bool:
     """Whether other processes can see a tensor's memory; one without memory counts so."""
-    return all(_is_storage_shared(part.untyped_storage()) for part in _parts(tensor))
+    return all(_is_storage_shared(untyped(part)) for part in _parts(tensor))
 
 
 def _is_storage_shared(storage):
@@ -309,7 +327,7 @@ def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _
         raise ValueError(
             "call resolve_conj() and resolve_neg() first: tenon's tensors hold what they show"
         )
-    dtype, storage = _core.dtype_name(tensor.dtype), tensor.untyped_storage()
+    dtype, storage = _core.dtype_name(tensor.dtype), untyped(tensor)
     where = domain or _core.default_domain()
     if storage.nbytes() == 0:
         result = where.empty(tuple(tensor.shape), dtype)
@@ -321,8 +339,7 @@ def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _
 
 def _view_of(shared, tensor, dtype, domain):
     if shared is None:  # PyTorch's own shared memory
-        private = _core.from_dlpack(tensor.detach())
-        return _copied(private, domain)
+        return _copied(_to_dlpack(tensor.detach()), domain)
     offset = tensor.data_ptr() - shared.address + shared.byte_offset
     view = shared.view(tuple(tensor.shape), dtype, tensor.stride(), offset)
     return view if shared.domain == domain else _copied(view, domain)
@@ -332,6 +349,23 @@ def _copied(tensor, domain):
     copy = domain.empty(tensor.shape, tensor.dtype)
     copy.copy_from(tensor)
     return copy
+
+
+# Not each version of PyTorch knows bool there: those travel as uint8.
+
+
+def _to_dlpack(tensor):
+    if tensor.dtype != torch.bool:
+        return _core.from_dlpack(tensor)
+    private = _core.from_dlpack(tensor.view(torch.uint8))
+    return private.view(private.shape, "bool", private.strides, private.byte_offset)
+
+
+def _from_dlpack(tensor):
+    if tensor.dtype != "bool":
+        return torch.from_dlpack(tensor)
+    numbers = tensor.view(tensor.shape, "uint8", tensor.strides, tensor.byte_offset)
+    return torch.from_dlpack(numbers).view(torch.bool)
 
 
 def to_torch(tensor: _core.Tensor) -> torch.Tensor:
@@ -351,7 +385,7 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
     if tensor.size == 0:
         result = torch.empty(tensor.shape, dtype=dtype, device="cpu")
     elif tensor.domain is None or tensor.byte_offset % tensor.itemsize != 0:
-        result = torch.from_dlpack(tensor)
+        result = _from_dlpack(tensor)
     else:
         storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
         place = tensor.byte_offset // tensor.itemsize, tensor.shape, tensor.strides

@@ -21,6 +21,7 @@ from torch.utils.data import (
 import tenon.multiprocessing as mp  # noqa: E402
 import tenon.torch  # noqa: E402
 from tenon import _torch_storage  # noqa: E402
+from tenon._torch_version import untyped  # noqa: E402
 
 WITHIN_S = 60
 
@@ -103,7 +104,7 @@ def check_epoch(loader):
     ]
     assert torch.cat([indices for _, indices in batches]).tolist() == list(range(24))
     for values, _ in batches:
-        assert _torch_storage.find(values.untyped_storage()) is not None
+        assert _torch_storage.find(untyped(values)) is not None
 
 
 def test_batches_come_in_order_and_in_tenons_memory(strategy):
@@ -142,7 +143,7 @@ def test_batches_may_be_changed_kept_and_sent_on():
         queue.put(values)
         kept.append(values)
     for values in kept:
-        assert queue.get().untyped_storage()._cdata == values.untyped_storage()._cdata
+        assert untyped(queue.get())._cdata == untyped(values)._cdata
     assert sum(float(values.sum()) for values in kept) == 2 * 3 * sum(range(24))
 
 

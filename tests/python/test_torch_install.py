@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """install() and uninstall(), and the storages that PyTorch must have for it."""
 
+import ctypes
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 import tenon.multiprocessing as mp  # noqa: E402
 import tenon.torch  # noqa: E402
-from tenon import _core, _torch_storage  # noqa: E402
+from tenon import _core, _torch_storage, _torch_version  # noqa: E402
+from tenon._torch_version import typed, untyped  # noqa: E402
 
 REPLACED = ("share_memory_", "is_shared", "_new_shared")
 REDUCED = (torch.Tensor, torch.nn.Parameter, torch.UntypedStorage)
@@ -30,7 +32,7 @@ def present():
 
 
 def lies_in_tenon(tensor):
-    return _torch_storage.find(tensor.untyped_storage()) is not None
+    return _torch_storage.find(untyped(tensor)) is not None
 
 
 def test_uninstall_puts_back_what_install_replaced():
@@ -55,15 +57,15 @@ def test_after_uninstall_tensors_travel_as_pytorch_sends_them():
     assert tensor.tolist() == [5, 1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_what_pytorch_shares_from_then_on_is_tenons():
     tenon.torch.install()
     module = torch.nn.Linear(2, 2).share_memory()
     made = torch.UntypedStorage._new_shared(40)
-    typed = torch.ones(2)._typed_storage()._new_shared(5)
+    of_floats = typed(torch.ones(2))._new_shared(5)
     assert all(map(lies_in_tenon, (torch.ones(3).share_memory_(), module.weight, module.bias)))
-    assert (
-        made.is_shared() and made.nbytes() == 40 and typed.nbytes() == 20 and typed._is_shared()
-    )
+    assert made.is_shared() and made.nbytes() == 40
+    assert of_floats.is_shared() and of_floats.nbytes() == 20
     assert torch.UntypedStorage._new_shared(0).nbytes() == 0
     assert torch.UntypedStorage._new_shared(4, device="meta").device.type == "meta"
     assert torch.ones(2, device="meta").share_memory_().is_meta
@@ -128,6 +130,17 @@ def test_without_the_expected_storages_nothing_is_changed():
     """) == ["True", "4.0", "1", "RuntimeWarning", "False", "True"]
 
 
+def test_a_version_without_such_storages_is_refused_by_name():
+    assert run("""
+        import torch, tenon
+        del torch.UntypedStorage
+        try:
+            import tenon.torch
+        except ImportError as error:
+            print(torch.__version__ in str(error), "too old" in str(error))
+    """) == ["True", "True"]
+
+
 # ---- the exchange of words
 
 
@@ -168,3 +181,25 @@ def test_a_storage_that_cannot_be_located_is_seen():
     )
     assert not _torch_storage.try_swap(own, lent, None)
     assert not _torch_storage.try_swap(own, lent, _torch_storage.locate(own) + 1)
+
+
+# ---- what older versions of PyTorch do not tell; looked up in all of them
+
+
+def test_a_loan_is_seen_in_the_flags_of_a_storage():
+    flag = _torch_version.find_flag()
+    own, lent = torch.UntypedStorage(8), _torch_storage.lent_storage(1)[0]
+    for storage, expected in (own, True), (lent, False):
+        assert ctypes.c_bool.from_address(storage._cdata + flag).value is expected
+        assert _torch_version.is_resizable(storage) is expected
+
+
+def test_the_file_that_is_a_storage_is_found(tmp_path):
+    for name, shared in ("a name of words", True), ("copied", False):
+        file = tmp_path / name
+        file.write_bytes(bytes(8))
+        storage = torch.UntypedStorage.from_file(str(file), shared, 8)
+        assert _torch_version.mapped_file(storage) == (str(file) if shared else None)
+        file.unlink()
+        assert _torch_version.mapped_file(storage) is None
+    assert _torch_version.mapped_file(torch.UntypedStorage(8)) is None

@@ -12,8 +12,10 @@ import pytest
 
 import tenon.multiprocessing as mp
 
-METHODS = ["fork", "spawn"]
+METHODS = ["fork", "spawn", "forkserver"]
 WITHIN_S = 60
+
+mp.set_forkserver_preload(["pytest", "tenon.multiprocessing"])
 
 
 def start(method, function, arguments=(), count=2, **options):
@@ -54,8 +56,8 @@ def first_succeed_then_raise(index, event):
     raise ValueError("the second failed later")
 
 
-def have_a_child(index, queue):
-    process = mp.get_context("fork").Process(target=signal.pause)
+def have_a_child(index, queue, method):
+    process = mp.get_context(method).Process(target=signal.pause)
     process.start()
     queue.put(process.pid)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -79,7 +81,7 @@ def test_without_join_the_context_may_be_joined_repeatedly(method):
     assert sorted(queue.get() for _ in range(2)) == sorted(enumerate(context.pids()))
 
 
-@pytest.mark.parametrize("method", [*METHODS, "forkserver"])
+@pytest.mark.parametrize("method", METHODS)
 def test_an_exception_is_raised_with_its_traceback_and_ends_the_others(method):
     with pytest.raises(
         mp.ProcessRaisedException, match="(?s)raise_if.*bad luck of 1"
@@ -138,10 +140,11 @@ def test_the_exceptions_survive_a_pickle():
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
-def test_a_grandchild_ends_when_its_parent_is_killed():
-    queue = mp.get_context("fork").SimpleQueue()
+@pytest.mark.parametrize("method", METHODS)
+def test_a_grandchild_ends_when_its_parent_is_killed(method):
+    queue = mp.get_context(method).SimpleQueue()
     with pytest.raises(mp.ProcessExitedException, match="SIGKILL"):
-        start("fork", have_a_child, (queue,), count=1)
+        start(method, have_a_child, (queue, method), count=1)
     pid = queue.get()
     try:
         watched = os.pidfd_open(pid)
