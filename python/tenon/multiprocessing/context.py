@@ -13,7 +13,7 @@ from multiprocessing.context import (
     set_spawning_popen,
 )
 
-from .process import ForkProcess, ForkServerProcess, Process, SpawnProcess
+from .process import ForkProcess, ForkServerProcess, Process, SpawnProcess, shorten_temp_dir
 
 __all__ = [
     "AuthenticationError",
@@ -38,6 +38,10 @@ __all__ = [
 
 class BaseContext(_context.BaseContext):
     """A context of the standard library's that makes what is of this package."""
+
+    def Manager(self):
+        shorten_temp_dir()
+        return super().Manager()
 
     def Lock(self):
         from .synchronize import Lock

@@ -2,9 +2,12 @@
 """Processes that end with their parent, and whose arguments may be tensors."""
 
 import os
+import select
+import shutil
 import sys
+import tempfile
 from multiprocessing import context as _context
-from multiprocessing import popen_fork, popen_forkserver, popen_spawn_posix
+from multiprocessing import popen_fork, popen_forkserver, popen_spawn_posix, util
 from multiprocessing import process as _process
 from multiprocessing.process import (
     AuthenticationString,
@@ -14,7 +17,6 @@ from multiprocessing.process import (
 )
 
 from .. import _core, _domain
-
 from ._objects import keep_for_child
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 _PARENT_DIED = 70  # EX_SOFTWARE; nobody is left to read it
+_MOST_TEMP_DIR = 64  # bytes; a socket's address has 108, with two names below that folder
 
 
 class BaseProcess(_process.BaseProcess):
@@ -99,13 +102,25 @@ def _follow(parent):
 
 
 def _lives(pid):
+    """Not if it has ended and nobody has waited for it: that may wait for a child of it."""
     try:
-        os.kill(pid, 0)
+        descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        pass
-    return True
+    try:
+        return not select.select([descriptor], [], [], 0)[0]
+    finally:
+        os.close(descriptor)
+
+
+def shorten_temp_dir():
+    """The standard library's sockets have their names in it, and few bytes for them."""
+    config = current_process()._config
+    if "tempdir" in config or len(os.fsencode(tempfile.gettempdir())) <= _MOST_TEMP_DIR:
+        return
+    folder = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
+    util.Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-100)
+    config["tempdir"] = folder
 
 
 class _Prepared:
@@ -134,7 +149,9 @@ class _SpawnPopen(_Prepared, popen_spawn_posix.Popen):
 
 
 class _ForkServerPopen(_Prepared, popen_forkserver.Popen):
-    pass
+    def _launch(self, process_obj):
+        shorten_temp_dir()  # before the server starts
+        super()._launch(process_obj)
 
 
 class ForkProcess(BaseProcess, _context.ForkProcess):
