@@ -2,7 +2,7 @@
 """Who holds what: what the command `tenon blocks` shows, as objects."""
 
 import html
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import _core, _domain
 
@@ -45,19 +45,21 @@ class Report:
 
     def __init__(self, name: str) -> None:
         found = _core.inspect_domain(name)
-        self.stat = found["stat"]
-        self.seats = found["seats"]
-        self.blocks = sorted(found["blocks"], key=lambda block: -block["bytes"])
-        self.objects = found["objects"]
-        self.tickets = found["tickets"]
+        blocks = sorted(found["blocks"], key=lambda block: -block["bytes"])
+        self.stat: Dict[str, Any] = found["stat"]
+        self.seats: List[Dict[str, Any]] = found["seats"]
+        self.blocks: List[Dict[str, Any]] = blocks
+        self.objects: List[Dict[str, Any]] = found["objects"]
+        self.tickets: List[Dict[str, Any]] = found["tickets"]
 
     @property
     def name(self) -> str:
-        return self.stat["domain"]["name"] or self.stat["domain"]["id"]
+        domain: Dict[str, str] = self.stat["domain"]
+        return domain["name"] or domain["id"]
 
     @property
     def live_bytes(self) -> int:
-        return self.stat["live_bytes"]
+        return int(self.stat["live_bytes"])
 
     def _rows(self) -> Iterator[Tuple[str, ...]]:
         for block in self.blocks:

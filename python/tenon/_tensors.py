@@ -41,9 +41,20 @@ def zeros(
     return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once)
 
 
-def full(shape: _Shape, value: Any, dtype: Any = None, **options: Any) -> _core.Tensor:
+def full(
+    shape: _Shape,
+    value: Any,
+    dtype: Any = None,
+    *,
+    timeout: Optional[float] = 0,
+    strategy: Optional[str] = None,
+    write_once: bool = False,
+    domain: Optional[_core.Domain] = None,
+) -> _core.Tensor:
     """As empty(), filled with one value; its dtype is that of the value unless it is given."""
-    tensor = empty(shape, type(value) if dtype is None else dtype, **options)
+    where = domain or _domain.default()
+    dtype = type(value) if dtype is None else dtype
+    tensor = where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
     tensor[...] = value
     return tensor
 

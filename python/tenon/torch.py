@@ -22,7 +22,7 @@ PyTorch sends it; one over a file that it shares travels as the file's name.
 import os
 import warnings
 from multiprocessing.reduction import ForkingPickler
-from typing import Optional, TypeVar
+from typing import Optional, TypeVar, Union
 
 import torch
 from torch.multiprocessing import reductions as _theirs
@@ -49,7 +49,7 @@ __all__ = [
     "uninstall",
 ]
 
-_Shareable = TypeVar("_Shareable", torch.Tensor, torch.nn.Module)
+_Shareable = TypeVar("_Shareable", bound=Union[torch.Tensor, torch.nn.Module])
 _SPARSE_COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
     torch.sparse_bsr: ("crow_indices", "col_indices"),

@@ -87,8 +87,9 @@ static uint64_t find_member(struct tn_domain *domain, int32_t pid)
     for (uint32_t i = 0; pid > 0 && i < segment->geometry.seats; i++) {
         const struct tni_seat *seat = tni_seat_at(segment, i);
         uint64_t word = atomic_load(&seat->word);
+        /* A dead one that is not settled yet may have had this pid before. */
         if (atomic_load(&seat->pid) == pid && tni_seat_state(word) == TNI_SEAT_ALIVE &&
-            i != domain->seat)
+            i != domain->seat && tni_process_seat_state(segment, i, true) == TNI_OS_ALIVE)
             return tni_who(i, tni_seat_incarnation(word));
     }
     return 0;

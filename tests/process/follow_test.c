@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "process/process.h"
 
 struct pair {
     tn_domain *domain;
@@ -118,7 +119,37 @@ TN_TEST(only_another_living_member_can_be_followed)
     assert_int_equal(tn_process_follow(pair.domain, 1), TN_ERR_NOT_FOUND);
     pid_t dead = tnt_fork(pause_for_ever, NULL);
     tnt_kill(dead);
+    assert_int_equal(tn_process_follow(pair.domain, dead), TN_ERR_NOT_FOUND);
     TN_CHECK_OK(tn_domain_reap(pair.domain, NULL));
     assert_int_equal(tn_process_follow(pair.domain, dead), TN_ERR_NOT_FOUND);
+    close_pair(&pair);
+}
+
+static int say_seat_and_pause(void *argument)
+{
+    struct pair *pair = argument;
+    uint32_t seat = tn_domain_seat(pair->domain);
+    TN_CHECK(write(pair->pids[1], &seat, sizeof seat) == sizeof seat);
+    return pause_for_ever(NULL);
+}
+
+TN_TEST(a_dead_member_is_not_followed_in_place_of_a_living_one_that_has_its_pid_now)
+{
+    struct pair pair = open_pair();
+    struct tn_domain *d = pair.domain;
+    uint32_t dead_seat, seat;
+    pid_t dead = tnt_fork(say_seat_and_pause, &pair);
+    TN_CHECK(read(pair.pids[0], &dead_seat, sizeof dead_seat) == sizeof dead_seat);
+    pid_t living = tnt_fork(say_seat_and_pause, &pair);
+    TN_CHECK(read(pair.pids[0], &seat, sizeof seat) == sizeof seat);
+    assert_true(dead_seat < seat);
+    tnt_kill(dead);
+    struct tni_seat *entry = tni_seat_at(&d->segment, dead_seat);
+    atomic_store(&entry->pid, living);
+    entry->start_time--; /* both may have begun in one tick of the clock */
+    TN_CHECK_OK(tn_process_follow(d, living));
+    assert_int_equal(tni_who_seat(atomic_load(&d->me->parent)), seat);
+    atomic_fetch_and(&d->me->flags, ~(uint32_t)TNI_SEAT_ENDS_WITH_PARENT);
+    tnt_kill(living);
     close_pair(&pair);
 }

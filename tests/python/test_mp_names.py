@@ -117,3 +117,8 @@ def test_threads_can_be_named():
     mp.set_thread_name("reader")
     assert mp.get_thread_name() == "reader"
     mp.set_thread_name(before)
+
+
+def test_queues_are_generic_in_annotations():
+    for kind in (mp.queues.Queue, mp.queues.JoinableQueue, mp.queues.SimpleQueue):
+        assert kind[int].__origin__ is kind

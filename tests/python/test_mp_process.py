@@ -3,6 +3,7 @@
 
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -33,7 +34,8 @@ def start(context, target, *arguments):
     return process
 
 
-def raise_value_error():
+def raise_value_error(messages):
+    sys.stderr = open(messages, "w")  # a fork server's is the one that it began with
     raise ValueError("of a child")
 
 
@@ -57,6 +59,19 @@ def start_and_wait(method, pipe, ready, never, detached):
     child.detached = detached
     child.start()
     wait(pipe, ready, never)
+
+
+def start_and_be_killed(pipe):
+    """The child goes on once its parent has ended, and been forgotten by the domain."""
+    parent = os.getpid()
+
+    def wait_for_the_end():
+        select.select([os.pidfd_open(parent)], [], [])
+        tenon.domain().reap()
+
+    os.register_at_fork(after_in_child=wait_for_the_end)
+    mp.get_context("fork").Process(target=signal.pause).start()
+    os.kill(parent, signal.SIGKILL)
 
 
 class Named(mp.get_context("spawn").Process):
@@ -87,17 +102,18 @@ def kill_at_zero(index, number):
         os.kill(os.getpid(), number)
 
 
-def test_exit_codes_are_the_standard_librarys(context, capfd):
+def test_exit_codes_are_the_standard_librarys(context, tmp_path):
+    messages = tmp_path / "messages"
     for target, arguments, code in (
         (exit_with, (0,), 0),
         (exit_with, (7,), 7),
         (exit_with, (None,), 0),
-        (raise_value_error, (), 1),
+        (raise_value_error, (messages,), 1),
     ):
         process = start(context, target, *arguments)
         process.join(WAIT_S)
         assert process.exitcode == code
-    assert "ValueError: of a child" in capfd.readouterr().err
+    assert "ValueError: of a child" in messages.read_text()
 
 
 def test_arguments_are_shared_memory(context):
@@ -135,6 +151,17 @@ def test_children_end_when_their_parent_is_killed(context, method):
     assert reader.poll(WAIT_S)  # the end of the pipe: both have ended
     with pytest.raises(EOFError):
         reader.recv()
+
+
+def test_child_ends_whose_parent_was_killed_before_it_looked(fork):
+    reader, writer = fork.Pipe(duplex=False)
+    parent = start(fork, start_and_be_killed, writer)
+    writer.close()
+    assert reader.poll(WAIT_S)  # the end of the pipe, although nobody waited for the parent
+    with pytest.raises(EOFError):
+        reader.recv()
+    parent.join(WAIT_S)
+    assert parent.exitcode == -signal.SIGKILL
 
 
 def test_detached_child_outlives_its_parent(quick):

@@ -9,6 +9,7 @@ the queue died.
 
 import collections
 import threading
+import types
 from multiprocessing import util
 from queue import Empty, Full
 
@@ -166,6 +167,8 @@ def _rebuild_gate(lock, condition):
 
 class Queue(Readable):
     """multiprocessing.Queue."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __init__(self, maxsize=0, *, ctx=None):
         maxsize = max(maxsize, 0)
@@ -411,6 +414,8 @@ def _rebuild_joinable(kind, place, maxsize, gate, unfinished):
 
 class SimpleQueue(Readable):
     """A bounded queue: put() waits for room, get() for an object."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __init__(self, *, ctx=None):
         self._begin(_core.Queue.create(_domain.default(), capacity=_SIMPLE_CAPACITY))

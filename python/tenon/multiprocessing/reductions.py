@@ -7,7 +7,7 @@ from multiprocessing.util import register_after_fork
 __all__ = ["ForkingPickler", "init_reductions", "register_after_fork"]
 
 
-def init_reductions():
+def init_reductions() -> None:
     """Let PyTorch's tensors travel in shared memory; as tenon.torch.install() does."""
     import tenon.torch
 

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard library's module: nothing in it needs another."""
+
+from multiprocessing.connection import *
+from multiprocessing.connection import Connection as Connection
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...
