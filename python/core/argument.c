@@ -178,3 +178,16 @@ int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype)
     Py_XDECREF(name);
     return failed;
 }
+
+int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t before,
+                uint64_t *ret_deadline_ns)
+{
+    Py_ssize_t given = nargs + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    if (nargs < before || given > before + 1 ||
+        (names != NULL && PyTuple_GET_SIZE(names) > 0 &&
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
+        PyErr_Format(PyExc_TypeError, "%zd arguments and `timeout` are taken", before);
+        return -1;
+    }
+    return tnp_deadline(given > before ? args[before] : NULL, TN_FOREVER, ret_deadline_ns);
+}

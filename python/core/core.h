@@ -39,6 +39,12 @@ PyObject *tnp_raise_for(int status, const char *what);
 
 /** A deadline of a timeout in seconds; None: TN_FOREVER; NULL: `missing`. -1: raised. */
 int tnp_deadline(PyObject *timeout, uint64_t missing, uint64_t *ret_deadline_ns);
+/**
+ * The deadline of what METH_FASTCALL | METH_KEYWORDS takes: `before` arguments, and `timeout`,
+ * which is None if it is not given. -1: raised.
+ */
+int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t before,
+                uint64_t *ret_deadline_ns);
 /** An int, or a sequence of them, as a shape; -1: raised (TypeError, ValueError). */
 int tnp_shape(PyObject *shape, int64_t ret_shape[TN_MAX_NDIM], int32_t *ret_ndim);
 PyObject *tnp_tuple(const int64_t *numbers, int32_t count);

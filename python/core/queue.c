@@ -168,25 +168,12 @@ static PyObject *take_tensors(tn_message *message, PyObject *domain)
     return list;
 }
 
-static int read_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names,
-                        Py_ssize_t before, uint64_t *ret_deadline_ns)
-{
-    Py_ssize_t given = nargs + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
-    if (nargs < before || given > before + 1 ||
-        (names != NULL && PyTuple_GET_SIZE(names) > 0 &&
-         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
-        PyErr_Format(PyExc_TypeError, "%zd arguments and `timeout` are taken", before);
-        return -1;
-    }
-    return tnp_deadline(given > before ? args[before] : NULL, TN_FOREVER, ret_deadline_ns);
-}
-
 static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *names)
 {
     tn_queue *queue = tnp_object_of(self);
     uint64_t deadline_ns;
-    if (queue == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (queue == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     tnp_message *m = (tnp_message *)message_type.tp_alloc(&message_type, 0);
     if (m == NULL)
@@ -209,7 +196,7 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 {
     uint64_t deadline_ns;
     tnp_encoded encoded;
-    if (tnp_object_of(self) == NULL || read_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
+    if (tnp_object_of(self) == NULL || tnp_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
         tnp_encode(((tnp_object *)self)->domain, args[0], deadline_ns, &encoded) < 0)
         return NULL;
     int failed = push_parts(self, PyBytes_AS_STRING(encoded.bytes),
@@ -226,7 +213,7 @@ static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     tn_queue *queue = tnp_object_of(self);
     uint64_t deadline_ns;
     tn_message message;
-    if (queue == NULL || read_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (queue == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     int status = pop(self, queue, deadline_ns, &message);
     if (status != 0)

@@ -22,15 +22,6 @@ static PyObject *bool_or_raise(int status)
     return PyBool_FromLong(status == 0);
 }
 
-static int read_timeout(PyObject *args, PyObject *keywords, uint64_t *ret_deadline_ns)
-{
-    static char *names[] = {"timeout", NULL};
-    PyObject *timeout = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &timeout))
-        return -1;
-    return tnp_deadline(timeout, 0, ret_deadline_ns);
-}
-
 static PyGetSetDef attributes[] = {TNP_OBJECT_ID, {NULL, NULL, NULL, NULL, NULL}};
 
 #define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
@@ -102,11 +93,12 @@ static PyObject *is_event_set(PyObject *self, PyObject *unused)
     return event == NULL ? NULL : PyBool_FromLong(tn_event_is_set(event));
 }
 
-static PyObject *wait_event(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *wait_event(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *names)
 {
     tn_event *event = tnp_object_of(self);
     uint64_t deadline_ns;
-    if (event == NULL || read_timeout(args, keywords, &deadline_ns) < 0)
+    if (event == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     int status = tn_event_wait(event, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
@@ -120,7 +112,7 @@ static PyMethodDef event_methods[] = {
     {"set", set_event, METH_NOARGS, "Let waiters pass."},
     {"clear", clear_event, METH_NOARGS, "Let waiters wait."},
     {"is_set", is_event_set, METH_NOARGS, "Whether it is set."},
-    {"wait", WITH_KEYWORDS(wait_event), METH_VARARGS | METH_KEYWORDS,
+    {"wait", WITH_KEYWORDS(wait_event), METH_FASTCALL | METH_KEYWORDS,
      "Wait until it is set; False: the time is over."},
     {NULL, NULL, 0, NULL},
 };
@@ -151,11 +143,12 @@ static PyObject *create_semaphore(PyObject *type, PyObject *args, PyObject *keyw
                : tnp_object_wrap((PyTypeObject *)type, &semaphore_kind, semaphore, domain);
 }
 
-static PyObject *acquire_semaphore(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *acquire_semaphore(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                   PyObject *names)
 {
     tn_semaphore *semaphore = tnp_object_of(self);
     uint64_t deadline_ns;
-    if (semaphore == NULL || read_timeout(args, keywords, &deadline_ns) < 0)
+    if (semaphore == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     int status = tn_semaphore_acquire(semaphore, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
@@ -180,7 +173,7 @@ static PyObject *get_semaphore(PyObject *self, PyObject *unused)
 static PyMethodDef semaphore_methods[] = {
     CREATE(create_semaphore),
     TNP_OBJECT_METHODS(semaphore),
-    {"acquire", WITH_KEYWORDS(acquire_semaphore), METH_VARARGS | METH_KEYWORDS,
+    {"acquire", WITH_KEYWORDS(acquire_semaphore), METH_FASTCALL | METH_KEYWORDS,
      "Take a permit; False: the time is over."},
     {"release", release_semaphore, METH_NOARGS, "Give a permit."},
     {"get", get_semaphore, METH_NOARGS, "Permits that are free now."},
@@ -191,11 +184,12 @@ TNP_OBJECT_TYPE("Semaphore", semaphore, attributes, "Permits.");
 
 /* ---- locks ------------------------------------------------------------------------------- */
 
-static PyObject *acquire_lock(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                              PyObject *names)
 {
     tn_lock *lock = tnp_object_of(self);
     uint64_t deadline_ns;
-    if (lock == NULL || read_timeout(args, keywords, &deadline_ns) < 0)
+    if (lock == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     int status = tn_lock_acquire(lock, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
@@ -215,7 +209,7 @@ static PyObject *release_lock(PyObject *self, PyObject *unused)
 static PyMethodDef lock_methods[] = {
     CREATE(create_lock),
     TNP_OBJECT_METHODS(lock),
-    {"acquire", WITH_KEYWORDS(acquire_lock), METH_VARARGS | METH_KEYWORDS,
+    {"acquire", WITH_KEYWORDS(acquire_lock), METH_FASTCALL | METH_KEYWORDS,
      "0: held; 1: held, and its last owner died holding it; -1: the time is over."},
     {"release", release_lock, METH_NOARGS, "Give it back."},
     {NULL, NULL, 0, NULL},

@@ -123,7 +123,7 @@ class Lock(BoundedSemaphore):
         self._holder = None
 
     def acquire(self, block=True, timeout=None):
-        taken = super().acquire(block, timeout)
+        taken = wait_on(self._core.acquire, timeout if block else 0)
         if taken:
             self._holder = threading.get_ident()
         return taken
@@ -260,7 +260,10 @@ class _Waiters:
 
     def tell(self, most):
         """Tell up to `most` living waiters, the oldest first; None: all. Returns if any."""
-        rows = self._living(self._rows.get())
+        rows = self._rows.get()
+        if all(is_told for _, _, is_told in rows):
+            return False
+        rows = self._living(rows)
         silent = [row for row in rows if not row[2]][:most]
         self._rows.set([(*row[:2], 1) if row in silent else row for row in rows])
         return bool(silent)
@@ -268,7 +271,7 @@ class _Waiters:
     def _living(self, rows):
         dead = {
             member
-            for member in {member for _, member, _ in rows}
+            for member in {member for _, member, _ in rows} - {self._rows.domain.member}
             if not self._rows.domain.has_member(member)
         }
         return [row for row in rows if row[1] not in dead]
