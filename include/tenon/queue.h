@@ -199,6 +199,11 @@ TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
  */
 TN_API uint32_t tn_queue_count(const tn_queue *queue);
 TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
+/**
+ * Other processes that are producers or consumers of it now (TN_PRODUCER, TN_CONSUMER, or
+ * both); one that died counts until its death is settled.
+ */
+TN_API uint32_t tn_queue_peers(const tn_queue *queue, uint32_t roles);
 
 /**
  * Say that a leased message was dealt with: it will not come again. TN_ERR_STALE: not leased to

@@ -64,6 +64,15 @@ static PyObject *count(PyObject *self, PyObject *unused)
     return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_count(queue));
 }
 
+static PyObject *peers(PyObject *self, PyObject *argument)
+{
+    tn_queue *queue = tnp_object_of(self);
+    unsigned long roles = PyLong_AsUnsignedLong(argument);
+    if (queue == NULL || (roles == (unsigned long)-1 && PyErr_Occurred()))
+        return NULL;
+    return PyLong_FromUnsignedLong(tn_queue_peers(queue, (uint32_t)roles));
+}
+
 static PyObject *watch(PyObject *self, PyObject *argument)
 {
     tn_queue *queue = tnp_object_of(self);
@@ -303,6 +312,7 @@ static PyMethodDef queue_methods[] = {
     {"attach", attach, METH_O, "Become a producer (1), consumer (2) or both (3) now."},
     {"end", end, METH_NOARGS, "End the queue for everybody."},
     {"count", count, METH_NOARGS, "Messages that wait, roughly."},
+    {"peers", peers, METH_O, "Other producers (1), consumers (2), or either (3)."},
     {"watch", watch, METH_O, "Let the domain's poll_fd() tell of it, or no longer."},
     {"push", WITH_KEYWORDS(push_message), METH_VARARGS | METH_KEYWORDS,
      "Push bytes and tensors."},

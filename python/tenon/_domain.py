@@ -17,6 +17,10 @@ from . import _core
 
 LAST = -1000  # after what multiprocessing and its users end at exit
 
+# Memory for them is taken as they are used.
+_MOST_PROCESSES = 1024
+_MOST_OBJECTS = 16384
+
 _lock = threading.RLock()
 _present: Any = None  # a Domain
 _foreign: Dict[str, _core.Domain] = {}  # name -> Domain
@@ -35,7 +39,9 @@ def default() -> _core.Domain:
         with _lock:
             if _is_gone(_present):
                 name = f"python-{os.getpid()}-{os.urandom(4).hex()}"
-                _present = _core.Domain.create(name)
+                _present = _core.Domain.create(
+                    name, seats=_MOST_PROCESSES, objects=_MOST_OBJECTS
+                )
                 _at_exit()
     return _present
 

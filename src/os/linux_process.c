@@ -27,6 +27,9 @@ struct proc_stat {
     int32_t pid;
     uint64_t start_time;
     uint64_t image;
+    uint64_t flags; /* PF_* of its main thread */
+    uint64_t
+        signals; /* pending for its main thread alone, as a killed process's threads have */
 };
 
 /*
@@ -35,20 +38,30 @@ struct proc_stat {
  */
 static int parse_stat(const char *text, struct proc_stat *ret_stat)
 {
-    enum { FIELD_STATE = 3, FIELD_START_TIME = 22, FIELD_START_STACK = 28 };
+    enum {
+        FIELD_STATE = 3,
+        FIELD_FLAGS = 9,
+        FIELD_START_TIME = 22,
+        FIELD_START_STACK = 28,
+        FIELD_SIGNAL = 31
+    };
     const char *at = strrchr(text, ')');
     if (at == NULL)
         return EINVAL;
     struct proc_stat stat = {.pid = (int32_t)strtol(text, NULL, 10)};
     at++;
-    for (int field = FIELD_STATE; field <= FIELD_START_STACK; field++) {
+    for (int field = FIELD_STATE; field <= FIELD_SIGNAL; field++) {
         at += strspn(at, " ");
         if (*at == '\0' || *at == '\n')
             return EINVAL;
+        if (field == FIELD_FLAGS)
+            stat.flags = strtoull(at, NULL, 10);
         if (field == FIELD_START_TIME)
             stat.start_time = strtoull(at, NULL, 10);
         if (field == FIELD_START_STACK)
             stat.image = strtoull(at, NULL, 10);
+        if (field == FIELD_SIGNAL)
+            stat.signals = strtoull(at, NULL, 10);
         at += strcspn(at, " \n");
     }
     *ret_stat = stat;
@@ -227,10 +240,29 @@ int tni_os_process_open(int32_t pid, int *ret_fd)
     return 0;
 }
 
-bool tni_os_has_thread(int32_t pid, int32_t thread_id)
+static bool is_ending(int32_t pid)
 {
-    return pid > 0 && thread_id > 0 &&
-           (syscall(SYS_tgkill, pid, thread_id, 0) == 0 || errno != ESRCH);
+    enum { PF_EXITING = 4 };
+    char path[64];
+    struct proc_stat stat;
+    snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
+    return read_stat(path, &stat) != 0 || (stat.flags & PF_EXITING) != 0 ||
+           (stat.signals & 1u << (SIGKILL - 1)) != 0;
+}
+
+/*
+ * The threads of a process that is killed end one by one, each from when SIGKILL is pending for
+ * it until it exits. In between, for an instant, neither can be seen: so we look twice.
+ */
+bool tni_os_lost_thread(int32_t pid, int32_t thread_id)
+{
+    enum { INSTANT_NS = 2 * 1000 * 1000 };
+    if (pid <= 0 || thread_id <= 0)
+        return true;
+    if (syscall(SYS_tgkill, pid, thread_id, 0) == 0 || errno != ESRCH || is_ending(pid))
+        return false;
+    tni_os_sleep_until(tni_os_now_ns() + INSTANT_NS);
+    return !is_ending(pid);
 }
 
 int tni_os_process_signal(int pid_fd, int signal)

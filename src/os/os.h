@@ -168,8 +168,11 @@ int tni_os_process_state(const struct tni_os_process *process, bool check_image)
 /** A descriptor that is readable once the process is gone. TN_ERR_NOT_FOUND: gone already. */
 int tni_os_process_open(int32_t pid, int *ret_fd);
 int tni_os_process_signal(int pid_fd, int signal);
-/** Whether a process of this pid namespace has a thread of this number now. */
-bool tni_os_has_thread(int32_t pid, int32_t thread_id);
+/**
+ * Whether a process of this pid namespace lives on without this thread. False of one that ends
+ * with all of its threads. It may take 2 ms.
+ */
+bool tni_os_lost_thread(int32_t pid, int32_t thread_id);
 /** The command line's first words, or the comm; "" if gone. */
 void tni_os_process_command(int32_t pid, char *text, size_t size_bytes);
 /**

@@ -103,8 +103,8 @@ struct acquire {
 };
 
 /*
- * Nobody will let it go: no such seat is taken or being settled, or its process lives and has
- * no such thread.
+ * Nobody will let it go: no such seat is taken or being settled, or its process lives on
+ * without that thread.
  */
 static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
 {
@@ -117,13 +117,18 @@ static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
     return tni_seat_state(seat) == TNI_SEAT_ALIVE && tni_os_self(&self) == 0 &&
            TNI_LOOK(entry->pid_space) == self.pid_space &&
            tni_process_seat_state(s, owner_seat(word), true) == TNI_OS_ALIVE &&
-           !tni_os_has_thread(atomic_load(&entry->pid), (int32_t)(word & 0xffffff));
+           tni_os_lost_thread(atomic_load(&entry->pid), (int32_t)(word & 0xffffff)) &&
+           tni_process_seat_state(s, owner_seat(word), true) == TNI_OS_ALIVE;
 }
 
 static int fail_word(const struct acquire *a, uint64_t word)
 {
-    return tni_fail(TN_ERR_CORRUPT, "lock " TNI_NAME_FORMAT " has the word %llx",
-                    a->object->name, (unsigned long long)word);
+    return tni_fail(
+        TN_ERR_CORRUPT,
+        "lock " TNI_NAME_FORMAT
+        " is held by thread %u of seat %u, which has ended, or by nobody (word %llx)",
+        a->object->name, (uint32_t)(word & 0xffffff), owner_seat(word),
+        (unsigned long long)word);
 }
 
 /* What keeps us from taking a lock with this word; 0: nothing. */

@@ -130,6 +130,19 @@ tn_queue *tn_queue_close(tn_queue *q)
 
 uint32_t tn_queue_capacity(const tn_queue *q) { return q != NULL ? q->capacity : 0; }
 
+uint32_t tn_queue_peers(const tn_queue *q, uint32_t roles)
+{
+    if (q == NULL || tni_object_check(&q->handle) != 0)
+        return 0;
+    const struct tni_object *object = q->handle.object;
+    uint32_t count = 0;
+    for (uint32_t seat = 0; seat < q->handle.domain->segment.geometry.seats; seat++)
+        count += seat != q->handle.domain->seat &&
+                 (((roles & TN_PRODUCER) != 0 && tni_seat_set_has(&object->producers, seat)) ||
+                  ((roles & TN_CONSUMER) != 0 && tni_seat_set_has(&object->consumers, seat)));
+    return count;
+}
+
 uint32_t tn_queue_count(const tn_queue *q)
 {
     return q != NULL && tni_object_check(&q->handle) == 0 ? tni_ring_count(q) : 0;

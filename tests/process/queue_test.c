@@ -136,6 +136,34 @@ TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
     finish();
 }
 
+static int stay_as_consumer(void *ready)
+{
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    tnt_signal(ready);
+    return pause();
+}
+
+TN_TEST(the_peers_of_a_queue_are_counted_by_role_until_their_death_is_settled)
+{
+    struct tnt_signal ready = tnt_signal_open();
+    begin(4, 0);
+    push_number(1); /* a producer, but no other one */
+    assert_int_equal(tn_queue_peers(q, TN_PRODUCER | TN_CONSUMER), 0);
+    pid_t child = tnt_fork(stay_as_consumer, &ready);
+    tnt_await(&ready);
+    assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 1);
+    assert_int_equal(tn_queue_peers(q, TN_PRODUCER), 0);
+    assert_int_equal(tn_queue_peers(q, TN_PRODUCER | TN_CONSUMER), 1);
+    tnt_kill(child);
+    assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 1);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 0);
+    assert_int_equal(tn_queue_peers(NULL, TN_CONSUMER), 0);
+    assert_int_equal(pop_number(0), 1);
+    tnt_signal_close(&ready);
+    finish();
+}
+
 TN_TEST(a_full_queue_times_out_and_an_empty_one_too)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};

@@ -2,6 +2,7 @@
 """Deaths of those who had to do with a wait, and of those who had not; and the end of a program."""
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -17,34 +18,103 @@ WAIT_S = 30
 mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
 
 
-def put_once_and_stay(queue, at_it):
-    queue.put("first")
+def put_once_and_stay(target, at_it):
+    target.put("first")
     at_it.set()
     signal.pause()
 
 
-def put_when_told(queue, told):
+def put_when_told(target, told):
     told.wait()
-    queue.put("second")
+    target.put("second")
 
 
 @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "JoinableQueue"])
 def test_a_killed_producer_is_no_news_while_another_one_lives(context, kind):
-    queue = getattr(context, kind)()
+    source = getattr(context, kind)()
     at_it, told = context.Event(), context.Event()
-    killed = context.Process(target=put_once_and_stay, args=(queue, at_it))
-    other = context.Process(target=put_when_told, args=(queue, told))
+    killed = context.Process(target=put_once_and_stay, args=(source, at_it))
+    other = context.Process(target=put_when_told, args=(source, told))
     killed.start()
     other.start()
     at_it.wait(WAIT_S)
-    assert queue.get() == "first"
+    assert source.get() == "first"
     killed.kill()
     killed.join()
     timer = threading.Timer(0.3, told.set)  # the wait begins before
     timer.start()
-    assert queue.get() == "second"
+    assert source.get() == "second"
     timer.join()
     other.join()
+
+
+def start_and_kill(context):
+    """A child that has all queues of this process and does nothing with them."""
+    process = context.Process(target=signal.pause)
+    process.start()
+    process.kill()
+    process.join()
+    tenon.domain().reap()
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_an_empty_queue_is_empty_whoever_died(fork, kind):
+    source = getattr(fork, kind)()
+    start_and_kill(fork)
+    with pytest.raises(queue.Empty):
+        source.get_nowait()
+    start_and_kill(fork)
+    with pytest.raises(queue.Empty):
+        source.get(timeout=0.01)
+    assert os.waitpid(os.spawnvp(os.P_NOWAIT, "true", ["true"]), 0)[1] == 0
+    with pytest.raises(queue.Empty):
+        source.get(timeout=0.01)
+
+
+@pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "JoinableQueue"])
+def test_a_thread_of_the_process_may_still_put_after_the_last_other_process_died(fork, kind):
+    source = getattr(fork, kind)()
+    start_and_kill(fork)
+    timer = threading.Timer(0.3, source.put, args=("late",))  # the wait begins before
+    timer.start()
+    assert source.get() == "late"
+    timer.join()
+
+
+def test_a_child_that_has_just_been_forked_may_still_put(fork):
+    for i in range(30):
+        source = fork.Queue()
+        old = fork.Process(target=signal.pause)
+        old.start()
+        new = fork.Process(target=source.put, args=(i,))
+        old.kill()
+        old.join()
+        new.start()
+        assert source.get(timeout=WAIT_S) == i
+        new.join()
+
+
+def get_one_and_stay(source, at_it):
+    source.get()
+    at_it.set()
+    signal.pause()
+
+
+def test_a_full_queue_is_full_whoever_died(fork):
+    for full, most in ((fork.Queue(4), 4), (fork.Queue(3), 3)):
+        at_it = fork.Event()
+        consumer = fork.Process(target=get_one_and_stay, args=(full, at_it))
+        consumer.start()
+        for i in range(most + 1):
+            full.put(i)
+        assert at_it.wait(WAIT_S)
+        consumer.kill()
+        consumer.join()
+        tenon.domain().reap()
+        for timeout in (0, 0.01):
+            with pytest.raises(queue.Full):
+                full.put("more", timeout=timeout)
+        assert [full.get() for _ in range(most)] == list(range(1, most + 1))
 
 
 @pytest.mark.parametrize("wait", ["event", "semaphore", "condition"])

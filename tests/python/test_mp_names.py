@@ -122,3 +122,11 @@ def test_threads_can_be_named():
 def test_queues_are_generic_in_annotations():
     for kind in (mp.queues.Queue, mp.queues.JoinableQueue, mp.queues.SimpleQueue):
         assert kind[int].__origin__ is kind
+
+
+def test_modules_are_attributes_that_nobody_imported():
+    looks = "mp.util.Finalize, mp.connection.wait, mp.reduction.ForkingPickler, mp.reductions"
+    program = f"import tenon.multiprocessing as mp; {looks}"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        mp.nothing

@@ -208,6 +208,14 @@ def test_what_cannot_be_unpickled_raises_in_get_and_the_queue_goes_on():
     assert source.get() == "next"
 
 
+def test_closed_simple_queue_is_refused_by_both_of_its_documented_errors():
+    source = mp.SimpleQueue()
+    source.close()
+    for error in (ValueError, OSError):
+        with pytest.raises(error, match="is closed"):
+            source.empty()
+
+
 def test_closed_queue_is_refused_by_name():
     source = mp.Queue()
     source.put(1)

@@ -2,6 +2,8 @@
 """Values, arrays, pipes and managers of tenon.multiprocessing."""
 
 import ctypes
+import subprocess
+import sys
 
 import pytest
 import tenon
@@ -82,3 +84,37 @@ def test_manager_serves_processes(quick):
         process.start()
         process.join(WAIT_S)
         assert dict(shared) == {"list": 1}
+
+
+def test_thousands_of_objects_are_no_problem():
+    values = [mp.Value("i", i) for i in range(3000)]
+    conditions = [mp.Condition() for _ in range(1000)]
+    with conditions[-1]:
+        conditions[-1].notify_all()
+    assert sum(value.value for value in values) == sum(range(3000))
+
+
+_MANAGERS = """
+import sys, tenon.multiprocessing as mp
+from tenon.multiprocessing.managers import BaseManager, SharedMemoryManager, SyncManager
+
+if __name__ == "__main__":
+    mp.set_start_method(sys.argv[1])
+    for manager in (BaseManager(), SharedMemoryManager(), SyncManager()):
+        with manager:
+            assert manager._ctx.get_start_method() == sys.argv[1]
+            assert type(manager._process).__module__ == "tenon.multiprocessing.process"
+    with mp.Manager() as manager:
+        assert type(manager._process).__name__.startswith(sys.argv[2])
+        assert list(manager.list([1, 2])) == [1, 2]
+"""
+
+
+@pytest.mark.parametrize(
+    "method, kind",
+    [("fork", "Fork"), ("spawn", "Spawn"), ("forkserver", "ForkServer")],
+)
+def test_managers_start_as_the_start_method_says(method, kind, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(_MANAGERS)
+    subprocess.run([sys.executable, program, method, kind], check=True)

@@ -6,6 +6,7 @@ import signal
 import threading
 
 import pytest
+import tenon
 import tenon.multiprocessing as mp
 
 WAIT_S = 30
@@ -205,19 +206,50 @@ def test_barrier_lets_all_pass(context):
     assert barrier.n_waiting == 0 and not barrier.broken
 
 
-def test_barrier_breaks_when_one_that_has_it_is_killed(quick):
+def test_barrier_breaks_when_one_that_waits_or_was_sent_it_is_killed(quick):
     barrier, never = quick.Barrier(3), quick.Event()
     ready, broken = quick.Semaphore(0), quick.Semaphore(0)
     waiter = start(quick, meet_broken, barrier, ready, broken)
-    victim = start(quick, have_barrier, barrier, ready, never)
-    for _ in range(2):
-        assert ready.acquire(timeout=WAIT_S)
+    assert ready.acquire(timeout=WAIT_S)
+    if quick.get_start_method() == "fork":
+        victim = start(quick, meet_broken, barrier, ready, broken)
+        while barrier.n_waiting < 2:
+            os.sched_yield()
+    else:
+        victim = start(quick, have_barrier, barrier, ready, never)
+    assert ready.acquire(timeout=WAIT_S)
     kill(victim)
     assert broken.acquire(timeout=WAIT_S)
     end_well(waiter)
     assert barrier.broken
     barrier.reset()
     assert not barrier.broken
+
+
+def test_barrier_outlives_a_child_that_only_inherited_it(fork):
+    barrier, passed = fork.Barrier(2), fork.Semaphore(0)
+    unrelated = start(fork, signal.pause)
+    other = start(fork, pass_barrier, barrier, passed)
+    while barrier.n_waiting == 0:
+        os.sched_yield()
+    kill(unrelated)
+    tenon.domain().reap()
+    barrier.wait(WAIT_S)
+    assert passed.acquire(timeout=WAIT_S)
+    end_well(other)
+
+
+def test_barrier_is_for_as_many_threads_as_it_says():
+    parties = 350
+    barrier, passed = mp.Barrier(parties), []
+    threads = [
+        threading.Thread(target=lambda: passed.append(barrier.wait(WAIT_S))) for _ in range(parties)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(passed) == list(range(parties))
 
 
 def test_barrier_breaks_when_the_time_is_over():

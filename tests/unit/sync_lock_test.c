@@ -2,6 +2,8 @@
 /* Locks, between processes that are killed. */
 #include "sync_test.h"
 
+#include <string.h>
+
 static int count_under_lock(void *lock)
 {
     for (uint32_t i = 0; i < 3000; i++) {
@@ -88,6 +90,78 @@ static int hold_and_leave(void *argument)
     TN_CHECK_OK(tn_lock_acquire(lock, 0));
     tn_lock_close(lock);
     return 0;
+}
+
+static void *hold_for_ever(void *lock)
+{
+    TN_CHECK(tn_lock_acquire(lock, TN_FOREVER) >= 0);
+    atomic_fetch_add(&board->count, 1);
+    while (pause() == -1) {
+    }
+    return NULL;
+}
+
+static int hold_in_a_thread(void *lock)
+{
+    pthread_t thread;
+    TN_CHECK(pthread_create(&thread, NULL, hold_for_ever, lock) == 0);
+    pthread_join(thread, NULL);
+    return 1;
+}
+
+static int try_until_stopped(void *lock)
+{
+    enum { SHORT_NS = 50000 };
+    while (atomic_load(&board->stop) == 0) {
+        int status = tn_lock_acquire(lock, tni_os_now_ns() + SHORT_NS);
+        if (status != TN_ERR_TIMED_OUT)
+            TN_CHECK_OK(status);
+        if (status >= 0)
+            TN_CHECK_OK(tn_lock_release(lock));
+    }
+    return 0;
+}
+
+TN_TEST(an_owner_whose_threads_end_one_by_one_is_not_taken_for_one_that_lost_the_lock)
+{
+    enum { KILLS = 150, WAITERS = 3 };
+    tn_lock *lock;
+    pid_t waiters[WAITERS];
+    begin();
+    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    for (int i = 0; i < WAITERS; i++)
+        waiters[i] = tnt_fork(try_until_stopped, lock);
+    for (uint32_t i = 0; i < KILLS; i++) {
+        pid_t child = tnt_fork(hold_in_a_thread, lock);
+        while (atomic_load(&board->count) == i)
+            sched_yield();
+        tnt_kill(child);
+        settle();
+    }
+    atomic_store(&board->stop, 1);
+    for (int i = 0; i < WAITERS; i++)
+        tnt_wait_ok(waiters[i]);
+    tn_lock_close(lock);
+    finish();
+}
+
+static void *acquire_and_return(void *lock)
+{
+    return (void *)(intptr_t)tn_lock_acquire(lock, 0);
+}
+
+TN_TEST(a_lock_whose_owner_returned_without_releasing_it_is_an_error_that_says_so)
+{
+    tn_lock *lock;
+    pthread_t thread;
+    begin();
+    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK(pthread_create(&thread, NULL, acquire_and_return, lock) == 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(tn_lock_acquire(lock, TN_FOREVER), TN_ERR_CORRUPT);
+    assert_non_null(strstr(tn_error_detail(), "has ended"));
+    tn_lock_close(lock);
+    finish();
 }
 
 TN_TEST(a_lock_that_is_closed_while_it_is_held_is_recovered)

@@ -8,6 +8,8 @@ memory; children that end with their parent. What differs from the standard libr
 the modules: queues, synchronize, pool, process.
 """
 
+import importlib
+import importlib.util
 import multiprocessing as _standard
 import sys
 
@@ -82,6 +84,13 @@ def get_thread_name():
     buffer = ctypes.create_string_buffer(16)
     ctypes.CDLL(None).prctl(_PR_GET_NAME, buffer)
     return buffer.value.decode(errors="replace")
+
+
+def __getattr__(name):
+    """A module that nobody imported yet: the standard library's import most of each other."""
+    if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 __all__ = sorted(

@@ -41,29 +41,28 @@ class Rows:
     and is written when the other copy is whole.
     """
 
-    MOST = 340
+    def __init__(self, width, most):
+        self._begin(Cells(1 + 2 * (1 + width * most)), width, most)
 
-    def __init__(self, width):
-        self._begin(Cells(1 + 2 * (1 + width * self.MOST)), width)
-
-    def _begin(self, cells, width):
+    def _begin(self, cells, width, most):
         self._cells = cells
         self._bytes = memoryview(cells._tensor).cast("B")
         self._width = width
+        self.most = most
         self.domain = cells.domain
 
     def __reduce__(self):
-        return _rebuild_rows, (self._cells, self._width)
+        return _rebuild_rows, (self._cells, self._width, self.most)
 
     def _place(self, copy):
         """Where a copy begins, in bytes."""
-        return 8 * (1 + copy * (1 + self._width * self.MOST))
+        return 8 * (1 + copy * (1 + self._width * self.most))
 
     def get(self):
         copy = self._cells[0]
         at = self._place(copy & 1)
         (count,) = struct.unpack_from("=q", self._bytes, at)
-        if copy not in (0, 1) or not 0 <= count <= self.MOST:
+        if copy not in (0, 1) or not 0 <= count <= self.most:
             raise _core.Corrupt(f"copy {copy} of shared rows counts, and has {count} of them")
         rows = self._bytes[at + 8 : at + 8 * (1 + count * self._width)]
         return list(struct.iter_unpack(f"={self._width}q", rows))
@@ -75,7 +74,7 @@ class Rows:
         self._cells[0] = copy
 
 
-def _rebuild_rows(cells, width):
+def _rebuild_rows(cells, width, most):
     made = Rows.__new__(Rows)
-    made._begin(cells, width)
+    made._begin(cells, width, most)
     return made

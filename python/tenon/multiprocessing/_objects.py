@@ -5,6 +5,7 @@ import os
 import time
 import weakref
 from multiprocessing import context as _context
+from multiprocessing import popen_fork
 from multiprocessing import process as _process
 
 from .. import _core, _domain
@@ -21,9 +22,13 @@ def keep_for_child(core):
 
 
 def has_starting(core):
-    """Whether a child of this process that was given it may not have opened it yet."""
-    children = [child._popen for child in list(_process._children)]
-    return any(core in getattr(popen, "kept", ()) and popen.poll() is None for popen in children)
+    """Whether a child of this process may have been given it, and not have opened it yet."""
+    popens = [child._popen for child in list(_process._children)]
+    return any(
+        (type(popen) is popen_fork.Popen or core in getattr(popen, "kept", ()))
+        and popen.poll() is None
+        for popen in popens
+    )
 
 
 def place_of(core):

@@ -36,6 +36,7 @@ class _Watcher:
                 self._thread = threading.Thread(
                     target=self._watch, args=(self._domain.poll_fd(),), daemon=True
                 )
+                self._thread.puts_and_gets_nothing = True
                 self._thread.start()
 
     def _watch(self, descriptor):

@@ -40,8 +40,11 @@ class BaseContext(_context.BaseContext):
     """A context of the standard library's that makes what is of this package."""
 
     def Manager(self):
-        shorten_temp_dir()
-        return super().Manager()
+        from .managers import SyncManager
+
+        manager = SyncManager(ctx=self.get_context())
+        manager.start()
+        return manager
 
     def Lock(self):
         from .synchronize import Lock

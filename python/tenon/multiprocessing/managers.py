@@ -1,7 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard library's module: nothing in it needs another."""
+"""The standard library's managers; without a context they take this package's."""
 
-import sys
-from multiprocessing import managers
+from multiprocessing import managers as _standard
+from multiprocessing.managers import BaseProxy, Token
 
-sys.modules[__name__] = managers
+__all__ = ["BaseManager", "BaseProxy", "SharedMemoryManager", "SyncManager", "Token"]
+
+
+class _InContext:
+    def __init__(self, *args, ctx=None, **keywords):
+        from . import context
+
+        ctx = ctx or context._default_context.get_context()
+        context.shorten_temp_dir()
+        super().__init__(*args, ctx=ctx, **keywords)
+
+
+class BaseManager(_InContext, _standard.BaseManager):
+    pass
+
+
+class SyncManager(_InContext, _standard.SyncManager):
+    pass
+
+
+class SharedMemoryManager(_InContext, _standard.SharedMemoryManager):
+    pass
+
+
+def __getattr__(name):
+    """What else the standard library's module has."""
+    return getattr(_standard, name)

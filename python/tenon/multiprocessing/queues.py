@@ -2,9 +2,9 @@
 """Queues between processes that no killed process stops.
 
 They behave as the standard library's, except in this: put() pickles in the caller and raises
-there; arrays and tensors travel in shared memory; get() raises tenon.PeerDied, a
-BrokenPipeError with pid and seat, when nothing is left and the last other process that has
-the queue died.
+there; arrays and tensors travel in shared memory; a wait that nobody can end any more, since
+the last other process that had the queue died and this one has no other thread, raises
+tenon.PeerDied, a BrokenPipeError with pid and seat, which also is an Empty or a Full.
 """
 
 import collections
@@ -28,9 +28,13 @@ from .synchronize import SEM_VALUE_MAX, BoundedSemaphore, Condition, Semaphore
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
 _CAPACITY = 1024  # of a queue without a bound, before its overflow
-_SIMPLE_CAPACITY = 256
+_SIMPLE_CAPACITY = 1024
 _PRODUCER, _CONSUMER = 1, 2
 _LOOK_S = 0.2  # how often who waits for room looks by himself: a consumer may die untold
+
+
+class _ClosedQueue(ValueError, OSError):
+    """The standard library's are the one or the other, by method and version."""
 
 
 def _attach(core):
@@ -41,14 +45,60 @@ def _attach(core):
         pass  # closed, or a forked child without a seat: what it calls says so
 
 
-def _next(core, timeout):
+class _NobodyPuts(_core.PeerDied, Empty):
+    pass
+
+
+class _NobodyGets(_core.PeerDied, Full):
+    pass
+
+
+def _wait(core, attempt, timeout, roles, kind):
+    """Call attempt(seconds) until it does not time out, or waits for nobody.
+
+    A death that the queue tells of is the end of a wait only if nobody else is left: neither
+    another process, nor a child that may not have opened the queue yet, nor another thread.
+    """
     deadline = deadline_of(timeout)
+    death = None
     while True:
+        seconds = remaining_of(deadline)
+        if death is not None:
+            seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
         try:
-            return core.get(remaining_of(deadline))
-        except _core.PeerDied:
-            if not has_starting(core):
+            return attempt(seconds)
+        except _core.TimedOut:
+            if remaining_of(deadline) == 0:
                 raise
+        except _core.PeerDied as error:
+            if timeout == 0:
+                raise _core.TimedOut(*error.args) from None
+            death = error
+        if death is None:
+            continue
+        if core.peers(roles) > 0:
+            death = None
+        elif not has_starting(core) and not _has_other_threads():
+            made = kind(*death.args)
+            made.__dict__.update(death.__dict__)
+            raise made from None
+
+
+def _has_other_threads():
+    others = set(threading.enumerate()) - {threading.current_thread()}
+    return not all(hasattr(thread, "puts_and_gets_nothing") for thread in others)
+
+
+def _next(core, timeout, attempt=None):
+    return _wait(core, attempt or core.get, timeout, _PRODUCER, _NobodyPuts)
+
+
+def _put_into(core, obj, timeout):
+    try:
+        core.put(obj, timeout)
+    except _core.PeerDied:
+        message = _core.dumps(obj, core.domain)
+        _wait(core, lambda s: core.push(*message, s), timeout, _CONSUMER, _NobodyGets)
 
 
 class _Overflow:
@@ -147,7 +197,10 @@ class _Gate:
                 if remaining is not None and remaining <= 0:
                     raise _core.TimedOut("no room in the queue")
                 slice_s = _LOOK_S if remaining is None else min(remaining, _LOOK_S)
-                self.condition.wait(self.lock, slice_s)
+                try:
+                    self.condition.wait(self.lock, slice_s)
+                except _core.PeerDied:
+                    pass  # another process, or thread, may still get
             core.push(*message, 0)
         finally:
             self.lock.release()
@@ -207,7 +260,7 @@ class Queue(Readable):
 
     def _check(self):
         if self._closed:
-            raise ValueError(f"Queue {self!r} is closed")
+            raise _ClosedQueue(f"Queue {self!r} is closed")
 
     def put(self, obj, block=True, timeout=None):
         self._check()
@@ -219,7 +272,7 @@ class Queue(Readable):
             return
         try:
             if self._gate is None:
-                self._core.put(obj, timeout)
+                _put_into(self._core, obj, timeout)
             else:
                 message = _core.dumps(obj, self._core.domain)
                 self._gate.push(self._core, self._maxsize, message, timeout)
@@ -381,20 +434,18 @@ class JoinableQueue(Queue):
         return _Overflow(self._core, self._unfinished)
 
     def _get(self, timeout):
-        deadline = deadline_of(timeout)
-        while True:
-            _core.Queue.wait_any([self._core], remaining_of(deadline))
-            self._unfinished.owe()
-            try:
-                got = _next(self._core, 0)
-            except BaseException as error:
-                self._unfinished.pay()
-                # Another consumer may have been faster.
-                if not isinstance(error, _core.TimedOut) or remaining_of(deadline) == 0:
-                    raise
-            else:
-                self._unfinished.got()
-                return got
+        return _next(self._core, timeout, self._pop)
+
+    def _pop(self, seconds):
+        _core.Queue.wait_any([self._core], seconds)
+        self._unfinished.owe()
+        try:
+            got = self._core.get(0)
+        except BaseException:
+            self._unfinished.pay()
+            raise
+        self._unfinished.got()
+        return got
 
     def task_done(self):
         try:
@@ -435,11 +486,11 @@ class SimpleQueue(Readable):
 
     def _check(self):
         if self._core is None:
-            raise ValueError(f"Queue {self!r} is closed")
+            raise _ClosedQueue(f"Queue {self!r} is closed")
 
     def put(self, obj):
         self._check()
-        self._core.put(obj)
+        _put_into(self._core, obj, None)
 
     def get(self):
         self._check()

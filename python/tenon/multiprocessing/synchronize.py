@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 _MOST_PERMITS = 2**31 - 1
+_MOST_WAITERS = 340  # of a condition that is no barrier's
 SEM_VALUE_MAX = _MOST_PERMITS
 
 
@@ -232,8 +233,8 @@ def _rebuild_rlock(kind, place):
 class _Waiters:
     """Who waits for a condition, the oldest first, under its gate: ticket, member, is told."""
 
-    def __init__(self):
-        self._rows = Rows(3)
+    def __init__(self, most):
+        self._rows = Rows(3, most)
 
     def __reduce__(self):
         return _rebuild_waiters, (self._rows,)
@@ -241,10 +242,10 @@ class _Waiters:
     def enter(self):
         """Returns the ticket of a new waiter."""
         rows = self._rows.get()
-        if len(rows) == Rows.MOST:
+        if len(rows) == self._rows.most:
             rows = self._living(rows)
-            if len(rows) == Rows.MOST:
-                raise RuntimeError(f"{Rows.MOST} threads wait for this condition already")
+            if len(rows) == self._rows.most:
+                raise RuntimeError(f"{self._rows.most} threads wait for this condition already")
         ticket = 1 + max((ticket for ticket, _, _ in rows), default=0)
         self._rows.set([*rows, (ticket, self._rows.domain.member, 0)])
         return ticket
@@ -295,9 +296,8 @@ class Condition:
         if not hasattr(lock, "_acquire_restore"):
             raise TypeError(f"a Lock or RLock of tenon's is needed, not {type(lock).__name__}")
         domain = _domain.default()
-        self._begin(
-            lock, _core.Lock.create(domain), _core.Condition.create(domain), _Waiters()
-        )
+        gate, core = _core.Lock.create(domain), _core.Condition.create(domain)
+        self._begin(lock, gate, core, _Waiters(_MOST_WAITERS))
 
     def _begin(self, lock, gate, core, waiters):
         self._lock = lock
@@ -403,7 +403,11 @@ class Event:
         return wait_on(self._core.wait, timeout)
 
     def __repr__(self):
-        return f"<{type(self).__name__} at {id(self):#x} {'set' if self.is_set() else 'unset'}>"
+        try:
+            state = "set" if self.is_set() else "unset"
+        except Exception:
+            state = "unknown"
+        return f"<{type(self).__name__} at {id(self):#x} {state}>"
 
 
 def _rebuild_event(kind, place):
@@ -413,9 +417,13 @@ def _rebuild_event(kind, place):
 
 
 class Barrier(threading.Barrier):
-    """threading.Barrier between processes. A process that has it and dies breaks it."""
+    """threading.Barrier between processes.
 
-    # Cells: state, count, then the member on each seat that has it.
+    It breaks when a process dies that was sent it, or has waited at it. One that only inherited
+    it from its parent may have nothing to do with it.
+    """
+
+    # Cells: state, count, then the member on each seat that is such a process.
     _MEMBERS = 2
     _SEATS = 1024
     _LOOK_S = 0.5  # how often a waiter looks whether all are alive
@@ -424,12 +432,15 @@ class Barrier(threading.Barrier):
         if parties < 1:
             raise ValueError("parties must be > 0")
         cells = Cells(self._MEMBERS + self._SEATS)
-        self.__setstate__((parties, action, timeout, Condition(), cells))
+        condition = Condition()
+        if parties > _MOST_WAITERS:
+            condition._waiters = _Waiters(parties)
+        self.__setstate__((parties, action, timeout, condition, cells))
 
     def __setstate__(self, state):
         self._parties, self._action, self._timeout, self._cond, self._cells = state
-        self._take_seat()
-        util.register_after_fork(self, Barrier._take_seat)
+        self._is_seated = False
+        util.register_after_fork(self, Barrier._reset)
 
     def __getstate__(self):
         return self._parties, self._action, self._timeout, self._cond, self._cells
@@ -437,7 +448,17 @@ class Barrier(threading.Barrier):
     def __reduce__(self):
         return _rebuild_barrier, (type(self), self.__getstate__())
 
+    def _reset(self):
+        self._is_seated = False
+
+    def wait(self, timeout=None):
+        self._take_seat()
+        return super().wait(timeout)
+
     def _take_seat(self):
+        if self._is_seated:
+            return
+        self._is_seated = True
         domain = self._cells.domain
         place, member = self._MEMBERS + domain.seat, domain.member
         with self._cond:
@@ -490,4 +511,5 @@ def _leave_seat(cells, place):
 def _rebuild_barrier(kind, state):
     made = kind.__new__(kind)
     made.__setstate__(state)
+    made._take_seat()
     return made
