@@ -6,7 +6,8 @@
  * are one tensor and nothing else; PICKLE is a pickle of protocol 5. Arrays and tensors in an
  * object are not in its pickle but travel beside it as tensors: what lies in the domain already
  * as it is, what does not in one copy. Buffers that other types give to pickle (PEP 574) travel
- * in the same way, as bytes.
+ * in the same way, as bytes. Once a message has all the tensors that it can have, what would
+ * have been copied is in the pickle itself, and what is shared is refused.
  *
  * A reducer that runs inside of dumps() lets a tensor travel with send(), which gives it a
  * number; take() gives the tensor of that number while loads() runs.
@@ -20,8 +21,7 @@
 
 enum { PICKLE = 'P', ARRAY = 'A', FIXED_ARRAY = 'F', TENSOR = 'T' };
 enum {
-    MOST_TENSORS = 2048,     /* of one message; what comes after is in the pickle itself */
-    FEW_BYTES = 256,         /* a buffer of no more is in the pickle itself */
+    FEW_BYTES = 256,         /* a private buffer of no more is in the pickle itself */
     MANY_BYTES = 1024 * 1024 /* a copy of more is made without the GIL */
 };
 
@@ -188,13 +188,23 @@ static tn_tensor *copy_of(PyObject *domain, Py_buffer *view, tn_dtype dtype,
     return status == 0 ? reversed : NULL;
 }
 
+/* The storage that the bytes lie in, if they lie in the domain. NULL: not. */
+static tn_tensor *storage_of(PyObject *domain, const void *bytes, uint64_t size_bytes)
+{
+    tn_tensor *storage;
+    tn_domain *d = ((tnp_domain *)domain)->domain;
+    if (size_bytes == 0 || d == NULL || tn_tensor_find(d, bytes, size_bytes, &storage) != 0)
+        return NULL;
+    return storage;
+}
+
 /* A view of the storage that the buffer lies in, if it lies in the domain. NULL: not. */
 static tn_tensor *found(PyObject *domain, const Py_buffer *view, tn_dtype dtype)
 {
     int64_t shape[TN_MAX_NDIM], strides[TN_MAX_NDIM];
     const char *low = view->buf, *high = low + view->itemsize;
     tn_tensor *storage, *tensor;
-    if (view->len == 0 || ((tnp_domain *)domain)->domain == NULL)
+    if (view->len == 0)
         return NULL;
     for (int i = 0; i < view->ndim; i++) {
         if (view->strides[i] % view->itemsize != 0)
@@ -203,8 +213,7 @@ static tn_tensor *found(PyObject *domain, const Py_buffer *view, tn_dtype dtype)
         strides[i] = view->strides[i] / view->itemsize;
         *(view->strides[i] < 0 ? &low : &high) += view->strides[i] * (view->shape[i] - 1);
     }
-    if (tn_tensor_find(((tnp_domain *)domain)->domain, low, (uint64_t)(high - low), &storage) !=
-        0)
+    if ((storage = storage_of(domain, low, (uint64_t)(high - low))) == NULL)
         return NULL;
     uint64_t offset = (uint64_t)((const char *)view->buf - (char *)tn_tensor_data(storage));
     int status = tn_tensor_view(storage, dtype, view->ndim, shape, strides, offset, &tensor);
@@ -214,11 +223,11 @@ static tn_tensor *found(PyObject *domain, const Py_buffer *view, tn_dtype dtype)
 
 /*
  * An array as a tensor of the domain. NULL: raised; or, without an exception, it is none that a
- * tensor can be of, such as one of objects or dates.
+ * tensor can be of, such as one of objects or dates, or would have to be copied and may not.
  * @param ret_is_fixed  it is in the domain, and its holder could not write what others can
  */
-static PyObject *tensor_of_array(PyObject *domain, PyObject *array, uint64_t deadline_ns,
-                                 bool *ret_is_fixed)
+static PyObject *tensor_of_array(PyObject *domain, PyObject *array, bool may_copy,
+                                 uint64_t deadline_ns, bool *ret_is_fixed)
 {
     Py_buffer view;
     tn_dtype dtype;
@@ -232,7 +241,7 @@ static PyObject *tensor_of_array(PyObject *domain, PyObject *array, uint64_t dea
         PyErr_Clear();
     else if ((tensor = found(domain, &view, dtype)) != NULL)
         *ret_is_fixed = view.readonly != 0;
-    else
+    else if (may_copy)
         tensor = copy_of(domain, &view, dtype, deadline_ns);
     PyBuffer_Release(&view);
     return tensor == NULL ? NULL : tnp_tensor_wrap(tensor, domain);
@@ -274,13 +283,30 @@ static PyObject *tensor_of_tensor(PyObject *domain, PyObject *object, uint64_t d
 
 /* ---- reducers ---------------------------------------------------------------------------- */
 
+static bool is_full(void)
+{
+    return PyList_GET_SIZE(passage->tensors) >= TN_MESSAGE_MAX_TENSORS;
+}
+
+/* -1: raised */
+static int check_room(void)
+{
+    if (!is_full())
+        return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "more than TN_MESSAGE_MAX_TENSORS (%d) tensors, arrays and buffers in one "
+                 "message: send the object in parts",
+                 TN_MESSAGE_MAX_TENSORS);
+    return -1;
+}
+
 /* Consumes `tensor`. @return its number, or NULL: raised */
 static PyObject *send_along(PyObject *tensor)
 {
     if (tensor == NULL)
         return NULL;
     Py_ssize_t number = PyList_GET_SIZE(passage->tensors);
-    int failed = PyList_Append(passage->tensors, tensor);
+    int failed = check_room() < 0 ? -1 : PyList_Append(passage->tensors, tensor);
     Py_DECREF(tensor);
     return failed < 0 ? NULL : PyLong_FromSsize_t(number);
 }
@@ -292,31 +318,55 @@ static PyObject *reduction(PyObject *function, PyObject *number)
     return Py_BuildValue("O(N)", function, number);
 }
 
-static bool is_full(void) { return PyList_GET_SIZE(passage->tensors) >= MOST_TENSORS; }
+/* Dates and durations are no tensor's elements, but their numbers are. */
+static bool has_dates(PyObject *dtype)
+{
+    PyObject *kind = PyObject_GetAttrString(dtype, "kind");
+    const char *letter = kind == NULL ? NULL : PyUnicode_AsUTF8(kind);
+    bool has = letter != NULL && (letter[0] == 'M' || letter[0] == 'm');
+    Py_XDECREF(kind);
+    return has;
+}
+
+/* Of a dtype that no tensor has: as NumPy pickles it, or by an array of integers. */
+static PyObject *reduce_by_numpy(PyObject *array)
+{
+    PyObject *dtype = PyObject_GetAttrString(array, "dtype"), *result = NULL;
+    if (dtype != NULL && has_dates(dtype)) {
+        PyObject *view = PyObject_GetAttrString((PyObject *)ndarray_type, "view");
+        PyObject *numbers = PyObject_CallMethod(array, "view", "s", "int64");
+        if (view != NULL && numbers != NULL)
+            result = Py_BuildValue("O(OO)", view, numbers, dtype);
+        Py_XDECREF(view);
+        Py_XDECREF(numbers);
+    } else if (dtype != NULL && !PyErr_Occurred()) {
+        result = PyObject_CallMethod(array, "__reduce_ex__", "i", 5);
+    }
+    Py_XDECREF(dtype);
+    return result;
+}
 
 static PyObject *reduce_array(PyObject *array)
 {
     bool is_fixed;
-    if (!is_full()) {
-        PyObject *tensor =
-            tensor_of_array(passage->domain, array, passage->deadline_ns, &is_fixed);
-        if (tensor != NULL)
-            return reduction(is_fixed ? fixed_array_function : array_function,
-                             send_along(tensor));
-        if (PyErr_Occurred())
-            return NULL;
-    }
-    return PyObject_CallMethod(array, "__reduce_ex__", "i", 5);
+    PyObject *tensor =
+        tensor_of_array(passage->domain, array, !is_full(), passage->deadline_ns, &is_fixed);
+    if (tensor != NULL)
+        return reduction(is_fixed ? fixed_array_function : array_function, send_along(tensor));
+    return PyErr_Occurred() ? NULL : reduce_by_numpy(array);
+}
+
+/* Refused before it is moved. */
+static PyObject *send_tensor(PyObject *tensor)
+{
+    if (check_room() < 0)
+        return NULL;
+    return send_along(tensor_of_tensor(passage->domain, tensor, passage->deadline_ns));
 }
 
 static PyObject *reduce_tensor(PyObject *tensor)
 {
-    if (is_full()) {
-        PyErr_Format(PyExc_ValueError, "more than %d tensors in one object", MOST_TENSORS);
-        return NULL;
-    }
-    return reduction(take_function, send_along(tensor_of_tensor(passage->domain, tensor,
-                                                                passage->deadline_ns)));
+    return reduction(take_function, send_tensor(tensor));
 }
 
 /* Called by the pickler, in place of what an array or a tensor would give it. */
@@ -332,22 +382,21 @@ static PyObject *reduce_ours(PyObject *module, PyObject *object)
 
 /*
  * A buffer that some other type gives: true to keep it in the pickle. What lies in the domain
- * goes as it is, what does not is copied into a tensor of its own.
+ * goes as it is, what does not is copied into a tensor of its own, unless it is small.
  */
 static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
 {
     struct place place = {.tensor = (uint32_t)PyList_GET_SIZE(passage->tensors)};
     static const tn_dtype byte = TN_UINT8;
-    tn_tensor *storage = NULL;
     Py_buffer view;
     (void)module;
     if (PyObject_GetBuffer(buffer, &view, PyBUF_FULL_RO) < 0)
         return NULL;
     int64_t size = view.len;
     place.size_bytes = (uint64_t)size;
-    bool keep = size <= FEW_BYTES || is_full();
-    if (!keep && tn_tensor_find(((tnp_domain *)passage->domain)->domain, view.buf,
-                                (uint64_t)size, &storage) == 0) {
+    tn_tensor *storage = storage_of(passage->domain, view.buf, place.size_bytes);
+    bool keep = storage == NULL && (size <= FEW_BYTES || is_full());
+    if (storage != NULL) {
         place.offset = (uint64_t)((char *)view.buf - (char *)tn_tensor_data(storage));
     } else if (!keep) {
         storage = new_tensor(passage->domain, byte, 1, &size, passage->deadline_ns);
@@ -522,7 +571,7 @@ int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_enco
     if (tnp_domain_of(domain) == NULL)
         return -1;
     if (has_numpy() && Py_TYPE(value) == ndarray_type) {
-        tensor = tensor_of_array(domain, value, deadline_ns, &is_fixed);
+        tensor = tensor_of_array(domain, value, true, deadline_ns, &is_fixed);
         kind = is_fixed ? FIXED_ARRAY : ARRAY;
     } else if (Py_TYPE(value) == &tnp_tensor_type) {
         tensor = tensor_of_tensor(domain, value, deadline_ns);
@@ -720,7 +769,7 @@ static PyObject *send(PyObject *module, PyObject *tensor)
                      Py_TYPE(tensor)->tp_name);
         return NULL;
     }
-    return send_along(tensor_of_tensor(passage->domain, tensor, passage->deadline_ns));
+    return send_tensor(tensor);
 }
 
 /* Borrowed; NULL: raised. */

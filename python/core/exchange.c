@@ -482,6 +482,31 @@ static int check_target(PyObject *stream, PyObject *device)
     return -1;
 }
 
+/*
+ * DLPack allows negative strides, and PyTorch ends the process over one, so that nobody is
+ * given any. Those that are never taken, as of one element, become 0. -1: raised
+ */
+static int settle_strides(PyObject *self, DLTensor *dl)
+{
+    bool is_empty = tn_tensor_size_bytes(of(self)) == 0;
+    for (int32_t i = 0; i < dl->ndim; i++) {
+        if (dl->strides[i] >= 0)
+            continue;
+        if (!is_empty && dl->shape[i] > 1) {
+            PyObject *strides = tnp_tuple(dl->strides, dl->ndim);
+            if (strides != NULL)
+                PyErr_Format(PyExc_BufferError,
+                             "strides %R: not every library takes negative ones by DLPack; "
+                             "copy() the tensor, or let NumPy have it by np.asarray()",
+                             strides);
+            Py_XDECREF(strides);
+            return -1;
+        }
+        dl->strides[i] = 0;
+    }
+    return 0;
+}
+
 PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -502,6 +527,10 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
         return raise_as(PyExc_BufferError);
     if (status != 0)
         return tnp_raise(status);
+    if (settle_strides(self, &managed->dl_tensor) < 0) {
+        managed->deleter(managed);
+        return NULL;
+    }
     end_of_library = managed->deleter;
     managed->deleter = end_with_gil;
     return most[0] >= 1 ? versioned_capsule(managed) : unversioned_capsule(managed);

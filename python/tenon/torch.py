@@ -368,12 +368,29 @@ def _from_dlpack(tensor):
     return torch.from_dlpack(numbers).view(torch.bool)
 
 
+def _same_memory(tensor, dtype):
+    if tensor.readonly:
+        raise ValueError(
+            "the memory is read-only, and PyTorch knows no such tensors: copy() it first"
+        )
+    if any(step < 0 < size - 1 for size, step in zip(tensor.shape, tensor.strides)):
+        raise ValueError(
+            f"strides {tensor.strides}, and PyTorch knows no negative ones: copy() it first"
+        )
+    if tensor.domain is None or tensor.byte_offset % tensor.itemsize != 0:
+        return _from_dlpack(tensor)
+    storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
+    strides = tuple(max(step, 0) for step in tensor.strides)  # of one element: never taken
+    place = tensor.byte_offset // tensor.itemsize, tensor.shape, strides
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+
+
 def to_torch(tensor: _core.Tensor) -> torch.Tensor:
     """The same memory as a torch.Tensor; tensors of one storage are views of one there too.
 
     Parameters
     ----------
-    tensor : tenon.Tensor, not read-only
+    tensor : tenon.Tensor, not read-only, and without negative strides
 
     Returns
     -------
@@ -384,12 +401,8 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
         raise TypeError(f"PyTorch has no dtype {tensor.dtype}")
     if tensor.size == 0:
         result = torch.empty(tensor.shape, dtype=dtype, device="cpu")
-    elif tensor.domain is None or tensor.byte_offset % tensor.itemsize != 0:
-        result = _from_dlpack(tensor)
     else:
-        storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
-        place = tensor.byte_offset // tensor.itemsize, tensor.shape, tensor.strides
-        result = torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+        result = _same_memory(tensor, dtype)
     return result.requires_grad_() if tensor.requires_grad else result
 
 

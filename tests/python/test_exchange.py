@@ -248,7 +248,8 @@ def test_any_view_goes_to_numpy_and_back_as_it_is(domain, shape, dtype, data):
     assert view.shape == expected.shape and view.tolist() == expected.tolist()
     has_dlpack = dtype != "bool" or _version(numpy) >= (1, 25)
     gets = [numpy.asarray, lambda t: t.__array__(), lambda t: numpy.asarray(memoryview(t))]
-    for get in [*gets, numpy.from_dlpack] if has_dlpack else gets:
+    goes_back = view.size > 0 and any(n > 1 and step < 0 for n, step in zip(view.shape, view.strides))
+    for get in [*gets, numpy.from_dlpack] if has_dlpack and not goes_back else gets:
         got = get(view)
         assert got.dtype == numpy.dtype(dtype) and got.dtype.num == numpy.dtype(dtype).num
         assert got.shape == expected.shape and got.tolist() == expected.tolist()
@@ -339,6 +340,26 @@ def test_a_copy_is_made_where_it_is_asked_for():
     tensor[0, 0] = 99
     assert copy.tolist() == [[0, 3], [1, 4], [2, 5]]
     assert same.tolist() == [[99, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_negative_strides_are_refused_by_dlpack_and_what_helps_is_named(numpy, domain, version):
+    for tensor in (counted((3, 4)), domain.zeros((3, 4), "int64"), _core.from_buffer(numpy.arange(12).reshape(3, 4))):
+        view = tensor[:, ::-1]
+        with pytest.raises(BufferError, match=r"strides \(4, -1\).*copy\(\).*np\.asarray\(\)"):
+            view.__dlpack__(max_version=version)
+        for way_out in (view.copy(), numpy.asarray(view)):
+            assert _core.from_dlpack(way_out).tolist() == view.tolist()
+        assert _core.from_dlpack(view.__dlpack__(max_version=version, copy=True)).tolist() == view.tolist()
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1,), (2, 1, 0)])
+def test_negative_strides_that_are_never_taken_are_not_handed_out(shape):
+    tensor = counted(shape)
+    view = tensor[::-1]
+    assert view.size == 0 or view.strides[0] < 0
+    there = _core.from_dlpack(view.__dlpack__())
+    assert there.tolist() == tensor.tolist() and min(there.strides) >= 0
 
 
 def test_wrong_wishes_are_named():
@@ -523,6 +544,13 @@ def test_bfloat16_means_what_pytorch_means(value):
     tensor = _core.private(1, "bfloat16")
     tensor[0] = value
     assert torch.from_dlpack(tensor).item() == torch.tensor(value, dtype=torch.float32).to(torch.bfloat16).item()
+
+
+def test_pytorch_is_refused_a_tensor_that_goes_backwards_and_lives(numpy, torch):
+    with pytest.raises(BufferError, match=r"strides \(-1,\)"):
+        torch.from_dlpack(_core.from_buffer(numpy.arange(4.0))[::-1])
+    assert torch.from_dlpack(_core.from_buffer(numpy.arange(1.0))[::-1]).tolist() == [0]
+    assert torch.from_dlpack(counted((3, 0))[::-1]).shape == (3, 0)
 
 
 def test_what_pytorch_will_not_lend_is_its_own_error(torch):

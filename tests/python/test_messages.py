@@ -115,10 +115,49 @@ def test_an_array_that_occurs_twice_arrives_once(queue):
     assert one is other
 
 
-def test_more_arrays_than_a_message_has_tensors_arrive(queue):
-    arrays = [np.full(3, i) for i in range(2500)]
+_MOST = 4096  # TN_MESSAGE_MAX_TENSORS
+_NAMES_IT = r"TN_MESSAGE_MAX_TENSORS \(4096\)"
+
+
+def test_more_private_arrays_than_a_message_has_tensors_arrive(queue):
+    arrays = [np.full(3, i) for i in range(_MOST + 100)]
+    arrays += [np.full(500, i).astype(dtype) for i in range(3) for dtype in ("i4,i4", "M8[s]")]
     got = through(queue, arrays)
-    assert all(np.array_equal(a, b) for a, b in zip(got, arrays))
+    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(got, arrays))
+
+
+def test_as_many_shared_arrays_as_a_message_has_tensors_stay_shared_beside_a_long_pickle(queue):
+    array = np.asarray(queue.domain.zeros((_MOST,), "int64"))
+    got, _ = through(queue, ([array[i : i + 1] for i in range(_MOST)], b"x" * 500000))
+    array[:] = range(_MOST)
+    assert [int(one[0]) for one in got] == list(range(_MOST))
+
+
+def _dates(array):
+    return array.view("M8[s]")
+
+
+def _records(array):
+    return array.view("i4,i4")
+
+
+@pytest.mark.parametrize("view", [np.asarray, tenon.asarray, _dates, _records])
+def test_what_is_shared_and_beyond_the_limit_of_a_message_is_refused_by_the_limits_name(queue, view):
+    shared = np.asarray(queue.domain.zeros((_MOST + 1,), "int64"))
+    few = [view(shared[i : i + 1]) for i in range(_MOST)]
+    private = [np.ones(1) for _ in range(_MOST)]
+    assert len(through(queue, few)) == _MOST
+    for value in ([*few, view(shared[_MOST:])], [*private, view(shared[:1])]):
+        with pytest.raises(ValueError, match=_NAMES_IT):
+            queue.put(value)
+    assert queue.count() == 0
+
+
+def test_a_private_tensor_beyond_the_limit_of_a_message_is_refused_and_stays_private(queue):
+    tensor = _core.private((3,), "int8")
+    with pytest.raises(ValueError, match=_NAMES_IT):
+        queue.put([[np.ones(1) for _ in range(_MOST)], tensor])
+    assert not tensor.is_shared
 
 
 def test_buffers_of_other_types_lie_in_shared_memory_on_arrival(queue):
@@ -141,6 +180,30 @@ def test_an_array_of_the_domain_travels_without_a_copy_and_so_do_its_views(queue
     assert same_memory(nested, array[3:])
     nested[0] = -5
     assert array[3] == -5
+
+
+@pytest.mark.parametrize("count", [4, 1000])
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]", "i4,i4", "S8", ">i8"])
+def test_arrays_of_the_domain_travel_without_a_copy_whatever_their_elements_and_size(queue, dtype, count):
+    array = np.asarray(queue.domain.zeros((count,), "int64")).view(dtype)
+    fixed = array[1:]
+    fixed.setflags(write=False)
+    for value in (array, [array[1:]], [fixed]):
+        sent = value[0] if isinstance(value, list) else value
+        got = through(queue, value)
+        got = got[0] if isinstance(value, list) else got
+        assert same_memory(got, sent) and got.dtype == sent.dtype and got.shape == sent.shape
+        assert got.flags.writeable == sent.flags.writeable
+
+
+def test_dates_with_steps_between_them_travel_without_a_copy_too(queue):
+    array = np.asarray(queue.domain.zeros((4, 6), "int64")).view("M8[D]")
+    for view in (array.T, array[::2, ::-1], array[0, 0, ...]):
+        got = through(queue, view)
+        assert same_memory(got, view) and got.strides == view.strides
+        assert got.dtype == view.dtype and (got == np.datetime64("1970-01-01")).all()
+    private = np.arange("2020-01-01", "2020-03-01", dtype="M8[D]").reshape(6, 10).T
+    assert_same(through(queue, [private])[0], private)
 
 
 def test_an_array_that_cannot_be_written_cannot_be_on_arrival_either(queue):

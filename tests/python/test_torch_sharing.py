@@ -899,6 +899,28 @@ def test_private_empty_and_foreign_tensors_are_converted(domain):
     del copy
 
 
+def test_tensors_that_are_read_only_or_go_backwards_are_refused_in_words(domain):
+    fixed = _core.from_buffer(bytes(8))
+    with pytest.raises(ValueError, match="read-only.*copy"):
+        tenon.torch.to_torch(fixed)
+    assert tenon.torch.to_torch(fixed.copy()).tolist() == [0] * 8
+    for dtype in ("float32", "bool"):
+        for tensor in (_core.private((2, 3), dtype), domain.zeros((2, 3), dtype)):
+            with pytest.raises(ValueError, match=r"strides \(3, -1\).*negative.*copy"):
+                tenon.torch.to_torch(tensor[:, ::-1])
+            assert tenon.torch.to_torch(tensor[:1][::-1]).tolist() == [[0, 0, 0]]
+    del tensor
+
+
+def test_more_tensors_than_a_message_has_are_refused_by_the_limits_name(queue):
+    whole = torch.arange(5000)
+    parts = [whole[i : i + 1].clone() for i in range(5000)]
+    with pytest.raises(ValueError, match="TN_MESSAGE_MAX_TENSORS"):
+        queue.put(parts)
+    queue.put(parts[:4096])
+    assert [part.item() for part in queue.get()] == list(range(4096))
+
+
 def test_threads_may_share_one_tensor_at_the_same_time(strategy):
 
     for _ in range(30):
