@@ -282,7 +282,10 @@ static int gc_segment(const struct tni_segment *s, void *context)
     tni_inspect_domain_info(s, &info);
     tni_inspect_hex_id(s, id);
     const char *label = info.name[0] != '\0' ? info.name : id;
-    if (join(s, &domain) != 0)
+    int status = join(s, &domain);
+    if (status == TN_ERR_NOT_FOUND && tni_process_count(s) == 0)
+        return 0; /* it ended meanwhile */
+    if (status != 0)
         return say(gc, false, "domain %s: %s", label, tn_error_detail());
     int stop = clean_domain(gc, domain, label);
     if (stop == 0)

@@ -223,6 +223,20 @@ class _Engine:
             if any(self.cells[slot * _CELLS + _READY] for slot in self.slots.values()):
                 self.died_unready = 0
 
+    def _collect_those_at(self, task, living):
+        """Workers that let go of a task which another one has: they end, if they have not."""
+        with self.lock:
+            at = {worker: slot * _CELLS for worker, slot in self.slots.items()}
+            sentinels = [
+                worker.sentinel
+                for worker in at
+                if worker.pid != living
+                and (self.cells[at[worker] + _JOB], self.cells[at[worker] + _INDEX]) == task
+            ]
+        for sentinel in sentinels:
+            connection.wait([sentinel], _TERM_S)
+        self.collect()
+
     def _note_death(self, pid, at):
         if self.cells[at + _JOB] != _NONE:
             task = self.cells[at + _JOB], self.cells[at + _INDEX]
@@ -385,7 +399,7 @@ class _Engine:
         except Exception as error:
             outcome = False, error
         if given_up:
-            self.collect()  # so that the last death is known
+            self._collect_those_at(task, pid)
             outcome = False, self._death_of(outcome, self.deaths.get(task, ()))
         self.deaths.pop(task, None)
         self.tell(job, index, outcome)
