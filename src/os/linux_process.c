@@ -244,7 +244,7 @@ static bool is_ending(int32_t pid)
 {
     enum { PF_EXITING = 4 };
     char path[64];
-    struct proc_stat stat;
+    struct proc_stat stat = {0};
     snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
     return read_stat(path, &stat) != 0 || (stat.flags & PF_EXITING) != 0 ||
            (stat.signals & 1u << (SIGKILL - 1)) != 0;
