@@ -10,7 +10,8 @@ help:
 	@echo 'make check        what CI runs: format, layers, symbols, headers, tidy, sanitizers, tests'
 	@echo 'make prove        the whole proof of docs/crash.md, at full size: hours'
 	@echo 'make soak         kill processes at random for MINUTES=30, and account for everything'
-	@echo 'make install      install to PREFIX (/usr/local); DESTDIR is honoured'
+	@echo 'make install      install to PREFIX (/usr/local); DESTDIR and LIBDIR (lib) are honoured'
+	@echo 'make uninstall    remove all that was installed to PREFIX'
 	@echo 'make format       format the sources in place'
 	@echo 'make clean        remove build/'
 
@@ -54,7 +55,10 @@ soak:
 install:
 	@dev/setup build
 	@dev/build install
-	@meson install -C build/install --no-rebuild
+	@dev/install build/install
+
+uninstall:
+	@dev/install --remove
 
 format:
 	@dev/setup check
@@ -63,4 +67,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-python test bench bench-peers check prove soak install format clean
+.PHONY: help demo demo-python test bench bench-peers check prove soak install uninstall format clean
