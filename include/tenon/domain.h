@@ -125,7 +125,8 @@ TN_API uint64_t tn_domain_member(const tn_domain *domain);
 TN_API bool tn_domain_has_member(const tn_domain *domain, uint64_t member);
 
 /**
- * Settle every dead seat now, instead of leaving it to tenond.
+ * Settle every dead seat and end every handle whose time is over now, instead of leaving both
+ * to tenond.
  * @param ret_reaped  how many seats; may be NULL
  */
 TN_API TN_NODISCARD int tn_domain_reap(tn_domain *domain, uint32_t *ret_reaped);

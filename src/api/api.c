@@ -70,8 +70,11 @@ static void take_apart(tn_domain *d)
         tni_reaper_settle_all(d); /* who died in it is not a member */
     tni_reaper_leave(d);
     tni_process_leave(d);
-    if (has_files && tni_process_count(&d->segment) == 0)
+    if (has_files && tni_process_count(&d->segment) == 0) {
         tni_files_end_domain(&d->segment);
+        /* And what other domains left, of which all members were killed. */
+        (void)tni_files_collect(tni_manager_living, NULL, NULL);
+    }
     tni_manager_ring(d);
     tni_process_unkeep(d);
 }
@@ -237,8 +240,10 @@ bool tn_domain_has_member(const tn_domain *d, uint64_t member)
 int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)
 {
     int status = check(d);
-    if (status == 0)
+    if (status == 0) {
+        tni_ticket_expire_due(d);
         status = tni_reaper_settle_all(d);
+    }
     if (status < 0)
         return status;
     if (ret_reaped != NULL)

@@ -40,7 +40,7 @@
 
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 enum {
-    TNI_LAYOUT_VERSION = 2,
+    TNI_LAYOUT_VERSION = 3,
     TNI_BYTE_ORDER = 0x01020304,
     TNI_THREADS = 32, /* announce records of a seat */
     TNI_MAX_SEATS = 1024,
@@ -107,6 +107,7 @@ struct tni_header {
     _Atomic uint64_t recount;
     _Atomic uint64_t deaths;         /* seats settled since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
+    _Atomic uint32_t registry_turns; /* how often `registry` was taken */
 };
 
 /* ---- seats ------------------------------------------------------------------------------- */

@@ -240,13 +240,12 @@ int tni_os_shm_remove(const char *path)
     return 0;
 }
 
-static bool is_plain_file(DIR *folder, const struct dirent *entry)
+/* Another user may give his files the names of ours. */
+static bool is_our_file(DIR *folder, const struct dirent *entry)
 {
     struct stat status;
-    if (entry->d_type != DT_UNKNOWN)
-        return entry->d_type == DT_REG;
     return fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(status.st_mode);
+           S_ISREG(status.st_mode) && status.st_uid == tni_os_uid();
 }
 
 int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *each,
@@ -265,7 +264,7 @@ int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *e
     for (struct dirent *entry; stop == 0 && (entry = readdir(open_folder)) != NULL; errno = 0) {
         char path[PATH_MAX];
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 ||
-            !is_plain_file(open_folder, entry))
+            !is_our_file(open_folder, entry))
             continue;
         int wanted = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         if (wanted > 0 && (size_t)wanted < sizeof path) /* else nobody could open it */

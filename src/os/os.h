@@ -125,7 +125,7 @@ int tni_os_shm_stat(int fd, struct tni_os_memory *ret_memory);
 /** TN_ERR_NOT_FOUND: there is none, TN_ERR_DENIED, TN_ERR_SYSTEM. */
 int tni_os_shm_remove(const char *path);
 typedef int tni_os_shm_fn(const char *path, const char *name, void *context);
-/** For each file of the folder whose name starts with `prefix`; non-zero stops. */
+/** For each file of this user in the folder whose name starts with `prefix`; non-zero stops. */
 int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *each,
                         void *context);
 /** What the file system of the folder has, free or not; UINT64_MAX: no limit is known. */

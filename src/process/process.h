@@ -93,6 +93,13 @@ struct tn_domain {
     _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
     void (*survive)(struct tn_domain
                         *domain); /* reaper: do what tenond should, now and then; may be NULL */
+    /*
+     * reaper: a table or the memory is full: look whether the dead or what has expired hold it.
+     * True: it looked, so try once more. pre: no thread record, no claim. May be NULL
+     */
+    bool (*relieve)(struct tn_domain *domain);
+    _Atomic uint64_t relieve_ns; /* not again before */
+    _Atomic uint64_t files_ns;   /* reaper: no look for files that were let go before */
     const struct tni_depot *depot;
     struct tni_depot_line depot_line; /* whoever has `mappings_busy` */
     struct tni_mapping *
@@ -113,7 +120,8 @@ struct tn_domain {
     struct tni_handle *handles; /* queue: every object handle of this process */
     _Atomic uint64_t
         registering; /* queue: turn at the claim on names, see tni_process_claim() */
-    _Atomic uint64_t registry_suspect; /* queue: who did not give that claim back in time */
+    _Atomic uint64_t registry_suspect; /* queue: who kept that claim for longer than we wait */
+    _Atomic uint32_t registry_turn;    /* queue: header->registry_turns at that time */
     _Atomic uint32_t
         handles_busy; /* held only by a thread that also has a record, so never across fork */
     _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */

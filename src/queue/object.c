@@ -20,6 +20,8 @@
 
 #include "sync/sync.h"
 
+#define MS_NS UINT64_C(1000000)
+
 static const char *const kind_names[TNI_OBJECT_KINDS] = {
     NULL, "queue", "event", "semaphore", "lock", "condition", "barrier"};
 
@@ -31,26 +33,46 @@ const char *tni_object_kind_name(uint32_t kind)
 /* ---- registry ---------------------------------------------------------------------------- */
 
 /*
- * Whoever has it is back in far less than this, or stopped, or a word that noise has written.
- * Who did not come back once is not waited for as long again.
+ * Whoever has it is back in far less than REGISTRY_MS, or stopped, or a word that noise has
+ * written. Who was waited for that long in vain (a suspect) is waited for SUSPECT_MS from then
+ * on, until the claim changes hands. Who settles a seat waits less, and suspects nobody.
  */
-enum { REGISTRY_MS = 5000, SUSPECT_MS = 100 };
+enum { REGISTRY_MS = 5000, SUSPECT_MS = 100, SETTLER_MS = 1, REGISTRY_ROUNDS = 4 };
 
 /* `from`: whose claim may be taken over; a dead seat's is, before that seat is free. */
 static bool take_registry(struct tn_domain *d, uint64_t from)
 {
     if (!tni_process_claim(d, &d->segment.header->registry, &d->registering, from, true))
         return false;
-    atomic_store(&d->registry_suspect, 0);
+    atomic_fetch_add(&d->segment.header->registry_turns, 1);
     return true;
 }
 
-static int fail_registry(struct tn_domain *d)
+static int fail_registry(const struct tn_domain *d)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    atomic_store(&d->registry_suspect, who);
-    return tni_fail(TN_ERR_TIMED_OUT, "seat %u does not give back the claim on names",
-                    tni_who_seat(who));
+    uint32_t seat = tni_who_seat(who);
+    int32_t pid = tni_geometry_has_seat(&d->segment.geometry, seat)
+                      ? atomic_load(&tni_seat_at(&d->segment, seat)->pid)
+                      : 0;
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "process %d in seat %u has begun to make, open or end an object, and does "
+                    "not come to the end of it: is it stopped?",
+                    pid, seat);
+}
+
+static bool is_suspect(const struct tn_domain *d)
+{
+    const struct tni_header *h = d->segment.header;
+    uint64_t suspect = atomic_load(&d->registry_suspect);
+    return suspect != 0 && atomic_load(&h->registry) == suspect &&
+           atomic_load(&h->registry_turns) == atomic_load(&d->registry_turn);
+}
+
+static void suspect(struct tn_domain *d, uint32_t turn)
+{
+    atomic_store(&d->registry_suspect, atomic_load(&d->segment.header->registry));
+    atomic_store(&d->registry_turn, turn);
 }
 
 static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
@@ -68,12 +90,20 @@ static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
 
 static int registry_enter(struct tn_domain *d)
 {
-    if (take_registry(d, 0))
-        return 0;
-    uint64_t suspect = atomic_load(&d->registry_suspect);
-    bool is_suspect = suspect != 0 && atomic_load(&d->segment.header->registry) == suspect;
-    uint64_t most_ms = is_suspect ? SUSPECT_MS : REGISTRY_MS;
-    return registry_enter_until(d, tni_os_now_ns() + most_ms * 1000000);
+    const struct tni_header *h = d->segment.header;
+    uint64_t most_ms = is_suspect(d) ? SUSPECT_MS : REGISTRY_MS;
+    for (int round = 1;; round++) {
+        uint32_t turn = atomic_load(&h->registry_turns);
+        int status = registry_enter_until(d, tni_os_now_ns() + most_ms * MS_NS);
+        if (status == 0)
+            return 0;
+        bool has_moved = atomic_load(&h->registry_turns) != turn;
+        if (!has_moved)
+            suspect(d, turn);
+        if (!has_moved || round == REGISTRY_ROUNDS)
+            return status;
+        most_ms = REGISTRY_MS; /* it goes from hand to hand: others were faster than we */
+    }
 }
 
 static void registry_leave(struct tn_domain *d)
@@ -180,20 +210,23 @@ static int find_free(struct tn_domain *d, uint32_t *ret_index)
                     d->segment.geometry.objects);
 }
 
-/* The ring's reference passes from us to the object. */
-static int give_ring(struct tn_domain *d, struct tni_object *object, uint64_t ring_bytes)
+/* Before the registry is entered: it may take long, and settle the dead. The block is ours. */
+static int make_ring(struct tn_domain *d, uint64_t ring_bytes, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_RING};
-    tni_block block;
     bool is_zero;
-    int status = tni_ref_alloc(d, ring_bytes, &about, true, 0, &block, &is_zero);
-    if (status != 0)
-        return status;
-    if (!is_zero)
-        memset(tni_payload_at(&d->segment, block), 0, ring_bytes);
+    int status = tni_ref_alloc(d, ring_bytes, &about, true, 0, ret_block, &is_zero);
+    if (status == 0 && !is_zero)
+        memset(tni_payload_at(&d->segment, *ret_block), 0, ring_bytes);
+    return status;
+}
+
+/* The ring's reference passes from us to the object. */
+static int give_ring(struct tn_domain *d, struct tni_object *object, tni_block block)
+{
     struct tni_thread *thread = tni_thread_enter(d);
     tni_announce_fence(thread, block);
-    status = tni_ref_lend(d, block, true);
+    int status = tni_ref_lend(d, block, true);
     if (status == 0) {
         atomic_store(&object->ring, block.id);
         TNI_KILL_POINT("object_ring_recorded");
@@ -255,24 +288,22 @@ static void set_free(struct tni_object *object, uint32_t generation)
     atomic_store(&object->word, tni_object_word(generation + 1, 0, TNI_OBJECT_FREE, 0));
 }
 
-int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
-                      size_t handle_bytes, void **ret_handle)
+static int check_new_name(const struct tni_segment *s, const char *name)
+{
+    if (name == NULL || find_name(s, name) == s->geometry.objects)
+        return 0;
+    return tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT, name);
+}
+
+/* pre: the registry is ours. `ring` is the object's from then on, and 0; or still ours. */
+static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tni_block *ring,
+                     size_t handle_bytes, void **ret_handle)
 {
     uint32_t index = 0;
     void *handle = NULL;
-    int status = tni_process_check(d);
-    if (status == 0 && spec->name != NULL)
-        status = tni_check_name(kind_names[spec->kind], spec->name, TNI_OBJECT_NAME_BYTES - 1);
-    if (status != 0 || (status = registry_enter(d)) != 0)
+    int status = check_new_name(&d->segment, spec->name);
+    if (status != 0 || (status = find_free(d, &index)) != 0)
         return status;
-    if (spec->name != NULL &&
-        find_name(&d->segment, spec->name) < d->segment.geometry.objects) {
-        status = tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT,
-                          spec->name);
-        goto leave;
-    }
-    if ((status = find_free(d, &index)) != 0)
-        goto leave;
     struct tni_object *object = tni_object_at(&d->segment, index);
     uint32_t generation = tni_object_generation(atomic_load(&object->word));
     atomic_store(&object->ring, 0);
@@ -280,8 +311,8 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
                  tni_object_word(generation, d->seat, TNI_OBJECT_MAKING, spec->kind));
     TNI_KILL_POINT("object_making");
     fill(object, spec);
-    if (spec->ring_bytes != 0)
-        status = give_ring(d, object, spec->ring_bytes);
+    if (ring->id != 0 && (status = give_ring(d, object, *ring)) == 0)
+        ring->id = 0;
     if (status == 0 && (handle = make_handle(d, index, handle_bytes)) == NULL)
         status = TN_ERR_NO_MEMORY;
     if (status == 0) {
@@ -292,8 +323,39 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
         take_ring(d, object);
         set_free(object, generation);
     }
-leave:
-    registry_leave(d);
+    return status;
+}
+
+static int create(struct tn_domain *d, const struct tni_object_spec *spec, tni_block *ring,
+                  size_t handle_bytes, void **ret_handle)
+{
+    int status = registry_enter(d);
+    if (status == 0) {
+        status = create_in(d, spec, ring, handle_bytes, ret_handle);
+        registry_leave(d);
+    }
+    return status;
+}
+
+int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
+                      size_t handle_bytes, void **ret_handle)
+{
+    tni_block ring = {0};
+    int status = tni_process_check(d);
+    if (status == 0 && spec->name != NULL)
+        status = tni_check_name(kind_names[spec->kind], spec->name, TNI_OBJECT_NAME_BYTES - 1);
+    if (status == 0)
+        status =
+            check_new_name(&d->segment, spec->name); /* before a ring is made for nothing */
+    if (status == 0 && spec->ring_bytes != 0)
+        status = make_ring(d, spec->ring_bytes, &ring);
+    if (status != 0)
+        return status;
+    status = create(d, spec, &ring, handle_bytes, ret_handle);
+    if (status == TN_ERR_FULL && d->relieve != NULL && d->relieve(d))
+        status = create(d, spec, &ring, handle_bytes, ret_handle);
+    if (ring.id != 0)
+        tni_ref_release(d, ring);
     return status;
 }
 
@@ -633,7 +695,7 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
     uint64_t who = atomic_load(&d->segment.header->registry);
     if (who != 0 && tni_who_seat(who) == dead && take_registry(d, who))
         return 0;
-    return registry_enter_until(d, tni_os_now_ns() + 1000000);
+    return registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
 }
 
 /* pre: the registry is ours. */

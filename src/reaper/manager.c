@@ -480,6 +480,47 @@ static int replace_tenond(struct tn_domain *d)
     return status;
 }
 
+/* Files that the domain let go, and that somebody held who was killed. tenond looks as well. */
+static void end_files_let_go(struct tn_domain *d)
+{
+    enum { SHARE_OF_FILES = 100, FILES_LEAST_MS = 1000 };
+    uint64_t begun_ns = tni_os_now_ns(), due_ns = atomic_load(&d->files_ns);
+    if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0 || begun_ns < due_ns)
+        return;
+    (void)tni_files_let_go(&d->segment, false, NULL, NULL);
+    uint64_t done_ns = tni_os_now_ns();
+    atomic_store(&d->files_ns, done_ns + TNI_MAX((done_ns - begun_ns) * SHARE_OF_FILES,
+                                                 FILES_LEAST_MS * MS_NS));
+}
+
+/* What tenond does for a domain, as far as any member can. @return what came back */
+static uint32_t look_after(struct tn_domain *d, uint64_t deadline_ns)
+{
+    tni_process_clear_idle(d);
+    int settled = tni_reaper_settle_until(d, deadline_ns);
+    uint32_t ended = tni_ticket_expire_due(d);
+    tni_backing_sweep(d);
+    end_files_let_go(d);
+    /* Less than 0: some were not settled, so there may be others that were. */
+    return ended + (settled > 0 ? (uint32_t)settled : settled < 0);
+}
+
+/*
+ * Who finds nothing does not look again for a few times as long as that took: a program may ask
+ * for what is not there as often as it likes.
+ */
+static bool relieve(struct tn_domain *d)
+{
+    enum { REST = 4 };
+    uint64_t begun_ns = tni_os_now_ns();
+    if (d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < atomic_load(&d->relieve_ns))
+        return false;
+    uint32_t came_back = look_after(d, begun_ns + MOST_MS * MS_NS);
+    uint64_t done_ns = tni_os_now_ns();
+    atomic_store(&d->relieve_ns, came_back != 0 ? 0 : done_ns + REST * (done_ns - begun_ns));
+    return true;
+}
+
 void tni_manager_survive(struct tn_domain *d)
 {
     const struct tni_header *h = d->segment.header;
@@ -488,9 +529,7 @@ void tni_manager_survive(struct tn_domain *d)
     if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
-    tni_process_clear_idle(d);
-    tni_reaper_settle_until(d, begun_ns + MOST_MS * MS_NS);
-    tni_backing_sweep(d);
+    look_after(d, begun_ns + MOST_MS * MS_NS);
     bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
     bool has_manager = is_managed && has_live_manager(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
@@ -518,6 +557,7 @@ void tni_manager_survive(struct tn_domain *d)
 void tni_reaper_init(struct tn_domain *d)
 {
     d->survive = tni_manager_survive;
+    d->relieve = relieve;
     tni_depot_init(d);
     tni_process_set_joined(tni_manager_ring);
 }

@@ -345,12 +345,9 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
     int status = tni_process_check(d);
     if (status == 0)
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
-    /* Out of room: what the dead hold may be enough. */
     if (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
-        d->survive != NULL) {
-        d->survive(d);
+        d->relieve != NULL && d->relieve(d))
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
-    }
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            deadline_ns != 0 &&
            tni_geometry_class(&d->segment.geometry, bytes, about->kind) != 0) {

@@ -97,15 +97,24 @@ static size_t write_handle(const tn_tensor *tensor, struct tni_ticket_name name,
     return sizeof head + view_bytes + sizeof hash;
 }
 
+static int make_ticket(struct tn_domain *d, tni_block block, const tn_handle_options *options,
+                       struct tni_ticket_name *ret_name)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_ticket_make(d, thread, block, options->uses, end_of(options->lifetime_ns),
+                                 ret_name);
+    tni_thread_leave(thread);
+    return status;
+}
+
 static int export_view(tn_tensor *tensor, const tn_handle_options *options, const void *view,
                        size_t view_bytes, void *bytes, size_t *ret_used)
 {
     struct tn_domain *d = tensor->storage->domain;
     struct tni_ticket_name name = {0};
-    struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_ticket_make(d, thread, tensor->storage->block, options->uses,
-                                 end_of(options->lifetime_ns), &name);
-    tni_thread_leave(thread);
+    int status = make_ticket(d, tensor->storage->block, options, &name);
+    if (status == TN_ERR_FULL && d->relieve != NULL && d->relieve(d))
+        status = make_ticket(d, tensor->storage->block, options, &name);
     if (status == 0)
         *ret_used = write_handle(tensor, name, view, view_bytes, bytes);
     return status;
@@ -234,8 +243,11 @@ static int use(struct tn_domain *d, const struct handle_head *head, const uint8_
                         tn_strategy_name(tn_tensor_strategy(tensor)));
         tni_tensor_forget(tensor);
     }
-    if (used < 0)
-        return used == TN_ERR_CORRUPT ? TN_ERR_INVALID : used;
+    if (used < 0) {
+        /* It may have ended since, and the storage with it: then that is the cause. */
+        int status = tni_ticket_check(d, name);
+        return status != 0 ? status : used == TN_ERR_CORRUPT ? TN_ERR_INVALID : used;
+    }
 
     memcpy(&named, view, sizeof named);
     struct tni_thread *thread = tni_thread_enter(d);

@@ -15,6 +15,8 @@
  * @return the next expiry, or TN_FOREVER
  */
 uint64_t tni_ticket_expire(struct tn_domain *domain, uint64_t now_ns);
+/** The same, now. @return how many tickets were ended */
+uint32_t tni_ticket_expire_due(struct tn_domain *domain);
 /**
  * A seat ended (died or left): its tickets without an end of their own get one; one that is
  * half made is undone.

@@ -81,9 +81,10 @@ static bool find(struct tn_domain *d, struct tni_ticket_name *ret_name)
 static int take(struct tn_domain *d, struct tni_thread *thread,
                 struct tni_ticket_name *ret_name)
 {
+    uint32_t ended;
     if (TNI_LIKELY(find(d, ret_name)))
         return 0;
-    tni_ticket_expire_with(d, thread, tni_os_now_ns());
+    tni_ticket_expire_with(d, thread, tni_os_now_ns(), &ended);
     if (find(d, ret_name))
         return 0;
     return tni_fail(TN_ERR_FULL, "all %u tickets of the domain '%s' are out",

@@ -57,7 +57,7 @@ int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word);
 
 /** tni_ticket_expire() for a thread that has its record. */
 uint64_t tni_ticket_expire_with(struct tn_domain *domain, struct tni_thread *thread,
-                                uint64_t now_ns);
+                                uint64_t now_ns, uint32_t *ret_ended);
 
 /** Whether the ticket's own end has come. */
 bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns);

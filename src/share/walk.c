@@ -31,9 +31,10 @@ static bool is_bound(const struct tni_ticket *ticket, uint64_t word)
            (TNI_TICKET_BOUND | tni_ticket_generation(word));
 }
 
-uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, uint64_t now_ns)
+uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, uint64_t now_ns,
+                                uint32_t *ret_ended)
 {
-    uint32_t limit = tni_ticket_limit(&d->segment);
+    uint32_t limit = tni_ticket_limit(&d->segment), ended = 0;
     uint64_t next_ns = TN_FOREVER;
 
     for (uint32_t i = 0; i < limit; i++) {
@@ -46,22 +47,37 @@ uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, 
                                    atomic_load_explicit(&ticket->issuer, memory_order_relaxed)))
             unbind(ticket, word, now_ns + after_issuer_ns);
         if (tni_ticket_is_over_time(ticket, now_ns))
-            (void)tni_ticket_end(d, thread, i, word, TNI_TICKET_EXPIRED);
+            ended += tni_ticket_end(d, thread, i, word, TNI_TICKET_EXPIRED) == 1;
         else if (!is_bound(ticket, word))
             next_ns = TNI_MIN(next_ns,
                               atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed));
     }
+    *ret_ended = ended;
     return next_ns < TNI_TICKET_BOUND ? next_ns : TN_FOREVER;
+}
+
+static uint64_t expire(struct tn_domain *d, uint64_t now_ns, uint32_t *ret_ended)
+{
+    *ret_ended = 0;
+    if (d->seat == TNI_NO_SEAT)
+        return TN_FOREVER;
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint64_t next_ns = tni_ticket_expire_with(d, thread, now_ns, ret_ended);
+    tni_thread_leave(thread);
+    return next_ns;
 }
 
 uint64_t tni_ticket_expire(struct tn_domain *d, uint64_t now_ns)
 {
-    if (d->seat == TNI_NO_SEAT)
-        return TN_FOREVER;
-    struct tni_thread *thread = tni_thread_enter(d);
-    uint64_t next_ns = tni_ticket_expire_with(d, thread, now_ns);
-    tni_thread_leave(thread);
-    return next_ns;
+    uint32_t ended;
+    return expire(d, now_ns, &ended);
+}
+
+uint32_t tni_ticket_expire_due(struct tn_domain *d)
+{
+    uint32_t ended;
+    expire(d, tni_os_now_ns(), &ended);
+    return ended;
 }
 
 void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)

@@ -34,8 +34,8 @@ static void make_room(struct tn_domain *d)
     tni_alloc_flush(d, thread);
     tni_alloc_trim(d, thread, 0);
     tni_thread_leave(thread);
-    if (d->survive != NULL)
-        d->survive(d);
+    if (d->relieve != NULL)
+        (void)d->relieve(d);
 }
 
 /* pre: there was no memory. Sleeps until some was freed, or for a slice, or the deadline. */

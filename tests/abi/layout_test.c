@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 2); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 3); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {
@@ -64,6 +64,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, recount, 336);
     PIN(header, deaths, 344);
     PIN(header, manager_starts, 352);
+    PIN(header, registry_turns, 360);
 }
 
 TN_TEST(seat_stays_where_it_is)

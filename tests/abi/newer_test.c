@@ -62,7 +62,7 @@ static int count_domain(const tn_domain_info *info, void *context)
 static void count_warning(int level, const char *line, void *context)
 {
     (void)level;
-    *(unsigned *)context += strstr(line, "shared layout 3") != NULL;
+    *(unsigned *)context += strstr(line, "shared layout 4") != NULL;
 }
 
 static void expect_refused(void)
@@ -71,8 +71,8 @@ static void expect_refused(void)
     tn_inspector *inspector = NULL;
     unsigned domains = 0, warnings = 0;
 
-    expect_version(tn_domain_join("newer", &domain), "shared layout 3");
-    expect_version(tn_inspector_open("newer", &inspector), "shared layout 3");
+    expect_version(tn_domain_join("newer", &domain), "shared layout 4");
+    expect_version(tn_inspector_open("newer", &inspector), "shared layout 4");
     assert_null(domain);
     assert_null(inspector);
     tn_log_set(count_warning, &warnings);

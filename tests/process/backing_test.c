@@ -556,3 +556,64 @@ TN_TEST(who_asks_on_and_on_and_never_reads_keeps_nobody_waiting)
     tn_tensor_unref(t);
     finish();
 }
+
+/* ---- an import that races with the end of its handle --------------------------------------
+ */
+
+struct race {
+    tn_domain *domain;
+    tn_queue *handles, *answers;
+};
+
+enum { RACES = 300 };
+
+static int import_all(void *argument)
+{
+    struct race *r = argument;
+    for (int i = 0; i < RACES; i++) {
+        tn_message m;
+        tn_tensor *t = NULL;
+        TN_CHECK_OK(tn_queue_pop(r->handles, tnt_deadline(BACKING_MS), &m));
+        int status = tn_handle_import(r->domain, m.bytes, m.size_bytes, &t);
+        if (status != 0 && status != TN_ERR_STALE)
+            fail_msg("import %d: %s: %s", i, tn_status_name(status), tn_error_detail());
+        tn_message_fini(&m);
+        tn_tensor_unref(t);
+        TN_CHECK_OK(tn_queue_push(r->answers, &(tn_message){0}, 0, 0));
+    }
+    return 0;
+}
+
+static void race_once(struct race *r, uint32_t strategy)
+{
+    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    size_t used;
+    tn_ticket_id id;
+    tn_message m;
+    tn_tensor *t = make_as(r->domain, strategy, 1);
+    TN_CHECK_OK(tn_handle_export(t, NULL, handle, sizeof handle, &used));
+    TN_CHECK_OK(tn_handle_ticket(handle, used, &id));
+    tn_tensor_unref(t);
+    TN_CHECK_OK(tn_queue_push(r->handles, &(tn_message){.bytes = handle, .size_bytes = used}, 0,
+                              tnt_deadline(BACKING_MS)));
+    for (uint64_t spins = tnt_random_below(20000); spins > 0; spins--)
+        tni_relax();
+    int status = tn_ticket_revoke(r->domain, id);
+    TN_CHECK(status == 0 || status == TN_ERR_STALE);
+    TN_CHECK_OK(tn_queue_pop(r->answers, tnt_deadline(BACKING_MS), &m));
+    tn_message_fini(&m);
+}
+
+TN_TEST(an_import_that_races_with_a_revocation_says_stale)
+{
+    struct race r = {.domain = tnt_domain(NULL)};
+    TN_CHECK_OK(tn_queue_create(r.domain, NULL, NULL, &r.handles));
+    TN_CHECK_OK(tn_queue_create(r.domain, NULL, NULL, &r.answers));
+    pid_t pid = tnt_fork(import_all, &r);
+    for (int i = 0; i < RACES; i++)
+        race_once(&r, i % 2 == 0 ? TN_STRATEGY_FILE_DESCRIPTOR : TN_STRATEGY_FILE_SYSTEM);
+    tnt_wait_ok(pid);
+    tn_queue_close(r.handles);
+    tn_queue_close(r.answers);
+    tn_domain_close(r.domain);
+}

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -155,6 +156,70 @@ TN_TEST(gc_removes_a_file_that_a_living_domain_let_go_and_a_killed_process_held)
     tn_tensor_unref(other);
     tn_domain_close(d);
     close_holder(h);
+}
+
+TN_TEST(a_waiting_member_removes_a_file_that_was_let_go)
+{
+    struct holder *h = open_holder();
+    let_one_go(h, without_tenond);
+    tn_tensor *other = make();
+    tn_queue *q;
+    tn_message m;
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (is_there(h->path)) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        assert_int_equal(tn_queue_pop(q, tnt_deadline(150), &m), TN_ERR_TIMED_OUT);
+    }
+    assert_true(is_there(tn_tensor_path(other)));
+    TNT_AUDIT(d);
+    tn_queue_close(q);
+    tn_tensor_unref(other);
+    tn_domain_close(d);
+    close_holder(h);
+}
+
+static int be_killed_with_a_file(void *argument)
+{
+    struct holder *h = argument;
+    d = without_tenond();
+    snprintf(h->path, sizeof h->path, "%s", tn_tensor_path(make()));
+    tnt_signal(&h->done);
+    raise(SIGKILL);
+    return 1;
+}
+
+TN_TEST(files_of_a_domain_that_was_killed_go_with_the_next_domain)
+{
+    struct holder *h = open_holder();
+    assert_int_equal(tnt_wait(tnt_fork(be_killed_with_a_file, h)), SIGKILL);
+    assert_true(is_there(h->path));
+    d = without_tenond();
+    tn_tensor_unref(make());
+    tn_domain_close(d);
+    assert_false(is_there(h->path));
+    close_holder(h);
+}
+
+TN_TEST(files_of_another_user_with_our_names_are_none_of_ours)
+{
+    struct tni_os_process self;
+    char path[256];
+    if (geteuid() != 0)
+        tnt_skip("only root can give a file to another user");
+    TN_CHECK_OK(tni_os_self(&self));
+    snprintf(path, sizeof path, "%s/tenon-0-%" PRIx64 "-%016x-%016x", tnt_shm_folder(),
+             self.pid_space, 7, 8);
+    int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    TN_CHECK(fd >= 0);
+    close(fd);
+    assert_int_equal(files_of_nobody(), 1); /* ours: so the name is as it should be */
+    TN_CHECK(chown(path, NOBODY, NOBODY) == 0);
+    assert_int_equal(files_of_nobody(), 0);
+    gc();
+    TN_CHECK(strstr(said, path) == NULL);
+    assert_true(is_there(path));
+    TN_CHECK(unlink(path) == 0);
 }
 
 static void expect_untouched(const char *path)

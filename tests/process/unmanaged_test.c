@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: members do by themselves what tenond does, in a domain that has none; and what is full
+ * is looked through for what the dead or expired handles hold, before a call says that it is
+ * full.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "process/process.h"
+#include "queue/object.h"
+#include "sync/sync.h"
+
+enum { MIB = 1 << 20, LONG_MS = 10000, LATE_MS = 150 };
+
+static tn_domain *d;
+static struct tnt_signal ready;
+
+static void begin(const tn_domain_options *wanted)
+{
+    tn_domain_options options = *wanted;
+    options.struct_size = sizeof options;
+    options.flags = TN_DOMAIN_NO_MANAGER;
+    d = tnt_domain(&options);
+    ready = tnt_signal_open();
+}
+
+static void finish(void)
+{
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    d = tn_domain_close(d);
+    tnt_signal_close(&ready);
+}
+
+static int hang(void)
+{
+    tnt_signal(&ready);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+/* A child that comes as far as hang(), and is killed there. Nobody has settled it then. */
+static void run_and_kill(tnt_child_fn *run, void *argument)
+{
+    pid_t pid = tnt_fork(run, argument);
+    tnt_await(&ready);
+    tnt_kill(pid);
+}
+
+/* ---- handles whose time is over ---------------------------------------------------------- */
+
+static int make(int64_t bytes, uint64_t deadline_ns, tn_tensor **ret_tensor)
+{
+    return tn_tensor_empty(d, TN_UINT8, 1, &bytes, deadline_ns, ret_tensor);
+}
+
+static void export_and_let_go(int64_t bytes, uint64_t lifetime_ns)
+{
+    uint8_t handle[TN_HANDLE_MAX_BYTES];
+    size_t used;
+    tn_tensor *t = NULL;
+    tn_handle_options options = {.struct_size = sizeof options, .lifetime_ns = lifetime_ns};
+    TN_CHECK_OK(make(bytes, 0, &t));
+    TN_CHECK_OK(tn_handle_export(t, &options, handle, sizeof handle, &used));
+    tn_tensor_unref(t);
+}
+
+static int count_one(const tn_ticket_info *info, void *context)
+{
+    (void)info;
+    ++*(unsigned *)context;
+    return 0;
+}
+
+static unsigned ticket_count(void)
+{
+    unsigned count = 0;
+    TN_CHECK_OK(tn_ticket_for_each(d, count_one, &count));
+    return count;
+}
+
+static const tn_domain_options four_mib = {.quota_bytes = 4 * MIB, .seats = 8};
+
+TN_TEST(an_expired_handle_makes_room_before_no_memory_is_said)
+{
+    tn_tensor *t = NULL;
+    begin(&four_mib);
+    for (int i = 0; i < 3; i++) {
+        export_and_let_go(3 * MIB, 1);
+        TN_CHECK_OK(make(3 * MIB, 0, &t));
+        t = tn_tensor_unref(t);
+    }
+    finish();
+}
+
+TN_TEST(a_wait_for_memory_ends_when_a_handle_expires)
+{
+    tn_tensor *t = NULL;
+    begin(&four_mib);
+    export_and_let_go(3 * MIB, 50 * UINT64_C(1000000));
+    TN_CHECK_OK(make(3 * MIB, tnt_deadline(LONG_MS), &t));
+    tn_tensor_unref(t);
+    finish();
+}
+
+TN_TEST(a_reap_ends_expired_handles)
+{
+    begin(&four_mib);
+    export_and_let_go(MIB, 1);
+    assert_int_equal(ticket_count(), 1);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(ticket_count(), 0);
+    finish();
+}
+
+TN_TEST(who_waits_at_a_queue_ends_expired_handles)
+{
+    tn_queue *q = NULL;
+    tn_message m;
+    begin(&four_mib);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    export_and_let_go(MIB, 1);
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (ticket_count() != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        assert_int_equal(tn_queue_pop(q, tnt_deadline(LATE_MS), &m), TN_ERR_TIMED_OUT);
+    }
+    tn_queue_close(q);
+    finish();
+}
+
+/* ---- full tables ------------------------------------------------------------------------- */
+
+enum { OBJECTS = 4, BLOCKS = 64 };
+
+static int make_all_objects(void *argument)
+{
+    tn_event *event;
+    (void)argument;
+    for (int i = 0; i < OBJECTS; i++)
+        TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK(tn_event_create(d, NULL, false, &event) == TN_ERR_FULL);
+    return hang();
+}
+
+TN_TEST(objects_of_the_dead_make_room_before_full_is_said)
+{
+    tn_event *event = NULL;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
+    for (int i = 0; i < 3; i++) {
+        run_and_kill(make_all_objects, NULL);
+        TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+        event = tn_event_close(event);
+    }
+    finish();
+}
+
+TN_TEST(a_queue_that_finds_no_entry_gives_its_memory_back)
+{
+    tn_event *events[OBJECTS];
+    tn_queue *q;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
+    for (int i = 0; i < OBJECTS; i++)
+        TN_CHECK_OK(tn_event_create(d, NULL, false, &events[i]));
+    for (int i = 0; i < 64; i++) {
+        assert_int_equal(tn_queue_create(d, NULL, NULL, &q), TN_ERR_FULL);
+        TN_CHECK(strstr(tn_error_detail(), "objects") != NULL);
+    }
+    TNT_AUDIT(d);
+    for (int i = 0; i < OBJECTS; i++)
+        tn_event_close(events[i]);
+    finish();
+}
+
+static int take_all_blocks(void *argument)
+{
+    tn_tensor *t;
+    int status = 0, made = 0;
+    (void)argument;
+    while ((status = make(64, 0, &t)) == 0)
+        made++;
+    TN_CHECK(status == TN_ERR_FULL && made > 0);
+    return hang();
+}
+
+TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
+{
+    tn_tensor *t = NULL;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .blocks = BLOCKS});
+    for (int i = 0; i < 3; i++) {
+        run_and_kill(take_all_blocks, NULL);
+        TN_CHECK_OK(make(64, 0, &t));
+        t = tn_tensor_unref(t);
+    }
+    finish();
+}
+
+/* ---- the claim on names ------------------------------------------------------------------ */
+
+static int sit(void *argument)
+{
+    (void)argument;
+    return hang();
+}
+
+static int make_one_object(void *argument)
+{
+    tn_event *event;
+    (void)argument;
+    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    return hang();
+}
+
+/* The claim names this member, as if it were in the middle of making something. */
+static void take_claim_as(pid_t pid)
+{
+    const struct tni_segment *s = &d->segment;
+    for (uint32_t seat = 0; seat < tni_seat_limit(s); seat++) {
+        uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
+        if (tni_seat_state(word) == TNI_SEAT_ALIVE &&
+            atomic_load(&tni_seat_at(s, seat)->pid) == pid) {
+            atomic_store(&s->header->registry, tni_who(seat, tni_seat_incarnation(word)));
+            return;
+        }
+    }
+    fail_msg("process %d has no seat", (int)pid);
+}
+
+static void *release_late(void *unused)
+{
+    struct tni_header *h = d->segment.header;
+    while ((atomic_load(&h->registry_wait) & TNI_WAIT_ARMED) == 0)
+        tni_os_yield();
+    tni_os_sleep_until(tnt_deadline(LATE_MS)); /* the holder is late: that is what is tested */
+    atomic_exchange(&h->registry, 0);
+    tni_wait_notify(&h->registry_wait, INT32_MAX);
+    return unused;
+}
+
+TN_TEST(who_did_not_wait_for_a_settler_is_waited_for_by_others)
+{
+    tn_event *event = NULL;
+    pthread_t thread;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = 8});
+    pid_t holder = tnt_fork(sit, NULL);
+    tnt_await(&ready);
+    run_and_kill(make_one_object, NULL);
+    take_claim_as(holder);
+    /* Settling the dead needs the claim, and gives up after a moment. */
+    assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
+    atomic_fetch_and(&d->segment.header->registry_wait, ~(uint32_t)TNI_WAIT_ARMED);
+    TN_CHECK(pthread_create(&thread, NULL, release_late, NULL) == 0);
+    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    pthread_join(thread, NULL);
+    tn_event_close(event);
+    tnt_kill(holder);
+    finish();
+}
+
+static void *hand_on(void *claim)
+{
+    struct tni_header *h = d->segment.header;
+    while ((atomic_load(&h->registry_wait) & TNI_WAIT_ARMED) == 0)
+        tni_os_yield();
+    atomic_fetch_add(&h->registry_turns, 1); /* the same holder came again */
+    (void)claim;
+    return release_late(NULL);
+}
+
+TN_TEST(a_suspect_that_gave_the_claim_back_is_none_any_more)
+{
+    tn_event *event = NULL;
+    pthread_t thread;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = 8});
+    pid_t holder = tnt_fork(sit, NULL);
+    tnt_await(&ready);
+    take_claim_as(holder);
+    assert_int_equal(tn_event_create(d, NULL, false, &event), TN_ERR_TIMED_OUT);
+    TN_CHECK(strstr(tn_error_detail(), "is it stopped?") != NULL);
+    atomic_fetch_and(&d->segment.header->registry_wait, ~(uint32_t)TNI_WAIT_ARMED);
+    TN_CHECK(pthread_create(&thread, NULL, hand_on, NULL) == 0);
+    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    pthread_join(thread, NULL);
+    tn_event_close(event);
+    tnt_kill(holder);
+    finish();
+}
