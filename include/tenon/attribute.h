@@ -23,7 +23,10 @@ TN_BEGIN_DECLS
  * TN_ERR_NO_MEMORY; results of getters are borrowed until the tensor's attributes change or it
  * ends.
  *
- * Threads: no other thread may use the tensor while its attributes are set.
+ * Threads: one thread at a time sets attributes of a tensor, or uses what a getter gave. While
+ * it sets them, other threads may push, export, send and copy the tensor: each of those calls
+ * uses the attributes that the tensor had at one moment of the call. Nothing else may use the
+ * tensor meanwhile.
  */
 enum { TN_ATTRIBUTES_MAX_BYTES = 32768 };
 

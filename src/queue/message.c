@@ -29,12 +29,45 @@ struct sizes {
     bool has_bytes_block;
 };
 
-static void measure(const tn_message *m, struct sizes *ret)
+/* Of each tensor [tensor_count]; NULL: none of them has any. */
+typedef struct tni_attributes **held_list;
+
+static struct tni_attributes *held_of(held_list held, uint32_t i)
+{
+    return held != NULL ? held[i] : NULL;
+}
+
+static void drop_attributes(const tn_message *m, held_list held)
+{
+    for (uint32_t i = 0; held != NULL && i < m->tensor_count; i++)
+        tni_attributes_drop(held[i]);
+    free(held);
+}
+
+/* Held from the measuring to the encoding, between which the call may wait for memory. */
+static int hold_attributes(const tn_message *m, held_list *ret)
+{
+    held_list held = NULL;
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        struct tni_attributes *a = tni_attributes_hold(m->tensors[i]);
+        if (a == NULL)
+            continue;
+        if (held == NULL && (held = calloc(m->tensor_count, sizeof *held)) == NULL) {
+            tni_attributes_drop(a);
+            return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
+        }
+        held[i] = a;
+    }
+    *ret = held;
+    return 0;
+}
+
+static void measure(const tn_message *m, held_list held, struct sizes *ret)
 {
     struct sizes z = {.has_bytes_block = m->size_bytes > INLINE_IN_BLOCK_BYTES};
     z.limit = m->tensor_count + z.has_bytes_block;
     for (uint32_t i = 0; i < m->tensor_count; i++)
-        z.views_bytes += (uint32_t)tni_tensor_view_bytes(m->tensors[i]);
+        z.views_bytes += (uint32_t)tni_tensor_view_bytes(m->tensors[i], held_of(held, i));
     z.views_off =
         tni_align_up(sizeof(struct tni_records) + (uint64_t)z.limit * sizeof(uint32_t), 8);
     z.bytes_off = z.views_off + z.views_bytes;
@@ -59,8 +92,9 @@ static int add_bytes_block(struct tn_domain *d, tni_block message, const tn_mess
     return status;
 }
 
-static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadline_ns,
-                       tni_block *ret_block)
+/* pre: the attributes of the tensors are held */
+static int build_with(struct tn_queue *q, const tn_message *m, held_list held,
+                      uint64_t deadline_ns, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE};
     struct tn_domain *d = q->handle.domain;
@@ -68,7 +102,7 @@ static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadlin
     tni_block block;
     bool is_zero;
 
-    measure(m, &z);
+    measure(m, held, &z);
     int status = tni_ref_alloc(d, z.total, &about, true, deadline_ns, &block, &is_zero);
     if (status != 0)
         return status;
@@ -80,9 +114,10 @@ static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadlin
     records->bytes_count = m->size_bytes;
     records->tensor_count = m->tensor_count;
     records->reserved = 0;
-    uint8_t *view = start + z.views_off;
+    uint32_t at = 0;
     for (uint32_t i = 0; i < m->tensor_count && status == 0; i++) {
-        view += tni_tensor_encode(m->tensors[i], view);
+        at += (uint32_t)tni_tensor_encode(m->tensors[i], held_of(held, i), z.views_bytes - at,
+                                          start + z.views_off + at);
         status = tni_records_add(d, block, m->tensors[i]->storage->block, false);
     }
     if (status == 0 && z.has_bytes_block)
@@ -93,6 +128,18 @@ static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadlin
         tni_ref_release(d, block);
     else
         *ret_block = block;
+    return status;
+}
+
+static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadline_ns,
+                       tni_block *ret_block)
+{
+    held_list held;
+    int status = hold_attributes(m, &held);
+    if (status != 0)
+        return status;
+    status = build_with(q, m, held, deadline_ns, ret_block);
+    drop_attributes(m, held);
     return status;
 }
 
@@ -124,7 +171,8 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
     if (m->tensor_count == 1) {
         p.form = TNI_FORM_TENSOR;
         p.tensor = m->tensors[0];
-        p.view_bytes = (uint32_t)tni_tensor_view_bytes(p.tensor);
+        p.held = tni_attributes_hold(p.tensor);
+        p.view_bytes = (uint32_t)tni_tensor_view_bytes(p.tensor, p.held);
         p.block = p.tensor->storage->block;
         p.move = move && tni_tensor_is_sole(p.tensor);
     }
@@ -135,6 +183,7 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
         *ret_parcel = p;
         return 0;
     }
+    tni_attributes_drop(p.held);
     p = (struct tni_parcel){.form = TNI_FORM_MESSAGE, .move = true};
     if ((status = build_block(q, m, deadline_ns, &p.block)) == 0)
         *ret_parcel = p;
@@ -144,6 +193,7 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
 void tni_parcel_end(struct tn_queue *q, const struct tni_parcel *p, const tn_message *m,
                     bool is_pushed, bool move)
 {
+    tni_attributes_drop(p->held);
     if (!is_pushed) {
         if (p->form == TNI_FORM_MESSAGE)
             tni_ref_release(q->handle.domain, p->block);

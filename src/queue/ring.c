@@ -135,6 +135,7 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
     return TN_ERR_TIMED_OUT;
 }
 
+/* pre: view and bytes fit into the slot; the view is encoded as it was measured */
 static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct tni_parcel *p)
 {
     TNI_PUT(slot->block, p->block.id);
@@ -145,7 +146,7 @@ static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct t
     slot->attempt = 0;
     slot->producer = (uint16_t)q->handle.domain->seat;
     if (p->form == TNI_FORM_TENSOR)
-        tni_tensor_encode(p->tensor, slot->data);
+        tni_tensor_encode(p->tensor, p->held, p->view_bytes, slot->data);
     if (p->bytes_count != 0)
         memcpy(slot->data + p->view_bytes, p->bytes, p->bytes_count);
 }

@@ -120,10 +120,35 @@ static int export_view(tn_tensor *tensor, const tn_handle_options *options, cons
     return status;
 }
 
+/* Where a handle goes. */
+struct room {
+    void *bytes;
+    size_t size_bytes;
+};
+
+/* pre: the tensor is shared */
+static int export_with(tn_tensor *tensor, const struct tni_attributes *held,
+                       const tn_handle_options *options, struct room room, size_t *ret_used)
+{
+    _Alignas(8) uint8_t small[TNI_VIEW_MAX_BYTES];
+    size_t view_bytes = tni_tensor_view_bytes(tensor, held);
+    size_t need = sizeof(struct handle_head) + view_bytes + sizeof(uint64_t);
+    if (need > room.size_bytes)
+        return tni_fail(TN_ERR_INVALID, "the handle needs %zu bytes, there are %zu", need,
+                        room.size_bytes);
+    void *view = view_bytes <= sizeof small ? small : malloc(view_bytes);
+    if (view == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a handle");
+    tni_tensor_encode(tensor, held, view_bytes, view);
+    int status = export_view(tensor, options, view, view_bytes, room.bytes, ret_used);
+    if (view != small)
+        free(view);
+    return status;
+}
+
 int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *bytes,
                      size_t size_bytes, size_t *ret_used)
 {
-    _Alignas(8) uint8_t small[TNI_VIEW_MAX_BYTES];
     tn_handle_options options = {0};
     if (tensor == NULL || bytes == NULL || ret_used == NULL)
         return tni_fail(TN_ERR_INVALID, "no tensor, or nowhere to write its handle");
@@ -132,18 +157,9 @@ int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *by
     if (status != 0 || (status = tni_process_check(d)) != 0 ||
         (status = check_options(given, &options)) != 0)
         return status;
-    size_t view_bytes = tni_tensor_view_bytes(tensor);
-    size_t need = sizeof(struct handle_head) + view_bytes + sizeof(uint64_t);
-    if (need > size_bytes)
-        return tni_fail(TN_ERR_INVALID, "the handle needs %zu bytes, there are %zu", need,
-                        size_bytes);
-    void *view = view_bytes <= sizeof small ? small : malloc(view_bytes);
-    if (view == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a handle");
-    tni_tensor_encode(tensor, view);
-    status = export_view(tensor, &options, view, view_bytes, bytes, ret_used);
-    if (view != small)
-        free(view);
+    struct tni_attributes *held = tni_attributes_hold(tensor);
+    status = export_with(tensor, held, &options, (struct room){bytes, size_bytes}, ret_used);
+    tni_attributes_drop(held);
     return status;
 }
 

@@ -5,7 +5,8 @@
  * has a file of its own.
  *
  * I6  struct tni_attributes does not change once a tensor points at it; a setter makes another.
- *     A failed setter leaves the tensor as it was.
+ *     A failed setter leaves the tensor as it was. One thread at a time sets attributes of a
+ *     tensor; a call that may run meanwhile holds those that it found (hold_all()).
  * I7  What a tensor points at was checked against its type and shape, which never change, by
  *     the same functions whether it was set here or came from another process. It is canonical:
  *     rising kinds, each once, metadata once a key, padding zero.
@@ -37,7 +38,7 @@ static uint32_t position_of(const struct tni_attributes *a,
     return (uint32_t)((const uint8_t *)attribute - (const uint8_t *)a->words);
 }
 
-static const struct tni_attribute *find_in(const struct tni_attributes *a, uint16_t kind)
+const struct tni_attribute *tni_attribute_find_in(const struct tni_attributes *a, uint16_t kind)
 {
     for (uint32_t at = 0; a != NULL && at < a->bytes; at += whole_bytes(attribute_at(a, at)))
         if (attribute_at(a, at)->kind == kind)
@@ -47,7 +48,7 @@ static const struct tni_attribute *find_in(const struct tni_attributes *a, uint1
 
 const struct tni_attribute *tni_attribute_find(const tn_tensor *t, uint16_t kind)
 {
-    return find_in(t->attributes, kind);
+    return tni_attribute_find_in(t->attributes, kind);
 }
 
 const struct tni_attribute *tni_attribute_next(const tn_tensor *t,
@@ -57,13 +58,70 @@ const struct tni_attribute *tni_attribute_next(const tn_tensor *t,
     return at < t->attributes->bytes ? attribute_at(t->attributes, at) : NULL;
 }
 
-uint32_t tni_attributes_kinds(const tn_tensor *t)
+uint32_t tni_attributes_kinds(const struct tni_attributes *a)
 {
-    const struct tni_attributes *a = t->attributes;
     uint32_t kinds = 0;
-    for (uint32_t at = 0; a != NULL && at < a->bytes; at += whole_bytes(attribute_at(a, at)))
+    for (uint32_t at = 0; at < a->bytes; at += whole_bytes(attribute_at(a, at)))
         kinds |= UINT32_C(1) << attribute_at(a, at)->kind;
     return kinds;
+}
+
+/* ---- holding ----------------------------------------------------------------------------- */
+
+/*
+ * Between reading a tensor's pointer and counting itself, a thread is a looker of the tensor's
+ * row. Who replaces attributes gives the tensor's reference of what it replaced back when the
+ * row has no looker; else what it replaced waits in the row for a later setter. No thread waits
+ * for another one.
+ */
+enum { ROWS = 32 };
+static struct row {
+    _Alignas(64) _Atomic uint32_t lookers;
+    _Atomic(struct tni_attributes *) replaced;
+} rows[ROWS];
+
+static struct row *row_of(const tn_tensor *t) { return &rows[((uintptr_t)t >> 6) % ROWS]; }
+
+struct tni_attributes *tni_attributes_hold_all(const tn_tensor *t)
+{
+    struct row *row = row_of(t);
+    atomic_fetch_add(&row->lookers, 1); /* before the load: pairs with publish() */
+    struct tni_attributes *a = atomic_load(&t->attributes);
+    if (a != NULL)
+        atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&row->lookers, 1, memory_order_release);
+    return a;
+}
+
+void tni_attributes_drop_all(struct tni_attributes *a)
+{
+    if (atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) == 1)
+        free(a);
+}
+
+static void add_replaced(struct row *row, struct tni_attributes *a)
+{
+    a->next = atomic_load_explicit(&row->replaced, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&row->replaced, &a->next, a,
+                                                  memory_order_release, memory_order_relaxed))
+        ;
+}
+
+/* Whoever looks from now on finds what replaced `old`: the lookers are read after the taking.
+ */
+static void end_replaced(struct row *row, struct tni_attributes *old)
+{
+    struct tni_attributes *next;
+    add_replaced(row, old);
+    struct tni_attributes *a = atomic_exchange(&row->replaced, NULL);
+    bool is_looked_at = atomic_load(&row->lookers) != 0;
+    for (; a != NULL; a = next) {
+        next = a->next;
+        if (is_looked_at)
+            add_replaced(row, a);
+        else
+            tni_attributes_drop_all(a);
+    }
 }
 
 /* ---- replacing one ----------------------------------------------------------------------- */
@@ -71,8 +129,10 @@ uint32_t tni_attributes_kinds(const tn_tensor *t)
 static struct tni_attributes *alloc_attributes(uint64_t bytes)
 {
     struct tni_attributes *a = calloc(1, sizeof *a + bytes);
-    if (a != NULL)
+    if (a != NULL) {
+        atomic_init(&a->refs, 1);
         a->bytes = (uint32_t)bytes;
+    }
     return a;
 }
 
@@ -132,15 +192,21 @@ int tni_attribute_remove(tn_tensor *t, uint16_t kind)
     return status;
 }
 
+static void publish(tn_tensor *t, struct tni_attributes *a)
+{
+    struct tni_attributes *old = atomic_exchange(&t->attributes, a);
+    if (old != NULL)
+        end_replaced(row_of(t), old);
+}
+
 /* I6 */
 static void replace(tn_tensor *t, struct tni_attributes *made)
 {
     const struct tni_attribute *flags =
-        made != NULL ? find_in(made, TNI_ATTRIBUTE_FLAGS) : NULL;
+        made != NULL ? tni_attribute_find_in(made, TNI_ATTRIBUTE_FLAGS) : NULL;
     if (flags != NULL)
         memcpy(&made->flags, tni_attribute_payload(flags), sizeof made->flags);
-    free(t->attributes);
-    t->attributes = made;
+    publish(t, made);
 }
 
 void tni_attribute_commit(tn_tensor *t, struct tni_attribute_edit *edit)
@@ -274,23 +340,17 @@ int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source)
     int status = tni_tensor_check(target);
     if (status != 0 || (status = tni_tensor_check(source)) != 0)
         return status;
-    const struct tni_attributes *from = source->attributes;
-    if (from == NULL) {
-        replace(target, NULL);
-        return 0;
-    }
-    for (uint32_t at = 0; at < from->bytes; at += whole_bytes(attribute_at(from, at))) {
+    struct tni_attributes *from = tni_attributes_hold(source);
+    for (uint32_t at = 0; from != NULL && at < from->bytes && status == 0;
+         at += whole_bytes(attribute_at(from, at))) {
         const struct tni_attribute *one = attribute_at(from, at);
         status = kinds[one->kind].check(target, tni_attribute_payload(one), one->bytes);
-        if (status != 0)
-            return status;
     }
-    struct tni_attributes *made = alloc_attributes(from->bytes);
-    if (made == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
-    memcpy(made->words, from->words, from->bytes);
-    replace(target, made);
-    return 0;
+    if (status != 0)
+        tni_attributes_drop(from);
+    else
+        publish(target, from); /* they never change, so that both tensors may have them */
+    return status;
 }
 
 /* ---- flags ------------------------------------------------------------------------------- */
@@ -353,10 +413,9 @@ int tn_tensor_set_flags(tn_tensor *t, uint32_t flags)
     return tni_attribute_end(t, &edit);
 }
 
-uint32_t tn_tensor_flags(const tn_tensor *t)
-{
-    return t->attributes != NULL ? t->attributes->flags : 0;
-}
+static uint32_t flags_in(const struct tni_attributes *a) { return a != NULL ? a->flags : 0; }
+
+uint32_t tn_tensor_flags(const tn_tensor *t) { return flags_in(t->attributes); }
 
 /* ---- what elements mean ------------------------------------------------------------------ */
 
@@ -409,10 +468,11 @@ int tni_attributes_inherit(tn_tensor *view, const tn_tensor *base)
     return status != 0 ? status : inherit_quantizer(view, base);
 }
 
-static bool has_equal_quantizer(const tn_tensor *one, const tn_tensor *other)
+static bool has_equal_quantizer(const struct tni_attributes *one,
+                                const struct tni_attributes *other)
 {
-    const struct tni_attribute *a = tni_attribute_find(one, TNI_ATTRIBUTE_QUANTIZER);
-    const struct tni_attribute *b = tni_attribute_find(other, TNI_ATTRIBUTE_QUANTIZER);
+    const struct tni_attribute *a = tni_attribute_find_in(one, TNI_ATTRIBUTE_QUANTIZER);
+    const struct tni_attribute *b = tni_attribute_find_in(other, TNI_ATTRIBUTE_QUANTIZER);
     if (a == NULL || b == NULL)
         return a == b;
     return a->bytes == b->bytes &&
@@ -421,13 +481,15 @@ static bool has_equal_quantizer(const tn_tensor *one, const tn_tensor *other)
 
 int tni_attributes_check_same_meaning(const tn_tensor *target, const tn_tensor *source)
 {
-    if (TNI_LIKELY(target->attributes == NULL && source->attributes == NULL))
-        return 0;
-    uint32_t differ = (tn_tensor_flags(target) ^ tn_tensor_flags(source)) & MEANING_FLAGS;
+    struct tni_attributes *a = tni_attributes_hold(target), *b = tni_attributes_hold(source);
+    uint32_t differ = (flags_in(a) ^ flags_in(b)) & MEANING_FLAGS;
+    int status = 0;
     if (differ != 0)
-        return tni_fail(TN_ERR_UNSUPPORTED, "a copy between tensors of which one has the %s",
-                        meaning_name(differ, TN_QUANTIZER_NONE));
-    if (!has_equal_quantizer(target, source))
-        return tni_fail(TN_ERR_UNSUPPORTED, "a copy between tensors whose quantizers differ");
-    return 0;
+        status = tni_fail(TN_ERR_UNSUPPORTED, "a copy between tensors of which one has the %s",
+                          meaning_name(differ, TN_QUANTIZER_NONE));
+    else if (!has_equal_quantizer(a, b))
+        status = tni_fail(TN_ERR_UNSUPPORTED, "a copy between tensors whose quantizers differ");
+    tni_attributes_drop(a);
+    tni_attributes_drop(b);
+    return status;
 }

@@ -15,7 +15,10 @@ static inline const void *tni_attribute_payload(const struct tni_attribute *attr
     return attribute + 1;
 }
 
-/** Of the tensor's own. NULL: none of this kind; METADATA: the first. */
+/** NULL: none of this kind; METADATA: the first. @param held  NULL: none at all */
+const struct tni_attribute *tni_attribute_find_in(const struct tni_attributes *held,
+                                                  uint16_t kind);
+/** Of those that the tensor has, for who knows that no thread sets them. */
 const struct tni_attribute *tni_attribute_find(const tn_tensor *tensor, uint16_t kind);
 /** The next one that the tensor has, whatever its kind; NULL: no more. */
 const struct tni_attribute *tni_attribute_next(const tn_tensor *tensor,

@@ -96,8 +96,7 @@ void tni_tensor_end(tn_tensor *t)
 {
     struct tni_storage *s = t->storage;
     bool is_inner = t->is_inner;
-    if (TNI_UNLIKELY(t->attributes != NULL))
-        free(t->attributes);
+    tni_attributes_drop(t->attributes);
     atomic_store_explicit(&t->refs, TNI_TENSOR_ENDED, memory_order_relaxed);
     if (!is_inner)
         tni_tensor_free_memory(t);

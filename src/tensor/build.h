@@ -75,9 +75,10 @@ struct tni_block_about tni_tensor_about(const tn_tensor *tensor);
 /** Options as they are meant, every default put in. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
 int tni_tensor_read_options(const tn_share_options *given, tn_share_options *ret_options);
 
-/** As tni_tensor_encode(), of a tensor that may be in no domain, as over this block. */
-size_t tni_tensor_encode_as(const tn_tensor *tensor, uint32_t block, uint32_t generation,
-                            void *ret_view);
+/** As tni_tensor_encode(), of a tensor that may be in no domain: the caller writes the block.
+ */
+size_t tni_tensor_encode_all(const tn_tensor *tensor, const struct tni_attributes *held,
+                             size_t room_bytes, struct tni_view *ret_view);
 /**
  * Make a tensor over no memory yet of a view of a storage of `limit` bytes, after checking all
  * of it but the block that it names.

@@ -23,31 +23,30 @@ static size_t extent_count(const struct tni_view *head)
     return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
 }
 
-size_t tni_tensor_view_bytes(const tn_tensor *t)
+size_t tni_tensor_view_bytes(const tn_tensor *t, const struct tni_attributes *held)
 {
     return sizeof(struct tni_view) +
            (size_t)t->ndim * sizeof(int64_t) * (t->is_row_major ? 1 : 2) +
-           (t->attributes != NULL ? t->attributes->bytes : 0);
+           (held != NULL ? held->bytes : 0);
 }
 
 /* In the block's descriptor, for people. */
-static void describe_attributes(const tn_tensor *t)
+static void describe_attributes(const tn_tensor *t, const struct tni_attributes *held)
 {
     struct tni_desc *desc = tni_desc_at(&t->storage->domain->segment, t->storage->block);
-    atomic_store_explicit(&desc->attributes, tni_attributes_kinds(t), memory_order_relaxed);
-    atomic_store_explicit(&desc->flags, t->attributes->flags, memory_order_relaxed);
+    atomic_store_explicit(&desc->attributes, tni_attributes_kinds(held), memory_order_relaxed);
+    atomic_store_explicit(&desc->flags, held->flags, memory_order_relaxed);
     atomic_store_explicit(&desc->sent, desc->generation, memory_order_release);
 }
 
-size_t tni_tensor_encode_as(const tn_tensor *t, uint32_t block, uint32_t generation,
-                            void *ret_view)
+size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *held,
+                             size_t room_bytes, struct tni_view *view)
 {
-    struct tni_view *view =
-        ret_view; /* aligned: in a slot, a message block, a buffer of a handle or packet */
     int32_t extents = t->is_row_major ? t->ndim : 2 * t->ndim;
+    size_t bytes = tni_tensor_view_bytes(t, held);
+    if (TNI_UNLIKELY(bytes > room_bytes))
+        return 0;
 
-    view->block = block;
-    view->generation = generation;
     view->byte_offset = t->byte_offset;
     view->code = t->dtype.code;
     view->bits = t->dtype.bits;
@@ -58,20 +57,27 @@ size_t tni_tensor_encode_as(const tn_tensor *t, uint32_t block, uint32_t generat
     view->attribute_bytes = 0;
     for (int32_t i = 0; i < extents; i++)
         view->extents[i] = t->extents[i];
-    if (TNI_UNLIKELY(t->attributes != NULL)) {
-        view->attribute_bytes = (uint16_t)t->attributes->bytes;
-        memcpy(view->extents + extents, t->attributes->words, t->attributes->bytes);
+    if (TNI_UNLIKELY(held != NULL)) {
+        view->attribute_bytes = (uint16_t)held->bytes;
+        memcpy(view->extents + extents, held->words, held->bytes);
     }
-    return sizeof *view + (size_t)extents * sizeof(int64_t) + view->attribute_bytes;
+    return bytes;
 }
 
-size_t tni_tensor_encode(const tn_tensor *t, void *ret_view)
+size_t tni_tensor_encode(const tn_tensor *t, const struct tni_attributes *held,
+                         size_t room_bytes, void *ret_view)
 {
+    /* aligned: in a slot, a message block, a buffer of a handle or packet */
+    struct tni_view *view = ret_view;
     const struct tni_storage *s = t->storage;
-    if (TNI_UNLIKELY(t->attributes != NULL))
-        describe_attributes(t);
-    return tni_tensor_encode_as(t, s->block.id, tni_ref_generation(s->domain, s->block),
-                                ret_view);
+    size_t bytes = tni_tensor_encode_all(t, held, room_bytes, view);
+    if (TNI_UNLIKELY(bytes == 0))
+        return 0;
+    view->block = s->block.id;
+    view->generation = tni_ref_generation(s->domain, s->block);
+    if (TNI_UNLIKELY(held != NULL))
+        describe_attributes(t, held);
+    return bytes;
 }
 
 /* ---- checking ---------------------------------------------------------------------------- */

@@ -115,16 +115,22 @@ int tn_tensor_descriptor(tn_tensor *tensor, uint32_t flags, int *ret_fd)
 
 /* ---- sending ----------------------------------------------------------------------------- */
 
-/* @return bytes; `ret_bytes` is aligned to 8 and has room for all */
-static size_t write_packet(const tn_tensor *t, uint32_t flags, uint8_t *ret_bytes)
+/* @return bytes; `ret_bytes` is aligned to 8 and has room for all, with a view of `view_bytes`
+ */
+static size_t write_packet(const tn_tensor *t, const struct tni_attributes *held,
+                           size_t view_bytes, uint32_t flags, uint8_t *ret_bytes)
 {
     struct packet_head head = {.version = PACKET_VERSION, .head_bytes = sizeof head};
     const struct tni_storage *s = t->storage;
     const struct outside *o = s->context;
     struct tni_view *view = (void *)(ret_bytes + sizeof head);
-    size_t view_bytes = s->outside != 0
-                            ? tni_tensor_encode_as(t, o->block, o->mapping.generation, view)
-                            : tni_tensor_encode(t, view);
+    if (s->outside != 0) {
+        tni_tensor_encode_all(t, held, view_bytes, view);
+        view->block = o->block;
+        view->generation = o->mapping.generation;
+    } else {
+        tni_tensor_encode(t, held, view_bytes, view);
+    }
     if ((flags & TN_SEND_READ_ONLY) != 0)
         view->flags |= TNI_VIEW_READ_ONLY;
     memcpy(head.magic, magic, sizeof magic);
@@ -143,14 +149,16 @@ int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, uint64_t de
     int status = tn_tensor_descriptor(tensor, flags, &fd);
     if (status != 0)
         return status;
-    uint8_t *bytes =
-        malloc(sizeof(struct packet_head) + tni_tensor_view_bytes(tensor) + sizeof(uint64_t));
+    struct tni_attributes *held = tni_attributes_hold(tensor);
+    size_t view_bytes = tni_tensor_view_bytes(tensor, held);
+    uint8_t *bytes = malloc(sizeof(struct packet_head) + view_bytes + sizeof(uint64_t));
     if (bytes == NULL) {
         status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a packet");
     } else {
-        size_t size_bytes = write_packet(tensor, flags, bytes);
+        size_t size_bytes = write_packet(tensor, held, view_bytes, flags, bytes);
         status = tni_os_socket_send(socket_fd, bytes, size_bytes, fd, deadline_ns);
     }
+    tni_attributes_drop(held);
     free(bytes);
     tni_os_close(fd);
     return status;

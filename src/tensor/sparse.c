@@ -249,10 +249,12 @@ int tn_sparse_mark(const tn_sparse *s)
 /* False: the tensor is no part. */
 static bool get_part(const tn_tensor *t, struct whole *ret_whole)
 {
+    struct tni_attributes *held = tni_attributes_hold(t);
     const struct tni_attribute *a =
-        t->attributes != NULL ? tni_attribute_find(t, TNI_ATTRIBUTE_PART) : NULL;
+        held != NULL ? tni_attribute_find_in(held, TNI_ATTRIBUTE_PART) : NULL;
     if (a != NULL)
         read_part(tni_attribute_payload(a), ret_whole);
+    tni_attributes_drop(held);
     return a != NULL;
 }
 

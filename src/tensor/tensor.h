@@ -33,10 +33,15 @@ struct tni_storage {
     void *context;
 };
 
-/* Attributes as they travel: checked struct tni_attribute, one after the other. Immutable. */
+/*
+ * Attributes as they travel: checked struct tni_attribute, one after the other. Immutable but
+ * for the two fields in front.
+ */
 struct tni_attributes {
-    uint32_t bytes; /* a multiple of 8, not 0 */
-    uint32_t flags; /* what the FLAGS attribute says; else 0 */
+    struct tni_attributes *next; /* among those that wait for their end; attribute.c */
+    _Atomic uint32_t refs;       /* the tensor's, and one of each call that holds them */
+    uint32_t bytes;              /* a multiple of 8, not 0 */
+    uint32_t flags;              /* what the FLAGS attribute says; else 0 */
     uint64_t words[];
 };
 
@@ -49,21 +54,41 @@ struct tn_tensor {
     bool is_read_only;
     bool is_inner; /* lies behind its storage, in one allocation */
     struct tni_storage *storage;
-    struct tni_attributes *attributes; /* its own; NULL: none */
+    _Atomic(struct tni_attributes *) attributes; /* its own; NULL: none */
     uint64_t byte_offset;
     int64_t count; /* elements */
     uint64_t item_bytes;
     int64_t extents[]; /* shape [ndim], strides [ndim] */
 };
 
-/** Bytes that tni_tensor_encode() will write. */
-size_t tni_tensor_view_bytes(const tn_tensor *tensor);
+/**
+ * Hold the attributes that the tensor has now until tni_attributes_drop(): they stay as they
+ * are, whatever another thread sets meanwhile. NULL: the tensor has none.
+ */
+struct tni_attributes *tni_attributes_hold_all(const tn_tensor *tensor);
+static inline struct tni_attributes *tni_attributes_hold(const tn_tensor *tensor)
+{
+    return TNI_LIKELY(atomic_load_explicit(&tensor->attributes, memory_order_relaxed) == NULL)
+               ? NULL
+               : tni_attributes_hold_all(tensor);
+}
+void tni_attributes_drop_all(struct tni_attributes *held);
+static inline void tni_attributes_drop(struct tni_attributes *held)
+{
+    if (TNI_UNLIKELY(held != NULL))
+        tni_attributes_drop_all(held);
+}
+
+/** Bytes that tni_tensor_encode() will write. @param held  attributes of the tensor; or NULL */
+size_t tni_tensor_view_bytes(const tn_tensor *tensor, const struct tni_attributes *held);
 
 /**
- * Write a shared tensor as a struct tni_view. @return bytes written; pre: room for
- * tni_tensor_view_bytes(), aligned to 8
+ * Write a shared tensor, with these attributes, as a struct tni_view.
+ * @param room_bytes  of `ret_view`, which is aligned to 8
+ * @return bytes written; 0: they would be more than `room_bytes`, and nothing was written
  */
-size_t tni_tensor_encode(const tn_tensor *tensor, void *ret_view);
+size_t tni_tensor_encode(const tn_tensor *tensor, const struct tni_attributes *held,
+                         size_t room_bytes, void *ret_view);
 
 /**
  * Check a view that came from another process: type, ndim, sizes, strides, every element inside
@@ -84,8 +109,8 @@ int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_by
  * TN_ERR_CORRUPT, TN_ERR_VERSION (a kind that is not known, by number), TN_ERR_NO_MEMORY.
  */
 int tni_attributes_adopt(tn_tensor *tensor, const void *bytes, size_t size_bytes);
-/** A bit for each TNI_ATTRIBUTE_* that it has. */
-uint32_t tni_attributes_kinds(const tn_tensor *tensor);
+/** A bit for each TNI_ATTRIBUTE_* among them. */
+uint32_t tni_attributes_kinds(const struct tni_attributes *held);
 /**
  * Give a new view what its base's elements mean. TN_ERR_UNSUPPORTED: one of the base's
  * attributes cannot be kept by a view.
@@ -100,7 +125,9 @@ int tni_attributes_check_plain(const tn_tensor *tensor, const char *what);
 int tni_attributes_check_all_parts(tn_tensor *const *tensors, uint32_t count);
 static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t count)
 {
-    if (TNI_LIKELY(count == 0 || (count == 1 && tensors[0]->attributes == NULL)))
+    if (TNI_LIKELY(count == 0 ||
+                   (count == 1 && atomic_load_explicit(&tensors[0]->attributes,
+                                                       memory_order_relaxed) == NULL)))
         return 0;
     return tni_attributes_check_all_parts(tensors, count);
 }

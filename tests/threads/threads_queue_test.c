@@ -244,6 +244,80 @@ TN_TEST(a_moved_tensor_changes_hands_without_a_count)
     finish();
 }
 
+/* ---- attributes that are set meanwhile ----------------------------------------------------
+ */
+
+/* A tensor of which one thread sets metadata: any number of bytes, all of them alike. */
+static tn_tensor *marked, *beside;
+
+static void set_mark(struct worker *w)
+{
+    static char value[3000];
+    size_t bytes = (size_t)worker_random(w, sizeof value);
+    memset(value, (int)worker_random(w, 256), bytes);
+    TN_CHECK_OK(tn_tensor_set_metadata(marked, "mark", bytes == 0 ? NULL : value, bytes));
+}
+
+static void push_marked(struct worker *w)
+{
+    tn_tensor *both[] = {marked, beside};
+    tn_message message = {.tensors = both, .tensor_count = 1 + (uint32_t)worker_random(w, 2)};
+    if (DID(tn_queue_push(queues[0], &message, 0, soon()), TN_ERR_TIMED_OUT))
+        note_pushed(&(struct letter){.number = 1});
+}
+
+static void copy_marked(struct worker *w)
+{
+    tn_tensor *copy;
+    const int64_t count = tn_tensor_count(marked);
+    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT32, 1, &count, TN_FOREVER, &copy));
+    TN_CHECK_OK(tn_tensor_copy_attributes(copy, marked));
+    TN_CHECK_OK(tn_tensor_copy(copy, marked));
+    tn_tensor_unref(copy);
+}
+
+static bool pop_marked_of(tn_queue *q, uint64_t deadline_ns)
+{
+    tn_message message;
+    size_t bytes = 0;
+    if (!DID(tn_queue_pop(q, deadline_ns, &message), TN_ERR_TIMED_OUT))
+        return false;
+    const char *value = tn_tensor_metadata(message.tensors[0], "mark", &bytes);
+    for (size_t i = 1; value != NULL && i < bytes; i++)
+        TN_CHECK(value[i] == value[0]);
+    for (int64_t i = 0; i < tn_tensor_count(marked); i++)
+        TN_CHECK(((uint32_t *)tn_tensor_data(message.tensors[0]))[i] == 7);
+    tn_message_fini(&message);
+    note_popped(&(tn_message){.bytes = &(struct letter){.number = 1}});
+    return true;
+}
+
+static void pop_marked(struct worker *w) { pop_marked_of(queue_of(w), soon()); }
+
+static tn_tensor *make_sevens(void)
+{
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_empty(members[0], TN_UINT32, 1, (int64_t[]){16}, 0, &t));
+    for (int i = 0; i < 16; i++)
+        ((uint32_t *)tn_tensor_data(t))[i] = 7;
+    return t;
+}
+
+TN_TEST(attributes_may_be_set_while_the_tensor_is_pushed_and_copied)
+{
+    begin(2, TN_QUEUE_REDELIVER);
+    marked = make_sevens(), beside = make_sevens();
+    run_crews((struct crew[]){
+        {push_marked, 3}, {set_mark, 1}, {copy_marked, 1}, {pop_marked, 2}, {0}});
+    while (pop_marked_of(queues[0], 0))
+        ;
+    for (int i = 0; i < 16; i++)
+        TN_CHECK(((uint32_t *)tn_tensor_data(beside))[i] == 7);
+    tn_tensor_unref(marked);
+    tn_tensor_unref(beside);
+    finish();
+}
+
 /* ---- waiting for several, polling -------------------------------------------------------- */
 
 static void wait_any_and_pop(struct worker *w)

@@ -220,8 +220,8 @@ struct view_bytes {
 
 static void encode(const tn_tensor *t, struct view_bytes *v)
 {
-    v->used = tni_tensor_encode(t, v->bytes);
-    assert_int_equal(v->used, tni_tensor_view_bytes(t));
+    v->used = tni_tensor_encode(t, t->attributes, VIEW_BYTES, v->bytes);
+    assert_int_equal(v->used, tni_tensor_view_bytes(t, t->attributes));
 }
 
 static tn_tensor *share_full(tn_domain *domain)
@@ -247,6 +247,42 @@ TN_TEST(a_decoded_view_has_the_attributes_that_were_encoded)
     free_domain(domain);
 }
 
+TN_TEST(a_view_that_is_too_long_for_its_room_is_not_written)
+{
+    static struct view_bytes v;
+    tn_domain *domain = make_domain();
+    tn_tensor *t = share_full(domain);
+    size_t need = tni_tensor_view_bytes(t, t->attributes);
+    memset(v.bytes, 0x5a, sizeof v.bytes);
+    for (size_t room = 0; room < need; room++)
+        assert_int_equal(tni_tensor_encode(t, t->attributes, room, v.bytes), 0);
+    for (size_t i = 0; i < sizeof v.bytes; i++)
+        assert_int_equal(v.bytes[i], 0x5a);
+    assert_int_equal(tni_tensor_encode(t, t->attributes, need, v.bytes), need);
+    assert_int_equal(v.bytes[need], 0x5a);
+    tn_tensor_unref(t);
+    free_domain(domain);
+}
+
+TN_TEST(held_attributes_stay_as_they_are_until_dropped)
+{
+    tn_tensor *t = make_full(), *other = make_full();
+    struct tni_attributes *held = tni_attributes_hold(t);
+    uint32_t bytes = held->bytes, kinds = tni_attributes_kinds(held);
+    TN_CHECK_OK(tn_tensor_copy_attributes(other, t));
+    assert_ptr_equal(other->attributes, held);
+    TN_CHECK_OK(tn_tensor_set_flags(t, 0));
+    TN_CHECK_OK(tn_tensor_set_metadata(t, "step", NULL, 0));
+    assert_ptr_not_equal(t->attributes, held);
+    assert_int_equal(held->bytes, bytes);
+    assert_int_equal(tni_attributes_kinds(held), kinds);
+    tn_tensor_unref(t);
+    expect_one_of_each(other);
+    tn_tensor_unref(other);
+    assert_int_equal(tni_attributes_kinds(held), kinds);
+    tni_attributes_drop(held);
+}
+
 TN_TEST(the_descriptor_of_a_block_says_which_attributes_were_sent)
 {
     static struct view_bytes v;
@@ -254,7 +290,7 @@ TN_TEST(the_descriptor_of_a_block_says_which_attributes_were_sent)
     tn_tensor *t = share_full(domain);
     encode(t, &v);
     struct tni_desc *desc = tni_desc_at(&domain->segment, t->storage->block);
-    assert_int_equal(atomic_load(&desc->attributes), tni_attributes_kinds(t));
+    assert_int_equal(atomic_load(&desc->attributes), tni_attributes_kinds(t->attributes));
     assert_int_equal(atomic_load(&desc->flags), TN_REQUIRES_GRAD | TN_PARAMETER);
     tn_tensor_unref(t);
     free_domain(domain);

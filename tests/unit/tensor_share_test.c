@@ -204,7 +204,7 @@ static tn_tensor *through_bytes(tn_domain *domain, const tn_tensor *t, size_t ex
 {
     _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES + 1];
     tn_tensor *back;
-    size_t used = tni_tensor_encode(t, bytes);
+    size_t used = tni_tensor_encode(t, NULL, sizeof bytes, bytes);
     memmove(bytes + 1, bytes, used); /* what is read need not be aligned */
     assert_int_equal(used, expect_bytes);
     assert_int_equal(tni_view_check(&domain->segment, bytes + 1, used), used);
@@ -313,7 +313,7 @@ TN_TEST_WITHIN(whatever_bytes_pass_the_check_name_elements_inside_their_block, 6
     TN_CHECK_OK(tn_tensor_slice(t, 2, 7, 500, -3, &v));
     for (int round = 0; round < 300000; round++) {
         _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES];
-        size_t used = tni_tensor_encode(round % 2 == 0 ? t : v, bytes);
+        size_t used = tni_tensor_encode(round % 2 == 0 ? t : v, NULL, sizeof bytes, bytes);
         if (round % 10 == 0) {
             used = tnt_random_below(sizeof bytes);
             for (size_t i = 0; i < used; i++)
