@@ -131,9 +131,20 @@ static int set_axis_names(PyObject *self, PyObject *value, void *unused)
 
 /* ---- levels of detail -------------------------------------------------------------------- */
 
-static PyObject *offsets_list(const uint64_t *offsets, uint32_t count)
+/* What a getter lent may end while a list is made (P1): it is asked again. NULL: raised. */
+static PyObject *level_list(const tn_tensor *tensor, uint32_t level)
 {
-    PyObject *list = PyList_New(count);
+    uint32_t count = 0, before;
+    const uint64_t *offsets = tn_tensor_lod(tensor, level, &count);
+    PyObject *list = NULL;
+    do {
+        before = count;
+        Py_XSETREF(list, PyList_New(before));
+        if (list == NULL)
+            return NULL;
+        count = 0;
+        offsets = tn_tensor_lod(tensor, level, &count);
+    } while (count != before);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
         PyObject *offset = PyLong_FromUnsignedLongLong(offsets[i]);
         if (offset == NULL)
@@ -146,14 +157,13 @@ static PyObject *offsets_list(const uint64_t *offsets, uint32_t count)
 
 static PyObject *get_lod(PyObject *self, void *unused)
 {
-    uint32_t levels = tn_tensor_lod_levels(of(self)), count;
+    uint32_t levels = tn_tensor_lod_levels(of(self));
     (void)unused;
     if (levels == 0)
         Py_RETURN_NONE;
     PyObject *lod = PyList_New(levels);
     for (uint32_t i = 0; lod != NULL && i < levels; i++) {
-        const uint64_t *offsets = tn_tensor_lod(of(self), i, &count);
-        PyObject *level = offsets_list(offsets, count);
+        PyObject *level = level_list(of(self), i);
         if (level == NULL)
             Py_CLEAR(lod);
         else
@@ -218,26 +228,41 @@ static int set_lod(PyObject *self, PyObject *value, void *unused)
 
 /* ---- quantizers -------------------------------------------------------------------------- */
 
-static PyObject *get_quantizer(PyObject *self, void *unused)
+static int fill_tuples(const tn_quantizer *q, PyObject *scales, PyObject *zeros)
 {
-    tn_quantizer q;
-    (void)unused;
-    if (!tn_tensor_quantizer(of(self), &q))
-        Py_RETURN_NONE;
-    PyObject *scales = PyTuple_New(q.count), *zeros = PyTuple_New(q.count), *result = NULL;
-    for (uint32_t i = 0; scales != NULL && zeros != NULL && i < q.count; i++) {
-        PyObject *scale = PyFloat_FromDouble(q.scales[i]);
-        PyObject *zero = PyLong_FromLongLong(q.zero_points[i]);
+    for (uint32_t i = 0; i < q->count; i++) {
+        PyObject *scale = PyFloat_FromDouble(q->scales[i]);
+        PyObject *zero = PyLong_FromLongLong(q->zero_points[i]);
         PyTuple_SET_ITEM(scales, i, scale);
         PyTuple_SET_ITEM(zeros, i, zero);
         if (scale == NULL || zero == NULL)
-            goto end;
+            return -1;
     }
-    if (scales == NULL || zeros == NULL)
-        goto end;
-    if (q.scheme == TN_QUANTIZER_AFFINE_CHANNEL)
+    return 0;
+}
+
+/* What a getter lent may end while tuples are made (P1): it is asked again. */
+static PyObject *get_quantizer(PyObject *self, void *unused)
+{
+    PyObject *scales = NULL, *zeros = NULL, *result = NULL;
+    tn_quantizer q = {0};
+    uint32_t before;
+    (void)unused;
+    if (!tn_tensor_quantizer(of(self), &q))
+        Py_RETURN_NONE;
+    do {
+        before = q.count;
+        Py_XSETREF(scales, PyTuple_New(before));
+        Py_XSETREF(zeros, PyTuple_New(before));
+        if (scales == NULL || zeros == NULL)
+            goto end;
+        q.count = 0;
+    } while (tn_tensor_quantizer(of(self), &q) && q.count != before);
+    if (q.count == 0)
+        result = Py_BuildValue("");
+    else if (fill_tuples(&q, scales, zeros) == 0 && q.scheme == TN_QUANTIZER_AFFINE_CHANNEL)
         result = Py_BuildValue("OOi", scales, zeros, (int)q.axis);
-    else
+    else if (!PyErr_Occurred())
         result = Py_BuildValue("OOO", scales, zeros, Py_None);
 end:
     Py_XDECREF(scales);

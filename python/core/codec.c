@@ -20,10 +20,7 @@
 #include <string.h>
 
 enum { PICKLE = 'P', ARRAY = 'A', FIXED_ARRAY = 'F', TENSOR = 'T' };
-enum {
-    FEW_BYTES = 256,         /* a private buffer of no more is in the pickle itself */
-    MANY_BYTES = 1024 * 1024 /* a copy of more is made without the GIL */
-};
+enum { FEW_BYTES = 256 }; /* a private buffer of no more is in the pickle itself */
 
 /* Where a buffer of the pickle lies. */
 struct place {
@@ -135,17 +132,18 @@ static PyObject *fixed_array_over(PyObject *tensor)
 
 /* ---- tensors of what is sent ------------------------------------------------------------- */
 
-/* Memory is there as a rule; only waiting for it gives up the GIL. NULL: raised. */
+static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+
+/* NULL: raised. */
 static tn_tensor *new_tensor(PyObject *domain, tn_dtype dtype, int32_t ndim,
                              const int64_t *shape, uint64_t deadline_ns)
 {
     tn_tensor *tensor;
-    tn_domain *d = tnp_domain_of(domain);
-    if (d == NULL)
+    tnp_wanted wanted = {.dtype = dtype, .ndim = ndim, .deadline_ns = deadline_ns};
+    if (tnp_domain_of(domain) == NULL)
         return NULL;
-    int status = tn_tensor_empty(d, dtype, ndim, shape, 0, &tensor);
-    if (status == TN_ERR_NO_MEMORY && deadline_ns != 0)
-        TNP_WAIT(domain, status, tn_tensor_empty(d, dtype, ndim, shape, deadline_ns, &tensor));
+    memcpy(wanted.shape, shape, (size_t)ndim * sizeof shape[0]);
+    int status = tnp_domain_make(domain, &wanted, &tensor);
     if (status != 0)
         tnp_raise(status);
     return status == 0 ? tensor : NULL;
@@ -153,7 +151,7 @@ static tn_tensor *new_tensor(PyObject *domain, tn_dtype dtype, int32_t ndim,
 
 static void copy_bytes(void *to, const void *from, size_t size_bytes)
 {
-    if (size_bytes < MANY_BYTES) {
+    if (size_bytes < TNP_MANY_BYTES) {
         memcpy(to, from, size_bytes);
         return;
     }
@@ -257,7 +255,7 @@ static bool lies_in(PyObject *tensor, PyObject *domain)
 /* A tensor as one of the domain: moved there if it is private, a copy where that cannot be. */
 static PyObject *tensor_of_tensor(PyObject *domain, PyObject *object, uint64_t deadline_ns)
 {
-    const tn_tensor *t = ((tnp_tensor *)object)->tensor;
+    const tn_tensor *t = of(object);
     int status = 0;
     if (tnp_domain_of(domain) == NULL)
         return NULL;
@@ -273,12 +271,13 @@ static PyObject *tensor_of_tensor(PyObject *domain, PyObject *object, uint64_t d
                                  tn_tensor_shape(t), deadline_ns);
     if (copy == NULL)
         return NULL;
-    if ((status = tn_tensor_copy_attributes(copy, t)) != 0 ||
-        (status = tn_tensor_copy(copy, t)) != 0) {
-        tn_tensor_unref(copy);
-        return tnp_raise(status);
-    }
-    return tnp_tensor_wrap(copy, domain);
+    if ((status = tn_tensor_copy_attributes(copy, t)) != 0)
+        tnp_raise(status);
+    if (status == 0 &&
+        tnp_tensor_copy_all((tnp_side){copy, NULL}, (tnp_side){of(object), object}) == 0)
+        return tnp_tensor_wrap(copy, domain);
+    tn_tensor_unref(copy);
+    return NULL;
 }
 
 /* ---- reducers ---------------------------------------------------------------------------- */

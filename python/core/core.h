@@ -5,7 +5,16 @@
  *
  * Every object keeps its domain alive; a domain that is closed leaves the memory mapped that
  * tensors still look at, so that objects may end in any order. What waits releases the GIL, and
- * ends when a signal's handler raises (tn_interrupt_set()).
+ * ends when a signal's handler raises (tn_interrupt_set()); what copies or commits much memory
+ * (TNP_MANY_BYTES) releases it too.
+ *
+ * P1  Code of Python may run wherever an object of Python is converted, called or, before 3.12,
+ *     one that the collector knows is made; and any other thread may run where the GIL is
+ *     released. A handle, a pointer to memory that may move, and what a getter of attributes
+ *     lent are looked for after that, or are kept:
+ * P2  the domain and the object of a call without the GIL by their waiters (TNP_WAIT(),
+ *     TNP_OBJECT_WAIT()), private memory by its users (tnp_tensor_go_in()), buffers of others
+ *     by their exports.
  */
 #ifndef TENON_CORE_H
 #define TENON_CORE_H
@@ -20,6 +29,9 @@
 #include <tenon/tenon.h>
 
 #define TNP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* So many bytes, or more, are copied and committed without the GIL. */
+enum { TNP_MANY_BYTES = 1 << 20 };
 
 /* ---- errors (error.c) -------------------------------------------------------------------- */
 
@@ -101,6 +113,7 @@ typedef struct {
     PyObject *base; /* the first tensor over a private storage, which learns when it is shared;
                        NULL: this one */
     PyObject *weak;
+    tnp_waiters users; /* of the first tensor: threads that copy without the GIL */
 } tnp_tensor;
 extern PyTypeObject tnp_tensor_type;
 #define tnp_is_tensor(object) PyObject_TypeCheck(object, &tnp_tensor_type)
@@ -110,6 +123,15 @@ PyObject *tnp_tensor_wrap(tn_tensor *tensor, PyObject *domain);
 PyObject *tnp_tensor_wrap_view(tn_tensor *view, PyObject *tensor);
 /** The domain that it is shared in, borrowed; NULL: none, and nothing is raised. */
 PyObject *tnp_tensor_domain(PyObject *tensor);
+/**
+ * Around what looks at a tensor's memory without the GIL and runs no code of Python: private
+ * memory does not move meanwhile. NULL: nobody else knows the memory.
+ */
+void tnp_tensor_go_in(PyObject *tensor);
+void tnp_tensor_come_out(PyObject *tensor);
+void tnp_tensor_wait_until_unused(PyObject *tensor);
+/** Bytes of a copy; `tensor` is whose memory they are, or NULL. NULL: raised. */
+PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes);
 /**
  * Move its storage into a domain, for all its views: the one way to tn_tensor_share(), since
  * what moves must not be looked at by a thread that gets the GIL meanwhile.
@@ -122,6 +144,16 @@ PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *tnp_tensor_share(PyObject *tensor, PyObject *args, PyObject *keywords);
 PyObject *tnp_tensor_to_handle(PyObject *tensor, PyObject *args, PyObject *keywords);
 PyObject *tnp_tensor_reduce(PyObject *tensor, PyObject *protocol);
+/** A new tensor, as it is wanted. */
+typedef struct {
+    tn_dtype dtype;
+    int32_t ndim;
+    int64_t shape[TN_MAX_NDIM];
+    uint64_t deadline_ns;
+    uint32_t strategy, flags; /* TN_STRATEGY_*, TN_SHARE_* */
+} tnp_wanted;
+/** Make it, in a domain that is open. @return 0, or a status, for tnp_raise() */
+int tnp_domain_make(PyObject *domain, const tnp_wanted *wanted, tn_tensor **ret_tensor);
 /** Domain.empty and .zeros, Domain.find, Domain.load_handle: methods of another type, kept
  * here. */
 PyObject *tnp_domain_empty(PyObject *domain, PyObject *args, PyObject *keywords);
@@ -142,8 +174,15 @@ PyObject *tnp_tensor_item(PyObject *tensor, PyObject *unused);
 PyObject *tnp_tensor_copy_from(PyObject *tensor, PyObject *source);
 /** -1: raised, as ValueError. */
 int tnp_tensor_check_writable(PyObject *tensor);
+/** One side of a copy: a tensor, and the object whose memory it looks at; NULL: nobody knows it. */
+typedef struct {
+    tn_tensor *tensor;
+    PyObject *owner;
+} tnp_side;
 /** Copy all elements; same dtype and shape. -1: raised. */
-int tnp_tensor_copy_all(tn_tensor *target, const tn_tensor *source);
+int tnp_tensor_copy_all(tnp_side target, tnp_side source);
+/** The same. @return 0, or a status, for tnp_raise() */
+int tnp_tensor_copy_status(tnp_side target, tnp_side source);
 /** exchange.c: the buffer protocol, DLPack, __array__. */
 extern PyBufferProcs tnp_tensor_buffer;
 PyObject *tnp_tensor_to_dlpack(PyObject *tensor, PyObject *args, PyObject *keywords);
@@ -188,6 +227,8 @@ PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void 
 PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args);
 /** The handle, borrowed; NULL: raised (ValueError: closed). */
 void *tnp_object_of(PyObject *object);
+/** Whether two are in one domain: a call with both then needs that only one stays open. */
+bool tnp_object_is_beside(PyObject *object, PyObject *other);
 /** Around a wait without the GIL, by a thread that holds a reference of the object. */
 void tnp_object_go_in(PyObject *object);
 void tnp_object_come_out(PyObject *object);
@@ -278,6 +319,8 @@ int tnp_inspect_init(PyObject *module);
         PyEval_RestoreThread(tnp_state);                                                       \
     } while (0)
 
+/** Sleep for a moment without the GIL. */
+void tnp_pause(void);
 /**
  * Where the domain was closed at exit, by another thread: sleep until the process ends, as the
  * threads of daemons do that Python itself stops.

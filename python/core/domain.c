@@ -9,6 +9,12 @@
 static PyObject *get_default;     /* tenon's function that makes this process's domain */
 static PyObject *present_default; /* what it gave; a forked child goes on with its parent's */
 
+void tnp_pause(void)
+{
+    Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    Py_END_ALLOW_THREADS
+}
+
 void tnp_stop_at_exit(const tnp_domain *domain)
 {
     if (domain->exiting == 0 || domain->exiting == PyThread_get_thread_ident())
@@ -161,10 +167,8 @@ static void leave(tnp_domain *self)
     tn_domain *domain = self->domain;
     self->domain = NULL;
     atomic_store(&self->is_closing, true);
-    while (tnp_waiting(&self->waiters) > 0) {
-        Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        Py_END_ALLOW_THREADS
-    }
+    while (tnp_waiting(&self->waiters) > 0)
+        tnp_pause();
     tn_domain_close(domain);
 }
 
@@ -205,11 +209,12 @@ static PyObject *reap(PyObject *self, PyObject *unused)
 static PyObject *trim(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"keep_bytes", NULL};
-    tn_domain *domain = tnp_domain_of(self);
+    tn_domain *domain;
     unsigned long long keep = 0;
     uint64_t freed = 0;
     int status;
-    if (domain == NULL || !PyArg_ParseTupleAndKeywords(args, keywords, "|K", names, &keep))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|K", names, &keep) ||
+        (domain = tnp_domain_of(self)) == NULL)
         return NULL;
     TNP_WAIT(self, status, tn_domain_trim(domain, keep, &freed));
     return status != 0 ? tnp_raise(status) : PyLong_FromUnsignedLongLong(freed);
@@ -240,7 +245,7 @@ static PyObject *set_watermark(PyObject *self, PyObject *bytes)
     return set_bytes(self, bytes, tn_domain_set_watermark);
 }
 
-/* Called with the GIL. */
+/* Called with the GIL. It makes nothing that could start the collector, and so code of Python. */
 static int note_sentence(const char *sentence, bool repaired, void *context)
 {
     PyObject *text = PyUnicode_FromFormat("%s%s", sentence, repaired ? " (repaired)" : "");
@@ -252,13 +257,15 @@ static int note_sentence(const char *sentence, bool repaired, void *context)
 static PyObject *audit(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"repair", NULL};
-    tn_domain *domain = tnp_domain_of(self);
+    tn_domain *domain;
     int repair = 0;
-    if (domain == NULL || !PyArg_ParseTupleAndKeywords(args, keywords, "|p", names, &repair))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|p", names, &repair))
         return NULL;
     PyObject *sentences = PyList_New(0);
-    if (sentences == NULL)
+    if (sentences == NULL || (domain = tnp_domain_of(self)) == NULL) {
+        Py_XDECREF(sentences);
         return NULL;
+    }
     int status = tn_domain_audit(domain, repair, note_sentence, sentences);
     if (status >= 0 && status != INT32_MAX)
         return sentences;

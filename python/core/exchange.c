@@ -423,15 +423,15 @@ static PyObject *unversioned_capsule(DLManagedTensorVersioned *managed)
     return capsule;
 }
 
-static int export_copy(tn_tensor *t, DLManagedTensorVersioned **ret_managed)
+static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
 {
-    tn_tensor *dense;
+    tn_tensor *dense, *t = of(self);
     int status =
         tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), &dense);
     if (status != 0)
         return status;
-    if ((status = tn_tensor_copy(dense, t)) == 0 &&
-        (status = tn_tensor_to_dlpack(dense, ret_managed)) == 0)
+    status = tnp_tensor_copy_status((tnp_side){dense, NULL}, (tnp_side){t, self});
+    if (status == 0 && (status = tn_tensor_to_dlpack(dense, ret_managed)) == 0)
         (*ret_managed)->flags |= DLPACK_FLAG_BITMASK_IS_COPIED;
     tn_tensor_unref(dense);
     return status;
@@ -522,7 +522,7 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
     if (wants_copy < 0)
         return NULL;
     int status =
-        wants_copy ? export_copy(of(self), &managed) : tn_tensor_to_dlpack(of(self), &managed);
+        wants_copy ? export_copy(self, &managed) : tn_tensor_to_dlpack(of(self), &managed);
     if (status == TN_ERR_UNSUPPORTED)
         return raise_as(PyExc_BufferError);
     if (status != 0)

@@ -62,6 +62,12 @@ static void leave(tnp_object *self)
     self->kind->close(handle);
 }
 
+bool tnp_object_is_beside(PyObject *object, PyObject *other)
+{
+    const tnp_domain *one = (tnp_domain *)((tnp_object *)object)->domain;
+    return one->domain == ((tnp_domain *)((tnp_object *)other)->domain)->domain;
+}
+
 void tnp_object_go_in(PyObject *object) { tnp_go_in(&((tnp_object *)object)->waiters); }
 
 void tnp_object_come_out(PyObject *object)

@@ -75,9 +75,9 @@ static PyObject *peers(PyObject *self, PyObject *argument)
 
 static PyObject *watch(PyObject *self, PyObject *argument)
 {
-    tn_queue *queue = tnp_object_of(self);
     int wanted = PyObject_IsTrue(argument);
-    if (queue == NULL || wanted < 0)
+    tn_queue *queue = wanted < 0 ? NULL : tnp_object_of(self);
+    if (queue == NULL)
         return NULL;
     int status = tn_queue_watch(queue, wanted != 0);
     if (status != 0)
@@ -88,8 +88,9 @@ static PyObject *watch(PyObject *self, PyObject *argument)
 /* ---- waiting ----------------------------------------------------------------------------- */
 
 /*
- * A try that does not wait keeps the GIL: most calls find what they want. The message is read
- * after the wait even if another thread closed the queue meanwhile.
+ * A try that does not wait keeps the GIL: most calls find what they want. A push that copies
+ * many bytes does without it. The message is read after the wait even if another thread closed
+ * the queue meanwhile.
  */
 static int pop(PyObject *self, tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message)
 {
@@ -102,8 +103,11 @@ static int pop(PyObject *self, tn_queue *queue, uint64_t deadline_ns, tn_message
 static int push(PyObject *self, tn_queue *queue, const tn_message *message,
                 uint64_t deadline_ns)
 {
-    int status = tn_queue_push(queue, message, 0, 0);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
+    int status = TN_ERR_TIMED_OUT;
+    bool is_long = message->size_bytes >= TNP_MANY_BYTES;
+    if (!is_long)
+        status = tn_queue_push(queue, message, 0, 0);
+    if (status == TN_ERR_TIMED_OUT && (is_long || deadline_ns != 0))
         TNP_OBJECT_WAIT(self, status, tn_queue_push(queue, message, 0, deadline_ns));
     return status;
 }
@@ -180,13 +184,15 @@ static PyObject *take_tensors(tn_message *message, PyObject *domain)
 static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *names)
 {
-    tn_queue *queue = tnp_object_of(self);
     uint64_t deadline_ns;
-    if (queue == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    tn_queue *queue;
+    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
     tnp_message *m = (tnp_message *)message_type.tp_alloc(&message_type, 0);
-    if (m == NULL)
+    if (m == NULL || (queue = tnp_object_of(self)) == NULL) {
+        Py_XDECREF(m);
         return NULL;
+    }
     int status = pop(self, queue, deadline_ns, &m->message);
     if (status != 0) {
         Py_DECREF(m);
@@ -194,7 +200,7 @@ static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t n
     }
     Py_INCREF(self);
     m->queue = self;
-    m->data = PyBytes_FromStringAndSize(m->message.bytes, (Py_ssize_t)m->message.size_bytes);
+    m->data = tnp_bytes(NULL, m->message.bytes, m->message.size_bytes);
     m->tensors = take_tensors(&m->message, ((tnp_object *)self)->domain);
     if (m->data == NULL || m->tensors == NULL)
         Py_CLEAR(m);
@@ -219,10 +225,11 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 
 static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
-    tn_queue *queue = tnp_object_of(self);
+    tn_queue *queue;
     uint64_t deadline_ns;
     tn_message message;
-    if (queue == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+        (queue = tnp_object_of(self)) == NULL)
         return NULL;
     int status = pop(self, queue, deadline_ns, &message);
     if (status != 0)
@@ -242,11 +249,12 @@ static int wait_for(PyObject *list, tn_queue **queues, uint64_t deadline_ns)
 {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
     int status;
-    if (n == 0) {
-        TNP_UNLOCKED(status, tn_queue_wait_any(queues, 0, deadline_ns));
-        return status;
-    }
+    if (n == 0) /* fails */
+        return tn_queue_wait_any(queues, 0, 0);
     tnp_object *first = (tnp_object *)PySequence_Fast_GET_ITEM(list, 0);
+    for (Py_ssize_t i = 1; i < n; i++)
+        if (!tnp_object_is_beside((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
+            return tn_queue_wait_any(queues, (uint32_t)n, 0); /* fails */
     for (Py_ssize_t i = 0; i < n; i++)
         tnp_object_go_in(PySequence_Fast_GET_ITEM(list, i));
     TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline_ns));

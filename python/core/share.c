@@ -28,16 +28,7 @@ static int parse_strategy(const char *name, uint32_t *ret_strategy)
     return -1;
 }
 
-/* What `empty` and `zeros` are asked for. */
-struct wanted {
-    tn_dtype dtype;
-    int32_t ndim;
-    int64_t shape[TN_MAX_NDIM];
-    uint64_t deadline_ns;
-    tn_share_options options;
-};
-
-static int parse_wanted(PyObject *args, PyObject *keywords, struct wanted *ret)
+static int parse_wanted(PyObject *args, PyObject *keywords, tnp_wanted *ret)
 {
     static char *names[] = {"shape", "dtype", "timeout", "strategy", "write_once", NULL};
     PyObject *shape, *dtype, *timeout = NULL;
@@ -46,55 +37,72 @@ static int parse_wanted(PyObject *args, PyObject *keywords, struct wanted *ret)
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O$zp", names, &shape, &dtype, &timeout,
                                      &strategy, &write_once))
         return -1;
-    *ret = (struct wanted){.options = {.struct_size = sizeof ret->options,
-                                       .flags = write_once ? TN_SHARE_WRITE_ONCE : 0}};
+    *ret = (tnp_wanted){.flags = write_once ? TN_SHARE_WRITE_ONCE : 0};
     if (tnp_shape(shape, ret->shape, &ret->ndim) < 0 || tnp_dtype(dtype, &ret->dtype) < 0 ||
         tnp_deadline(timeout, 0, &ret->deadline_ns) < 0)
         return -1;
-    return parse_strategy(strategy, &ret->options.strategy);
+    return parse_strategy(strategy, &ret->strategy);
 }
 
-static int make_wanted(PyObject *object, tn_domain *domain, const struct wanted *w,
-                       tn_tensor **ret)
+/* Whether it is so much that committing it takes long; what is no size fails anyway. */
+static bool is_much(const tnp_wanted *w)
 {
-    int status;
-    if (w->deadline_ns == 0)
-        return tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, &w->options, 0, ret);
-    TNP_WAIT(object, status,
-             tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, &w->options,
-                                w->deadline_ns, ret));
+    uint64_t bytes = (uint64_t)w->dtype.bits * w->dtype.lanes / 8;
+    for (int32_t i = 0; i < w->ndim; i++)
+        if (w->shape[i] <= 0 || __builtin_mul_overflow(bytes, (uint64_t)w->shape[i], &bytes))
+            return false;
+    return bytes >= TNP_MANY_BYTES;
+}
+
+/* Memory is there as a rule: only waiting for it, and committing much of it, gives up the GIL. */
+int tnp_domain_make(PyObject *object, const tnp_wanted *w, tn_tensor **ret)
+{
+    tn_domain *domain = ((tnp_domain *)object)->domain;
+    tn_share_options options = {
+        .struct_size = sizeof options, .strategy = w->strategy, .flags = w->flags};
+    const tn_share_options *given = w->strategy != 0 || w->flags != 0 ? &options : NULL;
+    bool is_long = is_much(w);
+    int status = TN_ERR_NO_MEMORY;
+    if (!is_long)
+        status = tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, given, 0, ret);
+    if ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
+        (is_long || w->deadline_ns != 0))
+        TNP_WAIT(object, status,
+                 tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, given,
+                                    w->deadline_ns, ret));
     return status;
 }
 
 PyObject *tnp_domain_empty(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    struct wanted wanted;
-    tn_domain *domain;
+    tnp_wanted wanted;
     tn_tensor *tensor;
-    if (parse_wanted(args, keywords, &wanted) < 0 || (domain = tnp_domain_of(object)) == NULL)
+    if (parse_wanted(args, keywords, &wanted) < 0 || tnp_domain_of(object) == NULL)
         return NULL;
-    int status = make_wanted(object, domain, &wanted, &tensor);
+    int status = tnp_domain_make(object, &wanted, &tensor);
     return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, object);
 }
 
 /* Memory outside of the arena comes zeroed. */
 PyObject *tnp_domain_zeros(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    struct wanted w;
+    tnp_wanted w;
     tn_domain *domain;
     tn_tensor *tensor;
     int status;
     if (parse_wanted(args, keywords, &w) < 0 || (domain = tnp_domain_of(object)) == NULL)
         return NULL;
-    if (w.options.strategy == TN_STRATEGY_DEFAULT && w.options.flags == 0)
+    if (w.strategy == TN_STRATEGY_DEFAULT && w.flags == 0)
         TNP_WAIT(object, status,
                  tn_tensor_zeros(domain, w.dtype, w.ndim, w.shape, w.deadline_ns, &tensor));
     else
-        status = make_wanted(object, domain, &w, &tensor);
+        status = tnp_domain_make(object, &w, &tensor);
     if (status != 0)
         return tnp_raise(status);
-    if (w.options.strategy == TN_STRATEGY_ARENA && tn_tensor_count(tensor) > 0)
-        memset(tn_tensor_data(tensor), 0, tn_tensor_size_bytes(tensor));
+    if (w.strategy == TN_STRATEGY_ARENA && tn_tensor_count(tensor) > 0) {
+        Py_BEGIN_ALLOW_THREADS memset(tn_tensor_data(tensor), 0, tn_tensor_size_bytes(tensor));
+        Py_END_ALLOW_THREADS
+    }
     return tnp_tensor_wrap(tensor, object);
 }
 
@@ -165,9 +173,9 @@ PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords)
  * Wait until there is room for so many bytes, as if for another tensor, which ends at once. The
  * move itself has the GIL: no other thread may look at memory that moves.
  */
-static int wait_for_room(PyObject *object, tn_domain *domain, uint64_t size_bytes,
-                         uint64_t deadline_ns)
+static int wait_for_room(PyObject *object, uint64_t size_bytes, uint64_t deadline_ns)
 {
+    tn_domain *domain = ((tnp_domain *)object)->domain;
     int64_t shape[] = {size_bytes > INT64_MAX ? INT64_MAX : (int64_t)size_bytes};
     tn_tensor *room;
     int status;
@@ -177,20 +185,23 @@ static int wait_for_room(PyObject *object, tn_domain *domain, uint64_t size_byte
     return status;
 }
 
+/* With the GIL throughout, and nobody copies without it. */
+static int share_now(PyObject *object, PyObject *domain_object)
+{
+    tnp_tensor_wait_until_unused(object);
+    tn_domain *domain = tnp_domain_of(domain_object);
+    return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, of(object), 0);
+}
+
 int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, uint64_t deadline_ns)
 {
     tnp_tensor *self = (tnp_tensor *)object;
-    tn_domain *domain = tnp_domain_of(domain_object);
-    if (domain == NULL)
-        return TN_ERR_CLOSED;
-    int status = tn_tensor_share(domain, self->tensor, 0);
+    int status = share_now(object, domain_object);
     while ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0) {
-        status = wait_for_room(domain_object, domain, tn_tensor_storage_bytes(self->tensor),
-                               deadline_ns);
-        if (status == 0 && (domain = tnp_domain_of(domain_object)) == NULL)
-            return TN_ERR_CLOSED;
+        status =
+            wait_for_room(domain_object, tn_tensor_storage_bytes(self->tensor), deadline_ns);
         if (status == 0)
-            status = tn_tensor_share(domain, self->tensor, 0);
+            status = share_now(object, domain_object);
     }
     tnp_tensor *first = self->base != NULL ? (tnp_tensor *)self->base : self;
     if (status == 0 && tnp_tensor_domain(object) == NULL) {

@@ -96,9 +96,10 @@ static PyObject *is_event_set(PyObject *self, PyObject *unused)
 static PyObject *wait_event(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *names)
 {
-    tn_event *event = tnp_object_of(self);
+    tn_event *event;
     uint64_t deadline_ns;
-    if (event == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+        (event = tnp_object_of(self)) == NULL)
         return NULL;
     int status = tn_event_wait(event, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
@@ -146,9 +147,10 @@ static PyObject *create_semaphore(PyObject *type, PyObject *args, PyObject *keyw
 static PyObject *acquire_semaphore(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                    PyObject *names)
 {
-    tn_semaphore *semaphore = tnp_object_of(self);
+    tn_semaphore *semaphore;
     uint64_t deadline_ns;
-    if (semaphore == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+        (semaphore = tnp_object_of(self)) == NULL)
         return NULL;
     int status = tn_semaphore_acquire(semaphore, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
@@ -187,9 +189,10 @@ TNP_OBJECT_TYPE("Semaphore", semaphore, attributes, "Permits.");
 static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                               PyObject *names)
 {
-    tn_lock *lock = tnp_object_of(self);
+    tn_lock *lock;
     uint64_t deadline_ns;
-    if (lock == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+        (lock = tnp_object_of(self)) == NULL)
         return NULL;
     int status = tn_lock_acquire(lock, 0);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
@@ -225,15 +228,16 @@ static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywor
     PyObject *lock, *timeout = Py_None;
     uint64_t deadline_ns;
     int status;
-    tn_condition *condition = tnp_object_of(self);
-    if (condition == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, keywords, "O!|O", names, &lock_type, &lock,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!|O", names, &lock_type, &lock,
                                      &timeout) ||
         tnp_deadline(timeout, 0, &deadline_ns) < 0)
         return NULL;
-    tn_lock *l = tnp_object_of(lock);
+    tn_condition *condition = tnp_object_of(self);
+    tn_lock *l = condition == NULL ? NULL : tnp_object_of(lock);
     if (l == NULL)
         return NULL;
+    if (!tnp_object_is_beside(self, lock)) /* fails */
+        return none_or_raise(tn_condition_wait(condition, l, 0));
     tnp_object_go_in(lock);
     TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline_ns));
     tnp_object_come_out(lock);

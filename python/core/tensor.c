@@ -3,9 +3,7 @@
 #include "core.h"
 
 #include <stddef.h>
-
-/* What is copied without the GIL, since to get it back takes time too. */
-enum { UNLOCK_FROM_BYTES = 1 << 16 };
+#include <string.h>
 
 static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
@@ -134,30 +132,77 @@ static PyObject *transpose(PyObject *self, PyObject *args)
 
 /* ---- copies ------------------------------------------------------------------------------ */
 
-int tnp_tensor_copy_all(tn_tensor *target, const tn_tensor *source)
+/* The one over the same storage that learns when it is shared. */
+static tnp_tensor *first_of(PyObject *object)
 {
-    bool may_unlock = tn_tensor_is_shared(target) && tn_tensor_is_shared(source) &&
-                      tn_tensor_size_bytes(target) >= UNLOCK_FROM_BYTES;
+    tnp_tensor *self = (tnp_tensor *)object;
+    return self->base != NULL ? (tnp_tensor *)self->base : self;
+}
+
+void tnp_tensor_go_in(PyObject *tensor)
+{
+    if (tensor != NULL)
+        tnp_go_in(&first_of(tensor)->users);
+}
+
+void tnp_tensor_come_out(PyObject *tensor)
+{
+    if (tensor != NULL)
+        tnp_come_out(&first_of(tensor)->users);
+}
+
+void tnp_tensor_wait_until_unused(PyObject *tensor)
+{
+    while (tnp_waiting(&first_of(tensor)->users) > 0)
+        tnp_pause();
+}
+
+int tnp_tensor_copy_status(tnp_side target, tnp_side source)
+{
     int status;
-    if (may_unlock)
-        TNP_UNLOCKED(status, tn_tensor_copy(target, source));
-    else
-        status = tn_tensor_copy(target, source);
+    if (tn_tensor_size_bytes(target.tensor) < TNP_MANY_BYTES) {
+        status = tn_tensor_copy(target.tensor, source.tensor);
+    } else {
+        tnp_tensor_go_in(target.owner);
+        tnp_tensor_go_in(source.owner);
+        TNP_UNLOCKED(status, tn_tensor_copy(target.tensor, source.tensor));
+        tnp_tensor_come_out(target.owner);
+        tnp_tensor_come_out(source.owner);
+    }
+    return status;
+}
+
+int tnp_tensor_copy_all(tnp_side target, tnp_side source)
+{
+    int status = tnp_tensor_copy_status(target, source);
     if (status != 0)
         tnp_raise(status);
     return status != 0 ? -1 : 0;
 }
 
-/* A tensor of the same dtype and shape, in the same place. */
-static int make_alike(PyObject *self, tn_tensor **ret)
+PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes)
 {
-    tn_tensor *t = of(self);
-    PyObject *object = tnp_tensor_domain(self);
-    if (object == NULL)
+    if (size_bytes < TNP_MANY_BYTES)
+        return PyBytes_FromStringAndSize(start, (Py_ssize_t)size_bytes);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size_bytes);
+    if (bytes == NULL)
+        return NULL;
+    tnp_tensor_go_in(tensor);
+    Py_BEGIN_ALLOW_THREADS memcpy(PyBytes_AS_STRING(bytes), start, size_bytes);
+    Py_END_ALLOW_THREADS
+    tnp_tensor_come_out(tensor);
+    return bytes;
+}
+
+/* A tensor of the same dtype and shape, in the same place. */
+static int make_alike(const tn_tensor *t, PyObject *domain, tn_tensor **ret)
+{
+    if (domain == NULL)
         return tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t),
                                  ret);
-    return tn_tensor_empty(((tnp_domain *)object)->domain, tn_tensor_dtype(t),
-                           tn_tensor_ndim(t), tn_tensor_shape(t), 0, ret);
+    tnp_wanted wanted = {.dtype = tn_tensor_dtype(t), .ndim = tn_tensor_ndim(t)};
+    memcpy(wanted.shape, tn_tensor_shape(t), (size_t)wanted.ndim * sizeof wanted.shape[0]);
+    return tnp_domain_make(domain, &wanted, ret);
 }
 
 static PyObject *copy(PyObject *self, PyObject *unused)
@@ -167,12 +212,12 @@ static PyObject *copy(PyObject *self, PyObject *unused)
     (void)unused;
     if (domain != NULL && tnp_domain_of(domain) == NULL)
         return NULL;
-    int status = make_alike(self, &result);
+    int status = make_alike(of(self), domain, &result);
     if (status == 0 && (status = tn_tensor_copy_attributes(result, of(self))) != 0)
         tn_tensor_unref(result);
     if (status != 0)
         return tnp_raise(status);
-    if (tnp_tensor_copy_all(result, of(self)) < 0) {
+    if (tnp_tensor_copy_all((tnp_side){result, NULL}, (tnp_side){of(self), self}) < 0) {
         tn_tensor_unref(result);
         return NULL;
     }
@@ -197,17 +242,16 @@ static PyObject *tobytes(PyObject *self, PyObject *unused)
     tn_tensor *t = of(self), *dense;
     (void)unused;
     if (tn_tensor_is_contiguous(t))
-        return PyBytes_FromStringAndSize(tn_tensor_data(t),
-                                         (Py_ssize_t)tn_tensor_size_bytes(t));
+        return tnp_bytes(self, tn_tensor_data(t), tn_tensor_size_bytes(t));
     int status =
         tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), &dense);
-    if (status == 0 && ((status = tn_tensor_copy_attributes(dense, t)) != 0 ||
-                        (status = tn_tensor_copy(dense, t)) != 0))
+    if (status == 0 && (status = tn_tensor_copy_attributes(dense, t)) != 0)
         tn_tensor_unref(dense);
     if (status != 0)
         return tnp_raise(status);
-    PyObject *bytes = PyBytes_FromStringAndSize(tn_tensor_data(dense),
-                                                (Py_ssize_t)tn_tensor_size_bytes(dense));
+    PyObject *bytes = NULL;
+    if (tnp_tensor_copy_all((tnp_side){dense, NULL}, (tnp_side){t, self}) == 0)
+        bytes = tnp_bytes(NULL, tn_tensor_data(dense), tn_tensor_size_bytes(dense));
     tn_tensor_unref(dense);
     return bytes;
 }

@@ -250,48 +250,49 @@ static int convert_axis(const tn_tensor *target, uint8_t *to, const tn_tensor *s
 
 /* Into a tensor of its own first: nothing is written unless all can be, and they may overlap.
  */
-static int copy_converted(tn_tensor *target, const tn_tensor *source)
+static int copy_converted(tnp_side target, const tn_tensor *source)
 {
-    tn_tensor *dense;
-    if (tn_tensor_count(target) == 0)
+    tn_tensor *dense, *t = target.tensor;
+    if (tn_tensor_count(t) == 0)
         return 0;
-    int status = tn_tensor_private(tn_tensor_dtype(target), tn_tensor_ndim(target),
-                                   tn_tensor_shape(target), &dense);
+    int status =
+        tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), &dense);
     if (status != 0) {
         tnp_raise(status);
         return -1;
     }
     int failed = convert_axis(dense, tn_tensor_data(dense), source, tn_tensor_data(source), 0);
     if (failed == 0)
-        failed = tnp_tensor_copy_all(target, dense);
+        failed = tnp_tensor_copy_all(target, (tnp_side){dense, NULL});
     tn_tensor_unref(dense);
     return failed;
 }
 
-static int copy_broadcast(tn_tensor *target, tn_tensor *source)
+static int copy_broadcast(tnp_side target, tnp_side source)
 {
     tn_tensor *repeated;
-    if (broadcast(source, target, &repeated) < 0)
+    if (broadcast(source.tensor, target.tensor, &repeated) < 0)
         return -1;
-    int failed = is_same_dtype(tn_tensor_dtype(target), tn_tensor_dtype(source))
-                     ? tnp_tensor_copy_all(target, repeated)
+    int failed = is_same_dtype(tn_tensor_dtype(target.tensor), tn_tensor_dtype(source.tensor))
+                     ? tnp_tensor_copy_all(target, (tnp_side){repeated, source.owner})
                      : copy_converted(target, repeated);
     tn_tensor_unref(repeated);
     return failed;
 }
 
 /* A tensor of no axes. */
-static int fill(tn_tensor *target, PyObject *number)
+static int fill(tnp_side target, PyObject *number)
 {
     tn_tensor *one;
-    int status = tn_tensor_private(tn_tensor_dtype(target), 0, NULL, &one);
+    tn_dtype dtype = tn_tensor_dtype(target.tensor);
+    int status = tn_tensor_private(dtype, 0, NULL, &one);
     if (status != 0) {
         tnp_raise(status);
         return -1;
     }
-    int failed = tnp_element_set(tn_tensor_dtype(target), tn_tensor_data(one), number);
+    int failed = tnp_element_set(dtype, tn_tensor_data(one), number);
     if (failed == 0)
-        failed = copy_broadcast(target, one);
+        failed = copy_broadcast(target, (tnp_side){one, NULL});
     tn_tensor_unref(one);
     return failed;
 }
@@ -304,14 +305,14 @@ static bool is_number(PyObject *value)
             !PyObject_HasAttrString(value, "__dlpack__"));
 }
 
-static int assign_to(tn_tensor *target, PyObject *value)
+static int assign_to(tnp_side target, PyObject *value)
 {
     if (is_number(value))
         return fill(target, value);
     PyObject *source = tnp_tensor_of(value);
     if (source == NULL)
         return -1;
-    int failed = copy_broadcast(target, of(source));
+    int failed = copy_broadcast(target, (tnp_side){of(source), source});
     Py_DECREF(source);
     return failed;
 }
@@ -340,7 +341,7 @@ int tnp_tensor_assign(PyObject *self, PyObject *index, PyObject *value)
         return set_element(of(self), &place, value);
     if (view_of(of(self), &place, &view) < 0)
         return -1;
-    int failed = assign_to(view, value);
+    int failed = assign_to((tnp_side){view, self}, value);
     tn_tensor_unref(view);
     return failed;
 }
@@ -352,7 +353,8 @@ PyObject *tnp_tensor_copy_from(PyObject *self, PyObject *object)
     PyObject *source = tnp_tensor_of(object);
     if (source == NULL)
         return NULL;
-    int failed = tnp_tensor_copy_all(of(self), of(source));
+    int failed =
+        tnp_tensor_copy_all((tnp_side){of(self), self}, (tnp_side){of(source), source});
     Py_DECREF(source);
     if (failed < 0)
         return NULL;
@@ -361,15 +363,16 @@ PyObject *tnp_tensor_copy_from(PyObject *self, PyObject *object)
 
 /* ---- as Python's numbers ----------------------------------------------------------------- */
 
-static PyObject *list_axis(const tn_tensor *t, const uint8_t *at, int32_t axis)
+/* `at`: bytes from the first element. The collector may run while lists are made (P1). */
+static PyObject *list_axis(const tn_tensor *t, int64_t at, int32_t axis)
 {
     if (axis == tn_tensor_ndim(t))
-        return tnp_element_get(tn_tensor_dtype(t), at);
+        return tnp_element_get(tn_tensor_dtype(t), (uint8_t *)tn_tensor_data(t) + at);
     int64_t size = tn_tensor_shape(t)[axis];
     int64_t step = tn_tensor_strides(t)[axis] * (int64_t)item_bytes(t);
     PyObject *list = PyList_New((Py_ssize_t)size);
     for (int64_t i = 0; list != NULL && i < size; i++) {
-        PyObject *item = list_axis(t, at != NULL ? at + i * step : NULL, axis + 1);
+        PyObject *item = list_axis(t, at + i * step, axis + 1);
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -381,7 +384,7 @@ static PyObject *list_axis(const tn_tensor *t, const uint8_t *at, int32_t axis)
 PyObject *tnp_tensor_tolist(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return list_axis(of(self), tn_tensor_data(of(self)), 0);
+    return list_axis(of(self), 0, 0);
 }
 
 PyObject *tnp_tensor_item(PyObject *self, PyObject *unused)
