@@ -185,6 +185,20 @@ static int claim_seat(const struct tni_segment *s, const struct tni_os_process *
                     s->name);
 }
 
+uint32_t tni_process_count_dead(const struct tni_segment *s)
+{
+    uint32_t count = 0, limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
+        if (state == TNI_SEAT_FREE)
+            continue;
+        int process = tni_process_seat_state(s, seat, true);
+        count +=
+            state == TNI_SEAT_REAPING || process == TNI_OS_DEAD || process == TNI_OS_EXECED;
+    }
+    return count;
+}
+
 static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation)
 {
     d->seat = seat;
@@ -479,6 +493,7 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
     if (claim_seat(&d->segment, self, TNI_SEAT_FORKED, d->who, &d->child_seat, &incarnation) !=
         0) {
         d->child_reason = "every seat was taken";
+        tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
         return;
     }
     d->child_word =
@@ -491,10 +506,30 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
     TNI_KILL_POINT("fork_holds_written");
 }
 
+static bool has_free_seat(const struct tni_segment *s)
+{
+    uint32_t seat = 0;
+    while (seat < s->geometry.seats &&
+           tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_FREE)
+        seat++;
+    return seat < s->geometry.seats;
+}
+
+void tni_process_make_room(struct tn_domain *d)
+{
+    if (d->seat == TNI_NO_SEAT || d->relieve == NULL || has_free_seat(&d->segment))
+        return;
+    atomic_store(&d->relieve_ns, 0);
+    (void)d->relieve(d);
+}
+
 static void fork_prepare(void)
 {
     struct tni_os_process self;
     lock_list();
+    /* Before the thread records are taken: who settles needs one. */
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+        tni_process_make_room(d);
     /* Every thread's operation ends first, so that the child inherits no half of one. */
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         for (uint32_t t = 0; t < TNI_THREADS; t++)

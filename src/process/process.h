@@ -140,6 +140,9 @@ struct tn_domain {
 int tni_process_join(struct tni_segment *segment, uint32_t flags,
                      struct tn_domain **ret_domain);
 
+/** If every seat is taken, settle the dead. For somebody who is about to come. */
+void tni_process_make_room(struct tn_domain *domain);
+
 /** Say that this seat is on its way out; its holds are still its own. */
 void tni_process_begin_leave(struct tn_domain *domain);
 
@@ -319,6 +322,8 @@ static inline uint64_t tni_seat_word(uint32_t incarnation, uint32_t state, uint3
 int tni_process_seat_state(const struct tni_segment *segment, uint32_t seat, bool check_image);
 /** Whether this incarnation of a seat is still taken by somebody who is not being reaped. */
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
+/** Seats that are taken by processes that have ended, and not settled yet. */
+uint32_t tni_process_count_dead(const struct tni_segment *segment);
 /** Seats that are taken, without tenond's. */
 uint32_t tni_process_count(const struct tni_segment *segment);
 

@@ -251,6 +251,7 @@ int tn_process_exec(tn_domain *domain, const char *const *argv, const char *cons
     int status = tni_child_create(domain, flags, &child);
     if (status != 0)
         return status;
+    tni_process_make_room(domain);
     tni_children_lock();
     status = tni_os_pipe(ends);
     if (status == 0) {

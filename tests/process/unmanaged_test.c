@@ -290,3 +290,120 @@ TN_TEST(a_suspect_that_gave_the_claim_back_is_none_any_more)
     tnt_kill(holder);
     finish();
 }
+
+/* ---- seats ------------------------------------------------------------------------------- */
+
+enum { SEATS = 3, FORKS = 4 * SEATS };
+
+static int be_killed(void *argument)
+{
+    (void)argument;
+    if (tn_domain_seat(d) == TNI_NO_SEAT)
+        return 1;
+    raise(SIGKILL);
+    return 2;
+}
+
+static void fill_seats_with_dead(void)
+{
+    for (int i = 1; i < SEATS; i++)
+        assert_int_equal(tnt_wait(tnt_fork(be_killed, NULL)), SIGKILL);
+    assert_int_equal(tni_process_count_dead(&d->segment), SEATS - 1);
+}
+
+TN_TEST(a_fork_settles_the_dead_when_every_seat_is_taken)
+{
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
+    for (int i = 0; i < FORKS; i++)
+        assert_int_equal(tnt_wait(tnt_fork(be_killed, NULL)), SIGKILL);
+    finish();
+}
+
+TN_TEST(an_exec_settles_the_dead_when_every_seat_is_taken)
+{
+    const char *const argv[] = {"true", NULL};
+    tn_process *process = NULL;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
+    fill_seats_with_dead();
+    TN_CHECK_OK(tn_process_exec(d, argv, NULL, 0, &process));
+    assert_int_equal(tni_process_count_dead(&d->segment), 0);
+    TN_CHECK_OK(tn_process_wait(process, tnt_deadline(LONG_MS), NULL));
+    tn_process_close(process);
+    finish();
+}
+
+static void note_warning(int level, const char *line, void *context)
+{
+    *(bool *)context |= level == TNI_LOG_WARNING && strstr(line, "gets no seat") != NULL;
+}
+
+static int expect_no_seat(void *argument)
+{
+    tn_event *event;
+    (void)argument;
+    assert_int_equal(tn_event_create(d, NULL, false, &event), TN_ERR_FORKED);
+    TN_CHECK(strstr(tn_error_detail(), "every seat was taken") != NULL);
+    return 0;
+}
+
+TN_TEST(a_fork_that_gets_no_seat_says_so_in_parent_and_child)
+{
+    pid_t pids[SEATS];
+    bool has_warned = false;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
+    for (int i = 1; i < SEATS; i++) {
+        pids[i] = tnt_fork(sit, NULL);
+        tnt_await(&ready);
+    }
+    tn_log_set(note_warning, &has_warned);
+    tnt_wait_ok(tnt_fork(expect_no_seat, NULL));
+    tn_log_set(NULL, NULL);
+    assert_true(has_warned);
+    for (int i = 1; i < SEATS; i++)
+        tnt_kill(pids[i]);
+    finish();
+}
+
+struct joiner {
+    struct tnt_signal go;
+    int id_pipe[2];
+};
+
+static int join_by_id(void *argument)
+{
+    struct joiner *joiner = argument;
+    char id[33] = {0};
+    tn_domain *domain;
+    TN_CHECK(read(joiner->id_pipe[0], id, 32) == 32);
+    TN_CHECK_OK(tn_domain_join(id, &domain));
+    tn_domain_close(domain);
+    tnt_signal(&joiner->go);
+    return 0;
+}
+
+TN_TEST(a_join_takes_a_dead_ones_seat_while_a_member_waits)
+{
+    struct joiner joiner = {.go = tnt_signal_open()};
+    char id[33];
+    tn_queue *q;
+    tn_message m;
+    TN_CHECK(pipe(joiner.id_pipe) == 0);
+    pid_t pid = tnt_fork(join_by_id, &joiner);
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    fill_seats_with_dead();
+    for (size_t i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", d->segment.id[i]);
+    TN_CHECK(write(joiner.id_pipe[1], id, 32) == 32);
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (tni_os_poll(&joiner.go.read_fd, 1, 0) != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        assert_int_equal(tn_queue_pop(q, tnt_deadline(LATE_MS), &m), TN_ERR_TIMED_OUT);
+    }
+    tnt_wait_ok(pid);
+    tn_queue_close(q);
+    close(joiner.id_pipe[0]);
+    close(joiner.id_pipe[1]);
+    tnt_signal_close(&joiner.go);
+    finish();
+}
