@@ -102,7 +102,8 @@ def program(structs):
     SECTION("classes", g.classes_off, g.words_off);
     SECTION("words", g.words_off, g.descs_off);
     SECTION("descs", g.descs_off, g.hints_off);
-    SECTION("hints", g.hints_off, g.rows_off);
+    SECTION("hints", g.hints_off, g.suspects_off);
+    SECTION("suspects", g.suspects_off, g.rows_off);
     SECTION("rows", g.rows_off, g.objects_off);
     SECTION("objects", g.objects_off, g.tickets_off);
     SECTION("tickets", g.tickets_off, g.control_bytes);

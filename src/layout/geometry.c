@@ -123,6 +123,7 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
     g.words_off = place(&at, (uint64_t)g.total_blocks * sizeof(uint64_t), page);
     g.descs_off = place(&at, (uint64_t)g.total_blocks * sizeof(struct tni_desc), page);
     g.hints_off = place(&at, g.total_blocks / 8, page);
+    g.suspects_off = place(&at, TNI_SUSPECT_ROWS * g.row_bytes, page);
     g.rows_off = place(&at, g.row_bytes * seats, page);
     g.objects_off = place(&at, (uint64_t)objects * sizeof(struct tni_object), page);
     g.tickets_off = place(&at, (uint64_t)tickets * sizeof(struct tni_ticket), page);

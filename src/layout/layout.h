@@ -12,6 +12,7 @@
  *   words      blocks of all classes  one 64-bit word a block
  *   descs      blocks of all classes  struct tni_desc, what a block is
  *   hints      a bit a block          may be free; a wrong hint costs time only
+ *   suspects   2 x a bit a block      counts that a death may have left too high
  *   rows       seats x a bit a block  hold rows: who holds what
  *   objects    objects                struct tni_object: queues, events, locks, ...
  *   tickets    tickets                struct tni_ticket
@@ -99,15 +100,22 @@ struct tni_header {
     _Atomic uint32_t registry_wait;
     /* 0 of a domain with a name: not yet, or not any more; then nobody may join. */
     _Atomic uint32_t runtime; /* hash of the runtime folder that looks after it; 0 none */
+    _Atomic uint64_t deaths;  /* seats settled since creation */
+    _Atomic uint64_t manager_starts; /* tenond starts so far */
+    _Atomic uint32_t registry_turns; /* how often `registry` was taken */
     /*
      * Claim of the one who recounts. A reference that moves from one record to another changes
      * no count, so a recount could miss it in both: while this is not 0, who moves one raises
      * the version of the block's word first, and the recount's CAS fails. See ref.c, I5.
      */
-    _Atomic uint64_t recount;
-    _Atomic uint64_t deaths;         /* seats settled since creation */
-    _Atomic uint64_t manager_starts; /* tenond starts so far */
-    _Atomic uint32_t registry_turns; /* how often `registry` was taken */
+    _Alignas(64) _Atomic uint64_t recount;
+    /*
+     * {turn:32, block:32}: the block that the owner of `recount` counts now, 0 none. A thread
+     * that is about to announce this block waits a little first.
+     */
+    _Atomic uint64_t recounted;
+    _Atomic uint64_t suspects_added; /* how often suspects were marked */
+    _Atomic uint64_t suspects_done;  /* all that were marked so often have been recounted */
 };
 
 /* ---- seats ------------------------------------------------------------------------------- */
@@ -163,6 +171,14 @@ struct tni_announce {
     _Atomic uint32_t outer;  /* a message block being taken apart; `block` is its record */
     uint32_t reserved[10];
 };
+
+/*
+ * A suspect is a block that a dead thread had announced, whose seat may be taken anew before
+ * the block is recounted. Any member sets its bit in the row MARKED. Only the owner of the
+ * claim `recount` moves it to the row COUNTING, before it counts, and clears it there, when the
+ * count is right; so no mark is lost that is set meanwhile.
+ */
+enum { TNI_SUSPECT_MARKED = 0, TNI_SUSPECT_COUNTING = 1, TNI_SUSPECT_ROWS = 2 };
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
@@ -450,7 +466,9 @@ struct tni_geometry {
     uint32_t total_blocks;
     struct tni_class_geometry classes[TNI_CLASSES];
     uint8_t small_class[65]; /* class for n * 64 bytes, n up to 64: the hot path's look-up */
-    uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off, rows_off;
+    uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
+        suspects_off;
+    uint64_t rows_off;
     uint64_t row_bytes;
     uint64_t objects_off, tickets_off, control_bytes, arena_bytes;
 };

@@ -98,14 +98,31 @@ void tni_process_clear_idle(struct tn_domain *d)
     }
 }
 
-bool tni_process_is_announced(const struct tni_segment *s, uint32_t dead,
-                              const struct tni_thread *except, tni_block block)
+void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_t span)
+{
+    enum { MOST_NS = 100 * 1000 * 1000, NAP_NS = 50 * 1000 };
+    uint64_t seen = atomic_load_explicit(thread->recounted, memory_order_relaxed);
+    uint64_t now_ns = tni_os_now_ns(), until_ns = now_ns + MOST_NS;
+
+    if ((uint32_t)seen - block.id >= span || seen == thread->waited_out)
+        return;
+    /* Asleep, not spinning: who recounts, and who is in its way, need the processor. */
+    while (atomic_load_explicit(thread->recounted, memory_order_relaxed) == seen) {
+        if (now_ns >= until_ns) {
+            thread->waited_out = seen;
+            return;
+        }
+        tni_os_sleep_until(now_ns + NAP_NS);
+        now_ns = tni_os_now_ns();
+    }
+}
+
+bool tni_process_is_announced(const struct tni_segment *s, const struct tni_thread *except,
+                              tni_block block)
 {
     uint32_t limit = tni_seat_limit(s), class_id = tni_block_class(block);
 
     for (uint32_t seat = 0; seat < limit; seat++) {
-        if (seat == dead)
-            continue;
         uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
         uint32_t state = tni_seat_state(word);
         /*
@@ -208,6 +225,7 @@ static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation)
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         d->threads[t].number = t;
         d->threads[t].announce = tni_announce_at(&d->segment, seat, t);
+        d->threads[t].recounted = &d->segment.header->recounted;
         atomic_store(&d->threads[t].busy, 0);
     }
 }

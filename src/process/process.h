@@ -30,7 +30,9 @@ struct tni_thread {
     _Alignas(TNI_CACHE_LINE) _Atomic uint32_t busy;
     uint32_t number;
     struct tni_announce *announce;
-    struct tni_block_cache *caches; /* [TNI_CLASSES] */
+    struct tni_block_cache *caches;    /* [TNI_CLASSES] */
+    const _Atomic uint64_t *recounted; /* that of the domain's header */
+    uint64_t waited_out;               /* a value of it that this thread waited for in vain */
 };
 
 struct tn_domain;
@@ -211,6 +213,17 @@ static inline void tni_thread_leave(struct tni_thread *thread)
 }
 
 /**
+ * Wait a little while one of these blocks is recounted. pre: this thread announces none of
+ * them.
+ *
+ * The recount is right without this; but while threads that act on a block all the time begin
+ * anew again and again, it would not find the block quiet. Each thread looks here before it
+ * announces, so that at most one operation of each thread is still in the way of a recount. The
+ * wait ends with the recount, and after 100 ms in any case: who recounts may be stopped.
+ */
+void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_t span);
+
+/**
  * Announce that the count of `span` blocks may be one too high for a while. The
  * read-modify-write of the count that follows makes it visible first.
  *
@@ -219,6 +232,9 @@ static inline void tni_thread_leave(struct tni_thread *thread)
  */
 static inline void tni_announce(struct tni_thread *thread, tni_block block, uint32_t span)
 {
+    if (TNI_UNLIKELY((uint32_t)atomic_load_explicit(thread->recounted, memory_order_relaxed) !=
+                     0))
+        tni_process_let_recount(thread, block, span);
     if (span != 1)
         atomic_store_explicit(&thread->announce->span, span, memory_order_relaxed);
     atomic_store_explicit(&thread->announce->block, block.id, memory_order_release);
@@ -246,8 +262,8 @@ static inline void tni_announce_clear(struct tni_thread *thread)
  * and would be waited for in vain.
  */
 void tni_process_clear_idle(struct tn_domain *domain);
-/** Whether a live seat other than `dead` announces this block. */
-bool tni_process_is_announced(const struct tni_segment *segment, uint32_t dead,
+/** Whether a seat that is not being settled announces this block. */
+bool tni_process_is_announced(const struct tni_segment *segment,
                               const struct tni_thread *except, tni_block block);
 
 /** Whether its thread does nothing that a recount must know; `object` is the queue's. */

@@ -163,7 +163,7 @@ static bool is_wrong(const struct tni_audit *a, const struct tni_thread *ours, t
     for (uint32_t look = 0; look < LOOKS && hearings < HEARINGS; look++) {
         if (look > 0)
             tni_os_yield();
-        if (!tni_recount_look(a->segment, TNI_NO_SEAT, ours, block, &now))
+        if (!tni_recount_look(a->segment, ours, block, &now))
             continue; /* in motion */
         if (tni_recount_is_right(&now))
             return false;

@@ -20,17 +20,27 @@
 void tni_reaper_init(struct tn_domain *domain);
 
 /**
- * Settle one seat if its process is gone.
+ * Settle one seat if its process is gone. The blocks that it announced are left to
+ * tni_reaper_recount().
  * @return 1: settled now; 0: alive, free, or being settled by someone alive;
- *         TN_ERR_TIMED_OUT: a live thread is in the way of a recount, try again shortly;
+ *         TN_ERR_TIMED_OUT: a live thread is in the way, try again shortly;
  *         TN_ERR_CORRUPT: the seat's word makes no sense
  */
 int tni_reaper_settle(struct tn_domain *domain, uint32_t seat);
 
-/** Settle every dead seat. @return how many, or TN_ERR_TIMED_OUT if one must be tried again */
+/**
+ * Settle every dead seat, and recount what they announced.
+ * @return how many, or TN_ERR_TIMED_OUT if a seat or a block must be tried again
+ */
 int tni_reaper_settle_all(struct tn_domain *domain);
 /** The same, but no further seat after the deadline. */
 int tni_reaper_settle_until(struct tn_domain *domain, uint64_t deadline_ns);
+/**
+ * Recount the blocks that dead seats had announced. Waits for threads that are at work on one
+ * of them for 50 ms altogether, and not beyond the deadline; 0 does not wait.
+ * @return 0, or TN_ERR_TIMED_OUT: some are left
+ */
+int tni_reaper_recount(struct tn_domain *domain, uint64_t deadline_ns);
 
 /**
  * Give everything this process holds back, before tni_process_leave(). pre: no thread record in

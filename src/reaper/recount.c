@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recount: the stable recount.
+ * recount: the stable recount, and the suspects that wait for it.
  *
  * A block's records are counted while its word stands still and no live thread announces it,
  * looked at before and after. A thread that announces later than our second look moves the word
@@ -9,9 +9,17 @@
  * not count: two dead seats that name one block would wait for each other.
  * Source: protocol C of docs/crash.md.
  *
- * Death of the recounter: the announces of the dead seat stay until their blocks are right; its
- * own `outer` names what it was taking apart; its claim on header->recount is ignored by the
- * next.
+ * Suspect: a block that a dead thread announced. Its bit outlives the announce, so that a seat
+ * is free at once, and the recount of its blocks waits for nobody's seat.
+ * I1  A bit is set, and header->suspects_added raised, before the announce is cleared.
+ * I2  Only the owner of header->recount moves bits from MARKED to COUNTING, sets and then
+ *     clears, and it clears a bit of COUNTING only when the block was right after the bit stood
+ *     there. So a mark that is set during a recount is left for the next one.
+ * I3  A block that is not quiet is named in header->recounted: who is about to announce it
+ *     waits. Each thread then is in the way once at most, and the recount ends, unless a thread
+ *     that announces the block is stopped: then its bit stays.
+ * Death of the recounter: the bits stay until their blocks are right; its own `outer` names
+ * what it was taking apart; its claim on header->recount is ignored by the next.
  */
 #include "reaper/recount.h"
 
@@ -19,9 +27,23 @@
 
 #include "queue/queue.h"
 #include "share/share.h"
+#include "sync/sync.h"
 
-/* How long one suspect may be in motion: 1 ms. */
-enum { MOST_SPAN = 1024, PATIENCE_NS = 1000 * 1000, SPINS = 64 };
+/* Suspects of one pass over all records. */
+#if !defined(MOST_SUSPECTS)
+#define MOST_SUSPECTS 1024
+#endif
+
+/*
+ * How long one block is named at a time while others wait for their turn; how long a call is
+ * patient with all of them together; how long with another recounter.
+ */
+enum {
+    TURN_NS = 2 * 1000 * 1000,
+    PATIENCE_NS = 50 * 1000 * 1000,
+    CLAIM_NS = 1000 * 1000,
+    SPINS = 64
+};
 
 /* ---- counting ---------------------------------------------------------------------------- */
 
@@ -43,14 +65,14 @@ static uint64_t load_word(const struct tni_segment *s, tni_block block)
     return atomic_load(tni_word_at(s, block));
 }
 
-bool tni_recount_look(const struct tni_segment *s, uint32_t dead, const struct tni_thread *ours,
+bool tni_recount_look(const struct tni_segment *s, const struct tni_thread *ours,
                       tni_block block, struct tni_recounted *ret_recounted)
 {
     uint64_t word = load_word(s, block);
-    if (tni_process_is_announced(s, dead, ours, block))
+    if (tni_process_is_announced(s, ours, block))
         return false;
     uint64_t records = tni_recount_records(s, block);
-    if (tni_process_is_announced(s, dead, ours, block) || load_word(s, block) != word)
+    if (tni_process_is_announced(s, ours, block) || load_word(s, block) != word)
         return false;
     *ret_recounted = (struct tni_recounted){.word = word, .records = records};
     return true;
@@ -70,6 +92,17 @@ bool tni_recount_is_right(const struct tni_recounted *r)
 
 /* ---- the claim --------------------------------------------------------------------------- */
 
+/* I3. A new turn each time, so that who waited for this block in vain waits for the next one.
+ */
+static void name_block(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint64_t *recounted = &d->segment.header->recounted;
+    uint64_t turn = (atomic_load_explicit(recounted, memory_order_relaxed) >> 32) + 1;
+    atomic_store_explicit(recounted, turn << 32 | block.id, memory_order_relaxed);
+}
+
+static void name_none(struct tn_domain *d) { name_block(d, (tni_block){0}); }
+
 int tni_recount_begin(struct tn_domain *d)
 {
     _Atomic uint64_t *claim = &d->segment.header->recount;
@@ -78,7 +111,7 @@ int tni_recount_begin(struct tn_domain *d)
     while (!tni_process_claim(d, claim, &d->recounting, 0, false)) {
         uint64_t now_ns = tni_os_now_ns();
         if (deadline_ns == 0)
-            deadline_ns = now_ns + PATIENCE_NS;
+            deadline_ns = now_ns + CLAIM_NS;
         if (now_ns >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting",
                             tni_who_seat(atomic_load(claim)));
@@ -95,7 +128,19 @@ int tni_recount_begin(struct tn_domain *d)
 
 void tni_recount_end(struct tn_domain *d)
 {
+    if ((uint32_t)atomic_load_explicit(&d->segment.header->recounted, memory_order_relaxed) !=
+        0)
+        name_none(d);
     tni_process_unclaim(d, &d->segment.header->recount, &d->recounting);
+}
+
+void tni_recount_release(struct tn_domain *d, uint64_t who)
+{
+    struct tni_header *h = d->segment.header;
+    /* If another takes the claim over meanwhile, a block of its own may stay unnamed. */
+    if (atomic_load(&h->recount) == who)
+        name_none(d);
+    tni_claim_release(&h->recount, who);
 }
 
 /* ---- settling ---------------------------------------------------------------------------- */
@@ -149,142 +194,36 @@ static bool settle_counted(struct tn_domain *d, struct tni_thread *thread, tni_b
     return tni_recount_settle(d, thread, block, r);
 }
 
-/* ---- one suspect ------------------------------------------------------------------------- */
+/* ---- marking suspects -------------------------------------------------------------------- */
 
-struct patience {
-    uint64_t deadline_ns;
-    uint32_t tries;
-};
-
-/* @return false when it is at its end */
-static bool wait_a_little(struct patience *patience)
+static void mark(const struct tni_segment *s, tni_block block)
 {
-    if (patience->tries < SPINS) {
-        patience->tries++;
-        tni_relax();
-        return true;
-    }
-    uint64_t now_ns = tni_os_now_ns();
-    if (patience->deadline_ns == 0)
-        patience->deadline_ns = now_ns + PATIENCE_NS;
-    tni_os_yield();
-    return now_ns < patience->deadline_ns;
+    uint32_t at = tni_block_position(&s->geometry, block);
+    atomic_fetch_or(tni_suspects_at(s, TNI_SUSPECT_MARKED, at), UINT64_C(1) << (at % 64));
 }
-
-static int fail_in_the_way(tni_block block)
-{
-    return tni_fail(TN_ERR_TIMED_OUT, "block %x: a live thread is at work on it", block.id);
-}
-
-static int settle_one(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
-                      tni_block block)
-{
-    struct patience patience = {0};
-    struct tni_recounted recounted;
-
-    for (;;) {
-        if (tni_recount_look(&d->segment, dead, thread, block, &recounted) &&
-            settle_counted(d, thread, block, &recounted))
-            return 0;
-        if (!wait_a_little(&patience))
-            return fail_in_the_way(block);
-    }
-}
-
-/* ---- a span of suspects: one pass over all records for all of them ----------------------- */
-
-struct span {
-    const struct tni_segment *segment;
-    tni_block first;
-    uint32_t count;
-    struct tni_recounted seen[MOST_SPAN];
-    bool is_open[MOST_SPAN]; /* still to be dealt with */
-};
-
-static tni_block nth(const struct span *span, uint32_t i)
-{
-    return (tni_block){span->first.id + i};
-}
-
-static void tally(tni_block block, void *context)
-{
-    struct span *span = context;
-    if (block.id >= span->first.id && block.id - span->first.id < span->count)
-        span->seen[block.id - span->first.id].records++;
-}
-
-/* @return how many are still to be dealt with */
-static uint32_t settle_span_once(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
-                                 struct span *span)
-{
-    bool is_quiet[MOST_SPAN] = {false};
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < span->count; i++) {
-        span->seen[i] = (struct tni_recounted){.word = load_word(span->segment, nth(span, i))};
-        is_quiet[i] = span->is_open[i] &&
-                      !tni_process_is_announced(span->segment, dead, thread, nth(span, i));
-    }
-    tni_recount_for_each(span->segment, tally, span);
-    for (uint32_t i = 0; i < span->count; i++) {
-        if (is_quiet[i] &&
-            !tni_process_is_announced(span->segment, dead, thread, nth(span, i)) &&
-            load_word(span->segment, nth(span, i)) == span->seen[i].word &&
-            settle_counted(d, thread, nth(span, i), &span->seen[i]))
-            span->is_open[i] = false;
-        left += span->is_open[i];
-    }
-    return left;
-}
-
-static int settle_span(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
-                       tni_block first, uint32_t count)
-{
-    struct patience patience = {0};
-    struct span span = {.segment = &d->segment, .first = first, .count = count};
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        /* Free, and counted as free: the common case, and nothing to repair. */
-        uint64_t word = load_word(&d->segment, nth(&span, i));
-        span.is_open[i] = tni_word_state(word) != TNI_BLOCK_FREE || tni_word_count(word) != 0;
-        left += span.is_open[i];
-    }
-    while (left > 0) {
-        left = settle_span_once(d, thread, dead, &span);
-        if (left > 0 && !wait_a_little(&patience))
-            return fail_in_the_way(first);
-    }
-    return 0;
-}
-
-/* ---- a dead seat ------------------------------------------------------------------------- */
 
 /*
  * What an announce names, cut to what can be; a span never is longer than what is committed
- * together.
+ * together. A block that is free, and counted as free, has nothing that a recount could repair.
  */
-static int settle_announce(struct tn_domain *d, struct tni_thread *thread, uint32_t dead,
-                           const struct tni_announce *announce)
+static void mark_announced(const struct tni_segment *s, const struct tni_announce *announce)
 {
-    const struct tni_geometry *g = &d->segment.geometry;
+    const struct tni_geometry *g = &s->geometry;
     tni_block first = {atomic_load(&announce->block)}, outer = {atomic_load(&announce->outer)};
     uint32_t span = TNI_MAX(atomic_load(&announce->span), 1);
-    int status = 0;
 
     if (tni_geometry_has_block(g, first.id)) {
         const struct tni_class_geometry *c = &g->classes[tni_block_class(first)];
         span = TNI_MIN(span, TNI_MIN(c->capacity - tni_block_index(first), c->span));
-        span = TNI_MIN(span, (uint32_t)MOST_SPAN);
-        status = span <= 1 ? settle_one(d, thread, dead, first)
-                           : settle_span(d, thread, dead, first, span);
+        for (uint32_t i = 0; i < span; i++) {
+            tni_block block = {first.id + i};
+            uint64_t word = load_word(s, block);
+            if (tni_word_state(word) != TNI_BLOCK_FREE || tni_word_count(word) != 0)
+                mark(s, block);
+        }
     }
-    TNI_KILL_POINT("recount_block_done");
-    if (outer.id != first.id && tni_geometry_has_block(g, outer.id)) {
-        int of_outer = settle_one(d, thread, dead, outer);
-        status = status != 0 ? status : of_outer;
-    }
-    return status;
+    if (tni_geometry_has_block(g, outer.id))
+        mark(s, outer);
 }
 
 /* `object` is the queue's to settle and to clear: it may still have to come again for it. */
@@ -297,27 +236,207 @@ static void clear_announce(struct tni_announce *a)
     atomic_store(&a->span, 1);
 }
 
-int tni_recount_seat(struct tn_domain *d, uint32_t dead)
+void tni_recount_take_announces(struct tn_domain *d, uint32_t dead)
 {
-    int status = 0;
-    bool has_claim = false;
-
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_announce *announce = tni_announce_at(&d->segment, dead, t);
         if (tni_announce_is_clear(announce))
             continue;
-        if (!has_claim && (status = tni_recount_begin(d)) != 0)
-            return status;
-        has_claim = true;
-        struct tni_thread *thread = tni_thread_enter(d);
-        int one = settle_announce(d, thread, dead, announce);
-        tni_thread_leave(thread);
-        if (one == 0)
-            clear_announce(announce);
-        status = status != 0 ? status : one;
+        mark_announced(&d->segment, announce);
+        TNI_KILL_POINT("recount_marked");
+        atomic_fetch_add(&d->segment.header->suspects_added, 1); /* I1 */
+        clear_announce(announce);
         TNI_KILL_POINT("recount_announce_done");
     }
-    if (has_claim)
-        tni_recount_end(d);
-    return status;
+}
+
+/* ---- recounting suspects ----------------------------------------------------------------- */
+
+struct suspects {
+    struct tn_domain *domain;
+    struct tni_thread *thread;
+    uint32_t count; /* of this pass */
+    uint32_t left;  /* of all passes: were not quiet */
+    bool has_settled;
+    tni_block block[MOST_SUSPECTS]; /* in rising order */
+    struct tni_recounted seen[MOST_SUSPECTS];
+    bool is_open[MOST_SUSPECTS];
+};
+
+static void close_suspect(struct suspects *of, uint32_t i)
+{
+    const struct tni_segment *s = &of->domain->segment;
+    uint32_t at = tni_block_position(&s->geometry, of->block[i]);
+    TNI_KILL_POINT("recount_block_done");
+    atomic_fetch_and(tni_suspects_at(s, TNI_SUSPECT_COUNTING, at), ~(UINT64_C(1) << (at % 64)));
+    of->is_open[i] = false;
+    of->has_settled = true;
+}
+
+static uint32_t find(const struct suspects *of, tni_block block)
+{
+    uint32_t low = 0, high = of->count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (of->block[middle].id < block.id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void tally(tni_block block, void *context)
+{
+    struct suspects *of = context;
+    uint32_t i = find(of, block);
+    if (i < of->count && of->block[i].id == block.id)
+        of->seen[i].records++;
+}
+
+/* One pass over all records, for all of them. @return how many are still open */
+static uint32_t settle_together(struct suspects *of)
+{
+    const struct tni_segment *s = &of->domain->segment;
+    uint32_t open = 0;
+
+    for (uint32_t i = 0; i < of->count; i++)
+        of->seen[i] = (struct tni_recounted){.word = load_word(s, of->block[i])};
+    bool is_quiet[MOST_SUSPECTS];
+    for (uint32_t i = 0; i < of->count; i++)
+        is_quiet[i] = !tni_process_is_announced(s, of->thread, of->block[i]);
+    tni_recount_for_each(s, tally, of);
+    for (uint32_t i = 0; i < of->count; i++) {
+        if (is_quiet[i] && !tni_process_is_announced(s, of->thread, of->block[i]) &&
+            load_word(s, of->block[i]) == of->seen[i].word &&
+            settle_counted(of->domain, of->thread, of->block[i], &of->seen[i]))
+            close_suspect(of, i);
+        open += of->is_open[i];
+    }
+    return open;
+}
+
+/* I3. Look at one block, which is named, until it was quiet. */
+static void settle_named(struct suspects *of, uint32_t i, uint64_t until_ns)
+{
+    struct tni_recounted recounted;
+    name_block(of->domain, of->block[i]);
+    TNI_KILL_POINT("recount_named");
+    for (uint32_t tries = 0;; tries++) {
+        if (tni_recount_look(&of->domain->segment, of->thread, of->block[i], &recounted) &&
+            settle_counted(of->domain, of->thread, of->block[i], &recounted)) {
+            close_suspect(of, i);
+            break;
+        }
+        if (tries < SPINS) {
+            tni_relax();
+            continue;
+        }
+        if (tni_os_now_ns() >= until_ns)
+            break;
+        tni_os_yield();
+    }
+}
+
+/*
+ * Each of those that are left has its turn, again and again until the deadline: one that a
+ * stopped thread announces must not use up the patience for the others.
+ * @return how many are still open
+ */
+static uint32_t settle_in_turn(struct suspects *of, uint32_t open, uint64_t deadline_ns)
+{
+    do {
+        bool is_last = open == 1;
+        open = 0;
+        for (uint32_t i = 0; i < of->count; i++) {
+            if (!of->is_open[i])
+                continue;
+            uint64_t turn_ns = tni_os_now_ns() + TURN_NS;
+            settle_named(of, i, is_last ? deadline_ns : TNI_MIN(turn_ns, deadline_ns));
+            open += of->is_open[i];
+        }
+    } while (open > 0 && tni_os_now_ns() < deadline_ns);
+    name_none(of->domain);
+    return open;
+}
+
+static void settle_suspects(struct suspects *of, uint64_t deadline_ns)
+{
+    uint32_t open = settle_together(of);
+    if (open > 0 && tni_os_now_ns() < deadline_ns)
+        open = settle_in_turn(of, open, deadline_ns);
+    of->left += open;
+    of->count = 0;
+}
+
+/* I2. The suspects of 64 blocks, those too that a dead recounter was at. */
+static uint64_t take_marks(const struct tni_segment *s, uint32_t at)
+{
+    _Atomic uint64_t *marked = tni_suspects_at(s, TNI_SUSPECT_MARKED, at),
+                     *counting = tni_suspects_at(s, TNI_SUSPECT_COUNTING, at);
+    uint64_t bits = atomic_load(marked);
+    if (bits != 0) {
+        atomic_fetch_or(counting, bits);
+        TNI_KILL_POINT("recount_taken");
+        atomic_fetch_and(marked, ~bits);
+    }
+    return atomic_load(counting);
+}
+
+static void add(struct suspects *of, tni_block block)
+{
+    of->block[of->count] = block;
+    of->is_open[of->count++] = true;
+}
+
+static void for_each_suspect(struct suspects *of, uint64_t deadline_ns)
+{
+    const struct tni_segment *s = &of->domain->segment;
+    const struct tni_geometry *g = &s->geometry;
+    for (uint32_t c = 1; c < g->class_count; c++) {
+        uint32_t words = (tni_frontier(s, c) + 63) / 64;
+        for (uint32_t w = 0; w < words; w++) {
+            uint64_t bits = take_marks(s, g->classes[c].base + w * 64);
+            for (; bits != 0; bits &= bits - 1) {
+                tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
+                if (tni_geometry_has_block(g, block.id))
+                    add(of, block);
+                if (of->count == MOST_SUSPECTS)
+                    settle_suspects(of, deadline_ns);
+            }
+        }
+    }
+    if (of->count > 0)
+        settle_suspects(of, deadline_ns);
+}
+
+bool tni_recount_has_suspects(const struct tni_segment *s)
+{
+    return atomic_load(&s->header->suspects_added) != atomic_load(&s->header->suspects_done);
+}
+
+int tni_recount_suspects(struct tn_domain *d, uint64_t deadline_ns)
+{
+    struct tni_header *h = d->segment.header;
+    if (!tni_recount_has_suspects(&d->segment))
+        return 0;
+    int status = tni_recount_begin(d);
+    if (status != 0)
+        return status;
+    uint64_t added = atomic_load(&h->suspects_added); /* I1: whoever added has set the bits */
+    struct suspects of = {.domain = d, .thread = tni_thread_enter(d)};
+    for_each_suspect(&of, TNI_MIN(deadline_ns, tni_os_now_ns() + PATIENCE_NS));
+    tni_thread_leave(of.thread);
+    if (of.left == 0)
+        atomic_store(&h->suspects_done, added);
+    TNI_KILL_POINT("recount_suspects_done");
+    tni_recount_end(d);
+    if (of.has_settled)
+        tni_alloc_wake(d);
+    if (of.left == 0)
+        return 0;
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "%u blocks are still to be recounted: live threads are "
+                    "at work on them",
+                    of.left);
 }

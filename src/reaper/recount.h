@@ -5,11 +5,16 @@
 
 #include "ref/ref.h"
 
+/** Make suspects of the blocks that a dead seat announced, and clear its announces. */
+void tni_recount_take_announces(struct tn_domain *domain, uint32_t dead);
 /**
- * Recount every block that a dead seat announced, and clear its announces.
- * @return 0, or TN_ERR_TIMED_OUT: a live thread was in the way of one, whose announce stays
+ * Recount the suspects, with some patience, and not beyond the deadline.
+ * @return 0, or TN_ERR_TIMED_OUT: a live thread was in the way of one, which stays a suspect;
+ *         or somebody else recounts
  */
-int tni_recount_seat(struct tn_domain *domain, uint32_t dead);
+int tni_recount_suspects(struct tn_domain *domain, uint64_t deadline_ns);
+/** Whether there may be any. */
+bool tni_recount_has_suspects(const struct tni_segment *segment);
 
 /** All records that name a block. */
 uint64_t tni_recount_records(const struct tni_segment *segment, tni_block block);
@@ -25,9 +30,8 @@ struct tni_recounted {
     uint64_t records;
 };
 /** @return false: somebody is at work on it, look again */
-bool tni_recount_look(const struct tni_segment *segment, uint32_t dead,
-                      const struct tni_thread *ours, tni_block block,
-                      struct tni_recounted *ret_recounted);
+bool tni_recount_look(const struct tni_segment *segment, const struct tni_thread *ours,
+                      tni_block block, struct tni_recounted *ret_recounted);
 /** Whether word and records agree. */
 bool tni_recount_is_right(const struct tni_recounted *recounted);
 
@@ -37,6 +41,8 @@ bool tni_recount_is_right(const struct tni_recounted *recounted);
  */
 int tni_recount_begin(struct tn_domain *domain);
 void tni_recount_end(struct tn_domain *domain);
+/** Give the claim back for its owner, who is dead or leaves. */
+void tni_recount_release(struct tn_domain *domain, uint64_t who);
 
 /**
  * Make a block's word say what was counted, if it still is what it was; what nobody holds is

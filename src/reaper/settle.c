@@ -11,6 +11,8 @@
  *     claims are empty. Never earlier: what it left must not meet a new owner.
  * I4  A seat has at most one recoverer; one that cannot finish gives the seat back to nobody.
  * I5  Waits end before memory is reclaimed.
+ * I6  A seat waits for no recount: the blocks that it announced become suspects (recount.c),
+ *     which are recounted once all seats are settled, and again until it has been done.
  * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat stays
  * REAPING by somebody dead, and the next to look takes it over and starts from the top (I2);
  * our own announces and row are settled with our own seat.
@@ -143,7 +145,7 @@ static void end_children(struct tn_domain *d, uint64_t parent)
  */
 static void release_claims(struct tn_domain *d, uint64_t who)
 {
-    tni_claim_release(&d->segment.header->recount, who);
+    tni_recount_release(d, who);
     tni_claim_release(&d->segment.header->manager, who);
 }
 
@@ -203,11 +205,11 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     TNI_KILL_POINT("settle_claims_released");
     uint64_t blocks = tni_ref_release_row(d, seat);
     TNI_KILL_POINT("settle_row_released");
-    int counted = tni_recount_seat(d, seat);
-    TNI_KILL_POINT("settle_recounted");
+    tni_recount_take_announces(d, seat);
+    TNI_KILL_POINT("settle_announces_taken");
     tni_alloc_mark_sweep(d); /* the hints it had cached are lost */
     TNI_KILL_POINT("settle_hints_marked");
-    if (status != 0 || counted != 0) {
+    if (status != 0) {
         /* I4: whoever comes first goes on, be it us. */
         atomic_compare_exchange_strong(
             &entry->word, &word,
@@ -252,7 +254,8 @@ static uint32_t last_seat(const struct tni_segment *s)
     return limit;
 }
 
-int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
+/* @return how many, or the last failure */
+static int settle_seats(struct tn_domain *d, uint64_t deadline_ns)
 {
     uint32_t limit = last_seat(&d->segment);
     int settled = 0;
@@ -274,6 +277,19 @@ int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
         if (now == 0 || pass == limit)
             return failed;
     }
+}
+
+int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
+{
+    int settled = settle_seats(d, deadline_ns);
+    /* I6. Last: an announce of a dead seat that was not settled would be in the way. */
+    int recounted = tni_reaper_recount(d, deadline_ns);
+    return settled < 0 || recounted == 0 ? settled : recounted;
+}
+
+int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
+{
+    return d->seat == TNI_NO_SEAT ? 0 : tni_recount_suspects(d, deadline_ns);
 }
 
 int tni_reaper_settle_all(struct tn_domain *d)

@@ -612,7 +612,12 @@ bool tni_ref_settle(struct tn_domain *d, struct tni_thread *thread, tni_block bl
     if (tni_word_state(seen) == TNI_BLOCK_FREE || records > 0) {
         uint32_t state = tni_word_state(seen);
         uint32_t count = state == TNI_BLOCK_FREE ? 0 : (uint32_t)records;
-        return atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, state, count));
+        if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, state, count)))
+            return false;
+        /* Whoever wanted to allocate it meanwhile could not, and has lost its hint. */
+        if (state == TNI_BLOCK_FREE)
+            tni_alloc_publish(d, block);
+        return true;
     }
     uint32_t generation = tni_ref_generation(d, block); /* it stands while the word does */
     /* Ours alone from here on: the word moves, and `outer` tells others to keep off. */

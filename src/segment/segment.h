@@ -96,6 +96,14 @@ static inline _Atomic uint64_t *tni_hints_at(const struct tni_segment *s, uint32
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.hints_off) + position / 64;
 }
+/** Words of 64 bits of suspects, in one of the TNI_SUSPECT_ROWS rows. */
+static inline _Atomic uint64_t *tni_suspects_at(const struct tni_segment *s, uint32_t row,
+                                                uint32_t position)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.suspects_off +
+                                                     row * s->geometry.row_bytes) +
+           position / 64;
+}
 /** Words of 64 hold bits of a seat. */
 static inline _Atomic uint64_t *tni_row_at(const struct tni_segment *s, uint32_t seat,
                                            uint32_t position)

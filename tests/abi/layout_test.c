@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: every byte that two processes read is where layout version 2 has it.
+ * Tests: every byte that two processes read is where layout version 3 has it.
  *
  * When one of these fails, the shared layout has changed: processes of the old and the new
  * library would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the
@@ -29,7 +29,7 @@ TN_TEST(atomics_of_the_layout_need_no_lock)
 
 TN_TEST(header_stays_where_it_is)
 {
-    PIN_SIZE(header, 384, 64);
+    PIN_SIZE(header, 448, 64);
     PIN(header, magic, 0);
     PIN(header, layout_version, 8);
     PIN(header, byte_order, 12);
@@ -61,10 +61,13 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, registry, 320);
     PIN(header, registry_wait, 328);
     PIN(header, runtime, 332);
-    PIN(header, recount, 336);
-    PIN(header, deaths, 344);
-    PIN(header, manager_starts, 352);
-    PIN(header, registry_turns, 360);
+    PIN(header, deaths, 336);
+    PIN(header, manager_starts, 344);
+    PIN(header, registry_turns, 352);
+    PIN(header, recount, 384);
+    PIN(header, recounted, 392);
+    PIN(header, suspects_added, 400);
+    PIN(header, suspects_done, 408);
 }
 
 TN_TEST(seat_stays_where_it_is)
@@ -304,20 +307,23 @@ struct place {
     uint32_t seats, blocks, objects, tickets;
     uint64_t quota_bytes;
     uint32_t page_bytes, class_count, total_blocks;
-    uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off, rows_off;
-    uint64_t row_bytes, objects_off, tickets_off, control_bytes, arena_bytes;
+    uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
+        suspects_off;
+    uint64_t rows_off, row_bytes, objects_off, tickets_off, control_bytes, arena_bytes;
 };
 
 static const struct place places[] = {
-    {1,     1,     1,     1,      1 << 20, 4096, 27,     1664,   4096,   8192,
-     12288, 16384, 32768, 233472, 237568,  4096, 241664, 245760, 249856, 56623104},
-    {256,    65536,     1024,      4096,      UINT64_C(4) << 30,
-     4096,   39,        1461248,   4096,      36864,
-     561152, 565248,    12255232,  187604992, 187789312,
-     184320, 234975232, 236023808, 236285952, 177127555072},
-    {1024,       1 << 20, 65536,      1 << 20,    UINT64_C(1) << 40, 65536,         47,
-     27854016,   65536,   196608,     2293760,    2359296,           225247232,     3567779840,
-     3571318784, 3538944, 7195197440, 7262306304, 7329415168,        51211881414656},
+    {1,     1,     1,      1,      1 << 20, 4096, 27,     1664,   4096,   8192,    12288,
+     16384, 32768, 233472, 237568, 245760,  4096, 249856, 253952, 258048, 56623104},
+    {256,         65536,  1024,      4096,      UINT64_C(4) << 30,
+     4096,        39,     1461248,   4096,      36864,
+     561152,      565248, 12255232,  187604992, 187789312,
+     188157952,   184320, 235343872, 236392448, 236654592,
+     177127555072},
+    {1024,       1 << 20,    65536,         1 << 20,    UINT64_C(1) << 40, 65536,
+     47,         27854016,   65536,         196608,     2293760,           2359296,
+     225247232,  3567779840, 3571318784,    3578396672, 3538944,           7202275328,
+     7269384192, 7336493056, 51211881414656},
 };
 
 TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
@@ -335,6 +341,7 @@ TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
         assert_int_equal(g.words_off, p->words_off);
         assert_int_equal(g.descs_off, p->descs_off);
         assert_int_equal(g.hints_off, p->hints_off);
+        assert_int_equal(g.suspects_off, p->suspects_off);
         assert_int_equal(g.rows_off, p->rows_off);
         assert_int_equal(g.row_bytes, p->row_bytes);
         assert_int_equal(g.objects_off, p->objects_off);

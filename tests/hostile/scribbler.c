@@ -89,7 +89,10 @@ static void aim_at(struct target *t, enum section section)
         add_control(t, g->descs_off, g->hints_off);
         break;
     case SECTION_HINTS:
-        add_control(t, g->hints_off, g->rows_off);
+        add_control(t, g->hints_off, g->suspects_off);
+        break;
+    case SECTION_SUSPECTS:
+        add_control(t, g->suspects_off, g->rows_off);
         break;
     case SECTION_ROWS:
         add_control(t, g->rows_off, g->objects_off);

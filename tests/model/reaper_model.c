@@ -9,6 +9,7 @@
  *
  *   settled_by_two      a seat with a hold, and an announce of a block that is no longer held
  *   settled_at_once     two dead seats that announce one block
+ *   settled_apart       two dead seats that announce one block each
  *   claim_taken_over    the dead seat was recounting: it has the recount claim, and `outer`
  *   apart_taken_over    it was taking a message block apart
  *   recoverer_died      it was settling another dead seat
@@ -68,6 +69,17 @@ static void setup_settled_at_once(void)
 TN_TEST_WITHIN(two_dead_seats_that_announce_one_block_are_settled_at_once, 600)
 {
     explore("settled_at_once", setup_settled_at_once, check_nothing_left);
+}
+
+static void setup_settled_apart(void)
+{
+    begin((struct tiny_spec){.blocks = 2}, 2);
+    tiny_dead_announces(first_dead(), a_block());
+    tiny_dead_announces(first_dead() + 1, b_block());
+}
+TN_TEST_WITHIN(no_suspect_is_lost_while_others_are_recounted, 600)
+{
+    explore("settled_apart", setup_settled_apart, check_nothing_left);
 }
 
 static void setup_claim_taken_over(void)

@@ -16,6 +16,7 @@
  *   pinned              two uses of a ticket, pins, against its end, and the block's next life
  *   allocated           both take from two blocks, and free
  *   leased              a pin on a slot, its lease, and the end of it
+ *   let_recount         one passes a block to and fro; who recounts it is not in motion with it
  *   recounted_*         a seat died with an announce before; the recount of its block against
  *                       moves of that block to and fro, with one death more
  */
@@ -397,6 +398,34 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_slot_is_filled_and_emptied, 600)
                                  .run = {push_then_pop, tiny_settle_all},
                                  .check = tiny_check,
                                  .invariant = tiny_invariant});
+}
+
+/*
+ * In sequential consistency only: the look at the name is relaxed, and may be late elsewhere.
+ */
+static void to_and_fro(void)
+{
+    const struct tni_thread *thread = &tiny_me()->threads[0];
+    for (unsigned i = 0; i < 2; i++) {
+        tni_block got;
+        uint64_t before = tiny_recounted();
+        push(a_block(), true);
+        bool is_over = (uint32_t)before != a_block().id || tiny_recounted() != before;
+        model_require(is_over || thread->waited_out == before,
+                      "who begins with a block that is recounted waits for the recount's end");
+        (void)pop(0, &got);
+    }
+}
+
+TN_TEST_WITHIN(who_is_about_to_use_a_block_waits_for_its_recount, 600)
+{
+    tiny_explore_in_order(&(struct model){.name = "let_recount",
+                                          .process_count = 2,
+                                          .kills = 1,
+                                          .setup = setup_recounted,
+                                          .run = {to_and_fro, tiny_settle_all},
+                                          .check = tiny_check,
+                                          .invariant = tiny_invariant});
 }
 
 static void setup_recounted_ticket(void)

@@ -102,6 +102,7 @@ static void make_geometry(void)
     g->words_off = table(positions * sizeof(uint64_t), SHARED);
     g->descs_off = table(positions * sizeof(struct tni_desc), descs_are());
     g->hints_off = table(16, SHARED);
+    g->suspects_off = table(TNI_SUSPECT_ROWS * g->row_bytes, SHARED);
     g->rows_off = table(seats * g->row_bytes, SHARED);
     if (g->objects != 0)
         g->objects_off = table(g->objects * sizeof(struct tni_object), SHARED);
@@ -148,6 +149,7 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->who = tni_who(seat, 1);
     d->me = tni_seat_at(&tiny_segment, seat);
     d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
+    d->threads[0].recounted = &tiny_segment.header->recounted;
     /* Of each class one hint at most: see `cached`. */
     struct tni_block_cache *last = model_private(16, 8);
     d->threads[0].caches =
@@ -373,6 +375,8 @@ NO_STEPS uint32_t tiny_generation(tni_block block)
 {
     return ((const volatile struct tni_desc *)tni_desc_at(&tiny_segment, block))->generation;
 }
+
+NO_STEPS uint64_t tiny_recounted(void) { return peek(&tiny_segment.header->recounted); }
 
 void tiny_check_mine(tni_block block, uint32_t generation)
 {

@@ -79,6 +79,8 @@ void tiny_settle_until_done(void);
 /** A reference that this process has: its block is allocated, and of this generation. */
 void tiny_check_mine(tni_block block, uint32_t generation);
 uint32_t tiny_generation(tni_block block);
+/** header->recounted, without a step. */
+uint64_t tiny_recounted(void);
 
 /* ---- what must hold ---------------------------------------------------------------------- */
 

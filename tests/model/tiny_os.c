@@ -41,6 +41,12 @@ void tni_os_yield(void)
         waited[model_self()]++;
 }
 
+void tni_os_sleep_until(uint64_t deadline_ns)
+{
+    (void)deadline_ns;
+    tni_os_yield();
+}
+
 /* ---- processes --------------------------------------------------------------------------- */
 
 int32_t tni_os_pid(void) { return (int32_t)model_self() + 1; }

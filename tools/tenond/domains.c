@@ -128,6 +128,26 @@ static void look_at_seat(struct tenond *t, struct tenond_domain *d, uint32_t sea
     }
 }
 
+/*
+ * A thread that is in the way is waited for now and then only, since it may be stopped, and
+ * other domains have to be looked after.
+ */
+static void recount(struct tenond_domain *d)
+{
+    bool is_patient = tni_os_now_ns() >= d->patient_ns;
+    if (tni_reaper_recount(d->domain, is_patient ? TN_FOREVER : 0) == 0) {
+        d->patient_ns = 0;
+        d->patient_pause_ns = RETRY_LEAST_NS;
+        return;
+    }
+    tni_process_clear_idle(d->domain); /* what is in the way may be said to be us */
+    if (is_patient) {
+        d->patient_ns = tni_os_now_ns() + d->patient_pause_ns;
+        d->patient_pause_ns = TNI_MIN(d->patient_pause_ns * 2, RETRY_MOST_NS);
+    }
+    d->retry_ns = TNI_MIN(d->retry_ns, d->patient_ns);
+}
+
 static void note_members(struct tenond_domain *d)
 {
     if (tni_process_count(segment_of(d)) != 0)
@@ -149,6 +169,7 @@ static void look(struct tenond *t, struct tenond_domain *d)
         if (seat != d->domain->seat)
             look_at_seat(t, d, seat);
     }
+    recount(d);
     note_members(d);
 }
 
@@ -300,6 +321,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
                                 .tick_ns = now_ns + TICK_NS,
                                 .retry_ns = TN_FOREVER,
                                 .pause_ns = RETRY_LEAST_NS,
+                                .patient_pause_ns = RETRY_LEAST_NS,
                                 .expire_ns = now_ns,
                                 .deposits = {.sweep_ns = TN_FOREVER},
                                 .next = t->domains};

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: settling the dead ends in bounded time, whatever load there is on what they held.
+ *
+ * Eight processes push and pop one tensor as fast as they can, each through a queue of its own;
+ * victims do the same and are killed in it. A victim that dies inside of an operation leaves an
+ * announce of the tensor's block, which the eight announce all the time.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "process/process.h"
+#include "reaper/recount.h"
+#include "tensor/tensor.h"
+
+/* A process keeps one socket for ringing bells: made before descriptors are counted. */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+enum { HOT = 8, KILLS = 200, SEATS = 24, SECOND_NS = 1000 * 1000 * 1000 };
+
+struct scene {
+    tn_domain *domain;
+    tn_tensor *tensor;
+    _Atomic uint64_t *rounds; /* [HOT + 1]: of the hot, and of the victim */
+    pid_t hot[HOT];
+    uint32_t block; /* of the tensor */
+    uint32_t seats; /* taken while no victim lives */
+    uint64_t worst_ns;
+};
+
+struct job {
+    struct scene *scene;
+    uint32_t number;
+};
+
+static int push_and_pop(void *argument)
+{
+    const struct job *job = argument;
+    struct scene *scene = job->scene;
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_create(scene->domain, NULL, NULL, &queue));
+    for (;;) {
+        tn_tensor *popped;
+        TN_CHECK_OK(tn_queue_push_tensor(queue, scene->tensor, 0, 0));
+        TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &popped));
+        tn_tensor_unref(popped);
+        atomic_fetch_add(&scene->rounds[job->number], 1);
+    }
+    return 0;
+}
+
+static void await_rounds(const struct scene *scene, uint32_t number, uint64_t more)
+{
+    uint64_t until = atomic_load(&scene->rounds[number]) + more;
+    while (atomic_load(&scene->rounds[number]) < until)
+        sched_yield();
+}
+
+static uint32_t seats_taken(const struct scene *scene)
+{
+    const struct tni_segment *s = &scene->domain->segment;
+    uint32_t taken = 0;
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
+        taken += tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_FREE;
+    return taken;
+}
+
+static struct scene open_scene(uint32_t flags)
+{
+    struct scene scene = {
+        .domain = tnt_domain(&(tn_domain_options){
+            .struct_size = sizeof(tn_domain_options), .seats = SEATS, .flags = flags})};
+    TN_CHECK_OK(
+        tn_tensor_zeros(scene.domain, TN_FLOAT32, 1, (int64_t[]){16}, 0, &scene.tensor));
+    scene.block = scene.tensor->storage->block.id;
+    void *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(rounds != MAP_FAILED);
+    scene.rounds = rounds;
+    return scene;
+}
+
+static void start_hot(struct scene *scene)
+{
+    for (uint32_t i = 0; i < HOT; i++) {
+        struct job job = {scene, i};
+        scene->hot[i] = tnt_fork(push_and_pop, &job);
+    }
+    for (uint32_t i = 0; i < HOT; i++)
+        await_rounds(scene, i, 1);
+    scene->seats = seats_taken(scene);
+}
+
+static void signal_hot(const struct scene *scene, int signal)
+{
+    for (uint32_t i = 0; i < HOT; i++)
+        assert_int_equal(kill(scene->hot[i], signal), 0);
+}
+
+/* Kill a victim in its work, and wait until its seat is free: for a second at most. */
+static void kill_one(struct scene *scene)
+{
+    struct job job = {scene, HOT};
+    pid_t victim = tnt_fork(push_and_pop, &job);
+    await_rounds(scene, HOT, 1 + tnt_random_below(200));
+    tnt_kill(victim);
+    uint64_t killed_ns = tni_os_now_ns(), took_ns = 0;
+    while (seats_taken(scene) > scene->seats && took_ns < SECOND_NS) {
+        sched_yield();
+        took_ns = tni_os_now_ns() - killed_ns;
+    }
+    scene->worst_ns = TNI_MAX(scene->worst_ns, took_ns);
+    assert_true(took_ns < SECOND_NS);
+}
+
+static void close_scene(struct scene *scene)
+{
+    for (uint32_t i = 0; i < HOT && scene->hot[i] != 0; i++)
+        tnt_kill(scene->hot[i]);
+    while (tn_domain_reap(scene->domain, NULL) == TN_ERR_TIMED_OUT)
+        sched_yield();
+    assert_false(tni_recount_has_suspects(&scene->domain->segment));
+    TNT_AUDIT(scene->domain);
+    tn_tensor_unref(scene->tensor);
+    tn_domain_close(scene->domain);
+    munmap((void *)scene->rounds, 4096);
+}
+
+TN_TEST_WITHIN(each_seat_comes_back_within_a_second_under_load, 300)
+{
+    struct scene scene = open_scene(0);
+    start_hot(&scene);
+    for (uint32_t i = 0; i < KILLS; i++)
+        kill_one(&scene);
+    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
+             (unsigned long long)scene.worst_ns / 1000);
+    close_scene(&scene);
+}
+
+TN_TEST_WITHIN(each_seat_comes_back_while_others_are_stopped, 300)
+{
+    enum { STOPS = 10 };
+    struct scene scene = open_scene(0);
+    start_hot(&scene);
+    for (uint32_t stop = 0; stop < STOPS; stop++) {
+        signal_hot(&scene, SIGSTOP);
+        for (uint32_t i = 0; i < KILLS / STOPS; i++)
+            kill_one(&scene);
+        signal_hot(&scene, SIGCONT);
+        await_rounds(&scene, stop % HOT, 1);
+    }
+    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
+             (unsigned long long)scene.worst_ns / 1000);
+    close_scene(&scene);
+}
+
+/* As if killed in a push: the count is one too high, and the block announced. */
+static int increment_and_die(void *argument)
+{
+    const struct scene *scene = argument;
+    struct tni_thread *thread = tni_thread_enter(scene->domain);
+    tni_block block = {scene->block};
+    tni_announce(thread, block, 1);
+    TN_CHECK_OK(tni_ref_pin(scene->domain, block));
+    raise(SIGKILL);
+    return 1;
+}
+
+TN_TEST_WITHIN(a_recount_ends_while_all_others_use_the_block, 300)
+{
+    enum { RECOUNTS = 50 };
+    struct scene scene = open_scene(0);
+    struct tni_header *h = scene.domain->segment.header;
+    start_hot(&scene);
+    uint64_t worst_ns = 0;
+    for (uint32_t i = 0; i < RECOUNTS; i++) {
+        uint64_t done = atomic_load(&h->suspects_done);
+        assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
+        uint64_t begun_ns = tni_os_now_ns(), took_ns = 0;
+        while (atomic_load(&h->suspects_done) == done) {
+            sched_yield();
+            took_ns = tni_os_now_ns() - begun_ns;
+            assert_true(took_ns < 5 * (uint64_t)SECOND_NS);
+        }
+        worst_ns = TNI_MAX(worst_ns, took_ns);
+    }
+    tnt_note("%u recounts, the slowest took %llu us", RECOUNTS,
+             (unsigned long long)worst_ns / 1000);
+    close_scene(&scene);
+}
+
+/* ---- a recounter that is killed ---------------------------------------------------------- */
+
+struct announced {
+    struct scene *scene;
+    struct tnt_signal ready, go;
+};
+
+static int announce_until_told(void *argument)
+{
+    struct announced *of = argument;
+    struct tni_thread *thread = tni_thread_enter(of->scene->domain);
+    tni_announce(thread, (tni_block){of->scene->block}, 1);
+    tnt_signal(&of->ready);
+    tnt_await(&of->go);
+    tni_announce_clear(thread);
+    tni_thread_leave(thread);
+    return 0;
+}
+
+static int settle(void *argument)
+{
+    struct scene *scene = argument;
+    uint32_t reaped;
+    while (tn_domain_reap(scene->domain, &reaped) == TN_ERR_TIMED_OUT)
+        sched_yield();
+    return 0;
+}
+
+TN_TEST(who_waits_for_a_recounter_that_was_killed_goes_on)
+{
+    struct scene scene = open_scene(TN_DOMAIN_NO_MANAGER);
+    struct announced of = {&scene, tnt_signal_open(), tnt_signal_open()};
+    tn_domain *d = scene.domain;
+    struct tni_header *h = d->segment.header;
+    tni_block block = {scene.block};
+    pid_t alive = tnt_fork(announce_until_told, &of);
+    tnt_await(&of.ready);
+    assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
+    assert_true(tnt_kill_at("recount_named", 1, settle, &scene));
+
+    /* It is named, and nobody counts: who is about to announce it waits, once. */
+    assert_int_equal((uint32_t)atomic_load(&h->recounted), block.id);
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint64_t begun_ns = tni_os_now_ns();
+    tni_announce(thread, block, 1);
+    assert_true(tni_os_now_ns() - begun_ns >= 100 * 1000 * 1000);
+    tni_announce_clear(thread);
+    assert_int_equal(thread->waited_out, atomic_load(&h->recounted));
+    tni_announce(thread, block, 1);
+    tni_announce_clear(thread);
+    tni_thread_leave(thread);
+
+    assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT); /* `alive` is at it */
+    assert_int_equal((uint32_t)atomic_load(&h->recounted), 0);
+    tnt_signal(&of.go);
+    tnt_wait_ok(alive);
+    tnt_signal_close(&of.ready);
+    tnt_signal_close(&of.go);
+    close_scene(&scene);
+}
