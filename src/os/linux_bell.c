@@ -66,7 +66,7 @@ static int send_ring(int fd, uint64_t number)
  * has too many unread rings with others: then this one would be lost, and a fresh socket sends
  * it.
  */
-static void ring_again(int fd, uint64_t number)
+static bool ring_again(int fd, uint64_t number)
 {
     int unread = 0;
     int most = 0;
@@ -74,12 +74,13 @@ static void ring_again(int fd, uint64_t number)
     if (ioctl(fd, SIOCOUTQ, &unread) == 0 &&
         getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, &size) == 0 &&
         unread + RING_CHARGE_BYTES < most)
-        return;
+        return true;
     int fresh = open_socket();
-    if (fresh >= 0) {
-        send_ring(fresh, number);
-        close(fresh);
-    }
+    if (fresh < 0)
+        return false;
+    int error = send_ring(fresh, number);
+    close(fresh);
+    return error == 0 || error == EAGAIN;
 }
 
 /** The process's own socket for ringing, or `known_bad`'s replacement. -1: no descriptors left.
@@ -99,24 +100,25 @@ static int ringing_socket(int known_bad)
     return fd;
 }
 
-void tni_os_bell_ring(uint64_t number)
+bool tni_os_bell_ring(uint64_t number)
 {
     int saved_errno = errno;
     int fd = -1;
+    bool is_rung = false;
     for (int attempt = 0; attempt < RING_ATTEMPTS; attempt++) {
         fd = ringing_socket(fd);
         if (fd < 0)
             break;
         int error = send_ring(fd, number);
-        if (error == EAGAIN)
-            ring_again(fd, number);
-        if (error == 0 || error == EAGAIN || error == ECONNREFUSED || error == ENOBUFS ||
+        is_rung = error == 0 || (error == EAGAIN && ring_again(fd, number));
+        if (is_rung || error == EAGAIN || error == ECONNREFUSED || error == ENOBUFS ||
             error == ENOMEM)
             break;
         /* The user closed our descriptor, and it may be his file by now: leave it, take
          * another. */
     }
     errno = saved_errno;
+    return is_rung;
 }
 
 void tni_os_bell_clear(int fd)

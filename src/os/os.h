@@ -347,7 +347,8 @@ int tni_os_socket_receive(int fd, void *bytes, size_t size_bytes, size_t head_by
  * nothing to clean.
  */
 int tni_os_bell_create(uint64_t number, int *ret_fd); /* TN_ERR_EXISTS: the number is taken */
-void tni_os_bell_ring(uint64_t number); /* never blocks; a ring to nobody is lost */
+/** Never blocks. @return false: nobody has the bell, or it could not be rung */
+bool tni_os_bell_ring(uint64_t number);
 void tni_os_bell_clear(int fd);
 
 /* One loop over descriptors (epoll). */

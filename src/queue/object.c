@@ -617,6 +617,25 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
     atomic_store(&object->death[side], tni_who(seat, (uint32_t)(old >> 32) + 1));
 }
 
+/*
+ * Ring first, and disarm only what was armed at our look. Who is killed or stopped before the
+ * ring leaves it to the next one who rings, or to who settles the dead; so does who cannot
+ * ring. Who dies after it has made the descriptor readable. One that was cleared and armed
+ * again meanwhile stays armed.
+ */
+static void ring_descriptor(struct tni_seat *entry)
+{
+    uint32_t armed = atomic_load(&entry->bell_fd_armed);
+    if (TNI_LIKELY((armed & TNI_BELL_ARMED) == 0))
+        return;
+    TNI_KILL_POINT("bell_rings");
+    if (!tni_os_bell_ring(atomic_load(&entry->bell_number)))
+        return;
+    TNI_KILL_POINT("bell_rung");
+    atomic_compare_exchange_strong(&entry->bell_fd_armed, &armed,
+                                   armed & ~(uint32_t)TNI_BELL_ARMED);
+}
+
 void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_object *object)
 {
     for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
@@ -627,9 +646,7 @@ void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_obje
                 continue;
             struct tni_seat *entry = tni_seat_at(s, seat);
             tni_wait_notify(&entry->bell, INT32_MAX);
-            if (atomic_load(&entry->bell_fd_armed) != 0 &&
-                atomic_exchange(&entry->bell_fd_armed, 0) != 0)
-                tni_os_bell_ring(atomic_load(&entry->bell_number));
+            ring_descriptor(entry);
         }
 }
 
@@ -686,7 +703,18 @@ static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t
     note_death(object, TNI_SIDE_ANY, seat, pid);
     TNI_KILL_POINT("settle_object_noted");
     clear_bits(object, seat);
+    TNI_KILL_POINT("settle_object_closed"); /* tni_queue_wake_all() is for that death */
     tni_object_wake_all(&d->segment, object);
+}
+
+void tni_queue_wake_all(const struct tni_segment *s)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        struct tni_object *object = tni_object_at(s, i);
+        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE)
+            tni_object_wake_all(s, object);
+    }
 }
 
 /* The claim of a dead seat passes to us; a live one's is waited for a moment. */

@@ -11,6 +11,9 @@
 #define TNI_NAME_FORMAT "'%.48s'"
 _Static_assert(TNI_OBJECT_NAME_BYTES == 48, "TNI_NAME_FORMAT");
 
+/* tni_seat.bell_fd_armed: {epoch:31, armed:1}; the epoch moves each time it is armed. */
+enum { TNI_BELL_ARMED = 1, TNI_BELL_EPOCH = 2 };
+
 /* Whose death ends a wait. NONE: nobody's; THROUGH: nor does tn_interrupt_set()'s hook. */
 enum {
     TNI_SIDE_THROUGH = -2,

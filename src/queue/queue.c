@@ -266,8 +266,8 @@ static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline
         return status;
     status =
         tni_object_wait(&q->handle, t->word, t->side, 0, deadline_ns, t->attempt, t->context);
-    if (status == 0)
-        pass_on(q, t->word, t->has_more);
+    /* Whatever came of it: we may have been the one who was woken for more than one message. */
+    pass_on(q, t->word, t->has_more);
     return status;
 }
 
@@ -516,6 +516,16 @@ int tn_queue_watch(tn_queue *q, bool is_on)
     return 0;
 }
 
+/* Each time another value: who rang before, and disarms only now, leaves this one armed. */
+static void arm_descriptor(struct tn_domain *d)
+{
+    uint32_t seen = atomic_load(&d->me->bell_fd_armed);
+    while (!atomic_compare_exchange_weak(&d->me->bell_fd_armed, &seen,
+                                         (seen | TNI_BELL_ARMED) + TNI_BELL_EPOCH))
+        ;
+    tni_fence_after_modify();
+}
+
 int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
 {
     uint64_t number;
@@ -541,7 +551,7 @@ int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
         fd = none;
     } else {
         atomic_store(&d->me->bell_number, number | 1);
-        atomic_store(&d->me->bell_fd_armed, 1);
+        arm_descriptor(d);
     }
     *ret_fd = fd;
     return 0;
@@ -554,6 +564,5 @@ void tn_domain_poll_clear(tn_domain *d)
     if (d->survive != NULL)
         d->survive(d); /* who polls waits in no call that would look */
     tni_os_bell_clear(atomic_load(&d->poll_fd));
-    atomic_store(&d->me->bell_fd_armed, 1); /* before the caller looks at its queues */
-    tni_fence_after_modify();
+    arm_descriptor(d); /* before the caller looks at its queues */
 }

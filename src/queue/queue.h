@@ -39,6 +39,11 @@ int tni_queue_pop_bytes(struct tn_queue *queue, uint64_t deadline_ns, tn_message
  * @return 0, or TN_ERR_TIMED_OUT: the registry is in use; everything else is done, come again
  */
 int tni_queue_settle_seat(struct tn_domain *domain, uint32_t seat);
+/**
+ * Wake everybody at every object: who settled a seat before us was killed, and may have closed
+ * an object for it without waking those whose waits that ended.
+ */
+void tni_queue_wake_all(const struct tni_segment *segment);
 /** Records in slots and rings that name a block. */
 uint64_t tni_queue_count_records(const struct tni_segment *segment, tni_block block);
 void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn *each,

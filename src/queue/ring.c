@@ -404,11 +404,19 @@ void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread,
     announce_item(q);
 }
 
+/* Of an ended queue, what was out may have been the last message that others waited for. */
+static void tell_end(struct tn_queue *q)
+{
+    if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0))
+        tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
+}
+
 void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
                       const struct tni_taken *taken)
 {
     tni_block block = block_of(q, taken);
     empty_slot(q, taken);
+    tell_end(q);
     if (block.id != 0)
         tni_ref_drop(q->handle.domain, thread, block);
 }

@@ -138,6 +138,31 @@ int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 
 int tni_os_wake(_Atomic uint32_t *word, uint32_t count) { return (int)model_wake(word, count); }
 
+/* ---- bells: process i's has the number i + 1 and the descriptor i -------------------------
+ */
+
+static _Atomic uint32_t *readable; /* by process; the kernel changes it at once */
+
+void tiny_bells_begin(unsigned count)
+{
+    readable = model_shared(count * sizeof *readable, 64);
+    model_name(readable, count * sizeof *readable, "readable");
+}
+
+bool tni_os_bell_ring(uint64_t number)
+{
+    atomic_exchange(&readable[number - 1], 1);
+    return true;
+}
+
+void tni_os_bell_clear(int fd) { atomic_exchange(&readable[fd], 0); }
+
+void tiny_poll(int fd)
+{
+    while (atomic_load(&readable[fd]) == 0)
+        model_yield();
+}
+
 /* ---- no model has a semaphore ------------------------------------------------------------ */
 
 bool tni_semaphore_has_announces(const struct tni_segment *s, uint32_t seat)

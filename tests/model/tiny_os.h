@@ -16,6 +16,12 @@ bool tiny_os_is_dead(int32_t pid);
 /** Nothing was in the way of what this process has just done. */
 void tiny_os_calm(void);
 
+/* ---- bells, of wait_model.c -------------------------------------------------------------- */
+
+void tiny_bells_begin(unsigned count);
+/** poll() of a bell's descriptor, without an end. */
+void tiny_poll(int fd);
+
 /* ---- the pipe around fork(), of fork_model.c ----------------------------------------------
  */
 

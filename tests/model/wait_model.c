@@ -9,10 +9,12 @@
  *   tokens        a counter, and the waits of tni_object_wait(): two waiters, two notifiers
  *   pops, pushes  tn_queue_push() and tn_queue_pop(), with LOOKING; for want of messages, and
  *                 for want of room
- *   bells         tn_queue_wait_any(): pollers
+ *   bells         tn_queue_wait_any(): pollers; and poll() of tn_domain_poll_fd(), which has
+ *                 no slices
  */
 #include "harness/harness.h"
 #include "tiny.h"
+#include "tiny_os.h"
 
 #include "sync/sync.h"
 
@@ -20,6 +22,7 @@ struct scenario {
     unsigned pushers, poppers, pushes, pops; /* how many each */
     unsigned slots;
     bool is_polled;   /* poppers wait for any of one queue, then pop */
+    bool has_poll_fd; /* poppers poll the domain's descriptor whenever a pop finds nothing */
     bool has_janitor; /* the last process settles who dies */
 };
 static struct scenario scene;
@@ -29,6 +32,19 @@ static _Atomic uint32_t *tokens;
 
 static unsigned all(void) { return scene.pushers + scene.poppers + scene.has_janitor; }
 
+/* As tn_queue_watch(), tn_domain_poll_fd() and tn_domain_poll_clear() leave it. */
+static void watch_descriptor(unsigned process)
+{
+    struct tni_object *object = tni_object_at(&tiny_segment, 0);
+    struct tni_seat *entry = tni_seat_at(&tiny_segment, process);
+    tni_seat_set_add(&object->watchers, process);
+    atomic_fetch_or(&object->items, TNI_WAIT_POLLERS);
+    atomic_store(&entry->bell_number, process + 1);
+    atomic_store(&entry->bell_fd_armed, TNI_BELL_ARMED);
+    atomic_store(&tiny_domains[process]->poll_fd, (int)process);
+    model_name(&entry->bell_fd_armed, sizeof entry->bell_fd_armed, "bell_fd_armed");
+}
+
 static void setup(void)
 {
     tiny_begin(&(struct tiny_spec){
@@ -36,6 +52,8 @@ static void setup(void)
     popped = model_private(16, 8);
     has_returned = model_private(MODEL_MOST_PROCESSES, 8);
     tokens = model_shared(sizeof *tokens, 64);
+    if (scene.has_poll_fd)
+        tiny_bells_begin(all());
     for (unsigned p = 0; p < all(); p++)
         atomic_store(&tiny_queue(p)->handle.roles, TN_PRODUCER | TN_CONSUMER);
     struct tni_object *object = tni_object_at(&tiny_segment, 0);
@@ -46,6 +64,8 @@ static void setup(void)
             tni_seat_set_remove(&object->producers, p);
         if (!is_popper)
             tni_seat_set_remove(&object->consumers, p);
+        if (is_popper && scene.has_poll_fd)
+            watch_descriptor(p);
     }
     model_name(object, sizeof *object, "object");
     model_name(&object->items, sizeof object->items, "items");
@@ -105,6 +125,17 @@ static void push_each(void)
     }
 }
 
+/* As an event loop does. */
+static int pop_polling(struct tn_queue *q, tn_message *message)
+{
+    int status;
+    while ((status = tn_queue_pop(q, 0, message)) == TN_ERR_TIMED_OUT) {
+        tiny_poll((int)model_self());
+        tn_domain_poll_clear(q->handle.domain);
+    }
+    return status;
+}
+
 static void pop_each(void)
 {
     struct tn_queue *q = tiny_queue(model_self());
@@ -112,7 +143,8 @@ static void pop_each(void)
     for (unsigned i = 0; i < scene.pops; i++) {
         int status = scene.is_polled ? tn_queue_wait_any(&q, 1, TN_FOREVER) : 0;
         model_require(status == 0, "who waits for ever finds a queue ready");
-        status = tn_queue_pop(q, TN_FOREVER, &message);
+        status = scene.has_poll_fd ? pop_polling(q, &message)
+                                   : tn_queue_pop(q, TN_FOREVER, &message);
         if (status == TN_ERR_PEER_DIED)
             return;
         model_require(status == 0, "who waits for ever gets a message");
@@ -235,6 +267,18 @@ TN_TEST_WITHIN(no_wake_is_lost_when_pushes_wait_for_room, 3600)
 TN_TEST_WITHIN(no_bell_is_lost, 600)
 {
     explore("1 x 1, polling", 0, (struct scenario){1, 1, 2, 2, .slots = 2, .is_polled = true});
+}
+TN_TEST_WITHIN(no_bell_of_a_descriptor_is_lost, 3600)
+{
+    unsigned pushers = tiny_is_tight() ? 1 : 2;
+    explore(pushers == 1 ? "1 x 1, poll()" : "2 x 1, poll()", 0,
+            (struct scenario){pushers, 1, 2 / pushers, 2, .slots = 2, .has_poll_fd = true});
+}
+TN_TEST_WITHIN(no_bell_of_a_descriptor_is_lost_with_one_that_died, 3600)
+{
+    explore(
+        "1 x 1, poll(), a death", 1,
+        (struct scenario){1, 1, 2, 1, .slots = 2, .has_poll_fd = true, .has_janitor = true});
 }
 TN_TEST_WITHIN(no_wake_is_lost_with_one_that_died, 3600)
 {

@@ -5,6 +5,7 @@
  */
 #include "process/crash.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -66,6 +67,45 @@ static void feed_popper(struct crash_world *w)
     if (tn_queue_count(w->queue) == 0)
         crash_push(w, 0, 1);
     collect(w);
+}
+
+/* An event loop: what wakes it is the descriptor alone, without an end and without slices. */
+static void sleep_in_poll(struct crash_world *w)
+{
+    struct pollfd p = {.events = POLLIN};
+    tn_message m;
+    int status;
+    TN_CHECK_OK(tn_queue_watch(w->queue, true));
+    TN_CHECK_OK(tn_domain_poll_fd(w->domain, &p.fd));
+    while ((status = tn_queue_pop(w->queue, 0, &m)) == TN_ERR_TIMED_OUT) {
+        TN_CHECK(poll(&p, 1, -1) == 1);
+        tn_domain_poll_clear(w->domain);
+    }
+    TN_CHECK_OK(status);
+    tn_message_fini(&m);
+}
+
+static void await_armed_descriptor(const struct crash_world *w)
+{
+    const struct tni_segment *s = &w->domain->segment;
+    for (uint32_t seat = 0;; seat = (seat + 1) % s->geometry.seats) {
+        if ((atomic_load(&tni_seat_at(s, seat)->bell_fd_armed) & TNI_BELL_ARMED) != 0)
+            return;
+        sched_yield();
+    }
+}
+
+static void start_poller(struct crash_world *w)
+{
+    attach(w);
+    start_helper(w, sleep_in_poll);
+    await_armed_descriptor(w);
+}
+
+static void push_two(struct crash_world *w)
+{
+    crash_push(w, 0, 100);
+    crash_push(w, 1, 100);
 }
 
 static void fill(struct crash_world *w)
@@ -222,6 +262,10 @@ const struct crash_op crash_wake_ops[] = {
     {.name = "push_waking_a_sleeper",
      .prepare = start_popper,
      .run = push_one,
+     .finish = feed_popper},
+    {.name = "push_waking_a_poller",
+     .prepare = start_poller,
+     .run = push_two,
      .finish = feed_popper},
     {.name = "pop_waking_a_sleeper",
      .prepare = start_pusher,

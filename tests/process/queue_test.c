@@ -2,7 +2,6 @@
 /*
  * Tests: queues between processes, as queue.h states them. ring.c I1 to I4.
  */
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -787,27 +786,6 @@ TN_TEST(wait_any_names_the_queue_that_became_ready)
     finish();
 }
 
-TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
-{
-    tn_queue *queues[2];
-    int fd;
-    begin(4, 0);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
-    TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
-    TN_CHECK_OK(tn_queue_watch(queues[1], true));
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 0), 0);
-    for (int i = 0; i < 3; i++) {
-        tnt_wait_ok(tnt_fork(push_to_second, queues));
-        assert_int_equal(poll(&p, 1, 10000), 1);
-        tn_domain_poll_clear(d);
-        assert_int_equal(poll(&p, 1, 0), 0);
-    }
-    assert_int_equal(tn_queue_count(queues[1]), 3);
-    tn_queue_close(queues[1]);
-    finish();
-}
-
 static void *push_later(void *argument)
 {
     push_number((uint32_t)(uintptr_t)argument);
@@ -851,48 +829,6 @@ TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
     assert_int_equal(pop_number(0), 5);
     finish();
 }
-
-#if defined(TN_KILL_POINTS)
-static int pop_a_number(void *argument)
-{
-    (void)argument;
-    TN_CHECK(pop_number(TN_FOREVER) == 6);
-    return 0;
-}
-
-/* One sleeps in a pop, another was killed while it looked on its behalf. @return the sleeper */
-static pid_t kill_the_one_that_looks(void)
-{
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
-    pid_t sleeper = tnt_fork(pop_a_number, NULL);
-    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
-        sched_yield();
-    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
-    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) != 0);
-    return sleeper;
-}
-
-TN_TEST(a_message_reaches_a_sleeper_though_the_one_that_looked_for_it_was_killed)
-{
-    begin(4, 0);
-    pid_t sleeper = kill_the_one_that_looks();
-    push_number(6); /* wakes nobody */
-    tnt_wait_ok(sleeper);
-    finish();
-}
-
-TN_TEST(settling_the_one_that_looked_takes_its_word_back)
-{
-    begin(4, 0);
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
-    pid_t sleeper = kill_the_one_that_looks();
-    TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) == 0);
-    push_number(6);
-    tnt_wait_ok(sleeper);
-    finish();
-}
-#endif
 
 static int child_of_child(void *argument)
 {

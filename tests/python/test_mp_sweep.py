@@ -133,6 +133,34 @@ def test_condition_outlives_who_notifies():
         assert all(waiter.is_told() for waiter in waiters)
 
 
+def test_a_waiter_that_a_dead_process_told_is_woken_by_the_next_notify():
+    condition = mp.Condition()
+    bystander_reads, parent_writes = os.pipe()
+    bystander = os.fork()  # with it, no death is that of the last other member
+    if bystander == 0:
+        os.close(parent_writes)
+        os.read(bystander_reads, 1)
+        os._exit(0)
+    waiters = []
+
+    def notify():
+        with condition:
+            condition.notify()
+
+    def judge():
+        for waiter in waiters:
+            notify()
+            assert waiter.is_told()
+        waiters[:] = [Waiter(condition)]
+
+    judge()
+    sweep(notify, judge, 15)
+    notify()
+    assert waiters[0].is_told()
+    os.close(parent_writes)
+    os.waitpid(bystander, 0)
+
+
 @pytest.mark.parametrize("kind", ["Lock", "RLock", "BoundedSemaphore"])
 def test_locks_outlive_their_holders(kind):
     lock = getattr(mp, kind)()

@@ -259,15 +259,20 @@ class _Waiters:
     def is_told(self, ticket):
         return (ticket, self._rows.domain.member, 0) not in self._rows.get()
 
-    def tell(self, most):
-        """Tell up to `most` living waiters, the oldest first; None: all. Returns if any."""
+    def tell(self, most, wake):
+        """Tell up to `most` living waiters, the oldest first; None: all.
+
+        wake() comes first: nobody would wake who was told by a process that was killed before
+        it. Who is woken too early waits for the gate, and then sleeps again.
+        """
         rows = self._rows.get()
         if all(is_told for _, _, is_told in rows):
-            return False
+            return
         rows = self._living(rows)
         silent = [row for row in rows if not row[2]][:most]
+        if silent:
+            wake()
         self._rows.set([(*row[:2], 1) if row in silent else row for row in rows])
-        return bool(silent)
 
     def _living(self, rows):
         dead = {
@@ -368,8 +373,7 @@ class Condition:
             raise AssertionError("lock is not owned")
         self._gate.acquire()
         try:
-            if self._waiters.tell(most):
-                self._core.broadcast()
+            self._waiters.tell(most, self._core.broadcast)
         finally:
             self._gate.release()
 

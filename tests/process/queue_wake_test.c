@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: who sleeps at a queue, or polls for it, is woken, whoever was to wake it is killed.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "queue/ring.h"
+#include "sync/sync.h"
+
+/* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
+ */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+static tn_domain *d;
+static tn_queue *q;
+
+static void begin(uint32_t capacity, uint32_t policy)
+{
+    tn_domain_options options = {
+        .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
+    tn_queue_options queue = {
+        .struct_size = sizeof queue, .capacity = capacity, .policy = policy};
+    d = tnt_domain(&options);
+    TN_CHECK_OK(tn_queue_create(d, NULL, &queue, &q));
+}
+
+static void finish(void)
+{
+    tn_queue_close(q);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+static void push_number(uint32_t number)
+{
+    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
+}
+
+static uint32_t pop_number(uint64_t deadline)
+{
+    tn_message m;
+    uint32_t number;
+    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
+    assert_int_equal(m.size_bytes, sizeof number);
+    memcpy(&number, m.bytes, sizeof number);
+    tn_message_fini(&m);
+    return number;
+}
+
+static int push_to_second(void *argument)
+{
+    tn_queue **queues = argument;
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, 0));
+    return 0;
+}
+
+TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
+{
+    tn_queue *queues[2];
+    int fd;
+    begin(4, 0);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
+    TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
+    TN_CHECK_OK(tn_queue_watch(queues[1], true));
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        tnt_wait_ok(tnt_fork(push_to_second, queues));
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        tn_domain_poll_clear(d);
+        assert_int_equal(poll(&p, 1, 0), 0);
+    }
+    assert_int_equal(tn_queue_count(queues[1]), 3);
+    tn_queue_close(queues[1]);
+    finish();
+}
+
+static int push_a_lost_file_and_a_number(void *argument)
+{
+    const tn_share_options file = {.struct_size = sizeof file,
+                                   .strategy = TN_STRATEGY_FILE_SYSTEM};
+    int64_t count = 4;
+    tn_tensor *t;
+    (void)argument;
+    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &count, &file, 0, &t));
+    TN_CHECK(unlink(tn_tensor_path(t)) == 0);
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    push_number(2);
+    tn_tensor_unref(t);
+    tn_domain_close(d); /* nobody is to be settled */
+    return 0;
+}
+
+static int take_and_discard(void *argument)
+{
+    struct tnt_signal *signals = argument;
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    struct tni_thread *thread = tni_thread_enter(d);
+    struct tni_taken taken;
+    TN_CHECK_OK(tni_ring_take(q, thread, &taken));
+    tnt_signal(&signals[0]);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    tni_ring_discard(q, thread, &taken); /* as a pop of what is lost does */
+    tni_thread_leave(thread);
+    tnt_await(&signals[1]); /* its death would wake them too */
+    return 0;
+}
+
+TN_TEST(the_end_is_told_when_the_last_message_that_was_out_is_lost)
+{
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    tn_message m;
+    begin(2, TN_QUEUE_LEASE);
+    push_number(90);
+    TN_CHECK_OK(tn_queue_end(q));
+    pid_t pid = tnt_fork(take_and_discard, signals);
+    tnt_await(&signals[0]);
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_CLOSED);
+    tnt_signal(&signals[1]);
+    tnt_wait_ok(pid);
+    tnt_signal_close(&signals[0]);
+    tnt_signal_close(&signals[1]);
+    finish();
+}
+
+static void *pop_what_is_lost(void *argument)
+{
+    tn_message m;
+    _Atomic pid_t *id = argument;
+    atomic_store(id, gettid());
+    TN_CHECK(tn_queue_pop(q, TN_FOREVER, &m) == TN_ERR_NOT_FOUND);
+    return NULL;
+}
+
+static void await_asleep(_Atomic pid_t *thread)
+{
+    char path[64], line[256], state = 0;
+    while (state != 'S') {
+        sched_yield();
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)atomic_load(thread));
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        TN_CHECK(fgets(line, sizeof line, file) != NULL);
+        fclose(file);
+        const char *at = strstr(line, ") ");
+        state = at != NULL ? at[2] : 0;
+    }
+}
+
+/*
+ * As when both messages came while a third one looked, which then woke one for the two of them.
+ * By its own wake: another sleeper's slice would find it too, but later.
+ */
+TN_TEST(who_is_woken_for_a_lost_message_wakes_the_next_one)
+{
+    pthread_t popper;
+    _Atomic pid_t id = 0;
+    begin(8, 0);
+    _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    pthread_create(&popper, NULL, pop_what_is_lost, &id);
+    await_asleep(&id);
+    atomic_fetch_or(items, TNI_WAIT_LOOKING);
+    tnt_wait_ok(tnt_fork(push_a_lost_file_and_a_number, NULL));
+    atomic_fetch_and(items, ~(uint32_t)TNI_WAIT_LOOKING);
+    uint32_t epoch = atomic_load(items) / TNI_WAIT_EPOCH;
+    tni_wait_notify(items, 1);
+    pthread_join(popper, NULL);
+    assert_int_equal(atomic_load(items) / TNI_WAIT_EPOCH - epoch, 2);
+    assert_int_equal(pop_number(0), 2);
+    finish();
+}
+
+#if defined(TN_KILL_POINTS)
+static int pop_a_number(void *argument)
+{
+    (void)argument;
+    TN_CHECK(pop_number(TN_FOREVER) == 6);
+    return 0;
+}
+
+/* One sleeps in a pop, another was killed while it looked on its behalf. @return the sleeper */
+static pid_t kill_the_one_that_looks(void)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    pid_t sleeper = tnt_fork(pop_a_number, NULL);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    assert_true(tnt_kill_at("queue_looking", 1, pop_a_number, NULL));
+    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) != 0);
+    return sleeper;
+}
+
+TN_TEST(a_message_reaches_a_sleeper_though_the_one_that_looked_for_it_was_killed)
+{
+    begin(4, 0);
+    pid_t sleeper = kill_the_one_that_looks();
+    push_number(6); /* wakes nobody */
+    tnt_wait_ok(sleeper);
+    finish();
+}
+
+static int attach_and_die(void *argument)
+{
+    (void)argument;
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
+    raise(SIGKILL);
+    return 0;
+}
+
+static int close_and_reap(void *argument)
+{
+    (void)argument;
+    q = tn_queue_close(q); /* so that its own death is no matter of the queue */
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    return 0;
+}
+
+TN_TEST(a_poll_hears_of_a_death_though_its_reaper_was_killed)
+{
+    tn_message m;
+    struct pollfd p = {.events = POLLIN};
+    begin(4, 0);
+    TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    tnt_wait(tnt_fork(attach_and_die, NULL));
+    assert_true(tnt_kill_at("settle_object_closed", 1, close_and_reap, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    tn_domain_poll_clear(d);
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+    finish();
+}
+
+static int push_and_be_killed(void *argument)
+{
+    (void)argument;
+    push_number(7);
+    return 0;
+}
+
+static int pop_the_number(void *argument)
+{
+    (void)argument;
+    TN_CHECK(pop_number(0) == 7);
+    return 0;
+}
+
+TN_TEST(a_poller_wakes_though_the_one_that_rang_was_killed)
+{
+    struct pollfd p = {.events = POLLIN};
+    begin(4, 0);
+    TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    for (int i = 0; i < 2; i++) {
+        assert_true(tnt_kill_at("bell_rung", 1, push_and_be_killed, NULL));
+        assert_int_equal(poll(&p, 1, 0), 1);
+        tn_domain_poll_clear(d);
+        assert_int_equal(pop_number(0), 7);
+    }
+    finish();
+}
+
+/* A poller can hang with empty queues: others take what the killed one did not ring for. */
+TN_TEST(a_poller_whose_message_another_one_took_hears_of_the_next)
+{
+    struct pollfd p = {.events = POLLIN};
+    begin(4, 0);
+    TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    assert_true(tnt_kill_at("bell_rings", 1, push_and_be_killed, NULL));
+    tnt_wait_ok(tnt_fork(pop_the_number, NULL));
+    tnt_wait_ok(tnt_fork(push_and_be_killed, NULL));
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    tn_domain_poll_clear(d);
+    assert_int_equal(pop_number(0), 7);
+    finish();
+}
+
+TN_TEST(settling_the_one_that_looked_takes_its_word_back)
+{
+    begin(4, 0);
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    pid_t sleeper = kill_the_one_that_looks();
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) == 0);
+    push_number(6);
+    tnt_wait_ok(sleeper);
+    finish();
+}
+#endif
