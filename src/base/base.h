@@ -67,6 +67,12 @@ void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2
 #endif
 
 /*
+ * For thread-local words of the hot path: read without a call. The loader keeps little room for
+ * them in libraries that are loaded late, so only a few bytes may have it.
+ */
+#define TNI_TLS_INITIAL __attribute__((tls_model("initial-exec")))
+
+/*
  * A function of the program's and what it is given change together, so one pointer publishes
  * both.
  */

@@ -260,6 +260,27 @@ struct tni_view {
     int64_t extents[];        /* shape [ndim], then strides [ndim] */
 };
 enum { TNI_VIEW_MAX_BYTES = 24 + 2 * 32 * 8 }; /* without attributes */
+/*
+ * The third word of a view, from `code` on: type, axes, flags, and bytes of attributes. As a
+ * word it is read and compared at once. pre: the view is aligned to 8 bytes
+ */
+typedef uint64_t tni_view_word __attribute__((may_alias));
+_Static_assert(offsetof(struct tni_view, code) == 16 && sizeof(struct tni_view) == 24,
+               "the third word of a view");
+static inline uint64_t tni_view_form(const struct tni_view *view)
+{
+    return TNI_LOOK(*(const tni_view_word *)(const void *)&view->code);
+}
+static inline void tni_view_set_form(struct tni_view *view, uint64_t form)
+{
+    *(tni_view_word *)(void *)&view->code = form;
+}
+static inline uint32_t tni_view_form_ndim(uint64_t form)
+{
+    struct tni_view view;
+    tni_view_set_form(&view, form);
+    return view.ndim;
+}
 
 /*
  * One attribute: this head, then `bytes` of it, filled up with zeros to a multiple of 8. They

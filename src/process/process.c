@@ -18,7 +18,7 @@
 
 #include "sync/sync.h"
 
-_Thread_local uint32_t tni_thread_home;
+_Thread_local uint32_t tni_thread_home TNI_TLS_INITIAL;
 
 static _Atomic uint32_t thread_counter;
 
@@ -271,6 +271,9 @@ static int map_private(struct tn_domain *d)
 static void unmap_private(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        while (d->threads[t].spares != NULL)
+            free(tni_thread_take_spare(&d->threads[t]));
     tni_os_unmap(d->threads[0].caches,
                  sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
     tni_os_unmap(d->local, (uint64_t)g->total_blocks * 4);

@@ -21,6 +21,15 @@ struct tni_block_cache {
 };
 
 /*
+ * Private memory that ended and serves again: the first bytes link it. The room tensor keeps
+ * its objects so, a few for each thread record.
+ */
+struct tni_spare {
+    struct tni_spare *next;
+};
+enum { TNI_SPARES = 16 };
+
+/*
  * A thread at work: one announce record of the seat, and what is private to who has it. A
  * thread takes one for the length of an operation and gives it back; `busy` is the only word
  * that two threads touch. Not thread-owned for ever: threads come and go, and 32 records must
@@ -33,6 +42,8 @@ struct tni_thread {
     struct tni_block_cache *caches;    /* [TNI_CLASSES] */
     const _Atomic uint64_t *recounted; /* that of the domain's header */
     uint64_t waited_out;               /* a value of it that this thread waited for in vain */
+    struct tni_spare *spares;          /* freed with the domain */
+    uint32_t spare_count;
 };
 
 struct tn_domain;
@@ -188,8 +199,8 @@ int tni_process_sleep_through(struct tn_domain *domain, _Atomic uint32_t *word, 
 /* ---- a thread at work -------------------------------------------------------------------- */
 
 struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain);
-extern _Thread_local uint32_t
-    tni_thread_home; /* number + 1 of the record this thread had last; 0 none */
+/* Number + 1 of the record that this thread had last; 0 none. */
+extern _Thread_local uint32_t tni_thread_home TNI_TLS_INITIAL;
 
 static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
 {
@@ -210,6 +221,29 @@ static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
 static inline void tni_thread_leave(struct tni_thread *thread)
 {
     atomic_store_explicit(&thread->busy, 0, memory_order_release);
+}
+
+/** Keep the memory of an object for the next one. False: there are enough, it is the caller's.
+ */
+static inline bool tni_thread_keep(struct tni_thread *thread, struct tni_spare *spare)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return false; /* it finds who uses what was freed */
+#endif
+    if (spare == NULL || thread->spare_count >= TNI_SPARES)
+        return false;
+    spare->next = thread->spares;
+    thread->spares = spare;
+    thread->spare_count++;
+    return true;
+}
+/** Take the memory that was kept last. pre: thread->spares is not NULL */
+static inline struct tni_spare *tni_thread_take_spare(struct tni_thread *thread)
+{
+    struct tni_spare *spare = thread->spares;
+    thread->spares = spare->next;
+    thread->spare_count--;
+    return spare;
 }
 
 /**

@@ -199,10 +199,9 @@ void tni_parcel_end(struct tn_queue *q, const struct tni_parcel *p, const tn_mes
             tni_ref_release(q->handle.domain, p->block);
         return;
     }
+    /* A tensor whose reference lies in the slot now ended with the push. */
     for (uint32_t i = 0; move && i < m->tensor_count; i++)
-        if (p->form == TNI_FORM_TENSOR && p->move)
-            tni_tensor_forget(m->tensors[i]); /* its reference lies in the slot now */
-        else
+        if (p->form != TNI_FORM_TENSOR || !p->move)
             tn_tensor_unref(m->tensors[i]);
 }
 
@@ -286,7 +285,8 @@ static int read_slot(const struct tn_queue *q, const struct tni_taken *taken,
 }
 
 /* Private objects for all tensors; they own no reference yet. */
-static int decode_all(struct tn_queue *q, const struct contents *c, tn_tensor **ret_tensors)
+static int decode_all(struct tn_queue *q, struct tni_thread *thread, const struct contents *c,
+                      tn_tensor **ret_tensors)
 {
     struct tn_domain *d = q->handle.domain;
     uint32_t at = 0, made = 0;
@@ -311,7 +311,7 @@ static int decode_all(struct tn_queue *q, const struct contents *c, tn_tensor **
     if (status >= 0)
         return 0;
     while (made-- > 0)
-        tni_tensor_forget(ret_tensors[made]);
+        tni_tensor_forget(thread, ret_tensors[made]);
     return status;
 }
 
@@ -335,7 +335,7 @@ static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct 
         for (uint32_t j = 0; j < i; j++)
             tni_ref_release_with(d, thread, tensors[j]->storage->block);
         for (uint32_t j = 0; j < c->tensor_count; j++)
-            tni_tensor_forget(tensors[j]);
+            tni_tensor_forget(thread, tensors[j]);
         tni_announce_fence(thread, c->block); /* as it was */
         return status;
     }
@@ -369,7 +369,7 @@ static int unpack(struct tn_queue *q, struct tni_thread *thread, const struct tn
         (buffer = malloc(c->tensor_count * sizeof(tn_tensor *) + copied)) == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
     m.tensors = c->tensor_count != 0 ? (tn_tensor **)(void *)buffer : NULL;
-    if ((status = decode_all(q, c, m.tensors)) != 0)
+    if ((status = decode_all(q, thread, c, m.tensors)) != 0)
         goto free_buffer;
     if (copied != 0)
         memcpy(buffer + c->tensor_count * sizeof(tn_tensor *), c->bytes, copied);
@@ -393,7 +393,7 @@ forget:
     for (uint32_t i = 0; i < c->tensor_count; i++) {
         if (c->form == TNI_FORM_MESSAGE)
             tni_ref_release_with(d, thread, m.tensors[i]->storage->block);
-        tni_tensor_forget(m.tensors[i]);
+        tni_tensor_forget(thread, m.tensors[i]);
     }
 free_buffer:
     free(buffer);
@@ -475,17 +475,37 @@ static int unpack_long_tensor(struct tn_queue *q, struct tni_thread *thread,
     return 0;
 }
 
+/* The usual message once more: one tensor like the last one. False: go the long way. */
+static bool unpack_plain(struct tn_queue *q, struct tni_thread *thread,
+                         const struct tni_taken *taken, tn_tensor **ret_tensor)
+{
+    const struct tni_slot *slot = taken->slot;
+    uint32_t view_bytes = TNI_LOOK(slot->view_bytes);
+    if (TNI_LOOK(slot->form) != TNI_FORM_TENSOR || TNI_LOOK(slot->bytes_count) != 0 ||
+        view_bytes > q->room_bytes)
+        return false;
+    tn_tensor *tensor = tni_tensor_decode_again(q->handle.domain, thread, taken->block,
+                                                (const void *)slot->data, view_bytes);
+    if (TNI_UNLIKELY(tensor == NULL))
+        return false;
+    tni_ring_take_end(q, thread, taken);
+    *ret_tensor = tensor;
+    return true;
+}
+
 int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
                              const struct tni_taken *taken, tn_tensor **ret_tensor)
 {
     struct contents c;
     tn_tensor *tensor = NULL;
+    if (TNI_LIKELY(unpack_plain(q, thread, taken, ret_tensor)))
+        return 0;
     int status = read_slot(q, taken, &c);
     bool is_long = status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0);
     if (TNI_UNLIKELY(is_long))
         status = unpack_long_tensor(q, thread, taken, &c, &tensor);
     else if (status == 0)
-        status = decode_all(q, &c, &tensor);
+        status = decode_all(q, thread, &c, &tensor);
     if (TNI_LIKELY(status == 0)) {
         if (TNI_LIKELY(!is_long))
             tni_ring_take_end(q, thread, taken);

@@ -163,7 +163,7 @@ uint64_t tni_object_id(const struct tni_handle *handle)
     return (uint64_t)handle->generation << 32 | handle->index;
 }
 
-int tni_object_check(const struct tni_handle *handle)
+int tni_object_check_slow(const struct tni_handle *handle)
 {
     if (TNI_UNLIKELY(handle->domain == NULL))
         return tni_fail(TN_ERR_CLOSED, "this process has left the object's domain");

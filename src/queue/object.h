@@ -69,7 +69,18 @@ void tni_object_close(struct tni_handle *handle);
 /**
  * 0, or TN_ERR_FORKED / TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone.
  */
-int tni_object_check(const struct tni_handle *handle);
+int tni_object_check_slow(const struct tni_handle *handle);
+static inline int tni_object_check(const struct tni_handle *handle)
+{
+    const struct tn_domain *home = handle->domain;
+    if (TNI_UNLIKELY(home == NULL || home->seat == TNI_NO_SEAT))
+        return tni_object_check_slow(handle);
+    uint64_t word = atomic_load_explicit(&handle->object->word, memory_order_relaxed);
+    return TNI_LIKELY(tni_object_generation(word) == handle->generation &&
+                      tni_object_state(word) == TNI_OBJECT_LIVE)
+               ? 0
+               : tni_object_check_slow(handle);
+}
 
 /** The block with the slots, checked; NULL if there is none or it makes no sense. */
 void *tni_object_ring(const struct tni_segment *segment, const struct tni_object *object,

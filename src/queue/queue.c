@@ -309,6 +309,15 @@ int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64
 
 int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_t deadline_ns)
 {
+    struct tni_parcel parcel;
+    bool move = (flags & TN_PUSH_MOVE) != 0;
+    if (TNI_LIKELY((flags & ~(uint32_t)TN_PUSH_MOVE) == 0 && begin(q, TN_PRODUCER) == 0 &&
+                   tni_parcel_pack_plain(q, tensor, move, &parcel))) {
+        int status = push_parcel(q, &parcel, deadline_ns);
+        if (status == 0 && move && !parcel.move)
+            tn_tensor_unref(tensor);
+        return status;
+    }
     tn_message message = {.tensors = &tensor, .tensor_count = 1};
     return tn_queue_push(q, &message, flags, deadline_ns);
 }

@@ -190,6 +190,8 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     __builtin_prefetch(slot_at(q, position + 4), 1);
     pass_tail(object, position); /* and the fence that announce_item() asks for */
     TNI_KILL_POINT("push_tail_passed");
+    if (status == 0 && p->move && p->form == TNI_FORM_TENSOR)
+        tni_tensor_forget(thread, p->tensor);
 leave:
     if (p->block.id != 0)
         tni_announce_clear(thread);

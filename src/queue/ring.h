@@ -21,7 +21,7 @@ struct tni_parcel {
     uint8_t form; /* TNI_FORM_* */
     bool move;    /* the block's local reference goes along */
     tni_block block;
-    const tn_tensor *tensor;     /* FORM_TENSOR: encoded into the slot */
+    tn_tensor *tensor; /* FORM_TENSOR: encoded into the slot; with `move`, it ends then */
     struct tni_attributes *held; /* of `tensor`, since it was measured */
     uint32_t view_bytes;
     const void *bytes;

@@ -217,14 +217,23 @@ static void release_private(struct tn_domain *d, tni_block block)
 
 void tni_ref_release(struct tn_domain *d, tni_block block)
 {
+    tni_ref_release_and_keep(d, block, NULL);
+}
+
+bool tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_spare *spare)
+{
     struct tni_thread *thread = tni_thread_enter(d);
+    bool is_kept = false;
     /* Read with the record in hand: tni_ref_close() had all of them when it set is_closed. */
     bool is_member = TNI_LIKELY(d->seat != TNI_NO_SEAT && !d->is_closed);
-    if (is_member)
+    if (is_member) {
         tni_ref_release_with(d, thread, block);
+        is_kept = tni_thread_keep(thread, spare);
+    }
     tni_thread_leave(thread);
     if (!is_member)
         release_private(d, block);
+    return is_kept;
 }
 
 void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread, tni_block block)

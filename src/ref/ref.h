@@ -52,6 +52,12 @@ bool tni_ref_local_if_held(struct tn_domain *domain, tni_block block);
 
 /** Give a local reference back; with the last one, the hold. */
 void tni_ref_release(struct tn_domain *domain, tni_block block);
+/**
+ * The same, and keep the memory of the private object that had the reference for the next one.
+ * @return false: the memory is the caller's to free. NULL is kept never
+ */
+bool tni_ref_release_and_keep(struct tn_domain *domain, tni_block block,
+                              struct tni_spare *spare);
 void tni_ref_release_with(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 
 /**

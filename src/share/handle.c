@@ -257,7 +257,7 @@ static int use(struct tn_domain *d, const struct handle_head *head, const uint8_
                         "the handle states a view of %zu bytes by %s, and has one of %d by %s",
                         view_bytes, tn_strategy_name(head->strategy), used,
                         tn_strategy_name(tn_tensor_strategy(tensor)));
-        tni_tensor_forget(tensor);
+        tni_tensor_forget(NULL, tensor);
     }
     if (used < 0) {
         /* It may have ended since, and the storage with it: then that is the cause. */
@@ -272,7 +272,7 @@ static int use(struct tn_domain *d, const struct handle_head *head, const uint8_
     if (status == 0)
         *ret_tensor = tensor;
     else
-        tni_tensor_forget(tensor);
+        tni_tensor_forget(NULL, tensor);
     return status;
 }
 

@@ -10,13 +10,17 @@ static size_t tensor_bytes(int32_t ndim)
     return sizeof(tn_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
 }
 
-/* I3. pre: ndim was checked */
-static tn_tensor *alloc_both(int32_t ndim)
+/* I3. pre: ndim was checked. `thread`: whose record is in hand; or NULL */
+static tn_tensor *alloc_both(struct tni_thread *thread, int32_t ndim)
 {
-    struct tni_storage *s = malloc(sizeof *s + tensor_bytes(ndim));
+    bool has_room = ndim <= TNI_SPARE_NDIM;
+    struct tni_storage *s =
+        has_room && thread != NULL && thread->spares != NULL
+            ? (void *)tni_thread_take_spare(thread)
+            : malloc(sizeof *s + tensor_bytes(TNI_MAX(ndim, (int32_t)TNI_SPARE_NDIM)));
     if (s == NULL)
         return NULL;
-    *s = (struct tni_storage){.refs = 1};
+    *s = (struct tni_storage){.refs = 1, .has_room = has_room};
     tn_tensor *t = (tn_tensor *)(s + 1);
     *t = (tn_tensor){.refs = 1, .is_inner = true, .storage = s};
     return t;
@@ -42,6 +46,16 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        : tni_shape_count(ndim, shape, ret_size->item_bytes, &ret_size->count);
 }
 
+static uint64_t form_of(tn_dtype dtype, int32_t ndim)
+{
+    struct tni_view view = {.code = dtype.code,
+                            .bits = dtype.bits,
+                            .lanes = dtype.lanes,
+                            .ndim = (uint8_t)ndim,
+                            .flags = TNI_VIEW_CONTIGUOUS};
+    return tni_view_form(&view);
+}
+
 static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                 const struct tni_size *size, tn_tensor **ret_tensor)
 {
@@ -49,6 +63,7 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a tensor of %d axes", ndim);
     t->dtype = dtype;
     t->ndim = ndim;
+    t->form = form_of(dtype, ndim);
     t->is_contiguous = true;
     t->is_row_major = true;
     t->count = size->count;
@@ -58,6 +73,39 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
     tni_shape_row_major(ndim, t->extents, tni_tensor_steps(t));
     *ret_tensor = t;
     return 0;
+}
+
+tn_tensor *tni_tensor_again(struct tni_thread *thread, uint64_t form, const int64_t *shape)
+{
+    if (TNI_UNLIKELY(thread->spares == NULL))
+        return NULL;
+    struct tni_storage *s = (void *)thread->spares;
+    tn_tensor *t = (tn_tensor *)(s + 1);
+    if (t->form != form || !t->is_row_major || t->is_read_only)
+        return NULL;
+    for (int32_t i = 0; i < t->ndim; i++)
+        if (t->extents[i] != shape[i])
+            return NULL;
+    tni_thread_take_spare(thread);
+    *s = (struct tni_storage){.refs = 1, .has_room = true};
+    atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
+    atomic_store_explicit(&t->attributes, NULL, memory_order_relaxed);
+    t->byte_offset = 0;
+    return t;
+}
+
+int tni_tensor_build_again(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
+                           const int64_t *shape, tn_tensor **ret_tensor)
+{
+    struct tni_size size;
+    if (TNI_LIKELY((uint32_t)ndim <= TNI_SPARE_NDIM && (shape != NULL || ndim == 0))) {
+        *ret_tensor = tni_tensor_again(thread, form_of(dtype, ndim), shape);
+        if (TNI_LIKELY(*ret_tensor != NULL))
+            return 0;
+    }
+    int status = tni_tensor_measure(dtype, ndim, shape, &size);
+    return status != 0 ? status
+                       : fill(alloc_both(thread, ndim), dtype, ndim, shape, &size, ret_tensor);
 }
 
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -70,7 +118,7 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
             return status;
         size = &measured;
     }
-    return fill(alloc_both(ndim), dtype, ndim, shape, size, ret_tensor);
+    return fill(alloc_both(NULL, ndim), dtype, ndim, shape, size, ret_tensor);
 }
 
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
@@ -92,28 +140,48 @@ int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
     return 0;
 }
 
+void tni_tensor_end_alone(tn_tensor *t)
+{
+    tni_attributes_drop(t->attributes);
+    atomic_store_explicit(&t->refs, TNI_TENSOR_ENDED, memory_order_relaxed);
+    if (!t->is_inner)
+        tni_tensor_free_memory(t);
+}
+
 void tni_tensor_end(tn_tensor *t)
 {
     struct tni_storage *s = t->storage;
-    bool is_inner = t->is_inner;
-    tni_attributes_drop(t->attributes);
-    atomic_store_explicit(&t->refs, TNI_TENSOR_ENDED, memory_order_relaxed);
-    if (!is_inner)
-        tni_tensor_free_memory(t);
+    tni_tensor_end_alone(t);
     tni_storage_unref(s);
 }
 
 /* I4 */
 #if TNI_TENSOR_CATCH
 enum { KEPT = 256 };
-static _Atomic(void *) kept[KEPT];
-static _Atomic uint32_t kept_next;
+struct kept {
+    _Atomic(void *) memory[KEPT];
+    _Atomic uint32_t next;
+};
+
+/* What ended 256 ends ago, in place of what ends now. */
+static void *keep(struct kept *kept, void *memory)
+{
+    uint32_t at = atomic_fetch_add_explicit(&kept->next, 1, memory_order_relaxed) % KEPT;
+    return atomic_exchange(&kept->memory[at], memory);
+}
 
 void tni_tensor_free_memory(void *memory)
 {
-    uint32_t at = atomic_fetch_add_explicit(&kept_next, 1, memory_order_relaxed) % KEPT;
-    free(atomic_exchange(&kept[at], memory));
+    static struct kept views;
+    free(keep(&views, memory));
+}
+
+struct tni_storage *tni_storage_retire(struct tni_storage *s)
+{
+    static struct kept storages;
+    return keep(&storages, s);
 }
 #else
 void tni_tensor_free_memory(void *memory) { free(memory); }
+struct tni_storage *tni_storage_retire(struct tni_storage *s) { return s; }
 #endif

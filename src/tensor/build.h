@@ -19,6 +19,9 @@
 #endif
 #define TNI_TENSOR_ENDED UINT32_C(0xdead0000) /* refs of a tensor that ended */
 
+/* The most axes of a tensor whose memory serves again. */
+enum { TNI_SPARE_NDIM = 4 };
+
 static inline int64_t *tni_tensor_sizes(tn_tensor *tensor) { return tensor->extents; }
 static inline int64_t *tni_tensor_steps(tn_tensor *tensor)
 {
@@ -47,6 +50,16 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
  */
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                      const struct tni_size *size, tn_tensor **ret_tensor);
+
+/** The same, in spare memory of the thread's record, if there is any. */
+int tni_tensor_build_again(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
+                           const int64_t *shape, tn_tensor **ret_tensor);
+/**
+ * The tensor that ended last in this thread's record, if it had this form (tni_view_form(), at
+ * most 4 axes) and shape: new, and with what was measured then. NULL: it had another, or there
+ * is none.
+ */
+tn_tensor *tni_tensor_again(struct tni_thread *thread, uint64_t form, const int64_t *shape);
 
 /**
  * As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more;
@@ -94,6 +107,8 @@ const char *tni_outside_path(const struct tni_storage *storage);
 /** After its strides were set. */
 void tni_tensor_settle_strides(tn_tensor *tensor);
 
+/** End a tensor, but not its reference to the storage. */
+void tni_tensor_end_alone(tn_tensor *tensor);
 /** End a tensor and its reference to the storage; the caller saw that it is the last. */
 void tni_tensor_end(tn_tensor *tensor);
 

@@ -23,13 +23,6 @@ static size_t extent_count(const struct tni_view *head)
     return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
 }
 
-size_t tni_tensor_view_bytes(const tn_tensor *t, const struct tni_attributes *held)
-{
-    return sizeof(struct tni_view) +
-           (size_t)t->ndim * sizeof(int64_t) * (t->is_row_major ? 1 : 2) +
-           (held != NULL ? held->bytes : 0);
-}
-
 /* In the block's descriptor, for people. */
 static void describe_attributes(const tn_tensor *t, const struct tni_attributes *held)
 {
@@ -48,13 +41,11 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
         return 0;
 
     view->byte_offset = t->byte_offset;
-    view->code = t->dtype.code;
-    view->bits = t->dtype.bits;
-    view->lanes = t->dtype.lanes;
-    view->ndim = (uint8_t)t->ndim;
-    view->flags = (uint8_t)((t->is_row_major ? TNI_VIEW_CONTIGUOUS : 0) |
-                            (tn_tensor_is_read_only(t) ? TNI_VIEW_READ_ONLY : 0));
-    view->attribute_bytes = 0;
+    tni_view_set_form(view, t->form);
+    if (TNI_UNLIKELY(!t->is_row_major))
+        view->flags = 0;
+    if (TNI_UNLIKELY(tn_tensor_is_read_only(t)))
+        view->flags |= TNI_VIEW_READ_ONLY;
     for (int32_t i = 0; i < extents; i++)
         view->extents[i] = t->extents[i];
     if (TNI_UNLIKELY(held != NULL)) {
@@ -237,6 +228,34 @@ static int decode_backed(struct tn_domain *d, const union copied_view *copy,
     }
     tni_storage_set_mapped((*ret_tensor)->storage, d, block, mapping);
     return 0;
+}
+
+tn_tensor *tni_tensor_decode_again(struct tn_domain *d, struct tni_thread *thread,
+                                   tni_block block, const struct tni_view *view,
+                                   size_t size_bytes)
+{
+    uint64_t form = tni_view_form(view);
+    uint32_t ndim = tni_view_form_ndim(form);
+    int64_t extents[TNI_SPARE_NDIM];
+    size_t used = sizeof *view + ndim * sizeof extents[0];
+    uint64_t byte_offset = TNI_LOOK(view->byte_offset);
+    if (size_bytes < sizeof *view || ndim > TNI_SPARE_NDIM || size_bytes < used ||
+        TNI_LOOK(view->block) != block.id ||
+        !tni_geometry_has_block(&d->segment.geometry, block.id) ||
+        tni_block_class(block) < TNI_SMALL_CLASS)
+        return NULL;
+    for (uint32_t i = 0; i < ndim; i++)
+        extents[i] = TNI_LOOK(view->extents[i]);
+    uint64_t limit = usable_bytes(&d->segment, block);
+    tn_tensor *t = tni_tensor_again(thread, form, extents);
+    if (t == NULL)
+        return NULL;
+    t->byte_offset = byte_offset;
+    tni_storage_set_shared(t->storage, d, block, TNI_SIZE_IN_DESC);
+    if (TNI_LIKELY(byte_offset <= limit && tn_tensor_size_bytes(t) <= limit - byte_offset))
+        return t;
+    tni_tensor_forget(thread, t);
+    return NULL;
 }
 
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,

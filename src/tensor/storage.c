@@ -29,12 +29,14 @@ void tni_storage_unref(struct tni_storage *s)
         return;
     if (s->mapping != NULL)
         tni_backing_unmap(s->domain, s->mapping); /* first: then the block may be another's */
-    if (s->domain != NULL)
-        tni_ref_release(s->domain,
-                        s->block); /* may be the last that the closed domain waited for */
-    else if (s->release != NULL)
+    struct tn_domain *d = s->domain;
+    tni_block block = s->block;
+    if (d == NULL && s->release != NULL)
         s->release(s->context);
-    tni_tensor_free_memory(s);
+    s = tni_storage_retire(s);
+    /* The release may be the last that the closed domain waited for. */
+    if (d == NULL || !tni_ref_release_and_keep(d, block, tni_storage_spare(s)))
+        free(s);
 }
 
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)

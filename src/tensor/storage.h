@@ -59,10 +59,17 @@ int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t s
                    const void *source, const tn_share_options *options, uint64_t deadline_ns,
                    tni_block *ret_block, struct tni_mapping **ret_mapping);
 
-/**
- * free() for tensors and storages: where misuse is caught, the memory stays readable for a
- * while.
- */
+/** free() for views: where misuse is caught, the memory stays readable for a while. */
 void tni_tensor_free_memory(void *memory);
+/**
+ * A storage's memory, with the tensor behind it, that may be used again or freed in place of
+ * this one's, which stays readable for a while where misuse is caught. NULL: there is none yet.
+ */
+struct tni_storage *tni_storage_retire(struct tni_storage *storage);
+/** What a thread's record may keep of it; NULL: nothing. */
+static inline struct tni_spare *tni_storage_spare(struct tni_storage *retired)
+{
+    return retired != NULL && retired->has_room ? (void *)retired : NULL;
+}
 
 #endif

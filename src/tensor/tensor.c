@@ -17,6 +17,7 @@
  */
 #include "tensor/tensor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "tensor/build.h"
@@ -72,7 +73,10 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
             return status;
         options = &ours;
     }
-    if ((status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+    struct tni_thread *thread = tni_thread_enter(domain);
+    status = tni_tensor_build_again(thread, dtype, ndim, shape, &t);
+    tni_thread_leave(thread);
+    if (TNI_UNLIKELY(status != 0))
         return status;
     status = give_memory(domain, t, options, deadline_ns, ret_is_zero);
     if (TNI_UNLIKELY(status != 0)) {
@@ -197,20 +201,15 @@ tn_tensor *tn_tensor_unref(tn_tensor *tensor)
     return NULL;
 }
 
-bool tni_tensor_is_sole(const tn_tensor *tensor)
+void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor)
 {
-    return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
-           atomic_load_explicit(&tensor->storage->refs, memory_order_acquire) == 1;
-}
-
-void tni_tensor_forget(tn_tensor *tensor)
-{
-    if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
-        tni_backing_unmap(tensor->storage->domain, tensor->storage->mapping);
-    tensor->storage->mapping = NULL;
-    tensor->storage->domain = NULL; /* so that nothing is given back */
-    tensor->storage->release = NULL;
-    tni_tensor_end(tensor);
+    struct tni_storage *s = tensor->storage;
+    if (TNI_UNLIKELY(s->mapping != NULL))
+        tni_backing_unmap(s->domain, s->mapping);
+    tni_tensor_end_alone(tensor);
+    s = tni_storage_retire(s);
+    if (thread == NULL || !tni_thread_keep(thread, tni_storage_spare(s)))
+        free(s);
 }
 
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor)

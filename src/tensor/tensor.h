@@ -20,6 +20,7 @@
 struct tni_storage {
     _Atomic uint32_t refs;
     bool is_read_only;
+    bool has_room;               /* its memory serves again: see build.c */
     _Atomic uint32_t exports;    /* DLPack exports that point into it */
     _Atomic int32_t mover;       /* pid, while one of its threads shares it; else 0 */
     uint8_t outside;             /* TN_STRATEGY_* of what came from beyond the domain */
@@ -53,6 +54,7 @@ struct tn_tensor {
     bool is_row_major; /* contiguous, and with just the strides that a new tensor has */
     bool is_read_only;
     bool is_inner; /* lies behind its storage, in one allocation */
+    uint64_t form; /* tni_view_form() of it as row-major, writable, without attributes */
     struct tni_storage *storage;
     _Atomic(struct tni_attributes *) attributes; /* its own; NULL: none */
     uint64_t byte_offset;
@@ -80,7 +82,13 @@ static inline void tni_attributes_drop(struct tni_attributes *held)
 }
 
 /** Bytes that tni_tensor_encode() will write. @param held  attributes of the tensor; or NULL */
-size_t tni_tensor_view_bytes(const tn_tensor *tensor, const struct tni_attributes *held);
+static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
+                                           const struct tni_attributes *held)
+{
+    return sizeof(struct tni_view) +
+           (size_t)tensor->ndim * sizeof(int64_t) * (tensor->is_row_major ? 1 : 2) +
+           (held != NULL ? held->bytes : 0);
+}
 
 /**
  * Write a shared tensor, with these attributes, as a struct tni_view.
@@ -103,6 +111,14 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
  */
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
                       tn_tensor **ret_tensor);
+/**
+ * The same of a view that is aligned to 8 bytes, names this block of the arena, and has the
+ * type and shape of the tensor that ended last in this thread's record: only its place is to be
+ * checked. NULL: it is another one, ask tni_tensor_decode().
+ */
+tn_tensor *tni_tensor_decode_again(struct tn_domain *domain, struct tni_thread *thread,
+                                   tni_block block, const struct tni_view *view,
+                                   size_t size_bytes);
 
 /**
  * Check the attributes that stand in a copy of a view, and make them the tensor's.
@@ -135,11 +151,16 @@ static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t
 /** TN_ERR_INVALID unless the tensor's storage is shared in this domain. */
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);
 
+/** Whether nothing else refers to the tensor or to its storage. */
+static inline bool tni_tensor_is_sole(const tn_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
+           atomic_load_explicit(&tensor->storage->refs, memory_order_acquire) == 1;
+}
 /**
- * Free the private side of a tensor whose block reference was moved away. pre: refs and storage
- * refs are 1
+ * Free the private side of a tensor whose block reference was moved away. pre: it is sole.
+ * @param thread  the record in hand, which keeps the memory for the next tensor; NULL: none
  */
-bool tni_tensor_is_sole(const tn_tensor *tensor);
-void tni_tensor_forget(tn_tensor *tensor);
+void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor);
 
 #endif

@@ -23,7 +23,7 @@ static void decode(tn_domain *d, const uint8_t *view, size_t size_bytes)
     if (tensor->storage->mapping != NULL)
         tni_backing_unmap(d, tensor->storage->mapping);
     tensor->storage->mapping = NULL;
-    tni_tensor_forget(tensor);
+    tni_tensor_forget(NULL, tensor);
 }
 
 /* Against a storage of so many bytes, which is not read. */

@@ -242,7 +242,7 @@ TN_TEST(a_decoded_view_has_the_attributes_that_were_encoded)
     encode(back, &again);
     assert_int_equal(again.used, v.used);
     assert_memory_equal(again.bytes, v.bytes, v.used);
-    tni_tensor_forget(back);
+    tni_tensor_forget(NULL, back);
     tn_tensor_unref(t);
     free_domain(domain);
 }
@@ -319,7 +319,7 @@ static bool decode_hostile(tn_domain *domain, const uint8_t *bytes, size_t size_
     encode(t, &again);
     assert_memory_equal(again.bytes + again.used - attribute_bytes,
                         bytes + (size_t)used - attribute_bytes, attribute_bytes);
-    tni_tensor_forget(t);
+    tni_tensor_forget(NULL, t);
     return true;
 }
 

@@ -226,7 +226,7 @@ TN_TEST(a_mapping_of_a_storage_that_was_given_away_is_not_found)
     tni_ref_release(domain, block); /* as a push does, before it unmaps */
     assert_finds_none(domain, data, 1);
     assert_int_equal(m->refs, refs);
-    tni_tensor_forget(t);
+    tni_tensor_forget(NULL, t);
     free_domain(domain);
 }
 

@@ -353,7 +353,7 @@ TN_TEST(a_tensor_whose_reference_moved_away_is_forgotten_without_giving_it_back)
     tn_tensor_ref(t);
     assert_false(tni_tensor_is_sole(t));
     tn_tensor_unref(t);
-    tni_tensor_forget(t);
+    tni_tensor_forget(NULL, t);
     assert_int_equal(held(domain), 1);
     tni_ref_release(domain, block);
     assert_int_equal(held(domain), 0);
