@@ -62,7 +62,7 @@ typedef struct tn_message {
     void *internal[4]; /* the library's own */
 } tn_message;
 
-enum { TN_MESSAGE_MAX_TENSORS = 4096 };
+enum { TN_MESSAGE_MAX_TENSORS = 1000000 };
 
 enum {
     TN_PUSH_MOVE = 1u << 0 /* on success, the caller's reference of each tensor is consumed */

@@ -6,8 +6,8 @@
  * are one tensor and nothing else; PICKLE is a pickle of protocol 5. Arrays and tensors in an
  * object are not in its pickle but travel beside it as tensors: what lies in the domain already
  * as it is, what does not in one copy. Buffers that other types give to pickle (PEP 574) travel
- * in the same way, as bytes. Once a message has all the tensors that it can have, what would
- * have been copied is in the pickle itself, and what is shared is refused.
+ * in the same way, as bytes. Once a message has MANY_TENSORS, what would have been copied is in
+ * the pickle itself; what is shared travels as it is, however many there are.
  *
  * A reducer that runs inside of dumps() lets a tensor travel with send(), which gives it a
  * number; take() gives the tensor of that number while loads() runs.
@@ -20,7 +20,10 @@
 #include <string.h>
 
 enum { PICKLE = 'P', ARRAY = 'A', FIXED_ARRAY = 'F', TENSOR = 'T' };
-enum { FEW_BYTES = 256 }; /* a private buffer of no more is in the pickle itself */
+enum {
+    FEW_BYTES = 256,    /* a private buffer of no more is in the pickle itself */
+    MANY_TENSORS = 4096 /* copies into blocks of their own cost more than they save */
+};
 
 /* Where a buffer of the pickle lies. */
 struct place {
@@ -282,15 +285,12 @@ static PyObject *tensor_of_tensor(PyObject *domain, PyObject *object, uint64_t d
 
 /* ---- reducers ---------------------------------------------------------------------------- */
 
-static bool is_full(void)
-{
-    return PyList_GET_SIZE(passage->tensors) >= TN_MESSAGE_MAX_TENSORS;
-}
+static bool has_many(void) { return PyList_GET_SIZE(passage->tensors) >= MANY_TENSORS; }
 
 /* -1: raised */
 static int check_room(void)
 {
-    if (!is_full())
+    if (PyList_GET_SIZE(passage->tensors) < TN_MESSAGE_MAX_TENSORS)
         return 0;
     PyErr_Format(PyExc_ValueError,
                  "more than TN_MESSAGE_MAX_TENSORS (%d) tensors, arrays and buffers in one "
@@ -349,7 +349,7 @@ static PyObject *reduce_array(PyObject *array)
 {
     bool is_fixed;
     PyObject *tensor =
-        tensor_of_array(passage->domain, array, !is_full(), passage->deadline_ns, &is_fixed);
+        tensor_of_array(passage->domain, array, !has_many(), passage->deadline_ns, &is_fixed);
     if (tensor != NULL)
         return reduction(is_fixed ? fixed_array_function : array_function, send_along(tensor));
     return PyErr_Occurred() ? NULL : reduce_by_numpy(array);
@@ -394,7 +394,7 @@ static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
     int64_t size = view.len;
     place.size_bytes = (uint64_t)size;
     tn_tensor *storage = storage_of(passage->domain, view.buf, place.size_bytes);
-    bool keep = storage == NULL && (size <= FEW_BYTES || is_full());
+    bool keep = storage == NULL && (size <= FEW_BYTES || has_many());
     if (storage != NULL) {
         place.offset = (uint64_t)((char *)view.buf - (char *)tn_tensor_data(storage));
     } else if (!keep) {

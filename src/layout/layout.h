@@ -337,13 +337,14 @@ struct tni_backing {
 /*
  * The head of a message block. Records 0 .. count-1 each own one reference; a record's block is
  * never a message block itself. `count` rises and falls by one with each reference (the thread
- * that moves it has the block announced). The views follow at `views_off`, then inline bytes.
+ * that moves it has the block announced). Behind the records, at the next multiple of 8, or in
+ * the payload block, follow the views, then the bytes.
  */
 struct tni_records {
     _Atomic uint32_t count;
     uint32_t limit;       /* records that were made room for */
     uint32_t views_bytes; /* encoded views, in order of the tensors */
-    uint32_t bytes_block; /* a record too, the last one: payload bytes; 0: inline */
+    uint32_t payload_block; /* a record too, the last one: views and bytes; 0: they are here */
     uint64_t bytes_count;
     uint32_t tensor_count;
     uint32_t reserved;

@@ -3,9 +3,9 @@
  * message: packing and unpacking.
  *
  * Forms. Bytes alone, or one tensor with bytes, lie in the slot when they fit. All else goes
- * into a message block, which holds a record for each tensor and, when the payload is large,
- * one for a block of bytes; the slot then names the message block only. A message is whole
- * before it is pushed.
+ * into a message block, which holds a record for each tensor, then their views and the bytes,
+ * or, when these are long, a record for the payload block that they lie in; the slot then names
+ * the message block only. A message is whole before it is pushed.
  *
  * Unpacking takes the references of the tensors while the slot is still TAKEN, and un-records
  * the slot last; a death on the way leaves holds, which the reaper gives back, and a message
@@ -22,15 +22,18 @@ enum { OWNS_DOMAIN, OWNS_BLOCK, OWNS_BUFFER };
 
 /* ---- packing ----------------------------------------------------------------------------- */
 
-struct sizes {
-    uint32_t limit; /* records */
-    uint32_t views_bytes;
-    uint64_t views_off, bytes_off, total;
-    bool has_bytes_block;
-};
-
 /* Of each tensor [tensor_count]; NULL: none of them has any. */
 typedef struct tni_attributes **held_list;
+
+/* A message that goes into a message block. */
+struct packing {
+    const tn_message *message;
+    held_list held;
+    uint32_t limit; /* records */
+    uint32_t views_bytes;
+    uint64_t views_off, total; /* of the message block */
+    bool has_payload;          /* views and bytes are in a block of their own */
+};
 
 static struct tni_attributes *held_of(held_list held, uint32_t i)
 {
@@ -62,68 +65,87 @@ static int hold_attributes(const tn_message *m, held_list *ret)
     return 0;
 }
 
-static void measure(const tn_message *m, held_list held, struct sizes *ret)
+static int measure(const tn_message *m, held_list held, struct packing *ret)
 {
-    struct sizes z = {.has_bytes_block = m->size_bytes > INLINE_IN_BLOCK_BYTES};
-    z.limit = m->tensor_count + z.has_bytes_block;
+    struct packing p = {.message = m, .held = held};
+    uint64_t views_bytes = 0;
     for (uint32_t i = 0; i < m->tensor_count; i++)
-        z.views_bytes += (uint32_t)tni_tensor_view_bytes(m->tensors[i], held_of(held, i));
-    z.views_off =
-        tni_align_up(sizeof(struct tni_records) + (uint64_t)z.limit * sizeof(uint32_t), 8);
-    z.bytes_off = z.views_off + z.views_bytes;
-    z.total = z.bytes_off + (z.has_bytes_block ? 0 : m->size_bytes);
-    *ret = z;
+        views_bytes += tni_tensor_view_bytes(m->tensors[i], held_of(held, i));
+    if (views_bytes > UINT32_MAX)
+        return tni_fail(TN_ERR_INVALID, "%u tensors whose shapes and attributes are %llu bytes",
+                        m->tensor_count, (unsigned long long)views_bytes);
+    p.views_bytes = (uint32_t)views_bytes;
+    p.has_payload =
+        views_bytes > INLINE_IN_BLOCK_BYTES || m->size_bytes > INLINE_IN_BLOCK_BYTES;
+    p.limit = m->tensor_count + p.has_payload;
+    p.views_off =
+        tni_align_up(sizeof(struct tni_records) + (uint64_t)p.limit * sizeof(uint32_t), 8);
+    p.total = p.views_off + (p.has_payload ? 0 : views_bytes + m->size_bytes);
+    *ret = p;
+    return 0;
 }
 
-static int add_bytes_block(struct tn_domain *d, tni_block message, const tn_message *m,
-                           uint64_t deadline_ns)
+/* `to`: room for them all, aligned to 8 */
+static void write_views_and_bytes(const struct packing *p, uint8_t *to)
 {
-    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
-    struct tni_records *records = tni_payload_at(&d->segment, message);
-    tni_block bytes;
-    bool is_zero;
-    int status = tni_ref_alloc(d, m->size_bytes, &about, true, deadline_ns, &bytes, &is_zero);
-    if (status != 0)
-        return status;
-    memcpy(tni_payload_at(&d->segment, bytes), m->bytes, m->size_bytes);
-    records->bytes_block = bytes.id;
-    if ((status = tni_records_add(d, message, bytes, true)) != 0)
-        tni_ref_release(d, bytes);
+    const tn_message *m = p->message;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        at += (uint32_t)tni_tensor_encode(m->tensors[i], held_of(p->held, i),
+                                          p->views_bytes - at, to + at);
+    if (m->size_bytes != 0)
+        memcpy(to + p->views_bytes, m->bytes, m->size_bytes);
+}
+
+static int add_records(struct tn_domain *d, tni_block message, const tn_message *m)
+{
+    int status = 0;
+    for (uint32_t i = 0; i < m->tensor_count && status == 0; i++)
+        status = tni_records_add(d, message, m->tensors[i]->storage->block, false);
     return status;
 }
 
-/* pre: the attributes of the tensors are held */
-static int build_with(struct tn_queue *q, const tn_message *m, held_list held,
-                      uint64_t deadline_ns, tni_block *ret_block)
+static int add_payload(struct tn_domain *d, tni_block message, const struct packing *p,
+                       uint64_t deadline_ns)
+{
+    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
+    struct tni_records *records = tni_payload_at(&d->segment, message);
+    uint64_t bytes = p->views_bytes + (uint64_t)p->message->size_bytes;
+    tni_block payload;
+    bool is_zero;
+    int status = tni_ref_alloc(d, bytes, &about, true, deadline_ns, &payload, &is_zero);
+    if (status != 0)
+        return status;
+    write_views_and_bytes(p, tni_payload_at(&d->segment, payload));
+    records->payload_block = payload.id;
+    if ((status = tni_records_add(d, message, payload, true)) != 0)
+        tni_ref_release(d, payload);
+    return status;
+}
+
+static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t deadline_ns,
+                        tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE};
-    struct tn_domain *d = q->handle.domain;
-    struct sizes z;
     tni_block block;
     bool is_zero;
 
-    measure(m, held, &z);
-    int status = tni_ref_alloc(d, z.total, &about, true, deadline_ns, &block, &is_zero);
+    int status = tni_ref_alloc(d, p->total, &about, true, deadline_ns, &block, &is_zero);
     if (status != 0)
         return status;
     uint8_t *start = tni_payload_at(&d->segment, block);
     struct tni_records *records = (struct tni_records *)(void *)start;
-    records->limit = z.limit;
-    records->views_bytes = z.views_bytes;
-    records->bytes_block = 0;
-    records->bytes_count = m->size_bytes;
-    records->tensor_count = m->tensor_count;
+    records->limit = p->limit;
+    records->views_bytes = p->views_bytes;
+    records->payload_block = 0;
+    records->bytes_count = p->message->size_bytes;
+    records->tensor_count = p->message->tensor_count;
     records->reserved = 0;
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < m->tensor_count && status == 0; i++) {
-        at += (uint32_t)tni_tensor_encode(m->tensors[i], held_of(held, i), z.views_bytes - at,
-                                          start + z.views_off + at);
-        status = tni_records_add(d, block, m->tensors[i]->storage->block, false);
-    }
-    if (status == 0 && z.has_bytes_block)
-        status = add_bytes_block(d, block, m, deadline_ns);
-    else if (status == 0 && m->size_bytes != 0)
-        memcpy(start + z.bytes_off, m->bytes, m->size_bytes);
+    status = add_records(d, block, p->message);
+    if (status == 0 && p->has_payload)
+        status = add_payload(d, block, p, deadline_ns);
+    else if (status == 0)
+        write_views_and_bytes(p, start + p->views_off);
     if (status != 0)
         tni_ref_release(d, block);
     else
@@ -134,11 +156,13 @@ static int build_with(struct tn_queue *q, const tn_message *m, held_list held,
 static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadline_ns,
                        tni_block *ret_block)
 {
+    struct packing p;
     held_list held;
     int status = hold_attributes(m, &held);
     if (status != 0)
         return status;
-    status = build_with(q, m, held, deadline_ns, ret_block);
+    if ((status = measure(m, held, &p)) == 0)
+        status = build_packed(q->handle.domain, &p, deadline_ns, ret_block);
     drop_attributes(m, held);
     return status;
 }
@@ -225,30 +249,35 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
     const struct tni_segment *s = &q->handle.domain->segment;
     uint32_t count;
     const struct tni_records *r = tni_records_at(s, block, &count);
-    uint64_t size = tni_block_bytes(&s->geometry, block);
     if (r == NULL)
         return TN_ERR_CORRUPT;
-    uint32_t limit = TNI_LOOK(r->limit), bytes_block = TNI_LOOK(r->bytes_block);
+    uint32_t limit = TNI_LOOK(r->limit), payload = TNI_LOOK(r->payload_block);
     uint32_t views_bytes = TNI_LOOK(r->views_bytes), tensors = TNI_LOOK(r->tensor_count);
     uint64_t bytes_count = TNI_LOOK(r->bytes_count);
     uint64_t views_off = tni_align_up(sizeof *r + (uint64_t)limit * sizeof(uint32_t), 8);
-    uint64_t bytes_off = views_off + views_bytes;
+    uint64_t size = tni_block_bytes(&s->geometry, block);
     if (count != limit || tensors > limit || tensors > TN_MESSAGE_MAX_TENSORS ||
-        tensors + (bytes_block != 0) != limit || bytes_off > size ||
-        (bytes_block == 0 && bytes_count > size - bytes_off))
+        tensors + (payload != 0) != limit || views_off > size)
         return tni_fail(TN_ERR_CORRUPT, "message block %x makes no sense", block.id);
-    if (bytes_block != 0 &&
-        (!tni_geometry_has_block(&s->geometry, bytes_block) ||
-         bytes_count > tni_block_bytes(&s->geometry, (tni_block){bytes_block})))
-        return tni_fail(TN_ERR_CORRUPT, "message block %x names a block of bytes that is none",
+    const uint8_t *views = (const uint8_t *)r + views_off;
+    uint64_t room = size - views_off;
+    if (payload != 0) {
+        if (!tni_geometry_has_block(&s->geometry, payload))
+            return tni_fail(TN_ERR_CORRUPT,
+                            "message block %x names payload block %x, which is none", block.id,
+                            payload);
+        views = tni_payload_at(s, (tni_block){payload});
+        room = tni_block_bytes(&s->geometry, (tni_block){payload});
+    }
+    if (views_bytes > room || bytes_count > room - views_bytes)
+        return tni_fail(TN_ERR_CORRUPT, "message block %x states more than its payload holds",
                         block.id);
     c->tensor_count = tensors;
-    c->views = (const uint8_t *)r + views_off;
+    c->views = views;
     c->views_bytes = views_bytes;
     c->records = r->block;
     c->bytes_count = bytes_count;
-    c->bytes = bytes_block != 0 ? tni_payload_at(s, (tni_block){bytes_block})
-                                : (const void *)((const uint8_t *)r + bytes_off);
+    c->bytes = views + views_bytes;
     c->are_bytes_shared = true;
     return 0;
 }

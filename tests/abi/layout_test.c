@@ -207,7 +207,7 @@ TN_TEST(records_stays_where_it_is)
     PIN(records, count, 0);
     PIN(records, limit, 4);
     PIN(records, views_bytes, 8);
-    PIN(records, bytes_block, 12);
+    PIN(records, payload_block, 12);
     PIN(records, bytes_count, 16);
     PIN(records, tensor_count, 24);
     PIN(records, reserved, 28);

@@ -293,7 +293,7 @@ TN_TEST(the_numbers_of_the_headers_stay_as_they_are)
     assert_int_equal(TN_QUEUE_LEASE, 2);
     assert_int_equal(TN_PRODUCER, 1);
     assert_int_equal(TN_CONSUMER, 2);
-    assert_int_equal(TN_MESSAGE_MAX_TENSORS, 4096);
+    assert_int_equal(TN_MESSAGE_MAX_TENSORS, 1000000);
     assert_int_equal(TN_PUSH_MOVE, 1);
     assert_int_equal(TN_STRATEGY_DEFAULT, 0);
     assert_int_equal(TN_STRATEGY_ARENA, 1);

@@ -115,22 +115,16 @@ def test_an_array_that_occurs_twice_arrives_once(queue):
     assert one is other
 
 
-_MOST = 4096  # TN_MESSAGE_MAX_TENSORS
-_NAMES_IT = r"TN_MESSAGE_MAX_TENSORS \(4096\)"
+_MOST = 1_000_000  # TN_MESSAGE_MAX_TENSORS
+_NAMES_IT = r"TN_MESSAGE_MAX_TENSORS \(1000000\)"
 
 
-def test_more_private_arrays_than_a_message_has_tensors_arrive(queue):
-    arrays = [np.full(3, i) for i in range(_MOST + 100)]
+@pytest.mark.parametrize("count", [4200, 20_000])
+def test_any_number_of_private_arrays_arrives(queue, count):
+    arrays = [np.full(3, i) for i in range(count)]
     arrays += [np.full(500, i).astype(dtype) for i in range(3) for dtype in ("i4,i4", "M8[s]")]
     got = through(queue, arrays)
     assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(got, arrays))
-
-
-def test_as_many_shared_arrays_as_a_message_has_tensors_stay_shared_beside_a_long_pickle(queue):
-    array = np.asarray(queue.domain.zeros((_MOST,), "int64"))
-    got, _ = through(queue, ([array[i : i + 1] for i in range(_MOST)], b"x" * 500000))
-    array[:] = range(_MOST)
-    assert [int(one[0]) for one in got] == list(range(_MOST))
 
 
 def _dates(array):
@@ -141,23 +135,46 @@ def _records(array):
     return array.view("i4,i4")
 
 
-@pytest.mark.parametrize("view", [np.asarray, tenon.asarray, _dates, _records])
-def test_what_is_shared_and_beyond_the_limit_of_a_message_is_refused_by_the_limits_name(queue, view):
-    shared = np.asarray(queue.domain.zeros((_MOST + 1,), "int64"))
-    few = [view(shared[i : i + 1]) for i in range(_MOST)]
-    private = [np.ones(1) for _ in range(_MOST)]
-    assert len(through(queue, few)) == _MOST
-    for value in ([*few, view(shared[_MOST:])], [*private, view(shared[:1])]):
-        with pytest.raises(ValueError, match=_NAMES_IT):
-            queue.put(value)
-    assert queue.count() == 0
+@pytest.mark.parametrize("count, view", [(5000, _dates), (5000, _records), (20_000, tenon.asarray), (100_000, np.asarray)])
+def test_any_number_of_shared_arrays_stays_shared_beside_a_long_pickle(queue, count, view):
+    array = np.asarray(queue.domain.zeros((count,), "int64"))
+    got, _ = through(queue, ([view(array[i : i + 1]) for i in range(count)], b"x" * 500000))
+    array[:] = range(count)
+    assert [int(np.asarray(one).view("int64")[0]) for one in got] == list(range(count))
 
 
-def test_a_private_tensor_beyond_the_limit_of_a_message_is_refused_and_stays_private(queue):
-    tensor = _core.private((3,), "int8")
+@pytest.mark.parametrize("count", [20_000, 100_000])
+def test_any_number_of_tensors_arrives_with_their_attributes(queue, count):
+    tensors = [queue.domain.empty((1,), "int8") for _ in range(count)]
+    for number, tensor in enumerate(tensors):
+        tensor.metadata = {"number": str(number).encode()}
+    queue.push(b"beside", tensors)
+    message = queue.pop(0)
+    assert message.data == b"beside"
+    assert [int(tensor.metadata["number"]) for tensor in message.tensors] == list(range(count))
+    assert all(got.same_storage(sent) for got, sent in zip(message.tensors, tensors))
+
+
+class _Greedy:
+    """Sends one tensor `count` times, and then another."""
+
+    def __init__(self, tensor, count, other):
+        self.tensor, self.count, self.other = tensor, count, other
+
+    def __reduce__(self):
+        for _ in range(self.count):
+            _core.send(self.tensor)
+        return _core.take, (_core.send(self.other),)
+
+
+def test_a_tensor_beyond_the_limit_of_a_message_is_refused_and_stays_private(queue):
+    shared, private = queue.domain.zeros(1, "int8"), _core.private((3,), "int8")
+    assert through(queue, _Greedy(shared, _MOST - 1, shared)).same_storage(shared)
     with pytest.raises(ValueError, match=_NAMES_IT):
-        queue.put([[np.ones(1) for _ in range(_MOST)], tensor])
-    assert not tensor.is_shared
+        queue.put(_Greedy(shared, _MOST, private))
+    with pytest.raises(ValueError, match="at most 1000000"):
+        queue.push(b"", [shared] * (_MOST + 1))
+    assert not private.is_shared and queue.count() == 0
 
 
 def test_buffers_of_other_types_lie_in_shared_memory_on_arrival(queue):

@@ -120,7 +120,7 @@ TN_TEST(a_message_whose_bytes_lie_in_no_block_is_corrupt)
 {
     begin(TN_QUEUE_REDELIVER);
     push_two();
-    message_of_slot()->bytes_block = 0x3fffffff;
+    message_of_slot()->payload_block = 0x3fffffff;
     assert_dropped();
     finish();
 }
@@ -192,7 +192,7 @@ TN_TEST(a_message_block_that_names_no_block_for_its_bytes_is_corrupt)
     const tn_message message = {
         .tensors = &t, .tensor_count = 1, .bytes = bytes, .size_bytes = sizeof bytes};
     TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
-    message_of_slot()->bytes_block = 0x3fffffff;
+    message_of_slot()->payload_block = 0x3fffffff;
     assert_dropped();
     tn_tensor_unref(t);
     finish();
