@@ -55,8 +55,7 @@ static struct {
         *fork_table; /* the tables: borrowed */
 } python;
 static PyObject *reducers; /* {type: function}, what register() was told */
-static PyObject *table;    /* those, ForkingPickler's and copyreg's together */
-static Py_ssize_t table_sizes[3];
+static PyObject *table;    /* those, ForkingPickler's and copyreg's together: a table_type */
 static PyObject *reduce_function; /* the reducer of arrays and tensors */
 static PyObject *keep_function;   /* the callback for buffers */
 static PyObject *array_function, *fixed_array_function, *take_function;
@@ -461,32 +460,43 @@ static int notice_torch(void)
     return noticed == NULL ? -1 : 0;
 }
 
-/* Anew when a reducer, or NumPy, came since. */
-static int fill_table(void)
+/*
+ * The dispatch table of our picklers. It looks into the dicts that others fill each time, so that
+ * a reducer that was registered last is the one that is used.
+ */
+static PyObject *look_up(PyObject *self, PyObject *type)
 {
-    if (notice_torch() < 0)
-        return -1;
-    Py_ssize_t sizes[3] = {PyDict_GET_SIZE(python.copyreg_table),
-                           PyDict_GET_SIZE(python.fork_table), has_numpy()};
-    if (table != NULL && memcmp(sizes, table_sizes, sizeof sizes) == 0)
-        return 0;
-    PyObject *all = PyDict_Copy(python.copyreg_table);
-    if (all == NULL || PyDict_Update(all, python.fork_table) < 0 ||
-        PyDict_Update(all, reducers) < 0 ||
-        PyDict_SetItem(all, (PyObject *)&tnp_tensor_type, reduce_function) < 0 ||
-        (has_numpy() && PyDict_SetItem(all, (PyObject *)ndarray_type, reduce_function) < 0)) {
-        Py_XDECREF(all);
-        return -1;
+    PyObject *const dicts[] = {reducers, python.fork_table, python.copyreg_table};
+    PyObject *found_there = NULL;
+    (void)self;
+    if (type == (PyObject *)&tnp_tensor_type ||
+        (has_numpy() && type == (PyObject *)ndarray_type))
+        found_there = reduce_function;
+    for (size_t i = 0; found_there == NULL && i < TNP_COUNT(dicts); i++) {
+        found_there = PyDict_GetItemWithError(dicts[i], type);
+        if (found_there == NULL && PyErr_Occurred())
+            return NULL;
     }
-    Py_XSETREF(table, all);
-    memcpy(table_sizes, sizes, sizeof sizes);
-    return 0;
+    if (found_there == NULL)
+        PyErr_SetObject(PyExc_KeyError, type);
+    Py_XINCREF(found_there);
+    return found_there;
 }
+
+static PyMappingMethods look_up_methods = {.mp_subscript = look_up};
+
+static PyTypeObject table_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.DispatchTable",
+    .tp_doc = "The reducers that dumps() uses.",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_as_mapping = &look_up_methods,
+};
 
 static PyObject *pickle(PyObject *value)
 {
     PyObject *file = NULL, *pickler = NULL, *done = NULL, *bytes = NULL;
-    if (fill_table() < 0 || (file = PyObject_CallObject(python.bytes_io, NULL)) == NULL)
+    if (notice_torch() < 0 || (file = PyObject_CallObject(python.bytes_io, NULL)) == NULL)
         return NULL;
     PyObject *arguments = Py_BuildValue("(Oi)", file, 5);
     PyObject *keywords = Py_BuildValue("{sO}", "buffer_callback", keep_function);
@@ -734,7 +744,6 @@ static PyObject *register_reducer(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &type, &function) ||
         PyDict_SetItem(reducers, type, function) < 0)
         return NULL;
-    Py_CLEAR(table);
     Py_RETURN_NONE;
 }
 
@@ -850,15 +859,16 @@ int tnp_codec_init(PyObject *module)
     reducers = PyDict_New();
     reduce_function = PyCFunction_New(&reduce_definition, NULL);
     keep_function = PyCFunction_New(&keep_definition, NULL);
-    if (PyModule_AddFunctions(module, functions) < 0)
+    if (PyModule_AddFunctions(module, functions) < 0 || PyType_Ready(&table_type) < 0)
         return -1;
+    table = table_type.tp_alloc(&table_type, 0);
     array_function = PyObject_GetAttrString(module, "take_array");
     fixed_array_function = PyObject_GetAttrString(module, "take_fixed_array");
     take_function = PyObject_GetAttrString(module, "take");
     return python.pickler == NULL || python.loads == NULL || python.bytes_io == NULL ||
                    python.copyreg_table == NULL || !PyDict_Check(python.copyreg_table) ||
                    python.fork_table == NULL || !PyDict_Check(python.fork_table) ||
-                   reducers == NULL || reduce_function == NULL || keep_function == NULL ||
+                   reducers == NULL || table == NULL || reduce_function == NULL || keep_function == NULL ||
                    array_function == NULL || fixed_array_function == NULL ||
                    take_function == NULL
                ? -1

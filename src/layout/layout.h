@@ -342,8 +342,8 @@ struct tni_backing {
  */
 struct tni_records {
     _Atomic uint32_t count;
-    uint32_t limit;       /* records that were made room for */
-    uint32_t views_bytes; /* encoded views, in order of the tensors */
+    uint32_t limit;         /* records that were made room for */
+    uint32_t views_bytes;   /* encoded views, in order of the tensors */
     uint32_t payload_block; /* a record too, the last one: views and bytes; 0: they are here */
     uint64_t bytes_count;
     uint32_t tensor_count;

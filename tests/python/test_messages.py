@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages: any object through a queue of the extension, arrays beside the pickle."""
 
+import copyreg
 import os
 import pickle
 import signal
 import threading
+
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -135,7 +138,7 @@ def _records(array):
     return array.view("i4,i4")
 
 
-@pytest.mark.parametrize("count, view", [(5000, _dates), (5000, _records), (20_000, tenon.asarray), (100_000, np.asarray)])
+@pytest.mark.parametrize("count, view", [(5000, _dates), (5000, _records), (20_000, np.asarray), (100_000, np.asarray)])
 def test_any_number_of_shared_arrays_stays_shared_beside_a_long_pickle(queue, count, view):
     array = np.asarray(queue.domain.zeros((count,), "int64"))
     got, _ = through(queue, ([view(array[i : i + 1]) for i in range(count)], b"x" * 500000))
@@ -175,6 +178,22 @@ def test_a_tensor_beyond_the_limit_of_a_message_is_refused_and_stays_private(que
     with pytest.raises(ValueError, match="at most 1000000"):
         queue.push(b"", [shared] * (_MOST + 1))
     assert not private.is_shared and queue.count() == 0
+
+
+class _Reduced:
+    pass
+
+
+def _forking_register(cls, function):
+    ForkingPickler.register(cls, function)
+
+
+@pytest.mark.parametrize("register", [copyreg.pickle, _forking_register, _core.register])
+def test_a_reducer_that_is_registered_again_is_the_one_that_is_used(queue, register):
+    for word in ("first", "second", "third"):
+        register(_Reduced, lambda _, word=word: (str, (word,)))
+        assert through(queue, _Reduced()) == word
+        assert through(queue, [_Reduced()]) == [word]
 
 
 def test_buffers_of_other_types_lie_in_shared_memory_on_arrival(queue):

@@ -912,12 +912,13 @@ def test_tensors_that_are_read_only_or_go_backwards_are_refused_in_words(domain)
     del tensor
 
 
-@pytest.mark.parametrize("count", [20_000, 100_000])
-def test_any_number_of_tensors_in_a_message_arrives(queue, count):
-    whole = torch.arange(count)
-    queue.put([whole[i : i + 1].clone() for i in range(count)])
-    got = queue.get()
-    assert torch.equal(torch.cat(got), whole)
+def test_any_number_of_tensors_in_a_message_arrives(queue):
+    whole = torch.arange(100_000)
+    queue.put([part.clone() for part in whole[:20_000].split(1)])
+    assert torch.equal(torch.cat(queue.get()), whole[:20_000])
+    tenon.torch.share_memory(whole)
+    queue.put(whole.split(1))
+    assert torch.equal(torch.cat(queue.get()), whole)
 
 
 def test_threads_may_share_one_tensor_at_the_same_time(strategy):
