@@ -14,28 +14,62 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "tenon._core",
-    .m_doc = "What the C library gives Python; see _core.pyi.",
-    .m_size = -1,
-    .m_methods = functions,
-};
-
 unsigned tnp_forks;
 static void count_fork(void) { tnp_forks++; }
 
-PyMODINIT_FUNC PyInit__core(void);
-PyMODINIT_FUNC PyInit__core(void)
+/*
+ * Types, exceptions and the default domain are one for the process, as its seat in a domain is:
+ * objects of a subinterpreter would end while the main one still uses them.
+ */
+static int check_interpreter(void)
+{
+    if (PyInterpreterState_Get() == PyInterpreterState_Main())
+        return 0;
+    PyErr_SetString(PyExc_ImportError,
+                    "tenon cannot be imported in a subinterpreter: use processes or threads");
+    return -1;
+}
+
+/* What a second import in the main interpreter gets is the same as before. */
+static PyObject *filled;
+
+static int fill(PyObject *module)
 {
     static int (*const rooms[])(PyObject *) = {
         tnp_error_init, tnp_domain_init, tnp_tensor_init,  tnp_queue_init,
         tnp_codec_init, tnp_sync_init,   tnp_process_init, tnp_inspect_init,
     };
+    if (check_interpreter() < 0)
+        return -1;
+    if (filled != NULL)
+        return PyDict_Merge(PyModule_GetDict(module), PyModule_GetDict(filled), 0);
     pthread_atfork(NULL, NULL, count_fork);
-    PyObject *module = PyModule_Create(&definition);
-    for (size_t i = 0; module != NULL && i < TNP_COUNT(rooms); i++)
+    for (size_t i = 0; i < TNP_COUNT(rooms); i++)
         if (rooms[i](module) < 0)
-            Py_CLEAR(module);
-    return module;
+            return -1;
+    Py_INCREF(module);
+    filled = module;
+    return 0;
 }
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)fill},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "tenon._core",
+    .m_doc = "What the C library gives Python; see _core.pyi.",
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&definition); }

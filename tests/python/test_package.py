@@ -165,3 +165,51 @@ def test_a_process_that_ends_leaves_in_good_order():
         assert pool.apply(len, ([1, 2],)) == 2
     tenon.domain().reap()  # its workers were terminated
     assert tenon.domain().audit() == []
+
+
+SUBINTERPRETER = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+if "first" in sys.argv:
+    import tenon
+one = interpreters.create()
+told = '''
+try:
+    import tenon
+    print("imported")
+except ImportError as error:
+    print("refused:", error)
+'''
+failure = interpreters.run_string(one, told)
+interpreters.destroy(one)
+import tenon
+from tenon import _core
+queue = _core.Queue.create(tenon.domain())
+queue.put({"a": [1]})
+assert queue.get() == {"a": [1]}
+try:
+    queue.get(0)
+except _core.TimedOut:
+    print("main goes on", failure or "")
+"""
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_a_subinterpreter_is_refused_and_the_main_one_goes_on(order):
+    done = subprocess.run([sys.executable, "-c", SUBINTERPRETER, order], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("refused:") and "subinterpreter" in lines[0]
+    assert lines[1].strip() == "main goes on"
+
+
+def test_the_extension_may_be_imported_twice():
+    code = (
+        "import sys; from tenon import _core as one; del sys.modules['tenon._core']; import importlib;"
+        "two = importlib.import_module('tenon._core');"
+        "assert two.Error is one.Error and two.Queue is one.Queue and two.__name__ == 'tenon._core'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
