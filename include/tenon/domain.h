@@ -62,15 +62,22 @@ TN_API TN_NODISCARD int tn_domain_create(const char *name, const tn_domain_optio
                                          tn_domain **ret_domain);
 
 /**
- * Take a seat in the domain of this name.
+ * Take a seat in the domain of this name, or, if the name is 32 hexadecimal digits, of this id.
+ *
+ * A name belongs to the runtime folder of the process that made the domain
+ * (tn_runtime_folder()). This call looks in the runtime folder of the caller first, and then at
+ * every domain of this user: so a shell, a service and a cron job of one user meet, whatever
+ * XDG_RUNTIME_DIR says in each. A process with TENON_RUNTIME_DIR set sees that folder only.
+ *
+ * A domain that its last member left stays for about a second, and may be joined in that time.
  *
  * @return 0, or
- *         TN_ERR_INVALID    the name is malformed
- *         TN_ERR_NOT_FOUND  no domain has this name
- *         TN_ERR_VERSION    it was made by another version of the shared layout
- *         TN_ERR_DENIED     it belongs to another user
- *         TN_ERR_CORRUPT    its control segment is truncated or makes no sense
- *         TN_ERR_FULL       every seat is taken
+ *         TN_ERR_INVALID    the name is malformed; or two domains have it, in other folders
+ *                           than the caller's: the detail names both ids
+ *         TN_ERR_NOT_FOUND  no domain has this name; the detail says which folder was looked
+ * in, and where a domain of that name is TN_ERR_VERSION    it was made by another version of
+ * the shared layout TN_ERR_DENIED     it belongs to another user TN_ERR_CORRUPT    its control
+ * segment is truncated or makes no sense TN_ERR_FULL       every seat is taken
  *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
  *
  * Threads: any.   Blocks: bounded.   Fork: yes.

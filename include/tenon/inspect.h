@@ -27,6 +27,8 @@ typedef struct tn_domain_info {
     uint64_t committed_bytes; /* of the arena, and of all objects outside of it */
     uint64_t quota_bytes;
     uint64_t age_ns;
+    char runtime_folder[128]; /* that its name belongs to; "": no tenond, or none seen from here
+                               */
 } tn_domain_info;
 
 typedef int tn_domain_info_fn(const tn_domain_info *domain, void *context);

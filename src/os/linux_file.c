@@ -38,6 +38,12 @@ const char *tni_os_runtime_folder(void)
     return folder;
 }
 
+bool tni_os_runtime_is_chosen(void)
+{
+    const char *chosen = secure_getenv("TENON_RUNTIME_DIR");
+    return chosen != NULL && chosen[0] != '\0';
+}
+
 static int check_folder_name(const char *folder)
 {
     /* A socket's address has little room; said here, before anything is made. */

@@ -139,6 +139,33 @@ int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *con
     return stop;
 }
 
+int tni_os_process_folder(int32_t pid, const char *name, char *folder, size_t size_bytes)
+{
+    char path[64], link[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
+    DIR *descriptors = open_folder(path);
+    if (descriptors == NULL)
+        return tni_linux_fail(tni_linux_status(errno), errno, "%s", path);
+
+    int status = TN_ERR_NOT_FOUND;
+    for (struct dirent *entry; status != 0 && (entry = readdir(descriptors)) != NULL;) {
+        ssize_t len = readlinkat(dirfd(descriptors), entry->d_name, link, sizeof link - 1);
+        if (len <= 0)
+            continue;
+        link[len] = '\0';
+        char *slash = strrchr(link, '/');
+        if (slash == NULL || strcmp(slash + 1, name) != 0)
+            continue;
+        *slash = '\0';
+        int wanted = snprintf(folder, size_bytes, "%s", link);
+        status = wanted >= 0 && (size_t)wanted < size_bytes ? 0 : TN_ERR_NOT_FOUND;
+    }
+    closedir(descriptors);
+    return status == 0 ? 0
+                       : tni_fail(TN_ERR_NOT_FOUND, "process %" PRId32 " has no file %s open",
+                                  pid, name);
+}
+
 /* The descriptor may be another file by now, so it is looked at before and after it is opened.
  */
 int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,12 +19,8 @@ enum {
 
 /* Connections. */
 
-static int socket_address(const char *name, struct sockaddr_un *ret_address)
+static int path_address(const char *path, struct sockaddr_un *ret_address)
 {
-    char path[TNI_LINUX_PATH_BYTES * 2];
-    int status = tni_linux_runtime_path(name, path, sizeof path);
-    if (status != 0)
-        return status;
     size_t len = strlen(path);
     if (len >= sizeof ret_address->sun_path)
         return tni_fail(
@@ -34,6 +31,13 @@ static int socket_address(const char *name, struct sockaddr_un *ret_address)
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(ret_address->sun_path, path, len + 1);
     return 0;
+}
+
+static int socket_address(const char *name, struct sockaddr_un *ret_address)
+{
+    char path[TNI_LINUX_PATH_BYTES * 2];
+    int status = tni_linux_runtime_path(name, path, sizeof path);
+    return status == 0 ? path_address(path, ret_address) : status;
 }
 
 static int check_peer(int fd, const char *name)
@@ -109,29 +113,41 @@ static int fail_connect(int errno_value, const char *path)
     return tni_linux_fail(status, errno_value, "connecting to %s", path);
 }
 
-int tni_os_connect(const char *name, int *ret_fd)
+static int connect_to(const struct sockaddr_un *address, int *ret_fd)
 {
-    struct sockaddr_un address;
-    int status = socket_address(name, &address);
-    if (status != 0)
-        return status;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address.sun_path);
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address->sun_path);
 
     limit_sending(fd);
     int error = 0;
     do {
-        error = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
+        error = connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     } while (error == EINTR);
-    status =
-        error == 0 ? check_peer(fd, address.sun_path) : fail_connect(error, address.sun_path);
+    int status =
+        error == 0 ? check_peer(fd, address->sun_path) : fail_connect(error, address->sun_path);
     if (status != 0) {
         close(fd);
         return status;
     }
     *ret_fd = fd;
     return 0;
+}
+
+int tni_os_connect(const char *name, int *ret_fd)
+{
+    struct sockaddr_un address;
+    int status = socket_address(name, &address);
+    return status == 0 ? connect_to(&address, ret_fd) : status;
+}
+
+int tni_os_connect_in(const char *folder, const char *name, int *ret_fd)
+{
+    char path[TNI_LINUX_PATH_BYTES * 2];
+    struct sockaddr_un address;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int status = path_address(path, &address);
+    return status == 0 ? connect_to(&address, ret_fd) : status;
 }
 
 uint64_t tni_os_socket_number(int fd)

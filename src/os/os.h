@@ -273,6 +273,8 @@ int tni_os_pair(int ret_fds[2]);
 /* Files of the runtime folder. */
 /** $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID. Thread-local. */
 const char *tni_os_runtime_folder(void);
+/** Whether TENON_RUNTIME_DIR names it. */
+bool tni_os_runtime_is_chosen(void);
 /**
  * Make the folder, 0700, if it is not there; TN_ERR_DENIED when it is not ours, others may
  * write, or it is read-only.
@@ -302,6 +304,8 @@ int tni_os_listen(const char *name, int *ret_fd);
 int tni_os_accept(int fd, int *ret_fd);
 /** TN_ERR_NOT_FOUND: nobody listens; TN_ERR_TIMED_OUT: nobody accepts. */
 int tni_os_connect(const char *name, int *ret_fd);
+/** The same in another folder of this user's than the runtime folder. */
+int tni_os_connect_in(const char *folder, const char *name, int *ret_fd);
 /** A number that tells this socket from every other one of the machine; 0: not a socket. */
 uint64_t tni_os_socket_number(int fd);
 /**
@@ -374,5 +378,8 @@ int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *con
  * TN_ERR_SYSTEM, TN_ERR_NO_MEMORY: not known.
  */
 int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd);
+/** The folder of the file of this name that a process has open. TN_ERR_NOT_FOUND,
+ * TN_ERR_DENIED. */
+int tni_os_process_folder(int32_t pid, const char *name, char *folder, size_t size_bytes);
 
 #endif

@@ -19,7 +19,7 @@
 #include "reaper/manager.h"
 
 #define MS_NS UINT64_C(1000000)
-enum { PATIENCE_MS = 1000, PAUSE_MS = 1000, ID_TEXT_BYTES = 33 };
+enum { PATIENCE_MS = 1000, PAUSE_MS = 1000, ID_TEXT_BYTES = 33, FOLDER_BYTES = 128 };
 
 /* ---- the line ---------------------------------------------------------------------------- */
 
@@ -36,22 +36,31 @@ static void close_line(struct tni_depot_line *line)
     line->number = 0;
 }
 
-static int open_line(struct tni_depot_line *line)
+/* The tenond that looks after the domain may be that of another runtime folder than ours. */
+static int open_line(struct tn_domain *d)
 {
-    int status = tni_os_connect(TNI_MANAGER_SOCKET, &line->fd);
+    struct tni_depot_line *line = &d->depot_line;
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    char folder[FOLDER_BYTES];
+    int status;
+    if (runtime == 0 || runtime == tni_manager_runtime())
+        status = tni_os_connect(TNI_MANAGER_SOCKET, &line->fd);
+    else if ((status = tni_manager_folder(&d->segment, folder, sizeof folder)) == 0)
+        status = tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &line->fd);
     if (status == 0)
         line->number = tni_os_socket_number(line->fd);
     return status;
 }
 
 /* I1, I2. @return as tni_manager_talk(), or TN_ERR_NOT_FOUND: nobody listens */
-static int talk(struct tni_depot_line *line, const struct tni_request *request, int fd,
+static int talk(struct tn_domain *d, const struct tni_request *request, int fd,
                 struct tni_reply *ret_reply, int *ret_fd)
 {
+    struct tni_depot_line *line = &d->depot_line;
     uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_MS * MS_NS;
     for (;;) {
         bool was_open = is_open(line);
-        int status = was_open ? 0 : open_line(line);
+        int status = was_open ? 0 : open_line(d);
         if (status == 0)
             status = tni_manager_talk(line->fd, request, &fd, fd >= 0, deadline_ns, ret_reply,
                                       ret_fd, ret_fd != NULL);
@@ -63,14 +72,8 @@ static int talk(struct tni_depot_line *line, const struct tni_request *request, 
     }
 }
 
-/* A domain of another runtime folder is not known to the tenond that we would reach. */
-static int check(struct tn_domain *d, const struct tni_depot_line *line)
+static int check(const struct tni_depot_line *line)
 {
-    uint32_t runtime = atomic_load(&d->segment.header->runtime);
-    if (runtime != 0 && runtime != tni_manager_runtime())
-        return tni_fail(TN_ERR_NOT_FOUND,
-                        "the domain '%s' belongs to another runtime folder than %s",
-                        d->segment.name, tni_os_runtime_folder());
     if (tni_os_now_ns() < line->pause_ns)
         return tni_fail(TN_ERR_TIMED_OUT, "tenond did not answer a moment ago");
     return 0;
@@ -88,14 +91,14 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
     struct tni_depot_line *line = &d->depot_line;
     struct tni_request request;
     char id[ID_TEXT_BYTES];
-    int status = check(d, line);
+    int status = check(line);
     if (status != 0)
         return status;
     write_id(d->segment.id, id);
     tni_manager_fill(&request, verb, id);
     request.block = block.id;
     request.generation = generation;
-    status = talk(line, &request, fd, ret_reply, ret_fd);
+    status = talk(d, &request, fd, ret_reply, ret_fd);
     if (status == TN_ERR_TIMED_OUT)
         line->pause_ns = tni_os_now_ns() + PAUSE_MS * MS_NS;
     if (d->is_closed)

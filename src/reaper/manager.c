@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager: our side of tenond: register a domain, find one, ring, replace it.
+ * manager: our side of tenond: register a domain, ring, replace it; and every domain that a
+ * process of this user has open. find.c finds one by name.
  *
  * Nouns: request and reply (one packet each way), bell, found domain.
  * I1  tenond is told facts that it could find itself: a lost request or ring costs time, no
@@ -24,9 +25,10 @@
 #define MS_NS UINT64_C(1000000)
 enum { START_LIMIT_MS = 5000, RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
 
-uint32_t tni_manager_runtime(void)
+uint32_t tni_manager_runtime(void) { return tni_manager_hash_folder(tni_os_runtime_folder()); }
+
+uint32_t tni_manager_hash_folder(const char *folder)
 {
-    const char *folder = tni_os_runtime_folder();
     uint64_t hash = tni_hash(folder, strlen(folder));
     uint32_t half = (uint32_t)(hash ^ hash >> 32);
     return half != 0 ? half : 1;
@@ -112,12 +114,8 @@ int tni_manager_talk(int socket_fd, const struct tni_request *request, const int
     return status;
 }
 
-/*
- * Ask whoever listens. TN_ERR_NOT_FOUND: nobody does; TN_ERR_CLOSED: it went away without an
- * answer. With ret_fds, two descriptors must come with a reply that says 0.
- */
-static int exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
-                    uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds)
+int tni_manager_exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
+                         uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds)
 {
     int socket_fd;
     int status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd);
@@ -144,7 +142,7 @@ static int exchange_starting(const struct tni_request *request, const int *fds,
     uint64_t step_ns = FIRST_STEP_US * UINT64_C(1000);
 
     for (;;) {
-        int status = exchange(request, fds, fd_count, deadline_ns, ret_reply, NULL);
+        int status = tni_manager_exchange(request, fds, fd_count, deadline_ns, ret_reply, NULL);
         uint64_t now_ns = tni_os_now_ns();
         if (!is_worth_a_retry(status) && status != TN_ERR_TIMED_OUT)
             return status;
@@ -165,7 +163,7 @@ static int exchange_starting(const struct tni_request *request, const int *fds,
     }
 }
 
-static int fail_reply(const struct tni_reply *reply, const char *name)
+int tni_manager_fail_reply(const struct tni_reply *reply, const char *name)
 {
     switch (reply->status) {
     case TN_ERR_EXISTS:
@@ -199,7 +197,7 @@ int tni_manager_register(struct tn_domain *d)
     const int fds[2] = {s->control_fd, s->arena_fd};
     status = exchange_starting(&request, fds, 2, &reply);
     if (status == 0 && reply.status != 0)
-        status = fail_reply(&reply, s->name);
+        status = tni_manager_fail_reply(&reply, s->name);
     return status;
 }
 
@@ -239,12 +237,6 @@ static int peek(int control_fd, struct tni_found *found)
     return is_header;
 }
 
-/* What could not be opened for want of something is there all the same: the search ends. */
-static int unless_gone(int status)
-{
-    return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
-}
-
 static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_t inode,
                            void *context)
 {
@@ -255,7 +247,7 @@ static int look_at_control(int32_t pid, int fd_number, const char *name, uint64_
     (void)name;
     int status = tni_os_memory_open(pid, fd_number, true, &control_fd);
     if (status != 0)
-        return unless_gone(status);
+        return tni_manager_unless_gone(status);
     status = peek(control_fd, &found);
     tni_os_close(control_fd);
     return status == 1 ? search->each(&found, search->context) : status;
@@ -314,7 +306,7 @@ static int look_at_arena(int32_t pid, int fd_number, const char *name, uint64_t 
     if (inode != search->found->arena_inode)
         return 0;
     int status = tni_os_memory_open(pid, fd_number, search->read_only, &search->arena_fd);
-    return status == 0 ? 1 : unless_gone(status);
+    return status == 0 ? 1 : tni_manager_unless_gone(status);
 }
 
 static int find_arena(struct arena_search *search)
@@ -346,83 +338,6 @@ int tni_manager_open_found(const struct tni_found *found, bool read_only, int *r
     }
     *ret_control_fd = control_fd;
     *ret_arena_fd = search.arena_fd;
-    return 0;
-}
-
-/* ---- find -------------------------------------------------------------------------------- */
-
-struct wanted {
-    const char *name;
-    uint32_t runtime;
-    bool read_only;
-    int control_fd, arena_fd;
-};
-
-static int parse_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-bool tni_manager_is_id(const char *name, const uint8_t id[16])
-{
-    if (strlen(name) != 32)
-        return false;
-    for (size_t i = 0; i < 16; i++) {
-        int high = parse_digit(name[2 * i]), low = parse_digit(name[2 * i + 1]);
-        if (high < 0 || low < 0 || (high << 4 | low) != id[i])
-            return false;
-    }
-    return true;
-}
-
-/* A name counts in its runtime folder only; an id is one domain's alone. */
-static int open_if_wanted(const struct tni_found *found, void *context)
-{
-    struct wanted *wanted = context;
-    bool is_named = strcmp(found->name, wanted->name) == 0 && found->runtime == wanted->runtime;
-    if (!is_named && !tni_manager_is_id(wanted->name, found->id))
-        return 0;
-    int status = tni_manager_open_found(found, wanted->read_only, &wanted->control_fd,
-                                        &wanted->arena_fd);
-    return status == 0 ? 1 : unless_gone(status);
-}
-
-static int find_without_tenond(const char *name, bool read_only, int *ret_control_fd,
-                               int *ret_arena_fd)
-{
-    struct wanted wanted = {
-        .name = name, .runtime = tni_manager_runtime(), .read_only = read_only};
-    int status = tni_manager_search(open_if_wanted, &wanted);
-    if (status < 0)
-        return status;
-    if (status == 0)
-        return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
-    *ret_control_fd = wanted.control_fd;
-    *ret_arena_fd = wanted.arena_fd;
-    return 0;
-}
-
-int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd)
-{
-    struct tni_request request;
-    struct tni_reply reply;
-    int fds[2];
-
-    if (name == NULL || name[0] == 0 || strlen(name) >= TNI_NAME_BYTES)
-        return tni_fail(TN_ERR_INVALID, "not the name of a domain");
-    tni_manager_fill(&request, TNI_REQUEST_FIND, name);
-    int status =
-        exchange(&request, NULL, 0, tni_os_now_ns() + START_LIMIT_MS * MS_NS, &reply, fds);
-    /* Dead, ending, or not told of an anonymous domain: what is open somewhere can be found. */
-    if (status != 0 || (reply.status == TN_ERR_NOT_FOUND && strlen(name) == 32))
-        return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
-    if (reply.status != 0)
-        return fail_reply(&reply, name);
-    *ret_control_fd = fds[0];
-    *ret_arena_fd = fds[1];
     return 0;
 }
 

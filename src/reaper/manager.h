@@ -18,6 +18,23 @@ int tni_manager_talk(int socket_fd, const struct tni_request *request, const int
                      uint32_t fd_count, uint64_t deadline_ns, struct tni_reply *ret_reply,
                      int *ret_fds, uint32_t wanted_fds);
 
+/**
+ * Ask whoever listens. With ret_fds, two descriptors must come with a reply that says 0.
+ * @return as tni_manager_talk(), or TN_ERR_NOT_FOUND: nobody listens; TN_ERR_CLOSED: it went
+ * away without an answer
+ */
+int tni_manager_exchange(const struct tni_request *request, const int *fds, uint32_t fd_count,
+                         uint64_t deadline_ns, struct tni_reply *ret_reply, int *ret_fds);
+/** The error that a reply of tenond about the domain of this name stands for. */
+int tni_manager_fail_reply(const struct tni_reply *reply, const char *name);
+/** What could not be opened for want of something is there all the same: the search ends. */
+static inline int tni_manager_unless_gone(int status)
+{
+    return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
+}
+/** What header->runtime says of the domains of a runtime folder. Never 0. */
+uint32_t tni_manager_hash_folder(const char *folder);
+
 /* ---- depot.c ----------------------------------------------------------------------------- */
 
 /** At join, unless the domain has no tenond. */

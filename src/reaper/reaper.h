@@ -61,7 +61,8 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_au
 int tni_manager_register(struct tn_domain *domain);
 /**
  * Get the descriptors of a domain by name or by 32 hex digits of id: from tenond, else from a
- * member. TN_ERR_NOT_FOUND.
+ * member. TN_ERR_NOT_FOUND; TN_ERR_INVALID: two domains have the name. find.c says which
+ * folders are looked at.
  */
 int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd);
 /** Tell tenond that the table of seats changed. */
@@ -76,6 +77,11 @@ void tni_manager_survive(struct tn_domain *domain);
  * after. Never 0.
  */
 uint32_t tni_manager_runtime(void);
+/**
+ * The runtime folder that the domain's name belongs to, whoever asks. TN_ERR_NOT_FOUND: the
+ * domain has no tenond now, or none that this process can see.
+ */
+int tni_manager_folder(const struct tni_segment *segment, char *folder, size_t size_bytes);
 
 /* A domain that some process of this user has open. */
 struct tni_found {

@@ -76,7 +76,7 @@ TN_TEST(tn_ticket_info_stays_as_it_is)
 
 TN_TEST(tn_domain_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_info), 120);
+    assert_int_equal(sizeof(tn_domain_info), 248);
     PIN(tn_domain_info, name, 0);
     PIN(tn_domain_info, id, 64);
     PIN(tn_domain_info, uid, 80);
@@ -86,28 +86,29 @@ TN_TEST(tn_domain_info_stays_as_it_is)
     PIN(tn_domain_info, committed_bytes, 96);
     PIN(tn_domain_info, quota_bytes, 104);
     PIN(tn_domain_info, age_ns, 112);
+    PIN(tn_domain_info, runtime_folder, 120);
 }
 
 TN_TEST(tn_domain_stat_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_stat), 248);
+    assert_int_equal(sizeof(tn_domain_stat), 376);
     PIN(tn_domain_stat, domain, 0);
-    PIN(tn_domain_stat, watermark_bytes, 120);
-    PIN(tn_domain_stat, live_bytes, 128);
-    PIN(tn_domain_stat, free_bytes, 136);
-    PIN(tn_domain_stat, outside_bytes, 144);
-    PIN(tn_domain_stat, outside_count, 152);
-    PIN(tn_domain_stat, huge_page_bytes, 160);
-    PIN(tn_domain_stat, control_bytes, 168);
-    PIN(tn_domain_stat, blocks_live, 176);
-    PIN(tn_domain_stat, blocks_limit, 184);
-    PIN(tn_domain_stat, objects_used, 192);
-    PIN(tn_domain_stat, objects, 196);
-    PIN(tn_domain_stat, tickets_used, 200);
-    PIN(tn_domain_stat, tickets, 204);
-    PIN(tn_domain_stat, layout_version, 208);
-    PIN(tn_domain_stat, manager_pid, 212);
-    PIN(tn_domain_stat, huge_pages, 216);
+    PIN(tn_domain_stat, watermark_bytes, 248);
+    PIN(tn_domain_stat, live_bytes, 256);
+    PIN(tn_domain_stat, free_bytes, 264);
+    PIN(tn_domain_stat, outside_bytes, 272);
+    PIN(tn_domain_stat, outside_count, 280);
+    PIN(tn_domain_stat, huge_page_bytes, 288);
+    PIN(tn_domain_stat, control_bytes, 296);
+    PIN(tn_domain_stat, blocks_live, 304);
+    PIN(tn_domain_stat, blocks_limit, 312);
+    PIN(tn_domain_stat, objects_used, 320);
+    PIN(tn_domain_stat, objects, 324);
+    PIN(tn_domain_stat, tickets_used, 328);
+    PIN(tn_domain_stat, tickets, 332);
+    PIN(tn_domain_stat, layout_version, 336);
+    PIN(tn_domain_stat, manager_pid, 340);
+    PIN(tn_domain_stat, huge_pages, 344);
 }
 
 TN_TEST(tn_seat_info_stays_as_it_is)

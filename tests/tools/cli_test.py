@@ -85,10 +85,9 @@ class Ls(Case):
     def test_ls_prints_aligned_columns_with_units(self):
         domain = self.hold()
         lines = self.tenon("ls").splitlines()
-        self.assertEqual(lines[0].split(), ["DOMAIN", "SEATS", "COMMITTED", "QUOTA", "AGE", "CREATOR"])
-        line = next(l for l in lines if l.endswith(f" {domain.parent}"))
-        self.assertRegex(line, rf"^{self.name} +2/16 +[0-9.]+ [KM]iB +256\.0 MiB +[0-9.]+ m?s +{domain.parent}$")
-        self.assertEqual({len(l) for l in lines}, {len(lines[0])})
+        self.assertEqual(lines[0].split(), ["DOMAIN", "SEATS", "COMMITTED", "QUOTA", "AGE", "CREATOR", "FOLDER"])
+        line = next(l for l in lines if f" {domain.parent} " in l)
+        self.assertRegex(line, rf"^{self.name} +2/16 +[0-9.]+ [KM]iB +256\.0 MiB +[0-9.]+ m?s +{domain.parent}  {self.folder}$")
 
     def test_ls_shows_an_anonymous_domain_by_its_id_and_stat_takes_that_id(self):
         domain = self.hold("-")
@@ -96,6 +95,55 @@ class Ls(Case):
         self.assertEqual(found[0]["name"], "")
         self.assertIn(found[0]["id"], self.tenon("ls"))
         self.assertEqual(self.json("stat", found[0]["id"])["domain"]["creator_pid"], domain.parent)
+
+
+class Names(Case):
+    """Processes of one user that have different runtime folders, as of a shell and a cron job."""
+
+    def setUp(self):
+        super().setUp()
+        self.name = "cli-" + os.path.basename(self.folder)
+        self.enter("one")
+
+    def enter(self, session):
+        folder = os.path.join(self.folder, session)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        self.environment.pop("TENON_RUNTIME_DIR", None)
+        self.environment["XDG_RUNTIME_DIR"] = folder
+        return os.path.join(folder, "tenon")
+
+    def test_a_domain_of_another_session_is_found_by_its_name(self):
+        domain = self.hold()
+        here = self.enter("two")
+        stat = self.json("stat", self.name)["domain"]
+        self.assertEqual(stat["creator_pid"], domain.parent)
+        self.assertEqual(stat["runtime_folder"], os.path.join(self.folder, "one", "tenon"))
+        line = next(l for l in self.tenon("ls").splitlines() if l.startswith(self.name))
+        self.assertEqual(line.split()[-1], os.path.join(self.folder, "one", "tenon"))
+        error = self.tenon("stat", self.name + "-not", expect=3)
+        self.assertIn(here, error)
+        self.assertIn("no other process of this user has one", error)
+
+    def test_neither_of_two_domains_of_one_name_is_taken(self):
+        self.hold()
+        self.enter("two")
+        self.hold()
+        ids = {d["id"] for d in self.json("ls") if d["name"] == self.name}
+        self.assertEqual(len(ids), 2)
+        for session in "one", "two", "three":
+            self.enter(session)
+            error = self.tenon("stat", self.name, expect=2)
+            self.assertEqual({i for i in ids if i in error}, ids, error)
+        for which in ids:
+            self.assertEqual(self.json("stat", which)["domain"]["id"], which)
+
+    def test_where_a_folder_was_chosen_the_error_says_where_the_name_is(self):
+        domain = self.hold()
+        self.environment["TENON_RUNTIME_DIR"] = os.path.join(self.folder, "chosen")
+        error = self.tenon("stat", self.name, expect=3)
+        self.assertIn(os.path.join(self.folder, "one", "tenon"), error)
+        self.assertIn(self.environment["TENON_RUNTIME_DIR"], error)
+        self.assertRegex(error, r"process \d+ has one")
 
 
 class Stat(Case):

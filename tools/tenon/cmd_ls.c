@@ -15,9 +15,9 @@ static int print_json(const struct cmd_domains *domains)
 
 static int print_text(const struct cmd_domains *domains)
 {
-    static const struct table_column columns[] = {{"DOMAIN", false},   {"SEATS", true},
-                                                  {"COMMITTED", true}, {"QUOTA", true},
-                                                  {"AGE", true},       {"CREATOR", true}};
+    static const struct table_column columns[] = {
+        {"DOMAIN", false}, {"SEATS", true},   {"COMMITTED", true}, {"QUOTA", true},
+        {"AGE", true},     {"CREATOR", true}, {"FOLDER", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
     char id[CMD_ID_BYTES], text[TABLE_TEXT_BYTES];
 
@@ -31,6 +31,7 @@ static int print_text(const struct cmd_domains *domains)
         table_cell(table, "%s", table_bytes(text, info->quota_bytes));
         table_cell(table, "%s", table_age(text, info->age_ns));
         table_cell(table, "%d", info->creator_pid);
+        table_cell(table, "%s", info->runtime_folder[0] != '\0' ? info->runtime_folder : "-");
     }
     int status = table_print(table, 0, stdout);
     table_destroy(table);

@@ -77,7 +77,9 @@ static void print_sums(const tn_domain_stat *stat)
     printf("id           %s\n", id);
     printf("age          %s, made by pid %d\n", table_age(one, info->age_ns),
            info->creator_pid);
-    if (stat->manager_pid != 0)
+    if (stat->manager_pid != 0 && info->runtime_folder[0] != '\0')
+        printf("manager      tenond, pid %d, in %s\n", stat->manager_pid, info->runtime_folder);
+    else if (stat->manager_pid != 0)
         printf("manager      tenond, pid %d\n", stat->manager_pid);
     else
         printf("manager      none\n");

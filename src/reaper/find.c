@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * find: a domain by its name or id, and the runtime folder that its name belongs to.
+ *
+ * Nouns: wanted (what is looked for), place (a domain of the wanted name, and where its name
+ * belongs).
+ * I1  tenond gives out the names of one runtime folder. A process whose folder comes from its
+ *     environment by chance (XDG_RUNTIME_DIR, or /tmp) looks there first, and then at every
+ *     domain of its user: a shell and a cron job of one user mean the same domain by a name.
+ * I2  A process with TENON_RUNTIME_DIR sees the names of that folder only.
+ * I3  Where a name could mean two domains, no one of them is taken: the error names both ids.
+ *     Only join prefers its own folder's.
+ * Callers: api, tools. Death: leaves nothing.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "reaper/manager.h"
+
+#define MS_NS UINT64_C(1000000)
+enum { PATIENCE_MS = 5000, FOLDER_BYTES = 128, MOST_PLACES = 2, ID_TEXT_BYTES = 33 };
+
+struct place {
+    uint8_t id[16];
+    int32_t pid;
+    char folder[FOLDER_BYTES]; /* "": not known */
+};
+
+struct wanted {
+    const char *name;
+    uint32_t runtime;
+    bool read_only;
+    bool is_exact; /* also one of our folder is only taken if there is no other */
+    int control_fd, arena_fd;
+    struct place places[MOST_PLACES];
+    uint32_t place_count;
+};
+
+/* ---- ids --------------------------------------------------------------------------------- */
+
+static int parse_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+bool tni_manager_is_id(const char *name, const uint8_t id[16])
+{
+    if (strlen(name) != 32)
+        return false;
+    for (size_t i = 0; i < 16; i++) {
+        int high = parse_digit(name[2 * i]), low = parse_digit(name[2 * i + 1]);
+        if (high < 0 || low < 0 || (high << 4 | low) != id[i])
+            return false;
+    }
+    return true;
+}
+
+static const char *write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
+{
+    for (size_t i = 0; i < 16; i++)
+        snprintf(text + 2 * i, 3, "%02x", id[i]);
+    return text;
+}
+
+/* ---- folders ----------------------------------------------------------------------------- */
+
+/* Of a tenond, by the lock that it holds; the hash says whether it is the one that is meant. */
+static bool find_folder(int32_t pid, uint32_t runtime, char folder[FOLDER_BYTES])
+{
+    bool is_found = tni_os_process_folder(pid, TNI_MANAGER_LOCK, folder, FOLDER_BYTES) == 0 &&
+                    tni_manager_hash_folder(folder) == runtime;
+    if (!is_found)
+        folder[0] = '\0';
+    return is_found;
+}
+
+int tni_manager_folder(const struct tni_segment *s, char *folder, size_t size_bytes)
+{
+    uint32_t runtime = atomic_load(&s->header->runtime);
+    uint64_t manager = atomic_load(&s->header->manager);
+    char found[FOLDER_BYTES];
+
+    if (runtime == tni_manager_runtime()) {
+        snprintf(folder, size_bytes, "%s", tni_os_runtime_folder());
+        return 0;
+    }
+    uint32_t seat = tni_who_seat(manager);
+    if (runtime == 0 || manager == 0 || !tni_geometry_has_seat(&s->geometry, seat) ||
+        !find_folder(atomic_load(&tni_seat_at(s, seat)->pid), runtime, found))
+        return tni_fail(TN_ERR_NOT_FOUND,
+                        "no tenond that can be seen from here looks after the domain '%s'",
+                        s->name);
+    snprintf(folder, size_bytes, "%s", found);
+    return 0;
+}
+
+/* ---- search ------------------------------------------------------------------------------ */
+
+static void note_place(struct wanted *wanted, const struct tni_found *found)
+{
+    uint32_t i = 0;
+    while (i < wanted->place_count && memcmp(wanted->places[i].id, found->id, 16) != 0)
+        i++;
+    if (i == MOST_PLACES)
+        return;
+    struct place *place = &wanted->places[i];
+    if (i == wanted->place_count) {
+        *place = (struct place){.pid = found->pid};
+        memcpy(place->id, found->id, sizeof place->id);
+        wanted->place_count++;
+    }
+    if (place->folder[0] == '\0')
+        find_folder(found->pid, found->runtime, place->folder);
+}
+
+/* A name that no tenond gives out, or that it gave up, is nobody's. An id is one domain's. */
+static int open_or_note(const struct tni_found *found, void *context)
+{
+    struct wanted *wanted = context;
+    bool is_named = strcmp(found->name, wanted->name) == 0 && found->runtime != 0;
+    bool is_here = found->runtime == wanted->runtime;
+
+    if (!tni_manager_is_id(wanted->name, found->id) &&
+        !(is_named && is_here && !wanted->is_exact)) {
+        if (is_named)
+            note_place(wanted, found);
+        return 0;
+    }
+    int status = tni_manager_open_found(found, wanted->read_only, &wanted->control_fd,
+                                        &wanted->arena_fd);
+    return status == 0 ? 1 : tni_manager_unless_gone(status);
+}
+
+static int fail_elsewhere(const struct wanted *wanted)
+{
+    const struct place *place = &wanted->places[0];
+    return tni_fail(TN_ERR_NOT_FOUND,
+                    "no domain is named '%s' in %s, which TENON_RUNTIME_DIR names; process %d "
+                    "has one of that name in %s",
+                    wanted->name, tni_os_runtime_folder(), place->pid,
+                    place->folder[0] != '\0' ? place->folder : "another folder");
+}
+
+static int fail_ambiguous(const struct wanted *wanted)
+{
+    char one[ID_TEXT_BYTES], other[ID_TEXT_BYTES];
+    return tni_fail(TN_ERR_INVALID,
+                    "two domains are named '%s', in different runtime folders; say which by "
+                    "its id: %s (process %d) or %s (process %d)",
+                    wanted->name, write_id(wanted->places[0].id, one), wanted->places[0].pid,
+                    write_id(wanted->places[1].id, other), wanted->places[1].pid);
+}
+
+static int fail_unknown(const struct wanted *wanted)
+{
+    return tni_fail(TN_ERR_NOT_FOUND,
+                    "no domain is named '%s' in the runtime folder %s, and no other process of "
+                    "this user has one",
+                    wanted->name, tni_os_runtime_folder());
+}
+
+/* @return 1: opened */
+static int search(struct wanted *wanted)
+{
+    char id[ID_TEXT_BYTES];
+    int status = tni_manager_search(open_or_note, wanted);
+    if (status != 0)
+        return status;
+    if (wanted->place_count == 0)
+        return fail_unknown(wanted);
+    if (tni_os_runtime_is_chosen())
+        return fail_elsewhere(wanted);
+    if (wanted->place_count > 1)
+        return fail_ambiguous(wanted);
+    struct wanted by_id = {.name = write_id(wanted->places[0].id, id),
+                           .runtime = wanted->runtime,
+                           .read_only = wanted->read_only};
+    if ((status = tni_manager_search(open_or_note, &by_id)) == 0)
+        return fail_unknown(wanted);
+    wanted->control_fd = by_id.control_fd;
+    wanted->arena_fd = by_id.arena_fd;
+    return status;
+}
+
+static int find_without_tenond(const char *name, bool read_only, int *ret_control_fd,
+                               int *ret_arena_fd)
+{
+    struct wanted wanted = {.name = name,
+                            .runtime = tni_manager_runtime(),
+                            .read_only = read_only,
+                            .is_exact = read_only && !tni_os_runtime_is_chosen()};
+    int status = search(&wanted);
+    if (status < 0)
+        return status;
+    *ret_control_fd = wanted.control_fd;
+    *ret_arena_fd = wanted.arena_fd;
+    return 0;
+}
+
+int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd)
+{
+    struct tni_request request;
+    struct tni_reply reply;
+    int fds[2];
+
+    if (name == NULL || name[0] == 0 || strlen(name) >= TNI_NAME_BYTES)
+        return tni_fail(TN_ERR_INVALID, "not the name of a domain");
+    if (read_only && !tni_os_runtime_is_chosen()) /* I3 */
+        return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
+    tni_manager_fill(&request, TNI_REQUEST_FIND, name);
+    int status = tni_manager_exchange(&request, NULL, 0, tni_os_now_ns() + PATIENCE_MS * MS_NS,
+                                      &reply, fds);
+    /* Dead, ending, or not told of it: what is open somewhere can be found. */
+    if (status != 0 || reply.status == TN_ERR_NOT_FOUND)
+        return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
+    if (reply.status != 0)
+        return tni_manager_fail_reply(&reply, name);
+    *ret_control_fd = fds[0];
+    *ret_arena_fd = fds[1];
+    return 0;
+}
