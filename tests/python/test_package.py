@@ -5,6 +5,8 @@ import os
 import pathlib
 import subprocess
 import sys
+import sysconfig
+import types
 
 import numpy as np
 import pytest
@@ -213,3 +215,32 @@ def test_the_extension_may_be_imported_twice():
         "assert two.Error is one.Error and two.Queue is one.Queue and two.__name__ == 'tenon._core'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """What pip calls to build the package, over a meson-python that only says that it was called."""
+    hooks = types.ModuleType("mesonpy")
+    for name in ("get_requires_for_build_", "build_"):
+        for what in ("sdist", "wheel", "editable"):
+            setattr(hooks, name + what, lambda *arguments, **named: "called")
+    monkeypatch.setitem(sys.modules, "mesonpy", hooks)
+    monkeypatch.syspath_prepend(str(ROOT / "python" / "backend"))
+    monkeypatch.delitem(sys.modules, "tenon_backend", raising=False)
+    import tenon_backend
+
+    yield tenon_backend
+    del sys.modules["tenon_backend"]
+
+
+def test_a_build_names_all_that_the_system_lacks_at_once(backend, monkeypatch, tmp_path):
+    assert backend.build_wheel("folder") == "called"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(backend, "INCLUDE", tmp_path)
+    for hook in (backend.get_requires_for_build_wheel, backend.build_wheel, backend.build_editable):
+        with pytest.raises(SystemExit) as ended:
+            hook("folder")
+        assert "apt-get install gcc libc6-dev python3-dev pkg-config libjansson-dev" in str(ended.value)
+        assert str(tmp_path / "include" / "Python.h") in str(ended.value)
