@@ -69,7 +69,7 @@ typedef struct tn_seat_info {
     uint32_t seat;
     uint32_t incarnation;
     int32_t pid;
-    char state[12]; /* "alive", "joining", "leaving", "reaping", "dead" */
+    char state[12]; /* "alive", "joining", "leaving", "reaping", "dead", "unknown" */
     bool is_manager;
     char command[64];
     uint64_t age_ns;

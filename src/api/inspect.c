@@ -108,8 +108,7 @@ int32_t tni_inspect_seat_pid(const struct tni_segment *s, uint32_t seat)
     if (tni_seat_state(word) == TNI_SEAT_FREE)
         return 0;
     if (pid == 0 && tni_seat_state(word) != TNI_SEAT_REAPING)
-        pid = (int32_t)tni_seat_recoverer(
-            word); /* between claim and identity it carries the pid */
+        pid = tni_seat_pid(word); /* between claim and identity it carries the pid */
     return TNI_MAX(pid, 0);
 }
 
@@ -121,7 +120,7 @@ void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *
 
     text[0] = '\0';
     /* A pid in another namespace, or used again, would name a stranger. */
-    if (pid != 0 && tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE)
+    if (pid != 0 && tni_process_is_here(s, seat))
         tni_os_process_command(pid, text, size_bytes);
     if (text[0] == '\0')
         tni_inspect_text(text, size_bytes, entry->command, sizeof entry->command);

@@ -45,7 +45,7 @@ static uint64_t huge_page_bytes(const struct tni_segment *s)
 
     for (uint32_t seat = 0; seat < limit; seat++) {
         int32_t pid = tni_inspect_seat_pid(s, seat);
-        if (pid != 0 && tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE) {
+        if (pid != 0 && tni_process_is_here(s, seat)) {
             uint64_t bytes = tni_os_process_huge_bytes(pid, s->arena_inode);
             most = TNI_MAX(most, bytes);
         }
@@ -75,7 +75,7 @@ static int32_t manager_pid(const struct tni_segment *s)
 {
     uint64_t who = atomic_load(&s->header->manager);
     if (!tni_process_who_lives(s, who) ||
-        tni_process_seat_state(s, tni_who_seat(who), false) == TNI_OS_DEAD)
+        tni_process_seat_state(s, tni_who_seat(who)) == TNI_OS_DEAD)
         return 0;
     return tni_inspect_seat_pid(s, tni_who_seat(who));
 }
@@ -132,8 +132,9 @@ static const char *state_name(const struct tni_segment *s, uint32_t seat, uint64
 {
     if (tni_seat_state(word) == TNI_SEAT_REAPING)
         return "reaping";
-    if (tni_process_seat_state(s, seat, false) == TNI_OS_DEAD)
-        return "dead";
+    int life = tni_process_seat_state(s, seat);
+    if (life != TNI_OS_ALIVE)
+        return life == TNI_OS_DEAD ? "dead" : "unknown";
     switch (tni_seat_state(word)) {
     case TNI_SEAT_JOINING:
         return "joining";

@@ -123,8 +123,10 @@ struct tni_header {
 /*
  * A seat's word is {incarnation:32, state:8, recoverer:24}; recoverer says who settles this one
  * while REAPING: the low bits of its incarnation and its seat, {14, 10}; all ones is nobody
- * yet. FREE -> JOINING (taken, holds may be written) -> ALIVE -> LEAVING -> FREE; JOINING,
- * ALIVE, LEAVING of a dead process -> REAPING -> FREE. Each FREE raises the incarnation.
+ * yet. JOINING, ALIVE, LEAVING: {has a witness: 1, pid: 22} in its place, the pid 0 while
+ * ALIVE; all ones is JOINING for a child that will not come. FREE -> JOINING (taken, holds may
+ * be written) -> ALIVE -> LEAVING -> FREE; JOINING, ALIVE, LEAVING of a dead process -> REAPING
+ * -> FREE. Each FREE raises the incarnation.
  */
 enum {
     TNI_SEAT_FREE = 0,
@@ -133,6 +135,9 @@ enum {
     TNI_SEAT_LEAVING = 3,
     TNI_SEAT_REAPING = 4
 };
+/* With JOINING, ALIVE, LEAVING: the kernel tells whether its process lives; see process.c, I4.
+ */
+#define TNI_SEAT_WITNESSED (1u << 22)
 enum {
     TNI_SEAT_MANAGER = 1u << 0, /* tenond: not counted as a member */
     TNI_SEAT_FORKED = 1u << 1,  /* it came by fork() */
@@ -145,7 +150,7 @@ struct tni_seat {
     _Atomic uint32_t flags; /* owner */
     uint64_t start_time;    /* owner; with pid, the identity of the process */
     uint64_t image;
-    uint64_t pid_space;
+    uint64_t pid_space; /* the namespaces of these: {time:32, pid:32} */
     uint64_t joined_ns;
     _Atomic uint64_t parent;      /* {incarnation:32, seat:16, 1:16}; 0 none */
     _Atomic uint64_t bell_number; /* doorbell, 0 none */

@@ -4,15 +4,16 @@
  *
  * Nouns: time, machine (linux.c); memory object, mapping (linux_memory.c); named memory
  * (linux_shm.c); packet (linux_packet.c); wait word (linux_futex.c); process, image
- * (linux_process.c); fork, child (linux_fork.c); detached process (linux_start.c); descriptor,
- * loop (linux_descriptor.c); runtime folder, lock (linux_file.c); socket (linux_socket.c); bell
- * (linux_bell.c); search (linux_search.c).
+ * (linux_process.c); fork, child (linux_fork.c); detached process (linux_start.c); witness
+ * (linux_witness.c); descriptor, loop (linux_descriptor.c); runtime folder, lock
+ * (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
  *
  * I1  Every descriptor that leaves this room is close-on-exec.
  * I2  A memory object never shrinks: a mapping inside its size can fail only for want of
  * memory, and tni_os_commit() turns that into an error. I3  A wait ends at its deadline,
- * however often signals interrupt it. I4  DEAD is said only when pidfd, or the start time, says
- * so; every doubt is UNKNOWN. I5  Results are written only on success. I6  No lock is held
+ * however often signals interrupt it. I4  DEAD is said only when a pidfd, a start time or
+ * the end of a witness says so, and of a number only in the namespaces that it is from; every
+ * doubt is UNKNOWN. I5  Results are written only on success. I6  No lock is held
  * between calls, so fork() may happen at any point.
  *
  * Who may call: the rooms above, from any thread, also in a forked child.
@@ -93,8 +94,8 @@ static bool has_word(const char *list, const char *word)
 
 static uint32_t read_forced(void)
 {
-    static const char *const names[TNI_LINUX_CALL_COUNT] = {"populate_write", "noexec_seal",
-                                                            "close_range", "fallocate"};
+    static const char *const names[TNI_LINUX_CALL_COUNT] = {
+        "populate_write", "noexec_seal", "close_range", "fallocate", "witness"};
     const char *list = secure_getenv("TENON_FORCE_FALLBACK");
     uint32_t forced = 0;
     for (uint32_t i = 0; list != NULL && i < TNI_LINUX_CALL_COUNT; i++)

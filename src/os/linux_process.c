@@ -23,6 +23,8 @@
 
 /* What /proc says of a process, and how it is known here. */
 
+enum { PROC_PATH_BYTES = 64, PID_SPACE_BITS = 32 };
+
 struct proc_stat {
     int32_t pid;
     uint64_t start_time;
@@ -85,6 +87,7 @@ static int read_stat(const char *path, struct proc_stat *ret_stat)
 struct self_page {
     _Atomic int32_t pid;
     _Atomic uint32_t is_complete;
+    _Atomic uint32_t has_other_proc; /* /proc is that of another pid namespace */
     _Atomic uint64_t start_time;
     _Atomic uint64_t image;
     _Atomic uint64_t pid_space;
@@ -127,44 +130,61 @@ int32_t tni_os_pid(void)
 
 int32_t tni_os_thread_id(void) { return (int32_t)syscall(SYS_gettid); }
 
-static int read_self(struct tni_os_process *ret_process)
+/*
+ * Where numbers of processes and of times count. A machine without time namespaces is all in
+ * one, which is never made anew, so 0 stands for it.
+ */
+static int read_space(uint64_t *ret_space)
 {
-    struct proc_stat stat = {0};
-    int error = read_stat("/proc/self/stat", &stat);
-    if (error != 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, error, "/proc/self/stat");
-    struct stat space;
-    if (fstatat(AT_FDCWD, "/proc/self/ns/pid", &space, 0) != 0)
+    enum { FIRST_TIME_SPACE = 0xEFFFFFFA }; /* PROC_TIME_INIT_INO of the kernel */
+    struct stat pids, times;
+    if (stat("/proc/self/ns/pid", &pids) != 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "/proc/self/ns/pid");
-    int32_t pid = tni_os_pid();
-    if (stat.pid != pid)
-        return tni_fail(TN_ERR_SYSTEM,
-                        "/proc belongs to another pid namespace: it calls this process %" PRId32
-                        ", the kernel %" PRId32,
-                        stat.pid, pid);
-    *ret_process = (struct tni_os_process){.pid = pid,
-                                           .start_time = stat.start_time,
-                                           .image = stat.image,
-                                           .pid_space = space.st_ino};
+    bool has_times = stat("/proc/self/ns/time", &times) == 0;
+    if (!has_times && errno != ENOENT)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "/proc/self/ns/time");
+    uint64_t time = has_times && times.st_ino != FIRST_TIME_SPACE ? times.st_ino : 0;
+    *ret_space = time << PID_SPACE_BITS | (uint32_t)pids.st_ino;
     return 0;
 }
 
-int tni_os_self(struct tni_os_process *ret_process)
+/* What is of us in /proc is under "self", also where /proc calls us by another number. */
+static int read_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
+{
+    struct proc_stat stat = {0};
+    uint64_t space;
+    int error = read_stat("/proc/self/stat", &stat);
+    if (error != 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, error, "/proc/self/stat");
+    int status = read_space(&space);
+    if (status != 0)
+        return status;
+    int32_t pid = tni_os_pid();
+    *ret_process = (struct tni_os_process){
+        .pid = pid, .start_time = stat.start_time, .image = stat.image, .pid_space = space};
+    *ret_has_other_proc = stat.pid != pid;
+    return 0;
+}
+
+static int get_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
 {
     struct self_page *page = get_self_page();
     /* pairs with the release below */
     if (page == NULL || atomic_load_explicit(&page->is_complete, memory_order_acquire) == 0) {
         struct tni_os_process self;
-        int status = read_self(&self);
+        bool has_other_proc = false;
+        int status = read_self(&self, &has_other_proc);
         if (status != 0)
             return status;
         if (page != NULL) {
             atomic_store_explicit(&page->start_time, self.start_time, memory_order_relaxed);
             atomic_store_explicit(&page->image, self.image, memory_order_relaxed);
             atomic_store_explicit(&page->pid_space, self.pid_space, memory_order_relaxed);
+            atomic_store_explicit(&page->has_other_proc, has_other_proc, memory_order_relaxed);
             atomic_store_explicit(&page->is_complete, 1, memory_order_release);
         }
         *ret_process = self;
+        *ret_has_other_proc = has_other_proc;
         return 0;
     }
     *ret_process = (struct tni_os_process){
@@ -173,7 +193,31 @@ int tni_os_self(struct tni_os_process *ret_process)
         .image = atomic_load_explicit(&page->image, memory_order_relaxed),
         .pid_space = atomic_load_explicit(&page->pid_space, memory_order_relaxed),
     };
+    *ret_has_other_proc =
+        atomic_load_explicit(&page->has_other_proc, memory_order_relaxed) != 0;
     return 0;
+}
+
+int tni_os_self(struct tni_os_process *ret_process)
+{
+    bool has_other_proc = false;
+    return get_self(ret_process, &has_other_proc);
+}
+
+/*
+ * The folder of a process of our pid namespace. false: not known, as /proc is another one's;
+ * our own is "self" in any.
+ */
+static bool folder_of(int32_t pid, char path[PROC_PATH_BYTES], const char *file)
+{
+    struct tni_os_process self;
+    bool has_other_proc = false;
+    if (pid == tni_os_pid()) {
+        snprintf(path, PROC_PATH_BYTES, "/proc/self/%s", file);
+        return true;
+    }
+    snprintf(path, PROC_PATH_BYTES, "/proc/%" PRId32 "/%s", pid, file);
+    return get_self(&self, &has_other_proc) == 0 && !has_other_proc;
 }
 
 /* Other processes. */
@@ -192,16 +236,20 @@ static bool is_gone(int pid_fd)
     return ready > 0 && (poll_fd.revents & (POLLIN | POLLHUP)) != 0;
 }
 
-/* The stat is read while pid_fd says alive. If the pid was reused since, the start time says
- * so. */
+/*
+ * pre: the pid is of our namespace. The stat is read while pid_fd says alive. If the pid was
+ * reused since, the start time says so, which counts in its own time namespace only.
+ */
 static int compare_stat(const struct tni_os_process *process, bool check_image, int pid_fd)
 {
-    char path[64];
+    char path[PROC_PATH_BYTES];
     struct proc_stat stat = {0};
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", process->pid);
+    struct tni_os_process self;
+    if (!folder_of(process->pid, path, "stat") || tni_os_self(&self) != 0)
+        return TNI_OS_UNKNOWN;
     if (read_stat(path, &stat) != 0)
         return is_gone(pid_fd) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
-    if (process->start_time == 0)
+    if (process->start_time == 0 || process->pid_space != self.pid_space)
         return TNI_OS_UNKNOWN;
     if (stat.start_time != process->start_time)
         return TNI_OS_DEAD;
@@ -210,22 +258,49 @@ static int compare_stat(const struct tni_os_process *process, bool check_image, 
     return TNI_OS_ALIVE;
 }
 
-int tni_os_process_state(const struct tni_os_process *process, bool check_image)
+bool tni_os_has_pid_space(uint64_t pid_space)
 {
     struct tni_os_process self;
-    if (process->pid <= 0 || tni_os_self(&self) != 0 || process->pid_space != self.pid_space)
-        return TNI_OS_UNKNOWN;
+    return tni_os_self(&self) == 0 && (uint32_t)self.pid_space == (uint32_t)pid_space;
+}
 
-    int pid_fd = open_pid(process->pid);
-    if (pid_fd < 0) {
-        /* EINVAL, ENOENT: the number is now a thread of another process. */
-        if (errno == ESRCH || errno == EINVAL || errno == ENOENT)
-            return TNI_OS_DEAD;
-        return kill(process->pid, 0) != 0 && errno == ESRCH ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
-    }
-    int state = is_gone(pid_fd) ? TNI_OS_DEAD : compare_stat(process, check_image, pid_fd);
+/* @return a descriptor, or -1: *ret_state is all that can be known. pre: our pid namespace */
+static int open_or_judge(int32_t pid, int *ret_state)
+{
+    int pid_fd = open_pid(pid);
+    if (pid_fd >= 0)
+        return pid_fd;
+    /* EINVAL, ENOENT: the number is now a thread of another process. */
+    bool is_dead = errno == ESRCH || errno == EINVAL || errno == ENOENT ||
+                   (kill(pid, 0) != 0 && errno == ESRCH);
+    *ret_state = is_dead ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
+    return -1;
+}
+
+int tni_os_process_state(const struct tni_os_process *process, bool check_image)
+{
+    int state = TNI_OS_UNKNOWN;
+    if (process->pid <= 0 || !tni_os_has_pid_space(process->pid_space))
+        return state;
+    int pid_fd = open_or_judge(process->pid, &state);
+    if (pid_fd < 0)
+        return state;
+    state = is_gone(pid_fd) ? TNI_OS_DEAD : compare_stat(process, check_image, pid_fd);
     close(pid_fd);
     return state;
+}
+
+bool tni_os_process_is_gone(int32_t pid)
+{
+    int state = TNI_OS_UNKNOWN;
+    if (pid <= 0)
+        return false;
+    int pid_fd = open_or_judge(pid, &state);
+    if (pid_fd < 0)
+        return state == TNI_OS_DEAD;
+    bool is_dead = is_gone(pid_fd);
+    close(pid_fd);
+    return is_dead;
 }
 
 int tni_os_process_open(int32_t pid, int *ret_fd)
@@ -243,11 +318,10 @@ int tni_os_process_open(int32_t pid, int *ret_fd)
 static bool is_ending(int32_t pid)
 {
     enum { PF_EXITING = 4 };
-    char path[64];
+    char path[PROC_PATH_BYTES];
     struct proc_stat stat = {0};
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
-    return read_stat(path, &stat) != 0 || (stat.flags & PF_EXITING) != 0 ||
-           (stat.signals & 1u << (SIGKILL - 1)) != 0;
+    return !folder_of(pid, path, "stat") || read_stat(path, &stat) != 0 ||
+           (stat.flags & PF_EXITING) != 0 || (stat.signals & 1u << (SIGKILL - 1)) != 0;
 }
 
 /*
@@ -277,13 +351,12 @@ void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)
 {
     if (size_bytes == 0)
         return;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/cmdline", pid);
-    ssize_t len = tni_linux_read_text(path, text, size_bytes);
-    if (len <= 0) {
-        snprintf(path, sizeof path, "/proc/%" PRId32 "/comm", pid);
+    char path[PROC_PATH_BYTES];
+    ssize_t len = -1;
+    if (folder_of(pid, path, "cmdline"))
         len = tni_linux_read_text(path, text, size_bytes);
-    }
+    if (len <= 0 && folder_of(pid, path, "comm"))
+        len = tni_linux_read_text(path, text, size_bytes);
     while (len > 0 && (text[len - 1] == '\0' || text[len - 1] == '\n'))
         len--;
     len = TNI_MAX(len, 0);
@@ -297,9 +370,8 @@ void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)
 
 uint64_t tni_os_process_huge_bytes(int32_t pid, uint64_t inode)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/smaps", pid);
-    FILE *file = fopen(path, "re");
+    char path[PROC_PATH_BYTES];
+    FILE *file = folder_of(pid, path, "smaps") ? fopen(path, "re") : NULL;
     if (file == NULL)
         return 0;
 

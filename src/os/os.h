@@ -7,7 +7,7 @@
  * handled inside. A port to another system answers this header and nothing else.
  * Each newer call has a fallback, taken when the kernel answers ENOSYS/EINVAL, or when
  * TENON_FORCE_FALLBACK names it (comma separated: populate_write, noexec_seal, close_range,
- * fallocate).
+ * fallocate, witness).
  */
 #ifndef TNI_OS_H
 #define TNI_OS_H
@@ -152,9 +152,11 @@ void tni_os_sleep_until(uint64_t deadline_ns);
 struct tni_os_process {
     int32_t pid;
     uint32_t reserved;
-    uint64_t start_time; /* clock ticks since boot */
-    uint64_t image;      /* changes with exec; 0 when not known */
-    uint64_t pid_space;  /* inode of the pid namespace */
+    uint64_t start_time; /* clock ticks since boot, as its time namespace counts */
+    uint64_t image;      /* changes with exec, but for a process that is not randomized; 0 when
+                            not known */
+    uint64_t pid_space;  /* where these numbers count: {inode of the time namespace, 0 for the
+                            machine's own: 32, inode of the pid namespace: 32} */
 };
 enum { TNI_OS_ALIVE = 0, TNI_OS_DEAD = 1, TNI_OS_EXECED = 2, TNI_OS_UNKNOWN = 3 };
 int tni_os_self(struct tni_os_process *ret_process);
@@ -162,9 +164,14 @@ int32_t tni_os_pid(void);
 int32_t tni_os_thread_id(void);
 /**
  * Alive, dead (gone, a zombie, or another process under its number), exec'ed (check_image
- * only), or unknown (another pid namespace). A process is dead only when all of it is gone.
+ * only), or unknown (another pid namespace, or another time namespace while there is a process
+ * of that number). A process is dead only when all of it is gone.
  */
 int tni_os_process_state(const struct tni_os_process *process, bool check_image);
+/** Whether a pid of that namespace is the pid of the same process for us. */
+bool tni_os_has_pid_space(uint64_t pid_space);
+/** Whether no process of our pid namespace has this pid, or it is a zombie. */
+bool tni_os_process_is_gone(int32_t pid);
 /** A descriptor that is readable once the process is gone. TN_ERR_NOT_FOUND: gone already. */
 int tni_os_process_open(int32_t pid, int *ret_fd);
 int tni_os_process_signal(int pid_fd, int signal);
@@ -180,6 +187,26 @@ void tni_os_process_command(int32_t pid, char *text, size_t size_bytes);
  * 0 when unknown.
  */
 uint64_t tni_os_process_huge_bytes(int32_t pid, uint64_t inode);
+
+/*
+ * Witnesses. A witness of a number says, to whoever has a descriptor of the memory object and
+ * in whatever namespace, that the memory of this process is there. The kernel takes the witness
+ * away when that memory goes: when the process dies, however it dies, and when it execs.
+ */
+/**
+ * Children that are made by fork() have it too, until tni_os_witness_keep(): it ends with the
+ * last who has it. TN_ERR_EXISTS: somebody has that number; TN_ERR_SYSTEM: none can be had.
+ * @param number  at most 2^62
+ */
+int tni_os_witness_take(int fd, uint64_t number, void **ret_witness);
+/** No child that is forked from now on has it, by whatever call it is forked. */
+void tni_os_witness_keep(void *witness);
+void tni_os_witness_drop(void *witness); /* NULL is accepted */
+/**
+ * TNI_OS_ALIVE; TNI_OS_DEAD: nobody has it; TNI_OS_UNKNOWN: it cannot be asked for here. That
+ * `fd` is the memory object is for the caller to know.
+ */
+int tni_os_witness_state(int fd, uint64_t number);
 
 /* Fork. Registered once for each process; handlers run around fork() in the calling thread. */
 /** Each may be NULL. The same three again is 0; TN_ERR_EXISTS: others are registered. */

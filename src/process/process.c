@@ -2,12 +2,17 @@
 /*
  * process: the table of seats.
  *
- * Nouns: seat, incarnation, thread (an announce record and its private side).
+ * Nouns: seat, incarnation, thread (an announce record and its private side), witness.
  * I1  A seat's word is moved by CAS only, and each FREE raises the incarnation.
  * I2  A seat is FREE only when its row, its announces and its bits in objects are all zero.
  * I3  A JOINING seat's word names the process that it waits for: the claimer; for a forked
  *     child the parent, until the child's CAS of just that word put its own name there. Only
  * who is named in the word writes the identity beside it, so a late child harms nobody.
+ * I4  A seat whose word says so has a witness, of a number that is this incarnation's alone,
+ * from before the CAS that took it until after it is FREE. The witness says whether its process
+ * lives, also across exec and from another namespace; the pid is then a name, and may only say
+ * sooner that it ended. A forked child inherits the witness that its parent took for it. Where
+ * none can be had, pid and start time say it, and to nobody in another namespace.
  * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
  * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
  */
@@ -160,42 +165,78 @@ int tni_process_no_seat(const struct tn_domain *domain)
 
 /* ---- taking and giving back -------------------------------------------------------------- */
 
+/* What claims a seat, and what it has then. */
+struct claim {
+    struct tni_os_process process;
+    uint32_t flags;
+    uint64_t parent;
+    void *witness; /* NULL: none */
+    uint32_t seat;
+    uint64_t word; /* JOINING, of this process */
+};
+
+static uint64_t witness_number(uint32_t seat, uint32_t incarnation)
+{
+    return (uint64_t)incarnation << 16 | seat;
+}
+
+static uint64_t word_of(uint32_t incarnation, uint32_t state, int32_t pid, const void *witness)
+{
+    return tni_seat_word(incarnation, state,
+                         (uint32_t)pid | (witness != NULL ? TNI_SEAT_WITNESSED : 0));
+}
+
 /*
  * I1: the claim and its owner are one word and the pid beside it, which is written before
- * anybody acts on it.
+ * anybody acts on it. I4: a witness comes before, so that nobody finds a seat that should have
+ * one without it.
+ * @return 0, TN_ERR_EXISTS: somebody was faster
  */
-static int claim_seat(const struct tni_segment *s, const struct tni_os_process *self,
-                      uint32_t flags, uint64_t parent, uint32_t *ret_seat,
-                      uint32_t *ret_incarnation)
+static int claim_word(const struct tni_segment *s, struct claim *c, uint64_t word)
+{
+    _Atomic uint64_t *at = &tni_seat_at(s, c->seat)->word;
+    uint32_t incarnation = tni_seat_incarnation(word);
+    c->witness = NULL;
+    int status =
+        tni_os_witness_take(s->control_fd, witness_number(c->seat, incarnation), &c->witness);
+    if (status == TN_ERR_EXISTS)
+        return status;
+    if (status != 0)
+        tni_log(TNI_LOG_INFO, "seat %u has no witness: %s", c->seat, tn_error_detail());
+    TNI_KILL_POINT("join_witnessed");
+    c->word = word_of(incarnation, TNI_SEAT_JOINING, c->process.pid, c->witness);
+    if (atomic_compare_exchange_strong(at, &word, c->word))
+        return 0;
+    tni_os_witness_drop(c->witness);
+    return TN_ERR_EXISTS;
+}
+
+static void write_identity(struct tni_seat *entry, const struct claim *c)
+{
+    TNI_PUT(entry->start_time, c->process.start_time);
+    TNI_PUT(entry->image, c->process.image);
+    TNI_PUT(entry->pid_space, c->process.pid_space);
+    TNI_PUT(entry->joined_ns, tni_os_now_ns());
+    atomic_store(&entry->flags, c->flags);
+    atomic_store(&entry->parent, c->parent);
+    atomic_store(&entry->bell_number, 0);
+    atomic_store(&entry->bell, 0);
+    atomic_store(&entry->bell_fd_armed, 0);
+    tni_os_process_command(c->process.pid, entry->command, sizeof entry->command);
+    atomic_store(&entry->pid, c->process.pid);
+}
+
+static int claim_seat(const struct tni_segment *s, struct claim *c)
 {
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++) {
         struct tni_seat *entry = tni_seat_at(s, seat);
         uint64_t word = atomic_load(&entry->word);
-        if (tni_seat_state(word) != TNI_SEAT_FREE)
-            continue;
-        /*
-         * The recoverer field carries the claimer's pid (at most 2^22) until the identity is
-         * there.
-         */
-        uint64_t joining = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_JOINING,
-                                         (uint32_t)self->pid & TNI_SEAT_NOBODY);
-        if (!atomic_compare_exchange_strong(&entry->word, &word, joining))
+        c->seat = seat;
+        if (tni_seat_state(word) != TNI_SEAT_FREE || claim_word(s, c, word) != 0)
             continue;
         TNI_KILL_POINT("join_claimed");
         tni_raise_limit(&s->header->seat_limit, seat + 1);
-        TNI_PUT(entry->start_time, self->start_time);
-        TNI_PUT(entry->image, self->image);
-        TNI_PUT(entry->pid_space, self->pid_space);
-        TNI_PUT(entry->joined_ns, tni_os_now_ns());
-        atomic_store(&entry->flags, flags);
-        atomic_store(&entry->parent, parent);
-        atomic_store(&entry->bell_number, 0);
-        atomic_store(&entry->bell, 0);
-        atomic_store(&entry->bell_fd_armed, 0);
-        tni_os_process_command(self->pid, entry->command, sizeof entry->command);
-        atomic_store(&entry->pid, self->pid);
-        *ret_seat = seat;
-        *ret_incarnation = tni_seat_incarnation(word);
+        write_identity(entry, c);
         return 0;
     }
     return tni_fail(TN_ERR_FULL, "all %u seats of the domain '%s' are taken", s->geometry.seats,
@@ -209,15 +250,14 @@ uint32_t tni_process_count_dead(const struct tni_segment *s)
         uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
         if (state == TNI_SEAT_FREE)
             continue;
-        int process = tni_process_seat_state(s, seat, true);
-        count +=
-            state == TNI_SEAT_REAPING || process == TNI_OS_DEAD || process == TNI_OS_EXECED;
+        count += state == TNI_SEAT_REAPING || tni_process_seat_state(s, seat) == TNI_OS_DEAD;
     }
     return count;
 }
 
-static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation)
+static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation, void *witness)
 {
+    d->witness = witness;
     d->seat = seat;
     d->incarnation = incarnation;
     d->who = tni_who(seat, incarnation);
@@ -281,11 +321,29 @@ static void unmap_private(struct tn_domain *d)
     tni_os_unmap(d->mappings, d->mappings_bytes);
 }
 
+/*
+ * With the list of domains in hand: a child that is forked meanwhile would have the witness
+ * too.
+ */
+static int claim_for_us(const struct tni_segment *s, struct claim *c)
+{
+    lock_list();
+    int status = claim_seat(s, c);
+    if (status == 0 && c->witness != NULL)
+        tni_os_witness_keep(c->witness);
+    unlock_list();
+    return status;
+}
+
+uint64_t tni_process_word(const struct tn_domain *d)
+{
+    return word_of(d->incarnation, TNI_SEAT_ALIVE, 0, d->witness);
+}
+
 int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_domain **ret_domain)
 {
-    struct tni_os_process self;
-    uint32_t seat, incarnation;
-    int status = tni_os_self(&self);
+    struct claim claim = {.flags = flags};
+    int status = tni_os_self(&claim.process);
     if (status != 0 || (status = register_fork_handlers()) != 0)
         return status;
     struct tn_domain *d =
@@ -301,17 +359,14 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
     atomic_store(&d->keepers, 1);
     if ((status = map_private(d)) != 0)
         goto free_domain;
-    if ((status = claim_seat(segment, &self, flags, 0, &seat, &incarnation)) != 0)
+    if ((status = claim_for_us(segment, &claim)) != 0)
         goto unmap;
-    sit(d, seat, incarnation);
+    sit(d, claim.seat, tni_seat_incarnation(claim.word), claim.witness);
     TNI_KILL_POINT("join_identity_written");
-    uint64_t joining =
-        tni_seat_word(incarnation, TNI_SEAT_JOINING, (uint32_t)self.pid & TNI_SEAT_NOBODY);
-    if (!atomic_compare_exchange_strong(&d->me->word, &joining,
-                                        tni_seat_word(incarnation, TNI_SEAT_ALIVE, 0))) {
+    if (!atomic_compare_exchange_strong(&d->me->word, &claim.word, tni_process_word(d))) {
         status = tni_fail(TN_ERR_CORRUPT, "seat %u was taken from this process while it joined",
-                          seat);
-        goto unmap;
+                          claim.seat);
+        goto drop;
     }
     lock_list();
     d->next = all_domains;
@@ -320,6 +375,8 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
     *ret_domain = d;
     return 0;
 
+drop:
+    tni_os_witness_drop(d->witness);
 unmap:
     unmap_private(d);
 free_domain:
@@ -330,8 +387,8 @@ free_domain:
 void tni_process_begin_leave(struct tn_domain *d)
 {
     if (d->seat != TNI_NO_SEAT)
-        atomic_store(&d->me->word, tni_seat_word(d->incarnation, TNI_SEAT_LEAVING,
-                                                 (uint32_t)tni_os_pid() & TNI_SEAT_NOBODY));
+        atomic_store(&d->me->word,
+                     word_of(d->incarnation, TNI_SEAT_LEAVING, tni_os_pid(), d->witness));
 }
 
 void tni_process_leave(struct tn_domain *d)
@@ -348,7 +405,10 @@ void tni_process_leave(struct tn_domain *d)
         TNI_KILL_POINT("leave_before_free");
         /* I2 was established by the rooms above, while the seat was LEAVING. */
         atomic_store(&d->me->word, tni_seat_word(d->incarnation + 1, TNI_SEAT_FREE, 0));
+        TNI_KILL_POINT("leave_freed");
     }
+    tni_os_witness_drop(d->witness); /* I4: no earlier */
+    d->witness = NULL;
     d->seat = TNI_NO_SEAT;
     d->is_closed = true;
     tni_os_close(atomic_exchange(&d->poll_fd, -1));
@@ -391,40 +451,91 @@ void tni_process_hook(struct tn_domain *d, const struct tni_fork_hooks *hooks)
  */
 static int pid_state(int32_t pid, uint64_t pid_space)
 {
-    struct tni_os_process self;
-    int fd;
-    if (pid_space != 0 && (tni_os_self(&self) != 0 || self.pid_space != pid_space))
+    if (pid_space != 0 && !tni_os_has_pid_space(pid_space))
         return TNI_OS_UNKNOWN;
-    int status = tni_os_process_open(pid, &fd);
-    if (status != 0)
-        return status == TN_ERR_NOT_FOUND ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
-    bool is_gone = tni_os_poll(&fd, 1, 0) == 0;
-    tni_os_close(fd);
-    return is_gone ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
+    return tni_os_process_is_gone(pid) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
 }
 
-int tni_process_seat_state(const struct tni_segment *s, uint32_t seat, bool check_image)
+/* What a seat says of its process; whoever sits down or leaves meanwhile is half in it. */
+struct seen {
+    uint64_t word;
+    struct tni_os_process process;
+    bool is_by_word; /* the identity is not there: the word names the process (I3) */
+};
+
+static struct seen look_at(const struct tni_seat *entry)
 {
-    const struct tni_seat *entry = tni_seat_at(s, seat);
     uint64_t word = atomic_load(&entry->word);
-    if (tni_seat_state(word) == TNI_SEAT_FREE)
-        return TNI_OS_DEAD;
-    struct tni_os_process process = {.pid = atomic_load(&entry->pid),
-                                     .start_time = TNI_LOOK(entry->start_time),
-                                     .image = TNI_LOOK(entry->image),
-                                     .pid_space = TNI_LOOK(entry->pid_space)};
-    /* Between the claim and the identity, or leaving: the word names the process (I3). */
-    int32_t named = (int32_t)tni_seat_recoverer(word);
-    bool is_by_word =
-        process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING && process.pid != named);
-    int state = is_by_word ? pid_state(named, process.pid_space)
-                           : tni_os_process_state(&process, check_image);
-    /* The seat may have changed hands while we looked: then this was nobody's state. */
+    struct seen seen = {.word = word,
+                        .process = {.pid = atomic_load(&entry->pid),
+                                    .start_time = TNI_LOOK(entry->start_time),
+                                    .image = TNI_LOOK(entry->image),
+                                    .pid_space = TNI_LOOK(entry->pid_space)}};
+    seen.is_by_word = seen.process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING &&
+                                                seen.process.pid != tni_seat_pid(word));
+    return seen;
+}
+
+static bool is_still(const struct tni_seat *entry, const struct seen *seen)
+{
     atomic_thread_fence(memory_order_acquire);
-    if (state != TNI_OS_ALIVE &&
-        (atomic_load(&entry->pid) != process.pid || atomic_load(&entry->word) != word))
+    return atomic_load(&entry->pid) == seen->process.pid &&
+           atomic_load(&entry->word) == seen->word;
+}
+
+/* I4. UNKNOWN: it has none, or it cannot be asked for here. */
+static int witness_state(const struct tni_segment *s, uint32_t seat, uint64_t word)
+{
+    if ((word & TNI_SEAT_WITNESSED) == 0)
+        return TNI_OS_UNKNOWN;
+    int state =
+        tni_os_witness_state(s->control_fd, witness_number(seat, tni_seat_incarnation(word)));
+    /* In another file, which has the descriptor's number by now, there is none. */
+    if (state == TNI_OS_DEAD && !tni_segment_has_control(s))
         return TNI_OS_UNKNOWN;
     return state;
+}
+
+static int number_state(const struct seen *seen)
+{
+    if (seen->is_by_word)
+        return pid_state(tni_seat_pid(seen->word), seen->process.pid_space);
+    int state = tni_os_process_state(&seen->process, true);
+    return state == TNI_OS_EXECED ? TNI_OS_DEAD : state;
+}
+
+/* Its memory is there; a reader of /proc may have it for a moment after its end. */
+static int witnessed_state(const struct seen *seen)
+{
+    bool is_over = !seen->is_by_word && tni_os_has_pid_space(seen->process.pid_space) &&
+                   tni_os_process_is_gone(seen->process.pid);
+    return is_over ? TNI_OS_DEAD : TNI_OS_ALIVE;
+}
+
+int tni_process_seat_state(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    struct seen seen = look_at(entry);
+    uint32_t state = tni_seat_state(seen.word);
+    bool is_disowned =
+        state == TNI_SEAT_JOINING && tni_seat_recoverer(seen.word) == TNI_SEAT_NOBODY;
+    if (state == TNI_SEAT_FREE || is_disowned)
+        return TNI_OS_DEAD;
+    int life = state != TNI_SEAT_REAPING ? witness_state(s, seat, seen.word) : TNI_OS_UNKNOWN;
+    if (life == TNI_OS_ALIVE)
+        life = witnessed_state(&seen);
+    else if (life == TNI_OS_UNKNOWN)
+        life = number_state(&seen);
+    /* The seat may have changed hands while we looked: then this was nobody's state. */
+    return life == TNI_OS_ALIVE || is_still(entry, &seen) ? life : TNI_OS_UNKNOWN;
+}
+
+bool tni_process_is_here(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    struct seen seen = look_at(entry);
+    return tni_seat_state(seen.word) != TNI_SEAT_FREE && !seen.is_by_word &&
+           tni_os_process_state(&seen.process, false) == TNI_OS_ALIVE && is_still(entry, &seen);
 }
 
 /* FREE: nobody's, by its form or by now. */
@@ -510,15 +621,15 @@ void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = 
 /* A seat for the child in one domain, with everything that the parent holds. */
 static void prepare_child(struct tn_domain *d, const struct tni_os_process *self)
 {
-    uint32_t incarnation;
-    if (claim_seat(&d->segment, self, TNI_SEAT_FORKED, d->who, &d->child_seat, &incarnation) !=
-        0) {
+    struct claim claim = {.process = *self, .flags = TNI_SEAT_FORKED, .parent = d->who};
+    if (claim_seat(&d->segment, &claim) != 0) {
         d->child_reason = "every seat was taken";
         tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
         return;
     }
-    d->child_word =
-        tni_seat_word(incarnation, TNI_SEAT_JOINING, (uint32_t)self->pid & TNI_SEAT_NOBODY);
+    d->child_seat = claim.seat;
+    d->child_word = claim.word;
+    d->child_witness = claim.witness;
     TNI_KILL_POINT("fork_seat_claimed");
     for (uint32_t h = 0; h < d->hook_count; h++)
         if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
@@ -559,6 +670,7 @@ static void fork_prepare(void)
         while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
             tni_os_yield();
         d->child_seat = TNI_NO_SEAT;
+        d->child_witness = NULL;
         if (d->seat != TNI_NO_SEAT)
             d->child_reason = "no descriptor was left for it";
     }
@@ -580,7 +692,8 @@ static void release_threads(void)
 
 /*
  * A seat that still waits for a child that will not come: name nobody in it, so that it counts
- * as dead. If its word has moved on, it is none of our business.
+ * as dead. If its word has moved on, it is none of our business. The witness is the child's
+ * alone from now on.
  */
 static void disown_child(struct tn_domain *d)
 {
@@ -589,6 +702,8 @@ static void disown_child(struct tn_domain *d)
         return;
     _Atomic uint64_t *seat = &tni_seat_at(&d->segment, d->child_seat)->word;
     atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
+    tni_os_witness_drop(d->child_witness);
+    d->child_witness = NULL;
 }
 
 static void fork_parent(void)
@@ -617,19 +732,21 @@ static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os
     struct tni_seat *entry = tni_seat_at(&d->segment, seat);
     uint64_t word = d->child_word;
     uint32_t incarnation = tni_seat_incarnation(word);
-    uint64_t named =
-        tni_seat_word(incarnation, TNI_SEAT_JOINING, (uint32_t)self->pid & TNI_SEAT_NOBODY);
+    uint64_t named = word_of(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
     if (!atomic_compare_exchange_strong(&entry->word, &word, named)) {
         d->child_reason = "its parent died, and was settled together with it";
         return;
     }
     TNI_KILL_POINT("fork_child_claimed");
+    if (d->child_witness != NULL)
+        tni_os_witness_keep(d->child_witness);
     TNI_PUT(entry->start_time, self->start_time);
     TNI_PUT(entry->image, self->image);
+    TNI_PUT(entry->pid_space, self->pid_space); /* its parent's unshare() may have changed it */
     atomic_store(&entry->pid, self->pid);
     TNI_KILL_POINT("fork_child_named");
-    atomic_store(&entry->word, tni_seat_word(incarnation, TNI_SEAT_ALIVE, 0));
-    sit(d, seat, incarnation);
+    sit(d, seat, incarnation, d->child_witness);
+    atomic_store(&entry->word, tni_process_word(d));
 }
 
 static void fork_child(void)
@@ -643,12 +760,15 @@ static void fork_child(void)
         uint32_t seat = d->child_seat;
         d->child_seat = TNI_NO_SEAT;
         d->seat = TNI_NO_SEAT;
+        d->witness = NULL; /* the parent's, which is not mapped here */
         tni_os_close(atomic_exchange(&d->poll_fd, -1));
         if (known != 0)
             d->child_reason = "no descriptor was left to find out its identity";
-        if (seat == TNI_NO_SEAT || known != 0 || fork_pipe[1] < 0)
-            continue;
-        sit_as_child(d, seat, &self);
+        if (seat != TNI_NO_SEAT && known == 0 && fork_pipe[1] >= 0)
+            sit_as_child(d, seat, &self);
+        if (d->seat == TNI_NO_SEAT)
+            tni_os_witness_drop(d->child_witness);
+        d->child_witness = NULL;
     }
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         for (uint32_t h = 0; h < d->hook_count; h++)

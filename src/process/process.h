@@ -94,7 +94,8 @@ struct tn_domain {
     struct tni_segment segment;
     uint32_t seat; /* TNI_NO_SEAT: a forked child without one, or closed */
     uint32_t incarnation;
-    uint64_t who; /* tni_who(seat, incarnation) */
+    uint64_t who;  /* tni_who(seat, incarnation) */
+    void *witness; /* of this incarnation of the seat; NULL: none */
     struct tni_seat *me;
     struct tni_thread threads[TNI_THREADS];
     bool is_manager; /* this process is tenond */
@@ -141,6 +142,7 @@ struct tn_domain {
     struct tn_domain *next;       /* all domains of the process, for fork */
     _Atomic uint64_t recounting;  /* reaper: turn at the claim of who recounts */
     uint64_t child_word;          /* of that seat, as the child must find it */
+    void *child_witness;          /* between prepare and fork's return; NULL: none */
     const char *child_reason;     /* why a child has no seat */
     uint32_t child_seat;          /* between prepare and fork's return */
 };
@@ -155,6 +157,9 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags,
 
 /** If every seat is taken, settle the dead. For somebody who is about to come. */
 void tni_process_make_room(struct tn_domain *domain);
+
+/** What this process's seat says from joining to leaving. */
+uint64_t tni_process_word(const struct tn_domain *domain);
 
 /** Say that this seat is on its way out; its holds are still its own. */
 void tni_process_begin_leave(struct tn_domain *domain);
@@ -360,16 +365,30 @@ int tni_process_end_with(struct tn_domain *domain, uint64_t parent);
 
 /* ---- seats of others --------------------------------------------------------------------- */
 
-enum { TNI_SEAT_NOBODY = 0xffffff }; /* in place of a pid, which is at most 2^22 */
+enum { TNI_SEAT_NOBODY = 0xffffff }; /* in place of a pid, which is less than 2^22 */
 static inline uint32_t tni_seat_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
 static inline uint32_t tni_seat_incarnation(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint32_t tni_seat_recoverer(uint64_t word) { return (uint32_t)word & 0xffffff; }
+/** The process that a JOINING or LEAVING seat names. */
+static inline int32_t tni_seat_pid(uint64_t word)
+{
+    return (int32_t)(tni_seat_recoverer(word) & (TNI_SEAT_WITNESSED - 1));
+}
 static inline uint64_t tni_seat_word(uint32_t incarnation, uint32_t state, uint32_t recoverer)
 {
     return (uint64_t)incarnation << 32 | (uint64_t)state << 24 | recoverer;
 }
-/** TNI_OS_* of the process in a seat; TNI_OS_DEAD if the seat is not taken. */
-int tni_process_seat_state(const struct tni_segment *segment, uint32_t seat, bool check_image);
+/**
+ * TNI_OS_ALIVE, TNI_OS_DEAD or TNI_OS_UNKNOWN: whether what took the seat lives. A process that
+ * has exec'ed since does not; nor is a free seat's alive. In whatever namespace it is, unless
+ * it could get no witness.
+ */
+int tni_process_seat_state(const struct tni_segment *segment, uint32_t seat);
+/**
+ * Whether the seat's pid is that of its process for us too, so that it may be looked up, or
+ * killed; also when the process has exec'ed.
+ */
+bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
 /** Whether this incarnation of a seat is still taken by somebody who is not being reaped. */
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
 /** Seats that are taken by processes that have ended, and not settled yet. */

@@ -110,15 +110,14 @@ static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
 {
     const struct tni_seat *entry = tni_seat_at(s, owner_seat(word));
     uint64_t seat = atomic_load(&entry->word);
-    struct tni_os_process self;
     if (tni_seat_state(seat) == TNI_SEAT_FREE ||
         (tni_seat_incarnation(seat) & 0x3fffff) != ((word >> 40) & 0x3fffff))
         return true;
-    return tni_seat_state(seat) == TNI_SEAT_ALIVE && tni_os_self(&self) == 0 &&
-           TNI_LOOK(entry->pid_space) == self.pid_space &&
-           tni_process_seat_state(s, owner_seat(word), true) == TNI_OS_ALIVE &&
+    return tni_seat_state(seat) == TNI_SEAT_ALIVE &&
+           tni_os_has_pid_space(TNI_LOOK(entry->pid_space)) &&
+           tni_process_seat_state(s, owner_seat(word)) == TNI_OS_ALIVE &&
            tni_os_lost_thread(atomic_load(&entry->pid), (int32_t)(word & 0xffffff)) &&
-           tni_process_seat_state(s, owner_seat(word), true) == TNI_OS_ALIVE;
+           tni_process_seat_state(s, owner_seat(word)) == TNI_OS_ALIVE;
 }
 
 static int fail_word(const struct acquire *a, uint64_t word)

@@ -63,8 +63,7 @@ static bool is_unsettled(const struct tni_audit *a, const void *subject)
         return false;
     if (tni_seat_state(word) == TNI_SEAT_REAPING)
         return true;
-    int state = tni_process_seat_state(a->segment, of->seat, true);
-    return state == TNI_OS_DEAD || state == TNI_OS_EXECED;
+    return tni_process_seat_state(a->segment, of->seat) == TNI_OS_DEAD;
 }
 
 static void check_taken(struct tni_audit *a, uint32_t seat, uint64_t word)

@@ -374,7 +374,7 @@ static bool has_live_manager(const struct tni_segment *s)
 {
     uint64_t manager = atomic_load(&s->header->manager);
     return manager != 0 && tni_process_who_lives(s, manager) &&
-           tni_process_seat_state(s, tni_who_seat(manager), true) != TNI_OS_DEAD;
+           tni_process_seat_state(s, tni_who_seat(manager)) != TNI_OS_DEAD;
 }
 
 /* I2. A tenond that starts adopts what it finds open; one that runs already must be told. */

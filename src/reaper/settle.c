@@ -36,8 +36,7 @@ static uint32_t recoverer_of(uint32_t seat, uint32_t incarnation)
 
 static bool is_dead(const struct tni_segment *s, uint32_t seat)
 {
-    int state = tni_process_seat_state(s, seat, true);
-    return state == TNI_OS_DEAD || state == TNI_OS_EXECED;
+    return tni_process_seat_state(s, seat) == TNI_OS_DEAD;
 }
 
 static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
@@ -123,8 +122,7 @@ static void kill_process(const struct tni_segment *s, uint32_t seat)
     if (tni_os_process_open(atomic_load(&entry->pid), &fd) != 0)
         return;
     /* Looked at after the descriptor was there: it means the process that the seat means. */
-    if (tni_process_seat_state(s, seat, false) == TNI_OS_ALIVE &&
-        atomic_load(&entry->word) == word)
+    if (tni_process_is_here(s, seat) && atomic_load(&entry->word) == word)
         tni_os_process_signal(fd, SIGKILL);
     tni_os_close(fd);
 }

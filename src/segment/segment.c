@@ -230,6 +230,11 @@ int tni_segment_check_descriptors(const struct tni_segment *s)
         s->control_fd, s->arena_fd, s->name);
 }
 
+bool tni_segment_has_control(const struct tni_segment *s)
+{
+    return is_ours(s->control_fd, s->control_inode);
+}
+
 void tni_segment_close(struct tni_segment *s)
 {
     if (is_ours(s->control_fd, s->control_inode))

@@ -53,6 +53,9 @@ void tni_segment_close(struct tni_segment *segment);
  */
 int tni_segment_check_descriptors(const struct tni_segment *segment);
 
+/** The same of the control descriptor alone, without a word. */
+bool tni_segment_has_control(const struct tni_segment *segment);
+
 /** Unmap and close. */
 void tni_segment_detach(struct tni_segment *segment);
 

@@ -89,7 +89,8 @@ static uint64_t find_member(struct tn_domain *domain, int32_t pid)
         uint64_t word = atomic_load(&seat->word);
         /* A dead one that is not settled yet may have had this pid before. */
         if (atomic_load(&seat->pid) == pid && tni_seat_state(word) == TNI_SEAT_ALIVE &&
-            i != domain->seat && tni_process_seat_state(segment, i, true) == TNI_OS_ALIVE)
+            i != domain->seat && tni_process_is_here(segment, i) &&
+            tni_process_seat_state(segment, i) == TNI_OS_ALIVE)
             return tni_who(i, tni_seat_incarnation(word));
     }
     return 0;

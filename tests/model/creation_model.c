@@ -37,6 +37,11 @@ int tni_os_memory_create(const char *name, uint64_t size_bytes, int *ret_fd)
 
 int tni_os_memory_stat(int fd, struct tni_os_memory *ret_memory)
 {
+    if (fd <
+        CONTROL_FD) { /* the control segment of a domain that is there from the beginning */
+        *ret_memory = (struct tni_os_memory){.is_sealed = true};
+        return 0;
+    }
     uint64_t size_bytes = atomic_load(&sizes[fd - CONTROL_FD]);
     if (size_bytes == 0)
         return TN_ERR_INVALID;
@@ -138,7 +143,7 @@ static void setup_joined_at_once(void)
 static void check_seated(const struct tn_domain *d)
 {
     uint64_t word = atomic_load(&d->me->word);
-    model_require(word == tni_seat_word(d->incarnation, TNI_SEAT_ALIVE, 0) &&
+    model_require(word == tni_process_word(d) &&
                       atomic_load(&d->me->pid) == (int32_t)model_self() + 1,
                   "a seat is its own process's alone, from joining to leaving");
 }
@@ -165,6 +170,7 @@ static void join_and_stay(void)
     check_seated(d);
     tiny_domains[model_self()]->seat = d->seat;
     tiny_domains[model_self()]->incarnation = d->incarnation;
+    tiny_domains[model_self()]->witness = d->witness;
 }
 
 static void settle_dead_joiners(void)
@@ -181,8 +187,7 @@ static void check_joined(void)
         if (d->seat == TNI_NO_SEAT || model_is_dead(i))
             continue;
         uint64_t word = atomic_load(&tni_seat_at(&tiny_segment, d->seat)->word);
-        model_require(word == tni_seat_word(d->incarnation, TNI_SEAT_ALIVE, 0),
-                      "who stays has its seat still");
+        model_require(word == tni_process_word(d), "who stays has its seat still");
     }
 }
 

@@ -17,7 +17,7 @@
 #include "tiny.h"
 
 enum { PARENT, CHILD, RECOVERER, READ_END = 10, WRITE_END = 11 };
-enum { NOT_YET, FORKED, FAILED }; /* state */
+enum { NOT_YET, FORKED, FAILED, WITNESS_BITS = 8 }; /* state; FORKED: and a witness's number */
 
 /* What the kernel has: shared, and seen in order. */
 static struct kernel {
@@ -112,8 +112,21 @@ static void fork_in_parent(void)
 {
     fork_before();
     copy_image();
-    atomic_store(&kernel->state, model_choose(2) == 0 ? FORKED : FAILED);
+    uint32_t witness = (uint32_t)(uintptr_t)image->domain.child_witness;
+    uint32_t forked = FORKED | witness << WITNESS_BITS;
+    atomic_store(&kernel->state, model_choose(2) == 0 ? forked : FAILED);
     fork_after_in_parent();
+}
+
+static bool is_forked(uint32_t state) { return (state & ((1u << WITNESS_BITS) - 1)) == FORKED; }
+
+/* The child takes all that its parent had not kept for itself: the witness of its own seat. */
+bool tiny_has_inherited(uint32_t process, uint64_t number)
+{
+    if (process != CHILD || kernel == NULL)
+        return false;
+    uint32_t state = atomic_load(&kernel->state);
+    return is_forked(state) && state >> WITNESS_BITS == number + 1;
 }
 
 /* @return whether there is a child */
@@ -123,7 +136,7 @@ static bool wait_for_fork(void)
         bool is_over = model_is_dead(PARENT) || model_has_ended(PARENT);
         uint32_t state = atomic_load(&kernel->state);
         if (state != NOT_YET || is_over)
-            return state == FORKED;
+            return is_forked(state);
         model_yield();
     }
 }

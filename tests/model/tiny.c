@@ -345,7 +345,7 @@ static bool has_dead(void)
     for (uint32_t seat = 0; seat < spec.seats; seat++) {
         const struct tni_seat *entry = tni_seat_at(&tiny_segment, seat);
         if (tni_seat_state(atomic_load(&entry->word)) != TNI_SEAT_FREE &&
-            tni_process_seat_state(&tiny_segment, seat, true) == TNI_OS_DEAD)
+            tni_process_seat_state(&tiny_segment, seat) == TNI_OS_DEAD)
             return true;
     }
     return false;

@@ -16,9 +16,14 @@ enum { FD_OF_PROCESS = 100, SECOND_NS = 1000 * 1000 * 1000 };
 
 static uint8_t *waited; /* private: how often each process has waited in vain */
 
+/* Who has the witness of each number: {dropped what it inherited:8, has taken it:8}. */
+enum { WITNESS_SEATS = 8, WITNESS_INCARNATIONS = 4, DROPPED = 8 };
+static _Atomic uint32_t *witnesses;
+
 void tiny_os_begin(void)
 {
     waited = model_private(MODEL_MOST_PROCESSES + 1, 8);
+    witnesses = model_shared(WITNESS_SEATS * WITNESS_INCARNATIONS * sizeof *witnesses, 8);
     tiny_heap_begin();
 }
 
@@ -62,6 +67,58 @@ int tni_os_process_state(const struct tni_os_process *process, bool check_image)
 {
     (void)check_image;
     return tiny_os_is_dead(process->pid) ? TNI_OS_DEAD : TNI_OS_ALIVE;
+}
+
+bool tni_os_has_pid_space(uint64_t pid_space) { return pid_space == 1; }
+
+bool tni_os_process_is_gone(int32_t pid) { return tiny_os_is_dead(pid); }
+
+/* ---- witnesses --------------------------------------------------------------------------- */
+
+static uint32_t witness_index(uint64_t number)
+{
+    return (uint32_t)(number >> 16) % WITNESS_INCARNATIONS * WITNESS_SEATS +
+           (uint32_t)number % WITNESS_SEATS;
+}
+
+static bool has_witness(uint64_t number)
+{
+    uint32_t word = atomic_load(&witnesses[witness_index(number)]);
+    for (uint32_t p = 0; p < MODEL_MOST_PROCESSES; p++) {
+        bool has = (word >> p & 1) != 0 ||
+                   ((word >> (DROPPED + p) & 1) == 0 && tiny_has_inherited(p, number));
+        if (has && !model_is_dead(p))
+            return true;
+    }
+    return false;
+}
+
+int tni_os_witness_take(int fd, uint64_t number, void **ret_witness)
+{
+    (void)fd;
+    if (has_witness(number))
+        return TN_ERR_EXISTS;
+    atomic_fetch_or(&witnesses[witness_index(number)], 1u << model_self());
+    *ret_witness = (void *)(uintptr_t)(number + 1);
+    return 0;
+}
+
+/* Who forks says what its child inherits. */
+void tni_os_witness_keep(void *witness) { (void)witness; }
+
+void tni_os_witness_drop(void *witness)
+{
+    if (witness == NULL)
+        return;
+    _Atomic uint32_t *word = &witnesses[witness_index((uintptr_t)witness - 1)];
+    atomic_fetch_or(word, 1u << (DROPPED + model_self()));
+    atomic_fetch_and(word, ~(1u << model_self()));
+}
+
+int tni_os_witness_state(int fd, uint64_t number)
+{
+    (void)fd;
+    return has_witness(number) ? TNI_OS_ALIVE : TNI_OS_DEAD;
 }
 
 int tni_os_process_open(int32_t pid, int *ret_fd)

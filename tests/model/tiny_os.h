@@ -22,8 +22,11 @@ void tiny_bells_begin(unsigned count);
 /** poll() of a bell's descriptor, without an end. */
 void tiny_poll(int fd);
 
-/* ---- the pipe around fork(), of fork_model.c ----------------------------------------------
+/* ---- fork(), of fork_model.c: the pipe around it, and what a child has from it ------------
  */
+
+/** Whether this process was forked, and got the witness of this number by that. */
+bool tiny_has_inherited(uint32_t process, uint64_t number);
 
 int tiny_pipe_poll(void);
 void tiny_pipe_close(int fd);

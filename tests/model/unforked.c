@@ -20,3 +20,10 @@ UNEXPLORED(tni_os_random)
 UNEXPLORED(tni_tensor_check_shared)
 UNEXPLORED(tni_tensor_decode)
 UNEXPLORED(tni_tensor_decode_again)
+
+bool tiny_has_inherited(uint32_t process, uint64_t number)
+{
+    (void)process;
+    (void)number;
+    return false;
+}

@@ -26,7 +26,7 @@ static uint32_t find_unsettled(void)
         if (tni_seat_state(word) == TNI_SEAT_FREE)
             continue;
         if (tni_seat_state(word) != TNI_SEAT_ALIVE ||
-            tni_process_seat_state(s, i, true) != TNI_OS_ALIVE)
+            tni_process_seat_state(s, i) != TNI_OS_ALIVE)
             return i;
     }
     return TNI_NO_SEAT;

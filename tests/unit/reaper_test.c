@@ -287,10 +287,13 @@ static const char *const work_points[] = {"ack_emptied",
                                           "fork_child_named",
                                           "fork_object_opened",
                                           "fork_seat_claimed",
+                                          "join_claimed",
+                                          "join_witnessed",
                                           "lease_pinned",
                                           "lease_recorded",
                                           "leave_before_free",
                                           "leave_begun",
+                                          "leave_freed",
                                           "leave_hints_published",
                                           "leave_holds_released",
                                           "leave_objects_closed",
@@ -356,7 +359,7 @@ static void print_seats(const struct tn_domain *d)
         if (tni_seat_state(word) != TNI_SEAT_FREE)
             printf("# seat %u: word %#llx, pid %d, flags %#x: its process is %d\n", seat,
                    (unsigned long long)word, atomic_load(&entry->pid),
-                   atomic_load(&entry->flags), tni_process_seat_state(&d->segment, seat, true));
+                   atomic_load(&entry->flags), tni_process_seat_state(&d->segment, seat));
     }
 }
 

@@ -367,7 +367,7 @@ TN_TEST(a_closed_domain_goes_with_the_last_tensor_that_was_left)
     tn_domain *domain = make_domain();
     tn_tensor *a = make_filled(domain, 10), *b = make_filled(domain, 100000), *v;
     tn_tensor *again = through_bytes(domain, a, 24 + 8);
-    unsigned mappings = tnt_mapping_count();
+    unsigned mappings = tnt_mapping_count() - 1; /* its seat's witness goes with the seat */
     TN_CHECK_OK(tn_tensor_slice(b, 0, 5, 10, 1, &v));
     leave_domain(domain);
     assert_int_equal(atomic_load(&domain->keepers), 3);

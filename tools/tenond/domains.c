@@ -3,6 +3,7 @@
  * domains: what tenond looks after.
  *
  * Nouns: watch (a descriptor of a seat's process), tick (a look at everything, once a second),
+ * poll (a look at seats whose end no descriptor tells: in another pid namespace there is none),
  * retry.
  * I1  What is private here can be rebuilt from the domain, and is compared with it at each
  *     look: a survivor may have settled a seat, a new process may sit in it.
@@ -21,9 +22,12 @@
 #define LINGER_NS      (1000 * MS_NS)
 #define RETRY_LEAST_NS (10 * MS_NS)
 #define RETRY_MOST_NS  (1000 * MS_NS)
+#define POLL_NS        (100 * MS_NS)
 #define ADOPT_NS       (100 * MS_NS)
 
-enum { FILES_PAUSE = 100 }; /* a look for files takes at most this part of the time */
+/* A look for files, or at seats that no descriptor tells of, takes at most this part of time.
+ */
+enum { FILES_PAUSE = 100, POLL_PAUSE = 100 };
 
 static const struct tni_segment *segment_of(const struct tenond_domain *d)
 {
@@ -72,7 +76,7 @@ static bool is_same(const struct tenond_watch *watch, const struct tni_seat *ent
            watch->pid == atomic_load(&entry->pid) && watch->start_time == entry->start_time;
 }
 
-/* I2. What cannot be watched is looked at again at each tick. */
+/* I2. What cannot be watched is polled: a pid of another namespace is a stranger's here. */
 static void watch_seat(struct tenond *t, struct tenond_domain *d, uint32_t seat, uint64_t word)
 {
     const struct tni_seat *entry = tni_seat_at(segment_of(d), seat);
@@ -88,13 +92,16 @@ static void watch_seat(struct tenond *t, struct tenond_domain *d, uint32_t seat,
     if (watch->pid == 0) {
         watch->is_known = false; /* being taken or given back this moment */
         retry_soon(d);
-    } else if (tni_os_process_open(watch->pid, &fd) == 0) {
+    } else if (tni_os_has_pid_space(TNI_LOOK(entry->pid_space)) &&
+               tni_os_process_open(watch->pid, &fd) == 0) {
         if (tni_os_poll(&fd, 1, 0) == TN_ERR_TIMED_OUT &&
             tni_os_loop_add(t->loop, fd, tenond_tag(TENOND_SEAT, d->number, seat)) == 0)
             watch->fd = fd;
         else
             tni_os_close(fd);
     }
+    if (watch->fd < 0)
+        d->poll_ns = TNI_MIN(d->poll_ns, tni_os_now_ns() + POLL_NS);
     /* Gone before we looked, or its number is another's by now. */
     settle(d, seat);
 }
@@ -181,15 +188,21 @@ void tenond_look(struct tenond *t)
     }
 }
 
-/* Seats that no descriptor tells of: not watchable, or of a process that may exec. */
-static void look_at_unwatched(struct tenond_domain *d, bool is_tick)
+/*
+ * Seats that no descriptor tells of: not watchable, or of a process that may exec. @return
+ * whether there is one that is not watched
+ */
+static bool look_at_unwatched(struct tenond_domain *d, bool is_tick)
 {
+    bool has_unwatched = false;
     for (uint32_t seat = 0; seat < segment_of(d)->geometry.seats; seat++) {
         const struct tenond_watch *watch = &d->watches[seat];
         /* A process that execs goes on without its seat, and its descriptor does not tell. */
         if (watch->is_known && (watch->fd < 0 || is_tick))
             settle(d, seat);
+        has_unwatched |= watch->is_known && watch->fd < 0;
     }
+    return has_unwatched;
 }
 
 void tenond_seat_ready(struct tenond *t, uint32_t number, uint32_t seat)
@@ -322,6 +335,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
                                 .retry_ns = TN_FOREVER,
                                 .pause_ns = RETRY_LEAST_NS,
                                 .patient_pause_ns = RETRY_LEAST_NS,
+                                .poll_ns = TN_FOREVER,
                                 .expire_ns = now_ns,
                                 .deposits = {.sweep_ns = TN_FOREVER},
                                 .next = t->domains};
@@ -405,8 +419,7 @@ void tenond_linger(struct tenond_domain *d)
 static bool has_office(const struct tenond_domain *d)
 {
     const struct tn_domain *domain = d->domain;
-    return atomic_load(&domain->me->word) ==
-               tni_seat_word(domain->incarnation, TNI_SEAT_ALIVE, 0) &&
+    return atomic_load(&domain->me->word) == tni_process_word(domain) &&
            (atomic_load(&domain->me->flags) & TNI_SEAT_MANAGER) != 0;
 }
 
@@ -529,12 +542,23 @@ static void retry(struct tenond *t, struct tenond_domain *d)
         d->pause_ns = RETRY_LEAST_NS;
 }
 
+static void poll_unwatched(struct tenond_domain *d)
+{
+    uint64_t begun_ns = tni_os_now_ns();
+    bool has_unwatched = look_at_unwatched(d, false);
+    uint64_t done_ns = tni_os_now_ns();
+    uint64_t pause_ns = TNI_MAX(POLL_PAUSE * (done_ns - begun_ns), POLL_NS);
+    d->poll_ns = has_unwatched ? done_ns + pause_ns : TN_FOREVER;
+}
+
 static uint64_t due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
     if (now_ns >= d->tick_ns)
         tick(t, d, now_ns);
     if (now_ns >= d->retry_ns)
         retry(t, d);
+    if (now_ns >= d->poll_ns)
+        poll_unwatched(d);
     if (now_ns >= d->expire_ns) {
         uint64_t next_ns = tni_ticket_expire(d->domain, now_ns);
         tenond_sweep_soon(d);
@@ -543,6 +567,7 @@ static uint64_t due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
     uint64_t swept_ns = tenond_sweep_due(t, d, now_ns);
     uint64_t next_ns =
         TNI_MIN(TNI_MIN(d->tick_ns, swept_ns), TNI_MIN(d->retry_ns, d->expire_ns));
+    next_ns = TNI_MIN(next_ns, d->poll_ns);
     return d->empty_ns != 0 ? TNI_MIN(next_ns, d->empty_ns + LINGER_NS) : next_ns;
 }
 

@@ -45,6 +45,7 @@ struct tenond_domain {
     uint64_t pause_ns; /* between two such tries */
     uint64_t patient_ns; /* before it, no recount waits for a thread that is in its way */
     uint64_t patient_pause_ns;
+    uint64_t poll_ns;   /* when seats without a descriptor are looked at; TN_FOREVER: none is */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when it has no member; 0: it has */
     uint64_t files_ns;  /* when to look again for files that it let go, at the earliest */

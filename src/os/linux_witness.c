@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Witnesses. A witness is an open-file-description lock on one byte of a memory object, far
+ * beyond its size or not: a lock needs no byte to be there. The kernel gives such a lock up
+ * with the last reference to the description. Here that reference is a mapping, and no
+ * descriptor: the program cannot close it (closefrom()), exec takes it away with the memory
+ * that it was part of, and so does the end of the process, however it comes. F_OFD_GETLK
+ * answers whoever has a descriptor of the memory object, in whatever namespace.
+ *
+ * Who asks must do so through another description than the one that has the lock, as a
+ * description is in no conflict with itself: so the one here is opened for the lock alone, and
+ * its descriptor is closed before take() returns.
+ *
+ * A process that another thread makes with _Fork() or clone() while the descriptor is open
+ * keeps the lock for as long as it lives. A mapping that lives on in a child of vfork(), or
+ * whose memory a reader of /proc pins, outlives its process for that time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "os/linux.h"
+
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+static struct flock lock_of(uint64_t number)
+{
+    return (struct flock){
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)number, .l_len = 1};
+}
+
+/* @return 0 or an errno */
+static int lock_and_map(int fd, uint64_t number, void **ret_address)
+{
+    struct flock lock = lock_of(number);
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0)
+        return errno;
+    void *address = mmap(NULL, tni_os_page_bytes(), PROT_NONE, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED)
+        return errno == EAGAIN ? ENOMEM : errno; /* EAGAIN: of memory that may be locked */
+    *ret_address = address;
+    return 0;
+}
+
+int tni_os_witness_take(int fd, uint64_t number, void **ret_witness)
+{
+    int own_fd = -1;
+    if (tni_linux_is_forced(TNI_LINUX_WITNESS))
+        return tni_linux_fail(TN_ERR_SYSTEM, ENOSYS, "no witnesses");
+    int status = tni_os_memory_reopen(fd, false, &own_fd);
+    if (status != 0)
+        return status;
+    int error = lock_and_map(own_fd, number, ret_witness);
+    close(own_fd);
+    if (error == 0)
+        return 0;
+    return tni_linux_fail(error == EAGAIN || error == EACCES ? TN_ERR_EXISTS : TN_ERR_SYSTEM,
+                          error, "witness %" PRIx64 " of descriptor %d", number, fd);
+}
+
+void tni_os_witness_keep(void *witness)
+{
+    if (madvise(witness, tni_os_page_bytes(), MADV_DONTFORK) != 0)
+        tni_log(TNI_LOG_WARNING, "a witness of this process is one of its children's too");
+}
+
+void tni_os_witness_drop(void *witness)
+{
+    if (witness != NULL)
+        munmap(witness, tni_os_page_bytes());
+}
+
+int tni_os_witness_state(int fd, uint64_t number)
+{
+    struct flock lock = lock_of(number);
+    if (tni_linux_is_forced(TNI_LINUX_WITNESS) || fcntl(fd, F_OFD_GETLK, &lock) != 0)
+        return TNI_OS_UNKNOWN;
+    return lock.l_type == F_UNLCK ? TNI_OS_DEAD : TNI_OS_ALIVE;
+}

@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who lives in another namespace is told as well as who lives in this one, and who is killed
+ * there leaves nothing. Two members, each in a space of its own, which a third one made for
+ * both: see docs/namespaces.md for what was tried.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/personality.h>
+
+#include "namespaces.h"
+#include "reaper/reaper.h"
+
+enum { PAYLOAD_BYTES = 4096, FILLED = 0x11, MOST_TENSORS = 64 };
+
+static const tn_domain_options no_manager = {.struct_size = sizeof no_manager,
+                                             .quota_bytes = 16 << 20,
+                                             .seats = 8,
+                                             .blocks = 1024,
+                                             .flags = TN_DOMAIN_NO_MANAGER};
+
+/* What the two and the test share. */
+struct meeting {
+    struct resident looker, member;
+    tn_domain *domain;
+    volatile uint64_t who; /* the member */
+    struct tnt_signal joined, asked, answered;
+    volatile int reaped, has_member, state;
+    volatile bool is_mine_whole;
+};
+
+static int leave(void *argument)
+{
+    struct meeting *m = argument;
+    tn_domain_close(m->domain);
+    return 0;
+}
+
+static struct meeting *open_meeting(const struct space *of_looker,
+                                    const struct space *of_member)
+{
+    struct meeting *m = share_memory(sizeof *m);
+    *m = (struct meeting){.looker = {.space = of_looker, .leave = leave, .argument = m},
+                          .member = {.space = of_member, .leave = leave, .argument = m},
+                          .domain = tnt_domain(&no_manager),
+                          .joined = tnt_signal_open(),
+                          .asked = tnt_signal_open(),
+                          .answered = tnt_signal_open()};
+    return m;
+}
+
+static void close_meeting(struct meeting *m)
+{
+    tnt_signal_close(&m->joined);
+    tnt_signal_close(&m->asked);
+    tnt_signal_close(&m->answered);
+    TNT_AUDIT(m->domain);
+    tn_domain_close(m->domain);
+    munmap(m, sizeof *m);
+}
+
+/* Not by fork(): from outside, as another program comes. */
+static tn_domain *join_anew(tn_domain *inherited)
+{
+    char value[64];
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_domain_pass(inherited, value, sizeof value));
+    int control_fd = dup(inherited->segment.control_fd),
+        arena_fd = dup(inherited->segment.arena_fd);
+    TN_CHECK(control_fd >= 0 && arena_fd >= 0);
+    tn_domain_close(inherited);
+    snprintf(value, sizeof value, "%d,%d", control_fd, arena_fd);
+    TN_CHECK(setenv("TENON_DOMAIN", value, 1) == 0);
+    TN_CHECK_OK(tn_domain_inherit(&domain));
+    return domain;
+}
+
+static bool is_filled(const tn_tensor *t, int value)
+{
+    const uint8_t *bytes = tn_tensor_data(t);
+    for (size_t i = 0; i < PAYLOAD_BYTES; i++)
+        if (bytes[i] != value)
+            return false;
+    return true;
+}
+
+static tn_tensor *make_filled(tn_domain *domain, int value)
+{
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, (const int64_t[]){PAYLOAD_BYTES}, 0, &t));
+    memset(tn_tensor_data(t), value, PAYLOAD_BYTES);
+    return t;
+}
+
+/* Holds a tensor for as long as it lives, and looks at it when it is told to. */
+__attribute__((noreturn)) static void stay(struct meeting *m, const tn_tensor *t)
+{
+    tnt_signal(&m->joined);
+    for (;;) {
+        tnt_await(&m->asked);
+        m->is_mine_whole = is_filled(t, FILLED);
+        tnt_signal(&m->answered);
+    }
+}
+
+static int be_a_member(void *argument)
+{
+    struct meeting *m = argument;
+    tn_domain *domain = join_anew(m->domain);
+    tn_tensor *t = make_filled(domain, FILLED);
+    m->who = tn_domain_member(domain);
+    stay(m, t);
+}
+
+/* Takes all that it can have, and writes over it. */
+static void take_much(tn_domain *domain)
+{
+    tn_tensor *t[MOST_TENSORS];
+    for (int i = 0; i < MOST_TENSORS; i++)
+        t[i] = make_filled(domain, 0xEE);
+    for (int i = 0; i < MOST_TENSORS; i++)
+        tn_tensor_unref(t[i]);
+}
+
+static void judge(struct meeting *m, tn_domain *domain)
+{
+    uint32_t reaped = 0;
+    m->state = tni_process_seat_state(&domain->segment, tni_who_seat(m->who));
+    m->has_member = tn_domain_has_member(domain, m->who);
+    TN_CHECK_OK(tn_domain_reap(domain, &reaped));
+    m->reaped = (int)reaped;
+}
+
+static void look(struct meeting *m, tn_domain *domain)
+{
+    judge(m, domain);
+    take_much(domain);
+}
+
+static int look_once(void *argument)
+{
+    struct meeting *m = argument;
+    tn_domain *domain = join_anew(m->domain);
+    look(m, domain);
+    tn_domain_close(domain);
+    return 0;
+}
+
+static void look_from_there(struct meeting *m)
+{
+    m->reaped = m->has_member = m->state = -1;
+    m->looker.run = look_once;
+    move_in(&m->looker);
+    tnt_wait_ok(m->looker.entrance);
+}
+
+static void meet(const struct space *of_looker, const struct space *of_member)
+{
+    struct meeting *m = open_meeting(of_looker, of_member);
+    m->member.run = be_a_member;
+    move_in(&m->member);
+    tnt_await(&m->joined);
+    look_from_there(m);
+    tnt_signal(&m->asked);
+    tnt_await(&m->answered);
+    bool is_told = m->state == TNI_OS_ALIVE && m->has_member == 1 && m->reaped == 0;
+    kill_resident(&m->member);
+    look_from_there(m);
+    bool is_settled = m->state == TNI_OS_DEAD && m->has_member == 0 && m->reaped == 1;
+    if (!is_told || !m->is_mine_whole || !is_settled)
+        tnt_note("from %s, of %s", of_looker->name, of_member->name);
+    assert_true(is_told);
+    assert_true(m->is_mine_whole);
+    assert_true(is_settled);
+    close_meeting(m);
+}
+
+/* Tells of the spaces that it cannot try, and passes if it could try one at least. */
+static void meet_in_all(bool are_both)
+{
+    bool is_allowed[SPACES], is_any = false;
+    for (int i = 0; i < SPACES; i++) {
+        int refusal = refusal_of(&spaces[i]);
+        is_allowed[i] = refusal == 0;
+        is_any |= i > 0 && refusal == 0;
+        if (refusal != 0)
+            tnt_note("not tried: %s: %s", spaces[i].name, strerror(refusal));
+    }
+    if (!is_any)
+        tnt_skip("no namespace may be made here");
+    for (int looker = 0; looker < SPACES; looker++)
+        for (int member = 0; member < SPACES; member++)
+            if (is_allowed[looker] && is_allowed[member] &&
+                (are_both ? looker > 0 && member > 0 : looker == 0 || member == 0))
+                meet(&spaces[looker], &spaces[member]);
+}
+
+TN_TEST(who_lives_in_another_namespace_is_alive_and_then_dead) { meet_in_all(false); }
+
+TN_TEST(who_lives_in_a_namespace_is_told_from_any_other_one) { meet_in_all(true); }
+
+/* ---- tenond ------------------------------------------------------------------------------ */
+
+enum { LONG_MS = 10000 };
+
+/* A process keeps one socket for ringing bells: before a test's descriptors are counted. */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+static const struct space container = {"pid,mount,proc", CLONE_NEWPID | CLONE_NEWNS, true};
+
+static tn_domain *create(const char *name)
+{
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_domain_create(name, NULL, &domain));
+    return domain;
+}
+
+static int32_t manager_pid(const tn_domain *domain)
+{
+    uint64_t who = atomic_load(&domain->segment.header->manager);
+    return who == 0 ? 0 : atomic_load(&tni_seat_at(&domain->segment, tni_who_seat(who))->pid);
+}
+
+/* Who has a domain of this name open. */
+struct search {
+    const char *name;
+    int32_t pid; /* whether this one has it */
+    bool has_it;
+    uint32_t count;
+};
+
+static int note_found(const struct tni_found *found, void *context)
+{
+    struct search *search = context;
+    if (strcmp(found->name, search->name) == 0) {
+        search->count++;
+        search->has_it |= found->pid == search->pid;
+    }
+    return 0;
+}
+
+static struct search search_for(const char *name, int32_t pid)
+{
+    struct search search = {.name = name, .pid = pid};
+    TN_CHECK(tni_manager_search(note_found, &search) >= 0);
+    return search;
+}
+
+static void await_adoption(const char *name, int32_t pid)
+{
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (!search_for(name, pid).has_it)
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+}
+
+static void await_nobody(const char *name)
+{
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (search_for(name, 0).count > 0)
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+}
+
+static void await_deaths(const tn_domain *domain, uint64_t deaths)
+{
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (atomic_load(&domain->segment.header->deaths) < deaths) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
+static struct meeting *open_container(tnt_child_fn *run)
+{
+    skip_unless_allowed(&container);
+    struct meeting *m = open_meeting(&container, &container);
+    m->member.run = run;
+    move_in(&m->member);
+    tnt_await(&m->joined);
+    return m;
+}
+
+static void close_container(struct meeting *m)
+{
+    TN_CHECK_OK(tn_domain_reap(m->domain, NULL));
+    close_meeting(m);
+}
+
+/* A runtime folder that is the container's own, under the name of the test's. */
+static int have_a_domain_apart(void *argument)
+{
+    struct meeting *m = argument;
+    TN_CHECK(mount("none", tnt_folder(), "tmpfs", 0, "mode=700") == 0);
+    stay(m, make_filled(create("box"), FILLED));
+}
+
+TN_TEST(a_container_killed_whole_leaves_nothing_with_a_tenond_outside)
+{
+    struct meeting *m = open_container(have_a_domain_apart);
+    tn_domain *domain = create("host");
+    int32_t tenond = manager_pid(domain);
+    await_adoption("box", tenond);
+    tnt_signal(&m->asked);
+    tnt_await(&m->answered);
+    assert_true(m->is_mine_whole);
+    kill_resident(&m->member);
+    await_nobody("box");
+    assert_int_equal(manager_pid(domain), tenond);
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+    close_container(m);
+}
+
+static int join_by_name(void *argument)
+{
+    struct meeting *m = argument;
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_domain_join("box", &domain));
+    stay(m, make_filled(domain, FILLED));
+}
+
+TN_TEST(tenond_settles_a_killed_container_while_others_live_outside)
+{
+    tn_domain *domain = create("box");
+    struct meeting *m = open_container(join_by_name);
+    uint64_t deaths = atomic_load(&domain->segment.header->deaths);
+    int32_t tenond = manager_pid(domain);
+    kill_resident(&m->member);
+    /* Of the container's process the seat that it took and the one that it had by fork, and
+     * the one of its parent. */
+    await_deaths(domain, deaths + 3);
+    assert_int_equal(manager_pid(domain), tenond);
+    TNT_AUDIT(domain);
+    close_container(m);
+    tn_domain_close(domain);
+}
+
+static int have_a_domain(void *argument)
+{
+    struct meeting *m = argument;
+    stay(m, make_filled(create("box"), FILLED));
+}
+
+static int be_outside(void *argument)
+{
+    struct tnt_signal *joined = argument;
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_domain_join("box", &domain));
+    make_filled(domain, FILLED);
+    tnt_signal(joined);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+TN_TEST(tenond_in_a_container_settles_who_is_killed_outside)
+{
+    struct meeting *m = open_container(have_a_domain);
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_domain_join("box", &domain));
+    uint64_t deaths = atomic_load(&domain->segment.header->deaths);
+    int32_t tenond = manager_pid(domain);
+    struct tnt_signal joined = tnt_signal_open();
+    pid_t pid = tnt_fork(be_outside, &joined);
+    tnt_await(&joined);
+    tnt_kill(pid);
+    await_deaths(domain, deaths + 2); /* the seat by fork, and the one that it took */
+    assert_int_equal(manager_pid(domain), tenond);
+    tnt_signal_close(&joined);
+    kill_resident(&m->member);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+    close_container(m);
+}
+
+/* ---- who cannot be judged ---------------------------------------------------------------- */
+
+static int be_a_member_without_a_witness(void *argument)
+{
+    TN_CHECK(setenv("TENON_FORCE_FALLBACK", "witness", 1) == 0);
+    return be_a_member(argument);
+}
+
+static int find_state(const tn_seat_info *info, void *context)
+{
+    struct tn_seat_info *wanted = context;
+    if (info->seat == wanted->seat)
+        *wanted = *info;
+    return 0;
+}
+
+static void check_state(const struct meeting *m, const char *state)
+{
+    tn_inspector *inspector = NULL;
+    tn_seat_info info = {.seat = tni_who_seat(m->who)};
+    char id[33];
+    for (int i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", m->domain->segment.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    TN_CHECK_OK(tn_inspect_seats(inspector, find_state, &info));
+    assert_string_equal(info.state, state);
+    tn_inspector_close(inspector);
+}
+
+TN_TEST(who_has_no_witness_is_unknown_from_another_namespace)
+{
+    struct meeting *m = open_container(be_a_member_without_a_witness);
+    check_state(m, "unknown");
+    look(m, m->domain);
+    assert_int_equal(m->state, TNI_OS_UNKNOWN);
+    assert_int_equal(m->reaped, 0);
+    kill_resident(&m->member);
+    check_state(m, "unknown");
+    look_from_there(m); /* from yet another one */
+    assert_int_equal(m->state, TNI_OS_UNKNOWN);
+    assert_int_equal(m->reaped, 0);
+    /* Nobody could ever tell: end it by hand. */
+    struct tni_seat *seat = tni_seat_at(&m->domain->segment, tni_who_seat(m->who));
+    seat->pid_space = m->domain->me->pid_space;
+    seat->start_time = 1;
+    close_container(m);
+}
+
+TN_TEST(who_has_a_witness_is_shown_alive_from_another_namespace)
+{
+    struct meeting *m = open_container(be_a_member);
+    check_state(m, "alive");
+    kill_resident(&m->member);
+    check_state(m, "dead");
+    close_container(m);
+}
+
+static const struct space time_apart = {"time", CLONE_NEWTIME, false};
+
+/* By number, as where no witness can be had: the start times of two namespaces differ. */
+TN_TEST(a_start_time_of_another_time_namespace_is_no_proof)
+{
+    skip_unless_allowed(&time_apart);
+    struct meeting *m = open_meeting(&time_apart, &time_apart);
+    m->member.run = be_a_member_without_a_witness;
+    move_in(&m->member);
+    tnt_await(&m->joined);
+    look(m, m->domain);
+    assert_int_equal(m->state, TNI_OS_UNKNOWN);
+    assert_int_equal(m->reaped, 0);
+    kill_resident(&m->member);
+    look(m, m->domain);
+    assert_int_equal(m->state, TNI_OS_DEAD); /* nobody has that pid */
+    assert_int_equal(m->reaped, 1);
+    close_meeting(m);
+}
+
+/* ---- exec -------------------------------------------------------------------------------- */
+
+/*
+ * Without randomization (`setarch -R`) a program that runs itself again, with strings of the
+ * same lengths, has its stack where it was, which is all that /proc tells of an image.
+ */
+static void become(int stage, int go_fd, const char *domain)
+{
+    char stage_text[32], fd_text[32], domain_text[96];
+    snprintf(stage_text, sizeof stage_text, "TNT_STAGE=%d", stage);
+    snprintf(fd_text, sizeof fd_text, "TNT_STAGE_FD=%08d", go_fd);
+    snprintf(domain_text, sizeof domain_text, "TNT_STAGE_DOMAIN=%s", domain);
+    const char *const environment[] = {stage_text, fd_text, domain_text, "TN_TEST_NO_FORK=1",
+                                       NULL};
+    const char *const arguments[] = {"/proc/self/exe", "exec_is_noticed", NULL};
+    execve(arguments[0], (char *const *)(uintptr_t)arguments,
+           (char *const *)(uintptr_t)environment);
+    _exit(1);
+}
+
+static void say(int fd, uint64_t word)
+{
+    TN_CHECK(write(fd, &word, sizeof word) == sizeof word);
+}
+
+static void be_an_image(const char *stage)
+{
+    int fd = atoi(getenv("TNT_STAGE_FD"));
+    const char *value = getenv("TNT_STAGE_DOMAIN");
+    tn_domain *domain = NULL;
+    if (strcmp(stage, "1") == 0) {
+        setenv("TENON_DOMAIN", value, 1); /* the harness takes what is of tenon away */
+        TN_CHECK_OK(tn_domain_inherit(&domain));
+        make_filled(domain, FILLED);
+        say(fd, tn_domain_member(domain));
+        become(2, fd, value);
+    }
+    say(fd, 0);
+    while (pause() == -1) {
+    }
+}
+
+static int start_an_image(void *argument)
+{
+    struct meeting *m = argument;
+    char value[64];
+    TN_CHECK(personality(ADDR_NO_RANDOMIZE) != -1);
+    TN_CHECK_OK(tn_domain_pass(m->domain, value, sizeof value));
+    become(1, m->joined.write_fd, value);
+    return 1;
+}
+
+static uint64_t hear(int fd)
+{
+    uint64_t word;
+    TN_CHECK(read(fd, &word, sizeof word) == sizeof word);
+    return word;
+}
+
+TN_TEST(exec_is_noticed_where_nothing_is_randomized)
+{
+    const char *stage = getenv("TNT_STAGE");
+    if (stage != NULL)
+        be_an_image(stage);
+    struct meeting *m = open_meeting(&spaces[0], &spaces[0]);
+    pid_t pid = tnt_fork(start_an_image, m);
+    m->who = hear(m->joined.read_fd);
+    assert_int_equal(hear(m->joined.read_fd), 0);
+    look(m, m->domain);
+    assert_int_equal(m->has_member, 0);
+    assert_int_equal(m->reaped, 2); /* the image that joined, and the one before, by fork */
+    assert_int_equal(kill(pid, 0), 0);
+    tnt_kill(pid);
+    close_meeting(m);
+}
+
+/* ---- descriptors ------------------------------------------------------------------------- */
+
+/* What asks is a descriptor, which the program may have closed, and used its number again. */
+static int look_without_descriptors(void *argument)
+{
+    struct meeting *m = argument;
+    int control_fd = m->domain->segment.control_fd;
+    TN_CHECK(close(control_fd) == 0);
+    judge(m, m->domain);
+    TN_CHECK(m->state == TNI_OS_ALIVE && m->reaped == 0);
+    int other_fd;
+    TN_CHECK_OK(tni_os_memory_create("another", 1 << 20, &other_fd));
+    TN_CHECK(dup2(other_fd, control_fd) == control_fd);
+    judge(m, m->domain);
+    TN_CHECK(m->state == TNI_OS_ALIVE && m->reaped == 0);
+    return 0;
+}
+
+TN_TEST(who_lost_its_descriptors_takes_nobody_for_dead)
+{
+    struct meeting *m = open_meeting(&spaces[0], &spaces[0]);
+    m->member.run = be_a_member;
+    move_in(&m->member);
+    tnt_await(&m->joined);
+    tnt_wait_ok(tnt_fork(look_without_descriptors, m));
+    kill_resident(&m->member);
+    TN_CHECK_OK(tn_domain_reap(m->domain, NULL));
+    close_meeting(m);
+}
+
+static int close_and_stay(void *argument)
+{
+    struct meeting *m = argument;
+    tn_domain *domain = join_anew(m->domain);
+    make_filled(domain, FILLED);
+    m->who = tn_domain_member(domain);
+    close(domain->segment.control_fd);
+    close(domain->segment.arena_fd);
+    tnt_signal(&m->joined);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+TN_TEST(a_member_that_closed_its_descriptors_lives_until_it_dies)
+{
+    skip_unless_allowed(&container);
+    struct meeting *m = open_meeting(&container, &container);
+    m->member.run = close_and_stay;
+    move_in(&m->member);
+    tnt_await(&m->joined);
+    look(m, m->domain);
+    assert_int_equal(m->state, TNI_OS_ALIVE);
+    assert_int_equal(m->reaped, 0);
+    kill_resident(&m->member);
+    look(m, m->domain);
+    assert_int_equal(m->state, TNI_OS_DEAD);
+    assert_int_equal(m->reaped, 1);
+    close_meeting(m);
+}
