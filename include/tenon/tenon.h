@@ -18,6 +18,12 @@
  *
  * Functions return 0 or a count, or a negative TN_ERR_*; tn_error_detail() says more.
  * Deadlines are absolute CLOCK_MONOTONIC nanoseconds; 0 tries, TN_FOREVER waits.
+ *
+ * Threads may call any function at the same time, unless its comment says otherwise. A signal
+ * handler must not call any of them: none is async-signal-safe. A call that a handler makes in
+ * the middle of another call can lose a hold, or wait for the call that it interrupted for
+ * ever. A program that answers signals outside of their handlers can end waits:
+ * tn_interrupt_set().
  */
 #include <tenon/attribute.h>
 #include <tenon/domain.h>
