@@ -423,7 +423,8 @@ enum {
     TNI_SLOT_CLAIMED = 1,
     TNI_SLOT_FULL = 2,
     TNI_SLOT_TAKEN = 3,
-    TNI_SLOT_LEASED = 4
+    TNI_SLOT_LEASED = 4,
+    TNI_SLOT_RETURNING = 5 /* on its way back to FULL; the tag is the attempt count's low bit */
 };
 enum { TNI_FORM_BYTES = 0, TNI_FORM_TENSOR = 1, TNI_FORM_MESSAGE = 2 };
 struct tni_slot {

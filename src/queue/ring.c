@@ -10,8 +10,8 @@
  *     round, or is leased and its word was moved on to that round. head passes a position only
  *     when nothing can be taken there; who makes something takable behind it moves it back, and
  *     who moved it over a lease looks again afterwards.
- * I3  FULL, TAKEN and LEASED slots own one reference of `block`. CLAIMED owns none: what its
- *     claimer had counted is announced.
+ * I3  FULL, TAKEN, LEASED and RETURNING slots own one reference of `block`. CLAIMED owns none:
+ *     what its claimer had counted is announced.
  * I4  Positions are taken in order; so what one producer pushes is popped in order.
  * Callers: queue.c, and the reaper through tni_ring_*(). Death: CLAIMED is skipped; FULL is
  * still delivered; TAKEN goes back to FULL, or is dropped by policy; LEASED goes back to FULL
@@ -380,19 +380,14 @@ int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct t
     return 0;
 }
 
-/* FULL again, where pops will look. */
-static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t *word,
+/* FULL again, where pops will look. pre: TAKEN or RETURNING, which nobody else moves on */
+static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t word,
                    uint32_t shift, uint64_t index)
 {
-    uint32_t round = tni_slot_round(*word);
+    uint32_t round = tni_slot_round(word);
     uint64_t full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
-    while (!atomic_compare_exchange_strong(&slot->word, word, full)) {
-        /* Only a lease moves under its owner, and only its round does. */
-        if (tni_slot_state(*word) != TNI_SLOT_LEASED)
-            return;
-        round = tni_slot_round(*word);
-        full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
-    }
+    if (!atomic_compare_exchange_strong(&slot->word, &word, full))
+        return;
     TNI_KILL_POINT("refill_full");
     retreat_head(object, ((uint64_t)round << shift) | index);
 }
@@ -400,8 +395,7 @@ static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t *w
 void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread,
                      const struct tni_taken *taken)
 {
-    uint64_t word = taken->word;
-    refill(q->handle.object, taken->slot, &word, q->shift, taken->position & q->mask);
+    refill(q->handle.object, taken->slot, taken->word, q->shift, taken->position & q->mask);
     tni_announce_clear(thread);
     announce_item(q);
 }
@@ -423,6 +417,30 @@ void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
         tni_ref_drop(q->handle.domain, thread, block);
 }
 
+/*
+ * Count one more attempt, and make the slot FULL. Its owner does this, or, when that one is
+ * dead, its recoverer; and whoever comes after one of them that died in between. So the word
+ * says first what the count was: who finds it different does not count again. The slot is ours
+ * alone.
+ */
+static void give_back_slot(struct tni_object *object, struct tni_slot *slot, uint64_t word,
+                           uint32_t shift, uint64_t index)
+{
+    while (tni_slot_state(word) != TNI_SLOT_RETURNING) {
+        uint64_t returning = tni_slot_word(tni_slot_round(word), TNI_SLOT_RETURNING,
+                                           tni_slot_seat(word), slot->attempt & 1);
+        if (atomic_compare_exchange_strong(&slot->word, &word, returning))
+            word = returning;
+        else if (tni_slot_state(word) != TNI_SLOT_LEASED) /* only its round moves: I2 */
+            return;
+    }
+    TNI_KILL_POINT("slot_returning");
+    if ((slot->attempt & 1) == tni_slot_tag(word))
+        slot->attempt++;
+    TNI_KILL_POINT("attempt_counted");
+    refill(object, slot, word, shift, index);
+}
+
 int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
 {
     struct tn_domain *d = q->handle.domain;
@@ -435,8 +453,7 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
                         (unsigned long long)lease);
     struct tni_thread *thread = tni_thread_enter(d);
     if (give_back) {
-        slot->attempt++;
-        refill(q->handle.object, slot, &word, q->shift, lease & q->mask);
+        give_back_slot(q->handle.object, slot, word, q->shift, lease & q->mask);
     } else {
         tni_block block = {TNI_LOOK(slot->block)};
         bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
@@ -469,7 +486,7 @@ bool tni_ring_is_leased(const struct tn_queue *q)
     for (uint32_t i = 0; q->policy == TN_QUEUE_LEASE && i < q->capacity; i++) {
         uint64_t word = atomic_load(&slot_at(q, i)->word);
         uint32_t state = tni_slot_state(word);
-        if ((state == TNI_SLOT_LEASED || state == TNI_SLOT_TAKEN) &&
+        if (state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING &&
             tni_slot_seat(word) != q->handle.domain->seat)
             return true;
     }
@@ -518,7 +535,7 @@ static struct tni_slot *nth(const struct slots *slots, uint32_t i)
 static bool owns_block(uint64_t word)
 {
     uint32_t state = tni_slot_state(word);
-    return state == TNI_SLOT_FULL || state == TNI_SLOT_TAKEN || state == TNI_SLOT_LEASED;
+    return state >= TNI_SLOT_FULL && state <= TNI_SLOT_RETURNING;
 }
 
 /* Un-record what a slot holds, then drop it. */
@@ -561,9 +578,8 @@ void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32
                 note_unpushed(object);
         } else if (state == TNI_SLOT_TAKEN && object->flags == TN_QUEUE_DROP) {
             drop_slot(d, slot, word);
-        } else if (state == TNI_SLOT_TAKEN || state == TNI_SLOT_LEASED) {
-            slot->attempt++;
-            refill(object, slot, &word, slots.shift, i);
+        } else if (state <= TNI_SLOT_RETURNING) {
+            give_back_slot(object, slot, word, slots.shift, i);
         }
         TNI_KILL_POINT("settle_slot");
     }
@@ -617,7 +633,7 @@ static bool is_stray(const struct tni_segment *s, const struct tni_slot *slot)
 {
     uint64_t word = atomic_load(&slot->word);
     uint32_t state = tni_slot_state(word), seat = tni_slot_seat(word);
-    if (state != TNI_SLOT_CLAIMED && state != TNI_SLOT_TAKEN && state != TNI_SLOT_LEASED)
+    if (state == TNI_SLOT_EMPTY || state == TNI_SLOT_FULL || state > TNI_SLOT_RETURNING)
         return false;
     return (!tni_geometry_has_seat(&s->geometry, seat) ||
             tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) == TNI_SEAT_FREE) &&
@@ -662,7 +678,7 @@ void tni_queue_figures(const struct tni_segment *s, uint32_t index,
         for (uint32_t i = 0; i < slots.capacity; i++) {
             uint32_t state = tni_slot_state(atomic_load(&nth(&slots, i)->word));
             f.full += state == TNI_SLOT_FULL;
-            f.leased += state == TNI_SLOT_LEASED || state == TNI_SLOT_TAKEN;
+            f.leased += state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING;
             f.claimed += state == TNI_SLOT_CLAIMED;
         }
     }

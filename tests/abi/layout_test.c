@@ -282,8 +282,8 @@ TN_TEST(the_words_of_the_layout_stay_as_they_are)
     assert_int_equal(TNI_SMALL_CLASS, 7);
     const int seat[] = {TNI_SEAT_FREE, TNI_SEAT_JOINING, TNI_SEAT_ALIVE, TNI_SEAT_LEAVING,
                         TNI_SEAT_REAPING};
-    const int slot[] = {TNI_SLOT_EMPTY, TNI_SLOT_CLAIMED, TNI_SLOT_FULL, TNI_SLOT_TAKEN,
-                        TNI_SLOT_LEASED};
+    const int slot[] = {TNI_SLOT_EMPTY, TNI_SLOT_CLAIMED, TNI_SLOT_FULL,
+                        TNI_SLOT_TAKEN, TNI_SLOT_LEASED,  TNI_SLOT_RETURNING};
     for (int i = 0; i < 5; i++) {
         assert_int_equal(seat[i], i);
         assert_int_equal(slot[i], i);

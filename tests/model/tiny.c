@@ -414,7 +414,7 @@ NO_STEPS static uint32_t count_in_slots(tni_block block)
     for (uint32_t i = 0; i < spec.slots; i++) {
         const struct tni_slot *slot = slot_at(i);
         uint32_t state = tni_slot_state(peek(&slot->word));
-        count += state >= TNI_SLOT_FULL && state <= TNI_SLOT_LEASED &&
+        count += state >= TNI_SLOT_FULL && state <= TNI_SLOT_RETURNING &&
                  ((const volatile struct tni_slot *)slot)->block == block.id;
     }
     return count;

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests: the attempt count of a leased message is exact, whoever dies in counting. */
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "harness/harness.h"
+
+struct scene {
+    tn_domain *domain;
+    tn_queue *queue;
+};
+
+static void push_one(const struct scene *scene)
+{
+    const tn_message message = {.bytes = "once", .size_bytes = 4};
+    TN_CHECK_OK(tn_queue_push(scene->queue, &message, 0, 0));
+}
+
+static int settle(void *argument)
+{
+    const struct scene *scene = argument;
+    while (tn_domain_reap(scene->domain, NULL) == TN_ERR_TIMED_OUT)
+        sched_yield();
+    return 0;
+}
+
+static int pop_and_die(void *argument)
+{
+    const struct scene *scene = argument;
+    tn_message message;
+    TN_CHECK_OK(tn_queue_pop(scene->queue, 0, &message));
+    raise(SIGKILL);
+    return 1;
+}
+
+static int pop_and_return(void *argument)
+{
+    const struct scene *scene = argument;
+    tn_message message;
+    TN_CHECK_OK(tn_queue_pop(scene->queue, 0, &message));
+    TN_CHECK_OK(tn_message_return(scene->queue, &message));
+    tn_message_fini(&message);
+    return 0;
+}
+
+static void expect_attempts(const struct scene *scene, uint32_t attempts)
+{
+    tn_message message;
+    TN_CHECK_OK(tn_queue_pop(scene->queue, 0, &message));
+    assert_int_equal(message.attempt, attempts);
+    TN_CHECK_OK(tn_message_ack(scene->queue, &message));
+    tn_message_fini(&message);
+}
+
+static void count_with_a_kill_at(const char *point)
+{
+    struct scene scene = {
+        .domain = tnt_domain(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                                  .flags = TN_DOMAIN_NO_MANAGER})};
+    const tn_queue_options options = {
+        .struct_size = sizeof options, .capacity = 4, .policy = TN_QUEUE_LEASE};
+    TN_CHECK_OK(tn_queue_create(scene.domain, NULL, &options, &scene.queue));
+    /* Two attempts; each is settled by one who is killed in it, and by another. */
+    push_one(&scene);
+    for (uint32_t attempt = 0; attempt < 2; attempt++) {
+        assert_true(WIFSIGNALED(tnt_wait(tnt_fork(pop_and_die, &scene))));
+        assert_true(tnt_kill_at(point, 1, settle, &scene));
+        settle(&scene);
+    }
+    expect_attempts(&scene, 2);
+    /* One that its consumer gives back, and is killed in it. */
+    push_one(&scene);
+    assert_true(tnt_kill_at(point, 1, pop_and_return, &scene));
+    settle(&scene);
+    expect_attempts(&scene, 1);
+    tn_queue_close(scene.queue);
+    TNT_AUDIT(scene.domain);
+    tn_domain_close(scene.domain);
+}
+
+TN_TEST(an_attempt_is_counted_once_by_who_dies_before_counting_it)
+{
+    count_with_a_kill_at("slot_returning");
+}
+
+TN_TEST(an_attempt_is_counted_once_by_who_dies_after_counting_it)
+{
+    count_with_a_kill_at("attempt_counted");
+}
+
+TN_TEST(an_attempt_is_counted_once_by_who_dies_after_giving_back)
+{
+    count_with_a_kill_at("refill_full");
+}
