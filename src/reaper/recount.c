@@ -203,8 +203,8 @@ static void mark(const struct tni_segment *s, tni_block block)
 }
 
 /*
- * What an announce names, cut to what can be; a span never is longer than what is committed
- * together. A block that is free, and counted as free, has nothing that a recount could repair.
+ * What an announce names, cut to what can be: a span is what is committed together, or the
+ * blocks of one word of a row. A block that is free, and counted as free, has nothing that a recount could repair.
  */
 static void mark_announced(const struct tni_segment *s, const struct tni_announce *announce)
 {
@@ -214,7 +214,7 @@ static void mark_announced(const struct tni_segment *s, const struct tni_announc
 
     if (tni_geometry_has_block(g, first.id)) {
         const struct tni_class_geometry *c = &g->classes[tni_block_class(first)];
-        span = TNI_MIN(span, TNI_MIN(c->capacity - tni_block_index(first), c->span));
+        span = TNI_MIN(span, TNI_MIN(c->capacity - tni_block_index(first), TNI_MAX(c->span, 64)));
         for (uint32_t i = 0; i < span; i++) {
             tni_block block = {first.id + i};
             uint64_t word = load_word(s, block);

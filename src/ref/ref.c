@@ -441,32 +441,48 @@ static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block
 /* ---- fork -------------------------------------------------------------------------------- */
 
 /*
- * In the parent, with every thread record in hand: the child's holds, one increment each (I1).
+ * The child's holds of 64 blocks side by side, under one announce: an increment each (I1), then
+ * one change of the child's row for all of them.
  */
-static int give_child_holds(struct tn_domain *d, uint32_t child)
+static int give_child_word(struct tn_domain *d, uint32_t child, tni_block first, uint64_t bits)
 {
     struct tni_thread *thread = &d->threads[0];
+    uint32_t at = tni_block_position(&d->segment.geometry, first);
+    uint64_t given = 0;
+    int status = 0;
+
+    tni_announce(thread, first, 64);
+    for (; bits != 0 && status == 0; bits &= bits - 1) {
+        status = increment(d, (tni_block){first.id + tni_low_bit(bits)});
+        TNI_KILL_POINT("fork_incremented");
+        if (status == 0)
+            given |= bits & -bits;
+    }
+    atomic_fetch_or(tni_row_at(&d->segment, child, at), given);
+    TNI_KILL_POINT("fork_recorded");
+    tni_announce_clear(thread);
+    return status;
+}
+
+/* In the parent, with every thread record in hand. */
+static int give_child_holds(struct tn_domain *d, uint32_t child)
+{
     const struct tni_geometry *g = &d->segment.geometry;
     int status = 0;
 
     for (uint32_t c = 1; c < g->class_count && status == 0; c++) {
         uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
         for (uint32_t w = 0; w < words && status == 0; w++) {
-            uint32_t at = g->classes[c].base + w * 64;
-            uint64_t bits = atomic_load(tni_row_at(&d->segment, d->seat, at));
-            for (; bits != 0 && status == 0; bits &= bits - 1) {
-                tni_block block = tni_block_make(c, w * 64 + tni_low_bit(bits));
-                if (!tni_geometry_has_block(g, block.id))
-                    break;
-                tni_announce(thread, block, 1);
-                status = increment(d, block);
-                TNI_KILL_POINT("fork_incremented");
-                if (status == 0)
-                    set_hold(d, child, block);
-                tni_announce_clear(thread);
-            }
+            tni_block first = tni_block_make(c, w * 64);
+            uint64_t bits =
+                atomic_load(tni_row_at(&d->segment, d->seat, tni_block_position(g, first)));
+            if (g->classes[c].capacity - w * 64 < 64) /* beyond the last block it is noise */
+                bits &= (UINT64_C(1) << (g->classes[c].capacity - w * 64)) - 1;
+            if (bits != 0)
+                status = give_child_word(d, child, first, bits);
         }
     }
+    atomic_store_explicit(&d->threads[0].announce->span, 1, memory_order_relaxed);
     return status;
 }
 
