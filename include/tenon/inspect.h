@@ -148,8 +148,8 @@ typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
  * bit, slot, ticket and seat; and look for each file that it has outside of the arena. A file
  * that somebody removed, replaced or cut cannot be repaired.
  *
- * Safe while others work; what is in motion is looked at again, and reported only if it stands
- * still and is wrong.
+ * Safe while others work: what is in motion is looked at again, and reported only if it stands
+ * still and is wrong. See tn_audit_unchecked() for what never stood still.
  *
  * @param repair  make counts true and free what nobody holds; takes a seat for it
  * @return the number of discrepancies found, or an error
@@ -157,9 +157,20 @@ typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
 TN_API TN_NODISCARD int tn_inspect_audit(tn_inspector *inspector, bool repair,
                                          tn_audit_fn *each, void *context);
 
-/** The same, on a domain that this process is a member of. `each` may be NULL. */
+/**
+ * The same, on a domain that this process is a member of. `each` may be NULL. Others wait, for
+ * 100 ms at most, before they use a block that a member's audit counts at that moment.
+ */
 TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit_fn *each,
                                         void *context);
+
+/**
+ * How many blocks the last audit of this thread did not look into, because others used them all
+ * the time. They are no discrepancies. An inspector that does not repair leaves out blocks that
+ * a member would count: others do not know of the inspector. A member leaves out a block that a
+ * stopped process is at work on.
+ */
+TN_API uint32_t tn_audit_unchecked(void);
 
 /**
  * One sentence for each file of this user that looks like a storage of tenon's, but that no

@@ -315,5 +315,5 @@ int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
 int tn_domain_audit(tn_domain *d, bool repair, tn_audit_fn *each, void *context)
 {
     int status = check(d);
-    return status != 0 ? status : tni_audit(&d->segment, repair ? d : NULL, each, context);
+    return status != 0 ? status : tni_audit(&d->segment, d, repair, each, context);
 }

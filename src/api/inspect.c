@@ -196,7 +196,7 @@ int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, vo
     if (inspector == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_audit: inspector is NULL");
     if (!repair)
-        return tni_audit(&inspector->segment, NULL, each, context);
+        return tni_audit(&inspector->segment, NULL, false, each, context);
     int status = join(&inspector->segment, &domain);
     if (status != 0)
         return status;
@@ -204,6 +204,8 @@ int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, vo
     tn_domain_close(domain);
     return status;
 }
+
+uint32_t tn_audit_unchecked(void) { return tni_audit_unchecked(); }
 
 /* ---- gc ---------------------------------------------------------------------------------- */
 

@@ -3,11 +3,16 @@
  * audit: every block's count against the records that name it. The tables are in
  * audit_tables.c, storages outside of the arena in audit_storages.c.
  *
- * One pass over all records counts for all blocks at once. It takes no snapshot, so what it
- * suspects is looked at again one by one, and reported only if it stood still and was wrong
- * each time. Without a seat (an inspector) nobody can be asked to keep references in place, so
- * a suspect has several hearings.
- * Callers: api. Death: an inspector writes nothing; a repair is one CAS, or a settling.
+ * One pass over all records counts for all blocks at once. It takes no snapshot: a block whose
+ * word changed during the pass, or that somebody announced before or after the pass, tells
+ * nothing. So there are several passes; each leaves the blocks that were right out of the next.
+ * I1  A block is wrong if it stood still and was wrong in pass after pass, and never right. A
+ *     pass of a member, which has the claim on recounts, proves more than one of an inspector,
+ *     which others do not know of: a reference that moves may hide from an inspector.
+ * I2  A block that stood still in no pass is counted by a member under its name (recount.c,
+ *     I3). What is left is not looked into: that is told apart, and is no discrepancy.
+ * Callers: api. Death: an inspector writes nothing. A member leaves its claim on recounts, as a
+ * recounter does; a repair is one CAS, or a settling.
  */
 #include "reaper/audit.h"
 
@@ -17,7 +22,19 @@
 
 #include "reaper/recount.h"
 
-enum { SENTENCE_BYTES = 512, HEARINGS = 3, LOOKS = 200, NAMED_SEATS = 8, MOST_HEARD = 1000 };
+enum { SENTENCE_BYTES = 512, NAMED_SEATS = 8 };
+
+/*
+ * I1. What is wrong in 24 passes of an inspector, 2 ms apart, or in 3 of a member; how often
+ * what moves is looked at, in hope that it stands still.
+ */
+enum {
+    PROOF = 24,
+    MEMBER_PROOF = 8,
+    MOST_PASSES = 64,
+    PAUSE_NS = 2 * 1000 * 1000,
+    NAMED_NS = 50 * 1000 * 1000
+};
 
 /* ---- reporting --------------------------------------------------------------------------- */
 
@@ -41,7 +58,7 @@ void tni_audit_say(struct tni_audit *a, bool repaired, const char *format, ...)
 
 bool tni_audit_stays(struct tni_audit *a, tni_audit_wrong_fn *wrong, const void *subject)
 {
-    enum { TRIES = 25, FEW_TRIES = 2, PAUSE_NS = 2 * 1000 * 1000, PATIENT = 32 };
+    enum { TRIES = 25, FEW_TRIES = 2, PATIENT = 32 };
     bool is_patient = a->stayed < PATIENT;
     for (uint32_t i = 0; i < (is_patient ? TRIES : FEW_TRIES); i++) {
         if (!wrong(a, subject))
@@ -56,15 +73,25 @@ bool tni_audit_stays(struct tni_audit *a, tni_audit_wrong_fn *wrong, const void 
     return stays;
 }
 
-/* ---- the pass ---------------------------------------------------------------------------- */
+/* ---- passes ------------------------------------------------------------------------------ */
 
-/* Blocks are many and records few: [total_blocks] counts, sparse. */
-struct tally {
+/* What is known of a block; an array of all of them, by position, sparse. */
+struct heard {
+    uint64_t word; /* when the pass began */
+    uint32_t records;
+    uint8_t proof;
+    bool is_open; /* it was not right yet */
+    bool has_moved;
+};
+
+struct hearing {
     struct tni_audit *audit;
-    uint32_t *records;
+    struct heard *heard;
     uint64_t bytes;
-    uint32_t stray;       /* records that name no block */
-    uint32_t first_stray; /* what the first of them names */
+    uint32_t frontiers[TNI_CLASSES];
+    uint32_t open, wrong, moved; /* after a pass: blocks that are open; of these, such ones */
+    uint32_t stray;              /* records that name no block */
+    uint32_t first_stray;        /* what the first of them names */
 };
 
 static bool is_known(const struct tni_segment *s, tni_block block)
@@ -73,25 +100,135 @@ static bool is_known(const struct tni_segment *s, tni_block block)
            tni_block_index(block) < tni_frontier(s, tni_block_class(block));
 }
 
-static void tally(tni_block block, void *context)
+static struct heard *heard_of(const struct hearing *h, tni_block block)
 {
-    struct tally *t = context;
-    if (is_known(t->audit->segment, block))
-        t->records[tni_block_position(&t->audit->segment->geometry, block)]++;
-    else if (t->stray++ == 0)
-        t->first_stray = block.id;
+    return &h->heard[tni_block_position(&h->audit->segment->geometry, block)];
 }
 
-static int tally_all(struct tni_audit *a, struct tally *ret_tally)
+static void tally(tni_block block, void *context)
 {
-    struct tally t = {.audit = a, .bytes = (uint64_t)a->segment->geometry.total_blocks * 4};
-    void *records;
-    int status = tni_os_map_private(t.bytes, &records);
+    struct hearing *h = context;
+    if (is_known(h->audit->segment, block))
+        heard_of(h, block)->records++;
+    else if (h->stray++ == 0)
+        h->first_stray = block.id;
+}
+
+typedef void block_fn(struct hearing *h, tni_block block, struct heard *heard);
+
+static void for_each_open(struct hearing *h, block_fn *each)
+{
+    const struct tni_geometry *g = &h->audit->segment->geometry;
+    for (uint32_t c = 1; c < g->class_count; c++)
+        for (uint32_t i = 0; i < h->frontiers[c] && h->audit->stop == 0; i++) {
+            tni_block block = tni_block_make(c, i);
+            struct heard *heard = heard_of(h, block);
+            if (heard->is_open)
+                each(h, block, heard);
+        }
+}
+
+static uint64_t load_word(const struct hearing *h, tni_block block)
+{
+    return atomic_load(tni_word_at(h->audit->segment, block));
+}
+
+static void begin_look(struct hearing *h, tni_block block, struct heard *heard)
+{
+    heard->word = load_word(h, block);
+    heard->records = 0;
+    heard->has_moved = false;
+}
+
+static void note_moved(struct hearing *h, uint32_t first, uint32_t span)
+{
+    const struct tni_geometry *g = &h->audit->segment->geometry;
+    for (uint32_t i = 0; i < TNI_MAX(span, 1) && tni_geometry_has_block(g, first + i); i++)
+        heard_of(h, (tni_block){first + i})->has_moved = true;
+}
+
+/* Announces of the dead too: their counts may be too high until they are settled. */
+static void note_announced(struct hearing *h)
+{
+    const struct tni_segment *s = h->audit->segment;
+    uint32_t limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        if (tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) == TNI_SEAT_FREE)
+            continue;
+        for (uint32_t t = 0; t < TNI_THREADS; t++) {
+            const struct tni_announce *announce = tni_announce_at(s, seat, t);
+            note_moved(h, atomic_load(&announce->block), atomic_load(&announce->span));
+            note_moved(h, atomic_load(&announce->outer), 1);
+        }
+    }
+}
+
+static bool is_suspect(const struct tni_segment *s, tni_block block)
+{
+    uint32_t at = tni_block_position(&s->geometry, block);
+    return ((atomic_load(tni_suspects_at(s, TNI_SUSPECT_MARKED, at)) |
+             atomic_load(tni_suspects_at(s, TNI_SUSPECT_COUNTING, at))) >>
+                (at % 64) &
+            1) != 0;
+}
+
+/* A block that changes all the time, and is right when it is looked at, is well. */
+static void end_look(struct hearing *h, tni_block block, struct heard *heard, uint8_t proof)
+{
+    struct tni_recounted now = {.word = load_word(h, block), .records = heard->records};
+    if (tni_recount_is_right(&now)) {
+        heard->is_open = false;
+        return;
+    }
+    heard->has_moved |= now.word != heard->word || is_suspect(h->audit->segment, block);
+    if (!heard->has_moved)
+        heard->proof += proof;
+    h->open++;
+    h->moved += heard->has_moved;
+    h->wrong += heard->proof >= PROOF;
+}
+
+static void end_look_of_member(struct hearing *h, tni_block block, struct heard *heard)
+{
+    end_look(h, block, heard, MEMBER_PROOF);
+}
+
+static void end_look_of_inspector(struct hearing *h, tni_block block, struct heard *heard)
+{
+    end_look(h, block, heard, 1);
+}
+
+/* As a recount of each block would look at it. */
+static void pass(struct hearing *h)
+{
+    struct tn_domain *d = h->audit->domain;
+    bool has_claim = d != NULL && tni_recount_begin(d) == 0;
+
+    h->open = h->wrong = h->moved = h->stray = 0;
+    for_each_open(h, begin_look);
+    note_announced(h);
+    tni_recount_for_each(h->audit->segment, tally, h);
+    note_announced(h);
+    for_each_open(h, has_claim ? end_look_of_member : end_look_of_inspector);
+    if (has_claim)
+        tni_recount_end(d);
+}
+
+static int open_hearing(struct tni_audit *a, struct hearing *ret_hearing)
+{
+    const struct tni_geometry *g = &a->segment->geometry;
+    struct hearing h = {.audit = a, .bytes = g->total_blocks * sizeof(struct heard)};
+    void *heard;
+    int status = tni_os_map_private(h.bytes, &heard);
     if (status != 0)
         return status;
-    t.records = records;
-    tni_recount_for_each(a->segment, tally, &t);
-    *ret_tally = t;
+    h.heard = heard;
+    for (uint32_t c = 1; c < g->class_count; c++) {
+        h.frontiers[c] = tni_frontier(a->segment, c);
+        for (uint32_t i = 0; i < h.frontiers[c]; i++)
+            heard_of(&h, tni_block_make(c, i))->is_open = true;
+    }
+    *ret_hearing = h;
     return 0;
 }
 
@@ -150,79 +287,46 @@ static void say_block(struct tni_audit *a, tni_block block, const struct tni_rec
                       state);
 }
 
-/*
- * Several looks, each at a block that stands still. @return whether it was wrong each time, in
- * the same way
- */
-static bool is_wrong(const struct tni_audit *a, const struct tni_thread *ours, tni_block block,
-                     struct tni_recounted *ret_recounted)
-{
-    struct tni_recounted first = {0}, now;
-    uint32_t hearings = 0;
+/* ---- what is left ------------------------------------------------------------------------ */
 
-    for (uint32_t look = 0; look < LOOKS && hearings < HEARINGS; look++) {
-        if (look > 0)
-            tni_os_yield();
-        if (!tni_recount_look(a->segment, ours, block, &now))
-            continue; /* in motion */
-        if (tni_recount_is_right(&now))
-            return false;
-        if (hearings == 0 || now.word != first.word || now.records != first.records) {
-            first = now;
-            hearings = 0;
-        }
-        hearings++;
-    }
-    *ret_recounted = first;
-    return hearings == HEARINGS; /* what never stands still is at work, and well */
+/* I2. pre: the claim on recounts. @return whether the block stood still */
+static bool count_named(struct tni_audit *a, tni_block block, struct tni_recounted *ret)
+{
+    struct tni_thread *thread = tni_thread_enter(a->domain);
+    bool stood = tni_recount_look_named(a->domain, thread, block, a->named_until_ns, ret);
+    tni_thread_leave(thread);
+    return stood;
 }
 
-/* pre: a member. @return whether it is right now */
-static bool repair(struct tni_audit *a, tni_block block, bool *ret_was_wrong,
-                   struct tni_recounted *ret_recounted)
+static bool repair(struct tni_audit *a, tni_block block, const struct tni_recounted *r)
 {
-    bool has_claim = tni_recount_begin(a->domain) == 0;
     struct tni_thread *thread = tni_thread_enter(a->domain);
-    *ret_was_wrong = is_wrong(a, thread, block, ret_recounted);
-    bool is_repaired = *ret_was_wrong && has_claim &&
-                       tni_recount_settle(a->domain, thread, block, ret_recounted);
+    bool is_repaired = tni_recount_settle(a->domain, thread, block, r);
     tni_thread_leave(thread);
-    if (has_claim)
-        tni_recount_end(a->domain);
     return is_repaired;
 }
 
-static void check_block(struct tni_audit *a, tni_block block)
+static void judge_as_member(struct tni_audit *a, tni_block block)
 {
-    struct tni_recounted recounted;
-    bool was_wrong, is_repaired = false;
-
-    if (a->domain != NULL)
-        is_repaired = repair(a, block, &was_wrong, &recounted);
-    else
-        was_wrong = is_wrong(a, NULL, block, &recounted);
-    if (was_wrong)
-        say_block(a, block, &recounted, is_repaired);
+    struct tni_recounted r;
+    if (is_suspect(a->segment, block) || !count_named(a, block, &r))
+        a->unchecked++;
+    else if (!tni_recount_is_right(&r))
+        say_block(a, block, &r, a->is_repair && repair(a, block, &r));
 }
 
-static void check_blocks(struct tni_audit *a, const struct tally *t)
+static void judge(struct hearing *h, tni_block block, struct heard *heard)
 {
-    const struct tni_geometry *g = &a->segment->geometry;
-    uint32_t heard = 0; /* each hearing is a look at every record there is */
-
-    for (uint32_t c = 1; c < g->class_count; c++) {
-        uint32_t frontier = tni_frontier(a->segment, c);
-        for (uint32_t i = 0; i < frontier && a->stop == 0; i++) {
-            tni_block block = tni_block_make(c, i);
-            struct tni_recounted now = {.word = atomic_load(tni_word_at(a->segment, block)),
-                                        .records = t->records[tni_block_position(g, block)]};
-            if (!tni_recount_is_right(&now) && ++heard <= MOST_HEARD)
-                check_block(a, block);
-        }
+    struct tni_audit *a = h->audit;
+    struct tni_recounted last = {.word = heard->word, .records = heard->records};
+    if (a->domain != NULL && tni_recount_begin(a->domain) == 0) {
+        judge_as_member(a, block);
+        tni_recount_end(a->domain);
+    } else if (heard->proof < PROOF) {
+        a->unchecked++;
+    } else {
+        say_block(a, block, &last, false);
     }
-    if (heard > MOST_HEARD && a->stop == 0)
-        tni_audit_say(a, false, "%u more blocks may be wrong: they were not looked into",
-                      heard - MOST_HEARD);
 }
 
 /* ---- all of it --------------------------------------------------------------------------- */
@@ -248,29 +352,45 @@ static bool has_strays(const struct tni_audit *a, const void *subject)
 
 static int check_references(struct tni_audit *a)
 {
-    struct tally t;
-    int status = tally_all(a, &t);
+    struct hearing h;
+    int status = open_hearing(a, &h);
     if (status != 0)
         return status;
-    if (t.stray != 0 && tni_audit_stays(a, has_strays, NULL))
-        tni_audit_say(a, false, "%u records name blocks that do not exist, such as %x", t.stray,
-                      t.first_stray);
-    check_blocks(a, &t);
-    tni_os_unmap(t.records, t.bytes);
+    pass(&h);
+    uint32_t stray = h.stray, first_stray = h.first_stray;
+    for (uint32_t n = 1; n < MOST_PASSES && h.open > h.wrong; n++) {
+        tni_os_sleep_until(tni_os_now_ns() + PAUSE_NS);
+        pass(&h);
+    }
+    if (stray != 0 && tni_audit_stays(a, has_strays, NULL))
+        tni_audit_say(a, false, "%u records name blocks that do not exist, such as %x", stray,
+                      first_stray);
+    a->named_until_ns = tni_os_now_ns() + NAMED_NS;
+    for_each_open(&h, judge);
+    tni_os_unmap(h.heard, h.bytes);
     return 0;
 }
 
-int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_audit_fn *each,
-              void *context)
+static _Thread_local uint32_t unchecked;
+uint32_t tni_audit_unchecked(void) { return unchecked; }
+
+int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool is_repair,
+              tn_audit_fn *each, void *context)
 {
-    struct tni_audit a = {
-        .segment = segment, .domain = domain, .each = each, .context = context};
+    struct tni_audit a = {.segment = segment,
+                          .domain = domain,
+                          .is_repair = is_repair,
+                          .each = each,
+                          .context = context};
 
     /* The dead first: what they announced is theirs, and right once they are settled. */
     tni_audit_tables(&a);
+    if (is_repair && a.stop == 0)
+        tni_recount_suspects(domain, TN_FOREVER); /* what it cannot do is not looked into */
     int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
     if (a.stop == 0 && status == 0)
         status = check_references(&a);
+    unchecked = a.unchecked;
     if (a.stop != 0)
         return a.stop;
     return status != 0 ? status : a.found;

@@ -7,12 +7,15 @@
 
 struct tni_audit {
     const struct tni_segment *segment;
-    struct tn_domain *domain; /* NULL: only look */
+    struct tn_domain *domain; /* that this process is a member of; NULL: an inspector */
+    bool is_repair;           /* pre: a member */
     tn_audit_fn *each;        /* may be NULL */
     void *context;
     int found;
-    int stop;        /* what `each` said to end it; 0: go on */
-    uint32_t stayed; /* subjects that were wrong for long */
+    uint32_t unchecked;      /* blocks that were in motion all the time */
+    uint64_t named_until_ns; /* no block is counted under its name for longer */
+    int stop;                /* what `each` said to end it; 0: go on */
+    uint32_t stayed;         /* subjects that were wrong for long */
 };
 
 void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, ...)

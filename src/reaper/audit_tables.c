@@ -31,10 +31,9 @@ static void check_limit(struct tni_audit *a, const char *what, _Atomic uint32_t 
     uint32_t value = atomic_load(limit);
     if (value <= most)
         return;
-    if (a->domain != NULL)
+    if (a->is_repair)
         atomic_store(limit, most);
-    tni_audit_say(a, a->domain != NULL, "the limit of %s is %u, there are %u", what, value,
-                  most);
+    tni_audit_say(a, a->is_repair, "the limit of %s is %u, there are %u", what, value, most);
 }
 
 static void check_limits(struct tni_audit *a)
@@ -73,7 +72,7 @@ static void check_taken(struct tni_audit *a, uint32_t seat, uint64_t word)
 
     if (!is_unsettled(a, &subject))
         return;
-    if (a->domain != NULL) {
+    if (a->is_repair) {
         bool is_settled = tni_reaper_settle(a->domain, seat) == 1;
         if (is_settled || tni_audit_stays(a, is_unsettled, &subject))
             tni_audit_say(a, is_settled, "seat %u: process %d is dead and was not settled",
@@ -151,7 +150,7 @@ static void check_free(struct tni_audit *a, uint32_t seat, uint64_t word)
     const char *what = leftover(a->segment, seat);
     if (what == NULL || !tni_audit_stays(a, has_leftover, &subject))
         return;
-    bool is_settled = a->domain != NULL && settle_free_seat(a->domain, seat, word);
+    bool is_settled = a->is_repair && settle_free_seat(a->domain, seat, word);
     tni_audit_say(a, is_settled, "seat %u is free, but %s", seat, what);
 }
 
@@ -191,11 +190,11 @@ static void check_claim(struct tni_audit *a, const char *what, _Atomic uint64_t 
     if (subject.who == 0 || !is_orphaned(a, &subject) ||
         !tni_audit_stays(a, is_orphaned, &subject))
         return;
-    if (a->domain != NULL) {
+    if (a->is_repair) {
         tni_claim_release(claim, subject.who);
         tni_wait_notify_all(&a->segment->header->registry_wait);
     }
-    tni_audit_say(a, a->domain != NULL, "%s belongs to seat %u, whose process is gone", what,
+    tni_audit_say(a, a->is_repair, "%s belongs to seat %u, whose process is gone", what,
                   tni_who_seat(subject.who));
 }
 
@@ -271,7 +270,7 @@ static void check_object(struct tni_audit *a, uint32_t index)
         return;
     const char *kind = tni_object_kind_name(tni_object_kind(subject.word));
     bool is_repaired =
-        a->domain != NULL && finish_objects(a->domain, subject.word) && !is_faulty(a, &subject);
+        a->is_repair && finish_objects(a->domain, subject.word) && !is_faulty(a, &subject);
     tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index,
                   kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
 }
@@ -380,7 +379,7 @@ static void check_ticket(struct tni_audit *a, uint32_t index)
     if (!is_half_made(a, &subject) || !tni_audit_stays(a, is_half_made, &subject))
         return;
     bool is_undone =
-        a->domain != NULL && undo_ticket(a->domain, subject.word) && !is_half_made(a, &subject);
+        a->is_repair && undo_ticket(a->domain, subject.word) && !is_half_made(a, &subject);
     tni_audit_say(a, is_undone, "ticket %u is half made, and its maker is gone", index);
 }
 

@@ -48,9 +48,15 @@ int tni_reaper_recount(struct tn_domain *domain, uint64_t deadline_ns);
  */
 void tni_reaper_leave(struct tn_domain *domain);
 
-/** The audit; see tn_inspect_audit(). `domain` is NULL without repair. @return discrepancies */
-int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, tn_audit_fn *each,
-              void *context);
+/**
+ * The audit; see tn_inspect_audit().
+ * @param domain  that this process is a member of; NULL: an inspector, who cannot repair
+ * @return discrepancies
+ */
+int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool is_repair,
+              tn_audit_fn *each, void *context);
+/** tn_audit_unchecked() */
+uint32_t tni_audit_unchecked(void);
 
 /* ---- tenond's side and ours (manager.c) -------------------------------------------------- */
 

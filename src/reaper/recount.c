@@ -45,6 +45,60 @@ enum {
     SPINS = 64
 };
 
+/* ---- the claim --------------------------------------------------------------------------- */
+
+/* I3. A new turn each time, so that who waited for this block in vain waits for the next one.
+ */
+static void name_block(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint64_t *recounted = &d->segment.header->recounted;
+    uint64_t seen = atomic_load_explicit(recounted, memory_order_relaxed);
+    if ((uint32_t)seen != block.id)
+        atomic_store_explicit(recounted, ((seen >> 32) + 1) << 32 | block.id,
+                              memory_order_relaxed);
+}
+
+static void name_none(struct tn_domain *d) { name_block(d, (tni_block){0}); }
+
+int tni_recount_begin(struct tn_domain *d)
+{
+    _Atomic uint64_t *claim = &d->segment.header->recount;
+    uint64_t deadline_ns = 0;
+
+    while (!tni_process_claim(d, claim, &d->recounting, 0, false)) {
+        uint64_t now_ns = tni_os_now_ns();
+        if (deadline_ns == 0)
+            deadline_ns = now_ns + CLAIM_NS;
+        if (now_ns >= deadline_ns)
+            return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting",
+                            tni_who_seat(atomic_load(claim)));
+        tni_os_yield();
+    }
+    /*
+     * Before any look at an announce; pairs with the read-modify-write before
+     * tni_ref_before_move().
+     */
+    atomic_thread_fence(memory_order_seq_cst);
+    TNI_KILL_POINT("recount_begun");
+    name_none(d); /* what a dead recounter had named */
+    return 0;
+}
+
+void tni_recount_end(struct tn_domain *d)
+{
+    name_none(d);
+    tni_process_unclaim(d, &d->segment.header->recount, &d->recounting);
+}
+
+void tni_recount_release(struct tn_domain *d, uint64_t who)
+{
+    struct tni_header *h = d->segment.header;
+    /* If another takes the claim over meanwhile, a block of its own may stay unnamed. */
+    if (atomic_load(&h->recount) == who)
+        name_none(d);
+    tni_claim_release(&h->recount, who);
+}
+
 /* ---- counting ---------------------------------------------------------------------------- */
 
 uint64_t tni_recount_records(const struct tni_segment *s, tni_block block)
@@ -78,6 +132,24 @@ bool tni_recount_look(const struct tni_segment *s, const struct tni_thread *ours
     return true;
 }
 
+bool tni_recount_look_named(struct tn_domain *d, const struct tni_thread *ours, tni_block block,
+                            uint64_t until_ns, struct tni_recounted *ret_recounted)
+{
+    name_block(d, block);
+    TNI_KILL_POINT("recount_named");
+    for (uint32_t tries = 0; !tni_recount_look(&d->segment, ours, block, ret_recounted);
+         tries++) {
+        if (tries < SPINS) {
+            tni_relax();
+            continue;
+        }
+        if (tni_os_now_ns() >= until_ns)
+            return false;
+        tni_os_yield();
+    }
+    return true;
+}
+
 bool tni_recount_is_right(const struct tni_recounted *r)
 {
     switch (tni_word_state(r->word)) {
@@ -88,59 +160,6 @@ bool tni_recount_is_right(const struct tni_recounted *r)
     default:
         return false;
     }
-}
-
-/* ---- the claim --------------------------------------------------------------------------- */
-
-/* I3. A new turn each time, so that who waited for this block in vain waits for the next one.
- */
-static void name_block(struct tn_domain *d, tni_block block)
-{
-    _Atomic uint64_t *recounted = &d->segment.header->recounted;
-    uint64_t turn = (atomic_load_explicit(recounted, memory_order_relaxed) >> 32) + 1;
-    atomic_store_explicit(recounted, turn << 32 | block.id, memory_order_relaxed);
-}
-
-static void name_none(struct tn_domain *d) { name_block(d, (tni_block){0}); }
-
-int tni_recount_begin(struct tn_domain *d)
-{
-    _Atomic uint64_t *claim = &d->segment.header->recount;
-    uint64_t deadline_ns = 0;
-
-    while (!tni_process_claim(d, claim, &d->recounting, 0, false)) {
-        uint64_t now_ns = tni_os_now_ns();
-        if (deadline_ns == 0)
-            deadline_ns = now_ns + CLAIM_NS;
-        if (now_ns >= deadline_ns)
-            return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting",
-                            tni_who_seat(atomic_load(claim)));
-        tni_os_yield();
-    }
-    /*
-     * Before any look at an announce; pairs with the read-modify-write before
-     * tni_ref_before_move().
-     */
-    atomic_thread_fence(memory_order_seq_cst);
-    TNI_KILL_POINT("recount_begun");
-    return 0;
-}
-
-void tni_recount_end(struct tn_domain *d)
-{
-    if ((uint32_t)atomic_load_explicit(&d->segment.header->recounted, memory_order_relaxed) !=
-        0)
-        name_none(d);
-    tni_process_unclaim(d, &d->segment.header->recount, &d->recounting);
-}
-
-void tni_recount_release(struct tn_domain *d, uint64_t who)
-{
-    struct tni_header *h = d->segment.header;
-    /* If another takes the claim over meanwhile, a block of its own may stay unnamed. */
-    if (atomic_load(&h->recount) == who)
-        name_none(d);
-    tni_claim_release(&h->recount, who);
 }
 
 /* ---- settling ---------------------------------------------------------------------------- */
@@ -204,7 +223,8 @@ static void mark(const struct tni_segment *s, tni_block block)
 
 /*
  * What an announce names, cut to what can be: a span is what is committed together, or the
- * blocks of one word of a row. A block that is free, and counted as free, has nothing that a recount could repair.
+ * blocks of one word of a row. A block that is free, and counted as free, has nothing that a
+ * recount could repair.
  */
 static void mark_announced(const struct tni_segment *s, const struct tni_announce *announce)
 {
@@ -214,7 +234,8 @@ static void mark_announced(const struct tni_segment *s, const struct tni_announc
 
     if (tni_geometry_has_block(g, first.id)) {
         const struct tni_class_geometry *c = &g->classes[tni_block_class(first)];
-        span = TNI_MIN(span, TNI_MIN(c->capacity - tni_block_index(first), TNI_MAX(c->span, 64)));
+        span =
+            TNI_MIN(span, TNI_MIN(c->capacity - tni_block_index(first), TNI_MAX(c->span, 64)));
         for (uint32_t i = 0; i < span; i++) {
             tni_block block = {first.id + i};
             uint64_t word = load_word(s, block);
@@ -316,25 +337,16 @@ static uint32_t settle_together(struct suspects *of)
     return open;
 }
 
-/* I3. Look at one block, which is named, until it was quiet. */
 static void settle_named(struct suspects *of, uint32_t i, uint64_t until_ns)
 {
     struct tni_recounted recounted;
-    name_block(of->domain, of->block[i]);
-    TNI_KILL_POINT("recount_named");
-    for (uint32_t tries = 0;; tries++) {
-        if (tni_recount_look(&of->domain->segment, of->thread, of->block[i], &recounted) &&
-            settle_counted(of->domain, of->thread, of->block[i], &recounted)) {
+    while (tni_recount_look_named(of->domain, of->thread, of->block[i], until_ns, &recounted)) {
+        if (settle_counted(of->domain, of->thread, of->block[i], &recounted)) {
             close_suspect(of, i);
-            break;
-        }
-        if (tries < SPINS) {
-            tni_relax();
-            continue;
+            return;
         }
         if (tni_os_now_ns() >= until_ns)
-            break;
-        tni_os_yield();
+            return;
     }
 }
 

@@ -32,6 +32,14 @@ struct tni_recounted {
 /** @return false: somebody is at work on it, look again */
 bool tni_recount_look(const struct tni_segment *segment, const struct tni_thread *ours,
                       tni_block block, struct tni_recounted *ret_recounted);
+/**
+ * The same of a block that others may be at work on all the time: they are kept from beginning
+ * anew (recount.c, I3). pre: between tni_recount_begin() and end.
+ * @return false: until then a thread was at work on it; that thread may be stopped
+ */
+bool tni_recount_look_named(struct tn_domain *domain, const struct tni_thread *ours,
+                            tni_block block, uint64_t until_ns,
+                            struct tni_recounted *ret_recounted);
 /** Whether word and records agree. */
 bool tni_recount_is_right(const struct tni_recounted *recounted);
 

@@ -109,5 +109,8 @@ static int gc(void) { return tn_inspect_gc(see_sentence, NULL); }
 FAULTS(tn_inspect_files, WITH_NAMED, .searches = true, .call = files)
 FAULTS(tn_inspect_gc, WITH_NAMED, .searches = true, .call = gc)
 
+static int unchecked(void) { return (int)tn_audit_unchecked(); }
+FAULTS(tn_audit_unchecked, .has_no_calls = true, .call = unchecked)
+
 static int folder(void) { return tn_runtime_folder()[0] == '/' ? 0 : TN_ERR_CORRUPT; }
 FAULTS(tn_runtime_folder, .has_no_calls = true, .call = folder)

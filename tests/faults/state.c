@@ -115,7 +115,7 @@ static void take_domain(struct faults_state *s)
         s->tickets += tni_inspect_ticket_is_live(tni_ticket_at(segment, i));
     s->seats = tni_process_count(segment);
     s->outside_bytes = tni_inspect_outside_bytes(segment, &outside);
-    int found = tni_audit(segment, NULL, print_discrepancy, NULL);
+    int found = tni_audit(segment, NULL, false, print_discrepancy, NULL);
     if (found < 0)
         fail_msg("audit: %s", tn_error_detail());
     s->discrepancies = (uint64_t)found;

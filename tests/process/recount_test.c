@@ -253,3 +253,58 @@ TN_TEST(who_waits_for_a_recounter_that_was_killed_goes_on)
     tnt_signal_close(&of.go);
     close_scene(&scene);
 }
+
+/* ---- audits of who is busy --------------------------------------------------------------- */
+
+static int make_and_drop(void *argument)
+{
+    enum { TENSORS = 20000 };
+    static tn_tensor *tensors[TENSORS];
+    const struct job *job = argument;
+    for (;;) {
+        for (uint32_t i = 0; i < TENSORS; i++)
+            if (tn_tensor_empty(job->scene->domain, TN_UINT8, 1, (int64_t[]){64}, 0,
+                                &tensors[i]) != 0)
+                tensors[i] = NULL;
+        for (uint32_t i = 0; i < TENSORS; i++)
+            tn_tensor_unref(tensors[i]);
+        atomic_fetch_add(&job->scene->rounds[job->number], 1);
+    }
+    return 0;
+}
+
+static int print_finding(const char *sentence, bool repaired, void *context)
+{
+    (void)repaired;
+    (void)context;
+    printf("audit: %s\n", sentence);
+    return 0;
+}
+
+TN_TEST_WITHIN(an_audit_of_a_busy_healthy_domain_finds_nothing, 300)
+{
+    enum { AUDITS = 20 };
+    struct scene scene = open_scene(0);
+    uint32_t inspected_unchecked = 0;
+    char id[33];
+    for (uint32_t i = 0; i < HOT; i++) {
+        struct job job = {&scene, i};
+        scene.hot[i] = tnt_fork(i % 2 == 0 ? make_and_drop : push_and_pop, &job);
+    }
+    for (uint32_t i = 0; i < HOT; i++)
+        await_rounds(&scene, i, 1);
+    for (uint32_t i = 0; i < 16; i++)
+        snprintf(id + 2 * (size_t)i, 3, "%02x", scene.domain->segment.id[i]);
+    for (uint32_t i = 0; i < AUDITS; i++) {
+        assert_int_equal(tn_domain_audit(scene.domain, false, print_finding, NULL), 0);
+        assert_int_equal(tn_audit_unchecked(), 0);
+        tn_inspector *inspector;
+        TN_CHECK_OK(tn_inspector_open(id, &inspector));
+        assert_int_equal(tn_inspect_audit(inspector, false, print_finding, NULL), 0);
+        inspected_unchecked += tn_audit_unchecked();
+        tn_inspector_close(inspector);
+    }
+    tnt_note("an inspector could not look into %.1f blocks of an audit",
+             (double)inspected_unchecked / AUDITS);
+    close_scene(&scene);
+}

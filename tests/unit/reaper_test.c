@@ -62,7 +62,7 @@ static int print_sentence(const char *sentence, bool repaired, void *context)
 
 static int audit(struct tn_domain *d)
 {
-    return tni_audit(&d->segment, NULL, print_sentence, NULL);
+    return tni_audit(&d->segment, NULL, false, print_sentence, NULL);
 }
 
 /* Count what an audit says, and remember its last sentence. */
@@ -738,11 +738,11 @@ TN_TEST(a_member_that_leaves_gives_everything_back)
 static void expect_finding(struct tn_domain *d, const char *text)
 {
     struct findings looked = {0}, repaired = {0};
-    assert_int_equal(tni_audit(&d->segment, NULL, note_finding, &looked), 1);
+    assert_int_equal(tni_audit(&d->segment, NULL, false, note_finding, &looked), 1);
     assert_int_equal(looked.repaired, 0);
     if (strstr(looked.last, text) == NULL)
         fail_msg("the audit says '%s', not '%s'", looked.last, text);
-    assert_int_equal(tni_audit(&d->segment, d, note_finding, &repaired), 1);
+    assert_int_equal(tni_audit(&d->segment, d, true, note_finding, &repaired), 1);
     if (repaired.repaired != 1)
         fail_msg("not repaired: %s", repaired.last);
     assert_int_equal(audit(d), 0);
@@ -943,8 +943,8 @@ static int settle_damaged(void *argument)
     spoil(d, g->objects_off, 8 * sizeof(struct tni_object), 60);
     spoil(d, g->tickets_off, 64 * sizeof(struct tni_ticket), 60);
     tni_reaper_settle_all(d);
-    tni_audit(&d->segment, NULL, NULL, NULL);
-    tni_audit(&d->segment, d, NULL, NULL);
+    tni_audit(&d->segment, NULL, false, NULL, NULL);
+    tni_audit(&d->segment, d, true, NULL, NULL);
     return 0;
 }
 

@@ -30,6 +30,7 @@ struct findings {
     bool is_files;     /* that nobody has */
     json_t *list;      /* NULL: print text */
     int found, repaired;
+    uint32_t unchecked; /* blocks that were in use all the time */
 };
 
 static int hear(const char *sentence, bool repaired, void *context)
@@ -58,6 +59,9 @@ static void report(const struct findings *findings, json_t *ret_list)
                findings->found == 1 ? "discrepancy" : "discrepancies");
         if (findings->repaired > 0)
             printf(", %d repaired", findings->repaired);
+        if (findings->unchecked > 0)
+            printf("; %u blocks were in use all the time and were not looked into",
+                   findings->unchecked);
         printf("\n");
         return;
     }
@@ -67,6 +71,7 @@ static void report(const struct findings *findings, json_t *ret_list)
     cmd_json_set(object, "discrepancies", json_integer(findings->found));
     cmd_json_set(object, "repaired", json_integer(findings->repaired));
     cmd_json_set(object, "left", json_integer(left));
+    cmd_json_set(object, "unchecked", json_integer(findings->unchecked));
     cmd_json_set(object, "findings", json_incref(findings->list));
     json_array_append_new(ret_list, object);
 }
@@ -105,6 +110,7 @@ static int examine(const struct arguments *arguments, const char *name, const ch
         return cmd_fail("doctor", label, status);
     findings.list = ret_list != NULL ? json_array() : NULL;
     int found = tn_inspect_audit(inspector, arguments->fix, hear, &findings);
+    findings.unchecked = tn_audit_unchecked();
     tn_inspector_close(inspector);
     return conclude(&findings, found, ret_list);
 }
