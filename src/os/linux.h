@@ -10,6 +10,8 @@
 enum {
     TNI_LINUX_SECOND_NS = 1000000000,
     TNI_LINUX_PATH_BYTES = 1024,
+    /* What is thread-local must be little: a library that is loaded later finds about 1 KiB. */
+    TNI_LINUX_FOLDER_BYTES = 256,
     TNI_LINUX_SEND_SECONDS = 10, /* how long connect and send wait for a reader */
 };
 

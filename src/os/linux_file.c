@@ -20,7 +20,7 @@ enum { NAME_BYTES = 200, RETRY_LEAST_NS = 200000, RETRY_MOST_NS = 20000000 };
 /* "" when it does not fit, which tni_os_runtime_prepare() refuses. */
 const char *tni_os_runtime_folder(void)
 {
-    static _Thread_local char folder[TNI_LINUX_PATH_BYTES];
+    static _Thread_local char folder[TNI_LINUX_FOLDER_BYTES];
     const char *chosen = secure_getenv("TENON_RUNTIME_DIR");
     const char *of_session = secure_getenv("XDG_RUNTIME_DIR");
     int wanted = 0;
@@ -57,7 +57,7 @@ static int check_folder_name(const char *folder)
         return 0;
     if (folder[0] == '\0')
         return tni_fail(TN_ERR_INVALID, "the runtime folder's path is longer than %d bytes",
-                        TNI_LINUX_PATH_BYTES - 1);
+                        TNI_LINUX_FOLDER_BYTES - 1);
     return tni_fail(TN_ERR_INVALID, "the runtime folder %s is not an absolute path", folder);
 }
 

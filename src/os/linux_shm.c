@@ -20,15 +20,18 @@ enum {
     RESERVE_MOST_BYTES = 1 << 30,
 };
 
-/* A path that does not fit is cut to one that no call accepts: it leaves no room for a name. */
+/* Slashes at the end are cut where there is room for that; they harm nothing. */
 const char *tni_os_shm_folder(void)
 {
-    static _Thread_local char folder[PATH_MAX];
+    static _Thread_local char folder[TNI_LINUX_FOLDER_BYTES];
     const char *chosen = secure_getenv("TENON_SHM_DIR");
     if (chosen == NULL || chosen[0] == '\0')
         chosen = "/dev/shm";
-    snprintf(folder, sizeof folder, "%s", chosen);
-    for (size_t len = strlen(folder); len > 1 && folder[len - 1] == '/'; len--)
+    size_t len = strlen(chosen);
+    if (chosen[len - 1] != '/' || len >= sizeof folder)
+        return chosen;
+    memcpy(folder, chosen, len + 1);
+    for (; len > 1 && folder[len - 1] == '/'; len--)
         folder[len - 1] = '\0';
     return folder;
 }

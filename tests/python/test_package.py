@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -215,6 +216,17 @@ def test_the_extension_may_be_imported_twice():
         "assert two.Error is one.Error and two.Queue is one.Queue and two.__name__ == 'tenon._core'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_threads_have_of_the_extension_is_little():
+    # Part of it is initial-exec, so all of it must fit into what glibc keeps for what is loaded late.
+    from tenon import _core
+
+    image = pathlib.Path(_core.__file__).read_bytes()
+    (headers_at,) = struct.unpack_from("<Q", image, 32)
+    size, count = struct.unpack_from("<HH", image, 54)
+    headers = [struct.unpack_from("<IIQQQQQQ", image, headers_at + i * size) for i in range(count)]
+    assert sum(header[6] for header in headers if header[0] == 7) <= 1024  # PT_TLS
 
 
 @pytest.fixture
