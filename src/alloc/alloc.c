@@ -10,7 +10,8 @@
  *     (the reaper).
  * I3  desc.committed never claims more memory than there is: it falls before a discard and
  *     rises after a commit.
- * I4  committed + all commits in flight <= quota: both sides announce, then count.
+ * I4  committed + all commits in flight <= quota: both sides announce, then count. Until a
+ *     commit has landed its last chunk may count twice: who is refused for that comes again.
  * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost
  * hints (I2), memory behind a FREE block that desc does not tell of (committed again, for
  * nothing).
@@ -41,7 +42,7 @@ static void note_free(struct tn_domain *d, uint64_t bytes)
     atomic_fetch_add_explicit(&d->segment.header->free_bytes, bytes, memory_order_relaxed);
 }
 
-static void note_taken(struct tn_domain *d, uint64_t bytes)
+void tni_alloc_note_taken(struct tn_domain *d, uint64_t bytes)
 {
     _Atomic uint64_t *total = &d->segment.header->free_bytes;
     if (atomic_fetch_sub_explicit(total, bytes, memory_order_relaxed) < bytes)
@@ -103,7 +104,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
         }
     }
     if (count > 0)
-        note_taken(d, payload_bytes(d, class_id, count));
+        tni_alloc_note_taken(d, payload_bytes(d, class_id, count));
     return count;
 }
 
@@ -228,6 +229,31 @@ static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint3
     }
 }
 
+/*
+ * No memory for the block that was taken, for this reason: what others keep warm, in this class
+ * or another, may do. No more of it is given back than is missing.
+ */
+static int take_elsewhere(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                          int status, tni_block *block, bool *ret_is_zero)
+{
+    enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
+    uint32_t class_id = tni_block_class(*block);
+    for (uint32_t round = 0;; round++) {
+        untake(d, thread, *block);
+        if (status != TNI_ALLOC_AGAIN && status != TN_ERR_NO_MEMORY)
+            return status;
+        if (round == 0 && steal(d, thread, class_id, bytes, block))
+            return 0;
+        if (status == TNI_ALLOC_AGAIN || round == ROUNDS ||
+            tni_alloc_trim_some(d, thread, thread->missing_bytes) == 0 ||
+            !take_candidate(d, thread, class_id, block))
+            return status;
+        status = tni_commit(d, thread, *block, bytes, ret_is_zero);
+        if (status == 0)
+            return 0;
+    }
+}
+
 int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes, uint8_t kind,
                    bool want_memory, tni_block *ret_block, bool *ret_is_zero)
 {
@@ -256,22 +282,10 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
         *ret_block = block;
         return 0;
     }
+    *ret_block = block;
     int status = tni_commit(d, thread, block, bytes, ret_is_zero);
-    if (status == 0) {
-        *ret_block = block;
-        return 0;
-    }
-    /* No memory for this one: what others keep warm, in this class or another, may do. */
-    untake(d, thread, block);
-    if (steal(d, thread, class_id, bytes, ret_block))
-        return 0;
-    if (tni_alloc_trim(d, thread, 0) > 0 && take_candidate(d, thread, class_id, &block)) {
-        if ((status = tni_commit(d, thread, block, bytes, ret_is_zero)) == 0) {
-            *ret_block = block;
-            return 0;
-        }
-        untake(d, thread, block);
-    }
+    if (TNI_UNLIKELY(status != 0))
+        status = take_elsewhere(d, thread, bytes, status, ret_block, ret_is_zero);
     return status;
 }
 

@@ -10,6 +10,18 @@
 
 #include "process/process.h"
 
+enum {
+    /*
+     * Whether there is room is known once others have committed what they announced. Nothing is
+     * taken: come again, with no thread record in hand meanwhile.
+     */
+    TNI_ALLOC_AGAIN = 1,
+    /* Memory is committed in pieces: so much of an announced commit may count twice. */
+    TNI_COMMIT_CHUNK_BYTES = 16 << 20,
+    /* How long to come again before that is taken for no room. */
+    TNI_ALLOC_PATIENCE_NS = 1000 * 1000 * 1000
+};
+
 /**
  * Take a free block of at least `bytes` and have memory behind it: FREE -> ALLOC with count 1.
  *
@@ -17,7 +29,8 @@
  * announce.
  * @param want_memory  false: the block may lack memory behind it, see tni_alloc_committed()
  * @param ret_is_zero  every byte is zero
- * @return 0, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_INVALID (larger than any class)
+ * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_INVALID (larger than any
+ *         class)
  */
 int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                    uint8_t kind, bool want_memory, tni_block *ret_block, bool *ret_is_zero);
@@ -52,9 +65,11 @@ void tni_alloc_set_committed(struct tn_domain *domain, tni_block block, uint64_t
 int tni_alloc_map(struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
  * Ask the quota for `bytes` that are about to be committed; end with tni_alloc_quota_end().
- * TN_ERR_NO_MEMORY.
+ * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY: thread->missing_bytes are too many
  */
 int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes);
+/** `bytes` of them have memory behind them now, and count as that. */
+void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
 /** Bytes of the objects that blocks of TNI_BACKING_CLASS name: the arena does not have them. */
 uint64_t tni_alloc_outside_bytes(const struct tni_segment *segment);
@@ -69,6 +84,9 @@ void tni_alloc_wake(struct tn_domain *domain);
  */
 uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
                         uint64_t keep_bytes);
+/** The same of about `bytes`, and no more than that. @return bytes given back */
+uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread,
+                             uint64_t bytes);
 
 /** Publish everything this process has cached; at leave, and when somebody waits for memory. */
 void tni_alloc_flush(struct tn_domain *domain, struct tni_thread *thread);

@@ -73,21 +73,34 @@ bool tni_commit_is_done(const struct tn_domain *d, tni_block block, uint64_t byt
     return tni_alloc_committed(d, block) >= bytes && was_touched(d, leader(d, block));
 }
 
-/* What every thread of every seat says that it is committing. */
-static uint64_t announced_bytes(const struct tni_segment *s)
+/* What the threads of all seats but one thread announce. */
+struct intents {
+    uint64_t granted, asked;
+    uint64_t twice; /* at most so much of `granted` has memory already */
+};
+
+static int sum_intents(const struct tni_segment *s, const struct tni_announce *own,
+                       struct intents *ret_intents)
 {
     uint32_t limit = tni_seat_limit(s);
-    uint64_t total = 0;
+    struct intents sum = {0};
+    bool fits = true;
     for (uint32_t seat = 0; seat < limit; seat++) {
         if (tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) == TNI_SEAT_FREE)
             continue;
         for (uint32_t t = 0; t < TNI_THREADS; t++) {
-            uint64_t bytes = atomic_load(&tni_announce_at(s, seat, t)->commit_bytes);
-            if (!tni_add_size(total, bytes, &total))
-                return UINT64_MAX;
+            const struct tni_announce *a = tni_announce_at(s, seat, t);
+            uint64_t bytes = a == own ? 0 : atomic_load(&a->commit_bytes);
+            if ((bytes & TNI_COMMIT_ASKS) != 0) {
+                fits &= tni_add_size(sum.asked, bytes & ~TNI_COMMIT_ASKS, &sum.asked);
+            } else if (bytes != 0) {
+                fits &= tni_add_size(sum.granted, bytes, &sum.granted);
+                sum.twice += TNI_MIN(bytes, (uint64_t)TNI_COMMIT_CHUNK_BYTES);
+            }
         }
     }
-    return total;
+    *ret_intents = sum;
+    return fits ? 0 : TN_ERR_NO_MEMORY;
 }
 
 uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
@@ -106,43 +119,95 @@ uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
     return total;
 }
 
-/*
- * I4: our intent is visible before we count, and so is everybody else's before theirs. Intents
- * are counted before what is there: a commit that ends meanwhile counts twice, never not at
- * all.
- */
 static int fail_quota(uint64_t bytes, uint64_t quota)
 {
     return tni_fail(TN_ERR_NO_MEMORY, "%llu more bytes would pass the domain's quota of %llu",
                     (unsigned long long)bytes, (unsigned long long)quota);
 }
 
+/*
+ * `here` is what we ask for and what is there. Who only asks may be refused yet, and of what
+ * others commit a chunk may be there already: if there is room but for these, time will tell.
+ */
+static int judge(struct tni_thread *thread, uint64_t here, const struct intents *others,
+                 uint64_t quota)
+{
+    uint64_t sure, all;
+    if (!tni_add_size(here, others->granted, &sure) || !tni_add_size(sure, others->asked, &all))
+        return TN_ERR_NO_MEMORY;
+    if (all <= quota)
+        return 0;
+    if (sure - others->twice <= quota)
+        return TNI_ALLOC_AGAIN;
+    thread->missing_bytes = sure - quota;
+    return TN_ERR_NO_MEMORY;
+}
+
+/*
+ * I4: what we ask for is visible before we count, and so is what everybody else asks for before
+ * they count. Intents are counted before what is there: a chunk that lands meanwhile counts
+ * twice, never not at all. Two that ask at once may both withdraw; they come again.
+ */
 int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
 {
     uint64_t quota = TNI_MIN(atomic_load(&d->segment.header->quota_bytes),
                              d->segment.geometry.quota_limit_bytes);
-    uint64_t committed = 0;
+    uint64_t committed = 0, here;
+    struct intents others;
 
+    thread->missing_bytes = UINT64_MAX;
     /* What can never be must not stand in the way of others, not even for a moment. */
     if (bytes > quota)
         return fail_quota(bytes, quota);
-    atomic_store(&thread->announce->commit_bytes, bytes);
-    uint64_t total = announced_bytes(&d->segment);
+    atomic_store(&thread->announce->commit_bytes, bytes | TNI_COMMIT_ASKS);
+    TNI_KILL_POINT("quota_asked");
+    int summed = sum_intents(&d->segment, thread->announce, &others);
     int status = tni_segment_check_descriptors(&d->segment);
     if (status == 0)
         status = tni_os_memory_committed(d->segment.arena_fd, &committed);
-    uint64_t outside = tni_alloc_outside_bytes(&d->segment);
-    if (status == 0 && (!tni_add_size(total, committed, &total) ||
-                        !tni_add_size(total, outside, &total) || total > quota))
-        status = fail_quota(bytes, quota);
-    if (status != 0)
-        atomic_store(&thread->announce->commit_bytes, 0);
+    if (status == 0) {
+        bool fits = tni_add_size(committed, tni_alloc_outside_bytes(&d->segment), &here) &&
+                    tni_add_size(here, bytes, &here);
+        status = fits && summed == 0 ? judge(thread, here, &others, quota) : TN_ERR_NO_MEMORY;
+        if (status != 0)
+            fail_quota(bytes, quota);
+    }
+    atomic_store(&thread->announce->commit_bytes, status == 0 ? bytes : 0);
     return status;
+}
+
+void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes)
+{
+    _Atomic uint64_t *intent = &thread->announce->commit_bytes;
+    uint64_t seen = atomic_load_explicit(intent, memory_order_relaxed);
+    atomic_store(intent, seen - TNI_MIN(bytes, seen)); /* others may overwrite it */
 }
 
 void tni_alloc_quota_end(struct tni_thread *thread)
 {
     atomic_store(&thread->announce->commit_bytes, 0);
+}
+
+/*
+ * Memory for [have, need) of a span, chunk by chunk, within what was asked of the quota. I3: a
+ * chunk that is there is said to be there, and only then not counted as asked for.
+ */
+static int commit_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block first,
+                         uint64_t have, uint64_t need)
+{
+    uint8_t *start = tni_payload_at(&d->segment, first);
+    int status = 0;
+    while (have < need && status == 0) {
+        uint64_t part = TNI_MIN(need - have, (uint64_t)TNI_COMMIT_CHUNK_BYTES);
+        status = tni_os_commit(start + have, part);
+        TNI_KILL_POINT("alloc_committed");
+        if (status == 0) {
+            have += part;
+            atomic_store(&tni_desc_at(&d->segment, first)->committed, have);
+            tni_alloc_quota_landed(thread, part);
+        }
+    }
+    return status;
 }
 
 int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, uint64_t bytes,
@@ -166,13 +231,12 @@ int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, 
         int status = tni_alloc_quota_begin(d, thread, need - have);
         if (status != 0)
             return status;
-        status = tni_os_commit(start + have, need - have);
-        TNI_KILL_POINT("alloc_committed");
-        if (status == 0)
-            atomic_store(&tni_desc_at(&d->segment, first)->committed, need); /* I3 */
+        status = commit_chunks(d, thread, first, have, need);
         tni_alloc_quota_end(thread);
-        if (status != 0)
+        if (status != 0) {
+            thread->missing_bytes = UINT64_MAX; /* of the machine: nobody knows how much */
             return status;
+        }
         *ret_is_zero = have == 0 && !is_span;
     }
     if (have > 0 && !was_touched(d, first)) {

@@ -203,11 +203,13 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
     return 0;
 }
 
-static int create(struct tn_domain *d, tni_block block, const struct tni_backing_about *about,
-                  struct tni_mapping *m)
+/* Admitted by the quota, and counted by it once it is named. */
+static int create(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                  const struct tni_backing_about *about, struct tni_mapping *m)
 {
     int fd = -1;
     int status = name_object(d, block, about, m);
+    tni_alloc_quota_end(thread);
     if (status == 0)
         status = build(d, block, about, m, &fd);
     if (status == 0) {
@@ -222,18 +224,29 @@ static int create(struct tn_domain *d, tni_block block, const struct tni_backing
 }
 
 /* The record of the thread keeps forks away, whose child would inherit half an object. */
-static int create_within_quota(struct tn_domain *d, tni_block block,
-                               const struct tni_backing_about *about, struct tni_mapping *m)
+static int create_now(struct tn_domain *d, tni_block block,
+                      const struct tni_backing_about *about, struct tni_mapping *m)
 {
     struct tni_thread *thread = tni_thread_enter(d);
     int status = tni_alloc_quota_begin(d, thread, m->object_bytes);
     if (status == 0) {
         TNI_KILL_POINT("backing_admitted");
-        status = create(d, block, about, m);
-        tni_alloc_quota_end(thread);
+        status = create(d, thread, block, about, m);
     }
     tni_thread_leave(thread);
     return status;
+}
+
+static int create_within_quota(struct tn_domain *d, tni_block block,
+                               const struct tni_backing_about *about, struct tni_mapping *m)
+{
+    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS;
+    int status = create_now(d, block, about, m);
+    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns; tries++) {
+        tni_os_back_off(tries);
+        status = create_now(d, block, about, m);
+    }
+    return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
 }
 
 /* The header has a page of its own. */

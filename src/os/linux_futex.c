@@ -39,6 +39,17 @@ int tni_os_wake(_Atomic uint32_t *word, uint32_t count)
 
 void tni_os_yield(void) { sched_yield(); }
 
+void tni_os_back_off(uint32_t tries)
+{
+    enum { YIELDS = 16, SHORTEST_NS = 50 * 1000, DOUBLINGS = 4 };
+    if (tries < YIELDS)
+        sched_yield();
+    else
+        tni_os_sleep_until(tni_os_now_ns() +
+                           ((uint64_t)SHORTEST_NS
+                            << TNI_MIN(tries - YIELDS, (uint32_t)DOUBLINGS)));
+}
+
 void tni_os_sleep_until(uint64_t deadline_ns)
 {
     struct timespec until = tni_linux_timespec(deadline_ns);

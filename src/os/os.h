@@ -142,6 +142,11 @@ int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 /** @return how many were woken */
 int tni_os_wake(_Atomic uint32_t *word, uint32_t count);
 void tni_os_yield(void);
+/**
+ * Wait a moment for another thread that is about to be done, which there is no word to wait on
+ * for. From the 17th try in a row on it sleeps, so that a thread of a lower priority gets on.
+ */
+void tni_os_back_off(uint32_t tries);
 /** Sleep, when there is no word to wait on. */
 void tni_os_sleep_until(uint64_t deadline_ns);
 

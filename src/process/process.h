@@ -44,6 +44,7 @@ struct tni_thread {
     uint64_t waited_out;               /* a value of it that this thread waited for in vain */
     struct tni_spare *spares;          /* freed with the domain */
     uint32_t spare_count;
+    uint64_t missing_bytes;            /* alloc: what its last commit was short of */
 };
 
 struct tn_domain;

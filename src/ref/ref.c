@@ -347,21 +347,37 @@ static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t bytes,
                     (unsigned long long)bytes, why);
 }
 
+/* While others commit, it may not be known yet whether there is room. */
+static int alloc_settled(struct tn_domain *d, uint64_t bytes,
+                         const struct tni_block_about *about, bool want_memory,
+                         tni_block *ret_block, bool *ret_is_zero)
+{
+    int status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    if (TNI_LIKELY(status != TNI_ALLOC_AGAIN))
+        return status;
+    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS;
+    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns; tries++) {
+        tni_os_back_off(tries);
+        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    }
+    return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
+}
+
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
 {
     int status = tni_process_check(d);
     if (status == 0)
-        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
     if (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
         d->relieve != NULL && d->relieve(d))
-        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            deadline_ns != 0 &&
            tni_geometry_class(&d->segment.geometry, bytes, about->kind) != 0) {
         uint32_t seen = tni_alloc_arm(d);
-        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
         int waited = wait_for_memory(d, seen, bytes, deadline_ns);

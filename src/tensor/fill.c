@@ -14,7 +14,7 @@
  * Below, one more system call costs more than zeroing; a write ends often enough for fork() to
  * get in.
  */
-enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = 64 << 20 };
+enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 
 /* Write [from, to) of a block of ours, which has memory up to `from`. */
 static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,

@@ -52,6 +52,12 @@ void tni_os_sleep_until(uint64_t deadline_ns)
     tni_os_yield();
 }
 
+void tni_os_back_off(uint32_t tries)
+{
+    (void)tries;
+    tni_os_yield();
+}
+
 /* ---- processes --------------------------------------------------------------------------- */
 
 int32_t tni_os_pid(void) { return (int32_t)model_self() + 1; }

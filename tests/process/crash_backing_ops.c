@@ -430,14 +430,15 @@ static int make_and_import(void *argument)
 }
 
 static const struct left all_left[] = {
+    {"quota_asked", make_file_only, .has_intent = true},
     {"backed_allocated", make_file_only, .is_named = false},
     {"backing_admitted", make_file_only, .has_intent = true},
     {"backing_named", make_file_only, .is_named = true, .has_intent = true},
-    {"file_made", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
-    {"file_sized", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
-    {"backing_made", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
-    {"backing_filled", make_file_only, .is_named = true, .has_file = true, .has_intent = true},
-    {"backing_sealed", make_sealed_only, .is_named = true, .has_intent = true},
+    {"file_made", make_file_only, .is_named = true, .has_file = true},
+    {"file_sized", make_file_only, .is_named = true, .has_file = true},
+    {"backing_made", make_file_only, .is_named = true, .has_file = true},
+    {"backing_filled", make_file_only, .is_named = true, .has_file = true},
+    {"backing_sealed", make_sealed_only, .is_named = true},
     {"backing_mapped", make_and_import, .is_named = true, .has_file = true},
     {"backing_let_go", make_and_end, .is_named = true, .has_file = true},
     {"backing_ended", make_and_end, .is_named = true},

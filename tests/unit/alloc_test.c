@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The room alloc: what the quota refuses, and what is given back for it. */
+#include <pthread.h>
+
+#include "harness/harness.h"
+#include "ref/ref.h"
+
+enum { MIB = 1 << 20 };
+
+static struct tn_domain *d;
+
+static void begin(uint64_t quota_bytes)
+{
+    const struct tni_segment_options options = {.name = "",
+                                                .seats = 4,
+                                                .blocks = 1 << 16,
+                                                .objects = 8,
+                                                .tickets = 8,
+                                                .quota_bytes = quota_bytes,
+                                                .watermark_bytes = quota_bytes};
+    struct tni_segment segment;
+    TN_CHECK_OK(tni_segment_create(&options, &segment));
+    TN_CHECK_OK(tni_process_join(&segment, 0, &d));
+    tni_alloc_init(d);
+    TN_CHECK_OK(tni_ref_init(d));
+}
+
+static void finish(void)
+{
+    tni_process_begin_leave(d);
+    tni_ref_close(d);
+    tni_process_leave(d);
+    tni_process_unkeep(d);
+}
+
+static int take(uint64_t bytes, tni_block *ret_block)
+{
+    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
+    bool is_zero;
+    return tni_ref_alloc(d, bytes, &about, true, 0, ret_block, &is_zero);
+}
+
+static uint64_t committed(void)
+{
+    uint64_t bytes = 0;
+    TN_CHECK_OK(tni_os_memory_committed(d->segment.arena_fd, &bytes));
+    return bytes;
+}
+
+/* What a thread of another seat announces, as if it were at it. */
+static struct tni_announce *announce(uint32_t seat, uint64_t bytes)
+{
+    struct tni_announce *a = tni_announce_at(&d->segment, seat, 0);
+    tni_raise_limit(&d->segment.header->seat_limit, seat + 1);
+    atomic_store(&tni_seat_at(&d->segment, seat)->word, tni_seat_word(1, TNI_SEAT_ALIVE, 0));
+    atomic_store(&a->commit_bytes, bytes);
+    return a;
+}
+
+static int ask(uint64_t bytes)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_alloc_quota_begin(d, thread, bytes);
+    if (status == 0)
+        tni_alloc_quota_end(thread);
+    tni_thread_leave(thread);
+    return status;
+}
+
+static _Atomic int taken_large; /* 2: not yet */
+
+static void *take_large(void *argument)
+{
+    static tni_block block;
+    (void)argument;
+    atomic_store(&taken_large, take(UINT64_C(300) * MIB, &block));
+    return &block;
+}
+
+TN_TEST(there_is_room_beside_a_commit_that_fits_with_it)
+{
+    pthread_t thread;
+    void *block;
+    begin(UINT64_C(512) * MIB);
+    atomic_store(&taken_large, 2);
+    pthread_create(&thread, NULL, take_large, NULL);
+    while (atomic_load(&taken_large) == 2)
+        assert_int_equal(ask(MIB), 0);
+    pthread_join(thread, &block);
+    assert_int_equal(atomic_load(&taken_large), 0);
+    tni_ref_release(d, *(tni_block *)block);
+    finish();
+}
+
+TN_TEST(who_is_refused_for_an_intent_that_may_fall_comes_again)
+{
+    begin(UINT64_C(64) * MIB);
+    /* One asks, and may be refused; one has a chunk that may have landed already. */
+    struct tni_announce *a = announce(1, TNI_COMMIT_ASKS | UINT64_C(64) * MIB);
+    assert_int_equal(ask(MIB), TNI_ALLOC_AGAIN);
+    atomic_store(&a->commit_bytes, UINT64_C(64) * MIB);
+    assert_int_equal(ask(16 * MIB), TNI_ALLOC_AGAIN);
+    assert_int_equal(ask(16 * MIB + 1), TN_ERR_NO_MEMORY);
+    atomic_store(&a->commit_bytes, UINT64_C(32) * MIB);
+    assert_int_equal(ask(32 * MIB), 0);
+    atomic_store(&a->commit_bytes, 0);
+    assert_int_equal(ask(64 * MIB), 0);
+    assert_int_equal(ask(64 * MIB + 1), TN_ERR_NO_MEMORY);
+    atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
+    finish();
+}
+
+TN_TEST(a_failing_allocation_gives_no_more_back_than_it_lacks)
+{
+    tni_block warm[8], live, other;
+    begin(UINT64_C(32) * MIB);
+    for (int i = 0; i < 8; i++)
+        TN_CHECK_OK(take(2 * MIB, &warm[i]));
+    TN_CHECK_OK(take(12 * MIB, &live));
+    for (int i = 0; i < 8; i++)
+        tni_ref_release(d, warm[i]);
+    /* 28 are committed, 16 of them warm: 4 MiB are missing. */
+    TN_CHECK_OK(take(8 * MIB, &other));
+    assert_int_equal(committed(), 32 * MIB);
+    tni_ref_release(d, live);
+    tni_ref_release(d, other);
+    finish();
+}
+
+TN_TEST(a_large_free_block_gives_only_its_end_back)
+{
+    tni_block large, other;
+    begin(UINT64_C(32) * MIB);
+    TN_CHECK_OK(take(30 * MIB, &large));
+    tni_ref_release(d, large);
+    TN_CHECK_OK(take(4 * MIB, &other));
+    assert_int_equal(committed(), 32 * MIB);
+    tni_ref_release(d, other);
+    finish();
+}
+
