@@ -4,6 +4,8 @@
 
 #include "alloc/alloc.h"
 
+enum { ASIDE_FROM_BYTES = 1 << 20 };
+
 /* The first block of the span that `block` belongs to. */
 static tni_block leader(const struct tn_domain *d, tni_block block)
 {
@@ -61,8 +63,11 @@ int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)
 {
     if (TNI_LIKELY(bytes == 0 || was_touched(d, leader(d, block))))
         return 0;
-    int status = tni_os_commit(tni_payload_at(&d->segment, block),
-                               tni_align_up(bytes, d->segment.geometry.page_bytes));
+    uint64_t end = tni_align_up(bytes, d->segment.geometry.page_bytes);
+    int status = 0;
+    for (uint64_t off = 0; off < end && status == 0; off += TNI_COMMIT_CHUNK_BYTES)
+        status = tni_os_commit((uint8_t *)tni_payload_at(&d->segment, block) + off,
+                               TNI_MIN(end - off, (uint64_t)TNI_COMMIT_CHUNK_BYTES));
     if (status == 0)
         set_touched(d, leader(d, block));
     return status;
@@ -189,6 +194,30 @@ void tni_alloc_quota_end(struct tni_thread *thread)
 }
 
 /*
+ * One chunk. fork() passes by meanwhile: what was announced stands, and a child has nothing of
+ * the block.
+ */
+static int populate(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
+{
+    if (bytes < ASIDE_FROM_BYTES)
+        return tni_os_commit(start, bytes);
+    tni_thread_step_aside(thread);
+    int status = tni_os_commit(start, bytes);
+    tni_thread_come_back(thread);
+    return status;
+}
+
+/* Others committed it: map it here in a call a chunk instead of a fault for each page. */
+static int map_chunks(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
+{
+    int status = 0;
+    for (uint64_t off = 0; off < bytes && status == 0; off += TNI_COMMIT_CHUNK_BYTES)
+        status = populate(thread, start + off,
+                          TNI_MIN(bytes - off, (uint64_t)TNI_COMMIT_CHUNK_BYTES));
+    return status;
+}
+
+/*
  * Memory for [have, need) of a span, chunk by chunk, within what was asked of the quota. I3: a
  * chunk that is there is said to be there, and only then not counted as asked for.
  */
@@ -199,7 +228,7 @@ static int commit_chunks(struct tn_domain *d, struct tni_thread *thread, tni_blo
     int status = 0;
     while (have < need && status == 0) {
         uint64_t part = TNI_MIN(need - have, (uint64_t)TNI_COMMIT_CHUNK_BYTES);
-        status = tni_os_commit(start + have, part);
+        status = populate(thread, start + have, part);
         TNI_KILL_POINT("alloc_committed");
         if (status == 0) {
             have += part;
@@ -240,8 +269,7 @@ int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, 
         *ret_is_zero = have == 0 && !is_span;
     }
     if (have > 0 && !was_touched(d, first)) {
-        /* Others committed it: map it here in one call instead of a fault for each page. */
-        int status = tni_os_commit(start, have);
+        int status = map_chunks(thread, start, have);
         if (status != 0)
             return status;
     }

@@ -25,16 +25,9 @@ enum { KEPT = 64, PARKED = 16 };
 
 /* ---- the table of mappings --------------------------------------------------------------- */
 
-void tni_mappings_lock(struct tn_domain *d)
-{
-    while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
-        tni_os_yield();
-}
+void tni_mappings_lock(struct tn_domain *d) { tni_mutex_lock(&d->mappings_lock); }
 
-void tni_mappings_unlock(struct tn_domain *d)
-{
-    atomic_store_explicit(&d->mappings_busy, 0, memory_order_release);
-}
+void tni_mappings_unlock(struct tn_domain *d) { tni_mutex_unlock(&d->mappings_lock); }
 
 bool tni_mapping_has_descriptor(const struct tni_mapping *m)
 {

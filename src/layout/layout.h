@@ -170,8 +170,8 @@ struct tni_seat {
  */
 #define TNI_COMMIT_ASKS (UINT64_C(1) << 63)
 struct tni_announce {
-    _Atomic uint32_t block;        /* 0: nothing is announced */
-    _Atomic uint32_t span;         /* blocks side by side, usually 1 */
+    _Atomic uint32_t block; /* 0: nothing is announced */
+    _Atomic uint32_t span;  /* blocks side by side, usually 1 */
     /* Memory that this thread is committing, for the quota; with TNI_COMMIT_ASKS, would. */
     _Atomic uint64_t commit_bytes;
     _Atomic uint32_t object; /* index + 1 of an object whose count this thread is changing */

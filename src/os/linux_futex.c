@@ -45,9 +45,8 @@ void tni_os_back_off(uint32_t tries)
     if (tries < YIELDS)
         sched_yield();
     else
-        tni_os_sleep_until(tni_os_now_ns() +
-                           ((uint64_t)SHORTEST_NS
-                            << TNI_MIN(tries - YIELDS, (uint32_t)DOUBLINGS)));
+        tni_os_sleep_until(tni_os_now_ns() + ((uint64_t)SHORTEST_NS
+                                              << TNI_MIN(tries - YIELDS, (uint32_t)DOUBLINGS)));
 }
 
 void tni_os_sleep_until(uint64_t deadline_ns)

@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sync/sync.h"
-
 _Thread_local uint32_t tni_thread_home TNI_TLS_INITIAL;
 
 static _Atomic uint32_t thread_counter;
@@ -43,7 +41,26 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain)
         }
         /* All are at work; operations are short, and none sleeps while it has a record. */
         if (tries > 16)
-            tni_os_yield();
+            tni_os_back_off(tries - 16);
+    }
+}
+
+void tni_thread_take(struct tni_thread *thread)
+{
+    for (uint32_t tries = 0;
+         atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) != 0; tries++)
+        tni_os_back_off(tries);
+}
+
+void tni_thread_come_back(struct tni_thread *thread)
+{
+    uint32_t seen = TNI_ASIDE;
+    while (!atomic_compare_exchange_strong_explicit(
+        &thread->aside, &seen, TNI_ASIDE_NOT, memory_order_acquire, memory_order_relaxed)) {
+        if (seen == TNI_ASIDE_NOT)
+            return; /* in a child, which has no such thread: it cannot be */
+        tni_os_wait(&thread->aside, TNI_ASIDE_FORKING, TN_FOREVER);
+        seen = TNI_ASIDE;
     }
 }
 
@@ -271,17 +288,10 @@ static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation, void *
 }
 
 static struct tn_domain *all_domains;
-static _Atomic uint32_t all_domains_busy;
+static struct tni_mutex all_domains_lock;
 
-static void lock_list(void)
-{
-    while (atomic_exchange_explicit(&all_domains_busy, 1, memory_order_acquire) != 0)
-        tni_os_yield();
-}
-static void unlock_list(void)
-{
-    atomic_store_explicit(&all_domains_busy, 0, memory_order_release);
-}
+static void lock_list(void) { tni_mutex_lock(&all_domains_lock); }
+static void unlock_list(void) { tni_mutex_unlock(&all_domains_lock); }
 
 static int register_fork_handlers(void);
 
@@ -655,6 +665,44 @@ void tni_process_make_room(struct tn_domain *d)
     (void)d->relieve(d);
 }
 
+/* @return whether nobody is at work with it, or whoever is stands aside until fork() is over */
+static bool fork_may_pass(struct tni_thread *thread)
+{
+    uint32_t aside = TNI_ASIDE;
+    return atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0 ||
+           atomic_compare_exchange_strong_explicit(&thread->aside, &aside, TNI_ASIDE_FORKING,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static bool is_aside(const struct tni_thread *thread)
+{
+    return atomic_load_explicit(&thread->aside, memory_order_relaxed) == TNI_ASIDE_FORKING;
+}
+
+/* Every thread's operation ends first, so that the child inherits no half of one. */
+static void stop_threads(struct tn_domain *d)
+{
+    bool has_own = false; /* one at least is ours, to announce with */
+    for (uint32_t t = 0; t < TNI_THREADS; t++) {
+        struct tni_thread *thread = &d->threads[t];
+        if (t == TNI_THREADS - 1 && !has_own) {
+            tni_thread_take(thread);
+            return;
+        }
+        for (uint32_t tries = 0; !fork_may_pass(thread); tries++)
+            tni_os_back_off(tries);
+        has_own |= !is_aside(thread);
+    }
+}
+
+struct tni_thread *tni_process_fork_thread(struct tn_domain *d)
+{
+    uint32_t t = 0;
+    while (is_aside(&d->threads[t]))
+        t++;
+    return &d->threads[t];
+}
+
 static void fork_prepare(void)
 {
     struct tni_os_process self;
@@ -662,13 +710,9 @@ static void fork_prepare(void)
     /* Before the thread records are taken: who settles needs one. */
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
         tni_process_make_room(d);
-    /* Every thread's operation ends first, so that the child inherits no half of one. */
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        for (uint32_t t = 0; t < TNI_THREADS; t++)
-            while (atomic_exchange_explicit(&d->threads[t].busy, 1, memory_order_acquire) != 0)
-                tni_os_yield();
-        while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
-            tni_os_yield();
+        stop_threads(d);
+        tni_mutex_lock(&d->mappings_lock);
         d->child_seat = TNI_NO_SEAT;
         d->child_witness = NULL;
         if (d->seat != TNI_NO_SEAT)
@@ -681,12 +725,27 @@ static void fork_prepare(void)
             prepare_child(d, &self);
 }
 
-static void release_threads(void)
+static void release_thread(struct tni_thread *thread, bool in_child)
+{
+    if (!in_child && is_aside(thread)) {
+        /* pairs with the acquire in tni_thread_come_back() */
+        atomic_store_explicit(&thread->aside, TNI_ASIDE, memory_order_release);
+        tni_os_wake(&thread->aside, INT32_MAX);
+        return;
+    }
+    atomic_store_explicit(&thread->aside, TNI_ASIDE_NOT, memory_order_relaxed);
+    tni_thread_leave(thread);
+}
+
+static void release_threads(bool in_child)
 {
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        atomic_store_explicit(&d->mappings_busy, 0, memory_order_release);
+        if (in_child)
+            tni_mutex_reset(&d->mappings_lock);
+        else
+            tni_mutex_unlock(&d->mappings_lock);
         for (uint32_t t = 0; t < TNI_THREADS; t++)
-            atomic_store_explicit(&d->threads[t].busy, 0, memory_order_release);
+            release_thread(&d->threads[t], in_child);
     }
 }
 
@@ -722,7 +781,7 @@ static void fork_parent(void)
         for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
             disown_child(d);
     }
-    release_threads();
+    release_threads(false);
     unlock_list();
 }
 
@@ -782,8 +841,8 @@ static void fork_child(void)
         tni_os_close(fork_pipe[1]);
         fork_pipe[0] = fork_pipe[1] = -1;
     }
-    release_threads();
-    unlock_list();
+    release_threads(true);
+    tni_mutex_reset(&all_domains_lock);
 }
 
 static int register_fork_handlers(void)

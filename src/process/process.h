@@ -11,6 +11,7 @@
 
 #include "os/os.h"
 #include "segment/segment.h"
+#include "sync/sync.h"
 
 enum { TNI_CACHE_BLOCKS = 64, TNI_FORK_HOOKS = 6 };
 
@@ -44,8 +45,11 @@ struct tni_thread {
     uint64_t waited_out;               /* a value of it that this thread waited for in vain */
     struct tni_spare *spares;          /* freed with the domain */
     uint32_t spare_count;
-    uint64_t missing_bytes;            /* alloc: what its last commit was short of */
+    uint64_t missing_bytes; /* alloc: what its last commit was short of */
+    /* TNI_ASIDE_*: whoever has the record is in a long call of the system. */
+    _Atomic uint32_t aside;
 };
+enum { TNI_ASIDE_NOT = 0, TNI_ASIDE = 1, TNI_ASIDE_FORKING = 2 };
 
 struct tn_domain;
 struct tni_handle;
@@ -116,12 +120,12 @@ struct tn_domain {
     _Atomic uint64_t relieve_ns; /* not again before */
     _Atomic uint64_t files_ns;   /* reaper: no look for files that were let go before */
     const struct tni_depot *depot;
-    struct tni_depot_line depot_line; /* whoever has `mappings_busy` */
+    struct tni_depot_line depot_line; /* whoever has `mappings_lock` */
     struct tni_mapping *
         *mappings; /* backing: what is mapped, by block index; NULL until then */
     uint64_t mappings_bytes;
     uint32_t mappings_limit;        /* one above the highest index that was mapped */
-    _Atomic uint32_t mappings_busy; /* taken by fork() too, after every thread record */
+    struct tni_mutex mappings_lock; /* taken by fork() too, after every thread record */
     uint32_t kept_limit;            /* most of them that may be kept without need */
     uint32_t kept_fds;              /* backing: descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* backing: what it is the last to have, see backing.c I6 */
@@ -137,8 +141,8 @@ struct tn_domain {
         registering; /* queue: turn at the claim on names, see tni_process_claim() */
     _Atomic uint64_t registry_suspect; /* queue: who kept that claim for longer than we wait */
     _Atomic uint32_t registry_turn;    /* queue: header->registry_turns at that time */
-    _Atomic uint32_t
-        handles_busy; /* held only by a thread that also has a record, so never across fork */
+    struct tni_mutex
+        handles_lock; /* held only by a thread that also has a record, so never across fork */
     _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
     struct tn_domain *next;       /* all domains of the process, for fork */
     _Atomic uint64_t recounting;  /* reaper: turn at the claim of who recounts */
@@ -251,6 +255,25 @@ static inline struct tni_spare *tni_thread_take_spare(struct tni_thread *thread)
     thread->spare_count--;
     return spare;
 }
+
+/** Take a record that somebody may have at work; waits for that. */
+void tni_thread_take(struct tni_thread *thread);
+
+/**
+ * Let fork() pass by while this thread is in a long call of the system, with its record in
+ * hand. What the record announces stands; a child gets nothing of it.
+ * pre: nothing private is half done that a child could see
+ */
+static inline void tni_thread_step_aside(struct tni_thread *thread)
+{
+    /* pairs with the compare-and-swap of fork_prepare() */
+    atomic_store_explicit(&thread->aside, TNI_ASIDE, memory_order_release);
+}
+/** End that. Waits for a fork() that is passing by. */
+void tni_thread_come_back(struct tni_thread *thread);
+
+/** The record that a fork handler's `prepare` announces with. */
+struct tni_thread *tni_process_fork_thread(struct tn_domain *domain);
 
 /**
  * Wait a little while one of these blocks is recounted. pre: this thread announces none of

@@ -118,14 +118,13 @@ static void registry_leave(struct tn_domain *d)
 static struct tni_thread *handles_enter(struct tn_domain *d)
 {
     struct tni_thread *thread = tni_thread_enter(d);
-    while (atomic_exchange_explicit(&d->handles_busy, 1, memory_order_acquire) != 0)
-        tni_os_yield();
+    tni_mutex_lock(&d->handles_lock);
     return thread;
 }
 
 static void handles_leave(struct tn_domain *d, struct tni_thread *thread)
 {
-    atomic_store_explicit(&d->handles_busy, 0, memory_order_release);
+    tni_mutex_unlock(&d->handles_lock);
     tni_thread_leave(thread);
 }
 

@@ -184,8 +184,7 @@ void tni_depot_init(struct tn_domain *d)
 
 void tni_depot_fini(struct tn_domain *d)
 {
-    while (atomic_exchange_explicit(&d->mappings_busy, 1, memory_order_acquire) != 0)
-        tni_os_yield();
+    tni_mutex_lock(&d->mappings_lock);
     close_line(&d->depot_line);
-    atomic_store_explicit(&d->mappings_busy, 0, memory_order_release);
+    tni_mutex_unlock(&d->mappings_lock);
 }

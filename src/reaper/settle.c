@@ -308,8 +308,7 @@ static void publish_hints(struct tn_domain *d)
 {
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_thread *thread = &d->threads[t];
-        while (atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) != 0)
-            tni_os_yield();
+        tni_thread_take(thread);
         tni_alloc_flush(d, thread);
         tni_thread_leave(thread);
     }
@@ -324,8 +323,8 @@ void tni_reaper_leave(struct tn_domain *d)
         tni_queue_fini(d);
         TNI_KILL_POINT("leave_objects_closed");
         /* For good: no thread of ours may settle somebody while our seat goes. */
-        while (!begin(d))
-            tni_os_yield();
+        for (uint32_t tries = 0; !begin(d); tries++)
+            tni_os_back_off(tries);
         tni_ticket_settle_seat(d, d->who);
         publish_hints(d);
         TNI_KILL_POINT("leave_hints_published");

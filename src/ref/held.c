@@ -6,10 +6,10 @@
 bool tni_ref_local_if_held(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *local = &d->local[tni_block_position(&d->segment.geometry, block)];
-    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed), tries = 0;
     while (seen != 0) {
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY)) {
-            tni_os_yield();
+            tni_os_back_off(tries++);
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (/* pairs with the release in local_settle() */
                    atomic_compare_exchange_weak_explicit(

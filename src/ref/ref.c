@@ -148,13 +148,13 @@ static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
 static bool local_take_last(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *local = local_at(d, block);
-    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed), tries = 0;
     for (;;) {
         uint32_t next = seen == 1 ? TNI_LOCAL_BUSY : seen - 1;
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY || seen == 0)) {
             if (seen == 0)
                 return false; /* not ours: a fork child without holds, or a double release */
-            tni_os_yield();
+            tni_os_back_off(tries++);
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (change_local(local, &seen, next)) {
             return next == TNI_LOCAL_BUSY;
@@ -169,11 +169,11 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
 static bool local_add_first(struct tn_domain *d, tni_block block)
 {
     _Atomic uint32_t *local = local_at(d, block);
-    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(local, memory_order_relaxed), tries = 0;
     for (;;) {
         uint32_t next = seen == 0 ? TNI_LOCAL_BUSY : seen + 1;
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY)) {
-            tni_os_yield();
+            tni_os_back_off(tries++);
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (change_local(local, &seen, next)) {
             return next == TNI_LOCAL_BUSY;
@@ -462,7 +462,7 @@ static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block
  */
 static int give_child_word(struct tn_domain *d, uint32_t child, tni_block first, uint64_t bits)
 {
-    struct tni_thread *thread = &d->threads[0];
+    struct tni_thread *thread = tni_process_fork_thread(d);
     uint32_t at = tni_block_position(&d->segment.geometry, first);
     uint64_t given = 0;
     int status = 0;
@@ -498,7 +498,7 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
                 status = give_child_word(d, child, first, bits);
         }
     }
-    atomic_store_explicit(&d->threads[0].announce->span, 1, memory_order_relaxed);
+    atomic_store_explicit(&tni_process_fork_thread(d)->announce->span, 1, memory_order_relaxed);
     return status;
 }
 
@@ -569,8 +569,7 @@ static uint64_t sum_locals(struct tn_domain *d)
 void tni_ref_close(struct tn_domain *d)
 {
     for (uint32_t t = 0; t < TNI_THREADS; t++)
-        while (atomic_exchange_explicit(&d->threads[t].busy, 1, memory_order_acquire) != 0)
-            tni_os_yield();
+        tni_thread_take(&d->threads[t]);
     if (!d->is_closed) {
         atomic_fetch_add(&d->keepers, sum_locals(d));
         if (d->seat != TNI_NO_SEAT)

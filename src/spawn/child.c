@@ -37,11 +37,11 @@ static _Atomic int32_t children_owner;
 void tni_children_lock(void)
 {
     int32_t self = tni_os_pid();
-    for (;;) {
+    for (uint32_t tries = 0;; tries++) {
         int32_t owner = atomic_load_explicit(&children_owner, memory_order_relaxed);
         if (owner != self && atomic_compare_exchange_strong(&children_owner, &owner, self))
             return;
-        tni_os_yield();
+        tni_os_back_off(tries);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: wait words and recoverable claims. Two words that processes meet at, and nothing on
- * top.
+ * sync: wait words and recoverable claims, two words that processes meet at; and a lock between
+ * the threads of one process.
  *
  * A wait word is {epoch:29, looking:1, pollers:1, armed:1}. A waiter arms it, looks once more
  * at what it waits for, and sleeps while the word is as it was when armed. A waker changes what
@@ -61,6 +61,35 @@ static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
 
 /** Wake every sleeper and change the word, whether armed or not. */
 void tni_wait_notify_all(_Atomic uint32_t *word);
+
+/*
+ * A lock between the threads of one process, in private memory, whose waiters sleep. A fork
+ * handler takes those that a child must find free, and frees them on both sides.
+ */
+struct tni_mutex {
+    _Atomic uint32_t state; /* 0 free, 1 taken, 2 taken and somebody may sleep */
+};
+void tni_mutex_lock_slow(struct tni_mutex *mutex);
+void tni_mutex_unlock_slow(struct tni_mutex *mutex);
+
+static inline void tni_mutex_lock(struct tni_mutex *mutex)
+{
+    uint32_t free = 0;
+    /* pairs with the release in tni_mutex_unlock() */
+    if (TNI_UNLIKELY(!atomic_compare_exchange_strong_explicit(
+            &mutex->state, &free, 1, memory_order_acquire, memory_order_relaxed)))
+        tni_mutex_lock_slow(mutex);
+}
+static inline void tni_mutex_unlock(struct tni_mutex *mutex)
+{
+    if (TNI_UNLIKELY(atomic_exchange_explicit(&mutex->state, 0, memory_order_release) == 2))
+        tni_mutex_unlock_slow(mutex);
+}
+/** In a forked child: what its parent had taken is free, and nobody sleeps. */
+static inline void tni_mutex_reset(struct tni_mutex *mutex)
+{
+    atomic_store_explicit(&mutex->state, 0, memory_order_relaxed);
+}
 
 /** @return whether the claim is ours now */
 static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)

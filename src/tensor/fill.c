@@ -10,10 +10,7 @@
 
 #include "tensor/storage.h"
 
-/*
- * Below, one more system call costs more than zeroing; a write ends often enough for fork() to
- * get in.
- */
+/* Below, one more system call costs more than zeroing. */
 enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 
 /* Write [from, to) of a block of ours, which has memory up to `from`. */
@@ -26,8 +23,10 @@ static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block
 
     if (status != 0)
         return status;
+    tni_thread_step_aside(thread); /* a forked child holds the block as it is */
     status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
                              source + from, to - from);
+    tni_thread_come_back(thread);
     TNI_KILL_POINT("tensor_written");
     if (status == 0)
         tni_alloc_set_committed(d, block, need);

@@ -115,10 +115,11 @@ static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options
 static void become_mover(struct tni_storage *s)
 {
     int32_t self = tni_os_pid(), other = 0;
+    uint32_t tries = 0;
     while (!atomic_compare_exchange_weak_explicit(&s->mover, &other, self, memory_order_acquire,
                                                   memory_order_relaxed)) {
         if (other == self) {
-            tni_os_yield();
+            tni_os_back_off(tries++);
             other = 0;
         }
     }

@@ -21,13 +21,6 @@ static void expect_version(int status, const char *word)
 
 /* ---- a domain of a newer layout ---------------------------------------------------------- */
 
-static const char *newer_layout(void)
-{
-    static char text[32];
-    snprintf(text, sizeof text, "shared layout %d", TNI_LAYOUT_VERSION + 1);
-    return text;
-}
-
 struct newer {
     struct tnt_signal made, go_on, found, end;
 };

@@ -15,7 +15,7 @@ void fork_after_in_child(struct tn_domain *copy)
 {
     /* As the parent left them: the list is locked, the pipe is open. */
     all_domains = copy;
-    atomic_store(&all_domains_busy, 1);
+    atomic_store(&all_domains_lock.state, 1);
     tni_os_pipe(fork_pipe);
     fork_child();
 }

@@ -281,3 +281,77 @@ TN_TEST(a_seat_that_was_settled_has_the_next_incarnation)
     TNT_AUDIT(domain);
     tn_domain_close(domain);
 }
+
+/* ---- a thread in a long call of the system ----------------------------------------------- */
+
+static int make_a_tensor(void *argument)
+{
+    (void)argument;
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, (int64_t[]){4096}, 0, &t));
+    tn_tensor_unref(t);
+    return 0;
+}
+
+static void *stand_aside(void *argument)
+{
+    (void)argument;
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_thread_step_aside(thread);
+    tnt_signal(&told);
+    tnt_await(&go);
+    tni_thread_come_back(thread);
+    tni_thread_leave(thread);
+    return NULL;
+}
+
+TN_TEST(fork_passes_by_a_thread_that_stands_aside)
+{
+    pthread_t thread;
+    begin();
+    assert_int_equal(pthread_create(&thread, NULL, stand_aside, NULL), 0);
+    tnt_await(&told);
+    tnt_wait_ok(tnt_fork(make_a_tensor, NULL));
+    tnt_signal(&go);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    finish();
+}
+
+static bool stands_aside(void)
+{
+    for (uint32_t t = 0; t < TNI_THREADS; t++)
+        if (atomic_load(&d->threads[t].aside) != TNI_ASIDE_NOT)
+            return true;
+    return false;
+}
+
+static _Atomic bool is_committed;
+
+static void *commit_much(void *size)
+{
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, size, 0, &t));
+    atomic_store(&is_committed, true);
+    return t;
+}
+
+TN_TEST(who_commits_much_stands_aside_and_a_child_has_none_of_it)
+{
+    int64_t size = 256 << 20;
+    pthread_t thread;
+    void *t;
+    bool is_seen = false;
+    d = tnt_domain(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                        .quota_bytes = (uint64_t)size + (16 << 20),
+                                        .flags = TN_DOMAIN_NO_MANAGER});
+    assert_int_equal(pthread_create(&thread, NULL, commit_much, &size), 0);
+    while (!is_seen && !atomic_load(&is_committed))
+        is_seen = stands_aside();
+    assert_true(is_seen);
+    tnt_wait_ok(tnt_fork(make_a_tensor, NULL));
+    assert_int_equal(pthread_join(thread, &t), 0);
+    tn_tensor_unref(t);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}

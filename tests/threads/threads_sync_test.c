@@ -377,10 +377,10 @@ static void *close_it(void *semaphore)
 
 static bool has_handles(struct tn_domain *d)
 {
-    while (atomic_exchange_explicit(&d->handles_busy, 1, memory_order_acquire) != 0)
+    while (atomic_exchange_explicit(&d->handles_lock.state, 2, memory_order_acquire) != 0)
         sched_yield();
     bool has = d->handles != NULL;
-    atomic_store_explicit(&d->handles_busy, 0, memory_order_release);
+    tni_mutex_unlock(&d->handles_lock);
     return has;
 }
 

@@ -138,4 +138,3 @@ TN_TEST(a_large_free_block_gives_only_its_end_back)
     tni_ref_release(d, other);
     finish();
 }
-

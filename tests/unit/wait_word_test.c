@@ -78,3 +78,33 @@ TN_TEST_WITHIN(no_wake_is_lost_when_two_sleep_on_one_word, 60)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(atomic_load(&lost), 0);
 }
+
+/* ---- a lock between threads -------------------------------------------------------------- */
+
+enum { LOCKERS = 4, TURNS = 20000 };
+
+static struct tni_mutex mutex;
+static uint32_t turns; /* plain: the lock is what orders it */
+
+static void *take_turns(void *argument)
+{
+    for (int i = 0; i < TURNS; i++) {
+        tni_mutex_lock(&mutex);
+        turns++;
+        if (i % 64 == 0)
+            tni_os_yield(); /* so that others come to sleep */
+        tni_mutex_unlock(&mutex);
+    }
+    return argument;
+}
+
+TN_TEST(one_thread_at_a_time_has_a_mutex_and_every_sleeper_is_woken)
+{
+    pthread_t threads[LOCKERS];
+    for (int i = 0; i < LOCKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_turns, NULL), 0);
+    for (int i = 0; i < LOCKERS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(turns, LOCKERS * TURNS);
+    assert_int_equal(atomic_load(&mutex.state), 0);
+}
