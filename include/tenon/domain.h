@@ -27,8 +27,11 @@ enum { TN_DOMAIN_NO_MANAGER = 1u << 0 };
 
 /** Zero in a field means its default. */
 typedef struct tn_domain_options {
-    size_t struct_size;       /* sizeof(tn_domain_options) */
-    uint64_t quota_bytes;     /* most payload memory; default: the machine's, 1 TiB at most */
+    size_t struct_size;   /* sizeof(tn_domain_options) */
+    uint64_t quota_bytes; /* most payload memory; default: seven eighths of the memory of the
+                             machine, or of the process's cgroup if its limit is lower, less
+                             if that leaves no 256 MiB of room (half of it at least), and
+                             1 TiB at most */
     uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system;
                                  default: quota / 4 */
     uint32_t seats;           /* most processes at once; default 256, at most 1024 */

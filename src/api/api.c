@@ -30,6 +30,19 @@ const char *tn_runtime_folder(void) { return tni_os_runtime_folder(); }
 
 /* ---- joining ----------------------------------------------------------------------------- */
 
+/*
+ * Past the memory of the machine, or the limit of its cgroup, the kernel kills: the programs,
+ * and what the domain keeps beside payload, need room below that.
+ */
+static uint64_t default_quota(void)
+{
+    enum { LEAST_ROOM_BYTES = 256 << 20, LEAST_QUOTA_BYTES = 1 << 20 };
+    const uint64_t most = UINT64_C(1) << 40; /* of address space: docs/decisions/0002 */
+    uint64_t memory = tni_os_memory_bytes();
+    uint64_t room = TNI_MAX(memory / 8, TNI_MIN((uint64_t)LEAST_ROOM_BYTES, memory / 2));
+    return TNI_MAX(TNI_MIN(memory - room, most), (uint64_t)LEAST_QUOTA_BYTES);
+}
+
 static int read_options(const char *name, const tn_domain_options *options,
                         struct tni_segment_options *ret_options)
 {
@@ -42,14 +55,13 @@ static int read_options(const char *name, const tn_domain_options *options,
     if (name != NULL && (o.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return tni_fail(TN_ERR_INVALID,
                         "a named domain needs tenond, which gives out the name");
-    /* More would not fit in the address space: docs/decisions/0002. */
-    uint64_t memory = TNI_MIN(tni_os_memory_bytes(), UINT64_C(1) << 40);
     struct tni_segment_options s = {.name = name != NULL ? name : "",
                                     .seats = o.seats != 0 ? o.seats : 256,
                                     .blocks = o.blocks != 0 ? o.blocks : 1u << 20,
                                     .objects = o.objects != 0 ? o.objects : 1024,
                                     .tickets = o.tickets != 0 ? o.tickets : 65536,
-                                    .quota_bytes = o.quota_bytes != 0 ? o.quota_bytes : memory,
+                                    .quota_bytes =
+                                        o.quota_bytes != 0 ? o.quota_bytes : default_quota(),
                                     .flags = o.flags};
     s.watermark_bytes = o.watermark_bytes != 0 ? o.watermark_bytes : s.quota_bytes / 4;
     *ret_options = s;

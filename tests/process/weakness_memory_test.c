@@ -223,6 +223,64 @@ static bool mount_memory(const char *folder, const char *options, unsigned long 
            mount("none", folder, "tmpfs", flags, options) == 0;
 }
 
+static void write_line(const char *path, const char *line)
+{
+    FILE *file = fopen(path, "we");
+    TN_CHECK(file != NULL && fputs(line, file) >= 0 && fclose(file) == 0);
+}
+
+/* As a cgroup with a limit of 256 MiB shows itself, of version 1 or 2. False: not permitted. */
+static bool enter_group(const char *line, const char *folder, const char *limit)
+{
+    char path[128], own[64];
+    if (!mount_memory("/sys/fs/cgroup", "size=1m", 0))
+        return false;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s", folder);
+    for (char *at = path + sizeof "/sys/fs/cgroup"; (at = strchr(at, '/')) != NULL; at++) {
+        *at = 0;
+        TN_CHECK(mkdir(path, 0700) == 0);
+        *at = '/';
+    }
+    write_line(path, limit);
+    write_line("/sys/fs/cgroup/own", line);
+    snprintf(own, sizeof own, "/proc/%d/cgroup", getpid());
+    return mount("/sys/fs/cgroup/own", own, NULL, MS_BIND, NULL) == 0;
+}
+
+static void check_that_the_default_quota_leaves_room(void)
+{
+    enum { LIMIT_MIB = 256 };
+    int64_t size = MIB;
+    int made = 0, status;
+    TN_CHECK_OK(tn_domain_create(NULL,
+                                 &(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                                      .flags = TN_DOMAIN_NO_MANAGER},
+                                 &d));
+    while (made < LIMIT_MIB &&
+           (status = tn_tensor_empty(d, TN_UINT8, 1, &size, 0, &many[made])) == 0)
+        made++;
+    assert_int_equal(made, LIMIT_MIB / 2);
+    assert_int_equal(status, TN_ERR_NO_MEMORY);
+    for (int i = 0; i < made; i++)
+        tn_tensor_unref(many[i]);
+    tn_domain_close(d);
+}
+
+TN_TEST(the_default_quota_leaves_room_below_a_limit_of_cgroup_v2)
+{
+    if (!enter_group("0::/box/inner\n", "/box/memory.max", "268435456\n"))
+        tnt_skip("mounting needs root");
+    check_that_the_default_quota_leaves_room();
+}
+
+TN_TEST(the_default_quota_leaves_room_below_a_limit_of_cgroup_v1)
+{
+    if (!enter_group("4:memory:/box\n0::/\n", "/memory/box/memory.limit_in_bytes",
+                     "268435456\n"))
+        tnt_skip("mounting needs root");
+    check_that_the_default_quota_leaves_room();
+}
+
 TN_TEST(a_full_memory_file_system_is_an_error_and_not_a_bus_error)
 {
     char folder[128];
