@@ -9,7 +9,8 @@
  *     class has `sweep` set. What breaks I2 for a moment is a thread; its death sets `sweep`
  *     (the reaper).
  * I3  desc.committed never claims more memory than there is: it falls before a discard and
- *     rises after a commit.
+ *     rises after a commit. Pages are taken away only by who has taken every block in them; who
+ *     commits pages of other blocks as well says so only if none was taken away meanwhile.
  * I4  committed + all commits in flight <= quota: both sides announce, then count. Until a
  *     commit has landed its last chunk may count twice: who is refused for that comes again.
  * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost
@@ -202,7 +203,7 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
     uint32_t frontier = tni_frontier(&d->segment, class_id);
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
-        if (tni_alloc_committed(d, block) >= bytes && try_take(d, thread, block)) {
+        if (tni_segment_committed(&d->segment, block) >= bytes && try_take(d, thread, block)) {
             *ret_block = block;
             return true;
         }

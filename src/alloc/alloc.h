@@ -40,17 +40,13 @@ void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_bloc
 /** The same for one that no thread of this process will want soon: straight to everybody. */
 void tni_alloc_publish(struct tn_domain *domain, tni_block block);
 
-/** Bytes from the block's start that have memory behind them. */
-uint64_t tni_alloc_committed(const struct tn_domain *domain, tni_block block);
 /**
  * Whether a block is said to have memory behind it: where there is none there is nothing to
  * read, and a look would put some there.
  */
 static inline bool tni_alloc_has_memory(const struct tni_segment *segment, tni_block block)
 {
-    uint32_t span = segment->geometry.classes[tni_block_class(block)].span;
-    tni_block first = {block.id & ~(span - 1)};
-    return atomic_load(&tni_desc_at(segment, first)->committed) != 0;
+    return tni_segment_committed(segment, block) != 0;
 }
 /**
  * Say that [0, bytes) of a block of this process now has memory behind it, though it is not

@@ -6,11 +6,9 @@
 
 enum { ASIDE_FROM_BYTES = 1 << 20 };
 
-/* The first block of the span that `block` belongs to. */
 static tni_block leader(const struct tn_domain *d, tni_block block)
 {
-    uint32_t span = d->segment.geometry.classes[tni_block_class(block)].span;
-    return (tni_block){block.id & ~(span - 1)};
+    return tni_block_leader(&d->segment.geometry, block);
 }
 
 uint64_t tni_commit_span_bytes(const struct tn_domain *d, uint32_t class_id)
@@ -39,17 +37,6 @@ static void clear_touched(struct tn_domain *d, tni_block first)
                               memory_order_relaxed);
 }
 
-uint64_t tni_alloc_committed(const struct tn_domain *d, tni_block block)
-{
-    tni_block first = leader(d, block);
-    uint64_t bytes =
-        atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed, memory_order_relaxed);
-    uint64_t size = tni_block_bytes(&d->segment.geometry, block);
-    if (d->segment.geometry.classes[tni_block_class(block)].span == 1)
-        return TNI_MIN(bytes, size);
-    return bytes != 0 ? size : 0;
-}
-
 void tni_alloc_set_committed(struct tn_domain *d, tni_block block, uint64_t bytes)
 {
     tni_block first = leader(d, block);
@@ -75,7 +62,7 @@ int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)
 
 bool tni_commit_is_done(const struct tn_domain *d, tni_block block, uint64_t bytes)
 {
-    return tni_alloc_committed(d, block) >= bytes && was_touched(d, leader(d, block));
+    return tni_segment_committed(&d->segment, block) >= bytes && was_touched(d, leader(d, block));
 }
 
 /* What the threads of all seats but one thread announce. */
@@ -239,40 +226,102 @@ static int commit_chunks(struct tn_domain *d, struct tni_thread *thread, tni_blo
     return status;
 }
 
-int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, uint64_t bytes,
-               bool *ret_is_zero)
-{
-    const struct tni_geometry *g = &d->segment.geometry;
-    uint32_t class_id = tni_block_class(block);
-    bool is_span = g->classes[class_id].span > 1;
-    tni_block first = leader(d, block);
-    uint64_t have = atomic_load(&tni_desc_at(&d->segment, first)->committed);
-    uint64_t need =
-        is_span ? tni_commit_span_bytes(d, class_id) : tni_align_up(bytes, g->page_bytes);
-    uint8_t *start = tni_payload_at(&d->segment, first);
+/* ---- a block by itself ------------------------------------------------------------------- */
 
-    /*
-     * The last span of a class may reach beyond its last block, never beyond the class's own
-     * part.
-     */
-    have = TNI_MIN(tni_align_up(have, g->page_bytes), need);
+static int commit_large(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                        uint64_t bytes, bool *ret_is_zero)
+{
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    uint64_t need = tni_align_up(bytes, page_bytes);
+    uint64_t have = atomic_load(&tni_desc_at(&d->segment, block)->committed);
+    int status = 0;
+
+    have = TNI_MIN(tni_align_up(have, page_bytes), need);
     if (have < need) {
-        int status = tni_alloc_quota_begin(d, thread, need - have);
-        if (status != 0)
+        if ((status = tni_alloc_quota_begin(d, thread, need - have)) != 0)
             return status;
-        status = commit_chunks(d, thread, first, have, need);
+        status = commit_chunks(d, thread, block, have, need);
         tni_alloc_quota_end(thread);
         if (status != 0) {
             thread->missing_bytes = UINT64_MAX; /* of the machine: nobody knows how much */
             return status;
         }
-        *ret_is_zero = have == 0 && !is_span;
+        *ret_is_zero = have == 0;
     }
-    if (have > 0 && !was_touched(d, first)) {
-        int status = map_chunks(thread, start, have);
+    if (have > 0 && !was_touched(d, block))
+        status = map_chunks(thread, tni_payload_at(&d->segment, block), have);
+    return status;
+}
+
+/* ---- a span of several blocks ------------------------------------------------------------ */
+
+static int commit_pages(const struct tn_domain *d, tni_block first, uint64_t pages)
+{
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    uint8_t *start = tni_payload_at(&d->segment, first);
+    int status = 0;
+    while (pages != 0 && status == 0) {
+        uint32_t from = tni_low_bit(pages);
+        uint32_t count = tni_low_bit(~(pages >> from));
+        status = tni_os_commit(start + from * page_bytes, count * page_bytes);
+        pages &= ~(((UINT64_C(1) << count) - 1) << from);
+    }
+    return status;
+}
+
+/*
+ * I3. `own` pages are our block's, which nobody takes away. Others may have been since we saw
+ * that no page was; then they are there at most, and nobody is told.
+ */
+static void tell_pages(_Atomic uint64_t *committed, uint64_t seen, uint64_t pages, uint64_t own)
+{
+    while ((seen & TNI_SPAN_TRIMMED) == 0)
+        if (atomic_compare_exchange_weak(committed, &seen, seen | pages))
+            return;
+    atomic_fetch_or(committed, own);
+}
+
+/* The whole span, while it is at it; the block's own pages if that is too much, or a part of
+ * the span was trimmed. */
+static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    tni_block first = leader(d, block);
+    _Atomic uint64_t *committed = &tni_desc_at(&d->segment, first)->committed;
+    uint64_t seen = atomic_load(committed), own = tni_block_pages(g, block);
+    uint64_t bytes = tni_commit_span_bytes(d, tni_block_class(block));
+    uint64_t all = UINT64_MAX >> (64 - bytes / g->page_bytes);
+    uint64_t want = ((seen & TNI_SPAN_TRIMMED) != 0 ? own : all) & ~seen;
+    int status = 0;
+
+    if ((own & ~seen) != 0) {
+        status = tni_alloc_quota_begin(d, thread, tni_bit_count(want) * g->page_bytes);
+        if (status == TN_ERR_NO_MEMORY && want != (own & ~seen)) {
+            want = own & ~seen;
+            status = tni_alloc_quota_begin(d, thread, tni_bit_count(want) * g->page_bytes);
+        }
         if (status != 0)
             return status;
+        status = commit_pages(d, first, want);
+        TNI_KILL_POINT("alloc_committed");
+        if (status == 0)
+            tell_pages(committed, seen, want, own);
+        else
+            thread->missing_bytes = UINT64_MAX;
+        tni_alloc_quota_end(thread);
     }
-    set_touched(d, first);
-    return 0;
+    if (status == 0 && !was_touched(d, first))
+        status = commit_pages(d, first, seen & all & own);
+    return status;
+}
+
+int tni_commit(struct tn_domain *d, struct tni_thread *thread, tni_block block, uint64_t bytes,
+               bool *ret_is_zero)
+{
+    bool is_span = d->segment.geometry.classes[tni_block_class(block)].span > 1;
+    int status = is_span ? commit_span(d, thread, block)
+                         : commit_large(d, thread, block, bytes, ret_is_zero);
+    if (status == 0)
+        set_touched(d, leader(d, block));
+    return status;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trim: free memory goes back to the system, span by span, the largest blocks first.
+ * trim: free memory goes back to the system, the largest blocks first; of a span of small blocks
+ * each page in which no block lives.
  *
- * A span is taken whole under one announce, so that nobody gets a block of it while its pages
- * go, and a death leaves blocks that nobody recorded, which the reaper frees.
+ * All blocks in the pages are taken under one announce, so that nobody gets one of them while
+ * its pages go, and a death leaves blocks that nobody recorded, which the reaper frees.
  */
 #include "alloc/alloc.h"
 #include "alloc/commit.h"
@@ -14,15 +15,22 @@ static bool is_free(const struct tn_domain *d, tni_block block)
     return tni_word_state(word) == TNI_BLOCK_FREE && tni_word_count(word) == 0;
 }
 
-/* Memory behind a span of which every block is free; 0 otherwise. */
-static uint64_t free_bytes_of_span(const struct tn_domain *d, tni_block first, uint32_t count)
+/*
+ * The pages of a span that have memory, and in which every block is free. Of a block that is
+ * committed by itself: 1 if it is free, and has memory.
+ */
+static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t count)
 {
-    uint64_t bytes =
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t pages =
         atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed, memory_order_relaxed);
-    for (uint32_t i = 0; bytes != 0 && i < count; i++)
+    if (g->classes[tni_block_class(first)].span == 1)
+        return pages != 0 && is_free(d, first);
+    pages &= ~TNI_SPAN_TRIMMED;
+    for (uint32_t i = 0; pages != 0 && i < count; i++)
         if (!is_free(d, (tni_block){first.id + i}))
-            bytes = 0;
-    return TNI_MIN(bytes, tni_commit_span_bytes(d, tni_block_class(first)));
+            pages &= ~tni_block_pages(g, (tni_block){first.id + i});
+    return pages;
 }
 
 /* Take every block of a span, or none. */
@@ -42,61 +50,121 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
     return true;
 }
 
-/*
- * A span of several blocks goes whole; of a large block, its end: what it keeps is warm for the
- * next. @return bytes given back
- */
-static uint64_t discard_span(struct tn_domain *d, struct tni_thread *thread, tni_block first,
-                             uint32_t count, uint64_t enough)
+static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
-    struct tni_desc *desc = tni_desc_at(&d->segment, first);
-    uint64_t page_bytes = d->segment.geometry.page_bytes;
-    uint64_t bytes = 0, keep = 0;
-    int status = 0;
-
-    tni_announce(thread, first, count);
-    if (take_span(d, first, count)) {
-        TNI_KILL_POINT("trim_span_taken");
-        bytes = atomic_load(&desc->committed);
-        bytes = TNI_MIN(bytes, tni_commit_span_bytes(d, tni_block_class(first)));
-        bytes = tni_align_up(bytes, page_bytes);
-        if (count == 1 && bytes > enough)
-            keep = (bytes - enough) & ~(page_bytes - 1);
-        atomic_store(&desc->committed, keep); /* alloc.c I3: before the pages go */
-        if (bytes > keep)
-            status = tni_os_discard((uint8_t *)tni_payload_at(&d->segment, first) + keep,
-                                    bytes - keep);
-        TNI_KILL_POINT("trim_discarded");
-        if (status != 0) {
-            atomic_store(&desc->committed, bytes);
-            bytes = keep;
-        }
-        for (uint32_t i = 0; i < count; i++)
-            tni_alloc_untake(d, (tni_block){first.id + i});
-    }
-    tni_announce_clear(thread);
-    atomic_store_explicit(&thread->announce->span, 1, memory_order_relaxed);
-    return bytes - keep;
+    for (uint32_t i = 0; i < count; i++)
+        tni_alloc_untake(d, (tni_block){first.id + i});
 }
 
-/* @return bytes that it has, or gave back: `enough` of a larger block */
-typedef uint64_t span_fn(struct tn_domain *, struct tni_thread *, tni_block, uint32_t count,
+/* The end of a block that is free: what it keeps is warm for the next. pre: taken */
+static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enough)
+{
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    _Atomic uint64_t *committed = &tni_desc_at(&d->segment, block)->committed;
+    uint64_t bytes = TNI_MIN(atomic_load(committed), tni_block_bytes(&d->segment.geometry, block));
+    bytes = tni_align_up(bytes, page_bytes);
+    uint64_t keep = bytes > enough ? (bytes - enough) & ~(page_bytes - 1) : 0;
+    atomic_store(committed, keep); /* alloc.c I3: before the pages go */
+    uint8_t *start = tni_payload_at(&d->segment, block);
+    if (bytes == keep || tni_os_discard(start + keep, bytes - keep) == 0)
+        return bytes - keep;
+    atomic_store(committed, bytes);
+    return 0;
+}
+
+/* `count` pages of a span, from `from` on. pre: every block in them is taken */
+static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t from,
+                              uint32_t count)
+{
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    _Atomic uint64_t *committed = &tni_desc_at(&d->segment, first)->committed;
+    uint64_t pages = ((UINT64_C(1) << count) - 1) << from, seen = atomic_load(committed);
+    bool is_whole = count * page_bytes == tni_commit_span_bytes(d, tni_block_class(first));
+    /* alloc.c I3: before the pages go, and so that who commits beside us hears of it */
+    while (!atomic_compare_exchange_weak(committed, &seen,
+                                         is_whole ? 0 : (seen & ~pages) | TNI_SPAN_TRIMMED))
+        ;
+    uint8_t *start = tni_payload_at(&d->segment, first);
+    if (tni_os_discard(start + from * page_bytes, count * page_bytes) == 0)
+        return count * page_bytes;
+    atomic_fetch_or(committed, pages & seen);
+    return 0;
+}
+
+static void end_trim(struct tni_thread *thread)
+{
+    tni_announce_clear(thread);
+    atomic_store_explicit(&thread->announce->span, 1, memory_order_relaxed);
+}
+
+static uint64_t trim_large(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                           uint64_t enough)
+{
+    uint64_t bytes = 0;
+    tni_announce(thread, block, 1);
+    if (take_span(d, block, 1)) {
+        TNI_KILL_POINT("trim_span_taken");
+        bytes = discard_end(d, block, enough);
+        TNI_KILL_POINT("trim_discarded");
+        untake_span(d, block, 1);
+    }
+    end_trim(thread);
+    return bytes;
+}
+
+/* A run of pages of a span, with every block that reaches into them. */
+static uint64_t trim_run(struct tn_domain *d, struct tni_thread *thread, tni_block first,
+                         uint32_t from, uint32_t count)
+{
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
+    uint64_t page_bytes = d->segment.geometry.page_bytes, bytes = 0;
+    uint64_t begin = from * page_bytes / c->size_bytes;
+    uint64_t end = ((from + count) * page_bytes + c->size_bytes - 1) / c->size_bytes;
+    end = TNI_MIN(end, TNI_MIN((uint64_t)c->span, c->capacity - tni_block_index(first)));
+    tni_block block = {first.id + (uint32_t)begin};
+    uint32_t blocks = (uint32_t)(end - begin);
+
+    tni_announce(thread, block, blocks);
+    if (take_span(d, block, blocks)) {
+        TNI_KILL_POINT("trim_span_taken");
+        bytes = discard_pages(d, first, from, count);
+        TNI_KILL_POINT("trim_discarded");
+        untake_span(d, block, blocks);
+    }
+    end_trim(thread);
+    return bytes;
+}
+
+/* @return bytes that it has to give, or gave back: about `enough` */
+typedef uint64_t span_fn(struct tn_domain *, struct tni_thread *, tni_block, uint64_t pages,
                          uint64_t enough);
 
 static uint64_t count_span(struct tn_domain *d, struct tni_thread *thread, tni_block first,
-                           uint32_t count, uint64_t enough)
+                           uint64_t pages, uint64_t enough)
 {
+    const struct tni_geometry *g = &d->segment.geometry;
     (void)thread;
     (void)enough;
-    return free_bytes_of_span(d, first, count);
+    if (g->classes[tni_block_class(first)].span == 1)
+        return tni_segment_committed(&d->segment, first);
+    return tni_bit_count(pages) * (uint64_t)g->page_bytes;
 }
 
 static uint64_t trim_span(struct tn_domain *d, struct tni_thread *thread, tni_block first,
-                          uint32_t count, uint64_t enough)
+                          uint64_t pages, uint64_t enough)
 {
-    return free_bytes_of_span(d, first, count) != 0
-               ? discard_span(d, thread, first, count, enough)
-               : 0;
+    uint64_t page_bytes = d->segment.geometry.page_bytes, freed = 0;
+    if (d->segment.geometry.classes[tni_block_class(first)].span == 1)
+        return trim_large(d, thread, first, enough);
+    while (pages != 0 && freed < enough) {
+        uint32_t from = tni_low_bit(pages);
+        uint32_t count = tni_low_bit(~(pages >> from));
+        uint64_t wanted = (enough - freed - 1) / page_bytes + 1;
+        count = (uint32_t)TNI_MIN((uint64_t)count, wanted);
+        freed += trim_run(d, thread, first, from, count);
+        pages &= ~(((UINT64_C(1) << count) - 1) << from);
+    }
+    return freed;
 }
 
 /*
@@ -109,9 +177,12 @@ static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, ui
     for (uint32_t class_id = d->segment.geometry.class_count - 1; class_id >= 1; class_id--) {
         const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
         uint32_t frontier = tni_frontier(&d->segment, class_id);
-        for (uint32_t i = 0; i < frontier && sum < enough; i += c->span)
-            sum += each(d, thread, tni_block_make(class_id, i),
-                        TNI_MIN(c->span, c->capacity - i), enough - sum);
+        for (uint32_t i = 0; i < frontier && sum < enough; i += c->span) {
+            tni_block first = tni_block_make(class_id, i);
+            uint64_t pages = free_pages(d, first, TNI_MIN(c->span, c->capacity - i));
+            if (pages != 0)
+                sum += each(d, thread, first, pages, enough - sum);
+        }
     }
     return sum;
 }

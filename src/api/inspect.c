@@ -130,9 +130,7 @@ void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *
 
 bool tni_inspect_has_memory(const struct tni_segment *s, tni_block block)
 {
-    uint32_t span = s->geometry.classes[tni_block_class(block)].span;
-    tni_block first = {block.id - tni_block_index(block) % span};
-    return atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed) != 0;
+    return tni_segment_committed(s, block) != 0;
 }
 
 bool tni_inspect_backing(const struct tni_segment *s, tni_block block,

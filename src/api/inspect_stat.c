@@ -8,31 +8,17 @@
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
-/* Memory behind the span that starts with this block. */
-static uint64_t span_committed(const struct tni_segment *s, tni_block first)
-{
-    const struct tni_class_geometry *c = &s->geometry.classes[tni_block_class(first)];
-    uint64_t committed =
-        atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed);
-    return TNI_MIN(committed, c->span * c->size_bytes);
-}
-
 static void add_class(const struct tni_segment *s, uint32_t class_id, tn_domain_stat *stat)
 {
-    const struct tni_class_geometry *c = &s->geometry.classes[class_id];
     uint32_t frontier = tni_frontier(s, class_id);
-    uint64_t committed = 0; /* behind the span at hand */
-
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
-        if (i % c->span == 0)
-            committed = span_committed(s, block);
         uint64_t word = atomic_load_explicit(tni_word_at(s, block), memory_order_relaxed);
         if (tni_word_state(word) == TNI_BLOCK_ALLOC) {
             stat->blocks_live++;
             stat->live_bytes += tni_inspect_block_bytes(s, block);
-        } else if (committed != 0) {
-            stat->free_bytes += c->span == 1 ? committed : c->size_bytes;
+        } else {
+            stat->free_bytes += tni_segment_committed(s, block);
         }
     }
 }

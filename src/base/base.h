@@ -117,6 +117,10 @@ static inline uint64_t tni_align_up(uint64_t value, uint64_t power_of_two)
 }
 /** Position of the lowest set bit; `word` is not 0. */
 static inline uint32_t tni_low_bit(uint64_t word) { return (uint32_t)__builtin_ctzll(word); }
+static inline uint64_t tni_bit_count(uint64_t word)
+{
+    return (uint64_t)__builtin_popcountll(word);
+}
 /** The smallest n with 2^n >= value; value >= 1. */
 static inline uint32_t tni_log2_up(uint64_t value)
 {

@@ -233,7 +233,11 @@ enum {
 enum { TNI_DESC_NDIM = 8 };
 /* What a block is, for people and for the audit; nobody's safety depends on it. */
 struct tni_desc {
-    _Atomic uint64_t committed; /* memory behind it; a span's stands in its first block */
+    /*
+     * Memory behind it: bytes from its start. Of a span of several blocks, in its first one: a
+     * bit for each page that has memory, and TNI_SPAN_TRIMMED.
+     */
+    _Atomic uint64_t committed;
     uint32_t generation;        /* raised by each allocation; handles carry it */
     uint16_t creator_seat;
     uint8_t kind;
@@ -511,6 +515,12 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
                       uint64_t quota_bytes, uint32_t page_bytes,
                       struct tni_geometry *ret_geometry);
 
+/*
+ * Pages of a span of several blocks are a bit each: at most 192 KiB of pages of 4 KiB
+ * (geometry.c). Since pages of a part of it were taken away, each block commits its own.
+ */
+#define TNI_SPAN_TRIMMED (UINT64_C(1) << 63)
+
 /** The class for `bytes` of this TNI_KIND_*. 0: larger than any. */
 uint32_t tni_geometry_class(const struct tni_geometry *geometry, uint64_t bytes, uint8_t kind);
 
@@ -554,6 +564,20 @@ static inline uint64_t tni_block_offset(const struct tni_geometry *g, tni_block 
 static inline uint64_t tni_block_bytes(const struct tni_geometry *g, tni_block block)
 {
     return g->classes[tni_block_class(block)].size_bytes;
+}
+/** The first block of the span that a block belongs to. */
+static inline tni_block tni_block_leader(const struct tni_geometry *g, tni_block block)
+{
+    return (tni_block){block.id & ~(g->classes[tni_block_class(block)].span - 1)};
+}
+/** The pages of its span that a block lies in. pre: its span has several blocks */
+static inline uint64_t tni_block_pages(const struct tni_geometry *g, tni_block block)
+{
+    const struct tni_class_geometry *c = &g->classes[tni_block_class(block)];
+    uint32_t shift = (uint32_t)__builtin_ctz(g->page_bytes);
+    uint64_t at = (block.id & (c->span - 1)) * c->size_bytes;
+    uint64_t first = at >> shift, last = (at + c->size_bytes - 1) >> shift;
+    return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
 }
 
 #endif

@@ -16,10 +16,8 @@ enum { PAUSE_NS = 50 * 1000 * 1000 };
 static bool is_settled(const struct tni_segment *s, tni_block block)
 {
     uint64_t word = atomic_load(tni_word_at(s, block));
-    uint32_t span = s->geometry.classes[TNI_BACKING_CLASS].span;
-    tni_block first = {block.id - tni_block_index(block) % span};
     return tni_word_state(word) == TNI_BLOCK_ALLOC && tni_word_count(word) > 0 &&
-           atomic_load_explicit(&tni_desc_at(s, first)->committed, memory_order_relaxed) != 0;
+           tni_segment_committed(s, block) != 0;
 }
 
 static const char *file_fault(const struct tni_backing *b, int fd)

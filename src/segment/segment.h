@@ -157,4 +157,16 @@ static inline void tni_raise_limit(_Atomic uint32_t *word, uint32_t limit)
         ;
 }
 
+/** Bytes from a block's start that are said to have memory behind them. */
+static inline uint64_t tni_segment_committed(const struct tni_segment *segment, tni_block block)
+{
+    const struct tni_geometry *g = &segment->geometry;
+    uint64_t size_bytes = tni_block_bytes(g, block);
+    uint64_t committed = atomic_load_explicit(
+        &tni_desc_at(segment, tni_block_leader(g, block))->committed, memory_order_relaxed);
+    if (g->classes[tni_block_class(block)].span == 1)
+        return TNI_MIN(committed, size_bytes);
+    return (~committed & tni_block_pages(g, block)) == 0 ? size_bytes : 0;
+}
+
 #endif

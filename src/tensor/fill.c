@@ -59,7 +59,7 @@ static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_b
     if (status != 0)
         return status;
     uint64_t page_bytes = d->segment.geometry.page_bytes;
-    uint64_t have = tni_alloc_committed(d, block);
+    uint64_t have = tni_segment_committed(&d->segment, block);
     if (have < size_bytes)
         have &= ~(page_bytes - 1);
     have = TNI_MIN(have, size_bytes);

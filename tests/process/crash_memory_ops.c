@@ -102,6 +102,39 @@ static void trim(struct crash_world *w)
     TN_CHECK(freed >= LARGE);
 }
 
+/* A span of which one block lives: its page stays. */
+static void keep_one_of_many(struct crash_world *w)
+{
+    tn_tensor *tensors[40];
+    for (int i = 0; i < 40; i++)
+        tensors[i] = crash_tensor(w, SMALL);
+    for (int i = 0; i < 40; i++)
+        if (i == 20)
+            w->tensor[0] = tensors[i];
+        else
+            tn_tensor_unref(tensors[i]);
+}
+
+static void trim_around_one(struct crash_world *w)
+{
+    uint64_t freed = 0;
+    TN_CHECK_OK(tn_domain_trim(w->domain, 0, &freed));
+    TN_CHECK(freed >= 40 * SMALL / 2);
+}
+
+static void keep_one_and_trim(struct crash_world *w)
+{
+    keep_one_of_many(w);
+    trim_around_one(w);
+}
+
+/* Each commits the page that it lies in. */
+static void empty_around_one(struct crash_world *w)
+{
+    for (int i = 0; i < 10; i++)
+        crash_tensor(w, SMALL);
+}
+
 static void set_no_watermark(struct crash_world *w)
 {
     TN_CHECK_OK(tn_domain_set_watermark(w->domain, 1));
@@ -131,6 +164,8 @@ const struct crash_op crash_memory_ops[] = {
     {.name = "share_small", .run = share_small},
     {.name = "share_large", .run = share_large},
     {.name = "trim", .prepare = make_free_memory, .run = trim},
+    {.name = "trim_around_a_live_block", .prepare = keep_one_of_many, .run = trim_around_one},
+    {.name = "empty_in_a_trimmed_span", .prepare = keep_one_and_trim, .run = empty_around_one},
     {.name = "unref_above_the_watermark",
      .is_costly = true,
      .prepare = set_no_watermark,

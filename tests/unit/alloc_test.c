@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The room alloc: what the quota refuses, and what is given back for it. */
 #include <pthread.h>
+#include <string.h>
 
 #include "harness/harness.h"
 #include "ref/ref.h"
@@ -13,7 +14,7 @@ static void begin(uint64_t quota_bytes)
 {
     const struct tni_segment_options options = {.name = "",
                                                 .seats = 4,
-                                                .blocks = 1 << 16,
+                                                .blocks = 1 << 19,
                                                 .objects = 8,
                                                 .tickets = 8,
                                                 .quota_bytes = quota_bytes,
@@ -136,5 +137,110 @@ TN_TEST(a_large_free_block_gives_only_its_end_back)
     TN_CHECK_OK(take(4 * MIB, &other));
     assert_int_equal(committed(), 32 * MIB);
     tni_ref_release(d, other);
+    finish();
+}
+
+enum { SMALL = 64, SMALL_COUNT = (16 * MIB) / SMALL, EACH = 1024 };
+static tni_block small[SMALL_COUNT];
+
+/* One block in 1024 lives: a page for each of them is all that they keep. */
+static uint32_t keep_few(void)
+{
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < SMALL_COUNT; i++)
+        TN_CHECK_OK(take(SMALL, &small[i]));
+    for (uint32_t i = 0; i < SMALL_COUNT; i++)
+        if (i % EACH == 0)
+            small[live++] = small[i];
+        else
+            tni_ref_release(d, small[i]);
+    return live;
+}
+
+static void flush_and_trim(void)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_flush(d, thread);
+    tni_alloc_trim(d, thread, 0);
+    tni_thread_leave(thread);
+}
+
+TN_TEST(a_live_small_block_keeps_its_page_and_no_more)
+{
+    tni_block large;
+    begin(UINT64_C(16) * MIB);
+    uint32_t live = keep_few();
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    for (uint32_t i = 0; i < live; i++)
+        memset(tni_payload_at(&d->segment, small[i]), (int)i, SMALL);
+    TN_CHECK_OK(take(8 * MIB, &large));
+    flush_and_trim();
+    assert_int_equal(committed(), 8 * MIB + live * page_bytes);
+    for (uint32_t i = 0; i < live; i++) {
+        const uint8_t *bytes = tni_payload_at(&d->segment, small[i]);
+        assert_int_equal(bytes[0] + bytes[SMALL - 1], 2 * (uint8_t)i);
+        tni_ref_release(d, small[i]);
+    }
+    tni_ref_release(d, large);
+    flush_and_trim();
+    assert_int_equal(committed(), 0);
+    finish();
+}
+
+TN_TEST(a_block_in_a_trimmed_span_has_memory_of_its_own_again)
+{
+    begin(UINT64_C(16) * MIB);
+    uint32_t live = keep_few();
+    flush_and_trim();
+    uint64_t before = committed();
+    for (uint32_t i = live; i < 2 * live; i++) {
+        TN_CHECK_OK(take(SMALL, &small[i]));
+        assert_int_equal(tni_segment_committed(&d->segment, small[i]), SMALL);
+        memset(tni_payload_at(&d->segment, small[i]), 1, SMALL);
+    }
+    /* What was committed is all that was touched. */
+    assert_true(committed() >= before);
+    for (uint32_t i = 0; i < 2 * live; i++)
+        tni_ref_release(d, small[i]);
+    flush_and_trim();
+    assert_int_equal(committed(), 0);
+    finish();
+}
+
+static void *trim_again_and_again(void *stop)
+{
+    while (!atomic_load((_Atomic bool *)stop))
+        flush_and_trim();
+    return NULL;
+}
+
+/* alloc.c I3, with another thread that takes pages away as fast as it can. */
+TN_TEST(a_block_has_the_memory_it_is_said_to_have_beside_a_trim)
+{
+    enum { ROUNDS = 300, HELD = 64, SIZE = 192 };
+    static _Atomic bool stop;
+    static tni_block held[HELD];
+    pthread_t thread;
+    begin(UINT64_C(16) * MIB);
+    assert_int_equal(pthread_create(&thread, NULL, trim_again_and_again, &stop), 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < HELD; i++) {
+            TN_CHECK_OK(take(SIZE, &held[i]));
+            memset(tni_payload_at(&d->segment, held[i]), i + 1, SIZE);
+        }
+        for (int i = 0; i < HELD; i++) {
+            const uint8_t *bytes = tni_payload_at(&d->segment, held[i]);
+            assert_int_equal(tni_segment_committed(&d->segment, held[i]), SIZE);
+            assert_int_equal(bytes[0] + bytes[SIZE - 1], 2 * (i + 1));
+            if (i % 16 != round % 16)
+                tni_ref_release(d, held[i]);
+        }
+        for (int i = round % 16; i < HELD; i += 16)
+            tni_ref_release(d, held[i]);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    flush_and_trim();
+    assert_int_equal(committed(), 0);
     finish();
 }

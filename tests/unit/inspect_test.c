@@ -144,7 +144,7 @@ static void scribble_outside(const struct tni_segment *s)
             snprintf(b->path, sizeof b->path, "\33[31m/tenon-%u-%llx-%016llx-%016llx",
                      tni_os_uid(), 1ull, domain_part(s), 2ull);
         atomic_store(tni_word_at(s, block), tni_word_next(0, TNI_BLOCK_ALLOC, 1));
-        atomic_store(&tni_desc_at(s, block)->committed, tnt_random_below(2) * 4096);
+        atomic_store(&tni_desc_at(s, block)->committed, tnt_random_below(2) * 0xffff);
     }
     atomic_store(&tni_class_at(s, TNI_BACKING_CLASS)->frontier, 32);
 }
