@@ -8,6 +8,8 @@
  * I2  Every FREE block below its frontier has a hint, is in a live process's cache, or its
  *     class has `sweep` set. What breaks I2 for a moment is a thread; its death sets `sweep`
  *     (the reaper).
+ *     `full` is set before the words of a class are looked at for the last time, and cleared by
+ *     whoever frees a block after it was set: both change first, and look then.
  * I3  desc.committed never claims more memory than there is: it falls before a discard and
  *     rises after a commit. Pages are taken away only by who has taken every block in them; who
  *     commits pages of other blocks as well says so only if none was taken away meanwhile.
@@ -148,6 +150,9 @@ static uint32_t refill(struct tn_domain *d, uint32_t class_id, struct tni_block_
     struct tni_class *shared = tni_class_at(&d->segment, class_id);
     uint32_t want = TNI_MAX(1, TNI_MIN(cache_limit(d, class_id), FETCH_BLOCKS));
 
+    cache->count = 0;
+    if (atomic_load_explicit(&shared->full, memory_order_relaxed) != 0)
+        return 0;
     cache->count = fetch_hints(d, class_id, want, cache->id);
     if (cache->count == 0 && atomic_load_explicit(&shared->sweep, memory_order_relaxed) != 0 &&
         atomic_exchange(&shared->sweep, 0) != 0 && sweep(d, class_id) > 0)
@@ -211,6 +216,24 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
     return false;
 }
 
+/*
+ * I2. The class seems to be used up: of what others have in their caches, rather one with
+ * memory.
+ */
+static bool take_last(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
+                      uint64_t bytes, tni_block *ret_block)
+{
+    _Atomic uint32_t *full = &tni_class_at(&d->segment, class_id)->full;
+    if (atomic_load(full) != 0)
+        return false;
+    atomic_store(full, 1);
+    if (!steal(d, thread, class_id, bytes, ret_block) &&
+        !steal(d, thread, class_id, 0, ret_block))
+        return false;
+    atomic_store(full, 0);
+    return true;
+}
+
 static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                            tni_block *ret_block)
 {
@@ -255,6 +278,21 @@ static int take_elsewhere(struct tn_domain *d, struct tni_thread *thread, uint64
     }
 }
 
+/* No block of its class is free: the next ones will do, but not ones of another size
+ * altogether. */
+static bool take_larger(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
+                        uint8_t kind, tni_block *ret_block)
+{
+    enum { LARGER_CLASSES = 4 };
+    uint32_t end = kind == TNI_KIND_MESSAGE   ? TNI_MESSAGE_CLASSES + 1
+                   : kind == TNI_KIND_BACKING ? 0
+                                              : d->segment.geometry.class_count;
+    for (uint32_t c = class_id + 1; c <= class_id + LARGER_CLASSES && c < end; c++)
+        if (take_candidate(d, thread, c, ret_block) || take_last(d, thread, c, 0, ret_block))
+            return true;
+    return false;
+}
+
 int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes, uint8_t kind,
                    bool want_memory, tni_block *ret_block, bool *ret_is_zero)
 {
@@ -270,14 +308,12 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
                               "%llu bytes are more than the domain's quota of %llu",
                               (unsigned long long)bytes,
                               (unsigned long long)d->segment.geometry.quota_limit_bytes);
-    if (!take_candidate(d, thread, class_id, &block)) {
-        if (!steal(d, thread, class_id, want_memory ? bytes : 0, &block) &&
-            !steal(d, thread, class_id, 0, &block))
-            return tni_fail(
-                TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
-                d->segment.geometry.classes[class_id].capacity,
-                (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
-    }
+    if (TNI_UNLIKELY(!take_candidate(d, thread, class_id, &block)) &&
+        !take_last(d, thread, class_id, want_memory ? bytes : 0, &block) &&
+        !take_larger(d, thread, class_id, kind, &block))
+        return tni_fail(TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
+                        d->segment.geometry.classes[class_id].capacity,
+                        (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
     TNI_KILL_POINT("alloc_taken");
     if (!want_memory || TNI_LIKELY(tni_commit_is_done(d, block, bytes))) {
         *ret_block = block;
@@ -306,6 +342,14 @@ static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
         tni_alloc_trim(d, thread, keep - keep / 4);
 }
 
+/* I2: of a block that is FREE since. */
+static bool was_full(struct tn_domain *d, uint32_t class_id)
+{
+    struct tni_class *shared = tni_class_at(&d->segment, class_id);
+    tni_fence_after_modify();
+    return TNI_UNLIKELY(atomic_load_explicit(&shared->full, memory_order_relaxed) != 0);
+}
+
 static void drain(struct tn_domain *d, uint32_t class_id, struct tni_block_cache *cache,
                   uint32_t count)
 {
@@ -321,7 +365,7 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
     struct tni_block_cache *cache = &thread->caches[class_id];
     uint32_t limit = cache_limit(d, class_id);
 
-    if (TNI_UNLIKELY(limit <= 1)) {
+    if (TNI_UNLIKELY(limit <= 1) || was_full(d, class_id)) {
         tni_alloc_publish(d, block);
         over_watermark(d, thread);
     } else {
@@ -337,8 +381,11 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
 
 void tni_alloc_publish(struct tn_domain *d, tni_block block)
 {
+    uint32_t class_id = tni_block_class(block);
     publish(d, &block.id, 1);
-    note_free(d, payload_bytes(d, tni_block_class(block), 1));
+    note_free(d, payload_bytes(d, class_id, 1));
+    if (was_full(d, class_id))
+        atomic_store(&tni_class_at(&d->segment, class_id)->full, 0);
 }
 
 void tni_alloc_flush(struct tn_domain *d, struct tni_thread *thread)
@@ -350,8 +397,11 @@ void tni_alloc_flush(struct tn_domain *d, struct tni_thread *thread)
 
 void tni_alloc_mark_sweep(struct tn_domain *d)
 {
-    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++)
-        atomic_store(&tni_class_at(&d->segment, c)->sweep, 1);
+    for (uint32_t c = 1; c < d->segment.geometry.class_count; c++) {
+        struct tni_class *shared = tni_class_at(&d->segment, c);
+        atomic_store(&shared->sweep, 1);
+        atomic_store(&shared->full, 0); /* who freed a block may have died before he said so */
+    }
 }
 
 /* ---- waiting for memory ------------------------------------------------------------------ */

@@ -62,7 +62,8 @@ int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)
 
 bool tni_commit_is_done(const struct tn_domain *d, tni_block block, uint64_t bytes)
 {
-    return tni_segment_committed(&d->segment, block) >= bytes && was_touched(d, leader(d, block));
+    return tni_segment_committed(&d->segment, block) >= bytes &&
+           was_touched(d, leader(d, block));
 }
 
 /* What the threads of all seats but one thread announce. */

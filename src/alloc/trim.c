@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trim: free memory goes back to the system, the largest blocks first; of a span of small blocks
- * each page in which no block lives.
+ * trim: free memory goes back to the system, the largest blocks first; of a span of small
+ * blocks each page in which no block lives.
  *
  * All blocks in the pages are taken under one announce, so that nobody gets one of them while
  * its pages go, and a death leaves blocks that nobody recorded, which the reaper frees.
@@ -61,7 +61,8 @@ static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enoug
 {
     uint64_t page_bytes = d->segment.geometry.page_bytes;
     _Atomic uint64_t *committed = &tni_desc_at(&d->segment, block)->committed;
-    uint64_t bytes = TNI_MIN(atomic_load(committed), tni_block_bytes(&d->segment.geometry, block));
+    uint64_t bytes =
+        TNI_MIN(atomic_load(committed), tni_block_bytes(&d->segment.geometry, block));
     bytes = tni_align_up(bytes, page_bytes);
     uint64_t keep = bytes > enough ? (bytes - enough) & ~(page_bytes - 1) : 0;
     atomic_store(committed, keep); /* alloc.c I3: before the pages go */

@@ -220,7 +220,8 @@ struct tni_class {
     _Atomic uint32_t frontier; /* blocks below it may have been used */
     _Atomic uint32_t sweep;    /* not 0: hints were lost, look at the words */
     _Atomic uint32_t cursor;   /* where hints were last seen: a hint itself */
-    uint32_t reserved[13];
+    _Atomic uint32_t full;     /* not 0: no block was free, and none came free since */
+    uint32_t reserved[12];
 };
 
 enum {
@@ -238,7 +239,7 @@ struct tni_desc {
      * bit for each page that has memory, and TNI_SPAN_TRIMMED.
      */
     _Atomic uint64_t committed;
-    uint32_t generation;        /* raised by each allocation; handles carry it */
+    uint32_t generation; /* raised by each allocation; handles carry it */
     uint16_t creator_seat;
     uint8_t kind;
     uint8_t ndim;

@@ -105,7 +105,8 @@ TN_TEST(class_stays_where_it_is)
     PIN(class, frontier, 0);
     PIN(class, sweep, 4);
     PIN(class, cursor, 8);
-    PIN(class, reserved, 12);
+    PIN(class, full, 12);
+    PIN(class, reserved, 16);
 }
 
 TN_TEST(desc_stays_where_it_is)

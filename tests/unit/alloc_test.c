@@ -10,11 +10,11 @@ enum { MIB = 1 << 20 };
 
 static struct tn_domain *d;
 
-static void begin(uint64_t quota_bytes)
+static void begin_with(uint64_t quota_bytes, uint32_t blocks)
 {
     const struct tni_segment_options options = {.name = "",
                                                 .seats = 4,
-                                                .blocks = 1 << 19,
+                                                .blocks = blocks,
                                                 .objects = 8,
                                                 .tickets = 8,
                                                 .quota_bytes = quota_bytes,
@@ -25,6 +25,8 @@ static void begin(uint64_t quota_bytes)
     tni_alloc_init(d);
     TN_CHECK_OK(tni_ref_init(d));
 }
+
+static void begin(uint64_t quota_bytes) { begin_with(quota_bytes, 1 << 19); }
 
 static void finish(void)
 {
@@ -242,5 +244,34 @@ TN_TEST(a_block_has_the_memory_it_is_said_to_have_beside_a_trim)
     pthread_join(thread, NULL);
     flush_and_trim();
     assert_int_equal(committed(), 0);
+    finish();
+}
+
+TN_TEST(a_class_that_is_full_is_found_full_without_a_look_at_its_blocks)
+{
+    enum { OF_ALL = 64 };
+    static tni_block all[5 * OF_ALL + 1];
+    uint32_t taken = 0;
+    begin_with(UINT64_C(16) * MIB, OF_ALL);
+    while (taken <= 5 * OF_ALL && take(SMALL, &all[taken]) == 0)
+        taken++;
+    /* The class of this size, and four more. */
+    assert_int_equal(taken, 5 * OF_ALL);
+    assert_int_equal(take(SMALL, &all[taken]), TN_ERR_FULL);
+    /* Behind its back: who frees says so, and nobody looks before. */
+    _Atomic uint64_t *word = tni_word_at(&d->segment, all[0]);
+    uint64_t live = atomic_load(word);
+    atomic_store(word, tni_word_next(live, TNI_BLOCK_FREE, 0));
+    assert_int_equal(take(SMALL, &all[taken]), TN_ERR_FULL);
+    atomic_store(word, live);
+    for (uint32_t i = 0; i < 5; i++) {
+        tni_block block = all[i * OF_ALL];
+        tni_ref_release(d, block);
+        TN_CHECK_OK(take(SMALL, &all[i * OF_ALL]));
+        assert_int_equal(all[i * OF_ALL].id, block.id);
+        assert_int_equal(take(SMALL, &all[taken]), TN_ERR_FULL);
+    }
+    for (uint32_t i = 0; i < taken; i++)
+        tni_ref_release(d, all[i]);
     finish();
 }

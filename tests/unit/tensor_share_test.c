@@ -77,7 +77,8 @@ TN_TEST(bytes_arrive_whole_in_cold_and_in_warm_memory)
                                              (size_t)sizes[i], 0, &t));
             if (sizes[i] > 0)
                 assert_memory_equal(tn_tensor_data(t), bytes, (size_t)sizes[i]);
-            assert_true(tni_segment_committed(&domain->segment, t->storage->block) >= (uint64_t)sizes[i]);
+            assert_true(tni_segment_committed(&domain->segment, t->storage->block) >=
+                        (uint64_t)sizes[i]);
             tn_tensor_unref(t);
         }
     free(bytes);
