@@ -32,8 +32,9 @@ typedef struct tn_domain_options {
                              machine, or of the process's cgroup if its limit is lower, less
                              if that leaves no 256 MiB of room (half of it at least), and
                              1 TiB at most */
-    uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system;
-                                 default: quota / 4 */
+    uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system, and
+                                 so does what nobody used for 5 to 11 seconds (without tenond:
+                                 when somebody waits); default: quota / 4 */
     uint32_t seats;           /* most processes at once; default 256, at most 1024 */
     uint32_t blocks;   /* most live blocks of one size class; default 2^20, at most 2^23 */
     uint32_t objects;  /* queues, events, locks, ...; default 1024, at most 65536 */

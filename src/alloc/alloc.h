@@ -84,6 +84,13 @@ uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
 uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread,
                              uint64_t bytes);
 
+/**
+ * Give memory back to the system that was free at the last look, and that nobody has used
+ * since; a look is due after TNI_IDLE_NS, or later if it takes long. Call it now and then.
+ */
+void tni_alloc_trim_idle(struct tn_domain *domain);
+#define TNI_IDLE_NS (UINT64_C(5) * 1000 * 1000 * 1000)
+
 /** Publish everything this process has cached; at leave, and when somebody waits for memory. */
 void tni_alloc_flush(struct tn_domain *domain, struct tni_thread *thread);
 

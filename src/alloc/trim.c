@@ -210,3 +210,66 @@ uint64_t tni_alloc_trim_some(struct tn_domain *d, struct tni_thread *thread, uin
         tni_alloc_wake(d);
     return freed;
 }
+
+/* ---- by age ------------------------------------------------------------------------------ */
+
+/* It changes with every change of one of them: a word's version rises. */
+static uint64_t sum_words(const struct tn_domain *d, tni_block first)
+{
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
+    uint32_t count = TNI_MIN(c->span, c->capacity - tni_block_index(first));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += atomic_load_explicit(tni_word_at(&d->segment, (tni_block){first.id + i}),
+                                    memory_order_relaxed);
+    return sum;
+}
+
+static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni_block first,
+                             uint64_t pages, uint64_t enough)
+{
+    enum { PIECE_BYTES = 64 << 20 }; /* between two of them who needs the block can have it */
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
+    uint64_t *seen = &d->idle[c->base + tni_block_index(first) / c->span];
+    uint64_t sum = sum_words(d, first), freed = 0, part = 1;
+    (void)enough;
+    if (*seen != sum) {
+        *seen = sum;
+        return 0;
+    }
+    while (part != 0 &&
+           free_pages(d, first, TNI_MIN(c->span, c->capacity - tni_block_index(first))) != 0) {
+        part = trim_span(d, thread, first, pages, PIECE_BYTES);
+        freed += part;
+    }
+    return freed;
+}
+
+/* @return whether it is this thread's to do */
+static bool begin_idle(struct tn_domain *d)
+{
+    uint64_t now_ns = tni_os_now_ns(), due_ns = atomic_load(&d->idle_ns), committed = 0;
+    if (now_ns < due_ns ||
+        !atomic_compare_exchange_strong(&d->idle_ns, &due_ns, now_ns + TNI_IDLE_NS) ||
+        tni_os_memory_committed(d->segment.arena_fd, &committed) != 0 || committed == 0)
+        return false;
+    void *idle = d->idle;
+    if (idle == NULL &&
+        tni_os_map_private((uint64_t)d->segment.geometry.total_blocks * 8, &idle) != 0)
+        return false;
+    d->idle = idle;
+    return true;
+}
+
+void tni_alloc_trim_idle(struct tn_domain *d)
+{
+    enum { SHARE = 200 };
+    if (!begin_idle(d))
+        return;
+    uint64_t begun_ns = tni_os_now_ns();
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle));
+    tni_thread_leave(thread);
+    uint64_t done_ns = tni_os_now_ns(), pause_ns = SHARE * (done_ns - begun_ns);
+    atomic_store(&d->idle_ns, done_ns + TNI_MAX(pause_ns, TNI_IDLE_NS));
+}

@@ -110,6 +110,8 @@ struct tn_domain {
     _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
     _Atomic uint32_t local_limit[TNI_CLASSES]; /* ref: one above the highest that was not 0 */
     _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
+    uint64_t *idle; /* alloc: a span's words when it was last looked at; NULL: not yet */
+    _Atomic uint64_t idle_ns; /* alloc: when they are looked at again */
     void (*survive)(struct tn_domain
                         *domain); /* reaper: do what tenond should, now and then; may be NULL */
     /*

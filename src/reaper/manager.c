@@ -449,6 +449,8 @@ void tni_manager_survive(struct tn_domain *d)
     bool has_manager = is_managed && has_live_manager(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
 
+    if (!has_manager)
+        tni_alloc_trim_idle(d);
     if (has_manager)
         pause_ns = TNI_MAX(spent_ns * MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
     else

@@ -223,6 +223,29 @@ static bool mount_memory(const char *folder, const char *options, unsigned long 
            mount("none", folder, "tmpfs", flags, options) == 0;
 }
 
+static uint64_t committed_bytes(void)
+{
+    uint64_t bytes = 0;
+    TN_CHECK_OK(tni_os_memory_committed(d->segment.arena_fd, &bytes));
+    return bytes;
+}
+
+TN_TEST_WITHIN(tenond_gives_free_memory_back_that_nobody_uses, 60)
+{
+    enum { MOST_S = 11, SLACK_S = 20 };
+    tn_tensor *t;
+    begin_with_tenond("arena");
+    uint64_t before = committed_bytes();
+    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, (int64_t[]){64 * MIB}, 0, &t));
+    uint64_t until_ns = tni_os_now_ns() + UINT64_C(1000000000) * (MOST_S + SLACK_S);
+    tn_tensor_unref(t);
+    assert_true(committed_bytes() >= before + 64 * MIB);
+    while (committed_bytes() > before && tni_os_now_ns() < until_ns)
+        tni_os_sleep_until(tni_os_now_ns() + 10000000);
+    assert_true(committed_bytes() <= before);
+    finish();
+}
+
 static void write_line(const char *path, const char *line)
 {
     FILE *file = fopen(path, "we");

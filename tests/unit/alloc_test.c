@@ -275,3 +275,39 @@ TN_TEST(a_class_that_is_full_is_found_full_without_a_look_at_its_blocks)
         tni_ref_release(d, all[i]);
     finish();
 }
+
+static void look_for_idle_memory(void)
+{
+    atomic_store(&d->idle_ns, 0); /* time has passed */
+    tni_alloc_trim_idle(d);
+}
+
+TN_TEST(memory_that_nobody_used_since_the_last_look_goes_back)
+{
+    tni_block idle[2], used[2], live;
+    begin(UINT64_C(64) * MIB);
+    TN_CHECK_OK(take(20 * MIB, &idle[0]));
+    TN_CHECK_OK(take(SMALL, &idle[1]));
+    TN_CHECK_OK(take(2 * MIB, &used[0]));
+    TN_CHECK_OK(take(256, &used[1]));
+    TN_CHECK_OK(take(MIB, &live));
+    for (int i = 0; i < 2; i++) {
+        tni_ref_release(d, idle[i]);
+        tni_ref_release(d, used[i]);
+    }
+    uint64_t before = committed();
+    look_for_idle_memory();
+    assert_int_equal(committed(), before);
+    for (int i = 0; i < 2; i++) {
+        TN_CHECK_OK(take(i == 0 ? 2 * MIB : 256, &used[i]));
+        tni_ref_release(d, used[i]);
+    }
+    look_for_idle_memory();
+    assert_int_equal(committed(), 3 * MIB + (64 << 10));
+    tni_alloc_trim_idle(d); /* not due: nothing happens */
+    assert_int_equal(committed(), 3 * MIB + (64 << 10));
+    look_for_idle_memory();
+    assert_int_equal(committed(), MIB);
+    tni_ref_release(d, live);
+    finish();
+}

@@ -526,6 +526,7 @@ static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
     atomic_store(&segment_of(d)->header->runtime, t->runtime); /* whatever was written there */
     end_let_go(d, tni_os_now_ns());
+    tni_alloc_trim_idle(d->domain);
     look(t, d);
     look_at_unwatched(d, true);
     d->expire_ns = now_ns; /* exporters do not ring */
