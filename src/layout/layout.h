@@ -110,12 +110,15 @@ struct tni_header {
      */
     _Alignas(64) _Atomic uint64_t recount;
     /*
-     * {turn:32, block:32}: the block that the owner of `recount` counts now, 0 none. A thread
-     * that is about to announce this block waits a little first.
+     * {turn:32, block:32}: the block that the owner of `recount` counts now, 0 none; or the
+     * object, see tni_recounted_object(). A thread that is about to announce this block, or
+     * this object, waits a little first.
      */
     _Atomic uint64_t recounted;
     _Atomic uint64_t suspects_added; /* how often suspects were marked */
     _Atomic uint64_t suspects_done;  /* all that were marked so often have been recounted */
+    _Atomic uint64_t objects_added;  /* the same of objects */
+    _Atomic uint64_t objects_done;
 };
 
 /* ---- seats ------------------------------------------------------------------------------- */
@@ -186,6 +189,12 @@ struct tni_announce {
  * count is right; so no mark is lost that is set meanwhile.
  */
 enum { TNI_SUSPECT_MARKED = 0, TNI_SUSPECT_COUNTING = 1, TNI_SUSPECT_ROWS = 2 };
+
+/* What header->recounted says of an object: no block is of class 255. */
+static inline uint32_t tni_recounted_object(uint32_t index)
+{
+    return UINT32_C(0xff) << 24 | index;
+}
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
@@ -414,6 +423,9 @@ struct tni_object {
      */
     _Alignas(64) _Atomic uint64_t value;
     _Atomic uint64_t value2;
+    /* A dead thread announced it, so often; and it was recounted since. See semaphore.c, I4. */
+    _Atomic uint32_t suspects_added;
+    _Atomic uint32_t suspects_done;
     _Alignas(64) struct tni_seat_set openers;
     struct tni_seat_set producers;
     struct tni_seat_set consumers;

@@ -287,6 +287,17 @@ struct tni_thread *tni_process_fork_thread(struct tn_domain *domain);
  * wait ends with the recount, and after 100 ms in any case: who recounts may be stopped.
  */
 void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_t span);
+static inline void tni_let_recount(struct tni_thread *thread, tni_block block, uint32_t span)
+{
+    if (TNI_UNLIKELY((uint32_t)atomic_load_explicit(thread->recounted, memory_order_relaxed) !=
+                     0))
+        tni_process_let_recount(thread, block, span);
+}
+/**
+ * Name what is recounted now, a block or an object; 0: nothing any more. A new turn each time,
+ * so that who waited for it in vain waits the next time. pre: the claim header->recount is ours
+ */
+void tni_process_name_recounted(struct tn_domain *domain, uint32_t id);
 
 /**
  * Announce that the count of `span` blocks may be one too high for a while. The
@@ -297,9 +308,7 @@ void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_
  */
 static inline void tni_announce(struct tni_thread *thread, tni_block block, uint32_t span)
 {
-    if (TNI_UNLIKELY((uint32_t)atomic_load_explicit(thread->recounted, memory_order_relaxed) !=
-                     0))
-        tni_process_let_recount(thread, block, span);
+    tni_let_recount(thread, block, span);
     if (span != 1)
         atomic_store_explicit(&thread->announce->span, span, memory_order_relaxed);
     atomic_store_explicit(&thread->announce->block, block.id, memory_order_release);

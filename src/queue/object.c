@@ -276,6 +276,8 @@ static void fill(struct tni_object *object, const struct tni_object_spec *spec)
     atomic_store(&object->room, 0);
     atomic_store(&object->value, spec->value);
     atomic_store(&object->value2, 0);
+    atomic_store(&object->suspects_added, 0);
+    atomic_store(&object->suspects_done, 0);
     clear_set(&object->openers);
     clear_set(&object->producers);
     clear_set(&object->consumers);
@@ -726,7 +728,7 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
 }
 
 /* pre: the registry is ours. */
-static int finish(struct tn_domain *d, uint32_t dead)
+static void finish(struct tn_domain *d, uint32_t dead)
 {
     uint32_t limit = tni_object_limit(&d->segment);
     for (uint32_t i = 0; i < limit; i++) {
@@ -741,14 +743,12 @@ static int finish(struct tn_domain *d, uint32_t dead)
             end_object(d, object);
         }
     }
-    return tni_semaphore_settle_announces(d, dead);
 }
 
 static bool needs_finish(const struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    if ((who != 0 && tni_who_seat(who) == dead) ||
-        tni_semaphore_has_announces(&d->segment, dead))
+    if (who != 0 && tni_who_seat(who) == dead)
         return true;
     uint32_t limit = tni_object_limit(&d->segment);
     for (uint32_t i = 0; i < limit; i++) {
@@ -784,12 +784,60 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
     settle_all(d, false, seat);
     int status = 0;
     if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
-        status = finish(d, seat);
+        finish(d, seat);
         registry_leave(d);
     }
+    tni_semaphore_take_announces(d, seat);
     /* It may have freed the registry and told nobody, or died of the one wake-up there was. */
     tni_wait_notify(&d->segment.header->registry_wait, INT32_MAX);
     return status;
+}
+
+/* ---- recounts of what the dead were changing --------------------------------------------- */
+
+bool tni_queue_has_suspects(const struct tni_segment *s)
+{
+    return atomic_load(&s->header->objects_added) != atomic_load(&s->header->objects_done);
+}
+
+static bool recount_object(struct tn_domain *d, uint32_t index, uint64_t deadline_ns)
+{
+    bool is_done = tni_semaphore_recount(d, index);
+    if (is_done || tni_os_now_ns() >= deadline_ns)
+        return is_done;
+    tni_process_name_recounted(d, tni_recounted_object(index));
+    do {
+        tni_os_yield();
+        is_done = tni_semaphore_recount(d, index);
+    } while (!is_done && tni_os_now_ns() < deadline_ns);
+    tni_process_name_recounted(d, 0);
+    return is_done;
+}
+
+int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
+{
+    struct tni_header *h = d->segment.header;
+    if (!tni_queue_has_suspects(&d->segment))
+        return 0;
+    /* Has objects stay: whoever ends one has the registry. */
+    int status = registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+    if (status != 0)
+        return status;
+    uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */
+    uint32_t limit = tni_object_limit(&d->segment), left = 0;
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(&d->segment, i);
+        if (atomic_load(&object->suspects_added) != atomic_load(&object->suspects_done))
+            left += !recount_object(d, i, deadline_ns);
+    }
+    if (left == 0)
+        atomic_store(&h->objects_done, added);
+    registry_leave(d);
+    if (left == 0)
+        return 0;
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "%u semaphores are still to be recounted: live threads are changing them",
+                    left);
 }
 
 /* ---- records ----------------------------------------------------------------------------- */

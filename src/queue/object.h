@@ -121,15 +121,15 @@ void tni_ring_for_each_record(const struct tni_segment *segment,
 void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
                                uint32_t seat);
 /**
- * Whether the seat died while it changed a semaphore: its own, or as a reaper one that it had
- * not open.
+ * Mark the semaphores that a dead seat was changing, its own or as a reaper another's, to be
+ * recounted; and clear its announces of them.
  */
-bool tni_semaphore_has_announces(const struct tni_segment *segment, uint32_t seat);
+void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t seat);
 /**
- * Recount those. pre: the registry is ours. @return 0, or TN_ERR_TIMED_OUT: the living are in
- * the way, come again
+ * Make the permits of a marked semaphore right. pre: the object cannot end meanwhile.
+ * @return false: the living are in the way, come again
  */
-int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t seat);
+bool tni_semaphore_recount(struct tn_domain *domain, uint32_t object);
 void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object,
                              uint32_t seat);

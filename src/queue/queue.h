@@ -40,6 +40,14 @@ int tni_queue_pop_bytes(struct tn_queue *queue, uint64_t deadline_ns, tn_message
  */
 int tni_queue_settle_seat(struct tn_domain *domain, uint32_t seat);
 /**
+ * Recount the semaphores that dead threads were changing. Until the deadline, who is about to
+ * change one of them waits. pre: the claim header->recount is ours.
+ * @return 0, or TN_ERR_TIMED_OUT: the living are in the way, or the registry is in use
+ */
+int tni_queue_recount(struct tn_domain *domain, uint64_t deadline_ns);
+/** Whether there may be any. */
+bool tni_queue_has_suspects(const struct tni_segment *segment);
+/**
  * Wake everybody at every object: who settled a seat before us was killed, and may have closed
  * an object for it without waking those whose waits that ended.
  */

@@ -11,7 +11,10 @@
  *     also who releases another's permit, whose count it takes from that one's seat.
  * I3  A recount sets permits to capacity - counts. It reads the word, sees nobody alive
  *     announce, adds up, sees nobody alive announce, and swaps the word it read. Whoever was
- *     between the two at any of this either is seen, or has moved the word.
+ *     between the two at any of this either is seen, or has moved the word. Who is about to
+ *     announce waits while header->recounted names the object, as with blocks (recount.c, I3).
+ * I4  A dead thread's announce becomes a mark, object->suspects_added, before it is cleared: no
+ *     seat waits for the recount. suspects_done is what suspects_added was before a recount.
  * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back all
  * at once. Between the two: permits too few, and an announce, for which the reaper recounts;
  * also when the dead was a reaper. Permits without owners die with who took them. Who closes
@@ -20,11 +23,7 @@
 #include "queue/face.h"
 #include "sync/sync.h"
 
-enum {
-    ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES,
-    MAX_PERMITS = INT32_MAX,
-    RECOUNT_TRIES = 64
-};
+enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS = INT32_MAX };
 
 struct tn_semaphore {
     struct tni_handle handle;
@@ -143,6 +142,7 @@ uint32_t tn_semaphore_get(const tn_semaphore *semaphore)
 static struct tni_thread *begin(struct tn_domain *domain, uint32_t index)
 {
     struct tni_thread *thread = tni_thread_enter(domain);
+    tni_let_recount(thread, (tni_block){tni_recounted_object(index)}, 1);
     atomic_exchange(&thread->announce->object, index + 1);
     return thread;
 }
@@ -283,12 +283,12 @@ static bool is_announced_by(const struct tni_segment *s, uint32_t seat, uint32_t
 }
 
 /* By somebody who may still act: the process of a seat that is REAPING is gone. */
-static bool is_announced_alive(const struct tni_segment *s, uint32_t dead, uint32_t index)
+static bool is_announced_alive(const struct tni_segment *s, uint32_t index)
 {
     uint32_t limit = tni_seat_limit(s);
     for (uint32_t seat = 0; seat < limit; seat++) {
         uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
-        if (seat != dead && state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING &&
+        if (state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING &&
             is_announced_by(s, seat, index))
             return true;
     }
@@ -305,30 +305,6 @@ static uint32_t permits_left(const struct tni_segment *s, const struct tni_objec
     return sum < capacity ? capacity - (uint32_t)sum : 0;
 }
 
-/* I3. False: the living are in the way, come again. pre: the object cannot end meanwhile */
-static bool recount(const struct tni_segment *s, struct tni_object *object, uint32_t index,
-                    _Atomic uint32_t *held, uint32_t dead)
-{
-    for (uint32_t tries = 0; tries < RECOUNT_TRIES; tries++) {
-        uint64_t seen = atomic_load(&object->value);
-        bool is_quiet = !is_announced_alive(s, dead, index);
-        uint32_t permits = permits_left(s, object, held);
-        if (is_quiet && !is_announced_alive(s, dead, index) &&
-            atomic_compare_exchange_strong(&object->value, &seen, next_word(seen, permits)))
-            return true;
-        tni_os_yield();
-    }
-    return false;
-}
-
-static void clear_announces(const struct tni_segment *s, uint32_t dead, uint32_t index)
-{
-    for (uint32_t t = 0; t < TNI_THREADS; t++) {
-        uint32_t named = index + 1;
-        atomic_compare_exchange_strong(&tni_announce_at(s, dead, t)->object, &named, 0);
-    }
-}
-
 /* The counts of an owned semaphore; NULL for another, and for one that makes no sense. */
 static _Atomic uint32_t *held_of(const struct tni_segment *s, const struct tni_object *object)
 {
@@ -340,50 +316,47 @@ static _Atomic uint32_t *held_of(const struct tni_segment *s, const struct tni_o
     return tni_object_ring(s, object, held_bytes(s));
 }
 
-static bool settle_announce(struct tn_domain *domain, uint32_t dead, uint32_t index)
+bool tni_semaphore_recount(struct tn_domain *domain, uint32_t index)
 {
     const struct tni_segment *s = &domain->segment;
     struct tni_object *object = tni_object_at(s, index);
+    uint32_t added = atomic_load(&object->suspects_added);
     _Atomic uint32_t *held = held_of(s, object);
-    if (held != NULL) {
-        if (!recount(s, object, index, held, dead))
+    if (held != NULL) { /* else it ended since */
+        uint64_t seen = atomic_load(&object->value);
+        if (is_announced_alive(s, index))
+            return false;
+        uint32_t permits = permits_left(s, object, held);
+        if (is_announced_alive(s, index) ||
+            !atomic_compare_exchange_strong(&object->value, &seen, next_word(seen, permits)))
             return false;
         TNI_KILL_POINT("semaphore_recounted");
         tni_wait_notify(&object->items, INT32_MAX);
     }
-    clear_announces(s, dead, index);
+    atomic_store(&object->suspects_done, added);
     return true;
 }
 
-bool tni_semaphore_has_announces(const struct tni_segment *s, uint32_t dead)
-{
-    for (uint32_t t = 0; t < TNI_THREADS; t++)
-        if (atomic_load(&tni_announce_at(s, dead, t)->object) != 0)
-            return true;
-    return false;
-}
-
-int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t dead)
+void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead)
 {
     const struct tni_segment *s = &domain->segment;
-    int status = 0;
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_announce *announce = tni_announce_at(s, dead, t);
         uint32_t named = atomic_load(&announce->object);
         if (named == 0)
             continue;
-        if (!tni_geometry_has_object(&s->geometry, named - 1))
-            atomic_store(&announce->object, 0);
-        else if (!settle_announce(domain, dead, named - 1))
-            status = tni_fail(TN_ERR_TIMED_OUT, "semaphore %u is busy", named - 1);
+        if (tni_geometry_has_object(&s->geometry, named - 1)) {
+            atomic_fetch_add(&tni_object_at(s, named - 1)->suspects_added, 1);
+            TNI_KILL_POINT("semaphore_marked");
+            atomic_fetch_add(&s->header->objects_added, 1);
+        }
+        atomic_store(&announce->object, 0); /* I4 */
     }
-    return status;
 }
 
 /*
  * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: all
- * permits are uncounted and given under an announce of our own, and the seat's announces stay
- * until they are settled.
+ * permits are uncounted and given under an announce of our own.
  */
 void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
                                uint32_t seat)
@@ -404,8 +377,5 @@ void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *obje
         TNI_KILL_POINT("semaphore_settle_given");
         end(thread);
     }
-    if (seat != domain->seat && is_announced_by(s, seat, index))
-        settle_announce(domain, seat,
-                        index); /* when it fails, tni_semaphore_settle_announces() says so */
     tni_wait_notify(&object->items, INT32_MAX);
 }

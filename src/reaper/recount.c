@@ -47,18 +47,7 @@ enum {
 
 /* ---- the claim --------------------------------------------------------------------------- */
 
-/* I3. A new turn each time, so that who waited for this block in vain waits for the next one.
- */
-static void name_block(struct tn_domain *d, tni_block block)
-{
-    _Atomic uint64_t *recounted = &d->segment.header->recounted;
-    uint64_t seen = atomic_load_explicit(recounted, memory_order_relaxed);
-    if ((uint32_t)seen != block.id)
-        atomic_store_explicit(recounted, ((seen >> 32) + 1) << 32 | block.id,
-                              memory_order_relaxed);
-}
-
-static void name_none(struct tn_domain *d) { name_block(d, (tni_block){0}); }
+static void name_none(struct tn_domain *d) { tni_process_name_recounted(d, 0); }
 
 int tni_recount_begin(struct tn_domain *d)
 {
@@ -135,7 +124,7 @@ bool tni_recount_look(const struct tni_segment *s, const struct tni_thread *ours
 bool tni_recount_look_named(struct tn_domain *d, const struct tni_thread *ours, tni_block block,
                             uint64_t until_ns, struct tni_recounted *ret_recounted)
 {
-    name_block(d, block);
+    tni_process_name_recounted(d, block.id);
     TNI_KILL_POINT("recount_named");
     for (uint32_t tries = 0; !tni_recount_look(&d->segment, ours, block, ret_recounted);
          tries++) {
@@ -422,33 +411,43 @@ static void for_each_suspect(struct suspects *of, uint64_t deadline_ns)
         settle_suspects(of, deadline_ns);
 }
 
-bool tni_recount_has_suspects(const struct tni_segment *s)
-{
-    return atomic_load(&s->header->suspects_added) != atomic_load(&s->header->suspects_done);
-}
-
-int tni_recount_suspects(struct tn_domain *d, uint64_t deadline_ns)
+/* @return how many are left */
+static uint32_t recount_blocks(struct tn_domain *d, uint64_t deadline_ns)
 {
     struct tni_header *h = d->segment.header;
-    if (!tni_recount_has_suspects(&d->segment))
-        return 0;
-    int status = tni_recount_begin(d);
-    if (status != 0)
-        return status;
     uint64_t added = atomic_load(&h->suspects_added); /* I1: whoever added has set the bits */
+    if (added == atomic_load(&h->suspects_done))
+        return 0;
     struct suspects of = {.domain = d, .thread = tni_thread_enter(d)};
     for_each_suspect(&of, TNI_MIN(deadline_ns, tni_os_now_ns() + PATIENCE_NS));
     tni_thread_leave(of.thread);
     if (of.left == 0)
         atomic_store(&h->suspects_done, added);
     TNI_KILL_POINT("recount_suspects_done");
-    tni_recount_end(d);
     if (of.has_settled)
         tni_alloc_wake(d);
-    if (of.left == 0)
+    return of.left;
+}
+
+bool tni_recount_has_suspects(const struct tni_segment *s)
+{
+    return atomic_load(&s->header->suspects_added) != atomic_load(&s->header->suspects_done) ||
+           tni_queue_has_suspects(s);
+}
+
+int tni_recount_suspects(struct tn_domain *d, uint64_t deadline_ns)
+{
+    if (!tni_recount_has_suspects(&d->segment))
         return 0;
+    int status = tni_recount_begin(d);
+    if (status != 0)
+        return status;
+    uint32_t left = recount_blocks(d, deadline_ns);
+    status = tni_queue_recount(d, TNI_MIN(deadline_ns, tni_os_now_ns() + PATIENCE_NS));
+    tni_recount_end(d);
+    if (left == 0)
+        return status;
     return tni_fail(TN_ERR_TIMED_OUT,
-                    "%u blocks are still to be recounted: live threads are "
-                    "at work on them",
-                    of.left);
+                    "%u blocks are still to be recounted: live threads are at work on them",
+                    left);
 }

@@ -68,6 +68,8 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, recounted, 392);
     PIN(header, suspects_added, 400);
     PIN(header, suspects_done, 408);
+    PIN(header, objects_added, 416);
+    PIN(header, objects_done, 424);
 }
 
 TN_TEST(seat_stays_where_it_is)
@@ -240,6 +242,8 @@ TN_TEST(object_stays_where_it_is)
     PIN(object, room, 384);
     PIN(object, value, 448);
     PIN(object, value2, 456);
+    PIN(object, suspects_added, 464);
+    PIN(object, suspects_done, 468);
     PIN(object, openers, 512);
     PIN(object, producers, 640);
     PIN(object, consumers, 768);

@@ -228,18 +228,17 @@ void tiny_poll(int fd)
 
 /* ---- no model has a semaphore ------------------------------------------------------------ */
 
-bool tni_semaphore_has_announces(const struct tni_segment *s, uint32_t seat)
-{
-    (void)s;
-    (void)seat;
-    return false;
-}
-
-int tni_semaphore_settle_announces(struct tn_domain *domain, uint32_t seat)
+void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t seat)
 {
     (void)domain;
     (void)seat;
-    return 0;
+}
+
+bool tni_semaphore_recount(struct tn_domain *domain, uint32_t object)
+{
+    (void)domain;
+    (void)object;
+    return true;
 }
 
 /* ---- kill points: steps at which a process can die --------------------------------------- */

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -25,6 +26,8 @@ enum { HOT = 8, KILLS = 200, SEATS = 24, SECOND_NS = 1000 * 1000 * 1000 };
 
 struct scene {
     tn_domain *domain;
+    tn_semaphore *semaphore; /* of those who take and give permits; else NULL */
+    tnt_child_fn *work;      /* of the hot, and of victims */
     tn_tensor *tensor;
     _Atomic uint64_t *rounds; /* [HOT + 1]: of the hot, and of the victim */
     pid_t hot[HOT];
@@ -74,7 +77,8 @@ static struct scene open_scene(uint32_t flags)
 {
     struct scene scene = {
         .domain = tnt_domain(&(tn_domain_options){
-            .struct_size = sizeof(tn_domain_options), .seats = SEATS, .flags = flags})};
+            .struct_size = sizeof(tn_domain_options), .seats = SEATS, .flags = flags}),
+        .work = push_and_pop};
     TN_CHECK_OK(
         tn_tensor_zeros(scene.domain, TN_FLOAT32, 1, (int64_t[]){16}, 0, &scene.tensor));
     scene.block = scene.tensor->storage->block.id;
@@ -88,7 +92,7 @@ static void start_hot(struct scene *scene)
 {
     for (uint32_t i = 0; i < HOT; i++) {
         struct job job = {scene, i};
-        scene->hot[i] = tnt_fork(push_and_pop, &job);
+        scene->hot[i] = tnt_fork(scene->work, &job);
     }
     for (uint32_t i = 0; i < HOT; i++)
         await_rounds(scene, i, 1);
@@ -105,7 +109,7 @@ static void signal_hot(const struct scene *scene, int signal)
 static void kill_one(struct scene *scene)
 {
     struct job job = {scene, HOT};
-    pid_t victim = tnt_fork(push_and_pop, &job);
+    pid_t victim = tnt_fork(scene->work, &job);
     await_rounds(scene, HOT, 1 + tnt_random_below(200));
     tnt_kill(victim);
     uint64_t killed_ns = tni_os_now_ns(), took_ns = 0;
@@ -117,12 +121,18 @@ static void kill_one(struct scene *scene)
     assert_true(took_ns < SECOND_NS);
 }
 
-static void close_scene(struct scene *scene)
+static void stop_hot(struct scene *scene)
 {
     for (uint32_t i = 0; i < HOT && scene->hot[i] != 0; i++)
         tnt_kill(scene->hot[i]);
+    memset(scene->hot, 0, sizeof scene->hot);
     while (tn_domain_reap(scene->domain, NULL) == TN_ERR_TIMED_OUT)
         sched_yield();
+}
+
+static void close_scene(struct scene *scene)
+{
+    stop_hot(scene);
     assert_false(tni_recount_has_suspects(&scene->domain->segment));
     TNT_AUDIT(scene->domain);
     tn_tensor_unref(scene->tensor);
@@ -191,6 +201,68 @@ TN_TEST_WITHIN(a_recount_ends_while_all_others_use_the_block, 300)
     tnt_note("%u recounts, the slowest took %llu us", RECOUNTS,
              (unsigned long long)worst_ns / 1000);
     close_scene(&scene);
+}
+
+/* ---- permits ----------------------------------------------------------------------------- */
+
+/* The dead may keep one each from the others, until the semaphore is recounted. */
+enum { PERMITS = HOT + KILLS };
+
+static int acquire_and_release(void *argument)
+{
+    const struct job *job = argument;
+    tn_semaphore *semaphore = job->scene->semaphore;
+    for (;;) {
+        TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_FOREVER));
+        TN_CHECK_OK(tn_semaphore_release(semaphore));
+        atomic_fetch_add(&job->scene->rounds[job->number], 1);
+    }
+    return 0;
+}
+
+static struct scene open_permits(void)
+{
+    struct scene scene = open_scene(0);
+    scene.work = acquire_and_release;
+    TN_CHECK_OK(
+        tn_semaphore_create(scene.domain, NULL, PERMITS, TN_SEMAPHORE_OWNED, &scene.semaphore));
+    return scene;
+}
+
+static void close_permits(struct scene *scene)
+{
+    stop_hot(scene);
+    assert_int_equal(tn_semaphore_get(scene->semaphore), PERMITS);
+    tn_semaphore_close(scene->semaphore);
+    close_scene(scene);
+}
+
+TN_TEST_WITHIN(each_seat_comes_back_while_others_use_a_semaphore, 300)
+{
+    struct scene scene = open_permits();
+    start_hot(&scene);
+    for (uint32_t i = 0; i < KILLS; i++)
+        kill_one(&scene);
+    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
+             (unsigned long long)scene.worst_ns / 1000);
+    close_permits(&scene);
+}
+
+TN_TEST_WITHIN(each_seat_comes_back_while_others_are_stopped_in_a_semaphore, 300)
+{
+    enum { STOPS = 20 };
+    struct scene scene = open_permits();
+    start_hot(&scene);
+    for (uint32_t stop = 0; stop < STOPS; stop++) {
+        signal_hot(&scene, SIGSTOP);
+        for (uint32_t i = 0; i < KILLS / STOPS; i++)
+            kill_one(&scene);
+        signal_hot(&scene, SIGCONT);
+        await_rounds(&scene, stop % HOT, 1);
+    }
+    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
+             (unsigned long long)scene.worst_ns / 1000);
+    close_permits(&scene);
 }
 
 /* ---- a recounter that is killed ---------------------------------------------------------- */

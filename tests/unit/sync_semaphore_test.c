@@ -150,7 +150,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
 {
     static const char *const points[] = {"semaphore_settle_announced",
                                          "semaphore_settle_uncounted", "semaphore_settle_given",
-                                         "semaphore_recounted"};
+                                         "semaphore_marked", "semaphore_recounted"};
     tn_semaphore *semaphore;
     begin();
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 4, TN_SEMAPHORE_OWNED, &semaphore));
@@ -160,7 +160,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
         assert_true(tnt_kill_at("semaphore_taken", 2, acquire_and_release, semaphore));
         assert_int_equal(tn_semaphore_get(semaphore), 1);
         assert_true(tnt_kill_at(points[i], 1, reap_as_a_stranger, semaphore));
-        assert_int_equal(settle(), 2);
+        assert_true(settle() >= 1); /* the reaper, and whom it had not settled */
         assert_int_equal(tn_semaphore_get(semaphore), 3);
     }
     tn_semaphore_close(semaphore);
@@ -177,9 +177,10 @@ TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
         tni_announce_at(&domain->segment, domain->seat, TNI_THREADS - 1);
     atomic_store(&ours->object, ((struct tni_handle *)semaphore)->index + 1);
     assert_int_equal(tni_reaper_settle_all(domain), TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_process_count(&domain->segment), 1); /* its seat does not wait */
     assert_int_equal(tn_semaphore_get(semaphore), 0);
     atomic_store(&ours->object, 0);
-    assert_int_equal(settle(), 1);
+    assert_int_equal(settle(), 0);
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     tn_semaphore_close(semaphore);
     finish();
@@ -210,7 +211,8 @@ TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones,
             sched_yield();
         uint32_t victim = (uint32_t)tnt_random_below(CHILDREN);
         tnt_kill(children[victim]);
-        assert_int_equal(settle(), 1);
+        settle();
+        assert_int_equal(tni_process_count(&domain->segment), CHILDREN);
         children[victim] = tnt_fork(acquire_and_release_for_ever, semaphore);
     }
     atomic_store(&board->stop, 1);
