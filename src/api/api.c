@@ -77,7 +77,7 @@ static bool has_files_to_end(const tn_domain *d)
 
 static void take_apart(tn_domain *d)
 {
-    bool has_files = d->seat != TNI_NO_SEAT && has_files_to_end(d);
+    bool has_files = tni_process_has_seat(d) && has_files_to_end(d);
     if (has_files)
         tni_reaper_settle_all(d); /* who died in it is not a member */
     tni_reaper_leave(d);
@@ -255,7 +255,10 @@ tn_domain *tn_domain_close(tn_domain *d)
 
 const char *tn_domain_name(const tn_domain *d) { return d != NULL ? d->segment.name : ""; }
 
-uint32_t tn_domain_seat(const tn_domain *d) { return d != NULL ? d->seat : TNI_NO_SEAT; }
+uint32_t tn_domain_seat(const tn_domain *d)
+{
+    return d != NULL && tni_process_has_seat(d) ? d->seat : TNI_NO_SEAT;
+}
 
 uint64_t tn_domain_member(const tn_domain *d) { return d != NULL ? d->who : 0; }
 

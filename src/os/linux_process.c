@@ -86,6 +86,7 @@ static int read_stat(const char *path, struct proc_stat *ret_stat)
  */
 struct self_page {
     _Atomic int32_t pid;
+    _Atomic uint32_t mark;
     _Atomic uint32_t is_complete;
     _Atomic uint32_t has_other_proc; /* /proc is that of another pid namespace */
     _Atomic uint64_t start_time;
@@ -126,6 +127,16 @@ int32_t tni_os_pid(void)
         atomic_store_explicit(&page->pid, pid, memory_order_relaxed);
     }
     return pid;
+}
+
+const _Atomic uint32_t *tni_os_mark(void)
+{
+    static const _Atomic uint32_t always = 1;
+    struct self_page *page = get_self_page();
+    if (page == NULL)
+        return &always;
+    atomic_store_explicit(&page->mark, 1, memory_order_relaxed);
+    return &page->mark;
 }
 
 int32_t tni_os_thread_id(void) { return (int32_t)syscall(SYS_gettid); }

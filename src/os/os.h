@@ -173,6 +173,11 @@ int32_t tni_os_thread_id(void);
  * of that number). A process is dead only when all of it is gone.
  */
 int tni_os_process_state(const struct tni_os_process *process, bool check_image);
+/**
+ * A word that is not 0 in this process, and 0 in every child of it, by whatever call it was
+ * made, until that child calls this. Where the system has no such memory it is never 0.
+ */
+const _Atomic uint32_t *tni_os_mark(void);
 /** Whether a pid of that namespace is the pid of the same process for us. */
 bool tni_os_has_pid_space(uint64_t pid_space);
 /** Whether no process of our pid namespace has this pid, or it is a zombie. */

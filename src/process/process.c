@@ -180,6 +180,8 @@ bool tni_process_is_announced(const struct tni_segment *s, const struct tni_thre
 
 int tni_process_no_seat(const struct tn_domain *domain)
 {
+    if (tni_process_is_copy(domain))
+        tni_process_set_apart();
     if (domain->is_closed)
         return tni_fail(TN_ERR_CLOSED, "this process has left the domain '%s'",
                         domain->segment.name);
@@ -303,6 +305,46 @@ static void unlock_list(void) { tni_mutex_unlock(&all_domains_lock); }
 
 static int register_fork_handlers(void);
 
+static void forget_parent(struct tn_domain *d, const char *reason)
+{
+    d->seat = TNI_NO_SEAT;
+    d->witness = NULL; /* is not mapped here */
+    d->child_reason = reason;
+    tni_os_close(atomic_exchange(&d->poll_fd, -1));
+}
+
+static void run_child_hooks(struct tn_domain *d)
+{
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].child != NULL)
+            d->hooks[h].child(d);
+}
+
+/* Its parent may have had other threads, in the middle of what they never finish here. */
+void tni_process_set_apart(void)
+{
+    tni_mutex_reset(&all_domains_lock);
+    tni_os_mark();
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        forget_parent(d, "_Fork() and clone() run no handlers, so it could take none");
+        for (uint32_t t = 0; t < TNI_THREADS; t++) {
+            atomic_store(&d->threads[t].aside, TNI_ASIDE_NOT);
+            tni_thread_leave(&d->threads[t]);
+        }
+        tni_mutex_reset(&d->mappings_lock);
+        tni_mutex_reset(&d->handles_lock);
+        run_child_hooks(d);
+    }
+}
+
+/* Before a process that may be such a child sits down, or forks, as if the seats were its own.
+ */
+static void leave_copies(void)
+{
+    if (all_domains != NULL && tni_process_is_copy(all_domains))
+        tni_process_set_apart();
+}
+
 /* Private tables, sparse: what is never touched costs nothing. */
 static int map_private(struct tn_domain *d)
 {
@@ -362,6 +404,7 @@ uint64_t tni_process_word(const struct tn_domain *d)
 int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_domain **ret_domain)
 {
     struct claim claim = {.flags = flags};
+    leave_copies();
     int status = tni_os_self(&claim.process);
     if (status != 0 || (status = register_fork_handlers()) != 0)
         return status;
@@ -371,6 +414,7 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a domain");
     memset(d, 0, sizeof *d);
     d->segment = *segment;
+    d->mark = tni_os_mark();
     d->child_seat = TNI_NO_SEAT;
     d->child_reason = "";
     d->is_manager = (flags & TNI_SEAT_MANAGER) != 0;
@@ -715,6 +759,7 @@ struct tni_thread *tni_process_fork_thread(struct tn_domain *d)
 static void fork_prepare(void)
 {
     struct tni_os_process self;
+    leave_copies();
     lock_list();
     /* Before the thread records are taken: who settles needs one. */
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
@@ -823,15 +868,13 @@ static void fork_child(void)
     if (fork_pipe[0] >= 0)
         tni_os_close(fork_pipe[0]); /* it may be the descriptor that is needed now */
     int known = tni_os_self(&self);
+    tni_os_mark();
 
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         uint32_t seat = d->child_seat;
         d->child_seat = TNI_NO_SEAT;
-        d->seat = TNI_NO_SEAT;
-        d->witness = NULL; /* the parent's, which is not mapped here */
-        tni_os_close(atomic_exchange(&d->poll_fd, -1));
-        if (known != 0)
-            d->child_reason = "no descriptor was left to find out its identity";
+        forget_parent(d, known == 0 ? d->child_reason
+                                    : "no descriptor was left to find out its identity");
         if (seat != TNI_NO_SEAT && known == 0 && fork_pipe[1] >= 0)
             sit_as_child(d, seat, &self);
         if (d->seat == TNI_NO_SEAT)
@@ -839,9 +882,7 @@ static void fork_child(void)
         d->child_witness = NULL;
     }
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        for (uint32_t h = 0; h < d->hook_count; h++)
-            if (d->hooks[h].child != NULL)
-                d->hooks[h].child(d);
+        run_child_hooks(d);
         if (d->seat != TNI_NO_SEAT && joined_hook != NULL)
             joined_hook(d);
     }

@@ -99,8 +99,9 @@ struct tn_domain {
     struct tni_segment segment;
     uint32_t seat; /* TNI_NO_SEAT: a forked child without one, or closed */
     uint32_t incarnation;
-    uint64_t who;  /* tni_who(seat, incarnation) */
-    void *witness; /* of this incarnation of the seat; NULL: none */
+    uint64_t who;                 /* tni_who(seat, incarnation) */
+    void *witness;                /* of this incarnation of the seat; NULL: none */
+    const _Atomic uint32_t *mark; /* 0 in a child that no handler of fork() ran in */
     struct tni_seat *me;
     struct tni_thread threads[TNI_THREADS];
     bool is_manager; /* this process is tenond */
@@ -192,9 +193,28 @@ void tni_process_set_joined(void (*joined)(struct tn_domain *domain));
 
 /** TN_ERR_FORKED with a detail. For the slow path of a check of domain->seat. */
 int tni_process_no_seat(const struct tn_domain *domain);
+/**
+ * In a child of _Fork() or clone(), where no handler of fork() ran: take the seats of its
+ * parent, which are in its copy of every domain, for what they are: another process's. The
+ * child goes on as one that found no seat.
+ */
+void tni_process_set_apart(void);
+static inline bool tni_process_is_copy(const struct tn_domain *domain)
+{
+    return TNI_UNLIKELY(atomic_load_explicit(domain->mark, memory_order_relaxed) == 0);
+}
+/** For what begins without tni_process_check(): whether this process sits in the domain. */
+static inline bool tni_process_has_seat(const struct tn_domain *domain)
+{
+    if (tni_process_is_copy(domain))
+        tni_process_set_apart();
+    return domain->seat != TNI_NO_SEAT;
+}
 static inline int tni_process_check(const struct tn_domain *domain)
 {
-    return TNI_LIKELY(domain->seat != TNI_NO_SEAT) ? 0 : tni_process_no_seat(domain);
+    return TNI_LIKELY(domain->seat != TNI_NO_SEAT) && !tni_process_is_copy(domain)
+               ? 0
+               : tni_process_no_seat(domain);
 }
 
 /**

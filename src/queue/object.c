@@ -486,7 +486,7 @@ void tni_object_close(struct tni_handle *handle)
      * After the domain was left the seat's bits are gone, and the domain may be too: see
      * tni_queue_fini().
      */
-    if (d != NULL && d->seat != TNI_NO_SEAT && unlink_handle(d, handle))
+    if (d != NULL && tni_process_has_seat(d) && unlink_handle(d, handle))
         close_object(d, handle);
     free(handle);
 }

@@ -222,6 +222,8 @@ void tni_ref_release(struct tn_domain *d, tni_block block)
 
 bool tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_spare *spare)
 {
+    if (tni_process_is_copy(d))
+        tni_process_set_apart();
     struct tni_thread *thread = tni_thread_enter(d);
     bool is_kept = false;
     /* Read with the record in hand: tni_ref_close() had all of them when it set is_closed. */

@@ -102,7 +102,7 @@ int tni_child_watch(struct tn_process *child, int32_t pid)
 
 static bool is_ours(const struct tn_process *child) { return child->owner_pid == tni_os_pid(); }
 
-static bool is_seated(const struct tn_domain *domain) { return domain->seat != TNI_NO_SEAT; }
+static bool is_seated(const struct tn_domain *domain) { return tni_process_has_seat(domain); }
 
 void tni_child_survive(struct tn_domain *domain)
 {

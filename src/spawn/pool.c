@@ -480,7 +480,7 @@ tn_pool *tn_pool_close(tn_pool *pool)
         return NULL;
     if (pool->owner_pid == tni_os_pid() && pool->workers != NULL && pool->board != NULL) {
         end_workers(pool, 0);
-        if (pool->domain->seat != TNI_NO_SEAT)
+        if (tni_process_has_seat(pool->domain))
             empty_queues(pool);
     }
     free_pool(pool);

@@ -21,7 +21,7 @@ int tni_child_end_failed(struct tn_process *child, int status)
     child->flags &= ~(uint32_t)TN_PROCESS_DETACHED;
     tn_process_close(child);
     /* A fork that failed, or a child that nobody could wait for, left a seat. */
-    if (domain->seat != TNI_NO_SEAT)
+    if (tni_process_has_seat(domain))
         tni_reaper_settle_all(domain);
     return tni_fail(status, "%s", detail);
 }
@@ -45,7 +45,7 @@ static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *or
  */
 static void leave(struct tn_domain *domain)
 {
-    if (domain->seat == TNI_NO_SEAT)
+    if (!tni_process_has_seat(domain))
         return;
     tni_reaper_leave(domain);
     tni_process_leave(domain);

@@ -75,6 +75,12 @@ int tni_os_process_state(const struct tni_os_process *process, bool check_image)
     return tiny_os_is_dead(process->pid) ? TNI_OS_DEAD : TNI_OS_ALIVE;
 }
 
+const _Atomic uint32_t *tni_os_mark(void)
+{
+    static const _Atomic uint32_t always = 1;
+    return &always;
+}
+
 bool tni_os_has_pid_space(uint64_t pid_space) { return pid_space == 1; }
 
 bool tni_os_process_is_gone(int32_t pid) { return tiny_os_is_dead(pid); }

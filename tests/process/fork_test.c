@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -354,4 +356,152 @@ TN_TEST(who_commits_much_stands_aside_and_a_child_has_none_of_it)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     tn_domain_close(d);
+}
+
+/* ---- children that no handler of fork() ran in ------------------------------------------- */
+
+enum { COPY_BYTES = 4096, MOST_BLOCKS = 64 };
+
+/* What a parent shares, and each child has in its copy of the parent's memory. */
+struct inheritance {
+    tn_tensor *tensor;
+    tn_queue *queue;
+    tn_lock *lock;
+};
+
+static tn_tensor *make_filled(tn_domain *domain, int value)
+{
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, (const int64_t[]){COPY_BYTES}, 0, &t));
+    memset(tn_tensor_data(t), value, COPY_BYTES);
+    return t;
+}
+
+static struct inheritance open_inheritance(void)
+{
+    struct inheritance of = {.tensor = make_filled(d, 0x11)};
+    TN_CHECK_OK(tn_queue_create(d, "queue", NULL, &of.queue));
+    TN_CHECK_OK(tn_lock_create(d, "lock", &of.lock));
+    TN_CHECK_OK(tn_lock_acquire(of.lock, 0));
+    return of;
+}
+
+static void close_inheritance(struct inheritance *of)
+{
+    TN_CHECK_OK(tn_lock_release(of->lock));
+    tn_lock_close(of->lock);
+    tn_queue_close(of->queue);
+    tn_tensor_unref(of->tensor);
+}
+
+/* As in code that some other library runs in such a child; nothing of it may be its parent's.
+ */
+static int act_as_the_parent(struct inheritance *of)
+{
+    tn_tensor *t;
+    TN_CHECK(tn_tensor_empty(d, TN_UINT8, 1, (const int64_t[]){COPY_BYTES}, 0, &t) ==
+             TN_ERR_FORKED);
+    TN_CHECK(strstr(tn_error_detail(), "_Fork()") != NULL);
+    TN_CHECK(tn_queue_push_tensor(of->queue, of->tensor, 0, 0) == TN_ERR_FORKED);
+    TN_CHECK(tn_lock_release(of->lock) == TN_ERR_FORKED);
+    TN_CHECK(tn_domain_reap(d, NULL) == TN_ERR_FORKED);
+    TN_CHECK(tn_domain_seat(d) == TNI_NO_SEAT);
+    return 0;
+}
+
+static int unref_first(struct inheritance *of)
+{
+    tn_tensor_unref(of->tensor);
+    return act_as_the_parent(of);
+}
+
+static int close_first(struct inheritance *of)
+{
+    tn_lock_close(of->lock);
+    tn_queue_close(of->queue);
+    tn_tensor_unref(of->tensor);
+    tn_domain_close(d);
+    return 0;
+}
+
+static int close_the_domain_first(struct inheritance *of)
+{
+    tn_domain_close(d);
+    tn_tensor_unref(of->tensor);
+    return 0;
+}
+
+static int fork_first(struct inheritance *of)
+{
+    int status = 0;
+    pid_t pid = fork();
+    TN_CHECK(pid >= 0);
+    if (pid == 0)
+        _exit(act_as_the_parent(of));
+    TN_CHECK(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+static int join_first(struct inheritance *of)
+{
+    char value[TNI_PASS_BYTES];
+    tn_domain *own = NULL;
+    snprintf(value, sizeof value, "%d,%d", dup(d->segment.control_fd),
+             dup(d->segment.arena_fd));
+    setenv(TNI_DOMAIN_VARIABLE, value, 1);
+    TN_CHECK_OK(tn_domain_inherit(&own));
+    tn_tensor *t = make_filled(own, 0xEE);
+    act_as_the_parent(of);
+    tn_tensor_unref(t);
+    tn_domain_close(own);
+    return 0;
+}
+
+typedef int copy_fn(struct inheritance *of);
+static copy_fn *const copies[] = {act_as_the_parent,      unref_first, close_first,
+                                  close_the_domain_first, fork_first,  join_first};
+
+static pid_t copy_process(bool is_raw)
+{
+    return is_raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : _Fork();
+}
+
+/* Everything that it can get, and that was freed if it should not have been. */
+static void overwrite_what_is_free(void)
+{
+    tn_tensor *t[MOST_BLOCKS];
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        t[i] = make_filled(d, 0xEE);
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        tn_tensor_unref(t[i]);
+}
+
+static void check_whole(const struct inheritance *of)
+{
+    uint64_t word = atomic_load(&d->me->word);
+    assert_true(word == tni_process_word(d));
+    assert_int_equal(tni_process_seat_state(&d->segment, d->seat), TNI_OS_ALIVE);
+    overwrite_what_is_free();
+    for (int i = 0; i < COPY_BYTES; i++)
+        assert_int_equal(((uint8_t *)tn_tensor_data(of->tensor))[i], 0x11);
+    TNT_AUDIT(d);
+}
+
+TN_TEST(a_child_that_ran_no_fork_handler_harms_nothing_of_its_parents)
+{
+    begin();
+    struct inheritance of = open_inheritance();
+    for (uint32_t i = 0; i < TNI_COUNT(copies); i++)
+        for (int is_raw = 0; is_raw < 2; is_raw++) {
+            int status = 0;
+            pid_t pid = copy_process(is_raw != 0);
+            assert_true(pid >= 0);
+            if (pid == 0)
+                _exit(copies[i](&of));
+            TN_CHECK(waitpid(pid, &status, 0) == pid);
+            assert_int_equal(status, 0);
+            check_whole(&of);
+        }
+    close_inheritance(&of);
+    finish();
 }
