@@ -257,7 +257,8 @@ TN_API TN_NODISCARD int tn_tensor_receive(int socket_fd, uint64_t deadline_ns,
  * A descriptor of a FILE_DESCRIPTOR storage, to be passed on in whatever way; owned by the
  * caller, close-on-exec.
  * @param flags  TN_SEND_*
- * @return 0, TN_ERR_INVALID (private), TN_ERR_UNSUPPORTED (another strategy), TN_ERR_NOT_FOUND
+ * @return 0, TN_ERR_INVALID (private), TN_ERR_UNSUPPORTED (another strategy), TN_ERR_STALE (the
+ *         storage ended with its domain), TN_ERR_MANAGER (tenond is silent), TN_ERR_NOT_FOUND
  *         (nobody has it any more), TN_ERR_FULL, TN_ERR_SYSTEM (among others, as of
  *         tn_tensor_send(): received from another user, and TN_SEND_READ_ONLY)
  */

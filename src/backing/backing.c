@@ -85,6 +85,7 @@ static int name_object(struct tn_domain *d, tni_block block,
     atomic_store_explicit(&b->inode, 0, memory_order_relaxed);
     atomic_store_explicit(&b->device, 0, memory_order_relaxed);
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
+    atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
     /* pairs with the acquire in copy_backing() */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),

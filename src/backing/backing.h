@@ -22,8 +22,8 @@ struct tni_mapping {
     uint32_t index; /* of the block */
     uint32_t generation;
     uint32_t refs;
-    int fd;            /* kept for a while, see backing.c I4; -1 */
-    bool is_deposited; /* tenond has a descriptor of it too */
+    int fd;                    /* kept for a while, see backing.c I4; -1 */
+    _Atomic bool is_deposited; /* tenond has a descriptor of it too */
     bool is_read_only;
     bool is_write_once;       /* and ours to write, unless is_read_only */
     char *path;               /* of a named file; NULL */
@@ -56,9 +56,9 @@ int tni_backing_create(struct tn_domain *domain, tni_block block,
 
 /**
  * Map the object of a block that somebody keeps, or use the mapping that this process has.
- * @return 0, TN_ERR_STALE (another generation), TN_ERR_NOT_FOUND (its descriptor or file is
- *         gone), TN_ERR_CORRUPT (it is not what the block says), TN_ERR_FULL (descriptors),
- *         TN_ERR_NO_MEMORY (mappings), TN_ERR_SYSTEM
+ * @return 0, TN_ERR_STALE (another generation, or it ended meanwhile), TN_ERR_NOT_FOUND (its
+ *         descriptor or file is gone), TN_ERR_CORRUPT (it is not what the block says),
+ * TN_ERR_FULL (descriptors), TN_ERR_NO_MEMORY (mappings), TN_ERR_SYSTEM
  */
 int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                     struct tni_mapping **ret_mapping);
@@ -92,6 +92,18 @@ void tni_backing_end(struct tn_domain *domain, tni_block block, uint32_t generat
 
 /** Give tenond every descriptor that this process still has: the one before it was killed. */
 void tni_backing_deposit_again(struct tn_domain *domain);
+
+/**
+ * A storage is about to be named to others: see to it that tenond has its descriptor, or that
+ * tenond was asked.
+ */
+void tni_backing_confirm(struct tn_domain *domain, struct tni_mapping *mapping);
+
+/**
+ * Before this process leaves: give tenond each descriptor of a storage that others name.
+ * @remark Waits for a tenond that is silent, 5 s at most.
+ */
+void tni_backing_hand_over(struct tn_domain *domain);
 
 /** Close descriptors that were kept for storages which nobody else needs any more. */
 void tni_backing_sweep(struct tn_domain *domain);

@@ -18,10 +18,12 @@
  */
 #include "backing/mapping.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { KEPT = 64, PARKED = 16 };
+#define HAND_OVER_NS UINT64_C(5000000000)
 
 /* ---- the table of mappings --------------------------------------------------------------- */
 
@@ -230,32 +232,85 @@ static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t i
     return 1;
 }
 
-/* From tenond, else from whoever has it open. */
-static int find_memory(struct tn_domain *d, tni_block block, uint32_t generation,
-                       uint64_t inode, int *ret_fd, bool *ret_is_deposited)
+static bool does_maker_live(const struct tni_segment *s, uint64_t maker)
+{
+    return tni_process_who_lives(s, maker) &&
+           tni_process_seat_state(s, tni_who_seat(maker)) != TNI_OS_DEAD;
+}
+
+/* Neither tenond nor any process that can be seen from here has the descriptor: say why. */
+static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t generation)
+{
+    const struct tni_segment *s = &d->segment;
+    const struct tni_backing *b = tni_backing_at(s, block);
+    uint32_t pid = tni_desc_at(s, block)->creator_pid;
+    uint64_t tenond = atomic_load(&b->depositary), maker = atomic_load(&b->owner);
+    if (!tni_strategy_is_of(atomic_load(&b->strategy), generation))
+        return tni_fail(TN_ERR_STALE, "the storage of block %x has ended meanwhile", block.id);
+    if (tenond != 0)
+        return tni_fail(TN_ERR_NOT_FOUND,
+                        "nobody has the descriptor of block %x any more: a tenond had it (in "
+                        "seat %u), and the tenond and the vault of now have not",
+                        block.id, tni_who_seat(tenond));
+    if (does_maker_live(s, maker))
+        return tni_fail(TN_ERR_NOT_FOUND,
+                        "process %u, which made block %x, lives, but its descriptor of the "
+                        "block is not to be seen from here%s",
+                        pid, block.id, d->depot != NULL ? ", and tenond never got one" : "");
+    return tni_fail(TN_ERR_NOT_FOUND,
+                    "nobody has the descriptor of block %x any more: process %u, which made "
+                    "the block, has ended%s",
+                    block.id, pid,
+                    d->depot != NULL ? " before tenond had got the descriptor"
+                                     : ", and the domain has no tenond that would keep it");
+}
+
+static int fail_manager(tni_block block, const char *why)
+{
+    return tni_fail(TN_ERR_MANAGER, "block %x: only tenond may have its descriptor: %s",
+                    block.id, why);
+}
+
+/* From tenond, else from whoever has it open. @return 0, TN_ERR_NOT_FOUND, or an error */
+static int look_for_memory(struct tn_domain *d, tni_block block, uint32_t generation,
+                           uint64_t inode, int *ret_fd, bool *ret_is_deposited)
 {
     struct search search = {.inode = inode, .fd = -1};
-    int found = 0, status = TN_ERR_NOT_FOUND;
+    int status = TN_ERR_NOT_FOUND;
     if (d->depot != NULL)
         status = d->depot->get(d, block, generation, ret_fd);
     *ret_is_deposited = status == 0;
-    if (status == TN_ERR_NOT_FOUND || status == TN_ERR_MANAGER)
-        found = tni_os_memory_for_each(TNI_STORAGE_PREFIX, open_if_same, &search);
+    if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER)
+        return status;
+    char why[160]; /* the search has details of its own */
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    int found = tni_os_memory_for_each(TNI_STORAGE_PREFIX, open_if_same, &search);
     if (found == 1) {
         *ret_fd = search.fd;
         return 0;
     }
-    if (found < 0 || status == 0 || status == TN_ERR_SYSTEM)
-        return found < 0 ? found : status;
-    if (status == TN_ERR_MANAGER)
-        return tni_fail(status, "tenond, which may have the descriptor of block %x, is silent",
-                        block.id);
-    return tni_fail(
-        TN_ERR_NOT_FOUND,
-        "nobody has the descriptor of block %x any more: its maker, process %u, has "
-        "ended or let go of it%s",
-        block.id, tni_desc_at(&d->segment, block)->creator_pid,
-        d->depot != NULL ? ", and tenond was killed" : "");
+    if (found == 0 && status == TN_ERR_MANAGER)
+        return fail_manager(block, why);
+    return found < 0 ? found : status;
+}
+
+static int find_memory(struct tn_domain *d, tni_block block, uint32_t generation,
+                       uint64_t inode, int *ret_fd, bool *ret_is_deposited)
+{
+    int status = look_for_memory(d, block, generation, inode, ret_fd, ret_is_deposited);
+    /*
+     * There may have been no tenond. Or its maker has given it to tenond, and closed it,
+     * between the two looks.
+     */
+    if (status == TN_ERR_NOT_FOUND && d->depot != NULL) {
+        if (d->depot->summon(d) != 0) {
+            char why[160];
+            snprintf(why, sizeof why, "%s", tn_error_detail());
+            return fail_manager(block, why);
+        }
+        status = look_for_memory(d, block, generation, inode, ret_fd, ret_is_deposited);
+    }
+    return status == TN_ERR_NOT_FOUND ? fail_lost(d, block, generation) : status;
 }
 
 /* A file may have been replaced by another one, a descriptor be of something else. */
@@ -267,6 +322,9 @@ static int check_identity(const struct tn_domain *d, tni_block block, uint32_t g
         h->generation == generation && m->data_bytes == b->data_bytes &&
         memcmp(h->domain, d->segment.id, sizeof h->domain) == 0)
         return 0;
+    if (!tni_strategy_is_of(atomic_load(&tni_backing_at(&d->segment, block)->strategy),
+                            generation))
+        return tni_fail(TN_ERR_STALE, "the storage of block %x has ended meanwhile", block.id);
     return tni_fail(TN_ERR_CORRUPT, "%s is not the storage of block %x: it was replaced",
                     b->path[0] != 0 ? b->path : "the object", block.id);
 }
@@ -440,14 +498,84 @@ int tni_backing_open(struct tn_domain *d, struct tni_mapping *m, tni_block block
     return status;
 }
 
-/* @return whether to go on: a storage that has ended meanwhile is no reason not to */
-static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
+/* @return 0: also where this process has no descriptor to give; or as tni_depot.put() */
+static int deposit(struct tn_domain *d, struct tni_mapping *m)
 {
     if (!tni_mapping_has_descriptor(m))
-        return true;
+        return 0;
     int status =
         d->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index), m->generation, m->fd);
     m->is_deposited = status == 0;
+    return status;
+}
+
+void tni_backing_confirm(struct tn_domain *d, struct tni_mapping *m)
+{
+    if (m->path != NULL || d->depot == NULL)
+        return;
+    d->depot->catch_up(d);
+    if (m->is_deposited)
+        return;
+    tni_mappings_lock(d);
+    d->depot_line.pause_ns = 0; /* now is the last moment to ask a tenond that was silent */
+    if (!m->is_deposited && deposit(d, m) != 0)
+        tni_log(TNI_LOG_WARNING, "tenond has not got a storage: %s", tn_error_detail());
+    tni_mappings_unlock(d);
+}
+
+/* ---- before we leave --------------------------------------------------------------------- */
+
+struct hand_over {
+    bool again;       /* no tenond that lives has what a former one had */
+    bool is_silent;   /* tenond: ask once more */
+    uint32_t missing; /* storages that others name and tenond has not got */
+};
+
+static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct hand_over *h)
+{
+    if (m == NULL || m->fd < 0 || (m->is_deposited && !h->again) || !is_wanted(d, m))
+        return;
+    int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m);
+    h->is_silent |= status == TN_ERR_TIMED_OUT;
+    h->missing += status != 0 && status != TN_ERR_STALE;
+}
+
+static struct hand_over hand_over_all(struct tn_domain *d, bool again)
+{
+    struct hand_over h = {.again = again};
+    for (struct tni_mapping *m = d->parked; m != NULL; m = m->next)
+        hand_over_one(d, m, &h);
+    for (uint32_t i = 0; d->mappings != NULL && i < d->mappings_limit; i++)
+        hand_over_one(d, d->mappings[i], &h);
+    return h;
+}
+
+void tni_backing_hand_over(struct tn_domain *d)
+{
+    if (d->depot == NULL)
+        return;
+    uint64_t deadline_ns = tni_os_now_ns() + HAND_OVER_NS;
+    struct hand_over h = {0};
+    tni_mappings_lock(d);
+    d->depot_line.pause_ns = 0;
+    if (d->kept_fds > 0)
+        h = hand_over_all(d, !d->depot->has_all(d));
+    while (h.is_silent && tni_os_now_ns() < deadline_ns) {
+        d->depot_line.pause_ns = 0;
+        h = hand_over_all(d, false); /* what failed is not deposited */
+    }
+    tni_mappings_unlock(d);
+    if (h.missing > 0)
+        tni_log(TNI_LOG_ERROR, "tenond has not got %u storages that others name: %s", h.missing,
+                tn_error_detail());
+}
+
+/* ---- another tenond ---------------------------------------------------------------------- */
+
+/* @return whether to go on: a storage that has ended meanwhile is no reason not to */
+static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
+{
+    int status = deposit(d, m);
     return status == 0 || status == TN_ERR_STALE;
 }
 

@@ -60,18 +60,26 @@ struct tni_mapping;
  * maker has ended. Set by the room reaper; NULL in a domain without tenond.
  */
 struct tni_depot {
-    /** The descriptor stays the caller's. TN_ERR_FULL: tenond has no room for it. */
+    /**
+     * The descriptor stays the caller's. A tenond is started if none listens. TN_ERR_FULL:
+     * tenond has no room for it. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond is
+     * silent.
+     */
     int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
     /**
      * TN_ERR_NOT_FOUND: it has none, or there is no tenond. TN_ERR_MANAGER: it did not answer.
      * TN_ERR_SYSTEM: no descriptor is left here.
      */
     int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
+    /** Start a tenond if none listens. TN_ERR_MANAGER: it cannot be; TN_ERR_TIMED_OUT. */
+    int (*summon)(struct tn_domain *domain);
     /**
      * Called before an operation that may put or get, without the lock of mappings: another
      * tenond is given what this process still has.
      */
     void (*catch_up)(struct tn_domain *domain);
+    /** Whether a tenond that lives has all that this process gave to any. */
+    bool (*has_all)(const struct tn_domain *domain);
     /** Some of them are not needed any more. Never blocks. */
     void (*ring)(struct tn_domain *domain);
 };

@@ -11,6 +11,7 @@
  * I2  A deposit may be asked for again: of a kept line that was closed meanwhile nobody knows
  *     whether the request arrived.
  * I3  What a dead tenond had is given to the next one by those who still have it.
+ * I4  Who finds no tenond starts one: a deposit that nobody took is lost with its maker.
  * Callers: backing; manager. Death: tenond's deposits are of blocks, not of processes, and are
  * dropped with them.
  */
@@ -19,7 +20,13 @@
 #include "reaper/manager.h"
 
 #define MS_NS UINT64_C(1000000)
-enum { PATIENCE_MS = 1000, PAUSE_MS = 1000, ID_TEXT_BYTES = 33, FOLDER_BYTES = 128 };
+enum {
+    PATIENCE_MS = 1000,
+    PAUSE_MS = 1000,
+    KILLED_MOST = 4,
+    ID_TEXT_BYTES = 33,
+    FOLDER_BYTES = 128
+};
 
 /* ---- the line ---------------------------------------------------------------------------- */
 
@@ -106,6 +113,42 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
     return status;
 }
 
+static bool is_of_our_folder(const struct tn_domain *d)
+{
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    return runtime == 0 || runtime == tni_manager_runtime();
+}
+
+/* I4. In another folder than ours somebody else has to. */
+static int connect_or_start(struct tn_domain *d)
+{
+    struct tni_depot_line *line = &d->depot_line;
+    if (!is_of_our_folder(d)) {
+        int status = open_line(d);
+        return status != TN_ERR_NOT_FOUND
+                   ? status
+                   : tni_fail(TN_ERR_MANAGER,
+                              "the domain '%s' has no tenond now, and is of another runtime "
+                              "folder than %s",
+                              d->segment.name, tni_os_runtime_folder());
+    }
+    int status = tni_manager_connect(tni_os_now_ns() + TNI_MANAGER_START_NS, &line->fd);
+    if (status == 0)
+        line->number = tni_os_socket_number(line->fd);
+    return status;
+}
+
+static int summon(struct tn_domain *d)
+{
+    struct tni_depot_line *line = &d->depot_line;
+    int status = check(line);
+    if (status != 0 || is_open(line))
+        return status;
+    if ((status = connect_or_start(d)) != 0)
+        line->pause_ns = tni_os_now_ns() + PAUSE_MS * MS_NS;
+    return status;
+}
+
 /* ---- put and get ------------------------------------------------------------------------- */
 
 static int fail_put(const struct tni_reply *reply, tni_block block)
@@ -124,12 +167,30 @@ static int fail_put(const struct tni_reply *reply, tni_block block)
     }
 }
 
+/* Of a tenond, which is started if there is none. One that is killed meanwhile has a successor.
+ */
+static int ask_anyone(struct tn_domain *d, tni_block block, uint32_t generation, int fd,
+                      struct tni_reply *ret_reply)
+{
+    for (int killed = 0;; killed++) {
+        int status = summon(d);
+        if (status == 0)
+            status = ask(d, TNI_REQUEST_DEPOSIT, block, generation, fd, ret_reply, NULL);
+        if ((status != TN_ERR_CLOSED && status != TN_ERR_NOT_FOUND) || killed == KILLED_MOST)
+            return status;
+    }
+}
+
 static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
 {
     struct tni_depot_line *line = &d->depot_line;
     uint64_t manager = atomic_load(&d->segment.header->manager), nobody = 0;
     struct tni_reply reply;
-    int status = ask(d, TNI_REQUEST_DEPOSIT, block, generation, fd, &reply, NULL);
+    int status = ask_anyone(d, block, generation, fd, &reply);
+    /* A tenond that could not look at every process does not know the domain. */
+    if (status == 0 && reply.status == TN_ERR_NOT_FOUND && is_of_our_folder(d) &&
+        (status = tni_manager_register(d)) == 0)
+        status = ask_anyone(d, block, generation, fd, &reply);
     if (status == 0 && reply.status != 0)
         status = fail_put(&reply, block);
     /* The first that got one: whatever changes after that, it is behind (I3). */
@@ -148,8 +209,16 @@ static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *r
         return tni_fail(TN_ERR_NOT_FOUND, "tenond (process %d) has no descriptor of block %x",
                         reply.pid, block.id);
     if (status != 0 && status != TN_ERR_NOT_FOUND && status != TN_ERR_SYSTEM)
-        return tni_fail(TN_ERR_MANAGER, "tenond did not answer");
+        return TN_ERR_MANAGER;
     return status;
+}
+
+static bool has_all(const struct tn_domain *d)
+{
+    const struct tni_depot_line *line = &d->depot_line;
+    uint64_t manager = atomic_load(&d->segment.header->manager);
+    return !atomic_load(&line->has_missed) && atomic_load(&line->manager) == manager &&
+           tni_manager_is_alive(&d->segment);
 }
 
 void tni_depot_catch_up(struct tn_domain *d)
@@ -174,8 +243,12 @@ static void forget_line(struct tn_domain *d) { close_line(&d->depot_line); }
 
 void tni_depot_init(struct tn_domain *d)
 {
-    static const struct tni_depot depot = {
-        .put = put, .get = get, .catch_up = tni_depot_catch_up, .ring = tni_manager_ring};
+    static const struct tni_depot depot = {.put = put,
+                                           .get = get,
+                                           .summon = summon,
+                                           .catch_up = tni_depot_catch_up,
+                                           .has_all = has_all,
+                                           .ring = tni_manager_ring};
     if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return;
     d->depot = &depot;

@@ -23,7 +23,7 @@
 #endif
 
 #define MS_NS UINT64_C(1000000)
-enum { START_LIMIT_MS = 5000, RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
+enum { RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
 
 uint32_t tni_manager_runtime(void) { return tni_manager_hash_folder(tni_os_runtime_folder()); }
 
@@ -129,27 +129,22 @@ int tni_manager_exchange(const struct tni_request *request, const int *fds, uint
 
 /* ---- register ---------------------------------------------------------------------------- */
 
-static bool is_worth_a_retry(int status)
+static int fail_silent(void)
 {
-    return status == TN_ERR_NOT_FOUND || status == TN_ERR_CLOSED;
+    return tni_fail(TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s",
+                    tenond_path(), tni_os_runtime_folder());
 }
 
-/* Nobody listens, or it was just ending: start one, and ask until it answers. */
-static int exchange_starting(const struct tni_request *request, const int *fds,
-                             uint32_t fd_count, struct tni_reply *ret_reply)
+int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)
 {
-    uint64_t deadline_ns = tni_os_now_ns() + START_LIMIT_MS * MS_NS, start_ns = 0;
-    uint64_t step_ns = FIRST_STEP_US * UINT64_C(1000);
-
+    uint64_t start_ns = 0, step_ns = FIRST_STEP_US * UINT64_C(1000);
     for (;;) {
-        int status = tni_manager_exchange(request, fds, fd_count, deadline_ns, ret_reply, NULL);
+        int status = tni_os_connect(TNI_MANAGER_SOCKET, ret_fd);
         uint64_t now_ns = tni_os_now_ns();
-        if (!is_worth_a_retry(status) && status != TN_ERR_TIMED_OUT)
+        if (status != TN_ERR_NOT_FOUND)
             return status;
         if (now_ns >= deadline_ns)
-            return tni_fail(TN_ERR_MANAGER,
-                            "tenond (%s) was started, but does not answer in %s", tenond_path(),
-                            tni_os_runtime_folder());
+            return fail_silent();
         /*
          * Again now and then: the one we started may have found another that was about to end.
          */
@@ -160,6 +155,28 @@ static int exchange_starting(const struct tni_request *request, const int *fds,
         }
         tni_os_sleep_until(now_ns + step_ns);
         step_ns = TNI_MIN(step_ns * 2, MOST_STEP_US * UINT64_C(1000));
+    }
+}
+
+/* Ask the tenond that listens, or a new one. One that was just ending is asked no more. */
+static int exchange_starting(const struct tni_request *request, const int *fds,
+                             uint32_t fd_count, struct tni_reply *ret_reply)
+{
+    uint64_t deadline_ns = tni_os_now_ns() + TNI_MANAGER_START_NS;
+    for (;;) {
+        int socket_fd;
+        int status = tni_manager_connect(deadline_ns, &socket_fd);
+        if (status == 0) {
+            status = tni_manager_talk(socket_fd, request, fds, fd_count, deadline_ns, ret_reply,
+                                      NULL, 0);
+            tni_os_close(socket_fd);
+        }
+        if (status != TN_ERR_CLOSED && status != TN_ERR_TIMED_OUT)
+            return status;
+        uint64_t now_ns = tni_os_now_ns();
+        if (now_ns >= deadline_ns)
+            return fail_silent();
+        tni_os_sleep_until(now_ns + FIRST_STEP_US * UINT64_C(1000));
     }
 }
 
@@ -370,7 +387,7 @@ enum {
     RETRY_START_MS = 1000
 };
 
-static bool has_live_manager(const struct tni_segment *s)
+bool tni_manager_is_alive(const struct tni_segment *s)
 {
     uint64_t manager = atomic_load(&s->header->manager);
     return manager != 0 && tni_process_who_lives(s, manager) &&
@@ -446,7 +463,7 @@ void tni_manager_survive(struct tn_domain *d)
         return;
     look_after(d, begun_ns + MOST_MS * MS_NS);
     bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
-    bool has_manager = is_managed && has_live_manager(&d->segment);
+    bool has_manager = is_managed && tni_manager_is_alive(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
 
     if (!has_manager)

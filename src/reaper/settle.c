@@ -318,6 +318,7 @@ void tni_reaper_leave(struct tn_domain *d)
 {
     bool is_member = d->seat != TNI_NO_SEAT;
     if (is_member) {
+        tni_backing_hand_over(d);
         tni_process_begin_leave(d);
         TNI_KILL_POINT("leave_begun");
         tni_queue_fini(d);

@@ -214,8 +214,11 @@ void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor)
 
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor)
 {
-    if (TNI_LIKELY(tensor->storage->domain == domain && domain != NULL))
+    if (TNI_LIKELY(tensor->storage->domain == domain && domain != NULL)) {
+        if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
+            tni_backing_confirm(tensor->storage->domain, tensor->storage->mapping);
         return 0;
+    }
     if (tensor->storage->outside != 0)
         return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
                                         "copy it into a shared tensor");

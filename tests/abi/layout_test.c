@@ -170,7 +170,7 @@ TN_TEST(backing_stays_where_it_is)
     PIN(backing, inode, 24);
     PIN(backing, device, 32);
     PIN(backing, owner, 40);
-    PIN(backing, reserved, 48);
+    PIN(backing, depositary, 48);
     PIN(backing, path, 56);
 }
 

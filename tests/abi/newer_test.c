@@ -4,6 +4,7 @@
  * nothing is misread, and nothing is done to it.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,14 @@
 #include "os/os.h"
 #include "process/process.h"
 #include "reaper/reaper.h"
+
+/* What is said of a domain whose layout is newer by one. */
+static const char *newer_layout(void)
+{
+    static char text[32];
+    snprintf(text, sizeof text, "shared layout %d", TNI_LAYOUT_VERSION + 1);
+    return text;
+}
 
 static void expect_version(int status, const char *word)
 {

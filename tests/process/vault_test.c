@@ -211,6 +211,129 @@ TN_TEST_WITHIN(five_hundred_storages_outlive_tenond_and_then_the_vault, 60)
     finish();
 }
 
+/* ---- what tenond has not got yet --------------------------------------------------------- */
+
+enum end { LEAVES, IS_KILLED };
+
+static int make_push_and_end(void *end)
+{
+    push(q, make(7), TN_PUSH_MOVE);
+    if (*(const enum end *)end == LEAVES)
+        d = tn_domain_close(d);
+    else
+        raise(SIGKILL);
+    return 0;
+}
+
+/* With no tenond at all: it was killed, and there is nothing that a vault would keep. */
+static void make_without_tenond(enum end end)
+{
+    begin();
+    kill_and_await(manager_pid(d), SIGKILL);
+    int process_status = tnt_wait(tnt_fork(make_push_and_end, &end));
+    assert_int_equal(WIFSIGNALED(process_status), end == IS_KILLED);
+    tn_tensor *t = pop(q);
+    expect_numbers(t, 7);
+    tn_tensor_unref(t);
+    finish();
+}
+
+TN_TEST(what_is_made_while_there_is_no_tenond_outlives_its_killed_maker)
+{
+    make_without_tenond(IS_KILLED);
+}
+TN_TEST(what_is_made_while_there_is_no_tenond_outlives_a_maker_that_left)
+{
+    make_without_tenond(LEAVES);
+}
+
+static int say_pipe[2];
+
+static int make_late_and_leave(void *tenond)
+{
+    tn_tensor *t = make(7);
+    assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
+    push(q, make(9), TN_PUSH_MOVE); /* tenond does not answer */
+    push(q, make(8), TN_PUSH_MOVE); /* nor a moment later */
+    push(q, t, TN_PUSH_MOVE);
+    TN_CHECK_OK(tni_os_write(say_pipe[1], "", 1));
+    d = tn_domain_close(d);
+    return 0;
+}
+
+TN_TEST(who_leaves_waits_until_tenond_has_what_others_name)
+{
+    char byte;
+    begin();
+    int32_t tenond = manager_pid(d);
+    TN_CHECK_OK(tni_os_pipe(say_pipe));
+    pid_t maker = tnt_fork(make_late_and_leave, &tenond);
+    TN_CHECK(tni_os_poll(&say_pipe[0], 1, tnt_deadline(BACKING_MS)) == 0);
+    TN_CHECK(tni_os_read(say_pipe[0], &byte, 1) == 1);
+    assert_int_equal(kill(tenond, SIGCONT), 0);
+    tnt_wait_ok(maker);
+    for (int i = 9; i >= 7; i--) {
+        tn_tensor *t = pop(q);
+        expect_numbers(t, (float)i);
+        tn_tensor_unref(t);
+    }
+    tni_os_close(say_pipe[0]);
+    tni_os_close(say_pipe[1]);
+    finish();
+}
+
+static int make_late_and_die(void *tenond)
+{
+    assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
+    push(q, make(8), TN_PUSH_MOVE);
+    kill_and_await(*(const int32_t *)tenond, SIGKILL); /* before it took what was sent to it */
+    raise(SIGKILL);
+    return 0;
+}
+
+static void expect_lost(const char *why)
+{
+    tn_tensor *t;
+    assert_int_equal(tn_queue_pop_tensor(q, tnt_deadline(BACKING_MS), &t), TN_ERR_NOT_FOUND);
+    tnt_note("%s", tn_error_detail());
+    assert_non_null(strstr(tn_error_detail(), why));
+}
+
+/* Nor is a vault that is slow replaced before it has told all. */
+TN_TEST(a_vault_that_is_too_slow_for_the_next_tenond_loses_nothing)
+{
+    begin();
+    int32_t vault = leave_in_queue(3), old = manager_pid(d);
+    assert_int_equal(kill(vault, SIGSTOP), 0);
+    kill_and_await(old, SIGKILL);
+    tnt_wait_ok(tnt_fork(make_and_push, &(uint32_t){1}));
+    assert_int_equal(vault_pid(), vault);
+    assert_int_equal(kill(vault, SIGCONT), 0);
+    await_storages(manager_pid(d), 4);
+    assert_int_equal(await_vault(0, 4), vault);
+    pop_all(3);
+    pop_all(1);
+    finish();
+}
+
+TN_TEST(a_pop_says_that_the_maker_ended_before_its_deposit)
+{
+    begin();
+    int32_t tenond = manager_pid(d);
+    tnt_wait(tnt_fork(make_late_and_die, &tenond));
+    expect_lost("has ended before tenond had got the descriptor");
+    finish();
+}
+
+TN_TEST(a_pop_says_that_a_tenond_had_what_is_lost)
+{
+    begin();
+    leave_in_queue(1);
+    kill_tenond_and_vault(manager_pid(d));
+    expect_lost("a tenond had it");
+    finish();
+}
+
 /* ---- at every point ---------------------------------------------------------------------- */
 
 #if defined(TN_KILL_POINTS)

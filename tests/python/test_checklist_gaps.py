@@ -230,6 +230,16 @@ def test_a_producer_may_end_before_anybody_consumes(context):
     queue.close()
 
 
+def test_a_producer_may_end_though_nobody_replaced_tenond():
+    """Nobody waits between the kill and the put, so that no survivor starts another."""
+    before, queue = storages(), FORK.Queue()
+    kill_tenond()
+    in_child(put_all_and_end, queue)
+    assert are_all(queue.get(timeout=WITHIN_S), 6)
+    assert storages() == before
+    queue.close()
+
+
 # ---- limits
 
 

@@ -128,7 +128,7 @@ TN_TEST(a_descriptor_is_never_that_of_the_next_life_of_a_block)
     tn_tensor_unref(t);
     next = make_again(domain, TN_STRATEGY_FILE_DESCRIPTOR, block);
     close(late->fd); /* a program that closes what it did not open */
-    assert_int_equal(tni_backing_open(domain, late, block, false, &fd), TN_ERR_NOT_FOUND);
+    assert_int_equal(tni_backing_open(domain, late, block, false, &fd), TN_ERR_STALE);
     assert_int_equal(fd, -1);
     tni_backing_unmap(domain, late);
     tn_tensor_unref(next);

@@ -131,10 +131,11 @@ static bool is_backing(const struct tenond_domain *d, tni_block block)
 int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block block,
                         uint32_t generation, int fd, struct tenond_deposit **ret_deposit)
 {
+    const struct tni_segment *s = &d->domain->segment;
     struct tni_backing b;
     if (!is_backing(d, block))
         return TN_ERR_INVALID;
-    int status = check_block(&d->domain->segment, block, generation, &b);
+    int status = check_block(s, block, generation, &b);
     if (status == 0)
         status = check_object(&b, fd);
     if (status != 0)
@@ -151,6 +152,7 @@ int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block blo
         .index = tni_block_index(block), .generation = generation, .fd = fd};
     all->places[tni_block_index(block)] = all->count;
     t->deposit_count++;
+    atomic_store(&((struct tni_backing *)tni_payload_at(s, block))->depositary, d->domain->who);
     *ret_deposit = find(d, block);
     return 0;
 }

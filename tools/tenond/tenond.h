@@ -4,6 +4,7 @@
 #define TENOND_H
 
 #include "reaper/reaper.h"
+#include "vault.h"
 
 enum { TENOND_CLIENTS = 256 };
 
@@ -54,6 +55,12 @@ struct tenond_domain {
     struct tenond_domain *next;
 };
 
+/* What the vault shall drop. */
+struct tenond_rejected {
+    struct vault_packet *at; /* [room] */
+    uint32_t count, room;
+};
+
 /* Our connection to the vault. */
 struct tenond_mirror {
     int fd;            /* -1: none */
@@ -61,6 +68,8 @@ struct tenond_mirror {
     uint64_t start_ns; /* no vault is started before */
     bool has_heirs;    /* it has something for our successor */
     bool is_given_up;  /* the one that we had may live */
+    bool is_recalling; /* it was asked for all it has, and has not sent the last of it */
+    struct tenond_rejected rejected; /* told to it when it has */
 };
 
 struct tenond_client {
@@ -162,7 +171,7 @@ void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domai
                         struct tenond_deposit *deposit);
 /** Forget one, which the vault keeps for whoever comes after us. */
 void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
-/** The vault has ended. */
+/** The vault has ended, or sent what it was asked for. */
 void tenond_mirror_ready(struct tenond *tenond);
 /** Give a new vault what it has not. @return when there is more to do */
 uint64_t tenond_mirror_due(struct tenond *tenond, uint64_t now_ns);
