@@ -29,11 +29,17 @@ typedef struct tn_domain_info {
     uint64_t age_ns;
     char runtime_folder[128]; /* that its name belongs to; "": no tenond, or none seen from here
                                */
+    /*
+     * 0; or its shared layout, which is another one than this library's: then only name, id, uid
+     * and creator_pid are known, and the other fields are 0.
+     */
+    uint32_t other_layout;
+    uint32_t reserved;
 } tn_domain_info;
 
 typedef int tn_domain_info_fn(const tn_domain_info *domain, void *context);
 
-/** Call `each` for every living domain of this user. */
+/** Call `each` for every living domain of this user, those of other versions of tenon too. */
 TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_info_fn *each, void *context);
 
 /**

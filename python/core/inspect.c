@@ -31,11 +31,12 @@ static PyObject *text_of(const char *text)
 static PyObject *domain_dict(const tn_domain_info *d)
 {
     return Py_BuildValue(
-        "{sNsNsIsisIsIsKsKsKsN}", "name", text_of(d->name), "id", hexadecimal(d->id), "uid",
+        "{sNsNsIsisIsIsKsKsKsNsI}", "name", text_of(d->name), "id", hexadecimal(d->id), "uid",
         d->uid, "creator_pid", d->creator_pid, "seats_used", d->seats_used, "seats", d->seats,
         "committed_bytes", (unsigned long long)d->committed_bytes, "quota_bytes",
         (unsigned long long)d->quota_bytes, "age_ns", (unsigned long long)d->age_ns,
-        "runtime_folder", text_of(d->runtime_folder));
+        "runtime_folder", text_of(d->runtime_folder), "other_layout",
+        d->other_layout);
 }
 
 static int note_domain(const tn_domain_info *domain, void *context)

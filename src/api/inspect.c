@@ -343,7 +343,7 @@ static int remove_storages(struct gc *gc)
 int tn_inspect_gc(tn_audit_fn *each, void *context)
 {
     struct gc gc = {.each = each, .context = context};
-    int status = tni_inspect_for_each_segment(gc_segment, &gc);
+    int status = tni_inspect_for_each_segment(gc_segment, NULL, &gc);
 
     if (status == 0)
         status = remove_storages(&gc);

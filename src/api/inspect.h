@@ -5,7 +5,7 @@
 
 #include <tenon/inspect.h>
 
-#include "backing/backing.h"
+#include "reaper/reaper.h"
 
 struct tn_inspector {
     struct tni_segment segment; /* read-only */
@@ -27,12 +27,16 @@ int32_t tni_inspect_seat_pid(const struct tni_segment *segment, uint32_t seat);
 void tni_inspect_seat_command(const struct tni_segment *segment, uint32_t seat, char *text,
                               size_t size_bytes);
 
-/**
- * Attach read-only to each domain of this user in turn. @return what `each` returned, or an
- * error
- */
 typedef int tni_inspect_segment_fn(const struct tni_segment *segment, void *context);
-int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context);
+/** A domain that this library cannot attach to: its layout is of another version. */
+typedef int tni_inspect_other_fn(const struct tni_found *found, void *context);
+/**
+ * Attach read-only to each domain of this user in turn.
+ * @param other  NULL: those of other versions are passed over
+ * @return what `each` or `other` returned, or an error
+ */
+int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, tni_inspect_other_fn *other,
+                                 void *context);
 
 static inline uint64_t tni_inspect_age(uint64_t now_ns, uint64_t then_ns)
 {

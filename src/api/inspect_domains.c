@@ -3,6 +3,7 @@
  * inspect_domains: every domain of this user, found through the descriptors of its processes.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/inspect.h"
 #include "reaper/reaper.h"
@@ -54,7 +55,8 @@ static void drop_control(struct finds *finds, uint64_t control_inode)
     finds->count = kept;
 }
 
-int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context)
+int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, tni_inspect_other_fn *other,
+                                 void *context)
 {
     struct finds finds = {0};
     int status = tni_manager_search(add_find, &finds);
@@ -64,9 +66,10 @@ int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, void *context)
         struct tni_found found = finds.at[--finds.count];
         /* What cannot be attached is no domain of ours, or that process has just ended. */
         int attached = attach(&found, &segment);
-        if (attached == TN_ERR_VERSION)
-            tni_log(TNI_LOG_WARNING, "domain '%s' of process %d: %s", found.name, found.pid,
-                    tn_error_detail());
+        if (attached == TN_ERR_VERSION) {
+            drop_control(&finds, found.control_inode);
+            status = other != NULL ? other(&found, context) : 0;
+        }
         if (attached == TN_ERR_SYSTEM || attached == TN_ERR_NO_MEMORY)
             status = attached; /* it lives, for all we know: what follows is not all */
         if (attached != 0)
@@ -93,10 +96,21 @@ static int report_domain(const struct tni_segment *segment, void *context)
     return domains->each(&info, domains->context);
 }
 
+static int report_other(const struct tni_found *found, void *context)
+{
+    const struct domains *domains = context;
+    tn_domain_info info = {.uid = found->uid,
+                           .creator_pid = found->creator_pid,
+                           .other_layout = found->layout_version};
+    tni_inspect_text(info.name, sizeof info.name, found->name, sizeof found->name);
+    memcpy(info.id, found->id, sizeof info.id);
+    return domains->each(&info, domains->context);
+}
+
 int tn_inspect_domains(tn_domain_info_fn *each, void *context)
 {
     if (each == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_domains: each is NULL");
-    return tni_inspect_for_each_segment(report_domain,
+    return tni_inspect_for_each_segment(report_domain, report_other,
                                         &(struct domains){.each = each, .context = context});
 }

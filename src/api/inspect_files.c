@@ -55,6 +55,6 @@ int tn_inspect_files(tn_audit_fn *each, void *context)
         return 0; /* no folder, no file */
     if (found < 0 || list.stop != 0)
         return found < 0 ? found : list.stop;
-    int status = tni_inspect_for_each_segment(look_at_domain, &list);
+    int status = tni_inspect_for_each_segment(look_at_domain, NULL, &list);
     return status != 0 ? status : found + (int)list.let_go;
 }

@@ -40,8 +40,13 @@
 #include "base/base.h"
 
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
+/* A number, since it is part of names too. Tests build the library with another one as well. */
+#ifndef TNI_LAYOUT_VERSION_TEST
+#define TNI_LAYOUT_VERSION 3
+#else
+#define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
+#endif
 enum {
-    TNI_LAYOUT_VERSION = 3,
     TNI_BYTE_ORDER = 0x01020304,
     TNI_THREADS = 32, /* announce records of a seat */
     TNI_MAX_SEATS = 1024,
@@ -65,6 +70,10 @@ typedef struct tni_block {
 
 enum { TNI_STATE_MAKING = 0, TNI_STATE_READY = 1 };
 
+/*
+ * Up to `runtime` it is the same in every version from 3 on: who finds the domain of another
+ * version reads its name there.
+ */
 struct tni_header {
     uint64_t magic; /* written last by the creator, with release */
     uint32_t layout_version;
@@ -87,6 +96,8 @@ struct tni_header {
     uint64_t created_ns;
     int32_t creator_pid;
     uint32_t flags; /* TN_DOMAIN_* */
+    /* 0 of a domain with a name: not yet, or not any more; then nobody may join. */
+    _Atomic uint32_t runtime; /* hash of the runtime folder that looks after it; 0 none */
     /* any member, atomically; hints and settings, each checked by who reads it */
     _Alignas(64) _Atomic uint64_t quota_bytes;
     _Atomic uint64_t watermark_bytes;
@@ -98,9 +109,7 @@ struct tni_header {
     _Atomic uint32_t ticket_limit;
     _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
     _Atomic uint32_t registry_wait;
-    /* 0 of a domain with a name: not yet, or not any more; then nobody may join. */
-    _Atomic uint32_t runtime; /* hash of the runtime folder that looks after it; 0 none */
-    _Atomic uint64_t deaths;  /* seats settled since creation */
+    _Atomic uint64_t deaths;         /* seats settled since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
     _Atomic uint32_t registry_turns; /* how often `registry` was taken */
     /*

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static int check_folder_name(const char *folder)
 {
     /* A socket's address has little room; said here, before anything is made. */
     struct sockaddr_un address;
-    size_t room = sizeof address.sun_path - sizeof "/tenond.sock";
+    size_t room = sizeof address.sun_path - sizeof "/tenond-999.999.sock";
     if (strlen(folder) > room)
         return tni_fail(TN_ERR_INVALID,
                         "the runtime folder %s is %zu bytes long; a socket in it allows %zu",
@@ -196,4 +197,17 @@ uint64_t tni_os_file_number(const char *name)
     if (tni_linux_runtime_path(name, path, sizeof path) != 0 || lstat(path, &stat) != 0)
         return 0;
     return (uint64_t)stat.st_ino;
+}
+
+bool tni_os_file_has_other(const char *name)
+{
+    DIR *folder = opendir(tni_os_runtime_folder());
+    bool has_other = false;
+    for (struct dirent *entry;
+         folder != NULL && !has_other && (entry = readdir(folder)) != NULL;)
+        has_other = strncmp(entry->d_name, name, strcspn(name, "-") + 1) == 0 &&
+                    strcmp(entry->d_name, name) != 0;
+    if (folder != NULL)
+        closedir(folder);
+    return has_other;
 }

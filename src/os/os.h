@@ -326,6 +326,8 @@ int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd);
 int tni_os_file_remove(const char *name);
 /** A number that tells a file of the folder from others that are open; 0: there is none. */
 uint64_t tni_os_file_number(const char *name);
+/** Whether the folder has another file whose name agrees with this one up to its first '-'. */
+bool tni_os_file_has_other(const char *name);
 
 /*
  * Messages with descriptors over a local stream of packets; both sides are checked to be this

@@ -34,6 +34,7 @@ struct wanted {
     int control_fd, arena_fd;
     struct place places[MOST_PLACES];
     uint32_t place_count;
+    uint32_t other_layout; /* of a domain of another version that is wanted; 0: none */
 };
 
 /* ---- ids --------------------------------------------------------------------------------- */
@@ -123,6 +124,12 @@ static int open_or_note(const struct tni_found *found, void *context)
     bool is_named = strcmp(found->name, wanted->name) == 0 && found->runtime != 0;
     bool is_here = found->runtime == wanted->runtime;
 
+    if (found->layout_version != TNI_LAYOUT_VERSION) {
+        if (tni_manager_is_id(wanted->name, found->id) ||
+            (is_named && (is_here || !tni_os_runtime_is_chosen())))
+            wanted->other_layout = found->layout_version;
+        return 0;
+    }
     if (!tni_manager_is_id(wanted->name, found->id) &&
         !(is_named && is_here && !wanted->is_exact)) {
         if (is_named)
@@ -169,6 +176,9 @@ static int search(struct wanted *wanted)
     int status = tni_manager_search(open_or_note, wanted);
     if (status != 0)
         return status;
+    if (wanted->place_count == 0 && wanted->other_layout != 0)
+        return tni_fail(TN_ERR_VERSION, "the domain '%s' has shared layout %u, this library %u",
+                        wanted->name, wanted->other_layout, (unsigned)TNI_LAYOUT_VERSION);
     if (wanted->place_count == 0)
         return fail_unknown(wanted);
     if (tni_os_runtime_is_chosen())

@@ -226,8 +226,8 @@ struct search {
 };
 
 /*
- * A header that was looked at through one read-only page. Of any version of the layout: its
- * first lines stay where they are. @return 1, 0: it is none, or an error
+ * A header that was looked at through one read-only page. Of any version of the layout, in
+ * which all up to `runtime` stands where it does in this one. @return 1, 0: it is none, or an error
  */
 static int peek(int control_fd, struct tni_found *found)
 {
@@ -246,6 +246,9 @@ static int peek(int control_fd, struct tni_found *found)
     if (is_header) {
         memcpy(found->name, h->name, sizeof found->name);
         memcpy(found->id, h->id, sizeof found->id);
+        found->layout_version = h->layout_version;
+        found->uid = h->uid;
+        found->creator_pid = h->creator_pid;
         found->runtime = atomic_load(&h->runtime);
         found->arena_inode = h->arena_inode;
         is_header = memchr(found->name, 0, sizeof found->name) != NULL;

@@ -93,6 +93,9 @@ int tni_manager_folder(const struct tni_segment *segment, char *folder, size_t s
 struct tni_found {
     char name[TNI_NAME_BYTES];
     uint8_t id[16];
+    uint32_t layout_version;
+    uint32_t uid;
+    int32_t creator_pid;
     uint32_t runtime;
     int32_t pid;
     int control_number; /* of that process's descriptor */
@@ -127,7 +130,7 @@ enum {
     TNI_REQUEST_DEPOSIT = 4, /* carries the descriptor of a block's object, to be kept */
     TNI_REQUEST_FETCH = 5    /* the reply carries it */
 };
-enum { TNI_REQUEST_VERSION = 2 };
+#define TNI_REQUEST_VERSION 3
 #define TNI_REQUEST_MAGIC UINT32_C(0x74656e6f)
 struct tni_request {
     uint32_t magic;
@@ -144,8 +147,16 @@ struct tni_reply {
     int32_t pid;
     uint32_t limit; /* of descriptors, with TN_ERR_FULL of DEPOSIT */
 };
-#define TNI_MANAGER_SOCKET "tenond.sock"
-#define TNI_MANAGER_LOCK   "tenond.lock"
-#define TNI_VAULT_SOCKET   "vault.sock" /* of who keeps what tenond keeps, once more */
+/*
+ * Files in the runtime folder. Their names say which layout and which requests the tenond
+ * knows: each version has a tenond of its own, and they live side by side.
+ */
+#define TNI_TEXT_OF(number) #number
+#define TNI_TEXT(number)    TNI_TEXT_OF(number)
+#define TNI_VERSIONS        TNI_TEXT(TNI_LAYOUT_VERSION) "." TNI_TEXT(TNI_REQUEST_VERSION)
+#define TNI_MANAGER_SOCKET  "tenond-" TNI_VERSIONS ".sock"
+#define TNI_MANAGER_LOCK    "tenond-" TNI_VERSIONS ".lock"
+#define TNI_VAULT_SOCKET                                                                       \
+    "vault-" TNI_VERSIONS ".sock" /* who keeps what tenond keeps, once more */
 
 #endif

@@ -81,7 +81,7 @@ static void copy_header(const void *page, struct tni_header *ret_header)
     memset(ret_header, 0, sizeof *ret_header);
     if (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != TNI_MAGIC)
         return;
-    memcpy(ret_header, page, offsetof(struct tni_header, quota_bytes));
+    memcpy(ret_header, page, offsetof(struct tni_header, runtime));
     ret_header->magic = TNI_MAGIC;
 }
 

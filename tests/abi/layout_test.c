@@ -50,6 +50,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, created_ns, 160);
     PIN(header, creator_pid, 168);
     PIN(header, flags, 172);
+    PIN(header, runtime, 176);
     PIN(header, quota_bytes, 192);
     PIN(header, watermark_bytes, 200);
     PIN(header, manager, 208);
@@ -60,7 +61,6 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, ticket_limit, 268);
     PIN(header, registry, 320);
     PIN(header, registry_wait, 328);
-    PIN(header, runtime, 332);
     PIN(header, deaths, 336);
     PIN(header, manager_starts, 344);
     PIN(header, registry_turns, 352);

@@ -76,7 +76,7 @@ TN_TEST(tn_ticket_info_stays_as_it_is)
 
 TN_TEST(tn_domain_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_info), 248);
+    assert_int_equal(sizeof(tn_domain_info), 256);
     PIN(tn_domain_info, name, 0);
     PIN(tn_domain_info, id, 64);
     PIN(tn_domain_info, uid, 80);
@@ -87,28 +87,29 @@ TN_TEST(tn_domain_info_stays_as_it_is)
     PIN(tn_domain_info, quota_bytes, 104);
     PIN(tn_domain_info, age_ns, 112);
     PIN(tn_domain_info, runtime_folder, 120);
+    PIN(tn_domain_info, other_layout, 248);
 }
 
 TN_TEST(tn_domain_stat_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_stat), 376);
+    assert_int_equal(sizeof(tn_domain_stat), 384);
     PIN(tn_domain_stat, domain, 0);
-    PIN(tn_domain_stat, watermark_bytes, 248);
-    PIN(tn_domain_stat, live_bytes, 256);
-    PIN(tn_domain_stat, free_bytes, 264);
-    PIN(tn_domain_stat, outside_bytes, 272);
-    PIN(tn_domain_stat, outside_count, 280);
-    PIN(tn_domain_stat, huge_page_bytes, 288);
-    PIN(tn_domain_stat, control_bytes, 296);
-    PIN(tn_domain_stat, blocks_live, 304);
-    PIN(tn_domain_stat, blocks_limit, 312);
-    PIN(tn_domain_stat, objects_used, 320);
-    PIN(tn_domain_stat, objects, 324);
-    PIN(tn_domain_stat, tickets_used, 328);
-    PIN(tn_domain_stat, tickets, 332);
-    PIN(tn_domain_stat, layout_version, 336);
-    PIN(tn_domain_stat, manager_pid, 340);
-    PIN(tn_domain_stat, huge_pages, 344);
+    PIN(tn_domain_stat, watermark_bytes, 256);
+    PIN(tn_domain_stat, live_bytes, 264);
+    PIN(tn_domain_stat, free_bytes, 272);
+    PIN(tn_domain_stat, outside_bytes, 280);
+    PIN(tn_domain_stat, outside_count, 288);
+    PIN(tn_domain_stat, huge_page_bytes, 296);
+    PIN(tn_domain_stat, control_bytes, 304);
+    PIN(tn_domain_stat, blocks_live, 312);
+    PIN(tn_domain_stat, blocks_limit, 320);
+    PIN(tn_domain_stat, objects_used, 328);
+    PIN(tn_domain_stat, objects, 332);
+    PIN(tn_domain_stat, tickets_used, 336);
+    PIN(tn_domain_stat, tickets, 340);
+    PIN(tn_domain_stat, layout_version, 344);
+    PIN(tn_domain_stat, manager_pid, 348);
+    PIN(tn_domain_stat, huge_pages, 352);
 }
 
 TN_TEST(tn_seat_info_stays_as_it_is)

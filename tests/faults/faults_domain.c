@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "reaper/reaper.h"
 
 static tn_domain *d;
 
@@ -55,9 +56,9 @@ static void leave_folder(void)
     char path[128];
     const char *folder = getenv("TENON_RUNTIME_DIR");
     /* tenond ends by itself; its files are removed here, as it may not get to it. */
-    snprintf(path, sizeof path, "%s/tenond.sock", folder);
+    snprintf(path, sizeof path, "%s/" TNI_MANAGER_SOCKET, folder);
     unlink(path);
-    snprintf(path, sizeof path, "%s/tenond.lock", folder);
+    snprintf(path, sizeof path, "%s/" TNI_MANAGER_LOCK, folder);
     unlink(path);
     rmdir(folder);
 }

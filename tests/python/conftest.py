@@ -78,16 +78,16 @@ def _left():
     left = [path for path in _storages.rglob("*") if not path.is_dir()]
     run = _folder / "run"
     if run.exists():
-        left += [path for path in run.iterdir() if path.name != "tenond.lock"]
+        left += [path for path in run.iterdir() if not (path.name.startswith("tenond-") and path.suffix == ".lock")]
     return left
 
 
 def _wait_for_the_end_of_tenond():
     """It ends by itself, and holds a lock until then."""
-    try:
-        lock = open(_folder / "run" / "tenond.lock")
-    except FileNotFoundError:
+    locks = sorted((_folder / "run").glob("tenond-*.lock"))
+    if not locks:
         return
+    lock = open(locks[0])
     signal.signal(signal.SIGALRM, _stop_waiting)
     signal.alarm(LEAVES_WITHIN_S)
     try:

@@ -147,6 +147,7 @@ json_t *cmd_json_domain(const tn_domain_info *info)
     cmd_json_set(object, "quota_bytes", cmd_json_count(info->quota_bytes));
     cmd_json_set(object, "age_ns", cmd_json_count(info->age_ns));
     cmd_json_set(object, "runtime_folder", json_string(info->runtime_folder));
+    cmd_json_set(object, "other_layout", cmd_json_count(info->other_layout));
     return object;
 }
 

@@ -136,6 +136,12 @@ static int examine_all(const struct arguments *arguments, json_t *ret_list)
     for (size_t i = 0; i < domains.count; i++) {
         const char *label = cmd_domain_label(&domains.at[i], id);
         cmd_hex_id(&domains.at[i], id);
+        if (domains.at[i].other_layout != 0) {
+            if (ret_list == NULL)
+                printf("%s: not looked into: shared layout %u is of another version of tenon\n",
+                       label, domains.at[i].other_layout);
+            continue;
+        }
         if (examine(arguments, id, label, ret_list) != CMD_FINE)
             worst = CMD_TROUBLE;
     }

@@ -13,25 +13,45 @@ static int print_json(const struct cmd_domains *domains)
     return cmd_json_print("ls", list);
 }
 
+/* Of a domain of another version of tenon no more is known. */
+static void add_other(struct table *table, const tn_domain_info *info)
+{
+    table_cell(table, "layout %u", info->other_layout);
+    for (int i = 0; i < 3; i++)
+        table_cell(table, "-");
+    table_cell(table, "%d", info->creator_pid);
+    table_cell(table, "-");
+}
+
+static void add_domain(struct table *table, const tn_domain_info *info)
+{
+    char text[TABLE_TEXT_BYTES];
+
+    table_cell(table, "%u/%u", info->seats_used, info->seats);
+    table_cell(table, "%s", table_bytes(text, info->committed_bytes));
+    table_cell(table, "%s", table_bytes(text, info->quota_bytes));
+    table_cell(table, "%s", table_age(text, info->age_ns));
+    table_cell(table, "%d", info->creator_pid);
+    table_cell(table, "%s", info->runtime_folder[0] != '\0' ? info->runtime_folder : "-");
+}
+
 static int print_text(const struct cmd_domains *domains)
 {
     static const struct table_column columns[] = {
         {"DOMAIN", false}, {"SEATS", true},   {"COMMITTED", true}, {"QUOTA", true},
         {"AGE", true},     {"CREATOR", true}, {"FOLDER", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
-    char id[CMD_ID_BYTES], text[TABLE_TEXT_BYTES];
+    char id[CMD_ID_BYTES];
 
     if (table == NULL)
         return cmd_no_memory("ls");
     for (size_t i = 0; i < domains->count; i++) {
         const tn_domain_info *info = &domains->at[i];
         table_cell(table, "%s", cmd_domain_label(info, id));
-        table_cell(table, "%u/%u", info->seats_used, info->seats);
-        table_cell(table, "%s", table_bytes(text, info->committed_bytes));
-        table_cell(table, "%s", table_bytes(text, info->quota_bytes));
-        table_cell(table, "%s", table_age(text, info->age_ns));
-        table_cell(table, "%d", info->creator_pid);
-        table_cell(table, "%s", info->runtime_folder[0] != '\0' ? info->runtime_folder : "-");
+        if (info->other_layout != 0)
+            add_other(table, info);
+        else
+            add_domain(table, info);
     }
     int status = table_print(table, 0, stdout);
     table_destroy(table);

@@ -151,6 +151,8 @@ static int take_samples(const struct arguments *arguments, struct samples *sampl
     if (status != 0)
         return status;
     for (size_t i = 0; i < domains.count && status == 0; i++) {
+        if (domains.at[i].other_layout != 0)
+            continue; /* only its own version can look into it */
         cmd_hex_id(&domains.at[i], id);
         status = add_sample(id, samples);
         if (status == TN_ERR_NOT_FOUND)

@@ -382,8 +382,8 @@ static int adopt_found(const struct tni_found *found, void *context)
     struct tenond *t = context;
     int control_fd, arena_fd;
 
-    if (found->runtime != t->runtime)
-        return 0;
+    if (found->runtime != t->runtime || found->layout_version != TNI_LAYOUT_VERSION)
+        return 0; /* of another folder, or the tenond of another version looks after it */
     for (const struct tenond_domain *d = t->domains; d != NULL; d = d->next)
         if (segment_of(d)->control_inode == found->control_inode)
             return 0;

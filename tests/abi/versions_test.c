@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: programs of two versions of tenon, with different shared layouts, for one user and in
+ * one runtime folder. The other version is this library, built with another layout version.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "reaper/reaper.h"
+
+enum { WITHIN_MS = 20000, TEXT_BYTES = 16384 };
+
+/* ---- a program of the other version ------------------------------------------------------ */
+
+struct other {
+    pid_t pid;
+    int to, from;
+};
+
+static struct other start_other(const char *const *argv)
+{
+    int to[2], from[2];
+    TN_CHECK(pipe(to) == 0 && pipe(from) == 0);
+    pid_t pid = fork();
+    TN_CHECK(pid >= 0);
+    if (pid == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        for (int fd = 3; fd < 100; fd++)
+            close(fd);
+        setenv("TENON_TENOND", TNT_OTHER_TENOND, 1);
+        execv(argv[0], (char *const *)argv);
+        _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    return (struct other){.pid = pid, .to = to[1], .from = from[0]};
+}
+
+/* Up to `until`, or all there is. */
+static void read_text(int fd, const char *until, char text[TEXT_BYTES])
+{
+    size_t size = 0;
+    text[0] = 0;
+    while (size < TEXT_BYTES - 1 && (until == NULL || strstr(text, until) == NULL)) {
+        TN_CHECK(tni_os_poll(&fd, 1, tnt_deadline(WITHIN_MS)) == 0);
+        ssize_t got = read(fd, text + size, TEXT_BYTES - 1 - size);
+        if (got <= 0)
+            break;
+        size += (size_t)got;
+        text[size] = 0;
+    }
+}
+
+static struct other live_as_other(const char *name)
+{
+    char text[TEXT_BYTES];
+    struct other other = start_other((const char *const[]){TNT_OTHER_MEMBER, name, NULL});
+    read_text(other.from, "ready\n", text);
+    assert_string_equal(text, "ready\n");
+    return other;
+}
+
+static void end_other(struct other *other)
+{
+    close(other->to);
+    tnt_wait_ok(other->pid);
+    close(other->from);
+}
+
+/* What a command of one of the versions prints. */
+static void list_by(const char *command, char text[TEXT_BYTES])
+{
+    struct other tool =
+        start_other((const char *const[]){command, "ls", "--json", NULL});
+    read_text(tool.from, NULL, text);
+    end_other(&tool);
+}
+
+/* ---- ours -------------------------------------------------------------------------------- */
+
+static void live_as_ours(const char *name, tn_domain **ret_domain)
+{
+    const tn_share_options options = {.struct_size = sizeof options,
+                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    tn_queue *queue;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_domain_create(name, NULL, ret_domain));
+    TN_CHECK_OK(tn_queue_create(*ret_domain, "q", NULL, &queue));
+    TN_CHECK_OK(tn_tensor_empty_as(*ret_domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, 0,
+                                   &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &tensor));
+    tn_tensor_unref(tensor);
+    tn_queue_close(queue);
+}
+
+struct seen {
+    unsigned ours, others;
+};
+
+static int see(const tn_domain_info *info, void *context)
+{
+    struct seen *seen = context;
+    seen->ours += strcmp(info->name, "ours") == 0 && info->other_layout == 0;
+    seen->others +=
+        strcmp(info->name, "theirs") == 0 && info->other_layout == TNT_OTHER_LAYOUT;
+    return 0;
+}
+
+/* Each sees of the other's domain what can be known of it. */
+static void expect_side_by_side(void)
+{
+    char text[TEXT_BYTES], layout[64];
+    struct seen seen = {0};
+    tn_domain *domain = NULL;
+    TN_CHECK_OK(tn_inspect_domains(see, &seen));
+    assert_int_equal(seen.ours, 1);
+    assert_int_equal(seen.others, 1);
+    assert_int_equal(tn_domain_join("theirs", &domain), TN_ERR_VERSION);
+    assert_int_equal(tn_domain_open("theirs", NULL, &domain), TN_ERR_VERSION);
+    snprintf(layout, sizeof layout, "layout %d", TNT_OTHER_LAYOUT);
+    assert_non_null(strstr(tn_error_detail(), layout));
+#ifdef TNT_COMMAND
+    list_by(TNT_COMMAND, text);
+    snprintf(layout, sizeof layout, "\"other_layout\": %d", TNT_OTHER_LAYOUT);
+    assert_non_null(strstr(text, layout));
+    list_by(TNT_OTHER_COMMAND, text);
+    snprintf(layout, sizeof layout, "\"other_layout\": %d", TNI_LAYOUT_VERSION);
+    assert_non_null(strstr(text, layout));
+    assert_non_null(strstr(text, "\"theirs\""));
+#else
+    (void)list_by;
+    (void)text;
+#endif
+}
+
+TN_TEST(a_newer_program_lives_beside_one_that_was_there_first)
+{
+    tn_domain *domain;
+    live_as_ours("ours", &domain);
+    struct other other = live_as_other("theirs");
+    expect_side_by_side();
+    end_other(&other);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_older_program_lives_beside_one_that_was_there_first)
+{
+    tn_domain *domain;
+    struct other other = live_as_other("theirs");
+    live_as_ours("ours", &domain);
+    expect_side_by_side();
+    tn_domain_close(domain);
+    end_other(&other);
+}
+
+/* A name is taken in one version only. */
+TN_TEST(two_versions_may_make_domains_of_one_name)
+{
+    tn_domain *domain, *again;
+    live_as_ours("both", &domain);
+    struct other other =
+        start_other((const char *const[]){TNT_OTHER_MEMBER, "both", NULL});
+    char text[TEXT_BYTES];
+    read_text(other.from, NULL, text); /* it opens: the other one is not what it wants */
+    assert_string_equal(text, "");
+    assert_int_not_equal(tnt_wait(other.pid), 0);
+    close(other.to);
+    close(other.from);
+    TN_CHECK_OK(tn_domain_join("both", &again));
+    tn_domain_close(again);
+    tn_domain_close(domain);
+
+    other = live_as_other("theirs");
+    TN_CHECK_OK(tn_domain_create("theirs", NULL, &domain));
+    TN_CHECK_OK(tn_domain_join("theirs", &again));
+    tn_domain_close(again);
+    tn_domain_close(domain);
+    end_other(&other);
+}
+
+/* Nor does one tenond take what the other one looks after when that is killed. */
+TN_TEST(a_killed_tenond_is_replaced_by_one_of_its_own_version)
+{
+    tn_domain *domain;
+    struct other other = live_as_other("theirs");
+    live_as_ours("ours", &domain);
+    const struct tni_segment *s = &domain->segment;
+    uint64_t old = atomic_load(&s->header->manager);
+    TN_CHECK(kill(atomic_load(&tni_seat_at(s, tni_who_seat(old))->pid), SIGKILL) == 0);
+    _Atomic uint32_t word = 0;
+    uint64_t deadline_ns = tnt_deadline(WITHIN_MS);
+    while (atomic_load(&s->header->manager) == old) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_process_sleep(domain, &word, 0, tnt_deadline(120));
+    }
+    expect_side_by_side();
+    tn_domain_close(domain);
+    end_other(&other);
+}
