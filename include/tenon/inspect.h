@@ -30,8 +30,8 @@ typedef struct tn_domain_info {
     char runtime_folder[128]; /* that its name belongs to; "": no tenond, or none seen from here
                                */
     /*
-     * 0; or its shared layout, which is another one than this library's: then only name, id, uid
-     * and creator_pid are known, and the other fields are 0.
+     * 0; or its shared layout, which is another one than this library's: then only name, id,
+     * uid and creator_pid are known, and the other fields are 0.
      */
     uint32_t other_layout;
     uint32_t reserved;

@@ -102,7 +102,7 @@ uint64_t tni_alloc_outside_bytes(const struct tni_segment *s)
     uint64_t total = 0;
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
-        const struct tni_backing *b = tni_payload_at(s, block);
+        const struct tni_backing *b = tni_payload_look(s, block);
         if (tni_word_state(atomic_load(tni_word_at(s, block))) == TNI_BLOCK_ALLOC &&
             tni_alloc_has_memory(s, block) &&
             atomic_load_explicit(&b->strategy, memory_order_acquire) != 0 &&

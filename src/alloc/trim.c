@@ -66,8 +66,7 @@ static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enoug
     bytes = tni_align_up(bytes, page_bytes);
     uint64_t keep = bytes > enough ? (bytes - enough) & ~(page_bytes - 1) : 0;
     atomic_store(committed, keep); /* alloc.c I3: before the pages go */
-    uint8_t *start = tni_payload_at(&d->segment, block);
-    if (bytes == keep || tni_os_discard(start + keep, bytes - keep) == 0)
+    if (bytes == keep || tni_segment_discard(&d->segment, block, keep, bytes - keep) == 0)
         return bytes - keep;
     atomic_store(committed, bytes);
     return 0;
@@ -85,8 +84,7 @@ static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t fro
     while (!atomic_compare_exchange_weak(committed, &seen,
                                          is_whole ? 0 : (seen & ~pages) | TNI_SPAN_TRIMMED))
         ;
-    uint8_t *start = tni_payload_at(&d->segment, first);
-    if (tni_os_discard(start + from * page_bytes, count * page_bytes) == 0)
+    if (tni_segment_discard(&d->segment, first, from * page_bytes, count * page_bytes) == 0)
         return count * page_bytes;
     atomic_fetch_or(committed, pages & seen);
     return 0;

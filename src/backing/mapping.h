@@ -10,7 +10,7 @@ enum { TNI_STRATEGY_BITS = 8 };
 
 static inline struct tni_backing *tni_backing_at(const struct tni_segment *s, tni_block block)
 {
-    return tni_payload_at(s, block);
+    return tni_payload_look(s, block);
 }
 
 /* What stands in tni_backing.strategy: {generation:24, strategy:8}, I5. */

@@ -283,6 +283,16 @@ int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only
     return 0;
 }
 
+int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_address)
+{
+    void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                         fd, (off_t)offset);
+    if (address == MAP_FAILED)
+        return fail_map(errno, size_bytes);
+    *ret_address = address;
+    return 0;
+}
+
 int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only)
 {
     size_t page = tni_os_page_bytes();
@@ -461,6 +471,17 @@ int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes)
 int tni_os_discard(void *address, uint64_t size_bytes)
 {
     while (madvise(address, size_bytes, MADV_REMOVE) != 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            return tni_linux_fail(TN_ERR_SYSTEM, errno, "discarding %" PRIu64 " bytes",
+                                  size_bytes);
+    }
+    return 0;
+}
+
+int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes)
+{
+    while (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                     (off_t)size_bytes) != 0) {
         if (errno != EAGAIN && errno != EINTR)
             return tni_linux_fail(TN_ERR_SYSTEM, errno, "discarding %" PRIu64 " bytes",
                                   size_bytes);

@@ -70,6 +70,8 @@ uint64_t tni_os_raise_descriptor_limit(void);
 /** `align_bytes` is a power of two, at least a page. TN_ERR_NO_MEMORY: address space. */
 int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only,
                void **ret_address);
+/** Map a part, for writing; `offset` is a multiple of the page size. */
+int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_address);
 /** Map at just this address, in place of what is there; a failure may leave nothing there. */
 int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only);
 /** Private zeroed memory, sparse: untouched pages cost nothing. */
@@ -96,6 +98,8 @@ int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes);
 int tni_os_discard(void *address, uint64_t size_bytes);
 /** Empty private sparse memory again. */
 void tni_os_discard_private(void *address, uint64_t size_bytes);
+/** tni_os_discard() of a part that need not be mapped. */
+int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes);
 void tni_os_advise_huge(void *address, uint64_t size_bytes);
 void tni_os_advise_no_dump(void *address, uint64_t size_bytes);
 void tni_os_close(int fd); /* -1 is accepted */

@@ -606,7 +606,7 @@ void *tni_object_ring(const struct tni_segment *s, const struct tni_object *obje
     if (!tni_geometry_has_block(&s->geometry, block.id) ||
         tni_block_bytes(&s->geometry, block) < need_bytes)
         return NULL;
-    return tni_payload_at(s, block);
+    return tni_payload_look(s, block);
 }
 
 /* ---- the dead ---------------------------------------------------------------------------- */

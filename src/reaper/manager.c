@@ -131,8 +131,10 @@ int tni_manager_exchange(const struct tni_request *request, const int *fds, uint
 
 static int fail_silent(void)
 {
-    return tni_fail(TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s",
-                    tenond_path(), tni_os_runtime_folder());
+    return tni_fail(
+        TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s%s", tenond_path(),
+        tni_os_runtime_folder(),
+        tni_os_file_has_other(TNI_MANAGER_SOCKET) ? ", where one of another version does" : "");
 }
 
 int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)
@@ -227,7 +229,8 @@ struct search {
 
 /*
  * A header that was looked at through one read-only page. Of any version of the layout, in
- * which all up to `runtime` stands where it does in this one. @return 1, 0: it is none, or an error
+ * which all up to `runtime` stands where it does in this one. @return 1, 0: it is none, or an
+ * error
  */
 static int peek(int control_fd, struct tni_found *found)
 {

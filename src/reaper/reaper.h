@@ -130,8 +130,8 @@ enum {
     TNI_REQUEST_DEPOSIT = 4, /* carries the descriptor of a block's object, to be kept */
     TNI_REQUEST_FETCH = 5    /* the reply carries it */
 };
-#define TNI_REQUEST_VERSION 3
-#define TNI_REQUEST_MAGIC UINT32_C(0x74656e6f)
+#define TNI_REQUEST_VERSION 2
+#define TNI_REQUEST_MAGIC   UINT32_C(0x74656e6f)
 struct tni_request {
     uint32_t magic;
     uint32_t version; /* TNI_REQUEST_VERSION */

@@ -405,7 +405,7 @@ static uint64_t most_records(const struct tni_segment *s, tni_block block)
 struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block,
                                    uint32_t *ret_count)
 {
-    struct tni_records *records = tni_payload_at(s, block);
+    struct tni_records *records = tni_payload_look(s, block);
     uint64_t most = most_records(s, block);
     uint32_t count = atomic_load_explicit(&records->count, memory_order_acquire);
     if (TNI_LIKELY(count <= most)) {

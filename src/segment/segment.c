@@ -7,15 +7,131 @@
  * I2  Everything that sizes a loop or an offset comes from the private geometry; the header's
  *     five numbers are read once, at attach, and checked against the sizes that the kernel
  *     states.
+ * I3  A window is a part of one class's part of the arena that no block crosses. It stays
+ *     mapped as long as the segment: pointers into it stay good while more is mapped.
  * Callers: api (members), reaper (tenond), inspect (read-only). Death: a half-made domain has
  * no name and no other process; the kernel frees it.
  */
 #include "segment/segment.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "os/os.h"
+
+/* ---- windows ----------------------------------------------------------------------------- */
+
+enum { WINDOW_BYTES = 2 << 20, PIECES = 46 };
+
+/* Window 0 has the first unit of the class, window k the units from 2^(k-1) to 2^k. */
+struct class_windows {
+    uint8_t *at[PIECES];
+};
+struct tni_windows {
+    void (*fail)(void);
+    struct class_windows *of[TNI_CLASSES]; /* NULL: nothing of that class was looked at */
+};
+
+/* I3: whole blocks, and whole pages. */
+static uint64_t unit_bytes(const struct tni_class_geometry *c)
+{
+    uint64_t span_bytes = c->span * c->size_bytes;
+    return (WINDOW_BYTES + span_bytes - 1) / span_bytes * span_bytes;
+}
+
+static uint64_t class_bytes(const struct tni_class_geometry *c)
+{
+    return tni_align_up(c->capacity, c->span) * c->size_bytes;
+}
+
+/* The window that has this byte of the class: where it begins and ends there. */
+static uint32_t window_of(const struct tni_class_geometry *c, uint64_t at, uint64_t *ret_from,
+                          uint64_t *ret_to)
+{
+    uint64_t unit = unit_bytes(c), units = at / unit;
+    uint32_t k = units == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(units);
+    *ret_from = k == 0 ? 0 : unit << (k - 1);
+    *ret_to = TNI_MIN(unit << k, class_bytes(c));
+    return k;
+}
+
+static int map_window(const struct tni_segment *s, uint32_t class_id, uint32_t k, uint64_t from,
+                      uint64_t to)
+{
+    struct class_windows **windows = &s->windows->of[class_id];
+    void *address;
+    if (*windows == NULL && (*windows = calloc(1, sizeof **windows)) == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for windows of an arena");
+    uint64_t offset = s->geometry.classes[class_id].arena_off + from;
+    int status = tni_os_map_part(s->arena_fd, offset, to - from, &address);
+    if (status != 0)
+        return status;
+    tni_os_advise_no_dump(address, to - from);
+    (*windows)->at[k] = address;
+    return 0;
+}
+
+void *tni_segment_reach(const struct tni_segment *s, tni_block block)
+{
+    uint32_t class_id = tni_block_class(block);
+    const struct tni_class_geometry *c = &s->geometry.classes[class_id];
+    uint64_t at = tni_block_offset(&s->geometry, block) - c->arena_off, from, to;
+    uint32_t k = window_of(c, at, &from, &to);
+    const struct class_windows *windows = s->windows->of[class_id];
+    if ((windows == NULL || windows->at[k] == NULL) &&
+        map_window(s, class_id, k, from, to) != 0)
+        s->windows->fail();
+    return s->windows->of[class_id]->at[k] + (at - from);
+}
+
+static void unmap_windows(struct tni_segment *s)
+{
+    for (uint32_t id = 1; s->windows != NULL && id < s->geometry.class_count; id++) {
+        struct class_windows *windows = s->windows->of[id];
+        uint64_t from = 0, to = 0;
+        for (uint32_t k = 0; windows != NULL && to < class_bytes(&s->geometry.classes[id]);
+             k++) {
+            window_of(&s->geometry.classes[id], to, &from, &to);
+            tni_os_unmap(windows->at[k], to - from);
+        }
+        free(windows);
+    }
+    free(s->windows);
+}
+
+int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t from,
+                        uint64_t bytes)
+{
+    if (s->windows == NULL)
+        return tni_os_discard((uint8_t *)tni_payload_at(s, first) + from, bytes);
+    return tni_os_punch(s->arena_fd, tni_block_offset(&s->geometry, first) + from, bytes);
+}
+
+/* ---- making and attaching ---------------------------------------------------------------- */
+
+/* No address that a process can have, nor in reach of one: who forgets the windows faults. */
+static uint8_t *nowhere(void) { return (uint8_t *)(UINTPTR_MAX / 2 + 1); }
+
+/* pre: all of the segment's private side is there */
+static int map_sparse(struct tni_segment *s, void (*fail)(void))
+{
+    void *control;
+    struct tni_windows *windows = calloc(1, sizeof *windows);
+    if (windows == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for windows of an arena");
+    int status = tni_os_map(s->control_fd, s->geometry.control_bytes, s->geometry.page_bytes,
+                            false, &control);
+    if (status != 0) {
+        free(windows);
+        return status;
+    }
+    windows->fail = fail;
+    s->header = control;
+    s->arena = nowhere();
+    s->windows = windows;
+    return 0;
+}
 
 /* Anything a reader may touch is either sealed in place or refused. */
 static int map_both(struct tni_segment *s)
@@ -178,11 +294,9 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
     return 0;
 }
 
-int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
-                       struct tni_segment *ret_segment)
+/* What the two are, in *s but for the mappings. */
+static int examine(int control_fd, int arena_fd, struct tni_segment *s)
 {
-    struct tni_segment s = {
-        .control_fd = control_fd, .arena_fd = arena_fd, .is_read_only = read_only};
     struct tni_os_memory control, arena;
     void *page = NULL;
     uint64_t page_bytes = tni_os_page_bytes();
@@ -202,16 +316,39 @@ int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
     struct tni_header header; /* read once: what is checked is what is used */
     copy_header(page, &header);
     tni_os_unmap(page, page_bytes);
-    status = check_header(&header, &control, &arena, &s.geometry);
+    status = check_header(&header, &control, &arena, &s->geometry);
     if (status != 0)
         return status;
-    s.control_inode = control.inode;
-    s.arena_inode = arena.inode;
-    remember(&s, &header);
-    if ((status = map_both(&s)) != 0)
-        return status;
-    *ret_segment = s;
+    s->control_fd = control_fd;
+    s->arena_fd = arena_fd;
+    s->control_inode = control.inode;
+    s->arena_inode = arena.inode;
+    remember(s, &header);
     return 0;
+}
+
+int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
+                       struct tni_segment *ret_segment)
+{
+    struct tni_segment s = {.is_read_only = read_only};
+    int status = examine(control_fd, arena_fd, &s);
+    if (status == 0)
+        status = map_both(&s);
+    if (status == 0)
+        *ret_segment = s;
+    return status;
+}
+
+int tni_segment_attach_sparse(int control_fd, int arena_fd, void (*fail)(void),
+                              struct tni_segment *ret_segment)
+{
+    struct tni_segment s = {0};
+    int status = examine(control_fd, arena_fd, &s);
+    if (status == 0)
+        status = map_sparse(&s, fail);
+    if (status == 0)
+        *ret_segment = s;
+    return status;
 }
 
 static bool is_ours(int fd, uint64_t inode)
@@ -247,7 +384,9 @@ void tni_segment_close(struct tni_segment *s)
 void tni_segment_detach(struct tni_segment *s)
 {
     tni_os_unmap(s->header, s->geometry.control_bytes);
-    tni_os_unmap(s->arena, s->geometry.arena_bytes);
+    if (s->windows == NULL)
+        tni_os_unmap(s->arena, s->geometry.arena_bytes);
+    unmap_windows(s);
     tni_segment_close(s);
     *s = (struct tni_segment){.control_fd = -1, .arena_fd = -1};
 }

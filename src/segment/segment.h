@@ -9,10 +9,13 @@
 
 #include "layout/layout.h"
 
+struct tni_windows;
+
 struct tni_segment {
     struct tni_geometry geometry; /* private, trusted */
     struct tni_header *header;    /* the control segment's start */
-    uint8_t *arena;
+    uint8_t *arena;               /* nowhere, if there are windows */
+    struct tni_windows *windows;  /* what is mapped of the arena; NULL: all of it */
     int control_fd;
     int arena_fd;
     uint64_t control_inode;
@@ -43,6 +46,15 @@ int tni_segment_create(const struct tni_segment_options *options,
  */
 int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
                        struct tni_segment *ret_segment);
+
+/**
+ * The same for who looks at many domains and at little of each: nothing of the arena is mapped
+ * but what tni_payload_look() comes to. The address space of a process holds a few whole arenas
+ * of a large machine, and thousands of such windows. One thread at a time may use the segment.
+ * @param fail  called when a part of the arena cannot be mapped; does not return
+ */
+int tni_segment_attach_sparse(int control_fd, int arena_fd, void (*fail)(void),
+                              struct tni_segment *ret_segment);
 
 /** Close the descriptors; what is mapped stays. May be done again. */
 void tni_segment_close(struct tni_segment *segment);
@@ -127,6 +139,18 @@ static inline void *tni_payload_at(const struct tni_segment *s, tni_block block)
 {
     return s->arena + tni_block_offset(&s->geometry, block);
 }
+/** Map the window that a block lies in, if it is not yet, for as long as the segment. */
+void *tni_segment_reach(const struct tni_segment *segment, tni_block block);
+/** tni_payload_at() where a process may be that has not mapped all of the arena: tenond. */
+static inline void *tni_payload_look(const struct tni_segment *s, tni_block block)
+{
+    return TNI_LIKELY(s->windows == NULL) ? tni_payload_at(s, block)
+                                          : tni_segment_reach(s, block);
+}
+/** Give the memory behind `bytes` of the arena, from `from` bytes behind a block's start on,
+ * back to the system. */
+int tni_segment_discard(const struct tni_segment *segment, tni_block first, uint64_t from,
+                        uint64_t bytes);
 /** Limits that shared memory states, cut to what the geometry allows. */
 static inline uint32_t tni_seat_limit(const struct tni_segment *s)
 {

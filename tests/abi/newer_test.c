@@ -64,8 +64,8 @@ static int live_in_a_newer_domain(void *argument)
 
 static int count_domain(const tn_domain_info *info, void *context)
 {
-    *(unsigned *)context += strcmp(info->name, "newer") == 0 &&
-                            info->other_layout == TNI_LAYOUT_VERSION + 1;
+    *(unsigned *)context +=
+        strcmp(info->name, "newer") == 0 && info->other_layout == TNI_LAYOUT_VERSION + 1;
     return 0;
 }
 

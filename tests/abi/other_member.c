@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that was built with a library of another layout version: other_member NAME. It makes
- * a domain of that name, sends itself a storage that tenond keeps, says "ready", and leaves when
- * its input ends.
+ * A program that was built with a library of another layout version: other_member NAME. It
+ * makes a domain of that name, sends itself a storage that tenond keeps, says "ready", and
+ * leaves when its input ends.
  */
 #include <stdio.h>
 #include <tenon/tenon.h>

@@ -406,6 +406,44 @@ TN_TEST(tenond_needs_less_than_two_mebibytes_and_few_descriptors)
     tn_domain_close(d);
 }
 
+enum { HOUSES = 12 };
+
+/* A domain of a machine with much memory, in which somebody is killed. */
+static int live_in_a_large_domain(void *argument)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .quota_bytes = UINT64_C(1) << 40};
+    struct tnt_signal *made = argument;
+    tn_domain *d;
+    TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
+    struct member member = open_member(d, 10);
+    tnt_kill(start_member(&member));
+    await_deaths(d, 1);
+    assert_int_equal(live_blocks(d), 0);
+    close_member(&member);
+    tnt_signal(&made[0]);
+    tnt_await(&made[1]);
+    tn_domain_close(d);
+    return 0;
+}
+
+/* The arena of one is 50 TiB of addresses, of 128 that a process has. */
+TN_TEST(tenond_looks_after_a_dozen_domains_of_a_tebibyte_at_once)
+{
+    struct tnt_signal made[2] = {tnt_signal_open(), tnt_signal_open()};
+    pid_t pids[HOUSES];
+    for (int i = 0; i < HOUSES; i++) {
+        pids[i] = tnt_fork(live_in_a_large_domain, made);
+        tnt_await(&made[0]);
+    }
+    for (int i = 0; i < HOUSES; i++)
+        tnt_signal(&made[1]);
+    for (int i = 0; i < HOUSES; i++)
+        tnt_wait_ok(pids[i]);
+    tnt_signal_close(&made[0]);
+    tnt_signal_close(&made[1]);
+}
+
 /* ---- its enemies ------------------------------------------------------------------------- */
 
 static int connect_to_tenond(void)

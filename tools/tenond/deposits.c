@@ -152,7 +152,8 @@ int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block blo
         .index = tni_block_index(block), .generation = generation, .fd = fd};
     all->places[tni_block_index(block)] = all->count;
     t->deposit_count++;
-    atomic_store(&((struct tni_backing *)tni_payload_at(s, block))->depositary, d->domain->who);
+    atomic_store(&((struct tni_backing *)tni_payload_look(s, block))->depositary,
+                 d->domain->who);
     *ret_deposit = find(d, block);
     return 0;
 }

@@ -349,10 +349,17 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
     return 0;
 }
 
+/* As if we had been killed: survivors do what we did, and start another. */
+static void die(void)
+{
+    tni_log(TNI_LOG_ERROR, "a part of a domain cannot be mapped: %s", tn_error_detail());
+    tni_os_exit(1);
+}
+
 int tenond_add(struct tenond *t, int control_fd, int arena_fd)
 {
     struct tni_segment segment;
-    int status = tni_segment_attach(control_fd, arena_fd, false, &segment);
+    int status = tni_segment_attach_sparse(control_fd, arena_fd, die, &segment);
     if (status != 0) {
         tni_log(TNI_LOG_WARNING, "not a domain: %s", tn_error_detail());
         tni_os_close(control_fd);
