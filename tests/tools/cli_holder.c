@@ -2,7 +2,7 @@
 /*
  * cli_holder NAME: a domain with known content, for cli_test.py. Prints "PARENT-PID CHILD-PID"
  * when all is in place, and stays until standard input ends. "-" as NAME makes the domain
- * anonymous, without tenond.
+ * anonymous, without tenond. cli_holder NAME COUNT: and COUNT small tensors more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +108,14 @@ static void make_outside(tn_domain *domain, struct outside *o)
           "file");
 }
 
+/* They end with the process. */
+static void make_many(tn_domain *domain, long count)
+{
+    tn_tensor *tensor;
+    for (long i = 0; i < count; i++)
+        check(tn_tensor_empty(domain, TN_FLOAT32, 1, (int64_t[]){16}, 0, &tensor), "many");
+}
+
 int main(int argc, char **argv)
 {
     const tn_domain_options options = {
@@ -125,7 +133,7 @@ int main(int argc, char **argv)
     size_t used;
     char byte;
 
-    if (argc != 2 || pipe(ready) != 0 || pipe(done) != 0)
+    if (argc < 2 || argc > 3 || pipe(ready) != 0 || pipe(done) != 0)
         return 2;
     check(tn_domain_create(options.flags != 0 ? NULL : argv[1], &options, &domain), "domain");
     check(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){3, 4}, 0, &matrix), "matrix");
@@ -139,6 +147,7 @@ int main(int argc, char **argv)
     make_objects(domain, &objects);
     make_outside(domain, &outside);
     check(tn_handle_export(bytes, NULL, handle, sizeof handle, &used), "handle");
+    make_many(domain, argc == 3 ? strtol(argv[2], NULL, 10) : 0);
     printf("%d %d\n", (int)getpid(), tn_process_pid(child));
     fflush(stdout);
     wait_for_end(STDIN_FILENO);

@@ -4,6 +4,7 @@
 
 usage: cli_test.py TENON CLI_HOLDER CLI_BREAK TENOND [unittest arguments]
 """
+import fcntl
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 TIMEOUT_S = 60
@@ -22,9 +24,9 @@ TENON, HOLDER, BREAK, TENOND = "tenon", "cli_holder", "cli_break", "tenond"
 class Domain:
     """A running cli_holder; its pids, once all is in place."""
 
-    def __init__(self, name, environment):
+    def __init__(self, name, environment, *arguments):
         self.process = subprocess.Popen(
-            [HOLDER, name], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            [HOLDER, name, *arguments], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         line = self.process.stdout.readline().split()
         if len(line) != 2:
             raise RuntimeError(f"cli_holder ended with {self.process.wait(TIMEOUT_S)}")
@@ -49,8 +51,8 @@ class Case(unittest.TestCase):
         self.environment = dict(os.environ, TENON_RUNTIME_DIR=self.folder, TENON_TENOND=TENOND,
                                 TENON_SHM_DIR=self.files)
 
-    def hold(self, name=None):
-        domain = Domain(name or self.name, self.environment)
+    def hold(self, name=None, *arguments):
+        domain = Domain(name or self.name, self.environment, *arguments)
         self.addCleanup(lambda: self.assertEqual(domain.close(), 0))
         return domain
 
@@ -206,7 +208,39 @@ class Stat(Case):
             self.assertRegex(text, f"(?m){expected}")
 
 
+def wait_until_full(pipe):
+    """Until whoever writes there waits for a reader."""
+    waiting = bytearray(4)
+    before = -1
+    while True:
+        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+        count = int.from_bytes(waiting, sys.byteorder)
+        if count > 40000 and count == before:
+            return
+        before = count
+        select.select([], [], [], 0.05)
+
+
+def private_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+
 class Blocks(Case):
+    def test_blocks_takes_no_more_memory_for_more_blocks(self):
+        self.hold(self.name, "100000")
+        for arguments in ([], ["--json"]):
+            command = subprocess.Popen([TENON, "blocks", self.name, *arguments], env=self.environment,
+                                       stdout=subprocess.PIPE)
+            wait_until_full(command.stdout)
+            self.assertLess(private_kib(command.pid), 4096)
+            text = command.stdout.read().decode()
+            self.assertEqual(command.wait(TIMEOUT_S), 0)
+            command.stdout.close()
+            self.assertGreater(len(text.splitlines()), 100000)
+            if arguments:
+                self.assertGreater(len(json.loads(text)), 100000)
+
     def test_blocks_names_type_shape_bytes_and_holders_of_each_tensor(self):
         domain = self.hold()
         matrix = self.block("float32")

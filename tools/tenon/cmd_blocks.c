@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon blocks: every block of one domain, and who keeps it. */
+/*
+ * tenon blocks: every block of one domain, and who keeps it. By number, each block is printed
+ * when it is found, so that a million of them take no memory. Only what is to be sorted is
+ * collected first.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +11,8 @@
 #include "cmd.h"
 #include "table.h"
 
-enum { MAX_SEATS = 1024 }; /* of a domain, see tn_domain_options */
+enum { MAX_SEATS = 1024 };                  /* of a domain, see tn_domain_options */
+enum { FIRST_ROWS = 32, MOST_ROWS = 1024 }; /* that a table has before it is printed */
 enum sort { BY_NUMBER, BY_BYTES, BY_AGE };
 
 struct arguments {
@@ -166,10 +171,7 @@ static int add_row(const tn_block_info *info, void *context)
         rows->holders[seat] = info->holders[i];
         rows->seats[rows->seat_count++] = (uint16_t)seat;
     }
-    /* In the order of numbers, enough is enough. */
-    bool is_done = rows->arguments->sort == BY_NUMBER && rows->arguments->limit != 0 &&
-                   rows->count == rows->arguments->limit;
-    return is_done ? 1 : 0;
+    return 0;
 }
 
 static int compare(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
@@ -202,15 +204,15 @@ static void sort_and_cut(struct rows *rows)
 
 /* ---- text -------------------------------------------------------------------------------- */
 
-static void add_holders(struct table *table, const struct rows *rows, const struct row *row)
+static void add_holders(struct table *table, const tn_block_info *info)
 {
     enum { SHOWN = 4 };
     char text[SHOWN * 96] = "-";
     size_t used = 0;
-    uint32_t count = row->info.holder_count;
+    uint32_t count = info->holder_count;
 
     for (uint32_t i = 0; i < count && i < SHOWN; i++) {
-        const tn_holder *holder = &rows->holders[rows->seats[row->first_seat + i]];
+        const tn_holder *holder = &info->holders[i];
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%d %s", i > 0 ? ", " : "",
                                  holder->pid, holder->command);
     }
@@ -239,9 +241,8 @@ static void add_details(struct table *table, const tn_block_info *info)
     table_cell(table, "%s", info->path != NULL ? info->path : "-");
 }
 
-static void add_line(struct table *table, const struct rows *rows, const struct row *row)
+static void add_line(struct table *table, const tn_block_info *info, bool is_long)
 {
-    const tn_block_info *info = &row->info;
     char text[TABLE_TEXT_BYTES], tensor[TABLE_TENSOR_BYTES];
     bool is_tensor = strcmp(info->kind, "tensor") == 0;
 
@@ -254,11 +255,11 @@ static void add_line(struct table *table, const struct rows *rows, const struct 
     table_cell(table, "%u", info->references);
     table_cell(table, "%u", info->in_messages);
     table_cell(table, "%u", info->in_tickets);
-    if (rows->arguments->is_long)
+    if (is_long)
         add_details(table, info);
     else
         table_cell(table, "%s", place(info));
-    add_holders(table, rows, row);
+    add_holders(table, info);
 }
 
 /* @return how many of columns [TABLE_COLUMNS] it filled in */
@@ -283,29 +284,14 @@ static size_t choose_columns(bool is_long, struct table_column columns[])
     return first_count + last_count;
 }
 
-static int print_text(const struct rows *rows)
-{
-    struct table_column columns[TABLE_COLUMNS];
-    size_t count = choose_columns(rows->arguments->is_long, columns);
-    struct table *table = table_create(columns, count);
-
-    if (table == NULL)
-        return cmd_no_memory("blocks");
-    for (size_t i = 0; i < rows->count; i++)
-        add_line(table, rows, &rows->at[i]);
-    int status = table_print(table, 0, stdout);
-    table_destroy(table);
-    return status == 0 ? CMD_FINE : cmd_no_memory("blocks");
-}
-
 /* ---- JSON -------------------------------------------------------------------------------- */
 
-static json_t *json_holders(const struct rows *rows, const struct row *row)
+static json_t *json_holders(const tn_block_info *info)
 {
     json_t *list = json_array();
 
-    for (uint32_t i = 0; i < row->info.holder_count; i++) {
-        const tn_holder *holder = &rows->holders[rows->seats[row->first_seat + i]];
+    for (uint32_t i = 0; i < info->holder_count; i++) {
+        const tn_holder *holder = &info->holders[i];
         json_t *object = json_object();
         cmd_json_set(object, "seat", cmd_json_count(holder->seat));
         cmd_json_set(object, "pid", json_integer(holder->pid));
@@ -342,9 +328,8 @@ static void set_tensor(json_t *object, const tn_block_info *info)
     cmd_json_set(object, "attributes", json_words(info->attributes));
 }
 
-static json_t *json_block(const struct rows *rows, const struct row *row)
+static json_t *json_block(const tn_block_info *info)
 {
-    const tn_block_info *info = &row->info;
     json_t *object = json_object();
 
     cmd_json_set(object, "block", cmd_json_count(info->block));
@@ -363,44 +348,136 @@ static json_t *json_block(const struct rows *rows, const struct row *row)
     cmd_json_set(object, "references", cmd_json_count(info->references));
     cmd_json_set(object, "in_messages", cmd_json_count(info->in_messages));
     cmd_json_set(object, "in_tickets", cmd_json_count(info->in_tickets));
-    cmd_json_set(object, "holders", json_holders(rows, row));
+    cmd_json_set(object, "holders", json_holders(info));
     return object;
 }
 
-/* Block by block: a document of a million blocks would not be small. */
-static int print_json(const struct rows *rows)
+/* ---- printing ---------------------------------------------------------------------------- */
+
+/* Blocks go to it one by one, and are printed soon. */
+struct output {
+    const struct arguments *arguments;
+    struct table *table; /* NULL: JSON */
+    struct table_column columns[TABLE_COLUMNS];
+    uint64_t count; /* of blocks that were printed or are in the table */
+    uint64_t flush; /* the count at which the table is printed */
+    bool is_out_of_memory;
+};
+
+static bool open_output(const struct arguments *arguments, struct output *out)
 {
-    for (size_t i = 0; i < rows->count; i++) {
-        fputs(i == 0 ? "[\n" : ",\n", stdout);
-        json_t *object = json_block(rows, &rows->at[i]);
-        int status = object == NULL ? -1 : json_dumpf(object, stdout, JSON_COMPACT);
-        json_decref(object);
-        if (status != 0)
-            return ferror(stdout) ? CMD_TROUBLE : cmd_no_memory("blocks");
+    *out = (struct output){.arguments = arguments, .flush = FIRST_ROWS};
+    if (arguments->common.as_json)
+        return true;
+    size_t count = choose_columns(arguments->is_long, out->columns);
+    out->table = table_create(out->columns, count);
+    return out->table != NULL;
+}
+
+static void flush_rows(struct output *out)
+{
+    out->is_out_of_memory |= table_flush(out->table, stdout) != 0;
+    fflush(stdout);
+    uint64_t more = out->count < MOST_ROWS ? out->count : MOST_ROWS;
+    out->flush = out->count + more;
+}
+
+static void print_json(struct output *out, const tn_block_info *info)
+{
+    fputs(out->count == 0 ? "[\n" : ",\n", stdout);
+    json_t *object = json_block(info);
+    out->is_out_of_memory |=
+        object == NULL || (json_dumpf(object, stdout, JSON_COMPACT) != 0 && !ferror(stdout));
+    json_decref(object);
+    if (out->count == 0)
+        fflush(stdout);
+}
+
+/* @return whether to go on */
+static bool print_block(struct output *out, const tn_block_info *info)
+{
+    if (out->table == NULL)
+        print_json(out, info);
+    else
+        add_line(out->table, info, out->arguments->is_long);
+    out->count++;
+    if (out->table != NULL && out->count == out->flush)
+        flush_rows(out);
+    return !out->is_out_of_memory && !ferror(stdout);
+}
+
+/* @return an exit code */
+static int close_output(struct output *out)
+{
+    if (out->table != NULL)
+        flush_rows(out);
+    else
+        fputs(out->count == 0 ? "[]\n" : "\n]\n", stdout);
+    table_destroy(out->table);
+    if (out->is_out_of_memory)
+        return cmd_no_memory("blocks");
+    return ferror(stdout) ? CMD_TROUBLE : CMD_FINE;
+}
+
+/* ---- in the order of numbers ------------------------------------------------------------- */
+
+static int print_wanted(const tn_block_info *info, void *context)
+{
+    struct output *out = context;
+
+    if (!is_wanted(out->arguments, info))
+        return 0;
+    if (!print_block(out, info))
+        return 1;
+    return out->arguments->limit != 0 && out->count == out->arguments->limit;
+}
+
+/* ---- sorted ------------------------------------------------------------------------------ */
+
+static void print_sorted(struct output *out, const struct rows *rows)
+{
+    static tn_holder holders[MAX_SEATS];
+    bool goes_on = true;
+
+    for (size_t i = 0; i < rows->count && goes_on; i++) {
+        tn_block_info info = rows->at[i].info;
+        for (uint32_t h = 0; h < info.holder_count; h++)
+            holders[h] = rows->holders[rows->seats[rows->at[i].first_seat + h]];
+        info.holders = holders;
+        goes_on = print_block(out, &info);
     }
-    fputs(rows->count == 0 ? "[]\n" : "\n]\n", stdout);
-    return CMD_FINE;
+}
+
+/* @return as tn_inspect_blocks() */
+static int collect_and_print(struct output *out, tn_inspector *inspector)
+{
+    struct rows *rows = calloc(1, sizeof *rows);
+    if (rows == NULL)
+        return TN_ERR_NO_MEMORY;
+    rows->arguments = out->arguments;
+    int status = tn_inspect_blocks(inspector, add_row, rows);
+    if (status >= 0) {
+        sort_and_cut(rows);
+        print_sorted(out, rows);
+    }
+    free_rows(rows);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------ */
 
 static int show(const struct arguments *arguments, tn_inspector *inspector)
 {
-    struct rows *rows = calloc(1, sizeof *rows);
-    if (rows == NULL)
+    struct output out;
+    if (!open_output(arguments, &out))
         return cmd_no_memory("blocks");
-    rows->arguments = arguments;
-    int status = tn_inspect_blocks(inspector, add_row, rows), code;
-    if (status == TN_ERR_NO_MEMORY) {
-        code = cmd_no_memory("blocks");
-    } else if (status < 0) {
-        code = cmd_fail("blocks", arguments->common.domain, status);
-    } else {
-        sort_and_cut(rows);
-        code = arguments->common.as_json ? print_json(rows) : print_text(rows);
-    }
-    free_rows(rows);
-    return code;
+    int status = arguments->sort == BY_NUMBER ? tn_inspect_blocks(inspector, print_wanted, &out)
+                                              : collect_and_print(&out, inspector);
+    if (status >= 0)
+        return close_output(&out);
+    table_destroy(out.table);
+    return status == TN_ERR_NO_MEMORY ? cmd_no_memory("blocks")
+                                      : cmd_fail("blocks", arguments->common.domain, status);
 }
 
 int cmd_blocks(int argc, char **argv)

@@ -16,7 +16,8 @@ struct table {
     size_t width[TABLE_COLUMNS];
     char *text;
     size_t used, room;
-    bool is_full; /* no memory for a cell */
+    bool is_full;   /* no memory for a cell */
+    bool is_headed; /* table_flush() has printed the heading */
 };
 
 struct table *table_create(const struct table_column *columns, size_t count)
@@ -83,19 +84,42 @@ static void print_cell(const struct table *table, size_t column, const char *tex
     fprintf(file, "%*s", is_last ? 0 : GAP, "");
 }
 
-int table_print(const struct table *table, int indent, FILE *file)
+static void print_heading(const struct table *table, int indent, FILE *file)
+{
+    fprintf(file, "%*s", indent, "");
+    for (size_t c = 0; c < table->column_count; c++)
+        print_cell(table, c, table->columns[c].heading, file);
+    fputc('\n', file);
+}
+
+static void print_rows(const struct table *table, int indent, FILE *file)
 {
     const char *text = table->text;
 
-    for (size_t row = 0; row <= table->cell_count / table->column_count; row++) {
+    for (size_t row = 0; row < table->cell_count / table->column_count; row++) {
         fprintf(file, "%*s", indent, "");
         for (size_t c = 0; c < table->column_count; c++) {
-            print_cell(table, c, row == 0 ? table->columns[c].heading : text, file);
-            if (row > 0)
-                text += strlen(text) + 1;
+            print_cell(table, c, text, file);
+            text += strlen(text) + 1;
         }
         fputc('\n', file);
     }
+}
+
+int table_print(const struct table *table, int indent, FILE *file)
+{
+    print_heading(table, indent, file);
+    print_rows(table, indent, file);
+    return table->is_full ? -1 : 0;
+}
+
+int table_flush(struct table *table, FILE *file)
+{
+    if (!table->is_headed)
+        print_heading(table, 0, file);
+    table->is_headed = true;
+    print_rows(table, 0, file);
+    table->used = table->cell_count = 0;
     return table->is_full ? -1 : 0;
 }
 

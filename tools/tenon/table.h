@@ -30,6 +30,12 @@ void table_cell(struct table *table, const char *format, ...)
  * Print the heading and all whole rows, each after `indent` spaces. @return 0, or -1: no memory
  */
 int table_print(const struct table *table, int indent, FILE *file);
+/**
+ * Print the whole rows that were added since the last time, below one heading, and forget them:
+ * a table of any length takes no more memory than the rows between two calls. Columns only grow
+ * wider. @return 0, or -1: no memory
+ */
+int table_flush(struct table *table, FILE *file);
 /** Returns NULL; NULL is accepted. */
 struct table *table_destroy(struct table *table);
 
