@@ -380,6 +380,7 @@ static void unmap_private(struct tn_domain *d)
     tni_os_unmap(d->mapped, g->total_blocks / 8);
     tni_os_unmap(d->mappings, d->mappings_bytes);
     tni_os_unmap(d->idle, (uint64_t)g->total_blocks * 8);
+    free(d->handles_on);
 }
 
 /*

@@ -148,6 +148,8 @@ struct tn_domain {
     _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once
                                    closed local references */
     struct tni_handle *handles; /* queue: every object handle of this process */
+    struct tni_handle **handles_on; /* queue: [objects], the first on each; NULL: none was */
+    _Atomic uint32_t object_hint;   /* queue: where a free entry was seen last */
     _Atomic uint64_t
         registering; /* queue: turn at the claim on names, see tni_process_claim() */
     _Atomic uint64_t registry_suspect; /* queue: who kept that claim for longer than we wait */

@@ -135,10 +135,46 @@ static void note_deaths(struct tni_handle *handle)
                      (uint32_t)(atomic_load(&handle->object->death[side]) >> 32));
 }
 
+/* pre: handles_busy is ours */
+static void list_handle(struct tn_domain *d, struct tni_handle *handle)
+{
+    struct tni_handle **same = &d->handles_on[handle->index];
+    handle->next = d->handles;
+    if (d->handles != NULL)
+        d->handles->before = handle;
+    d->handles = handle;
+    handle->next_same = *same;
+    if (*same != NULL)
+        (*same)->before_same = handle;
+    *same = handle;
+    handle->is_listed = true;
+}
+
+/* pre: handles_busy is ours */
+static void unlist_handle(struct tn_domain *d, struct tni_handle *handle)
+{
+    *(handle->before != NULL ? &handle->before->next : &d->handles) = handle->next;
+    if (handle->next != NULL)
+        handle->next->before = handle->before;
+    *(handle->before_same != NULL ? &handle->before_same->next_same
+                                  : &d->handles_on[handle->index]) = handle->next_same;
+    if (handle->next_same != NULL)
+        handle->next_same->before_same = handle->before_same;
+    handle->is_listed = false;
+}
+
+/* pre: the registry is ours: no other thread makes the table. */
+static bool ensure_table(struct tn_domain *d)
+{
+    if (d->handles_on == NULL)
+        d->handles_on = calloc(d->segment.geometry.objects, sizeof(struct tni_handle *));
+    return d->handles_on != NULL;
+}
+
 /* pre: the registry is ours and `index` is LIVE. */
 static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_bytes)
 {
-    struct tni_handle *handle = calloc(1, handle_bytes);
+    struct tni_handle *handle = ensure_table(d) ? calloc(1, handle_bytes) : NULL;
     if (handle == NULL) {
         tni_fail(TN_ERR_NO_MEMORY, "no private memory for a handle");
         return NULL;
@@ -151,8 +187,7 @@ static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_byte
     TNI_KILL_POINT("object_opened");
     note_deaths(handle);
     struct tni_thread *thread = handles_enter(d);
-    handle->next = d->handles;
-    d->handles = handle;
+    list_handle(d, handle);
     handles_leave(d, thread);
     return handle;
 }
@@ -196,17 +231,31 @@ static uint32_t find_name(const struct tni_segment *s, const char *name)
     return s->geometry.objects;
 }
 
+/* The first from the hint on, around the end: whoever made or ended an object was there last.
+ */
 static int find_free(struct tn_domain *d, uint32_t *ret_index)
 {
-    for (uint32_t i = 0; i < d->segment.geometry.objects; i++)
-        if (tni_object_state(atomic_load(&tni_object_at(&d->segment, i)->word)) ==
-            TNI_OBJECT_FREE) {
-            tni_raise_limit(&d->segment.header->object_limit, i + 1);
-            *ret_index = i;
-            return 0;
-        }
-    return tni_fail(TN_ERR_FULL, "all %u objects of the domain are in use",
-                    d->segment.geometry.objects);
+    uint32_t count = d->segment.geometry.objects, at = atomic_load(&d->object_hint);
+    for (uint32_t n = 0; n < count; n++, at++) {
+        if (at >= count)
+            at = 0;
+        uint64_t word = atomic_load(&tni_object_at(&d->segment, at)->word);
+        if (tni_object_state(word) != TNI_OBJECT_FREE)
+            continue;
+        tni_raise_limit(&d->segment.header->object_limit, at + 1);
+        atomic_store(&d->object_hint, at + 1);
+        *ret_index = at;
+        return 0;
+    }
+    return tni_fail(TN_ERR_FULL, "all %u objects of the domain are in use", count);
+}
+
+/* Low entries are taken again first: what looks at all objects looks at the used part only. */
+static void note_free(struct tn_domain *d, const struct tni_object *object)
+{
+    uint32_t index = (uint32_t)(object - tni_object_at(&d->segment, 0));
+    if (index < atomic_load(&d->object_hint))
+        atomic_store(&d->object_hint, index);
 }
 
 /* Before the registry is entered: it may take long, and settle the dead. The block is ours. */
@@ -414,6 +463,7 @@ static void end_object(struct tn_domain *d, struct tni_object *object)
     take_ring(d, object);
     object->name[0] = 0;
     set_free(object, generation);
+    note_free(d, object);
     TNI_KILL_POINT("object_ended");
 }
 
@@ -434,14 +484,11 @@ static bool unlink_handle(struct tn_domain *d, struct tni_handle *handle)
 {
     bool is_last = true;
     struct tni_thread *thread = handles_enter(d);
-    for (struct tni_handle **at = &d->handles; *at != NULL;) {
-        if (*at == handle) {
-            *at = handle->next;
-            continue;
-        }
-        is_last &= (*at)->object != handle->object || (*at)->generation != handle->generation;
-        at = &(*at)->next;
-    }
+    if (handle->is_listed)
+        unlist_handle(d, handle);
+    for (const struct tni_handle *h = d->handles_on[handle->index]; h != NULL && is_last;
+         h = h->next_same)
+        is_last = h->generation != handle->generation;
     handles_leave(d, thread);
     return is_last;
 }

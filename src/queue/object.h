@@ -34,8 +34,10 @@ struct tni_handle {
     uint32_t generation;
     _Atomic uint32_t
         roles; /* TN_PRODUCER | TN_CONSUMER that this process's seat is known to have */
-    _Atomic uint32_t deaths_seen[3]; /* by side: each death is reported once for each handle */
-    struct tni_handle *next;         /* all handles of the process */
+    _Atomic uint32_t deaths_seen[3];  /* by side: each death is reported once for each handle */
+    struct tni_handle *next, *before; /* all handles of the process */
+    struct tni_handle *next_same, *before_same; /* those on one entry of the table */
+    bool is_listed;
 };
 
 struct tni_object_spec {

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * objects_60k: one event made, opened by its id, and closed twice, in a domain that has 60,000
+ * other objects; baseline: the same in a domain that has 10.
+ */
+#include <stdlib.h>
+
+#include "bench.h"
+
+enum { ROUNDS = 41, TURNS = 200, MANY = 60000, FEW = 10 };
+
+static tn_domain *fill_domain(tn_event **events, uint32_t count)
+{
+    const tn_domain_options options = {.struct_size = sizeof options, .objects = 65536};
+    tn_domain *d;
+    bench_check(tn_domain_create(NULL, &options, &d), "domain");
+    for (uint32_t i = 0; i < count; i++)
+        bench_check(tn_event_create(d, NULL, false, &events[i]), "event");
+    return d;
+}
+
+static double make_and_close(tn_domain *d)
+{
+    uint64_t since = bench_now_ns();
+    for (int i = 0; i < TURNS; i++) {
+        tn_event *event, *again;
+        bench_check(tn_event_create(d, NULL, false, &event), "event");
+        bench_check(tn_event_open_id(d, tn_event_id(event), &again), "event again");
+        tn_event_close(again);
+        tn_event_close(event);
+    }
+    return (double)(bench_now_ns() - since) / TURNS;
+}
+
+int main(void)
+{
+    struct bench_series ours = {0}, theirs = {0};
+    tn_event **many = calloc(MANY, sizeof *many), *few[FEW];
+    if (many == NULL)
+        return 1;
+    tn_domain *full = fill_domain(many, MANY), *empty = fill_domain(few, FEW);
+    make_and_close(full);
+    make_and_close(empty);
+    for (int round = 0; round < ROUNDS; round++) {
+        bench_add(&ours, make_and_close(full));
+        bench_add(&theirs, make_and_close(empty));
+    }
+    bench_print("objects_60k", &ours, "us", &theirs, 1e-3);
+    for (int i = 0; i < MANY; i++)
+        tn_event_close(many[i]);
+    for (int i = 0; i < FEW; i++)
+        tn_event_close(few[i]);
+    free(many);
+    tn_domain_close(full);
+    tn_domain_close(empty);
+    return 0;
+}
