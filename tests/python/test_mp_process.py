@@ -235,3 +235,41 @@ def test_signal_that_ended_a_child_is_raised_by_name():
     assert raised.value.signal_name == "SIGTERM" and raised.value.error_index == 0
     copy = pickle.loads(pickle.dumps(raised.value))
     assert (str(copy), copy.signal_name) == (str(raised.value), "SIGTERM")
+
+
+FULL = """
+import sys
+import tenon._domain
+import tenon.multiprocessing as mp
+
+tenon._domain._MOST_PROCESSES = 3  # tenond, this process, and one child
+
+
+def hold(ready, go_on):
+    ready.set()
+    go_on.wait()
+
+
+if __name__ == "__main__":
+    mp.set_start_method(sys.argv[1])
+    ready, go_on = mp.Event(), mp.Event()
+    first = mp.Process(target=hold, args=(ready, go_on))
+    second = mp.Process(target=print, args=("ran",))
+    first.start()
+    ready.wait()
+    second.start()
+    second.join()
+    go_on.set()
+    first.join()
+    print(first.exitcode, second.exitcode)
+"""
+
+
+def test_child_without_a_seat_says_so(method, tmp_path):
+    script = tmp_path / "full.py"
+    script.write_text(FULL)
+    result = subprocess.run(
+        [sys.executable, script, method], capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert result.stdout == "0 1\n"
+    assert "seat" in result.stderr and ("Forked" in result.stderr or "Full" in result.stderr)

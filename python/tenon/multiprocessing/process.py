@@ -6,6 +6,7 @@ import select
 import shutil
 import sys
 import tempfile
+import traceback
 from multiprocessing import context as _context
 from multiprocessing import popen_fork, popen_forkserver, popen_spawn_posix, util
 from multiprocessing import process as _process
@@ -60,6 +61,18 @@ class BaseProcess(_process.BaseProcess):
         return _arrive, (domain.name, _start_method(), queue.id)
 
     def _bootstrap(self, *args, **keywords):
+        try:
+            self._enter()
+        except Exception:
+            # As the standard library does with what its part of a child raises.
+            sys.stderr.write(f"Process {self.name}:\n")
+            traceback.print_exc()
+            sys.stderr.flush()
+            return 1
+        with _domain.running():
+            return super()._bootstrap(*args, **keywords)
+
+    def _enter(self):
         from . import context
 
         if self._start_method is not None:
@@ -67,8 +80,6 @@ class BaseProcess(_process.BaseProcess):
         if not self.detached:
             _follow(self._parent_pid)
         _notice_torch()
-        with _domain.running():
-            return super()._bootstrap(*args, **keywords)
 
 
 def _notice_torch():
