@@ -75,7 +75,9 @@ enum {
  *                 through tn_queue_id()
  * @param options  borrowed; NULL for defaults
  * @return 0, or TN_ERR_INVALID, TN_ERR_EXISTS, TN_ERR_FULL (objects), TN_ERR_NO_MEMORY,
- *         TN_ERR_FORKED
+ *         TN_ERR_FORKED;
+ *         TN_ERR_TIMED_OUT: a member is stopped in the middle of making, opening or ending an
+ *         object, and was waited for (5 s; 0.1 s once it has been waited for so long)
  *
  * The queue ends, and gives its messages back, when the last process that has it open closed
  * it or died.
@@ -85,7 +87,8 @@ TN_API TN_NODISCARD int tn_queue_create(tn_domain *domain, const char *name,
 
 /**
  * Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of
- * object; TN_ERR_NO_MEMORY (private memory), TN_ERR_FORKED.
+ * object; TN_ERR_NO_MEMORY (private memory), TN_ERR_FORKED; TN_ERR_TIMED_OUT as of
+ * tn_queue_create().
  */
 TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
                                       tn_queue **ret_queue);
