@@ -112,6 +112,7 @@ struct tni_header {
     _Atomic uint64_t deaths;         /* seats settled since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
     _Atomic uint32_t registry_turns; /* how often `registry` was taken */
+    uint32_t ring; /* written to be seen by who watches this object; the value says nothing */
     /*
      * Claim of the one who recounts. A reference that moves from one record to another changes
      * no count, so a recount could miss it in both: while this is not 0, who moves one raises
@@ -165,7 +166,7 @@ struct tni_seat {
     uint64_t pid_space; /* the namespaces of these: {time:32, pid:32} */
     uint64_t joined_ns;
     _Atomic uint64_t parent;      /* {incarnation:32, seat:16, 1:16}; 0 none */
-    _Atomic uint64_t bell_number; /* doorbell, 0 none */
+    _Atomic uint64_t bell_number; /* doorbell, 0 none; TNI_BELL_WATCHES or not */
     /* 64 */
     _Atomic uint32_t bell; /* wait word: something that this process watches may be ready */
     _Atomic uint32_t bell_fd_armed;

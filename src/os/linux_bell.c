@@ -2,12 +2,18 @@
 /*
  * Bells: datagram sockets with abstract names, gone with their last descriptor. Another user
  * may ring one, or take its name before us; so a ring is only a hint to look at shared memory.
+ *
+ * Abstract names are of a network namespace. What is in all of them is the memory object: an
+ * inotify watch on it sees writes through a descriptor. The descriptor is opened anew for each
+ * ring, as kernels since 6.14 tell nobody of writes through the one that memfd_create() gave.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -129,4 +135,56 @@ void tni_os_bell_clear(int fd)
         if (recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EINTR)
             return;
     }
+}
+
+/* ---- watches ----------------------------------------------------------------------------- */
+
+enum { WATCH_PATH_BYTES = 32 };
+
+static void path_of(int fd, char path[WATCH_PATH_BYTES])
+{
+    snprintf(path, WATCH_PATH_BYTES, "/proc/self/fd/%d", fd);
+}
+
+int tni_os_watch_create(int memory_fd, int *ret_fd)
+{
+    char path[WATCH_PATH_BYTES];
+    path_of(memory_fd, path);
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (fd < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "inotify_init1");
+    if (inotify_add_watch(fd, path, IN_MODIFY) < 0) {
+        int error = errno;
+        close(fd);
+        return tni_linux_fail(TN_ERR_SYSTEM, error, "inotify_add_watch of %s", path);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int tni_os_watch_ring(int memory_fd, uint64_t offset)
+{
+    char path[WATCH_PATH_BYTES];
+    int saved_errno = errno;
+    int status = tni_linux_check_file_size("a ring", "of a watched object", offset + 1);
+    if (status != 0)
+        return status;
+    path_of(memory_fd, path);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
+    ssize_t done = pwrite(fd, "", 1, (off_t)offset);
+    int error = errno;
+    close(fd);
+    if (done != 1)
+        return tni_linux_fail(tni_linux_status(error), error, "pwrite64 to %s", path);
+    errno = saved_errno;
+    return 0;
+}
+
+void tni_os_watch_clear(int fd)
+{
+    _Alignas(struct inotify_event) char events[1024];
+    for (int i = 0; i < CLEAR_MOST && read(fd, events, sizeof events) > 0; i++)
+        ;
 }

@@ -37,6 +37,19 @@ int tni_os_wake(_Atomic uint32_t *word, uint32_t count)
     return woken > 0 ? (int)woken : 0;
 }
 
+int tni_os_check_waits(void)
+{
+    static _Atomic bool is_known;
+    _Atomic uint32_t word = 0;
+    if (atomic_load_explicit(&is_known, memory_order_relaxed))
+        return 0;
+    if (syscall(SYS_futex, &word, FUTEX_WAKE, 1, NULL, NULL, 0) < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno,
+                              "the system call futex, which every wait needs, is refused");
+    atomic_store_explicit(&is_known, true, memory_order_relaxed);
+    return 0;
+}
+
 void tni_os_yield(void) { sched_yield(); }
 
 void tni_os_back_off(uint32_t tries)

@@ -145,6 +145,8 @@ uint64_t tni_os_unix_ns(void);
 int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
 /** @return how many were woken */
 int tni_os_wake(_Atomic uint32_t *word, uint32_t count);
+/** Whether this process can sleep and wake at all. TN_ERR_SYSTEM: a filter refuses that. */
+int tni_os_check_waits(void);
 void tni_os_yield(void);
 /**
  * Wait a moment for another thread that is about to be done, which there is no word to wait on
@@ -189,6 +191,8 @@ bool tni_os_process_is_gone(int32_t pid);
 /** A descriptor that is readable once the process is gone. TN_ERR_NOT_FOUND: gone already. */
 int tni_os_process_open(int32_t pid, int *ret_fd);
 int tni_os_process_signal(int pid_fd, int signal);
+/** The same by number, right after a look at who it is: where a filter refuses descriptors. */
+int tni_os_process_signal_number(int32_t pid, int signal);
 /**
  * Whether a process of this pid namespace lives on without this thread. False of one that ends
  * with all of its threads. It may take 2 ms.
@@ -397,6 +401,17 @@ int tni_os_bell_create(uint64_t number, int *ret_fd); /* TN_ERR_EXISTS: the numb
 /** Never blocks. @return false: nobody has the bell, or it could not be rung */
 bool tni_os_bell_ring(uint64_t number);
 void tni_os_bell_clear(int fd);
+
+/*
+ * A second route, for who is in another network namespace, where a bell has no name: a
+ * descriptor that is readable after tni_os_watch_ring() of the same memory object by anybody.
+ * All who watch the object hear it.
+ */
+/** TN_ERR_SYSTEM: none can be had, such as for want of an inotify instance. */
+int tni_os_watch_create(int memory_fd, int *ret_fd);
+/** Writes a byte that nobody reads. Never blocks. TN_ERR_SYSTEM, TN_ERR_DENIED */
+int tni_os_watch_ring(int memory_fd, uint64_t offset);
+void tni_os_watch_clear(int fd);
 
 /* One loop over descriptors (epoll). */
 int tni_os_loop_create(int *ret_loop);

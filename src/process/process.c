@@ -18,6 +18,7 @@
  */
 #include "process/process.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -305,12 +306,19 @@ static void unlock_list(void) { tni_mutex_unlock(&all_domains_lock); }
 
 static int register_fork_handlers(void);
 
+static void note_reason(struct tn_domain *d, const char *why)
+{
+    snprintf(d->child_reason, sizeof d->child_reason, "%s", why);
+}
+
+/* reason: why it has no seat; NULL: as its parent said */
 static void forget_parent(struct tn_domain *d, const char *reason)
 {
     d->seat = TNI_NO_SEAT;
     d->witness = NULL; /* is not mapped here */
-    d->child_reason = reason;
-    tni_os_close(atomic_exchange(&d->poll_fd, -1));
+    if (reason != NULL)
+        note_reason(d, reason);
+    tni_process_bell_close(d);
 }
 
 static void run_child_hooks(struct tn_domain *d)
@@ -406,7 +414,9 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
 {
     struct claim claim = {.flags = flags};
     leave_copies();
-    int status = tni_os_self(&claim.process);
+    int status = tni_os_check_waits();
+    if (status == 0)
+        status = tni_os_self(&claim.process);
     if (status != 0 || (status = register_fork_handlers()) != 0)
         return status;
     struct tn_domain *d =
@@ -417,7 +427,6 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
     d->segment = *segment;
     d->mark = tni_os_mark();
     d->child_seat = TNI_NO_SEAT;
-    d->child_reason = "";
     d->is_manager = (flags & TNI_SEAT_MANAGER) != 0;
     atomic_store(&d->poll_fd, -1);
     atomic_store(&d->keepers, 1);
@@ -475,7 +484,7 @@ void tni_process_leave(struct tn_domain *d)
     d->witness = NULL;
     d->seat = TNI_NO_SEAT;
     d->is_closed = true;
-    tni_os_close(atomic_exchange(&d->poll_fd, -1));
+    tni_process_bell_close(d);
     /*
      * What is still mapped for the keepers must not be found, and so joined, as a living
      * domain.
@@ -687,7 +696,7 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
 {
     struct claim claim = {.process = *self, .flags = TNI_SEAT_FORKED, .parent = d->who};
     if (claim_seat(&d->segment, &claim) != 0) {
-        d->child_reason = "every seat was taken";
+        note_reason(d, "every seat was taken");
         tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
         return;
     }
@@ -770,11 +779,15 @@ static void fork_prepare(void)
         tni_mutex_lock(&d->mappings_lock);
         d->child_seat = TNI_NO_SEAT;
         d->child_witness = NULL;
-        if (d->seat != TNI_NO_SEAT)
-            d->child_reason = "no descriptor was left for it";
     }
-    if (all_domains == NULL || tni_os_self(&self) != 0 || tni_os_pipe(fork_pipe) != 0)
+    if (all_domains == NULL)
         return;
+    if (tni_os_self(&self) != 0 || tni_os_pipe(fork_pipe) != 0) {
+        for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+            if (d->seat != TNI_NO_SEAT)
+                note_reason(d, tn_error_detail());
+        return;
+    }
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
         if (d->seat != TNI_NO_SEAT)
             prepare_child(d, &self);
@@ -848,7 +861,7 @@ static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os
     uint32_t incarnation = tni_seat_incarnation(word);
     uint64_t named = word_of(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
     if (!atomic_compare_exchange_strong(&entry->word, &word, named)) {
-        d->child_reason = "its parent died, and was settled together with it";
+        note_reason(d, "its parent died, and was settled together with it");
         return;
     }
     TNI_KILL_POINT("fork_child_claimed");
@@ -874,7 +887,7 @@ static void fork_child(void)
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         uint32_t seat = d->child_seat;
         d->child_seat = TNI_NO_SEAT;
-        forget_parent(d, known == 0 ? d->child_reason
+        forget_parent(d, known == 0 ? NULL
                                     : "no descriptor was left to find out its identity");
         if (seat != TNI_NO_SEAT && known == 0 && fork_pipe[1] >= 0)
             sit_as_child(d, seat, &self);

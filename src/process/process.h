@@ -141,7 +141,11 @@ struct tn_domain {
     uint32_t kept_fds;              /* backing: descriptors in `mappings` and `parked` */
     struct tni_mapping *parked;     /* backing: what it is the last to have, see backing.c I6 */
     uint32_t parked_count, parked_limit;
-    _Atomic int poll_fd;         /* -1 until asked for */
+    _Atomic int poll_fd; /* -1 until asked for; see bell.c */
+    struct {
+        bool is_there; /* poll_fd is a loop over these two */
+        int fd, watch_fd;
+    } bell;                      /* by who made poll_fd, before others see that */
     _Atomic uint64_t survive_ns; /* when it is due again */
     _Atomic uint64_t
         reaping; /* reaper: `who` of us while a thread of this process settles somebody */
@@ -161,7 +165,7 @@ struct tn_domain {
     _Atomic uint64_t recounting;  /* reaper: turn at the claim of who recounts */
     uint64_t child_word;          /* of that seat, as the child must find it */
     void *child_witness;          /* between prepare and fork's return; NULL: none */
-    const char *child_reason;     /* why a child has no seat */
+    char child_reason[160];       /* why a child has no seat */
     uint32_t child_seat;          /* between prepare and fork's return */
 };
 
@@ -394,6 +398,26 @@ bool tni_process_claim(struct tn_domain *domain, _Atomic uint64_t *claim,
 /** Give it back. A tni_wait_notify() may follow at once. */
 void tni_process_unclaim(struct tn_domain *domain, _Atomic uint64_t *claim,
                          _Atomic uint64_t *turn);
+
+/* ---- bells (bell.c) ---------------------------------------------------------------------- */
+
+/** In a bell_number: who has the bell also hears tni_os_watch_ring() of the control segment. */
+#define TNI_BELL_WATCHES (UINT64_C(1) << 63)
+
+/**
+ * This process's pollable descriptor, and the number by which it is rung. Made at the first
+ * call. TN_ERR_SYSTEM.
+ */
+int tni_process_bell_open(struct tn_domain *domain, int *ret_fd);
+/** Make it unreadable. */
+void tni_process_bell_clear(struct tn_domain *domain);
+/** Close it, if there is one: at the end, and in a forked child. */
+void tni_process_bell_close(struct tn_domain *domain);
+/**
+ * Ring the bell of a seat, in whatever network namespace that is. @return false: it was not
+ * rung
+ */
+bool tni_process_bell_ring(const struct tni_segment *segment, uint32_t seat);
 
 /* ---- across exec (pass.c) ---------------------------------------------------------------- */
 

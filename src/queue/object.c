@@ -671,13 +671,14 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
  * ring. Who dies after it has made the descriptor readable. One that was cleared and armed
  * again meanwhile stays armed.
  */
-static void ring_descriptor(struct tni_seat *entry)
+static void ring_descriptor(const struct tni_segment *s, uint32_t seat)
 {
+    struct tni_seat *entry = tni_seat_at(s, seat);
     uint32_t armed = atomic_load(&entry->bell_fd_armed);
     if (TNI_LIKELY((armed & TNI_BELL_ARMED) == 0))
         return;
     TNI_KILL_POINT("bell_rings");
-    if (!tni_os_bell_ring(atomic_load(&entry->bell_number)))
+    if (!tni_process_bell_ring(s, seat))
         return;
     TNI_KILL_POINT("bell_rung");
     atomic_compare_exchange_strong(&entry->bell_fd_armed, &armed,
@@ -694,7 +695,7 @@ void tni_object_ring_watchers(const struct tni_segment *s, const struct tni_obje
                 continue;
             struct tni_seat *entry = tni_seat_at(s, seat);
             tni_wait_notify(&entry->bell, INT32_MAX);
-            ring_descriptor(entry);
+            ring_descriptor(s, seat);
         }
 }
 

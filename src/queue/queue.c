@@ -537,31 +537,17 @@ static void arm_descriptor(struct tn_domain *d)
 
 int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
 {
-    uint64_t number;
     int fd;
     if (d == NULL || ret_fd == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_domain_poll_fd: NULL argument");
     int status = tni_process_check(d);
     if (status != 0)
         return status;
-    if ((fd = atomic_load(&d->poll_fd)) >= 0) {
-        *ret_fd = fd;
-        return 0;
-    }
-    do {
-        if ((status = tni_os_random(&number, sizeof number)) == 0)
-            status = tni_os_bell_create(number | 1, &fd);
-    } while (status == TN_ERR_EXISTS); /* another number, then */
-    if (status != 0)
+    bool is_new = atomic_load(&d->poll_fd) < 0;
+    if ((status = tni_process_bell_open(d, &fd)) != 0)
         return status;
-    int none = -1;
-    if (!atomic_compare_exchange_strong(&d->poll_fd, &none, fd)) {
-        tni_os_close(fd); /* another thread was faster */
-        fd = none;
-    } else {
-        atomic_store(&d->me->bell_number, number | 1);
+    if (is_new)
         arm_descriptor(d);
-    }
     *ret_fd = fd;
     return 0;
 }
@@ -572,6 +558,6 @@ void tn_domain_poll_clear(tn_domain *d)
         return;
     if (d->survive != NULL)
         d->survive(d); /* who polls waits in no call that would look */
-    tni_os_bell_clear(atomic_load(&d->poll_fd));
+    tni_process_bell_clear(d);
     arm_descriptor(d); /* before the caller looks at its queues */
 }

@@ -64,6 +64,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, deaths, 336);
     PIN(header, manager_starts, 344);
     PIN(header, registry_turns, 352);
+    PIN(header, ring, 356);
     PIN(header, recount, 384);
     PIN(header, recounted, 392);
     PIN(header, suspects_added, 400);

@@ -142,7 +142,6 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->mark = tni_os_mark();
     d->segment.geometry.seats = TNI_MAX(spec.seats, seat + 1); /* the janitor's is his alone */
     d->child_seat = TNI_NO_SEAT;
-    d->child_reason = "";
     atomic_store(&d->poll_fd, -1);
     atomic_store(&d->keepers, 1);
     d->seat = seat;

@@ -62,6 +62,8 @@ void tni_os_back_off(uint32_t tries)
 
 int32_t tni_os_pid(void) { return (int32_t)model_self() + 1; }
 
+int tni_os_check_waits(void) { return 0; }
+
 int tni_os_self(struct tni_os_process *ret_process)
 {
     *ret_process = (struct tni_os_process){
@@ -156,6 +158,11 @@ int tni_os_process_signal(int pid_fd, int signal)
     (void)signal;
     model_require(false, "nobody is killed by the reaper: no seat ends with its parent");
     return 0;
+}
+
+int tni_os_process_signal_number(int32_t pid, int signal)
+{
+    return tni_os_process_signal(pid, signal);
 }
 
 void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)

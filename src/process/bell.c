@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bell: the descriptor that a process polls, and how others make it readable.
+ *
+ * Nouns: bell (a socket, rung by its number within a network namespace), watch (of the control
+ * segment: rung by a write to it, from anywhere).
+ * I1  Who rings tries the bell first. A write is for who has no such bell in his network
+ *     namespace; it is heard by all members that watch, who look at their queues in vain.
+ * I2  Both are gone with their last descriptor: a death leaves nothing.
+ */
+#include <stddef.h>
+
+#include "process/process.h"
+
+enum { MAKING = -2, NONE = -1 };
+
+static int make_bell(uint64_t *number, int *ret_fd)
+{
+    int status;
+    do {
+        if ((status = tni_os_random(number, sizeof *number)) == 0) {
+            *number = (*number & ~TNI_BELL_WATCHES) | 1;
+            status = tni_os_bell_create(*number, ret_fd);
+        }
+    } while (status == TN_ERR_EXISTS); /* another number, then */
+    return status;
+}
+
+static void close_parts(struct tn_domain *d)
+{
+    tni_os_close(d->bell.fd);
+    tni_os_close(d->bell.watch_fd);
+    d->bell.is_there = false;
+}
+
+/* One descriptor over both. Without a watch the bell is the one, and without a bell the watch.
+ */
+static int join_parts(struct tn_domain *d, int *ret_fd)
+{
+    int loop;
+    int status = tni_os_loop_create(&loop);
+    if (status != 0)
+        return status;
+    if ((d->bell.fd >= 0 && (status = tni_os_loop_add(loop, d->bell.fd, 0)) != 0) ||
+        (d->bell.watch_fd >= 0 && (status = tni_os_loop_add(loop, d->bell.watch_fd, 1)) != 0)) {
+        tni_os_close(loop);
+        return status;
+    }
+    d->bell.is_there = true;
+    *ret_fd = loop;
+    return 0;
+}
+
+static int make(struct tn_domain *d, uint64_t *ret_number, int *ret_fd)
+{
+    d->bell.fd = d->bell.watch_fd = NONE;
+    int status = make_bell(ret_number, &d->bell.fd);
+    int watched = tni_os_watch_create(d->segment.control_fd, &d->bell.watch_fd);
+    if (status != 0 && watched != 0)
+        return status;
+    if (status != 0)
+        *ret_number = 1; /* nobody's */
+    if (watched == 0 && join_parts(d, ret_fd) == 0) {
+        *ret_number |= TNI_BELL_WATCHES;
+        return 0;
+    }
+    tni_log(TNI_LOG_INFO,
+            "members in other network namespaces cannot ring this process's bell: %s",
+            tn_error_detail());
+    tni_os_close(d->bell.watch_fd);
+    *ret_fd = d->bell.fd;
+    return status;
+}
+
+int tni_process_bell_open(struct tn_domain *d, int *ret_fd)
+{
+    for (;;) {
+        int fd = NONE;
+        if (atomic_compare_exchange_strong(&d->poll_fd, &fd, MAKING))
+            break;
+        if (fd >= 0) {
+            *ret_fd = fd;
+            return 0;
+        }
+        tni_os_yield(); /* another thread makes it */
+    }
+    uint64_t number;
+    int fd = NONE;
+    int status = make(d, &number, &fd);
+    if (status == 0) {
+        atomic_store(&d->me->bell_number, number);
+        *ret_fd = fd;
+    }
+    atomic_store(&d->poll_fd, status == 0 ? fd : NONE);
+    return status;
+}
+
+void tni_process_bell_clear(struct tn_domain *d)
+{
+    int fd = atomic_load(&d->poll_fd);
+    if (fd >= 0 && !d->bell.is_there) {
+        tni_os_bell_clear(fd);
+    } else if (fd >= 0) {
+        if (d->bell.fd >= 0)
+            tni_os_bell_clear(d->bell.fd);
+        tni_os_watch_clear(d->bell.watch_fd);
+    }
+}
+
+void tni_process_bell_close(struct tn_domain *d)
+{
+    int fd = atomic_exchange(&d->poll_fd, NONE);
+    if (fd >= 0)
+        tni_os_close(fd);
+    if (d->bell.is_there)
+        close_parts(d);
+}
+
+bool tni_process_bell_ring(const struct tni_segment *s, uint32_t seat)
+{
+    uint64_t number = atomic_load(&tni_seat_at(s, seat)->bell_number);
+    if (tni_os_bell_ring(number & ~TNI_BELL_WATCHES))
+        return true;
+    return (number & TNI_BELL_WATCHES) != 0 && tni_segment_has_control(s) &&
+           tni_os_watch_ring(s->control_fd, offsetof(struct tni_header, ring)) == 0;
+}
