@@ -49,7 +49,7 @@ int tni_os_duplicate(int fd, int *ret_fd)
 
 uint64_t tni_linux_descriptor_limit(void)
 {
-    struct rlimit limit = {0};
+    struct rlimit limit = {.rlim_cur = 1024}; /* the usual one, where a filter refuses to say */
     getrlimit(RLIMIT_NOFILE, &limit);
     return limit.rlim_cur;
 }
@@ -87,6 +87,18 @@ bool tni_linux_try_again(bool *raised)
 
 /* Waiting for one of several. */
 
+/* Rounded up, and at most a minute: who is told of a deadline too soon looks again. */
+static int milliseconds_left(uint64_t deadline_ns)
+{
+    enum { MOST_MS = 60000 };
+    const uint64_t ms_ns = 1000000;
+    uint64_t now_ns = tni_os_now_ns();
+    if (deadline_ns == TN_FOREVER)
+        return -1;
+    uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    return (int)TNI_MIN((left_ns + ms_ns - 1) / ms_ns, MOST_MS);
+}
+
 int tni_linux_poll(struct pollfd *polls, uint32_t count, uint64_t deadline_ns)
 {
     for (;;) {
@@ -94,6 +106,12 @@ int tni_linux_poll(struct pollfd *polls, uint32_t count, uint64_t deadline_ns)
         int ready = ppoll(polls, count, tni_linux_time_left(deadline_ns, &left), NULL);
         if (ready >= 0)
             return ready;
+        if (errno == ENOSYS || errno == EPERM) /* a filter: the older call, in milliseconds */
+            ready = poll(polls, count, milliseconds_left(deadline_ns));
+        if (ready > 0 || (ready == 0 && tni_os_now_ns() >= deadline_ns))
+            return ready;
+        if (ready == 0)
+            continue;
         if (errno != EINTR)
             return -errno;
     }
@@ -140,7 +158,7 @@ int tni_os_pipe(int ret_fds[2])
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, errno, "pipe");
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "pipe2");
     ret_fds[0] = ends[0];
     ret_fds[1] = ends[1];
     return 0;

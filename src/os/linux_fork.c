@@ -77,7 +77,7 @@ int tni_os_fork(void)
 {
     pid_t pid = fork();
     if (pid < 0)
-        return tni_linux_fail(tni_linux_status(errno), errno, "fork");
+        return tni_linux_fail(tni_linux_status(errno), errno, "fork (clone)");
     return (int)pid;
 }
 
@@ -150,7 +150,7 @@ static int collect_child(int pid_fd, int32_t pid, siginfo_t *ret_info)
                         "process %" PRId32 " is not a child, or was collected by someone else",
                         pid);
     if (done != 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, errno, "waiting for process %" PRId32, pid);
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "waitid of process %" PRId32, pid);
     if (info.si_pid == 0)
         return 0;
     *ret_info = info;

@@ -70,17 +70,20 @@ int tni_linux_check_file_size(const char *what, const char *name, uint64_t size_
 }
 
 /* A memfd comes with mode 0777: whoever gets it for reading could open it anew for writing. */
-static int set_up_memfd(int fd, uint64_t size_bytes, int seals)
+static int set_up_memfd(int fd, uint64_t size_bytes, int seals, const char **ret_call)
 {
     int error = 0;
+    *ret_call = "ftruncate";
     do {
         error = ftruncate(fd, (off_t)size_bytes) == 0 ? 0 : errno;
     } while (error == EINTR);
     if (error != 0)
         return error;
-    if (fchmod(fd, 0600) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0)
+    *ret_call = "fchmod";
+    if (fchmod(fd, 0600) != 0)
         return errno;
-    return 0;
+    *ret_call = "fcntl(F_ADD_SEALS)";
+    return fcntl(fd, F_ADD_SEALS, seals) != 0 ? errno : 0;
 }
 
 static int create_memory(const char *name, uint64_t size_bytes, int seals, int *ret_fd)
@@ -99,14 +102,15 @@ static int create_memory(const char *name, uint64_t size_bytes, int seals, int *
         fd = create_memfd(name);
     } while (fd < 0 && tni_linux_try_again(&raised));
     if (fd < 0)
-        return tni_linux_fail(tni_linux_status(errno), errno, "memory object \"%s\"", name);
+        return tni_linux_fail(tni_linux_status(errno), errno, "memfd_create of \"%s\"", name);
 
-    int error = set_up_memfd(fd, size_bytes, seals);
+    const char *call = "";
+    int error = set_up_memfd(fd, size_bytes, seals, &call);
     if (error != 0) {
         close(fd);
         int status = error == EFBIG ? TN_ERR_NO_MEMORY : tni_linux_status(error);
-        return tni_linux_fail(status, error, "memory object \"%s\" of %" PRIu64 " bytes", name,
-                              size_bytes);
+        return tni_linux_fail(status, error, "memory object \"%s\" of %" PRIu64 " bytes: %s",
+                              name, size_bytes, call);
     }
     *ret_fd = fd;
     return 0;
@@ -131,8 +135,8 @@ static int check_file_system(int fd)
         done = fstatfs(fd, &system);
     } while (done != 0 && errno == EINTR);
     if (done != 0)
-        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d is not a memory object",
-                              fd);
+        return tni_linux_fail(TN_ERR_INVALID, errno,
+                              "fstatfs: descriptor %d is not a memory object", fd);
     if (system.f_type == HUGETLBFS_MAGIC)
         return tni_fail(TN_ERR_INVALID,
                         "descriptor %d is memory of huge pages (hugetlbfs), which can be "
@@ -394,7 +398,7 @@ int tni_os_commit(void *address, uint64_t size_bytes)
     int error = EINVAL;
     if (!tni_linux_is_forced(TNI_LINUX_POPULATE_WRITE))
         error = populate(start, total);
-    if (error == EINVAL || error == ENOSYS) {
+    if (error == EINVAL || error == ENOSYS || error == EPERM) { /* EPERM: a filter */
         error = 0;
         for (uint64_t off = 0; off < total && error == 0; off += page)
             error = touch_page(start + off);

@@ -27,6 +27,8 @@ enum { PROC_PATH_BYTES = 64, PID_SPACE_BITS = 32 };
 
 struct proc_stat {
     int32_t pid;
+    char state;
+    uint64_t thread_count;
     uint64_t start_time;
     uint64_t image;
     uint64_t flags; /* PF_* of its main thread */
@@ -43,6 +45,7 @@ static int parse_stat(const char *text, struct proc_stat *ret_stat)
     enum {
         FIELD_STATE = 3,
         FIELD_FLAGS = 9,
+        FIELD_THREADS = 20,
         FIELD_START_TIME = 22,
         FIELD_START_STACK = 28,
         FIELD_SIGNAL = 31
@@ -56,6 +59,10 @@ static int parse_stat(const char *text, struct proc_stat *ret_stat)
         at += strspn(at, " ");
         if (*at == '\0' || *at == '\n')
             return EINVAL;
+        if (field == FIELD_STATE)
+            stat.state = *at;
+        if (field == FIELD_THREADS)
+            stat.thread_count = strtoull(at, NULL, 10);
         if (field == FIELD_FLAGS)
             stat.flags = strtoull(at, NULL, 10);
         if (field == FIELD_START_TIME)
@@ -247,8 +254,25 @@ static bool is_gone(int pid_fd)
     return ready > 0 && (poll_fd.revents & (POLLIN | POLLHUP)) != 0;
 }
 
+/* A main thread that ended is a zombie as long as the process has others. */
+static bool is_zombie(const struct proc_stat *stat)
+{
+    return (stat->state == 'Z' || stat->state == 'X') && stat->thread_count <= 1;
+}
+
+/* What stands in for pidfd_open() where a filter refuses it. pre: our pid namespace */
+static bool is_gone_by_number(int32_t pid)
+{
+    char path[PROC_PATH_BYTES];
+    struct proc_stat stat = {0};
+    if (kill(pid, 0) != 0 && errno == ESRCH)
+        return true;
+    return folder_of(pid, path, "stat") && read_stat(path, &stat) == 0 && is_zombie(&stat);
+}
+
 /*
- * pre: the pid is of our namespace. The stat is read while pid_fd says alive. If the pid was
+ * pre: the pid is of our namespace. The stat is read while pid_fd says alive; -1: a filter
+ * refuses it. If the pid was
  * reused since, the start time says so, which counts in its own time namespace only.
  */
 static int compare_stat(const struct tni_os_process *process, bool check_image, int pid_fd)
@@ -259,7 +283,11 @@ static int compare_stat(const struct tni_os_process *process, bool check_image, 
     if (!folder_of(process->pid, path, "stat") || tni_os_self(&self) != 0)
         return TNI_OS_UNKNOWN;
     if (read_stat(path, &stat) != 0)
-        return is_gone(pid_fd) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
+        return (pid_fd >= 0 ? is_gone(pid_fd) : is_gone_by_number(process->pid))
+                   ? TNI_OS_DEAD
+                   : TNI_OS_UNKNOWN;
+    if (pid_fd < 0 && is_zombie(&stat))
+        return TNI_OS_DEAD;
     if (process->start_time == 0 || process->pid_space != self.pid_space)
         return TNI_OS_UNKNOWN;
     if (stat.start_time != process->start_time)
@@ -282,8 +310,8 @@ static int open_or_judge(int32_t pid, int *ret_state)
     if (pid_fd >= 0)
         return pid_fd;
     /* EINVAL, ENOENT: the number is now a thread of another process. */
-    bool is_dead = errno == ESRCH || errno == EINVAL || errno == ENOENT ||
-                   (kill(pid, 0) != 0 && errno == ESRCH);
+    bool is_dead =
+        errno == ESRCH || errno == EINVAL || errno == ENOENT || is_gone_by_number(pid);
     *ret_state = is_dead ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
     return -1;
 }
@@ -295,7 +323,7 @@ int tni_os_process_state(const struct tni_os_process *process, bool check_image)
         return state;
     int pid_fd = open_or_judge(process->pid, &state);
     if (pid_fd < 0)
-        return state;
+        return state == TNI_OS_DEAD ? state : compare_stat(process, check_image, -1);
     state = is_gone(pid_fd) ? TNI_OS_DEAD : compare_stat(process, check_image, pid_fd);
     close(pid_fd);
     return state;
@@ -320,7 +348,7 @@ int tni_os_process_open(int32_t pid, int *ret_fd)
     if (fd < 0) {
         int error = pid > 0 ? errno : ESRCH;
         int status = error == EINVAL ? TN_ERR_NOT_FOUND : tni_linux_status(error);
-        return tni_linux_fail(status, error, "process %" PRId32, pid);
+        return tni_linux_fail(status, error, "pidfd_open of process %" PRId32, pid);
     }
     *ret_fd = fd;
     return 0;
@@ -350,12 +378,37 @@ bool tni_os_lost_thread(int32_t pid, int32_t thread_id)
     return !is_ending(pid);
 }
 
+/* Of the process that a descriptor means; it keeps that number until it is collected. */
+static int32_t pid_of(int pid_fd)
+{
+    char path[PROC_PATH_BYTES], text[512];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pid_fd);
+    ssize_t len = tni_linux_read_text(path, text, sizeof text);
+    const char *at = len > 0 ? strstr(text, "\nPid:") : NULL;
+    return at != NULL ? (int32_t)strtol(at + sizeof "\nPid:" - 1, NULL, 10) : -1;
+}
+
 int tni_os_process_signal(int pid_fd, int signal)
 {
     if (syscall(SYS_pidfd_send_signal, pid_fd, signal, NULL, 0) == 0)
         return 0;
+    /* A filter; or the process is not ours, which kill() says too. */
+    if ((errno == ENOSYS || errno == EPERM) && !is_gone(pid_fd)) {
+        int32_t pid = pid_of(pid_fd);
+        if (pid > 0 && kill(pid, signal) == 0)
+            return 0;
+    }
     int status = errno == EBADF || errno == EINVAL ? TN_ERR_INVALID : tni_linux_status(errno);
-    return tni_linux_fail(status, errno, "signal %d to process descriptor %d", signal, pid_fd);
+    return tni_linux_fail(status, errno, "pidfd_send_signal of %d to descriptor %d", signal,
+                          pid_fd);
+}
+
+int tni_os_process_signal_number(int32_t pid, int signal)
+{
+    if (pid > 0 && kill(pid, signal) == 0)
+        return 0;
+    int error = pid > 0 ? errno : ESRCH;
+    return tni_linux_fail(tni_linux_status(error), error, "kill of process %" PRId32, pid);
 }
 
 void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)

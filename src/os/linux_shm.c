@@ -130,7 +130,7 @@ static int give_memory(int fd, uint64_t size_bytes)
     TNI_KILL_POINT("file_sized");
     if (!tni_linux_is_forced(TNI_LINUX_FALLOCATE)) {
         error = reserve(fd, size_bytes);
-        if (error != EOPNOTSUPP && error != EINVAL && error != ENOSYS)
+        if (error != EOPNOTSUPP && error != EINVAL && error != ENOSYS && error != EPERM)
             return error;
     }
     return write_zeros(fd, size_bytes);

@@ -194,7 +194,7 @@ int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds, ui
         status = TN_ERR_TIMED_OUT;
     else if (errno == EMSGSIZE || errno == EBADF)
         status = TN_ERR_INVALID;
-    return tni_linux_fail(status, errno, "sending %zu bytes and %" PRIu32 " descriptors",
+    return tni_linux_fail(status, errno, "sendmsg of %zu bytes and %" PRIu32 " descriptors",
                           size_bytes, fd_count);
 }
 
@@ -264,7 +264,7 @@ int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_
     if (got == -EAGAIN)
         return tni_fail(TN_ERR_TIMED_OUT, "no message at descriptor %d", fd);
     if (got < 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, (int)-got, "receiving at descriptor %d", fd);
+        return tni_linux_fail(TN_ERR_SYSTEM, (int)-got, "recvmsg at descriptor %d", fd);
 
     int fds[RECEIVE_FDS];
     uint32_t count = take_descriptors(&message, fds);

@@ -36,6 +36,13 @@ static int32_t watching_pid; /* a child that was forked without us inherits the 
                                 left alone */
 static struct sigaction earlier_action;
 
+/* Less than 0: a filter refuses the call, and nothing is known. */
+static bool has_other_parent(int32_t parent_pid)
+{
+    int32_t pid = (int32_t)getppid();
+    return pid >= 0 && pid != parent_pid;
+}
+
 /*
  * The kernel sends the death signal when the forking *thread* ends, and again whenever the next
  * thread that it makes our parent ends. Only when the whole process is gone do we have another
@@ -44,7 +51,7 @@ static struct sigaction earlier_action;
 static void look_at_parent(int number, siginfo_t *info, void *context)
 {
     int error = errno;
-    if (getpid() == watching_pid && getppid() != watched_parent)
+    if (getpid() == watching_pid && has_other_parent(watched_parent))
         kill(getpid(), SIGKILL);
     if ((earlier_action.sa_flags & SA_SIGINFO) != 0)
         earlier_action.sa_sigaction(number, info, context);
@@ -76,7 +83,7 @@ void tni_os_die_with_process(int32_t parent_pid)
     pthread_sigmask(SIG_UNBLOCK, &urgent, NULL);
     prctl(PR_SET_PDEATHSIG, SIGURG);
     /* It may have died before the line above. */
-    if (getppid() != parent_pid)
+    if (has_other_parent(parent_pid))
         _exit(128 + SIGKILL);
 }
 
@@ -118,7 +125,7 @@ static int become(const struct program *program)
     reset_handlers();
     if (program->ends_with_us) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != program->parent_pid)
+        if (has_other_parent(program->parent_pid))
             _exit(128 + SIGKILL);
     }
     for (uint32_t i = 0; i < program->keep_count; i++)
@@ -131,7 +138,7 @@ static int become(const struct program *program)
 }
 
 /** @return the pid, or -1 with errno */
-static pid_t start(struct program *program)
+static pid_t start(struct program *program, const char **ret_call)
 {
     sigset_t all;
     sigfillset(&all);
@@ -142,6 +149,7 @@ static pid_t start(struct program *program)
         error = become(program);
         _exit(127);
     }
+    *ret_call = pid < 0 ? "vfork" : "execve";
     if (pid < 0)
         error = errno;
     pthread_sigmask(SIG_SETMASK, &program->mask, NULL);
@@ -166,7 +174,8 @@ int tni_os_spawn(const char *const *argv, const char *const *environment, const 
     if (program.environment == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s", argv[0]);
 
-    pid_t pid = start(&program);
+    const char *call = "";
+    pid_t pid = start(&program, &call);
     int error = errno;
     free(program.environment);
     if (pid > 0) {
@@ -174,7 +183,7 @@ int tni_os_spawn(const char *const *argv, const char *const *environment, const 
         return 0;
     }
     int status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
-    return tni_linux_fail(status, error, "starting %s", argv[0]);
+    return tni_linux_fail(status, error, "starting %s (%s)", argv[0], call);
 }
 
 void tni_os_child_abort(int32_t pid)

@@ -111,7 +111,7 @@ static bool prepare_descriptors(int report_fd, int input_fd)
         return false;
     if (input_fd > 0 && dup2(input_fd, 0) < 0)
         return false;
-    if (dup3(report, REPORT_FD, O_CLOEXEC) < 0)
+    if (dup2(report, REPORT_FD) < 0 || fcntl(REPORT_FD, F_SETFD, FD_CLOEXEC) != 0)
         return false;
     close_from(REPORT_FD + 1);
     int nothing = open("/dev/null", O_RDWR);
@@ -126,12 +126,17 @@ static bool prepare_descriptors(int report_fd, int input_fd)
     return true;
 }
 
+/* Which call failed goes with its errno through one int. */
+enum { CALL_OTHER, CALL_CLONE, CALL_VFORK, CALL_EXECVE, CALL_COUNT, CALL_SHIFT = 16 };
+static const char *const call_names[CALL_COUNT] = {"", " (clone)", " (vfork)", " (execve)"};
+static int at_call(int error, int call) { return error | call << CALL_SHIFT; }
+
 /*
  * vfork, because fork would run other libraries' fork handlers in a process that lost its
  * threads. The error comes through a pipe and not through memory: sanitizers and emulators make
  * it a fork.
  *
- * @return 0 or an errno
+ * @return 0 or what at_call() gives
  */
 static int spawn_program(const char *path, char *const *argv)
 {
@@ -142,11 +147,11 @@ static int spawn_program(const char *path, char *const *argv)
     if (pid == 0) {
         setsid();
         execv(path, argv);
-        int error = errno;
+        int error = at_call(errno, CALL_EXECVE);
         ssize_t written = write(ends[1], &error, sizeof error);
         _exit(written == (ssize_t)sizeof error ? 127 : 126);
     }
-    int error = pid < 0 ? errno : 0;
+    int error = pid < 0 ? at_call(errno, CALL_VFORK) : 0;
     close(ends[1]);
     while (pid > 0 && read(ends[0], &error, sizeof error) < 0 && errno == EINTR) {
     }
@@ -160,8 +165,7 @@ __attribute__((noreturn)) static void run_helper(const char *path, char *const *
     int error = 0;
     if (!prepare_descriptors(report_fd, input_fd))
         error = errno == 0 ? EIO : errno;
-    if (error == 0 && chdir("/") != 0)
-        error = errno;
+    (void)!chdir("/"); /* so that no folder is kept busy */
     if (error == 0) {
         reset_signals();
         error = spawn_program(path, argv);
@@ -216,15 +220,18 @@ int tni_os_start_detached_on(const char *path, const char *const *argv, int inpu
     pid_t helper = fork_quietly(&old_mask);
     if (helper == 0)
         run_helper(path, (char *const *)argv, ends[1], input_fd);
-    int error = helper < 0 ? errno : 0;
+    int error = helper < 0 ? at_call(errno, CALL_CLONE) : 0;
     tni_os_close(ends[1]);
     if (error == 0)
         error = wait_for_report(ends[0], helper);
     tni_os_close(ends[0]);
     if (error == 0)
         return 0;
+    uint32_t call = (uint32_t)error >> CALL_SHIFT;
+    error &= (1 << CALL_SHIFT) - 1;
     status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
-    return tni_linux_fail(status, error, "starting %s", path);
+    return tni_linux_fail(status, error, "starting %s%s", path,
+                          call < CALL_COUNT ? call_names[call] : "");
 }
 
 int tni_os_start_detached(const char *path, const char *const *argv)

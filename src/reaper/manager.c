@@ -53,13 +53,14 @@ static int start_tenond(void)
     case TN_ERR_NOT_FOUND:
         return tni_fail(TN_ERR_MANAGER, "tenond is missing: %s (TENON_TENOND names another)",
                         path);
-    case TN_ERR_DENIED:
-        return tni_fail(TN_ERR_MANAGER,
-                        "tenond cannot be executed: %s (TENON_TENOND names another)", path);
     default: {
         char why[160];
         snprintf(why, sizeof why, "%s", tn_error_detail());
-        return tni_fail(TN_ERR_MANAGER, "tenond could not be started: %s", why);
+        return status == TN_ERR_DENIED
+                   ? tni_fail(TN_ERR_MANAGER,
+                              "tenond cannot be executed: %s (TENON_TENOND names another): %s",
+                              path, why)
+                   : tni_fail(TN_ERR_MANAGER, "tenond could not be started: %s", why);
     }
     }
 }

@@ -119,12 +119,16 @@ static void kill_process(const struct tni_segment *s, uint32_t seat)
     uint64_t word = atomic_load(&entry->word);
     int fd;
 
-    if (tni_os_process_open(atomic_load(&entry->pid), &fd) != 0)
+    int32_t pid = atomic_load(&entry->pid);
+    int status = tni_os_process_open(pid, &fd);
+    if (status == TN_ERR_NOT_FOUND)
         return;
     /* Looked at after the descriptor was there: it means the process that the seat means. */
     if (tni_process_is_here(s, seat) && atomic_load(&entry->word) == word)
-        tni_os_process_signal(fd, SIGKILL);
-    tni_os_close(fd);
+        (void)(status == 0 ? tni_os_process_signal(fd, SIGKILL)
+                           : tni_os_process_signal_number(pid, SIGKILL));
+    if (status == 0)
+        tni_os_close(fd);
 }
 
 /*

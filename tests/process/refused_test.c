@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: what happens where a filter refuses a system call. The table in docs/system-calls.md
+ * says for each call which steps fail; a refused call must make just these fail, at once and
+ * with an error that names the call, and leave the others working.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "harness/harness.h"
+#include "process/process.h"
+
+#define CALL(name)                                                                             \
+    {                                                                                          \
+#name, SYS_##name                                                                      \
+    }
+static const struct call {
+    const char *name;
+    int number;
+} calls[] = {
+    CALL(accept4),
+    CALL(bind),
+    CALL(chdir),
+    CALL(clock_nanosleep),
+    CALL(clone),
+    CALL(clone3),
+    CALL(close_range),
+    CALL(connect),
+    CALL(epoll_create1),
+    CALL(epoll_ctl),
+    CALL(execve),
+    CALL(fallocate),
+    CALL(fchmod),
+    CALL(fcntl),
+    CALL(flock),
+    CALL(fstatfs),
+    CALL(ftruncate),
+    CALL(futex),
+    CALL(getdents64),
+    CALL(getppid),
+    CALL(getrandom),
+    CALL(inotify_add_watch),
+    CALL(inotify_init1),
+    CALL(kill),
+    CALL(listen),
+    CALL(madvise),
+    CALL(memfd_create),
+    CALL(pidfd_open),
+    CALL(pidfd_send_signal),
+    CALL(pipe2),
+    CALL(ppoll),
+    CALL(prctl),
+    CALL(prlimit64),
+    CALL(pwrite64),
+    CALL(readlinkat),
+    CALL(recvmsg),
+    CALL(rt_sigaction),
+    CALL(rt_sigprocmask),
+    CALL(sched_getaffinity),
+    CALL(sched_yield),
+    CALL(sendmsg),
+    CALL(sendto),
+    CALL(setsid),
+    CALL(setsockopt),
+    CALL(socket),
+    CALL(statfs),
+    CALL(sysinfo),
+    CALL(tgkill),
+    CALL(unlink),
+    CALL(vfork),
+    CALL(waitid),
+};
+
+/* ---- the steps --------------------------------------------------------------------------- */
+
+enum { WAIT_MS = 20, LONG_MS = 5000, BYTES = 100 };
+
+struct scene {
+    tn_domain *domain;
+    tn_queue *queue;
+    char *why_no_seat; /* [256], shared with children: what one without a seat was told */
+};
+
+static tn_dtype bytes_type(void) { return (tn_dtype){.code = 1, .bits = 8, .lanes = 1}; }
+
+static int create(struct scene *s)
+{
+    tn_domain_options options = {.struct_size = sizeof options,
+                                 .quota_bytes = 16 << 20,
+                                 .blocks = 1024,
+                                 .seats = 16,
+                                 .flags = TN_DOMAIN_NO_MANAGER};
+    int status = tn_domain_create(NULL, &options, &s->domain);
+    return status != 0 ? status : tn_queue_create(s->domain, NULL, NULL, &s->queue);
+}
+
+static int pass_tensor(struct scene *s)
+{
+    tn_tensor *t = NULL;
+    int status = tn_tensor_zeros(s->domain, bytes_type(), 1, (int64_t[]){BYTES}, 0, &t);
+    if (status == 0)
+        status = tn_queue_push_tensor(s->queue, t, 0, 0);
+    tn_tensor_unref(t);
+    t = NULL;
+    if (status == 0)
+        status = tn_queue_pop_tensor(s->queue, 0, &t);
+    tn_tensor_unref(t);
+    return status;
+}
+
+static int wait_in_vain(struct scene *s)
+{
+    tn_message m;
+    uint64_t deadline_ns = tnt_deadline(WAIT_MS);
+    int status = tn_queue_pop(s->queue, deadline_ns, &m);
+    if (status == TN_ERR_TIMED_OUT)
+        return tnt_deadline(0) >= deadline_ns ? 0 : tni_fail(TN_ERR_SYSTEM, "too early");
+    return status;
+}
+
+static int poll_bell(struct scene *s)
+{
+    struct pollfd bell = {.events = POLLIN};
+    tn_message m;
+    int status = tn_queue_watch(s->queue, true);
+    if (status == 0)
+        status = tn_domain_poll_fd(s->domain, &bell.fd);
+    if (status == 0)
+        status = tn_queue_push(s->queue, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, 0);
+    if (status != 0)
+        return status;
+    int ready = (int)syscall(SYS_poll, &bell, 1, LONG_MS);
+    tn_domain_poll_clear(s->domain);
+    status = tn_queue_pop(s->queue, 0, &m);
+    if (status == 0)
+        tn_message_fini(&m);
+    return status != 0 ? status : ready == 1 ? 0 : tni_fail(TN_ERR_SYSTEM, "no bell rang");
+}
+
+static int make_outside(struct scene *s, uint32_t strategy)
+{
+    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    tn_tensor *t = NULL;
+    int status =
+        tn_tensor_empty_as(s->domain, bytes_type(), 1, (int64_t[]){BYTES}, &options, 0, &t);
+    if (status == 0)
+        *(char *)tn_tensor_data(t) = 1;
+    tn_tensor_unref(t);
+    return status;
+}
+
+static int make_file_descriptor(struct scene *s)
+{
+    return make_outside(s, TN_STRATEGY_FILE_DESCRIPTOR);
+}
+static int make_file(struct scene *s) { return make_outside(s, TN_STRATEGY_FILE_SYSTEM); }
+
+/* A member that is killed and that nobody collects is settled. It dies without a call. */
+static int notice_death(struct scene *s)
+{
+    uint32_t settled = 0;
+    pid_t pid = fork();
+    if (pid < 0)
+        return tni_fail(TN_ERR_SYSTEM, "the test's own fork: clone");
+    if (pid == 0) {
+        if (tn_domain_seat(s->domain) == TNI_NO_SEAT && tn_domain_reap(s->domain, NULL) != 0)
+            snprintf(s->why_no_seat, 256, "%s", tn_error_detail());
+        __builtin_trap();
+    }
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    int status = 0;
+    while (status == 0 && settled == 0 && s->why_no_seat[0] == 0 &&
+           tnt_deadline(0) < deadline_ns)
+        status = tn_domain_reap(s->domain, &settled);
+    syscall(SYS_wait4, pid, NULL, 0, NULL);
+    if (status != 0 || settled == 1)
+        return status;
+    return tni_fail(TN_ERR_SYSTEM, "the death was not noticed; %s", s->why_no_seat);
+}
+
+static int seven(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    (void)argument;
+    return 7;
+}
+
+static int check_end(tn_process *process, int status, int code)
+{
+    tn_process_status end = {0};
+    if (status == 0)
+        status = tn_process_wait(process, tnt_deadline(LONG_MS), &end);
+    if (status == 0 && end.exit_code != code)
+        status = tni_fail(TN_ERR_SYSTEM, "it exited with %d: %s", end.exit_code, end.message);
+    tn_process_close(process);
+    return status;
+}
+
+static int start_child(struct scene *s)
+{
+    tn_process *process = NULL;
+    int status = tn_process_fork(s->domain, seven, NULL, 0, &process);
+    return check_end(process, status, 7);
+}
+
+static int start_program(struct scene *s)
+{
+    const char *const argv[] = {"/bin/sh", "-c", "exit 7", NULL};
+    tn_process *process = NULL;
+    int status = tn_process_exec(s->domain, argv, NULL, 0, &process);
+    return check_end(process, status, 7);
+}
+
+static int leave(struct scene *s)
+{
+    s->queue = tn_queue_close(s->queue);
+    s->domain = tn_domain_close(s->domain);
+    return 0;
+}
+
+static int use_tenond(struct scene *s)
+{
+    int status = tn_domain_create(NULL, NULL, &s->domain);
+    if (status == 0)
+        status = make_file_descriptor(s);
+    tn_domain_close(s->domain);
+    return status;
+}
+
+static const struct step {
+    const char *name;
+    int (*run)(struct scene *);
+} steps[] = {
+    {"create", create},
+    {"tensor", pass_tensor},
+    {"wait", wait_in_vain},
+    {"poll", poll_bell},
+    {"file_descriptor", make_file_descriptor},
+    {"file_system", make_file},
+    {"death", notice_death},
+    {"fork", start_child},
+    {"exec", start_program},
+    {"leave", leave},
+    {"tenond", use_tenond},
+};
+enum { STEPS = TNI_COUNT(steps) };
+
+/* ---- the filter -------------------------------------------------------------------------- */
+
+static bool refuse(int number, int error)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = TNI_COUNT(filter), .filter = filter};
+    return syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+}
+
+struct outcome {
+    bool is_refused;
+    char why_no_seat[256];
+    int status[STEPS];
+    char detail[STEPS][256];
+};
+
+struct trial {
+    const struct call *call;
+    int error;
+    struct outcome *outcome;
+};
+
+static int run_steps(void *argument)
+{
+    const struct trial *trial = argument;
+    struct outcome *o = trial->outcome;
+    struct scene scene = {.why_no_seat = o->why_no_seat};
+    char folder[128]; /* of a tenond of its own, which has this filter and no other */
+    snprintf(folder, sizeof folder, "%s/%s-%d", tnt_folder(), trial->call->name, trial->error);
+    TN_CHECK(mkdir(folder, 0700) == 0);
+    setenv("TENON_RUNTIME_DIR", folder, 1);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+    o->is_refused = refuse(trial->call->number, trial->error);
+    for (uint32_t i = 0; i < STEPS && o->is_refused; i++) {
+        o->status[i] = steps[i].run(&scene);
+        if (o->status[i] != 0)
+            snprintf(o->detail[i], sizeof o->detail[i], "%s", tn_error_detail());
+        if (i == 0 && o->status[i] != 0)
+            break;
+    }
+    syscall(SYS_exit_group, 0);
+    return 0;
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+struct row {
+    char call[40];
+    char fails[160]; /* ", create, poll, " */
+};
+static struct row rows[TNI_COUNT(calls) + 16];
+static uint32_t row_count;
+
+static void copy_cell(const char **at, char *cell, size_t size_bytes)
+{
+    const char *end = strchr(*at, '|');
+    TN_CHECK(end != NULL && (size_t)(end - *at) < size_bytes);
+    snprintf(cell, size_bytes, "%.*s", (int)(end - *at), *at);
+    *at = end + 1;
+}
+
+/* "| `call` | step, step | what happens |" */
+static void read_table(void)
+{
+    char line[1024], cell[160];
+    FILE *file = fopen(TNT_SOURCE "/../docs/system-calls.md", "re");
+    TN_CHECK(file != NULL);
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *at = line + 3;
+        if (strncmp(line, "| `", 3) != 0)
+            continue;
+        struct row *row = &rows[row_count++];
+        TN_CHECK(row_count <= TNI_COUNT(rows));
+        copy_cell(&at, cell, sizeof cell);
+        TN_CHECK(sscanf(cell, "%39[a-z0-9_]`", row->call) == 1);
+        copy_cell(&at, cell, sizeof cell);
+        snprintf(row->fails, sizeof row->fails, ",%.150s", cell);
+    }
+    fclose(file);
+}
+
+static bool may_fail(const struct row *row, const char *step)
+{
+    for (const char *at = strstr(row->fails, step); at != NULL; at = strstr(at + 1, step)) {
+        char after = at[strlen(step)];
+        if ((at[-1] == ' ' || at[-1] == ',') && (after == ',' || after == ' '))
+            return true;
+    }
+    return false;
+}
+
+static const struct call *find_call(const char *name)
+{
+    for (uint32_t i = 0; i < TNI_COUNT(calls); i++)
+        if (strcmp(calls[i].name, name) == 0)
+            return &calls[i];
+    fail_msg("the table names %s, which the test does not know", name);
+    return NULL;
+}
+
+/* @return how many steps did not do as the row says */
+static int compare(const struct row *row, const struct trial *trial)
+{
+    const struct outcome *o = trial->outcome;
+    int wrong = 0;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        bool has_failed = o->status[i] != 0;
+        if (has_failed != may_fail(row, steps[i].name)) {
+            printf("# %s as %s: %s %s: %s\n", row->call, strerrorname_np(trial->error),
+                   steps[i].name, has_failed ? "failed" : "did not fail", o->detail[i]);
+            wrong++;
+        } else if (has_failed && strstr(o->detail[i], row->call) == NULL &&
+                   strstr(o->detail[i], "does not answer") == NULL) { /* tenond's own filter */
+            printf("# %s as %s: %s: not named in: %s\n", row->call,
+                   strerrorname_np(trial->error), steps[i].name, o->detail[i]);
+            wrong++;
+        }
+        if (i == 0 && has_failed)
+            break;
+    }
+    return wrong;
+}
+
+static struct outcome *map_outcomes(uint32_t count)
+{
+    struct outcome *outcomes = mmap(NULL, count * sizeof *outcomes, PROT_READ | PROT_WRITE,
+                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    TN_CHECK(outcomes != MAP_FAILED);
+    return outcomes;
+}
+
+/* Some at a time: what waits for a tenond that cannot answer does so for seconds. */
+static void try_rows(int error)
+{
+    enum { AT_A_TIME = 12 };
+    struct outcome *outcomes = map_outcomes(TNI_COUNT(rows));
+    struct trial trials[TNI_COUNT(rows)];
+    pid_t pids[TNI_COUNT(rows)];
+    int wrong = 0;
+    read_table();
+    for (uint32_t from = 0; from < row_count; from += AT_A_TIME) {
+        uint32_t to = TNI_MIN(from + AT_A_TIME, row_count);
+        for (uint32_t i = from; i < to; i++) {
+            trials[i] = (struct trial){
+                .call = find_call(rows[i].call), .error = error, .outcome = &outcomes[i]};
+            pids[i] = tnt_fork(run_steps, &trials[i]);
+        }
+        for (uint32_t i = from; i < to; i++) {
+            int status = tnt_wait(pids[i]);
+            if (status != 0)
+                printf("# %s as %s: ended with %x\n", rows[i].call, strerrorname_np(error),
+                       (unsigned)status);
+            wrong += status != 0;
+        }
+    }
+    if (!outcomes[0].is_refused)
+        tnt_skip("this process may not install a filter of system calls");
+    for (uint32_t i = 0; i < row_count; i++)
+        wrong += compare(&rows[i], &trials[i]);
+    munmap(outcomes, TNI_COUNT(rows) * sizeof *outcomes);
+    assert_int_equal(wrong, 0);
+    assert_int_equal(row_count, TNI_COUNT(calls));
+}
+
+TN_TEST_WITHIN(a_call_that_is_refused_with_eperm_does_as_the_table_says, 300)
+{
+    try_rows(EPERM);
+}
+
+TN_TEST_WITHIN(a_call_that_is_refused_with_enosys_does_as_the_table_says, 300)
+{
+    try_rows(ENOSYS);
+}
+
+/* What is left then is /proc: the member is a zombie, as nobody has collected it. */
+static int die_unwitnessed(void *argument)
+{
+    struct trial *trial = argument;
+    setenv("TENON_FORCE_FALLBACK", "witness", 1);
+    return run_steps(trial);
+}
+
+TN_TEST(a_death_is_noticed_with_neither_pidfd_open_nor_a_witness)
+{
+    struct outcome *outcome = map_outcomes(1);
+    struct trial trial = {.call = find_call("pidfd_open"), .error = ENOSYS, .outcome = outcome};
+    tnt_wait_ok(tnt_fork(die_unwitnessed, &trial));
+    if (!outcome->is_refused)
+        tnt_skip("this process may not install a filter of system calls");
+    for (uint32_t i = 0; i < STEPS; i++)
+        if (outcome->status[i] != 0 &&
+            !may_fail(&(struct row){.fails = ", fork, exec, "}, steps[i].name))
+            fail_msg("%s: %s", steps[i].name, outcome->detail[i]);
+    munmap(outcome, sizeof *outcome);
+}
