@@ -37,7 +37,7 @@ enum { TN_PRODUCER = 1, TN_CONSUMER = 2 };
 /** Zero in a field means its default. */
 typedef struct tn_queue_options {
     size_t struct_size;
-    uint32_t capacity; /* messages, rounded up to a power of two; default 256, at most 2^20 */
+    uint32_t capacity; /* messages that the queue holds, exactly; default 256, at most 2^20 */
     uint32_t inline_bytes; /* bytes that travel in the slot itself; default 128, at most 4096 */
     uint32_t policy;       /* TN_QUEUE_* */
     uint32_t reserved;

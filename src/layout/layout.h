@@ -423,8 +423,9 @@ struct tni_object {
     /*
      * Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}.
      */
-    _Alignas(64) _Atomic uint64_t head; /* a hint: positions below hold nothing to take */
-    _Alignas(64) _Atomic uint64_t tail; /* a hint: positions below were claimed */
+    /* Positions in a ring are {round:32, slot:32}; rounds wrap. */
+    _Alignas(64) _Atomic uint64_t head; /* a hint: positions before hold nothing to take */
+    _Alignas(64) _Atomic uint64_t tail; /* a hint: positions before were claimed */
     _Alignas(64) _Atomic uint32_t items;
     _Alignas(64) _Atomic uint32_t room;
     /*

@@ -36,9 +36,8 @@ static int bind(struct tn_queue *q)
     const struct tni_object *object = q->handle.object;
     uint32_t capacity = TNI_LOOK(object->capacity), slot_bytes = TNI_LOOK(object->slot_bytes);
     uint32_t policy = TNI_LOOK(object->flags);
-    if (capacity < 1 || capacity > MAX_CAPACITY || (capacity & (capacity - 1)) != 0 ||
-        slot_bytes % 64 != 0 || slot_bytes < 64 || slot_bytes > 2 * MAX_INLINE_BYTES ||
-        policy > TN_QUEUE_LEASE)
+    if (capacity < 1 || capacity > MAX_CAPACITY || slot_bytes % 64 != 0 || slot_bytes < 64 ||
+        slot_bytes > 2 * MAX_INLINE_BYTES || policy > TN_QUEUE_LEASE)
         return tni_fail(TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT " has %u slots of %u bytes",
                         object->name, capacity, slot_bytes);
     q->slots =
@@ -47,8 +46,6 @@ static int bind(struct tn_queue *q)
         return tni_fail(TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT " has no block for its slots",
                         object->name);
     q->capacity = capacity;
-    q->mask = capacity - 1;
-    q->shift = tni_log2_up(capacity);
     q->slot_bytes = slot_bytes;
     q->room_bytes = slot_bytes - (uint32_t)sizeof(struct tni_slot);
     q->policy = policy;
@@ -68,7 +65,7 @@ static int read_options(const tn_queue_options *options, struct tni_object_spec 
                         o.capacity, o.inline_bytes);
     uint32_t inline_bytes = o.inline_bytes != 0 ? o.inline_bytes : DEFAULT_INLINE_BYTES;
     spec->flags = o.policy;
-    spec->capacity = 1u << tni_log2_up(o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY);
+    spec->capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
     spec->slot_bytes =
         (uint32_t)tni_align_up(sizeof(struct tni_slot) + VIEW_ROOM_BYTES + inline_bytes, 64);
     spec->ring_bytes = (uint64_t)spec->capacity * spec->slot_bytes;
@@ -194,6 +191,31 @@ int tn_queue_attach(tn_queue *q, uint32_t roles)
     return status;
 }
 
+/*
+ * For who does not wait: whether the call has nothing to say but that the queue is empty, or
+ * full. False: it must go the long way, which knows.
+ */
+static inline bool has_no_news(const struct tn_queue *q, uint32_t role, uint32_t side)
+{
+    const struct tn_domain *d = q->handle.domain;
+    if (TNI_UNLIKELY(d == NULL || d->seat == TNI_NO_SEAT))
+        return false;
+    const struct tni_object *object = q->handle.object;
+    uint64_t word = atomic_load_explicit(&object->word, memory_order_relaxed);
+    uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
+    return tni_object_generation(word) == q->handle.generation &&
+           tni_object_state(word) == TNI_OBJECT_LIVE &&
+           (atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) != 0 &&
+           atomic_load_explicit(&object->ended, memory_order_relaxed) == 0 &&
+           (uint32_t)(death >> 32) ==
+               atomic_load_explicit(&q->handle.deaths_seen[side], memory_order_relaxed);
+}
+
+static int fail_not_ready(void)
+{
+    return tni_fail_plain(TN_ERR_TIMED_OUT, "not ready, and not waiting");
+}
+
 /* ---- push -------------------------------------------------------------------------------- */
 
 struct push {
@@ -292,6 +314,9 @@ static int push(struct tn_queue *q, const tn_message *message, uint32_t flags,
     bool move = (flags & TN_PUSH_MOVE) != 0;
     if (message == NULL || (flags & ~(uint32_t)TN_PUSH_MOVE) != 0)
         return tni_fail(TN_ERR_INVALID, "tn_queue_push: no message, or flags %x", flags);
+    if (deadline_ns == 0 && q != NULL && has_no_news(q, TN_PRODUCER, TNI_SIDE_CONSUMER) &&
+        tni_ring_looks_full(q))
+        return fail_not_ready();
     int status = begin(q, TN_PRODUCER);
     if (status == 0)
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
@@ -355,6 +380,8 @@ static int try_pop(void *context)
     struct tn_queue *q = p->queue;
     struct tni_taken taken;
     bool is_ended = atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) != 0;
+    if (tni_ring_looks_empty(q) && !is_ended)
+        return TN_ERR_TIMED_OUT;
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     int status = tni_ring_take(q, thread, &taken);
     if (TNI_LIKELY(status == 0))
@@ -366,6 +393,12 @@ static int try_pop(void *context)
                           q->handle.object->name);
     tni_thread_leave(thread);
     return status;
+}
+
+static inline bool has_nothing(const struct tn_queue *q, uint64_t deadline_ns)
+{
+    return deadline_ns == 0 && q != NULL && has_no_news(q, TN_CONSUMER, TNI_SIDE_PRODUCER) &&
+           tni_ring_looks_empty(q);
 }
 
 static int pop(struct pop *p, uint64_t deadline_ns)
@@ -387,6 +420,8 @@ int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
 {
     if (ret_message == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
+    if (has_nothing(q, deadline_ns))
+        return fail_not_ready();
     return pop(&(struct pop){.queue = q, .message = ret_message}, deadline_ns);
 }
 
@@ -403,6 +438,8 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
     if (ret_tensor == NULL || (q != NULL && q->policy == TN_QUEUE_LEASE))
         return tni_fail(TN_ERR_INVALID,
                         "tn_queue_pop_tensor: NULL argument, or a queue of leases");
+    if (has_nothing(q, deadline_ns))
+        return fail_not_ready();
     return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
 }
 

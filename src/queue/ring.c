@@ -2,8 +2,9 @@
 /*
  * ring: slots, claimed one by one.
  *
- * Nouns: slot, position (slot = position mod capacity, round = position / capacity), head,
- * tail.
+ * Nouns: slot, position ({round:32, index of the slot:32}; after the last slot comes the first
+ * one of the next round), head, tail. Rounds wrap; positions are compared by their signed
+ * difference.
  * I1  A slot is claimed by a CAS on its word, which names round, state and owner; no ticket is
  *     handed out before, so a death leaves no hole without an owner.
  * I2  head and tail are hints. tail passes a position only when its slot was claimed in that
@@ -28,20 +29,33 @@
 /* Looks that find another thing each time: others are at work, or it is noise. */
 enum { MOST_TRIES = 10000 };
 
-static struct tni_slot *slot_at(const struct tn_queue *q, uint64_t position)
+/* What noise made of a position still leads to a slot, and on to a position that there is. */
+static uint64_t after(uint64_t position, uint32_t capacity)
 {
-    return (struct tni_slot *)(void *)(q->slots + (position & q->mask) * q->slot_bytes);
+    return TNI_LIKELY(tni_position_index(position) + UINT64_C(1) < capacity)
+               ? position + 1
+               : tni_position(tni_position_round(position) + 1, 0);
 }
 
-static uint32_t round_of(const struct tn_queue *q, uint64_t position)
+/* A slot further on in the same round, for a hint to the processor: the first one if none is.
+ */
+static struct tni_slot *slot_beyond(const struct tn_queue *q, uint64_t position, uint32_t count)
 {
-    return (uint32_t)(position >> q->shift);
+    return tni_slot_at(q, tni_position_index(position) + count);
+}
+
+/* Positions from `from` to `to`; below 0 if `to` comes first. */
+static int64_t distance(uint64_t from, uint64_t to, uint32_t capacity)
+{
+    return (int64_t)(int32_t)(tni_position_round(to) - tni_position_round(from)) * capacity +
+           tni_position_index(to) - tni_position_index(from);
 }
 
 static void retreat_head(struct tni_object *object, uint64_t position)
 {
     uint64_t head = atomic_load(&object->head);
-    while (head > position && !atomic_compare_exchange_weak(&object->head, &head, position))
+    while ((int64_t)(head - position) > 0 &&
+           !atomic_compare_exchange_weak(&object->head, &head, position))
         ;
 }
 
@@ -66,9 +80,11 @@ static void note_unpushed(struct tni_object *object)
  */
 static bool has_room_behind(const struct tn_queue *q, uint64_t tail)
 {
-    for (uint64_t at = tail + 1; at < tail + q->capacity; at++) {
-        uint64_t word = atomic_load_explicit(&slot_at(q, at)->word, memory_order_relaxed);
-        int32_t ahead = (int32_t)(tni_slot_round(word) - round_of(q, at));
+    uint64_t at = tail;
+    for (uint32_t n = 1; n < q->capacity; n++) {
+        at = after(at, q->capacity);
+        uint64_t word = atomic_load_explicit(&tni_slot_at(q, at)->word, memory_order_relaxed);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(at));
         if (ahead != -1 || tni_slot_state(word) != TNI_SLOT_LEASED)
             return ahead >= 0;
     }
@@ -84,9 +100,22 @@ static uint64_t most_steps(const struct tn_queue *q)
 /* A slot that is a round further than a tail that stands still: no push can have come there. */
 static int fail_ahead(const struct tn_queue *q, uint64_t tail, int32_t ahead)
 {
-    return tni_fail(TN_ERR_CORRUPT,
-                    "queue " TNI_NAME_FORMAT ": the slot of position %llu is %d rounds ahead",
-                    q->handle.object->name, (unsigned long long)tail, ahead);
+    return tni_fail(
+        TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT ": slot %u is %d rounds ahead of round %u",
+        q->handle.object->name, tni_position_index(tail), ahead, tni_position_round(tail));
+}
+
+/* I2. @return the tail now */
+static uint64_t pass_tail(const struct tn_queue *q, uint64_t position)
+{
+    struct tni_object *object = q->handle.object;
+    uint64_t seen = position, next = after(position, q->capacity);
+    if (!atomic_compare_exchange_strong(&object->tail, &seen, next))
+        return seen;
+    if (TNI_UNLIKELY(next == 0)) /* all rounds are through: tni_queue_figures() counts on */
+        atomic_fetch_sub_explicit(&object->unpushed, (uint64_t)q->capacity << 32,
+                                  memory_order_relaxed);
+    return next;
 }
 
 /*
@@ -99,9 +128,9 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
     uint64_t left = most_steps(q);
 
     for (uint32_t passed = 0; passed <= q->capacity && left > 0; left--) {
-        struct tni_slot *slot = slot_at(q, tail);
+        struct tni_slot *slot = tni_slot_at(q, tail);
         uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
-        uint32_t round = round_of(q, tail), state = tni_slot_state(word);
+        uint32_t round = tni_position_round(tail), state = tni_slot_state(word);
         int32_t ahead = (int32_t)(tni_slot_round(word) - round);
 
         if (ahead == 0 && state == TNI_SLOT_EMPTY) {
@@ -126,11 +155,7 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
         if (TNI_UNLIKELY(ahead > 1) && atomic_load(&object->tail) == tail)
             return fail_ahead(q, tail, ahead);
         /* The hint is behind: help it along. */
-        uint64_t seen = tail;
-        if (atomic_compare_exchange_strong(&object->tail, &seen, tail + 1))
-            tail++;
-        else
-            tail = seen;
+        tail = pass_tail(q, tail);
     }
     return TN_ERR_TIMED_OUT;
 }
@@ -151,12 +176,6 @@ static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct t
         memcpy(slot->data + p->view_bytes, p->bytes, p->bytes_count);
 }
 
-static void pass_tail(struct tni_object *object, uint64_t position)
-{
-    uint64_t seen = position;
-    atomic_compare_exchange_strong(&object->tail, &seen, position + 1);
-}
-
 int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
 {
     struct tn_domain *d = q->handle.domain;
@@ -165,6 +184,8 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
 
     if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
         return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended", object->name);
+    if (tni_ring_looks_full(q))
+        return TN_ERR_TIMED_OUT;
     struct tni_thread *thread = tni_thread_enter(d);
     if (p->block.id != 0)
         tni_announce(thread, p->block, 1);
@@ -173,8 +194,8 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     if (status != 0)
         goto leave;
     TNI_KILL_POINT("push_claimed");
-    struct tni_slot *slot = slot_at(q, position);
-    uint32_t round = round_of(q, position);
+    struct tni_slot *slot = tni_slot_at(q, position);
+    uint32_t round = tni_position_round(position);
     write_slot(q, slot, p);
     if (p->block.id != 0)
         status = tni_ref_lend(d, p->block, p->move);
@@ -186,9 +207,9 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
                                 : tni_slot_word(round + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&slot->word, done, memory_order_release);
     TNI_KILL_POINT("push_full");
-    __builtin_prefetch(slot_at(q, position + 1), 1);
-    __builtin_prefetch(slot_at(q, position + 4), 1);
-    pass_tail(object, position); /* and the fence that announce_item() asks for */
+    __builtin_prefetch(slot_beyond(q, position, 1), 1);
+    __builtin_prefetch(slot_beyond(q, position, 4), 1);
+    pass_tail(q, position); /* and the fence that announce_item() asks for */
     TNI_KILL_POINT("push_tail_passed");
     if (status == 0 && p->move && p->form == TNI_FORM_TENSOR)
         tni_tensor_forget(thread, p->tensor);
@@ -210,10 +231,11 @@ static void pass_head(struct tn_queue *q, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t seen = position;
-    if (!atomic_compare_exchange_strong(&object->head, &seen, position + 1))
+    if (!atomic_compare_exchange_strong(&object->head, &seen, after(position, q->capacity)))
         return;
-    uint64_t word = atomic_load(&slot_at(q, position)->word);
-    if (tni_slot_round(word) == round_of(q, position) && tni_slot_state(word) == TNI_SLOT_FULL)
+    uint64_t word = atomic_load(&tni_slot_at(q, position)->word);
+    if (tni_slot_round(word) == tni_position_round(position) &&
+        tni_slot_state(word) == TNI_SLOT_FULL)
         retreat_head(object, position);
 }
 
@@ -229,10 +251,10 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
     uint64_t head = atomic_load_explicit(&object->head, memory_order_relaxed), at = head;
 
     ret->has_skipped = false;
-    for (uint32_t n = 0; n <= 2 * q->capacity; n++, at++) {
-        uint64_t word = atomic_load_explicit(&slot_at(q, at)->word, memory_order_acquire);
+    for (uint32_t n = 0; n <= 2 * q->capacity; n++, at = after(at, q->capacity)) {
+        uint64_t word = atomic_load_explicit(&tni_slot_at(q, at)->word, memory_order_acquire);
         uint32_t state = tni_slot_state(word);
-        int32_t ahead = (int32_t)(tni_slot_round(word) - round_of(q, at));
+        int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(at));
         if (TNI_LIKELY(ahead == 0)) {
             if (state == TNI_SLOT_FULL) {
                 ret->position = at;
@@ -244,17 +266,16 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
             ret->has_skipped |= state != TNI_SLOT_LEASED;
         }
         if (ahead < 0) {
-            if (state == TNI_SLOT_FULL && at == head) {
-                /* The head is beyond something takable: a hint that a death left behind. */
-                uint64_t real = ((uint64_t)tni_slot_round(word) << q->shift) | (at & q->mask);
-                retreat_head(object, real);
-            }
+            /* The head is beyond something takable: a hint that a death left behind. */
+            if (state == TNI_SLOT_FULL && at == head)
+                retreat_head(object,
+                             tni_position(tni_slot_round(word), tni_position_index(at)));
             return false;
         }
         bool is_passable = ahead > 0 || state == TNI_SLOT_LEASED;
         if (is_passable && may_pass && at == head) {
             pass_head(q, at);
-            head++;
+            head = after(head, q->capacity);
         }
     }
     return false;
@@ -265,11 +286,13 @@ uint32_t tni_ring_count(const struct tn_queue *q)
 {
     uint64_t head = atomic_load(&q->handle.object->head),
              tail = atomic_load(&q->handle.object->tail);
-    for (uint32_t passed = 0; head < tail && passed < q->capacity; passed++, head++) {
-        uint64_t word = atomic_load(&slot_at(q, head)->word);
-        int32_t ahead = (int32_t)(tni_slot_round(word) - round_of(q, head));
+    int64_t left = distance(head, tail, q->capacity);
+    for (uint32_t passed = 0; left > 0 && passed < q->capacity; passed++, left--) {
+        uint64_t word = atomic_load(&tni_slot_at(q, head)->word);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(head));
         if (ahead < 0 || (ahead == 0 && tni_slot_state(word) != TNI_SLOT_LEASED))
-            return (uint32_t)TNI_MIN(tail - head, q->capacity);
+            return (uint32_t)TNI_MIN(left, (int64_t)q->capacity);
+        head = after(head, q->capacity);
     }
     return 0;
 }
@@ -303,7 +326,7 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
 
     for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++) {
         uint64_t word = found.word;
-        struct tni_slot *slot = slot_at(q, found.position);
+        struct tni_slot *slot = tni_slot_at(q, found.position);
         tni_block block = {TNI_LOOK(slot->block)};
         bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
         if (has_block) {
@@ -319,7 +342,7 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
              * did.
              */
             *ret_taken = (struct tni_taken){slot, mine, found.position, block};
-            __builtin_prefetch(slot_at(q, found.position + 2), 0);
+            __builtin_prefetch(slot_beyond(q, found.position, 2), 0);
             return 0;
         }
         if (has_block)
@@ -382,20 +405,20 @@ int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct t
 
 /* FULL again, where pops will look. pre: TAKEN or RETURNING, which nobody else moves on */
 static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t word,
-                   uint32_t shift, uint64_t index)
+                   uint32_t index)
 {
     uint32_t round = tni_slot_round(word);
     uint64_t full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
     if (!atomic_compare_exchange_strong(&slot->word, &word, full))
         return;
     TNI_KILL_POINT("refill_full");
-    retreat_head(object, ((uint64_t)round << shift) | index);
+    retreat_head(object, tni_position(round, index));
 }
 
 void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread,
                      const struct tni_taken *taken)
 {
-    refill(q->handle.object, taken->slot, taken->word, q->shift, taken->position & q->mask);
+    refill(q->handle.object, taken->slot, taken->word, tni_position_index(taken->position));
     tni_announce_clear(thread);
     announce_item(q);
 }
@@ -424,7 +447,7 @@ void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
  * alone.
  */
 static void give_back_slot(struct tni_object *object, struct tni_slot *slot, uint64_t word,
-                           uint32_t shift, uint64_t index)
+                           uint32_t index)
 {
     while (tni_slot_state(word) != TNI_SLOT_RETURNING) {
         uint64_t returning = tni_slot_word(tni_slot_round(word), TNI_SLOT_RETURNING,
@@ -438,22 +461,23 @@ static void give_back_slot(struct tni_object *object, struct tni_slot *slot, uin
     if ((slot->attempt & 1) == tni_slot_tag(word))
         slot->attempt++;
     TNI_KILL_POINT("attempt_counted");
-    refill(object, slot, word, shift, index);
+    refill(object, slot, word, index);
 }
 
 int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
 {
     struct tn_domain *d = q->handle.domain;
-    struct tni_slot *slot = slot_at(q, lease);
+    struct tni_slot *slot = tni_slot_at(q, lease);
     uint64_t word = atomic_load(&slot->word);
 
-    if (tni_slot_state(word) != TNI_SLOT_LEASED || tni_slot_seat(word) != d->seat ||
-        tni_slot_tag(word) != (round_of(q, lease) & 0xff))
+    if (tni_position_index(lease) >= q->capacity || tni_slot_state(word) != TNI_SLOT_LEASED ||
+        tni_slot_seat(word) != d->seat ||
+        tni_slot_tag(word) != (tni_position_round(lease) & 0xff))
         return tni_fail(TN_ERR_STALE, "message %llx is not leased to this process",
                         (unsigned long long)lease);
     struct tni_thread *thread = tni_thread_enter(d);
     if (give_back) {
-        give_back_slot(q->handle.object, slot, word, q->shift, lease & q->mask);
+        give_back_slot(q->handle.object, slot, word, tni_position_index(lease));
     } else {
         tni_block block = {TNI_LOOK(slot->block)};
         bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
@@ -484,7 +508,7 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
 bool tni_ring_is_leased(const struct tn_queue *q)
 {
     for (uint32_t i = 0; q->policy == TN_QUEUE_LEASE && i < q->capacity; i++) {
-        uint64_t word = atomic_load(&slot_at(q, i)->word);
+        uint64_t word = atomic_load(&tni_slot_at(q, i)->word);
         uint32_t state = tni_slot_state(word);
         if (state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING &&
             tni_slot_seat(word) != q->handle.domain->seat)
@@ -502,28 +526,26 @@ bool tni_ring_is_ready(struct tn_queue *q)
 bool tni_ring_has_room(struct tn_queue *q)
 {
     uint64_t tail = atomic_load(&q->handle.object->tail);
-    uint64_t word = atomic_load(&slot_at(q, tail)->word);
-    return (int32_t)(tni_slot_round(word) - round_of(q, tail)) >= 0;
+    uint64_t word = atomic_load(&tni_slot_at(q, tail)->word);
+    return (int32_t)(tni_slot_round(word) - tni_position_round(tail)) >= 0;
 }
 
 /* ---- for the reaper: from shared memory alone, every number checked ---------------------- */
 
 struct slots {
     uint8_t *at;
-    uint32_t capacity, slot_bytes, shift;
+    uint32_t capacity, slot_bytes;
 };
 
 static bool get_slots(const struct tni_segment *s, const struct tni_object *object,
                       struct slots *ret)
 {
     uint32_t capacity = TNI_LOOK(object->capacity), slot_bytes = TNI_LOOK(object->slot_bytes);
-    if (capacity == 0 || (capacity & (capacity - 1)) != 0 ||
-        slot_bytes < sizeof(struct tni_slot) || slot_bytes % 64 != 0)
+    if (capacity == 0 || slot_bytes < sizeof(struct tni_slot) || slot_bytes % 64 != 0)
         return false;
     ret->at = tni_object_ring(s, object, (uint64_t)capacity * slot_bytes);
     ret->capacity = capacity;
     ret->slot_bytes = slot_bytes;
-    ret->shift = tni_log2_up(capacity);
     return ret->at != NULL;
 }
 
@@ -569,7 +591,7 @@ void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32
         uint32_t state = tni_slot_state(word);
         /* Refilled by the dead, perhaps, before it could say where: pops must look there. */
         if (state == TNI_SLOT_FULL)
-            retreat_head(object, ((uint64_t)tni_slot_round(word) << slots.shift) | i);
+            retreat_head(object, tni_position(tni_slot_round(word), i));
         if (tni_slot_seat(word) != seat || state == TNI_SLOT_EMPTY || state == TNI_SLOT_FULL)
             continue;
         if (state == TNI_SLOT_CLAIMED) {
@@ -579,7 +601,7 @@ void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32
         } else if (state == TNI_SLOT_TAKEN && object->flags == TN_QUEUE_DROP) {
             drop_slot(d, slot, word);
         } else if (state <= TNI_SLOT_RETURNING) {
-            give_back_slot(object, slot, word, slots.shift, i);
+            give_back_slot(object, slot, word, i);
         }
         TNI_KILL_POINT("settle_slot");
     }
@@ -658,14 +680,18 @@ uint32_t tni_queue_count_strays(const struct tni_segment *s, uint32_t index)
 static uint64_t count_pushed(const struct tni_object *object, const struct slots *slots)
 {
     uint64_t at = atomic_load(&object->tail), unpushed = atomic_load(&object->unpushed);
-    for (uint32_t n = 0; n < slots->capacity; n++, at++) {
-        uint64_t word = atomic_load(&nth(slots, (uint32_t)at & (slots->capacity - 1))->word);
-        int32_t ahead = (int32_t)(tni_slot_round(word) - (uint32_t)(at >> slots->shift));
+    uint64_t passed =
+        (uint64_t)tni_position_round(at) * slots->capacity + tni_position_index(at);
+    for (uint32_t n = 0; n < slots->capacity; n++, at = after(at, slots->capacity), passed++) {
+        uint64_t word =
+            atomic_load(&nth(slots, tni_position_index(at) % slots->capacity)->word);
+        int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(at));
         uint32_t state = tni_slot_state(word);
         if (ahead < 0 || (ahead == 0 && (state == TNI_SLOT_EMPTY || state == TNI_SLOT_CLAIMED)))
             break;
     }
-    return at - TNI_MIN(unpushed, at);
+    uint64_t pushed = passed - unpushed; /* `unpushed` is below 0 once rounds have wrapped */
+    return (int64_t)pushed < 0 ? 0 : pushed;
 }
 
 void tni_queue_figures(const struct tni_segment *s, uint32_t index,

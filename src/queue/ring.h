@@ -9,8 +9,6 @@ struct tn_queue {
     struct tni_handle handle;
     uint8_t *slots; /* checked at open; the numbers beside it are private copies */
     uint32_t capacity;
-    uint32_t mask;
-    uint32_t shift;
     uint32_t slot_bytes;
     uint32_t room_bytes; /* for view and bytes in a slot */
     uint32_t policy;
@@ -45,6 +43,46 @@ static inline uint64_t tni_slot_word(uint32_t round, uint32_t state, uint32_t se
 {
     return (uint64_t)round << 32 | (uint64_t)state << 24 | (uint64_t)(seat & 0xffff) << 8 |
            (tag & 0xff);
+}
+
+/* ---- positions: {round:32, index of the slot:32} ------------------------------------------
+ */
+
+static inline uint32_t tni_position_round(uint64_t position)
+{
+    return (uint32_t)(position >> 32);
+}
+static inline uint32_t tni_position_index(uint64_t position) { return (uint32_t)position; }
+static inline uint64_t tni_position(uint32_t round, uint32_t index)
+{
+    return (uint64_t)round << 32 | index;
+}
+/** What noise made of a position leads to a slot all the same. */
+static inline struct tni_slot *tni_slot_at(const struct tn_queue *q, uint64_t position)
+{
+    uint32_t index = tni_position_index(position);
+    if (TNI_UNLIKELY(index >= q->capacity))
+        index = 0;
+    return (struct tni_slot *)(void *)(q->slots + (size_t)index * q->slot_bytes);
+}
+
+/* ---- one look, for who polls: false means that only a closer look can tell ----------------
+ */
+
+/** The slot at the head was not pushed to yet, and so none behind it was. */
+static inline bool tni_ring_looks_empty(const struct tn_queue *q)
+{
+    uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
+    uint64_t word = atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire);
+    return word == tni_slot_word(tni_position_round(head), TNI_SLOT_EMPTY, 0, 0);
+}
+/** The slot at the tail is in use since the round before, and not leased. */
+static inline bool tni_ring_looks_full(const struct tn_queue *q)
+{
+    uint64_t tail = atomic_load_explicit(&q->handle.object->tail, memory_order_relaxed);
+    uint64_t word = atomic_load_explicit(&tni_slot_at(q, tail)->word, memory_order_acquire);
+    return (int32_t)(tni_slot_round(word) - tni_position_round(tail)) < 0 &&
+           tni_slot_state(word) != TNI_SLOT_LEASED;
 }
 
 /**

@@ -23,6 +23,7 @@ enum { MOST_MESSAGES = 4 };
 struct scenario {
     unsigned producers, consumers, each; /* messages of each producer */
     unsigned slots;                      /* 0: two */
+    bool wraps;                          /* the second round has the number 0 */
     unsigned before; /* messages that have passed before: rounds differ from the beginning */
     uint32_t policy;
     bool has_block;  /* each message owns a reference of the one block */
@@ -64,6 +65,16 @@ static void pass(unsigned count)
     }
 }
 
+static void begin_at_last_round(void)
+{
+    struct tni_object *object = tni_object_at(&tiny_segment, 0);
+    for (unsigned i = 0; i < slots(); i++)
+        atomic_store(&tni_slot_at(janitors, i)->word,
+                     tni_slot_word(UINT32_MAX, TNI_SLOT_EMPTY, 0, 0));
+    atomic_store(&object->head, tni_position(UINT32_MAX, 0));
+    atomic_store(&object->tail, tni_position(UINT32_MAX, 0));
+}
+
 static void setup(void)
 {
     tiny_begin(
@@ -79,6 +90,8 @@ static void setup(void)
     janitors = model_private(sizeof *janitors, 8);
     *janitors = *tiny_queue(0);
     janitors->handle.domain = tiny_domains[all()];
+    if (scene.wraps)
+        begin_at_last_round();
     pass(scene.before);
     model_name(object, sizeof *object, "object");
     model_name(tiny_queue(0)->slots, (size_t)slots() * tiny_queue(0)->slot_bytes, "slots");
@@ -372,6 +385,28 @@ TN_TEST_WITHIN(a_queue_of_one_slot_loses_nothing, 600)
 {
     explore("2 x 1, one slot", 0,
             (struct scenario){.producers = 2, .consumers = 1, .each = 1, .slots = 1});
+}
+
+TN_TEST_WITHIN(a_queue_of_three_slots_loses_nothing, 600)
+{
+    explore(
+        "1 x 1, three slots, a death", 1,
+        (struct scenario){.producers = 1, .consumers = 1, .each = 3, .slots = 3, .before = 2});
+}
+
+TN_TEST_WITHIN(a_queue_loses_nothing_when_its_rounds_wrap, 600)
+{
+    explore("1 x 1, rounds wrap, a death", 1,
+            (struct scenario){
+                .producers = 1, .consumers = 1, .each = 3, .before = 1, .wraps = true});
+    explore("1 x 1, leases, rounds wrap, a death", 1,
+            (struct scenario){.producers = 1,
+                              .consumers = 1,
+                              .each = 2,
+                              .before = 1,
+                              .wraps = true,
+                              .policy = TN_QUEUE_LEASE,
+                              .gives_back = true});
 }
 
 TN_TEST_WITHIN(a_queue_loses_nothing_when_one_dies, 600)

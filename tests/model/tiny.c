@@ -7,7 +7,7 @@
 
 #include "reaper/reaper.h"
 
-enum { BLOCK_BYTES = 128, SLOT_BYTES = 64, MESSAGE_BYTES = 64, TABLES = 12, JANITOR_PID = 40 };
+enum { SLOT_BYTES = 64, MESSAGE_BYTES = 64, TABLES = 12, JANITOR_PID = 40 };
 #define NO_STEPS __attribute__((no_sanitize("thread"), noinline))
 
 struct tni_segment tiny_segment;
@@ -64,6 +64,9 @@ static void add_class(uint32_t class_id, uint64_t size_bytes, uint32_t capacity,
                                     .cached = 1};
 }
 
+/* One of them is a ring. */
+static uint64_t block_bytes(void) { return spec.slots > 2 ? 256 : 128; }
+
 static uint32_t all_blocks(void) { return spec.blocks + (spec.slots != 0); }
 
 /* What a block is matters to nobody's safety but for its generation, which check_mine() sees.
@@ -91,8 +94,8 @@ static void make_geometry(void)
                                .page_bytes = 4096,
                                .class_count = TINY_PAYLOAD_CLASS + 1,
                                .total_blocks = 128};
-    add_class(TINY_PAYLOAD_CLASS, BLOCK_BYTES, all_blocks(), 0, 0);
-    add_class(1, MESSAGE_BYTES, spec.has_message, 64, (uint64_t)all_blocks() * BLOCK_BYTES);
+    add_class(TINY_PAYLOAD_CLASS, block_bytes(), all_blocks(), 0, 0);
+    add_class(1, MESSAGE_BYTES, spec.has_message, 64, all_blocks() * block_bytes());
     memset(g->small_class, TINY_PAYLOAD_CLASS, sizeof g->small_class);
     g->row_bytes = spec.has_message ? 16 : 8;
     g->seats_off = table(seats * sizeof(struct tni_seat), SHARED);
@@ -108,7 +111,7 @@ static void make_geometry(void)
         g->objects_off = table(g->objects * sizeof(struct tni_object), SHARED);
     if (g->tickets != 0)
         g->tickets_off = table(g->tickets * sizeof(struct tni_ticket), SHARED);
-    tiny_segment.arena = model_shared((size_t)all_blocks() * BLOCK_BYTES + MESSAGE_BYTES, 64);
+    tiny_segment.arena = model_shared(all_blocks() * block_bytes() + MESSAGE_BYTES, 64);
 }
 
 static void fill_header(void)
@@ -185,8 +188,6 @@ static struct tn_queue *make_handle(uint32_t process)
                                       .generation = 1},
                            .slots = tni_payload_at(&tiny_segment, (tni_block){queue_block}),
                            .capacity = spec.slots,
-                           .mask = spec.slots - 1,
-                           .shift = tni_log2_up(spec.slots),
                            .slot_bytes = SLOT_BYTES,
                            .room_bytes = SLOT_BYTES - sizeof(struct tni_slot)};
     return q;

@@ -165,7 +165,7 @@ TN_TEST(a_head_that_was_put_ahead_of_a_message_comes_back_to_it)
     tn_tensor *t;
     begin(TN_QUEUE_REDELIVER);
     TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, 0));
-    atomic_fetch_add(&q->handle.object->head, q->capacity);
+    atomic_fetch_add(&q->handle.object->head, tni_position(1, 0));
     TN_CHECK_OK(tn_queue_pop_tensor(q, TN_FOREVER, &t));
     assert_int_equal(atomic_load(&q->handle.object->head), 1);
     tn_tensor_unref(t);
@@ -206,7 +206,7 @@ TN_TEST(a_queue_whose_numbers_make_no_sense_cannot_be_opened)
     begin(TN_QUEUE_REDELIVER);
     struct tni_object *object = q->handle.object;
     const uint32_t capacity = object->capacity, ring = atomic_load(&object->ring);
-    object->capacity = 3;
+    object->capacity = 0;
     assert_int_equal(tn_queue_open_id(d, tn_queue_id(q), &again), TN_ERR_CORRUPT);
     object->capacity = capacity;
     atomic_store(&object->ring, 0x3fffffff);
