@@ -174,6 +174,63 @@ def test_bound_is_exact(maxsize):
     assert source.empty()
 
 
+def pass_on_for_ever(source):
+    while True:
+        source.put(source.get())
+
+
+@pytest.mark.parametrize("kind", [mp.Queue, mp.JoinableQueue])
+def test_who_is_stopped_holds_up_nobody(fork, kind):
+    """Wherever a process is stopped, get() and put() of the others keep their time."""
+    for i in range(20):
+        source = kind(10)
+        source.put("before")
+        assert source.get(timeout=WAIT_S) == "before"
+        busy = [start(fork, pass_on_for_ever, source) for _ in range(2)]
+        for number in range(4):
+            source.put(number)
+        for _ in range(i * 5):  # they are at another place each time
+            source.put(source.get(timeout=WAIT_S))
+        for process in busy:
+            os.kill(process.pid, signal.SIGSTOP)
+        ended = threading.Event()
+
+        def use():
+            for _ in range(10):
+                try:
+                    source.put(source.get(timeout=0.01), timeout=0.01)
+                except (queue.Empty, queue.Full):
+                    pass
+            ended.set()
+
+        threading.Thread(target=use, daemon=True).start()
+        assert ended.wait(WAIT_S), f"round {i}: somebody waits for one that is stopped"
+        for process in busy:
+            kill(process)
+
+
+@pytest.mark.parametrize("maxsize", [3, 10, 1000])
+def test_a_bound_stays_exact_after_deaths(fork, maxsize):
+    source = mp.Queue(maxsize)
+    for _ in range(5):
+        busy = start(fork, pass_on_for_ever, source)
+        for number in range(min(maxsize, 20)):
+            source.put(number, timeout=WAIT_S)
+        kill(busy)
+        try:
+            while True:
+                source.get(timeout=0.1)
+        except queue.Empty:
+            pass
+        for number in range(maxsize):
+            source.put(number, timeout=WAIT_S)
+        assert source.full() and source.qsize() == maxsize
+        with pytest.raises(queue.Full):
+            source.put_nowait("one too many")
+        assert [source.get(timeout=WAIT_S) for _ in range(maxsize)] == list(range(maxsize))
+        assert source.empty() and source.qsize() == 0
+
+
 @pytest.mark.parametrize("maxsize", [2, 3])
 def test_put_waits_for_room(quick, maxsize):
     source = quick.Queue(maxsize)

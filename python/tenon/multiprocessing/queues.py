@@ -23,7 +23,7 @@ from ._objects import (
     remaining_of,
     reset_in_child,
 )
-from .synchronize import SEM_VALUE_MAX, BoundedSemaphore, Condition, Semaphore
+from .synchronize import SEM_VALUE_MAX, BoundedSemaphore, Event, Lock, Semaphore
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
@@ -173,51 +173,6 @@ class _Overflow:
             pass  # the domain has ended
 
 
-class _Gate:
-    """The bound of a queue whose ring has room for more."""
-
-    def __init__(self, lock, condition):
-        self.lock = lock
-        self.condition = condition
-
-    @classmethod
-    def create(cls, domain):
-        return cls(_core.Lock.create(domain), _core.Condition.create(domain))
-
-    def __reduce__(self):
-        return _rebuild_gate, (place_of(self.lock), place_of(self.condition))
-
-    def push(self, core, bound, message, timeout):
-        """Push when fewer than `bound` wait; TimedOut."""
-        deadline = deadline_of(timeout)
-        self.lock.acquire()
-        try:
-            while core.count() >= bound:
-                remaining = remaining_of(deadline)
-                if remaining is not None and remaining <= 0:
-                    raise _core.TimedOut("no room in the queue")
-                slice_s = _LOOK_S if remaining is None else min(remaining, _LOOK_S)
-                try:
-                    self.condition.wait(self.lock, slice_s)
-                except _core.PeerDied:
-                    pass  # another process, or thread, may still get
-            core.push(*message, 0)
-        finally:
-            self.lock.release()
-
-    def tell(self):
-        """After a pop."""
-        self.lock.acquire()
-        try:
-            self.condition.signal()
-        finally:
-            self.lock.release()
-
-
-def _rebuild_gate(lock, condition):
-    return _Gate(opened(_core.Lock, lock), opened(_core.Condition, condition))
-
-
 class Queue(Readable):
     """multiprocessing.Queue."""
 
@@ -229,13 +184,11 @@ class Queue(Readable):
             raise ValueError(f"a queue of {maxsize} messages: 2**20 are the most")
         domain = _domain.default()
         core = _core.Queue.create(domain, capacity=maxsize or _CAPACITY)
-        gate = _Gate.create(domain) if maxsize not in (0, core.capacity) else None
-        self._begin(core, maxsize, gate)
+        self._begin(core, maxsize)
 
-    def _begin(self, core, maxsize, gate):
+    def _begin(self, core, maxsize):
         self._core = core
         self._maxsize = maxsize
-        self._gate = gate
         self._capacity = core.capacity
         self._joins = True
         self._closed = False
@@ -253,7 +206,7 @@ class Queue(Readable):
 
     def _state(self):
         self._check()
-        return place_of(self._core), self._maxsize, self._gate
+        return place_of(self._core), self._maxsize
 
     def __reduce__(self):
         return _rebuild_queue, (type(self), *self._state())
@@ -271,11 +224,7 @@ class Queue(Readable):
             self._put_unbounded(obj)
             return
         try:
-            if self._gate is None:
-                _put_into(self._core, obj, timeout)
-            else:
-                message = _core.dumps(obj, self._core.domain)
-                self._gate.push(self._core, self._maxsize, message, timeout)
+            _put_into(self._core, obj, timeout)
         except _core.TimedOut:
             raise Full from None
 
@@ -306,8 +255,6 @@ class Queue(Readable):
         finally:
             if self._made_reader is not None:
                 self._made_reader.settle()
-            if self._gate is not None:
-                self._gate.tell()
 
     def _make_overflow(self):
         return _Overflow(self._core)
@@ -351,9 +298,9 @@ class Queue(Readable):
         return f"<{type(self).__module__}.{type(self).__qualname__} object at {id(self):#x}>"
 
 
-def _rebuild_queue(kind, place, maxsize, gate):
+def _rebuild_queue(kind, place, maxsize):
     made = kind.__new__(kind)
-    made._begin(opened(_core.Queue, place), maxsize, gate)
+    made._begin(opened(_core.Queue, place), maxsize)
     return made
 
 
@@ -370,13 +317,15 @@ class _Unfinished:
     def __init__(self, core):
         owed = BoundedSemaphore(SEM_VALUE_MAX)
         # task_done() for what nobody has got yet.
-        self._begin(core, owed, Semaphore(0), Condition())
+        self._begin(core, owed, Semaphore(0), Lock(), Event())
 
-    def _begin(self, core, owed, ahead, all_done):
-        self._core, self._owed, self._ahead, self._all_done = core, owed, ahead, all_done
+    def _begin(self, core, owed, ahead, ahead_lock, all_done):
+        self._core, self._owed = core, owed
+        self._ahead, self._ahead_lock = ahead, ahead_lock
+        self._all_done = all_done
 
     def __reduce__(self):
-        parts = self._owed, self._ahead, self._all_done
+        parts = self._owed, self._ahead, self._ahead_lock, self._all_done
         return _rebuild_unfinished, (place_of(self._core), *parts)
 
     def owe(self):
@@ -385,8 +334,7 @@ class _Unfinished:
     def pay(self):
         self._owed.release()
         if self.count() <= 0:
-            with self._all_done:
-                self._all_done.notify_all()
+            self._all_done.set()
 
     def got(self):
         """What was owed before it was got, was done before that?"""
@@ -394,26 +342,27 @@ class _Unfinished:
             self.pay()
 
     def pay_ahead(self):
-        with self._all_done:
+        with self._ahead_lock:
             if self.count() <= 0:
                 raise ValueError("task_done() called too many times")
             self._ahead.release()
-            if self.count() <= 0:
-                self._all_done.notify_all()
+        if self.count() <= 0:
+            self._all_done.set()
 
     def count(self):
         waiting = self._core.count()
         return waiting + SEM_VALUE_MAX - self._owed.get_value() - self._ahead.get_value()
 
     def join(self):
-        with self._all_done:
-            while self.count() > 0:
+        while self.count() > 0:
+            self._all_done.clear()
+            if self.count() > 0:
                 self._all_done.wait(self._LOOK_S)
 
 
-def _rebuild_unfinished(place, owed, ahead, all_done):
+def _rebuild_unfinished(place, *parts):
     made = _Unfinished.__new__(_Unfinished)
-    made._begin(opened(_core.Queue, place), owed, ahead, all_done)
+    made._begin(opened(_core.Queue, place), *parts)
     return made
 
 
@@ -457,8 +406,8 @@ class JoinableQueue(Queue):
         self._unfinished.join()
 
 
-def _rebuild_joinable(kind, place, maxsize, gate, unfinished):
-    made = _rebuild_queue(kind, place, maxsize, gate)
+def _rebuild_joinable(kind, place, maxsize, unfinished):
+    made = _rebuild_queue(kind, place, maxsize)
     made._unfinished = unfinished
     return made
 
