@@ -5,6 +5,7 @@
  *   attached_early    a domain is made while another process attaches: its header is whole, or
  *                     it is refused
  *   joined_at_once    two join and leave where one seat is free, and a third settles
+ *   looked_at_meanwhile  the same two, and a third looks whether anybody is dead
  *   named_at_once     two make an object of one name, and a third settles
  * Who becomes tenond and gives out names is office_model.c.
  */
@@ -199,6 +200,31 @@ TN_TEST_WITHIN(one_seat_is_never_taken_by_two, 600)
                                  .setup = setup_joined_at_once,
                                  .run = {join_and_leave, join_and_stay, settle_dead_joiners},
                                  .check = check_joined,
+                                 .invariant = tiny_invariant});
+}
+
+/* ---- looked_at_meanwhile ----------------------------------------------------------------- */
+
+static void look_for_the_dead(void)
+{
+    (void)tni_reaper_settle_all(tiny_me());
+    tiny_os_calm();
+}
+
+static void check_nobody_settled(void)
+{
+    tiny_check();
+    model_require(atomic_load(&tiny_segment.header->deaths) == 0,
+                  "nobody is settled who lives");
+}
+
+TN_TEST_WITHIN(nobody_is_settled_who_joins_or_leaves_and_lives, 600)
+{
+    tiny_explore(&(struct model){.name = "looked_at_meanwhile",
+                                 .process_count = 3,
+                                 .setup = setup_joined_at_once,
+                                 .run = {join_and_leave, join_and_stay, look_for_the_dead},
+                                 .check = check_nobody_settled,
                                  .invariant = tiny_invariant});
 }
 

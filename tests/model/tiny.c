@@ -202,7 +202,7 @@ void tiny_begin(const struct tiny_spec *wanted)
 #if defined(__x86_64__)
     __libc_single_threaded = !spec.has_threads;
 #endif
-    tiny_segment = (struct tni_segment){.control_fd = -1, .arena_fd = -1};
+    tiny_segment = (struct tni_segment){.control_fd = 0, .arena_fd = -1};
     tiny_segment.header = model_shared(sizeof(struct tni_header), 64);
     make_geometry();
     fill_header();
