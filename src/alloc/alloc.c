@@ -165,16 +165,19 @@ static uint32_t refill(struct tn_domain *d, uint32_t class_id, struct tni_block_
 /* ---- taking ------------------------------------------------------------------------------ */
 
 /* I1. On success the block is announced. */
-static bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
-    if (TNI_UNLIKELY(!tni_geometry_has_block(&d->segment.geometry, block.id)))
+    const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(block)];
+    if (TNI_UNLIKELY(tni_block_index(block) >= c->capacity))
         return false; /* hints are anybody's to write */
-    _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+    _Atomic uint64_t *word = tni_word_of(&d->segment, c->base + tni_block_index(block));
     uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    if (tni_word_state(seen) != TNI_BLOCK_FREE || tni_word_count(seen) != 0)
+    if (TNI_UNLIKELY((seen & TNI_WORD_USED) != 0))
         return false;
     tni_announce(thread, block, 1);
-    if (atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 1)))
+    /* From FREE, 0: only the version, the state and the count are added. */
+    if (TNI_LIKELY(atomic_compare_exchange_strong(
+            word, &seen, seen + TNI_WORD_VERSION_ONE + ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1)))
         return true;
     tni_announce_clear(thread);
     return false;
@@ -234,8 +237,8 @@ static bool take_last(struct tn_domain *d, struct tni_thread *thread, uint32_t c
     return true;
 }
 
-static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
-                           tni_block *ret_block)
+static __attribute__((noinline)) bool take_next(struct tn_domain *d, struct tni_thread *thread,
+                                                uint32_t class_id, tni_block *ret_block)
 {
     struct tni_block_cache *cache = &thread->caches[class_id];
     /* Every block twice: hints that are noise must not keep us here. */
@@ -251,6 +254,21 @@ static bool take_candidate(struct tn_domain *d, struct tni_thread *thread, uint3
         if (left == 0 || refill(d, class_id, cache) == 0)
             return false;
     }
+}
+
+/* The block that this thread freed last, as a rule. */
+static inline bool take_candidate(struct tn_domain *d, struct tni_thread *thread,
+                                  uint32_t class_id, tni_block *ret_block)
+{
+    struct tni_block_cache *cache = &thread->caches[class_id];
+    if (TNI_LIKELY(cache->count > 0)) {
+        tni_block block = {cache->id[--cache->count]};
+        if (TNI_LIKELY(try_take(d, thread, block))) {
+            *ret_block = block;
+            return true;
+        }
+    }
+    return take_next(d, thread, class_id, ret_block);
 }
 
 /*
@@ -326,6 +344,25 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
     return status;
 }
 
+bool tni_alloc_take_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                         tni_block *ret_block)
+{
+    uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, TNI_KIND_TENSOR);
+    struct tni_block_cache *cache = &thread->caches[class_id];
+    if (TNI_UNLIKELY(class_id == 0 || cache->count == 0))
+        return false;
+    tni_block block = {cache->id[cache->count - 1]};
+    cache->count--;
+    if (TNI_UNLIKELY(!try_take(d, thread, block)))
+        return false;
+    TNI_KILL_POINT("alloc_taken");
+    *ret_block = block;
+    if (TNI_LIKELY(tni_commit_is_done(d, block, bytes)))
+        return true;
+    untake(d, thread, block); /* its memory went before we had it */
+    return false;
+}
+
 /* ---- giving back ------------------------------------------------------------------------- */
 
 static bool someone_waits(const struct tn_domain *d)
@@ -359,24 +396,38 @@ static void drain(struct tn_domain *d, uint32_t class_id, struct tni_block_cache
     memmove(cache->id, cache->id + count, cache->count * sizeof cache->id[0]);
 }
 
+/* The cache is full, or the class is for no cache, or somebody is short of its blocks. */
+static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni_thread *thread,
+                                                 tni_block block)
+{
+    uint32_t class_id = tni_block_class(block), limit = cache_limit(d, class_id);
+    struct tni_block_cache *cache = &thread->caches[class_id];
+
+    if (limit <= 1 || was_full(d, class_id)) {
+        tni_alloc_publish(d, block);
+        over_watermark(d, thread);
+    } else {
+        if (cache->count >= limit) {
+            drain(d, class_id, cache, limit / 2); /* the oldest, which are the coldest */
+            over_watermark(d, thread);
+        }
+        cache->id[cache->count++] = block.id;
+    }
+    if (someone_waits(d))
+        tni_alloc_wake(d);
+}
+
 void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     uint32_t class_id = tni_block_class(block);
     struct tni_block_cache *cache = &thread->caches[class_id];
     uint32_t limit = cache_limit(d, class_id);
 
-    if (TNI_UNLIKELY(limit <= 1) || was_full(d, class_id)) {
-        tni_alloc_publish(d, block);
-        over_watermark(d, thread);
-    } else {
-        if (TNI_UNLIKELY(cache->count >= limit)) {
-            drain(d, class_id, cache, limit / 2); /* the oldest, which are the coldest */
-            over_watermark(d, thread);
-        }
+    if (TNI_LIKELY(limit > 1 && cache->count < limit) && !was_full(d, class_id) &&
+        TNI_LIKELY(!someone_waits(d)))
         cache->id[cache->count++] = block.id;
-    }
-    if (TNI_UNLIKELY(someone_waits(d)))
-        tni_alloc_wake(d);
+    else
+        put_slowly(d, thread, block);
 }
 
 void tni_alloc_publish(struct tn_domain *d, tni_block block)

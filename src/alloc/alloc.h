@@ -35,6 +35,13 @@ enum {
 int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                    uint8_t kind, bool want_memory, tni_block *ret_block, bool *ret_is_zero);
 
+/**
+ * The same of payload, from this thread's cache and with memory that this process has touched.
+ * False: there is none.
+ */
+bool tni_alloc_take_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
+                         tni_block *ret_block);
+
 /** A hint that a block, whose word says FREE, can be had. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 /** The same for one that no thread of this process will want soon: straight to everybody. */

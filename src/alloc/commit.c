@@ -60,7 +60,7 @@ int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)
     return status;
 }
 
-bool tni_commit_is_done(const struct tn_domain *d, tni_block block, uint64_t bytes)
+bool tni_commit_is_there(const struct tn_domain *d, tni_block block, uint64_t bytes)
 {
     return tni_segment_committed(&d->segment, block) >= bytes &&
            was_touched(d, leader(d, block));
@@ -290,8 +290,7 @@ static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block
     tni_block first = leader(d, block);
     _Atomic uint64_t *committed = &tni_desc_at(&d->segment, first)->committed;
     uint64_t seen = atomic_load(committed), own = tni_block_pages(g, block);
-    uint64_t bytes = tni_commit_span_bytes(d, tni_block_class(block));
-    uint64_t all = UINT64_MAX >> (64 - bytes / g->page_bytes);
+    uint64_t all = g->span_pages[tni_block_class(block)];
     uint64_t want = ((seen & TNI_SPAN_TRIMMED) != 0 ? own : all) & ~seen;
     int status = 0;
 

@@ -6,7 +6,22 @@
 #include "process/process.h"
 
 /** Whether [0, bytes) of the block has memory behind it that this process has touched. */
-bool tni_commit_is_done(const struct tn_domain *domain, tni_block block, uint64_t bytes);
+bool tni_commit_is_there(const struct tn_domain *domain, tni_block block, uint64_t bytes);
+/** The same; at once for a block of a span that is there as a whole, as most are. */
+static inline bool tni_commit_is_done(const struct tn_domain *domain, tni_block block,
+                                      uint64_t bytes)
+{
+    const struct tni_geometry *g = &domain->segment.geometry;
+    const struct tni_class_geometry *c = &g->classes[tni_block_class(block)];
+    uint32_t at = c->base + (tni_block_index(block) & ~(c->span - 1));
+    uint64_t committed = atomic_load_explicit(&tni_desc_of(&domain->segment, at)->committed,
+                                              memory_order_relaxed);
+    if (TNI_LIKELY(committed != 0 && committed == g->span_pages[tni_block_class(block)]))
+        return (atomic_load_explicit(&domain->mapped[at / 64], memory_order_relaxed) >>
+                    (at % 64) &
+                1) != 0;
+    return tni_commit_is_there(domain, block, bytes);
+}
 
 /**
  * Put memory behind [0, bytes) of a block that this thread announces.

@@ -42,6 +42,9 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes, uint32_t limit
      */
     uint64_t power_part = size_bytes & -size_bytes;
     c->span = power_part >= SPAN_BYTES ? 1 : (uint32_t)(SPAN_BYTES / power_part);
+    if (c->span > 1)
+        g->span_pages[g->class_count] =
+            UINT64_MAX >> (64 - c->span * size_bytes / g->page_bytes);
     c->cached = (uint32_t)TNI_MIN(CACHE_BYTES / size_bytes, (uint64_t)CACHE_BLOCKS);
     c->arena_off = tni_align_up(g->arena_bytes, HUGE_BYTES);
     uint64_t bytes = tni_align_up(capacity, c->span) * size_bytes;

@@ -216,6 +216,7 @@ enum { TNI_BLOCK_FREE = 0, TNI_BLOCK_ALLOC = 1 };
 #define TNI_WORD_VERSION_ONE (UINT64_C(1) << 26)
 #define TNI_WORD_INC         (TNI_WORD_VERSION_ONE + 1)
 #define TNI_WORD_DEC         (TNI_WORD_VERSION_ONE - 1)
+#define TNI_WORD_USED        UINT64_C(0x3ffffff) /* state and count: 0 is FREE, 0 */
 static inline uint32_t tni_word_count(uint64_t word) { return (uint32_t)(word & 0xffffff); }
 static inline uint32_t tni_word_state(uint64_t word) { return (uint32_t)(word >> 24) & 3; }
 /* The word that follows `word` with another state and count. */
@@ -523,6 +524,7 @@ struct tni_geometry {
     uint32_t class_count; /* classes are 1 .. class_count - 1; [0] is none; messages first */
     uint32_t total_blocks;
     struct tni_class_geometry classes[TNI_CLASSES];
+    uint64_t span_pages[TNI_CLASSES]; /* `committed` of a whole span; 0: of one block */
     uint8_t small_class[65]; /* class for n * 64 bytes, n up to 64: the hot path's look-up */
     uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
         suspects_off;

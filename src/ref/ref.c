@@ -28,9 +28,8 @@ static _Atomic uint32_t *local_at(struct tn_domain *d, tni_block block)
 }
 
 /* A row is written by its own seat only (or, once that is dead, by one reaper). */
-static void set_hold(struct tn_domain *d, uint32_t seat, tni_block block)
+static inline void set_hold_at(struct tn_domain *d, uint32_t seat, uint32_t at)
 {
-    uint32_t at = tni_block_position(&d->segment.geometry, block);
     _Atomic uint64_t *row = tni_row_at(&d->segment, seat, at);
     uint64_t bit = UINT64_C(1) << (at % 64);
     if (TNI_IS_SOLO())
@@ -40,9 +39,13 @@ static void set_hold(struct tn_domain *d, uint32_t seat, tni_block block)
         atomic_fetch_or_explicit(row, bit, memory_order_acq_rel);
 }
 
-static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
+static void set_hold(struct tn_domain *d, uint32_t seat, tni_block block)
 {
-    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    set_hold_at(d, seat, tni_block_position(&d->segment.geometry, block));
+}
+
+static inline void clear_hold_at(struct tn_domain *d, uint32_t seat, uint32_t at)
+{
     _Atomic uint64_t *row = tni_row_at(&d->segment, seat, at);
     uint64_t bit = UINT64_C(1) << (at % 64);
     if (TNI_IS_SOLO())
@@ -50,6 +53,11 @@ static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
                               memory_order_release);
     else
         atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
+}
+
+static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
+{
+    clear_hold_at(d, seat, tni_block_position(&d->segment.geometry, block));
 }
 
 /* What is private is not bounded by what is shared: a frontier may be noise. */
@@ -74,20 +82,28 @@ static int increment(struct tn_domain *d, tni_block block)
 
 static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message);
 
+/* I3. From {ALLOC, 1} by the only holder. pre: there is nothing to take apart; announced */
+static inline bool free_sole(_Atomic uint64_t *word)
+{
+    const uint64_t sole = ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1;
+    uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+    return TNI_LIKELY((seen & TNI_WORD_USED) == sole) &&
+           TNI_LIKELY(
+               atomic_compare_exchange_strong(word, &seen, seen - sole + TNI_WORD_VERSION_ONE));
+}
+
 /* I3. pre: announced. @return whether the block is FREE now, by us */
 static bool decrement(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
-    uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+    uint64_t seen;
     bool is_message = tni_class_is_message(tni_block_class(block));
     bool is_backing = tni_class_is_backing(tni_block_class(block));
     /* Read while our reference keeps it from changing. */
     uint32_t generation = is_backing ? tni_ref_generation(d, block) : 0;
 
     /* The only reference, and nothing to take apart: to FREE at once. */
-    if (!is_message && !is_backing && tni_word_count(seen) == 1 &&
-        tni_word_state(seen) == TNI_BLOCK_ALLOC &&
-        atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0)))
+    if (!is_message && !is_backing && free_sole(word))
         return true;
     if (is_message)
         atomic_store(&thread->announce->outer, block.id);
@@ -187,20 +203,43 @@ static void local_settle(struct tn_domain *d, tni_block block, uint32_t count)
     atomic_store_explicit(local_at(d, block), count, memory_order_release);
 }
 
-void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+/* The last reference, as a rule: nobody looks at it meanwhile where there is one thread. */
+static inline bool take_last_at(struct tn_domain *d, tni_block block, uint32_t at)
 {
-    if (!local_take_last(d, block))
+    uint32_t one = 1;
+    return (TNI_IS_SOLO() ? atomic_load_explicit(&d->local[at], memory_order_relaxed) == 1
+                          : atomic_compare_exchange_strong_explicit(
+                                &d->local[at], &one, TNI_LOCAL_BUSY, memory_order_acq_rel,
+                                memory_order_relaxed)) ||
+           local_take_last(d, block);
+}
+
+static inline void release_held(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    if (!take_last_at(d, block, at))
         return;
     tni_announce(thread, block, 1);
     TNI_KILL_POINT("release_announced");
-    clear_hold(d, d->seat, block);
+    clear_hold_at(d, d->seat, at);
     TNI_KILL_POINT("release_unrecorded");
     /*
      * Before the block can be FREE: whoever allocates it next in this process finds local[b]
      * settled.
      */
-    local_settle(d, block, 0);
-    tni_ref_drop(d, thread, block);
+    atomic_store_explicit(&d->local[at], 0, memory_order_release);
+    if (TNI_LIKELY(tni_block_class(block) >= TNI_SMALL_CLASS) &&
+        free_sole(tni_word_of(&d->segment, at))) {
+        tni_announce_clear(thread);
+        tni_alloc_put(d, thread, block);
+    } else {
+        tni_ref_drop(d, thread, block);
+    }
+}
+
+void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    release_held(d, thread, block);
 }
 
 /*
@@ -229,7 +268,7 @@ bool tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_s
     /* Read with the record in hand: tni_ref_close() had all of them when it set is_closed. */
     bool is_member = TNI_LIKELY(d->seat != TNI_NO_SEAT && !d->is_closed);
     if (is_member) {
-        tni_ref_release_with(d, thread, block);
+        release_held(d, thread, block);
         is_kept = tni_thread_keep(thread, spare);
     }
     tni_thread_leave(thread);
@@ -271,10 +310,9 @@ int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
 
 /* ---- allocation -------------------------------------------------------------------------- */
 
-static void describe(struct tn_domain *d, tni_block block, uint64_t bytes,
-                     const struct tni_block_about *about)
+static inline void describe(const struct tn_domain *d, struct tni_desc *desc, uint64_t bytes,
+                            const struct tni_block_about *about)
 {
-    struct tni_desc *desc = tni_desc_at(&d->segment, block);
     TNI_PUT(desc->generation, desc->generation + 1);
     TNI_PUT(desc->creator_seat, (uint16_t)d->seat);
     TNI_PUT(desc->kind, about->kind);
@@ -307,24 +345,44 @@ static int check_unheld(struct tn_domain *d, tni_block block)
                     block.id);
 }
 
+/* The hold of a block that was taken. Clears the announce. */
+static inline int record_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                              uint64_t bytes, const struct tni_block_about *about)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    int status = check_unheld(d, block);
+    if (TNI_LIKELY(status == 0)) {
+        describe(d, tni_desc_of(&d->segment, at), bytes, about);
+        if (about->kind == TNI_KIND_MESSAGE)
+            clear_records(tni_payload_at(&d->segment, block));
+        note_local(d, block);
+        set_hold_at(d, d->seat, at);
+        atomic_store_explicit(&d->local[at], 1, memory_order_release);
+        TNI_KILL_POINT("alloc_recorded");
+    }
+    tni_announce_clear(thread); /* held before: it stays ALLOC, and an audit finds whose */
+    return status;
+}
+
+bool tni_ref_alloc_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                        const struct tni_block_about *about, tni_block *ret_block)
+{
+    return TNI_LIKELY(d->seat != TNI_NO_SEAT) &&
+           TNI_LIKELY(tni_alloc_take_warm(d, thread, bytes, ret_block)) &&
+           TNI_LIKELY(record_hold(d, thread, *ret_block, bytes, about) == 0);
+}
+
 static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                      bool want_memory, tni_block *ret_block, bool *ret_is_zero)
 {
     struct tni_thread *thread = tni_thread_enter(d);
+    tni_block block;
     int status =
-        tni_alloc_take(d, thread, bytes, about->kind, want_memory, ret_block, ret_is_zero);
-    if (TNI_LIKELY(status == 0) && TNI_UNLIKELY((status = check_unheld(d, *ret_block)) != 0))
-        tni_announce_clear(thread); /* it stays ALLOC: whom it belongs to, an audit finds */
-    if (TNI_LIKELY(status == 0)) {
-        describe(d, *ret_block, bytes, about);
-        if (about->kind == TNI_KIND_MESSAGE)
-            clear_records(tni_payload_at(&d->segment, *ret_block));
-        note_local(d, *ret_block);
-        set_hold(d, d->seat, *ret_block);
-        local_settle(d, *ret_block, 1);
-        TNI_KILL_POINT("alloc_recorded");
-        tni_announce_clear(thread);
-    }
+        tni_alloc_take(d, thread, bytes, about->kind, want_memory, &block, ret_is_zero);
+    if (TNI_LIKELY(status == 0))
+        status = record_hold(d, thread, block, bytes, about);
+    if (TNI_LIKELY(status == 0))
+        *ret_block = block;
     tni_thread_leave(thread);
     return status;
 }

@@ -41,6 +41,13 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero);
 
+/**
+ * The same of a tensor for whose size this thread has a block that was used before, in its
+ * cache. Never waits. False: there is none, or it cannot be used; tni_ref_alloc() will tell.
+ */
+bool tni_ref_alloc_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
+                        const struct tni_block_about *about, tni_block *ret_block);
+
 /** One more local reference of a block that this process holds. */
 void tni_ref_local(struct tn_domain *domain, tni_block block);
 

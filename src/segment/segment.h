@@ -101,6 +101,16 @@ static inline _Atomic uint64_t *tni_word_at(const struct tni_segment *s, tni_blo
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) +
            tni_block_position(&s->geometry, block);
 }
+/* The same by position, for who needs several: between two atomic operations a compiler must
+ * compute a position anew. */
+static inline _Atomic uint64_t *tni_word_of(const struct tni_segment *s, uint32_t position)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) + position;
+}
+static inline struct tni_desc *tni_desc_of(const struct tni_segment *s, uint32_t position)
+{
+    return (struct tni_desc *)tni_control_at(s, s->geometry.descs_off) + position;
+}
 static inline struct tni_desc *tni_desc_at(const struct tni_segment *s, tni_block block)
 {
     return (struct tni_desc *)tni_control_at(s, s->geometry.descs_off) +

@@ -59,6 +59,18 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *
     return status;
 }
 
+/* What this thread freed before, as a rule. */
+static inline bool give_warm_memory(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
+{
+    uint64_t bytes = (uint64_t)t->count * t->item_bytes;
+    struct tni_block_about about = tni_tensor_about(t);
+    tni_block block;
+    if (TNI_UNLIKELY(!tni_ref_alloc_warm(domain, thread, bytes, &about, &block)))
+        return false;
+    tni_storage_set_shared(t->storage, domain, block, bytes);
+    return true;
+}
+
 static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        const tn_share_options *options, uint64_t deadline_ns, bool *ret_is_zero,
                        tn_tensor **ret_tensor)
@@ -75,7 +87,13 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     }
     struct tni_thread *thread = tni_thread_enter(domain);
     status = tni_tensor_build_again(thread, dtype, ndim, shape, &t);
+    bool has_memory = status == 0 && options == NULL && give_warm_memory(domain, thread, t);
     tni_thread_leave(thread);
+    if (TNI_LIKELY(has_memory)) {
+        *ret_is_zero = false;
+        *ret_tensor = t;
+        return 0;
+    }
     if (TNI_UNLIKELY(status != 0))
         return status;
     status = give_memory(domain, t, options, deadline_ns, ret_is_zero);
