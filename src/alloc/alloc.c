@@ -176,9 +176,12 @@ static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_
         return false;
     tni_announce(thread, block, 1);
     /* From FREE, 0: only the version, the state and the count are added. */
-    if (TNI_LIKELY(atomic_compare_exchange_strong(
-            word, &seen, seen + TNI_WORD_VERSION_ONE + ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1)))
+    if (TNI_LIKELY(atomic_compare_exchange_strong(word, &seen,
+                                                  seen + TNI_WORD_VERSION_ONE +
+                                                      ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1))) {
+        TNI_KILL_POINT("alloc_taken");
         return true;
+    }
     tni_announce_clear(thread);
     return false;
 }
@@ -332,7 +335,6 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
         return tni_fail(TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
                         d->segment.geometry.classes[class_id].capacity,
                         (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
-    TNI_KILL_POINT("alloc_taken");
     if (!want_memory || TNI_LIKELY(tni_commit_is_done(d, block, bytes))) {
         *ret_block = block;
         return 0;
@@ -355,7 +357,6 @@ bool tni_alloc_take_warm(struct tn_domain *d, struct tni_thread *thread, uint64_
     cache->count--;
     if (TNI_UNLIKELY(!try_take(d, thread, block)))
         return false;
-    TNI_KILL_POINT("alloc_taken");
     *ret_block = block;
     if (TNI_LIKELY(tni_commit_is_done(d, block, bytes)))
         return true;

@@ -303,7 +303,7 @@ static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block
         if (status != 0)
             return status;
         status = commit_pages(d, first, want);
-        TNI_KILL_POINT("alloc_committed");
+        TNI_KILL_POINT("alloc_pages_committed");
         if (status == 0)
             tell_pages(committed, seen, want, own);
         else

@@ -96,19 +96,37 @@ static void end_trim(struct tni_thread *thread)
     atomic_store_explicit(&thread->announce->span, 1, memory_order_relaxed);
 }
 
-static uint64_t trim_large(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                           uint64_t enough)
+/* Blocks side by side, and what is to go of the memory behind them. */
+struct part {
+    tni_block block;
+    uint32_t blocks;
+    tni_block first;      /* of the span */
+    uint32_t from, count; /* pages of a span of several blocks */
+    uint64_t enough;      /* bytes of a block by itself */
+};
+
+static uint64_t trim_part(struct tn_domain *d, struct tni_thread *thread,
+                          const struct part *part)
 {
+    bool is_alone = d->segment.geometry.classes[tni_block_class(part->first)].span == 1;
     uint64_t bytes = 0;
-    tni_announce(thread, block, 1);
-    if (take_span(d, block, 1)) {
+    tni_announce(thread, part->block, part->blocks);
+    if (take_span(d, part->block, part->blocks)) {
         TNI_KILL_POINT("trim_span_taken");
-        bytes = discard_end(d, block, enough);
+        bytes = is_alone ? discard_end(d, part->block, part->enough)
+                         : discard_pages(d, part->first, part->from, part->count);
         TNI_KILL_POINT("trim_discarded");
-        untake_span(d, block, 1);
+        untake_span(d, part->block, part->blocks);
     }
     end_trim(thread);
     return bytes;
+}
+
+static uint64_t trim_large(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                           uint64_t enough)
+{
+    const struct part part = {.block = block, .blocks = 1, .first = block, .enough = enough};
+    return trim_part(d, thread, &part);
 }
 
 /* A run of pages of a span, with every block that reaches into them. */
@@ -116,22 +134,16 @@ static uint64_t trim_run(struct tn_domain *d, struct tni_thread *thread, tni_blo
                          uint32_t from, uint32_t count)
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
-    uint64_t page_bytes = d->segment.geometry.page_bytes, bytes = 0;
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
     uint64_t begin = from * page_bytes / c->size_bytes;
     uint64_t end = ((from + count) * page_bytes + c->size_bytes - 1) / c->size_bytes;
     end = TNI_MIN(end, TNI_MIN((uint64_t)c->span, c->capacity - tni_block_index(first)));
-    tni_block block = {first.id + (uint32_t)begin};
-    uint32_t blocks = (uint32_t)(end - begin);
-
-    tni_announce(thread, block, blocks);
-    if (take_span(d, block, blocks)) {
-        TNI_KILL_POINT("trim_span_taken");
-        bytes = discard_pages(d, first, from, count);
-        TNI_KILL_POINT("trim_discarded");
-        untake_span(d, block, blocks);
-    }
-    end_trim(thread);
-    return bytes;
+    const struct part part = {.block = {first.id + (uint32_t)begin},
+                              .blocks = (uint32_t)(end - begin),
+                              .first = first,
+                              .from = from,
+                              .count = count};
+    return trim_part(d, thread, &part);
 }
 
 /* @return bytes that it has to give, or gave back: about `enough` */
