@@ -189,8 +189,10 @@ TN_API uint32_t tn_audit_unchecked(void);
 TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);
 
 /**
- * Where the runtime folder is: $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else
- * /tmp/tenon-UID. Static per thread.
+ * Where the runtime folder is: $TENON_RUNTIME_DIR, else the first that can be used of
+ * $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID, /dev/shm/tenon-UID and
+ * /tmp/tenon-UID-1 to -9. Of the last three, one that exists comes before one that does not.
+ * Static per thread.
  */
 TN_API const char *tn_runtime_folder(void);
 

@@ -12,6 +12,7 @@ enum {
     TNI_LINUX_PATH_BYTES = 1024,
     /* What is thread-local must be little: a library that is loaded later finds about 1 KiB. */
     TNI_LINUX_FOLDER_BYTES = 256,
+    TNI_LINUX_NAME_BYTES = 200,
     TNI_LINUX_SEND_SECONDS = 10, /* how long connect and send wait for a reader */
 };
 
@@ -64,6 +65,8 @@ ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes);
  */
 const char **tni_linux_merge_environment(const char *const *added);
 
+/** In front of /run, /tmp and /dev/shm where the runtime folder is looked for; tests set it. */
+extern const char *tni_linux_root;
 /** "<runtime folder>/<name>". TN_ERR_INVALID: a bad folder, a bad name, or too long. */
 int tni_linux_runtime_path(const char *name, char *path, size_t size_bytes);
 

@@ -316,13 +316,16 @@ void tni_os_signals_restore(void);
 int tni_os_pair(int ret_fds[2]);
 
 /* Files of the runtime folder. */
-/** $TENON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID. Thread-local. */
+/**
+ * $TENON_RUNTIME_DIR, else the first that can be used of those in linux_runtime.c; it need not
+ * be there yet. Thread-local.
+ */
 const char *tni_os_runtime_folder(void);
 /** Whether TENON_RUNTIME_DIR names it. */
 bool tni_os_runtime_is_chosen(void);
 /**
  * Make the folder, 0700, if it is not there; TN_ERR_DENIED when it is not ours, others may
- * write, or it is read-only.
+ * write, or it is read-only. The log says so when $XDG_RUNTIME_DIR cannot be used.
  */
 int tni_os_runtime_prepare(void);
 /**

@@ -4,21 +4,144 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "os/linux.h"
 #include "os_test.h"
 
 /* The runtime folder. */
 
+/* Folders of the system below the test's own. */
+static char root[96];
+
+static const char *below_root(const char *format)
+{
+    static char paths[4][2048];
+    static unsigned next;
+    char *path = paths[next++ % 4], end[128];
+    snprintf(end, sizeof end, format, (unsigned)geteuid());
+    snprintf(path, sizeof paths[0], "%s/%s", root, end);
+    return path;
+}
+
+static void begin_root(void)
+{
+    snprintf(root, sizeof root, "%s/root-XXXXXX", test_folder);
+    CHECK(mkdtemp(root) != NULL);
+    for (const char *const *part = (const char *const[]){"run", "run/user", "tmp", "dev",
+                                                         "dev/shm", NULL};
+         *part != NULL; part++)
+        CHECK(mkdir(below_root(*part), 0700) == 0);
+    tni_linux_root = root;
+    unsetenv("TENON_RUNTIME_DIR");
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
+static void end_root(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK(system(command) == 0);
+}
+
+static void expect_folder(const char *format)
+{
+    CHECK(strcmp(tni_os_runtime_folder(), below_root(format)) == 0);
+    CHECK(tni_os_runtime_prepare() == 0);
+    CHECK(strcmp(tni_os_runtime_folder(), below_root(format)) == 0);
+    CHECK(access(below_root(format), W_OK) == 0);
+}
+
 static void the_folder_is_chosen_by_the_environment_body(void)
 {
-    char expected[64];
-    snprintf(expected, sizeof expected, "/tmp/tenon-%u", (unsigned)geteuid());
+    begin_root();
     setenv("TENON_RUNTIME_DIR", "/a/b//", 1);
     CHECK(strcmp(tni_os_runtime_folder(), "/a/b") == 0);
     setenv("TENON_RUNTIME_DIR", "", 1);
-    setenv("XDG_RUNTIME_DIR", "/run/me", 1);
-    CHECK(strcmp(tni_os_runtime_folder(), "/run/me/tenon") == 0);
-    unsetenv("XDG_RUNTIME_DIR");
-    CHECK(strcmp(tni_os_runtime_folder(), expected) == 0);
+    expect_folder("tmp/tenon-%u");
+    CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
+    expect_folder("run/user/%u/tenon");
+    CHECK(mkdir(below_root("mine"), 0700) == 0);
+    setenv("XDG_RUNTIME_DIR", below_root("mine"), 1);
+    expect_folder("mine/tenon");
+    end_root();
+}
+
+static unsigned warnings;
+static void count_warnings(int level, const char *line, void *context)
+{
+    (void)context;
+    if (level == TNI_LOG_WARNING && strstr(line, "is used instead") != NULL)
+        warnings++;
+}
+
+static void stale_session_body(void)
+{
+    char too_long[3000];
+    begin_root();
+    tn_log_set(count_warnings, NULL);
+    memset(too_long, 'a', sizeof too_long - 1);
+    too_long[0] = '/';
+    for (size_t bytes = 90; bytes < sizeof too_long; bytes += 2909) {
+        too_long[bytes] = '\0';
+        setenv("XDG_RUNTIME_DIR", too_long, 1);
+        expect_folder("tmp/tenon-%u");
+        too_long[bytes] = 'a';
+    }
+    CHECK(warnings == 1);
+    setenv("XDG_RUNTIME_DIR", "relative", 1);
+    expect_folder("tmp/tenon-%u");
+    setenv("XDG_RUNTIME_DIR", below_root("missing"), 1);
+    expect_folder("tmp/tenon-%u");
+    CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
+    expect_folder("run/user/%u/tenon");
+    CHECK(mkdir(below_root("mine"), 0700) == 0);
+    CHECK(mkdir(below_root("mine/tenon"), 0777) == 0 &&
+          chmod(below_root("mine/tenon"), 0777) == 0);
+    setenv("XDG_RUNTIME_DIR", below_root("mine"), 1);
+    expect_folder("run/user/%u/tenon");
+    CHECK(chmod(below_root("mine/tenon"), 0700) == 0);
+    expect_folder("mine/tenon");
+    if (geteuid() == 0) { /* as after `sudo -E` */
+        CHECK(rmdir(below_root("mine/tenon")) == 0);
+        CHECK(chown(below_root("mine"), 65534, 65534) == 0);
+        expect_folder("run/user/%u/tenon");
+        CHECK(access(below_root("mine/tenon"), F_OK) != 0);
+    }
+    end_root();
+}
+
+static void a_session_folder_that_cannot_be_used_is_replaced(void **state)
+{
+    (void)state;
+    run_in_child(stale_session_body);
+}
+
+static void squatted_folder_body(void)
+{
+    begin_root();
+    CHECK(symlink("/", below_root("tmp/tenon-%u")) == 0);
+    expect_folder("dev/shm/tenon-%u");
+    CHECK(rmdir(below_root("dev/shm/tenon-%u")) == 0);
+    CHECK(symlink("/", below_root("dev/shm/tenon-%u")) == 0);
+    expect_folder("tmp/tenon-%u-1");
+    /* Whoever begins when it is there again has to find the others. */
+    CHECK(unlink(below_root("tmp/tenon-%u")) == 0);
+    expect_folder("tmp/tenon-%u-1");
+    CHECK(rmdir(below_root("tmp/tenon-%u-1")) == 0);
+    expect_folder("tmp/tenon-%u");
+    CHECK(rmdir(below_root("tmp/tenon-%u")) == 0);
+    CHECK(symlink("/", below_root("tmp/tenon-%u")) == 0);
+    char spare[] = "tmp/tenon-%u-0";
+    for (spare[13] = '1'; spare[13] <= '9'; spare[13]++)
+        CHECK(symlink("/", below_root(spare)) == 0);
+    CHECK(tni_os_runtime_prepare() < 0);
+    CHECK(strstr(tn_error_detail(), "no other folder can be used") != NULL);
+    end_root();
+}
+
+static void a_folder_that_another_user_laid_out_is_passed_over(void **state)
+{
+    (void)state;
+    run_in_child(squatted_folder_body);
 }
 
 static void the_folder_is_chosen_by_the_environment(void **state)
@@ -368,6 +491,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_folder_is_chosen_by_the_environment),
+        cmocka_unit_test(a_session_folder_that_cannot_be_used_is_replaced),
+        cmocka_unit_test(a_folder_that_another_user_laid_out_is_passed_over),
         cmocka_unit_test(prepare_refuses_what_others_could_have_laid_out),
         cmocka_unit_test(prepare_refuses_another_users_folder),
         cmocka_unit_test(a_file_lock_is_held_by_one_and_freed_by_close),

@@ -62,8 +62,8 @@ static const struct argp parser = {
     .doc =
         "Look after the tenon domains of this user: settle dead processes at once, find "
         "domains by "
-        "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else "
-        "$XDG_RUNTIME_DIR/tenon, else /tmp/tenon-UID). Started by the library when a domain is "
+        "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else the first that can be "
+        "used of $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID). Started by the library when a domain is "
         "made; ends two seconds after the last domain did. A second one exits at once.",
 };
 
