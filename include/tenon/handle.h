@@ -16,11 +16,16 @@ enum { TN_HANDLE_MAX_BYTES = 640 + 32768 /* 640 without attributes */ };
 /** Zero in a field means its default. */
 typedef struct tn_handle_options {
     size_t struct_size;
-    uint32_t uses; /* imports that are allowed; default 1, at most 2^20 - 1 */
-    uint32_t reserved;
+    uint32_t uses;        /* imports that are allowed; default 1, at most 2^20 - 1 */
+    uint32_t flags;       /* TN_HANDLE_* */
     uint64_t lifetime_ns; /* from now; default: until 60 s after this process left or died;
                              TN_FOREVER: no end */
 } tn_handle_options;
+
+enum {
+    TN_HANDLE_WITH_ISSUER = 1u << 0 /* it ends when this process leaves or dies, without the
+                                       60 s; not together with a lifetime */
+};
 
 /** Names a ticket in its domain; part of the handle. */
 typedef struct tn_ticket_id {

@@ -247,34 +247,36 @@ static int check_in_domain(PyObject *self, const char *what)
     return -1;
 }
 
-/* `lifetime`: Ellipsis is the library's default. */
-static int parse_lifetime(PyObject *lifetime, uint64_t *ret_ns)
+/* `lifetime`: Ellipsis is the library's default; 0: with this process. */
+static int parse_lifetime(PyObject *lifetime, tn_handle_options *ret)
 {
-    *ret_ns = 0;
     if (lifetime == NULL || lifetime == Py_Ellipsis)
         return 0;
-    *ret_ns = TN_FOREVER;
+    ret->lifetime_ns = TN_FOREVER;
     if (lifetime == Py_None)
         return 0;
     double seconds = PyFloat_AsDouble(lifetime);
     if (seconds == -1.0 && PyErr_Occurred())
         return -1;
+    if (seconds == 0) {
+        ret->lifetime_ns = 0;
+        ret->flags = TN_HANDLE_WITH_ISSUER;
+        return 0;
+    }
     if (!(seconds > 0)) {
         PyErr_Format(PyExc_ValueError, "a handle's lifetime of %R seconds", lifetime);
         return -1;
     }
     if (seconds < 1e9)
-        *ret_ns = seconds < 1e-9 ? 1 : (uint64_t)(seconds * 1e9);
+        ret->lifetime_ns = seconds < 1e-9 ? 1 : (uint64_t)(seconds * 1e9);
     return 0;
 }
 
-static PyObject *export_handle(PyObject *self, uint32_t uses, uint64_t lifetime_ns)
+static PyObject *export_handle(PyObject *self, const tn_handle_options *options)
 {
-    tn_handle_options options = {
-        .struct_size = sizeof options, .uses = uses, .lifetime_ns = lifetime_ns};
     uint8_t bytes[TN_HANDLE_MAX_BYTES];
     size_t used;
-    int status = tn_handle_export(of(self), &options, bytes, sizeof bytes, &used);
+    int status = tn_handle_export(of(self), options, bytes, sizeof bytes, &used);
     return status != 0 ? tnp_raise(status)
                        : PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)used);
 }
@@ -284,10 +286,10 @@ PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keyword
     static char *names[] = {"uses", "lifetime", NULL};
     PyObject *lifetime = NULL;
     long long uses = 1;
-    uint64_t lifetime_ns;
+    tn_handle_options options = {.struct_size = sizeof options};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|LO:to_handle", names, &uses,
                                      &lifetime) ||
-        parse_lifetime(lifetime, &lifetime_ns) < 0)
+        parse_lifetime(lifetime, &options) < 0)
         return NULL;
     if (uses < 1 || uses > UINT32_MAX) {
         PyErr_Format(PyExc_ValueError, "a handle of %lld uses", uses);
@@ -295,7 +297,8 @@ PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keyword
     }
     if (check_in_domain(self, "to_handle()") < 0)
         return NULL;
-    return export_handle(self, (uint32_t)uses, lifetime_ns);
+    options.uses = (uint32_t)uses;
+    return export_handle(self, &options);
 }
 
 /* By a handle, which may be loaded once. */
@@ -307,7 +310,7 @@ PyObject *tnp_tensor_reduce(PyObject *self, PyObject *protocol)
         return NULL;
     PyObject *tenon = PyImport_ImportModule("tenon");
     PyObject *rebuild = tenon != NULL ? PyObject_GetAttrString(tenon, "_rebuild_tensor") : NULL;
-    PyObject *handle = rebuild != NULL ? export_handle(self, 1, 0) : NULL;
+    PyObject *handle = rebuild != NULL ? export_handle(self, NULL) : NULL;
     if (handle != NULL)
         result = Py_BuildValue("O(sO)", rebuild,
                                tn_domain_name(((tnp_domain *)tnp_tensor_domain(self))->domain),

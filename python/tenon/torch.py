@@ -27,7 +27,7 @@ from typing import Optional, TypeVar, Union
 import torch
 from torch.multiprocessing import reductions as _theirs
 
-from . import _core, _torch_storage
+from . import _core, _domain, _torch_storage
 from ._torch_storage import check_words, find, is_shared_originally, over, share, storages
 from ._torch_version import (
     filename_of,
@@ -69,9 +69,12 @@ def _check_device(device, what):
 
 
 def _rebuild_storage(carrier, offset, size_bytes):
-    """`carrier`: the tensor, or its number in the message that is being loaded."""
+    """`carrier`: its number in the message that is being loaded, or a domain's name and a handle."""
     _notice()
-    tensor = _core.take(carrier) if isinstance(carrier, int) else carrier
+    if isinstance(carrier, int):
+        tensor = _core.take(carrier)
+    else:
+        tensor = _domain.named(carrier[0]).load_handle(carrier[1])
     if not 0 <= offset <= offset + size_bytes <= tensor.nbytes:
         raise ValueError(
             f"a storage of {size_bytes} bytes at {offset} does not lie in a tensor of "
@@ -99,7 +102,10 @@ def _reduce_storage(storage):
     if shared is None:
         return _theirs.reduce_storage(storage)
     offset = storage.data_ptr() - shared.address
-    carrier = shared if domain is None else _core.send(shared)
+    if domain is None:  # somebody else's queue, which may forget it: it ends with this process
+        carrier = shared.domain.name, shared.to_handle(lifetime=0)
+    else:
+        carrier = _core.send(shared)
     return _rebuild_storage, (carrier, offset, storage.nbytes())
 
 

@@ -484,15 +484,17 @@ enum {
 /*
  * A ticket without an end of its own is bound to its issuer, and gets one when that seat ended.
  * The generation beside the bit makes it certain that the end is given to the ticket it was
- * meant for.
+ * meant for. With the second bit that end is at once, else after a while.
  */
-#define TNI_TICKET_BOUND (UINT64_C(1) << 63)
+#define TNI_TICKET_BOUND       (UINT64_C(1) << 63)
+#define TNI_TICKET_WITH_ISSUER (UINT64_C(1) << 62)
 struct tni_ticket {
     _Atomic uint64_t word;
     _Atomic uint32_t block;
     _Atomic uint32_t generation; /* of the block */
-    _Atomic uint64_t expires_ns; /* CLOCK_MONOTONIC, or TNI_TICKET_BOUND | generation */
-    _Atomic uint64_t issuer;     /* {incarnation:32, seat:16, 1:16} */
+    _Atomic uint64_t
+        expires_ns; /* CLOCK_MONOTONIC, or TNI_TICKET_BOUND, _WITH_ISSUER, generation */
+    _Atomic uint64_t issuer; /* {incarnation:32, seat:16, 1:16} */
     _Atomic int32_t issuer_pid;
     uint32_t reserved[7];
 };

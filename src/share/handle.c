@@ -60,17 +60,23 @@ static int check_options(const tn_handle_options *given, tn_handle_options *ret_
         return status;
     if (options.uses == 0)
         options.uses = 1;
-    if (options.uses > TNI_TICKET_MAX_USES || options.reserved != 0)
-        return tni_fail(TN_ERR_INVALID, "%u uses are more than %u, or reserved is not 0",
-                        options.uses, TNI_TICKET_MAX_USES);
+    if (options.uses > TNI_TICKET_MAX_USES)
+        return tni_fail(TN_ERR_INVALID, "%u uses are more than %u", options.uses,
+                        TNI_TICKET_MAX_USES);
+    if ((options.flags & ~(uint32_t)TN_HANDLE_WITH_ISSUER) != 0 ||
+        (options.flags != 0 && options.lifetime_ns != 0))
+        return tni_fail(TN_ERR_INVALID, "handle flags 0x%x and a lifetime of %llu ns",
+                        options.flags, (unsigned long long)options.lifetime_ns);
     *ret_options = options;
     return 0;
 }
 
 /* A time beyond the clock's own end is never. */
-static uint64_t end_of(uint64_t lifetime_ns)
+static uint64_t end_of(const tn_handle_options *options)
 {
-    uint64_t end_ns;
+    uint64_t end_ns, lifetime_ns = options->lifetime_ns;
+    if ((options->flags & TN_HANDLE_WITH_ISSUER) != 0)
+        return TNI_TICKET_BOUND | TNI_TICKET_WITH_ISSUER;
     if (lifetime_ns == 0)
         return TNI_TICKET_BOUND;
     if (lifetime_ns == TN_FOREVER || !tni_add_size(tni_os_now_ns(), lifetime_ns, &end_ns) ||
@@ -101,8 +107,7 @@ static int make_ticket(struct tn_domain *d, tni_block block, const tn_handle_opt
                        struct tni_ticket_name *ret_name)
 {
     struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_ticket_make(d, thread, block, options->uses, end_of(options->lifetime_ns),
-                                 ret_name);
+    int status = tni_ticket_make(d, thread, block, options->uses, end_of(options), ret_name);
     tni_thread_leave(thread);
     return status;
 }

@@ -109,7 +109,7 @@ int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block bl
         atomic_store(&ticket->word, tni_ticket_word(name.generation, TNI_TICKET_FREE, 0));
         return status;
     }
-    if (expires_ns == TNI_TICKET_BOUND)
+    if ((expires_ns & ~TNI_TICKET_WITH_ISSUER) == TNI_TICKET_BOUND)
         expires_ns |= name.generation;
     atomic_store_explicit(&ticket->block, block.id, memory_order_relaxed);
     atomic_store_explicit(&ticket->generation, tni_ref_generation(d, block),

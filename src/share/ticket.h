@@ -27,7 +27,8 @@ struct tni_ticket_name {
 
 /**
  * Make a ticket for a block that this process holds.
- * @param expires_ns  UINT64_MAX: never; TNI_TICKET_BOUND: with the issuer
+ * @param expires_ns  UINT64_MAX: never; TNI_TICKET_BOUND: with the issuer; |
+ * TNI_TICKET_WITH_ISSUER: at once
  * @return 0, TN_ERR_FULL
  */
 int tni_ticket_make(struct tn_domain *domain, struct tni_thread *thread, tni_block block,

@@ -18,17 +18,20 @@ static uint64_t load_word(const struct tni_ticket *ticket)
  * a ticket that was taken anew meanwhile refuse it; and what has a time keeps it, however often
  * this runs.
  */
-static void unbind(struct tni_ticket *ticket, uint64_t word, uint64_t end_ns)
+static void unbind(struct tni_ticket *ticket, uint64_t word, uint64_t now_ns)
 {
     uint64_t bound = TNI_TICKET_BOUND | tni_ticket_generation(word);
+    uint64_t seen = atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed);
+    uint64_t end_ns = (seen & TNI_TICKET_WITH_ISSUER) != 0 ? now_ns : now_ns + after_issuer_ns;
+    bound |= seen & TNI_TICKET_WITH_ISSUER;
     if (atomic_compare_exchange_strong(&ticket->expires_ns, &bound, end_ns))
         TNI_KILL_POINT("ticket_unbound");
 }
 
 static bool is_bound(const struct tni_ticket *ticket, uint64_t word)
 {
-    return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) ==
-           (TNI_TICKET_BOUND | tni_ticket_generation(word));
+    uint64_t end = atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed);
+    return (end & ~TNI_TICKET_WITH_ISSUER) == (TNI_TICKET_BOUND | tni_ticket_generation(word));
 }
 
 uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, uint64_t now_ns,
@@ -45,7 +48,7 @@ uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, 
         if (is_bound(ticket, word) &&
             !tni_process_who_lives(&d->segment,
                                    atomic_load_explicit(&ticket->issuer, memory_order_relaxed)))
-            unbind(ticket, word, now_ns + after_issuer_ns);
+            unbind(ticket, word, now_ns);
         if (tni_ticket_is_over_time(ticket, now_ns))
             ended += tni_ticket_end(d, thread, i, word, TNI_TICKET_EXPIRED) == 1;
         else if (!is_bound(ticket, word))
@@ -83,7 +86,7 @@ uint32_t tni_ticket_expire_due(struct tn_domain *d)
 void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
 {
     uint32_t limit = tni_ticket_limit(&d->segment), seat = tni_who_seat(who);
-    uint64_t end_ns = tni_os_now_ns() + after_issuer_ns;
+    uint64_t now_ns = tni_os_now_ns();
 
     for (uint32_t i = 0; i < limit; i++) {
         struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
@@ -94,7 +97,7 @@ void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
             TNI_KILL_POINT("ticket_undone");
         } else if (tni_ticket_state(word) == TNI_TICKET_LIVE &&
                    atomic_load_explicit(&ticket->issuer, memory_order_relaxed) == who) {
-            unbind(ticket, word, end_ns);
+            unbind(ticket, word, now_ns);
         }
     }
 }

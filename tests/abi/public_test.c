@@ -52,7 +52,7 @@ TN_TEST(tn_handle_options_stays_as_it_is)
     assert_int_equal(sizeof(tn_handle_options), 24);
     PIN(tn_handle_options, struct_size, 0);
     PIN(tn_handle_options, uses, 8);
-    PIN(tn_handle_options, reserved, 12);
+    PIN(tn_handle_options, flags, 12);
     PIN(tn_handle_options, lifetime_ns, 16);
 }
 

@@ -234,3 +234,53 @@ def test_the_loaders_process_trains_on_batches():
                     parameter -= 0.2 * parameter.grad
             losses.append(loss.item())
     assert sum(losses[-6:]) < sum(losses[:6]) / 10
+
+
+# ---- queues that are not tenon's
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, at):
+        return torch.full((1 << 16,), float(at))
+
+
+def expect_no_tickets():
+    end = time.monotonic() + 20  # other handles last 60 seconds longer than their sender
+    while tenon.inspect().tickets:
+        assert time.monotonic() < end
+        tenon.domain().reap()
+        time.sleep(0.01)
+
+
+def test_what_a_loader_left_in_somebody_elses_queue_ends_with_its_workers():
+    tenon.domain()
+    for _ in range(3):
+        loader = DataLoader(Rows(), 2, num_workers=2, prefetch_factor=4, multiprocessing_context="fork")
+        batches = iter(loader)
+        next(batches)
+        workers = batches._workers
+        del batches
+        for worker in workers:
+            worker.join()
+    expect_no_tickets()
+
+
+def put_all(queue):
+    for number in range(8):
+        queue.put(torch.full((1000,), float(number)))
+    time.sleep(WITHIN_S)
+
+
+def test_what_a_killed_process_left_in_somebody_elses_queue_ends_with_it():
+    tenon.domain()
+    context = torch.multiprocessing.get_context("fork")
+    queue = context.Queue()
+    sender = context.Process(target=put_all, args=(queue,))
+    sender.start()
+    assert queue.get(timeout=WITHIN_S)[0] == 0
+    sender.kill()
+    sender.join()
+    expect_no_tickets()

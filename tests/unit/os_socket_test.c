@@ -26,8 +26,8 @@ static void begin_root(void)
 {
     snprintf(root, sizeof root, "%s/root-XXXXXX", test_folder);
     CHECK(mkdtemp(root) != NULL);
-    for (const char *const *part = (const char *const[]){"run", "run/user", "tmp", "dev",
-                                                         "dev/shm", NULL};
+    for (const char *const *part =
+             (const char *const[]){"run", "run/user", "tmp", "dev", "dev/shm", NULL};
          *part != NULL; part++)
         CHECK(mkdir(below_root(*part), 0700) == 0);
     tni_linux_root = root;

@@ -39,11 +39,17 @@ static tn_tensor *make_tensor(tn_domain *domain)
     return tensor;
 }
 
+/* A lifetime of its own, for TN_HANDLE_WITH_ISSUER. */
+static const uint64_t with_issuer = UINT64_MAX - 1;
+
 static struct handle export_uses(tn_tensor *tensor, uint32_t uses, uint64_t lifetime_ns)
 {
     struct handle h = {.used = 0};
-    tn_handle_options options = {
-        .struct_size = sizeof options, .uses = uses, .lifetime_ns = lifetime_ns};
+    bool ends_at_once = lifetime_ns == with_issuer;
+    tn_handle_options options = {.struct_size = sizeof options,
+                                 .uses = uses,
+                                 .flags = ends_at_once ? TN_HANDLE_WITH_ISSUER : 0,
+                                 .lifetime_ns = ends_at_once ? 0 : lifetime_ns};
     TN_CHECK_OK(tn_handle_export(tensor, &options, h.bytes, sizeof h.bytes, &h.used));
     return h;
 }
@@ -143,6 +149,7 @@ TN_TEST(a_handle_carries_values_shape_strides_and_the_read_only_flag)
 struct import_job {
     tn_domain *domain;
     const struct handle *handle;
+    uint64_t lifetime_ns;
 };
 
 static int import_in_child(void *argument)
@@ -159,7 +166,7 @@ TN_TEST(a_ticket_keeps_the_tensor_until_another_process_imports_it)
     struct handle h = export_only(domain, 0, 0);
     assert_int_equal(live_blocks(domain), 1);
     TNT_AUDIT(domain);
-    tnt_wait_ok(tnt_fork(import_in_child, &(struct import_job){domain, &h}));
+    tnt_wait_ok(tnt_fork(import_in_child, &(struct import_job){domain, &h, 0}));
     assert_stale(domain, &h, "used up");
     close_clean(domain);
 }
@@ -377,7 +384,7 @@ TN_TEST(expire_ends_what_is_over_and_says_when_the_next_one_is)
 static int export_and_die(void *argument)
 {
     struct import_job *job = argument;
-    *(struct handle *)(uintptr_t)job->handle = export_only(job->domain, 1, 0);
+    *(struct handle *)(uintptr_t)job->handle = export_only(job->domain, 1, job->lifetime_ns);
     kill(getpid(), SIGKILL);
     return 0;
 }
@@ -389,7 +396,7 @@ TN_TEST(a_ticket_outlives_its_dead_issuer_by_60_seconds)
     TN_CHECK_OK(
         tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)}, 0, &board));
     struct handle *h = tn_tensor_data(board);
-    tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h}));
+    tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h, 0}));
     uint32_t reaped = 0;
     TN_CHECK_OK(tn_domain_reap(domain, &reaped));
     assert_int_equal(reaped, 1);
@@ -400,6 +407,34 @@ TN_TEST(a_ticket_outlives_its_dead_issuer_by_60_seconds)
     tni_ticket_expire(domain, now_ns + 61 * second_ns);
     assert_stale(domain, h, "expired");
     assert_int_equal(live_blocks(domain), 1);
+    tn_tensor_unref(board);
+    close_clean(domain);
+}
+
+TN_TEST(a_handle_may_end_with_its_issuer)
+{
+    tn_domain *domain = open_domain(0);
+    tn_tensor *board = NULL, *tensor = make_tensor(domain);
+    struct handle mine = export_only(domain, 1, with_issuer);
+    assert_int_equal(tni_ticket_expire(domain, tni_os_now_ns() + 1000 * second_ns), TN_FOREVER);
+    import_well(domain, &mine);
+    TN_CHECK_OK(
+        tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)}, 0, &board));
+    struct handle *h = tn_tensor_data(board);
+    tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h, with_issuer}));
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    tni_ticket_expire(domain, tni_os_now_ns());
+    assert_stale(domain, h, "expired");
+    assert_int_equal(live_blocks(domain), 2);
+
+    tn_handle_options both = {
+        .struct_size = sizeof both, .flags = TN_HANDLE_WITH_ISSUER, .lifetime_ns = 1};
+    tn_handle_options unknown = {.struct_size = sizeof unknown, .flags = 2};
+    assert_int_equal(tn_handle_export(tensor, &both, h->bytes, sizeof h->bytes, &h->used),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_handle_export(tensor, &unknown, h->bytes, sizeof h->bytes, &h->used),
+                     TN_ERR_INVALID);
+    tn_tensor_unref(tensor);
     tn_tensor_unref(board);
     close_clean(domain);
 }
@@ -475,7 +510,7 @@ TN_TEST(several_processes_together_get_as_many_tensors_as_there_are_uses)
         int total = 0;
         struct handle h = export_only(domain, 200, 0);
         for (int i = 0; i < 4; i++)
-            pid[i] = tnt_fork(import_until_stale, &(struct import_job){domain, &h});
+            pid[i] = tnt_fork(import_until_stale, &(struct import_job){domain, &h, 0});
         for (int i = 0; i < 4; i++) {
             int status = tnt_wait(pid[i]);
             assert_true(WIFEXITED(status));
@@ -518,7 +553,7 @@ TN_TEST(handles_that_are_used_revoked_and_made_anew_at_once_lose_nothing)
         h[i] = export_only(domain, 3, 0);
     pid_t pid[3];
     for (int i = 0; i < 3; i++)
-        pid[i] = tnt_fork(import_and_revoke, &(struct import_job){domain, h});
+        pid[i] = tnt_fork(import_and_revoke, &(struct import_job){domain, h, 0});
     for (int i = 0; i < 5000; i++) {
         uint64_t at = tnt_random_below(64);
         tn_ticket_id id;
@@ -553,7 +588,7 @@ static int live_a_life(void *argument)
     tn_domain *domain = argument;
     tn_tensor *tensor = make_tensor(domain);
     struct handle held = export_uses(tensor, 3, 0);
-    struct handle alone = export_only(domain, 2, 0), last = export_only(domain, 1, 0);
+    struct handle alone = export_only(domain, 2, 0), last = export_only(domain, 1, with_issuer);
     import_well(domain, &held);
     import_well(domain, &alone);
     import_well(domain, &alone);
@@ -611,7 +646,7 @@ TN_TEST(a_use_whose_taker_dies_is_taken_and_the_others_are_not)
 {
     tn_domain *domain = open_domain(0);
     struct handle h = export_only(domain, 3, 0);
-    struct import_job job = {domain, &h};
+    struct import_job job = {domain, &h, 0};
     assert_true(tnt_kill_at("ticket_pinned", 1, import_and_die, &job)); /* before: not taken */
     assert_true(tnt_kill_at("ticket_use_taken", 1, import_and_die, &job)); /* 2 left */
     assert_true(tnt_kill_at("ticket_use_taken", 1, import_and_die, &job)); /* 1 left */

@@ -59,12 +59,13 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = option_table,
     .parser = parse_option,
-    .doc =
-        "Look after the tenon domains of this user: settle dead processes at once, find "
-        "domains by "
-        "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else the first that can be "
-        "used of $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID). Started by the library when a domain is "
-        "made; ends two seconds after the last domain did. A second one exits at once.",
+    .doc = "Look after the tenon domains of this user: settle dead processes at once, find "
+           "domains by "
+           "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else the first "
+           "that can be "
+           "used of $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID). Started by "
+           "the library when a domain is "
+           "made; ends two seconds after the last domain did. A second one exits at once.",
 };
 
 static void print_line(int level, const char *line, void *context)
