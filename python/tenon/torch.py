@@ -214,7 +214,7 @@ def _reduce_quantized(tensor):
 def _reduce_tensor(tensor):
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError(
-            "a tensor that requires grad and is not a leaf cannot go to another process, since "
+            "a tensor with requires_grad that is not a leaf cannot go to another process, since "
             "its graph cannot: send tensor.detach() if only the data is meant"
         )
     torch.utils.hooks.warn_if_has_hooks(tensor)

@@ -130,3 +130,27 @@ def test_modules_are_attributes_that_nobody_imported():
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         mp.nothing
+
+
+def test_bad_arguments_raise_what_the_standard_library_raises():
+    calls = {
+        "negative permits": lambda module: module.Semaphore(-1),
+        "negative bounded permits": lambda module: module.BoundedSemaphore(-1),
+        "permits that are no number": lambda module: module.Semaphore("a"),
+        "too many permits": lambda module: module.Semaphore(2**40),
+        "too large a queue": lambda module: module.Queue(2**40),
+    }
+    for name, call in calls.items():
+        raised = []
+        for module in (standard, mp):
+            with pytest.raises(Exception) as caught:
+                call(module)
+            raised.append(caught.type)
+        assert raised[0] is raised[1], name
+
+
+def test_a_thread_may_be_named_as_pytorchs_workers_do():
+    before = mp.get_thread_name()
+    mp._set_thread_name("pt_data_worker")
+    assert mp._get_thread_name() == "pt_data_worker"
+    mp.set_thread_name(before)

@@ -273,12 +273,38 @@ def test_closed_simple_queue_is_refused_by_both_of_its_documented_errors():
             source.empty()
 
 
+def get_and_tell(source, told):
+    told.put((source.get(), source.get()))
+    told.get()
+
+
+@pytest.mark.parametrize("maxsize", [0, 3])
+def test_a_closed_queue_says_how_much_waits_in_it(fork, maxsize):
+    source, told = fork.Queue(maxsize), fork.Queue()
+    for number in range(3):
+        source.put(number)
+    source.close()
+    assert (source.qsize(), source.empty(), source.full()) == (3, False, maxsize == 3)
+    source = fork.Queue(maxsize)
+    for number in range(3):
+        source.put(number)
+    other = fork.Process(target=get_and_tell, args=(source, told))
+    other.start()
+    source.close()
+    assert told.get() == (0, 1)
+    assert (source.qsize(), source.empty(), source.full()) == (1, False, False)
+    told.put(None)
+    other.join()
+    source.close()
+    assert source.qsize() >= 0
+
+
 def test_closed_queue_is_refused_by_name():
     source = mp.Queue()
     source.put(1)
     source.close()
     source.join_thread()
-    for use in (source.get, lambda: source.put(1), source.qsize, source.empty):
+    for use in (source.get, lambda: source.put(1)):
         with pytest.raises(ValueError, match="Queue .* is closed"):
             use()
     simple = mp.SimpleQueue()

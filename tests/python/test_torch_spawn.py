@@ -84,7 +84,7 @@ def test_without_join_the_context_may_be_joined_repeatedly(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_an_exception_is_raised_with_its_traceback_and_ends_the_others(method):
     with pytest.raises(
-        mp.ProcessRaisedException, match="(?s)raise_if.*bad luck of 1"
+        mp.ProcessRaisedException, match="(?s)Process 1 terminated with the following error:.*raise_if.*bad luck of 1"
     ) as caught:
         start(method, raise_if, (1,))
     assert caught.value.error_index == 1
@@ -98,7 +98,7 @@ def test_of_several_exceptions_one_is_raised(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_signal_is_reported_by_its_name(method):
-    with pytest.raises(mp.ProcessExitedException, match="SIGABRT") as caught:
+    with pytest.raises(mp.ProcessExitedException, match="process . terminated with signal SIGABRT") as caught:
         start(method, abort)
     assert (caught.value.signal_name, caught.value.error_index) == ("SIGABRT", 0)
     with pytest.raises(mp.ProcessExitedException, match="SIGTERM"):
@@ -107,7 +107,7 @@ def test_a_signal_is_reported_by_its_name(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_exit_code_is_reported(method):
-    with pytest.raises(mp.ProcessExitedException, match="123") as caught:
+    with pytest.raises(mp.ProcessExitedException, match="process . terminated with exit code 123") as caught:
         start(method, leave, (123,))
     assert (caught.value.exit_code, caught.value.signal_name) == (123, None)
 

@@ -86,6 +86,9 @@ def get_thread_name():
     return buffer.value.decode(errors="replace")
 
 
+_set_thread_name, _get_thread_name = set_thread_name, get_thread_name  # PyTorch's names of them
+
+
 def __getattr__(name):
     """A module that nobody imported yet: the standard library's import most of each other."""
     if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:

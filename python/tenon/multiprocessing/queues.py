@@ -181,7 +181,7 @@ class Queue(Readable):
     def __init__(self, maxsize=0, *, ctx=None):
         maxsize = max(maxsize, 0)
         if maxsize > 2**20:
-            raise ValueError(f"a queue of {maxsize} messages: 2**20 are the most")
+            raise OverflowError(f"a queue of {maxsize} messages: 2**20 are the most")
         domain = _domain.default()
         core = _core.Queue.create(domain, capacity=maxsize or _CAPACITY)
         self._begin(core, maxsize)
@@ -265,20 +265,36 @@ class Queue(Readable):
     def put_nowait(self, obj):
         return self.put(obj, False)
 
+    def _count(self):
+        """Messages in the queue, also once this process has closed it."""
+        if not self._closed:
+            return self._core.count()
+        domain, place, last = self._left
+        try:
+            core = _core.Queue.open(domain, place)
+        except (_core.Error, ValueError, TypeError):
+            return last  # nobody has the queue any more
+        try:
+            return core.count()
+        finally:
+            core.close()
+
     def qsize(self):
-        self._check()
-        return self._core.count() + (len(self._overflow.messages) if self._overflow else 0)
+        return self._count() + (len(self._overflow.messages) if self._overflow else 0)
 
     def empty(self):
-        self._check()
-        return self._core.count() == 0
+        return self._count() == 0
 
     def full(self):
-        self._check()
-        return self._maxsize != 0 and self._core.count() >= self._maxsize
+        return self._maxsize != 0 and self._count() >= self._maxsize
 
     def close(self):
         """This process puts and gets no more; what it has put still arrives."""
+        if not self._closed:
+            try:
+                self._left = self._core.domain, self._core.id, self._core.count()
+            except (_core.Error, ValueError):
+                self._left = None, 0, 0  # the domain has ended
         self._closed = True
         if self._overflow is not None:
             self._overflow.is_closing = True

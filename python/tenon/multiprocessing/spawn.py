@@ -141,19 +141,21 @@ class ProcessContext:
                 pass  # it closed the pipe and said nothing
             else:
                 raise ProcessRaisedException(
-                    f"process {index} raised an exception:\n\n{text}", index, process.pid
+                    f"\n\n-- Process {index} terminated with the following error:\n{text}",
+                    index,
+                    process.pid,
                 )
         code = process.exitcode
         if code >= 0:
             raise ProcessExitedException(
-                f"process {index} ended with exit code {code}", index, process.pid, code
+                f"process {index} terminated with exit code {code}", index, process.pid, code
             )
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
         raise ProcessExitedException(
-            f"process {index} was ended by {name}", index, process.pid, code, name
+            f"process {index} terminated with signal {name}", index, process.pid, code, name
         )
 
 

@@ -5,6 +5,8 @@ They behave as the standard library's, except in this: what a process holds come
 ends, however that ends. A death ends no wait: a thread of this process may end it just as well.
 """
 
+import errno
+import operator
 import threading
 from multiprocessing import util
 
@@ -55,8 +57,11 @@ class Semaphore(_Acquired):
     _kind = {}
 
     def __init__(self, value=1, *, ctx=None):
-        if not 0 <= value <= _MOST_PERMITS:
-            raise ValueError(f"a semaphore of {value} permits")
+        value = operator.index(value)
+        if value < 0:
+            raise OSError(errno.EINVAL, f"a semaphore of {value} permits")
+        if value > _MOST_PERMITS:
+            raise OverflowError(f"a semaphore of {value} permits")
         self._begin(
             _core.Semaphore.create(_domain.default(), permits=value, **self._kind), value
         )
