@@ -45,7 +45,8 @@ from ._core import (  # noqa: E402
     VersionMismatch,
     from_dlpack,
 )
-from ._domain import default as domain  # noqa: E402
+from ._domain import domain  # noqa: E402
+from ._meeting import Event, Lock, Message, Queue, Semaphore  # noqa: E402
 from ._inspect import Report, inspect  # noqa: E402
 from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros  # noqa: E402
 from ._core import version as _version  # noqa: E402
@@ -58,16 +59,21 @@ __all__ = [
     "Denied",
     "Domain",
     "Error",
+    "Event",
     "Exists",
     "Forked",
     "Full",
     "Interrupted",
     "Invalid",
+    "Lock",
     "ManagerFailed",
+    "Message",
     "NoMemory",
     "NotFound",
     "PeerDied",
+    "Queue",
     "Report",
+    "Semaphore",
     "Stale",
     "SystemFailed",
     "Tensor",

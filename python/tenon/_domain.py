@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from multiprocessing import util
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from . import _core
 
@@ -58,6 +58,31 @@ def named(name: str) -> _core.Domain:
         if _is_gone(_foreign.get(name)):
             _foreign[name] = _join(name)
         return _foreign[name]
+
+
+def meet(name: str) -> _core.Domain:
+    """The domain of this name, which this process joins, or makes; left when the process ends."""
+    global _present
+    with _lock:
+        if not _is_gone(_present) and _present.name == name:
+            return _present
+        domain = _foreign.get(name)
+        if _is_gone(domain):
+            domain = _core.Domain.open(name, seats=_MOST_PROCESSES, objects=_MOST_OBJECTS)
+            _at_exit()
+            if _is_gone(_present):
+                _present = domain
+            else:
+                _foreign[name] = domain
+        return domain
+
+
+def domain(name: Optional[str] = None) -> _core.Domain:
+    """This process's domain; or the one of this name, which it joins, or makes if there is none.
+
+    A process that has no domain of its own yet has the first that it asks for by name.
+    """
+    return default() if name is None else meet(name)
 
 
 def enter(name):

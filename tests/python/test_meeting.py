@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that meet by name: in one domain, at queues with leases, locks and handles."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+import tenon
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def place():
+    name = f"meeting-{os.getpid()}-{os.urandom(3).hex()}"
+    domain = tenon.Domain.create(name, seats=16, objects=64, quota_bytes=1 << 28)
+    yield domain
+    domain.reap()
+    assert domain.audit() == []
+    domain.close()
+
+
+def run(code, *arguments, **environment):
+    """Start a program of its own, which prints lines and reads them."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, **environment),
+    )
+
+
+def end_of(process):
+    output, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    return output.split()
+
+
+TAKE = """
+import sys, tenon
+queue = tenon.Queue("work", domain=sys.argv[1], lease=True)
+message = queue.receive()
+print(message.value, message.attempt, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_leased_message_of_a_killed_program_comes_again(place):
+    queue = tenon.Queue("work", domain=place, lease=True)
+    worker = run(TAKE, place.name)
+    queue.put("job")
+    assert worker.stdout.readline().split() == ["job", "0"]
+    worker.send_signal(signal.SIGKILL)
+    worker.communicate(timeout=WAIT_S)
+    with queue.receive(WAIT_S) as message:
+        assert (message.value, message.attempt) == ("job", 1)
+    with pytest.raises(tenon.TimedOut):
+        queue.receive(0)
+    queue.close()
+
+
+def test_a_message_is_given_back_when_its_block_raises(place):
+    queue = tenon.Queue("work", domain=place, lease=True)
+    queue.put([1, 2])
+    with pytest.raises(KeyError):
+        with queue.receive(WAIT_S):
+            raise KeyError
+    with queue.receive(WAIT_S) as message:
+        assert message.value == [1, 2] and message.attempt == 1
+        message.give_back()
+    assert queue.get(WAIT_S) == [1, 2]
+    assert queue.qsize() == 0
+    queue.close()
+
+
+def test_a_message_without_a_lease_is_not_acknowledged(place):
+    queue = tenon.Queue("plain", domain=place)
+    queue.put(1)
+    message = queue.receive(WAIT_S)
+    assert message.value == 1
+    with pytest.raises(tenon.Stale, match="not leased"):
+        message.ack()
+    queue.close()
+
+
+SEND = """
+import sys, numpy as np, tenon
+place = tenon.domain(sys.argv[1])
+out = tenon.Queue("frames", domain=place)
+for strategy in "arena", "file_descriptor", "file_system":
+    shared = place.zeros((3,), "float64", strategy=strategy)
+    shared.copy_from(np.arange(3.0))
+    out.put((strategy, shared))
+out.put(shared.to_handle())
+print("sent", flush=True)
+sys.stdin.readline()
+"""
+RECEIVE = """
+import sys, tenon
+queue = tenon.Queue("frames", domain=sys.argv[1])
+for _ in range(3):
+    strategy, array = queue.get(60)
+    print(strategy, sum(array.tolist()))
+print(sum(queue.domain.load_handle(queue.get(60)).tolist()))
+"""
+
+
+def test_a_shell_and_a_cron_job_of_one_user_meet_by_name():
+    """Their environments have different runtime folders, and neither chose one."""
+    name = f"sessions-{os.getpid()}-{os.urandom(3).hex()}"
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tenon-meet-"))
+    try:
+        sessions = []
+        for session in "shell", "cron":
+            (folder / session).mkdir(0o700)
+            sessions.append({"TENON_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(folder / session)})
+        sender = run(SEND, name, **sessions[0])
+        assert sender.stdout.readline() == "sent\n"
+        receiver = run(RECEIVE, name, **sessions[1])
+        words = ["arena", "3.0", "file_descriptor", "3.0", "file_system", "3.0", "3.0"]
+        assert end_of(receiver) == words
+        sender.communicate("\n", timeout=WAIT_S)
+        assert sender.returncode == 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+HOLD = """
+import sys, tenon
+lock = tenon.Lock("guard", domain=sys.argv[1])
+event = tenon.Event("held", domain=sys.argv[1])
+assert lock.acquire() and not lock.owner_died
+event.set()
+sys.stdin.read()
+"""
+
+
+def test_a_lock_of_a_killed_program_comes_back_and_says_so(place):
+    lock, event = tenon.Lock("guard", domain=place), tenon.Event("held", domain=place)
+    holder = run(HOLD, place.name)
+    assert event.wait(WAIT_S)
+    assert not lock.acquire(0)
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate(timeout=WAIT_S)
+    assert lock.acquire(WAIT_S) and lock.owner_died
+    lock.release()
+    with lock:
+        assert not lock.owner_died
+    lock.close()
+    event.close()
+
+
+def test_permits_and_names_are_those_of_who_came_first(place):
+    one = tenon.Semaphore("room", 2, domain=place)
+    other = tenon.Semaphore("room", 7, domain=place)
+    with one, other:
+        assert one.value() == 0 and not other.acquire(0)
+    assert other.value() == 2
+    with pytest.raises(tenon.Invalid, match="semaphore"):
+        tenon.Queue("room", domain=place)
+    one.close()
+    other.close()
+
+
+def test_a_domain_by_name_is_joined_or_made_and_left_in_the_end():
+    code = "import sys, tenon; d = tenon.domain(sys.argv[1]); print(d is tenon.domain(sys.argv[1]), d.name, d is tenon.domain())"
+    name = f"made-{os.getpid()}"
+    assert end_of(run(code, name)) == ["True", name, "True"]
+    with pytest.raises(tenon.NotFound, match=os.environ["TENON_RUNTIME_DIR"]):
+        tenon.Domain.join("no-such-domain")
+    array = tenon.asarray(np.arange(4))
+    assert tenon.domain().load_handle(array.to_handle()).tolist() == [0, 1, 2, 3]
