@@ -79,9 +79,14 @@ void tnt_note(const char *format, ...)
     va_end(arguments);
 }
 
+/* Of the test that ran last, or "" if it was not skipped. */
+static char skip_reason[200];
+#define SKIP_MARK "skipped: "
+
 void tnt_skip(const char *reason)
 {
-    printf("skipped: %s\n", reason);
+    snprintf(skip_reason, sizeof skip_reason, "%s", reason);
+    printf(SKIP_MARK "%s\n", reason);
     skip();
     abort(); /* skip() does not return */
 }
@@ -200,6 +205,22 @@ static void replay(int fd, bool notes_only)
         putchar('\n');
 }
 
+/* What the child printed in tnt_skip(). */
+static void read_skip_reason(int output_fd)
+{
+    char line[4096];
+    FILE *output = fdopen(dup(output_fd), "r");
+    if (output == NULL)
+        return;
+    rewind(output);
+    while (fgets(line, sizeof line, output) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, SKIP_MARK, strlen(SKIP_MARK)) == 0)
+            snprintf(skip_reason, sizeof skip_reason, "%.190s", line + strlen(SKIP_MARK));
+    }
+    fclose(output);
+}
+
 static int verdict_of(bool ended, int status, int output_fd)
 {
     if (!ended)
@@ -258,6 +279,8 @@ static int run_in_child(const struct test *test)
     }
     if (tnt_shm_list(shm_folder, output_fd) > 0)
         verdict = EXIT_FAILED;
+    if (verdict == EXIT_SKIPPED)
+        read_skip_reason(output_fd);
     replay(output_fd, verdict == EXIT_PASSED);
     close(output_fd);
     tnt_remove_folder(folder);
@@ -318,11 +341,13 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < test_count; i++) {
         if (!is_wanted(&tests[i], argc, argv))
             continue;
+        skip_reason[0] = '\0';
         int verdict = forks ? run_in_child(&tests[i]) : run_here(&tests[i]);
         bool passed = verdict == EXIT_PASSED || verdict == EXIT_SKIPPED;
         failures += !passed;
-        printf("%s %u - %s%s\n", passed ? "ok" : "not ok", ++number, tests[i].name,
-               verdict == EXIT_SKIPPED ? " # SKIP" : "");
+        bool skipped = verdict == EXIT_SKIPPED;
+        printf("%s %u - %s%s%s\n", passed ? "ok" : "not ok", ++number, tests[i].name,
+               skipped ? " # SKIP " : "", skipped ? skip_reason : "");
         fflush(stdout);
     }
     return failures > 0 ? EXIT_FAILED : EXIT_PASSED;

@@ -22,6 +22,9 @@
 
 enum { NOBODY = 65534, OWNER = 65533 };
 
+/* What other users run: copies, since they may not be let into the folder of the build. */
+static char programs[64], copied_tool[128];
+
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 struct house {
@@ -192,7 +195,7 @@ static void run_tool(const char *verb, const char *argument)
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
-        execl(TNT_TENON, "tenon", verb, argument, (char *)NULL);
+        execl(copied_tool, "tenon", verb, argument, (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -211,8 +214,6 @@ static void run_tool(const char *verb, const char *argument)
         TN_CHECK(WEXITSTATUS(status) != 0 && used > 0);
 }
 
-static bool can_run_tool(void) { return access(TNT_TENON, X_OK) == 0; }
-
 static int pry(void *argument)
 {
     const struct house *house = argument;
@@ -224,14 +225,10 @@ static int pry(void *argument)
     look_into_folder(house);
     open_storage(house);
     import_handle(house);
-    if (can_run_tool()) {
-        unsetenv("TENON_RUNTIME_DIR");
-        run_tool("ls", NULL);
-        run_tool("stat", "secret-house");
-        run_tool("doctor", "secret-house");
-    } else {
-        printf("# the tool lies where another user cannot run it\n");
-    }
+    unsetenv("TENON_RUNTIME_DIR");
+    run_tool("ls", NULL);
+    run_tool("stat", "secret-house");
+    run_tool("doctor", "secret-house");
     return 0;
 }
 
@@ -255,19 +252,36 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-static int can_run_tenond(void *unused)
+static void copy_program(const char *from, const char *name, char *ret_to, size_t size_bytes)
 {
-    (void)unused;
-    become(OWNER);
-    return access(getenv("TENON_TENOND"), X_OK) == 0 ? 0 : 1;
+    char bytes[1 << 16];
+    snprintf(ret_to, size_bytes, "%s/%s", programs, name);
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = open(ret_to, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    TN_CHECK(in >= 0 && out >= 0 && fchmod(out, 0755) == 0);
+    for (ssize_t got; (got = read(in, bytes, sizeof bytes)) != 0;)
+        TN_CHECK(got > 0 && write(out, bytes, (size_t)got) == got);
+    close(in);
+    close(out);
+}
+
+static void copy_programs(void)
+{
+    char path[128];
+    snprintf(programs, sizeof programs, "/tmp/tnt-programs-XXXXXX");
+    TN_CHECK(mkdtemp(programs) != NULL && chmod(programs, 0755) == 0);
+    copy_program(TNT_LIBTENON, "libtenon.so.0", path, sizeof path);
+    copy_program(TNT_TENON, "tenon", copied_tool, sizeof copied_tool);
+    copy_program(getenv("TENON_TENOND"), "tenond", path, sizeof path);
+    setenv("TENON_TENOND", path, 1);
+    setenv("LD_LIBRARY_PATH", programs, 1);
 }
 
 TN_TEST_WITHIN(another_user_cannot_join_read_or_see_a_domain, 60)
 {
     if (geteuid() != 0)
         tnt_skip("only root can become another user");
-    if (tnt_wait(tnt_fork(can_run_tenond, NULL)) != 0)
-        tnt_skip("another user cannot run the tenond of this folder");
+    copy_programs();
     struct house *house =
         mmap(NULL, sizeof *house, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(house != MAP_FAILED);
@@ -285,5 +299,6 @@ TN_TEST_WITHIN(another_user_cannot_join_read_or_see_a_domain, 60)
     tnt_signal_close(&house->may_end);
     remove_folder(house->folder);
     remove_folder(house->shm_folder);
+    remove_folder(programs);
     munmap(house, sizeof *house);
 }

@@ -73,7 +73,7 @@ static void another_user_who_has_it_for_reading_cannot_open_it_for_writing(void 
 {
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_since("only root can become another user");
     run_in_child(stranger_body);
 }
 
@@ -185,7 +185,7 @@ static void memory_of_huge_pages_is_no_memory_object(void **state)
     struct tni_os_memory memory;
     int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
     if (fd < 0)
-        skip();
+        skip_since("this kernel has no huge pages for memory objects");
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     assert_int_equal(tni_os_memory_stat(fd, &memory), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "hugetlbfs"));

@@ -60,7 +60,7 @@ int fallocate(int fd, int mode, off_t offset, off_t size)
 }
 
 /* For bodies that need rights: SKIPPED when they are not had. */
-static void run_or_skip(int (*body)(void))
+static void run_or_skip(int (*body)(void), const char *reason)
 {
     pid_t child = fork();
     if (child == 0)
@@ -68,7 +68,7 @@ static void run_or_skip(int (*body)(void))
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
-        skip();
+        skip_since(reason);
     assert_int_equal(status, 0);
 }
 
@@ -272,7 +272,7 @@ static int small_body(void)
 static void a_full_file_system_is_an_error_that_says_what_it_has(void **state)
 {
     (void)state;
-    run_or_skip(small_body);
+    run_or_skip(small_body, "no file system of its own can be mounted here");
 }
 
 static void take_half(void)
@@ -311,7 +311,7 @@ static int overtaken_body(void)
 static void room_that_others_take_meanwhile_is_an_error_and_all_is_given_back(void **state)
 {
     (void)state;
-    run_or_skip(overtaken_body);
+    run_or_skip(overtaken_body, "no file system of its own can be mounted here");
 }
 
 static int no_entry_body(void)
@@ -328,7 +328,7 @@ static int no_entry_body(void)
 static void a_file_system_with_no_room_for_a_name_is_an_error(void **state)
 {
     (void)state;
-    run_or_skip(no_entry_body);
+    run_or_skip(no_entry_body, "no file system of its own can be mounted here");
 }
 
 static int stranger_body(void)
@@ -345,7 +345,7 @@ static int stranger_body(void)
 static void the_folder_of_another_user_is_denied(void **state)
 {
     (void)state;
-    run_or_skip(stranger_body);
+    run_or_skip(stranger_body, "only root can become another user");
 }
 
 /* Finding. */

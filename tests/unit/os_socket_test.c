@@ -211,7 +211,7 @@ static void prepare_refuses_another_users_folder(void **state)
 {
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_since("only root can become another user");
     run_in_child(foreign_folder_body);
 }
 
@@ -419,7 +419,7 @@ static void both_sides_refuse_another_user(void **state)
 {
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_since("only root can become another user");
     run_in_child(stranger_body);
 }
 

@@ -107,7 +107,7 @@ static void map_names_the_size_and_the_address_space_limit(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip();
+    skip_since("a sanitizer takes the address space that this test limits");
 #endif
     run_in_child(address_limit_body);
 }
