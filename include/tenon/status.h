@@ -22,7 +22,7 @@ TN_BEGIN_DECLS
     X(INTERRUPTED, -7, "the wait was interrupted", InterruptedError)                           \
     /* the object: this one is at its end, others are well */                                  \
     X(CLOSED, -20, "the object was closed", BrokenPipeError)                                   \
-    X(PEER_DIED, -21, "the last process on the other side died", ConnectionResetError)         \
+    X(PEER_DIED, -21, "the last process on the other side died", BrokenPipeError)              \
     X(STALE, -22, "the handle was used up, revoked, or expired", ValueError)                   \
     X(CHILD_FAILED, -23, "a child process failed", ChildProcessError)                          \
     /* room: try again when somebody gave something back */                                    \

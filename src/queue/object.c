@@ -430,10 +430,10 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
                      : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
                                 (unsigned long long)id);
     else if (tni_object_kind(word) != kind)
-        status = tni_fail(TN_ERR_INVALID, "object %u is a %s, not a %s", index,
+        status = tni_fail(TN_ERR_INVALID, "object %u is of the kind %s, not %s", index,
                           tni_object_kind(word) < TNI_OBJECT_KINDS && tni_object_kind(word) > 0
                               ? kind_names[tni_object_kind(word)]
-                              : "thing of no known kind",
+                              : "none that is known",
                           kind_names[kind]);
     else if ((handle = make_handle(d, index, handle_bytes)) == NULL)
         status = TN_ERR_NO_MEMORY;
@@ -602,6 +602,18 @@ static int report_death(struct tni_handle *handle, uint32_t side)
                     object->name);
 }
 
+/* A deadline far in the past is likely a duration that was taken for a time. */
+static int fail_late(uint64_t deadline_ns)
+{
+    uint64_t late_s = (tni_os_now_ns() - deadline_ns) / UINT64_C(1000000000);
+    if (late_s == 0)
+        return tni_fail_plain(TN_ERR_TIMED_OUT, "the deadline passed");
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "the deadline passed %llu s ago: a deadline is a time of CLOCK_MONOTONIC, "
+                    "such as tn_deadline_after() gives",
+                    (unsigned long long)late_s);
+}
+
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context)
 {
@@ -641,7 +653,7 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
         status = attempt(context);
         if (status == TN_ERR_TIMED_OUT && slept == TN_ERR_TIMED_OUT &&
             tni_os_now_ns() >= deadline_ns)
-            return tni_fail_plain(TN_ERR_TIMED_OUT, "the deadline passed");
+            return fail_late(deadline_ns);
     }
     return status;
 }

@@ -192,3 +192,23 @@ TN_TEST(an_object_of_a_domain_that_was_left_is_closed)
     tn_event_close(event);
     tn_lock_close(lock);
 }
+
+TN_TEST(a_duration_taken_for_a_deadline_is_named_by_its_age)
+{
+    tn_event *event;
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
+    uint64_t before_s = tni_os_now_ns() / UINT64_C(1000000000);
+    assert_int_equal(tn_event_wait(event, 1000), TN_ERR_TIMED_OUT);
+    char *end = NULL;
+    assert_non_null(strstr(tn_error_detail(), "CLOCK_MONOTONIC"));
+    const char *number = strstr(tn_error_detail(), "passed ");
+    assert_non_null(number);
+    unsigned long long late_s = strtoull(number + strlen("passed "), &end, 10);
+    assert_in_range(late_s, before_s, before_s + 60);
+    assert_memory_equal(end, " s ago", 6);
+    assert_int_equal(tn_event_wait(event, tn_deadline_after(1000)), TN_ERR_TIMED_OUT);
+    assert_string_equal(tn_error_detail(), "the deadline passed");
+    tn_event_close(event);
+    finish();
+}
