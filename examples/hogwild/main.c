@@ -49,7 +49,9 @@ static void open_domain(struct stage *stage)
     must(tn_domain_create(name, NULL, &stage->run.domain), "cannot make a domain");
     must(tn_inspector_open(name, &stage->inspector), "cannot look at the domain");
     must(tn_inspect_stat(stage->inspector, &stage->before), "cannot look at the domain");
-    printf("domain %s; watch it from another terminal: tenon top %s\n", name, name);
+    const char *tool = getenv("TENON_TOOL"); /* set by who runs this from a build folder */
+    printf("domain %s; watch it from another terminal: %s top %s\n", name,
+           tool != NULL ? tool : "tenon", name);
 }
 
 static void make_parameters(struct run *run, int32_t classes)

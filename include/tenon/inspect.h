@@ -65,8 +65,10 @@ typedef struct tn_domain_stat {
     uint32_t tickets_used;
     uint32_t tickets;
     uint32_t layout_version;
-    int32_t manager_pid; /* 0: no tenond now */
-    char huge_pages[32]; /* the system's policy for shared memory, as in "advise" */
+    int32_t manager_pid;     /* 0: no tenond now */
+    char huge_pages[32];     /* the system's policy for shared memory, as in "advise" */
+    uint64_t deaths;         /* members that ended without leaving, and were settled */
+    uint64_t manager_starts; /* how often a tenond took the domain over */
 } tn_domain_stat;
 
 TN_API TN_NODISCARD int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat);

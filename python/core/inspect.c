@@ -134,7 +134,7 @@ static int stat_domain(tn_inspector *inspector, PyObject **ret_stat)
     if (status != 0)
         return status;
     *ret_stat = Py_BuildValue(
-        "{sNsKsKsKsKsKsKsKsKsKsIsIsIsIsIsisN}", "domain", domain_dict(&s.domain),
+        "{sNsKsKsKsKsKsKsKsKsKsIsIsIsIsIsisNsKsK}", "domain", domain_dict(&s.domain),
         "watermark_bytes", (unsigned long long)s.watermark_bytes, "live_bytes",
         (unsigned long long)s.live_bytes, "free_bytes", (unsigned long long)s.free_bytes,
         "outside_bytes", (unsigned long long)s.outside_bytes, "outside_count",
@@ -144,7 +144,8 @@ static int stat_domain(tn_inspector *inspector, PyObject **ret_stat)
         "blocks_limit", (unsigned long long)s.blocks_limit, "objects_used", s.objects_used,
         "objects", s.objects, "tickets_used", s.tickets_used, "tickets", s.tickets,
         "layout_version", s.layout_version, "manager_pid", s.manager_pid, "huge_pages",
-        text_of(s.huge_pages));
+        text_of(s.huge_pages), "deaths", (unsigned long long)s.deaths, "manager_starts",
+        (unsigned long long)s.manager_starts);
     return *ret_stat == NULL ? STOPPED : 0;
 }
 
@@ -185,8 +186,11 @@ static PyObject *inspect_domain(PyObject *module, PyObject *argument)
 }
 
 static PyMethodDef functions[] = {
-    {"inspect_domains", inspect_domains, METH_NOARGS, "A dict for each domain of this user."},
+    {"inspect_domains", inspect_domains, METH_NOARGS,
+     "inspect_domains($module, /)\n--\n\n"
+     "A dict for each domain of this user."},
     {"inspect_domain", inspect_domain, METH_O,
+     "inspect_domain($module, name, /)\n--\n\n"
      "{stat, seats, blocks, objects, tickets} of the domain of this name or id."},
     {NULL, NULL, 0, NULL},
 };

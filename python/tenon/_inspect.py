@@ -28,9 +28,9 @@ def _age(age_ns: int) -> str:
 
 def _holders(block: Dict[str, Any]) -> str:
     names = [f"{h['command'] or '?'}[{h['pid']}]" for h in block["holders"]]
-    for word, key in (("messages", "in_messages"), ("tickets", "in_tickets")):
+    for word, key in (("message", "in_messages"), ("ticket", "in_tickets")):
         if block[key]:
-            names.append(f"{block[key]} {word}")
+            names.append(f"{block[key]} {word}{'s' if block[key] > 1 else ''}")
     return ", ".join(names) or ("its queue" if block["kind"] == "queue" else "nobody")
 
 
@@ -67,7 +67,7 @@ class Report:
             if block["dtype"]:
                 what = f"{block['dtype']} {tuple(block['shape'])}"
             yield (
-                str(block["block"]),
+                f"{block['block']:08x}",  # as `tenon blocks` has it
                 _size(block["bytes"]),
                 what,
                 block["strategy"],
@@ -78,7 +78,7 @@ class Report:
     def _headline(self) -> str:
         members = ", ".join(f"{s['command'] or '?'}[{s['pid']}]" for s in self.seats if not s["is_manager"])
         return (
-            f"domain {self.name}: {len(self.blocks)} blocks, {_size(self.live_bytes)} in use, "
+            f"domain {self.name}: {len(self.blocks)} block{'' if len(self.blocks) == 1 else 's'}, {_size(self.live_bytes)} in use, "
             f"{_size(self.stat['free_bytes'])} kept warm; members: {members or 'none'}"
         )
 

@@ -87,6 +87,8 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
     stat.objects_used = objects_used(s);
     stat.tickets_used = tickets_used(s);
     stat.manager_pid = manager_pid(s);
+    stat.deaths = atomic_load(&s->header->deaths);
+    stat.manager_starts = atomic_load(&s->header->manager_starts);
     tni_os_huge_page_policy(stat.huge_pages, sizeof stat.huge_pages);
     *ret_stat = stat;
     return 0;

@@ -8,6 +8,25 @@
  * The words are as event.c, semaphore.c, lock.c and barrier.c state them;
  * tests/tools/cli_test.py sees each.
  */
+/* Whose all permits of an owned semaphore are that are taken; TNI_NO_SEAT: nobody's or
+ * several's. */
+static uint32_t only_holder(const struct tni_segment *s, const struct tni_object *object)
+{
+    if ((TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) == 0)
+        return TNI_NO_SEAT;
+    const _Atomic uint32_t *held =
+        tni_object_ring(s, object, (uint64_t)s->geometry.seats * sizeof *held);
+    uint32_t limit = held != NULL ? tni_seat_limit(s) : 0, holder = TNI_NO_SEAT;
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        if (atomic_load(&held[seat]) == 0)
+            continue;
+        if (holder != TNI_NO_SEAT)
+            return TNI_NO_SEAT;
+        holder = seat;
+    }
+    return holder;
+}
+
 void tni_object_figures(const struct tni_segment *s, uint32_t index,
                         struct tni_object_figures *ret_figures)
 {
@@ -22,6 +41,7 @@ void tni_object_figures(const struct tni_segment *s, uint32_t index,
         break;
     case TNI_OBJECT_SEMAPHORE: /* {version:32, permits:32} */
         figures.count = (uint32_t)value;
+        figures.owner_seat = only_holder(s, object);
         break;
     case TNI_OBJECT_LOCK: /* {HELD:1, RECOVERED:1, incarnation:22, seat:16, thread:24} */
         figures.count = (uint32_t)(value >> 63);

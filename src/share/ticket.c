@@ -87,8 +87,8 @@ static int take(struct tn_domain *d, struct tni_thread *thread,
     tni_ticket_expire_with(d, thread, tni_os_now_ns(), &ended);
     if (find(d, ret_name))
         return 0;
-    return tni_fail(TN_ERR_FULL, "all %u tickets of the domain '%s' are out",
-                    d->segment.geometry.tickets, d->segment.name);
+    return tni_fail(TN_ERR_FULL, "the domain '%s' has no ticket left: %u at most",
+                    d->segment.name, d->segment.geometry.tickets);
 }
 
 /* ---- making ------------------------------------------------------------------------------ */

@@ -92,7 +92,7 @@ TN_TEST(tn_domain_info_stays_as_it_is)
 
 TN_TEST(tn_domain_stat_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_stat), 384);
+    assert_int_equal(sizeof(tn_domain_stat), 400);
     PIN(tn_domain_stat, domain, 0);
     PIN(tn_domain_stat, watermark_bytes, 256);
     PIN(tn_domain_stat, live_bytes, 264);
@@ -110,6 +110,8 @@ TN_TEST(tn_domain_stat_stays_as_it_is)
     PIN(tn_domain_stat, layout_version, 344);
     PIN(tn_domain_stat, manager_pid, 348);
     PIN(tn_domain_stat, huge_pages, 352);
+    PIN(tn_domain_stat, deaths, 384);
+    PIN(tn_domain_stat, manager_starts, 392);
 }
 
 TN_TEST(tn_seat_info_stays_as_it_is)

@@ -71,6 +71,13 @@ class Case(unittest.TestCase):
         return found[0]
 
 
+class Help(Case):
+    def test_h_is_help_as_elsewhere(self):
+        for verb in [], ["ls"], ["stat"], ["top"], ["blocks"], ["tickets"], ["gc"], ["doctor"]:
+            self.assertEqual(self.tenon(*verb, "-h"), self.tenon(*verb, "--help"))
+            self.assertIn("Usage: tenon", self.tenon(*verb, "-h"))
+
+
 class Ls(Case):
     def test_ls_lists_a_domain_with_its_seats_quota_and_creator(self):
         domain = self.hold()
@@ -149,6 +156,15 @@ class Names(Case):
 
 
 class Stat(Case):
+    def test_stat_counts_deaths(self):
+        domain = self.hold()
+        before = self.json("stat", self.name)
+        self.assertEqual((before["deaths"], before["manager_starts"]), (0, 1))
+        os.kill(domain.child, signal.SIGKILL)
+        self.tenon("gc")
+        self.assertEqual(self.json("stat", self.name)["deaths"], 1)
+        self.assertIn("1 processes ended without leaving, tenond started 1 time", self.tenon("stat", self.name))
+
     def test_stat_counts_memory_and_tables(self):
         self.hold()
         stat = self.json("stat", self.name)
@@ -346,7 +362,7 @@ class Top(Case):
         frame = json.loads(self.tenon("top", self.name, "-1", "-d", "0.1", "--json"))
         self.assertEqual(len(frame), 1)
         self.assertEqual(frame[0]["domain"]["name"], self.name)
-        self.assertEqual([q["handoffs_per_s"] for q in frame[0]["queues"]], [0])
+        self.assertEqual([q["pushes_per_s"] for q in frame[0]["queues"]], [0])
 
     def test_top_on_a_terminal_ends_with_q_and_gives_the_screen_back(self):
         self.hold()

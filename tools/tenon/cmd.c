@@ -15,6 +15,9 @@ error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
     case 'j':
         arguments->as_json = true;
         return 0;
+    case 'h':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        return 0;
     case ARGP_KEY_ARG:
         if (arguments->takes == CMD_TAKES_NO_DOMAIN || state->arg_num > 0)
             argp_error(state, "'%s' is one argument too many", argument);
@@ -32,7 +35,7 @@ error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
 int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
               struct cmd_arguments *arguments)
 {
-    static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
+    static const struct argp_option options[] = {CMD_COMMON_OPTIONS, {0}};
     static const char *const args_docs[] = {[CMD_TAKES_NO_DOMAIN] = NULL,
                                             [CMD_TAKES_A_DOMAIN] = "DOMAIN",
                                             [CMD_TAKES_ONE_OR_ALL] = "[DOMAIN]"};

@@ -66,10 +66,11 @@ json_t *cmd_json_object(const tn_object_info *object);
 /** Print and consume. @return an exit code */
 int cmd_json_print(const char *verb, json_t *value);
 
-/* The option that every verb has, and its key. */
-#define CMD_JSON_OPTION                                                                        \
+/* The options that every verb has, and their keys. argp itself has --help and -?. */
+#define CMD_HELP_OPTION                                                                        \
     {                                                                                          \
-        "json", 'j', NULL, 0, "Print JSON", 0                                                  \
+        NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0                                                \
     }
+#define CMD_COMMON_OPTIONS {"json", 'j', NULL, 0, "Print JSON", 0}, CMD_HELP_OPTION
 
 #endif

@@ -26,7 +26,7 @@ struct arguments {
 /* ---- options ----------------------------------------------------------------------------- */
 
 static const struct argp_option options[] = {
-    CMD_JSON_OPTION,
+    CMD_COMMON_OPTIONS,
     {"sort", 's', "KEY", 0, "Largest or oldest first: bytes or age (default: by number)", 0},
     {"limit", 'n', "N", 0, "Show at most N blocks", 0},
     {"holder", 'p', "PID", 0, "Show what the process PID holds", 0},

@@ -10,7 +10,7 @@ struct arguments {
 };
 
 static const struct argp_option options[] = {
-    CMD_JSON_OPTION,
+    CMD_COMMON_OPTIONS,
     {"fix", 'f', NULL, 0, "Repair what is found; takes a seat in the domain", 0},
     {0}};
 

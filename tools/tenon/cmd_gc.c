@@ -2,7 +2,7 @@
 /* tenon gc: give back what the dead left, in every domain. */
 #include "cmd.h"
 
-static const struct argp_option options[] = {CMD_JSON_OPTION, {0}};
+static const struct argp_option options[] = {CMD_COMMON_OPTIONS, {0}};
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -11,6 +11,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     switch (key) {
     case 'j':
         *as_json = true;
+        return 0;
+    case 'h':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", argument);

@@ -53,6 +53,8 @@ static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
     cmd_json_set(root, "objects_limit", cmd_json_count(stat->objects));
     cmd_json_set(root, "tickets_used", cmd_json_count(stat->tickets_used));
     cmd_json_set(root, "tickets_limit", cmd_json_count(stat->tickets));
+    cmd_json_set(root, "deaths", cmd_json_count(stat->deaths));
+    cmd_json_set(root, "manager_starts", cmd_json_count(stat->manager_starts));
     cmd_json_set(root, "seats", seats);
     cmd_json_set(root, "objects", objects);
     if (status != 0) {
@@ -83,6 +85,9 @@ static void print_sums(const tn_domain_stat *stat)
         printf("manager      tenond, pid %d\n", stat->manager_pid);
     else
         printf("manager      none\n");
+    printf("deaths       %" PRIu64 " processes ended without leaving, tenond started %" PRIu64
+           " %s\n",
+           stat->deaths, stat->manager_starts, stat->manager_starts == 1 ? "time" : "times");
     printf("\nmemory\n");
     printf("  committed  %s of %s (%.0f %%)\n", table_bytes(one, info->committed_bytes),
            table_bytes(other, info->quota_bytes), part);

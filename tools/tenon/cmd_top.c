@@ -18,7 +18,7 @@ struct arguments {
 /* ---- options ----------------------------------------------------------------------------- */
 
 static const struct argp_option options[] = {
-    CMD_JSON_OPTION,
+    CMD_COMMON_OPTIONS,
     {"delay", 'd', "SECONDS", 0, "Time between two frames, from 0.1 (default 1)", 0},
     {"once", '1', NULL, 0, "Show one frame, measured over one delay, and end", 0},
     {0}};
@@ -234,9 +234,9 @@ static int print_seats(FILE *file, const struct sample *sample)
 
 static int print_queues(FILE *file, const struct sample *before, const struct sample *sample)
 {
-    static const struct table_column columns[] = {{"HAND-OFFS/S", true}, {"WAITING", true},
-                                                  {"LEASED", true},      {"PRODUCERS", true},
-                                                  {"CONSUMERS", true},   {"QUEUE", false}};
+    static const struct table_column columns[] = {{"PUSHES/S", true},  {"WAITING", true},
+                                                  {"LEASED", true},    {"PRODUCERS", true},
+                                                  {"CONSUMERS", true}, {"QUEUE", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
     size_t shown = 0;
 
@@ -309,7 +309,7 @@ static json_t *json_sample(const struct sample *before, const struct sample *sam
             continue;
         double per_second = rate(before, sample, &sample->objects[i]);
         json_t *queue = cmd_json_object(&sample->objects[i]);
-        cmd_json_set(queue, "handoffs_per_s",
+        cmd_json_set(queue, "pushes_per_s",
                      per_second < 0 ? json_null() : json_real(per_second));
         json_array_append_new(queues, queue);
     }

@@ -40,6 +40,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     struct call *call = state->input;
 
     switch (key) {
+    case 'h':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        return 0;
     case ARGP_KEY_ARG:
         for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
             if (strcmp(verbs[i].name, argument) == 0)
@@ -66,8 +69,11 @@ static void print_version(FILE *file, struct argp_state *state)
 
 int main(int argc, char **argv)
 {
-    const struct argp argp = {
-        .parser = parse, .args_doc = "VERB [ARGUMENT...]", .doc = documentation};
+    static const struct argp_option options[] = {CMD_HELP_OPTION, {0}};
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = "VERB [ARGUMENT...]",
+                              .doc = documentation};
     struct call call = {0};
     char name[64];
 
