@@ -461,8 +461,8 @@ static int notice_torch(void)
 }
 
 /*
- * The dispatch table of our picklers. It looks into the dicts that others fill each time, so that
- * a reducer that was registered last is the one that is used.
+ * The dispatch table of our picklers. It looks into the dicts that others fill each time, so
+ * that a reducer that was registered last is the one that is used.
  */
 static PyObject *look_up(PyObject *self, PyObject *type)
 {
@@ -815,17 +815,33 @@ static PyObject *take_fixed_array(PyObject *module, PyObject *number)
 }
 
 static PyMethodDef functions[] = {
-    {"dumps", dump, METH_VARARGS, "(bytes, tensors) of any object that can be pickled."},
-    {"loads", load, METH_VARARGS, "The object of dumps()."},
+    {"dumps", dump, METH_VARARGS,
+     "dumps($module, value, domain=None, /)\n--\n\n"
+     "(bytes, tensors) of any object that can be pickled."},
+    {"loads", load, METH_VARARGS,
+     "loads($module, data, tensors, /)\n--\n\n"
+     "The object of dumps()."},
     {"register", register_reducer, METH_VARARGS,
+     "register($module, kind, reduce, /)\n--\n\n"
      "Set the reducer that dumps() uses for objects of just this type."},
-    {"is_dumping", is_dumping, METH_NOARGS, "Whether dumps() runs in this thread."},
+    {"is_dumping", is_dumping, METH_NOARGS,
+     "is_dumping($module, /)\n--\n\n"
+     "Whether dumps() runs in this thread."},
     {"dumping", dumping, METH_NOARGS,
+     "dumping($module, /)\n--\n\n"
      "(domain, seconds left to wait for memory) of the dumps() of this thread; or None."},
-    {"send", send, METH_O, "In a reducer: let a tensor travel along; returns its number."},
-    {"take", take, METH_O, "While loads() runs: the tensor of a number."},
-    {"take_array", take_array, METH_O, "The same, as an array of NumPy's."},
-    {"take_fixed_array", take_fixed_array, METH_O, "The same, which cannot be written."},
+    {"send", send, METH_O,
+     "send($module, tensor, /)\n--\n\n"
+     "In a reducer: let a tensor travel along; returns its number."},
+    {"take", take, METH_O,
+     "take($module, number, /)\n--\n\n"
+     "While loads() runs: the tensor of a number."},
+    {"take_array", take_array, METH_O,
+     "take_array($module, number, /)\n--\n\n"
+     "The same, as an array of NumPy's."},
+    {"take_fixed_array", take_fixed_array, METH_O,
+     "take_fixed_array($module, number, /)\n--\n\n"
+     "The same, which cannot be written."},
     {NULL, NULL, 0, NULL},
 };
 static PyMethodDef reduce_definition = {"reduce", reduce_ours, METH_O, NULL};
@@ -868,9 +884,9 @@ int tnp_codec_init(PyObject *module)
     return python.pickler == NULL || python.loads == NULL || python.bytes_io == NULL ||
                    python.copyreg_table == NULL || !PyDict_Check(python.copyreg_table) ||
                    python.fork_table == NULL || !PyDict_Check(python.fork_table) ||
-                   reducers == NULL || table == NULL || reduce_function == NULL || keep_function == NULL ||
-                   array_function == NULL || fixed_array_function == NULL ||
-                   take_function == NULL
+                   reducers == NULL || table == NULL || reduce_function == NULL ||
+                   keep_function == NULL || array_function == NULL ||
+                   fixed_array_function == NULL || take_function == NULL
                ? -1
                : 0;
 }

@@ -174,7 +174,8 @@ PyObject *tnp_tensor_item(PyObject *tensor, PyObject *unused);
 PyObject *tnp_tensor_copy_from(PyObject *tensor, PyObject *source);
 /** -1: raised, as ValueError. */
 int tnp_tensor_check_writable(PyObject *tensor);
-/** One side of a copy: a tensor, and the object whose memory it looks at; NULL: nobody knows it. */
+/** One side of a copy: a tensor, and the object whose memory it looks at; NULL: nobody knows
+ * it. */
 typedef struct {
     tn_tensor *tensor;
     PyObject *owner;
@@ -267,9 +268,11 @@ extern PyMemberDef tnp_object_members[];
 
 /** Rows of its methods. */
 #define TNP_OBJECT_METHODS(kind)                                                               \
-    {"open", kind##_from, METH_VARARGS | METH_CLASS, "Open one by its name or id."},           \
+    {"open", kind##_from, METH_VARARGS | METH_CLASS,                                           \
+     "open($type, domain, which, /)\n--\n\nOpen one by its name or id."},                      \
     {                                                                                          \
-        "close", tnp_object_close, METH_NOARGS, "Close this process's handle."                 \
+        "close", tnp_object_close, METH_NOARGS,                                                \
+            "close($self, /)\n--\n\nClose this process's handle."                              \
     }
 #define TNP_OBJECT_ID                                                                          \
     {                                                                                          \

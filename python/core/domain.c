@@ -245,7 +245,8 @@ static PyObject *set_watermark(PyObject *self, PyObject *bytes)
     return set_bytes(self, bytes, tn_domain_set_watermark);
 }
 
-/* Called with the GIL. It makes nothing that could start the collector, and so code of Python. */
+/* Called with the GIL. It makes nothing that could start the collector, and so code of Python.
+ */
 static int note_sentence(const char *sentence, bool repaired, void *context)
 {
     PyObject *text = PyUnicode_FromFormat("%s%s", sentence, repaired ? " (repaired)" : "");
@@ -356,34 +357,59 @@ static PyGetSetDef attributes[] = {
 
 static PyMethodDef methods[] = {
     {"create", WITH_KEYWORDS(create), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+     "create($type, /, name=None, *, quota_bytes=0, watermark_bytes=0, seats=0, blocks=0, "
+     "objects=0, tickets=0, manager=True)\n--\n\n"
      "Make a domain, and take the first seat in it."},
     {"open", WITH_KEYWORDS(open_or_create), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+     "open($type, /, name, *, quota_bytes=0, watermark_bytes=0, seats=0, blocks=0, objects=0, "
+     "tickets=0)\n--\n\n"
      "Join the domain of this name, or make it."},
-    {"join", join, METH_O | METH_CLASS, "Take a seat in the domain of this name."},
+    {"join", join, METH_O | METH_CLASS,
+     "join($type, name, /)\n--\n\n"
+     "Take a seat in the domain of this name."},
     {"inherit", inherit, METH_NOARGS | METH_CLASS,
+     "inherit($type, /)\n--\n\n"
      "Take a seat in the domain that TENON_DOMAIN names."},
     {"close", WITH_KEYWORDS(close_domain), METH_VARARGS | METH_KEYWORDS,
+     "close($self, /, *, at_exit=False)\n--\n\n"
      "Leave. Memory of it that is still looked at stays mapped until it is not."},
-    {"has_member", has_member, METH_O, "Whether the process with that number lives."},
-    {"reap", reap, METH_NOARGS, "Settle every dead seat now; returns how many."},
+    {"has_member", has_member, METH_O,
+     "has_member($self, member, /)\n--\n\n"
+     "Whether the process with that number lives."},
+    {"reap", reap, METH_NOARGS,
+     "reap($self, /)\n--\n\n"
+     "Settle every dead seat now; returns how many."},
     {"trim", WITH_KEYWORDS(trim), METH_VARARGS | METH_KEYWORDS,
+     "trim($self, /, keep_bytes=0)\n--\n\n"
      "Give free memory back until at most keep_bytes of it stay warm; returns the bytes "
      "freed."},
-    {"set_quota", set_quota, METH_O, "Change the quota, in bytes, for all members."},
+    {"set_quota", set_quota, METH_O,
+     "set_quota($self, quota_bytes, /)\n--\n\n"
+     "Change the quota, in bytes, for all members."},
     {"set_watermark", set_watermark, METH_O,
+     "set_watermark($self, watermark_bytes, /)\n--\n\n"
      "Change the watermark, in bytes, for all members."},
     {"audit", WITH_KEYWORDS(audit), METH_VARARGS | METH_KEYWORDS,
+     "audit($self, /, repair=False)\n--\n\n"
      "Recount everything; returns a sentence for each discrepancy."},
     {"poll_fd", poll_fd, METH_NOARGS,
+     "poll_fd($self, /)\n--\n\n"
      "A descriptor that is readable when a watched queue may have become ready."},
-    {"poll_clear", poll_clear, METH_NOARGS, "Call it when poll_fd() is readable."},
+    {"poll_clear", poll_clear, METH_NOARGS,
+     "poll_clear($self, /)\n--\n\n"
+     "Call it when poll_fd() is readable."},
     {"empty", WITH_KEYWORDS(tnp_domain_empty), METH_VARARGS | METH_KEYWORDS,
+     "empty($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False)\n--\n\n"
      "Make a tensor in shared memory, contents undefined."},
     {"zeros", WITH_KEYWORDS(tnp_domain_zeros), METH_VARARGS | METH_KEYWORDS,
+     "zeros($self, /, shape, dtype, timeout=0, *, strategy=None, write_once=False)\n--\n\n"
      "Make a tensor in shared memory, all zero."},
     {"find", tnp_domain_find, METH_VARARGS,
+     "find($self, address, size_bytes, /)\n--\n\n"
      "The whole storage that these bytes lie in, as uint8; None: it is none of ours."},
-    {"load_handle", tnp_domain_load_handle, METH_O, "The tensor of a handle."},
+    {"load_handle", tnp_domain_load_handle, METH_O,
+     "load_handle($self, handle, /)\n--\n\n"
+     "The tensor of a handle."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -400,8 +426,11 @@ PyTypeObject tnp_domain_type = {
 };
 
 static PyMethodDef functions[] = {
-    {"default_domain", default_domain, METH_NOARGS, "This process's domain."},
+    {"default_domain", default_domain, METH_NOARGS,
+     "default_domain($module, /)\n--\n\n"
+     "This process's domain."},
     {"set_default_domain", set_default_domain, METH_O,
+     "set_default_domain($module, get, /)\n--\n\n"
      "Set the function that gives this process's domain."},
     {NULL, NULL, 0, NULL},
 };

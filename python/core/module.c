@@ -10,7 +10,9 @@ static PyObject *version(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef functions[] = {
-    {"version", version, METH_NOARGS, "The version of the C library."},
+    {"version", version, METH_NOARGS,
+     "version($module, /)\n--\n\n"
+     "The version of the C library."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -71,12 +71,20 @@ static PyObject *set_strategy(PyObject *module, PyObject *name)
 
 static PyMethodDef functions[] = {
     {"follow", follow, METH_VARARGS,
+     "follow($module, domain, pid, /)\n--\n\n"
      "This process ends when another member, by its pid, ends, however that ends."},
     {"swap_words", swap_words, METH_VARARGS,
+     "swap_words($module, one, other, count, /)\n--\n\n"
      "Exchange `count` machine words at two addresses."},
-    {"strategies", strategies, METH_NOARGS, "The names of the strategies of this system."},
-    {"get_strategy", get_strategy, METH_NOARGS, "The strategy of new storages."},
-    {"set_strategy", set_strategy, METH_O, "Set the strategy of new storages."},
+    {"strategies", strategies, METH_NOARGS,
+     "strategies($module, /)\n--\n\n"
+     "The names of the strategies of this system."},
+    {"get_strategy", get_strategy, METH_NOARGS,
+     "get_strategy($module, /)\n--\n\n"
+     "The strategy of new storages."},
+    {"set_strategy", set_strategy, METH_O,
+     "set_strategy($module, name, /)\n--\n\n"
+     "Set the strategy of new storages."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -315,20 +315,38 @@ static PyGetSetDef queue_attributes[] = {
 
 static PyMethodDef queue_methods[] = {
     {"create", WITH_KEYWORDS(create), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+     "create($type, /, domain, name=None, *, capacity=0, inline_bytes=0, policy=0)\n--\n\n"
      "Make a queue."},
     TNP_OBJECT_METHODS(queue),
-    {"attach", attach, METH_O, "Become a producer (1), consumer (2) or both (3) now."},
-    {"end", end, METH_NOARGS, "End the queue for everybody."},
-    {"count", count, METH_NOARGS, "Messages that wait, roughly."},
-    {"peers", peers, METH_O, "Other producers (1), consumers (2), or either (3)."},
-    {"watch", watch, METH_O, "Let the domain's poll_fd() tell of it, or no longer."},
+    {"attach", attach, METH_O,
+     "attach($self, roles, /)\n--\n\n"
+     "Become a producer (1), consumer (2) or both (3) now."},
+    {"end", end, METH_NOARGS,
+     "end($self, /)\n--\n\n"
+     "End the queue for everybody."},
+    {"count", count, METH_NOARGS,
+     "count($self, /)\n--\n\n"
+     "Messages that wait, roughly."},
+    {"peers", peers, METH_O,
+     "peers($self, roles, /)\n--\n\n"
+     "Other producers (1), consumers (2), or either (3)."},
+    {"watch", watch, METH_O,
+     "watch($self, watch, /)\n--\n\n"
+     "Let the domain's poll_fd() tell of it, or no longer."},
     {"push", WITH_KEYWORDS(push_message), METH_VARARGS | METH_KEYWORDS,
+     "push($self, /, data, tensors=(), timeout=None)\n--\n\n"
      "Push bytes and tensors."},
-    {"pop", WITH_KEYWORDS(pop_message), METH_FASTCALL | METH_KEYWORDS, "Pop a Message."},
+    {"pop", WITH_KEYWORDS(pop_message), METH_FASTCALL | METH_KEYWORDS,
+     "pop($self, /, timeout=None)\n--\n\n"
+     "Pop a Message."},
     {"put", WITH_KEYWORDS(put), METH_FASTCALL | METH_KEYWORDS,
+     "put($self, /, value, timeout=None)\n--\n\n"
      "Push any object that can be pickled; arrays in it travel beside it."},
-    {"get", WITH_KEYWORDS(get), METH_FASTCALL | METH_KEYWORDS, "Pop what put() pushed."},
+    {"get", WITH_KEYWORDS(get), METH_FASTCALL | METH_KEYWORDS,
+     "get($self, /, timeout=None)\n--\n\n"
+     "Pop what put() pushed."},
     {"wait_any", WITH_KEYWORDS(wait_any), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
+     "wait_any(queues, timeout=None)\n--\n\n"
      "Wait until one of several has a message or is at its end; returns its index."},
     {NULL, NULL, 0, NULL},
 };
@@ -390,9 +408,15 @@ static PyMemberDef message_members[] = {
 };
 
 static PyMethodDef message_methods[] = {
-    {"load", load, METH_NOARGS, "The object that was put."},
-    {"ack", ack, METH_NOARGS, "Of a leased message: it was dealt with."},
-    {"give_back", give_back, METH_NOARGS, "Of a leased message: deliver it again."},
+    {"load", load, METH_NOARGS,
+     "load($self, /)\n--\n\n"
+     "The object that was put."},
+    {"ack", ack, METH_NOARGS,
+     "ack($self, /)\n--\n\n"
+     "Of a leased message: it was dealt with."},
+    {"give_back", give_back, METH_NOARGS,
+     "give_back($self, /)\n--\n\n"
+     "Of a leased message: deliver it again."},
     {NULL, NULL, 0, NULL},
 };
 

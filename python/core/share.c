@@ -54,7 +54,8 @@ static bool is_much(const tnp_wanted *w)
     return bytes >= TNP_MANY_BYTES;
 }
 
-/* Memory is there as a rule: only waiting for it, and committing much of it, gives up the GIL. */
+/* Memory is there as a rule: only waiting for it, and committing much of it, gives up the GIL.
+ */
 int tnp_domain_make(PyObject *object, const tnp_wanted *w, tn_tensor **ret)
 {
     tn_domain *domain = ((tnp_domain *)object)->domain;
@@ -68,8 +69,8 @@ int tnp_domain_make(PyObject *object, const tnp_wanted *w, tn_tensor **ret)
     if ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
         (is_long || w->deadline_ns != 0))
         TNP_WAIT(object, status,
-                 tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, given,
-                                    w->deadline_ns, ret));
+                 tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, given, w->deadline_ns,
+                                    ret));
     return status;
 }
 

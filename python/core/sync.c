@@ -25,10 +25,10 @@ static PyObject *bool_or_raise(int status)
 static PyGetSetDef attributes[] = {TNP_OBJECT_ID, {NULL, NULL, NULL, NULL, NULL}};
 
 #define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
-#define CREATE(function)                                                                       \
+#define CREATE(function, arguments)                                                            \
     {                                                                                          \
         "create", WITH_KEYWORDS(function), METH_VARARGS | METH_KEYWORDS | METH_CLASS,          \
-            "Make one."                                                                        \
+            "create(" arguments ")\n--\n\nMake one."                                           \
     }
 
 /* create(domain, name=None), of those that take no more. */
@@ -108,12 +108,19 @@ static PyObject *wait_event(PyObject *self, PyObject *const *args, Py_ssize_t na
 }
 
 static PyMethodDef event_methods[] = {
-    CREATE(create_event),
+    CREATE(create_event, "$type, /, domain, name=None, auto_reset=False"),
     TNP_OBJECT_METHODS(event),
-    {"set", set_event, METH_NOARGS, "Let waiters pass."},
-    {"clear", clear_event, METH_NOARGS, "Let waiters wait."},
-    {"is_set", is_event_set, METH_NOARGS, "Whether it is set."},
+    {"set", set_event, METH_NOARGS,
+     "set($self, /)\n--\n\n"
+     "Let waiters pass."},
+    {"clear", clear_event, METH_NOARGS,
+     "clear($self, /)\n--\n\n"
+     "Let waiters wait."},
+    {"is_set", is_event_set, METH_NOARGS,
+     "is_set($self, /)\n--\n\n"
+     "Whether it is set."},
     {"wait", WITH_KEYWORDS(wait_event), METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, /, timeout=None)\n--\n\n"
      "Wait until it is set; False: the time is over."},
     {NULL, NULL, 0, NULL},
 };
@@ -173,12 +180,18 @@ static PyObject *get_semaphore(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef semaphore_methods[] = {
-    CREATE(create_semaphore),
+    CREATE(create_semaphore,
+           "$type, /, domain, name=None, permits=1, owned=False, any_releases=False"),
     TNP_OBJECT_METHODS(semaphore),
     {"acquire", WITH_KEYWORDS(acquire_semaphore), METH_FASTCALL | METH_KEYWORDS,
+     "acquire($self, /, timeout=None)\n--\n\n"
      "Take a permit; False: the time is over."},
-    {"release", release_semaphore, METH_NOARGS, "Give a permit."},
-    {"get", get_semaphore, METH_NOARGS, "Permits that are free now."},
+    {"release", release_semaphore, METH_NOARGS,
+     "release($self, /)\n--\n\n"
+     "Give a permit."},
+    {"get", get_semaphore, METH_NOARGS,
+     "get($self, /)\n--\n\n"
+     "Permits that are free now."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -210,11 +223,14 @@ static PyObject *release_lock(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef lock_methods[] = {
-    CREATE(create_lock),
+    CREATE(create_lock, "$type, /, domain, name=None"),
     TNP_OBJECT_METHODS(lock),
     {"acquire", WITH_KEYWORDS(acquire_lock), METH_FASTCALL | METH_KEYWORDS,
+     "acquire($self, /, timeout=None)\n--\n\n"
      "0: held; 1: held, and its last owner died holding it; -1: the time is over."},
-    {"release", release_lock, METH_NOARGS, "Give it back."},
+    {"release", release_lock, METH_NOARGS,
+     "release($self, /)\n--\n\n"
+     "Give it back."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -261,12 +277,17 @@ static PyObject *broadcast_condition(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef condition_methods[] = {
-    CREATE(create_condition),
+    CREATE(create_condition, "$type, /, domain, name=None"),
     TNP_OBJECT_METHODS(condition),
     {"wait", WITH_KEYWORDS(wait_condition), METH_VARARGS | METH_KEYWORDS,
+     "wait($self, /, lock, timeout=None)\n--\n\n"
      "Release the lock, wait for a signal, acquire the lock; False: the time is over."},
-    {"signal", signal_condition, METH_NOARGS, "Wake one."},
-    {"broadcast", broadcast_condition, METH_NOARGS, "Wake all."},
+    {"signal", signal_condition, METH_NOARGS,
+     "signal($self, /)\n--\n\n"
+     "Wake one."},
+    {"broadcast", broadcast_condition, METH_NOARGS,
+     "broadcast($self, /)\n--\n\n"
+     "Wake all."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -189,8 +189,7 @@ PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes)
         return NULL;
     tnp_tensor_go_in(tensor);
     Py_BEGIN_ALLOW_THREADS memcpy(PyBytes_AS_STRING(bytes), start, size_bytes);
-    Py_END_ALLOW_THREADS
-    tnp_tensor_come_out(tensor);
+    Py_END_ALLOW_THREADS tnp_tensor_come_out(tensor);
     return bytes;
 }
 
@@ -493,27 +492,53 @@ static PyNumberMethods as_number = {.nb_bool = truth, .nb_int = as_int, .nb_floa
 
 static PyMethodDef methods[] = {
     {"share", WITH_KEYWORDS(tnp_tensor_share), METH_VARARGS | METH_KEYWORDS,
+     "share($self, /, domain=None, timeout=0)\n--\n\n"
      "Move its storage into the domain, for all its views; returns the tensor."},
     {"view", WITH_KEYWORDS(view), METH_VARARGS | METH_KEYWORDS,
+     "view($self, /, shape, dtype=None, strides=None, byte_offset=None)\n--\n\n"
      "A view of the same storage with any shape, dtype and strides."},
-    {"reshape", reshape, METH_VARARGS, "The same elements in another shape, as a view."},
-    {"transpose", transpose, METH_VARARGS, "A view with the axes in another order."},
+    {"reshape", reshape, METH_VARARGS,
+     "reshape($self, /, *shape)\n--\n\n"
+     "The same elements in another shape, as a view."},
+    {"transpose", transpose, METH_VARARGS,
+     "transpose($self, /, *axes)\n--\n\n"
+     "A view with the axes in another order."},
     {"copy", copy, METH_NOARGS,
+     "copy($self, /)\n--\n\n"
      "A row-major copy in the same domain, or a private one if it is private."},
-    {"__copy__", shallow_copy, METH_NOARGS, "Another view of the same storage."},
-    {"__deepcopy__", deep_copy, METH_O, "As copy()."},
-    {"copy_from", tnp_tensor_copy_from, METH_O, "Copy all elements of another tensor here."},
-    {"tobytes", tobytes, METH_NOARGS, "The elements' bytes in row-major order."},
-    {"tolist", tnp_tensor_tolist, METH_NOARGS, "The elements as nested lists of numbers."},
-    {"item", tnp_tensor_item, METH_NOARGS, "The only element as a number."},
-    {"same_storage", same_storage, METH_O, "Whether both are views of one storage."},
+    {"__copy__", shallow_copy, METH_NOARGS,
+     "__copy__($self, /)\n--\n\n"
+     "Another view of the same storage."},
+    {"__deepcopy__", deep_copy, METH_O,
+     "__deepcopy__($self, memo, /)\n--\n\n"
+     "As copy()."},
+    {"copy_from", tnp_tensor_copy_from, METH_O,
+     "copy_from($self, source, /)\n--\n\n"
+     "Copy all elements of another tensor here."},
+    {"tobytes", tobytes, METH_NOARGS,
+     "tobytes($self, /)\n--\n\n"
+     "The elements' bytes in row-major order."},
+    {"tolist", tnp_tensor_tolist, METH_NOARGS,
+     "tolist($self, /)\n--\n\n"
+     "The elements as nested lists of numbers."},
+    {"item", tnp_tensor_item, METH_NOARGS,
+     "item($self, /)\n--\n\n"
+     "The only element as a number."},
+    {"same_storage", same_storage, METH_O,
+     "same_storage($self, other, /)\n--\n\n"
+     "Whether both are views of one storage."},
     {"to_handle", WITH_KEYWORDS(tnp_tensor_to_handle), METH_VARARGS | METH_KEYWORDS,
+     "to_handle($self, /, uses=1, lifetime=...)\n--\n\n"
      "Bytes that any member of the domain can load `uses` times."},
     {"__reduce_ex__", tnp_tensor_reduce, METH_O, "By a handle, which may be loaded once."},
     {"__dlpack__", WITH_KEYWORDS(tnp_tensor_to_dlpack), METH_VARARGS | METH_KEYWORDS,
+     "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A capsule for another library, without a copy."},
-    {"__dlpack_device__", tnp_tensor_dlpack_device, METH_NOARGS, "(1, 0): the CPU."},
+    {"__dlpack_device__", tnp_tensor_dlpack_device, METH_NOARGS,
+     "__dlpack_device__($self, /)\n--\n\n"
+     "(1, 0): the CPU."},
     {"__array__", WITH_KEYWORDS(tnp_tensor_array), METH_VARARGS | METH_KEYWORDS,
+     "__array__($self, /, dtype=None, copy=None)\n--\n\n"
      "An array of NumPy over the same memory."},
     {NULL, NULL, 0, NULL},
 };
@@ -550,12 +575,16 @@ static PyObject *dtype_name(PyObject *module, PyObject *dtype)
 
 static PyMethodDef functions[] = {
     {"private", WITH_KEYWORDS(tnp_private), METH_VARARGS | METH_KEYWORDS,
+     "private($module, /, shape, dtype)\n--\n\n"
      "Make a tensor in private memory, all zero; share() moves it later."},
     {"from_dlpack", tnp_from_dlpack, METH_O,
+     "from_dlpack($module, source, /)\n--\n\n"
      "A tensor over the memory of an object with __dlpack__, or of a capsule."},
     {"from_buffer", tnp_from_buffer, METH_O,
+     "from_buffer($module, source, /)\n--\n\n"
      "A tensor over the memory of an object with the buffer protocol."},
     {"dtype_name", dtype_name, METH_O,
+     "dtype_name($module, dtype, /)\n--\n\n"
      "The name of a dtype of NumPy or PyTorch, or of a type."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package's face: making tensors, inspect(), the examples, another copy of the library."""
 
+import inspect
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -254,3 +256,41 @@ def test_little_of_the_extension_is_thread_local():
     places = [headers + 56 * number for number in range(count)]
     sizes = [struct.unpack_from("<Q", elf, at + 40)[0] for at in places if elf[at] == 7]  # PT_TLS
     assert sum(sizes) <= 1024
+
+
+def test_the_classes_of_errors_are_those_of_the_header():
+    rows = re.findall(r"X\((\w+), (-\d+), \"[^\"]*\", (\w+)\)", (ROOT / "include/tenon/status.h").read_text())
+    classes = [kind for kind in vars(tenon).values() if isinstance(kind, type) and issubclass(kind, tenon.Error)]
+    assert len(rows) == len(classes) - 1  # Error itself
+    for name, _, builtin in rows:
+        words = name.title().replace("_", "")
+        found = [kind for kind in classes if kind.__name__ in (words, words + "Failed", words + "Mismatch")]
+        assert len(found) == 1 and found[0].__bases__[1].__name__ == builtin, name
+
+
+def test_a_held_lock_is_shown_with_its_holder_and_blocks_as_the_command_has_them():
+    lock = mp.Lock()
+    with lock:
+        report = tenon.inspect()
+        assert os.getpid() in [entry["owner_pid"] for entry in report.objects]
+    assert os.getpid() not in [entry["owner_pid"] for entry in tenon.inspect().objects]
+    kept = tenon.zeros(5, "uint8")
+    report = tenon.inspect()
+    assert all(f"{block['block']:08x}" in repr(report) for block in report.blocks[:20])
+    assert kept.nbytes == 5
+
+
+def test_help_and_inspect_know_the_arguments_of_every_function():
+    from tenon import _core
+
+    things = [_core, *(kind for kind in vars(_core).values() if isinstance(kind, type) and kind.__module__.startswith("tenon") and not issubclass(kind, BaseException))]
+    seen = 0
+    for thing in things:
+        for name, member in vars(thing).items():
+            if name.startswith("_") or isinstance(member, type) or not callable(getattr(thing, name)):
+                continue
+            inspect.signature(getattr(thing, name))
+            seen += 1
+    assert seen > 80
+    assert str(inspect.signature(tenon.Domain.join)) == "(name, /)"
+    assert str(inspect.signature(tenon.Tensor.to_handle)).startswith("(self, /, uses=1, lifetime=")
