@@ -299,6 +299,52 @@ static void expect_lost(const char *why)
     assert_non_null(strstr(tn_error_detail(), why));
 }
 
+enum { STORM_ROUNDS = 9, STORM_MAKERS = 4, STORM_EACH = 5 };
+
+/* Half of them leave, half are killed. */
+static int make_in_the_storm(void *maker)
+{
+    for (uint32_t i = 0; i < STORM_EACH; i++)
+        push(q, make((float)i), TN_PUSH_MOVE);
+    if (*(const uint32_t *)maker % 2 == 0)
+        d = tn_domain_close(d);
+    else
+        raise(SIGKILL);
+    return 0;
+}
+
+/* Wait until both have all there is: then either may be killed. */
+static void await_both(uint32_t count)
+{
+    survive_until(d, count);
+    await_vault(0, count);
+}
+
+TN_TEST_WITHIN(a_storm_of_makers_loses_nothing_by_kills_of_tenond_and_vault, 120)
+{
+    uint32_t count = 0;
+    begin();
+    count += STORM_EACH;
+    tnt_wait(tnt_fork(make_in_the_storm, &(uint32_t){0}));
+    for (uint32_t round = 0; round < STORM_ROUNDS; round++) {
+        pid_t makers[STORM_MAKERS];
+        await_both(count);
+        int32_t victim = round % 2 == 0 ? manager_pid(d) : vault_pid();
+        for (uint32_t i = 0; i < STORM_MAKERS; i++)
+            makers[i] = tnt_fork(make_in_the_storm, &(uint32_t){i});
+        while (tn_queue_count(q) < count + round) /* sooner or later in their work */
+            tni_os_yield();
+        TN_CHECK(kill(victim, SIGKILL) == 0);
+        for (uint32_t i = 0; i < STORM_MAKERS; i++)
+            tnt_wait(makers[i]);
+        count += STORM_MAKERS * STORM_EACH;
+    }
+    await_both(count);
+    for (; count > 0; count--)
+        tn_tensor_unref(pop(q));
+    finish();
+}
+
 /* Nor is a vault that is slow replaced before it has told all. */
 TN_TEST(a_vault_that_is_too_slow_for_the_next_tenond_loses_nothing)
 {

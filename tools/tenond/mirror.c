@@ -161,7 +161,8 @@ static void go_on_recalling(struct tenond *t);
 /* It says nothing unasked: else this is its end. */
 void tenond_mirror_ready(struct tenond *t)
 {
-    if (t->mirror.fd < 0)
+    /* What the loop saw may have been of the vault before, which was given up meanwhile. */
+    if (t->mirror.fd < 0 || tni_os_poll(&t->mirror.fd, 1, 0) != 0)
         return;
     if (t->mirror.is_recalling) {
         go_on_recalling(t);
