@@ -23,7 +23,8 @@
 enum { DETAIL_BYTES = 256, ERRNO_BYTES = 96 };
 
 static _Thread_local char detail[DETAIL_BYTES];
-static _Thread_local const char *plain; /* a whole sentence that takes the detail's place */
+static TNI_TLS_INITIAL _Thread_local const char
+    *plain; /* a whole sentence that takes the detail's place */
 static _Thread_local tn_peer peer;
 
 /* Arguments may point into the old detail, so the new one is built aside. */

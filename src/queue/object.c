@@ -182,7 +182,10 @@ static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_byte
     handle->domain = d;
     handle->index = index;
     handle->object = tni_object_at(&d->segment, index);
-    handle->generation = tni_object_generation(atomic_load(&handle->object->word));
+    uint64_t word = atomic_load(&handle->object->word); /* LIVE, or MAKING by us */
+    handle->generation = tni_object_generation(word);
+    handle->word = tni_object_word(handle->generation, tni_object_maker(word), TNI_OBJECT_LIVE,
+                                   tni_object_kind(word));
     tni_seat_set_add(&handle->object->openers, d->seat);
     TNI_KILL_POINT("object_opened");
     note_deaths(handle);
@@ -204,9 +207,8 @@ int tni_object_check_slow(const struct tni_handle *handle)
     int status = tni_process_check(handle->domain);
     if (TNI_UNLIKELY(status != 0))
         return status;
-    uint64_t word = atomic_load_explicit(&handle->object->word, memory_order_relaxed);
-    if (TNI_LIKELY(tni_object_generation(word) == handle->generation &&
-                   tni_object_state(word) == TNI_OBJECT_LIVE))
+    if (TNI_LIKELY(atomic_load_explicit(&handle->object->word, memory_order_relaxed) ==
+                   handle->word))
         return 0;
     return tni_fail(TN_ERR_STALE, "object %u is gone", handle->index);
 }
@@ -544,6 +546,7 @@ void tni_queue_fini(struct tn_domain *d)
         struct tni_handle *handle = d->handles;
         if (unlink_handle(d, handle))
             close_object(d, handle);
+        atomic_store(&handle->roles, 0);
         handle->domain = NULL; /* the user frees it; there is nothing left to do then */
     }
 }

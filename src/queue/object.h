@@ -30,6 +30,7 @@ enum {
 struct tni_handle {
     struct tn_domain *domain;
     struct tni_object *object;
+    uint64_t word; /* what the object's word is while it lives */
     uint32_t index;
     uint32_t generation;
     _Atomic uint32_t

@@ -192,23 +192,24 @@ int tn_queue_attach(tn_queue *q, uint32_t roles)
 }
 
 /*
- * For who does not wait: whether the call has nothing to say but that the queue is empty, or
- * full. False: it must go the long way, which knows.
+ * A process has no roles before its first push or pop, after fork(), and after it left: who has
+ * none may not look at the ring.
  */
-static inline bool has_no_news(const struct tn_queue *q, uint32_t role, uint32_t side)
+static inline bool has_role(const struct tn_queue *q, uint32_t role)
 {
-    const struct tn_domain *d = q->handle.domain;
-    if (TNI_UNLIKELY(d == NULL || d->seat == TNI_NO_SEAT))
-        return false;
-    const struct tni_object *object = q->handle.object;
-    uint64_t word = atomic_load_explicit(&object->word, memory_order_relaxed);
+    return (atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) != 0;
+}
+
+/* Whether a call has nothing to say but that the queue is empty, or full. */
+static inline bool has_no_news(const struct tn_queue *q, uint32_t side)
+{
+    const struct tni_handle *handle = &q->handle;
+    const struct tni_object *object = handle->object;
     uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
-    return tni_object_generation(word) == q->handle.generation &&
-           tni_object_state(word) == TNI_OBJECT_LIVE &&
-           (atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) != 0 &&
+    return atomic_load_explicit(&object->word, memory_order_relaxed) == handle->word &&
            atomic_load_explicit(&object->ended, memory_order_relaxed) == 0 &&
            (uint32_t)(death >> 32) ==
-               atomic_load_explicit(&q->handle.deaths_seen[side], memory_order_relaxed);
+               atomic_load_explicit(&handle->deaths_seen[side], memory_order_relaxed);
 }
 
 static int fail_not_ready(void)
@@ -226,6 +227,10 @@ struct push {
 static int try_push(void *context)
 {
     const struct push *p = context;
+    const struct tni_object *object = p->queue->handle.object;
+    if (tni_ring_looks_full(p->queue) &&
+        atomic_load_explicit(&object->ended, memory_order_relaxed) == 0)
+        return TN_ERR_TIMED_OUT;
     return tni_ring_push(p->queue, p->parcel);
 }
 
@@ -307,16 +312,13 @@ static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
 }
 
 /* `is_next`: of several, after the first. It does not wait, and takes no news of a death. */
-static int push(struct tn_queue *q, const tn_message *message, uint32_t flags,
-                uint64_t deadline_ns, bool is_next)
+static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *message,
+                                          uint32_t flags, uint64_t deadline_ns, bool is_next)
 {
     struct tni_parcel parcel;
     bool move = (flags & TN_PUSH_MOVE) != 0;
     if (message == NULL || (flags & ~(uint32_t)TN_PUSH_MOVE) != 0)
         return tni_fail(TN_ERR_INVALID, "tn_queue_push: no message, or flags %x", flags);
-    if (deadline_ns == 0 && q != NULL && has_no_news(q, TN_PRODUCER, TNI_SIDE_CONSUMER) &&
-        tni_ring_looks_full(q))
-        return fail_not_ready();
     int status = begin(q, TN_PRODUCER);
     if (status == 0)
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
@@ -327,8 +329,17 @@ static int push(struct tn_queue *q, const tn_message *message, uint32_t flags,
     return status;
 }
 
+/* For who does not wait: false means that only the long way knows. */
+static inline bool has_no_room(const struct tn_queue *q, uint64_t deadline_ns)
+{
+    return deadline_ns == 0 && q != NULL && has_role(q, TN_PRODUCER) &&
+           tni_ring_looks_full(q) && has_no_news(q, TNI_SIDE_CONSUMER);
+}
+
 int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
 {
+    if (TNI_UNLIKELY(has_no_room(q, deadline_ns)))
+        return fail_not_ready();
     return push(q, message, flags, deadline_ns, false);
 }
 
@@ -336,6 +347,8 @@ int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_
 {
     struct tni_parcel parcel;
     bool move = (flags & TN_PUSH_MOVE) != 0;
+    if (TNI_UNLIKELY(has_no_room(q, deadline_ns)))
+        return fail_not_ready();
     if (TNI_LIKELY((flags & ~(uint32_t)TN_PUSH_MOVE) == 0 && begin(q, TN_PRODUCER) == 0 &&
                    tni_parcel_pack_plain(q, tensor, move, &parcel))) {
         int status = push_parcel(q, &parcel, deadline_ns);
@@ -380,8 +393,6 @@ static int try_pop(void *context)
     struct tn_queue *q = p->queue;
     struct tni_taken taken;
     bool is_ended = atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) != 0;
-    if (tni_ring_looks_empty(q) && !is_ended)
-        return TN_ERR_TIMED_OUT;
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     int status = tni_ring_take(q, thread, &taken);
     if (TNI_LIKELY(status == 0))
@@ -395,10 +406,22 @@ static int try_pop(void *context)
     return status;
 }
 
+/* The same, for who looks again and again: with one look before it enters. */
+static int poll_pop(void *context)
+{
+    const struct pop *p = context;
+    const struct tni_object *object = p->queue->handle.object;
+    if (tni_ring_looks_empty(p->queue) &&
+        atomic_load_explicit(&object->ended, memory_order_acquire) == 0)
+        return TN_ERR_TIMED_OUT;
+    return try_pop(context);
+}
+
+/* As has_no_room(). */
 static inline bool has_nothing(const struct tn_queue *q, uint64_t deadline_ns)
 {
-    return deadline_ns == 0 && q != NULL && has_no_news(q, TN_CONSUMER, TNI_SIDE_PRODUCER) &&
-           tni_ring_looks_empty(q);
+    return deadline_ns == 0 && q != NULL && has_role(q, TN_CONSUMER) &&
+           tni_ring_looks_empty(q) && has_no_news(q, TNI_SIDE_PRODUCER);
 }
 
 static int pop(struct pop *p, uint64_t deadline_ns)
@@ -411,9 +434,15 @@ static int pop(struct pop *p, uint64_t deadline_ns)
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
     return wait_turn(q,
-                     &(struct turn){&q->handle.object->items, TNI_SIDE_PRODUCER, try_pop, p,
+                     &(struct turn){&q->handle.object->items, TNI_SIDE_PRODUCER, poll_pop, p,
                                     tni_ring_is_ready},
                      deadline_ns);
+}
+
+static __attribute__((noinline)) int pop_message(struct tn_queue *q, uint64_t deadline_ns,
+                                                 tn_message *ret_message)
+{
+    return pop(&(struct pop){.queue = q, .message = ret_message}, deadline_ns);
 }
 
 int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
@@ -422,7 +451,7 @@ int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
         return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
     if (has_nothing(q, deadline_ns))
         return fail_not_ready();
-    return pop(&(struct pop){.queue = q, .message = ret_message}, deadline_ns);
+    return pop_message(q, deadline_ns, ret_message);
 }
 
 int tni_queue_pop_bytes(struct tn_queue *q, uint64_t deadline_ns, tn_message *ret_message,
@@ -433,6 +462,12 @@ int tni_queue_pop_bytes(struct tn_queue *q, uint64_t deadline_ns, tn_message *re
                deadline_ns);
 }
 
+static __attribute__((noinline)) int pop_tensor(struct tn_queue *q, uint64_t deadline_ns,
+                                                tn_tensor **ret_tensor)
+{
+    return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
+}
+
 int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)
 {
     if (ret_tensor == NULL || (q != NULL && q->policy == TN_QUEUE_LEASE))
@@ -440,7 +475,7 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
                         "tn_queue_pop_tensor: NULL argument, or a queue of leases");
     if (has_nothing(q, deadline_ns))
         return fail_not_ready();
-    return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
+    return pop_tensor(q, deadline_ns, ret_tensor);
 }
 
 /* What ends the row is for the next call to report: the news of a death, a lost message. */

@@ -184,8 +184,6 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
 
     if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
         return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended", object->name);
-    if (tni_ring_looks_full(q))
-        return TN_ERR_TIMED_OUT;
     struct tni_thread *thread = tni_thread_enter(d);
     if (p->block.id != 0)
         tni_announce(thread, p->block, 1);
@@ -286,6 +284,8 @@ uint32_t tni_ring_count(const struct tn_queue *q)
 {
     uint64_t head = atomic_load(&q->handle.object->head),
              tail = atomic_load(&q->handle.object->tail);
+    if (head == tail)
+        return 0;
     int64_t left = distance(head, tail, q->capacity);
     for (uint32_t passed = 0; left > 0 && passed < q->capacity; passed++, left--) {
         uint64_t word = atomic_load(&tni_slot_at(q, head)->word);

@@ -74,7 +74,7 @@ static inline bool tni_ring_looks_empty(const struct tn_queue *q)
 {
     uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
     uint64_t word = atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire);
-    return word == tni_slot_word(tni_position_round(head), TNI_SLOT_EMPTY, 0, 0);
+    return word == head - tni_position_index(head); /* {its round, EMPTY, 0, 0} */
 }
 /** The slot at the tail is in use since the round before, and not leased. */
 static inline bool tni_ring_looks_full(const struct tn_queue *q)

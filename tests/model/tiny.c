@@ -183,13 +183,15 @@ static void make_queue(void)
 static struct tn_queue *make_handle(uint32_t process)
 {
     struct tn_queue *q = model_private(sizeof *q, 8);
-    *q = (struct tn_queue){.handle = {.domain = tiny_domains[process],
-                                      .object = tni_object_at(&tiny_segment, 0),
-                                      .generation = 1},
-                           .slots = tni_payload_at(&tiny_segment, (tni_block){queue_block}),
-                           .capacity = spec.slots,
-                           .slot_bytes = SLOT_BYTES,
-                           .room_bytes = SLOT_BYTES - sizeof(struct tni_slot)};
+    *q = (struct tn_queue){
+        .handle = {.domain = tiny_domains[process],
+                   .object = tni_object_at(&tiny_segment, 0),
+                   .word = tni_object_word(1, 0, TNI_OBJECT_LIVE, TNI_OBJECT_QUEUE),
+                   .generation = 1},
+        .slots = tni_payload_at(&tiny_segment, (tni_block){queue_block}),
+        .capacity = spec.slots,
+        .slot_bytes = SLOT_BYTES,
+        .room_bytes = SLOT_BYTES - sizeof(struct tni_slot)};
     return q;
 }
 
