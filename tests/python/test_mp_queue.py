@@ -134,6 +134,34 @@ def test_put_without_a_bound_never_waits_and_keeps_the_order():
     source.join_thread()
 
 
+def put_and_hang(source, count, done):
+    put_range(source, count)
+    done.set()
+    threading.Event().wait()
+
+
+def tell_qsize(source, sizes):
+    sizes.put(source.qsize())
+
+
+@pytest.mark.parametrize("kind", [mp.Queue, mp.JoinableQueue])
+def test_qsize_is_true_in_every_process(quick, kind):
+    source, sizes, done = kind(), mp.Queue(), mp.Event()
+    putting = start(quick, put_and_hang, source, MANY, done)
+    assert done.wait(WAIT_S)
+    assert source.qsize() == MANY
+    end_well(start(quick, tell_qsize, source, sizes))
+    assert sizes.get(timeout=WAIT_S) == MANY
+    assert source.get(timeout=WAIT_S) == 0
+    kill(putting)  # what it could not bring into the queue is gone with it
+    assert source._core.domain.reap() >= 0
+    left = source.qsize()
+    assert left < MANY - 1
+    for number in range(left):
+        assert source.get(timeout=WAIT_S) == number + 1
+    assert source.qsize() == 0
+
+
 def test_what_was_put_arrives_although_the_process_ended(quick):
     source = quick.Queue()
     process = start(quick, put_range, source, MANY)

@@ -105,12 +105,13 @@ class _Overflow:
     """What a queue without a bound has no room for, and the thread that brings it there.
 
     The thread ends when all is there. It holds no reference of the queue, which may be
-    collected before.
+    collected before. `debts` are semaphores that tell other processes how much is here: this
+    process has a permit of each for each message, and they come back when it dies.
     """
 
-    def __init__(self, core, unfinished=None):
+    def __init__(self, core, debts):
         self.core = core
-        self._unfinished = unfinished
+        self._debts = debts
         self.messages = collections.deque()  # (bytes, tensors)
         self.lock = threading.Lock()
         self.is_closing = False
@@ -119,8 +120,8 @@ class _Overflow:
         self._flush_at_exit = None
 
     def append(self, message):
-        if self._unfinished is not None:
-            self._unfinished.owe()
+        for debt in self._debts:
+            debt.owe()
         with self.lock:
             self.messages.append(message)
             if self._thread is not None:
@@ -164,13 +165,42 @@ class _Overflow:
             self._pay(1)
 
     def _pay(self, count):
-        if self._unfinished is None:
-            return
         try:
-            for _ in range(count):
-                self._unfinished.pay()
+            for debt in self._debts:
+                for _ in range(count):
+                    debt.pay()
         except (_core.Error, ValueError):
             pass  # the domain has ended
+
+
+class _Behind:
+    """How many messages the processes have put and not brought into the queue yet."""
+
+    def __init__(self, core):
+        self._permits = core
+
+    @classmethod
+    def create(cls, domain):
+        permits = _core.Semaphore.create(
+            domain, permits=SEM_VALUE_MAX, owned=True, any_releases=True
+        )
+        return cls(permits)
+
+    def __reduce__(self):
+        return _rebuild_behind, (place_of(self._permits),)
+
+    def owe(self):
+        self._permits.acquire(0)
+
+    def pay(self):
+        self._permits.release()
+
+    def count(self):
+        return SEM_VALUE_MAX - self._permits.get()
+
+
+def _rebuild_behind(place):
+    return _Behind(opened(_core.Semaphore, place))
 
 
 class Queue(Readable):
@@ -184,10 +214,11 @@ class Queue(Readable):
             raise OverflowError(f"a queue of {maxsize} messages: 2**20 are the most")
         domain = _domain.default()
         core = _core.Queue.create(domain, capacity=maxsize or _CAPACITY)
-        self._begin(core, maxsize)
+        self._begin(core, maxsize, _Behind.create(domain) if maxsize == 0 else None)
 
-    def _begin(self, core, maxsize):
+    def _begin(self, core, maxsize, behind):
         self._core = core
+        self._behind = behind
         self._maxsize = maxsize
         self._capacity = core.capacity
         self._joins = True
@@ -206,7 +237,7 @@ class Queue(Readable):
 
     def _state(self):
         self._check()
-        return place_of(self._core), self._maxsize
+        return place_of(self._core), self._maxsize, self._behind
 
     def __reduce__(self):
         return _rebuild_queue, (type(self), *self._state())
@@ -257,7 +288,7 @@ class Queue(Readable):
                 self._made_reader.settle()
 
     def _make_overflow(self):
-        return _Overflow(self._core)
+        return _Overflow(self._core, (self._behind,))
 
     def get_nowait(self):
         return self.get(False)
@@ -280,7 +311,9 @@ class Queue(Readable):
             core.close()
 
     def qsize(self):
-        return self._count() + (len(self._overflow.messages) if self._overflow else 0)
+        # In this order: what is brought into the queue meanwhile is counted twice, not never.
+        behind = self._behind.count() if self._behind is not None else 0
+        return behind + self._count()
 
     def empty(self):
         return self._count() == 0
@@ -314,9 +347,9 @@ class Queue(Readable):
         return f"<{type(self).__module__}.{type(self).__qualname__} object at {id(self):#x}>"
 
 
-def _rebuild_queue(kind, place, maxsize):
+def _rebuild_queue(kind, place, maxsize, behind):
     made = kind.__new__(kind)
-    made._begin(opened(_core.Queue, place), maxsize)
+    made._begin(opened(_core.Queue, place), maxsize, behind)
     return made
 
 
@@ -396,7 +429,7 @@ class JoinableQueue(Queue):
         return _rebuild_joinable, (type(self), *self._state(), self._unfinished)
 
     def _make_overflow(self):
-        return _Overflow(self._core, self._unfinished)
+        return _Overflow(self._core, (self._unfinished, self._behind))
 
     def _get(self, timeout):
         return _next(self._core, timeout, self._pop)
@@ -422,8 +455,8 @@ class JoinableQueue(Queue):
         self._unfinished.join()
 
 
-def _rebuild_joinable(kind, place, maxsize, unfinished):
-    made = _rebuild_queue(kind, place, maxsize)
+def _rebuild_joinable(kind, place, maxsize, behind, unfinished):
+    made = _rebuild_queue(kind, place, maxsize, behind)
     made._unfinished = unfinished
     return made
 
