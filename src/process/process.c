@@ -887,8 +887,7 @@ static void fork_child(void)
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         uint32_t seat = d->child_seat;
         d->child_seat = TNI_NO_SEAT;
-        forget_parent(d, known == 0 ? NULL
-                                    : "no descriptor was left to find out its identity");
+        forget_parent(d, known == 0 ? NULL : "no descriptor was left to find out its identity");
         if (seat != TNI_NO_SEAT && known == 0 && fork_pipe[1] >= 0)
             sit_as_child(d, seat, &self);
         if (d->seat == TNI_NO_SEAT)
