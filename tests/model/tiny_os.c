@@ -38,6 +38,7 @@ bool tiny_os_is_dead(int32_t pid)
 /* ---- time -------------------------------------------------------------------------------- */
 
 uint64_t tni_os_now_ns(void) { return (uint64_t)waited[model_self()] * SECOND_NS; }
+int64_t tni_os_clock_ahead_ns(void) { return 0; }
 uint64_t tni_os_coarse_ns(void) { return 0; }
 
 void tni_os_yield(void)
@@ -192,6 +193,26 @@ void tni_os_unmap(void *address, uint64_t size_bytes)
 {
     (void)address;
     (void)size_bytes;
+}
+
+/* Of windows, which tenond alone has. */
+int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_address)
+{
+    (void)fd;
+    (void)offset;
+    (void)size_bytes;
+    (void)ret_address;
+    model_require(false, "no model maps a window");
+    return TN_ERR_SYSTEM;
+}
+
+int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes)
+{
+    (void)fd;
+    (void)offset;
+    (void)size_bytes;
+    model_require(false, "no model has a window");
+    return TN_ERR_SYSTEM;
 }
 
 int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
