@@ -173,9 +173,9 @@ typedef struct tn_storage_header {
     uint32_t generation;
     uint8_t domain[16]; /* id of the domain */
     int32_t creator_pid;
-    uint32_t flags;           /* TN_SHARE_* */
-    uint64_t creator_start;   /* clock ticks since boot; with the pid, who made it */
-    uint64_t pid_space;       /* inode of the creator's pid namespace */
+    uint32_t flags;         /* TN_SHARE_* */
+    uint64_t creator_start; /* clock ticks since boot; with the pid, who made it */
+    uint64_t pid_space; /* the creator's pid namespace, and its time namespace above bit 32 */
     uint64_t created_unix_ns; /* CLOCK_REALTIME */
     /* The tensor that the storage was made for. */
     uint8_t dtype_code; /* DLPack's */
@@ -271,12 +271,13 @@ TN_API TN_NODISCARD int tn_tensor_descriptor(tn_tensor *tensor, uint32_t flags, 
 TN_API TN_NODISCARD int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor);
 
 /**
- * The same of a FILE_SYSTEM storage, by its path, in any process of the same user and pid
- * namespace. Keeps the file until the tensor ends, or the process does; who is last removes it.
+ * The same of a FILE_SYSTEM storage, by its path, in any process of the same user, pid
+ * namespace and time namespace. Keeps the file until the tensor ends, or the process does; who
+ * is last removes it.
  *
  * @param path  absolute, as tn_tensor_path() gives it
  * @return as tn_tensor_receive(), or TN_ERR_INVALID (not absolute, or no plain file),
- *         TN_ERR_NOT_FOUND, TN_ERR_DENIED (another user's, of another pid namespace, or a
+ *         TN_ERR_NOT_FOUND, TN_ERR_DENIED (another user's, of another such namespace, or a
  *         symbolic link, which is not followed),
  *         TN_ERR_CORRUPT (truncated, or its header makes no sense), TN_ERR_FULL
  *         (TN_STORAGE_HOLDERS - 1 hold it already)

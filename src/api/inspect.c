@@ -93,7 +93,7 @@ void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_info *ret_in
     if (tni_os_memory_committed(s->arena_fd, &info.committed_bytes) != 0)
         info.committed_bytes = 0;
     info.committed_bytes += tni_inspect_outside_bytes(s, NULL);
-    info.age_ns = tni_inspect_age(tni_os_now_ns(), TNI_LOOK(s->header->created_ns));
+    info.age_ns = tni_inspect_age(tni_os_shared_ns(), TNI_LOOK(s->header->created_ns));
     if (tni_manager_folder(s, info.runtime_folder, sizeof info.runtime_folder) != 0)
         info.runtime_folder[0] = '\0';
     *ret_info = info;

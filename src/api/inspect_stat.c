@@ -141,7 +141,7 @@ int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each, void *conte
         return tni_fail(TN_ERR_INVALID, "tn_inspect_seats: an argument is NULL");
     const struct tni_segment *s = &inspector->segment;
     uint32_t limit = tni_seat_limit(s);
-    uint64_t now = tni_os_now_ns();
+    uint64_t now = tni_os_shared_ns();
     int stop = 0;
 
     for (uint32_t seat = 0; seat < limit && stop == 0; seat++) {

@@ -129,8 +129,9 @@ int tni_store_attach(const struct tni_mapping *m, uint32_t *ret_entry)
     if (status != 0)
         return status;
     if (self.pid_space != h->pid_space)
-        return tni_fail(TN_ERR_DENIED, "the file was made in another pid namespace, where "
-                                       "nobody could see that this process holds it");
+        return tni_fail(TN_ERR_DENIED, "the file was made in another pid or time "
+                                       "namespace, where nobody could see that this "
+                                       "process holds it");
     for (uint32_t i = DOMAIN_ENTRY + 1; i < TN_STORAGE_HOLDERS; i++) {
         uint64_t holder = load(&h->holders[i]);
         if ((holder == 0 || !is_alive(holder, h->pid_space)) &&

@@ -492,7 +492,7 @@ struct tni_ticket {
     _Atomic uint64_t word;
     _Atomic uint32_t block;
     _Atomic uint32_t generation; /* of the block */
-    _Atomic uint64_t expires_ns; /* CLOCK_MONOTONIC, or TNI_TICKET_BOUND | generation */
+    _Atomic uint64_t expires_ns; /* tni_os_shared_ns(), or TNI_TICKET_BOUND | generation */
     _Atomic uint64_t issuer;     /* {incarnation:32, seat:16, 1:16} */
     _Atomic int32_t issuer_pid;
     uint32_t reserved[7];

@@ -99,6 +99,8 @@ struct self_page {
     _Atomic uint64_t start_time;
     _Atomic uint64_t image;
     _Atomic uint64_t pid_space;
+    _Atomic uint32_t has_clock; /* clock_ahead_ns was read */
+    _Atomic int64_t clock_ahead_ns;
 };
 
 static struct self_page *_Atomic self_page;
@@ -220,6 +222,41 @@ int tni_os_self(struct tni_os_process *ret_process)
 {
     bool has_other_proc = false;
     return get_self(ret_process, &has_other_proc);
+}
+
+/*
+ * The file tells of the namespace that this process's children are made in, which is its own
+ * unless it called unshare() for them. Then, as where nothing is told, 0 is assumed.
+ */
+static int64_t read_clock_ahead_ns(void)
+{
+    struct stat own, of_children;
+    char text[256];
+    int64_t seconds = 0, ns = 0;
+    if (stat("/proc/self/ns/time", &own) != 0 ||
+        stat("/proc/self/ns/time_for_children", &of_children) != 0 ||
+        own.st_ino != of_children.st_ino ||
+        tni_linux_read_text("/proc/self/timens_offsets", text, sizeof text) <= 0 ||
+        sscanf(text, "monotonic %" SCNd64 " %" SCNd64, &seconds, &ns) != 2)
+        return 0;
+    return seconds * TNI_LINUX_SECOND_NS + ns;
+}
+
+int64_t tni_os_clock_ahead_ns(void)
+{
+    struct tni_os_process self;
+    struct self_page *page = get_self_page();
+    if (tni_os_self(&self) != 0 || self.pid_space >> PID_SPACE_BITS == 0)
+        return 0; /* the first one */
+    if (page == NULL)
+        return read_clock_ahead_ns();
+    /* pairs with the release below */
+    if (atomic_load_explicit(&page->has_clock, memory_order_acquire) == 0) {
+        atomic_store_explicit(&page->clock_ahead_ns, read_clock_ahead_ns(),
+                              memory_order_relaxed);
+        atomic_store_explicit(&page->has_clock, 1, memory_order_release);
+    }
+    return atomic_load_explicit(&page->clock_ahead_ns, memory_order_relaxed);
 }
 
 /*

@@ -20,6 +20,16 @@
 
 /* Time. */
 uint64_t tni_os_now_ns(void);
+/** What this process's clock is ahead of that of the machine's first time namespace. */
+int64_t tni_os_clock_ahead_ns(void);
+/**
+ * Now as that first one counts it: for times that members write for each other, who may be in
+ * different ones.
+ */
+static inline uint64_t tni_os_shared_ns(void)
+{
+    return tni_os_now_ns() - (uint64_t)tni_os_clock_ahead_ns();
+}
 uint64_t tni_os_coarse_ns(void); /* milliseconds old at most; a few ns to read */
 
 /* The machine. */

@@ -244,7 +244,7 @@ static void write_identity(struct tni_seat *entry, const struct claim *c)
     TNI_PUT(entry->start_time, c->process.start_time);
     TNI_PUT(entry->image, c->process.image);
     TNI_PUT(entry->pid_space, c->process.pid_space);
-    TNI_PUT(entry->joined_ns, tni_os_now_ns());
+    TNI_PUT(entry->joined_ns, tni_os_shared_ns());
     atomic_store(&entry->flags, c->flags);
     atomic_store(&entry->parent, c->parent);
     atomic_store(&entry->bell_number, 0);

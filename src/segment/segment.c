@@ -178,7 +178,7 @@ static void fill_header(struct tni_header *h, const struct tni_segment *s,
     h->quota_limit_bytes = options->quota_bytes;
     memcpy(h->id, id, sizeof h->id);
     snprintf(h->name, sizeof h->name, "%s", options->name);
-    h->created_ns = tni_os_now_ns();
+    h->created_ns = tni_os_shared_ns();
     h->creator_pid = tni_os_pid();
     h->flags = options->flags;
     atomic_store_explicit(&h->quota_bytes, options->quota_bytes, memory_order_relaxed);

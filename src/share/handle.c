@@ -79,7 +79,7 @@ static uint64_t end_of(const tn_handle_options *options)
         return TNI_TICKET_BOUND | TNI_TICKET_WITH_ISSUER;
     if (lifetime_ns == 0)
         return TNI_TICKET_BOUND;
-    if (lifetime_ns == TN_FOREVER || !tni_add_size(tni_os_now_ns(), lifetime_ns, &end_ns) ||
+    if (lifetime_ns == TN_FOREVER || !tni_add_size(tni_os_shared_ns(), lifetime_ns, &end_ns) ||
         end_ns >= TNI_TICKET_BOUND)
         return TN_FOREVER;
     return end_ns;

@@ -84,7 +84,7 @@ static int take(struct tn_domain *d, struct tni_thread *thread,
     uint32_t ended;
     if (TNI_LIKELY(find(d, ret_name)))
         return 0;
-    tni_ticket_expire_with(d, thread, tni_os_now_ns(), &ended);
+    tni_ticket_expire_with(d, thread, tni_os_shared_ns(), &ended);
     if (find(d, ret_name))
         return 0;
     return tni_fail(TN_ERR_FULL, "the domain '%s' has no ticket left: %u at most",
@@ -308,7 +308,7 @@ int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ti
             return status;
         if (status != 0)
             continue; /* the fields were another's: I2 */
-        if (has_own_end(ticket) && tni_ticket_is_over_time(ticket, tni_os_now_ns()))
+        if (has_own_end(ticket) && tni_ticket_is_over_time(ticket, tni_os_shared_ns()))
             status = tni_ticket_end(d, thread, name.index, word, TNI_TICKET_EXPIRED);
         else if ((tni_ticket_uses(word) == 1 && use_last(d, thread, name.index, word, block)) ||
                  (tni_ticket_uses(word) > 1 &&

@@ -73,20 +73,22 @@ static uint64_t expire(struct tn_domain *d, uint64_t now_ns, uint32_t *ret_ended
 uint64_t tni_ticket_expire(struct tn_domain *d, uint64_t now_ns)
 {
     uint32_t ended;
-    return expire(d, now_ns, &ended);
+    uint64_t ahead_ns = (uint64_t)tni_os_clock_ahead_ns();
+    uint64_t next_ns = expire(d, now_ns - ahead_ns, &ended);
+    return next_ns != TN_FOREVER ? next_ns + ahead_ns : TN_FOREVER;
 }
 
 uint32_t tni_ticket_expire_due(struct tn_domain *d)
 {
     uint32_t ended;
-    expire(d, tni_os_now_ns(), &ended);
+    expire(d, tni_os_shared_ns(), &ended);
     return ended;
 }
 
 void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
 {
     uint32_t limit = tni_ticket_limit(&d->segment), seat = tni_who_seat(who);
-    uint64_t now_ns = tni_os_now_ns();
+    uint64_t now_ns = tni_os_shared_ns();
 
     for (uint32_t i = 0; i < limit; i++) {
         struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
@@ -178,7 +180,7 @@ static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_
 int tni_ticket_for_each(const struct tni_segment *s, tn_ticket_fn *each, void *context)
 {
     uint32_t limit = tni_ticket_limit(s);
-    uint64_t now_ns = tni_os_now_ns();
+    uint64_t now_ns = tni_os_shared_ns();
     int stop = 0;
     for (uint32_t i = 0; i < limit && stop == 0; i++) {
         tn_ticket_info info;

@@ -586,3 +586,80 @@ TN_TEST(a_member_that_closed_its_descriptors_lives_until_it_dies)
     assert_int_equal(m->reaped, 1);
     close_meeting(m);
 }
+
+/* ---- times ------------------------------------------------------------------------------- */
+
+enum { HANDLE_BYTES = 512, LONG_S = 60 };
+
+/* A handle that crosses from one time namespace to another. */
+struct crossing {
+    struct meeting *meeting;
+    struct resident resident;
+    uint8_t bytes[HANDLE_BYTES];
+    size_t size_bytes;
+};
+
+static void export_for(struct crossing *c, tn_domain *domain, uint64_t lifetime_ns)
+{
+    tn_handle_options options = {
+        .struct_size = sizeof options, .uses = 1, .lifetime_ns = lifetime_ns};
+    tn_tensor *t = make_filled(domain, FILLED);
+    TN_CHECK_OK(tn_handle_export(t, &options, c->bytes, sizeof c->bytes, &c->size_bytes));
+    tn_tensor_unref(t);
+}
+
+static int import(struct crossing *c, tn_domain *domain)
+{
+    tn_tensor *t = NULL;
+    int status = tn_handle_import(domain, c->bytes, c->size_bytes, &t);
+    TN_CHECK(status != 0 || is_filled(t, FILLED));
+    tn_tensor_unref(t);
+    return status;
+}
+
+static int leave_a_crossing(void *argument)
+{
+    struct crossing *c = argument;
+    tn_domain_close(c->meeting->domain);
+    return 0;
+}
+
+static int reap_and_import(void *argument)
+{
+    struct crossing *c = argument;
+    tn_domain *domain = join_anew(c->meeting->domain);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TN_CHECK_OK(import(c, domain));
+    tn_domain_close(domain);
+    return 0;
+}
+
+static int export_for_a_moment(void *argument)
+{
+    struct crossing *c = argument;
+    tn_domain *domain = join_anew(c->meeting->domain);
+    export_for(c, domain, 1);
+    tn_domain_close(domain);
+    return 0;
+}
+
+static void cross(struct crossing *c, tnt_child_fn *run)
+{
+    c->resident = (struct resident){
+        .space = &time_apart, .run = run, .leave = leave_a_crossing, .argument = c};
+    move_in(&c->resident);
+    tnt_wait_ok(c->resident.entrance);
+}
+
+TN_TEST(a_handle_expires_at_one_time_in_every_time_namespace)
+{
+    skip_unless_allowed(&time_apart);
+    struct crossing *c = share_memory(sizeof *c);
+    c->meeting = open_meeting(&time_apart, &time_apart);
+    export_for(c, c->meeting->domain, LONG_S * UINT64_C(1000000000));
+    cross(c, reap_and_import);
+    cross(c, export_for_a_moment);
+    assert_int_equal(import(c, c->meeting->domain), TN_ERR_STALE);
+    close_meeting(c->meeting);
+    munmap(c, sizeof *c);
+}
