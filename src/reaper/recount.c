@@ -126,15 +126,16 @@ bool tni_recount_look_named(struct tn_domain *d, const struct tni_thread *ours, 
 {
     tni_process_name_recounted(d, block.id);
     TNI_KILL_POINT("recount_named");
-    for (uint32_t tries = 0; !tni_recount_look(&d->segment, ours, block, ret_recounted);
-         tries++) {
+    uint32_t tries = 0; /* stands still in the end, so that a model sees the same state again */
+    while (!tni_recount_look(&d->segment, ours, block, ret_recounted)) {
         if (tries < SPINS) {
+            tries++;
             tni_relax();
-            continue;
-        }
-        if (tni_os_now_ns() >= until_ns)
+        } else if (tni_os_now_ns() >= until_ns) {
             return false;
-        tni_os_yield();
+        } else {
+            tni_os_yield();
+        }
     }
     return true;
 }
