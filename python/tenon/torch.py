@@ -75,6 +75,10 @@ def _rebuild_storage(carrier, offset, size_bytes):
         tensor = _core.take(carrier)
     else:
         tensor = _domain.named(carrier[0]).load_handle(carrier[1])
+    return _over_part(tensor, offset, size_bytes)
+
+
+def _over_part(tensor, offset, size_bytes):
     if not 0 <= offset <= offset + size_bytes <= tensor.nbytes:
         raise ValueError(
             f"a storage of {size_bytes} bytes at {offset} does not lie in a tensor of "

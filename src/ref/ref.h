@@ -44,6 +44,7 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
 /**
  * The same of a tensor for whose size this thread has a block that was used before, in its
  * cache. Never waits. False: there is none, or it cannot be used; tni_ref_alloc() will tell.
+ * pre: tni_process_check()
  */
 bool tni_ref_alloc_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                         const struct tni_block_about *about, tni_block *ret_block);

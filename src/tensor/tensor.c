@@ -85,6 +85,8 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
             return status;
         options = &ours;
     }
+    if (TNI_UNLIKELY((status = tni_process_check(domain)) != 0))
+        return status;
     struct tni_thread *thread = tni_thread_enter(domain);
     status = tni_tensor_build_again(thread, dtype, ndim, shape, &t);
     bool has_memory = status == 0 && options == NULL && give_warm_memory(domain, thread, t);

@@ -203,7 +203,7 @@ def test_join_outlives_producers_and_consumers(maxsize):
         judge_producer()
         source.put("for a child")
 
-    sweep(put, judge_producer, 10)
+    sweep(put, judge_producer, 7)
     source.put("for a child")
     sweep(get, judge_consumer, 30)
 

@@ -120,7 +120,7 @@ def test_semaphores_count():
     assert semaphore.get_value() == 3
     with pytest.raises(ValueError, match="released too many times"):
         bounded.release()
-    with pytest.raises(ValueError, match="-1"):
+    with pytest.raises(OSError, match="-1"):  # as the standard library's
         mp.Semaphore(-1)
     none = mp.BoundedSemaphore(0)
     assert not none.acquire(False)

@@ -823,7 +823,7 @@ def test_a_message_that_lies_about_its_storage_is_refused(domain):
     tensor = domain.empty((16,), "uint8")
     for offset, size_bytes in (-1, 4), (0, 17), (16, 1), (0, -1):
         with pytest.raises(ValueError, match="does not lie"):
-            tenon.torch._rebuild_storage(tensor, offset, size_bytes)
+            tenon.torch._over_part(tensor, offset, size_bytes)
     once = domain.empty((4,), "uint8", write_once=True)
     storage = tenon.torch._rebuild_storage(tensor, 4, 8)
     with pytest.raises(RuntimeError):
