@@ -100,7 +100,9 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
         return status;
     status = give_memory(domain, t, options, deadline_ns, ret_is_zero);
     if (TNI_UNLIKELY(status != 0)) {
-        tni_tensor_end(t);
+        thread = tni_thread_enter(domain);
+        tni_tensor_forget(thread, t); /* what was spare is spare again */
+        tni_thread_leave(thread);
         return status;
     }
     *ret_tensor = t;

@@ -825,7 +825,7 @@ def test_a_message_that_lies_about_its_storage_is_refused(domain):
         with pytest.raises(ValueError, match="does not lie"):
             tenon.torch._over_part(tensor, offset, size_bytes)
     once = domain.empty((4,), "uint8", write_once=True)
-    storage = tenon.torch._rebuild_storage(tensor, 4, 8)
+    storage = tenon.torch._over_part(tensor, 4, 8)
     with pytest.raises(RuntimeError):
         tenon.torch._rebuild_tensor(
             torch.Tensor, storage, torch.float32, 0, (3,), (1,), False, None
