@@ -303,9 +303,11 @@ __attribute__((constructor)) static void keep_a_socket(void) { tni_os_bell_ring(
 static void fill_what_is_kept(void)
 {
     const int64_t none = 0;
-    tn_tensor *tensor;
+    tn_tensor *tensor, *view;
     for (int i = 0; i < MOST_KEPT; i++) {
         TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &none, &tensor));
+        TN_CHECK_OK(tn_tensor_view(tensor, TN_UINT8, 1, &none, NULL, 0, &view));
+        tn_tensor_unref(view);
         tn_tensor_unref(tensor);
     }
 }

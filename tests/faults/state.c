@@ -121,10 +121,21 @@ static void take_domain(struct faults_state *s)
     s->discrepancies = (uint64_t)found;
 }
 
+/* What a thread's record keeps for the next tensor is no tensor's. */
+static uint64_t spare_allocations(void)
+{
+    uint64_t count = 0;
+    if (faults_d != NULL && faults_d->seat != TNI_NO_SEAT)
+        for (uint32_t t = 0; t < TNI_THREADS; t++)
+            count += faults_d->threads[t].spare_count;
+    return count;
+}
+
 void faults_state_take(const struct faults_row *row, bool is_final, struct faults_state *s)
 {
     memset(s, 0, sizeof *s);
-    s->allocations = row->keeps_memory && !is_final ? 0 : faults_live_allocations();
+    s->allocations =
+        row->keeps_memory && !is_final ? 0 : faults_live_allocations() - spare_allocations();
     take_fds(s);
     take_mappings(row, s);
     take_children(s);
