@@ -56,6 +56,8 @@ static const struct call calls[] = {
     CALL(socketpair, LASTS(EMFILE), ONCE(ENOBUFS), ONCE(ENFILE)),
     CALL(accept4, LASTS(EMFILE), ONCE(ECONNABORTED), ONCE(ENFILE), ONCE(EINTR)),
     CALL(epoll_create1, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
+    CALL(inotify_init1, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
+    CALL(inotify_add_watch, LASTS(ENOSPC), ONCE(ENOMEM), ONCE(EACCES)),
     CALL(pidfd_open, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
     CALL(dup, LASTS(EMFILE)),
     CALL(dup2, ONCE(EINTR), ONCE(EBUSY)),
