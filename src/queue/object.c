@@ -396,9 +396,6 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
     int status = tni_process_check(d);
     if (status == 0 && spec->name != NULL)
         status = tni_check_name(kind_names[spec->kind], spec->name, TNI_OBJECT_NAME_BYTES - 1);
-    if (status == 0)
-        status =
-            check_new_name(&d->segment, spec->name); /* before a ring is made for nothing */
     if (status == 0 && spec->ring_bytes != 0)
         status = make_ring(d, spec->ring_bytes, &ring);
     if (status != 0)

@@ -33,6 +33,7 @@ static struct page *pages; /* of the arena [page_count] */
 static uint32_t page_count;
 static struct fuzz_handle handles[FUZZ_HANDLES];
 static char file_path[TNI_PATH_BYTES];
+static char kept_path[TNI_PATH_BYTES + 8]; /* another name of the same file */
 static uint8_t file_bytes[FILE_BYTES];
 static size_t file_size;
 
@@ -186,9 +187,19 @@ static void keep_file(void)
         fuzz_fail("%s: %s", file_path, strerror(errno));
     file_size = (size_t)got;
     close(fd);
+    snprintf(kept_path, sizeof kept_path, "%s", file_path);
+    for (int up = 0; up < 2; up++)
+        *strrchr(kept_path, '/') = '\0'; /* beside the folder of named memory */
+    strcat(kept_path, "/kept");
+    if (link(file_path, kept_path) != 0)
+        fuzz_fail("%s: %s", kept_path, strerror(errno));
 }
 
-static void remove_file(void) { unlink(file_path); }
+static void remove_file(void)
+{
+    unlink(file_path);
+    unlink(kept_path);
+}
 
 static void make_image(void)
 {
@@ -214,10 +225,12 @@ static void make_image(void)
     keep_file();
 }
 
-/* An input may have had it removed, or changed. */
+/* An input may have had it removed, or changed; the last to leave a copy removes it. */
 static void renew_file(void)
 {
-    int fd = open(file_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (link(kept_path, file_path) != 0 && errno != EEXIST)
+        fuzz_fail("%s: %s", file_path, strerror(errno));
+    int fd = open(file_path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || pwrite(fd, file_bytes, file_size, 0) != (ssize_t)file_size)
         fuzz_fail("%s: %s", file_path, strerror(errno));
     close(fd);

@@ -408,7 +408,10 @@ static const struct {
     {"tools/tenond/clients.c", "status = tenond_add(t, fds[0], fds[1])",
      "tni_os_send(client->fd"},
     {"src/os/linux_file.c", "flock(fd, LOCK_EX | LOCK_NB)", "is_still_named(fd, path)"},
-    {"src/reaper/manager.c", "static int exchange_starting(", "status = start_tenond()"},
+    {"src/reaper/manager.c", "status = tni_os_connect(TNI_MANAGER_SOCKET",
+     "status = start_tenond()"},
+    {"src/reaper/manager.c", "status = tni_manager_connect(deadline_ns, &socket_fd)",
+     "status = tni_manager_talk(socket_fd"},
     {"src/api/api.c", "status = sit_down(&segment, &d)", "status = tni_manager_register(d)"},
 };
 

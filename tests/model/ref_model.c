@@ -461,9 +461,10 @@ static void add_and_take_apart(void)
     model_require(tni_records_add(tiny_me(), tiny_message(), a_block(), true) == 0, "added");
     release(tiny_message());
 }
+/* With the steps of a third that releases as well, x86 has more states than 20 million. */
 static void release_a(void)
 {
-    if (!tiny_is_tight())
+    if (tiny_is_deep())
         release(a_block());
 }
 
