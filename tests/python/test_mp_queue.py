@@ -301,14 +301,14 @@ def test_closed_simple_queue_is_refused_by_both_of_its_documented_errors():
             source.empty()
 
 
-def get_and_tell(source, told):
+def get_and_tell(source, told, end):
     told.put((source.get(), source.get()))
-    told.get()
+    end.get()
 
 
 @pytest.mark.parametrize("maxsize", [0, 3])
 def test_a_closed_queue_says_how_much_waits_in_it(fork, maxsize):
-    source, told = fork.Queue(maxsize), fork.Queue()
+    source, told, end = fork.Queue(maxsize), fork.Queue(), fork.Queue()
     for number in range(3):
         source.put(number)
     source.close()
@@ -316,12 +316,12 @@ def test_a_closed_queue_says_how_much_waits_in_it(fork, maxsize):
     source = fork.Queue(maxsize)
     for number in range(3):
         source.put(number)
-    other = fork.Process(target=get_and_tell, args=(source, told))
+    other = fork.Process(target=get_and_tell, args=(source, told, end))
     other.start()
     source.close()
     assert told.get() == (0, 1)
     assert (source.qsize(), source.empty(), source.full()) == (1, False, False)
-    told.put(None)
+    end.put(None)
     other.join()
     source.close()
     assert source.qsize() >= 0
