@@ -271,7 +271,7 @@ def test_what_a_loader_left_in_somebody_elses_queue_ends_with_its_workers():
 def put_all(queue):
     for number in range(8):
         queue.put(torch.full((1000,), float(number)))
-    time.sleep(WITHIN_S)
+    signal.pause()  # until it is killed
 
 
 def test_what_a_killed_process_left_in_somebody_elses_queue_ends_with_it():

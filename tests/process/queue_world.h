@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One queue in a domain without tenond, as the tests of queues have it. */
+#ifndef TENON_TESTS_PROCESS_QUEUE_WORLD_H
+#define TENON_TESTS_PROCESS_QUEUE_WORLD_H
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "queue/ring.h" /* before `q` and `d`, which its functions use as names */
+
+/* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
+ */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+static tn_domain *d;
+static tn_queue *q;
+
+static void begin(uint32_t capacity, uint32_t policy)
+{
+    tn_domain_options options = {
+        .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
+    tn_queue_options queue = {
+        .struct_size = sizeof queue, .capacity = capacity, .policy = policy};
+    d = tnt_domain(&options);
+    TN_CHECK_OK(tn_queue_create(d, NULL, &queue, &q));
+}
+
+static void finish(void)
+{
+    tn_queue_close(q);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+#endif
