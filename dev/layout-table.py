@@ -106,7 +106,8 @@ def program(structs):
     SECTION("suspects", g.suspects_off, g.rows_off);
     SECTION("rows", g.rows_off, g.objects_off);
     SECTION("objects", g.objects_off, g.tickets_off);
-    SECTION("tickets", g.tickets_off, g.control_bytes);
+    SECTION("tickets", g.tickets_off, g.names_off);
+    SECTION("names", g.names_off, g.control_bytes);
     SECTION("arena", 0, g.arena_bytes);
     for (uint32_t c = 1; c < g.class_count; c++)
         printf("sizeclass %u %llu %u %u %llu\\n", c, (unsigned long long)g.classes[c].size_bytes,

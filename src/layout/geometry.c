@@ -130,6 +130,7 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
     g.rows_off = place(&at, g.row_bytes * seats, page);
     g.objects_off = place(&at, (uint64_t)objects * sizeof(struct tni_object), page);
     g.tickets_off = place(&at, (uint64_t)tickets * sizeof(struct tni_ticket), page);
+    g.names_off = place(&at, (uint64_t)tni_geometry_names(&g) * sizeof(uint32_t), page);
     g.control_bytes = at;
     g.arena_bytes = tni_align_up(g.arena_bytes, HUGE_BYTES);
     *ret_geometry = g;

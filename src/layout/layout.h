@@ -16,6 +16,7 @@
  *   rows       seats x a bit a block  hold rows: who holds what
  *   objects    objects                struct tni_object: queues, events, locks, ...
  *   tickets    tickets                struct tni_ticket
+ *   names      2^n >= objects         object + 1 whose name has this tni_hash() modulo 2^n; 0
  *
  * Where each section lies follows from five numbers in the header (seats, blocks, objects,
  * tickets, arena quota). Who attaches checks those numbers, computes the geometry itself
@@ -113,6 +114,7 @@ struct tni_header {
     _Atomic uint64_t manager_starts; /* tenond starts so far */
     _Atomic uint32_t registry_turns; /* how often `registry` was taken */
     uint32_t ring; /* written to be seen by who watches this object; the value says nothing */
+    _Atomic uint32_t names_lost; /* not 0: the chains of names are to be built anew */
     /*
      * Claim of the one who recounts. A reference that moves from one record to another changes
      * no count, so a recount could miss it in both: while this is not 0, who moves one raises
@@ -413,6 +415,7 @@ struct tni_object {
     uint32_t slot_bytes;
     _Atomic uint32_t ring; /* a record: block with the slots, or semaphore counts; 0 none */
     char name[TNI_OBJECT_NAME_BYTES];
+    _Atomic uint32_t name_next; /* object + 1 that is next in the chain of its name; 0 none */
     /*
      * The last death on each side: {death count:32, seat:16, 1:16}, and that pid. 0 any, 1
      * producer, 2 consumer.
@@ -531,7 +534,7 @@ struct tni_geometry {
         suspects_off;
     uint64_t rows_off;
     uint64_t row_bytes;
-    uint64_t objects_off, tickets_off, control_bytes, arena_bytes;
+    uint64_t objects_off, tickets_off, names_off, control_bytes, arena_bytes;
 };
 
 /**
@@ -569,6 +572,11 @@ static inline bool tni_geometry_has_seat(const struct tni_geometry *g, uint32_t 
 static inline bool tni_geometry_has_object(const struct tni_geometry *g, uint32_t object)
 {
     return object < g->objects;
+}
+/** Entries of the table of names: a power of two. */
+static inline uint32_t tni_geometry_names(const struct tni_geometry *g)
+{
+    return UINT32_C(1) << tni_log2_up(g->objects);
 }
 static inline bool tni_class_is_message(uint32_t class_id)
 {

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "queue/names.h"
 #include "sync/sync.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -215,22 +216,9 @@ int tni_object_check_slow(const struct tni_handle *handle)
 
 /* ---- making and opening ------------------------------------------------------------------ */
 
-static bool is_named(const struct tni_object *object, const char *name)
+static uint32_t index_of(const struct tn_domain *d, const struct tni_object *object)
 {
-    return strncmp(object->name, name, sizeof object->name) == 0;
-}
-
-/* The LIVE object of this name, or the geometry's object count. */
-static uint32_t find_name(const struct tni_segment *s, const char *name)
-{
-    uint32_t limit = tni_object_limit(s);
-    for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(s, i);
-        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
-            is_named(object, name))
-            return i;
-    }
-    return s->geometry.objects;
+    return (uint32_t)(object - tni_object_at(&d->segment, 0));
 }
 
 /* The first from the hint on, around the end: whoever made or ended an object was there last.
@@ -255,7 +243,7 @@ static int find_free(struct tn_domain *d, uint32_t *ret_index)
 /* Low entries are taken again first: what looks at all objects looks at the used part only. */
 static void note_free(struct tn_domain *d, const struct tni_object *object)
 {
-    uint32_t index = (uint32_t)(object - tni_object_at(&d->segment, 0));
+    uint32_t index = index_of(d, object);
     if (index < atomic_load(&d->object_hint))
         atomic_store(&d->object_hint, index);
 }
@@ -342,7 +330,7 @@ static void set_free(struct tni_object *object, uint32_t generation)
 
 static int check_new_name(const struct tni_segment *s, const char *name)
 {
-    if (name == NULL || find_name(s, name) == s->geometry.objects)
+    if (name == NULL || tni_names_find(s, name) == s->geometry.objects)
         return 0;
     return tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT, name);
 }
@@ -368,6 +356,7 @@ static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tn
     if (status == 0 && (handle = make_handle(d, index, handle_bytes)) == NULL)
         status = TN_ERR_NO_MEMORY;
     if (status == 0) {
+        tni_names_link(&d->segment, index);
         atomic_store(&object->word,
                      tni_object_word(generation, d->seat, TNI_OBJECT_LIVE, spec->kind));
         *ret_handle = handle;
@@ -417,7 +406,7 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
         status = tni_check_name(kind_names[kind], name, TNI_OBJECT_NAME_BYTES - 1);
     if (status != 0 || (status = registry_enter(d)) != 0)
         return status;
-    uint32_t index = name != NULL ? find_name(s, name) : (uint32_t)id;
+    uint32_t index = name != NULL ? tni_names_find(s, name) : (uint32_t)id;
     uint64_t word =
         index < s->geometry.objects ? atomic_load(&tni_object_at(s, index)->word) : 0;
     void *handle;
@@ -460,7 +449,7 @@ static void end_object(struct tn_domain *d, struct tni_object *object)
     if (kind == TNI_OBJECT_QUEUE)
         tni_ring_end(d, object);
     take_ring(d, object);
-    object->name[0] = 0;
+    tni_names_unlink(&d->segment, index_of(d, object));
     set_free(object, generation);
     note_free(d, object);
     TNI_KILL_POINT("object_ended");
@@ -797,6 +786,7 @@ static void finish(struct tn_domain *d, uint32_t dead)
         uint32_t state = tni_object_state(word);
         if (state == TNI_OBJECT_MAKING && tni_object_maker(word) == dead) {
             take_ring(d, object);
+            tni_names_unlink(&d->segment, i);
             set_free(object, tni_object_generation(word));
         } else if (state == TNI_OBJECT_ENDING ||
                    (state == TNI_OBJECT_LIVE && is_empty(&object->openers))) {

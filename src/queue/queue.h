@@ -75,6 +75,8 @@ struct tni_object_figures {
 void tni_object_figures(const struct tni_segment *segment, uint32_t object,
                         struct tni_object_figures *ret_figures);
 /** "queue", "event", ...; NULL for none */
+/** Whether a look for the object's name would come to it. */
+bool tni_names_has(const struct tni_segment *segment, uint32_t object);
 const char *tni_object_kind_name(uint32_t kind);
 
 static inline uint32_t tni_object_kind(uint64_t word) { return (uint32_t)word & 0xff; }

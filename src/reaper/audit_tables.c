@@ -275,6 +275,27 @@ static void check_object(struct tni_audit *a, uint32_t index)
                   kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
 }
 
+static bool is_lost(const struct tni_audit *a, const void *subject)
+{
+    const struct object_subject *of = subject;
+    return tni_object_state(of->word) == TNI_OBJECT_LIVE &&
+           !tni_names_has(a->segment, of->index) &&
+           atomic_load(&tni_object_at(a->segment, of->index)->word) == of->word;
+}
+
+/* Who looks for a name next has all of them sorted anew. */
+static void check_name(struct tni_audit *a, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(a->segment, index);
+    struct object_subject subject = {.index = index, .word = atomic_load(&object->word)};
+    if (!is_lost(a, &subject) || !tni_audit_stays(a, is_lost, &subject))
+        return;
+    if (a->is_repair)
+        atomic_store(&a->segment->header->names_lost, 1);
+    tni_audit_say(a, a->is_repair, "object %u is not found by its name '%.*s'", index,
+                  TNI_OBJECT_NAME_BYTES, object->name);
+}
+
 /* A set may name seats that do not exist: nobody would ever clear those. */
 static bool has_stray_seats(const struct tni_segment *s, const struct tni_seat_set *set)
 {
@@ -328,6 +349,7 @@ static void check_objects(struct tni_audit *a)
     uint32_t limit = tni_object_limit(a->segment);
     for (uint32_t i = 0; i < limit && a->stop == 0; i++) {
         check_object(a, i);
+        check_name(a, i);
         check_sets(a, i);
         check_ring(a, i);
         check_slots(a, i);

@@ -145,6 +145,10 @@ static inline struct tni_ticket *tni_ticket_at(const struct tni_segment *s, uint
 {
     return (struct tni_ticket *)tni_control_at(s, s->geometry.tickets_off) + ticket;
 }
+static inline _Atomic uint32_t *tni_name_at(const struct tni_segment *s, uint32_t name)
+{
+    return (_Atomic uint32_t *)tni_control_at(s, s->geometry.names_off) + name;
+}
 static inline void *tni_payload_at(const struct tni_segment *s, tni_block block)
 {
     return s->arena + tni_block_offset(&s->geometry, block);

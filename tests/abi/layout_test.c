@@ -65,6 +65,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, manager_starts, 344);
     PIN(header, registry_turns, 352);
     PIN(header, ring, 356);
+    PIN(header, names_lost, 360);
     PIN(header, recount, 384);
     PIN(header, recounted, 392);
     PIN(header, suspects_added, 400);
@@ -233,6 +234,7 @@ TN_TEST(object_stays_where_it_is)
     PIN(object, slot_bytes, 16);
     PIN(object, ring, 20);
     PIN(object, name, 24);
+    PIN(object, name_next, 72);
     PIN(object, death, 128);
     PIN(object, death_pid, 152);
     PIN(object, ended, 164);
@@ -315,21 +317,22 @@ struct place {
     uint32_t page_bytes, class_count, total_blocks;
     uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
         suspects_off;
-    uint64_t rows_off, row_bytes, objects_off, tickets_off, control_bytes, arena_bytes;
+    uint64_t rows_off, row_bytes, objects_off, tickets_off, names_off, control_bytes,
+        arena_bytes;
 };
 
 static const struct place places[] = {
-    {1,     1,     1,      1,      1 << 20, 4096, 27,     1664,   4096,   8192,    12288,
-     16384, 32768, 233472, 237568, 245760,  4096, 249856, 253952, 258048, 56623104},
-    {256,         65536,  1024,      4096,      UINT64_C(4) << 30,
-     4096,        39,     1461248,   4096,      36864,
-     561152,      565248, 12255232,  187604992, 187789312,
-     188157952,   184320, 235343872, 236392448, 236654592,
-     177127555072},
-    {1024,       1 << 20,    65536,         1 << 20,    UINT64_C(1) << 40, 65536,
-     47,         27854016,   65536,         196608,     2293760,           2359296,
-     225247232,  3567779840, 3571318784,    3578396672, 3538944,           7202275328,
-     7269384192, 7336493056, 51211881414656},
+    {1,     1,     1,      1,      1 << 20, 4096, 27,     1664,   4096,   8192,   12288,
+     16384, 32768, 233472, 237568, 245760,  4096, 249856, 253952, 258048, 262144, 56623104},
+    {256,       65536,       1024,      4096,      UINT64_C(4) << 30,
+     4096,      39,          1461248,   4096,      36864,
+     561152,    565248,      12255232,  187604992, 187789312,
+     188157952, 184320,      235343872, 236392448, 236654592,
+     236658688, 177127555072},
+    {1024,       1 << 20,    65536,      1 << 20,       UINT64_C(1) << 40, 65536,
+     47,         27854016,   65536,      196608,        2293760,           2359296,
+     225247232,  3567779840, 3571318784, 3578396672,    3538944,           7202275328,
+     7269384192, 7336493056, 7336755200, 51211881414656},
 };
 
 TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
@@ -352,6 +355,7 @@ TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
         assert_int_equal(g.row_bytes, p->row_bytes);
         assert_int_equal(g.objects_off, p->objects_off);
         assert_int_equal(g.tickets_off, p->tickets_off);
+        assert_int_equal(g.names_off, p->names_off);
         assert_int_equal(g.control_bytes, p->control_bytes);
         assert_int_equal(g.arena_bytes, p->arena_bytes);
     }

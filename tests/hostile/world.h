@@ -50,6 +50,7 @@ enum section {
     SECTION_ROWS,
     SECTION_OBJECTS,
     SECTION_TICKETS,
+    SECTION_NAMES,
     SECTION_RINGS,    /* the arena: slots of queues, counts of owned semaphores */
     SECTION_MESSAGES, /* the arena: message blocks, and blocks that stand for objects */
     SECTION_COUNT     /* all of them */

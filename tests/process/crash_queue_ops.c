@@ -241,6 +241,12 @@ static void create(struct crash_world *w)
 /* Its name is free again. */
 static void create_again(struct crash_world *w) { open_extra(w); }
 
+static void lose_names(struct crash_world *w)
+{
+    open_extra(w);
+    atomic_store(&w->domain->segment.header->names_lost, 1);
+}
+
 static void open_by_name(struct crash_world *w)
 {
     tn_queue *queue, *other;
@@ -292,6 +298,7 @@ static void watch(struct crash_world *w)
 const struct crash_op crash_object_ops[] = {
     {.name = "queue_create", .run = create, .check = create_again},
     {.name = "queue_open", .prepare = open_extra, .run = open_by_name},
+    {.name = "queue_open_with_lost_names", .prepare = lose_names, .run = open_by_name},
     {.name = "queue_close", .prepare = open_extra, .run = close_extra},
     {.name = "queue_close_by_the_last", .run = create_and_close, .check = create_again},
     {.name = "queue_end", .prepare = two_full, .run = end, .least = 2, .most = 2},

@@ -37,11 +37,12 @@ static void die(void) { crash_run(op_of_test()); }
 
 static void die_while_settling(void) { crash_run_reaper(op_of_test()); }
 
+enum { MOST_OPERATIONS = 192 };
 __attribute__((constructor)) static void register_operations(void)
 {
-    static char names[2][128][96];
+    static char names[2][MOST_OPERATIONS][96];
     const struct crash_op *op;
-    for (unsigned n = 0; n < 128 && (op = crash_nth(n)) != NULL; n++) {
+    for (unsigned n = 0; n < MOST_OPERATIONS && (op = crash_nth(n)) != NULL; n++) {
         snprintf(names[0][n], sizeof names[0][n], "a_death_in_%s_is_settled", op->name);
         tnt_register(names[0][n], die, 60);
         snprintf(names[1][n], sizeof names[1][n],

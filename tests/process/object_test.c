@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests: tables of objects that are full, or nearly. */
+#include <stdio.h>
+
 #include "harness/harness.h"
 #include "os/os.h"
+#include "process/process.h"
 
 enum { TURNS = 50, TRIES = 40, MANY_EVENTS = 20000, MOST_TIMES = 30 };
 
@@ -14,6 +17,13 @@ static tn_domain *fill_domain(tn_event **events, uint32_t count)
     for (uint32_t i = 0; i < count; i++)
         TN_CHECK_OK(tn_event_create(d, NULL, false, &events[i]));
     return d;
+}
+
+static void close_all(tn_domain *d, tn_event **events, int count)
+{
+    for (int i = 0; i < count; i++)
+        tn_event_close(events[i]);
+    tn_domain_close(d);
 }
 
 /* The least of many tries: what else the machine does is not counted. */
@@ -42,12 +52,98 @@ TN_TEST(an_object_costs_the_same_among_many_as_among_few)
     tnt_note("%llu ns, and %llu ns", (unsigned long long)in_full_ns,
              (unsigned long long)in_empty_ns);
     assert_in_range(in_full_ns, 0, MOST_TIMES * in_empty_ns);
-    for (int i = 0; i < MANY_EVENTS; i++)
-        tn_event_close(many[i]);
-    for (int i = 0; i < 10; i++)
-        tn_event_close(few[i]);
-    tn_domain_close(full);
-    tn_domain_close(empty);
+    close_all(full, many, MANY_EVENTS);
+    close_all(empty, few, 10);
+}
+
+static tn_domain *fill_with_names(tn_event **events, uint32_t count)
+{
+    tn_domain *d = fill_domain(NULL, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "event-%u", i);
+        TN_CHECK_OK(tn_event_create(d, name, false, &events[i]));
+    }
+    return d;
+}
+
+/* Of the last name, at which a search through all would arrive last. */
+static uint64_t cost_of_a_look(tn_domain *d, uint32_t last)
+{
+    uint64_t least_ns = UINT64_MAX;
+    char name[32];
+    snprintf(name, sizeof name, "event-%u", last);
+    for (int n = 0; n < TRIES; n++) {
+        uint64_t begun_ns = tni_os_now_ns();
+        for (int i = 0; i < TURNS; i++) {
+            tn_event *event;
+            TN_CHECK_OK(tn_event_open(d, name, &event));
+            tn_event_close(event);
+        }
+        least_ns = TNI_MIN(least_ns, tni_os_now_ns() - begun_ns);
+    }
+    return least_ns / TURNS;
+}
+
+TN_TEST(a_name_is_found_as_soon_among_many_as_among_few)
+{
+    static tn_event *many[MANY_EVENTS], *few[10];
+    tn_domain *full = fill_with_names(many, MANY_EVENTS), *empty = fill_with_names(few, 10);
+    uint64_t in_full_ns = cost_of_a_look(full, MANY_EVENTS - 1);
+    uint64_t in_empty_ns = cost_of_a_look(empty, 9);
+    tnt_note("%llu ns, and %llu ns", (unsigned long long)in_full_ns,
+             (unsigned long long)in_empty_ns);
+    assert_in_range(in_full_ns, 0, MOST_TIMES * in_empty_ns);
+    close_all(full, many, MANY_EVENTS);
+    close_all(empty, few, 10);
+}
+
+/* Names that share an entry of the table are ended in another order than they were made. */
+TN_TEST(each_name_is_found_while_it_lives_and_not_afterwards)
+{
+    enum { ALL = 40 };
+    tn_event *events[ALL], *again;
+    const tn_domain_options options = {
+        .struct_size = sizeof options, .objects = ALL, .flags = TN_DOMAIN_NO_MANAGER};
+    tn_domain *d = tnt_domain(&options);
+    char name[32];
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < ALL; i++) {
+            snprintf(name, sizeof name, "%d-of-turn-%d", i, turn);
+            TN_CHECK_OK(tn_event_create(d, name, false, &events[i]));
+            assert_int_equal(tn_event_create(d, name, false, &again), TN_ERR_EXISTS);
+        }
+        for (int n = 0; n < ALL; n++) {
+            int i = n * 7 % ALL;
+            snprintf(name, sizeof name, "%d-of-turn-%d", i, turn);
+            TN_CHECK_OK(tn_event_open(d, name, &again));
+            assert_true(tn_event_id(again) == tn_event_id(events[i]));
+            tn_event_close(again);
+            tn_event_close(events[i]);
+            assert_int_equal(tn_event_open(d, name, &again), TN_ERR_NOT_FOUND);
+        }
+    }
+    tn_domain_close(d);
+}
+
+static int open_first(void *context)
+{
+    tn_event *event;
+    return tn_event_open(context, "event-0", &event);
+}
+
+TN_TEST(a_death_while_names_are_sorted_leaves_it_to_the_next)
+{
+    tn_event *events[10], *again;
+    tn_domain *d = fill_with_names(events, 10);
+    atomic_store(&d->segment.header->names_lost, 1);
+    assert_true(tnt_kill_at("names_cleared", 1, open_first, d));
+    assert_true(tn_domain_reap(d, NULL) >= 0);
+    TN_CHECK_OK(tn_event_open(d, "event-9", &again));
+    assert_true(tn_event_id(again) == tn_event_id(events[9]));
+    assert_int_equal(atomic_load(&d->segment.header->names_lost), 0);
+    tn_event_close(again);
+    close_all(d, events, 10);
 }
 
 /* An entry that was ended in the middle of a full table is found. */

@@ -273,6 +273,59 @@ TN_TEST(an_object_in_a_state_that_does_not_exist_is_named)
     finish();
 }
 
+/* ---- names ------------------------------------------------------------------------------- */
+
+static void assert_names(const char *const *names, tn_event *const *events, int count)
+{
+    for (int i = 0; i < count; i++) {
+        tn_event *again;
+        TN_CHECK_OK(tn_event_open(d, names[i], &again));
+        assert_true(tn_event_id(again) == tn_event_id(events[i]));
+        tn_event_close(again);
+    }
+}
+
+/* Whatever a chain of names leads to, each name is found, or not, as if it were right. */
+TN_TEST(names_are_sorted_anew_when_a_chain_leads_astray)
+{
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
+    tn_event *events[TNI_COUNT(names)], *none;
+    begin(TN_QUEUE_REDELIVER);
+    for (size_t i = 0; i < TNI_COUNT(names); i++)
+        TN_CHECK_OK(tn_event_create(d, names[i], false, &events[i]));
+    const uint32_t heads = tni_geometry_names(&d->segment.geometry);
+    const uint32_t strays[] = {9, 17, 1u << 30, UINT32_MAX}; /* free; none at all */
+    for (uint32_t stray = 0; stray < TNI_COUNT(strays); stray++) {
+        for (uint32_t n = 0; n < heads; n++)
+            atomic_store(tni_name_at(&d->segment, n), strays[stray]);
+        assert_names(names, events, TNI_COUNT(names));
+    }
+    /* Each object in the wrong chain, and each chain a circle. */
+    for (uint32_t n = 0; n < heads; n++)
+        atomic_store(tni_name_at(&d->segment, n), 2 + n % TNI_COUNT(names));
+    for (uint32_t i = 1; i <= TNI_COUNT(names); i++)
+        atomic_store(&tni_object_at(&d->segment, i)->name_next, i + 1);
+    assert_names(names, events, TNI_COUNT(names));
+    assert_int_equal(tn_event_open(d, "none", &none), TN_ERR_NOT_FOUND);
+    for (size_t i = 0; i < TNI_COUNT(names); i++)
+        tn_event_close(events[i]);
+    finish();
+}
+
+TN_TEST(a_name_that_no_chain_leads_to_is_found_and_repaired)
+{
+    tn_event *event, *again;
+    begin(TN_QUEUE_REDELIVER);
+    TN_CHECK_OK(tn_event_create(d, "lost", false, &event));
+    for (uint32_t n = 0; n < tni_geometry_names(&d->segment.geometry); n++)
+        atomic_store(tni_name_at(&d->segment, n), 0);
+    assert_found("is not found by its name 'lost'", true);
+    TN_CHECK_OK(tn_event_open(d, "lost", &again));
+    tn_event_close(again);
+    tn_event_close(event);
+    finish();
+}
+
 /* ---- seats ------------------------------------------------------------------------------- */
 
 TN_TEST(a_seat_in_a_state_that_does_not_exist_is_named_and_not_settled)

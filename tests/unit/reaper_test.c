@@ -307,6 +307,8 @@ static const char *const work_points[] = {"ack_emptied",
                                           "object_ended",
                                           "object_ending",
                                           "object_making",
+                                          "object_name_linked",
+                                          "object_name_unlinked",
                                           "object_opened",
                                           "object_ring_recorded",
                                           "object_ring_unrecorded",
@@ -443,7 +445,7 @@ static const char *const victims[] = {
     "semaphore_taken",   "fork_holds_written",    "leave_begun",
     "ref_decremented",   "object_opened",         "object_ring_recorded",
     "drop_slot_emptied", "ticket_use_taken",      "semaphore_counted",
-    "semaphore_given"};
+    "semaphore_given",   "object_name_linked",    "object_name_unlinked"};
 
 static const char *const reaper_points[] = {
     "settle_claimed",         "settle_waits_ended",
@@ -464,7 +466,7 @@ static const char *const reaper_points[] = {
     "object_ended",           "object_ring_unrecorded",
     "ticket_undone",          "semaphore_settle_announced",
     "semaphore_settle_given", "semaphore_settle_uncounted",
-    "lock_dead_named"};
+    "lock_dead_named",        "object_name_unlinked"};
 
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
@@ -944,6 +946,7 @@ static int settle_damaged(void *argument)
     spoil(d, g->rows_off, g->row_bytes, 50);
     spoil(d, g->objects_off, 8 * sizeof(struct tni_object), 60);
     spoil(d, g->tickets_off, 64 * sizeof(struct tni_ticket), 60);
+    spoil(d, g->names_off, tni_geometry_names(g) * sizeof(uint32_t), 60);
     tni_reaper_settle_all(d);
     tni_audit(&d->segment, NULL, false, NULL, NULL);
     tni_audit(&d->segment, d, true, NULL, NULL);
