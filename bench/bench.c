@@ -30,15 +30,18 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double bench_median(const struct bench_series *series)
+double bench_quantile(const struct bench_series *series, double part)
 {
     double sorted[BENCH_MAX_ROUNDS];
     if (series->count == 0)
         return 0;
     memcpy(sorted, series->value, series->count * sizeof sorted[0]);
     qsort(sorted, series->count, sizeof sorted[0], compare);
-    return sorted[series->count / 2];
+    uint32_t place = (uint32_t)(part * series->count);
+    return sorted[place < series->count ? place : series->count - 1];
 }
+
+double bench_median(const struct bench_series *series) { return bench_quantile(series, 0.5); }
 
 void bench_print(const char *name, const struct bench_series *ours, const char *unit,
                  const struct bench_series *baseline, double scale)
@@ -54,6 +57,14 @@ void bench_print(const char *name, const struct bench_series *ours, const char *
                "\"ratio\": %.4g, \"n\": %u}\n",
                name, value, unit, base, base != 0 ? value / base : 0, ours->count);
     }
+    fflush(stdout);
+}
+
+void bench_print_value(const char *name, double value, const char *unit, uint32_t n)
+{
+    printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"baseline\": null, "
+           "\"ratio\": null, \"n\": %u}\n",
+           name, value, unit, n);
     fflush(stdout);
 }
 

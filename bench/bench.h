@@ -20,6 +20,8 @@ struct bench_series {
 uint64_t bench_now_ns(void);
 void bench_add(struct bench_series *series, double value);
 double bench_median(const struct bench_series *series);
+/** The value below which `part` of the series lies, between 0 and 1. */
+double bench_quantile(const struct bench_series *series, double part);
 
 /**
  * Print a figure: the median of `ours`, the median of `baseline` (NULL: none), and their ratio.
@@ -27,6 +29,8 @@ double bench_median(const struct bench_series *series);
  */
 void bench_print(const char *name, const struct bench_series *ours, const char *unit,
                  const struct bench_series *baseline, double scale);
+/** Print one number that was made of `n` rounds. */
+void bench_print_value(const char *name, double value, const char *unit, uint32_t n);
 /** Print a figure that has a limit instead of a peer. */
 void bench_print_note(const char *name, const struct bench_series *ours, const char *unit,
                       double scale, const char *note_key, double note);
