@@ -161,8 +161,22 @@ static void copy_bytes(void *to, const void *from, size_t size_bytes)
     Py_END_ALLOW_THREADS
 }
 
+/* Elements that are in neither order. Strides may be no multiple of an element. -1: raised */
+static int copy_elements(tn_tensor *to, PyObject *array, Py_buffer *view)
+{
+    PyObject *source = tnp_from_buffer(NULL, array);
+    if (source == NULL) {
+        PyErr_Clear();
+        return PyBuffer_ToContiguous(tn_tensor_data(to), view, view->len, 'C');
+    }
+    int failed = tnp_tensor_copy_all((tnp_side){.tensor = to},
+                                     (tnp_side){.tensor = of(source), .owner = source});
+    Py_DECREF(source);
+    return failed;
+}
+
 /* The same elements in the domain, in the same order of axes. NULL: raised. */
-static tn_tensor *copy_of(PyObject *domain, Py_buffer *view, tn_dtype dtype,
+static tn_tensor *copy_of(PyObject *domain, PyObject *array, Py_buffer *view, tn_dtype dtype,
                           uint64_t deadline_ns)
 {
     int64_t shape[TN_MAX_NDIM];
@@ -175,7 +189,7 @@ static tn_tensor *copy_of(PyObject *domain, Py_buffer *view, tn_dtype dtype,
         return copy;
     if (is_reversed || PyBuffer_IsContiguous(view, 'C')) {
         copy_bytes(tn_tensor_data(copy), view->buf, (size_t)view->len);
-    } else if (PyBuffer_ToContiguous(tn_tensor_data(copy), view, view->len, 'C') < 0) {
+    } else if (copy_elements(copy, array, view) < 0) {
         tn_tensor_unref(copy);
         return NULL;
     }
@@ -242,7 +256,7 @@ static PyObject *tensor_of_array(PyObject *domain, PyObject *array, bool may_cop
     else if ((tensor = found(domain, &view, dtype)) != NULL)
         *ret_is_fixed = view.readonly != 0;
     else if (may_copy)
-        tensor = copy_of(domain, &view, dtype, deadline_ns);
+        tensor = copy_of(domain, array, &view, dtype, deadline_ns);
     PyBuffer_Release(&view);
     return tensor == NULL ? NULL : tnp_tensor_wrap(tensor, domain);
 }
