@@ -11,7 +11,10 @@
 
 static struct tni_segment whole, sparse;
 
-static void fail_window(void) { TN_CHECK(!"a window could not be mapped"); }
+static void fail_window(void)
+{
+    tnt_check(false, "that a window can be mapped", __FILE__, __LINE__);
+}
 
 static void open_both(uint64_t quota_bytes)
 {

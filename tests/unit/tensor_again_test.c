@@ -73,13 +73,13 @@ TN_TEST(what_was_refused_is_refused_after_others_ended)
     free_domain(domain);
 }
 
-struct message {
+union message {
     struct tni_view view;
-    int64_t extents[32];
+    uint8_t bytes[320];
 };
 
 /* The local reference that a tensor made of it will own. */
-static tn_tensor *decode(tn_domain *domain, const tn_tensor *source, const struct message *m,
+static tn_tensor *decode(tn_domain *domain, const tn_tensor *source, const union message *m,
                          size_t size_bytes)
 {
     struct tni_thread *thread = tni_thread_enter(domain);
@@ -95,7 +95,7 @@ TN_TEST(a_view_of_the_last_shape_is_taken_only_inside_of_its_block)
 {
     tn_domain *domain = make_domain();
     tn_tensor *source, *t;
-    struct message m = {0};
+    union message m = {0};
     int64_t shape[] = {3, 100};
     TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &source));
     end_many(domain, TN_FLOAT32, 2, shape);
@@ -109,7 +109,7 @@ TN_TEST(a_view_of_the_last_shape_is_taken_only_inside_of_its_block)
     tn_tensor_unref(t);
 
     uint64_t room = tni_block_bytes(&domain->segment.geometry, source->storage->block) - 1200;
-    struct message wrong = m;
+    union message wrong = m;
     wrong.view.byte_offset = room;
     t = decode(domain, source, &wrong, used);
     assert_non_null(t);
@@ -122,7 +122,7 @@ TN_TEST(a_view_of_the_last_shape_is_taken_only_inside_of_its_block)
     assert_null(decode(domain, source, &m, used - 1));
     assert_null(decode(domain, source, &m, 16));
     wrong = m;
-    wrong.extents[1] = 101;
+    wrong.view.extents[1] = 101;
     assert_null(decode(domain, source, &wrong, used));
     wrong = m;
     wrong.view.ndim = 200;
