@@ -15,6 +15,11 @@ static uint32_t only_holder(const struct tni_segment *s, const struct tni_object
 {
     if ((TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) == 0)
         return TNI_NO_SEAT;
+    if (TNI_LOOK(object->capacity) == 1) { /* {holder's seat + 1:32, permits:32} */
+        uint64_t holder_and_one = atomic_load(&object->value) >> 32;
+        bool is_held = holder_and_one != 0 && holder_and_one <= s->geometry.seats;
+        return is_held ? (uint32_t)holder_and_one - 1 : TNI_NO_SEAT;
+    }
     const _Atomic uint32_t *held =
         tni_object_ring(s, object, (uint64_t)s->geometry.seats * sizeof *held);
     uint32_t limit = held != NULL ? tni_seat_limit(s) : 0, holder = TNI_NO_SEAT;
@@ -40,7 +45,7 @@ void tni_object_figures(const struct tni_segment *s, uint32_t index,
     case TNI_OBJECT_EVENT:
         figures.count = value != 0;
         break;
-    case TNI_OBJECT_SEMAPHORE: /* {version:32, permits:32} */
+    case TNI_OBJECT_SEMAPHORE: /* {version or holder:32, permits:32} */
         figures.count = (uint32_t)value;
         figures.owner_seat = only_holder(s, object);
         break;

@@ -176,6 +176,8 @@ static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
     struct tn_domain *domain = lock->handle.domain;
     struct tni_object *object = lock->handle.object;
     struct acquire a = {domain, object, word_of_this_thread(domain), 0};
+    if (TNI_LIKELY((status = try_acquire(&a)) != TN_ERR_TIMED_OUT))
+        return status;
     return tni_object_wait(&lock->handle, &object->items, side, TNI_SPINS, deadline_ns,
                            try_acquire, &a);
 }

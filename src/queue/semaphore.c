@@ -3,9 +3,10 @@
  * semaphore: permits, with or without owners.
  *
  * Word: value is {version:32, permits:32}. An owned semaphore also has a block with a count a
- * seat: the permits that it holds.
- * I1  permits + all counts <= capacity of an owned semaphore, always; equality when nobody is
- *     between the two. A permit is taken before it is counted, and uncounted before it is
+ * seat: the permits that it holds. An owned semaphore of one permit has no block: its word
+ * names the holder, {holder's seat + 1:32, permits:32}, and so moves by one CAS, as a lock's
+ * (I5). I1  permits + all counts <= capacity of an owned semaphore, always; equality when
+ * nobody is between the two. A permit is taken before it is counted, and uncounted before it is
  *     given.
  * I2  Who is between the two announces the object, from before the first to after the second;
  *     also who releases another's permit, whose count it takes from that one's seat.
@@ -15,6 +16,8 @@
  *     announce waits while header->recounted names the object, as with blocks (recount.c, I3).
  * I4  A dead thread's announce becomes a mark, object->suspects_added, before it is cleared: no
  *     seat waits for the recount. suspects_done is what suspects_added was before a recount.
+ * I5  Of one permit: the word is {0, 1}, or {holder, 0}. Nobody is ever between the two, so
+ *     nobody announces, and nobody recounts.
  * Callers: users, the reaper. Death: of who holds permits: the reaper gives them back all
  * at once. Between the two: permits too few, and an announce, for which the reaper recounts;
  * also when the dead was a reaper. Permits without owners die with who took them. Who closes
@@ -28,9 +31,18 @@ enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS =
 struct tn_semaphore {
     struct tni_handle handle;
     uint32_t limit;         /* private copy: most permits there can be */
-    _Atomic uint32_t *held; /* [seats]; NULL: not owned */
+    _Atomic uint32_t *held; /* [seats]; NULL: not owned, or of one permit */
+    bool is_one;            /* owned, of one permit */
     bool any_releases;
 };
+
+enum { ONE_FREE = 1 }; /* the word of one permit that nobody holds (I5) */
+static uint64_t one_held(uint32_t seat) { return (uint64_t)(seat + 1) << 32; }
+static bool is_one(const struct tni_object *object)
+{
+    return (TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) != 0 &&
+           TNI_LOOK(object->capacity) == 1;
+}
 
 static uint32_t permits_of(uint64_t word) { return (uint32_t)word; }
 static uint64_t next_word(uint64_t word, uint32_t permits)
@@ -52,7 +64,8 @@ static int bind(struct tn_semaphore *semaphore)
     bool is_owned = (flags & TN_SEMAPHORE_OWNED) != 0;
     semaphore->any_releases = (flags & TN_SEMAPHORE_ANY_RELEASES) != 0;
     semaphore->limit = is_owned ? TNI_LOOK(object->capacity) : MAX_PERMITS;
-    if (!is_owned)
+    semaphore->is_one = is_one(object);
+    if (!is_owned || semaphore->is_one)
         return 0;
     const struct tni_segment *s = &semaphore->handle.domain->segment;
     semaphore->held = tni_object_ring(s, object, held_bytes(s));
@@ -92,7 +105,7 @@ int tn_semaphore_create(tn_domain *domain, const char *name, uint32_t permits, u
     if (permits > MAX_PERMITS)
         return tni_fail(TN_ERR_INVALID, "a semaphore of %u permits; at most %d are possible",
                         permits, MAX_PERMITS);
-    if (flags != 0)
+    if (flags != 0 && permits != 1)
         spec.ring_bytes = held_bytes(&domain->segment);
     int status = tni_object_create(domain, &spec, sizeof(struct tn_semaphore), &handle);
     return take_handle(status, handle, ret_semaphore);
@@ -193,9 +206,8 @@ static bool uncount(_Atomic uint32_t *held)
 
 /* ---- acquire and release ----------------------------------------------------------------- */
 
-static int try_acquire_owned(void *context)
+static int try_acquire_owned(struct tn_semaphore *semaphore)
 {
-    struct tn_semaphore *semaphore = context;
     struct tn_domain *domain = semaphore->handle.domain;
     struct tni_object *object = semaphore->handle.object;
     if (permits_of(atomic_load(&object->value)) == 0)
@@ -212,20 +224,43 @@ static int try_acquire_owned(void *context)
     return status;
 }
 
+static int fail_one(const struct tni_object *object, uint64_t word)
+{
+    return tni_fail(TN_ERR_CORRUPT,
+                    "semaphore " TNI_NAME_FORMAT " of one permit has the word %llx",
+                    object->name, (unsigned long long)word);
+}
+
+static int try_acquire_one(struct tn_semaphore *semaphore)
+{
+    struct tni_object *object = semaphore->handle.object;
+    uint64_t seen = ONE_FREE;
+    if (!atomic_compare_exchange_strong(&object->value, &seen,
+                                        one_held(semaphore->handle.domain->seat)))
+        return (uint32_t)seen == 0 ? TN_ERR_TIMED_OUT : fail_one(object, seen);
+    TNI_KILL_POINT("semaphore_one_taken");
+    return 0;
+}
+
 static int try_acquire(void *context)
 {
     struct tn_semaphore *semaphore = context;
+    if (semaphore->is_one)
+        return try_acquire_one(semaphore);
+    if (semaphore->held != NULL)
+        return try_acquire_owned(semaphore);
     return take_permit(semaphore->handle.object, semaphore->limit);
 }
 
 int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
 {
     int status = tni_face_check((const struct tni_handle *)semaphore);
-    if (status != 0)
+    if (TNI_UNLIKELY(status != 0))
         return status;
-    return tni_object_wait(
-        &semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY, TNI_SPINS,
-        deadline_ns, semaphore->held != NULL ? try_acquire_owned : try_acquire, semaphore);
+    if (TNI_LIKELY((status = try_acquire(semaphore)) != TN_ERR_TIMED_OUT))
+        return status;
+    return tni_object_wait(&semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY,
+                           TNI_SPINS, deadline_ns, try_acquire, semaphore);
 }
 
 static bool uncount_anothers(struct tn_semaphore *semaphore)
@@ -235,6 +270,27 @@ static bool uncount_anothers(struct tn_semaphore *semaphore)
         if (uncount(&semaphore->held[seat]))
             return true;
     return false;
+}
+
+static int fail_not_held(const struct tn_semaphore *semaphore)
+{
+    return tni_fail(TN_ERR_INVALID, "%s holds no permit of the semaphore " TNI_NAME_FORMAT,
+                    semaphore->any_releases ? "nobody" : "this process",
+                    semaphore->handle.object->name);
+}
+
+/* I5 */
+static int release_one(struct tn_semaphore *semaphore)
+{
+    struct tni_object *object = semaphore->handle.object;
+    uint64_t seen = one_held(semaphore->handle.domain->seat);
+    while (!atomic_compare_exchange_strong(&object->value, &seen, ONE_FREE)) {
+        if (seen != ONE_FREE && (uint32_t)seen != 0)
+            return fail_one(object, seen);
+        if (seen == ONE_FREE || !semaphore->any_releases)
+            return fail_not_held(semaphore);
+    }
+    return 0;
 }
 
 static int release_owned(struct tn_semaphore *semaphore)
@@ -249,27 +305,29 @@ static int release_owned(struct tn_semaphore *semaphore)
         status = give_permits(object, semaphore->limit, 1);
         TNI_KILL_POINT("semaphore_given");
     } else {
-        status =
-            tni_fail(TN_ERR_INVALID, "%s holds no permit of the semaphore " TNI_NAME_FORMAT,
-                     semaphore->any_releases ? "nobody" : "this process", object->name);
+        status = fail_not_held(semaphore);
     }
     end(thread);
     return status;
 }
 
+static int give_one(struct tn_semaphore *semaphore)
+{
+    if (semaphore->is_one)
+        return release_one(semaphore);
+    if (semaphore->held != NULL)
+        return release_owned(semaphore);
+    return give_permits(semaphore->handle.object, semaphore->limit, 1);
+}
+
 int tn_semaphore_release(tn_semaphore *semaphore)
 {
     int status = tni_face_check((const struct tni_handle *)semaphore);
-    if (status != 0)
+    if (TNI_UNLIKELY(status != 0) || (status = give_one(semaphore)) != 0)
         return status;
-    struct tni_object *object = semaphore->handle.object;
-    status = semaphore->held != NULL ? release_owned(semaphore)
-                                     : give_permits(object, semaphore->limit, 1);
-    if (status == 0) {
-        TNI_KILL_POINT("semaphore_released");
-        tni_wait_notify(&object->items, 1);
-    }
-    return status;
+    TNI_KILL_POINT("semaphore_released");
+    tni_wait_notify(&semaphore->handle.object->items, 1);
+    return 0;
 }
 
 /* ---- the dead ---------------------------------------------------------------------------- */
@@ -356,7 +414,7 @@ void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead)
 
 /*
  * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: all
- * permits are uncounted and given under an announce of our own.
+ * permits are uncounted and given under an announce of our own, and one permit by one CAS.
  */
 void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
                                uint32_t seat)
@@ -364,9 +422,13 @@ void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *obje
     const struct tni_segment *s = &domain->segment;
     uint32_t index = (uint32_t)(object - tni_object_at(s, 0));
     _Atomic uint32_t *held = held_of(s, object);
-    if (held == NULL)
+    if (is_one(object)) {
+        uint64_t word = one_held(seat);
+        if (atomic_compare_exchange_strong(&object->value, &word, ONE_FREE))
+            TNI_KILL_POINT("semaphore_one_settled");
+    } else if (held == NULL) {
         return;
-    if (atomic_load(&held[seat]) != 0) {
+    } else if (atomic_load(&held[seat]) != 0) {
         struct tni_thread *thread = begin(domain, index);
         TNI_KILL_POINT("semaphore_settle_announced");
         uint32_t count = atomic_exchange(&held[seat], 0);

@@ -57,7 +57,7 @@ TN_TEST(a_semaphore_whose_count_of_permits_is_huge_is_closed_at_once)
 {
     tn_domain *d = tnt_domain(&small);
     tn_semaphore *semaphore;
-    TN_CHECK_OK(tn_semaphore_create(d, "s", 1, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_create(d, "s", 2, TN_SEMAPHORE_OWNED, &semaphore));
     struct tni_object *object = ((struct tni_handle *)semaphore)->object;
     _Atomic uint32_t *held = tni_object_ring(&d->segment, object, 4);
     atomic_store(&held[d->seat], UINT32_MAX);

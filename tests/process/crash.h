@@ -41,6 +41,7 @@ struct crash_op {
     const char *name;
     uint32_t policy;   /* of the queue */
     bool is_owned;     /* the semaphore */
+    bool is_one;       /* and it has one permit, not two */
     bool is_named;     /* the domain has a name, and so a tenond */
     bool needs_repair; /* prepare() damages the domain: the survivor audits with repair first */
     bool has_storages; /* outside of the arena: no object of theirs is left */

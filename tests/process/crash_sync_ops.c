@@ -39,7 +39,8 @@ static void release_anothers(struct crash_world *w)
 /* Either it is still ours, or it is nobody's. */
 static void find_released_once(struct crash_world *w)
 {
-    int expected = tn_semaphore_get(w->semaphore) == 2 ? TN_ERR_INVALID : 0;
+    uint32_t all = w->op->is_one ? 1 : 2;
+    int expected = tn_semaphore_get(w->semaphore) == all ? TN_ERR_INVALID : 0;
     assert_int_equal(tn_semaphore_release(w->semaphore), expected);
 }
 
@@ -121,6 +122,18 @@ const struct crash_op crash_sync_ops[] = {
      .run = release_anothers,
      .check = find_released_once},
     {.name = "semaphore_close_owned", .is_owned = true, .run = close_with_permit},
+    {.name = "semaphore_acquire_one", .is_owned = true, .is_one = true, .run = acquire_one},
+    {.name = "semaphore_release_one",
+     .is_owned = true,
+     .is_one = true,
+     .run = acquire_and_release},
+    {.name = "semaphore_release_anothers_one",
+     .is_owned = true,
+     .is_one = true,
+     .prepare = acquire_one,
+     .run = release_anothers,
+     .check = find_released_once},
+    {.name = "semaphore_close_one", .is_owned = true, .is_one = true, .run = close_with_permit},
     {.name = "lock_acquire", .run = lock, .check = find_recovered},
     {.name = "lock_release", .run = lock_and_unlock},
     {.name = "lock_close", .run = close_locked, .check = find_recovered},

@@ -76,7 +76,7 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op)
     TN_CHECK_OK(tn_queue_create(w->domain, "queue", &queue, &w->queue));
     TN_CHECK_OK(tn_event_create(w->domain, NULL, true, &w->event));
     uint32_t flags = op->is_owned ? TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES : 0;
-    TN_CHECK_OK(tn_semaphore_create(w->domain, NULL, 2, flags, &w->semaphore));
+    TN_CHECK_OK(tn_semaphore_create(w->domain, NULL, op->is_one ? 1 : 2, flags, &w->semaphore));
     TN_CHECK_OK(tn_lock_create(w->domain, NULL, &w->lock));
     TN_CHECK_OK(tn_condition_create(w->domain, NULL, &w->condition));
     TN_CHECK_OK(tn_barrier_create(w->domain, NULL, 2, &w->barrier));
@@ -368,7 +368,7 @@ static void go_on(struct crash_world *w)
     TN_CHECK_OK(tn_event_set(w->event));
     TN_CHECK_OK(tn_event_wait(w->event, 0));
     if (w->op->is_owned) {
-        assert_int_equal(tn_semaphore_get(w->semaphore), 2);
+        assert_int_equal(tn_semaphore_get(w->semaphore), w->op->is_one ? 1 : 2);
         TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
     }
     if (w->op->is_owned || tn_semaphore_get(w->semaphore) < 2)

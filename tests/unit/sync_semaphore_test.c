@@ -93,6 +93,42 @@ TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
     finish();
 }
 
+static int take_one_and_end(void *semaphore)
+{
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    return 0;
+}
+
+TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
+{
+    tn_semaphore *semaphore;
+    begin();
+    domain->survive = survive;
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    tnt_wait_ok(tnt_fork(take_one_and_end, semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID); /* it is not ours */
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_FOREVER));
+    tnt_wait_ok(tnt_fork(release_anothers, semaphore));
+    assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_semaphore_release(semaphore));
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+TN_TEST(a_word_of_one_permit_that_makes_no_sense_is_corrupt)
+{
+    tn_semaphore *semaphore;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    struct tni_object *object = ((struct tni_handle *)(void *)semaphore)->object;
+    atomic_store(&object->value, 7);
+    assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_CORRUPT);
+    assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_CORRUPT);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
 TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
 {
     tn_semaphore *keeper, *semaphore;
@@ -146,6 +182,33 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
     finish();
 }
 
+static int acquire_one_and_release(void *semaphore)
+{
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_release(semaphore));
+    return 0;
+}
+
+TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
+{
+    static const char *const points[] = {"semaphore_one_taken", "semaphore_released"};
+    tn_semaphore *semaphore;
+    begin();
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
+        assert_true(tnt_kill_at(points[i], 1, acquire_one_and_release, semaphore));
+        assert_int_equal(settle(), 1);
+        assert_int_equal(tn_semaphore_get(semaphore), 1);
+    }
+    assert_true(tnt_kill_at("semaphore_one_taken", 1, acquire_one_and_release, semaphore));
+    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    assert_true(tnt_kill_at("semaphore_one_settled", 1, reap_as_a_stranger, semaphore));
+    assert_true(settle() >= 1);
+    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
 TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed)
 {
     static const char *const points[] = {"semaphore_settle_announced",
@@ -171,17 +234,17 @@ TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
 {
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     assert_true(tnt_kill_at("semaphore_taken", 1, acquire_and_release, semaphore));
     struct tni_announce *ours =
         tni_announce_at(&domain->segment, domain->seat, TNI_THREADS - 1);
     atomic_store(&ours->object, ((struct tni_handle *)semaphore)->index + 1);
     assert_int_equal(tni_reaper_settle_all(domain), TN_ERR_TIMED_OUT);
     assert_int_equal(tni_process_count(&domain->segment), 1); /* its seat does not wait */
-    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    assert_int_equal(tn_semaphore_get(semaphore), 1);
     atomic_store(&ours->object, 0);
     assert_int_equal(settle(), 0);
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_get(semaphore), 2);
     tn_semaphore_close(semaphore);
     finish();
 }
