@@ -228,6 +228,14 @@ PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void 
 PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args);
 /** The handle, borrowed; NULL: raised (ValueError: closed). */
 void *tnp_object_of(PyObject *object);
+/** The same, inline for most. pre: `object` is one */
+static inline void *tnp_object_here(PyObject *object)
+{
+    const tnp_object *self = (const tnp_object *)object;
+    bool is_open = self->handle != NULL && !self->is_closed &&
+                   ((const tnp_domain *)self->domain)->domain != NULL;
+    return is_open ? self->handle : tnp_object_of(object);
+}
 /** Whether two are in one domain: a call with both then needs that only one stays open. */
 bool tnp_object_is_beside(PyObject *object, PyObject *other);
 /** Around a wait without the GIL, by a thread that holds a reference of the object. */
@@ -311,6 +319,22 @@ PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors
 /* ---- the rest ---------------------------------------------------------------------------- */
 
 int tnp_sync_init(PyObject *module);
+bool tnp_is_semaphore(PyObject *object);
+bool tnp_is_lock(PyObject *object);
+bool tnp_is_condition(PyObject *object);
+/** Of a Lock, however long that takes. -1: raised. */
+int tnp_lock_acquire(PyObject *lock);
+int tnp_lock_release(PyObject *lock);
+/**
+ * As tn_condition_wait(), of a Condition and a Lock that this thread holds, which it holds again
+ * then. -1: raised, by a handler of a signal, or since one of the two is closed.
+ */
+int tnp_condition_wait(PyObject *condition, PyObject *lock, uint64_t deadline_ns,
+                       int *ret_status);
+/** Wake all. -1: raised. */
+int tnp_condition_broadcast(PyObject *condition);
+int tnp_guard_init(PyObject *module);
+int tnp_condition_init(PyObject *module);
 int tnp_process_init(PyObject *module);
 int tnp_inspect_init(PyObject *module);
 

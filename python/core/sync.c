@@ -238,6 +238,24 @@ TNP_OBJECT_TYPE("Lock", lock, attributes, "A lock that a thread owns.");
 
 /* ---- conditions -------------------------------------------------------------------------- */
 
+int tnp_condition_wait(PyObject *self, PyObject *lock, uint64_t deadline_ns, int *ret_status)
+{
+    tn_condition *condition = tnp_object_of(self);
+    tn_lock *l = condition == NULL ? NULL : tnp_object_of(lock);
+    int status;
+    if (l == NULL)
+        return -1;
+    if (!tnp_object_is_beside(self, lock)) { /* fails */
+        *ret_status = tn_condition_wait(condition, l, 0);
+        return 0;
+    }
+    tnp_object_go_in(lock);
+    TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline_ns));
+    tnp_object_come_out(lock);
+    *ret_status = status == TN_LOCK_RECOVERED ? 0 : status;
+    return PyErr_Occurred() ? -1 : 0; /* a handler raised; the lock is held all the same */
+}
+
 static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"lock", "timeout", NULL};
@@ -248,18 +266,9 @@ static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywor
                                      &timeout) ||
         tnp_deadline(timeout, 0, &deadline_ns) < 0)
         return NULL;
-    tn_condition *condition = tnp_object_of(self);
-    tn_lock *l = condition == NULL ? NULL : tnp_object_of(lock);
-    if (l == NULL)
+    if (tnp_condition_wait(self, lock, deadline_ns, &status) < 0)
         return NULL;
-    if (!tnp_object_is_beside(self, lock)) /* fails */
-        return none_or_raise(tn_condition_wait(condition, l, 0));
-    tnp_object_go_in(lock);
-    TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline_ns));
-    tnp_object_come_out(lock);
-    if (PyErr_Occurred())
-        return NULL; /* a handler raised, and the lock was recovered all the same */
-    return bool_or_raise(status == TN_LOCK_RECOVERED ? 0 : status);
+    return bool_or_raise(status);
 }
 
 static PyObject *signal_condition(PyObject *self, PyObject *unused)
@@ -274,6 +283,15 @@ static PyObject *broadcast_condition(PyObject *self, PyObject *unused)
     tn_condition *condition = tnp_object_of(self);
     (void)unused;
     return condition == NULL ? NULL : none_or_raise(tn_condition_broadcast(condition));
+}
+
+int tnp_condition_broadcast(PyObject *self)
+{
+    tn_condition *condition = tnp_object_of(self);
+    int status = condition == NULL ? 0 : tn_condition_broadcast(condition);
+    if (status != 0)
+        tnp_raise(status);
+    return condition == NULL || status != 0 ? -1 : 0;
 }
 
 static PyMethodDef condition_methods[] = {
@@ -294,6 +312,33 @@ static PyMethodDef condition_methods[] = {
 TNP_OBJECT_TYPE("Condition", condition, attributes, "A condition, used with a Lock.");
 
 /* ------------------------------------------------------------------------------------------ */
+
+int tnp_lock_acquire(PyObject *lock)
+{
+    tn_lock *l = tnp_object_of(lock);
+    if (l == NULL)
+        return -1;
+    int status = tn_lock_acquire(l, 0);
+    if (status == TN_ERR_TIMED_OUT)
+        TNP_OBJECT_WAIT(lock, status, tn_lock_acquire(l, TN_FOREVER));
+    if (status < 0)
+        tnp_raise(status);
+    return status < 0 ? -1 : 0;
+}
+
+int tnp_lock_release(PyObject *lock)
+{
+    tn_lock *l = tnp_object_of(lock);
+    int status = l == NULL ? 0 : tn_lock_release(l);
+    if (status != 0)
+        tnp_raise(status);
+    return l == NULL || status != 0 ? -1 : 0;
+}
+
+bool tnp_is_condition(PyObject *object) { return PyObject_TypeCheck(object, &condition_type); }
+
+bool tnp_is_semaphore(PyObject *object) { return PyObject_TypeCheck(object, &semaphore_type); }
+bool tnp_is_lock(PyObject *object) { return PyObject_TypeCheck(object, &lock_type); }
 
 int tnp_sync_init(PyObject *module)
 {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks and the like of tenon.multiprocessing, whose holders are killed."""
 
+import ctypes
 import os
 import signal
 import threading
@@ -287,3 +288,141 @@ def wait_interrupted(ready, never):
         never.acquire()
     except KeyboardInterrupt:
         os._exit(42)
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock", "Semaphore", "BoundedSemaphore"])
+def test_acquire_takes_what_the_standard_librarys_takes(kind):
+    lock = getattr(mp, kind)()
+    for arguments in ((True, "a"), (False, "a"), (True, 1, 2)):
+        with pytest.raises(TypeError):
+            lock.acquire(*arguments)
+    with pytest.raises(TypeError):
+        lock.acquire(wait=True)
+    assert lock.acquire(block=True, timeout=-1)
+    assert kind == "RLock" or not lock.acquire(False, timeout=WAIT_S)
+    assert kind == "RLock" or not lock.acquire(timeout=0)
+    lock.release()
+    with lock as taken:
+        assert taken is True
+
+
+def test_rlock_counts_and_a_child_has_none_of_it():
+    lock = mp.get_context("fork").RLock()
+    with lock, lock:
+        assert lock._is_mine() and lock._count() == 2
+        process = start(mp.get_context("fork"), find_taken, lock)
+        end_well(process)
+    assert not lock._is_mine() and lock._count() == 0
+
+
+def find_taken(lock):
+    assert not lock._is_mine() and lock._count() == 0
+    assert not lock.acquire(False) and lock.locked()
+    with pytest.raises(AssertionError, match="not owned"):
+        lock.release()
+
+
+def test_condition_passes_over_a_waiter_that_was_killed(quick):
+    condition = quick.Condition()
+    ready, told = quick.Semaphore(0), quick.Semaphore(0)
+    first, second = (start(quick, wait_told, condition, ready, told) for _ in range(2))
+    for _ in range(2):
+        assert ready.acquire(timeout=WAIT_S)
+    with condition:  # both wait by now
+        pass
+    kill(first)
+    with condition:
+        condition.notify()
+    assert told.acquire(timeout=WAIT_S)
+    end_well(second)
+
+
+def notify_and_die(condition):
+    with condition:
+        condition.notify_all()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_condition_waiter_wakes_though_its_notifier_was_killed(quick):
+    condition = quick.Condition()
+    ready, told = quick.Semaphore(0), quick.Semaphore(0)
+    waiter = start(quick, wait_told, condition, ready, told)
+    assert ready.acquire(timeout=WAIT_S)
+    with condition:
+        pass
+    start(quick, notify_and_die, condition).join(WAIT_S)
+    assert told.acquire(timeout=WAIT_S)
+    end_well(waiter)
+
+
+def test_condition_wakes_waiters_when_the_lock_is_given_back_for_good():
+    for lock in (mp.RLock(), mp.Lock()):
+        one, other = mp.Condition(lock), mp.Condition(lock)
+        told = []
+        waiting = threading.Semaphore(0)
+
+        def wait_for(condition, told=told, waiting=waiting):
+            with condition:
+                waiting.release()
+                told.append(condition.wait(WAIT_S))
+
+        threads = [threading.Thread(target=wait_for, args=(c,)) for c in (one, other)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert waiting.acquire(timeout=WAIT_S)
+        with lock:
+            one.notify()
+            other.notify_all()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert told == [True, True]
+
+
+class Point(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_int), ("y", ctypes.c_int)]
+
+
+def add_to_all(value, array, text, point, lock):
+    value.value += 1
+    array[1] += 1
+    text.value += b"!"
+    point.x += 1
+    with value.get_lock():
+        assert value.get_lock().acquire(False)
+        value.get_lock().release()
+
+
+def test_values_and_arrays_are_taken_behind_their_lock(context):
+    lock = context.Lock()
+    value, array = context.Value("i", 1), context.Array("d", [1, 2, 3])
+    text, point = context.Array("c", b"tenon\0\0"), context.Value(Point, 1, 2, lock=lock)
+    end_well(start(context, add_to_all, value, array, text, point, lock))
+    assert (value.value, array[:], text.value) == (2, [1.0, 3.0, 3.0], b"tenon!")
+    assert (point.x, point.y, len(array), list(array)) == (2, 2, 3, [1.0, 3.0, 3.0])
+    with pytest.raises(IndexError):
+        array[3]
+    with pytest.raises(TypeError):
+        value.value = "one"
+    with pytest.raises(AttributeError):
+        point.z
+    assert lock.acquire(False)  # each of them gave it back
+    lock.release()
+
+
+class OwnLock:
+    def __init__(self):
+        self.calls = []
+
+    def acquire(self):
+        self.calls.append("acquire")
+
+    def release(self):
+        self.calls.append("release")
+
+
+def test_a_value_takes_any_lock():
+    lock = OwnLock()
+    value, array = mp.Value("i", 1, lock=lock), mp.Array("i", 2, lock=lock)
+    value.value += array[0] + 1
+    assert lock.calls == ["acquire", "release"] * 3 and value.value == 2

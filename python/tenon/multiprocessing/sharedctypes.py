@@ -2,19 +2,13 @@
 """Values and arrays of ctypes in shared memory."""
 
 import ctypes
+import weakref
 from multiprocessing import sharedctypes as _standard
 from multiprocessing.reduction import ForkingPickler
-from multiprocessing.sharedctypes import (
-    Synchronized,
-    SynchronizedArray,
-    SynchronizedBase,
-    SynchronizedString,
-    rebuild_ctype,
-    synchronized,
-    typecode_to_type,
-)
+from multiprocessing.context import assert_spawning
+from multiprocessing.sharedctypes import rebuild_ctype, typecode_to_type
 
-from .. import _domain
+from .. import _core, _domain
 from ._objects import keep_for_child
 from .synchronize import RLock
 
@@ -78,6 +72,52 @@ def Value(typecode_or_type, *args, lock=True, ctx=None):
 def Array(typecode_or_type, size_or_initializer, *, lock=True, ctx=None):
     """A ctypes array with a lock around each access; lock: True, False, or one to use."""
     return _locked(RawArray(typecode_or_type, size_or_initializer), lock, ctx)
+
+
+class SynchronizedBase(_core.Synchronized, _standard.SynchronizedBase):
+    """A ctypes object with a lock around each access, which is taken in C."""
+
+    def __reduce__(self):
+        assert_spawning(self)
+        return synchronized, (self._obj, self._lock)
+
+
+class Synchronized(SynchronizedBase, _standard.Synchronized):
+    value = _core.SynchronizedAttribute("value")
+
+
+class SynchronizedArray(
+    _core.SynchronizedArray, SynchronizedBase, _standard.SynchronizedArray
+):
+    pass
+
+
+class SynchronizedString(SynchronizedArray, _standard.SynchronizedString):
+    value = _core.SynchronizedAttribute("value")
+    raw = _core.SynchronizedAttribute("raw")
+
+
+_classes = weakref.WeakKeyDictionary()  # of structures: ctypes class -> synchronized class
+
+
+def synchronized(obj, lock=None, ctx=None):
+    """The object with a lock around each access."""
+    assert not isinstance(obj, _standard.SynchronizedBase), "object already synchronized"
+    if lock is None:
+        lock = ctx.RLock() if ctx else RLock()
+    return _class_for(obj)(obj, lock, ctx)
+
+
+def _class_for(obj):
+    if isinstance(obj, ctypes._SimpleCData):
+        return Synchronized
+    if isinstance(obj, ctypes.Array):
+        return SynchronizedString if obj._type_ is ctypes.c_char else SynchronizedArray
+    cls = type(obj)
+    if cls not in _classes:
+        fields = {field[0]: _core.SynchronizedAttribute(field[0]) for field in cls._fields_}
+        _classes[cls] = type("Synchronized" + cls.__name__, (SynchronizedBase,), fields)
+    return _classes[cls]
 
 
 def _locked(obj, lock, ctx):

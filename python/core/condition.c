@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GuardCondition: a condition over a guard, as the standard library's behaves: notify(n) wakes n.
+ *
+ * Nouns: the gate (a lock of its own), the table of who waits, in shared memory. Who waits holds
+ * the gate from before it lets its guard go until it stands in the table, and who notifies takes
+ * the gate: no notification falls between the two.
+ * C1  A row is free, or says in one word whose turn it is (ticket) and whether that was told.
+ * C2  Who notifies marks first, and wakes when it gives its guard back, which those need who
+ *     wake. If it is killed in between, nobody wakes them: they look by themselves, every
+ *     LOOK_NS.
+ * Death: of a waiter leaves a row that who notifies passes over; a notification that it was
+ * told goes with it. Of who has the gate: the next one has it, and each row is whole (C1).
+ */
+#include "guard.h"
+
+#include <string.h>
+
+/* In the table, behind `used`. */
+typedef struct {
+    _Atomic uint64_t turn;   /* {ticket:63, told:1}; 0: free. Written after `member` */
+    _Atomic uint64_t member; /* tn_domain_member() */
+} row;
+
+typedef struct {
+    _Atomic uint64_t used; /* rows from here on were never taken */
+    uint64_t spare;
+    row rows[];
+} table;
+
+enum { TOLD = 1, TICKET = 2 };
+#define LOOK_NS UINT64_C(500000000)
+
+typedef struct {
+    PyObject_HEAD tnp_guard *guard;
+    PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: not begun */
+    Py_buffer memory;      /* the table's; obj NULL: none */
+    uint64_t most;         /* rows */
+} condition;
+
+static table *table_of(const condition *self) { return self->memory.buf; }
+
+/* Rows that may be taken. -1: raised, the table makes no sense */
+static int64_t used_of(const condition *self)
+{
+    uint64_t used = atomic_load(&table_of(self)->used);
+    if (used <= self->most)
+        return (int64_t)used;
+    PyObject *corrupt = PyObject_GetAttrString(PyImport_AddModule("tenon._core"), "Corrupt");
+    if (corrupt != NULL)
+        PyErr_Format(corrupt, "a condition of %llu rows uses %llu of them",
+                     (unsigned long long)self->most, (unsigned long long)used);
+    Py_XDECREF(corrupt);
+    return -1;
+}
+
+static tn_domain *domain_of(const condition *self)
+{
+    return tnp_domain_of(((tnp_object *)self->core)->domain);
+}
+
+/* ---- the table; pre: the gate is ours ----------------------------------------------------- */
+
+static void drop_dead(const condition *self, const tn_domain *domain)
+{
+    int64_t used = used_of(self);
+    for (int64_t i = 0; i < used; i++) {
+        row *r = &table_of(self)->rows[i];
+        if (atomic_load(&r->turn) != 0 && !tn_domain_has_member(domain, atomic_load(&r->member)))
+            atomic_store(&r->turn, 0);
+    }
+}
+
+/* A free row, and the next ticket. NULL: there is none, or raised */
+static row *find_free(const condition *self, uint64_t *ret_turn)
+{
+    table *t = table_of(self);
+    int64_t used = used_of(self);
+    row *found = NULL;
+    uint64_t last = 0;
+    for (int64_t i = 0; i < used; i++) {
+        uint64_t turn = atomic_load(&t->rows[i].turn) & ~(uint64_t)TOLD;
+        if (turn == 0 && found == NULL)
+            found = &t->rows[i];
+        if (turn > last)
+            last = turn;
+    }
+    if (found == NULL && used >= 0 && (uint64_t)used < self->most) {
+        found = &t->rows[used];
+        atomic_store(&found->turn, 0);
+        atomic_store(&t->used, (uint64_t)used + 1);
+    }
+    *ret_turn = last + TICKET;
+    return found;
+}
+
+/* NULL: raised */
+static row *enter(const condition *self)
+{
+    const tn_domain *domain = domain_of(self);
+    uint64_t turn;
+    if (domain == NULL)
+        return NULL;
+    row *r = find_free(self, &turn);
+    if (r == NULL && !PyErr_Occurred()) {
+        drop_dead(self, domain);
+        r = find_free(self, &turn);
+    }
+    if (r == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_RuntimeError, "%llu threads wait for this condition already",
+                         (unsigned long long)self->most);
+        return NULL;
+    }
+    atomic_store(&r->member, tn_domain_member(domain));
+    atomic_store(&r->turn, turn);
+    return r;
+}
+
+/* The living one that has waited longest and was not told; NULL: there is none. */
+static row *find_oldest(const condition *self, const tn_domain *domain, int64_t used)
+{
+    row *oldest = NULL;
+    uint64_t first = UINT64_MAX;
+    for (int64_t i = 0; i < used; i++) {
+        row *r = &table_of(self)->rows[i];
+        uint64_t turn = atomic_load(&r->turn);
+        if (turn == 0 || (turn & TOLD) != 0 || turn >= first)
+            continue;
+        if (tn_domain_has_member(domain, atomic_load(&r->member))) {
+            oldest = r;
+            first = turn;
+        } else {
+            atomic_store(&r->turn, 0);
+        }
+    }
+    return oldest;
+}
+
+static bool is_waiting(const row *r)
+{
+    uint64_t turn = atomic_load(&r->turn);
+    return turn != 0 && (turn & TOLD) == 0;
+}
+
+static int64_t count_waiting(const condition *self, int64_t used)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < used; i++)
+        count += is_waiting(&table_of(self)->rows[i]);
+    return count;
+}
+
+/* What a dead one is told is lost to nobody then. */
+static void tell_all(const condition *self, int64_t used)
+{
+    for (int64_t i = 0; i < used; i++)
+        if (is_waiting(&table_of(self)->rows[i]))
+            atomic_fetch_or(&table_of(self)->rows[i].turn, TOLD);
+}
+
+/* The oldest first. The kernel says who lives. */
+static void tell_some(const condition *self, const tn_domain *domain, int64_t used, long long most)
+{
+    for (long long told = 0; told < most; told++) {
+        row *r = find_oldest(self, domain, used);
+        if (r == NULL)
+            return;
+        atomic_fetch_or(&r->turn, TOLD);
+    }
+}
+
+/* Tell up to `most`. -1: raised */
+static int tell(const condition *self, long long most)
+{
+    const tn_domain *domain = domain_of(self);
+    int64_t used = domain == NULL ? -1 : used_of(self);
+    int64_t waiting = count_waiting(self, used);
+    if (used < 0 || waiting == 0)
+        return used < 0 ? -1 : 0;
+    if (most >= waiting)
+        tell_all(self, used);
+    else
+        tell_some(self, domain, used, most);
+    return tnp_guard_wake_later(self->guard, self->core); /* C2 */
+}
+
+/* ---- wait and notify --------------------------------------------------------------------- */
+
+static const condition *begun(PyObject *object)
+{
+    const condition *self = (condition *)object;
+    if (self->core != NULL)
+        return self;
+    PyErr_SetString(PyExc_ValueError, "a condition that was not made");
+    return NULL;
+}
+
+/* pre: the gate is ours, and is again then. -1: raised */
+static int sleep_until_told(const condition *self, const row *r, uint64_t deadline_ns)
+{
+    int status = deadline_ns == 0 ? TN_ERR_TIMED_OUT : 0;
+    while (status == 0 && (atomic_load(&r->turn) & TOLD) == 0) {
+        uint64_t look_ns = tn_deadline_after(LOOK_NS); /* C2 */
+        bool is_last = deadline_ns <= look_ns;
+        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline_ns : look_ns, &status) <
+            0)
+            return -1;
+        if (status == TN_ERR_PEER_DIED || (status == TN_ERR_TIMED_OUT && !is_last))
+            status = 0; /* a thread of this process may still notify */
+    }
+    if (status != 0 && status != TN_ERR_TIMED_OUT)
+        tnp_raise(status);
+    return status != 0 && status != TN_ERR_TIMED_OUT ? -1 : 0;
+}
+
+/* What was raised goes first, unless the second raises too. */
+static int after(int failed, int (*next)(const condition *self, unsigned long count),
+                 const condition *self, unsigned long count)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (next(self, count) == 0) {
+        PyErr_Restore(type, value, traceback);
+        return failed;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return -1;
+}
+
+static int leave_gate(const condition *self, unsigned long unused)
+{
+    (void)unused;
+    return tnp_lock_release(self->gate);
+}
+
+static int take_again(const condition *self, unsigned long count)
+{
+    return tnp_guard_acquire_again(self->guard, count);
+}
+
+static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *names)
+{
+    const condition *self = begun(object);
+    uint64_t deadline_ns;
+    unsigned long count;
+    if (self == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+        return NULL;
+    if (!tnp_guard_is_mine(self->guard)) {
+        PyErr_SetString(PyExc_AssertionError, "must acquire() condition before using wait()");
+        return NULL;
+    }
+    if (tnp_lock_acquire(self->gate) < 0)
+        return NULL;
+    row *r = enter(self);
+    if (r == NULL || tnp_guard_release_all(self->guard, &count) < 0) {
+        if (r != NULL)
+            atomic_store(&r->turn, 0);
+        after(-1, leave_gate, self, 0);
+        return NULL;
+    }
+    int failed = sleep_until_told(self, r, deadline_ns);
+    bool was_told = (atomic_exchange(&r->turn, 0) & TOLD) != 0;
+    failed = after(failed, leave_gate, self, 0);
+    failed = after(failed, take_again, self, count);
+    return failed < 0 ? NULL : PyBool_FromLong(was_told);
+}
+
+static PyObject *notify_some(PyObject *object, long long most)
+{
+    const condition *self = begun(object);
+    if (self == NULL)
+        return NULL;
+    if (!tnp_guard_is_mine(self->guard)) {
+        PyErr_SetString(PyExc_AssertionError, "lock is not owned");
+        return NULL;
+    }
+    if (tnp_lock_acquire(self->gate) < 0 ||
+        after(tell(self, most), leave_gate, self, 0) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *notify(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"n", NULL};
+    long long most = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|L", names, &most))
+        return NULL;
+    return notify_some(self, most);
+}
+
+static PyObject *notify_all(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return notify_some(self, INT64_MAX);
+}
+
+static PyObject *go_in(PyObject *object, PyObject *unused)
+{
+    const condition *self = begun(object);
+    (void)unused;
+    if (self == NULL || tnp_guard_acquire(self->guard, TN_FOREVER) < 0)
+        return NULL;
+    Py_RETURN_TRUE;
+}
+
+static PyObject *go_out(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    const condition *self = begun(object);
+    (void)args, (void)nargs;
+    if (self == NULL || tnp_guard_release(self->guard) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- beginning and end ------------------------------------------------------------------- */
+
+static PyObject *begin(PyObject *object, PyObject *args)
+{
+    condition *self = (condition *)object;
+    PyObject *guard, *gate, *core, *tensor;
+    if (!PyArg_ParseTuple(args, "O!OOO", &tnp_guard_type, &guard, &gate, &core, &tensor))
+        return NULL;
+    if (self->core != NULL || self->memory.obj != NULL || !tnp_is_lock(gate) ||
+        !tnp_is_condition(core)) {
+        PyErr_SetString(PyExc_TypeError, "a condition begins once, with a lock and a condition");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(tensor, &self->memory, PyBUF_WRITABLE) < 0)
+        return NULL;
+    Py_ssize_t rows = self->memory.len - (Py_ssize_t)sizeof(table);
+    self->most = rows > 0 ? (uint64_t)rows / sizeof(row) : 0;
+    if (self->most == 0 || (uintptr_t)self->memory.buf % _Alignof(table) != 0) {
+        PyBuffer_Release(&self->memory);
+        PyErr_SetString(PyExc_ValueError, "no memory for those that wait");
+        return NULL;
+    }
+    Py_INCREF(guard);
+    Py_INCREF(gate);
+    Py_INCREF(core);
+    self->guard = (tnp_guard *)guard;
+    self->gate = gate;
+    self->core = core;
+    Py_RETURN_NONE;
+}
+
+static void dealloc(PyObject *object)
+{
+    condition *self = (condition *)object;
+    if (self->memory.obj != NULL)
+        PyBuffer_Release(&self->memory);
+    Py_XDECREF((PyObject *)self->guard);
+    Py_XDECREF(self->gate);
+    Py_XDECREF(self->core);
+    Py_TYPE(object)->tp_free(object);
+}
+
+#define FUNCTION(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef methods[] = {
+    {"_begin", begin, METH_VARARGS,
+     "_begin($self, guard, gate, core, table, /)\n--\n\n"
+     "Begin with a guard, a Lock, a Condition, and memory for 16 bytes, and 16 a waiter."},
+    {"wait", FUNCTION(wait), METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, /, timeout=None)\n--\n\n"
+     "Let the guard go, wait, and take it again; False: nobody notified in time."},
+    {"notify", FUNCTION(notify), METH_VARARGS | METH_KEYWORDS,
+     "notify($self, /, n=1)\n--\n\n"
+     "Wake up to n of those that wait."},
+    {"notify_all", notify_all, METH_NOARGS,
+     "notify_all($self, /)\n--\n\n"
+     "Wake all that wait."},
+    {"__enter__", go_in, METH_NOARGS,
+     "__enter__($self, /)\n--\n\n"
+     "Take the guard."},
+    {"__exit__", FUNCTION(go_out), METH_FASTCALL,
+     "__exit__($self, /, *exception)\n--\n\n"
+     "Give the guard back."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"_lock", T_OBJECT, offsetof(condition, guard), READONLY, "Its guard."},
+    {"_gate", T_OBJECT, offsetof(condition, gate), READONLY, "Guards who waits."},
+    {"_core", T_OBJECT, offsetof(condition, core), READONLY, "Where they sleep."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyTypeObject condition_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.GuardCondition",
+    .tp_doc = "A condition over a Guard.",
+    .tp_basicsize = sizeof(condition),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = dealloc,
+    .tp_methods = methods,
+    .tp_members = members,
+};
+
+int tnp_condition_init(PyObject *module)
+{
+    if (PyType_Ready(&condition_type) < 0)
+        return -1;
+    return tnp_add(module, "GuardCondition", (PyObject *)&condition_type);
+}
