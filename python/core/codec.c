@@ -58,6 +58,7 @@ static PyObject *reducers; /* {type: function}, what register() was told */
 static PyObject *table;    /* those, ForkingPickler's and copyreg's together: a table_type */
 static PyObject *reduce_function; /* the reducer of arrays and tensors */
 static PyObject *keep_function;   /* the callback for buffers */
+static PyObject *none;            /* a list, always empty */
 static PyObject *array_function, *fixed_array_function, *take_function;
 
 /* ---- NumPy, if it is there --------------------------------------------------------------- */
@@ -586,13 +587,30 @@ static int encode_one(PyObject *tensor, char kind, tnp_encoded *ret)
     return 0;
 }
 
+static bool encode_plain(PyObject *value, tnp_encoded *ret)
+{
+    static const struct head head = {.kind = PICKLE};
+    size_t pickle_bytes =
+        tnp_pickle_plain(value, ret->plain + sizeof head, sizeof ret->plain - sizeof head);
+    if (pickle_bytes == 0)
+        return false;
+    memcpy(ret->plain, &head, sizeof head);
+    ret->start = ret->plain;
+    ret->size_bytes = sizeof head + pickle_bytes;
+    ret->bytes = ret->tensors = NULL;
+    return true;
+}
+
 int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_encoded *ret)
 {
     PyObject *tensor = NULL;
     char kind = TENSOR;
     bool is_fixed;
+    int failed;
     if (tnp_domain_of(domain) == NULL)
         return -1;
+    if (encode_plain(value, ret))
+        return 0;
     if (has_numpy() && Py_TYPE(value) == ndarray_type) {
         tensor = tensor_of_array(domain, value, true, deadline_ns, &is_fixed);
         kind = is_fixed ? FIXED_ARRAY : ARRAY;
@@ -600,8 +618,20 @@ int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_enco
         tensor = tensor_of_tensor(domain, value, deadline_ns);
     }
     if (tensor != NULL)
-        return encode_one(tensor, kind, ret);
-    return PyErr_Occurred() ? -1 : encode_pickle(domain, value, deadline_ns, ret);
+        failed = encode_one(tensor, kind, ret);
+    else
+        failed = PyErr_Occurred() ? -1 : encode_pickle(domain, value, deadline_ns, ret);
+    if (failed == 0) {
+        ret->start = PyBytes_AS_STRING(ret->bytes);
+        ret->size_bytes = (size_t)PyBytes_GET_SIZE(ret->bytes);
+    }
+    return failed;
+}
+
+void tnp_encoded_fini(tnp_encoded *encoded)
+{
+    Py_CLEAR(encoded->bytes);
+    Py_CLEAR(encoded->tensors);
 }
 
 /* ---- unpickling -------------------------------------------------------------------------- */
@@ -656,8 +686,22 @@ static void note_names(PyObject *memory)
     PyErr_Restore(type, error, traceback);
 }
 
+/* The common case: nothing travelled beside it. */
+static PyObject *unpickle_alone(const char *bytes, Py_ssize_t size_bytes)
+{
+    PyObject *pickled = PyBytes_FromStringAndSize(bytes, size_bytes);
+    PyObject *value =
+        pickled == NULL ? NULL : PyObject_CallFunctionObjArgs(python.loads, pickled, NULL);
+    if (value == NULL && pickled != NULL)
+        note_names(pickled);
+    Py_XDECREF(pickled);
+    return value;
+}
+
 static PyObject *unpickle(const char *bytes, Py_ssize_t size_bytes, PyObject *buffers)
 {
+    if (PyList_GET_SIZE(buffers) == 0 && size_bytes <= FEW_BYTES)
+        return unpickle_alone(bytes, size_bytes);
     PyObject *value = NULL, *keywords = NULL;
     PyObject *memory =
         PyMemoryView_FromMemory((char *)(uintptr_t)bytes, size_bytes, PyBUF_READ);
@@ -685,8 +729,10 @@ static PyObject *decode_pickle(const char *bytes, size_t size_bytes, PyObject *t
         return fail_message("too short for its buffers");
     const char *places = bytes + sizeof head;
     size_t before = sizeof head + head.place_count * sizeof(struct place);
-    PyObject *buffers = find_buffers(places, head.place_count, tensors);
-    if (buffers == NULL)
+    PyObject *buffers = none;
+    if (head.place_count == 0)
+        Py_INCREF(buffers);
+    else if ((buffers = find_buffers(places, head.place_count, tensors)) == NULL)
         return NULL;
     struct passage mine = {.tensors = tensors, .outer = passage};
     passage = &mine;
@@ -699,6 +745,8 @@ static PyObject *decode_pickle(const char *bytes, size_t size_bytes, PyObject *t
 PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors)
 {
     char kind = size_bytes > 0 ? bytes[0] : 0;
+    if (tensors == NULL)
+        tensors = none;
     if (kind == PICKLE)
         return decode_pickle(bytes, (size_t)size_bytes, tensors);
     if ((kind != ARRAY && kind != FIXED_ARRAY && kind != TENSOR) ||
@@ -728,7 +776,17 @@ static PyObject *dump(PyObject *module, PyObject *args)
         return NULL;
     int failed = tnp_encode(domain, value, 0, &encoded);
     Py_DECREF(domain);
-    return failed < 0 ? NULL : Py_BuildValue("(NN)", encoded.bytes, encoded.tensors);
+    if (failed < 0)
+        return NULL;
+    if (encoded.bytes == NULL)
+        encoded.bytes =
+            PyBytes_FromStringAndSize(encoded.start, (Py_ssize_t)encoded.size_bytes);
+    if (encoded.tensors == NULL)
+        encoded.tensors = PyList_New(0);
+    if (encoded.bytes != NULL && encoded.tensors != NULL)
+        return Py_BuildValue("(NN)", encoded.bytes, encoded.tensors);
+    tnp_encoded_fini(&encoded);
+    return NULL;
 }
 
 static PyObject *load(PyObject *module, PyObject *args)
@@ -887,6 +945,7 @@ int tnp_codec_init(PyObject *module)
     python.copyreg_table = attribute_of("copyreg", "dispatch_table");
     python.fork_table = fork_reducers();
     reducers = PyDict_New();
+    none = PyList_New(0);
     reduce_function = PyCFunction_New(&reduce_definition, NULL);
     keep_function = PyCFunction_New(&keep_definition, NULL);
     if (PyModule_AddFunctions(module, functions) < 0 || PyType_Ready(&table_type) < 0)
@@ -898,8 +957,8 @@ int tnp_codec_init(PyObject *module)
     return python.pickler == NULL || python.loads == NULL || python.bytes_io == NULL ||
                    python.copyreg_table == NULL || !PyDict_Check(python.copyreg_table) ||
                    python.fork_table == NULL || !PyDict_Check(python.fork_table) ||
-                   reducers == NULL || table == NULL || reduce_function == NULL ||
-                   keep_function == NULL || array_function == NULL ||
+                   reducers == NULL || none == NULL || table == NULL ||
+                   reduce_function == NULL || keep_function == NULL || array_function == NULL ||
                    fixed_array_function == NULL || take_function == NULL
                ? -1
                : 0;

@@ -301,19 +301,36 @@ extern PyMemberDef tnp_object_members[];
         .tp_weaklistoffset = offsetof(tnp_object, weak),                                       \
     }
 
-/* ---- messages (queue.c, codec.c) --------------------------------------------------------- */
+/* ---- messages (queue.c, backlog.c, codec.c, plain.c) ------------------------------------- */
 
 int tnp_queue_init(PyObject *module);
+int tnp_backlog_init(PyObject *module);
 int tnp_codec_init(PyObject *module);
+
+/** `object`, if it is one. NULL: raised (TypeError). */
+PyObject *tnp_queue_checked(PyObject *object);
+PyObject *tnp_semaphore_checked(PyObject *object);
 
 /** A value as it travels. */
 typedef struct {
-    PyObject *bytes;   /* bytes */
+    const char *start; /* [size_bytes], in `bytes` or in `plain` */
+    size_t size_bytes;
+    PyObject *bytes;   /* NULL: they are in `plain` */
     PyObject *tensors; /* a list of tnp_tensor; NULL: none */
+    char plain[256];
 } tnp_encoded;
 /** -1: raised. The deadline is for memory. */
 int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_encoded *ret);
-/** The value; NULL: raised. `tensors`: a list; it may be emptied. */
+void tnp_encoded_fini(tnp_encoded *encoded);
+/**
+ * Push a message; wait for room without the GIL. `tensors`: a list of tnp_tensor; NULL: none.
+ * pre: the queue is open. @return 0, or a status, for tnp_raise()
+ */
+int tnp_queue_push(PyObject *queue, const char *bytes, size_t size_bytes, PyObject *tensors,
+                   uint64_t deadline_ns);
+/** The pickle of a small value of built-in types; 0: it is not one, or there is no room. */
+size_t tnp_pickle_plain(PyObject *value, char *to, size_t room);
+/** The value; NULL: raised. `tensors`: a list; it may be emptied. NULL: none came. */
 PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors);
 
 /* ---- the rest ---------------------------------------------------------------------------- */

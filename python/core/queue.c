@@ -112,29 +112,33 @@ static int push(PyObject *self, tn_queue *queue, const tn_message *message,
     return status;
 }
 
-/* pre: `tensors` is a list of tnp_tensor, or NULL */
-static int push_parts(PyObject *self, const char *bytes, Py_ssize_t size_bytes,
-                      PyObject *tensors, uint64_t deadline_ns)
+int tnp_queue_push(PyObject *self, const char *bytes, size_t size_bytes, PyObject *tensors,
+                   uint64_t deadline_ns)
 {
     enum { FEW = 16 };
     tn_tensor *few[FEW], **all = few;
     Py_ssize_t n = tensors == NULL ? 0 : PyList_GET_SIZE(tensors);
-    tn_queue *queue = tnp_object_of(self);
-    if (queue == NULL)
-        return -1;
     if (n > FEW && (all = PyMem_New(tn_tensor *, (size_t)n)) == NULL) {
         PyErr_NoMemory();
-        return -1;
+        return TN_ERR_NO_MEMORY;
     }
     for (Py_ssize_t i = 0; i < n; i++)
         all[i] = ((tnp_tensor *)PyList_GET_ITEM(tensors, i))->tensor;
-    tn_message message = {.bytes = bytes,
-                          .size_bytes = (size_t)size_bytes,
-                          .tensors = all,
-                          .tensor_count = (uint32_t)n};
-    int status = push(self, queue, &message, deadline_ns);
+    tn_message message = {
+        .bytes = bytes, .size_bytes = size_bytes, .tensors = all, .tensor_count = (uint32_t)n};
+    int status = push(self, ((tnp_object *)self)->handle, &message, deadline_ns);
     if (all != few)
         PyMem_Free(all);
+    return status;
+}
+
+/* -1: raised */
+static int push_or_raise(PyObject *self, const char *bytes, size_t size_bytes,
+                         PyObject *tensors, uint64_t deadline_ns)
+{
+    if (tnp_object_of(self) == NULL)
+        return -1;
+    int status = tnp_queue_push(self, bytes, size_bytes, tensors, deadline_ns);
     if (status != 0)
         tnp_raise(status);
     return status == 0 ? 0 : -1;
@@ -158,7 +162,7 @@ static PyObject *push_message(PyObject *self, PyObject *args, PyObject *keywords
             failed = -1;
         }
     if (failed == 0)
-        failed = push_parts(self, data.buf, data.len, tensors, deadline_ns);
+        failed = push_or_raise(self, data.buf, (size_t)data.len, tensors, deadline_ns);
     Py_XDECREF(tensors);
     PyBuffer_Release(&data);
     if (failed != 0)
@@ -214,10 +218,9 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     if (tnp_object_of(self) == NULL || tnp_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
         tnp_encode(((tnp_object *)self)->domain, args[0], deadline_ns, &encoded) < 0)
         return NULL;
-    int failed = push_parts(self, PyBytes_AS_STRING(encoded.bytes),
-                            PyBytes_GET_SIZE(encoded.bytes), encoded.tensors, deadline_ns);
-    Py_DECREF(encoded.bytes);
-    Py_XDECREF(encoded.tensors);
+    int failed =
+        push_or_raise(self, encoded.start, encoded.size_bytes, encoded.tensors, deadline_ns);
+    tnp_encoded_fini(&encoded);
     if (failed != 0)
         return NULL;
     Py_RETURN_NONE;
@@ -234,9 +237,10 @@ static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     int status = pop(self, queue, deadline_ns, &message);
     if (status != 0)
         return tnp_raise(status);
-    PyObject *value = NULL;
-    PyObject *tensors = take_tensors(&message, ((tnp_object *)self)->domain);
-    if (tensors != NULL)
+    PyObject *value = NULL, *tensors = NULL;
+    if (message.tensor_count == 0)
+        value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, NULL);
+    else if ((tensors = take_tensors(&message, ((tnp_object *)self)->domain)) != NULL)
         value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
     Py_XDECREF(tensors);
     if (message.lease != 0 && tnp_object_of(self) != NULL) /* to acknowledge oneself: pop() */
@@ -429,6 +433,15 @@ static PyTypeObject message_type = {
     .tp_methods = message_methods,
     .tp_members = message_members,
 };
+
+PyObject *tnp_queue_checked(PyObject *object)
+{
+    if (PyObject_TypeCheck(object, &queue_type))
+        return object;
+    PyErr_Format(PyExc_TypeError, "a tenon._core.Queue is needed, not %.200s",
+                 Py_TYPE(object)->tp_name);
+    return NULL;
+}
 
 int tnp_queue_init(PyObject *module)
 {

@@ -197,6 +197,15 @@ static PyMethodDef semaphore_methods[] = {
 
 TNP_OBJECT_TYPE("Semaphore", semaphore, attributes, "Permits.");
 
+PyObject *tnp_semaphore_checked(PyObject *object)
+{
+    if (PyObject_TypeCheck(object, &semaphore_type))
+        return object;
+    PyErr_Format(PyExc_TypeError, "a tenon._core.Semaphore is needed, not %.200s",
+                 Py_TYPE(object)->tp_name);
+    return NULL;
+}
+
 /* ---- locks ------------------------------------------------------------------------------- */
 
 static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t nargs,

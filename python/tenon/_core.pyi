@@ -218,6 +218,19 @@ class Queue:
     @staticmethod
     def wait_any(queues: Sequence[Queue], timeout: _Timeout = None) -> int: ...
 
+@final
+class Backlog:
+    """Messages that wait in this process until their queue has room."""
+    def __new__(cls, queue: Queue, debt: Semaphore = ..., debt2: Semaphore = ..., /) -> Backlog:
+        """Of each semaphore, a permit is acquired for each message that waits."""
+    @property
+    def count(self) -> int: ...
+    def put(self, value: Any, /) -> bool:
+        """Push, or let it wait. True: start a thread that calls feed(), or call no_feeder()."""
+    def feed(self) -> None: ...
+    def no_feeder(self) -> None: ...
+    def close(self) -> None: ...
+
 def dumps(value: Any, domain: Optional[Domain] = None, /) -> Tuple[bytes, list[Tensor]]:
     """Pickle, arrays aside: what `put` puts. They are all shared in the domain."""
 def loads(data: bytes, tensors: Sequence[Tensor], /) -> Any: ...

@@ -5,6 +5,7 @@ import os
 import queue
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import tenon
 import tenon.multiprocessing as mp
 
 WAIT_S = 30
-MANY = 3000  # more than a ring holds
+MANY = 10_000  # more than a ring holds
+PIPE_BYTES = 64 << 10  # a message of the standard library's takes 8 of them at least
 
 mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
 
@@ -60,6 +62,32 @@ def fill(array_queue, done):
 def put_range(target, count):
     for i in range(count):
         target.put(i)
+
+
+def put_same(target, value, count):
+    for _ in range(count):
+        target.put(value)
+
+
+def put_numbered(target, name, count):
+    for number in range(count):
+        target.put((name, number))
+
+
+def put_and_cancel(target, count):
+    put_range(target, count)
+    target.cancel_join_thread()
+
+
+def attach_and_wait_for_kill(ready, source):
+    ready.set()
+    threading.Event().wait()
+
+
+def do_numbered_tasks(tasks, count):
+    for number in range(count):
+        assert tasks.get(timeout=WAIT_S) == number
+        tasks.task_done()
 
 
 def put_through_a_grandchild(target):
@@ -154,12 +182,65 @@ def test_qsize_is_true_in_every_process(quick, kind):
     assert sizes.get(timeout=WAIT_S) == MANY
     assert source.get(timeout=WAIT_S) == 0
     kill(putting)  # what it could not bring into the queue is gone with it
-    assert source._core.domain.reap() >= 0
-    left = source.qsize()
-    assert left < MANY - 1
+    end = time.monotonic() + WAIT_S
+    while (left := source.qsize()) >= MANY - 1:
+        source._core.domain.reap()
+        assert time.monotonic() < end
     for number in range(left):
         assert source.get(timeout=WAIT_S) == number + 1
     assert source.qsize() == 0
+
+
+@pytest.mark.parametrize("value", [7, 12_345, None, "a text", {"id": 1}])
+def test_join_before_get_works_for_what_a_pipe_would_take(quick, value):
+    source = quick.Queue()
+    process = start(quick, put_same, source, value, PIPE_BYTES // 8)
+    end_well(process)
+    assert source.qsize() == PIPE_BYTES // 8
+    assert all(source.get(timeout=WAIT_S) == value for _ in range(PIPE_BYTES // 8))
+    assert source.empty()
+
+
+def test_producers_that_are_ahead_keep_their_order(quick):
+    source = quick.Queue()
+    processes = [start(quick, put_numbered, source, name, MANY) for name in range(2)]
+    nexts = [0, 0]
+    for _ in range(2 * MANY):
+        name, number = source.get(timeout=WAIT_S)
+        assert number == nexts[name]
+        nexts[name] += 1
+    end_well(*processes)
+
+
+def test_cancel_join_thread_lets_a_process_end_with_a_backlog(quick):
+    source = quick.Queue()
+    end_well(start(quick, put_and_cancel, source, MANY))
+    assert 0 < source.qsize() <= MANY
+    assert source.get(timeout=WAIT_S) == 0
+
+
+def test_a_closed_queue_gives_its_backlog_up_when_all_consumers_died(fork):
+    source, ready = fork.Queue(), fork.Event()
+    consumer = start(fork, attach_and_wait_for_kill, ready, source)
+    assert ready.wait(WAIT_S)
+    put_range(source, MANY)
+    kill(consumer)
+    source.close()
+    joining = threading.Thread(target=source.join_thread)
+    joining.start()
+    joining.join(WAIT_S)
+    assert not joining.is_alive()
+
+
+def test_join_waits_for_tasks_of_a_backlog(quick):
+    tasks = quick.JoinableQueue()
+    put_range(tasks, MANY)
+    worker = start(quick, do_numbered_tasks, tasks, MANY)
+    tasks.join()
+    assert tasks.qsize() == 0
+    end_well(worker)
+    with pytest.raises(ValueError, match="too many times"):
+        tasks.task_done()
 
 
 def test_what_was_put_arrives_although_the_process_ended(quick):

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import tenon.multiprocessing as mp
-from tenon.multiprocessing import synchronize
+from tenon.multiprocessing import queues, synchronize
 
 WAIT_S = 30
 PACKAGE = str(pathlib.Path(synchronize.__file__).resolve().parent)
@@ -203,7 +203,7 @@ def test_join_outlives_producers_and_consumers(maxsize):
         judge_producer()
         source.put("for a child")
 
-    sweep(put, judge_producer, 7)
+    sweep(put, judge_producer, 3)
     source.put("for a child")
     sweep(get, judge_consumer, 30)
 
@@ -212,7 +212,7 @@ def test_what_a_killed_producer_could_not_bring_into_the_queue_is_owed_by_nobody
     source = mp.JoinableQueue()
 
     def put_more_than_fits():
-        for i in range(1026):
+        for i in range(queues._CAPACITY + 2):
             source.put(i)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -244,7 +244,7 @@ def test_queue_outlives_producers_and_consumers(maxsize):
         source.get(timeout=WAIT_S)
 
     source.get(timeout=WAIT_S)
-    sweep(put, judge_producer, 5)
+    sweep(put, judge_producer, 3)
 
 
 class Once:

@@ -7,7 +7,6 @@ the last other process that had the queue died and this one has no other thread,
 tenon.PeerDied, a BrokenPipeError with pid and seat, which also is an Empty or a Full.
 """
 
-import collections
 import threading
 import types
 from multiprocessing import util
@@ -23,11 +22,14 @@ from ._objects import (
     remaining_of,
     reset_in_child,
 )
-from .synchronize import SEM_VALUE_MAX, BoundedSemaphore, Event, Lock, Semaphore
+from .synchronize import SEM_VALUE_MAX, Event, Lock, Semaphore
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
-_CAPACITY = 1024  # of a queue without a bound, before its overflow
+# Of a queue without a bound, before messages wait in the process that put them: as many as a
+# pipe of 64 KiB takes of the shortest messages of the standard library, which are 8 bytes.
+_CAPACITY = 8192
+_INLINE_BYTES = 64  # slots of 128 bytes: 1 MiB
 _SIMPLE_CAPACITY = 1024
 _PRODUCER, _CONSUMER = 1, 2
 _LOOK_S = 0.2  # how often who waits for room looks by himself: a consumer may die untold
@@ -101,83 +103,62 @@ def _put_into(core, obj, timeout):
         _wait(core, lambda s: core.push(*message, s), timeout, _CONSUMER, _NobodyGets)
 
 
-class _Overflow:
-    """What a queue without a bound has no room for, and the thread that brings it there.
+class _Feeder:
+    """The thread that brings into a queue without a bound what it had no room for.
 
-    The thread ends when all is there. It holds no reference of the queue, which may be
-    collected before. `debts` are semaphores that tell other processes how much is here: this
-    process has a permit of each for each message, and they come back when it dies.
+    The thread ends when all is there. It holds no reference of the Queue, which may be
+    collected before. `after` is called when it ends.
     """
 
-    def __init__(self, core, debts):
-        self.core = core
-        self._debts = debts
-        self.messages = collections.deque()  # (bytes, tensors)
-        self.lock = threading.Lock()
-        self.is_closing = False
-        self.joins = True
+    def __init__(self, joins, after):
+        self.joins, self._after = joins, after
+        self._lock = threading.Lock()  # who starts a thread may do so while the last one ends
         self._thread = None
+        self._backlog = None  # while there is a thread
         self._flush_at_exit = None
 
-    def append(self, message):
-        for debt in self._debts:
-            debt.owe()
-        with self.lock:
-            self.messages.append(message)
-            if self._thread is not None:
-                return
-            self._thread = threading.Thread(
-                target=self._feed, name="QueueFeederThread", daemon=True
-            )
-            self._thread.start()
-            self._flush_at_exit = util.Finalize(None, self.flush, exitpriority=-5)
+    def start(self, backlog):
+        thread = threading.Thread(
+            target=self._feed, args=(backlog,), name="QueueFeederThread", daemon=True
+        )
+        with self._lock:
+            self._thread, self._backlog = thread, backlog
+            if self._flush_at_exit is None:
+                self._flush_at_exit = util.Finalize(None, self.flush, exitpriority=-5)
+            try:
+                thread.start()
+            except BaseException:
+                backlog.no_feeder()  # if this one runs all the same, the next ends at once
+                raise
+
+    def close(self):
+        """Give up what waits, if the consumers are dead."""
+        with self._lock:
+            if self._backlog is not None:
+                self._backlog.close()
 
     def flush(self):
         """Wait until all is there, unless nobody wants that."""
-        self.is_closing = True
+        self.close()
         thread = self._thread
-        if self.joins and thread is not None:
+        if self.joins and thread is not None and thread.ident is not None:
             thread.join()
 
-    def _feed(self):
-        consumers_died = False
-        while True:
-            with self.lock:
-                if not self.messages or (consumers_died and self.is_closing):
-                    self._pay(len(self.messages))
-                    self.messages.clear()
-                    self._thread = None
-                    self._flush_at_exit.cancel()
-                    return
-                data, tensors = self.messages[0]
-            try:
-                self.core.push(data, tensors, _LOOK_S)
-                consumers_died = False
-            except _core.TimedOut:
-                continue
-            except _core.PeerDied:
-                consumers_died = True  # until a new one makes room
-                continue
-            except (_core.Error, ValueError):
-                pass  # the queue or the domain has ended
-            with self.lock:
-                self.messages.popleft()
-            self._pay(1)
-
-    def _pay(self, count):
-        try:
-            for debt in self._debts:
-                for _ in range(count):
-                    debt.pay()
-        except (_core.Error, ValueError):
-            pass  # the domain has ended
+    def _feed(self, backlog):
+        backlog.feed()
+        with self._lock:
+            if self._thread is threading.current_thread():
+                self._flush_at_exit.cancel()
+                self._thread = self._backlog = self._flush_at_exit = None
+        if self._after is not None:
+            self._after()
 
 
-class _Behind:
-    """How many messages the processes have put and not brought into the queue yet."""
+class _Debts:
+    """A number of which each process owes a part, which ends with it."""
 
     def __init__(self, core):
-        self._permits = core
+        self.core = core  # a permit is acquired for each that is owed
 
     @classmethod
     def create(cls, domain):
@@ -187,20 +168,21 @@ class _Behind:
         return cls(permits)
 
     def __reduce__(self):
-        return _rebuild_behind, (place_of(self._permits),)
+        return _rebuild_debts, (place_of(self.core),)
 
     def owe(self):
-        self._permits.acquire(0)
+        self.core.acquire(0)
 
     def pay(self):
-        self._permits.release()
+        """ValueError: nobody owes any."""
+        self.core.release()
 
     def count(self):
-        return SEM_VALUE_MAX - self._permits.get()
+        return SEM_VALUE_MAX - self.core.get()
 
 
-def _rebuild_behind(place):
-    return _Behind(opened(_core.Semaphore, place))
+def _rebuild_debts(place):
+    return _Debts(opened(_core.Semaphore, place))
 
 
 class Queue(Readable):
@@ -213,27 +195,34 @@ class Queue(Readable):
         if maxsize > 2**20:
             raise OverflowError(f"a queue of {maxsize} messages: 2**20 are the most")
         domain = _domain.default()
-        core = _core.Queue.create(domain, capacity=maxsize or _CAPACITY)
-        self._begin(core, maxsize, _Behind.create(domain) if maxsize == 0 else None)
+        if maxsize == 0:
+            core = _core.Queue.create(domain, capacity=_CAPACITY, inline_bytes=_INLINE_BYTES)
+            self._begin(core, maxsize, _Debts.create(domain))
+        else:
+            self._begin(_core.Queue.create(domain, capacity=maxsize), maxsize, None)
 
     def _begin(self, core, maxsize, behind):
         self._core = core
         self._behind = behind
         self._maxsize = maxsize
-        self._capacity = core.capacity
         self._joins = True
         self._closed = False
-        self._overflow = None
-        self._put_lock = threading.Lock()
+        self._make_backlog()
         _attach(core)
         reset_in_child(self)
 
     def _reset(self):
+        self._backlog = self._feeder = None  # what its parent could not put yet is the parent's
         if self._core is not None:
             _attach(self._core)
-        # What its parent could not put yet is the parent's.
-        self._overflow = None
-        self._put_lock = threading.Lock()
+            self._make_backlog()
+
+    def _make_backlog(self, *more_debts, after=None):
+        self._backlog = self._feeder = None  # with a bound
+        if self._behind is not None:
+            debts = (*more_debts, self._behind)
+            self._backlog = _core.Backlog(self._core, *(debt.core for debt in debts))
+            self._feeder = _Feeder(self._joins, after)
 
     def _state(self):
         self._check()
@@ -247,38 +236,23 @@ class Queue(Readable):
             raise _ClosedQueue(f"Queue {self!r} is closed")
 
     def put(self, obj, block=True, timeout=None):
-        self._check()
-        self._put(obj, timeout if block else 0)
-
-    def _put(self, obj, timeout):
-        if self._maxsize == 0:
-            self._put_unbounded(obj)
+        if self._closed:
+            self._check()
+        if self._backlog is not None:
+            if self._backlog.put(obj):
+                self._feeder.start(self._backlog)
             return
         try:
-            _put_into(self._core, obj, timeout)
+            _put_into(self._core, obj, timeout if block else 0)
         except _core.TimedOut:
             raise Full from None
-
-    def _put_unbounded(self, obj):
-        with self._put_lock:
-            waiting = self._overflow is not None and self._overflow.messages
-            if not waiting and self._core.count() < self._capacity:
-                try:
-                    self._core.put(obj, 0)
-                    return
-                except (_core.TimedOut, _core.PeerDied):
-                    pass
-            message = _core.dumps(obj, self._core.domain)
-            if self._overflow is None:
-                self._overflow = self._make_overflow()
-                self._overflow.joins = self._joins
-            self._overflow.append(message)
 
     def _get(self, timeout):
         return _next(self._core, timeout)
 
     def get(self, block=True, timeout=None):
-        self._check()
+        if self._closed:
+            self._check()
         try:
             return self._get(timeout if block else 0)
         except _core.TimedOut:
@@ -286,9 +260,6 @@ class Queue(Readable):
         finally:
             if self._made_reader is not None:
                 self._made_reader.settle()
-
-    def _make_overflow(self):
-        return _Overflow(self._core, (self._behind,))
 
     def get_nowait(self):
         return self.get(False)
@@ -329,19 +300,20 @@ class Queue(Readable):
             except (_core.Error, ValueError):
                 self._left = None, 0, 0  # the domain has ended
         self._closed = True
-        if self._overflow is not None:
-            self._overflow.is_closing = True
+        if self._backlog is not None:
+            self._feeder.close()
+            self._backlog = None
         self._core = None  # ends with its last user: a child that starts may not have it yet
 
     def join_thread(self):
         assert self._closed, f"Queue {self!r} not closed"
-        if self._overflow is not None and self._joins:
-            self._overflow.flush()
+        if self._feeder is not None:
+            self._feeder.flush()
 
     def cancel_join_thread(self):
         self._joins = False
-        if self._overflow is not None:
-            self._overflow.joins = False
+        if self._feeder is not None:
+            self._feeder.joins = False
 
     def __repr__(self):
         return f"<{type(self).__module__}.{type(self).__qualname__} object at {id(self):#x}>"
@@ -364,26 +336,37 @@ class _Unfinished:
     _LOOK_S = 0.2  # how often who joins looks by himself: a debtor that is killed tells nobody
 
     def __init__(self, core):
-        owed = BoundedSemaphore(SEM_VALUE_MAX)
+        owed = _Debts.create(core.domain)
         # task_done() for what nobody has got yet.
         self._begin(core, owed, Semaphore(0), Lock(), Event())
 
     def _begin(self, core, owed, ahead, ahead_lock, all_done):
-        self._core, self._owed = core, owed
+        self._core, self.owed = core, owed
         self._ahead, self._ahead_lock = ahead, ahead_lock
         self._all_done = all_done
 
     def __reduce__(self):
-        parts = self._owed, self._ahead, self._ahead_lock, self._all_done
+        parts = self.owed, self._ahead, self._ahead_lock, self._all_done
         return _rebuild_unfinished, (place_of(self._core), *parts)
 
     def owe(self):
-        self._owed.acquire()
+        self.owed.owe()
 
     def pay(self):
-        self._owed.release()
+        self.owed.pay()
+        self.look()
+
+    def look(self):
+        """Tell who joins, if all is done."""
         if self.count() <= 0:
             self._all_done.set()
+
+    def look_at_end(self):
+        """The same, when a thread ends that the queue and the domain do not wait for."""
+        try:
+            self.look()
+        except (_core.Error, ValueError):
+            pass  # closed
 
     def got(self):
         """What was owed before it was got, was done before that?"""
@@ -395,12 +378,11 @@ class _Unfinished:
             if self.count() <= 0:
                 raise ValueError("task_done() called too many times")
             self._ahead.release()
-        if self.count() <= 0:
-            self._all_done.set()
+        self.look()
 
     def count(self):
         waiting = self._core.count()
-        return waiting + SEM_VALUE_MAX - self._owed.get_value() - self._ahead.get_value()
+        return waiting + self.owed.count() - self._ahead.get_value()
 
     def join(self):
         while self.count() > 0:
@@ -421,15 +403,22 @@ class JoinableQueue(Queue):
     What a process got, and did not call task_done() for before it ended, counts as done.
     """
 
+    _unfinished = None
+
     def __init__(self, maxsize=0, *, ctx=None):
         super().__init__(maxsize, ctx=ctx)
-        self._unfinished = _Unfinished(self._core)
+        self._count_unfinished(_Unfinished(self._core))
+
+    def _count_unfinished(self, unfinished):
+        self._unfinished = unfinished
+        self._make_backlog()
 
     def __reduce__(self):
         return _rebuild_joinable, (type(self), *self._state(), self._unfinished)
 
-    def _make_overflow(self):
-        return _Overflow(self._core, (self._unfinished, self._behind))
+    def _make_backlog(self):
+        if self._unfinished is not None:  # else it comes later
+            super()._make_backlog(self._unfinished.owed, after=self._unfinished.look_at_end)
 
     def _get(self, timeout):
         return _next(self._core, timeout, self._pop)
@@ -457,7 +446,7 @@ class JoinableQueue(Queue):
 
 def _rebuild_joinable(kind, place, maxsize, behind, unfinished):
     made = _rebuild_queue(kind, place, maxsize, behind)
-    made._unfinished = unfinished
+    made._count_unfinished(unfinished)
     return made
 
 
