@@ -311,7 +311,7 @@ static inline void tni_view_set_form(struct tni_view *view, uint64_t form)
 }
 static inline uint32_t tni_view_form_ndim(uint64_t form)
 {
-    struct tni_view view;
+    struct tni_view view = {0};
     tni_view_set_form(&view, form);
     return view.ndim;
 }

@@ -313,7 +313,7 @@ static uint32_t settle_together(struct suspects *of)
 
     for (uint32_t i = 0; i < of->count; i++)
         of->seen[i] = (struct tni_recounted){.word = load_word(s, of->block[i])};
-    bool is_quiet[MOST_SUSPECTS];
+    bool is_quiet[MOST_SUSPECTS] = {false};
     for (uint32_t i = 0; i < of->count; i++)
         is_quiet[i] = !tni_process_is_announced(s, of->thread, of->block[i]);
     tni_recount_for_each(s, tally, of);
