@@ -264,6 +264,23 @@ bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_abo
            (about->strategy != TN_STRATEGY_FILE_SYSTEM || object_bytes <= tni_os_shm_bytes());
 }
 
+/*
+ * tenond takes descriptors of the domain's user only, and members open files of theirs only: so
+ * nobody could have the memory of a member that took another user's identity. The kernel's
+ * user of the control memory is compared, which is the same seen from any user namespace.
+ */
+static int check_user(const struct tn_domain *d)
+{
+    struct tni_os_memory control;
+    int status = tni_os_shm_stat(d->segment.control_fd, &control);
+    if (status == 0 && control.uid != tni_os_uid())
+        status = tni_fail(TN_ERR_DENIED,
+                          "the domain is of user %u and this process is of user %u now: nobody "
+                          "else could have memory that it makes outside of the arena",
+                          control.uid, tni_os_uid());
+    return status;
+}
+
 int tni_backing_create(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping **ret_mapping)
 {
@@ -271,6 +288,9 @@ int tni_backing_create(struct tn_domain *d, tni_block block,
     if (about->data_bytes > UINT64_MAX / 2)
         return tni_fail(TN_ERR_INVALID, "a storage of %llu bytes",
                         (unsigned long long)about->data_bytes);
+    int status = check_user(d);
+    if (status != 0)
+        return status;
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
@@ -286,7 +306,7 @@ int tni_backing_create(struct tn_domain *d, tni_block block,
     };
     if (d->depot != NULL)
         d->depot->catch_up(d);
-    int status = tni_backing_name_shortage(create_within_quota(d, block, about, m));
+    status = tni_backing_name_shortage(create_within_quota(d, block, about, m));
     if (status == 0) {
         *ret_mapping = m;
         return 0;

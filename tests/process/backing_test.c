@@ -34,6 +34,39 @@ static void finish(void)
 
 static tn_tensor *make(float first) { return make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, first); }
 
+/* ---- another user ------------------------------------------------------------------------ */
+
+enum { NOBODY = 65534 };
+
+static int make_after_setuid(void *argument)
+{
+    static const uint32_t strategies[] = {TN_STRATEGY_ARENA, TN_STRATEGY_FILE_DESCRIPTOR,
+                                          TN_STRATEGY_FILE_SYSTEM};
+    static const int64_t shape[] = {1000};
+    tn_tensor *t;
+    (void)argument;
+    TN_CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+    for (uint32_t i = 0; i < TNI_COUNT(strategies); i++) {
+        tn_share_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
+        int status = tn_tensor_empty_as(d, TN_FLOAT32, 1, shape, &options, 0, &t);
+        TN_CHECK(status == (strategies[i] == TN_STRATEGY_ARENA ? 0 : TN_ERR_DENIED));
+        TN_CHECK(status == 0 || strstr(tn_error_detail(), "of user 65534 now") != NULL);
+        if (status == 0)
+            push(q, t, TN_PUSH_MOVE);
+    }
+    return 0;
+}
+
+TN_TEST(after_setuid_no_memory_is_made_that_others_cannot_have)
+{
+    if (geteuid() != 0)
+        tnt_skip("only root can become another user");
+    begin();
+    tnt_wait_ok(tnt_fork(make_after_setuid, NULL));
+    tn_tensor_unref(pop(q));
+    finish();
+}
+
 /* ---- whoever made it may be gone --------------------------------------------------------- */
 
 static int make_and_push(void *argument)
