@@ -2,6 +2,8 @@
 /*
  * reap_100k: a process that holds 100,000 tensors is killed; time from its pidfd becoming
  * readable until a survivor has released all of them (tenond runs the same code).
+ * settle_60k: the same of a process that has an event, a tensor and a ticket, in a domain with
+ * 60,000 events of others; baseline: the same in a domain with 10.
  * kill_to_wait_error: SIGKILL of the last producer until the sleeping consumer has its error;
  * the baseline is another thread's pidfd becoming readable after the same kill.
  */
@@ -16,14 +18,15 @@
 
 #include "bench.h"
 
-enum { REAP_ROUNDS = 11, HELD = 100000, KILL_ROUNDS = 41 };
+enum { REAP_ROUNDS = 11, HELD = 100000, KILL_ROUNDS = 41, MANY = 60000, FEW = 10 };
 
 struct job {
     tn_domain *domain;
     tn_queue *queue;
     _Atomic uint32_t *gate;
     uint64_t noticed_ns, failed_ns;
-    int pid_fd;
+    int pid_fd, keeper;
+    uint32_t events;
 };
 
 static int open_pid(int pid)
@@ -56,11 +59,28 @@ static void hold_many(void *context)
         pause();
 }
 
-static double reap_once(struct job *j)
+/* One of each. */
+static void hold_little(void *context)
+{
+    const struct job *j = context;
+    unsigned char handle[TN_HANDLE_MAX_BYTES];
+    size_t used;
+    int64_t shape = 16;
+    tn_event *event;
+    tn_tensor *t;
+    bench_check(tn_event_open(j->domain, "last", &event), "event");
+    bench_check(tn_tensor_empty(j->domain, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+    bench_check(tn_handle_export(t, NULL, handle, sizeof handle, &used), "export");
+    bench_meet(j->gate, 2);
+    for (;;)
+        pause();
+}
+
+static double reap_once(struct job *j, void (*hold)(void *))
 {
     uint32_t reaped = 0;
     atomic_store(j->gate, 0);
-    int pid = bench_fork(hold_many, j);
+    int pid = bench_fork(hold, j);
     int fd = open_pid(pid);
     bench_meet(j->gate, 2);
     kill(pid, SIGKILL);
@@ -72,6 +92,54 @@ static double reap_once(struct job *j)
     close(fd);
     bench_join(pid);
     return ns;
+}
+
+/* Others' objects are another process's: a forked child has all that its parent has. */
+static void keep_events(void *context)
+{
+    const struct job *j = context;
+    for (uint32_t i = 0; i < j->events; i++) {
+        tn_event *event;
+        const char *name = i + 1 == j->events ? "last" : NULL;
+        bench_check(tn_event_create(j->domain, name, false, &event), "event");
+    }
+    bench_meet(j->gate, 2);
+    for (;;)
+        pause();
+}
+
+static void begin_among(struct job *j, uint32_t events)
+{
+    const tn_domain_options options = {
+        .struct_size = sizeof options, .objects = 65536, .flags = TN_DOMAIN_NO_MANAGER};
+    j->gate = bench_shared(4096);
+    j->events = events;
+    bench_check(tn_domain_create(NULL, &options, &j->domain), "domain");
+    j->keeper = bench_fork(keep_events, j);
+    bench_meet(j->gate, 2);
+}
+
+static void end_among(struct job *j)
+{
+    kill(j->keeper, SIGKILL);
+    bench_join(j->keeper);
+    bench_check(tn_domain_reap(j->domain, NULL), "reap");
+    tn_domain_close(j->domain);
+}
+
+static void settle_among_many(void)
+{
+    struct job full = {0}, empty = {0};
+    struct bench_series many = {0}, few = {0};
+    begin_among(&full, MANY);
+    begin_among(&empty, FEW);
+    for (int round = 0; round < KILL_ROUNDS; round++) {
+        bench_add(&many, reap_once(&full, hold_little));
+        bench_add(&few, reap_once(&empty, hold_little));
+    }
+    bench_print("settle_60k", &many, "us", &few, 1e-3);
+    end_among(&full);
+    end_among(&empty);
 }
 
 static void produce_nothing(void *context)
@@ -153,9 +221,10 @@ int main(void)
     struct job j = {.gate = bench_shared(4096)};
     bench_check(tn_domain_create(NULL, &options, &j.domain), "domain");
     for (int round = 0; round < REAP_ROUNDS; round++)
-        bench_add(&reap, reap_once(&j));
+        bench_add(&reap, reap_once(&j, hold_many));
     bench_print("reap_100k", &reap, "ms", NULL, 1e-6);
     tn_domain_close(j.domain);
+    settle_among_many();
     bench_check(tn_domain_create(NULL, NULL, &j.domain), "domain");
     for (int round = 0; round < KILL_ROUNDS; round++)
         kill_once(&j, &error, &notice);

@@ -107,7 +107,10 @@ def program(structs):
     SECTION("rows", g.rows_off, g.objects_off);
     SECTION("objects", g.objects_off, g.tickets_off);
     SECTION("tickets", g.tickets_off, g.names_off);
-    SECTION("names", g.names_off, g.control_bytes);
+    SECTION("names", g.names_off, g.opens_off);
+    SECTION("opens", g.opens_off, g.loose_off);
+    SECTION("loose", g.loose_off, g.issues_off);
+    SECTION("issues", g.issues_off, g.control_bytes);
     SECTION("arena", 0, g.arena_bytes);
     for (uint32_t c = 1; c < g.class_count; c++)
         printf("sizeclass %u %llu %u %u %llu\\n", c, (unsigned long long)g.classes[c].size_bytes,

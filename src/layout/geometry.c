@@ -65,6 +65,12 @@ static uint64_t place(uint64_t *offset, uint64_t size_bytes, uint64_t page_bytes
     return here;
 }
 
+/* A row of so many bits and its head, on cache lines of its own. */
+static uint64_t bits_bytes(uint32_t bits)
+{
+    return TNI_ROW_HEAD * sizeof(uint64_t) + tni_align_up(bits, 512) / 8;
+}
+
 static int check_number(const char *what, uint32_t number, uint32_t most)
 {
     if (number >= 1 && number <= most)
@@ -131,6 +137,11 @@ int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_
     g.objects_off = place(&at, (uint64_t)objects * sizeof(struct tni_object), page);
     g.tickets_off = place(&at, (uint64_t)tickets * sizeof(struct tni_ticket), page);
     g.names_off = place(&at, (uint64_t)tni_geometry_names(&g) * sizeof(uint32_t), page);
+    g.opens_bytes = bits_bytes(objects);
+    g.opens_off = place(&at, g.opens_bytes * seats, page);
+    g.loose_off = place(&at, g.opens_bytes * TNI_LOOSE_ROWS, page);
+    g.issues_bytes = bits_bytes((tickets + TNI_TICKET_GROUP - 1) / TNI_TICKET_GROUP);
+    g.issues_off = place(&at, g.issues_bytes * seats, page);
     g.control_bytes = at;
     g.arena_bytes = tni_align_up(g.arena_bytes, HUGE_BYTES);
     *ret_geometry = g;

@@ -17,6 +17,9 @@
  *   objects    objects                struct tni_object: queues, events, locks, ...
  *   tickets    tickets                struct tni_ticket
  *   names      2^n >= objects         object + 1 whose name has this tni_hash() modulo 2^n; 0
+ *   opens      seats x a bit an object  it may be open there
+ *   loose      2 x a bit an object    it may have to be ended, or recounted: TNI_LOOSE_*
+ *   issues     seats x a bit for 64 tickets  some of them may be of that seat
  *
  * Where each section lies follows from five numbers in the header (seats, blocks, objects,
  * tickets, arena quota). Who attaches checks those numbers, computes the geometry itself
@@ -110,6 +113,8 @@ struct tni_header {
     _Atomic uint32_t ticket_limit;
     _Alignas(64) _Atomic uint64_t registry; /* recoverable claim over names of objects */
     _Atomic uint32_t registry_wait;
+    /* Object + 1 that the owner of `registry` was at last: who takes it over looks at it. */
+    _Atomic uint32_t registry_object;
     _Atomic uint64_t deaths;         /* seats settled since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
     _Atomic uint32_t registry_turns; /* how often `registry` was taken */
@@ -448,6 +453,15 @@ struct tni_object {
 };
 
 /*
+ * Hints, so that who settles a seat need not look at every object: a bit is set before there is
+ * something to find. UNOPENED: nobody may have it open any more. SUSPECT: `suspects_added` may
+ * be ahead of `suspects_done`.
+ */
+enum { TNI_LOOSE_UNOPENED = 0, TNI_LOOSE_SUSPECT = 1, TNI_LOOSE_ROWS = 2 };
+/* Rows of opens, of loose and of issues begin with so many words: a bit a word behind them. */
+enum { TNI_ROW_HEAD = TNI_MAX_OBJECTS / 64 / 64 };
+
+/*
  * A slot of a ring: one line of head, then inline bytes. Its word is {round:32, state:8,
  * seat:16, thread:8}. FULL, TAKEN and LEASED slots own one reference to `block`, if it is not
  * 0.
@@ -501,6 +515,9 @@ struct tni_ticket {
     uint32_t reserved[7];
 };
 
+/* One bit of a seat's row of issues stands for so many tickets side by side. */
+enum { TNI_TICKET_GROUP = 64 };
+
 /* A seat by number and incarnation: {incarnation:32, seat:16, 1:16}; 0 is nobody. */
 static inline uint64_t tni_who(uint32_t seat, uint32_t incarnation)
 {
@@ -534,7 +551,9 @@ struct tni_geometry {
         suspects_off;
     uint64_t rows_off;
     uint64_t row_bytes;
-    uint64_t objects_off, tickets_off, names_off, control_bytes, arena_bytes;
+    uint64_t objects_off, tickets_off, names_off, opens_off, loose_off, issues_off;
+    uint64_t opens_bytes, issues_bytes; /* a row of each */
+    uint64_t control_bytes, arena_bytes;
 };
 
 /**

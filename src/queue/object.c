@@ -10,8 +10,13 @@
  *     last.
  * I3  An object with no openers is ended: its slots and its ring give their references back,
  *     then its entry is FREE with the next generation.
- * Callers: ring.c, event.c, ... and the reaper. Death: MAKING by the dead is undone, a claim of
- * the dead is taken over, ENDING is finished, bits are cleared: all by tni_queue_settle_seat().
+ * I4  Before a seat's bit in `openers` comes its bit in the seat's row of opens, which goes
+ * after all else is done: to settle a seat is to look at the objects of its row. I5  Whoever
+ * takes away the last opener without the claim sets UNOPENED, before its row says less. The
+ * owner of the claim writes `registry_object` before MAKING, before ENDING, and before it
+ * clears a bit of UNOPENED or SUSPECT. Callers: ring.c, event.c, ... and the reaper. Death:
+ * bits are cleared; a claim of the dead is taken over, and the one object that the dead was at
+ * is undone, ended or marked again (I5): all by tni_queue_settle_seat().
  */
 #include "queue/object.h"
 
@@ -187,6 +192,8 @@ static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_byte
     handle->generation = tni_object_generation(word);
     handle->word = tni_object_word(handle->generation, tni_object_maker(word), TNI_OBJECT_LIVE,
                                    tni_object_kind(word));
+    tni_bit_set(tni_opens_of(&d->segment, d->seat), index); /* I4 */
+    TNI_KILL_POINT("object_opening");
     tni_seat_set_add(&handle->object->openers, d->seat);
     TNI_KILL_POINT("object_opened");
     note_deaths(handle);
@@ -347,6 +354,7 @@ static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tn
     struct tni_object *object = tni_object_at(&d->segment, index);
     uint32_t generation = tni_object_generation(atomic_load(&object->word));
     atomic_store(&object->ring, 0);
+    atomic_store(&d->segment.header->registry_object, index + 1); /* I5 */
     atomic_store(&object->word,
                  tni_object_word(generation, d->seat, TNI_OBJECT_MAKING, spec->kind));
     TNI_KILL_POINT("object_making");
@@ -438,18 +446,25 @@ static bool is_empty(const struct tni_seat_set *set)
     return tni_seat_set_count(set, TNI_NO_SEAT) == 0;
 }
 
+static bool has_suspects(const struct tni_object *object)
+{
+    return atomic_load(&object->suspects_added) != atomic_load(&object->suspects_done);
+}
+
 /* I3. pre: the registry is ours; nobody has it open. Resumable. */
 static void end_object(struct tn_domain *d, struct tni_object *object)
 {
     uint64_t word = atomic_load(&object->word);
     uint32_t generation = tni_object_generation(word), kind = tni_object_kind(word);
+    uint32_t index = index_of(d, object);
 
+    atomic_store(&d->segment.header->registry_object, index + 1); /* I5 */
     atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_ENDING, kind));
     TNI_KILL_POINT("object_ending");
     if (kind == TNI_OBJECT_QUEUE)
         tni_ring_end(d, object);
     take_ring(d, object);
-    tni_names_unlink(&d->segment, index_of(d, object));
+    tni_names_unlink(&d->segment, index);
     set_free(object, generation);
     note_free(d, object);
     TNI_KILL_POINT("object_ended");
@@ -494,7 +509,20 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t k
     }
 }
 
-/* Without the claim our bits go all the same; who settles a seat next ends what has no opener.
+/* pre: the registry is ours if `has_claim`. */
+static void end_unopened(struct tn_domain *d, struct tni_object *object, bool has_claim)
+{
+    if (!is_empty(&object->openers))
+        return;
+    if (has_claim)
+        end_object(d, object);
+    else
+        tni_bit_set(tni_loose_of(&d->segment, TNI_LOOSE_UNOPENED), index_of(d, object));
+}
+
+/*
+ * Without the claim our bits go all the same, and who settles a seat next ends what has no
+ * opener; only our row says more than there is, since a thread of ours may open it again.
  */
 static void close_object(struct tn_domain *d, struct tni_handle *handle)
 {
@@ -505,8 +533,9 @@ static void close_object(struct tn_domain *d, struct tni_handle *handle)
         tni_object_state(word) == TNI_OBJECT_LIVE && unlink_handle(d, handle)) {
         give_back(d, handle->object, tni_object_kind(word));
         clear_bits(handle->object, d->seat);
-        if (has_claim && is_empty(&handle->object->openers))
-            end_object(d, handle->object);
+        end_unopened(d, handle->object, has_claim);
+        if (has_claim)
+            tni_bit_clear(tni_opens_of(&d->segment, d->seat), handle->index); /* I4 */
     }
     if (has_claim)
         registry_leave(d);
@@ -542,6 +571,7 @@ void tni_queue_fini(struct tn_domain *d)
 static int open_for_child(struct tn_domain *d, uint32_t child)
 {
     for (const struct tni_handle *h = d->handles; h != NULL; h = h->next) {
+        tni_bit_set(tni_opens_of(&d->segment, child), h->index); /* I4 */
         tni_seat_set_add(&h->object->openers, child);
         TNI_KILL_POINT("fork_object_opened");
     }
@@ -732,14 +762,19 @@ static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t
 }
 
 /*
- * Idempotent: the seat's bit in `openers` goes last, so a recoverer that starts anew comes here
- * again.
+ * I4: a recoverer that starts anew comes to the object again, and wakes all at it even if the
+ * one before cleared the seat's bits.
  */
 static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
                         uint32_t seat)
 {
     int32_t pid = atomic_load(&tni_seat_at(&d->segment, seat)->pid);
 
+    if (!tni_seat_set_has(&object->openers, seat)) {
+        clear_bits(object, seat);
+        tni_object_wake_all(&d->segment, object);
+        return;
+    }
     settle_kind(d, object, kind, seat);
     TNI_KILL_POINT("settle_object_kind");
     if (tni_seat_set_has(&object->producers, seat)) {
@@ -753,88 +788,113 @@ static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t
     note_death(object, TNI_SIDE_ANY, seat, pid);
     TNI_KILL_POINT("settle_object_noted");
     clear_bits(object, seat);
-    TNI_KILL_POINT("settle_object_closed"); /* tni_queue_wake_all() is for that death */
+    TNI_KILL_POINT("settle_object_closed");
     tni_object_wake_all(&d->segment, object);
 }
 
-void tni_queue_wake_all(const struct tni_segment *s)
+/*
+ * pre: the registry is ours. What nobody makes is undone, what nobody has open or what is half
+ * ended is ended.
+ */
+static void finish_object(struct tn_domain *d, uint32_t index)
 {
-    uint32_t limit = tni_object_limit(s);
-    for (uint32_t i = 0; i < limit; i++) {
-        struct tni_object *object = tni_object_at(s, i);
-        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE)
-            tni_object_wake_all(s, object);
+    if (!tni_geometry_has_object(&d->segment.geometry, index))
+        return;
+    struct tni_object *object = tni_object_at(&d->segment, index);
+    uint64_t word = atomic_load(&object->word);
+    uint32_t state = tni_object_state(word);
+    if (state == TNI_OBJECT_MAKING) {
+        take_ring(d, object);
+        tni_names_unlink(&d->segment, index);
+        set_free(object, tni_object_generation(word));
+        note_free(d, object);
+    } else if (state == TNI_OBJECT_ENDING ||
+               (state == TNI_OBJECT_LIVE && is_empty(&object->openers))) {
+        end_object(d, object);
+    } else if (has_suspects(object)) {
+        tni_bit_set(tni_loose_of(&d->segment, TNI_LOOSE_SUSPECT), index);
     }
 }
 
-/* The claim of a dead seat passes to us; a live one's is waited for a moment. */
+/*
+ * The claim of a dead seat passes to us, with what it was at (I5); a live one's is waited for a
+ * moment.
+ */
 static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    if (who != 0 && tni_who_seat(who) == dead && take_registry(d, who))
-        return 0;
-    return registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+    if (who == 0 || tni_who_seat(who) != dead || !take_registry(d, who))
+        return registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+    finish_object(d, atomic_load(&d->segment.header->registry_object) - 1);
+    return 0;
 }
 
-/* pre: the registry is ours. */
-static void finish(struct tn_domain *d, uint32_t dead)
+/*
+ * pre: the registry is ours. The bit goes first: an opener that goes meanwhile either is seen
+ * by our look, or sets it again.
+ */
+static void finish_unopened(struct tn_domain *d)
 {
+    _Atomic uint64_t *row = tni_loose_of(&d->segment, TNI_LOOSE_UNOPENED);
     uint32_t limit = tni_object_limit(&d->segment);
-    for (uint32_t i = 0; i < limit; i++) {
-        struct tni_object *object = tni_object_at(&d->segment, i);
-        uint64_t word = atomic_load(&object->word);
-        uint32_t state = tni_object_state(word);
-        if (state == TNI_OBJECT_MAKING && tni_object_maker(word) == dead) {
-            take_ring(d, object);
-            tni_names_unlink(&d->segment, i);
-            set_free(object, tni_object_generation(word));
-        } else if (state == TNI_OBJECT_ENDING ||
-                   (state == TNI_OBJECT_LIVE && is_empty(&object->openers))) {
-            end_object(d, object);
-        }
+    for (uint32_t i = tni_bit_next(row, 0, limit); i < limit;
+         i = tni_bit_next(row, i + 1, limit)) {
+        atomic_store(&d->segment.header->registry_object, i + 1); /* I5 */
+        tni_bit_clear(row, i);
+        TNI_KILL_POINT("object_unopened_cleared");
+        finish_object(d, i);
     }
+}
+
+int tni_queue_finish(struct tn_domain *d, uint32_t index)
+{
+    int status = registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+    if (status == 0) {
+        finish_object(d, index);
+        registry_leave(d);
+    }
+    return status;
 }
 
 static bool needs_finish(const struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    if (who != 0 && tni_who_seat(who) == dead)
-        return true;
     uint32_t limit = tni_object_limit(&d->segment);
-    for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(&d->segment, i);
-        uint64_t word = atomic_load(&object->word);
-        uint32_t state = tni_object_state(word);
-        if ((state == TNI_OBJECT_MAKING && tni_object_maker(word) == dead) ||
-            state == TNI_OBJECT_ENDING ||
-            (state == TNI_OBJECT_LIVE && is_empty(&object->openers)))
-            return true;
-    }
-    return false;
+    return (who != 0 && tni_who_seat(who) == dead) ||
+           tni_bit_next(tni_loose_of(&d->segment, TNI_LOOSE_UNOPENED), 0, limit) < limit;
 }
 
-/* Queues first: who counts in a semaphore what queues gave out never finds too little. */
-static void settle_all(struct tn_domain *d, bool are_queues, uint32_t seat)
+/* I4. The seat is dead: nobody but its recoverer writes its row. */
+static void settle_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
 {
+    _Atomic uint64_t *row = tni_opens_of(&d->segment, seat);
     uint32_t limit = tni_object_limit(&d->segment);
-    for (uint32_t i = 0; i < limit; i++) {
+    for (uint32_t i = tni_bit_next(row, 0, limit); i < limit;
+         i = tni_bit_next(row, i + 1, limit)) {
         struct tni_object *object = tni_object_at(&d->segment, i);
         uint64_t word = atomic_load(&object->word);
         uint32_t kind = tni_object_kind(word);
-        if (tni_object_state(word) == TNI_OBJECT_LIVE && kind < TNI_OBJECT_KINDS &&
-            (kind == TNI_OBJECT_QUEUE) == are_queues &&
-            tni_seat_set_has(&object->openers, seat))
+        bool is_live = tni_object_state(word) == TNI_OBJECT_LIVE && kind < TNI_OBJECT_KINDS;
+        if (are_queues && !(is_live && kind == TNI_OBJECT_QUEUE))
+            continue;
+        if (is_live) {
             settle_live(d, object, kind, seat);
+            end_unopened(d, object, false);
+        }
+        TNI_KILL_POINT("settle_object_woken");
+        tni_bit_clear(row, i);
     }
+    tni_bit_forget(row, limit);
 }
 
 int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
 {
-    settle_all(d, true, seat);
-    settle_all(d, false, seat);
+    /* Queues first: who counts in a semaphore what queues gave out never finds too little. */
+    settle_opens(d, true, seat);
+    settle_opens(d, false, seat);
     int status = 0;
     if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
-        finish(d, seat);
+        finish_unopened(d);
         registry_leave(d);
     }
     tni_semaphore_take_announces(d, seat);
@@ -874,11 +934,18 @@ int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
     if (status != 0)
         return status;
     uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */
-    uint32_t limit = tni_object_limit(&d->segment), left = 0;
-    for (uint32_t i = 0; i < limit; i++) {
+    uint32_t left = 0;
+    _Atomic uint64_t *row = tni_loose_of(&d->segment, TNI_LOOSE_SUSPECT);
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = tni_bit_next(row, 0, limit); i < limit;
+         i = tni_bit_next(row, i + 1, limit)) {
         const struct tni_object *object = tni_object_at(&d->segment, i);
-        if (atomic_load(&object->suspects_added) != atomic_load(&object->suspects_done))
-            left += !recount_object(d, i, deadline_ns);
+        left += has_suspects(object) && !recount_object(d, i, deadline_ns);
+        atomic_store(&h->registry_object, i + 1); /* I5 */
+        tni_bit_clear(row, i);
+        TNI_KILL_POINT("semaphore_unmarked");
+        if (has_suspects(object)) /* it is not done, or was marked meanwhile */
+            tni_bit_set(row, i);
     }
     if (left == 0)
         atomic_store(&h->objects_done, added);

@@ -48,10 +48,10 @@ int tni_queue_recount(struct tn_domain *domain, uint64_t deadline_ns);
 /** Whether there may be any. */
 bool tni_queue_has_suspects(const struct tni_segment *segment);
 /**
- * Wake everybody at every object: who settled a seat before us was killed, and may have closed
- * an object for it without waking those whose waits that ended.
+ * End an object that nobody has open or that is half ended, and undo one that is half made by
+ * nobody. TN_ERR_TIMED_OUT: the registry is in use.
  */
-void tni_queue_wake_all(const struct tni_segment *segment);
+int tni_queue_finish(struct tn_domain *domain, uint32_t object);
 /** Records in slots and rings that name a block. */
 uint64_t tni_queue_count_records(const struct tni_segment *segment, tni_block block);
 void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn *each,

@@ -406,6 +406,7 @@ void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead)
         if (tni_geometry_has_object(&s->geometry, named - 1)) {
             atomic_fetch_add(&tni_object_at(s, named - 1)->suspects_added, 1);
             TNI_KILL_POINT("semaphore_marked");
+            tni_bit_set(tni_loose_of(s, TNI_LOOSE_SUSPECT), named - 1);
             atomic_fetch_add(&s->header->objects_added, 1);
         }
         atomic_store(&announce->object, 0); /* I4 */

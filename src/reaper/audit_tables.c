@@ -105,19 +105,31 @@ static bool has_announce(const struct tni_segment *s, uint32_t seat)
     return false;
 }
 
+static bool is_used_by(const struct tni_object *object, uint32_t seat)
+{
+    return tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
+           (tni_seat_set_has(&object->openers, seat) ||
+            tni_seat_set_has(&object->producers, seat) ||
+            tni_seat_set_has(&object->consumers, seat) ||
+            tni_seat_set_has(&object->watchers, seat));
+}
+
 static bool has_object(const struct tni_segment *s, uint32_t seat)
 {
     uint32_t limit = tni_object_limit(s);
-    for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(s, i);
-        if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
-            (tni_seat_set_has(&object->openers, seat) ||
-             tni_seat_set_has(&object->producers, seat) ||
-             tni_seat_set_has(&object->consumers, seat) ||
-             tni_seat_set_has(&object->watchers, seat)))
+    for (uint32_t i = 0; i < limit; i++)
+        if (is_used_by(tni_object_at(s, i), seat))
             return true;
-    }
     return false;
+}
+
+/* Who settles a seat looks at the objects that its row tells of. */
+static void tell_of_objects(const struct tni_segment *s, uint32_t seat)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++)
+        if (is_used_by(tni_object_at(s, i), seat))
+            tni_bit_set(tni_opens_of(s, seat), i);
 }
 
 /* What a free seat still has; NULL for nothing. */
@@ -139,6 +151,7 @@ static bool has_leftover(const struct tni_audit *a, const void *subject)
 static bool settle_free_seat(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
     uint64_t reaping = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, 0xffffff);
+    tell_of_objects(&d->segment, seat);
     return atomic_compare_exchange_strong(&tni_seat_at(&d->segment, seat)->word, &word,
                                           reaping) &&
            tni_reaper_settle(d, seat) == 1;
@@ -245,22 +258,6 @@ static bool is_faulty(const struct tni_audit *a, const void *subject)
            atomic_load(&tni_object_at(a->segment, of->index)->word) == of->word;
 }
 
-/* Any seat that is not taken will do: what is finished there is what nobody alive is at. */
-static bool finish_objects(struct tn_domain *d, uint64_t word)
-{
-    uint32_t maker = tni_object_maker(word);
-    uint32_t state = tni_object_state(word);
-
-    if (state == TNI_OBJECT_MAKING)
-        return tni_geometry_has_seat(&d->segment.geometry, maker) && maker != d->seat &&
-               tni_seat_state(load_seat(&d->segment, maker)) == TNI_SEAT_FREE &&
-               tni_queue_settle_seat(d, maker) == 0;
-    for (uint32_t seat = 0; seat < d->segment.geometry.seats; seat++)
-        if (tni_seat_state(load_seat(&d->segment, seat)) == TNI_SEAT_FREE)
-            return tni_queue_settle_seat(d, seat) == 0;
-    return false;
-}
-
 static void check_object(struct tni_audit *a, uint32_t index)
 {
     struct tni_object *object = tni_object_at(a->segment, index);
@@ -270,7 +267,7 @@ static void check_object(struct tni_audit *a, uint32_t index)
         return;
     const char *kind = tni_object_kind_name(tni_object_kind(subject.word));
     bool is_repaired =
-        a->is_repair && finish_objects(a->domain, subject.word) && !is_faulty(a, &subject);
+        a->is_repair && tni_queue_finish(a->domain, index) == 0 && !is_faulty(a, &subject);
     tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index,
                   kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
 }
@@ -294,6 +291,40 @@ static void check_name(struct tni_audit *a, uint32_t index)
         atomic_store(&a->segment->header->names_lost, 1);
     tni_audit_say(a, a->is_repair, "object %u is not found by its name '%.*s'", index,
                   TNI_OBJECT_NAME_BYTES, object->name);
+}
+
+/* An opener whose row does not tell: to settle it would pass the object by. */
+static uint32_t untold_opener(const struct tni_segment *s, uint32_t index)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
+        if (tni_seat_state(load_seat(s, seat)) != TNI_SEAT_FREE &&
+            tni_seat_set_has(&object->openers, seat) &&
+            !tni_bit_is_set(tni_opens_of(s, seat), index))
+            return seat;
+    return TNI_NO_SEAT;
+}
+
+static bool is_untold(const struct tni_audit *a, const void *subject)
+{
+    const struct object_subject *of = subject;
+    return tni_object_state(of->word) == TNI_OBJECT_LIVE &&
+           untold_opener(a->segment, of->index) != TNI_NO_SEAT &&
+           atomic_load(&tni_object_at(a->segment, of->index)->word) == of->word;
+}
+
+static void check_opens(struct tni_audit *a, uint32_t index)
+{
+    uint64_t word = atomic_load(&tni_object_at(a->segment, index)->word);
+    struct object_subject subject = {.index = index, .word = word};
+    if (!is_untold(a, &subject) || !tni_audit_stays(a, is_untold, &subject))
+        return;
+    uint32_t seat = untold_opener(a->segment, index);
+    for (uint32_t at = seat; a->is_repair && at != TNI_NO_SEAT;
+         at = untold_opener(a->segment, index))
+        tni_bit_set(tni_opens_of(a->segment, at), index);
+    tni_audit_say(a, a->is_repair, "object %u is open in seat %u, whose row does not say so",
+                  index, seat);
 }
 
 /* A set may name seats that do not exist: nobody would ever clear those. */
@@ -350,6 +381,7 @@ static void check_objects(struct tni_audit *a)
     for (uint32_t i = 0; i < limit && a->stop == 0; i++) {
         check_object(a, i);
         check_name(a, i);
+        check_opens(a, i);
         check_sets(a, i);
         check_ring(a, i);
         check_slots(a, i);
@@ -378,11 +410,12 @@ static bool is_half_made(const struct tni_audit *a, const void *subject)
             tni_seat_state(load_seat(a->segment, maker)) == TNI_SEAT_FREE);
 }
 
-static bool undo_ticket(struct tn_domain *d, uint64_t word)
+static bool undo_ticket(struct tn_domain *d, uint32_t index, uint64_t word)
 {
     uint32_t maker = ticket_maker(word);
     if (!tni_geometry_has_seat(&d->segment.geometry, maker))
         return false;
+    tni_bit_set(tni_issues_of(&d->segment, maker), index / TNI_TICKET_GROUP);
     tni_ticket_settle_seat(d,
                            tni_who(maker, tni_seat_incarnation(load_seat(&d->segment, maker))));
     return true;
@@ -400,8 +433,8 @@ static void check_ticket(struct tni_audit *a, uint32_t index)
     }
     if (!is_half_made(a, &subject) || !tni_audit_stays(a, is_half_made, &subject))
         return;
-    bool is_undone =
-        a->is_repair && undo_ticket(a->domain, subject.word) && !is_half_made(a, &subject);
+    bool is_undone = a->is_repair && undo_ticket(a->domain, index, subject.word) &&
+                     !is_half_made(a, &subject);
     tni_audit_say(a, is_undone, "ticket %u is half made, and its maker is gone", index);
 }
 

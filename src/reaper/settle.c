@@ -64,16 +64,13 @@ static bool begin(struct tn_domain *d)
 static void end(struct tn_domain *d) { atomic_store(&d->reaping, 0); }
 
 /*
- * I1, I4. @return 1: *ret_word is the seat's word now, and we are its recoverer; 2: we are, and
- * the one before us was killed in the middle
+ * I1, I4. @return 1: *ret_word is the seat's word now, and we are its recoverer
  */
 static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
 {
     const struct tni_segment *s = &d->segment;
     uint32_t us = recoverer_of(d->seat, d->incarnation);
     uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
-    bool was_left =
-        tni_seat_state(word) == TNI_SEAT_REAPING && tni_seat_recoverer(word) != NOBODY;
 
     switch (tni_seat_state(word)) {
     case TNI_SEAT_FREE:
@@ -101,7 +98,7 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
         !atomic_compare_exchange_strong(&tni_seat_at(s, seat)->word, &word, ours))
         return 0;
     *ret_word = ours;
-    return was_left ? 2 : 1;
+    return 1;
 }
 
 /* ---- what it leaves behind --------------------------------------------------------------- */
@@ -239,8 +236,6 @@ int tni_reaper_settle(struct tn_domain *d, uint32_t seat)
         return 0;
     int status = claim(d, seat, &word);
     bool was_our_parent = false;
-    if (status == 2)
-        tni_queue_wake_all(&d->segment);
     if (status > 0) {
         was_our_parent =
             ends_with(&d->segment, d->seat, tni_who(seat, tni_seat_incarnation(word)));

@@ -149,6 +149,72 @@ static inline _Atomic uint32_t *tni_name_at(const struct tni_segment *s, uint32_
 {
     return (_Atomic uint32_t *)tni_control_at(s, s->geometry.names_off) + name;
 }
+/** The row of objects that may be open in a seat. */
+static inline _Atomic uint64_t *tni_opens_of(const struct tni_segment *s, uint32_t seat)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.opens_off +
+                                                     seat * s->geometry.opens_bytes);
+}
+/** A row of objects to be looked at: TNI_LOOSE_*. */
+static inline _Atomic uint64_t *tni_loose_of(const struct tni_segment *s, uint32_t row)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.loose_off +
+                                                     row * s->geometry.opens_bytes);
+}
+/** The row of groups of TNI_TICKET_GROUP tickets that may be of a seat. */
+static inline _Atomic uint64_t *tni_issues_of(const struct tni_segment *s, uint32_t seat)
+{
+    return (_Atomic uint64_t *)tni_control_at(s, s->geometry.issues_off +
+                                                     seat * s->geometry.issues_bytes);
+}
+/*
+ * Such a row is TNI_ROW_HEAD words with a bit for each word behind them, which is set before a
+ * bit of that word, and those words. So few lines are read where few bits are set. Who sets or
+ * clears what is so already writes nothing.
+ */
+static inline bool tni_bit_is_set(const _Atomic uint64_t *row, uint32_t at)
+{
+    return (atomic_load(&row[TNI_ROW_HEAD + at / 64]) >> (at % 64) & 1) != 0;
+}
+static inline void tni_bit_set(_Atomic uint64_t *row, uint32_t at)
+{
+    uint32_t word = at / 64;
+    uint64_t head_bit = UINT64_C(1) << (word % 64);
+    if ((atomic_load(&row[word / 64]) & head_bit) == 0)
+        atomic_fetch_or(&row[word / 64], head_bit);
+    if (!tni_bit_is_set(row, at))
+        atomic_fetch_or(&row[TNI_ROW_HEAD + word], UINT64_C(1) << (at % 64));
+}
+static inline void tni_bit_clear(_Atomic uint64_t *row, uint32_t at)
+{
+    if (tni_bit_is_set(row, at))
+        atomic_fetch_and(&row[TNI_ROW_HEAD + at / 64], ~(UINT64_C(1) << (at % 64)));
+}
+/** The first set bit from `from` on; `count` if there is none. */
+static inline uint32_t tni_bit_next(const _Atomic uint64_t *row, uint32_t from, uint32_t count)
+{
+    while (from < count) {
+        uint32_t word = from / 64;
+        uint64_t head = atomic_load(&row[word / 64]) >> (word % 64);
+        uint64_t bits =
+            (head & 1) != 0 ? atomic_load(&row[TNI_ROW_HEAD + word]) >> (from % 64) : 0;
+        if (bits != 0)
+            return TNI_MIN(from + tni_low_bit(bits), count);
+        head >>= 1; /* of the words behind this one */
+        from = 64 * (head != 0 ? word + 1 + tni_low_bit(head) : (word / 64 + 1) * 64);
+    }
+    return count;
+}
+/** Forget the words whose bits are all clear. pre: nobody sets bits of this row. */
+static inline void tni_bit_forget(_Atomic uint64_t *row, uint32_t count)
+{
+    for (uint32_t word = 0; word < (count + 63) / 64; word++)
+        if (atomic_load(&row[word / 64]) == 0)
+            word |= 63;
+        else if ((atomic_load(&row[word / 64]) >> (word % 64) & 1) != 0 &&
+                 atomic_load(&row[TNI_ROW_HEAD + word]) == 0)
+            atomic_fetch_and(&row[word / 64], ~(UINT64_C(1) << (word % 64)));
+}
 static inline void *tni_payload_at(const struct tni_segment *s, tni_block block)
 {
     return s->arena + tni_block_offset(&s->geometry, block);

@@ -10,6 +10,8 @@
  * I3  While LIVE, its fields stand still, but for expires_ns: from BOUND to a time, once.
  * I4  A record changes only between an announce of the block and its clearing, and the block's
  *     version moves meanwhile if somebody recounts: no recount takes half a change for a whole.
+ * I5  Before a ticket is MAKING, its maker's row of issues says that it may be the maker's: to
+ *     settle a seat is to look at the tickets that its row tells of. Only that clears the row.
  * Callers: handle.c; tenond, survivors (expire); reaper (settle_seat, records); inspect.
  * A death leaves, and the reaper repairs:
  *   after the ticket was taken      MAKING, by a dead seat: FREE by tni_ticket_settle_seat()
@@ -36,6 +38,7 @@ static bool try_take(struct tn_domain *d, uint32_t index, struct tni_ticket_name
     if (state != TNI_TICKET_FREE && state != TNI_TICKET_USED && state != TNI_TICKET_REVOKED &&
         state != TNI_TICKET_EXPIRED)
         return false;
+    tni_bit_set(tni_issues_of(&d->segment, d->seat), index / TNI_TICKET_GROUP); /* I5 */
     uint64_t generation = (tni_ticket_generation(seen) + 1) % TNI_TICKET_GENERATIONS;
     generation += generation == 0; /* 0 names no ticket */
     if (!atomic_compare_exchange_strong(

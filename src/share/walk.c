@@ -85,23 +85,38 @@ uint32_t tni_ticket_expire_due(struct tn_domain *d)
     return ended;
 }
 
+static void settle_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now_ns)
+{
+    uint64_t word = load_word(ticket);
+    if (tni_ticket_state(word) == TNI_TICKET_MAKING &&
+        tni_ticket_uses(word) == tni_who_seat(who)) {
+        uint64_t undone = tni_ticket_word(tni_ticket_generation(word), TNI_TICKET_FREE, 0);
+        atomic_compare_exchange_strong(&ticket->word, &word, undone);
+        TNI_KILL_POINT("ticket_undone");
+    } else if (tni_ticket_state(word) == TNI_TICKET_LIVE &&
+               atomic_load_explicit(&ticket->issuer, memory_order_relaxed) == who) {
+        unbind(ticket, word, now_ns);
+    }
+}
+
+/* I5 of ticket.c. A bit goes when its tickets are settled: the next recoverer finds the rest.
+ */
 void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
 {
-    uint32_t limit = tni_ticket_limit(&d->segment), seat = tni_who_seat(who);
+    uint32_t limit = tni_ticket_limit(&d->segment);
+    uint32_t groups = (limit + TNI_TICKET_GROUP - 1) / TNI_TICKET_GROUP;
+    _Atomic uint64_t *row = tni_issues_of(&d->segment, tni_who_seat(who));
     uint64_t now_ns = tni_os_shared_ns();
 
-    for (uint32_t i = 0; i < limit; i++) {
-        struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
-        uint64_t word = load_word(ticket);
-        if (tni_ticket_state(word) == TNI_TICKET_MAKING && tni_ticket_uses(word) == seat) {
-            uint64_t undone = tni_ticket_word(tni_ticket_generation(word), TNI_TICKET_FREE, 0);
-            atomic_compare_exchange_strong(&ticket->word, &word, undone);
-            TNI_KILL_POINT("ticket_undone");
-        } else if (tni_ticket_state(word) == TNI_TICKET_LIVE &&
-                   atomic_load_explicit(&ticket->issuer, memory_order_relaxed) == who) {
-            unbind(ticket, word, now_ns);
-        }
+    for (uint32_t group = tni_bit_next(row, 0, groups); group < groups;
+         group = tni_bit_next(row, group + 1, groups)) {
+        uint32_t first = group * TNI_TICKET_GROUP;
+        for (uint32_t i = first; i < TNI_MIN(first + TNI_TICKET_GROUP, limit); i++)
+            settle_ticket(tni_ticket_at(&d->segment, i), who, now_ns);
+        TNI_KILL_POINT("ticket_group_settled");
+        tni_bit_clear(row, group);
     }
+    tni_bit_forget(row, groups);
 }
 
 void tni_ticket_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)

@@ -61,6 +61,7 @@ TN_TEST(header_stays_where_it_is)
     PIN(header, ticket_limit, 268);
     PIN(header, registry, 320);
     PIN(header, registry_wait, 328);
+    PIN(header, registry_object, 332);
     PIN(header, deaths, 336);
     PIN(header, manager_starts, 344);
     PIN(header, registry_turns, 352);
@@ -317,22 +318,24 @@ struct place {
     uint32_t page_bytes, class_count, total_blocks;
     uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
         suspects_off;
-    uint64_t rows_off, row_bytes, objects_off, tickets_off, names_off, control_bytes,
-        arena_bytes;
+    uint64_t rows_off, row_bytes, objects_off, tickets_off, names_off, opens_off, loose_off,
+        issues_off, opens_bytes, issues_bytes, control_bytes, arena_bytes;
 };
 
 static const struct place places[] = {
-    {1,     1,     1,      1,      1 << 20, 4096, 27,     1664,   4096,   8192,   12288,
-     16384, 32768, 233472, 237568, 245760,  4096, 249856, 253952, 258048, 262144, 56623104},
+    {1,      1,      1,      1,      1 << 20, 4096,   27,     1664,   4096,
+     8192,   12288,  16384,  32768,  233472,  237568, 245760, 4096,   249856,
+     253952, 258048, 262144, 266240, 270336,  192,    192,    274432, 56623104},
     {256,       65536,       1024,      4096,      UINT64_C(4) << 30,
      4096,      39,          1461248,   4096,      36864,
      561152,    565248,      12255232,  187604992, 187789312,
      188157952, 184320,      235343872, 236392448, 236654592,
-     236658688, 177127555072},
-    {1024,       1 << 20,    65536,      1 << 20,       UINT64_C(1) << 40, 65536,
-     47,         27854016,   65536,      196608,        2293760,           2359296,
-     225247232,  3567779840, 3571318784, 3578396672,    3538944,           7202275328,
-     7269384192, 7336493056, 7336755200, 51211881414656},
+     236658688, 236724224,   236728320, 256,       192,
+     236777472, 177127555072},
+    {1024,       1 << 20,    65536,   1 << 20,    UINT64_C(1) << 40, 65536,         47,
+     27854016,   65536,      196608,  2293760,    2359296,           225247232,     3567779840,
+     3571318784, 3578396672, 3538944, 7202275328, 7269384192,        7336493056,    7336755200,
+     7345274880, 7345340416, 8320,    2176,       7347568640,        51211881414656},
 };
 
 TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
@@ -356,6 +359,11 @@ TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
         assert_int_equal(g.objects_off, p->objects_off);
         assert_int_equal(g.tickets_off, p->tickets_off);
         assert_int_equal(g.names_off, p->names_off);
+        assert_int_equal(g.opens_off, p->opens_off);
+        assert_int_equal(g.loose_off, p->loose_off);
+        assert_int_equal(g.issues_off, p->issues_off);
+        assert_int_equal(g.opens_bytes, p->opens_bytes);
+        assert_int_equal(g.issues_bytes, p->issues_bytes);
         assert_int_equal(g.control_bytes, p->control_bytes);
         assert_int_equal(g.arena_bytes, p->arena_bytes);
     }

@@ -104,7 +104,10 @@ static void aim_at(struct target *t, enum section section)
         add_control(t, g->tickets_off, g->names_off);
         break;
     case SECTION_NAMES:
-        add_control(t, g->names_off, g->control_bytes);
+        add_control(t, g->names_off, g->opens_off);
+        break;
+    case SECTION_OPENS:
+        add_control(t, g->opens_off, g->control_bytes);
         break;
     case SECTION_RINGS:
         add_rings(t);

@@ -51,7 +51,8 @@ enum section {
     SECTION_OBJECTS,
     SECTION_TICKETS,
     SECTION_NAMES,
-    SECTION_RINGS,    /* the arena: slots of queues, counts of owned semaphores */
+    SECTION_OPENS, /* the hints of who has what open, what is loose, whose tickets are where */
+    SECTION_RINGS, /* the arena: slots of queues, counts of owned semaphores */
     SECTION_MESSAGES, /* the arena: message blocks, and blocks that stand for objects */
     SECTION_COUNT     /* all of them */
 };

@@ -307,6 +307,11 @@ static void check_named(void)
                           tni_object_state(peek(&tni_object_at(&tiny_segment, i)->word)) !=
                               TNI_OBJECT_ENDING,
                       "nothing is half made, once the dead are settled");
+    for (uint32_t i = 0; i < OBJECTS; i++)
+        model_require(tni_object_state(peek(&tni_object_at(&tiny_segment, i)->word)) !=
+                              TNI_OBJECT_LIVE ||
+                          tni_names_has(&tiny_segment, i),
+                      "what lives is found by its name");
 }
 
 TN_TEST_WITHIN(two_who_make_one_name_make_one_object, 600)

@@ -193,8 +193,10 @@ static void begin(uint32_t seats)
     }
     atomic_store(&handles[0]->object->word,
                  tni_object_word(0, 0, TNI_OBJECT_LIVE, TNI_OBJECT_EVENT));
-    tni_seat_set_add(&handles[0]->object->openers, 0);
-    tni_seat_set_add(&handles[0]->object->openers, 1);
+    for (uint32_t seat = 0; seat < 2; seat++) {
+        tni_bit_set(tni_opens_of(&tiny_segment, seat), 0);
+        tni_seat_set_add(&handles[0]->object->openers, seat);
+    }
     atomic_store(&tiny_segment.header->object_limit, 1);
     tiny_domains[PARENT]->handles = handles[0];
     tni_queue_init(tiny_domains[PARENT]);

@@ -107,10 +107,17 @@ static void make_geometry(void)
     g->hints_off = table(16, SHARED);
     g->suspects_off = table(TNI_SUSPECT_ROWS * g->row_bytes, SHARED);
     g->rows_off = table(seats * g->row_bytes, SHARED);
-    if (g->objects != 0)
+    g->opens_bytes = g->issues_bytes = (TNI_ROW_HEAD + 1) * sizeof(uint64_t);
+    if (g->objects != 0) {
         g->objects_off = table(g->objects * sizeof(struct tni_object), SHARED);
-    if (g->tickets != 0)
+        g->names_off = table(tni_geometry_names(g) * sizeof(uint32_t), SHARED);
+        g->opens_off = table(seats * g->opens_bytes, SHARED);
+        g->loose_off = table(TNI_LOOSE_ROWS * g->opens_bytes, SHARED);
+    }
+    if (g->tickets != 0) {
         g->tickets_off = table(g->tickets * sizeof(struct tni_ticket), SHARED);
+        g->issues_off = table(seats * g->issues_bytes, SHARED);
+    }
     tiny_segment.arena = model_shared(all_blocks() * block_bytes() + MESSAGE_BYTES, 64);
 }
 
@@ -174,6 +181,7 @@ static void make_queue(void)
     atomic_store(tni_word_at(&tiny_segment, tiny_block(spec.blocks)),
                  tni_word_next(0, TNI_BLOCK_ALLOC, 1));
     for (uint32_t i = 0; i < spec.seats; i++) {
+        tni_bit_set(tni_opens_of(&tiny_segment, i), 0);
         tni_seat_set_add(&object->openers, i);
         tni_seat_set_add(&object->producers, i);
         tni_seat_set_add(&object->consumers, i);
@@ -311,6 +319,7 @@ void tiny_ticket(uint32_t index, tni_block block, uint32_t uses, uint32_t issuer
     atomic_store(&ticket->generation, tiny_generation(block));
     atomic_store(&ticket->expires_ns, UINT64_MAX - 1);
     atomic_store(&ticket->issuer, tni_who(issuer, 1));
+    tni_bit_set(tni_issues_of(&tiny_segment, issuer), index / TNI_TICKET_GROUP);
     atomic_store(&ticket->word, tni_ticket_word(1, TNI_TICKET_LIVE, uses));
 }
 

@@ -146,6 +146,44 @@ TN_TEST(a_death_while_names_are_sorted_leaves_it_to_the_next)
     close_all(d, events, 10);
 }
 
+struct keeper {
+    tn_domain *domain;
+    struct tnt_signal ready, never;
+};
+
+/* The only one that has it open. */
+static int keep_one(void *argument)
+{
+    struct keeper *keeper = argument;
+    tn_event *event;
+    TN_CHECK_OK(tn_event_create(keeper->domain, "kept", false, &event));
+    tnt_signal(&keeper->ready);
+    tnt_await(&keeper->never);
+    return 0;
+}
+
+static int reap(void *domain) { return tn_domain_reap(domain, NULL); }
+
+TN_TEST(what_only_the_dead_had_open_ends_whoever_dies_ending_it)
+{
+    tn_domain *d = fill_domain(NULL, 0);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        struct keeper keeper = {d, tnt_signal_open(), tnt_signal_open()};
+        tn_event *event;
+        pid_t child = tnt_fork(keep_one, &keeper);
+        tnt_await(&keeper.ready);
+        tnt_kill(child);
+        assert_true(tnt_kill_at(turn == 0 ? "object_unopened_cleared" : "settle_object_woken",
+                                1, reap, d));
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+        assert_int_equal(tn_event_open(d, "kept", &event), TN_ERR_NOT_FOUND);
+        TNT_AUDIT(d);
+        tnt_signal_close(&keeper.ready);
+        tnt_signal_close(&keeper.never);
+    }
+    tn_domain_close(d);
+}
+
 /* An entry that was ended in the middle of a full table is found. */
 TN_TEST(a_full_table_of_objects_takes_one_for_each_that_ended)
 {

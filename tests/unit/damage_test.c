@@ -273,6 +273,16 @@ TN_TEST(an_object_in_a_state_that_does_not_exist_is_named)
     finish();
 }
 
+/* A seat's row of opens that leaves an object out would have its death pass the object by. */
+TN_TEST(an_opener_that_its_row_leaves_out_is_found_and_repaired)
+{
+    begin(TN_QUEUE_REDELIVER);
+    tni_bit_clear(tni_opens_of(&d->segment, d->seat), 0);
+    assert_found("object 0 is open in seat 0, whose row does not say so", true);
+    assert_true(tni_bit_is_set(tni_opens_of(&d->segment, d->seat), 0));
+    finish();
+}
+
 /* ---- names ------------------------------------------------------------------------------- */
 
 static void assert_names(const char *const *names, tn_event *const *events, int count)

@@ -310,6 +310,7 @@ static const char *const work_points[] = {"ack_emptied",
                                           "object_name_linked",
                                           "object_name_unlinked",
                                           "object_opened",
+                                          "object_opening",
                                           "object_ring_recorded",
                                           "object_ring_unrecorded",
                                           "pop_emptied",
@@ -466,7 +467,9 @@ static const char *const reaper_points[] = {
     "object_ended",           "object_ring_unrecorded",
     "ticket_undone",          "semaphore_settle_announced",
     "semaphore_settle_given", "semaphore_settle_uncounted",
-    "lock_dead_named",        "object_name_unlinked"};
+    "lock_dead_named",        "object_name_unlinked",
+    "settle_object_woken",    "ticket_group_settled",
+    "semaphore_unmarked"};
 
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
@@ -947,6 +950,7 @@ static int settle_damaged(void *argument)
     spoil(d, g->objects_off, 8 * sizeof(struct tni_object), 60);
     spoil(d, g->tickets_off, 64 * sizeof(struct tni_ticket), 60);
     spoil(d, g->names_off, tni_geometry_names(g) * sizeof(uint32_t), 60);
+    spoil(d, g->opens_off, g->control_bytes - g->opens_off, 60);
     tni_reaper_settle_all(d);
     tni_audit(&d->segment, NULL, false, NULL, NULL);
     tni_audit(&d->segment, d, true, NULL, NULL);
