@@ -6,7 +6,9 @@
  * segment: rung by a write to it, from anywhere).
  * I1  Who rings tries the bell first. A write is for who has no such bell in his network
  *     namespace; it is heard by all members that watch, who look at their queues in vain.
- * I2  Both are gone with their last descriptor: a death leaves nothing.
+ * I2  Both are gone with their last descriptor: a death leaves a number that rings nothing. Who
+ *     is killed between bell and watch leaves the bell armed: see ring_descriptor() in
+ * object.c.
  */
 #include <stddef.h>
 
@@ -89,6 +91,7 @@ int tni_process_bell_open(struct tn_domain *d, int *ret_fd)
     int status = make(d, &number, &fd);
     if (status == 0) {
         atomic_store(&d->me->bell_number, number);
+        TNI_KILL_POINT("bell_named");
         *ret_fd = fd;
     }
     atomic_store(&d->poll_fd, status == 0 ? fd : NONE);
@@ -121,6 +124,8 @@ bool tni_process_bell_ring(const struct tni_segment *s, uint32_t seat)
     uint64_t number = atomic_load(&tni_seat_at(s, seat)->bell_number);
     if (tni_os_bell_ring(number & ~TNI_BELL_WATCHES))
         return true;
-    return (number & TNI_BELL_WATCHES) != 0 && tni_segment_has_control(s) &&
-           tni_os_watch_ring(s->control_fd, offsetof(struct tni_header, ring)) == 0;
+    if ((number & TNI_BELL_WATCHES) == 0 || !tni_segment_has_control(s))
+        return false;
+    TNI_KILL_POINT("watch_rings");
+    return tni_os_watch_ring(s->control_fd, offsetof(struct tni_header, ring)) == 0;
 }

@@ -50,6 +50,7 @@ static bool take_registry(struct tn_domain *d, uint64_t from)
 {
     if (!tni_process_claim(d, &d->segment.header->registry, &d->registering, from, true))
         return false;
+    TNI_KILL_POINT("registry_taken");
     atomic_fetch_add(&d->segment.header->registry_turns, 1);
     return true;
 }

@@ -69,6 +69,7 @@ static int map_window(const struct tni_segment *s, uint32_t class_id, uint32_t k
         return status;
     tni_os_advise_no_dump(address, to - from);
     (*windows)->at[k] = address;
+    TNI_KILL_POINT("tenond_window_mapped");
     return 0;
 }
 

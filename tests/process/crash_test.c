@@ -55,8 +55,9 @@ __attribute__((constructor)) static void register_operations(void)
 
 /* Points that no single process can be brought to, and why. */
 static const char *const unreachable[] = {
-    "queue_looking",   /* beside a sleeper only: queue_wake_test kills there */
-    "ticket_unpinned", /* a use that another process took between two instructions */
+    "tenond_window_mapped", /* in tenond only: vault_test kills there */
+    "queue_looking",        /* beside a sleeper only: queue_wake_test kills there */
+    "ticket_unpinned",      /* a use that another process took between two instructions */
 };
 
 static bool is_known(const struct crash_points *points, const char *name)

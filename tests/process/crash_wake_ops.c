@@ -70,19 +70,29 @@ static void feed_popper(struct crash_world *w)
 }
 
 /* An event loop: what wakes it is the descriptor alone, without an end and without slices. */
-static void sleep_in_poll(struct crash_world *w)
+static void poll_for_a_message(struct crash_world *w, uint64_t number)
 {
     struct pollfd p = {.events = POLLIN};
     tn_message m;
     int status;
     TN_CHECK_OK(tn_queue_watch(w->queue, true));
     TN_CHECK_OK(tn_domain_poll_fd(w->domain, &p.fd));
+    if (number != 0)
+        atomic_store(&w->domain->me->bell_number, number);
     while ((status = tn_queue_pop(w->queue, 0, &m)) == TN_ERR_TIMED_OUT) {
         TN_CHECK(poll(&p, 1, -1) == 1);
         tn_domain_poll_clear(w->domain);
     }
     TN_CHECK_OK(status);
     tn_message_fini(&m);
+}
+
+static void sleep_in_poll(struct crash_world *w) { poll_for_a_message(w, 0); }
+
+/* As if it were in another network namespace: nobody has a bell of that number. */
+static void sleep_in_watch(struct crash_world *w)
+{
+    poll_for_a_message(w, TNI_BELL_WATCHES | 2);
 }
 
 static void await_armed_descriptor(const struct crash_world *w)
@@ -99,6 +109,13 @@ static void start_poller(struct crash_world *w)
 {
     attach(w);
     start_helper(w, sleep_in_poll);
+    await_armed_descriptor(w);
+}
+
+static void start_watcher(struct crash_world *w)
+{
+    attach(w);
+    start_helper(w, sleep_in_watch);
     await_armed_descriptor(w);
 }
 
@@ -265,6 +282,10 @@ const struct crash_op crash_wake_ops[] = {
      .finish = feed_popper},
     {.name = "push_waking_a_poller",
      .prepare = start_poller,
+     .run = push_two,
+     .finish = feed_popper},
+    {.name = "push_waking_a_watcher",
+     .prepare = start_watcher,
      .run = push_two,
      .finish = feed_popper},
     {.name = "pop_waking_a_sleeper",

@@ -184,6 +184,23 @@ TN_TEST(what_only_the_dead_had_open_ends_whoever_dies_ending_it)
     tn_domain_close(d);
 }
 
+/* Who waits for the registry tells by the turns whether one owner has it all the time. */
+TN_TEST(each_owner_of_the_registry_is_one_turn_more)
+{
+    tn_domain *d = fill_domain(NULL, 0);
+    tn_event *event, *again;
+    uint32_t before = atomic_load(&d->segment.header->registry_turns);
+    TN_CHECK_OK(tn_event_create(d, "event", false, &event));
+    TN_CHECK_OK(tn_event_open(d, "event", &again));
+    tn_event_close(again);
+    tn_event_close(event);
+    assert_int_equal(atomic_load(&d->segment.header->registry_turns), before + 3);
+    assert_true(tnt_kill_at("registry_taken", 1, open_first, d));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(atomic_load(&d->segment.header->registry_turns), before + 4);
+    tn_domain_close(d);
+}
+
 /* An entry that was ended in the middle of a full table is found. */
 TN_TEST(a_full_table_of_objects_takes_one_for_each_that_ended)
 {

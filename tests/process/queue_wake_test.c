@@ -228,6 +228,48 @@ static int push_and_be_killed(void *argument)
     return 0;
 }
 
+/*
+ * Of a poller whose bell nobody reaches, as in another network namespace: its watch of the
+ * control segment stands for it, and who settles the dead rings that.
+ */
+TN_TEST(a_poll_through_a_watch_ends_though_who_rang_was_killed)
+{
+    tn_message m;
+    struct pollfd p = {.events = POLLIN};
+    begin(4, 0);
+    TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
+    atomic_store(&d->me->bell_number, TNI_BELL_WATCHES | 2);
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_true(tnt_kill_at("watch_rings", 1, push_and_be_killed, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    tn_domain_poll_clear(d);
+    TN_CHECK(pop_number(0) == 7);
+    finish();
+}
+
+static int watch_and_be_killed(void *argument)
+{
+    int fd;
+    (void)argument;
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
+    return 0;
+}
+
+TN_TEST(the_bell_of_a_dead_process_keeps_nobody_from_pushing)
+{
+    begin(4, 0);
+    assert_true(tnt_kill_at("bell_named", 1, watch_and_be_killed, NULL));
+    push_number(7);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    for (uint32_t seat = 1; seat < d->segment.geometry.seats; seat++)
+        assert_int_equal(atomic_load(&tni_seat_at(&d->segment, seat)->bell_number), 0);
+    TN_CHECK(pop_number(0) == 7);
+    finish();
+}
+
 static int pop_the_number(void *argument)
 {
     (void)argument;

@@ -414,6 +414,8 @@ static void die_at(const char *point, unsigned passing)
     expect_numbers(t, 2);
     tn_tensor_unref(t);
     survive_until(d, 0);
+    if (strncmp(point, "tenond_", strlen("tenond_")) == 0)
+        assert_true(atomic_load(&d->segment.header->manager_starts) > 1);
     finish();
 #else
     (void)point;
@@ -425,6 +427,14 @@ static void die_at(const char *point, unsigned passing)
 TN_TEST(a_tenond_killed_with_a_deposit_that_the_vault_has_not_costs_nothing)
 {
     die_at("tenond_deposit_kept", 2);
+}
+TN_TEST(a_tenond_killed_before_anybody_has_its_deposit_costs_nothing)
+{
+    die_at("tenond_deposit_named", 2);
+}
+TN_TEST(a_tenond_killed_when_it_has_mapped_a_window_costs_nothing)
+{
+    die_at("tenond_window_mapped", 1);
 }
 TN_TEST(a_tenond_killed_before_it_answers_a_deposit_costs_nothing)
 {

@@ -324,6 +324,7 @@ static const char *const work_points[] = {"ack_emptied",
                                           "ref_decremented",
                                           "ref_freed",
                                           "refill_full",
+                                          "registry_taken",
                                           "release_announced",
                                           "release_unrecorded",
                                           "row_unrecorded",
@@ -446,7 +447,8 @@ static const char *const victims[] = {
     "semaphore_taken",   "fork_holds_written",    "leave_begun",
     "ref_decremented",   "object_opened",         "object_ring_recorded",
     "drop_slot_emptied", "ticket_use_taken",      "semaphore_counted",
-    "semaphore_given",   "object_name_linked",    "object_name_unlinked"};
+    "semaphore_given",   "object_name_linked",    "object_name_unlinked",
+    "registry_taken"};
 
 static const char *const reaper_points[] = {
     "settle_claimed",         "settle_waits_ended",

@@ -439,6 +439,27 @@ TN_TEST(a_handle_may_end_with_its_issuer)
     close_clean(domain);
 }
 
+static int reap(void *domain) { return tn_domain_reap(domain, NULL); }
+
+/* Its end is a time then: another recoverer finds nothing bound, and gives no other one. */
+TN_TEST(a_handle_ends_with_its_issuer_though_its_reaper_is_killed)
+{
+    tn_domain *domain = open_domain(0);
+    tn_tensor *board = NULL;
+    TN_CHECK_OK(
+        tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)}, 0, &board));
+    struct handle *h = tn_tensor_data(board);
+    tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h, with_issuer}));
+    assert_int_equal(live_tickets(domain), 1);
+    assert_true(tnt_kill_at("ticket_unbound", 1, reap, domain));
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    tni_ticket_expire(domain, tni_os_now_ns());
+    assert_stale(domain, h, "expired");
+    assert_int_equal(live_blocks(domain), 1);
+    tn_tensor_unref(board);
+    close_clean(domain);
+}
+
 TN_TEST(a_full_table_of_tickets_is_an_error_and_has_room_again_when_one_ends)
 {
     tn_domain *domain = open_domain(20);

@@ -154,6 +154,7 @@ int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block blo
     t->deposit_count++;
     atomic_store(&((struct tni_backing *)tni_payload_look(s, block))->depositary,
                  d->domain->who);
+    TNI_KILL_POINT("tenond_deposit_named");
     *ret_deposit = find(d, block);
     return 0;
 }
