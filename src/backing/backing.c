@@ -79,9 +79,9 @@ static int name_object(struct tn_domain *d, tni_block block,
         if (status != 0)
             return status;
     }
-    b->flags = about->flags;
-    b->object_bytes = m->object_bytes;
-    b->data_bytes = about->data_bytes;
+    TNI_PUT(b->flags, about->flags);
+    TNI_PUT(b->object_bytes, m->object_bytes);
+    TNI_PUT(b->data_bytes, about->data_bytes);
     atomic_store_explicit(&b->inode, 0, memory_order_relaxed);
     atomic_store_explicit(&b->device, 0, memory_order_relaxed);
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
