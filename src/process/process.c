@@ -69,14 +69,15 @@ static int sleep_on(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
                     uint64_t deadline_ns, bool is_through)
 {
     enum { SLICE_NS = 100 * 1000 * 1000 };
+    bool has_slept = false;
     for (;;) {
         uint64_t now_ns = tni_os_now_ns();
         if (now_ns >= deadline_ns)
             return TN_ERR_TIMED_OUT; /* also when the word never stands still */
         if (!is_through && now_ns >= tni_interrupt_due_ns() && tni_interrupt_ask(now_ns) != 0)
             return TN_ERR_INTERRUPTED;
-        if (atomic_load(word) != seen)
-            return 0;
+        if (has_slept || atomic_load(word) != seen)
+            return 0; /* after a slice, whoever sleeps looks again, whatever the word says */
         uint64_t until_ns = deadline_ns - now_ns > SLICE_NS ? now_ns + SLICE_NS : deadline_ns;
         if (!is_through)
             until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
@@ -89,6 +90,7 @@ static int sleep_on(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
             d->survive(d);
         if (until_ns == deadline_ns)
             return TN_ERR_TIMED_OUT;
+        has_slept = true;
     }
 }
 

@@ -232,8 +232,8 @@ static inline int tni_process_check(const struct tn_domain *domain)
 }
 
 /**
- * Sleep while *word == seen, in slices of 100 ms: between them a survivor does what tenond
- * should have done, in case tenond died. pre: as of tni_interrupt_ask().
+ * Sleep while *word == seen, for a slice of 100 ms at most: after it a survivor does what
+ * tenond should have done, in case tenond died. pre: as of tni_interrupt_ask().
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_INTERRUPTED: it took no wake from anybody
  */
 int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,

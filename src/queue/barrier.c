@@ -190,8 +190,9 @@ int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
     }
     struct gathering g = {object, generation_of(seen)};
     /* No side: a death is a fate of the generation. */
-    status = tni_object_wait(&barrier->handle, &object->items, TNI_SIDE_NONE, TNI_SPINS,
-                             deadline_ns, try_pass, &g);
+    status =
+        tni_object_wait(&barrier->handle, &object->items, TNI_SIDE_NONE,
+                        tni_spins(&barrier->handle, &object->items), deadline_ns, try_pass, &g);
     return status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED ? break_late(&g, status)
                                                                       : status;
 }

@@ -112,8 +112,8 @@ int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_
     if ((status = tn_lock_release(lock)) != 0)
         return status;
     TNI_KILL_POINT("condition_lock_released");
-    status = tni_object_wait(handle, &object->items, TNI_SIDE_ANY, TNI_SPINS, deadline_ns,
-                             try_pass, &w);
+    status = tni_object_wait(handle, &object->items, TNI_SIDE_ANY,
+                             tni_spins(handle, &object->items), deadline_ns, try_pass, &w);
     int acquired = tni_lock_acquire_again(lock);
     if (acquired == 0)
         return status;

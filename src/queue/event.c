@@ -115,6 +115,7 @@ int tn_event_wait(tn_event *event, uint64_t deadline_ns)
     if (status != 0)
         return status;
     struct tni_object *object = event->handle.object;
-    return tni_object_wait(&event->handle, &object->items, TNI_SIDE_ANY, TNI_SPINS, deadline_ns,
-                           try_pass, object);
+    return tni_object_wait(&event->handle, &object->items, TNI_SIDE_ANY,
+                           tni_spins(&event->handle, &object->items), deadline_ns, try_pass,
+                           object);
 }

@@ -99,7 +99,7 @@ struct acquire {
     const struct tn_domain *domain;
     struct tni_object *object;
     uint64_t own;
-    uint32_t looks;
+    uint32_t spins, looks;
 };
 
 /*
@@ -144,7 +144,7 @@ static int check_free(struct acquire *a, uint64_t word)
         !tni_geometry_has_seat(&s->geometry, owner_seat(word)))
         return fail_word(a, word);
     /* Who is about to sleep looks for the owner; then the word must still be the same. */
-    if (++a->looks > TNI_SPINS && is_held_by_nobody(s, word) &&
+    if (++a->looks > a->spins + 2 && is_held_by_nobody(s, word) &&
         atomic_load(&a->object->value) == word)
         return fail_word(a, word);
     return TN_ERR_TIMED_OUT;
@@ -175,11 +175,12 @@ static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
         return status;
     struct tn_domain *domain = lock->handle.domain;
     struct tni_object *object = lock->handle.object;
-    struct acquire a = {domain, object, word_of_this_thread(domain), 0};
+    uint32_t spins = tni_spins(&lock->handle, &object->items);
+    struct acquire a = {domain, object, word_of_this_thread(domain), spins, 0};
     if (TNI_LIKELY((status = try_acquire(&a)) != TN_ERR_TIMED_OUT))
         return status;
-    return tni_object_wait(&lock->handle, &object->items, side, TNI_SPINS, deadline_ns,
-                           try_acquire, &a);
+    return tni_object_wait(&lock->handle, &object->items, side, spins, deadline_ns, try_acquire,
+                           &a);
 }
 
 int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)

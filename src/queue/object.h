@@ -36,6 +36,7 @@ struct tni_handle {
     _Atomic uint32_t
         roles; /* TN_PRODUCER | TN_CONSUMER that this process's seat is known to have */
     _Atomic uint32_t deaths_seen[3];  /* by side: each death is reported once for each handle */
+    _Atomic uint32_t doubt[2];        /* whether to look before a sleep: see tni_spins() */
     struct tni_handle *next, *before; /* all handles of the process */
     struct tni_handle *next_same, *before_same; /* those on one entry of the table */
     bool is_listed;
@@ -92,14 +93,37 @@ void *tni_object_ring(const struct tni_segment *segment, const struct tni_object
 /** What is tried: TN_ERR_TIMED_OUT means not yet. */
 typedef int tni_try_fn(void *context);
 
-enum { TNI_SPINS = 150 }; /* about 5 us: less than a sleep and a wake cost */
+enum {
+    TNI_SPINS = 150,         /* about 5 us: less than a sleep and a wake cost */
+    TNI_LOOKED = UINT32_MAX, /* the caller has looked for a while already */
+    TNI_DOUBT_MOST = 6,
+    TNI_DOUBT_PROBES = 16
+};
+
+/*
+ * How often to look before a sleep at `word`: TNI_SPINS, or not at all while looks have not
+ * paid, but once in 16 waits to see whether they do again. To look pays where what is waited
+ * for comes at once; it does not where nothing is to come soon, nor where no processor is free
+ * for who would bring it. `doubt` is {waits:28, doubt:4}: up by one with each look in vain,
+ * down by two with each that paid, so looks go on while a third of them pays.
+ */
+static inline uint32_t tni_spins(const struct tni_handle *handle, const _Atomic uint32_t *word)
+{
+    uint32_t doubt = atomic_load_explicit(&handle->doubt[word == &handle->object->room],
+                                          memory_order_relaxed);
+    bool is_probe = (doubt >> 4) % TNI_DOUBT_PROBES == 0;
+    return (doubt & 15) < TNI_DOUBT_MOST || is_probe ? TNI_SPINS : 0;
+}
+/** A wait looked `spins` times, and that was enough, or in vain. */
+void tni_spins_learn(struct tni_handle *handle, const _Atomic uint32_t *word, uint32_t spins,
+                     bool has_paid);
 
 /**
  * Wait until `attempt` no longer says TN_ERR_TIMED_OUT.
  *
- * Spins `spins` times, then arms `word` and sleeps. Ends with what `attempt` says, with
- * TN_ERR_PEER_DIED or TN_ERR_INTERRUPTED (see TNI_SIDE_NONE), or with TN_ERR_TIMED_OUT at the
- * deadline.
+ * Tries `spins` times more, tni_spins() or TNI_LOOKED, then arms `word` and sleeps. Ends with
+ * what `attempt` says, with TN_ERR_PEER_DIED or TN_ERR_INTERRUPTED (see TNI_SIDE_NONE), or with
+ * TN_ERR_TIMED_OUT at the deadline.
  */
 int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context);

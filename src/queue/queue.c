@@ -7,7 +7,7 @@
  *     object.c   entries, names, openers, deaths        event.c semaphore.c lock.c
  *     ring.c     slots and their claims                  condition.c barrier.c
  *     message.c  what lies in a slot
- *     queue.c    waiting, roles, polling
+ *     queue.c    roles, polling                          wait.c
  *
  * A process's role bits are set by its first push or pop, once for each handle, and tell whose
  * death ends whose wait.
@@ -242,7 +242,7 @@ static void pass_on(struct tn_queue *q, _Atomic uint32_t *word,
                     bool (*has_more)(struct tn_queue *))
 {
     if ((atomic_load(word) & TNI_WAIT_ARMED) != 0 && has_more(q))
-        tni_wait_notify(word, 1);
+        tni_wait_call(word);
 }
 
 /*
@@ -255,15 +255,21 @@ static int look(struct tn_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt,
 {
     int status = TN_ERR_TIMED_OUT;
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    uint32_t spins = tni_spins(&q->handle, word);
+    if (spins == 0) {
+        tni_spins_learn(&q->handle, word, 0, false);
+        return status;
+    }
     bool is_told = (seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED;
     if (is_told) {
         atomic_fetch_or(word, TNI_WAIT_LOOKING);
         TNI_KILL_POINT("queue_looking");
     }
-    for (uint32_t spin = 0; status == TN_ERR_TIMED_OUT && spin < TNI_SPINS; spin++) {
+    for (uint32_t i = 0; status == TN_ERR_TIMED_OUT && i < spins; i++) {
         tni_relax();
         status = attempt(context);
     }
+    tni_spins_learn(&q->handle, word, spins, status != TN_ERR_TIMED_OUT);
     if (!is_told)
         return status;
     atomic_fetch_and(word, ~(uint32_t)TNI_WAIT_LOOKING);
@@ -291,8 +297,8 @@ static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline
         status = look(q, t->word, t->attempt, t->context, t->has_more);
     if (status != TN_ERR_TIMED_OUT)
         return status;
-    status =
-        tni_object_wait(&q->handle, t->word, t->side, 0, deadline_ns, t->attempt, t->context);
+    status = tni_object_wait(&q->handle, t->word, t->side, TNI_LOOKED, deadline_ns, t->attempt,
+                             t->context);
     /* Whatever came of it: we may have been the one who was woken for more than one message. */
     pass_on(q, t->word, t->has_more);
     return status;

@@ -62,7 +62,7 @@ static void retreat_head(struct tni_object *object, uint64_t position)
 /* A bell is rung for those who poll; sleepers are woken one for each message. */
 static void announce_item(struct tn_queue *q)
 {
-    if (TNI_UNLIKELY(tni_wait_notify(&q->handle.object->items, 1)))
+    if (TNI_UNLIKELY(tni_wait_call(&q->handle.object->items)))
         tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
 }
 
@@ -366,7 +366,7 @@ static void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
     atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
     TNI_KILL_POINT("pop_emptied");
     pass_head(q, taken->position); /* and the fence before the look at `room` */
-    tni_wait_notify(&q->handle.object->room, 1);
+    tni_wait_call(&q->handle.object->room);
 }
 
 void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
@@ -498,7 +498,7 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
     if (give_back)
         announce_item(q);
     else
-        tni_wait_notify(&q->handle.object->room, 1);
+        tni_wait_call(&q->handle.object->room);
     /* Of an ended queue, this may have been the last message that others waited for. */
     if (!give_back && atomic_load(&q->handle.object->ended) != 0)
         tni_object_wake_all(&d->segment, q->handle.object);

@@ -260,7 +260,8 @@ int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
     if (TNI_LIKELY((status = try_acquire(semaphore)) != TN_ERR_TIMED_OUT))
         return status;
     return tni_object_wait(&semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY,
-                           TNI_SPINS, deadline_ns, try_acquire, semaphore);
+                           tni_spins(&semaphore->handle, &semaphore->handle.object->items),
+                           deadline_ns, try_acquire, semaphore);
 }
 
 static bool uncount_anothers(struct tn_semaphore *semaphore)

@@ -23,6 +23,36 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count)
     return woken;
 }
 
+/*
+ * Nobody was asleep, so nobody is on its way: take back what we said. Who relied on it, or
+ * armed meanwhile, looks again.
+ */
+static void take_back(_Atomic uint32_t *word, uint32_t value)
+{
+    uint32_t none;
+    bool is_ours = true;
+    do {
+        none = value & ~(uint32_t)(TNI_WAIT_ARMED | TNI_WAIT_LOOKING);
+        if (!is_ours)
+            none += TNI_WAIT_EPOCH; /* who armed after our call must not sleep on this value */
+        is_ours = false;
+    } while (!atomic_compare_exchange_weak(word, &value, none));
+    tni_os_wake(word, INT32_MAX); /* I2 */
+}
+
+void tni_wait_call_slow(_Atomic uint32_t *word)
+{
+    uint32_t seen = atomic_load(word), called;
+    do {
+        if ((seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) != TNI_WAIT_ARMED)
+            return;
+        called = (seen | TNI_WAIT_LOOKING) + TNI_WAIT_EPOCH;
+    } while (!atomic_compare_exchange_weak(word, &seen, called));
+    TNI_KILL_POINT("wait_called");
+    if (tni_os_wake(word, 1) == 0)
+        take_back(word, called);
+}
+
 void tni_wait_notify_all(_Atomic uint32_t *word)
 {
     atomic_fetch_add(word, TNI_WAIT_EPOCH);

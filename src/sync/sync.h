@@ -10,9 +10,10 @@
  * dies is forgotten by the kernel. A wake that was spent on a process that then died is made
  * good by the reaper, and by the slices in which everybody sleeps.
  *
- * `looking`: somebody who is awake looks for what the sleepers wait for, and will pass on what
- * it leaves; a notify of one wakes nobody meanwhile. Set only while armed, by queues. If who
- * said it dies, the reaper takes it back, and the slices make good what was missed.
+ * `looking`: somebody who is awake, or was woken, looks for what the sleepers wait for, and
+ * will pass on what it leaves; a call wakes nobody meanwhile. Set only while armed, by queues:
+ * by who looks, and by who wakes a sleeper, on its behalf. If either dies, the reaper takes it
+ * back and wakes all; if who looks is stopped, the others' next slices take it back.
  *
  * A claim is a 64-bit word that is 0 or names its owner, so that a dead owner can be found.
  */
@@ -43,6 +44,7 @@ static inline uint32_t tni_wait_arm(_Atomic uint32_t *word)
 }
 
 int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
+void tni_wait_call_slow(_Atomic uint32_t *word);
 
 /**
  * Wake up to `count` sleepers, if there are any.
@@ -57,6 +59,31 @@ static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
     if (TNI_UNLIKELY((seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED))
         tni_wait_notify_slow(word, count);
     return (seen & TNI_WAIT_POLLERS) != 0;
+}
+
+/**
+ * As tni_wait_notify() of one, for a queue's words: while the sleeper that was woken is on its
+ * way, it counts as one that looks, so the next call wakes nobody. It calls the next one itself
+ * if something is left.
+ */
+static inline bool tni_wait_call(_Atomic uint32_t *word)
+{
+    tni_fence_after_modify();
+    uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
+    if (TNI_UNLIKELY((seen & (TNI_WAIT_ARMED | TNI_WAIT_LOOKING)) == TNI_WAIT_ARMED))
+        tni_wait_call_slow(word);
+    return (seen & TNI_WAIT_POLLERS) != 0;
+}
+
+/**
+ * After a sleep, however it ended: we may be the one that was called. Whoever is called next
+ * must not rely on us, so a look has to follow, and a call if something is left.
+ */
+static inline void tni_wait_awake(_Atomic uint32_t *word)
+{
+    /* Not only if a load shows it: the wake-up itself orders nothing. */
+    atomic_fetch_and(word, ~(uint32_t)TNI_WAIT_LOOKING);
+    tni_fence_after_modify();
 }
 
 /** Wake every sleeper and change the word, whether armed or not. */

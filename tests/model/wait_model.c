@@ -90,8 +90,8 @@ static void wait_for_token(void)
 {
     struct tni_handle *handle = &tiny_queue(model_self())->handle;
     for (unsigned i = 0; i < scene.pops; i++)
-        model_require(tni_object_wait(handle, &handle->object->items, -1, 0, TN_FOREVER,
-                                      take_token, NULL) == 0,
+        model_require(tni_object_wait(handle, &handle->object->items, -1, TNI_LOOKED,
+                                      TN_FOREVER, take_token, NULL) == 0,
                       "who waits for ever gets a token");
 }
 

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "harness/harness.h"
@@ -159,13 +160,100 @@ TN_TEST(who_is_woken_for_a_lost_message_wakes_the_next_one)
     finish();
 }
 
-#if defined(TN_KILL_POINTS)
 static int pop_a_number(void *argument)
 {
     (void)argument;
     TN_CHECK(pop_number(TN_FOREVER) == 6);
     return 0;
 }
+
+/* As when the one that looks is stopped for good. */
+TN_TEST(who_sleeps_looks_again_though_nobody_calls_it)
+{
+    begin(4, 0);
+    _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    atomic_fetch_or(items, TNI_WAIT_LOOKING);
+    pid_t sleeper = tnt_fork(pop_a_number, NULL);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    push_number(6); /* wakes nobody */
+    tnt_wait_ok(sleeper);
+    finish();
+}
+
+/* ---- what a wait costs ------------------------------------------------------------------- */
+
+TN_TEST(looks_before_a_sleep_end_while_they_do_not_pay)
+{
+    tn_message m;
+    begin(4, 0);
+    struct tni_handle *handle = &q->handle;
+    const _Atomic uint32_t *items = &handle->object->items, *room = &handle->object->room;
+    assert_int_equal(tni_spins(handle, items), TNI_SPINS);
+    for (int i = 0; i < TNI_DOUBT_MOST; i++)
+        assert_int_equal(tn_queue_pop(q, 1, &m), TN_ERR_TIMED_OUT);
+    uint32_t looks = 0;
+    for (int i = 0; i < 2 * TNI_DOUBT_PROBES; i++) {
+        looks += tni_spins(handle, items) != 0;
+        assert_int_equal(tn_queue_pop(q, 1, &m), TN_ERR_TIMED_OUT);
+    }
+    assert_int_equal(looks, 2);
+    assert_int_equal(tni_spins(handle, room), TNI_SPINS);
+    tni_spins_learn(handle, items, TNI_SPINS, true);
+    assert_int_equal(tni_spins(handle, items), TNI_SPINS);
+    finish();
+}
+
+static uint64_t processor_ns(void)
+{
+    struct timespec t;
+    TN_CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+enum waits { POP, PUSH, WAIT_ANY, EVENT, SEMAPHORE, WAITS };
+
+static int wait_in_vain(enum waits what, tn_event *event, tn_semaphore *semaphore)
+{
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    uint64_t deadline = tn_deadline_after(UINT64_C(300000000));
+    switch (what) {
+    case POP:
+        return tn_queue_pop(q, deadline, &m);
+    case PUSH:
+        return tn_queue_push(q, &m, 0, deadline);
+    case WAIT_ANY:
+        return tn_queue_wait_any(&q, 1, deadline);
+    case EVENT:
+        return tn_event_wait(event, deadline);
+    default:
+        return tn_semaphore_acquire(semaphore, deadline);
+    }
+}
+
+/* A busy machine gives a wait that spins a share of a processor: far more than a tenth. */
+TN_TEST(who_waits_uses_no_processor)
+{
+    tn_event *event;
+    tn_semaphore *semaphore;
+    begin(1, 0);
+    TN_CHECK_OK(tn_event_create(d, NULL, 0, &event));
+    TN_CHECK_OK(tn_semaphore_create(d, NULL, 0, 0, &semaphore));
+    for (int what = 0; what < WAITS; what++) {
+        if (what == PUSH)
+            push_number(1);
+        uint64_t since = tni_os_now_ns(), used = processor_ns();
+        assert_int_equal(wait_in_vain((enum waits)what, event, semaphore), TN_ERR_TIMED_OUT);
+        assert_true(processor_ns() - used < (tni_os_now_ns() - since) / 10);
+        if (what == PUSH)
+            pop_number(0);
+    }
+    tn_event_close(event);
+    tn_semaphore_close(semaphore);
+    finish();
+}
+
+#if defined(TN_KILL_POINTS)
 
 /* One sleeps in a pop, another was killed while it looked on its behalf. @return the sleeper */
 static pid_t kill_the_one_that_looks(void)
@@ -305,6 +393,28 @@ TN_TEST(a_poller_whose_message_another_one_took_hears_of_the_next)
     assert_int_equal(poll(&p, 1, 10000), 1);
     tn_domain_poll_clear(d);
     assert_int_equal(pop_number(0), 7);
+    finish();
+}
+
+static int push_a_six(void *argument)
+{
+    (void)argument;
+    push_number(6);
+    return 0;
+}
+
+/* Either that sleeper looks when its slice ends, or it is woken for the death. */
+TN_TEST(a_message_reaches_a_sleeper_though_its_waker_was_killed)
+{
+    begin(4, 0);
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    pid_t sleeper = tnt_fork(pop_a_number, NULL);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    assert_true(tnt_kill_at("wait_called", 1, push_a_six, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    tnt_wait_ok(sleeper);
+    assert_true((atomic_load(items) & TNI_WAIT_LOOKING) == 0);
     finish();
 }
 

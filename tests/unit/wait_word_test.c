@@ -3,6 +3,9 @@
 #include "harness/harness.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "os/os.h"
 #include "sync/sync.h"
@@ -77,6 +80,74 @@ TN_TEST_WITHIN(no_wake_is_lost_when_two_sleep_on_one_word, 60)
     for (int i = 0; i < 2 * SIDES; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(atomic_load(&lost), 0);
+}
+
+/* ---- one wake-up at a time --------------------------------------------------------------- */
+
+static _Atomic uint32_t word;
+static _Atomic uint32_t woken; /* how many are up, and have not said so */
+static _Atomic uint32_t may_go;
+
+/* As a sleeper at a queue, but that it dawdles between its wake-up and its look. */
+static void *sleep_and_dawdle(void *argument)
+{
+    uint32_t seen = tni_wait_arm(&word);
+    atomic_store((_Atomic pid_t *)argument, gettid());
+    while (tni_os_wait(&word, seen, TN_FOREVER) == 0 && atomic_load(&word) == seen)
+        ;
+    atomic_fetch_add(&woken, 1);
+    while (atomic_load(&may_go) == 0)
+        tni_os_yield();
+    tni_wait_awake(&word);
+    return NULL;
+}
+
+static void await_asleep(_Atomic pid_t *thread)
+{
+    char path[64], line[256], state = 0;
+    while (atomic_load(thread) == 0)
+        tni_os_yield();
+    while (state != 'S') {
+        tni_os_yield();
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)atomic_load(thread));
+        FILE *file = fopen(path, "re");
+        TN_CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+        fclose(file);
+        const char *at = strstr(line, ") ");
+        state = at != NULL ? at[2] : 0;
+    }
+}
+
+TN_TEST(a_call_wakes_nobody_while_one_that_was_woken_is_on_its_way)
+{
+    pthread_t threads[2];
+    _Atomic pid_t ids[2] = {0, 0};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, sleep_and_dawdle, &ids[i]), 0);
+    for (int i = 0; i < 2; i++)
+        await_asleep(&ids[i]);
+    uint32_t before = atomic_load(&word);
+    for (int i = 0; i < 3; i++)
+        tni_wait_call(&word);
+    assert_int_equal(atomic_load(&word), before + TNI_WAIT_EPOCH + TNI_WAIT_LOOKING);
+    while (atomic_load(&woken) == 0)
+        tni_os_yield();
+    atomic_store(&may_go, 1);
+    while ((atomic_load(&word) & TNI_WAIT_LOOKING) != 0)
+        tni_os_yield();
+    /* Both sleep on one value of the word: the other one is still where it was. */
+    assert_int_equal(atomic_load(&woken), 1);
+    tni_wait_call(&word);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+TN_TEST(a_call_that_finds_nobody_asleep_takes_its_word_back)
+{
+    atomic_store(&word, 0);
+    tni_wait_arm(&word);
+    tni_wait_call(&word);
+    assert_int_equal(atomic_load(&word) % TNI_WAIT_EPOCH, 0);
 }
 
 /* ---- a lock between threads -------------------------------------------------------------- */
