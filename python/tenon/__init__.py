@@ -14,12 +14,11 @@
 """
 
 import os as _os
-import pathlib as _pathlib
 
 # The package brings a tenond of its own; TENON_TENOND names another.
-_tenond = _pathlib.Path(__file__).with_name("bin") / "tenond"
-if _tenond.exists():
-    _os.environ.setdefault("TENON_TENOND", str(_tenond))
+_tenond = _os.path.join(_os.path.dirname(__file__), "bin", "tenond")
+if _os.path.exists(_tenond):
+    _os.environ.setdefault("TENON_TENOND", _tenond)
 
 from ._core import (  # noqa: E402
     ChildFailed,
@@ -46,10 +45,34 @@ from ._core import (  # noqa: E402
     from_dlpack,
 )
 from ._domain import domain  # noqa: E402
-from ._meeting import Event, Lock, Message, Queue, Semaphore  # noqa: E402
-from ._inspect import Report, inspect  # noqa: E402
-from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros  # noqa: E402
 from ._core import version as _version  # noqa: E402
+
+TYPE_CHECKING = False  # as typing has it, which takes long to import
+if TYPE_CHECKING:
+    from ._inspect import Report as Report, inspect as inspect
+    from ._meeting import Event, Lock, Message, Queue, Semaphore
+    from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros
+else:
+    # What many programs never use is imported when it is asked for.
+    _modules = {
+        "_inspect": ["Report", "inspect"],
+        "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],
+        "_tensors": ["_rebuild_tensor", "asarray", "empty", "full", "share", "zeros"],
+    }
+    _places = {name: module for module, names in _modules.items() for name in names}
+
+    def __getattr__(name):
+        if name not in _places:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        value = getattr(importlib.import_module("." + _places[name], __name__), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *_places})
+
 
 __version__ = _version()
 __all__ = [

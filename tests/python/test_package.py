@@ -294,3 +294,32 @@ def test_help_and_inspect_know_the_arguments_of_every_function():
     assert seen > 80
     assert str(inspect.signature(tenon.Domain.join)) == "(name, /)"
     assert str(inspect.signature(tenon.Tensor.to_handle)).startswith("(self, /, uses=1, lifetime=")
+
+
+IMPORTS = """
+import sys
+import {}
+import {}.queues
+print(*sys.modules)
+"""
+
+
+def test_import_takes_few_modules_more_than_the_standard_librarys():
+    peers, own = (
+        {
+            name.partition(".")[0]
+            for name in subprocess.check_output(
+                [sys.executable, "-S", "-c", IMPORTS.format(package, package)], text=True
+            ).split()
+        }
+        for package in ("multiprocessing", "tenon.multiprocessing")
+    )
+    assert own - peers <= {"tenon", "runpy", "pkgutil", "importlib", "__future__"}
+
+
+def test_names_that_come_late_are_there():
+    for name in tenon.__all__:
+        assert getattr(tenon, name) is getattr(tenon, name)
+    assert {"Queue", "Report", "zeros"} <= set(dir(tenon))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tenon.nothing

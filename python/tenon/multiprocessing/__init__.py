@@ -9,13 +9,11 @@ the modules: queues, synchronize, pool, process.
 """
 
 import importlib
-import importlib.util
 import multiprocessing as _standard
 import sys
 
 from .. import _core
 from . import context, process
-from .pool import WorkerDied
 from .spawn import (
     ProcessContext,
     ProcessException,
@@ -91,6 +89,12 @@ _set_thread_name, _get_thread_name = set_thread_name, get_thread_name  # PyTorch
 
 def __getattr__(name):
     """A module that nobody imported yet: the standard library's import most of each other."""
+    if name == "WorkerDied":
+        from .pool import WorkerDied
+
+        return WorkerDied
+    import importlib.util
+
     if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"{__name__}.{name}")

@@ -13,7 +13,7 @@ from multiprocessing.context import (
     set_spawning_popen,
 )
 
-from .process import ForkProcess, ForkServerProcess, Process, SpawnProcess, shorten_temp_dir
+from .process import ForkProcess, ForkServerProcess, Process, SpawnProcess
 
 __all__ = [
     "AuthenticationError",

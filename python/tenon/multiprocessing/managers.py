@@ -9,10 +9,10 @@ __all__ = ["BaseManager", "BaseProxy", "SharedMemoryManager", "SyncManager", "To
 
 class _InContext:
     def __init__(self, *args, ctx=None, **keywords):
-        from . import context
+        from . import _popen, context
 
         ctx = ctx or context._default_context.get_context()
-        context.shorten_temp_dir()
+        _popen.shorten_temp_dir()
         super().__init__(*args, ctx=ctx, **keywords)
 
 

@@ -2,13 +2,8 @@
 """Processes that end with their parent, and whose arguments may be tensors."""
 
 import os
-import select
-import shutil
 import sys
-import tempfile
-import traceback
 from multiprocessing import context as _context
-from multiprocessing import popen_fork, popen_forkserver, popen_spawn_posix, util
 from multiprocessing import process as _process
 from multiprocessing.process import (
     AuthenticationString,
@@ -29,7 +24,6 @@ __all__ = [
 ]
 
 _PARENT_DIED = 70  # EX_SOFTWARE; nobody is left to read it
-_MOST_TEMP_DIR = 64  # bytes; a socket's address has 108, with two names below that folder
 
 
 class BaseProcess(_process.BaseProcess):
@@ -66,6 +60,8 @@ class BaseProcess(_process.BaseProcess):
         except Exception:
             # As the standard library does with what its part of a child raises.
             sys.stderr.write(f"Process {self.name}:\n")
+            import traceback
+
             traceback.print_exc()
             sys.stderr.flush()
             return 1
@@ -119,68 +115,35 @@ def _lives(pid):
     except ProcessLookupError:
         return False
     try:
+        import select
+
         return not select.select([descriptor], [], [], 0)[0]
     finally:
         os.close(descriptor)
 
 
-def shorten_temp_dir():
-    """The standard library's sockets have their names in it, and few bytes for them."""
-    config = current_process()._config
-    if "tempdir" in config or len(os.fsencode(tempfile.gettempdir())) <= _MOST_TEMP_DIR:
-        return
-    folder = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
-    util.Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-100)
-    config["tempdir"] = folder
-
-
-class _Prepared:
-    """Popen of a child that begins anew."""
-
-    def _launch(self, process_obj):
-        # What the child is told of the start method asks the standard library's default
-        # context, which must not count as used by that.
-        default = _context._default_context
-        actual = default._actual_context
-        self.kept = []
-        try:
-            super()._launch(process_obj)
-        finally:
-            default._actual_context = actual
-
-    def poll(self, *args, **keywords):
-        code = super().poll(*args, **keywords)
-        if code is not None:
-            self.kept = []
-        return code
-
-
-class _SpawnPopen(_Prepared, popen_spawn_posix.Popen):
-    pass
-
-
-class _ForkServerPopen(_Prepared, popen_forkserver.Popen):
-    def _launch(self, process_obj):
-        shorten_temp_dir()  # before the server starts
-        super()._launch(process_obj)
-
-
 class ForkProcess(BaseProcess, _context.ForkProcess):
     @staticmethod
     def _Popen(process_obj):
+        from multiprocessing import popen_fork
+
         return popen_fork.Popen(process_obj)
 
 
 class SpawnProcess(BaseProcess, _context.SpawnProcess):
     @staticmethod
     def _Popen(process_obj):
-        return _SpawnPopen(process_obj)
+        from ._popen import SpawnPopen
+
+        return SpawnPopen(process_obj)
 
 
 class ForkServerProcess(BaseProcess, _context.ForkServerProcess):
     @staticmethod
     def _Popen(process_obj):
-        return _ForkServerPopen(process_obj)
+        from ._popen import ForkServerPopen
+
+        return ForkServerPopen(process_obj)
 
 
 class Process(BaseProcess):

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that run one function together, as torch.multiprocessing starts them."""
 
-import signal
 import sys
 import time
-import traceback
-from multiprocessing import connection
-from multiprocessing.spawn import *  # noqa: F403
-from multiprocessing.spawn import get_executable, set_executable  # noqa: F401
 
 from . import context as _context
 
@@ -73,6 +68,8 @@ def _run(fn, index, args, reports):
     except KeyboardInterrupt:
         pass  # the parent is interrupted as well
     except Exception:
+        import traceback
+
         text = traceback.format_exc().encode("utf-8", "replace")[-_MOST_TEXT:]
         try:
             reports.send_bytes(text)
@@ -102,6 +99,8 @@ class ProcessContext:
         if not self.sentinels:
             return True
         failed = None
+        from multiprocessing import connection
+
         for sentinel in connection.wait(list(self.sentinels), timeout):
             index = self.sentinels.pop(sentinel)
             process = self.processes[index]
@@ -151,6 +150,8 @@ class ProcessContext:
                 f"process {index} terminated with exit code {code}", index, process.pid, code
             )
         try:
+            import signal
+
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
@@ -175,7 +176,7 @@ def start_processes(
     context = _context._default_context.get_context(start_method)
     processes, reports = [], []
     for index in range(nprocs):
-        reader, writer = connection.Pipe(duplex=False)
+        reader, writer = context.Pipe(duplex=False)
         process = context.Process(target=_run, args=(fn, index, args, writer), daemon=daemon)
         process.start()
         writer.close()
@@ -192,3 +193,12 @@ def start_processes(
 def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
     """Run fn(i, *args) in `nprocs` processes, i from 0; see start_processes()."""
     return start_processes(fn, args, nprocs, join, daemon, start_method)
+
+
+def __getattr__(name):
+    """What else the standard library's module has."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from multiprocessing import spawn as _standard
+
+    return getattr(_standard, name)
