@@ -7,13 +7,17 @@ leaves when it ends, after everything else that ends with it: one that is gone w
 counts as one that died.
 """
 
-import contextlib
+from __future__ import annotations
+
 import os
 import threading
 from multiprocessing import util
-from typing import Any, Dict, Optional
 
 from . import _core
+
+TYPE_CHECKING = False  # as typing has it, which takes long to import
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
 
 LAST = -1000  # after what multiprocessing and its users end at exit
 
@@ -119,8 +123,14 @@ def _join(name):
     return domain
 
 
+class _AtExit(util.Finalize):
+    """One that a forked child inherits: it has a seat of its own to leave."""
+
+    _pid = property(lambda self: os.getpid(), lambda self, pid: None)
+
+
 def _at_exit():
-    util.Finalize(None, _leave_at_exit, exitpriority=LAST)
+    _AtExit(None, _leave_at_exit, exitpriority=LAST)
 
 
 def _leave_at_exit():
@@ -131,14 +141,15 @@ def _leave_at_exit():
         leave(at_exit=True)
 
 
-@contextlib.contextmanager
-def running():
+class running:
     """Around what a child does: threads of it may go on after it ran what it runs at exit."""
-    global _is_running, _has_ended
-    _is_running, _has_ended = True, False
-    try:
-        yield
-    finally:
+
+    def __enter__(self):
+        global _is_running, _has_ended
+        _is_running, _has_ended = True, False
+
+    def __exit__(self, *exception):
+        global _is_running
         _is_running = False
         if _has_ended:
             leave(at_exit=True)
@@ -148,14 +159,12 @@ class _Follower:
     """What multiprocessing calls in a child once it has forgotten what its parent ends."""
 
 
-def _begin_child(unused=None):
-    global _lock
-    _lock = threading.RLock()
+def _begin_child(unused):
     if not _is_gone(_present) or _foreign:
         _at_exit()
 
 
 _follower = _Follower()
 util.register_after_fork(_follower, _begin_child)
-os.register_at_fork(after_in_child=_begin_child)
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # no code of Python: many only exec
 _core.set_default_domain(default)

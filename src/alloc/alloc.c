@@ -474,7 +474,7 @@ static void forget(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     for (uint32_t t = 0; t < TNI_THREADS; t++)
-        for (uint32_t c = 1; c < g->class_count; c++)
+        for (uint32_t c = 1; d->threads[t].has_worked && c < g->class_count; c++)
             if (d->threads[t].caches[c].count > 0)
                 d->threads[t].caches[c].count = 0;
     /* Page tables of shared memory are not copied: the child touched nothing yet. */

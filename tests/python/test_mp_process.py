@@ -273,3 +273,25 @@ def test_child_without_a_seat_says_so(method, tmp_path):
     )
     assert result.stdout == "0 1\n"
     assert "seat" in result.stderr and ("Forked" in result.stderr or "Full" in result.stderr)
+
+
+FORKED = """
+import os, sys
+import tenon
+import tenon.multiprocessing as mp
+
+lock = mp.Lock()
+domain = tenon.domain()
+pid = os.fork()
+if pid == 0:
+    assert domain.has_member(domain.member)
+    sys.exit(0)
+assert os.waitpid(pid, 0) == (pid, 0)
+domain.reap()
+stat = tenon._core.inspect_domain(domain.name)["stat"]
+print(stat["deaths"])
+"""
+
+
+def test_a_child_of_os_fork_leaves_when_it_ends_in_good_order():
+    assert subprocess.check_output([sys.executable, "-c", FORKED], text=True) == "0\n"

@@ -5,7 +5,6 @@ import os
 import time
 import weakref
 from multiprocessing import context as _context
-from multiprocessing import popen_fork
 from multiprocessing import process as _process
 
 from .. import _core, _domain
@@ -23,6 +22,8 @@ def keep_for_child(core):
 
 def has_starting(core):
     """Whether a child of this process may have been given it, and not have opened it yet."""
+    from multiprocessing import popen_fork
+
     popens = [child._popen for child in list(_process._children)]
     return any(
         (type(popen) is popen_fork.Popen or core in getattr(popen, "kept", ()))
@@ -70,16 +71,18 @@ def wait_on(wait, timeout):
 
 
 _resets = weakref.WeakSet()  # objects with a _reset() for a forked child
+_resets_in_child = False
 
 
 def reset_in_child(thing):
     """Have thing._reset() called in forked children."""
+    global _resets_in_child
+    if not _resets_in_child:  # a child of a process without such things runs no code of Python
+        _resets_in_child = True
+        os.register_at_fork(after_in_child=_reset_all)
     _resets.add(thing)
 
 
 def _reset_all():
     for thing in list(_resets):
         thing._reset()
-
-
-os.register_at_fork(after_in_child=_reset_all)
