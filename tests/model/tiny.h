@@ -95,6 +95,11 @@ void tiny_check(void);
 /** Explore a model in every memory that this program is compiled for; fail the test, with the
  * trace, unless it holds. */
 void tiny_explore(const struct model *model);
+/**
+ * The same of a model with many states: unless TN_MODEL_DEEP is set, its deaths in sequential
+ * consistency and in the tests for x86-64 only, and the machine's own orders without a death.
+ */
+void tiny_explore_large(const struct model *model);
 /** The same, of what is the kernel's, which is sequentially consistent. */
 void tiny_explore_in_order(const struct model *model);
 /** Sizes that take minutes are wanted: TN_MODEL_DEEP. */
