@@ -21,7 +21,7 @@ ROW = re.compile(r"^\|((?:\s*`\w+`,?)+)\s*\|", re.M)
 def of_sources():
     points = {}
     for folder in ("src", "tools"):
-        for path in sorted((ROOT / folder).rglob("*.c")):
+        for path in sorted((ROOT / folder).rglob("*.[ch]")):
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 for name in POINT.findall(line):
                     points.setdefault(name, []).append(f"{path.relative_to(ROOT)}:{number}")
@@ -41,7 +41,7 @@ def of_untested():
 
 def of_tests():
     named = {}
-    for path in sorted((ROOT / "tests").rglob("*.c")):
+    for path in sorted((ROOT / "tests").rglob("*.[ch]")):
         for name in re.findall(r'"(\w+)"', path.read_text(encoding="utf-8")):
             named.setdefault(name, set()).add(path.stem)
     return named

@@ -164,7 +164,21 @@ static uint32_t refill(struct tn_domain *d, uint32_t class_id, struct tni_block_
 
 /* ---- taking ------------------------------------------------------------------------------ */
 
-/* I1. On success the block is announced. */
+/* I1. From {FREE, 0}, as the word was seen. On success the block is announced. */
+static inline bool try_take_seen(struct tni_thread *thread, tni_block block,
+                                 _Atomic uint64_t *word, uint64_t seen)
+{
+    /* Only the version, the state and the count are added. */
+    uint64_t taken = seen + TNI_WORD_VERSION_ONE + ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1;
+    tni_announce_now(thread, block);
+    if (TNI_UNLIKELY(!atomic_compare_exchange_strong(word, &seen, taken))) {
+        tni_announce_clear(thread);
+        return false;
+    }
+    TNI_KILL_POINT("alloc_taken");
+    return true;
+}
+
 static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(block)];
@@ -174,16 +188,8 @@ static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_
     uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
     if (TNI_UNLIKELY((seen & TNI_WORD_USED) != 0))
         return false;
-    tni_announce(thread, block, 1);
-    /* From FREE, 0: only the version, the state and the count are added. */
-    if (TNI_LIKELY(atomic_compare_exchange_strong(word, &seen,
-                                                  seen + TNI_WORD_VERSION_ONE +
-                                                      ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1))) {
-        TNI_KILL_POINT("alloc_taken");
-        return true;
-    }
-    tni_announce_clear(thread);
-    return false;
+    tni_let_recount(thread, block, 1);
+    return try_take_seen(thread, block, word, seen);
 }
 
 void tni_alloc_untake(struct tn_domain *d, tni_block block)
@@ -351,26 +357,36 @@ bool tni_alloc_take_warm(struct tn_domain *d, struct tni_thread *thread, uint64_
 {
     uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, TNI_KIND_TENSOR);
     struct tni_block_cache *cache = &thread->caches[class_id];
-    if (TNI_UNLIKELY(class_id == 0 || cache->count == 0))
+    if (TNI_UNLIKELY(cache->count == 0) || tni_thread_sees_recount(thread))
         return false;
     tni_block block = {cache->id[cache->count - 1]};
-    cache->count--;
-    if (TNI_UNLIKELY(!try_take(d, thread, block)))
+    _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+    uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+    /* I3: it has memory as long as its word stays as it was seen. */
+    if (TNI_UNLIKELY((seen & TNI_WORD_USED) != 0 || !tni_commit_is_whole(d, block)))
         return false;
+    cache->count--;
     *ret_block = block;
-    if (TNI_LIKELY(tni_commit_is_done(d, block, bytes)))
-        return true;
-    untake(d, thread, block); /* its memory went before we had it */
-    return false;
+    return try_take_seen(thread, block, word, seen);
+}
+
+bool tni_alloc_take_again(struct tn_domain *d, struct tni_thread *thread,
+                          const struct tni_spare *spare)
+{
+    tni_block block = spare->block;
+    uint64_t seen = spare->freed;
+    _Atomic uint64_t *word = tni_word_of(&d->segment, spare->at);
+    struct tni_block_cache *cache = &thread->caches[tni_block_class(block)];
+    uint32_t top = cache->count - 1; /* of none it is far beyond the last one */
+    if (TNI_UNLIKELY(top >= TNI_CACHE_BLOCKS) || TNI_UNLIKELY(cache->id[top] != block.id) ||
+        tni_thread_sees_recount(thread) ||
+        TNI_UNLIKELY(!try_take_seen(thread, block, word, seen)))
+        return false;
+    cache->count = top;
+    return true;
 }
 
 /* ---- giving back ------------------------------------------------------------------------- */
-
-static bool someone_waits(const struct tn_domain *d)
-{
-    return atomic_load_explicit(&d->segment.header->memory_wait, memory_order_seq_cst) &
-           TNI_WAIT_ARMED;
-}
 
 static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
 {
@@ -378,14 +394,6 @@ static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
         atomic_load_explicit(&d->segment.header->watermark_bytes, memory_order_relaxed);
     if (atomic_load_explicit(&d->segment.header->free_bytes, memory_order_relaxed) > keep)
         tni_alloc_trim(d, thread, keep - keep / 4);
-}
-
-/* I2: of a block that is FREE since. */
-static bool was_full(struct tn_domain *d, uint32_t class_id)
-{
-    struct tni_class *shared = tni_class_at(&d->segment, class_id);
-    tni_fence_after_modify();
-    return TNI_UNLIKELY(atomic_load_explicit(&shared->full, memory_order_relaxed) != 0);
 }
 
 static void drain(struct tn_domain *d, uint32_t class_id, struct tni_block_cache *cache,
@@ -404,7 +412,7 @@ static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni
     uint32_t class_id = tni_block_class(block), limit = cache_limit(d, class_id);
     struct tni_block_cache *cache = &thread->caches[class_id];
 
-    if (limit <= 1 || was_full(d, class_id)) {
+    if (limit == 0 || tni_alloc_was_full(d, class_id)) {
         tni_alloc_publish(d, block);
         over_watermark(d, thread);
     } else {
@@ -414,20 +422,13 @@ static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni
         }
         cache->id[cache->count++] = block.id;
     }
-    if (someone_waits(d))
+    if (tni_alloc_is_awaited(d))
         tni_alloc_wake(d);
 }
 
 void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
-    uint32_t class_id = tni_block_class(block);
-    struct tni_block_cache *cache = &thread->caches[class_id];
-    uint32_t limit = cache_limit(d, class_id);
-
-    if (TNI_LIKELY(limit > 1 && cache->count < limit) && !was_full(d, class_id) &&
-        TNI_LIKELY(!someone_waits(d)))
-        cache->id[cache->count++] = block.id;
-    else
+    if (TNI_UNLIKELY(!tni_alloc_put_back(d, thread, block)))
         put_slowly(d, thread, block);
 }
 
@@ -436,7 +437,7 @@ void tni_alloc_publish(struct tn_domain *d, tni_block block)
     uint32_t class_id = tni_block_class(block);
     publish(d, &block.id, 1);
     note_free(d, payload_bytes(d, class_id, 1));
-    if (was_full(d, class_id))
+    if (tni_alloc_was_full(d, class_id))
         atomic_store(&tni_class_at(&d->segment, class_id)->full, 0);
 }
 

@@ -22,6 +22,20 @@ enum {
     TNI_ALLOC_PATIENCE_NS = 1000 * 1000 * 1000
 };
 
+/** Of a class of which a block is FREE since: somebody had found none. alloc.c, I2 */
+static inline bool tni_alloc_was_full(struct tn_domain *domain, uint32_t class_id)
+{
+    tni_fence_after_modify();
+    return atomic_load_explicit(&tni_class_at(&domain->segment, class_id)->full,
+                                memory_order_relaxed) != 0;
+}
+/** Whether somebody waits for memory. */
+static inline bool tni_alloc_is_awaited(const struct tn_domain *domain)
+{
+    return (atomic_load_explicit(&domain->segment.header->memory_wait, memory_order_seq_cst) &
+            TNI_WAIT_ARMED) != 0;
+}
+
 /**
  * Take a free block of at least `bytes` and have memory behind it: FREE -> ALLOC with count 1.
  *
@@ -42,8 +56,29 @@ int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t
 bool tni_alloc_take_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                          tni_block *ret_block);
 
+/**
+ * The same of the block in `spare`, if this thread freed it last and its word is as that left
+ * it: then nobody had it since, and the memory that was behind it still is.
+ */
+bool tni_alloc_take_again(struct tn_domain *domain, struct tni_thread *thread,
+                          const struct tni_spare *spare);
+
 /** A hint that a block, whose word says FREE, can be had. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
+/** The same where nobody waits for it and this thread keeps few. False: ask tni_alloc_put(). */
+static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_thread *thread,
+                                      tni_block block)
+{
+    uint32_t class_id = tni_block_class(block);
+    struct tni_block_cache *cache = &thread->caches[class_id];
+    uint32_t limit = domain->segment.geometry.classes[class_id].cached, count = cache->count;
+    if (TNI_UNLIKELY(count >= limit) ||
+        TNI_UNLIKELY(tni_alloc_was_full(domain, class_id) || tni_alloc_is_awaited(domain)))
+        return false;
+    cache->id[count] = block.id;
+    cache->count = count + 1;
+    return true;
+}
 /** The same for one that no thread of this process will want soon: straight to everybody. */
 void tni_alloc_publish(struct tn_domain *domain, tni_block block);
 

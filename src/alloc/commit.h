@@ -7,20 +7,22 @@
 
 /** Whether [0, bytes) of the block has memory behind it that this process has touched. */
 bool tni_commit_is_there(const struct tn_domain *domain, tni_block block, uint64_t bytes);
-/** The same; at once for a block of a span that is there as a whole, as most are. */
-static inline bool tni_commit_is_done(const struct tn_domain *domain, tni_block block,
-                                      uint64_t bytes)
+/** The same, but only where a span of several blocks has all its memory, as most have. */
+static inline bool tni_commit_is_whole(const struct tn_domain *domain, tni_block block)
 {
     const struct tni_geometry *g = &domain->segment.geometry;
     const struct tni_class_geometry *c = &g->classes[tni_block_class(block)];
     uint32_t at = c->base + (tni_block_index(block) & ~(c->span - 1));
     uint64_t committed = atomic_load_explicit(&tni_desc_of(&domain->segment, at)->committed,
                                               memory_order_relaxed);
-    if (TNI_LIKELY(committed != 0 && committed == g->span_pages[tni_block_class(block)]))
-        return (atomic_load_explicit(&domain->mapped[at / 64], memory_order_relaxed) >>
-                    (at % 64) &
-                1) != 0;
-    return tni_commit_is_there(domain, block, bytes);
+    uint64_t mapped = atomic_load_explicit(&domain->mapped[at / 64], memory_order_relaxed);
+    return TNI_LIKELY(committed != 0 && committed == g->span_pages[tni_block_class(block)] &&
+                      (mapped >> (at % 64) & 1) != 0);
+}
+static inline bool tni_commit_is_done(const struct tn_domain *domain, tni_block block,
+                                      uint64_t bytes)
+{
+    return tni_commit_is_whole(domain, block) || tni_commit_is_there(domain, block, bytes);
 }
 
 /**

@@ -162,9 +162,9 @@ static void describe_tensor(const struct tni_desc *desc, tn_block_info *info)
 {
     uint32_t dtype = TNI_LOOK(desc->dtype);
 
-    info->dtype = (tn_dtype){.code = (uint8_t)(dtype >> 24),
-                             .bits = (uint8_t)(dtype >> 16),
-                             .lanes = (uint16_t)dtype};
+    info->dtype = (tn_dtype){.code = (uint8_t)dtype,
+                             .bits = (uint8_t)(dtype >> 8),
+                             .lanes = (uint16_t)(dtype >> 16)};
     info->ndim = TNI_MIN(TNI_LOOK(desc->ndim), TN_MAX_NDIM);
     for (int32_t i = 0; i < info->ndim && i < TNI_DESC_NDIM; i++)
         info->shape[i] = TNI_LOOK(desc->shape[i]);

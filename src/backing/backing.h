@@ -42,6 +42,14 @@ struct tni_backing_about {
     uint64_t byte_offset;
 };
 
+/** What tn_strategy_get() says, once it was asked or set. */
+extern _Atomic uint32_t tni_strategy_current;
+static inline bool tni_strategy_is_arena(void)
+{
+    return atomic_load_explicit(&tni_strategy_current, memory_order_relaxed) ==
+           TN_STRATEGY_ARENA;
+}
+
 /** Fork hook. */
 void tni_backing_init(struct tn_domain *domain);
 

@@ -9,7 +9,7 @@ static const char *const names[] = {NULL, "arena", "file_descriptor", "file_syst
 /* Known to tenon, but not to this build or system. */
 static const char *const absent[] = {"cuda_vmm", "cuda_ipc", "hip_vmm", "hip_ipc"};
 
-static _Atomic uint32_t current; /* TN_STRATEGY_DEFAULT: not decided yet */
+_Atomic uint32_t tni_strategy_current; /* TN_STRATEGY_DEFAULT: not decided yet */
 
 const char *const *tn_strategy_list(void) { return names + 1; }
 
@@ -38,7 +38,7 @@ int tn_strategy_set(const char *name)
         return tni_fail(TN_ERR_INVALID,
                         "no strategy is called '%.64s': arena, file_descriptor, file_system",
                         name);
-    atomic_store_explicit(&current, strategy, memory_order_relaxed);
+    atomic_store_explicit(&tni_strategy_current, strategy, memory_order_relaxed);
     return 0;
 }
 
@@ -55,12 +55,12 @@ static uint32_t decide(void)
         }
     }
     /* Another thread may have set one meanwhile. */
-    atomic_compare_exchange_strong(&current, &expected, strategy);
-    return atomic_load(&current);
+    atomic_compare_exchange_strong(&tni_strategy_current, &expected, strategy);
+    return atomic_load(&tni_strategy_current);
 }
 
 uint32_t tn_strategy_get(void)
 {
-    uint32_t strategy = atomic_load_explicit(&current, memory_order_relaxed);
+    uint32_t strategy = atomic_load_explicit(&tni_strategy_current, memory_order_relaxed);
     return TNI_LIKELY(strategy != TN_STRATEGY_DEFAULT) ? strategy : decide();
 }

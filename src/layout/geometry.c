@@ -46,6 +46,8 @@ static int add_class(struct tni_geometry *g, uint64_t size_bytes, uint32_t limit
         g->span_pages[g->class_count] =
             UINT64_MAX >> (64 - c->span * size_bytes / g->page_bytes);
     c->cached = (uint32_t)TNI_MIN(CACHE_BYTES / size_bytes, (uint64_t)CACHE_BLOCKS);
+    if (c->cached == 1)
+        c->cached = 0;
     c->arena_off = tni_align_up(g->arena_bytes, HUGE_BYTES);
     uint64_t bytes = tni_align_up(capacity, c->span) * size_bytes;
     if (bytes > ADDRESS_SPACE_BYTES - c->arena_off)

@@ -272,14 +272,15 @@ struct tni_desc {
     uint8_t ndim;
     uint64_t bytes; /* as asked for */
     uint64_t born_ns;
-    uint32_t dtype; /* {code:8, bits:8, lanes:16} */
+    uint32_t dtype; /* {lanes:16, bits:8, code:8} */
     uint32_t creator_pid;
     int64_t shape[TNI_DESC_NDIM];
     _Atomic uint32_t attributes; /* kinds that a tensor over it was sent with, a bit each */
     _Atomic uint32_t flags;      /* TN_REQUIRES_GRAD and so on of such tensors */
     _Atomic uint32_t sent;       /* the generation that these two are of */
-    uint32_t reserved;
+    uint32_t reserved[3];        /* two lines: the first is all that a tensor of 3 axes needs */
 };
+_Static_assert(sizeof(struct tni_desc) == 128, "two lines of a cache");
 
 /*
  * A tensor as it stands in a slot, in a message block and in a handle; shape, strides and
@@ -314,12 +315,12 @@ static inline void tni_view_set_form(struct tni_view *view, uint64_t form)
 {
     *(tni_view_word *)(void *)&view->code = form;
 }
-static inline uint32_t tni_view_form_ndim(uint64_t form)
+/** `dtype` as the view has it: {lanes:16, bits:8, code:8}. */
+static inline uint64_t tni_view_make_form(uint32_t dtype, uint32_t ndim, uint32_t flags)
 {
-    struct tni_view view = {0};
-    tni_view_set_form(&view, form);
-    return view.ndim;
+    return dtype | (uint64_t)(uint8_t)ndim << 32 | (uint64_t)(uint8_t)flags << 40;
 }
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tni_view_make_form()");
 
 /*
  * One attribute: this head, then `bytes` of it, filled up with zeros to a multiple of 8. They

@@ -293,6 +293,7 @@ static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation, void *
     d->incarnation = incarnation;
     d->who = tni_who(seat, incarnation);
     d->me = tni_seat_at(&d->segment, seat);
+    d->row = tni_row_at(&d->segment, seat, 0);
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         d->threads[t].number = t;
         d->threads[t].announce = tni_announce_at(&d->segment, seat, t);

@@ -22,11 +22,14 @@ struct tni_block_cache {
 };
 
 /*
- * Private memory that ended and serves again: the first bytes link it. The room tensor keeps
- * its objects so, a few for each thread record.
+ * Private memory that ended and serves again: this opens it. The room tensor keeps its objects
+ * so, a few for each thread record.
  */
 struct tni_spare {
     struct tni_spare *next;
+    uint64_t freed;  /* ref: the word of its object's block, if nobody had that since */
+    tni_block block; /* this one; 0: none that we freed */
+    uint32_t at;     /* its position */
 };
 enum { TNI_SPARES = 16 };
 
@@ -112,6 +115,7 @@ struct tn_domain {
     void *witness;                /* of this incarnation of the seat; NULL: none */
     const _Atomic uint32_t *mark; /* 0 in a child that no handler of fork() ran in */
     struct tni_seat *me;
+    _Atomic uint64_t *row; /* ours of the hold rows, for as long as we have the seat */
     struct tni_thread threads[TNI_THREADS];
     bool is_manager; /* this process is tenond */
     bool is_closed;
@@ -225,11 +229,14 @@ static inline bool tni_process_has_seat(const struct tn_domain *domain)
         tni_process_set_apart();
     return domain->seat != TNI_NO_SEAT;
 }
+/** The same as a look only. */
+static inline bool tni_process_sits(const struct tn_domain *domain)
+{
+    return TNI_LIKELY(domain->seat != TNI_NO_SEAT) && !tni_process_is_copy(domain);
+}
 static inline int tni_process_check(const struct tn_domain *domain)
 {
-    return TNI_LIKELY(domain->seat != TNI_NO_SEAT) && !tni_process_is_copy(domain)
-               ? 0
-               : tni_process_no_seat(domain);
+    return tni_process_sits(domain) ? 0 : tni_process_no_seat(domain);
 }
 
 /**
@@ -249,36 +256,47 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain);
 /* Number + 1 of the record that this thread had last; 0 none. */
 extern _Thread_local uint32_t tni_thread_home TNI_TLS_INITIAL;
 
-static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
+/** The record that this thread had last; NULL: it had none, or another thread has it now. */
+static inline struct tni_thread *tni_thread_enter_home(struct tn_domain *domain)
 {
     uint32_t home = tni_thread_home;
-    if (TNI_LIKELY(home != 0)) {
-        struct tni_thread *thread = &domain->threads[home - 1];
-        if (TNI_IS_SOLO()) {
-            if (TNI_LIKELY(atomic_load_explicit(&thread->busy, memory_order_relaxed) == 0)) {
-                atomic_store_explicit(&thread->busy, 1, memory_order_relaxed);
-                return thread;
-            }
-        } else if (/* pairs with the release in tni_thread_leave() */ TNI_LIKELY(
-            atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0))
-            return thread;
+    if (TNI_UNLIKELY(home == 0))
+        return NULL;
+    struct tni_thread *thread = &domain->threads[(size_t)home - 1];
+    __asm__("" : "+r"(thread)); /* compilers compute it anew for each use else */
+    if (TNI_LIKELY(TNI_IS_SOLO())) {
+        if (TNI_UNLIKELY(atomic_load_explicit(&thread->busy, memory_order_relaxed) != 0))
+            return NULL;
+        atomic_store_explicit(&thread->busy, 1, memory_order_relaxed);
+        return thread;
     }
-    return tni_thread_enter_slow(domain);
+    /* pairs with the release in tni_thread_leave() */
+    uint32_t was_busy = atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire);
+    return TNI_LIKELY(was_busy == 0) ? thread : NULL;
+}
+static inline struct tni_thread *tni_thread_enter(struct tn_domain *domain)
+{
+    struct tni_thread *thread = tni_thread_enter_home(domain);
+    return TNI_LIKELY(thread != NULL) ? thread : tni_thread_enter_slow(domain);
 }
 static inline void tni_thread_leave(struct tni_thread *thread)
 {
     atomic_store_explicit(&thread->busy, 0, memory_order_release);
 }
 
-/** Keep the memory of an object for the next one. False: there are enough, it is the caller's.
+/**
+ * Keep the memory of an object for the next one. False: there are enough, it is the caller's.
+ * @param block  that the object had and this thread freed; 0: none
  */
-static inline bool tni_thread_keep(struct tni_thread *thread, struct tni_spare *spare)
+static inline bool tni_thread_keep(struct tni_thread *thread, struct tni_spare *spare,
+                                   tni_block block)
 {
 #if defined(__SANITIZE_ADDRESS__)
     return false; /* it finds who uses what was freed */
 #endif
-    if (spare == NULL || thread->spare_count >= TNI_SPARES)
+    if (TNI_UNLIKELY(thread->spare_count >= TNI_SPARES))
         return false;
+    spare->block = block;
     spare->next = thread->spares;
     thread->spares = spare;
     thread->spare_count++;
@@ -322,10 +340,14 @@ struct tni_thread *tni_process_fork_thread(struct tn_domain *domain);
  * wait ends with the recount, and after 100 ms in any case: who recounts may be stopped.
  */
 void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_t span);
+static inline bool tni_thread_sees_recount(const struct tni_thread *thread)
+{
+    return TNI_UNLIKELY(
+        (uint32_t)atomic_load_explicit(thread->recounted, memory_order_relaxed) != 0);
+}
 static inline void tni_let_recount(struct tni_thread *thread, tni_block block, uint32_t span)
 {
-    if (TNI_UNLIKELY((uint32_t)atomic_load_explicit(thread->recounted, memory_order_relaxed) !=
-                     0))
+    if (tni_thread_sees_recount(thread))
         tni_process_let_recount(thread, block, span);
 }
 /**
@@ -341,15 +363,19 @@ void tni_process_name_recounted(struct tn_domain *domain, uint32_t id);
  * x86-64: a locked instruction drains the store before it acts. Elsewhere a fence says the
  * same.
  */
+static inline void tni_announce_now(struct tni_thread *thread, tni_block block)
+{
+    atomic_store_explicit(&thread->announce->block, block.id, memory_order_release);
+#if !defined(__x86_64__)
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
 static inline void tni_announce(struct tni_thread *thread, tni_block block, uint32_t span)
 {
     tni_let_recount(thread, block, span);
     if (span != 1)
         atomic_store_explicit(&thread->announce->span, span, memory_order_relaxed);
-    atomic_store_explicit(&thread->announce->block, block.id, memory_order_release);
-#if !defined(__x86_64__)
-    atomic_thread_fence(memory_order_seq_cst);
-#endif
+    tni_announce_now(thread, block);
 }
 /**
  * The same for one block, with a full fence: for when no read-modify-write follows before the

@@ -286,17 +286,14 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
 static int read_slot(const struct tn_queue *q, const struct tni_taken *taken,
                      struct contents *c)
 {
-    const struct tni_geometry *g = &q->handle.domain->segment.geometry;
     const struct tni_slot *slot = taken->slot;
     *c = (struct contents){.form = TNI_LOOK(slot->form), .block = taken->block};
     uint32_t views = TNI_LOOK(slot->view_bytes), bytes = TNI_LOOK(slot->bytes_count);
     bool has_block = c->block.id != 0;
 
-    if (has_block && !tni_geometry_has_block(g, c->block.id)) {
-        c->block.id = 0;
+    if (taken->named.id != taken->block.id)
         return tni_fail(TN_ERR_CORRUPT, "a slot names block %x, which is none",
-                        taken->block.id);
-    }
+                        taken->named.id);
     if (c->form == TNI_FORM_MESSAGE && has_block &&
         tni_class_is_message(tni_block_class(c->block)))
         return read_message_block(q, c->block, c);
@@ -504,22 +501,17 @@ static int unpack_long_tensor(struct tn_queue *q, struct tni_thread *thread,
     return 0;
 }
 
-/* The usual message once more: one tensor like the last one. False: go the long way. */
-static bool unpack_plain(struct tn_queue *q, struct tni_thread *thread,
-                         const struct tni_taken *taken, tn_tensor **ret_tensor)
+/* The usual message once more: one tensor like the last one. NULL: go the long way. */
+static inline tn_tensor *decode_plain(struct tn_queue *q, struct tni_thread *thread,
+                                      const struct tni_taken *taken)
 {
     const struct tni_slot *slot = taken->slot;
     uint32_t view_bytes = TNI_LOOK(slot->view_bytes);
-    if (TNI_LOOK(slot->form) != TNI_FORM_TENSOR || TNI_LOOK(slot->bytes_count) != 0 ||
-        view_bytes > q->room_bytes)
-        return false;
-    tn_tensor *tensor = tni_tensor_decode_again(q->handle.domain, thread, taken->block,
-                                                (const void *)slot->data, view_bytes);
-    if (TNI_UNLIKELY(tensor == NULL))
-        return false;
-    tni_ring_take_end(q, thread, taken);
-    *ret_tensor = tensor;
-    return true;
+    if (TNI_UNLIKELY(TNI_LOOK(slot->form) != TNI_FORM_TENSOR ||
+                     TNI_LOOK(slot->bytes_count) != 0 || view_bytes > q->room_bytes))
+        return NULL;
+    return tni_tensor_decode_again(q->handle.domain, thread, taken->block,
+                                   (const void *)slot->data, view_bytes);
 }
 
 int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
@@ -527,8 +519,6 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
 {
     struct contents c;
     tn_tensor *tensor = NULL;
-    if (TNI_LIKELY(unpack_plain(q, thread, taken, ret_tensor)))
-        return 0;
     int status = read_slot(q, taken, &c);
     bool is_long = status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0);
     if (TNI_UNLIKELY(is_long))
@@ -544,6 +534,24 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
     } else {
         tni_ring_untake(q, thread, taken);
     }
+    return status;
+}
+
+int tni_parcel_pop_tensor(struct tn_queue *q, tn_tensor **ret_tensor)
+{
+    struct tni_thread *thread;
+    struct tni_taken taken;
+    if (TNI_UNLIKELY(!tni_ring_take_head(q, &thread, &taken)))
+        return 1;
+    tn_tensor *tensor = decode_plain(q, thread, &taken);
+    int status = 0;
+    if (TNI_LIKELY(tensor != NULL)) {
+        tni_ring_take_end(q, thread, &taken);
+        *ret_tensor = tensor;
+    } else {
+        status = tni_parcel_unpack_tensor(q, thread, &taken, ret_tensor);
+    }
+    tni_thread_leave(thread);
     return status;
 }
 

@@ -11,24 +11,6 @@
  */
 int tni_parcel_pack(struct tn_queue *queue, const tn_message *message, bool move,
                     uint64_t deadline_ns, struct tni_parcel *ret_parcel);
-/**
- * The same of one tensor without attributes, in a slot. False: it is another kind of message;
- * ask tni_parcel_pack().
- */
-static inline bool tni_parcel_pack_plain(struct tn_queue *queue, tn_tensor *tensor, bool move,
-                                         struct tni_parcel *ret_parcel)
-{
-    if (TNI_UNLIKELY(tensor == NULL || tensor->storage->domain != queue->handle.domain ||
-                     atomic_load_explicit(&tensor->attributes, memory_order_relaxed) != NULL))
-        return false;
-    size_t view_bytes = tni_tensor_view_bytes(tensor, NULL);
-    *ret_parcel = (struct tni_parcel){.form = TNI_FORM_TENSOR,
-                                      .move = move && tni_tensor_is_sole(tensor),
-                                      .block = tensor->storage->block,
-                                      .tensor = tensor,
-                                      .view_bytes = (uint32_t)view_bytes};
-    return view_bytes <= queue->room_bytes;
-}
 /** After the push: end what the parcel holds, and the moved tensors. */
 void tni_parcel_end(struct tn_queue *queue, const struct tni_parcel *parcel,
                     const tn_message *message, bool is_pushed, bool move);
@@ -50,5 +32,11 @@ int tni_parcel_unpack(struct tn_queue *queue, struct tni_thread *thread,
  */
 int tni_parcel_unpack_tensor(struct tn_queue *queue, struct tni_thread *thread,
                              const struct tni_taken *taken, tn_tensor **ret_tensor);
+
+/**
+ * Take one tensor, like the last one of this thread, from the head of the queue.
+ * @return 0, or as tni_parcel_unpack_tensor(); 1: there is no message at the head
+ */
+int tni_parcel_pop_tensor(struct tn_queue *queue, tn_tensor **ret_tensor);
 
 #endif

@@ -200,6 +200,13 @@ static inline bool has_role(const struct tn_queue *q, uint32_t role)
     return (atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) != 0;
 }
 
+/* Whether the object lives too: then there is nothing else that begin() would do or say. */
+static inline bool may_look(const struct tn_queue *q, uint32_t role)
+{
+    return has_role(q, role) && atomic_load_explicit(&q->handle.object->word,
+                                                     memory_order_relaxed) == q->handle.word;
+}
+
 /* Whether a call has nothing to say but that the queue is empty, or full. */
 static inline bool has_no_news(const struct tn_queue *q, uint32_t side)
 {
@@ -351,16 +358,14 @@ int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64
 
 int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_t deadline_ns)
 {
-    struct tni_parcel parcel;
-    bool move = (flags & TN_PUSH_MOVE) != 0;
-    if (TNI_UNLIKELY(has_no_room(q, deadline_ns)))
-        return fail_not_ready();
-    if (TNI_LIKELY((flags & ~(uint32_t)TN_PUSH_MOVE) == 0 && begin(q, TN_PRODUCER) == 0 &&
-                   tni_parcel_pack_plain(q, tensor, move, &parcel))) {
-        int status = push_parcel(q, &parcel, deadline_ns);
-        if (status == 0 && move && !parcel.move)
-            tn_tensor_unref(tensor);
-        return status;
+    bool move = flags == TN_PUSH_MOVE;
+    if (TNI_LIKELY(q != NULL && tensor != NULL && may_look(q, TN_PRODUCER) &&
+                   tensor->storage->domain == q->handle.domain && tni_tensor_is_plain(tensor) &&
+                   tni_tensor_view_bytes(tensor, NULL) <= q->room_bytes) &&
+        TNI_LIKELY(move ? tni_tensor_is_sole(tensor) : flags == 0)) {
+        int status = tni_ring_push_plain(q, tensor, move);
+        if (TNI_LIKELY(status <= 0))
+            return status;
     }
     tn_message message = {.tensors = &tensor, .tensor_count = 1};
     return tn_queue_push(q, &message, flags, deadline_ns);
@@ -479,6 +484,11 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
     if (ret_tensor == NULL || (q != NULL && q->policy == TN_QUEUE_LEASE))
         return tni_fail(TN_ERR_INVALID,
                         "tn_queue_pop_tensor: NULL argument, or a queue of leases");
+    if (TNI_LIKELY(q != NULL && may_look(q, TN_CONSUMER))) {
+        int status = tni_parcel_pop_tensor(q, ret_tensor);
+        if (TNI_LIKELY(status <= 0))
+            return status;
+    }
     if (has_nothing(q, deadline_ns))
         return fail_not_ready();
     return pop_tensor(q, deadline_ns, ret_tensor);

@@ -37,11 +37,11 @@ static uint64_t after(uint64_t position, uint32_t capacity)
                : tni_position(tni_position_round(position) + 1, 0);
 }
 
-/* A slot further on in the same round, for a hint to the processor: the first one if none is.
- */
-static struct tni_slot *slot_beyond(const struct tn_queue *q, uint64_t position, uint32_t count)
+/* Where a slot further on is, for a hint to the processor: perhaps beyond the last one. */
+static inline const void *beyond(const struct tn_queue *q, const struct tni_slot *slot,
+                                 uint32_t count)
 {
-    return tni_slot_at(q, tni_position_index(position) + count);
+    return (const void *)((uintptr_t)slot + (uintptr_t)count * q->slot_bytes);
 }
 
 /* Positions from `from` to `to`; below 0 if `to` comes first. */
@@ -106,7 +106,7 @@ static int fail_ahead(const struct tn_queue *q, uint64_t tail, int32_t ahead)
 }
 
 /* I2. @return the tail now */
-static uint64_t pass_tail(const struct tn_queue *q, uint64_t position)
+static inline uint64_t pass_tail(const struct tn_queue *q, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t seen = position, next = after(position, q->capacity);
@@ -161,7 +161,8 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 }
 
 /* pre: view and bytes fit into the slot; the view is encoded as it was measured */
-static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct tni_parcel *p)
+static inline void write_slot(struct tn_queue *q, struct tni_slot *slot,
+                              const struct tni_parcel *p)
 {
     TNI_PUT(slot->block, p->block.id);
     slot->bytes_count = p->bytes_count;
@@ -170,54 +171,109 @@ static void write_slot(struct tn_queue *q, struct tni_slot *slot, const struct t
     slot->reserved = 0;
     slot->attempt = 0;
     slot->producer = (uint16_t)q->handle.domain->seat;
-    if (p->form == TNI_FORM_TENSOR)
+    if (p->is_plain)
+        tni_tensor_encode_plain(p->tensor, (void *)slot->data);
+    else if (p->form == TNI_FORM_TENSOR)
         tni_tensor_encode(p->tensor, p->held, p->view_bytes, slot->data);
     if (p->bytes_count != 0)
         memcpy(slot->data + p->view_bytes, p->bytes, p->bytes_count);
 }
 
-int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
+/* Where a push stands: the slot was {round, EMPTY, 0, 0}, and is CLAIMED by us. */
+struct claimed {
+    struct tni_slot *slot;
+    uint64_t position, word;
+};
+
+static inline uint64_t claim_word(const struct tn_queue *q, const struct tni_thread *thread,
+                                  uint64_t empty)
+{
+    return empty | tni_slot_word(0, TNI_SLOT_CLAIMED, q->handle.domain->seat, thread->number);
+}
+
+/*
+ * From the claimed slot to the end, with the thread's record given back. The block is
+ * announced, and the claiming was the read-modify-write that ref.c, I5 asks for.
+ */
+static inline int push_claimed(struct tn_queue *q, struct tni_thread *thread,
+                               const struct claimed *c, const struct tni_parcel *p)
 {
     struct tn_domain *d = q->handle.domain;
-    struct tni_object *object = q->handle.object;
-    uint64_t position;
-
-    if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
-        return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended", object->name);
-    struct tni_thread *thread = tni_thread_enter(d);
-    if (p->block.id != 0)
-        tni_announce(thread, p->block, 1);
-    int status =
-        claim(q, thread->number, &position); /* the read-modify-write that ref.c, I5 asks for */
-    if (status != 0)
-        goto leave;
+    struct tni_slot *slot = c->slot;
+    int status = 0;
     TNI_KILL_POINT("push_claimed");
-    struct tni_slot *slot = tni_slot_at(q, position);
-    uint32_t round = tni_position_round(position);
     write_slot(q, slot, p);
     if (p->block.id != 0)
         status = tni_ref_lend(d, p->block, p->move);
     TNI_KILL_POINT("push_lent");
-    if (status != 0)
-        note_unpushed(object);
     /* Pairs with the acquire in tni_ring_take(). Without a reference the slot is skipped. */
-    uint64_t done = status == 0 ? tni_slot_word(round, TNI_SLOT_FULL, d->seat, thread->number)
-                                : tni_slot_word(round + 1, TNI_SLOT_EMPTY, 0, 0);
+    uint64_t done = c->word + ((uint64_t)(TNI_SLOT_FULL - TNI_SLOT_CLAIMED) << 24);
+    if (TNI_UNLIKELY(status != 0)) {
+        note_unpushed(q->handle.object);
+        done = tni_slot_word(tni_position_round(c->position) + 1, TNI_SLOT_EMPTY, 0, 0);
+    }
     atomic_store_explicit(&slot->word, done, memory_order_release);
     TNI_KILL_POINT("push_full");
-    __builtin_prefetch(slot_beyond(q, position, 1), 1);
-    __builtin_prefetch(slot_beyond(q, position, 4), 1);
-    pass_tail(q, position); /* and the fence that announce_item() asks for */
+    __builtin_prefetch(beyond(q, slot, 1), 1);
+    __builtin_prefetch(beyond(q, slot, 4), 1);
+    pass_tail(q, c->position); /* and the fence that announce_item() asks for */
     TNI_KILL_POINT("push_tail_passed");
-    if (status == 0 && p->move && p->form == TNI_FORM_TENSOR)
+    if (TNI_LIKELY(status == 0) && p->move && p->form == TNI_FORM_TENSOR)
         tni_tensor_forget(thread, p->tensor);
-leave:
     if (p->block.id != 0)
         tni_announce_clear(thread);
     tni_thread_leave(thread);
-    if (status == 0)
+    if (TNI_LIKELY(status == 0))
         announce_item(q);
     return status;
+}
+
+int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
+{
+    struct tni_object *object = q->handle.object;
+    struct claimed c;
+
+    if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
+        return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended", object->name);
+    struct tni_thread *thread = tni_thread_enter(q->handle.domain);
+    if (p->block.id != 0)
+        tni_announce(thread, p->block, 1);
+    int status = claim(q, thread->number, &c.position);
+    if (TNI_LIKELY(status == 0)) {
+        c.slot = tni_slot_at(q, c.position);
+        c.word = claim_word(q, thread, tni_position_empty(c.position));
+        return push_claimed(q, thread, &c, p);
+    }
+    if (p->block.id != 0)
+        tni_announce_clear(thread);
+    tni_thread_leave(thread);
+    return status;
+}
+
+int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, bool move)
+{
+    struct tni_object *object = q->handle.object;
+    struct claimed c = {.position = atomic_load_explicit(&object->tail, memory_order_relaxed)};
+    c.slot = tni_slot_at(q, c.position);
+    uint64_t word = atomic_load_explicit(&c.slot->word, memory_order_acquire);
+    struct tni_thread *thread;
+    if (TNI_UNLIKELY(word != tni_position_empty(c.position)) ||
+        TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0) ||
+        TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
+        return 1;
+    const struct tni_parcel p = {.form = TNI_FORM_TENSOR,
+                                 .is_plain = true,
+                                 .move = move,
+                                 .block = tensor->storage->block,
+                                 .tensor = tensor,
+                                 .view_bytes = (uint32_t)tni_tensor_view_bytes(tensor, NULL)};
+    c.word = claim_word(q, thread, word);
+    tni_announce(thread, p.block, 1);
+    if (TNI_LIKELY(atomic_compare_exchange_strong(&c.slot->word, &word, c.word)))
+        return push_claimed(q, thread, &c, &p);
+    tni_announce_clear(thread);
+    tni_thread_leave(thread);
+    return 1;
 }
 
 /* ---- take -------------------------------------------------------------------------------- */
@@ -225,7 +281,7 @@ leave:
 /*
  * I2. The position holds nothing to take now; if it was a lease, it may come to hold something.
  */
-static void pass_head(struct tn_queue *q, uint64_t position)
+static inline void pass_head(struct tn_queue *q, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t seen = position;
@@ -319,48 +375,59 @@ static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
     return true;
 }
 
-int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_taken *ret_taken)
+/* Take what is FULL as it was found. False: others were quicker, and nothing is announced. */
+static inline bool take_found(struct tn_queue *q, struct tni_thread *thread, uint64_t position,
+                              uint64_t word, struct tni_taken *ret_taken)
 {
     struct tn_domain *d = q->handle.domain;
-    struct found found;
-
-    for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++) {
-        uint64_t word = found.word;
-        struct tni_slot *slot = tni_slot_at(q, found.position);
-        tni_block block = {TNI_LOOK(slot->block)};
-        bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
-        if (has_block) {
-            __builtin_prefetch(tni_word_at(&d->segment, block), 1);
-            tni_announce(thread, block, 1);
-        }
-        uint64_t mine =
-            tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
-        if (atomic_compare_exchange_strong(&slot->word, &word, mine)) {
-            TNI_KILL_POINT("pop_taken");
-            /*
-             * While the slot was FULL in this round its content stood still: the CAS says it
-             * did.
-             */
-            *ret_taken = (struct tni_taken){slot, mine, found.position, block};
-            __builtin_prefetch(slot_beyond(q, found.position, 2), 0);
-            return 0;
-        }
-        if (has_block)
-            tni_announce_clear(thread);
+    struct tni_slot *slot = tni_slot_at(q, position);
+    tni_block named = {TNI_LOOK(slot->block)}, block = named;
+    if (TNI_UNLIKELY(!tni_geometry_has_block(&d->segment.geometry, block.id)))
+        block.id = 0;
+    if (TNI_LIKELY(block.id != 0)) {
+        __builtin_prefetch(tni_word_at(&d->segment, block), 1);
+        tni_announce(thread, block, 1);
     }
+    uint64_t mine =
+        tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
+    if (TNI_UNLIKELY(!atomic_compare_exchange_strong(&slot->word, &word, mine))) {
+        if (block.id != 0)
+            tni_announce_clear(thread);
+        return false;
+    }
+    TNI_KILL_POINT("pop_taken");
+    /* While the slot was FULL in this round its content stood still: the CAS says it did. */
+    *ret_taken = (struct tni_taken){slot, mine, position, block, named};
+    __builtin_prefetch(beyond(q, slot, 2), 0);
+    return true;
+}
+
+int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_taken *ret_taken)
+{
+    struct found found;
+    for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++)
+        if (TNI_LIKELY(take_found(q, thread, found.position, found.word, ret_taken)))
+            return 0;
     return TN_ERR_TIMED_OUT;
 }
 
-/* The one that is announced, or none. */
-static tni_block block_of(const struct tn_queue *q, const struct tni_taken *taken)
+bool tni_ring_take_head(struct tn_queue *q, struct tni_thread **ret_thread,
+                        struct tni_taken *ret_taken)
 {
-    tni_block block = taken->block;
-    if (!tni_geometry_has_block(&q->handle.domain->segment.geometry, block.id))
-        block.id = 0;
-    return block;
+    uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
+    uint64_t word = atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire);
+    struct tni_thread *thread;
+    if (TNI_UNLIKELY(word >> 24 != tni_position_full(head) >> 24) ||
+        TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
+        return false;
+    *ret_thread = thread;
+    if (TNI_LIKELY(take_found(q, thread, head, word, ret_taken)))
+        return true;
+    tni_thread_leave(thread);
+    return false;
 }
 
-static void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
+static inline void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
 {
     uint64_t empty = tni_slot_word(tni_slot_round(taken->word) + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
@@ -373,7 +440,7 @@ void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
                        const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
-    tni_block block = block_of(q, taken);
+    tni_block block = taken->block;
     if (block.id != 0)
         tni_ref_before_move(d, block); /* the CAS to TAKEN was the read-modify-write */
     empty_slot(q, taken);
@@ -384,7 +451,7 @@ void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
 int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
-    tni_block block = block_of(q, taken);
+    tni_block block = taken->block;
     uint32_t round = tni_slot_round(taken->word);
     if (block.id != 0) {
         int status = tni_ref_pin(d, block);
@@ -433,7 +500,7 @@ static void tell_end(struct tn_queue *q)
 void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
                       const struct tni_taken *taken)
 {
-    tni_block block = block_of(q, taken);
+    tni_block block = taken->block;
     empty_slot(q, taken);
     tell_end(q);
     if (block.id != 0)

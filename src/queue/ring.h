@@ -16,8 +16,9 @@ struct tn_queue {
 
 /* What goes into a slot. */
 struct tni_parcel {
-    uint8_t form; /* TNI_FORM_* */
-    bool move;    /* the block's local reference goes along */
+    uint8_t form;  /* TNI_FORM_* */
+    bool is_plain; /* FORM_TENSOR: tni_tensor_is_plain() */
+    bool move;     /* the block's local reference goes along */
     tni_block block;
     tn_tensor *tensor; /* FORM_TENSOR: encoded into the slot; with `move`, it ends then */
     struct tni_attributes *held; /* of `tensor`, since it was measured */
@@ -31,7 +32,8 @@ struct tni_taken {
     struct tni_slot *slot;
     uint64_t word;
     uint64_t position;
-    tni_block block; /* what it named when it was taken; 0: none */
+    tni_block block; /* what it named when it was taken, and there is; 0: none */
+    tni_block named; /* whether there is one or not */
 };
 
 static inline uint32_t tni_slot_round(uint64_t word) { return (uint32_t)(word >> 32); }
@@ -57,6 +59,16 @@ static inline uint64_t tni_position(uint32_t round, uint32_t index)
 {
     return (uint64_t)round << 32 | index;
 }
+/** The word of its slot before it is pushed to; and, but for {seat, thread}, once it is FULL.
+ */
+static inline uint64_t tni_position_empty(uint64_t position)
+{
+    return position - tni_position_index(position);
+}
+static inline uint64_t tni_position_full(uint64_t position)
+{
+    return tni_position_empty(position) | (uint64_t)TNI_SLOT_FULL << 24;
+}
 /** What noise made of a position leads to a slot all the same. */
 static inline struct tni_slot *tni_slot_at(const struct tn_queue *q, uint64_t position)
 {
@@ -74,7 +86,7 @@ static inline bool tni_ring_looks_empty(const struct tn_queue *q)
 {
     uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
     uint64_t word = atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire);
-    return word == head - tni_position_index(head); /* {its round, EMPTY, 0, 0} */
+    return word == tni_position_empty(head);
 }
 /** The slot at the tail is in use since the round before, and not leased. */
 static inline bool tni_ring_looks_full(const struct tn_queue *q)
@@ -91,6 +103,13 @@ static inline bool tni_ring_looks_full(const struct tn_queue *q)
  */
 int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
 
+/**
+ * The same of a tensor that tni_tensor_is_plain(), and has room in a slot, into the slot at the
+ * tail; it ends then if it moves. pre: with `move`, it is sole
+ * @return 0, TN_ERR_FULL; 1: ask tni_ring_push()
+ */
+int tni_ring_push_plain(struct tn_queue *queue, tn_tensor *tensor, bool move);
+
 /** At most the messages in the ring, those in the hands of a push or a pop too; 0: none. */
 uint32_t tni_ring_count(const struct tn_queue *queue);
 
@@ -100,6 +119,13 @@ uint32_t tni_ring_count(const struct tn_queue *queue);
  */
 int tni_ring_take(struct tn_queue *queue, struct tni_thread *thread,
                   struct tni_taken *ret_taken);
+
+/**
+ * The same of what is FULL at the head. @return whether it is taken, with this thread's record
+ * in hand; else ask tni_ring_take()
+ */
+bool tni_ring_take_head(struct tn_queue *queue, struct tni_thread **ret_thread,
+                        struct tni_taken *ret_taken);
 
 /** The message is ours: the slot is empty, its reference a local one of this process. */
 void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,

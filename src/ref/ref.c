@@ -20,53 +20,12 @@
 #include "ref/ref.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Atomic uint32_t *local_at(struct tn_domain *d, tni_block block)
 {
     return &d->local[tni_block_position(&d->segment.geometry, block)];
-}
-
-/* A row is written by its own seat only (or, once that is dead, by one reaper). */
-static inline void set_hold_at(struct tn_domain *d, uint32_t seat, uint32_t at)
-{
-    _Atomic uint64_t *row = tni_row_at(&d->segment, seat, at);
-    uint64_t bit = UINT64_C(1) << (at % 64);
-    if (TNI_IS_SOLO())
-        atomic_store_explicit(row, atomic_load_explicit(row, memory_order_relaxed) | bit,
-                              memory_order_release);
-    else
-        atomic_fetch_or_explicit(row, bit, memory_order_acq_rel);
-}
-
-static void set_hold(struct tn_domain *d, uint32_t seat, tni_block block)
-{
-    set_hold_at(d, seat, tni_block_position(&d->segment.geometry, block));
-}
-
-static inline void clear_hold_at(struct tn_domain *d, uint32_t seat, uint32_t at)
-{
-    _Atomic uint64_t *row = tni_row_at(&d->segment, seat, at);
-    uint64_t bit = UINT64_C(1) << (at % 64);
-    if (TNI_IS_SOLO())
-        atomic_store_explicit(row, atomic_load_explicit(row, memory_order_relaxed) & ~bit,
-                              memory_order_release);
-    else
-        atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
-}
-
-static void clear_hold(struct tn_domain *d, uint32_t seat, tni_block block)
-{
-    clear_hold_at(d, seat, tni_block_position(&d->segment.geometry, block));
-}
-
-/* What is private is not bounded by what is shared: a frontier may be noise. */
-static void note_local(struct tn_domain *d, tni_block block)
-{
-    _Atomic uint32_t *limit = &d->local_limit[tni_block_class(block)];
-    if (TNI_UNLIKELY(tni_block_index(block) >=
-                     atomic_load_explicit(limit, memory_order_relaxed)))
-        tni_raise_limit(limit, tni_block_index(block) + 1);
 }
 
 /* ---- counts ------------------------------------------------------------------------------ */
@@ -83,13 +42,13 @@ static int increment(struct tn_domain *d, tni_block block)
 static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message);
 
 /* I3. From {ALLOC, 1} by the only holder. pre: there is nothing to take apart; announced */
-static inline bool free_sole(_Atomic uint64_t *word)
+static inline bool free_sole(_Atomic uint64_t *word, uint64_t *ret_freed)
 {
     const uint64_t sole = ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1;
     uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+    *ret_freed = seen - sole + TNI_WORD_VERSION_ONE;
     return TNI_LIKELY((seen & TNI_WORD_USED) == sole) &&
-           TNI_LIKELY(
-               atomic_compare_exchange_strong(word, &seen, seen - sole + TNI_WORD_VERSION_ONE));
+           TNI_LIKELY(atomic_compare_exchange_strong(word, &seen, *ret_freed));
 }
 
 /* I3. pre: announced. @return whether the block is FREE now, by us */
@@ -103,7 +62,7 @@ static bool decrement(struct tn_domain *d, struct tni_thread *thread, tni_block 
     uint32_t generation = is_backing ? tni_ref_generation(d, block) : 0;
 
     /* The only reference, and nothing to take apart: to FREE at once. */
-    if (!is_message && !is_backing && free_sole(word))
+    if (!is_message && !is_backing && free_sole(word, &seen))
         return true;
     if (is_message)
         atomic_store(&thread->announce->outer, block.id);
@@ -139,12 +98,6 @@ int tni_ref_pin(struct tn_domain *d, tni_block block) { return increment(d, bloc
 void tni_ref_local(struct tn_domain *d, tni_block block)
 {
     atomic_fetch_add_explicit(local_at(d, block), 1, memory_order_relaxed);
-}
-
-void tni_ref_before_move(struct tn_domain *d, tni_block block)
-{
-    if (TNI_UNLIKELY(atomic_load(&d->segment.header->recount) != 0))
-        atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
 }
 
 static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
@@ -197,49 +150,42 @@ static bool local_add_first(struct tn_domain *d, tni_block block)
     }
 }
 
-static void local_settle(struct tn_domain *d, tni_block block, uint32_t count)
+/*
+ * Give the hold back. pre: the last local reference was taken away, and nobody recounts the
+ * block
+ * @return whether the block is FREE now, by us; its word is *ret_freed then. Else it is
+ * announced
+ */
+static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                                uint32_t at, uint64_t *ret_freed)
 {
-    /* pairs with the acquire in local_add_first() and local_take_last() */
-    atomic_store_explicit(local_at(d, block), count, memory_order_release);
-}
-
-/* The last reference, as a rule: nobody looks at it meanwhile where there is one thread. */
-static inline bool take_last_at(struct tn_domain *d, tni_block block, uint32_t at)
-{
-    uint32_t one = 1;
-    return (TNI_IS_SOLO() ? atomic_load_explicit(&d->local[at], memory_order_relaxed) == 1
-                          : atomic_compare_exchange_strong_explicit(
-                                &d->local[at], &one, TNI_LOCAL_BUSY, memory_order_acq_rel,
-                                memory_order_relaxed)) ||
-           local_take_last(d, block);
-}
-
-static inline void release_held(struct tn_domain *d, struct tni_thread *thread, tni_block block)
-{
-    uint32_t at = tni_block_position(&d->segment.geometry, block);
-    if (!take_last_at(d, block, at))
-        return;
-    tni_announce(thread, block, 1);
+    tni_announce_now(thread, block);
     TNI_KILL_POINT("release_announced");
-    clear_hold_at(d, d->seat, at);
+    tni_ref_clear_hold(d->row, at);
     TNI_KILL_POINT("release_unrecorded");
     /*
      * Before the block can be FREE: whoever allocates it next in this process finds local[b]
      * settled.
      */
     atomic_store_explicit(&d->local[at], 0, memory_order_release);
-    if (TNI_LIKELY(tni_block_class(block) >= TNI_SMALL_CLASS) &&
-        free_sole(tni_word_of(&d->segment, at))) {
-        tni_announce_clear(thread);
-        tni_alloc_put(d, thread, block);
-    } else {
-        tni_ref_drop(d, thread, block);
-    }
+    if (TNI_UNLIKELY(tni_block_class(block) < TNI_SMALL_CLASS) ||
+        TNI_UNLIKELY(!free_sole(tni_word_of(&d->segment, at), ret_freed)))
+        return false;
+    tni_announce_clear(thread);
+    return true;
 }
 
 void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
-    release_held(d, thread, block);
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    uint64_t freed;
+    if (!tni_ref_is_local(d, at, 1) && !local_take_last(d, block))
+        return;
+    tni_let_recount(thread, block, 1);
+    if (TNI_LIKELY(release_hold(d, thread, block, at, &freed)))
+        tni_alloc_put(d, thread, block);
+    else
+        tni_ref_drop(d, thread, block);
 }
 
 /*
@@ -254,51 +200,85 @@ static void release_private(struct tn_domain *d, tni_block block)
         atomic_fetch_sub_explicit(local_at(d, block), 1, memory_order_relaxed);
 }
 
-void tni_ref_release(struct tn_domain *d, tni_block block)
+static void keep_or_free(struct tni_thread *thread, struct tni_spare *spare)
 {
-    tni_ref_release_and_keep(d, block, NULL);
+    bool is_kept = spare != NULL && tni_thread_keep(thread, spare, (tni_block){0});
+    tni_thread_leave(thread);
+    if (!is_kept)
+        free(spare);
 }
 
-bool tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_spare *spare)
+static __attribute__((noinline)) void release_slowly(struct tn_domain *d, tni_block block,
+                                                     struct tni_spare *spare)
 {
     if (tni_process_is_copy(d))
         tni_process_set_apart();
     struct tni_thread *thread = tni_thread_enter(d);
-    bool is_kept = false;
     /* Read with the record in hand: tni_ref_close() had all of them when it set is_closed. */
     bool is_member = TNI_LIKELY(d->seat != TNI_NO_SEAT && !d->is_closed);
-    if (is_member) {
-        release_held(d, thread, block);
-        is_kept = tni_thread_keep(thread, spare);
-    }
-    tni_thread_leave(thread);
+    if (is_member)
+        tni_ref_release_with(d, thread, block);
+    keep_or_free(thread, spare);
     if (!is_member)
-        release_private(d, block);
-    return is_kept;
+        release_private(d, block); /* the domain may end with it */
 }
 
-void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+void tni_ref_release(struct tn_domain *d, tni_block block) { release_slowly(d, block, NULL); }
+
+/* The hold is given back; `is_free`: and so is the block. */
+static __attribute__((noinline)) void end_release(struct tn_domain *d,
+                                                  struct tni_thread *thread, tni_block block,
+                                                  bool is_free, struct tni_spare *spare)
 {
-    if (local_add_first(d, block)) {
-        note_local(d, block);
-        set_hold(d, d->seat, block);
-        local_settle(d, block, 1);
-        TNI_KILL_POINT("adopt_recorded");
-        tni_announce_clear(thread);
-    } else {
-        /* Held already: the record's reference is one too many. */
-        TNI_KILL_POINT("adopt_held_already");
+    if (is_free)
+        tni_alloc_put(d, thread, block);
+    else
         tni_ref_drop(d, thread, block);
-    }
+    keep_or_free(thread, spare);
 }
 
-int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
+void tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_spare *spare)
 {
-    if (move && local_take_last(d, block)) {
-        tni_ref_before_move(d, block);
-        clear_hold(d, d->seat, block);
-        TNI_KILL_POINT("lend_moved");
-        local_settle(d, block, 0);
+    struct tni_thread *thread;
+    if (TNI_UNLIKELY(!tni_process_sits(d)) ||
+        TNI_UNLIKELY((thread = tni_thread_enter_home(d)) == NULL)) {
+        release_slowly(d, block, spare);
+        return;
+    }
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    if (TNI_UNLIKELY(d->is_closed) || tni_thread_sees_recount(thread) ||
+        TNI_UNLIKELY(!tni_ref_is_local(d, at, 1))) {
+        tni_thread_leave(thread);
+        release_slowly(d, block, spare);
+        return;
+    }
+    bool is_free = release_hold(d, thread, block, at, &spare->freed);
+    if (TNI_UNLIKELY(!is_free) || TNI_UNLIKELY(!tni_alloc_put_back(d, thread, block))) {
+        end_release(d, thread, block, is_free, spare);
+        return;
+    }
+    spare->at = at;
+    bool is_kept = tni_thread_keep(thread, spare, block);
+    tni_thread_leave(thread);
+    if (TNI_UNLIKELY(!is_kept))
+        free(spare);
+}
+
+void tni_ref_adopt_more(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    if (local_add_first(d, block)) { /* another thread was at it a moment ago */
+        tni_ref_record_hold(d, thread, block, tni_block_position(&d->segment.geometry, block));
+        return;
+    }
+    /* Held already: the record's reference is one too many. */
+    TNI_KILL_POINT("adopt_held_already");
+    tni_ref_drop(d, thread, block);
+}
+
+int tni_ref_lend_more(struct tn_domain *d, tni_block block, bool move)
+{
+    if (move && local_take_last(d, block)) { /* another thread was at it a moment ago */
+        tni_ref_move_hold(d, block, tni_block_position(&d->segment.geometry, block));
         return 0;
     }
     int status = increment(d, block);
@@ -310,15 +290,14 @@ int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
 
 /* ---- allocation -------------------------------------------------------------------------- */
 
+/* All but the generation and the time. */
 static inline void describe(const struct tn_domain *d, struct tni_desc *desc, uint64_t bytes,
                             const struct tni_block_about *about)
 {
-    TNI_PUT(desc->generation, desc->generation + 1);
     TNI_PUT(desc->creator_seat, (uint16_t)d->seat);
     TNI_PUT(desc->kind, about->kind);
     TNI_PUT(desc->ndim, about->ndim);
     TNI_PUT(desc->bytes, bytes);
-    TNI_PUT(desc->born_ns, tni_os_coarse_ns());
     TNI_PUT(desc->dtype, about->dtype);
     TNI_PUT(desc->creator_pid, (uint32_t)d->me->pid);
     for (uint32_t i = 0; i < about->ndim && i < TNI_DESC_NDIM; i++)
@@ -335,52 +314,75 @@ static void clear_records(struct tni_records *records)
 
 /*
  * A block that was free although we hold it: its word, or our row, was overwritten. Two tensors
- * must not have it, and local[] stays what they rely on (I2).
+ * must not have it, and local[] stays what they rely on (I2). It stays ALLOC, and an audit
+ * finds whose.
  */
-static int check_unheld(struct tn_domain *d, tni_block block)
+static __attribute__((noinline)) int fail_held(struct tni_thread *thread, tni_block block)
 {
-    if (TNI_LIKELY(atomic_load_explicit(local_at(d, block), memory_order_relaxed) == 0))
-        return 0;
+    tni_announce_clear(thread);
     return tni_fail(TN_ERR_CORRUPT, "block %x was said to be free, and this process holds it",
                     block.id);
 }
 
-/* The hold of a block that was taken. Clears the announce. */
+/* The hold of a block that was taken. Clears the announce. `about`: NULL if it is known */
 static inline int record_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                              uint64_t bytes, const struct tni_block_about *about)
+                              uint32_t at, uint64_t bytes, const struct tni_block_about *about)
+{
+    struct tni_desc *desc = tni_desc_of(&d->segment, at);
+    if (TNI_UNLIKELY(atomic_load_explicit(&d->local[at], memory_order_relaxed) != 0))
+        return fail_held(thread, block);
+    TNI_PUT(desc->generation, desc->generation + 1);
+    if (about != NULL)
+        describe(d, desc, bytes, about);
+    if (about != NULL && TNI_UNLIKELY(about->kind == TNI_KIND_MESSAGE))
+        clear_records(tni_payload_at(&d->segment, block));
+    tni_ref_set_hold(d, at);
+    TNI_KILL_POINT("alloc_recorded");
+    tni_announce_clear(thread);
+    return 0;
+}
+
+bool tni_ref_alloc_again(struct tn_domain *d, struct tni_thread *thread,
+                         const struct tni_spare *spare, uint64_t bytes,
+                         const struct tni_block_about *about)
+{
+    tni_block block = spare->block;
+    uint32_t at = spare->at;
+    return TNI_LIKELY(tni_alloc_take_again(d, thread, spare)) &&
+           TNI_LIKELY(record_hold(d, thread, block, at, bytes, about) == 0);
+}
+
+static inline int record_new(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                             uint64_t bytes, const struct tni_block_about *about)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, block);
-    int status = check_unheld(d, block);
-    if (TNI_LIKELY(status == 0)) {
-        describe(d, tni_desc_of(&d->segment, at), bytes, about);
-        if (about->kind == TNI_KIND_MESSAGE)
-            clear_records(tni_payload_at(&d->segment, block));
-        note_local(d, block);
-        set_hold_at(d, d->seat, at);
-        atomic_store_explicit(&d->local[at], 1, memory_order_release);
-        TNI_KILL_POINT("alloc_recorded");
-    }
-    tni_announce_clear(thread); /* held before: it stays ALLOC, and an audit finds whose */
+    tni_ref_note_local(d, block);
+    int status = record_hold(d, thread, block, at, bytes, about);
+    if (TNI_LIKELY(status == 0))
+        tni_ref_born(d, at);
     return status;
 }
 
 bool tni_ref_alloc_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
                         const struct tni_block_about *about, tni_block *ret_block)
 {
-    return TNI_LIKELY(d->seat != TNI_NO_SEAT) &&
-           TNI_LIKELY(tni_alloc_take_warm(d, thread, bytes, ret_block)) &&
-           TNI_LIKELY(record_hold(d, thread, *ret_block, bytes, about) == 0);
+    return TNI_LIKELY(tni_alloc_take_warm(d, thread, bytes, ret_block)) &&
+           TNI_LIKELY(record_new(d, thread, *ret_block, bytes, about) == 0);
 }
 
 static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                      bool want_memory, tni_block *ret_block, bool *ret_is_zero)
 {
+    enum { MOST_HELD = 8 }; /* such blocks are noise: another one will do */
     struct tni_thread *thread = tni_thread_enter(d);
     tni_block block;
-    int status =
-        tni_alloc_take(d, thread, bytes, about->kind, want_memory, &block, ret_is_zero);
-    if (TNI_LIKELY(status == 0))
-        status = record_hold(d, thread, block, bytes, about);
+    int status = TN_ERR_CORRUPT;
+    for (uint32_t tries = 0; status == TN_ERR_CORRUPT && tries < MOST_HELD; tries++) {
+        status =
+            tni_alloc_take(d, thread, bytes, about->kind, want_memory, &block, ret_is_zero);
+        if (TNI_LIKELY(status == 0))
+            status = record_new(d, thread, block, bytes, about);
+    }
     if (TNI_LIKELY(status == 0))
         *ret_block = block;
     tni_thread_leave(thread);
@@ -574,7 +576,8 @@ static void release_bit(struct tn_domain *d, struct tni_thread *thread, uint32_t
                         tni_block block)
 {
     tni_announce(thread, block, 1);
-    clear_hold(d, seat, block);
+    tni_ref_clear_hold(tni_row_at(&d->segment, seat, 0),
+                       tni_block_position(&d->segment.geometry, block));
     TNI_KILL_POINT("row_unrecorded");
     bool is_freed = decrement(d, thread, block);
     tni_announce_clear(thread);

@@ -25,7 +25,7 @@ typedef void tni_record_fn(tni_block block, void *context);
 struct tni_block_about {
     uint8_t kind; /* TNI_KIND_* */
     uint8_t ndim;
-    uint32_t dtype; /* {code:8, bits:8, lanes:16} */
+    uint32_t dtype; /* {lanes:16, bits:8, code:8} */
     const int64_t *shape;
 };
 
@@ -49,6 +49,21 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
 bool tni_ref_alloc_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                         const struct tni_block_about *about, tni_block *ret_block);
 
+/**
+ * The same of the block that the object in `spare` gave back, if nobody had it since and this
+ * thread freed none of its size later; it had memory for `bytes` then. When it was born is
+ * tni_ref_born() to say.
+ * @param about  NULL: the descriptor says that already
+ */
+bool tni_ref_alloc_again(struct tn_domain *domain, struct tni_thread *thread,
+                         const struct tni_spare *spare, uint64_t bytes,
+                         const struct tni_block_about *about);
+/** Write the time into the descriptor at a block's position. */
+static inline void tni_ref_born(const struct tn_domain *domain, uint32_t at)
+{
+    TNI_PUT(tni_desc_of(&domain->segment, at)->born_ns, tni_os_coarse_ns());
+}
+
 /** One more local reference of a block that this process holds. */
 void tni_ref_local(struct tn_domain *domain, tni_block block);
 
@@ -61,10 +76,10 @@ bool tni_ref_local_if_held(struct tn_domain *domain, tni_block block);
 /** Give a local reference back; with the last one, the hold. */
 void tni_ref_release(struct tn_domain *domain, tni_block block);
 /**
- * The same, and keep the memory of the private object that had the reference for the next one.
- * @return false: the memory is the caller's to free. NULL is kept never
+ * The same, and keep the memory of the private object that had the reference for the next one,
+ * or free() it.
  */
-bool tni_ref_release_and_keep(struct tn_domain *domain, tni_block block,
+void tni_ref_release_and_keep(struct tn_domain *domain, tni_block block,
                               struct tni_spare *spare);
 void tni_ref_release_with(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 
@@ -80,6 +95,80 @@ uint32_t tni_ref_generation(const struct tn_domain *domain, tni_block block);
 
 /* ---- between records: for rooms above, with the thread's record in hand ------------------ */
 
+/* A row is written by its own seat only (or, once that is dead, by one reaper). */
+static inline void tni_ref_clear_hold(_Atomic uint64_t *row, uint32_t at)
+{
+    uint64_t bit = UINT64_C(1) << (at % 64);
+    row += at / 64;
+    if (TNI_LIKELY(TNI_IS_SOLO()))
+        atomic_store_explicit(row, atomic_load_explicit(row, memory_order_relaxed) & ~bit,
+                              memory_order_release);
+    else
+        atomic_fetch_and_explicit(row, ~bit, memory_order_acq_rel);
+}
+/* With the one local reference that the hold is for. pre: local[at] is 0, or BUSY by us (I2) */
+static inline void tni_ref_set_hold(struct tn_domain *d, uint32_t at)
+{
+    _Atomic uint64_t *row = &d->row[at / 64];
+    uint64_t bit = UINT64_C(1) << (at % 64);
+    if (TNI_LIKELY(TNI_IS_SOLO()))
+        atomic_store_explicit(row, atomic_load_explicit(row, memory_order_relaxed) | bit,
+                              memory_order_release);
+    else
+        atomic_fetch_or_explicit(row, bit, memory_order_acq_rel);
+    /* pairs with the acquire of who takes or adds a local reference */
+    atomic_store_explicit(&d->local[at], 1, memory_order_release);
+}
+
+/* Turn a block's local count from `seen` into BUSY, or just see it where there is one thread.
+ */
+static inline bool tni_ref_is_local(struct tn_domain *d, uint32_t at, uint32_t seen)
+{
+    return TNI_LIKELY(TNI_IS_SOLO())
+               ? atomic_load_explicit(&d->local[at], memory_order_relaxed) == seen
+               : atomic_compare_exchange_strong_explicit(&d->local[at], &seen, TNI_LOCAL_BUSY,
+                                                         memory_order_acq_rel,
+                                                         memory_order_relaxed);
+}
+
+/* What is private is not bounded by what is shared: a frontier may be noise. */
+static inline void tni_ref_note_local(struct tn_domain *d, tni_block block)
+{
+    _Atomic uint32_t *limit = &d->local_limit[tni_block_class(block)];
+    if (TNI_UNLIKELY(tni_block_index(block) >=
+                     atomic_load_explicit(limit, memory_order_relaxed)))
+        tni_raise_limit(limit, tni_block_index(block) + 1);
+}
+
+/**
+ * Before un-recording what is then adopted: see ref.c, I5. pre: announced, and a
+ * read-modify-write since.
+ */
+static inline void tni_ref_before_move(struct tn_domain *d, tni_block block)
+{
+    if (TNI_UNLIKELY(atomic_load(&d->segment.header->recount) != 0))
+        atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_VERSION_ONE);
+}
+
+/* The hold becomes a record's. pre: its last local reference is taken away, and BUSY */
+static inline void tni_ref_move_hold(struct tn_domain *d, tni_block block, uint32_t at)
+{
+    tni_ref_before_move(d, block);
+    tni_ref_clear_hold(d->row, at);
+    TNI_KILL_POINT("lend_moved");
+    atomic_store_explicit(&d->local[at], 0, memory_order_release);
+}
+/* A record's reference becomes the hold. pre: as of tni_ref_set_hold() */
+static inline void tni_ref_record_hold(struct tn_domain *d, struct tni_thread *thread,
+                                       tni_block block, uint32_t at)
+{
+    tni_ref_note_local(d, block);
+    tni_ref_set_hold(d, at);
+    TNI_KILL_POINT("adopt_recorded");
+    tni_announce_clear(thread);
+}
+
+int tni_ref_lend_more(struct tn_domain *domain, tni_block block, bool move);
 /**
  * Make a reference for a record, from a local reference of the caller.
  *
@@ -88,20 +177,30 @@ uint32_t tni_ref_generation(const struct tn_domain *domain, tni_block block);
  * and clears the announce. pre: announced, and a read-modify-write or fence since (ref.c, I5).
  * @return 0, or TN_ERR_FULL: the block has 2^24 - 1 references
  */
-int tni_ref_lend(struct tn_domain *domain, tni_block block, bool move);
+static inline int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    if (TNI_UNLIKELY(!move || !tni_ref_is_local(d, at, 1)))
+        return tni_ref_lend_more(d, block, move);
+    tni_ref_move_hold(d, block, at);
+    return 0;
+}
 
-/**
- * Before un-recording what is then adopted: see ref.c, I5. pre: announced, and a
- * read-modify-write since.
- */
-void tni_ref_before_move(struct tn_domain *domain, tni_block block);
-
+void tni_ref_adopt_more(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
 /**
  * Take over the reference of a record. First tni_announce() the block, then
  * tni_ref_before_move(), then un-record, then this: the reference becomes a local one of this
  * process. Clears the announce.
  */
-void tni_ref_adopt(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
+static inline void tni_ref_adopt(struct tn_domain *d, struct tni_thread *thread,
+                                 tni_block block)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    if (TNI_LIKELY(tni_ref_is_local(d, at, 0)))
+        tni_ref_record_hold(d, thread, block, at);
+    else
+        tni_ref_adopt_more(d, thread, block);
+}
 
 /** Drop the reference of a record that was un-recorded. pre: announced. Clears the announce. */
 void tni_ref_drop(struct tn_domain *domain, struct tni_thread *thread, tni_block block);

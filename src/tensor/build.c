@@ -46,16 +46,6 @@ int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        : tni_shape_count(ndim, shape, ret_size->item_bytes, &ret_size->count);
 }
 
-static uint64_t form_of(tn_dtype dtype, int32_t ndim)
-{
-    struct tni_view view = {.code = dtype.code,
-                            .bits = dtype.bits,
-                            .lanes = dtype.lanes,
-                            .ndim = (uint8_t)ndim,
-                            .flags = TNI_VIEW_CONTIGUOUS};
-    return tni_view_form(&view);
-}
-
 static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                 const struct tni_size *size, tn_tensor **ret_tensor)
 {
@@ -63,9 +53,9 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a tensor of %d axes", ndim);
     t->dtype = dtype;
     t->ndim = ndim;
-    t->form = form_of(dtype, ndim);
     t->is_contiguous = true;
     t->is_row_major = true;
+    tni_tensor_settle_form(t);
     t->count = size->count;
     t->item_bytes = size->item_bytes;
     for (int32_t i = 0; i < ndim; i++)
@@ -75,34 +65,10 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
     return 0;
 }
 
-tn_tensor *tni_tensor_again(struct tni_thread *thread, uint64_t form, const int64_t *shape)
-{
-    if (TNI_UNLIKELY(thread->spares == NULL))
-        return NULL;
-    struct tni_storage *s = (void *)thread->spares;
-    tn_tensor *t = (tn_tensor *)(s + 1);
-    if (t->form != form || !t->is_row_major || t->is_read_only)
-        return NULL;
-    for (int32_t i = 0; i < t->ndim; i++)
-        if (t->extents[i] != shape[i])
-            return NULL;
-    tni_thread_take_spare(thread);
-    *s = (struct tni_storage){.refs = 1, .has_room = true};
-    atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
-    atomic_store_explicit(&t->attributes, NULL, memory_order_relaxed);
-    t->byte_offset = 0;
-    return t;
-}
-
-int tni_tensor_build_again(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
-                           const int64_t *shape, tn_tensor **ret_tensor)
+int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
+                          const int64_t *shape, tn_tensor **ret_tensor)
 {
     struct tni_size size;
-    if (TNI_LIKELY((uint32_t)ndim <= TNI_SPARE_NDIM && (shape != NULL || ndim == 0))) {
-        *ret_tensor = tni_tensor_again(thread, form_of(dtype, ndim), shape);
-        if (TNI_LIKELY(*ret_tensor != NULL))
-            return 0;
-    }
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
     return status != 0 ? status
                        : fill(alloc_both(thread, ndim), dtype, ndim, shape, &size, ret_tensor);
@@ -143,7 +109,9 @@ int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
 void tni_tensor_end_alone(tn_tensor *t)
 {
     tni_attributes_drop(t->attributes);
+#if TNI_TENSOR_CATCH
     atomic_store_explicit(&t->refs, TNI_TENSOR_ENDED, memory_order_relaxed);
+#endif
     if (!t->is_inner)
         tni_tensor_free_memory(t);
 }
@@ -179,7 +147,12 @@ void tni_tensor_free_memory(void *memory)
 struct tni_storage *tni_storage_retire(struct tni_storage *s)
 {
     static struct kept storages;
-    return keep(&storages, s);
+    struct tni_storage *older = keep(&storages, s);
+    if (older != NULL && older->has_room && s->has_room) { /* takes the place of this one */
+        memcpy(older, s, sizeof *s + tensor_bytes(TNI_SPARE_NDIM));
+        ((tn_tensor *)(older + 1))->storage = older;
+    }
+    return older;
 }
 #else
 void tni_tensor_free_memory(void *memory) { free(memory); }

@@ -3,6 +3,8 @@
 #ifndef TNI_TENSOR_BUILD_H
 #define TNI_TENSOR_BUILD_H
 
+#include <string.h>
+
 #include "tensor/shape.h"
 #include "tensor/storage.h"
 
@@ -21,6 +23,14 @@
 
 /* The most axes of a tensor whose memory serves again. */
 enum { TNI_SPARE_NDIM = 4 };
+
+/** {lanes:16, bits:8, code:8}: a type as it lies in memory. */
+static inline uint32_t tni_dtype_word(tn_dtype dtype)
+{
+    uint32_t word;
+    memcpy(&word, &dtype, sizeof word);
+    return word;
+}
 
 static inline int64_t *tni_tensor_sizes(tn_tensor *tensor) { return tensor->extents; }
 static inline int64_t *tni_tensor_steps(tn_tensor *tensor)
@@ -52,14 +62,46 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                      const struct tni_size *size, tn_tensor **ret_tensor);
 
 /** The same, in spare memory of the thread's record, if there is any. */
-int tni_tensor_build_again(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
-                           const int64_t *shape, tn_tensor **ret_tensor);
+int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
+                          const int64_t *shape, tn_tensor **ret_tensor);
+
+/** tni_view_form() of a new tensor. */
+static inline uint64_t tni_tensor_new_form(tn_dtype dtype, int32_t ndim)
+{
+    return tni_view_make_form(tni_dtype_word(dtype), (uint32_t)ndim, TNI_VIEW_CONTIGUOUS);
+}
+
+/** The tensor that ended last in this thread's record, or NULL: to be looked at only. */
+static inline tn_tensor *tni_tensor_last(const struct tni_thread *thread)
+{
+    struct tni_storage *s = (void *)thread->spares;
+    return TNI_LIKELY(s != NULL) ? (tn_tensor *)(s + 1) : NULL;
+}
 /**
- * The tensor that ended last in this thread's record, if it had this form (tni_view_form(), at
- * most 4 axes) and shape: new, and with what was measured then. NULL: it had another, or there
- * is none.
+ * The same, if it had this form, at most 4 axes, and this shape; NULL: it had not.
+ * @param shape  others may write it meanwhile: what counts is what the tensor has already
  */
-tn_tensor *tni_tensor_again(struct tni_thread *thread, uint64_t form, const int64_t *shape);
+static inline tn_tensor *tni_tensor_alike(const struct tni_thread *thread, uint64_t form,
+                                          const int64_t *shape)
+{
+    tn_tensor *t = tni_tensor_last(thread);
+    if (TNI_UNLIKELY(t == NULL) || TNI_UNLIKELY(t->form != form))
+        return NULL;
+    for (int32_t i = t->ndim; i-- > 0;)
+        if (TNI_UNLIKELY(t->extents[i] != TNI_LOOK(shape[i])))
+            return NULL;
+    return t;
+}
+/** Make it new, with what was measured then, over no memory yet. pre: it is there */
+static inline void tni_tensor_take_spare(struct tni_thread *thread)
+{
+    struct tni_storage *s = (void *)tni_thread_take_spare(thread);
+    tn_tensor *t = (tn_tensor *)(s + 1);
+    tni_storage_reset(s);
+    atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
+    atomic_store_explicit(&t->attributes, NULL, memory_order_relaxed);
+    t->byte_offset = 0;
+}
 
 /**
  * As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more;
@@ -106,6 +148,13 @@ const char *tni_outside_path(const struct tni_storage *storage);
 
 /** After its strides were set. */
 void tni_tensor_settle_strides(tn_tensor *tensor);
+/** After anything that the form says has changed. */
+static inline void tni_tensor_settle_form(tn_tensor *t)
+{
+    uint32_t flags = (t->is_row_major ? TNI_VIEW_CONTIGUOUS : 0u) |
+                     (t->is_read_only ? TNI_VIEW_READ_ONLY : 0u);
+    t->form = tni_view_make_form(tni_dtype_word(t->dtype), (uint32_t)t->ndim, flags);
+}
 
 /** End a tensor, but not its reference to the storage. */
 void tni_tensor_end_alone(tn_tensor *tensor);

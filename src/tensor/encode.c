@@ -42,8 +42,6 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
 
     view->byte_offset = t->byte_offset;
     tni_view_set_form(view, t->form);
-    if (TNI_UNLIKELY(!t->is_row_major))
-        view->flags = 0;
     if (TNI_UNLIKELY(tn_tensor_is_read_only(t)))
         view->flags |= TNI_VIEW_READ_ONLY;
     for (int32_t i = 0; i < extents; i++)
@@ -183,6 +181,7 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
     }
     t->byte_offset = head->byte_offset;
     t->is_read_only = (head->flags & TNI_VIEW_READ_ONLY) != 0;
+    tni_tensor_settle_form(t);
     if (TNI_UNLIKELY(head->attribute_bytes != 0) &&
         (status = tni_attributes_adopt(t, attributes, head->attribute_bytes)) != 0) {
         tni_tensor_end(t);
@@ -234,28 +233,21 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *d, struct tni_thread *threa
                                    tni_block block, const struct tni_view *view,
                                    size_t size_bytes)
 {
-    uint64_t form = tni_view_form(view);
-    uint32_t ndim = tni_view_form_ndim(form);
-    int64_t extents[TNI_SPARE_NDIM];
-    size_t used = sizeof *view + ndim * sizeof extents[0];
-    uint64_t byte_offset = TNI_LOOK(view->byte_offset);
-    if (size_bytes < sizeof *view || ndim > TNI_SPARE_NDIM || size_bytes < used ||
-        TNI_LOOK(view->block) != block.id ||
-        !tni_geometry_has_block(&d->segment.geometry, block.id) ||
-        tni_block_class(block) < TNI_SMALL_CLASS)
+    const tn_tensor *last = tni_tensor_last(thread);
+    if (TNI_UNLIKELY(last == NULL || !last->is_row_major ||
+                     size_bytes != tni_tensor_view_bytes(last, NULL) ||
+                     TNI_LOOK(view->block) != block.id ||
+                     tni_block_class(block) < TNI_SMALL_CLASS))
         return NULL;
-    for (uint32_t i = 0; i < ndim; i++)
-        extents[i] = TNI_LOOK(view->extents[i]);
-    uint64_t limit = usable_bytes(&d->segment, block);
-    tn_tensor *t = tni_tensor_again(thread, form, extents);
-    if (t == NULL)
+    tn_tensor *t = tni_tensor_alike(thread, tni_view_form(view), view->extents);
+    uint64_t limit = usable_bytes(&d->segment, block), offset = TNI_LOOK(view->byte_offset);
+    if (TNI_UNLIKELY(t == NULL) ||
+        TNI_UNLIKELY(offset > limit || tn_tensor_size_bytes(t) > limit - offset))
         return NULL;
-    t->byte_offset = byte_offset;
+    tni_tensor_take_spare(thread);
     tni_storage_set_shared(t->storage, d, block, TNI_SIZE_IN_DESC);
-    if (TNI_LIKELY(byte_offset <= limit && tn_tensor_size_bytes(t) <= limit - byte_offset))
-        return t;
-    tni_tensor_forget(thread, t);
-    return NULL;
+    t->byte_offset = offset;
+    return t;
 }
 
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,

@@ -33,10 +33,16 @@ void tni_storage_unref(struct tni_storage *s)
     tni_block block = s->block;
     if (d == NULL && s->release != NULL)
         s->release(s->context);
+    bool has_room = s->has_room;
     s = tni_storage_retire(s);
     /* The release may be the last that the closed domain waited for. */
-    if (d == NULL || !tni_ref_release_and_keep(d, block, tni_storage_spare(s)))
-        free(s);
+    if (TNI_LIKELY(d != NULL && has_room && s != NULL && s->has_room)) {
+        tni_ref_release_and_keep(d, block, &s->spare);
+        return;
+    }
+    if (d != NULL)
+        tni_ref_release(d, block);
+    free(s);
 }
 
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)

@@ -11,6 +11,18 @@ static inline struct tni_storage *tni_storage_ref(struct tni_storage *storage)
     return storage;
 }
 
+/** New again: with one reference, and about to get a block. Exports and movers have references.
+ */
+static inline void tni_storage_reset(struct tni_storage *s)
+{
+    atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
+    s->is_read_only = false;
+    s->has_room = true;
+    s->outside = 0;
+    s->is_described = false;
+    s->mapping = NULL;
+}
+
 /** With the last reference, the block or the private memory is given back too. */
 void tni_storage_unref(struct tni_storage *storage);
 
@@ -66,10 +78,4 @@ void tni_tensor_free_memory(void *memory);
  * this one's, which stays readable for a while where misuse is caught. NULL: there is none yet.
  */
 struct tni_storage *tni_storage_retire(struct tni_storage *storage);
-/** What a thread's record may keep of it; NULL: nothing. */
-static inline struct tni_spare *tni_storage_spare(struct tni_storage *retired)
-{
-    return retired != NULL && retired->has_room ? (void *)retired : NULL;
-}
-
 #endif

@@ -24,16 +24,11 @@
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-static uint32_t pack_dtype(tn_dtype dtype)
-{
-    return (uint32_t)dtype.code << 24 | (uint32_t)dtype.bits << 16 | dtype.lanes;
-}
-
 struct tni_block_about tni_tensor_about(const tn_tensor *t)
 {
     return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
                                     .ndim = (uint8_t)t->ndim,
-                                    .dtype = pack_dtype(t->dtype),
+                                    .dtype = tni_dtype_word(t->dtype),
                                     .shape = t->extents};
 }
 
@@ -59,18 +54,6 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *
     return status;
 }
 
-/* What this thread freed before, as a rule. */
-static inline bool give_warm_memory(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
-{
-    uint64_t bytes = (uint64_t)t->count * t->item_bytes;
-    struct tni_block_about about = tni_tensor_about(t);
-    tni_block block;
-    if (TNI_UNLIKELY(!tni_ref_alloc_warm(domain, thread, bytes, &about, &block)))
-        return false;
-    tni_storage_set_shared(t->storage, domain, block, bytes);
-    return true;
-}
-
 static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        const tn_share_options *options, uint64_t deadline_ns, bool *ret_is_zero,
                        tn_tensor **ret_tensor)
@@ -88,14 +71,8 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     if (TNI_UNLIKELY((status = tni_process_check(domain)) != 0))
         return status;
     struct tni_thread *thread = tni_thread_enter(domain);
-    status = tni_tensor_build_again(thread, dtype, ndim, shape, &t);
-    bool has_memory = status == 0 && options == NULL && give_warm_memory(domain, thread, t);
+    status = tni_tensor_build_with(thread, dtype, ndim, shape, &t);
     tni_thread_leave(thread);
-    if (TNI_LIKELY(has_memory)) {
-        *ret_is_zero = false;
-        *ret_tensor = t;
-        return 0;
-    }
     if (TNI_UNLIKELY(status != 0))
         return status;
     status = give_memory(domain, t, options, deadline_ns, ret_is_zero);
@@ -109,11 +86,73 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     return 0;
 }
 
+/* In the block that it had. False: others have that, or it has none any more. */
+static inline bool take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
+{
+    struct tni_storage *s = t->storage;
+    struct tni_block_about about, *new_about = NULL;
+    if (TNI_UNLIKELY(!s->is_described)) {
+        s->size_bytes = tn_tensor_size_bytes(t);
+        about = tni_tensor_about(t);
+        new_about = &about;
+    }
+    if (TNI_UNLIKELY(!tni_ref_alloc_again(domain, thread, &s->spare, s->size_bytes, new_about)))
+        return false;
+    tni_tensor_take_spare(thread);
+    s->is_described = true;
+    return true;
+}
+
+/* In another block that this thread freed. False: it has none. */
+static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
+{
+    uint64_t bytes = tn_tensor_size_bytes(t);
+    struct tni_block_about about = tni_tensor_about(t);
+    tni_block block;
+    if (TNI_UNLIKELY(!tni_ref_alloc_warm(domain, thread, bytes, &about, &block)))
+        return false;
+    tni_tensor_take_spare(thread);
+    tni_storage_set_shared(t->storage, domain, block, bytes);
+    t->storage->is_described = true;
+    return true;
+}
+
+/* What is like the last tensor but for its block, and what is like none. */
+static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                                                const int64_t *shape, uint64_t deadline_ns,
+                                                tn_tensor **ret_tensor,
+                                                struct tni_thread *thread)
+{
+    bool is_zero;
+    if (TNI_LIKELY(thread != NULL)) {
+        tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);
+        bool is_made = t != NULL && take_warm(domain, thread, t);
+        tni_thread_leave(thread);
+        if (TNI_LIKELY(is_made)) {
+            *ret_tensor = t;
+            return 0;
+        }
+    }
+    return make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, &is_zero, ret_tensor);
+}
+
 int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                     uint64_t deadline_ns, tn_tensor **ret_tensor)
 {
-    bool is_zero;
-    return make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, &is_zero, ret_tensor);
+    struct tni_thread *thread = NULL;
+    if (TNI_UNLIKELY(domain == NULL || ret_tensor == NULL || shape == NULL ||
+                     (uint32_t)ndim > TNI_SPARE_NDIM || !tni_strategy_is_arena()) ||
+        TNI_UNLIKELY(!tni_process_sits(domain)) ||
+        TNI_UNLIKELY((thread = tni_thread_enter_home(domain)) == NULL))
+        return make_empty(domain, dtype, ndim, shape, deadline_ns, ret_tensor, NULL);
+    tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);
+    if (TNI_UNLIKELY(t == NULL) || TNI_UNLIKELY(!take_again(domain, thread, t)))
+        return make_empty(domain, dtype, ndim, shape, deadline_ns, ret_tensor, thread);
+    uint32_t at = t->storage->spare.at;
+    tni_thread_leave(thread);
+    *ret_tensor = t;
+    tni_ref_born(domain, at);
+    return 0;
 }
 
 int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -230,7 +269,8 @@ void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor)
         tni_backing_unmap(s->domain, s->mapping);
     tni_tensor_end_alone(tensor);
     s = tni_storage_retire(s);
-    if (thread == NULL || !tni_thread_keep(thread, tni_storage_spare(s)))
+    if (thread == NULL || s == NULL || !s->has_room ||
+        !tni_thread_keep(thread, &s->spare, (tni_block){0}))
         free(s);
 }
 

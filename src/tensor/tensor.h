@@ -18,13 +18,14 @@
  * point at it and it at the bytes, so that sharing swaps one pointer for all views.
  */
 struct tni_storage {
+    struct tni_spare spare; /* once it has ended */
     _Atomic uint32_t refs;
     bool is_read_only;
     bool has_room;               /* its memory serves again: see build.c */
+    uint8_t outside;             /* TN_STRATEGY_* of what came from beyond the domain */
+    bool is_described;           /* its block's descriptor says what its own tensor is */
     _Atomic uint32_t exports;    /* DLPack exports that point into it */
     _Atomic int32_t mover;       /* pid, while one of its threads shares it; else 0 */
-    uint8_t outside;             /* TN_STRATEGY_* of what came from beyond the domain */
-    tni_block block;             /* 0: not shared */
     struct tni_mapping *mapping; /* of a storage outside of the arena; else NULL */
     struct tn_domain *domain;    /* NULL: not shared */
     uint8_t *data;
@@ -32,6 +33,7 @@ struct tni_storage {
         size_bytes; /* TNI_SIZE_IN_DESC: what the block's descriptor says, when it matters */
     void (*release)(void *context); /* foreign or private memory; NULL for none */
     void *context;
+    tni_block block; /* 0: not shared */
 };
 
 /*
@@ -54,7 +56,7 @@ struct tn_tensor {
     bool is_row_major; /* contiguous, and with just the strides that a new tensor has */
     bool is_read_only;
     bool is_inner; /* lies behind its storage, in one allocation */
-    uint64_t form; /* tni_view_form() of it as row-major, writable, without attributes */
+    uint64_t form; /* tni_view_form() of it without attributes; its storage may be read-only */
     struct tni_storage *storage;
     _Atomic(struct tni_attributes *) attributes; /* its own; NULL: none */
     uint64_t byte_offset;
@@ -97,6 +99,30 @@ static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
  */
 size_t tni_tensor_encode(const tn_tensor *tensor, const struct tni_attributes *held,
                          size_t room_bytes, void *ret_view);
+
+/**
+ * Whether it is of the usual kind: row-major, over a block of the arena that others may write,
+ * without attributes. pre: it is shared
+ */
+static inline bool tni_tensor_is_plain(const tn_tensor *tensor)
+{
+    const struct tni_storage *s = tensor->storage;
+    return tensor->is_row_major && s->mapping == NULL && !s->is_read_only &&
+           atomic_load_explicit(&tensor->attributes, memory_order_relaxed) == NULL;
+}
+/**
+ * The same of such a tensor, in tni_tensor_view_bytes(). Nobody asks for the generation of a
+ * block that a record keeps: it is 0.
+ */
+static inline void tni_tensor_encode_plain(const tn_tensor *tensor, struct tni_view *ret_view)
+{
+    ret_view->block = tensor->storage->block.id;
+    ret_view->generation = 0;
+    ret_view->byte_offset = tensor->byte_offset;
+    tni_view_set_form(ret_view, tensor->form);
+    for (int32_t i = 0; i < tensor->ndim; i++)
+        TNI_PUT(ret_view->extents[i], tensor->extents[i]);
+}
 
 /**
  * Check a view that came from another process: type, ndim, sizes, strides, every element inside

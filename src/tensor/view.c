@@ -30,6 +30,7 @@ void tni_tensor_settle_strides(tn_tensor *t)
     t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tn_tensor_strides(t));
     t->is_row_major =
         t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, tn_tensor_strides(t));
+    tni_tensor_settle_form(t);
 }
 
 int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_t *shape,

@@ -70,7 +70,7 @@ static void read_all(void)
 {
     tn_domain *d;
     int control_fd, arena_fd;
-    atomic_store(&current, TN_STRATEGY_DEFAULT);
+    atomic_store(&tni_strategy_current, TN_STRATEGY_DEFAULT);
     FUZZ_CHECK(tn_strategy_name(tn_strategy_get()) != NULL);
     (void)!tn_strategy_set(getenv("TENON_STRATEGY"));
     FUZZ_CHECK(tni_os_shm_folder()[0] != '\0');

@@ -60,8 +60,7 @@ static void add_class(uint32_t class_id, uint64_t size_bytes, uint32_t capacity,
                                     .arena_off = arena_off,
                                     .capacity = capacity,
                                     .base = base,
-                                    .span = 1,
-                                    .cached = 1};
+                                    .span = 1};
 }
 
 /* One of them is a ring. */
@@ -158,9 +157,10 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->incarnation = 1;
     d->who = tni_who(seat, 1);
     d->me = tni_seat_at(&tiny_segment, seat);
+    d->row = tni_row_at(&tiny_segment, seat, 0);
     d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
     d->threads[0].recounted = &tiny_segment.header->recounted;
-    /* Of each class one hint at most: see `cached`. */
+    /* Of each class one hint at most: none is `cached`. */
     struct tni_block_cache *last = model_private(16, 8);
     d->threads[0].caches =
         (struct tni_block_cache *)((uintptr_t)last - TINY_PAYLOAD_CLASS * sizeof *last);
@@ -238,6 +238,7 @@ void tiny_sit(uint32_t process, uint32_t seat)
     d->seat = seat;
     d->who = tni_who(seat, 1);
     d->me = tni_seat_at(&tiny_segment, seat);
+    d->row = tni_row_at(&tiny_segment, seat, 0);
     d->threads[0].announce = tni_announce_at(&tiny_segment, seat, 0);
 }
 

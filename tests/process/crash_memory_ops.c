@@ -18,6 +18,13 @@ static void empty_cached(struct crash_world *w)
     crash_tensor(w, SMALL);
 }
 
+/* Where misuse is caught, memory serves again after 256 ends. */
+static void end_many(struct crash_world *w)
+{
+    for (int i = 0; i < 300; i++)
+        tn_tensor_unref(crash_tensor(w, SMALL));
+}
+
 static void use_ten(struct crash_world *w)
 {
     tn_tensor *tensors[10];
@@ -153,6 +160,7 @@ static void free_above_watermark(struct crash_world *w)
 const struct crash_op crash_memory_ops[] = {
     {.name = "empty_small_fresh", .run = empty_small},
     {.name = "empty_small_from_the_cache", .run = empty_cached},
+    {.name = "empty_in_the_block_of_the_last", .prepare = end_many, .run = empty_cached},
     {.name = "empty_small_from_hints", .prepare = publish_hints, .run = empty_small},
     {.name = "empty_64_kib", .run = empty_middle},
     {.name = "empty_3_mib", .run = empty_large},

@@ -21,6 +21,28 @@ static void push_moved(struct crash_world *w)
     TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
 }
 
+/* Where misuse is caught, memory serves again after 256 ends. */
+static void end_many(struct crash_world *w)
+{
+    for (int i = 0; i < 300; i++)
+        tn_tensor_unref(crash_tensor(w, 1000));
+}
+
+static void pass_one(struct crash_world *w)
+{
+    tn_tensor *tensor = crash_tensor(w, 1000);
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, 0, &tensor));
+    tn_tensor_unref(tensor);
+}
+
+/* The second one in the memory of the first. */
+static void pass_two(struct crash_world *w)
+{
+    pass_one(w);
+    pass_one(w);
+}
+
 static void push_kept(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
@@ -95,6 +117,7 @@ const struct crash_op crash_push_ops[] = {
      .most = 1},
     {.name = "push_a_moved_tensor", .run = push_moved, .least = 0, .most = 1},
     {.name = "push_a_kept_tensor", .run = push_kept, .least = 0, .most = 1},
+    {.name = "pass_a_tensor_like_the_last", .prepare = end_many, .run = pass_two, .most = 1},
     {.name = "push_five_tensors", .run = push_tensors, .least = 0, .most = 1},
     {.name = "push_shared_tensors", .prepare = hold_two, .run = push_shared, .most = 1},
     {.name = "push_a_batch", .run = push_batch, .least = 0, .most = 3},

@@ -108,7 +108,8 @@ static unsigned check_folder(const char *folder, const struct crash_points *poin
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
             missing += check_folder(path, points, points_seen);
-        else if (len > 2 && strcmp(entry->d_name + len - 2, ".c") == 0)
+        else if (len > 2 && (strcmp(entry->d_name + len - 2, ".c") == 0 ||
+                             strcmp(entry->d_name + len - 2, ".h") == 0))
             missing += check_file(path, points, points_seen);
     }
     closedir(list);

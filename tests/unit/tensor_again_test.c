@@ -4,6 +4,7 @@
 #include "unit/tensor_test.h"
 
 #include <tenon/attribute.h>
+#include <unistd.h>
 
 enum { ENDS = 600 }; /* where misuse is caught, memory serves again after 256 ends */
 
@@ -89,6 +90,100 @@ static tn_tensor *decode(tn_domain *domain, const tn_tensor *source, const union
     if (t != NULL)
         tni_ref_local(domain, source->storage->block);
     return t;
+}
+
+TN_TEST(a_view_with_strides_is_not_taken_for_the_last_one)
+{
+    tn_domain *domain = make_domain();
+    tn_tensor *source, *t;
+    union message m = {0};
+    int64_t shape[] = {3, 100};
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &source));
+    size_t used = tni_tensor_encode(source, NULL, sizeof m, &m.view) + 2 * sizeof(int64_t);
+    m.view.flags = 0;
+    m.view.extents[2] = 1;
+    m.view.extents[3] = 3;
+    for (int i = 0; i < ENDS; i++) {
+        assert_int_equal(tni_tensor_decode(domain, &m, used, &t), used);
+        tni_ref_local(domain, source->storage->block);
+        tn_tensor_unref(t);
+    }
+    m.view.extents[3] = 1000000;
+    assert_null(decode(domain, source, &m, used));
+    assert_null(decode(domain, source, &m, used - 2 * sizeof(int64_t)));
+    tn_tensor_unref(source);
+    free_domain(domain);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+static struct tni_desc *desc_of(const tn_domain *domain, const tn_tensor *t)
+{
+    return tni_desc_at(&domain->segment, t->storage->block);
+}
+
+static void spoil(struct tni_desc *desc)
+{
+    desc->dtype = 0;
+    desc->ndim = 1;
+    desc->creator_pid = 0;
+    desc->bytes = 1;
+    desc->shape[0] = desc->shape[1] = 77;
+}
+
+static void assert_described(const struct tni_desc *desc, const tn_tensor *t)
+{
+    tn_dtype dtype = tn_tensor_dtype(t);
+    assert_memory_equal(&desc->dtype, &dtype, sizeof dtype);
+    assert_int_equal(desc->ndim, tn_tensor_ndim(t));
+    assert_int_equal(desc->creator_pid, getpid());
+    assert_int_equal(desc->bytes, tn_tensor_size_bytes(t));
+    assert_memory_equal(desc->shape, tn_tensor_shape(t), 2 * sizeof(int64_t));
+}
+
+TN_TEST(a_block_that_others_had_is_described_anew)
+{
+    tn_domain *domain = make_domain();
+    tn_tensor *t;
+    int64_t shape[] = {3, 100};
+    end_many(domain, TN_FLOAT32, 2, shape);
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &t));
+    struct tni_desc *desc = desc_of(domain, t);
+    uint32_t generation = desc->generation;
+    assert_described(desc, t);
+    _Atomic uint64_t *word = tni_word_at(&domain->segment, t->storage->block);
+    tn_tensor_unref(t);
+    atomic_fetch_add(word, 2 * TNI_WORD_VERSION_ONE); /* taken and given back */
+    spoil(desc);
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &t));
+    assert_ptr_equal(desc_of(domain, t), desc);
+    assert_described(desc, t);
+    assert_int_equal(desc->generation, generation + 1);
+    tn_tensor_unref(t);
+    free_domain(domain);
+}
+
+TN_TEST(a_block_that_came_by_a_message_is_described_anew)
+{
+    tn_domain *domain = make_domain();
+    tn_tensor *source, *t;
+    union message m = {0};
+    int64_t shape[] = {3, 100};
+    end_many(domain, TN_FLOAT32, 2, shape);
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &source));
+    struct tni_desc *desc = desc_of(domain, source);
+    size_t used = tni_tensor_encode(source, NULL, sizeof m, &m.view);
+    spoil(desc);
+    desc->bytes = tn_tensor_size_bytes(source);
+    assert_int_equal(tni_tensor_decode(domain, &m, used, &t), used);
+    tni_ref_local(domain, source->storage->block);
+    tn_tensor_unref(source);
+    tn_tensor_unref(t);
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &t));
+    assert_ptr_equal(desc_of(domain, t), desc);
+    assert_described(desc, t);
+    tn_tensor_unref(t);
+    free_domain(domain);
 }
 
 TN_TEST(a_view_of_the_last_shape_is_taken_only_inside_of_its_block)
