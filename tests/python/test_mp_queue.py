@@ -191,6 +191,30 @@ def test_qsize_is_true_in_every_process(quick, kind):
     assert source.qsize() == 0
 
 
+@pytest.mark.parametrize("kind", [mp.Queue, mp.JoinableQueue])
+def test_a_kill_while_a_backlog_is_fed_leaves_qsize_true(fork, kind):
+    for got_before in (1, 700, 1500):
+        source, done = kind(), mp.Event()
+        putting = start(fork, put_and_hang, source, MANY, done)
+        assert done.wait(WAIT_S)
+        for number in range(got_before):  # its thread brings some of its backlog meanwhile
+            assert source.get(timeout=WAIT_S) == number
+        kill(putting)
+        end = time.monotonic() + WAIT_S
+        while source._behind.count() > 0:
+            source._core.domain.reap()
+            assert time.monotonic() < end
+        left = source.qsize()
+        assert 0 < left <= MANY - got_before
+        for number in range(got_before, got_before + left):
+            assert source.get(timeout=0) == number
+        assert source.qsize() == 0
+        if kind == mp.JoinableQueue:
+            for _ in range(got_before + left):
+                source.task_done()
+            source.join()
+
+
 @pytest.mark.parametrize("value", [7, 12_345, None, "a text", {"id": 1}])
 def test_join_before_get_works_for_what_a_pipe_would_take(quick, value):
     source = quick.Queue()
