@@ -116,7 +116,7 @@ static unsigned check_folder(const char *folder, const struct crash_points *poin
     return missing;
 }
 
-TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 120)
+TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 300)
 {
     static struct crash_points points;
     const struct crash_op *op;

@@ -252,7 +252,6 @@ def expect_no_tickets():
     while tenon.inspect().tickets:
         assert time.monotonic() < end
         tenon.domain().reap()
-        time.sleep(0.01)
 
 
 def test_what_a_loader_left_in_somebody_elses_queue_ends_with_its_workers():
