@@ -3,7 +3,8 @@
 """py_sync_*: locks and the like of tenon.multiprocessing, and the standard library's, in turns.
 
 Both sides run the same lines, with one of the two packages in each. All rates are in operations a
-second, those of two processes together.
+second, those of two processes together. A process that is alone never waits: its second is one of
+its processor's, which other processes take nothing of.
 
 py_sync_semaphore, _lock, _rlock   acquire() and release() in a process that is alone with it
 py_sync_with                       `with lock:` of such a lock
@@ -41,9 +42,9 @@ def alone(package, make):
     """`make` gives a function that does something so many times."""
     work = make(context_of(package))
     while True:
-        begun = time.monotonic()
+        begun = time.process_time()
         work(ALONE)
-        yield ALONE / (time.monotonic() - begun)
+        yield ALONE / (time.process_time() - begun)
 
 
 def take(lock):

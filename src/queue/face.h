@@ -10,6 +10,10 @@
 /** 0, or why the object cannot be used. `handle` is the first member of what the user gave. */
 static inline int tni_face_check(const struct tni_handle *handle)
 {
+    if (TNI_LIKELY(
+            handle != NULL && handle->domain != NULL && handle->domain->seat != TNI_NO_SEAT &&
+            atomic_load_explicit(&handle->object->word, memory_order_relaxed) == handle->word))
+        return 0;
     if (TNI_UNLIKELY(handle == NULL))
         return tni_fail(TN_ERR_INVALID, "the object is NULL");
     if (TNI_UNLIKELY(handle->domain == NULL))

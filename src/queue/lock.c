@@ -28,7 +28,7 @@ static uint32_t owner_seat(uint64_t word) { return (uint32_t)(word >> 24) & 0xff
 /* The id of this thread without a system call; a forked child's thread has another one. */
 static uint32_t thread_id(void)
 {
-    static _Thread_local int32_t id, id_pid;
+    static _Thread_local int32_t id TNI_TLS_INITIAL, id_pid TNI_TLS_INITIAL;
     int32_t pid = tni_os_pid();
     if (TNI_UNLIKELY(id_pid != pid)) {
         id = tni_os_thread_id();
@@ -153,12 +153,12 @@ static int check_free(struct acquire *a, uint64_t word)
 static int try_acquire(void *context)
 {
     struct acquire *a = context;
-    uint64_t seen = atomic_load(&a->object->value);
-    do {
+    uint64_t seen = 0; /* most find it free */
+    while (!atomic_compare_exchange_strong(&a->object->value, &seen, a->own)) {
         int status = check_free(a, seen);
         if (status != 0)
             return status;
-    } while (!atomic_compare_exchange_weak(&a->object->value, &seen, a->own));
+    }
     TNI_KILL_POINT("lock_acquired");
     if (TNI_LIKELY(seen == 0))
         return 0;

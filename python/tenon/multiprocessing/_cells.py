@@ -13,14 +13,14 @@ class Cells:
 
     def _hold(self, tensor):
         self._tensor = tensor
-        self._view = memoryview(tensor)
+        self.view = memoryview(tensor)
         self.domain = tensor.domain
 
     def __getitem__(self, index):
-        return self._view[index]
+        return self.view[index]
 
     def __setitem__(self, index, value):
-        self._view[index] = value
+        self.view[index] = value
 
     def __reduce__(self):
         return _rebuild_cells, (keep_for_child(self._tensor),)

@@ -258,6 +258,7 @@ class Barrier(threading.Barrier):
 
     def __setstate__(self, state):
         self._parties, self._action, self._timeout, self._cond, self._cells = state
+        self._view = self._cells.view
         self._is_seated = False
         util.register_after_fork(self, Barrier._reset)
 
@@ -271,12 +272,11 @@ class Barrier(threading.Barrier):
         self._is_seated = False
 
     def wait(self, timeout=None):
-        self._take_seat()
+        if not self._is_seated:
+            self._take_seat()
         return super().wait(timeout)
 
     def _take_seat(self):
-        if self._is_seated:
-            return
         self._is_seated = True
         domain = self._cells.domain
         place, member = self._MEMBERS + domain.seat, domain.member
@@ -297,30 +297,33 @@ class Barrier(threading.Barrier):
 
     @property
     def _state(self):
-        return self._cells[0]
+        return self._view[0]
 
     @_state.setter
     def _state(self, value):
-        self._cells[0] = value
+        self._view[0] = value
 
     @property
     def _count(self):
-        return self._cells[1]
+        return self._view[1]
 
     @_count.setter
     def _count(self, value):
-        self._cells[1] = value
+        self._view[1] = value
 
     def _wait(self, timeout):
         deadline = deadline_of(timeout)
-        while self._state == 0:
+        while self._view[0] == 0:
             remaining = remaining_of(deadline)
             if remaining is not None and remaining <= 0:
                 break
             slice_s = self._LOOK_S if remaining is None else min(remaining, self._LOOK_S)
             if not self._cond.wait(slice_s):
                 self._find_dead()
-        super()._wait(0)
+        if self._view[0] == 0:
+            self._break()
+        if self._view[0] != 1:
+            raise threading.BrokenBarrierError
 
 
 def _leave_seat(cells, place):
