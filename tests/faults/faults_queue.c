@@ -227,9 +227,9 @@ static void push_one_tensor(void)
     make_tensors();
     TN_CHECK_OK(push_tensor());
     /* Not in the memory of the last one, which is of another shape. */
-    tn_tensor *other = NULL;
-    TN_CHECK_OK(tn_tensor_empty(faults_d, TN_UINT8, 3, (int64_t[]){1, 2, 3}, 0, &other));
-    tn_tensor_unref(other);
+    tn_tensor *unlike = NULL;
+    TN_CHECK_OK(tn_tensor_empty(faults_d, TN_UINT8, 3, (int64_t[]){1, 2, 3}, 0, &unlike));
+    tn_tensor_unref(unlike);
 }
 FAULTS(tn_queue_pop_tensor, WITH_QUEUE, .before = push_one_tensor, .call = pop_tensor,
        .undo = unref_out)
