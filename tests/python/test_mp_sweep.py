@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process is killed at each line of the package that it passes, and the others go on."""
+"""A process is killed at each line or kill point that it passes, and the others go on."""
 
+import collections
 import os
 import pathlib
 import signal
@@ -90,50 +91,98 @@ class Waiter:
         return not self._thread.is_alive()
 
 
-@pytest.mark.parametrize("kind", ["Lock", "RLock"])
-def test_condition_outlives_waiters(kind):
-    condition = mp.Condition(getattr(mp, kind)())
+# ---- locks and conditions, which are C: at the kill points of a debug build -------------------
 
-    def wait():
-        with condition:
-            condition.wait(0.001)
+
+def spawned(target, args, **environment):
+    """The exit code of a new process that runs it."""
+    child = mp.get_context("spawn").Process(target=target, args=args)
+    os.environ.update(environment)
+    try:
+        child.start()
+    finally:
+        for name in environment:
+            del os.environ[name]
+    child.join(WAIT_S)
+    return child.exitcode
+
+
+def points_passed(target, args, tmp_path):
+    listed = tmp_path / "points"
+    listed.write_text("")
+    assert spawned(target, args, TENON_KILL_LIST=str(listed)) == 0
+    return collections.Counter(listed.read_text().split())
+
+
+def do_nothing(*_):
+    pass
+
+
+def sweep_points(target, args, judge, tmp_path, least):
+    """Let new processes die at each kill point of `target`; at least so many must die."""
+    before = points_passed(do_nothing, args, tmp_path)
+    if not before:
+        pytest.skip("a build without kill points")
+    deaths = 0
+    for name, count in points_passed(target, args, tmp_path).items():
+        for passing in range(before[name] + 1, count + 1):
+            status = spawned(target, args, TENON_KILL_POINT=f"{name}:{passing}")
+            assert status in (0, -signal.SIGKILL)
+            deaths += status != 0
+            judge()
+    assert deaths >= least
+
+
+def wait_shortly(condition):
+    with condition:
+        condition.wait(0.001)
+
+
+def notify_one(condition):
+    with condition:
+        condition.notify()
+
+
+def notify_each(condition):
+    with condition:
+        condition.notify_all()
+
+
+def hold(lock):
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_condition_outlives_waiters(kind, tmp_path):
+    condition = mp.Condition(getattr(mp, kind)())
 
     def judge():
         waiter = Waiter(condition)
-        with condition:
-            condition.notify()
+        notify_one(condition)
         assert waiter.is_told()
 
-    sweep(wait, judge, 60)
+    sweep_points(wait_shortly, (condition,), judge, tmp_path, 4)
 
 
-def test_condition_outlives_who_notifies():
+@pytest.mark.parametrize("notify", [notify_one, notify_each])
+def test_condition_outlives_who_notifies(notify, tmp_path):
     condition = mp.Condition()
+    waiters = [Waiter(condition)]
 
-    def notify():
-        with condition:
-            condition.notify()
+    def judge():
+        waiters.append(Waiter(condition))
+        if len(waiters) == 4:
+            notify_each(condition)
+            assert all(waiter.is_told() for waiter in waiters)
+            waiters[:] = [Waiter(condition)]
 
-    def notify_all():
-        with condition:
-            condition.notify_all()
-
-    for run in (notify, notify_all):
-        waiters = []
-
-        def judge():
-            waiters.append(Waiter(condition))
-            if len(waiters) == 8:
-                notify_all()
-                assert all(waiter.is_told() for waiter in waiters)
-                waiters.clear()
-
-        sweep(run, judge, 30)
-        notify_all()
-        assert all(waiter.is_told() for waiter in waiters)
+    sweep_points(notify, (condition,), judge, tmp_path, 3)
+    notify_each(condition)
+    assert all(waiter.is_told() for waiter in waiters)
 
 
-def test_a_waiter_that_a_dead_process_told_is_woken_by_the_next_notify():
+def test_a_waiter_that_a_dead_process_told_is_woken_by_the_next_notify(tmp_path):
     condition = mp.Condition()
     bystander_reads, parent_writes = os.pipe()
     bystander = os.fork()  # with it, no death is that of the last other member
@@ -143,37 +192,32 @@ def test_a_waiter_that_a_dead_process_told_is_woken_by_the_next_notify():
         os._exit(0)
     waiters = []
 
-    def notify():
-        with condition:
-            condition.notify()
-
     def judge():
         for waiter in waiters:
-            notify()
+            notify_one(condition)
             assert waiter.is_told()
         waiters[:] = [Waiter(condition)]
 
     judge()
-    sweep(notify, judge, 15)
-    notify()
+    sweep_points(notify_one, (condition,), judge, tmp_path, 3)
+    notify_one(condition)
     assert waiters[0].is_told()
     os.close(parent_writes)
     os.waitpid(bystander, 0)
 
 
 @pytest.mark.parametrize("kind", ["Lock", "RLock", "BoundedSemaphore"])
-def test_locks_outlive_their_holders(kind):
+def test_locks_outlive_their_holders(kind, tmp_path):
     lock = getattr(mp, kind)()
-
-    def hold():
-        with lock:
-            pass
 
     def judge():
         assert lock.acquire(timeout=WAIT_S)
         lock.release()
 
-    sweep(hold, judge, 5)
+    sweep_points(hold, (lock,), judge, tmp_path, 1)
+
+
+# ---- queues and pools, at each line ------------------------------------------------------------
 
 
 def drain(source):
