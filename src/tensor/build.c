@@ -147,9 +147,14 @@ void tni_tensor_free_memory(void *memory)
 struct tni_storage *tni_storage_retire(struct tni_storage *s)
 {
     static struct kept storages;
+    _Alignas(struct tni_storage)
+        uint8_t copy[sizeof *s + sizeof(tn_tensor) + 2 * TNI_SPARE_NDIM * sizeof(int64_t)];
+    bool has_room = s->has_room;
+    if (has_room) /* before others may have it */
+        memcpy(copy, s, sizeof copy);
     struct tni_storage *older = keep(&storages, s);
-    if (older != NULL && older->has_room && s->has_room) { /* takes the place of this one */
-        memcpy(older, s, sizeof *s + tensor_bytes(TNI_SPARE_NDIM));
+    if (older != NULL && older->has_room && has_room) { /* takes the place of this one */
+        memcpy(older, copy, sizeof copy);
         ((tn_tensor *)(older + 1))->storage = older;
     }
     return older;
