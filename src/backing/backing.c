@@ -266,18 +266,21 @@ bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_abo
 
 /*
  * tenond takes descriptors of the domain's user only, and members open files of theirs only: so
- * nobody could have the memory of a member that took another user's identity. The kernel's
- * user of the control memory is compared, which is the same seen from any user namespace.
+ * nobody could have the memory of a member that took another user's identity. Where the header
+ * says otherwise, the kernel is asked: in a user namespace, users may have other numbers.
  */
 static int check_user(const struct tn_domain *d)
 {
     struct tni_os_memory control;
+    uint32_t uid = tni_os_uid();
+    if (TNI_LIKELY(TNI_LOOK(d->segment.header->uid) == uid))
+        return 0;
     int status = tni_os_shm_stat(d->segment.control_fd, &control);
-    if (status == 0 && control.uid != tni_os_uid())
+    if (status == 0 && control.uid != uid)
         status = tni_fail(TN_ERR_DENIED,
                           "the domain is of user %u and this process is of user %u now: nobody "
                           "else could have memory that it makes outside of the arena",
-                          control.uid, tni_os_uid());
+                          control.uid, uid);
     return status;
 }
 
