@@ -148,7 +148,7 @@ struct tni_storage *tni_storage_retire(struct tni_storage *s)
 {
     static struct kept storages;
     _Alignas(struct tni_storage)
-        uint8_t copy[sizeof *s + sizeof(tn_tensor) + 2 * TNI_SPARE_NDIM * sizeof(int64_t)];
+        uint8_t copy[sizeof *s + sizeof(tn_tensor) + sizeof(int64_t) * 2 * TNI_SPARE_NDIM];
     bool has_room = s->has_room;
     if (has_room) /* before others may have it */
         memcpy(copy, s, sizeof copy);
