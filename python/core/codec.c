@@ -162,7 +162,11 @@ static void copy_bytes(void *to, const void *from, size_t size_bytes)
     Py_END_ALLOW_THREADS
 }
 
-/* Elements that are in neither order. Strides may be no multiple of an element. -1: raised */
+/*
+ * Copy an array that is contiguous in neither row-major nor column-major order. Python's own
+ * copy serves where a stride is no multiple of an element's size, which no tensor can have.
+ * @return -1: raised
+ */
 static int copy_elements(tn_tensor *to, PyObject *array, Py_buffer *view)
 {
     PyObject *source = tnp_from_buffer(NULL, array);

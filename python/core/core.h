@@ -372,6 +372,11 @@ void tnp_pause(void);
 void tnp_stop_at_exit(const tnp_domain *domain);
 /** The domain that this thread waits in. */
 extern _Thread_local tnp_domain *tnp_waiting_in;
+/**
+ * The lock that this thread holds when its wait for a condition ends. A thread that stops at
+ * exit gives the lock back first: other waits for the condition end only with that lock.
+ */
+extern _Thread_local tn_lock *tnp_waiting_with;
 /** The same of a call that waits: closing the domain in another thread ends it. */
 #define TNP_WAIT(domain_object, status, call)                                                  \
     do {                                                                                       \

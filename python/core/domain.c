@@ -19,6 +19,8 @@ void tnp_stop_at_exit(const tnp_domain *domain)
 {
     if (domain->exiting == 0 || domain->exiting == PyThread_get_thread_ident())
         return;
+    if (tnp_waiting_with != NULL)
+        (void)!tn_lock_release(tnp_waiting_with);
     PyEval_SaveThread();
     for (;;)
         pause();
@@ -159,8 +161,9 @@ static PyObject *inherit(PyObject *type, PyObject *unused)
 }
 
 /*
- * Nobody may be inside of a call on the domain or what is of it then: all are made with the
- * GIL, but for those that are counted, and they are told to come out.
+ * No thread may be inside a call on the domain, or on an object of it, when the domain is closed.
+ * Calls hold the GIL, as this one does. Calls without the GIL are counted in `waiters`, and
+ * `is_closing` makes them return.
  */
 static void leave(tnp_domain *self)
 {

@@ -92,6 +92,7 @@ PyObject *tnp_raise_for(int status, const char *what)
 /* ---- signals ----------------------------------------------------------------------------- */
 
 _Thread_local tnp_domain *tnp_waiting_in;
+_Thread_local tn_lock *tnp_waiting_with;
 
 /* Called in a thread that waits without the GIL. Only the main thread runs handlers. */
 static int check_signals(void *context)

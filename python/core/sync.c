@@ -259,7 +259,9 @@ int tnp_condition_wait(PyObject *self, PyObject *lock, uint64_t deadline_ns, int
         return 0;
     }
     tnp_object_go_in(lock);
+    tnp_waiting_with = l;
     TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline_ns));
+    tnp_waiting_with = NULL;
     tnp_object_come_out(lock);
     *ret_status = status == TN_LOCK_RECOVERED ? 0 : status;
     return PyErr_Occurred() ? -1 : 0; /* a handler raised; the lock is held all the same */

@@ -4,6 +4,8 @@
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -426,3 +428,35 @@ def test_a_value_takes_any_lock():
     value, array = mp.Value("i", 1, lock=lock), mp.Array("i", 2, lock=lock)
     value.value += array[0] + 1
     assert lock.calls == ["acquire", "release"] * 3 and value.value == 2
+
+
+# ---- the end of a process ----------------------------------------------------------------------
+
+_WAIT_AND_END = """
+import threading
+import tenon.multiprocessing as mp
+
+condition, barrier = mp.Condition(), mp.Barrier(9)
+is_in = threading.Semaphore(0)
+
+
+def wait():
+    with condition:
+        is_in.release()
+        condition.wait()
+
+
+for _ in range(4):
+    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=barrier.wait, daemon=True).start()
+for _ in range(4):
+    is_in.acquire()
+while barrier.n_waiting < 4:
+    pass
+with condition:
+    pass  # all four are in wait(), which let go of the lock
+"""
+
+
+def test_a_process_ends_while_daemon_threads_wait_for_one_condition():
+    subprocess.run([sys.executable, "-c", _WAIT_AND_END], check=True, timeout=60)

@@ -282,14 +282,13 @@ class Runner:
     """Counts up in another thread, which only gets the GIL while somebody gives it up."""
 
     def __init__(self):
-        self.count, self.stop = 0, False
+        self.count, self.stop = 0, threading.Event()
         self.interval = sys.getswitchinterval()
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
-        while not self.stop:
+        while not self.stop.wait(0.0001):
             self.count += 1
-            time.sleep(0.0001)
 
     def __enter__(self):
         sys.setswitchinterval(1000)
@@ -297,7 +296,7 @@ class Runner:
         return self
 
     def __exit__(self, *_):
-        self.stop = True
+        self.stop.set()
         sys.setswitchinterval(self.interval)
         self.thread.join()
 
