@@ -34,8 +34,8 @@ static int check_backing(const struct tni_segment *s, tni_block block,
         memchr(b->path, 0, sizeof b->path) == NULL || is_file != (b->path[0] != 0) ||
         b->data_bytes > b->object_bytes || (is_file && !tni_files_is_ours(s, b->path)))
         return tni_fail(TN_ERR_CORRUPT,
-                        "block %x names an object (strategy %u) that makes no sense", block.id,
-                        strategy);
+                        "the record of the memory object of block %x (strategy %u) is damaged",
+                        block.id, strategy);
     return 0;
 }
 
@@ -66,7 +66,7 @@ int tni_backing_read(const struct tni_segment *s, tni_block block,
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-/* I1. What stood there is of a block that ended: its strategy is 0. */
+/* I1. What the record said before was of a block that ended; the strategy 0 says so. */
 static int name_object(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping *m)
 {

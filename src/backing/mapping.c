@@ -254,9 +254,9 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                         block.id, tni_who_seat(tenond));
     if (does_maker_live(s, maker))
         return tni_fail(TN_ERR_NOT_FOUND,
-                        "process %u, which made block %x, lives, but its descriptor of the "
-                        "block is not to be seen from here%s",
-                        pid, block.id, d->depot != NULL ? ", and tenond never got one" : "");
+                        "the descriptor of block %x cannot be had: process %u, which made the "
+                        "block, lives, but this process may not look into it%s",
+                        block.id, pid, d->depot != NULL ? ", and tenond has no copy" : "");
     return tni_fail(TN_ERR_NOT_FOUND,
                     "nobody has the descriptor of block %x any more: process %u, which made "
                     "the block, has ended%s",

@@ -417,7 +417,7 @@ static int try_pop(void *context)
     return status;
 }
 
-/* The same, for who looks again and again: with one look before it enters. */
+/* As try_pop(), for a caller that polls: it looks at the ring once before it takes a record. */
 static int poll_pop(void *context)
 {
     const struct pop *p = context;

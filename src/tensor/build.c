@@ -150,7 +150,7 @@ struct tni_storage *tni_storage_retire(struct tni_storage *s)
     _Alignas(struct tni_storage)
         uint8_t copy[sizeof *s + sizeof(tn_tensor) + sizeof(int64_t) * 2 * TNI_SPARE_NDIM];
     bool has_room = s->has_room;
-    if (has_room) /* before others may have it */
+    if (has_room) /* keep() lets other threads reuse the memory: copy it before */
         memcpy(copy, s, sizeof copy);
     struct tni_storage *older = keep(&storages, s);
     if (older != NULL && older->has_room && has_room) { /* takes the place of this one */

@@ -852,14 +852,6 @@ TN_TEST(many_are_pushed_and_popped_at_once_as_far_as_they_fit)
     finish();
 }
 
-static int push_to_second(void *argument)
-{
-    tn_queue **queues = argument;
-    tn_message m = {.bytes = "x", .size_bytes = 1};
-    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, 0));
-    return 0;
-}
-
 TN_TEST(wait_any_names_the_queue_that_became_ready)
 {
     tn_queue *queues[2];

@@ -34,14 +34,6 @@ static uint32_t pop_number(uint64_t deadline)
     return number;
 }
 
-static int push_to_second(void *argument)
-{
-    tn_queue **queues = argument;
-    tn_message m = {.bytes = "x", .size_bytes = 1};
-    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, 0));
-    return 0;
-}
-
 TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
 {
     tn_queue *queues[2];

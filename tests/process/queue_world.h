@@ -32,4 +32,13 @@ static void finish(void)
     tn_domain_close(d);
 }
 
+/** A child: push a byte to the second of two queues. */
+static inline int push_to_second(void *argument)
+{
+    tn_queue **queues = argument;
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, 0));
+    return 0;
+}
+
 #endif

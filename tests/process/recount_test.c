@@ -121,6 +121,14 @@ static void kill_one(struct scene *scene)
     assert_true(took_ns < SECOND_NS);
 }
 
+static void kill_many(struct scene *scene)
+{
+    for (uint32_t i = 0; i < KILLS; i++)
+        kill_one(scene);
+    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
+             (unsigned long long)scene->worst_ns / 1000);
+}
+
 static void stop_hot(struct scene *scene)
 {
     for (uint32_t i = 0; i < HOT && scene->hot[i] != 0; i++)
@@ -145,10 +153,7 @@ TN_TEST_WITHIN(each_seat_comes_back_within_a_second_under_load, 300)
 {
     struct scene scene = open_scene(0);
     start_hot(&scene);
-    for (uint32_t i = 0; i < KILLS; i++)
-        kill_one(&scene);
-    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
-             (unsigned long long)scene.worst_ns / 1000);
+    kill_many(&scene);
     close_scene(&scene);
 }
 
@@ -242,10 +247,7 @@ TN_TEST_WITHIN(each_seat_comes_back_while_others_use_a_semaphore, 300)
 {
     struct scene scene = open_permits();
     start_hot(&scene);
-    for (uint32_t i = 0; i < KILLS; i++)
-        kill_one(&scene);
-    tnt_note("%u kills, the slowest seat took %llu us", KILLS,
-             (unsigned long long)scene.worst_ns / 1000);
+    kill_many(&scene);
     close_permits(&scene);
 }
 
