@@ -482,7 +482,7 @@ struct tni_slot {
     uint32_t bytes_count; /* inline bytes, after the view */
     uint16_t view_bytes;  /* encoded struct tni_view at `data`; FORM_TENSOR */
     uint8_t form;
-    uint8_t reserved;
+    uint8_t is_tensor; /* 1: the message is one tensor and nothing else */
     uint16_t attempt;
     uint16_t producer; /* seat */
     uint8_t data[];    /* 24: view, then bytes */

@@ -191,7 +191,8 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
     int status = check_message(q, m);
     if (TNI_UNLIKELY(status != 0))
         return status;
-    struct tni_parcel p = {.form = TNI_FORM_BYTES};
+    bool is_tensor = m->tensor_count == 1 && m->size_bytes == 0;
+    struct tni_parcel p = {.form = TNI_FORM_BYTES, .is_tensor = is_tensor};
     if (m->tensor_count == 1) {
         p.form = TNI_FORM_TENSOR;
         p.tensor = m->tensors[0];
@@ -208,7 +209,7 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
         return 0;
     }
     tni_attributes_drop(p.held);
-    p = (struct tni_parcel){.form = TNI_FORM_MESSAGE, .move = true};
+    p = (struct tni_parcel){.form = TNI_FORM_MESSAGE, .move = true, .is_tensor = is_tensor};
     if ((status = build_block(q, m, deadline_ns, &p.block)) == 0)
         *ret_parcel = p;
     return status;

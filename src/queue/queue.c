@@ -405,12 +405,13 @@ static int try_pop(void *context)
     struct tni_taken taken;
     bool is_ended = atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) != 0;
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
-    int status = tni_ring_take(q, thread, &taken);
+    int status = p->tensor != NULL ? tni_ring_take_tensor(q, thread, &taken)
+                                   : tni_ring_take(q, thread, &taken);
     if (TNI_LIKELY(status == 0))
         status = p->tensor != NULL
                      ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
                      : tni_parcel_unpack(q, thread, &taken, p->message, p->lost, p->is_next);
-    else if (is_ended && !tni_ring_is_leased(q))
+    else if (status == TN_ERR_TIMED_OUT && is_ended && !tni_ring_is_leased(q))
         status = tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
                           q->handle.object->name);
     tni_thread_leave(thread);

@@ -168,7 +168,7 @@ static inline void write_slot(struct tn_queue *q, struct tni_slot *slot,
     slot->bytes_count = p->bytes_count;
     slot->view_bytes = (uint16_t)p->view_bytes;
     slot->form = p->form;
-    slot->reserved = 0;
+    TNI_PUT(slot->is_tensor, p->is_tensor);
     slot->attempt = 0;
     slot->producer = (uint16_t)q->handle.domain->seat;
     if (p->is_plain)
@@ -263,6 +263,7 @@ int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, bool move)
         return 1;
     const struct tni_parcel p = {.form = TNI_FORM_TENSOR,
                                  .is_plain = true,
+                                 .is_tensor = true,
                                  .move = move,
                                  .block = tensor->storage->block,
                                  .tensor = tensor,
@@ -411,13 +412,39 @@ int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_take
     return TN_ERR_TIMED_OUT;
 }
 
+/* The content of a slot stands still while its word stays FULL in one round. */
+static bool holds_no_tensor(const struct tni_slot *slot, uint64_t full)
+{
+    if (TNI_LIKELY(TNI_LOOK(slot->is_tensor) == 1))
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&slot->word, memory_order_relaxed) == full;
+}
+
+int tni_ring_take_tensor(struct tn_queue *q, struct tni_thread *thread,
+                         struct tni_taken *ret_taken)
+{
+    struct found found;
+    for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++) {
+        if (holds_no_tensor(tni_slot_at(q, found.position), found.word))
+            return tni_fail(TN_ERR_INVALID,
+                            "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
+                            q->handle.object->name);
+        if (TNI_LIKELY(take_found(q, thread, found.position, found.word, ret_taken)))
+            return 0;
+    }
+    return TN_ERR_TIMED_OUT;
+}
+
 bool tni_ring_take_head(struct tn_queue *q, struct tni_thread **ret_thread,
                         struct tni_taken *ret_taken)
 {
     uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
-    uint64_t word = atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire);
+    const struct tni_slot *slot = tni_slot_at(q, head);
+    uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
     struct tni_thread *thread;
     if (TNI_UNLIKELY(word >> 24 != tni_position_full(head) >> 24) ||
+        TNI_UNLIKELY(TNI_LOOK(slot->is_tensor) != 1) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
         return false;
     *ret_thread = thread;

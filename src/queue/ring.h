@@ -16,9 +16,10 @@ struct tn_queue {
 
 /* What goes into a slot. */
 struct tni_parcel {
-    uint8_t form;  /* TNI_FORM_* */
-    bool is_plain; /* FORM_TENSOR: tni_tensor_is_plain() */
-    bool move;     /* the block's local reference goes along */
+    uint8_t form;   /* TNI_FORM_* */
+    bool is_plain;  /* FORM_TENSOR: tni_tensor_is_plain() */
+    bool move;      /* the block's local reference goes along */
+    bool is_tensor; /* the message is one tensor and nothing else */
     tni_block block;
     tn_tensor *tensor; /* FORM_TENSOR: encoded into the slot; with `move`, it ends then */
     struct tni_attributes *held; /* of `tensor`, since it was measured */
@@ -119,10 +120,17 @@ uint32_t tni_ring_count(const struct tn_queue *queue);
  */
 int tni_ring_take(struct tn_queue *queue, struct tni_thread *thread,
                   struct tni_taken *ret_taken);
+/**
+ * The same, if that message is one tensor and nothing else. TN_ERR_INVALID: it is not. Such a
+ * message stays FULL all the time: a slot that is TAKEN for a moment is stepped over by others,
+ * who would then get later messages of its producer first.
+ */
+int tni_ring_take_tensor(struct tn_queue *queue, struct tni_thread *thread,
+                         struct tni_taken *ret_taken);
 
 /**
- * The same of what is FULL at the head. @return whether it is taken, with this thread's record
- * in hand; else ask tni_ring_take()
+ * The same of a tensor that is FULL at the head. @return whether it is taken, with this
+ * thread's record in hand; else ask tni_ring_take_tensor()
  */
 bool tni_ring_take_head(struct tn_queue *queue, struct tni_thread **ret_thread,
                         struct tni_taken *ret_taken);

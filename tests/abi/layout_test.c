@@ -262,7 +262,7 @@ TN_TEST(slot_stays_where_it_is)
     PIN(slot, bytes_count, 12);
     PIN(slot, view_bytes, 16);
     PIN(slot, form, 18);
-    PIN(slot, reserved, 19);
+    PIN(slot, is_tensor, 19);
     PIN(slot, attempt, 20);
     PIN(slot, producer, 22);
     PIN(slot, data, 24);

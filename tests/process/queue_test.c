@@ -852,6 +852,49 @@ TN_TEST(many_are_pushed_and_popped_at_once_as_far_as_they_fit)
     finish();
 }
 
+/* ---- several threads --------------------------------------------------------------------- */
+
+enum { NUMBERS = 50000 };
+
+static void *push_numbers(void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; i < NUMBERS; i++) {
+        tn_message m = {.bytes = &i, .size_bytes = sizeof i};
+        TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
+    }
+    return NULL;
+}
+
+static void *ask_for_tensors(void *stop)
+{
+    tn_tensor *t;
+    while (!atomic_load((atomic_bool *)stop)) {
+        int status = tn_queue_pop_tensor(q, 0, &t);
+        TN_CHECK(status == TN_ERR_INVALID || status == TN_ERR_TIMED_OUT);
+    }
+    return NULL;
+}
+
+TN_TEST(who_asks_for_a_tensor_in_vain_leaves_messages_in_their_order)
+{
+    pthread_t pusher, asker;
+    atomic_bool stop = false;
+    begin(8, 0);
+    TN_CHECK(pthread_create(&pusher, NULL, push_numbers, NULL) == 0);
+    TN_CHECK(pthread_create(&asker, NULL, ask_for_tensors, &stop) == 0);
+    for (uint32_t i = 0; i < NUMBERS; i++) {
+        tn_message m;
+        TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
+        assert_memory_equal(m.bytes, &i, sizeof i);
+        tn_message_fini(&m);
+    }
+    atomic_store(&stop, true);
+    pthread_join(pusher, NULL);
+    pthread_join(asker, NULL);
+    finish();
+}
+
 TN_TEST(wait_any_names_the_queue_that_became_ready)
 {
     tn_queue *queues[2];
