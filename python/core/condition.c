@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GuardCondition: a condition over a guard, as the standard library's behaves: notify(n) wakes n.
+ * GuardCondition: a condition over a lock, as the standard library's behaves: notify(n) wakes n.
  *
- * Nouns: the gate (a lock of its own), the table of who waits, in shared memory. Who waits holds
- * the gate from before it lets its guard go until it stands in the table, and who notifies takes
- * the gate: no notification falls between the two.
+ * Nouns: the lock (any), the gate (a lock of the condition's own), the table of who waits, in
+ * shared memory. Who waits holds the gate from before it lets the lock go until it stands in the
+ * table, and who notifies takes the gate: no notification falls between the two.
  * C1  A row is free, or says in one word whose turn it is (ticket) and whether that was told.
- * C2  Who notifies marks first, and wakes when it gives its guard back, which those need who
+ * C2  Who notifies marks first, and wakes when it gives the lock back, which those need who
  *     wake. If it is killed in between, nobody wakes them: they look by themselves, every
  *     LOOK_NS.
  * Death: of a waiter leaves a row that who notifies passes over; a notification that it was
@@ -14,6 +14,7 @@
  */
 #include "guard.h"
 
+#include <math.h>
 #include <string.h>
 
 /* In the table, behind `used`. */
@@ -32,7 +33,7 @@ enum { TOLD = 1, TICKET = 2 };
 #define LOOK_NS UINT64_C(500000000)
 
 typedef struct {
-    PyObject_HEAD tnp_guard *guard;
+    PyObject_HEAD PyObject *lock;
     PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: not begun */
     Py_buffer memory;      /* the table's; obj NULL: none */
     uint64_t most;         /* rows */
@@ -182,7 +183,7 @@ static int tell(const condition *self, long long most)
         tell_all(self, used);
     else
         tell_some(self, domain, used, most);
-    return tnp_guard_wake_later(self->guard, self->core); /* C2 */
+    return tnp_any_lock_wake_later(self->lock, self->core); /* C2 */
 }
 
 /* ---- wait and notify --------------------------------------------------------------------- */
@@ -194,6 +195,15 @@ static const condition *begun(PyObject *object)
         return self;
     PyErr_SetString(PyExc_ValueError, "a condition that was not made");
     return NULL;
+}
+
+/* false: raised */
+static bool is_mine(const condition *self, const char *otherwise)
+{
+    int is = tnp_any_lock_is_mine(self->lock);
+    if (is == 0)
+        PyErr_SetString(PyExc_AssertionError, otherwise);
+    return is > 0;
 }
 
 /* pre: the gate is ours, and is again then. -1: raised */
@@ -238,7 +248,7 @@ static int leave_gate(const condition *self, unsigned long unused)
 
 static int take_again(const condition *self, unsigned long count)
 {
-    return tnp_guard_acquire_again(self->guard, count);
+    return tnp_any_lock_acquire_again(self->lock, count);
 }
 
 static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
@@ -249,14 +259,12 @@ static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
     unsigned long count;
     if (self == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
         return NULL;
-    if (!tnp_guard_is_mine(self->guard)) {
-        PyErr_SetString(PyExc_AssertionError, "must acquire() condition before using wait()");
+    if (!is_mine(self, "must acquire() condition before using wait()"))
         return NULL;
-    }
     if (tnp_lock_acquire(self->gate) < 0)
         return NULL;
     row *r = enter(self);
-    if (r == NULL || tnp_guard_release_all(self->guard, &count) < 0) {
+    if (r == NULL || tnp_any_lock_release_all(self->lock, &count) < 0) {
         if (r != NULL)
             atomic_store(&r->turn, 0);
         after(-1, leave_gate, self, 0);
@@ -274,10 +282,8 @@ static PyObject *notify_some(PyObject *object, long long most)
     const condition *self = begun(object);
     if (self == NULL)
         return NULL;
-    if (!tnp_guard_is_mine(self->guard)) {
-        PyErr_SetString(PyExc_AssertionError, "lock is not owned");
+    if (!is_mine(self, "lock is not owned"))
         return NULL;
-    }
     if (tnp_lock_acquire(self->gate) < 0 ||
         after(tell(self, most), leave_gate, self, 0) < 0)
         return NULL;
@@ -287,10 +293,20 @@ static PyObject *notify_some(PyObject *object, long long most)
 static PyObject *notify(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"n", NULL};
-    long long most = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|L", names, &most))
+    PyObject *given = NULL;
+    double most = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &given))
         return NULL;
-    return notify_some(self, most);
+    if (given != NULL)
+        most = PyFloat_AsDouble(given);
+    if (most == -1.0 && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+            return NULL;
+        PyErr_Clear();
+        most = (double)INT64_MAX;
+    }
+    bool is_all = most > (double)INT32_MAX;
+    return notify_some(self, is_all ? INT64_MAX : most > 0 ? (long long)ceil(most) : 0);
 }
 
 static PyObject *notify_all(PyObject *self, PyObject *unused)
@@ -299,11 +315,26 @@ static PyObject *notify_all(PyObject *self, PyObject *unused)
     return notify_some(self, INT64_MAX);
 }
 
+/* Without the gate: what it counts may change at once. */
+static PyObject *count_living(PyObject *object, PyObject *unused)
+{
+    const condition *self = begun(object);
+    const tn_domain *domain = self == NULL ? NULL : domain_of(self);
+    int64_t used = domain == NULL ? -1 : used_of(self);
+    long count = 0;
+    (void)unused;
+    for (int64_t i = 0; i < used; i++) {
+        const row *r = &table_of(self)->rows[i];
+        count += is_waiting(r) && tn_domain_has_member(domain, atomic_load(&r->member));
+    }
+    return used < 0 ? NULL : PyLong_FromLong(count);
+}
+
 static PyObject *go_in(PyObject *object, PyObject *unused)
 {
     const condition *self = begun(object);
     (void)unused;
-    if (self == NULL || tnp_guard_acquire(self->guard, TN_FOREVER) < 0)
+    if (self == NULL || tnp_any_lock_acquire(self->lock) < 0)
         return NULL;
     Py_RETURN_TRUE;
 }
@@ -312,7 +343,7 @@ static PyObject *go_out(PyObject *object, PyObject *const *args, Py_ssize_t narg
 {
     const condition *self = begun(object);
     (void)args, (void)nargs;
-    if (self == NULL || tnp_guard_release(self->guard) < 0)
+    if (self == NULL || tnp_any_lock_release(self->lock) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -322,8 +353,8 @@ static PyObject *go_out(PyObject *object, PyObject *const *args, Py_ssize_t narg
 static PyObject *begin(PyObject *object, PyObject *args)
 {
     condition *self = (condition *)object;
-    PyObject *guard, *gate, *core, *tensor;
-    if (!PyArg_ParseTuple(args, "O!OOO", &tnp_guard_type, &guard, &gate, &core, &tensor))
+    PyObject *lock, *gate, *core, *tensor;
+    if (!PyArg_ParseTuple(args, "OOOO", &lock, &gate, &core, &tensor))
         return NULL;
     if (self->core != NULL || self->memory.obj != NULL || !tnp_is_lock(gate) ||
         !tnp_is_condition(core)) {
@@ -339,10 +370,10 @@ static PyObject *begin(PyObject *object, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "no memory for those that wait");
         return NULL;
     }
-    Py_INCREF(guard);
+    Py_INCREF(lock);
     Py_INCREF(gate);
     Py_INCREF(core);
-    self->guard = (tnp_guard *)guard;
+    self->lock = lock;
     self->gate = gate;
     self->core = core;
     Py_RETURN_NONE;
@@ -353,7 +384,7 @@ static void dealloc(PyObject *object)
     condition *self = (condition *)object;
     if (self->memory.obj != NULL)
         PyBuffer_Release(&self->memory);
-    Py_XDECREF((PyObject *)self->guard);
+    Py_XDECREF(self->lock);
     Py_XDECREF(self->gate);
     Py_XDECREF(self->core);
     Py_TYPE(object)->tp_free(object);
@@ -363,28 +394,31 @@ static void dealloc(PyObject *object)
 
 static PyMethodDef methods[] = {
     {"_begin", begin, METH_VARARGS,
-     "_begin($self, guard, gate, core, table, /)\n--\n\n"
-     "Begin with a guard, a Lock, a Condition, and memory for 16 bytes, and 16 a waiter."},
+     "_begin($self, lock, gate, core, table, /)\n--\n\n"
+     "Begin with any lock, a Lock, a Condition, and memory for 16 bytes, and 16 a waiter."},
     {"wait", FUNCTION(wait), METH_FASTCALL | METH_KEYWORDS,
      "wait($self, /, timeout=None)\n--\n\n"
-     "Let the guard go, wait, and take it again; False: nobody notified in time."},
+     "Let the lock go, wait, and take it again; False: nobody notified in time."},
     {"notify", FUNCTION(notify), METH_VARARGS | METH_KEYWORDS,
      "notify($self, /, n=1)\n--\n\n"
      "Wake up to n of those that wait."},
     {"notify_all", notify_all, METH_NOARGS,
      "notify_all($self, /)\n--\n\n"
      "Wake all that wait."},
+    {"_count_waiting", count_living, METH_NOARGS,
+     "_count_waiting($self, /)\n--\n\n"
+     "How many living threads wait, and were not told to wake."},
     {"__enter__", go_in, METH_NOARGS,
      "__enter__($self, /)\n--\n\n"
-     "Take the guard."},
+     "Take the lock."},
     {"__exit__", FUNCTION(go_out), METH_FASTCALL,
      "__exit__($self, /, *exception)\n--\n\n"
-     "Give the guard back."},
+     "Give the lock back."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
-    {"_lock", T_OBJECT, offsetof(condition, guard), READONLY, "Its guard."},
+    {"_lock", T_OBJECT, offsetof(condition, lock), READONLY, "Its lock."},
     {"_gate", T_OBJECT, offsetof(condition, gate), READONLY, "Guards who waits."},
     {"_core", T_OBJECT, offsetof(condition, core), READONLY, "Where they sleep."},
     {NULL, 0, 0, 0, NULL},
@@ -392,7 +426,7 @@ static PyMemberDef members[] = {
 
 static PyTypeObject condition_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.GuardCondition",
-    .tp_doc = "A condition over a Guard.",
+    .tp_doc = "A condition over a lock.",
     .tp_basicsize = sizeof(condition),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = PyType_GenericNew,

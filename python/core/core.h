@@ -351,6 +351,7 @@ int tnp_condition_wait(PyObject *condition, PyObject *lock, uint64_t deadline_ns
 /** Wake all. -1: raised. */
 int tnp_condition_broadcast(PyObject *condition);
 int tnp_guard_init(PyObject *module);
+int tnp_synchronized_init(PyObject *module);
 int tnp_condition_init(PyObject *module);
 int tnp_process_init(PyObject *module);
 int tnp_inspect_init(PyObject *module);

@@ -1,28 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Guard: a lock or a semaphore as the standard library's behave, over one of sync.c: who of this
- * process's threads has it, and how often. Synchronized: an object of ctypes behind a guard.
+ * process's threads has it, and how often.
  *
  * The GIL guards what stands beside the core. A forked child has none of its parent's threads:
  * what it inherits of that counts for nothing.
  */
 #include "guard.h"
 
+#include <time.h>
+
+#define LOOK_NS UINT64_C(100000000)
+
+enum { SIGNALS, PERMITS, LOCK, RLOCK };
+
+typedef struct {
+    PyObject_HEAD PyObject *core; /* a tnp_object: a semaphore or a lock; NULL: not begun */
+    int kind;                     /* one of those */
+    int most;                     /* permits, beyond which release() raises */
+    unsigned forks;               /* tnp_forks when `holder` was noted */
+    uint64_t holder;             /* the thread of ours that took it last */
+    unsigned long count;          /* how often threads of ours have it; 0: it was given back */
+    PyObject *waking;             /* a Condition of sync.c, see guard_wake_later(); or NULL */
+} tnp_guard;
+static PyTypeObject guard_type;
+
 /* ---- who has it -------------------------------------------------------------------------- */
 
-/* A byte of each thread's own, whose address is had without a call. */
-static _Thread_local char here __attribute__((tls_model("initial-exec")));
-static uintptr_t this_thread(void) { return (uintptr_t)&here; }
+/* A number that no other thread of this process has or had, without a call. */
+static uint64_t this_thread(void)
+{
+    static _Thread_local uint64_t number __attribute__((tls_model("initial-exec")));
+    static _Atomic uint64_t last;
+    if (number == 0)
+        number = atomic_fetch_add(&last, 1) + 1;
+    return number;
+}
 
-bool tnp_guard_is_mine(const tnp_guard *guard)
+static bool guard_is_mine(const tnp_guard *guard)
 {
     return guard->count > 0 && guard->forks == tnp_forks && guard->holder == this_thread();
 }
 
-static void note_holder(tnp_guard *guard, unsigned long count)
+/* A lock that is acquired was free; of permits this process may have several. */
+static void note_holder(tnp_guard *guard)
 {
+    bool has_others = guard->kind < LOCK && guard->forks == tnp_forks;
     guard->holder = this_thread();
-    guard->count = count;
+    guard->count = has_others ? guard->count + 1 : 1;
     guard->forks = tnp_forks;
 }
 
@@ -30,7 +55,7 @@ static void note_holder(tnp_guard *guard, unsigned long count)
 
 static int acquire_core(const tnp_guard *guard, void *handle, uint64_t deadline_ns)
 {
-    if (guard->kind == TNP_GUARD_RLOCK)
+    if (guard->kind == RLOCK)
         return tn_lock_acquire(handle, deadline_ns);
     return tn_semaphore_acquire(handle, deadline_ns);
 }
@@ -51,6 +76,40 @@ static int wait_for_core(tnp_guard *guard, uint64_t deadline_ns)
     return status;
 }
 
+static int sleep_until(uint64_t deadline_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                             .tv_nsec = (long)(deadline_ns % 1000000000)};
+    int error = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    return error == 0 ? TN_ERR_TIMED_OUT : TN_ERR_INTERRUPTED;
+}
+
+/*
+ * The thread that owns a recursive lock has ended without giving it back. The lock comes back
+ * when the whole process ends. Until then, who waits for ever is told so (TN_ERR_CORRUPT); for
+ * who has a deadline the lock is one that is not given back in time.
+ */
+static int wait_for_owner(tnp_guard *guard, uint64_t deadline_ns)
+{
+    int status = wait_for_core(guard, deadline_ns);
+    while (status == TN_ERR_CORRUPT && deadline_ns != TN_FOREVER) {
+        void *handle = tnp_object_of(guard->core);
+        if (handle == NULL)
+            return -1;
+        if ((status = acquire_core(guard, handle, 0)) != TN_ERR_TIMED_OUT)
+            return status; /* it has come back, or its memory makes no sense */
+        uint64_t look_ns = tn_deadline_after(LOOK_NS);
+        bool is_last = deadline_ns <= look_ns;
+        TNP_OBJECT_WAIT(guard->core, status, sleep_until(is_last ? deadline_ns : look_ns));
+        if (PyErr_CheckSignals() < 0)
+            return TN_ERR_INTERRUPTED;
+        if (status == TN_ERR_TIMED_OUT && is_last)
+            return status;
+        status = wait_for_core(guard, deadline_ns);
+    }
+    return status;
+}
+
 static void *core_of(const tnp_guard *guard)
 {
     if (guard->core != NULL)
@@ -59,9 +118,9 @@ static void *core_of(const tnp_guard *guard)
     return NULL;
 }
 
-int tnp_guard_acquire(tnp_guard *guard, uint64_t deadline_ns)
+static int guard_acquire(tnp_guard *guard, uint64_t deadline_ns)
 {
-    if (guard->kind == TNP_GUARD_RLOCK && tnp_guard_is_mine(guard)) {
+    if (guard->kind == RLOCK && guard_is_mine(guard)) {
         guard->count++;
         return 1;
     }
@@ -72,10 +131,10 @@ int tnp_guard_acquire(tnp_guard *guard, uint64_t deadline_ns)
     if (status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED) {
         if (deadline_ns == 0)
             return 0;
-        status = wait_for_core(guard, deadline_ns);
+        status = wait_for_owner(guard, deadline_ns);
     }
     if (status >= 0) {
-        note_holder(guard, 1);
+        note_holder(guard);
         return 1;
     }
     if (status == TN_ERR_TIMED_OUT && !PyErr_Occurred())
@@ -95,9 +154,9 @@ static int wake(tnp_guard *guard)
     return failed;
 }
 
-int tnp_guard_wake_later(tnp_guard *guard, PyObject *core)
+static int guard_wake_later(tnp_guard *guard, PyObject *core)
 {
-    bool is_later = guard->kind == TNP_GUARD_RLOCK && guard->waking == NULL;
+    bool is_later = guard->kind == RLOCK && guard->waking == NULL;
     if (!is_later && guard->waking != core)
         return tnp_condition_broadcast(core);
     if (is_later) {
@@ -109,7 +168,7 @@ int tnp_guard_wake_later(tnp_guard *guard, PyObject *core)
 
 static int release_rlock(tnp_guard *guard)
 {
-    if (!tnp_guard_is_mine(guard)) {
+    if (!guard_is_mine(guard)) {
         PyErr_SetString(PyExc_AssertionError,
                         "attempt to release recursive lock not owned by thread");
         return -1;
@@ -125,41 +184,134 @@ static int release_rlock(tnp_guard *guard)
     return -1;
 }
 
-int tnp_guard_release(tnp_guard *guard)
+static int guard_release(tnp_guard *guard)
 {
-    if (guard->kind == TNP_GUARD_RLOCK)
+    if (guard->kind == RLOCK)
         return release_rlock(guard);
     void *handle = core_of(guard);
     if (handle == NULL)
         return -1;
-    int status = tn_semaphore_release(handle);
+    bool is_most = guard->kind == SIGNALS && guard->most < INT32_MAX &&
+                   tn_semaphore_get(handle) >= (uint32_t)guard->most;
+    int status = is_most ? TN_ERR_INVALID : tn_semaphore_release(handle);
     if (status == 0) {
-        guard->count = 0; /* no other thread of ours can have noted itself: we have the GIL */
+        /* No other thread of ours can have noted itself: we have the GIL. */
+        guard->count -= guard->count > 0;
         return 0;
     }
-    if (status == TN_ERR_INVALID && guard->kind != TNP_GUARD_SIGNALS)
+    if (status == TN_ERR_INVALID)
         PyErr_SetString(PyExc_ValueError, "semaphore or lock released too many times");
     else
         tnp_raise(status);
     return -1;
 }
 
-int tnp_guard_release_all(tnp_guard *guard, unsigned long *ret_count)
+static int guard_release_all(tnp_guard *guard, unsigned long *ret_count)
 {
+    int failed = 0;
     *ret_count = guard->count;
-    guard->count = 1;
-    return tnp_guard_release(guard);
+    if (guard->kind == RLOCK)
+        guard->count = 1;
+    for (unsigned long count = guard->count; count > 0 && failed == 0; count--)
+        failed = guard_release(guard);
+    return failed;
 }
 
-int tnp_guard_acquire_again(tnp_guard *guard, unsigned long count)
+static int guard_acquire_again(tnp_guard *guard, unsigned long count)
 {
-    int got = tnp_guard_acquire(guard, TN_FOREVER);
-    if (got > 0)
+    unsigned long times = guard->kind == RLOCK ? 1 : count;
+    int got = 1;
+    for (; times > 0 && got > 0; times--)
+        got = guard_acquire(guard, TN_FOREVER);
+    if (got > 0 && guard->kind == RLOCK)
         guard->count = count;
     return got < 0 ? -1 : 0;
 }
 
+/* ---- any lock (guard.h) ------------------------------------------------------------------ */
+
+static PyObject *acquire_name, *release_name;
+
+static int call(PyObject *lock, PyObject *name)
+{
+    PyObject *result = PyObject_CallMethodNoArgs(lock, name);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+int tnp_any_lock_acquire(PyObject *lock)
+{
+    if (PyObject_TypeCheck(lock, &guard_type))
+        return guard_acquire((tnp_guard *)lock, TN_FOREVER) < 0 ? -1 : 0;
+    return call(lock, acquire_name);
+}
+
+int tnp_any_lock_release(PyObject *lock)
+{
+    if (PyObject_TypeCheck(lock, &guard_type))
+        return guard_release((tnp_guard *)lock);
+    return call(lock, release_name);
+}
+
+/* As the standard library's locks say it. -1: raised */
+static long ask_semlock(PyObject *lock, const char *method)
+{
+    PyObject *semlock = PyObject_GetAttrString(lock, "_semlock");
+    PyObject *answer = semlock == NULL ? NULL : PyObject_CallMethod(semlock, method, NULL);
+    long number = answer == NULL ? -1 : PyLong_AsLong(answer);
+    Py_XDECREF(semlock);
+    Py_XDECREF(answer);
+    return number == -1 && PyErr_Occurred() ? -1 : number;
+}
+
+int tnp_any_lock_is_mine(PyObject *lock)
+{
+    if (PyObject_TypeCheck(lock, &guard_type))
+        return guard_is_mine((tnp_guard *)lock);
+    return (int)ask_semlock(lock, "_is_mine");
+}
+
+int tnp_any_lock_release_all(PyObject *lock, unsigned long *ret_count)
+{
+    if (PyObject_TypeCheck(lock, &guard_type))
+        return guard_release_all((tnp_guard *)lock, ret_count);
+    long count = ask_semlock(lock, "_count");
+    int failed = count < 0 ? -1 : 0;
+    for (long i = 0; i < count && failed == 0; i++)
+        failed = call(lock, release_name);
+    *ret_count = (unsigned long)count;
+    return failed;
+}
+
+int tnp_any_lock_acquire_again(PyObject *lock, unsigned long count)
+{
+    if (PyObject_TypeCheck(lock, &guard_type))
+        return guard_acquire_again((tnp_guard *)lock, count);
+    int failed = 0;
+    for (; count > 0 && failed == 0; count--)
+        failed = call(lock, acquire_name);
+    return failed;
+}
+
+int tnp_any_lock_wake_later(PyObject *lock, PyObject *core)
+{
+    if (PyObject_TypeCheck(lock, &guard_type))
+        return guard_wake_later((tnp_guard *)lock, core);
+    return tnp_condition_broadcast(core);
+}
+
 /* ---- methods ----------------------------------------------------------------------------- */
+
+/* Python 3.12 began to take any object there. -1: raised */
+static int is_true(PyObject *block)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyObject_IsTrue(block);
+#else
+    long number = PyLong_AsLong(block);
+    return number == -1 && PyErr_Occurred() ? -1 : number != 0;
+#endif
+}
 
 /* acquire(block=True, timeout=None) */
 static int read_acquire(PyObject *const *args, Py_ssize_t nargs, PyObject *names,
@@ -186,7 +338,7 @@ static int read_acquire(PyObject *const *args, Py_ssize_t nargs, PyObject *names
         }
         given[at] = args[nargs + i];
     }
-    int blocks = given[0] == NULL ? 1 : PyObject_IsTrue(given[0]);
+    int blocks = given[0] == NULL ? 1 : is_true(given[0]);
     if (blocks < 0 || tnp_deadline(given[1], TN_FOREVER, ret_deadline_ns) < 0)
         return -1;
     if (!blocks)
@@ -200,7 +352,7 @@ static PyObject *acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     uint64_t deadline_ns = TN_FOREVER;
     if ((nargs > 0 || names != NULL) && read_acquire(args, nargs, names, &deadline_ns) < 0)
         return NULL;
-    int got = tnp_guard_acquire((tnp_guard *)self, deadline_ns);
+    int got = guard_acquire((tnp_guard *)self, deadline_ns);
     if (got < 0)
         return NULL;
     if (got == 0)
@@ -211,7 +363,7 @@ static PyObject *acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 static PyObject *release(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (tnp_guard_release((tnp_guard *)self) < 0)
+    if (guard_release((tnp_guard *)self) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -219,7 +371,7 @@ static PyObject *release(PyObject *self, PyObject *unused)
 static PyObject *enter(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (tnp_guard_acquire((tnp_guard *)self, TN_FOREVER) < 0)
+    if (guard_acquire((tnp_guard *)self, TN_FOREVER) < 0)
         return NULL;
     Py_RETURN_TRUE;
 }
@@ -233,7 +385,7 @@ static PyObject *leave(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *is_mine(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tnp_guard_is_mine((tnp_guard *)self));
+    return PyBool_FromLong(guard_is_mine((tnp_guard *)self));
 }
 
 static PyObject *count(PyObject *self, PyObject *unused)
@@ -243,38 +395,22 @@ static PyObject *count(PyObject *self, PyObject *unused)
     return PyLong_FromUnsignedLong(guard->forks == tnp_forks ? guard->count : 0);
 }
 
-static PyObject *release_save(PyObject *self, PyObject *unused)
-{
-    unsigned long count;
-    (void)unused;
-    if (tnp_guard_release_all((tnp_guard *)self, &count) < 0)
-        return NULL;
-    return PyLong_FromUnsignedLong(count);
-}
-
-static PyObject *acquire_restore(PyObject *self, PyObject *saved)
-{
-    unsigned long count = PyLong_AsUnsignedLong(saved);
-    if (PyErr_Occurred() || tnp_guard_acquire_again((tnp_guard *)self, count) < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 static PyObject *begin(PyObject *self, PyObject *args)
 {
     tnp_guard *guard = (tnp_guard *)self;
     PyObject *core;
-    int kind;
-    if (!PyArg_ParseTuple(args, "Oi", &core, &kind))
+    int kind, most;
+    if (!PyArg_ParseTuple(args, "Oii", &core, &kind, &most))
         return NULL;
-    bool fits = kind == TNP_GUARD_RLOCK ? tnp_is_lock(core) : tnp_is_semaphore(core);
-    if (!fits || kind < TNP_GUARD_SIGNALS || kind > TNP_GUARD_RLOCK || guard->core != NULL) {
+    bool fits = kind == RLOCK ? tnp_is_lock(core) : tnp_is_semaphore(core);
+    if (!fits || kind < SIGNALS || kind > RLOCK || guard->core != NULL) {
         PyErr_SetString(PyExc_TypeError, "a guard begins once, with a core of its kind");
         return NULL;
     }
     Py_INCREF(core);
     guard->core = core;
     guard->kind = kind;
+    guard->most = most;
     Py_RETURN_NONE;
 }
 
@@ -290,7 +426,7 @@ static void dealloc(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"_begin", begin, METH_VARARGS,
-     "_begin($self, core, kind, /)\n--\n\n"
+     "_begin($self, core, kind, maxvalue, /)\n--\n\n"
      "Begin with a core; kind: 0 signals, 1 permits, 2 a lock, 3 a recursive lock."},
     {"acquire", FASTCALL(acquire), METH_FASTCALL | METH_KEYWORDS,
      "acquire($self, /, block=True, timeout=None)\n--\n\n"
@@ -310,21 +446,17 @@ static PyMethodDef methods[] = {
     {"_count", count, METH_NOARGS,
      "_count($self, /)\n--\n\n"
      "How often a thread of this process has it."},
-    {"_release_save", release_save, METH_NOARGS,
-     "_release_save($self, /)\n--\n\n"
-     "Give it back, however often it was taken; returns what _acquire_restore() takes."},
-    {"_acquire_restore", acquire_restore, METH_O,
-     "_acquire_restore($self, saved, /)\n--\n\n"
-     "Take it as often as before _release_save()."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
     {"_core", T_OBJECT, offsetof(tnp_guard, core), READONLY, "What it is over."},
+    {"_guard_kind", T_INT, offsetof(tnp_guard, kind), READONLY, "As _begin() was told."},
+    {"_maxvalue", T_INT, offsetof(tnp_guard, most), READONLY, "As _begin() was told."},
     {NULL, 0, 0, 0, NULL},
 };
 
-PyTypeObject tnp_guard_type = {
+static PyTypeObject guard_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Guard",
     .tp_doc = "A lock or semaphore, as the standard library's behave.",
     .tp_basicsize = sizeof(tnp_guard),
@@ -335,248 +467,11 @@ PyTypeObject tnp_guard_type = {
     .tp_members = members,
 };
 
-/* ---- what a guard is taken for ----------------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD PyObject *obj;
-    PyObject *lock; /* a guard, or anything with acquire() and release() */
-} synchronized;
-
-static PyTypeObject synchronized_type;
-static PyObject *acquire_name, *release_name;
-
-static int call(PyObject *lock, PyObject *name)
-{
-    PyObject *result = PyObject_CallMethodNoArgs(lock, name);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
-}
-
-/* Borrowed lock, for go_out(). NULL: raised. */
-static PyObject *go_in(const synchronized *self)
-{
-    PyObject *lock = self->lock;
-    if (lock == NULL || self->obj == NULL) {
-        PyErr_SetString(PyExc_ValueError, "a synchronized object that was not made");
-        return NULL;
-    }
-    Py_INCREF(lock);
-    int failed = PyObject_TypeCheck(lock, &tnp_guard_type)
-                     ? tnp_guard_acquire((tnp_guard *)lock, TN_FOREVER) < 0
-                     : call(lock, acquire_name) < 0;
-    if (failed)
-        Py_CLEAR(lock);
-    return lock;
-}
-
-/* What was raised meanwhile stays raised. -1: releasing it raised */
-static int go_out(PyObject *lock)
-{
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    int failed = PyObject_TypeCheck(lock, &tnp_guard_type)
-                     ? tnp_guard_release((tnp_guard *)lock) < 0
-                     : call(lock, release_name) < 0;
-    Py_DECREF(lock);
-    if (!failed) {
-        PyErr_Restore(type, value, traceback);
-        return 0;
-    }
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-    return -1;
-}
-
-static PyObject *go_out_with(PyObject *lock, PyObject *result)
-{
-    if (go_out(lock) < 0)
-        Py_CLEAR(result);
-    return result;
-}
-
-static PyObject *get_item(PyObject *object, PyObject *key)
-{
-    const synchronized *self = (synchronized *)object;
-    PyObject *lock = go_in(self);
-    return lock == NULL ? NULL : go_out_with(lock, PyObject_GetItem(self->obj, key));
-}
-
-static int set_item(PyObject *object, PyObject *key, PyObject *value)
-{
-    const synchronized *self = (synchronized *)object;
-    PyObject *lock = go_in(self);
-    if (lock == NULL)
-        return -1;
-    int failed =
-        value == NULL ? PyObject_DelItem(self->obj, key) : PyObject_SetItem(self->obj, key, value);
-    return go_out(lock) < 0 ? -1 : failed;
-}
-
-static Py_ssize_t length(PyObject *object)
-{
-    const synchronized *self = (synchronized *)object;
-    if (self->obj != NULL)
-        return PyObject_Size(self->obj);
-    PyErr_SetString(PyExc_ValueError, "a synchronized object that was not made");
-    return -1;
-}
-
-static PyObject *iterate(PyObject *object) { return PySeqIter_New(object); }
-
-/* Sequences of Python's iterate by it; an index is never negative here. */
-static PyObject *get_at(PyObject *object, Py_ssize_t index)
-{
-    PyObject *key = PyLong_FromSsize_t(index);
-    PyObject *item = key == NULL ? NULL : get_item(object, key);
-    Py_XDECREF(key);
-    return item;
-}
-
-static int traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Py_VISIT(((synchronized *)object)->obj);
-    Py_VISIT(((synchronized *)object)->lock);
-    return 0;
-}
-
-static int clear(PyObject *object)
-{
-    Py_CLEAR(((synchronized *)object)->obj);
-    Py_CLEAR(((synchronized *)object)->lock);
-    return 0;
-}
-
-static void forget(PyObject *object)
-{
-    PyObject_GC_UnTrack(object);
-    clear(object);
-    Py_TYPE(object)->tp_free(object);
-}
-
-static PyMemberDef synchronized_members[] = {
-    {"_obj", T_OBJECT_EX, offsetof(synchronized, obj), 0, "What is guarded."},
-    {"_lock", T_OBJECT_EX, offsetof(synchronized, lock), 0, "What guards it."},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyTypeObject synchronized_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Synchronized",
-    .tp_doc = "An object with a lock around each access.",
-    .tp_basicsize = sizeof(synchronized),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_new = PyType_GenericNew,
-    .tp_dealloc = forget,
-    .tp_traverse = traverse,
-    .tp_clear = clear,
-    .tp_members = synchronized_members,
-};
-
-static PyMappingMethods array_mapping = {length, get_item, set_item};
-static PySequenceMethods array_sequence = {.sq_length = length, .sq_item = get_at};
-
-static PyTypeObject array_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.SynchronizedArray",
-    .tp_doc = "An array with a lock around each access.",
-    .tp_base = &synchronized_type,
-    .tp_basicsize = sizeof(synchronized),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_traverse = traverse,
-    .tp_clear = clear,
-    .tp_iter = iterate,
-    .tp_as_mapping = &array_mapping,
-    .tp_as_sequence = &array_sequence,
-};
-
-/* An attribute of the object, as one of what guards it. */
-typedef struct {
-    PyObject_HEAD PyObject *name;
-} attribute;
-
-static PyObject *make_attribute(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
-    PyObject *name;
-    if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
-        PyErr_SetString(PyExc_TypeError, "SynchronizedAttribute takes a name only");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "U", &name))
-        return NULL;
-    attribute *self = (attribute *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    Py_INCREF(name);
-    self->name = name;
-    PyUnicode_InternInPlace(&self->name);
-    return (PyObject *)self;
-}
-
-static void forget_attribute(PyObject *self)
-{
-    Py_XDECREF(((attribute *)self)->name);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static const synchronized *owner_of(PyObject *object)
-{
-    if (PyObject_TypeCheck(object, &synchronized_type))
-        return (synchronized *)object;
-    PyErr_Format(PyExc_TypeError, "a synchronized object is needed, not %.200s",
-                 Py_TYPE(object)->tp_name);
-    return NULL;
-}
-
-static PyObject *get_attribute(PyObject *self, PyObject *object, PyObject *type)
-{
-    (void)type;
-    if (object == NULL) {
-        Py_INCREF(self);
-        return self;
-    }
-    const synchronized *owner = owner_of(object);
-    PyObject *lock = owner == NULL ? NULL : go_in(owner);
-    if (lock == NULL)
-        return NULL;
-    return go_out_with(lock, PyObject_GetAttr(owner->obj, ((attribute *)self)->name));
-}
-
-static int set_attribute(PyObject *self, PyObject *object, PyObject *value)
-{
-    const synchronized *owner = owner_of(object);
-    PyObject *lock = owner == NULL ? NULL : go_in(owner);
-    if (lock == NULL)
-        return -1;
-    int failed = PyObject_SetAttr(owner->obj, ((attribute *)self)->name, value);
-    return go_out(lock) < 0 ? -1 : failed;
-}
-
-static PyTypeObject attribute_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.SynchronizedAttribute",
-    .tp_doc = "An attribute of what a Synchronized guards.",
-    .tp_basicsize = sizeof(attribute),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = make_attribute,
-    .tp_dealloc = forget_attribute,
-    .tp_descr_get = get_attribute,
-    .tp_descr_set = set_attribute,
-};
-
 int tnp_guard_init(PyObject *module)
 {
-    static const struct {
-        const char *name;
-        PyTypeObject *type;
-    } types[] = {{"Guard", &tnp_guard_type},
-                 {"Synchronized", &synchronized_type},
-                 {"SynchronizedArray", &array_type},
-                 {"SynchronizedAttribute", &attribute_type}};
     acquire_name = PyUnicode_InternFromString("acquire");
     release_name = PyUnicode_InternFromString("release");
-    if (acquire_name == NULL || release_name == NULL)
+    if (acquire_name == NULL || release_name == NULL || PyType_Ready(&guard_type) < 0)
         return -1;
-    for (size_t i = 0; i < TNP_COUNT(types); i++)
-        if (PyType_Ready(types[i].type) < 0 ||
-            tnp_add(module, types[i].name, (PyObject *)types[i].type) < 0)
-            return -1;
-    return 0;
+    return tnp_add(module, "Guard", (PyObject *)&guard_type);
 }

@@ -22,11 +22,8 @@ class Cells:
     def __setitem__(self, index, value):
         self.view[index] = value
 
-    def __reduce__(self):
-        return _rebuild_cells, (keep_for_child(self._tensor),)
+    def __getstate__(self):
+        return keep_for_child(self._tensor)
 
-
-def _rebuild_cells(tensor):
-    made = Cells.__new__(Cells)
-    made._hold(tensor)
-    return made
+    def __setstate__(self, tensor):
+        self._hold(tensor)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What queues and locks have in common: how they reach children, and how they wait."""
 
+import copyreg
 import os
 import time
 import weakref
@@ -32,15 +33,19 @@ def has_starting(core):
     )
 
 
-def place_of(core):
+def _reduce_core(core):
     """What opens it in another process."""
     keep_for_child(core)
-    return core.domain.name, core.id
+    return _open_core, (type(core), core.domain.name, core.id)
 
 
-def opened(kind, place):
-    name, number = place
+def _open_core(kind, name, number):
     return kind.open(_domain.named(name), number)
+
+
+# A subclass pickles the attributes of its objects by itself, and the cores are among them.
+for _kind in (_core.Queue, _core.Event, _core.Semaphore, _core.Lock, _core.Condition):
+    copyreg.pickle(_kind, _reduce_core)
 
 
 def deadline_of(timeout):

@@ -38,7 +38,6 @@ from multiprocessing.pool import (
 
 from .. import _core, _domain
 from ._cells import Cells
-from ._objects import opened, place_of
 
 __all__ = ["Pool", "ThreadPool"]
 
@@ -75,20 +74,6 @@ class WorkerDied(RuntimeError):
         return type(self), (self.args[0], self.task, self.pids)
 
 
-class _Channel:
-    """A core queue that may be an argument of a process."""
-
-    def __init__(self, core):
-        self.core = core
-
-    def __reduce__(self):
-        return _open_channel, (place_of(self.core),)
-
-
-def _open_channel(place):
-    return _Channel(opened(_core.Queue, place))
-
-
 class _Notifier:
     """Wakes the thread that looks after the workers. put() as of a queue."""
 
@@ -116,7 +101,7 @@ class _Notifier:
 
 
 def _work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
-    tasks, results, at = tasks.core, results.core, slot * _CELLS
+    at = slot * _CELLS
     if initializer is not None:
         initializer(*initargs)
     cells[at + _READY] = 1
@@ -471,9 +456,9 @@ class Pool(_standard.Pool):
         make, context, wraps = self.Process, self._ctx, self._wrap_exception
 
         def start_worker(engine, slot):
-            tasks, results = _Channel(engine.tasks), _Channel(engine.results)
-            arguments = tasks, results, engine.cells, slot, initializer, initargs, most_tasks
-            worker = make(context, target=_work, args=(*arguments, wraps))
+            given = initializer, initargs, most_tasks, wraps
+            arguments = engine.tasks, engine.results, engine.cells, slot, *given
+            worker = make(context, target=_work, args=arguments)
             worker.name = worker.name.replace("Process", "PoolWorker")
             worker.daemon = True
             worker.start()

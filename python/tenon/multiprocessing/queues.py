@@ -17,8 +17,6 @@ from ._reader import Readable
 from ._objects import (
     deadline_of,
     has_starting,
-    opened,
-    place_of,
     remaining_of,
     reset_in_child,
 )
@@ -167,9 +165,6 @@ class _Debts:
         )
         return cls(permits)
 
-    def __reduce__(self):
-        return _rebuild_debts, (place_of(self.core),)
-
     def owe(self):
         self.core.acquire(0)
 
@@ -179,10 +174,6 @@ class _Debts:
 
     def count(self):
         return SEM_VALUE_MAX - self.core.get()
-
-
-def _rebuild_debts(place):
-    return _Debts(opened(_core.Semaphore, place))
 
 
 class Queue(Readable):
@@ -224,12 +215,12 @@ class Queue(Readable):
             self._backlog = _core.Backlog(self._core, *(debt.core for debt in debts))
             self._feeder = _Feeder(self._joins, after)
 
-    def _state(self):
+    def __getstate__(self):
         self._check()
-        return place_of(self._core), self._maxsize, self._behind
+        return self._core, self._maxsize, self._behind
 
-    def __reduce__(self):
-        return _rebuild_queue, (type(self), *self._state())
+    def __setstate__(self, state):
+        self._begin(*state)
 
     def _check(self):
         if self._closed:
@@ -319,12 +310,6 @@ class Queue(Readable):
         return f"<{type(self).__module__}.{type(self).__qualname__} object at {id(self):#x}>"
 
 
-def _rebuild_queue(kind, place, maxsize, behind):
-    made = kind.__new__(kind)
-    made._begin(opened(_core.Queue, place), maxsize, behind)
-    return made
-
-
 class _Unfinished:
     """What of a queue is not done: what it holds, and what is owed.
 
@@ -336,18 +321,11 @@ class _Unfinished:
     _LOOK_S = 0.2  # how often who joins looks by himself: a debtor that is killed tells nobody
 
     def __init__(self, core):
-        owed = _Debts.create(core.domain)
+        self._core = core
+        self.owed = _Debts.create(core.domain)
         # task_done() for what nobody has got yet.
-        self._begin(core, owed, Semaphore(0), Lock(), Event())
-
-    def _begin(self, core, owed, ahead, ahead_lock, all_done):
-        self._core, self.owed = core, owed
-        self._ahead, self._ahead_lock = ahead, ahead_lock
-        self._all_done = all_done
-
-    def __reduce__(self):
-        parts = self.owed, self._ahead, self._ahead_lock, self._all_done
-        return _rebuild_unfinished, (place_of(self._core), *parts)
+        self._ahead, self._ahead_lock = Semaphore(0), Lock()
+        self._all_done = Event()
 
     def owe(self):
         self.owed.owe()
@@ -391,12 +369,6 @@ class _Unfinished:
                 self._all_done.wait(self._LOOK_S)
 
 
-def _rebuild_unfinished(place, *parts):
-    made = _Unfinished.__new__(_Unfinished)
-    made._begin(opened(_core.Queue, place), *parts)
-    return made
-
-
 class JoinableQueue(Queue):
     """A queue that knows how much of it is not done yet.
 
@@ -413,8 +385,12 @@ class JoinableQueue(Queue):
         self._unfinished = unfinished
         self._make_backlog()
 
-    def __reduce__(self):
-        return _rebuild_joinable, (type(self), *self._state(), self._unfinished)
+    def __getstate__(self):
+        return (*super().__getstate__(), self._unfinished)
+
+    def __setstate__(self, state):
+        super().__setstate__(state[:-1])
+        self._count_unfinished(state[-1])
 
     def _make_backlog(self):
         if self._unfinished is not None:  # else it comes later
@@ -444,12 +420,6 @@ class JoinableQueue(Queue):
         self._unfinished.join()
 
 
-def _rebuild_joinable(kind, place, maxsize, behind, unfinished):
-    made = _rebuild_queue(kind, place, maxsize, behind)
-    made._count_unfinished(unfinished)
-    return made
-
-
 class SimpleQueue(Readable):
     """A bounded queue: put() waits for room, get() for an object."""
 
@@ -467,9 +437,12 @@ class SimpleQueue(Readable):
         if self._core is not None:
             _attach(self._core)
 
-    def __reduce__(self):
+    def __getstate__(self):
         self._check()
-        return _rebuild_simple, (type(self), place_of(self._core))
+        return (self._core,)
+
+    def __setstate__(self, state):
+        self._begin(*state)
 
     def _check(self):
         if self._core is None:
@@ -493,9 +466,3 @@ class SimpleQueue(Readable):
 
     def close(self):
         self._core = None
-
-
-def _rebuild_simple(kind, place):
-    made = kind.__new__(kind)
-    made._begin(opened(_core.Queue, place))
-    return made

@@ -3,16 +3,17 @@
 
 They behave as the standard library's, except in this: what a process holds comes back when it
 ends, however that ends. A death ends no wait: a thread of this process may end it just as well.
+Objects may be pickled for any process, not only for a child that starts.
 """
 
 import errno
 import operator
 import threading
-from multiprocessing import util
+from multiprocessing import process, util
 
 from .. import _core, _domain
 from ._cells import Cells
-from ._objects import deadline_of, keep_for_child, opened, place_of, remaining_of, wait_on
+from ._objects import deadline_of, keep_for_child, remaining_of, wait_on
 
 __all__ = [
     "Barrier",
@@ -24,54 +25,120 @@ __all__ = [
     "Semaphore",
 ]
 
-_MOST_PERMITS = 2**31 - 1
 _MOST_WAITERS = 340  # of a condition that is no barrier's
-SEM_VALUE_MAX = _MOST_PERMITS
-
+SEM_VALUE_MAX = 2**31 - 1
+RECURSIVE_MUTEX, SEMAPHORE = range(2)  # kinds of a SemLock
 
 # What a guard is: as guard.h has it.
 _SIGNALS, _PERMITS, _LOCK, _RLOCK = range(4)
 
 
-class _Guard(_core.Guard):
-    """What the standard library's queues ask of a lock."""
+class SemLock(_core.Guard):
+    """What locks and semaphores have in common. release() beyond `maxvalue` raises.
+
+    Permits come back with the end of the process that acquired them if there are `maxvalue` of
+    them in the beginning. Otherwise they are signals, which belong to nobody.
+    """
+
+    def __init__(self, kind, value, maxvalue, *, ctx=None):
+        kind, value, maxvalue = map(operator.index, (kind, value, maxvalue))
+        if kind not in (RECURSIVE_MUTEX, SEMAPHORE):
+            raise ValueError("unrecognized kind")
+        if value < 0:
+            raise OSError(errno.EINVAL, f"a semaphore of {value} permits")
+        if max(value, maxvalue) > SEM_VALUE_MAX:
+            raise OverflowError(f"a semaphore of {max(value, maxvalue)} permits")
+        domain = _domain.default()
+        if kind == RECURSIVE_MUTEX:
+            self._begin(_core.Lock.create(domain), _RLOCK, maxvalue)
+        elif value == maxvalue < SEM_VALUE_MAX:
+            core = _core.Semaphore.create(domain, permits=value, owned=True, any_releases=True)
+            self._begin(core, _LOCK if value == 1 else _PERMITS, maxvalue)
+        else:
+            core = _core.Semaphore.create(domain, permits=value)
+            self._begin(core, _SIGNALS, maxvalue)
+
+    def __getstate__(self):
+        return self._core, self._guard_kind, self._maxvalue
+
+    def __setstate__(self, state):
+        self._begin(*state)
 
     @property
     def _semlock(self):
-        return self
+        return _Semlock(self)
 
-    def _is_zero(self):
-        return self.locked()
+    def locked(self):
+        """Whether acquire() of a process that does not have it would wait now."""
+        return self._semlock._is_zero()
+
+
+class _Semlock:
+    """A lock or semaphore as `_multiprocessing.SemLock`, whatever its subclass overrides."""
+
+    SEM_VALUE_MAX = SEM_VALUE_MAX
+    name = None
+
+    def __init__(self, guard):
+        self._guard = guard
+
+    @property
+    def kind(self):
+        return RECURSIVE_MUTEX if self._guard._guard_kind == _RLOCK else SEMAPHORE
+
+    @property
+    def maxvalue(self):
+        return self._guard._maxvalue
+
+    @property
+    def handle(self):
+        return self._guard._core.id
+
+    def acquire(self, block=True, timeout=None):
+        return _core.Guard.acquire(self._guard, block, timeout)
+
+    def release(self):
+        _core.Guard.release(self._guard)
+
+    def __enter__(self):
+        return _core.Guard.acquire(self._guard)
+
+    def __exit__(self, *exception):
+        _core.Guard.release(self._guard)
+
+    def _is_mine(self):
+        return self._guard._is_mine()
+
+    def _count(self):
+        return self._guard._count()
 
     def _get_value(self):
-        return self.get_value()
+        core = self._guard._core
+        if self.kind == SEMAPHORE:
+            return core.get()
+        if self._guard._count() or core.acquire(0) < 0:
+            return 0
+        core.release()
+        return 1
+
+    def _is_zero(self):
+        return self._get_value() == 0
 
 
-class Semaphore(_Guard):
+def _this_thread():
+    name = process.current_process().name
+    thread = threading.current_thread().name
+    return name if thread == "MainThread" else f"{name}|{thread}"
+
+
+class Semaphore(SemLock):
     """Permits that any process may give, as signals: those of a process that died stay away."""
 
-    _kind = _SIGNALS
-    _options = {}
-
     def __init__(self, value=1, *, ctx=None):
-        value = operator.index(value)
-        if value < 0:
-            raise OSError(errno.EINVAL, f"a semaphore of {value} permits")
-        if value > _MOST_PERMITS:
-            raise OverflowError(f"a semaphore of {value} permits")
-        core = _core.Semaphore.create(_domain.default(), permits=value, **self._options)
-        self._begin(core, self._kind)
-        self._most = value
-
-    def __reduce__(self):
-        return _rebuild_semaphore, (type(self), place_of(self._core), self._most)
+        super().__init__(SEMAPHORE, value, SEM_VALUE_MAX, ctx=ctx)
 
     def get_value(self):
         return self._core.get()
-
-    def locked(self):
-        """Whether no permit is free."""
-        return self._core.get() == 0
 
     def __repr__(self):
         return f"<{type(self).__name__}(value={self._value_text()})>"
@@ -89,62 +156,44 @@ class BoundedSemaphore(Semaphore):
     A release by a process that has none gives back one of another's.
     """
 
-    _kind = _PERMITS
-    _options = {"owned": True, "any_releases": True}
+    def __init__(self, value=1, *, ctx=None):
+        SemLock.__init__(self, SEMAPHORE, value, value, ctx=ctx)
 
     def __repr__(self):
-        return f"<{type(self).__name__}(value={self._value_text()}, maxvalue={self._most})>"
+        return f"<{type(self).__name__}(value={self._value_text()}, maxvalue={self._maxvalue})>"
 
 
-class Lock(BoundedSemaphore):
+class Lock(SemLock):
     """A lock that any thread of any process may release."""
 
-    _kind = _LOCK
-
     def __init__(self, *, ctx=None):
-        super().__init__(1, ctx=ctx)
+        super().__init__(SEMAPHORE, 1, 1, ctx=ctx)
 
     def __repr__(self):
-        if self._is_mine():
-            owner = threading.current_thread().name
-        else:
-            owner = "None" if self._value_text() else "SomeOtherThread"
-        return f"<{type(self).__name__}(owner={owner})>"
+        return f"<{type(self).__name__}(owner={_owner(self)[0]})>"
 
 
-def _rebuild_semaphore(kind, place, most):
-    made = kind.__new__(kind)
-    made._begin(opened(_core.Semaphore, place), kind._kind)
-    made._most = most
-    return made
-
-
-class RLock(_Guard):
+class RLock(SemLock):
     """A lock of a thread, which may acquire it again."""
 
     def __init__(self, *, ctx=None):
-        self._begin(_core.Lock.create(_domain.default()), _RLOCK)
-
-    def __reduce__(self):
-        return _rebuild_rlock, (type(self), place_of(self._core))
-
-    def locked(self):
-        """Whether some thread of some process holds it."""
-        if self._count() or self._core.acquire(0) < 0:
-            return True
-        self._core.release()
-        return False
+        super().__init__(RECURSIVE_MUTEX, 1, 1, ctx=ctx)
 
     def __repr__(self):
-        if self._is_mine():
-            return f"<{type(self).__name__}({threading.current_thread().name}, {self._count()})>"
-        return f"<{type(self).__name__}(None, 0)>"
+        owner, count = _owner(self)
+        return f"<{type(self).__name__}({owner}, {count})>"
 
 
-def _rebuild_rlock(kind, place):
-    made = kind.__new__(kind)
-    made._begin(opened(_core.Lock, place), _RLOCK)
-    return made
+def _owner(lock):
+    """Who has it, and how often, as the standard library's repr() says that."""
+    try:
+        if lock._is_mine():
+            return _this_thread(), lock._count()
+        if lock._semlock._get_value() == 1:
+            return "None", 0
+        return "SomeOtherThread" if lock._count() > 0 else "SomeOtherProcess", "nonzero"
+    except Exception:
+        return "unknown", "unknown"
 
 
 def _table(most):
@@ -153,13 +202,13 @@ def _table(most):
 
 
 class Condition(_core.GuardCondition):
-    """A condition over a Lock or an RLock of this package. notify(n) wakes n."""
+    """A condition over a lock. notify(n) wakes n.
+
+    wait() and notify() ask the lock's _semlock who has it, as the standard library's do.
+    """
 
     def __init__(self, lock=None, *, ctx=None):
-        lock = RLock() if lock is None else lock
-        if not isinstance(lock, (Lock, RLock)):
-            raise TypeError(f"a Lock or RLock of tenon's is needed, not {type(lock).__name__}")
-        self._make(lock, _MOST_WAITERS)
+        self._make(lock or RLock(), _MOST_WAITERS)
 
     def _make(self, lock, most):
         domain = _domain.default()
@@ -171,14 +220,11 @@ class Condition(_core.GuardCondition):
         self.acquire = lock.acquire
         self.release = lock.release
 
-    def __reduce__(self):
-        places = place_of(self._gate), place_of(self._core)
-        return _rebuild_condition, (
-            type(self),
-            self._lock,
-            *places,
-            keep_for_child(self._table),
-        )
+    def __getstate__(self):
+        return self._lock, self._gate, self._core, keep_for_child(self._table)
+
+    def __setstate__(self, state):
+        self._hold(*state)
 
     def wait_for(self, predicate, timeout=None):
         result = predicate()
@@ -194,21 +240,16 @@ class Condition(_core.GuardCondition):
         return result
 
     def __repr__(self):
-        return f"<{type(self).__name__}({self._lock!r})>"
-
-
-def _rebuild_condition(kind, lock, gate, place, table):
-    made = kind.__new__(kind)
-    made._hold(lock, opened(_core.Lock, gate), opened(_core.Condition, place), table)
-    return made
+        try:
+            waiting = self._count_waiting()
+        except Exception:
+            waiting = "unknown"
+        return f"<{type(self).__name__}({self._lock}, {waiting})>"
 
 
 class Event:
     def __init__(self, *, ctx=None):
         self._core = _core.Event.create(_domain.default())
-
-    def __reduce__(self):
-        return _rebuild_event, (type(self), place_of(self._core))
 
     def is_set(self):
         return self._core.is_set()
@@ -227,13 +268,7 @@ class Event:
             state = "set" if self.is_set() else "unset"
         except Exception:
             state = "unknown"
-        return f"<{type(self).__name__} at {id(self):#x} {state}>"
-
-
-def _rebuild_event(kind, place):
-    made = kind.__new__(kind)
-    made._core = opened(_core.Event, place)
-    return made
+        return f"<{type(self).__qualname__} at {id(self):#x} {state}>"
 
 
 class Barrier(threading.Barrier):
@@ -254,19 +289,21 @@ class Barrier(threading.Barrier):
         cells = Cells(self._MEMBERS + self._SEATS)
         condition = Condition.__new__(Condition)
         condition._make(RLock(), max(parties, _MOST_WAITERS))
-        self.__setstate__((parties, action, timeout, condition, cells))
+        self._hold(parties, action, timeout, condition, cells)
 
-    def __setstate__(self, state):
-        self._parties, self._action, self._timeout, self._cond, self._cells = state
-        self._view = self._cells.view
+    def _hold(self, parties, action, timeout, condition, cells):
+        self._parties, self._action, self._timeout = parties, action, timeout
+        self._cond, self._cells = condition, cells
+        self._view = cells.view
         self._is_seated = False
         util.register_after_fork(self, Barrier._reset)
 
     def __getstate__(self):
         return self._parties, self._action, self._timeout, self._cond, self._cells
 
-    def __reduce__(self):
-        return _rebuild_barrier, (type(self), self.__getstate__())
+    def __setstate__(self, state):
+        self._hold(*state)
+        self._take_seat()
 
     def _reset(self):
         self._is_seated = False
@@ -328,10 +365,3 @@ class Barrier(threading.Barrier):
 
 def _leave_seat(cells, place):
     cells[place] = 0
-
-
-def _rebuild_barrier(kind, state):
-    made = kind.__new__(kind)
-    made.__setstate__(state)
-    made._take_seat()
-    return made

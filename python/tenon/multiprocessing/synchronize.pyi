@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import threading
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, Protocol, TypeVar
 
 from .. import _core
 
@@ -16,25 +16,33 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-SEM_VALUE_MAX: int
+class _AnyLock(Protocol):
+    def acquire(self) -> object: ...
+    def release(self) -> object: ...
 
-class Semaphore(_core.Guard):
+SEM_VALUE_MAX: int
+RECURSIVE_MUTEX: int
+SEMAPHORE: int
+
+class SemLock(_core.Guard):
+    def __init__(self, kind: int, value: int, maxvalue: int, *, ctx: Any = None) -> None: ...
+    def locked(self) -> bool: ...
+
+class Semaphore(SemLock):
     def __init__(self, value: int = 1, *, ctx: Any = None) -> None: ...
     def get_value(self) -> int: ...
-    def locked(self) -> bool: ...
 
 class BoundedSemaphore(Semaphore): ...
 
-class Lock(BoundedSemaphore):
+class Lock(SemLock):
     def __init__(self, *, ctx: Any = None) -> None: ...
 
-class RLock(_core.Guard):
+class RLock(SemLock):
     def __init__(self, *, ctx: Any = None) -> None: ...
-    def locked(self) -> bool: ...
 
 class Condition(_core.GuardCondition):
     def __init__(
-        self, lock: Optional[Union[Lock, RLock]] = None, *, ctx: Any = None
+        self, lock: Optional[_AnyLock] = None, *, ctx: Any = None
     ) -> None: ...
     def acquire(self, block: bool = True, timeout: Optional[float] = None) -> bool: ...
     def release(self) -> None: ...
