@@ -57,11 +57,12 @@ static PyObject *get_item(PyObject *object, PyObject *key)
 static int set_item(PyObject *object, PyObject *key, PyObject *value)
 {
     const synchronized *self = (synchronized *)object;
-    PyObject *lock = go_in(self);
+    if (value == NULL)
+        PyErr_SetString(PyExc_AttributeError, "__delitem__");
+    PyObject *lock = value == NULL ? NULL : go_in(self);
     if (lock == NULL)
         return -1;
-    int failed =
-        value == NULL ? PyObject_DelItem(self->obj, key) : PyObject_SetItem(self->obj, key, value);
+    int failed = PyObject_SetItem(self->obj, key, value);
     return go_out(lock) < 0 ? -1 : failed;
 }
 
@@ -196,7 +197,7 @@ static int set_attribute(PyObject *self, PyObject *object, PyObject *value)
 {
     const synchronized *owner = owner_of(object);
     if (owner != NULL && value == NULL)
-        PyErr_Format(PyExc_AttributeError, "%R of %.200s cannot be deleted",
+        PyErr_Format(PyExc_AttributeError, "property %R of '%.200s' object has no deleter",
                      ((attribute *)self)->name, Py_TYPE(object)->tp_name);
     PyObject *lock = owner == NULL || value == NULL ? NULL : go_in(owner);
     if (lock == NULL)

@@ -110,7 +110,6 @@ LINES = {
         lock.release()  # text
         in_thread(lambda: (lock.acquire(), lock))
         lock
-        in_thread(lambda: lock)
         in_child(lambda: lock)
         lock.acquire(False), lock.acquire(True, 0.1), lock.acquire(True, -1)
         in_child(lambda: (lock.acquire(False), lock.acquire(True, 0.1)))
@@ -204,6 +203,7 @@ LINES = {
         value.__delattr__('value')
         ctx.Value('d', 1.5).__delattr__('value')
         value.value
+        ctx.Array('i', [1, 2]).__delitem__(0)
     """,
 }
 

@@ -21,6 +21,7 @@ tenon\.(multiprocessing\.)?_(?!core\b)\w+(\..*)?
 tenon\._core\.Tensor\.__buffer__  # Python before 3.12 has no name for it
 tenon\.multiprocessing\.synchronize\.Condition\.(acquire|release)  # each object's own
 tenon\.multiprocessing\.(Joinable|Simple)?Queue  # a class, to be an annotation
+tenon\.multiprocessing\.spawn  # a module that can be called
 tenon\.multiprocessing\.process\.AuthenticationString  # the standard library's
 tenon\.multiprocessing\.\w+\.__all__  # of modules that are the standard library's
 """

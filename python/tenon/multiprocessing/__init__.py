@@ -13,14 +13,13 @@ import multiprocessing as _standard
 import sys
 
 from .. import _core
-from . import context, process
+from . import context, process, spawn
 from .spawn import (
     ProcessContext,
     ProcessException,
     ProcessExitedException,
     ProcessRaisedException,
     SpawnContext,
-    spawn,
     start_processes,
 )
 

@@ -466,3 +466,12 @@ class SimpleQueue(Readable):
 
     def close(self):
         self._core = None
+
+
+def __getattr__(name):
+    """What else the standard library's module has."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from multiprocessing import queues as _standard
+
+    return getattr(_standard, name)

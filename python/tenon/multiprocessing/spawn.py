@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that run one function together, as torch.multiprocessing starts them."""
 
+import importlib
 import sys
 import time
+import types
 
 from . import context as _context
 
@@ -202,3 +204,20 @@ def __getattr__(name):
     from multiprocessing import spawn as _standard
 
     return getattr(_standard, name)
+
+
+class _Module(types.ModuleType):
+    """This module, which can be called.
+
+    `spawn` is a module of the standard library's package, and a function of torch's.
+    """
+
+    def __call__(self, fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+        """Run fn(i, *args) in `nprocs` processes, i from 0; see start_processes()."""
+        return spawn(fn, args, nprocs, join, daemon, start_method)
+
+    def __reduce__(self):
+        return importlib.import_module, (self.__name__,)
+
+
+sys.modules[__name__].__class__ = _Module

@@ -365,3 +365,12 @@ class Barrier(threading.Barrier):
 
 def _leave_seat(cells, place):
     cells[place] = 0
+
+
+def __getattr__(name):
+    """What else the standard library's module has."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from multiprocessing import synchronize as _standard
+
+    return getattr(_standard, name)

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard library's module: nothing in it needs another."""
+
+import sys
+from multiprocessing import popen_fork
+
+sys.modules[__name__] = popen_fork

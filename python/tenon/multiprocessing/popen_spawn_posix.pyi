@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+from multiprocessing.popen_spawn_posix import Popen as Popen
+from typing import Any
+
+__all__ = ["Popen"]
+
+def __getattr__(name: str) -> Any: ...
