@@ -5,7 +5,9 @@
  *
  * Baselines, between the same two processes in the same rounds: one cache line back and forth
  * (spin), one futex word back and forth (sleep). handoff_size_flat is the spin figure at 1 GiB
- * over the one at 64 bytes.
+ * over the one at 64 bytes. handoff_spin_ring is the spin figure over the least that a ring of
+ * slots can do: claim a slot, write six words, say that it is full; take it, read, say that it
+ * is empty; slots as many and as large as a queue's, and nothing else.
  *
  * What a line takes depends on where the two processors are, so handoff_spin_rtt is for two
  * real cores and handoff_spin_rtt_siblings for two threads of one core. The line is measured
@@ -21,6 +23,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,11 +41,19 @@ static const double SAME_LINE = 0.2; /* how far the two times of a line may be a
 
 /* Rounds between two cores, or between two siblings. */
 struct pair {
-    struct bench_series line, spin, ratio; /* of the rounds that count */
+    struct bench_series line, spin, ratio, ring, over_ring; /* of the rounds that count */
     uint32_t rounds;
 };
 
+enum { SLOTS = 256, SLOT_WORDS = 24, VIEW_WORDS = 6 };
+
+/* Word 0 of a slot: twice the round, and one more while it is full. */
+struct ring {
+    _Alignas(64) _Atomic uint64_t slots[SLOTS][SLOT_WORDS];
+};
+
 struct shared {
+    struct ring there, back;
     _Alignas(128) _Atomic uint32_t ball;
     _Alignas(128) _Atomic uint32_t word;
     _Alignas(128) _Atomic uint32_t gate;
@@ -137,6 +148,46 @@ static void line_side(struct shared *s, uint32_t mine, uint32_t trips)
     }
 }
 
+static const uint64_t CLAIMED = UINT64_C(1) << 62, TAKEN = UINT64_C(1) << 63;
+
+static void put(struct ring *ring, uint64_t position)
+{
+    _Atomic uint64_t *slot = ring->slots[position % SLOTS];
+    uint64_t empty = position / SLOTS * 2, seen = empty;
+    while (!atomic_compare_exchange_strong(&slot[0], &seen, empty | CLAIMED))
+        seen = empty;
+    for (int i = 1; i <= VIEW_WORDS; i++)
+        atomic_store_explicit(&slot[i], position, memory_order_relaxed);
+    atomic_store_explicit(&slot[0], empty + 1, memory_order_release);
+}
+
+static void take(struct ring *ring, uint64_t position)
+{
+    _Atomic uint64_t *slot = ring->slots[position % SLOTS];
+    uint64_t full = position / SLOTS * 2 + 1, seen = full, sum = 0;
+    while (atomic_load_explicit(&slot[0], memory_order_acquire) != full)
+        bench_relax();
+    if (!atomic_compare_exchange_strong(&slot[0], &seen, full | TAKEN))
+        abort();
+    for (int i = 1; i <= VIEW_WORDS; i++)
+        sum += atomic_load_explicit(&slot[i], memory_order_relaxed);
+    if (sum != VIEW_WORDS * position)
+        abort();
+    atomic_store_explicit(&slot[0], full + 1, memory_order_release);
+}
+
+/* `position` goes on from round to round. */
+static void ring_side(struct shared *s, bool is_first, uint64_t *position, uint32_t trips)
+{
+    for (uint32_t i = 0; i < trips; i++, ++*position) {
+        if (is_first)
+            put(&s->there, *position);
+        take(is_first ? &s->back : &s->there, *position);
+        if (!is_first)
+            put(&s->back, *position);
+    }
+}
+
 /* Arrived: how long did it take? Then work, and note when the answer leaves. */
 static uint64_t arrive(struct shared *s)
 {
@@ -200,11 +251,13 @@ static uint64_t sleep_side(struct shared *s, tn_queue *in, tn_queue *out, uint32
 static void second(void *context)
 {
     const struct job *j = context;
+    uint64_t position = 0;
     pin(j->cpu[1]);
     for (int round = 0; round < ROUNDS; round++) {
         bench_meet(&j->shared->gate, 2);
         line_side(j->shared, 1, SPIN_TRIPS);
         echo_spin(j, SPIN_TRIPS); /* 4 KiB */
+        ring_side(j->shared, false, &position, SPIN_TRIPS);
         line_side(j->shared, 1, SPIN_TRIPS);
         echo_spin(j, SPIN_TRIPS); /* 64 B */
         echo_spin(j, SPIN_TRIPS); /* 1 GiB */
@@ -229,7 +282,7 @@ static double measure_line(struct shared *s)
     return per_trip(since, SPIN_TRIPS);
 }
 
-static void note_round(struct pair *pair, double before, double spin, double after)
+static void note_round(struct pair *pair, double before, double spin, double ring, double after)
 {
     double line = (before + after) / 2;
     pair->rounds++;
@@ -238,19 +291,31 @@ static void note_round(struct pair *pair, double before, double spin, double aft
     bench_add(&pair->line, line);
     bench_add(&pair->spin, spin);
     bench_add(&pair->ratio, spin / line);
+    bench_add(&pair->ring, ring);
+    bench_add(&pair->over_ring, spin / ring);
 }
 
 /* `ratio` is the median of the rounds' ratios. */
-static void print_pair(const char *name, const char *what, const struct pair *pair)
+static void print_one(const char *name, const char *what, const struct pair *pair,
+                      const struct bench_series *baseline, const struct bench_series *ratio)
 {
-    if (pair->rounds == 0)
-        return;
     printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"ns\", \"baseline\": %.6g, "
            "\"ratio\": %.4g, \"n\": %u, \"rounds\": %u, \"pair\": \"%s\", \"valid\": %s}\n",
-           name, bench_median(&pair->spin), bench_median(&pair->line),
-           bench_median(&pair->ratio), pair->spin.count, pair->rounds, what,
+           name, bench_median(&pair->spin), bench_median(baseline), bench_median(ratio),
+           pair->spin.count, pair->rounds, what,
            2 * pair->spin.count >= pair->rounds ? "true" : "false");
     fflush(stdout);
+}
+
+static void print_pair(const char *suffix, const char *what, const struct pair *pair)
+{
+    char name[64];
+    if (pair->rounds == 0)
+        return;
+    snprintf(name, sizeof name, "handoff_spin_rtt%s", suffix);
+    print_one(name, what, pair, &pair->line, &pair->ratio);
+    snprintf(name, sizeof name, "handoff_spin_ring%s", suffix);
+    print_one(name, what, pair, &pair->ring, &pair->over_ring);
 }
 
 static tn_tensor *make(tn_domain *d, int64_t bytes)
@@ -273,6 +338,7 @@ int main(void)
     tn_tensor *t4k = make(d, 4096), *t64 = make(d, 64);
     tn_tensor *t1g = make(d, INT64_C(1) << 30);
     atomic_store(&j.shared->ball, 1);
+    uint64_t position = 0;
     bool are_threads = choose(j.cpu), is_guest = is_virtual();
     int pid = bench_fork(second, &j);
     pin(j.cpu[0]);
@@ -283,9 +349,12 @@ int main(void)
         uint64_t since = bench_now_ns();
         t4k = send_spin(&j, t4k, SPIN_TRIPS);
         double spin = per_trip(since, SPIN_TRIPS);
+        since = bench_now_ns();
+        ring_side(j.shared, true, &position, SPIN_TRIPS);
+        double ring = per_trip(since, SPIN_TRIPS);
         double after = measure_line(j.shared);
         bool are_near = are_threads || (is_guest && before + after < 2 * SIBLINGS_NS);
-        note_round(&pairs[are_near], before, spin, after);
+        note_round(&pairs[are_near], before, spin, ring, after);
         since = bench_now_ns();
         t64 = send_spin(&j, t64, SPIN_TRIPS);
         bench_add(&small, per_trip(since, SPIN_TRIPS));
@@ -306,8 +375,8 @@ int main(void)
         bench_add(&sleeping, (double)(queue_ns + j.shared->second_ns[1]) / SLEEP_TRIPS);
     }
     bench_join(pid);
-    print_pair("handoff_spin_rtt", "two cores", &pairs[0]);
-    print_pair("handoff_spin_rtt_siblings", "two threads of a core", &pairs[1]);
+    print_pair("", "two cores", &pairs[0]);
+    print_pair("_siblings", "two threads of a core", &pairs[1]);
     bench_print("handoff_sleep_rtt", &sleeping, "us", &futex, 1e-3);
     bench_print("handoff_size_flat", &large, "ns", &small, 1);
     tn_tensor_unref(t4k);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * path_instructions: instructions of the hot path: a tensor is made, pushed (moved), popped and
- * dropped. path_alloc_free: made and dropped. path_poll_miss, path_push_miss: a pop that finds
- * nothing, a push that finds no room; path_count: tn_queue_count() of an empty queue.
+ * dropped. path_alloc_free: made and dropped. path_poll_miss (and path_poll_miss_tensor),
+ * path_push_miss: a pop that finds nothing, a push that finds no room; path_count:
+ * tn_queue_count() of an empty queue.
  *
  * Counted by valgrind's callgrind, so that no noise can hide them, within the one function that
  * a path names: this program runs itself under callgrind with two numbers of rounds, and the
@@ -46,6 +47,13 @@ static void pop_nothing(void)
         abort();
 }
 
+static void pop_no_tensor(void)
+{
+    tn_tensor *t;
+    if (tn_queue_pop_tensor(q, 0, &t) != TN_ERR_TIMED_OUT)
+        abort();
+}
+
 static void push_in_vain(void)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};
@@ -73,6 +81,7 @@ static const struct path {
     {"path_instructions", "pass_one", pass_one, NULL},
     {"path_alloc_free", "make_and_drop", make_and_drop, NULL},
     {"path_poll_miss", "tn_queue_pop", pop_nothing, NULL},
+    {"path_poll_miss_tensor", "tn_queue_pop_tensor", pop_no_tensor, NULL},
     {"path_push_miss", "tn_queue_push", push_in_vain, fill},
     {"path_count", "tn_queue_count", count_nothing, NULL},
 };

@@ -538,11 +538,11 @@ int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
     return status;
 }
 
-int tni_parcel_pop_tensor(struct tn_queue *q, tn_tensor **ret_tensor)
+int tni_parcel_pop_tensor(struct tn_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
 {
     struct tni_thread *thread;
     struct tni_taken taken;
-    if (TNI_UNLIKELY(!tni_ring_take_head(q, &thread, &taken)))
+    if (TNI_UNLIKELY(!tni_ring_take_head(q, seen, &thread, &taken)))
         return 1;
     tn_tensor *tensor = decode_plain(q, thread, &taken);
     int status = 0;

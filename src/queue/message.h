@@ -34,9 +34,10 @@ int tni_parcel_unpack_tensor(struct tn_queue *queue, struct tni_thread *thread,
                              const struct tni_taken *taken, tn_tensor **ret_tensor);
 
 /**
- * Take one tensor, like the last one of this thread, from the head of the queue.
- * @return 0, or as tni_parcel_unpack_tensor(); 1: there is no message at the head
+ * Take one tensor, like the last one of this thread, from the head of the queue, as it was
+ * seen.
+ * @return 0, or as tni_parcel_unpack_tensor(); 1: there is no such message at the head
  */
-int tni_parcel_pop_tensor(struct tn_queue *queue, tn_tensor **ret_tensor);
+int tni_parcel_pop_tensor(struct tn_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
 
 #endif

@@ -480,18 +480,33 @@ static __attribute__((noinline)) int pop_tensor(struct tn_queue *q, uint64_t dea
     return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
 }
 
-int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)
+/* The short way, as the slot at the head was seen, and once more if it is full only now. */
+static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_t deadline_ns,
+                                                     tn_tensor **ret_tensor,
+                                                     struct tni_seen seen)
 {
-    if (ret_tensor == NULL || (q != NULL && q->policy == TN_QUEUE_LEASE))
-        return tni_fail(TN_ERR_INVALID,
-                        "tn_queue_pop_tensor: NULL argument, or a queue of leases");
-    if (TNI_LIKELY(q != NULL && may_look(q, TN_CONSUMER))) {
-        int status = tni_parcel_pop_tensor(q, ret_tensor);
+    bool is_again = false;
+    do {
+        int status = tni_parcel_pop_tensor(q, seen, ret_tensor);
         if (TNI_LIKELY(status <= 0))
             return status;
+        is_again = !is_again;
+    } while (is_again && tni_ring_sees_full(q, &seen));
+    return pop_tensor(q, deadline_ns, ret_tensor);
+}
+
+int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)
+{
+    if (q == NULL || ret_tensor == NULL || q->policy == TN_QUEUE_LEASE)
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_queue_pop_tensor: NULL argument, or a queue of leases");
+    if (TNI_LIKELY(may_look(q, TN_CONSUMER))) {
+        struct tni_seen seen = tni_ring_see(q);
+        if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
+            return pop_seen_tensor(q, deadline_ns, ret_tensor, seen);
+        if (deadline_ns == 0 && has_no_news(q, TNI_SIDE_PRODUCER))
+            return fail_not_ready();
     }
-    if (has_nothing(q, deadline_ns))
-        return fail_not_ready();
     return pop_tensor(q, deadline_ns, ret_tensor);
 }
 

@@ -82,13 +82,25 @@ static inline struct tni_slot *tni_slot_at(const struct tn_queue *q, uint64_t po
 /* ---- one look, for who polls: false means that only a closer look can tell ----------------
  */
 
+/** The slot at the head. */
+struct tni_seen {
+    uint64_t position, word;
+};
+static inline struct tni_seen tni_ring_see(const struct tn_queue *q)
+{
+    uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
+    return (struct tni_seen){
+        head, atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire)};
+}
 /** The slot at the head was not pushed to yet, and so none behind it was. */
 static inline bool tni_ring_looks_empty(const struct tn_queue *q)
 {
-    uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
-    uint64_t word = atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire);
-    return word == tni_position_empty(head);
+    struct tni_seen seen = tni_ring_see(q);
+    return seen.word == tni_position_empty(seen.position);
 }
+/** The slot at the head is full, or its producer made it so while we looked a few times. */
+bool tni_ring_sees_full(const struct tn_queue *q, struct tni_seen *ret_seen);
+
 /** The slot at the tail is in use since the round before, and not leased. */
 static inline bool tni_ring_looks_full(const struct tn_queue *q)
 {
@@ -129,11 +141,11 @@ int tni_ring_take_tensor(struct tn_queue *queue, struct tni_thread *thread,
                          struct tni_taken *ret_taken);
 
 /**
- * The same of a tensor that is FULL at the head. @return whether it is taken, with this
- * thread's record in hand; else ask tni_ring_take_tensor()
+ * The same of a tensor that was seen to be FULL at the head. @return whether it is taken, with
+ * this thread's record in hand; else ask tni_ring_take_tensor()
  */
-bool tni_ring_take_head(struct tn_queue *queue, struct tni_thread **ret_thread,
-                        struct tni_taken *ret_taken);
+bool tni_ring_take_head(struct tn_queue *queue, struct tni_seen seen,
+                        struct tni_thread **ret_thread, struct tni_taken *ret_taken);
 
 /** The message is ours: the slot is empty, its reference a local one of this process. */
 void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,
