@@ -5,6 +5,7 @@ Every comparison is with the multiprocessing of the Python that runs the test.
 """
 
 import importlib
+import logging.config
 import multiprocessing as standard
 import os
 import re
@@ -212,6 +213,23 @@ LINES = {
 def test_lines_say_what_they_say_of_the_standard_library(lines):
     assert said_of("tenon.multiprocessing", LINES[lines]) == said_of(
         "multiprocessing", LINES[lines]
+    )
+
+
+def test_repr_of_a_lock_that_another_process_released_is_a_free_lock():
+    lock = mp.Lock()
+    lock.acquire()
+    in_child(lock.release)
+    assert repr(lock) == "<Lock(owner=None)>"
+
+
+def test_queues_are_queues_for_who_knows_only_the_standard_librarys():
+    context = mp.get_context("fork")
+    for kind in "Queue", "JoinableQueue", "SimpleQueue":
+        assert isinstance(getattr(context, kind)(), getattr(standard.queues, kind))
+    handler = {"class": "logging.handlers.QueueHandler", "queue": context.Queue()}
+    logging.config.dictConfig(
+        {"version": 1, "handlers": {"queue": handler}, "disable_existing_loggers": False}
     )
 
 

@@ -9,6 +9,7 @@ tenon.PeerDied, a BrokenPipeError with pid and seat, which also is an Empty or a
 
 import threading
 import types
+from multiprocessing import queues as _standard
 from multiprocessing import util
 from queue import Empty, Full
 
@@ -176,8 +177,8 @@ class _Debts:
         return SEM_VALUE_MAX - self.core.get()
 
 
-class Queue(Readable):
-    """multiprocessing.Queue."""
+class Queue(Readable, _standard.Queue):
+    """multiprocessing.Queue. It is one of the standard library's for who asks isinstance()."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
@@ -369,7 +370,7 @@ class _Unfinished:
                 self._all_done.wait(self._LOOK_S)
 
 
-class JoinableQueue(Queue):
+class JoinableQueue(Queue, _standard.JoinableQueue):
     """A queue that knows how much of it is not done yet.
 
     What a process got, and did not call task_done() for before it ended, counts as done.
@@ -420,7 +421,7 @@ class JoinableQueue(Queue):
         self._unfinished.join()
 
 
-class SimpleQueue(Readable):
+class SimpleQueue(Readable, _standard.SimpleQueue):
     """A bounded queue: put() waits for room, get() for an object."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
@@ -470,8 +471,4 @@ class SimpleQueue(Readable):
 
 def __getattr__(name):
     """What else the standard library's module has."""
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from multiprocessing import queues as _standard
-
     return getattr(_standard, name)

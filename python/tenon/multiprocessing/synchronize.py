@@ -187,10 +187,10 @@ class RLock(SemLock):
 def _owner(lock):
     """Who has it, and how often, as the standard library's repr() says that."""
     try:
+        if lock._semlock._get_value() == 1:
+            return "None", 0  # another process may have released what this thread acquired
         if lock._is_mine():
             return _this_thread(), lock._count()
-        if lock._semlock._get_value() == 1:
-            return "None", 0
         return "SomeOtherThread" if lock._count() > 0 else "SomeOtherProcess", "nonzero"
     except Exception:
         return "unknown", "unknown"
