@@ -7,7 +7,11 @@
 TN_BEGIN_DECLS
 
 /**
- * A bounded queue of messages, many producers, many consumers, first in first out per producer.
+ * A bounded queue of messages, many producers, many consumers.
+ *
+ * What one thread pushes is popped in that order. A message that is delivered again, because
+ * its consumer died or gave it back, may come after later ones. A pop that fails changes
+ * nothing: its message stays where it is.
  *
  * A message owns references to its tensors, so that what was pushed outlives its producer.
  * A tn_queue is this process's private handle; a forked child may use its parent's.
@@ -106,7 +110,8 @@ TN_API TN_NODISCARD int tn_queue_attach(tn_queue *queue, uint32_t roles);
 
 /**
  * End the queue for everybody: pushes fail with TN_ERR_CLOSED from now on; pops take what is
- * left, then fail with TN_ERR_CLOSED.
+ * left, then fail with TN_ERR_CLOSED. While another process is in the middle of a push or a
+ * pop, or has leased a message, pops wait for what may come of that.
  */
 TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
 
@@ -137,7 +142,7 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  * @param ret_message  owned by the caller, ended with tn_message_fini(); untouched on failure
  * @return 0, or
  *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
- *         TN_ERR_CLOSED     the queue was ended, and nothing is left, nor leased to others
+ *         TN_ERR_CLOSED     the queue was ended, nothing is left, and nothing can come back
  *         TN_ERR_PEER_DIED  nothing is left, and the last other producer died
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_VERSION  a tensor of the

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <tenon/status.h>
 
 #define TNI_COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -131,6 +132,28 @@ static inline uint32_t tni_log2_up(uint64_t value)
 #define TNI_LOOK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 /** Write such a field: others may be looking, and check afterwards what they saw. */
 #define TNI_PUT(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)
+/**
+ * Copy what others may be writing now. The caller finds out afterwards whether they did, and
+ * then drops the copy; so the thread sanitizer is not to tell of it.
+ */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TNI_THREAD_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(TNI_THREAD_SANITIZER)
+__attribute__((no_sanitize("thread"), noinline, unused)) static void
+tni_copy_unstable(void *to, const void *from, size_t size_bytes)
+{
+    for (size_t i = 0; i < size_bytes; i++)
+        ((volatile uint8_t *)to)[i] = ((const volatile uint8_t *)from)[i];
+}
+#else
+static inline void tni_copy_unstable(void *to, const void *from, size_t size_bytes)
+{
+    memcpy(to, from, size_bytes);
+}
+#endif
 
 static inline void tni_relax(void)
 {

@@ -313,7 +313,7 @@ static inline uint64_t tni_view_form(const struct tni_view *view)
 }
 static inline void tni_view_set_form(struct tni_view *view, uint64_t form)
 {
-    *(tni_view_word *)(void *)&view->code = form;
+    TNI_PUT(*(tni_view_word *)(void *)&view->code, form);
 }
 /** `dtype` as the view has it: {lanes:16, bits:8, code:8}. */
 static inline uint64_t tni_view_make_form(uint32_t dtype, uint32_t ndim, uint32_t flags)

@@ -7,7 +7,8 @@
  * or, when these are long, a record for the payload block that they lie in; the slot then names
  * the message block only. A message is whole before it is pushed.
  *
- * Unpacking takes the references of the tensors while the slot is still TAKEN, and un-records
+ * Unpacking obtains all that a message needs while the message is in the queue, takes the
+ * message, takes the references of its tensors while the slot is still TAKEN, and un-records
  * the slot last; a death on the way leaves holds, which the reaper gives back, and a message
  * that is delivered again.
  */
@@ -252,9 +253,13 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
     const struct tni_records *r = tni_records_at(s, block, &count);
     if (r == NULL)
         return TN_ERR_CORRUPT;
-    uint32_t limit = TNI_LOOK(r->limit), payload = TNI_LOOK(r->payload_block);
-    uint32_t views_bytes = TNI_LOOK(r->views_bytes), tensors = TNI_LOOK(r->tensor_count);
-    uint64_t bytes_count = TNI_LOOK(r->bytes_count);
+    struct tni_records head;
+    const size_t skipped = sizeof head.count;
+    tni_copy_unstable((uint8_t *)&head + skipped, (const uint8_t *)r + skipped,
+                      sizeof head - skipped);
+    uint32_t limit = head.limit, payload = head.payload_block;
+    uint32_t views_bytes = head.views_bytes, tensors = head.tensor_count;
+    uint64_t bytes_count = head.bytes_count;
     uint64_t views_off = tni_align_up(sizeof *r + (uint64_t)limit * sizeof(uint32_t), 8);
     uint64_t size = tni_block_bytes(&s->geometry, block);
     if (count != limit || tensors > limit || tensors > TN_MESSAGE_MAX_TENSORS ||
@@ -283,18 +288,18 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
     return 0;
 }
 
-/* Each field once. The block is that which the taking announced. */
-static int read_slot(const struct tn_queue *q, const struct tni_taken *taken,
+/* Each field once. */
+static int read_slot(const struct tn_queue *q, const struct tni_taken *found,
                      struct contents *c)
 {
-    const struct tni_slot *slot = taken->slot;
-    *c = (struct contents){.form = TNI_LOOK(slot->form), .block = taken->block};
-    uint32_t views = TNI_LOOK(slot->view_bytes), bytes = TNI_LOOK(slot->bytes_count);
+    const struct tni_slot *slot = found->slot;
+    *c = (struct contents){.form = tni_form_form(found->form), .block = found->block};
+    uint32_t views = tni_form_view_bytes(found->form), bytes = found->bytes_count;
     bool has_block = c->block.id != 0;
 
-    if (taken->named.id != taken->block.id)
+    if (found->named.id != found->block.id)
         return tni_fail(TN_ERR_CORRUPT, "a slot names block %x, which is none",
-                        taken->named.id);
+                        found->named.id);
     if (c->form == TNI_FORM_MESSAGE && has_block &&
         tni_class_is_message(tni_block_class(c->block)))
         return read_message_block(q, c->block, c);
@@ -311,18 +316,38 @@ static int read_slot(const struct tn_queue *q, const struct tni_taken *taken,
     return 0;
 }
 
-/* Private objects for all tensors; they own no reference yet. */
-static int decode_all(struct tn_queue *q, struct tni_thread *thread, const struct contents *c,
+/* A message that is in the queue, and what it needs to be taken. */
+struct unpacking {
+    struct tni_taken at;
+    struct contents contents;
+    tn_message message;
+    bool is_single;  /* what is wanted is one tensor, and no message around it */
+    tn_tensor *one;  /* that tensor */
+    uint8_t *buffer; /* else the tensors, and bytes that are copied */
+    int lost;        /* why the message goes without its tensors, or 0 */
+};
+
+/*
+ * Private objects for all tensors; they own no reference yet. A message that others take
+ * meanwhile is left: TN_ERR_TIMED_OUT. What is read of it is noise, and its storages are worth
+ * no system call.
+ */
+static int decode_all(struct tn_queue *q, struct tni_thread *thread, const struct unpacking *u,
                       tn_tensor **ret_tensors)
 {
     struct tn_domain *d = q->handle.domain;
+    const struct contents *c = &u->contents;
     uint32_t at = 0, made = 0;
     int status = 0;
 
     for (; made < c->tensor_count; made++) {
         const struct tni_view *view = (const struct tni_view *)(const void *)(c->views + at);
-        uint32_t record = c->records != NULL ? TNI_LOOK(c->records[made]) : c->block.id;
-        status = tni_tensor_decode(d, view, c->views_bytes - at, &ret_tensors[made]);
+        uint32_t record = c->block.id;
+        if (c->records != NULL)
+            tni_copy_unstable(&record, &c->records[made], sizeof record);
+        status = TN_ERR_TIMED_OUT;
+        if (TNI_LIKELY(tni_ring_is_still(&u->at)))
+            status = tni_tensor_decode(d, view, c->views_bytes - at, &ret_tensors[made]);
         if (TNI_UNLIKELY(status < 0))
             break;
         at += (uint32_t)status;
@@ -342,89 +367,37 @@ static int decode_all(struct tn_queue *q, struct tni_thread *thread, const struc
     return status;
 }
 
-/*
- * References for tensors that a message block keeps. The slot is TAKEN, so the message block
- * stays.
- */
-static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct contents *c,
-                    tn_tensor **tensors)
+/* The private side of the message. What others see stays as it is. */
+static int obtain_parts(struct tn_queue *q, struct tni_thread *thread, struct unpacking *u)
 {
-    struct tn_domain *d = q->handle.domain;
-    for (uint32_t i = 0; i < c->tensor_count; i++) {
-        tni_block block = tensors[i]->storage->block;
-        tni_announce(thread, block, 1);
-        int status = tni_ref_pin(d, block);
-        if (status == 0) {
-            tni_ref_adopt(d, thread, block);
-            continue;
-        }
-        tni_announce_clear(thread);
-        for (uint32_t j = 0; j < i; j++)
-            tni_ref_release_with(d, thread, tensors[j]->storage->block);
-        for (uint32_t j = 0; j < c->tensor_count; j++)
-            tni_tensor_forget(thread, tensors[j]);
-        tni_announce_fence(thread, c->block); /* as it was */
+    const struct contents *c = &u->contents;
+    uint64_t copied = c->are_bytes_shared ? 0 : c->bytes_count;
+    size_t tensors_bytes = u->is_single ? 0 : c->tensor_count * sizeof(tn_tensor *);
+
+    u->buffer = NULL;
+    if (tensors_bytes + copied != 0 && (u->buffer = malloc(tensors_bytes + copied)) == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
+    tn_tensor **tensors = u->is_single ? &u->one : (tn_tensor **)(void *)u->buffer;
+    int status = decode_all(q, thread, u, tensors);
+    if (status != 0) {
+        free(u->buffer);
         return status;
     }
-    tni_announce(thread, c->block, 1); /* as it was: the slot is un-recorded next */
-    atomic_thread_fence(memory_order_seq_cst);
-    return 0;
-}
-
-static int end_taking(struct tn_queue *q, struct tni_thread *thread,
-                      const struct tni_taken *taken)
-{
-    if (q->policy == TN_QUEUE_LEASE)
-        return tni_ring_lease(q, thread, taken);
-    tni_ring_take_end(q, thread, taken);
-    return 0;
-}
-
-static int unpack(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken,
-                  const struct contents *c, tn_message *ret_message)
-{
-    struct tn_domain *d = q->handle.domain;
-    uint64_t copied = c->are_bytes_shared ? 0 : c->bytes_count;
-    tn_message m = {.tensor_count = c->tensor_count,
-                    .size_bytes = c->bytes_count,
-                    .attempt = taken->slot->attempt,
-                    .producer_seat = taken->slot->producer};
-    uint8_t *buffer = NULL;
-    int status;
-
-    if (c->tensor_count + copied != 0 &&
-        (buffer = malloc(c->tensor_count * sizeof(tn_tensor *) + copied)) == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
-    m.tensors = c->tensor_count != 0 ? (tn_tensor **)(void *)buffer : NULL;
-    if ((status = decode_all(q, thread, c, m.tensors)) != 0)
-        goto free_buffer;
     if (copied != 0)
-        memcpy(buffer + c->tensor_count * sizeof(tn_tensor *), c->bytes, copied);
-    m.bytes = c->bytes_count == 0 ? NULL
-              : copied != 0       ? buffer + c->tensor_count * sizeof(tn_tensor *)
-                                  : c->bytes;
-    if (c->form == TNI_FORM_MESSAGE && (status = hold_all(q, thread, c, m.tensors)) != 0)
-        goto free_buffer;
-    m.lease = q->policy == TN_QUEUE_LEASE ? taken->position + 1 : 0;
-    if ((status = end_taking(q, thread, taken)) != 0)
-        goto forget;
-    m.internal[OWNS_DOMAIN] = d;
-    /* Without a tensor that has it, the reference that came along is the message's. */
-    bool owns_block = c->form == TNI_FORM_MESSAGE || c->tensor_count == 0;
-    m.internal[OWNS_BLOCK] = (void *)(uintptr_t)(owns_block ? c->block.id : 0);
-    m.internal[OWNS_BUFFER] = buffer;
-    *ret_message = m;
+        tni_copy_unstable(u->buffer + tensors_bytes, c->bytes, copied);
+    const void *bytes = copied != 0 ? u->buffer + tensors_bytes : c->bytes;
+    u->message = (tn_message){.bytes = c->bytes_count != 0 ? bytes : NULL,
+                              .size_bytes = c->bytes_count,
+                              .tensors = c->tensor_count != 0 ? tensors : NULL,
+                              .tensor_count = c->tensor_count};
     return 0;
+}
 
-forget:
-    for (uint32_t i = 0; i < c->tensor_count; i++) {
-        if (c->form == TNI_FORM_MESSAGE)
-            tni_ref_release_with(d, thread, m.tensors[i]->storage->block);
-        tni_tensor_forget(thread, m.tensors[i]);
-    }
-free_buffer:
-    free(buffer);
-    return status;
+static void drop_parts(struct tni_thread *thread, const struct unpacking *u)
+{
+    for (uint32_t i = 0; i < u->message.tensor_count; i++)
+        tni_tensor_forget(thread, u->message.tensors[i]);
+    free(u->buffer);
 }
 
 /*
@@ -437,123 +410,198 @@ static bool is_lost(int status)
            status == TN_ERR_VERSION || status == TN_ERR_STALE;
 }
 
-/*
- * The taking ends all the same. Where `ret_lost` asks for it, a message without its tensors is
- * delivered: taken or leased as it would be with them, so a death of who has it leaves what it
- * always leaves. `c` is NULL when the slot makes no sense.
- */
-static int unpack_failed(struct tn_queue *q, struct tni_thread *thread,
-                         const struct tni_taken *taken, int status, struct contents *c,
-                         tn_message *ret_message, int *ret_lost)
+/* That hold_all() and a lease will find room in the counts. */
+static int check_room(struct tn_queue *q, const struct unpacking *u)
 {
-    bool is_wanted = is_lost(status) && ret_lost != NULL;
-    if (is_wanted)
-        *ret_lost = status;
-    if (is_wanted && c != NULL) {
-        c->tensor_count = 0;
-        status = unpack(q, thread, taken, c, ret_message);
-        if (status == 0)
-            return 0;
-    }
-    if (!is_lost(status)) {
-        tni_ring_untake(q, thread, taken);
+    const struct contents *c = &u->contents;
+    int status = 0;
+    if (TNI_UNLIKELY(q->policy == TN_QUEUE_LEASE && c->block.id != 0))
+        status = tni_ref_check_room(q->handle.domain, c->block);
+    if (c->form != TNI_FORM_MESSAGE)
         return status;
-    }
-    tni_ring_discard(q, thread, taken);
-    if (!is_wanted)
-        return status;
-    *ret_message = (tn_message){0};
-    return 0;
-}
-
-int tni_parcel_unpack(struct tn_queue *q, struct tni_thread *thread,
-                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost,
-                      bool keeps_lost)
-{
-    struct contents c;
-    int status = read_slot(q, taken, &c);
-    bool is_readable = status == 0;
-    if (TNI_LIKELY(is_readable))
-        status = unpack(q, thread, taken, &c, ret_message);
-    if (TNI_UNLIKELY(status != 0) && keeps_lost)
-        tni_ring_untake(q, thread, taken);
-    else if (TNI_UNLIKELY(status != 0))
-        status = unpack_failed(q, thread, taken, status, is_readable ? &c : NULL, ret_message,
-                               ret_lost);
+    for (uint32_t i = 0; status == 0 && i < c->tensor_count; i++)
+        status = tni_ref_check_room(q->handle.domain, u->message.tensors[i]->storage->block);
     return status;
 }
 
-/* One tensor whose view and attributes are too long for a slot, or none. Ends the taking. */
-static int unpack_long_tensor(struct tn_queue *q, struct tni_thread *thread,
-                              const struct tni_taken *taken, const struct contents *c,
-                              tn_tensor **ret_tensor)
+static int fail_not_a_tensor(const struct tn_queue *q)
 {
-    tn_message m;
-    if (c->tensor_count != 1 || c->bytes_count != 0)
-        return tni_fail(TN_ERR_INVALID,
-                        "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
-                        q->handle.object->name);
-    int status = unpack(q, thread, taken, c, &m);
-    if (status != 0)
+    return tni_fail(TN_ERR_INVALID,
+                    "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
+                    q->handle.object->name);
+}
+
+/* All that the message at u->at needs. */
+static int obtain(struct tn_queue *q, struct tni_thread *thread,
+                  const struct tni_wanted *wanted, struct unpacking *u)
+{
+    u->is_single = wanted->tensor != NULL;
+    u->lost = 0;
+    if (u->is_single && !tni_form_is_tensor(u->at.form))
+        return fail_not_a_tensor(q);
+    int status = read_slot(q, &u->at, &u->contents);
+    if (TNI_UNLIKELY(status != 0))
         return status;
-    *ret_tensor = m.tensors[0];
-    tni_ref_release_with(q->handle.domain, thread, c->block);
-    free(m.internal[OWNS_BUFFER]);
+    if (u->is_single && (u->contents.tensor_count != 1 || u->contents.bytes_count != 0))
+        return fail_not_a_tensor(q);
+    status = obtain_parts(q, thread, u);
+    if (TNI_UNLIKELY(is_lost(status)) && wanted->lost != NULL) {
+        u->lost = status;
+        u->contents.tensor_count = 0;
+        status = obtain_parts(q, thread, u);
+    }
+    if (TNI_LIKELY(status == 0) && TNI_UNLIKELY((status = check_room(q, u)) != 0))
+        drop_parts(thread, u);
+    return status;
+}
+
+/* References for tensors that a message block keeps. The slot is TAKEN, so that block stays. */
+static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct contents *c,
+                    tn_tensor **tensors)
+{
+    struct tn_domain *d = q->handle.domain;
+    int status = 0;
+    for (uint32_t i = 0; i < c->tensor_count && status == 0; i++) {
+        tni_block block = tensors[i]->storage->block;
+        tni_announce(thread, block, 1);
+        status = tni_ref_pin(d, block);
+        if (status == 0) {
+            tni_ref_adopt(d, thread, block);
+            continue;
+        }
+        tni_announce_clear(thread);
+        while (i-- > 0)
+            tni_ref_release_with(d, thread, tensors[i]->storage->block);
+        break;
+    }
+    tni_announce(thread, c->block, 1); /* as it was: the slot is un-recorded next */
+    atomic_thread_fence(memory_order_seq_cst);
+    return status;
+}
+
+static int end_taking(struct tn_queue *q, struct tni_thread *thread,
+                      const struct tni_taken *taken)
+{
+    if (q->policy == TN_QUEUE_LEASE)
+        return tni_ring_lease(q, thread, taken);
+    tni_ring_take_end(q, thread, taken);
     return 0;
 }
 
-/* The usual message once more: one tensor like the last one. NULL: go the long way. */
-static inline tn_tensor *decode_plain(struct tn_queue *q, struct tni_thread *thread,
-                                      const struct tni_taken *taken)
+/* The references. pre: taken. Only counts that are noise can fail: then the message is lost. */
+static int take_over(struct tn_queue *q, struct tni_thread *thread, struct unpacking *u)
 {
-    const struct tni_slot *slot = taken->slot;
-    uint32_t view_bytes = TNI_LOOK(slot->view_bytes);
-    if (TNI_UNLIKELY(TNI_LOOK(slot->form) != TNI_FORM_TENSOR ||
-                     TNI_LOOK(slot->bytes_count) != 0 || view_bytes > q->room_bytes))
-        return NULL;
-    return tni_tensor_decode_again(q->handle.domain, thread, taken->block,
-                                   (const void *)slot->data, view_bytes);
-}
-
-int tni_parcel_unpack_tensor(struct tn_queue *q, struct tni_thread *thread,
-                             const struct tni_taken *taken, tn_tensor **ret_tensor)
-{
-    struct contents c;
-    tn_tensor *tensor = NULL;
-    int status = read_slot(q, taken, &c);
-    bool is_long = status == 0 && (c.form != TNI_FORM_TENSOR || c.bytes_count != 0);
-    if (TNI_UNLIKELY(is_long))
-        status = unpack_long_tensor(q, thread, taken, &c, &tensor);
-    else if (status == 0)
-        status = decode_all(q, thread, &c, &tensor);
+    const struct contents *c = &u->contents;
+    tn_message *m = &u->message;
+    bool is_block = c->form == TNI_FORM_MESSAGE;
+    int status = is_block ? hold_all(q, thread, c, m->tensors) : 0;
     if (TNI_LIKELY(status == 0)) {
-        if (TNI_LIKELY(!is_long))
-            tni_ring_take_end(q, thread, taken);
-        *ret_tensor = tensor;
-    } else if (is_lost(status)) {
-        tni_ring_discard(q, thread, taken);
-    } else {
-        tni_ring_untake(q, thread, taken);
+        m->attempt = u->at.slot->attempt;
+        m->producer_seat = u->at.slot->producer;
+        m->lease = q->policy == TN_QUEUE_LEASE ? u->at.position + 1 : 0;
+        status = end_taking(q, thread, &u->at);
+        for (uint32_t i = 0; TNI_UNLIKELY(status != 0) && is_block && i < c->tensor_count; i++)
+            tni_ref_release_with(q->handle.domain, thread, m->tensors[i]->storage->block);
     }
+    if (TNI_LIKELY(status == 0))
+        return 0;
+    drop_parts(thread, u);
+    tni_ring_discard(q, thread, &u->at);
     return status;
 }
 
-int tni_parcel_pop_tensor(struct tn_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
+static void give(struct tn_queue *q, struct tni_thread *thread, const struct unpacking *u,
+                 const struct tni_wanted *wanted)
+{
+    const struct contents *c = &u->contents;
+    /* Without a tensor that has it, the reference that came along is the message's. */
+    bool owns_block = c->form == TNI_FORM_MESSAGE || c->tensor_count == 0;
+    if (u->is_single) {
+        if (owns_block)
+            tni_ref_release_with(q->handle.domain, thread, c->block);
+        *wanted->tensor = u->one;
+        return;
+    }
+    *wanted->message = u->message;
+    wanted->message->internal[OWNS_DOMAIN] = q->handle.domain;
+    wanted->message->internal[OWNS_BLOCK] = (void *)(uintptr_t)(owns_block ? c->block.id : 0);
+    wanted->message->internal[OWNS_BUFFER] = u->buffer;
+    if (TNI_UNLIKELY(u->lost != 0))
+        *wanted->lost = u->lost;
+}
+
+/*
+ * The taking of a message that is lost ends all the same. Where `lost` asks for it, what can be
+ * read of it was obtained without its tensors; here not even its bytes can.
+ */
+static int lose(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken,
+                int status, const struct tni_wanted *wanted)
+{
+    tni_ring_discard(q, thread, taken);
+    if (wanted->lost == NULL)
+        return status;
+    *wanted->lost = status;
+    *wanted->message = (tn_message){0};
+    return 0;
+}
+
+int tni_parcel_pop(struct tn_queue *q, struct tni_thread *thread,
+                   const struct tni_wanted *wanted)
+{
+    struct unpacking u;
+    for (uint32_t tries = 0; tries < TNI_MOST_TRIES && tni_ring_find(q, &u.at) == 0; tries++) {
+        int status = obtain(q, thread, wanted, &u);
+        bool is_obtained = status == 0;
+        if (TNI_UNLIKELY(!is_obtained && (!is_lost(status) || wanted->is_next))) {
+            if (status != TN_ERR_TIMED_OUT && tni_ring_is_still(&u.at))
+                return status;
+            continue; /* others have taken it */
+        }
+        if (TNI_UNLIKELY(!tni_ring_take(q, thread, &u.at))) {
+            if (is_obtained)
+                drop_parts(thread, &u);
+            continue;
+        }
+        if (TNI_UNLIKELY(!is_obtained))
+            return lose(q, thread, &u.at, status, wanted);
+        status = take_over(q, thread, &u);
+        if (TNI_LIKELY(status == 0))
+            give(q, thread, &u, wanted);
+        return status;
+    }
+    return TN_ERR_TIMED_OUT;
+}
+
+/* One tensor like the last one, over no reference yet. NULL: go the long way. */
+static inline tn_tensor *decode_alike(struct tn_queue *q, struct tni_thread *thread,
+                                      const struct tni_taken *found)
+{
+    uint32_t view_bytes = tni_form_view_bytes(found->form);
+    if (TNI_UNLIKELY(tni_form_form(found->form) != TNI_FORM_TENSOR ||
+                     !tni_form_is_tensor(found->form) || view_bytes > q->room_bytes ||
+                     found->block.id == 0))
+        return NULL;
+    return tni_tensor_decode_again(q->handle.domain, thread, found->block,
+                                   (const void *)found->slot->data, view_bytes);
+}
+
+bool tni_parcel_pop_alike(struct tn_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
 {
     struct tni_thread *thread;
-    struct tni_taken taken;
-    if (TNI_UNLIKELY(!tni_ring_take_head(q, seen, &thread, &taken)))
-        return 1;
-    tn_tensor *tensor = decode_plain(q, thread, &taken);
-    int status = 0;
-    if (TNI_LIKELY(tensor != NULL)) {
-        tni_ring_take_end(q, thread, &taken);
+    struct tni_taken at;
+    if (TNI_UNLIKELY(!tni_ring_find_seen(q, seen, &at)) ||
+        TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
+        return false;
+    tn_tensor *tensor = decode_alike(q, thread, &at);
+    bool is_taken = TNI_LIKELY(tensor != NULL) && TNI_LIKELY(tni_ring_take(q, thread, &at));
+    if (TNI_LIKELY(is_taken)) {
+        tni_ring_take_end(q, thread, &at);
         *ret_tensor = tensor;
-    } else {
-        status = tni_parcel_unpack_tensor(q, thread, &taken, ret_tensor);
+    } else if (tensor != NULL) {
+        tni_tensor_forget(thread, tensor);
     }
     tni_thread_leave(thread);
-    return status;
+    return is_taken;
 }
 
 /* ---- what a popped message owns ---------------------------------------------------------- */

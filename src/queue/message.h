@@ -15,29 +15,27 @@ int tni_parcel_pack(struct tn_queue *queue, const tn_message *message, bool move
 void tni_parcel_end(struct tn_queue *queue, const struct tni_parcel *parcel,
                     const tn_message *message, bool is_pushed, bool move);
 
-/**
- * Make a message of a taken slot and end the taking: taken or leased, by the queue's policy.
- * @param ret_lost  as of tni_queue_pop_bytes(); NULL: a message whose tensors are lost is
- * thrown away
- * @param keeps_lost  such a message goes back instead
- * @return 0, TN_ERR_NO_MEMORY (the message is back in the queue), TN_ERR_CORRUPT (thrown away)
- */
-int tni_parcel_unpack(struct tn_queue *queue, struct tni_thread *thread,
-                      const struct tni_taken *taken, tn_message *ret_message, int *ret_lost,
-                      bool keeps_lost);
+/* What a pop is to give. */
+struct tni_wanted {
+    tn_message *message; /* one of the two */
+    tn_tensor **tensor;  /* of a message that is one tensor and nothing else */
+    int *lost;           /* as of tni_queue_pop_bytes(); NULL: what is lost is thrown away */
+    bool is_next; /* of several, after the first: what is lost stays, for who can be told */
+};
 
 /**
- * The same for a slot that holds one tensor and nothing else. TN_ERR_INVALID: it does not; put
- * back.
+ * Take the oldest message, or lease it, by the queue's policy. One that cannot be had, for want
+ * of memory or because it is not one tensor as it should be, stays in the queue all the time.
+ * @return 0, TN_ERR_TIMED_OUT (there is none), or as tn_queue_pop()
  */
-int tni_parcel_unpack_tensor(struct tn_queue *queue, struct tni_thread *thread,
-                             const struct tni_taken *taken, tn_tensor **ret_tensor);
+int tni_parcel_pop(struct tn_queue *queue, struct tni_thread *thread,
+                   const struct tni_wanted *wanted);
 
 /**
  * Take one tensor, like the last one of this thread, from the head of the queue, as it was
  * seen.
- * @return 0, or as tni_parcel_unpack_tensor(); 1: there is no such message at the head
+ * @return whether it did; else ask tni_parcel_pop()
  */
-int tni_parcel_pop_tensor(struct tn_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
+bool tni_parcel_pop_alike(struct tn_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
 
 #endif

@@ -389,10 +389,7 @@ int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, 
 
 struct pop {
     struct tn_queue *queue;
-    tn_message *message; /* one of the two */
-    tn_tensor **tensor;
-    int *lost;    /* NULL: what is lost is dropped */
-    bool is_next; /* of several, after the first: what is lost stays, for who can be told */
+    struct tni_wanted wanted;
 };
 
 /*
@@ -402,16 +399,10 @@ static int try_pop(void *context)
 {
     const struct pop *p = context;
     struct tn_queue *q = p->queue;
-    struct tni_taken taken;
     bool is_ended = atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) != 0;
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
-    int status = p->tensor != NULL ? tni_ring_take_tensor(q, thread, &taken)
-                                   : tni_ring_take(q, thread, &taken);
-    if (TNI_LIKELY(status == 0))
-        status = p->tensor != NULL
-                     ? tni_parcel_unpack_tensor(q, thread, &taken, p->tensor)
-                     : tni_parcel_unpack(q, thread, &taken, p->message, p->lost, p->is_next);
-    else if (status == TN_ERR_TIMED_OUT && is_ended && !tni_ring_is_leased(q))
+    int status = tni_parcel_pop(q, thread, &p->wanted);
+    if (status == TN_ERR_TIMED_OUT && is_ended && !tni_ring_has_more(q))
         status = tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
                           q->handle.object->name);
     tni_thread_leave(thread);
@@ -454,7 +445,7 @@ static int pop(struct pop *p, uint64_t deadline_ns)
 static __attribute__((noinline)) int pop_message(struct tn_queue *q, uint64_t deadline_ns,
                                                  tn_message *ret_message)
 {
-    return pop(&(struct pop){.queue = q, .message = ret_message}, deadline_ns);
+    return pop(&(struct pop){q, {.message = ret_message}}, deadline_ns);
 }
 
 int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
@@ -470,14 +461,13 @@ int tni_queue_pop_bytes(struct tn_queue *q, uint64_t deadline_ns, tn_message *re
                         int *ret_lost)
 {
     *ret_lost = 0;
-    return pop(&(struct pop){.queue = q, .message = ret_message, .lost = ret_lost},
-               deadline_ns);
+    return pop(&(struct pop){q, {.message = ret_message, .lost = ret_lost}}, deadline_ns);
 }
 
 static __attribute__((noinline)) int pop_tensor(struct tn_queue *q, uint64_t deadline_ns,
                                                 tn_tensor **ret_tensor)
 {
-    return pop(&(struct pop){.queue = q, .tensor = ret_tensor}, deadline_ns);
+    return pop(&(struct pop){q, {.tensor = ret_tensor}}, deadline_ns);
 }
 
 /* The short way, as the slot at the head was seen, and once more if it is full only now. */
@@ -487,9 +477,8 @@ static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_
 {
     bool is_again = false;
     do {
-        int status = tni_parcel_pop_tensor(q, seen, ret_tensor);
-        if (TNI_LIKELY(status <= 0))
-            return status;
+        if (TNI_LIKELY(tni_parcel_pop_alike(q, seen, ret_tensor)))
+            return 0;
         is_again = !is_again;
     } while (is_again && tni_ring_sees_full(q, &seen));
     return pop_tensor(q, deadline_ns, ret_tensor);
@@ -514,9 +503,8 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
 static int pop_next(struct tn_queue *q, tn_message *ret_message)
 {
     int status = begin(q, TN_CONSUMER);
-    return status != 0
-               ? status
-               : try_pop(&(struct pop){.queue = q, .message = ret_message, .is_next = true});
+    return status != 0 ? status
+                       : try_pop(&(struct pop){q, {.message = ret_message, .is_next = true}});
 }
 
 int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns,
@@ -569,7 +557,8 @@ static bool is_ready(struct tn_queue *q)
 {
     const struct tni_object *object = q->handle.object;
     uint64_t death = atomic_load(&object->death[TNI_SIDE_PRODUCER]);
-    return tni_ring_is_ready(q) || atomic_load(&object->ended) != 0 ||
+    bool is_ended = atomic_load(&object->ended) != 0;
+    return tni_ring_is_ready(q) || (is_ended && !tni_ring_has_more(q)) ||
            ((uint32_t)(death >> 32) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
             tni_seat_set_count(&object->producers, q->handle.domain->seat) == 0);
 }

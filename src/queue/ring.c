@@ -26,9 +26,6 @@
 
 #include "sync/sync.h"
 
-/* Looks that find another thing each time: others are at work, or it is noise. */
-enum { MOST_TRIES = 10000 };
-
 /* A producer that runs fills the slot that it claimed within so many looks. */
 enum { CLAIM_LOOKS = 32 };
 
@@ -38,27 +35,6 @@ static uint64_t after(uint64_t position, uint32_t capacity)
     return TNI_LIKELY(tni_position_index(position) + UINT64_C(1) < capacity)
                ? position + 1
                : tni_position(tni_position_round(position) + 1, 0);
-}
-
-/* Where a slot further on is, for a hint to the processor: perhaps beyond the last one. */
-static inline const void *beyond(const struct tn_queue *q, const struct tni_slot *slot,
-                                 uint32_t count)
-{
-    return (const void *)((uintptr_t)slot + (uintptr_t)count * q->slot_bytes);
-}
-
-enum { PUSHED = 1, POPPED = 2 };
-
-/*
- * Whether this thread does the same again: then the lines that it needs next are fetched ahead.
- * Who pushes and pops in turns waits for answers, and the other side is about to use those
- * lines: fetching them away from there cost a round trip a third of its time.
- */
-static inline bool does_again(struct tni_thread *thread, uint8_t what)
-{
-    bool again = thread->last_on_ring == what;
-    thread->last_on_ring = what;
-    return again;
 }
 
 /* Positions from `from` to `to`; below 0 if `to` comes first. */
@@ -81,6 +57,24 @@ static void announce_item(struct tn_queue *q)
 {
     if (TNI_UNLIKELY(tni_wait_call(&q->handle.object->items)))
         tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
+}
+
+/* Of an ended queue, this may have been the last message that others waited for. */
+static __attribute__((noinline)) void wake_all(struct tn_queue *q)
+{
+    tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
+}
+
+static inline void tell_end(struct tn_queue *q)
+{
+    if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0))
+        wake_all(q);
+}
+
+static __attribute__((noinline)) int fail_ended(const struct tn_queue *q)
+{
+    return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
+                    q->handle.object->name);
 }
 
 /* ---- push -------------------------------------------------------------------------------- */
@@ -181,13 +175,9 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 static inline void write_slot(struct tn_queue *q, struct tni_slot *slot,
                               const struct tni_parcel *p)
 {
-    TNI_PUT(slot->block, p->block.id);
-    slot->bytes_count = p->bytes_count;
-    slot->view_bytes = (uint16_t)p->view_bytes;
-    slot->form = p->form;
-    TNI_PUT(slot->is_tensor, p->is_tensor);
-    slot->attempt = 0;
-    slot->producer = (uint16_t)q->handle.domain->seat;
+    TNI_PUT(*tni_slot_content(slot), (uint64_t)p->bytes_count << 32 | p->block.id);
+    TNI_PUT(*tni_slot_form(slot),
+            tni_slot_make_form(p->view_bytes, p->form, p->is_tensor, q->handle.domain->seat));
     if (p->is_plain)
         tni_tensor_encode_plain(p->tensor, (void *)slot->data);
     else if (p->form == TNI_FORM_TENSOR)
@@ -212,18 +202,25 @@ static inline uint64_t claim_word(const struct tn_queue *q, const struct tni_thr
  * From the claimed slot to the end, with the thread's record given back. The block is
  * announced, and the claiming was the read-modify-write that ref.c, I5 asks for.
  */
-static inline int push_claimed(struct tn_queue *q, struct tni_thread *thread,
-                               const struct claimed *c, const struct tni_parcel *p)
+static inline __attribute__((always_inline)) int push_claimed(struct tn_queue *q,
+                                                              struct tni_thread *thread,
+                                                              const struct claimed *c,
+                                                              const struct tni_parcel *p)
 {
     struct tn_domain *d = q->handle.domain;
     struct tni_slot *slot = c->slot;
     int status = 0;
     TNI_KILL_POINT("push_claimed");
-    write_slot(q, slot, p);
-    if (p->block.id != 0)
-        status = tni_ref_lend(d, p->block, p->move);
+    /* After the claim: who finds the queue ended and this slot EMPTY says that it is over. */
+    if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0)) {
+        status = fail_ended(q);
+    } else {
+        write_slot(q, slot, p);
+        if (p->block.id != 0)
+            status = tni_ref_lend(d, p->block, p->move);
+    }
     TNI_KILL_POINT("push_lent");
-    /* Pairs with the acquire in tni_ring_take(). Without a reference the slot is skipped. */
+    /* Pairs with the acquire in scan(). Without a reference the slot is skipped. */
     uint64_t done = c->word + ((uint64_t)(TNI_SLOT_FULL - TNI_SLOT_CLAIMED) << 24);
     if (TNI_UNLIKELY(status != 0)) {
         note_unpushed(q->handle.object);
@@ -231,9 +228,9 @@ static inline int push_claimed(struct tn_queue *q, struct tni_thread *thread,
     }
     atomic_store_explicit(&slot->word, done, memory_order_release);
     TNI_KILL_POINT("push_full");
-    if (does_again(thread, PUSHED)) {
-        __builtin_prefetch(beyond(q, slot, 1), 1);
-        __builtin_prefetch(beyond(q, slot, 4), 1);
+    if (tni_thread_does_again(thread, TNI_PUSHED)) {
+        __builtin_prefetch(tni_slot_beyond(q, slot, 1), 1);
+        __builtin_prefetch(tni_slot_beyond(q, slot, 4), 1);
     }
     pass_tail(q, c->position); /* and the fence that announce_item() asks for */
     TNI_KILL_POINT("push_tail_passed");
@@ -244,6 +241,8 @@ static inline int push_claimed(struct tn_queue *q, struct tni_thread *thread,
     tni_thread_leave(thread);
     if (TNI_LIKELY(status == 0))
         announce_item(q);
+    else
+        tell_end(q); /* who waits for what is claimed */
     return status;
 }
 
@@ -253,7 +252,7 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     struct claimed c;
 
     if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
-        return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended", object->name);
+        return fail_ended(q);
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     if (p->block.id != 0)
         tni_announce(thread, p->block, 1);
@@ -277,7 +276,6 @@ int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, bool move)
     uint64_t word = atomic_load_explicit(&c.slot->word, memory_order_acquire);
     struct tni_thread *thread;
     if (TNI_UNLIKELY(word != tni_position_empty(c.position)) ||
-        TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
         return 1;
     const struct tni_parcel p = {.form = TNI_FORM_TENSOR,
@@ -386,7 +384,7 @@ static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
     if (!scan(q, may_pass, ret))
         return false;
     for (uint32_t tries = 0; TNI_UNLIKELY(ret->has_skipped); tries++) {
-        if (tries == MOST_TRIES || !scan(q, may_pass, &again))
+        if (tries == TNI_MOST_TRIES || !scan(q, may_pass, &again))
             return false;
         if (again.position == ret->position && again.word == ret->word)
             return true;
@@ -395,67 +393,29 @@ static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
     return true;
 }
 
-/* Take what is FULL as it was found. False: others were quicker, and nothing is announced. */
-static inline bool take_found(struct tn_queue *q, struct tni_thread *thread, uint64_t position,
-                              uint64_t word, struct tni_taken *ret_taken)
+static inline struct tni_taken as_found(const struct tn_queue *q, struct tni_slot *slot,
+                                        uint64_t position, uint64_t word)
 {
-    struct tn_domain *d = q->handle.domain;
-    struct tni_slot *slot = tni_slot_at(q, position);
-    tni_block named = {TNI_LOOK(slot->block)}, block = named;
-    bool is_next = does_again(thread, POPPED);
-    if (TNI_UNLIKELY(!tni_geometry_has_block(&d->segment.geometry, block.id)))
+    uint64_t content = TNI_LOOK(*tni_slot_content(slot));
+    tni_block named = {(uint32_t)content}, block = named;
+    if (TNI_UNLIKELY(!tni_geometry_has_block(&q->handle.domain->segment.geometry, block.id)))
         block.id = 0;
-    if (TNI_LIKELY(block.id != 0)) {
-        if (is_next)
-            __builtin_prefetch(tni_word_at(&d->segment, block), 1);
-        tni_announce(thread, block, 1);
-    }
-    uint64_t mine =
-        tni_slot_word(tni_slot_round(word), TNI_SLOT_TAKEN, d->seat, thread->number);
-    if (TNI_UNLIKELY(!atomic_compare_exchange_strong(&slot->word, &word, mine))) {
-        if (block.id != 0)
-            tni_announce_clear(thread);
-        return false;
-    }
-    TNI_KILL_POINT("pop_taken");
-    /* While the slot was FULL in this round its content stood still: the CAS says it did. */
-    *ret_taken = (struct tni_taken){slot, mine, position, block, named};
-    if (is_next)
-        __builtin_prefetch(beyond(q, slot, 2), 0);
-    return true;
+    return (struct tni_taken){.slot = slot,
+                              .word = word,
+                              .position = position,
+                              .block = block,
+                              .named = named,
+                              .bytes_count = (uint32_t)(content >> 32),
+                              .form = TNI_LOOK(*tni_slot_form(slot))};
 }
 
-int tni_ring_take(struct tn_queue *q, struct tni_thread *thread, struct tni_taken *ret_taken)
+int tni_ring_find(struct tn_queue *q, struct tni_taken *ret_found)
 {
     struct found found;
-    for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++)
-        if (TNI_LIKELY(take_found(q, thread, found.position, found.word, ret_taken)))
-            return 0;
-    return TN_ERR_TIMED_OUT;
-}
-
-/* The content of a slot stands still while its word stays FULL in one round. */
-static bool holds_no_tensor(const struct tni_slot *slot, uint64_t full)
-{
-    if (TNI_LIKELY(TNI_LOOK(slot->is_tensor) == 1))
-        return false;
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&slot->word, memory_order_relaxed) == full;
-}
-
-int tni_ring_take_tensor(struct tn_queue *q, struct tni_thread *thread,
-                         struct tni_taken *ret_taken)
-{
-    struct found found;
-    for (uint32_t tries = 0; tries < MOST_TRIES && find_full(q, true, &found); tries++) {
-        if (holds_no_tensor(tni_slot_at(q, found.position), found.word))
-            return tni_fail(TN_ERR_INVALID,
-                            "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
-                            q->handle.object->name);
-        if (TNI_LIKELY(take_found(q, thread, found.position, found.word, ret_taken)))
-            return 0;
-    }
-    return TN_ERR_TIMED_OUT;
+    if (!find_full(q, true, &found))
+        return TN_ERR_TIMED_OUT;
+    *ret_found = as_found(q, tni_slot_at(q, found.position), found.position, found.word);
+    return 0;
 }
 
 static bool is_full(const struct tni_seen *seen)
@@ -474,19 +434,17 @@ bool tni_ring_sees_full(const struct tn_queue *q, struct tni_seen *ret_seen)
     return is_full(ret_seen);
 }
 
-bool tni_ring_take_head(struct tn_queue *q, struct tni_seen seen,
-                        struct tni_thread **ret_thread, struct tni_taken *ret_taken)
+bool tni_ring_find_seen(const struct tn_queue *q, struct tni_seen seen,
+                        struct tni_taken *ret_found)
 {
-    const struct tni_slot *slot = tni_slot_at(q, seen.position);
-    struct tni_thread *thread;
-    if (TNI_UNLIKELY(!is_full(&seen)) || TNI_UNLIKELY(TNI_LOOK(slot->is_tensor) != 1) ||
-        TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
-        return false;
-    *ret_thread = thread;
-    if (TNI_LIKELY(take_found(q, thread, seen.position, seen.word, ret_taken)))
-        return true;
-    tni_thread_leave(thread);
-    return false;
+    *ret_found = as_found(q, tni_slot_at(q, seen.position), seen.position, seen.word);
+    return TNI_LIKELY(is_full(&seen));
+}
+
+bool tni_ring_is_still(const struct tni_taken *found)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&found->slot->word, memory_order_relaxed) == found->word;
 }
 
 static inline void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
@@ -494,8 +452,9 @@ static inline void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
     uint64_t empty = tni_slot_word(tni_slot_round(taken->word) + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
     TNI_KILL_POINT("pop_emptied");
-    pass_head(q, taken->position); /* and the fence before the look at `room` */
+    pass_head(q, taken->position); /* and the fence before the looks at `room` and `ended` */
     tni_wait_call(&q->handle.object->room);
+    tell_end(q);
 }
 
 void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
@@ -544,27 +503,11 @@ static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t wo
     retreat_head(object, tni_position(round, index));
 }
 
-void tni_ring_untake(struct tn_queue *q, struct tni_thread *thread,
-                     const struct tni_taken *taken)
-{
-    refill(q->handle.object, taken->slot, taken->word, tni_position_index(taken->position));
-    tni_announce_clear(thread);
-    announce_item(q);
-}
-
-/* Of an ended queue, what was out may have been the last message that others waited for. */
-static void tell_end(struct tn_queue *q)
-{
-    if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0))
-        tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
-}
-
 void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
                       const struct tni_taken *taken)
 {
     tni_block block = taken->block;
     empty_slot(q, taken);
-    tell_end(q);
     if (block.id != 0)
         tni_ref_drop(q->handle.domain, thread, block);
 }
@@ -588,7 +531,7 @@ static void give_back_slot(struct tni_object *object, struct tni_slot *slot, uin
     }
     TNI_KILL_POINT("slot_returning");
     if ((slot->attempt & 1) == tni_slot_tag(word))
-        slot->attempt++;
+        TNI_PUT(slot->attempt, (uint16_t)(slot->attempt + 1));
     TNI_KILL_POINT("attempt_counted");
     refill(object, slot, word, index);
 }
@@ -628,21 +571,26 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
         announce_item(q);
     else
         tni_wait_call(&q->handle.object->room);
-    /* Of an ended queue, this may have been the last message that others waited for. */
-    if (!give_back && atomic_load(&q->handle.object->ended) != 0)
-        tni_object_wake_all(&d->segment, q->handle.object);
+    if (!give_back)
+        tell_end(q);
     return 0;
 }
 
-bool tni_ring_is_leased(const struct tn_queue *q)
+/* Whether a message is in the slot, or may come to be there without another push. */
+static bool has_or_gets(const struct tn_queue *q, uint64_t word)
 {
-    for (uint32_t i = 0; q->policy == TN_QUEUE_LEASE && i < q->capacity; i++) {
-        uint64_t word = atomic_load(&tni_slot_at(q, i)->word);
-        uint32_t state = tni_slot_state(word);
-        if (state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING &&
-            tni_slot_seat(word) != q->handle.domain->seat)
+    uint32_t state = tni_slot_state(word);
+    if (state == TNI_SLOT_CLAIMED || state == TNI_SLOT_FULL)
+        return true;
+    return state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING &&
+           tni_slot_seat(word) != q->handle.domain->seat && q->policy != TN_QUEUE_DROP;
+}
+
+bool tni_ring_has_more(const struct tn_queue *q)
+{
+    for (uint32_t i = 0; i < q->capacity; i++)
+        if (has_or_gets(q, atomic_load(&tni_slot_at(q, i)->word)))
             return true;
-    }
     return false;
 }
 

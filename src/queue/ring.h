@@ -28,14 +28,40 @@ struct tni_parcel {
     uint32_t bytes_count;
 };
 
-/* A slot in our hands: TAKEN, or LEASED. */
+/* A message in its slot: FULL as it was found, or TAKEN or LEASED and in our hands. */
 struct tni_taken {
     struct tni_slot *slot;
     uint64_t word;
     uint64_t position;
-    tni_block block; /* what it named when it was taken, and there is; 0: none */
+    tni_block block; /* what it named when it was found, and there is; 0: none */
     tni_block named; /* whether there is one or not */
+    uint32_t bytes_count;
+    uint64_t form; /* tni_slot_make_form(); its attempt is that of a former taker, perhaps */
 };
+
+/*
+ * What lies in a slot is said by two words, each read and written at once:
+ * {bytes_count:32, block:32}, and {producer:16, attempt:16, is_tensor:8, form:8,
+ * view_bytes:16}.
+ */
+typedef uint64_t __attribute__((may_alias)) tni_slot_half;
+static inline tni_slot_half *tni_slot_content(struct tni_slot *slot)
+{
+    return (tni_slot_half *)(void *)&slot->block;
+}
+static inline tni_slot_half *tni_slot_form(struct tni_slot *slot)
+{
+    return (tni_slot_half *)(void *)&slot->view_bytes;
+}
+static inline uint64_t tni_slot_make_form(uint32_t view_bytes, uint8_t form, bool is_tensor,
+                                          uint32_t producer)
+{
+    return (uint64_t)(producer & 0xffff) << 48 | (uint64_t)is_tensor << 24 |
+           (uint64_t)form << 16 | (view_bytes & 0xffff);
+}
+static inline uint32_t tni_form_view_bytes(uint64_t form) { return form & 0xffff; }
+static inline uint8_t tni_form_form(uint64_t form) { return (uint8_t)(form >> 16); }
+static inline bool tni_form_is_tensor(uint64_t form) { return (form >> 24 & 0xff) == 1; }
 
 static inline uint32_t tni_slot_round(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint32_t tni_slot_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
@@ -78,6 +104,30 @@ static inline struct tni_slot *tni_slot_at(const struct tn_queue *q, uint64_t po
         index = 0;
     return (struct tni_slot *)(void *)(q->slots + (size_t)index * q->slot_bytes);
 }
+
+/* Where a slot further on is, for a hint to the processor: perhaps beyond the last one. */
+static inline const void *tni_slot_beyond(const struct tn_queue *q, const struct tni_slot *slot,
+                                          uint32_t count)
+{
+    return (const void *)((uintptr_t)slot + (uintptr_t)count * q->slot_bytes);
+}
+
+enum { TNI_PUSHED = 1, TNI_POPPED = 2 };
+
+/*
+ * Whether this thread does the same again: then the lines that it needs next are fetched ahead.
+ * Who pushes and pops in turns waits for answers, and the other side is about to use those
+ * lines: fetching them away from there cost a round trip a third of its time.
+ */
+static inline bool tni_thread_does_again(struct tni_thread *thread, uint8_t what)
+{
+    bool again = thread->last_on_ring == what;
+    thread->last_on_ring = what;
+    return again;
+}
+
+/* Looks that find another thing each time: others are at work, or it is noise. */
+enum { TNI_MOST_TRIES = 10000 };
 
 /* ---- one look, for who polls: false means that only a closer look can tell ----------------
  */
@@ -126,39 +176,62 @@ int tni_ring_push_plain(struct tn_queue *queue, tn_tensor *tensor, bool move);
 /** At most the messages in the ring, those in the hands of a push or a pop too; 0: none. */
 uint32_t tni_ring_count(const struct tn_queue *queue);
 
-/**
- * Take the oldest message: its slot is TAKEN and its block announced by `thread`.
- * @return 0, or TN_ERR_TIMED_OUT: empty
+/*
+ * A pop finds a message, reads it and obtains all that it needs, and takes the message last:
+ * nothing that fails comes after tni_ring_take(). A message that is taken and given back would
+ * be stepped over by others meanwhile, who would get later messages of its producer first.
+ *
+ * What is read before the taking may be noise, as others may take and replace the message. It
+ * was the message if tni_ring_take() or tni_ring_is_still() says yes afterwards: the content of
+ * a slot, and of the blocks that it names, stands still while its word stays FULL in one round.
  */
-int tni_ring_take(struct tn_queue *queue, struct tni_thread *thread,
-                  struct tni_taken *ret_taken);
-/**
- * The same, if that message is one tensor and nothing else. TN_ERR_INVALID: it is not. Such a
- * message stays FULL all the time: a slot that is TAKEN for a moment is stepped over by others,
- * who would then get later messages of its producer first.
- */
-int tni_ring_take_tensor(struct tn_queue *queue, struct tni_thread *thread,
-                         struct tni_taken *ret_taken);
 
+/** Find the oldest message. @return 0, or TN_ERR_TIMED_OUT: empty */
+int tni_ring_find(struct tn_queue *queue, struct tni_taken *ret_found);
+/** The same of one that was seen to be FULL at the head. False: ask tni_ring_find(). */
+bool tni_ring_find_seen(const struct tn_queue *queue, struct tni_seen seen,
+                        struct tni_taken *ret_found);
+/** Whether nobody has taken the message since it was found. */
+bool tni_ring_is_still(const struct tni_taken *found);
 /**
- * The same of a tensor that was seen to be FULL at the head. @return whether it is taken, with
- * this thread's record in hand; else ask tni_ring_take_tensor()
+ * Take what was found: its slot is TAKEN and its block announced by `thread`. False: others
+ * were quicker, and nothing is announced.
  */
-bool tni_ring_take_head(struct tn_queue *queue, struct tni_seen seen,
-                        struct tni_thread **ret_thread, struct tni_taken *ret_taken);
+static inline bool tni_ring_take(struct tn_queue *q, struct tni_thread *thread,
+                                 struct tni_taken *found)
+{
+    struct tn_domain *d = q->handle.domain;
+    tni_block block = found->block;
+    bool is_next = tni_thread_does_again(thread, TNI_POPPED);
+    if (TNI_LIKELY(block.id != 0)) {
+        if (is_next)
+            __builtin_prefetch(tni_word_at(&d->segment, block), 1);
+        tni_announce(thread, block, 1);
+    }
+    uint64_t seen = found->word;
+    uint64_t mine =
+        tni_slot_word(tni_slot_round(seen), TNI_SLOT_TAKEN, d->seat, thread->number);
+    if (TNI_UNLIKELY(!atomic_compare_exchange_strong(&found->slot->word, &seen, mine))) {
+        if (block.id != 0)
+            tni_announce_clear(thread);
+        return false;
+    }
+    TNI_KILL_POINT("pop_taken");
+    found->word = mine;
+    if (is_next)
+        __builtin_prefetch(tni_slot_beyond(q, found->slot, 2), 0);
+    return true;
+}
 
 /** The message is ours: the slot is empty, its reference a local one of this process. */
 void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,
                        const struct tni_taken *taken);
 /**
  * The message stays in its slot, leased to this process, which gets a reference of its own.
- * @return 0 or TN_ERR_FULL
+ * @return 0, or TN_ERR_FULL: as of tni_ref_pin(), which only noise brings about
  */
 int tni_ring_lease(struct tn_queue *queue, struct tni_thread *thread,
                    const struct tni_taken *taken);
-/** Put it back as it was. */
-void tni_ring_untake(struct tn_queue *queue, struct tni_thread *thread,
-                     const struct tni_taken *taken);
 /** Throw it away. */
 void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread,
                       const struct tni_taken *taken);
@@ -169,8 +242,11 @@ void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread,
  */
 int tni_ring_lease_end(struct tn_queue *queue, uint64_t lease, bool give_back);
 
-/** Whether a message is out with another process, and may come back. */
-bool tni_ring_is_leased(const struct tn_queue *queue);
+/**
+ * Whether there may be a message yet: one that is in the queue or in the middle of a push, or
+ * is out with another process and may come back.
+ */
+bool tni_ring_has_more(const struct tn_queue *queue);
 
 /** Whether a pop would find something now. */
 bool tni_ring_is_ready(struct tn_queue *queue);

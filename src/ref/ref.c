@@ -30,13 +30,32 @@ static _Atomic uint32_t *local_at(struct tn_domain *d, tni_block block)
 
 /* ---- counts ------------------------------------------------------------------------------ */
 
-static int increment(struct tn_domain *d, tni_block block)
+/*
+ * A count has 24 bits. Each record that a push or an export makes may lead to one reference
+ * more in each process that receives it, for as long as one of its threads works: so many are
+ * left over for them.
+ */
+enum { MOST_PINNED = 0xfffff0, MOST_RECORDED = MOST_PINNED - 0x10000 };
+
+static int fail_full(tni_block block, uint32_t most)
+{
+    return tni_fail(TN_ERR_FULL, "block %x has %u references, which is the most", block.id,
+                    most);
+}
+
+static int increment(struct tn_domain *d, tni_block block, uint32_t most)
 {
     uint64_t old = atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_INC);
-    if (TNI_LIKELY(tni_word_count(old) < 0xfffff0))
+    if (TNI_LIKELY(tni_word_count(old) < most))
         return 0;
     atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_DEC);
-    return tni_fail(TN_ERR_FULL, "block %x has 2^24 references", block.id);
+    return fail_full(block, most);
+}
+
+int tni_ref_check_room(struct tn_domain *d, tni_block block)
+{
+    uint64_t word = atomic_load_explicit(tni_word_at(&d->segment, block), memory_order_relaxed);
+    return TNI_LIKELY(tni_word_count(word) < MOST_PINNED) ? 0 : fail_full(block, MOST_PINNED);
 }
 
 static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message);
@@ -91,7 +110,10 @@ void tni_ref_drop(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
         tni_alloc_put(d, thread, block);
 }
 
-int tni_ref_pin(struct tn_domain *d, tni_block block) { return increment(d, block); }
+int tni_ref_pin(struct tn_domain *d, tni_block block)
+{
+    return increment(d, block, MOST_PINNED);
+}
 
 /* ---- local references -------------------------------------------------------------------- */
 
@@ -281,7 +303,7 @@ int tni_ref_lend_more(struct tn_domain *d, tni_block block, bool move)
         tni_ref_move_hold(d, block, tni_block_position(&d->segment.geometry, block));
         return 0;
     }
-    int status = increment(d, block);
+    int status = increment(d, block, MOST_RECORDED);
     TNI_KILL_POINT("lend_incremented");
     if (status != 0 && move)
         tni_ref_local(d, block);
@@ -531,7 +553,7 @@ static int give_child_word(struct tn_domain *d, uint32_t child, tni_block first,
 
     tni_announce(thread, first, 64);
     for (; bits != 0 && status == 0; bits &= bits - 1) {
-        status = increment(d, (tni_block){first.id + tni_low_bit(bits)});
+        status = increment(d, (tni_block){first.id + tni_low_bit(bits)}, MOST_PINNED);
         TNI_KILL_POINT("fork_incremented");
         if (status == 0)
             given |= bits & -bits;

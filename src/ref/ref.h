@@ -210,6 +210,11 @@ void tni_ref_drop(struct tn_domain *domain, struct tni_thread *thread, tni_block
  * announced.
  */
 int tni_ref_pin(struct tn_domain *domain, tni_block block);
+/**
+ * TN_ERR_FULL where tni_ref_pin() would say so. Of a block that a record keeps, nothing but
+ * noise can bring that about between the two.
+ */
+int tni_ref_check_room(struct tn_domain *domain, tni_block block);
 
 /* ---- message blocks ---------------------------------------------------------------------- */
 

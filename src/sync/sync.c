@@ -40,7 +40,7 @@ static void take_back(_Atomic uint32_t *word, uint32_t value)
     tni_os_wake(word, INT32_MAX); /* I2 */
 }
 
-void tni_wait_call_slow(_Atomic uint32_t *word)
+__attribute__((noinline)) void tni_wait_call_slow(_Atomic uint32_t *word)
 {
     uint32_t seen = atomic_load(word), called;
     do {

@@ -326,7 +326,7 @@ int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
     if (made == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
     /* Once: the bytes may lie where others write. */
-    memcpy(made->words, bytes, size_bytes);
+    tni_copy_unstable(made->words, bytes, size_bytes);
     int status = check_all(t, made);
     if (status != 0)
         free(made);

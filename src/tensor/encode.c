@@ -3,7 +3,8 @@
  * encode: a tensor as bytes (struct tni_view), and back.
  *
  * The bytes lie in memory that others can write: each is read once, into a private copy, and
- * the copy is checked. They need not be aligned.
+ * the copy is checked. They need not be aligned. A pop reads them before it takes its message,
+ * while another consumer may take it and its producer write the next one there.
  */
 #include <string.h>
 
@@ -40,12 +41,12 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
     if (TNI_UNLIKELY(bytes > room_bytes))
         return 0;
 
-    view->byte_offset = t->byte_offset;
+    TNI_PUT(view->byte_offset, t->byte_offset);
     tni_view_set_form(view, t->form);
     if (TNI_UNLIKELY(tn_tensor_is_read_only(t)))
         view->flags |= TNI_VIEW_READ_ONLY;
     for (int32_t i = 0; i < extents; i++)
-        view->extents[i] = t->extents[i];
+        TNI_PUT(view->extents[i], t->extents[i]);
     if (TNI_UNLIKELY(held != NULL)) {
         view->attribute_bytes = (uint16_t)held->bytes;
         memcpy(view->extents + extents, held->words, held->bytes);
@@ -62,7 +63,7 @@ size_t tni_tensor_encode(const tn_tensor *t, const struct tni_attributes *held,
     size_t bytes = tni_tensor_encode_all(t, held, room_bytes, view);
     if (TNI_UNLIKELY(bytes == 0))
         return 0;
-    view->block = s->block.id;
+    TNI_PUT(view->block, s->block.id);
     view->generation = tni_ref_generation(s->domain, s->block);
     if (TNI_UNLIKELY(held != NULL))
         describe_attributes(t, held);
@@ -75,7 +76,7 @@ static int read_view(const void *view, size_t size_bytes, union copied_view *ret
 {
     if (size_bytes < sizeof ret_copy->head)
         return tni_fail(TN_ERR_CORRUPT, "a view of %zu bytes is truncated", size_bytes);
-    memcpy(&ret_copy->head, view, sizeof ret_copy->head);
+    tni_copy_unstable(&ret_copy->head, view, sizeof ret_copy->head);
     const struct tni_view *head = &ret_copy->head;
     if (head->ndim > TN_MAX_NDIM || head->attribute_bytes % 8 != 0 ||
         head->attribute_bytes > TN_ATTRIBUTES_MAX_BYTES ||
@@ -86,7 +87,8 @@ static int read_view(const void *view, size_t size_bytes, union copied_view *ret
     if (size_bytes - sizeof *head < extents_bytes + head->attribute_bytes)
         return tni_fail(TN_ERR_CORRUPT, "a view of %u axes is truncated at %zu bytes",
                         head->ndim, size_bytes);
-    memcpy(ret_copy->head.extents, (const uint8_t *)view + sizeof *head, extents_bytes);
+    tni_copy_unstable(ret_copy->head.extents, (const uint8_t *)view + sizeof *head,
+                      extents_bytes);
     return (int)(sizeof *head + extents_bytes + head->attribute_bytes);
 }
 
@@ -104,9 +106,9 @@ static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
 {
     uint64_t bytes = tni_block_bytes(&s->geometry, block);
     if (tni_class_is_backing(tni_block_class(block)))
-        return ((const struct tni_backing *)tni_payload_at(s, block))->data_bytes;
+        return TNI_LOOK(((const struct tni_backing *)tni_payload_at(s, block))->data_bytes);
     if (s->geometry.classes[tni_block_class(block)].span == 1) {
-        uint64_t stated = tni_desc_at(s, block)->bytes;
+        uint64_t stated = TNI_LOOK(tni_desc_at(s, block)->bytes);
         bytes = TNI_MIN(bytes, stated);
     }
     return bytes;

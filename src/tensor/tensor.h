@@ -116,9 +116,9 @@ static inline bool tni_tensor_is_plain(const tn_tensor *tensor)
  */
 static inline void tni_tensor_encode_plain(const tn_tensor *tensor, struct tni_view *ret_view)
 {
-    ret_view->block = tensor->storage->block.id;
+    TNI_PUT(ret_view->block, tensor->storage->block.id);
     ret_view->generation = 0;
-    ret_view->byte_offset = tensor->byte_offset;
+    TNI_PUT(ret_view->byte_offset, tensor->byte_offset);
     tni_view_set_form(ret_view, tensor->form);
     for (int32_t i = 0; i < tensor->ndim; i++)
         TNI_PUT(ret_view->extents[i], tensor->extents[i]);

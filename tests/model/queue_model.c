@@ -60,7 +60,7 @@ static void pass(unsigned count)
     for (unsigned i = 0; i < count; i++)
         model_require(tni_ring_push(janitors, &parcel) == 0, "every slot can be used again");
     for (unsigned i = 0; i < count; i++) {
-        model_require(tni_ring_take(janitors, thread, &taken) == 0, "every message is found");
+        model_require(tiny_take(janitors, thread, &taken), "every message is found");
         tni_ring_take_end(janitors, thread, &taken);
     }
 }
@@ -259,7 +259,7 @@ static bool take_one(struct tn_queue *q, unsigned self)
     struct tn_domain *d = q->handle.domain;
     struct tni_taken taken;
     struct tni_thread *thread = tni_thread_enter(d);
-    bool has_taken = tni_ring_take(q, thread, &taken) == 0;
+    bool has_taken = tiny_take(q, thread, &taken);
     unsigned name = 0, attempt = 0;
     if (has_taken) {
         name = peek(&taken, &attempt);

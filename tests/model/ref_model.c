@@ -105,7 +105,7 @@ static bool pop(uint32_t producer, tni_block *ret_block)
     for (;;) {
         bool is_last = model_is_dead(producer) || model_has_ended(producer);
         struct tni_thread *thread = tni_thread_enter(tiny_me());
-        bool has_taken = tni_ring_take(q, thread, &taken) == 0;
+        bool has_taken = tiny_take(q, thread, &taken);
         if (has_taken) {
             *ret_block = (tni_block){taken.slot->block};
             tni_ring_take_end(q, thread, &taken);
@@ -322,7 +322,7 @@ static void lease_and_end(void)
     for (;;) {
         bool is_last = model_is_dead(0) || model_has_ended(0);
         struct tni_thread *thread = tni_thread_enter(tiny_me());
-        bool has_taken = tni_ring_take(q, thread, &taken) == 0;
+        bool has_taken = tiny_take(q, thread, &taken);
         if (has_taken)
             model_require(tni_ring_lease(q, thread, &taken) == 0, "leased");
         tni_thread_leave(thread);

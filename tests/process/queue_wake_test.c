@@ -77,7 +77,8 @@ static int take_and_discard(void *argument)
     const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
     struct tni_thread *thread = tni_thread_enter(d);
     struct tni_taken taken;
-    TN_CHECK_OK(tni_ring_take(q, thread, &taken));
+    TN_CHECK_OK(tni_ring_find(q, &taken));
+    TN_CHECK(tni_ring_take(q, thread, &taken));
     tnt_signal(&signals[0]);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();

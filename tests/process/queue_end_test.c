@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: a message that cannot be had stays where it is, and a queue is over only when nothing
+ * can come any more.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+#include "base/base.h"
+#include "harness/harness.h"
+#include "process/queue_world.h"
+#include "sync/sync.h"
+
+static int push_number(uint32_t number)
+{
+    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
+    return tn_queue_push(q, &m, 0, 0);
+}
+
+#if defined(TN_KILL_POINTS)
+/* ---- a message that cannot be had -------------------------------------------------------- */
+
+static void push_file(void)
+{
+    const tn_share_options file = {.struct_size = sizeof file,
+                                   .strategy = TN_STRATEGY_FILE_SYSTEM};
+    int64_t count = 4;
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &count, &file, 0, &t));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+}
+
+/* @param argument  NULL: pop a message; else a tensor */
+static int pop_without_descriptors(void *argument)
+{
+    struct rlimit none = {0, 0};
+    tn_message m;
+    tn_tensor *t;
+    tni_kill_point_arm("pop_taken", 1); /* whoever takes a message is killed */
+    TN_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    TN_CHECK((argument == NULL ? tn_queue_pop(q, 0, &m) : tn_queue_pop_tensor(q, 0, &t)) ==
+             TN_ERR_FULL);
+    return 0;
+}
+
+TN_TEST(a_message_that_cannot_be_had_for_want_of_room_is_not_taken)
+{
+    for (uint32_t policy = TN_QUEUE_REDELIVER; policy <= TN_QUEUE_LEASE; policy++) {
+        tn_message m;
+        begin(2, policy);
+        push_file();
+        TN_CHECK_OK(push_number(2));
+        tnt_wait_ok(tnt_fork(pop_without_descriptors, NULL));
+        if (policy != TN_QUEUE_LEASE)
+            tnt_wait_ok(tnt_fork(pop_without_descriptors, d));
+        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        assert_int_equal(m.tensor_count, 1);
+        assert_int_equal(m.attempt, 0);
+        if (policy == TN_QUEUE_LEASE)
+            TN_CHECK_OK(tn_message_ack(q, &m));
+        tn_message_fini(&m);
+        finish();
+    }
+}
+
+static int pop_a_row_without_descriptors(void *unused)
+{
+    struct rlimit none = {0, 0};
+    tn_message m[2];
+    (void)unused;
+    tni_kill_point_arm("pop_taken", 2);
+    TN_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    TN_CHECK(tn_queue_pop_many(q, 2, 0, m) == 1);
+    tn_message_fini(&m[0]);
+    return 0;
+}
+
+TN_TEST(a_row_of_pops_ends_before_a_message_that_it_cannot_have)
+{
+    tn_message m;
+    begin(2, 0);
+    TN_CHECK_OK(push_number(1));
+    push_file();
+    tnt_wait_ok(tnt_fork(pop_a_row_without_descriptors, NULL));
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    assert_int_equal(m.tensor_count, 1);
+    tn_message_fini(&m);
+    finish();
+}
+
+#endif
+/* ---- the end of a queue ------------------------------------------------------------------ */
+
+static int take_and_die(void *argument)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    struct tni_thread *thread = tni_thread_enter(d);
+    struct tni_taken taken;
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    TN_CHECK_OK(tni_ring_find(q, &taken));
+    TN_CHECK(tni_ring_take(q, thread, &taken));
+    tnt_signal(argument);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    return raise(SIGKILL);
+}
+
+TN_TEST(an_ended_queue_waits_for_a_message_that_is_being_popped)
+{
+    struct tnt_signal is_taken = tnt_signal_open();
+    tn_message m;
+    begin(2, TN_QUEUE_REDELIVER);
+    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(tn_queue_end(q));
+    pid_t pid = tnt_fork(take_and_die, &is_taken);
+    tnt_await(&is_taken);
+    TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
+    assert_int_equal(m.attempt, 1);
+    tn_message_fini(&m);
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_CLOSED);
+    tnt_wait(pid);
+    tnt_signal_close(&is_taken);
+    finish();
+}
+
+static int take_and_finish(void *argument)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    struct tnt_signal *signals = argument;
+    struct tni_thread *thread = tni_thread_enter(d);
+    struct tni_taken taken;
+    TN_CHECK_OK(tni_ring_find(q, &taken));
+    TN_CHECK(tni_ring_take(q, thread, &taken));
+    tnt_signal(&signals[0]);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    tni_ring_take_end(q, thread, &taken);
+    tni_thread_leave(thread);
+    tnt_signal(&signals[1]);
+    tnt_await(&signals[2]); /* its death would wake them too */
+    return 0;
+}
+
+TN_TEST(who_pops_the_last_message_of_an_ended_queue_wakes_the_others)
+{
+    struct tnt_signal signals[3] = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open()};
+    tn_message m;
+    begin(2, TN_QUEUE_REDELIVER);
+    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(tn_queue_end(q));
+    pid_t pid = tnt_fork(take_and_finish, signals);
+    tnt_await(&signals[0]);
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    uint32_t epoch = atomic_load(items) / TNI_WAIT_EPOCH;
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_CLOSED);
+    tnt_await(&signals[1]);
+    assert_int_not_equal(atomic_load(items) / TNI_WAIT_EPOCH, epoch);
+    tnt_signal(&signals[2]);
+    tnt_wait_ok(pid);
+    for (int i = 0; i < 3; i++)
+        tnt_signal_close(&signals[i]);
+    finish();
+}
+
+TN_TEST(an_ended_queue_waits_for_a_push_that_had_begun)
+{
+    tn_message m;
+    begin(2, 0);
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER | TN_CONSUMER));
+    _Atomic uint64_t *word = &tni_slot_at(q, 0)->word;
+    uint64_t empty = atomic_load(word);
+    /* as in the middle of a push of this process */
+    atomic_store(word, empty | tni_slot_word(0, TNI_SLOT_CLAIMED, d->seat, 0));
+    TN_CHECK_OK(tn_queue_end(q));
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    atomic_store(word, empty);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_CLOSED);
+    finish();
+}
+
+static int lease_one(void *argument)
+{
+    struct tnt_signal *signals = argument;
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    tnt_signal(&signals[0]);
+    tnt_await(&signals[1]);
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    return 0;
+}
+
+TN_TEST(wait_any_calls_no_queue_ready_whose_last_message_is_leased)
+{
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    begin(2, TN_QUEUE_LEASE);
+    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(tn_queue_end(q));
+    pid_t pid = tnt_fork(lease_one, signals);
+    tnt_await(&signals[0]);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    tnt_signal(&signals[1]);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_FOREVER), 0);
+    tnt_wait_ok(pid);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+    finish();
+}
+
+/* ---- a push beside the end --------------------------------------------------------------- */
+
+static _Atomic uint32_t pushed;
+
+static void *push_until_the_end(void *is_tensor)
+{
+    int64_t count = 4;
+    tn_tensor *t;
+    int status = 0;
+    for (;;) {
+        if (is_tensor == NULL) {
+            status = push_number(1);
+        } else {
+            TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &count, 0, &t));
+            status = tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0);
+            if (status != 0)
+                tn_tensor_unref(t);
+        }
+        if (status == TN_ERR_CLOSED)
+            return NULL;
+        if (status == 0)
+            atomic_fetch_add(&pushed, 1);
+        else
+            TN_CHECK(status == TN_ERR_TIMED_OUT);
+    }
+}
+
+TN_TEST_WITHIN(every_message_that_was_pushed_comes_before_the_end, 120)
+{
+    for (uint32_t round = 0; round < 400; round++) {
+        pthread_t pusher;
+        uint32_t popped = 0;
+        tn_message m;
+        int status;
+        begin(2, 0);
+        atomic_store(&pushed, 0);
+        TN_CHECK(pthread_create(&pusher, NULL, push_until_the_end,
+                                round % 2 == 0 ? NULL : &pushed) == 0);
+        while (popped < 8)
+            if (tn_queue_pop(q, TN_FOREVER, &m) == 0) {
+                tn_message_fini(&m);
+                popped++;
+            }
+        TN_CHECK_OK(tn_queue_end(q));
+        while ((status = tn_queue_pop(q, 0, &m)) != TN_ERR_CLOSED)
+            if (status == 0) {
+                tn_message_fini(&m);
+                popped++;
+            }
+        pthread_join(pusher, NULL);
+        assert_int_equal(popped, atomic_load(&pushed));
+        finish();
+    }
+}
