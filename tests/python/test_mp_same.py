@@ -68,13 +68,14 @@ def said_of(package, lines):
 
 LINES = {
     "lock": """
+        taken = ctx.Lock()
+        taken.acquire('x', 0)
+        taken.acquire(None, 0)
+        taken.acquire(1.5, 0)
+        taken.acquire(2**70, 0)
         lock = ctx.Lock()
         lock
-        lock.acquire('x')
-        lock.acquire(None)
-        lock.acquire(1.5)
         lock.acquire(True, 'a')
-        lock.acquire(2**70)
         lock.acquire(1, 2, 3)
         lock.acquire(blocking=True)
         lock.acquire(), lock.acquire(False), lock.acquire(False, 'a'), lock.acquire(True, 0.01)
@@ -153,10 +154,10 @@ LINES = {
     """,
     "event": """
         event = ctx.Event()
-        event, event.wait(0), event.wait(-1), event.wait(0.01)
+        event.is_set(), event.wait(0), event.wait(-1), event.wait(0.01)
         event.wait('x')
-        event.set(), event, event.wait(), event.is_set()
-        event.clear(), in_child(event.set), event
+        event.set(), event.wait(), event.is_set()
+        event.clear(), in_child(event.set), event.is_set()
     """,
     "condition": """
         condition = ctx.Condition()
@@ -213,6 +214,15 @@ LINES = {
 def test_lines_say_what_they_say_of_the_standard_library(lines):
     assert said_of("tenon.multiprocessing", LINES[lines]) == said_of(
         "multiprocessing", LINES[lines]
+    )
+
+
+def test_repr_of_an_event_says_whether_it_is_set():  # before Python 3.11 none is
+    event = mp.Event()
+    before = repr(event)
+    event.set()
+    assert (before, repr(event)) == tuple(
+        f"<Event at {id(event):#x} {state}>" for state in ("unset", "set")
     )
 
 
