@@ -166,7 +166,7 @@ enum {
 
 struct tni_seat {
     _Atomic uint64_t word;
-    _Atomic int32_t pid;    /* JOINING by fork: the parent's, until the child takes over */
+    _Atomic int32_t pid;    /* JOINING by fork: 0, or without a witness the parent's */
     _Atomic uint32_t flags; /* owner */
     uint64_t start_time;    /* owner; with pid, the identity of the process */
     uint64_t image;

@@ -201,7 +201,8 @@ struct claim {
     struct tni_os_process process;
     uint32_t flags;
     uint64_t parent;
-    void *witness; /* NULL: none */
+    const char *command; /* as its parent's seat has it; NULL: to be read */
+    void *witness;       /* NULL: none */
     uint32_t seat;
     uint64_t word; /* JOINING, of this process */
 };
@@ -253,8 +254,14 @@ static void write_identity(struct tni_seat *entry, const struct claim *c)
     atomic_store(&entry->bell_number, 0);
     atomic_store(&entry->bell, 0);
     atomic_store(&entry->bell_fd_armed, 0);
-    tni_os_process_command(c->process.pid, entry->command, sizeof entry->command);
-    atomic_store(&entry->pid, c->process.pid);
+    if (c->command != NULL)
+        memcpy(entry->command, c->command, sizeof entry->command);
+    else
+        tni_os_process_command(c->process.pid, entry->command, sizeof entry->command);
+    /* The parent may end before its child is named here: then the witness alone says who lives.
+     */
+    bool is_by_witness = (c->flags & TNI_SEAT_FORKED) != 0 && c->witness != NULL;
+    atomic_store(&entry->pid, is_by_witness ? 0 : c->process.pid);
 }
 
 static int claim_seat(const struct tni_segment *s, struct claim *c)
@@ -284,6 +291,16 @@ uint32_t tni_process_count_dead(const struct tni_segment *s)
         count += state == TNI_SEAT_REAPING || tni_process_seat_state(s, seat) == TNI_OS_DEAD;
     }
     return count;
+}
+
+bool tni_process_has_joining(const struct tni_segment *s)
+{
+    uint32_t seat = 0, limit = tni_seat_limit(s);
+    while (seat < limit &&
+           (tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_JOINING ||
+            tni_process_seat_state(s, seat) == TNI_OS_DEAD))
+        seat++;
+    return seat < limit;
 }
 
 static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation, void *witness)
@@ -685,10 +702,13 @@ uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except)
 /* ---- fork -------------------------------------------------------------------------------- */
 /*
  * Before fork() the parent takes a seat for the child, in its own name (I3), and has every room
- * write the child's holds there. After fork() the parent waits on a pipe until the child has
- * put its own name on the seat, or is known not to exist; so that no hold is ever written for a
- * block that the parent, running on, has already given back, and a failed fork() leaves
- * nothing.
+ * write the child's holds there; so that no hold is ever written for a block that the parent,
+ * running on, has already given back. After fork() the parent drops its mapping of the child's
+ * witness. The child has the only one then, so the seat counts as dead when the child is gone,
+ * or when fork() failed and there is none. The parent does not wait for the child.
+ *
+ * Without a witness nobody could tell: the parent waits on a pipe until the child has put its
+ * own name on the seat, or is known not to exist, and then disowns the seat.
  */
 static int fork_pipe[2] = {-1, -1};
 static void (*joined_hook)(struct tn_domain *);
@@ -698,7 +718,10 @@ void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = 
 /* A seat for the child in one domain, with everything that the parent holds. */
 static void prepare_child(struct tn_domain *d, const struct tni_os_process *self)
 {
-    struct claim claim = {.process = *self, .flags = TNI_SEAT_FORKED, .parent = d->who};
+    struct claim claim = {.process = *self,
+                          .flags = TNI_SEAT_FORKED,
+                          .parent = d->who,
+                          .command = d->me->command};
     if (claim_seat(&d->segment, &claim) != 0) {
         note_reason(d, "every seat was taken");
         tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
@@ -771,6 +794,44 @@ struct tni_thread *tni_process_fork_thread(struct tn_domain *d)
     return &d->threads[t];
 }
 
+static bool is_unwitnessed(const struct tn_domain *d)
+{
+    return d->child_seat != TNI_NO_SEAT && d->child_witness == NULL;
+}
+
+/*
+ * A seat that still waits for a child that will not come: name nobody in it, so that it counts
+ * as dead. If its word has moved on, it is none of our business.
+ */
+static void disown_unwitnessed(struct tn_domain *d)
+{
+    uint64_t word = d->child_word;
+    if (!is_unwitnessed(d))
+        return;
+    _Atomic uint64_t *seat = &tni_seat_at(&d->segment, d->child_seat)->word;
+    atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
+}
+
+/* Nobody could tell whether their children came. */
+static void give_up_unwitnessed(const char *why)
+{
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        if (!is_unwitnessed(d))
+            continue;
+        note_reason(d, why);
+        disown_unwitnessed(d);
+        d->child_seat = TNI_NO_SEAT;
+    }
+}
+
+static bool needs_pipe(void)
+{
+    const struct tn_domain *d = all_domains;
+    while (d != NULL && !is_unwitnessed(d))
+        d = d->next;
+    return d != NULL;
+}
+
 static void fork_prepare(void)
 {
     struct tni_os_process self;
@@ -787,15 +848,17 @@ static void fork_prepare(void)
     }
     if (all_domains == NULL)
         return;
-    if (tni_os_self(&self) != 0 || tni_os_pipe(fork_pipe) != 0) {
-        for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-            if (d->seat != TNI_NO_SEAT)
-                note_reason(d, tn_error_detail());
-        return;
-    }
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-        if (d->seat != TNI_NO_SEAT)
+    int known = tni_os_self(&self);
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        if (d->seat == TNI_NO_SEAT)
+            continue;
+        if (known != 0)
+            note_reason(d, tn_error_detail());
+        else
             prepare_child(d, &self);
+    }
+    if (needs_pipe() && tni_os_pipe(fork_pipe) != 0)
+        give_up_unwitnessed(tn_error_detail());
 }
 
 static void release_thread(struct tni_thread *thread, bool in_child)
@@ -822,22 +885,6 @@ static void release_threads(bool in_child)
     }
 }
 
-/*
- * A seat that still waits for a child that will not come: name nobody in it, so that it counts
- * as dead. If its word has moved on, it is none of our business. The witness is the child's
- * alone from now on.
- */
-static void disown_child(struct tn_domain *d)
-{
-    uint64_t word = d->child_word;
-    if (d->child_seat == TNI_NO_SEAT)
-        return;
-    _Atomic uint64_t *seat = &tni_seat_at(&d->segment, d->child_seat)->word;
-    atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
-    tni_os_witness_drop(d->child_witness);
-    d->child_witness = NULL;
-}
-
 static void fork_parent(void)
 {
     char byte;
@@ -852,7 +899,11 @@ static void fork_parent(void)
         fork_pipe[0] = fork_pipe[1] = -1;
         /* fork() failed, or the child was killed early on, or it could not sit down. */
         for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-            disown_child(d);
+            disown_unwitnessed(d);
+    }
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        tni_os_witness_drop(d->child_witness); /* it is the child's alone from now on */
+        d->child_witness = NULL;
     }
     release_threads(false);
     unlock_list();
@@ -893,7 +944,7 @@ static void fork_child(void)
         uint32_t seat = d->child_seat;
         d->child_seat = TNI_NO_SEAT;
         forget_parent(d, known == 0 ? NULL : "no descriptor was left to find out its identity");
-        if (seat != TNI_NO_SEAT && known == 0 && fork_pipe[1] >= 0)
+        if (seat != TNI_NO_SEAT && known == 0)
             sit_as_child(d, seat, &self);
         if (d->seat == TNI_NO_SEAT)
             tni_os_witness_drop(d->child_witness);

@@ -510,6 +510,8 @@ bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
 /** Seats that are taken by processes that have ended, and not settled yet. */
 uint32_t tni_process_count_dead(const struct tni_segment *segment);
+/** Whether a process lives that has a seat, and has not put its name on it yet. */
+bool tni_process_has_joining(const struct tni_segment *segment);
 /** Seats that are taken, without tenond's. */
 uint32_t tni_process_count(const struct tni_segment *segment);
 

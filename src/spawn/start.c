@@ -80,20 +80,48 @@ void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument,
     tni_os_exit(code & 255);
 }
 
+/*
+ * Whether the seat's pid is that of a process that may be followed. Our parent lives, and is
+ * seen by its pid from its own namespace only; of others /proc has to say so.
+ */
+static bool is_here(const struct tni_segment *segment, uint32_t seat, int32_t pid)
+{
+    return pid == tni_os_parent_pid()
+               ? tni_os_has_pid_space(TNI_LOOK(tni_seat_at(segment, seat)->pid_space))
+               : tni_process_is_here(segment, seat);
+}
+
 /* The seat of a living member, by its pid; 0: none. */
 static uint64_t find_member(struct tn_domain *domain, int32_t pid)
 {
     const struct tni_segment *segment = &domain->segment;
-    for (uint32_t i = 0; pid > 0 && i < segment->geometry.seats; i++) {
+    uint32_t limit = tni_seat_limit(segment); /* pages behind it were never touched */
+    for (uint32_t i = 0; pid > 0 && i < limit; i++) {
         const struct tni_seat *seat = tni_seat_at(segment, i);
         uint64_t word = atomic_load(&seat->word);
         /* A dead one that is not settled yet may have had this pid before. */
         if (atomic_load(&seat->pid) == pid && tni_seat_state(word) == TNI_SEAT_ALIVE &&
-            i != domain->seat && tni_process_is_here(segment, i) &&
+            i != domain->seat && is_here(segment, i, pid) &&
             tni_process_seat_state(segment, i) == TNI_OS_ALIVE)
             return tni_who(i, tni_seat_incarnation(word));
     }
     return 0;
+}
+
+/* As find_member(). fork() does not wait for a child to put its name on its seat: we do. */
+static uint64_t await_member(struct tn_domain *domain, int32_t pid)
+{
+    enum { MOST_NS = 1000 * 1000 * 1000 };
+    uint64_t who = find_member(domain, pid), until_ns = tni_os_now_ns() + MOST_NS;
+    for (uint32_t tries = 0; who == 0 && tni_os_now_ns() < until_ns; tries++) {
+        bool is_joining = tni_process_has_joining(&domain->segment); /* before we look again */
+        who = find_member(domain, pid);
+        if (!is_joining)
+            break;
+        if (who == 0)
+            tni_os_back_off(tries);
+    }
+    return who;
 }
 
 int tn_process_follow(tn_domain *domain, int32_t pid)
@@ -103,7 +131,7 @@ int tn_process_follow(tn_domain *domain, int32_t pid)
     int status = tni_process_check(domain);
     if (status != 0)
         return status;
-    uint64_t who = find_member(domain, pid);
+    uint64_t who = await_member(domain, pid);
     if (who == 0)
         return tni_fail(TN_ERR_NOT_FOUND, "no other living member of the domain has pid %d",
                         pid);

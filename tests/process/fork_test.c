@@ -91,6 +91,49 @@ static void scribble(void)
         tn_tensor_unref(tensors[i]);
 }
 
+static int fork_and_pause(void *argument)
+{
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){16}, 0, &t));
+    *(int *)tn_tensor_data(t) = 4711;
+    holds_child = true;
+    if (fork() == 0) {
+        TN_CHECK(*(int *)tn_tensor_data(t) == 4711);
+        TN_CHECK_OK(tn_domain_reap(d, NULL)); /* it is a member */
+        tnt_signal(&told);
+        tnt_await(argument);
+        TN_CHECK(*(int *)tn_tensor_data(t) == 4711);
+        tn_tensor_unref(t);
+        tn_domain_close(d);
+        tnt_signal(&told);
+        _exit(0);
+    }
+    pause(); /* fork() does not wait for the child */
+    return 1;
+}
+
+TN_TEST(a_late_child_has_what_its_settled_parent_had)
+{
+    struct tnt_signal check = tnt_signal_open();
+    uint32_t reaped;
+    begin();
+    pid_t parent = tnt_fork(fork_and_pause, &check);
+    tnt_await(&arrived);
+    tnt_kill(parent);
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 1);
+    scribble();
+    tnt_signal(&go);
+    tnt_await(&told);
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 0);
+    scribble();
+    tnt_signal(&check);
+    tnt_await(&told);
+    tnt_signal_close(&check);
+    finish();
+}
+
 static int fork_and_report(void *argument)
 {
     (void)argument;
@@ -105,8 +148,9 @@ static int fork_and_report(void *argument)
     return 1; /* its parent is killed before it gets here */
 }
 
-TN_TEST(a_child_that_wakes_after_its_parent_was_settled_takes_nobodys_seat)
+TN_TEST(a_late_child_without_a_witness_takes_nobodys_seat)
 {
+    setenv("TENON_FORCE_FALLBACK", "witness", 1);
     struct tnt_signal check = tnt_signal_open();
     uint32_t reaped;
     begin();
