@@ -70,6 +70,9 @@ extern const char *tni_linux_root;
 /** "<runtime folder>/<name>". TN_ERR_INVALID: a bad folder, a bad name, or too long. */
 int tni_linux_runtime_path(const char *name, char *path, size_t size_bytes);
 
+/** What this process's next child needs to know itself. pre: no other thread is at it */
+void tni_linux_note_birth(void);
+
 /** Run the registered handlers around a fork that libc does not know of. */
 void tni_linux_before_fork(void);
 void tni_linux_after_fork(bool in_child);

@@ -36,7 +36,13 @@ static void run_handler(void (*handler)(void))
         handler();
 }
 
-static void before_fork(void) { run_handler(handlers.prepare); }
+/* What the room process holds from there on keeps other threads' forks out. */
+static void before_fork(void)
+{
+    run_handler(handlers.prepare);
+    if (!is_quiet)
+        tni_linux_note_birth();
+}
 
 static void after_fork_in_parent(void) { run_handler(handlers.parent); }
 

@@ -186,6 +186,46 @@ static int read_self(struct tni_os_process *ret_process, bool *ret_has_other_pro
     return 0;
 }
 
+/*
+ * What a parent notes before it forks, so that its child need not read /proc, which costs more
+ * than all else that a child does to join. Of static storage: a child has a copy of it.
+ */
+static struct {
+    struct tni_os_process self; /* pid 0: nothing was noted */
+    bool has_other_proc;
+    uint64_t boot_ns, now_ns; /* on two clocks, before the child began */
+} birth;
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now = {0};
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * TNI_LINUX_SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+/* As the kernel rounds the start time of a process. */
+static uint64_t ticks_of(uint64_t ns) { return ns / (TNI_LINUX_SECOND_NS / 100); }
+
+/*
+ * A child knows itself by its parent where that is the same as reading /proc, which says the
+ * same of both but for two numbers. Only a parent of the same pid namespace is seen there by
+ * its pid. The child began between two looks at the clock of start times: if both are in one
+ * tick, the start time is that tick. A child in another time namespace sees clocks that jumped.
+ */
+static bool inherit_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
+{
+    uint64_t boot_ns = clock_ns(CLOCK_BOOTTIME), now_ns = clock_ns(CLOCK_MONOTONIC);
+    if (birth.self.pid == 0 || getppid() != birth.self.pid ||
+        ticks_of(boot_ns) != ticks_of(birth.boot_ns) ||
+        now_ns - birth.now_ns >= TNI_LINUX_SECOND_NS / 100 || sysconf(_SC_CLK_TCK) != 100)
+        return false;
+    *ret_process = birth.self;
+    ret_process->pid = tni_os_pid();
+    ret_process->start_time = ticks_of(boot_ns);
+    *ret_has_other_proc = birth.has_other_proc;
+    return true;
+}
+
 static int get_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
 {
     struct self_page *page = get_self_page();
@@ -193,9 +233,11 @@ static int get_self(struct tni_os_process *ret_process, bool *ret_has_other_proc
     if (page == NULL || atomic_load_explicit(&page->is_complete, memory_order_acquire) == 0) {
         struct tni_os_process self;
         bool has_other_proc = false;
-        int status = read_self(&self, &has_other_proc);
-        if (status != 0)
-            return status;
+        if (!inherit_self(&self, &has_other_proc)) {
+            int status = read_self(&self, &has_other_proc);
+            if (status != 0)
+                return status;
+        }
         if (page != NULL) {
             atomic_store_explicit(&page->start_time, self.start_time, memory_order_relaxed);
             atomic_store_explicit(&page->image, self.image, memory_order_relaxed);
@@ -222,6 +264,19 @@ int tni_os_self(struct tni_os_process *ret_process)
 {
     bool has_other_proc = false;
     return get_self(ret_process, &has_other_proc);
+}
+
+void tni_linux_note_birth(void)
+{
+    birth.self.pid = 0;
+    bool has_other_proc = false;
+    struct tni_os_process self;
+    if (get_self(&self, &has_other_proc) != 0)
+        return;
+    birth.has_other_proc = has_other_proc;
+    birth.boot_ns = clock_ns(CLOCK_BOOTTIME);
+    birth.now_ns = clock_ns(CLOCK_MONOTONIC);
+    birth.self = self;
 }
 
 /*

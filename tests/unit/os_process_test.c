@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -23,6 +25,46 @@ static void self_is_right_before_and_after_a_fork(void **state)
     self_in_child_body();
     run_in_child(self_in_child_body);
     assert_int_equal(tni_os_thread_id(), getpid());
+}
+
+static struct tni_os_process parent_self;
+
+/* /proc rounds down to a tick, of which there are 100 a second. */
+static uint64_t own_start_time(void)
+{
+    char text[1024] = "";
+    FILE *file = fopen("/proc/self/stat", "re");
+    CHECK(file != NULL && fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    char *at = strrchr(text, ')') + 2;
+    for (int field = 3; field < 22; field++)
+        at = strchr(at, ' ') + 1;
+    return strtoull(at, NULL, 10);
+}
+
+static void know_self_as_proc_does(void)
+{
+    struct tni_os_process self;
+    CHECK(tni_os_self(&self) == 0);
+    CHECK(self.pid == getpid() && self.start_time == own_start_time());
+    CHECK(self.image == parent_self.image && self.pid_space == parent_self.pid_space);
+}
+
+static void wait_a_little(void) { tni_os_sleep_until(tni_os_now_ns() + 300 * 1000); }
+
+static void fork_often(void)
+{
+    CHECK(tni_os_self(&parent_self) == 0);
+    CHECK(tni_os_at_fork(wait_a_little, NULL, NULL) == 0);
+    for (int i = 0; i < 64; i++)
+        run_in_child(know_self_as_proc_does);
+}
+
+/* Mostly without a look at /proc; of 64 that begin all over a tick some have to look there. */
+static void a_forked_child_knows_itself_as_proc_does(void **state)
+{
+    (void)state;
+    run_in_child(fork_often);
 }
 
 static void another_process_under_the_same_number_is_dead(void **state)
@@ -463,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(self_is_right_before_and_after_a_fork),
+        cmocka_unit_test(a_forked_child_knows_itself_as_proc_does),
         cmocka_unit_test(another_process_under_the_same_number_is_dead),
         cmocka_unit_test(a_doubtful_process_is_unknown),
         cmocka_unit_test(a_child_is_alive_then_a_zombie_then_collected),
