@@ -107,6 +107,7 @@ struct tni_header {
     _Atomic uint64_t watermark_bytes;
     _Atomic uint64_t manager;    /* {incarnation:32, seat:16, 1:16}, 0 none; tenond's seat */
     _Atomic uint64_t free_bytes; /* about: payload bytes behind hints; steers trimming only */
+    _Atomic uint64_t rung_ns;    /* when tenond's bell was rung last */
     _Alignas(64) _Atomic uint32_t memory_wait; /* wait word: memory came free; bit 0 armed */
     _Atomic uint32_t seat_limit;   /* one above the highest seat that was ever taken */
     _Atomic uint32_t object_limit; /* the same of objects */

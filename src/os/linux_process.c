@@ -172,7 +172,7 @@ static int read_space(uint64_t *ret_space)
 static int read_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
 {
     struct proc_stat stat = {0};
-    uint64_t space;
+    uint64_t space = 0;
     int error = read_stat("/proc/self/stat", &stat);
     if (error != 0)
         return tni_linux_fail(TN_ERR_SYSTEM, error, "/proc/self/stat");

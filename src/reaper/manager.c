@@ -367,6 +367,11 @@ int tni_manager_open_found(const struct tni_found *found, bool read_only, int *r
 
 /* ---- ring -------------------------------------------------------------------------------- */
 
+/*
+ * Forks come by hundreds a second, and each ring wakes tenond: so one rings for all who come a
+ * moment later. Death: of the one that is about to ring leaves these to the look that tenond
+ * takes by itself, once a second.
+ */
 void tni_manager_ring(struct tn_domain *d)
 {
     const struct tni_segment *s = &d->segment;
@@ -376,8 +381,12 @@ void tni_manager_ring(struct tn_domain *d)
     if (d->is_manager || manager == 0 || !tni_geometry_has_seat(&s->geometry, seat))
         return;
     uint64_t bell = atomic_load(&tni_seat_at(s, seat)->bell_number);
-    if (bell != 0)
-        tni_os_bell_ring(bell);
+    uint64_t now_ns = tni_os_shared_ns(), seen_ns = atomic_load(&s->header->rung_ns);
+    if (bell == 0 || now_ns - seen_ns < TNI_MANAGER_RUNG_NS ||
+        !atomic_compare_exchange_strong(&s->header->rung_ns, &seen_ns, now_ns))
+        return; /* somebody rings, or rang a moment ago */
+    TNI_KILL_POINT("manager_rings");
+    tni_os_bell_ring(bell);
 }
 
 /* ---- survive ----------------------------------------------------------------------------- */

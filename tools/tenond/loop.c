@@ -59,6 +59,29 @@ static void close_all(struct tenond *t)
     tni_os_close(t->loop);
 }
 
+/*
+ * Who finds that somebody rang a moment ago does not ring: see tni_manager_ring(). So we look
+ * again when that one would ring anew.
+ */
+static void take_ring(struct tenond *t)
+{
+    t->rung_ns = tni_os_now_ns();
+    if (t->look_ns != TN_FOREVER)
+        return; /* soon, and again after this ring if that is too early */
+    tenond_look(t);
+    t->look_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
+}
+
+static uint64_t look_due(struct tenond *t, uint64_t now_ns)
+{
+    if (now_ns < t->look_ns)
+        return t->look_ns;
+    tenond_look(t);
+    uint64_t again_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
+    t->look_ns = now_ns < again_ns ? again_ns : TN_FOREVER;
+    return t->look_ns;
+}
+
 /* @return false: to stop */
 static bool handle(struct tenond *t, uint64_t tag)
 {
@@ -69,7 +92,7 @@ static bool handle(struct tenond *t, uint64_t tag)
         return true;
     case TENOND_BELL:
         tni_os_bell_clear(t->bell_fd);
-        tenond_look(t);
+        take_ring(t);
         return true;
     case TENOND_CLIENT:
         tenond_client_ready(t, index);
@@ -92,10 +115,12 @@ static bool is_idle(const struct tenond *t, uint64_t now_ns)
 
 static uint64_t all_due(struct tenond *t, uint64_t now_ns)
 {
+    uint64_t look_ns = look_due(t, now_ns);
     uint64_t domains_ns = tenond_domains_due(t, now_ns),
              clients_ns = tenond_clients_due(t, now_ns),
              mirror_ns = tenond_mirror_due(t, now_ns), files_ns = tenond_collect_due(t, now_ns);
     uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), TNI_MIN(mirror_ns, files_ns));
+    next_ns = TNI_MIN(next_ns, look_ns);
     return t->domain_count == 0 ? TNI_MIN(next_ns, t->idle_ns + IDLE_NS) : next_ns;
 }
 
@@ -109,7 +134,7 @@ int tenond_run(int stop_fd)
     t->loop = t->listen_fd = t->bell_fd = t->mirror.fd = -1;
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
-    t->collect_ns = TN_FOREVER;
+    t->collect_ns = t->look_ns = TN_FOREVER;
     tenond_clients_init(t);
     int status = open_all(t, stop_fd);
     while (status == 0 && goes_on) {

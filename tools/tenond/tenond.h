@@ -87,6 +87,8 @@ struct tenond {
     uint64_t idle_ns;    /* since when there is no domain */
     uint64_t collect_ns; /* when to look for files of dropped domains; TN_FOREVER: no more */
     uint64_t adopt_ns;   /* when to look for unknown domains again, at the earliest */
+    uint64_t rung_ns;    /* when somebody rang last */
+    uint64_t look_ns;    /* when all is looked at once more; TN_FOREVER: nobody rang */
     uint64_t missed_ns;  /* when to look again for what could not be looked at */
     uint32_t descriptor_limit, deposit_limit, deposit_count;
     struct tenond_mirror mirror;
