@@ -379,9 +379,17 @@ static PyObject *begin(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* A lock may be an object that has the condition. */
+static int traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(((condition *)object)->lock);
+    return 0;
+}
+
 static void dealloc(PyObject *object)
 {
     condition *self = (condition *)object;
+    PyObject_GC_UnTrack(object);
     if (self->memory.obj != NULL)
         PyBuffer_Release(&self->memory);
     Py_XDECREF(self->lock);
@@ -428,9 +436,10 @@ static PyTypeObject condition_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.GuardCondition",
     .tp_doc = "A condition over a lock.",
     .tp_basicsize = sizeof(condition),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = dealloc,
+    .tp_traverse = traverse,
     .tp_methods = methods,
     .tp_members = members,
 };

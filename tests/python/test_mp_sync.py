@@ -2,11 +2,13 @@
 """Locks and the like of tenon.multiprocessing, whose holders are killed."""
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 import tenon
@@ -186,6 +188,20 @@ def test_condition_is_used_with_its_lock_held():
         assert not condition.wait(0.01)
         assert condition.wait_for(lambda: True)
         assert not condition.wait_for(lambda: False, timeout=0.01)
+
+
+class HasItsCondition:
+    """A lock that its own condition refers to."""
+
+    def __init__(self):
+        self.acquire = self.release = int
+        self.condition = mp.Condition(self)
+
+
+def test_a_condition_and_the_lock_that_has_it_are_collected():
+    gone = weakref.ref(HasItsCondition())
+    gc.collect()
+    assert gone() is None
 
 
 def test_event_is_set_and_cleared():
