@@ -64,6 +64,13 @@ uint64_t tni_os_raise_descriptor_limit(void)
     return tni_linux_descriptor_limit();
 }
 
+uint64_t tni_os_hard_descriptor_limit(void)
+{
+    struct rlimit limit = {.rlim_max = RLIM_INFINITY};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_max;
+}
+
 bool tni_os_has_descriptor_left(void)
 {
     int fd = epoll_create1(EPOLL_CLOEXEC);

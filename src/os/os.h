@@ -77,6 +77,8 @@ int tni_os_duplicate(int fd, int *ret_fd);
 bool tni_os_has_descriptor_left(void);
 /** Raise this process's soft limit of descriptors to the hard one. @return the limit */
 uint64_t tni_os_raise_descriptor_limit(void);
+/** The hard limit, which this process and the programs that it starts cannot go beyond. */
+uint64_t tni_os_hard_descriptor_limit(void);
 /** `align_bytes` is a power of two, at least a page. TN_ERR_NO_MEMORY: address space. */
 int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only,
                void **ret_address);

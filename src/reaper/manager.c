@@ -25,6 +25,12 @@
 #define MS_NS UINT64_C(1000000)
 enum { RESTART_MS = 200, FIRST_STEP_US = 500, MOST_STEP_US = 20000 };
 
+/*
+ * A tenond has this process's limits. It has a dozen descriptors of its own, two for each
+ * domain, and one for each member and connection: with fewer than this it could not answer.
+ */
+enum { TENOND_DESCRIPTORS = 64 };
+
 uint32_t tni_manager_runtime(void) { return tni_manager_hash_folder(tni_os_runtime_folder()); }
 
 uint32_t tni_manager_hash_folder(const char *folder)
@@ -46,6 +52,13 @@ static int start_tenond(void)
     const char *const argv[] = {path, NULL};
     if (path[0] != '/')
         return tni_fail(TN_ERR_MANAGER, "TENON_TENOND=%s is not an absolute path", path);
+    uint64_t limit = tni_os_hard_descriptor_limit();
+    if (limit < TENOND_DESCRIPTORS)
+        return tni_fail(TN_ERR_MANAGER,
+                        "tenond cannot be started: it would have this process's hard limit of "
+                        "%llu descriptors (ulimit -Hn), and needs %d; a domain with "
+                        "TN_DOMAIN_NO_MANAGER needs no tenond",
+                        (unsigned long long)limit, TENOND_DESCRIPTORS);
     int status = tni_os_start_detached(path, argv);
     switch (status) {
     case 0:

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -359,6 +360,41 @@ TN_TEST(a_tenond_that_cannot_be_executed_is_an_error_that_names_the_path)
 TN_TEST(a_tenond_that_does_nothing_is_an_error_after_a_while)
 {
     expect_manager_error("/bin/true");
+}
+
+static int create_with_few_descriptors(void *argument)
+{
+    const rlim_t *most = argument;
+    struct rlimit limit = {*most, *most};
+    char number[32];
+    tn_domain *d = NULL;
+    snprintf(number, sizeof number, "limit of %u descriptors", (unsigned)*most);
+    TN_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    TN_CHECK(tn_domain_create(NULL, NULL, &d) == TN_ERR_MANAGER);
+    TN_CHECK(strstr(tn_error_detail(), number) != NULL);
+    return 0;
+}
+
+TN_TEST(a_limit_that_is_too_low_for_a_tenond_is_named)
+{
+    for (rlim_t most = 10; most <= 60; most += 10)
+        tnt_wait_ok(tnt_fork(create_with_few_descriptors, &most));
+}
+
+static int create_two(void *argument)
+{
+    struct rlimit limit = {64, 64};
+    (void)argument;
+    TN_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    tn_domain *one = create("one"), *other = create("other");
+    tn_domain_close(one);
+    tn_domain_close(other);
+    return 0;
+}
+
+TN_TEST(a_limit_of_64_descriptors_is_enough_for_a_tenond)
+{
+    tnt_wait_ok(tnt_fork(create_two, NULL));
 }
 
 TN_TEST(a_domain_without_tenond_needs_none)
