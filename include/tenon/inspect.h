@@ -43,8 +43,20 @@ typedef int tn_domain_info_fn(const tn_domain_info *domain, void *context);
 TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_info_fn *each, void *context);
 
 /**
- * Look at the domain of this name, or, if `name` is 32 hexadecimal digits, of this id. Errors
- * as of tn_domain_join().
+ * Look at the domain of this name, or, if `name` is 32 hexadecimal digits, of this id.
+ *
+ * @return 0, or
+ *         TN_ERR_INVALID    the name is malformed; or two domains of this user have it. The
+ *                           detail names both ids. tn_domain_join() prefers the one of the
+ *                           caller's runtime folder; who looks at a domain may have another
+ *                           folder than its members, so this call prefers none, unless
+ *                           TENON_RUNTIME_DIR is set
+ *         TN_ERR_NOT_FOUND, TN_ERR_VERSION, TN_ERR_DENIED, TN_ERR_CORRUPT  as of
+ *                           tn_domain_join()
+ *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes, both sides may use it.
+ * Crash: nothing is left.
  */
 TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_inspector);
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
