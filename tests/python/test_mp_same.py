@@ -199,6 +199,17 @@ LINES = {
         ctx.Queue(1.5)
         ctx.Queue(None)
         ctx.JoinableQueue('a')
+        queue = ctx.Queue(1)
+        queue.get(False)
+        queue.get(False, 5)
+        queue.get(False, -5)
+        queue.get(False, 'a')
+        queue.get(True, 'a')
+        queue.put(1)
+        queue.put(1, False, 5)
+        queue.put(1, False, 'a')
+        queue.put(1, True, 'a')
+        queue.get(True, 30), queue.put(1, True, 0), queue.get(timeout=30)
     """,
     "shared values": """
         value = ctx.Value('i', 7)

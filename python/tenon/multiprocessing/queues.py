@@ -85,6 +85,13 @@ def _wait(core, attempt, timeout, roles, kind):
             raise made from None
 
 
+def _at_once(timeout):
+    """No time at all; what is no number raises TypeError all the same."""
+    if timeout is not None:
+        timeout < 0
+    return 0
+
+
 def _has_other_threads():
     others = set(threading.enumerate()) - {threading.current_thread()}
     return not all(hasattr(thread, "puts_and_gets_nothing") for thread in others)
@@ -235,7 +242,7 @@ class Queue(Readable, _standard.Queue):
                 self._feeder.start(self._backlog)
             return
         try:
-            _put_into(self._core, obj, timeout if block else 0)
+            _put_into(self._core, obj, timeout if block else _at_once(timeout))
         except _core.TimedOut:
             raise Full from None
 
@@ -246,7 +253,7 @@ class Queue(Readable, _standard.Queue):
         if self._closed:
             self._check()
         try:
-            return self._get(timeout if block else 0)
+            return self._get(timeout if block else _at_once(timeout))
         except _core.TimedOut:
             raise Empty from None
         finally:
