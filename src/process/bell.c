@@ -9,12 +9,16 @@
  * I2  Both are gone with their last descriptor: a death leaves a number that rings nothing. Who
  *     is killed between bell and watch leaves the bell armed: see ring_descriptor() in
  * object.c.
+ * I3  Who polls sleeps for as long as nobody rings. Where all members poll, only tenond settles
+ *     the dead and rings for them; so the descriptor is readable, too, once tenond is gone, and
+ *     whoever clears it starts another one. That one rings everybody, who then follow it.
  */
 #include <stddef.h>
 
 #include "process/process.h"
 
 enum { MAKING = -2, NONE = -1 };
+enum { TAG_BELL, TAG_WATCH, TAG_TENOND, TAG_COUNT };
 
 static int make_bell(uint64_t *number, int *ret_fd)
 {
@@ -32,6 +36,7 @@ static void close_parts(struct tn_domain *d)
 {
     tni_os_close(d->bell.fd);
     tni_os_close(d->bell.watch_fd);
+    tni_os_close(atomic_exchange(&d->bell.tenond_fd, NONE));
     d->bell.is_there = false;
 }
 
@@ -43,8 +48,9 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
     int status = tni_os_loop_create(&loop);
     if (status != 0)
         return status;
-    if ((d->bell.fd >= 0 && (status = tni_os_loop_add(loop, d->bell.fd, 0)) != 0) ||
-        (d->bell.watch_fd >= 0 && (status = tni_os_loop_add(loop, d->bell.watch_fd, 1)) != 0)) {
+    if ((d->bell.fd >= 0 && (status = tni_os_loop_add(loop, d->bell.fd, TAG_BELL)) != 0) ||
+        (d->bell.watch_fd >= 0 &&
+         (status = tni_os_loop_add(loop, d->bell.watch_fd, TAG_WATCH)) != 0)) {
         tni_os_close(loop);
         return status;
     }
@@ -53,9 +59,56 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
     return 0;
 }
 
+/* I3. @return a descriptor of the tenond that lives, or NONE */
+static int open_tenond(const struct tni_segment *s)
+{
+    uint64_t manager = atomic_load(&s->header->manager);
+    uint32_t seat = tni_who_seat(manager);
+    int fd;
+    if (manager == 0 || !tni_geometry_has_seat(&s->geometry, seat) ||
+        !tni_process_is_here(s, seat) ||
+        tni_os_process_open(atomic_load(&tni_seat_at(s, seat)->pid), &fd) != 0)
+        return NONE;
+    /* After the opening: the pid is not another process's. */
+    if (tni_process_who_lives(s, manager) && tni_process_seat_state(s, seat) != TNI_OS_DEAD)
+        return fd;
+    tni_os_close(fd);
+    return NONE;
+}
+
+static void follow_tenond(struct tn_domain *d, int loop)
+{
+    int fd = NONE;
+    if (d->is_manager || !atomic_compare_exchange_strong(&d->bell.tenond_fd, &fd, MAKING))
+        return;
+    fd = open_tenond(&d->segment);
+    if (fd >= 0 && tni_os_loop_add(loop, fd, TAG_TENOND) != 0) {
+        tni_os_close(fd);
+        fd = NONE;
+    }
+    atomic_store(&d->bell.tenond_fd, fd);
+}
+
+bool tni_process_bell_lost_tenond(struct tn_domain *d)
+{
+    uint64_t tags[TAG_COUNT];
+    int loop = atomic_load(&d->poll_fd), fd = NONE;
+    if (loop < 0 || !d->bell.is_there || (fd = atomic_load(&d->bell.tenond_fd)) < 0)
+        return false;
+    bool is_lost = false;
+    for (int n = tni_os_loop_wait(loop, tags, TAG_COUNT, 0); n > 0; n--)
+        is_lost |= tags[n - 1] == TAG_TENOND;
+    if (!is_lost || !atomic_compare_exchange_strong(&d->bell.tenond_fd, &fd, NONE))
+        return false;
+    tni_os_loop_remove(loop, fd);
+    tni_os_close(fd);
+    return true;
+}
+
 static int make(struct tn_domain *d, uint64_t *ret_number, int *ret_fd)
 {
     d->bell.fd = d->bell.watch_fd = NONE;
+    atomic_store(&d->bell.tenond_fd, NONE);
     int status = make_bell(ret_number, &d->bell.fd);
     int watched = tni_os_watch_create(d->segment.control_fd, &d->bell.watch_fd);
     if (status != 0 && watched != 0)
@@ -63,6 +116,7 @@ static int make(struct tn_domain *d, uint64_t *ret_number, int *ret_fd)
     if (status != 0)
         *ret_number = 1; /* nobody's */
     if (watched == 0 && join_parts(d, ret_fd) == 0) {
+        follow_tenond(d, *ret_fd);
         *ret_number |= TNI_BELL_WATCHES;
         return 0;
     }
@@ -107,6 +161,7 @@ void tni_process_bell_clear(struct tn_domain *d)
         if (d->bell.fd >= 0)
             tni_os_bell_clear(d->bell.fd);
         tni_os_watch_clear(d->bell.watch_fd);
+        follow_tenond(d, fd);
     }
 }
 

@@ -149,8 +149,9 @@ struct tn_domain {
     uint32_t parked_count, parked_limit;
     _Atomic int poll_fd; /* -1 until asked for; see bell.c */
     struct {
-        bool is_there; /* poll_fd is a loop over these two */
+        bool is_there; /* poll_fd is a loop over these */
         int fd, watch_fd;
+        _Atomic int tenond_fd;   /* readable once that tenond is gone */
     } bell;                      /* by who made poll_fd, before others see that */
     _Atomic uint64_t survive_ns; /* when it is due again */
     _Atomic uint64_t
@@ -439,6 +440,8 @@ void tni_process_unclaim(struct tn_domain *domain, _Atomic uint64_t *claim,
 int tni_process_bell_open(struct tn_domain *domain, int *ret_fd);
 /** Make it unreadable. */
 void tni_process_bell_clear(struct tn_domain *domain);
+/** Whether the descriptor is readable because tenond was killed. True once for each. */
+bool tni_process_bell_lost_tenond(struct tn_domain *domain);
 /** Close it, if there is one: at the end, and in a forked child. */
 void tni_process_bell_close(struct tn_domain *domain);
 /**

@@ -649,6 +649,8 @@ void tn_domain_poll_clear(tn_domain *d)
 {
     if (d == NULL || tni_process_check(d) != 0 || atomic_load(&d->poll_fd) < 0)
         return;
+    if (tni_process_bell_lost_tenond(d))
+        atomic_store(&d->survive_ns, 0); /* now, whenever the last look was */
     if (d->survive != NULL)
         d->survive(d); /* who polls waits in no call that would look */
     tni_process_bell_clear(d);

@@ -4,6 +4,7 @@
  * tenond, of its own.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,6 +327,52 @@ TN_TEST(a_second_tenond_of_one_folder_ends_at_once)
 {
     tn_domain *d = create("d");
     tnt_wait_ok(tnt_fork(run_tenond, NULL));
+    tn_domain_close(d);
+}
+
+/* ---- who polls, and waits in nothing of tenon's -------------------------------------------
+ */
+
+static int produce(void *argument)
+{
+    struct tnt_signal *is_there = ((void **)argument)[0];
+    TN_CHECK_OK(tn_queue_attach(((void **)argument)[1], TN_PRODUCER));
+    tnt_signal(is_there);
+    return pause(); /* until it is killed */
+}
+
+static void poll_once(tn_domain *d, int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 20000), 1);
+    tn_domain_poll_clear(d);
+}
+
+TN_TEST(who_polls_alone_learns_of_a_death_though_tenond_was_killed)
+{
+    struct tnt_signal is_there = tnt_signal_open();
+    tn_domain *d = create("d");
+    tn_message m;
+    tn_queue *q;
+    int fd, status;
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    for (int round = 0; round < 2; round++) {
+        pid_t pid = tnt_fork(produce, (void *[]){&is_there, q});
+        tnt_await(&is_there);
+        while (atomic_load(&d->bell.tenond_fd) < 0) /* the next one rings once it is there */
+            poll_once(d, fd);
+        TN_CHECK(kill(manager_pid(d), SIGKILL) == 0);
+        TN_CHECK(kill(pid, SIGKILL) == 0);
+        while ((status = tn_queue_pop(q, 0, &m)) == TN_ERR_TIMED_OUT)
+            poll_once(d, fd);
+        assert_int_equal(status, TN_ERR_PEER_DIED);
+        tnt_wait(pid);
+    }
+    tn_queue_close(q);
+    tnt_signal_close(&is_there);
     tn_domain_close(d);
 }
 

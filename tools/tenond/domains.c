@@ -308,6 +308,10 @@ static void take_office(const struct tenond *t, struct tn_domain *domain)
     atomic_store(&h->runtime, t->runtime);
     atomic_fetch_add(&h->manager_starts, 1);
     atomic_store(&h->manager, domain->who);
+    for (uint32_t seat = 0; seat < domain->segment.geometry.seats; seat++)
+        if (seat != domain->seat &&
+            atomic_load(&tni_seat_at(&domain->segment, seat)->bell_number) != 0)
+            tni_process_bell_ring(&domain->segment, seat); /* who polls follows us now */
     TNI_KILL_POINT("tenond_in_office");
 }
 
