@@ -252,6 +252,37 @@ static void pass_on(struct tn_queue *q, _Atomic uint32_t *word,
         tni_wait_call(word);
 }
 
+enum {
+    GATHER_SPINS = 100,  /* about a microsecond */
+    SHORT_LOOK = 32,     /* about as long */
+    SHORT_LOOKS = 3,     /* so many in a row, and messages gather */
+    GATHER_CAPACITY = 64 /* what the other side does in that time has room */
+};
+
+/*
+ * Who takes each message as it comes waits for it as long as a cache line takes from one
+ * processor to the other. Several cross in the same time. So who only pops, and finds that the
+ * looks end at once, lets messages gather; the same of pushes and room. Who pushes and pops in
+ * turns does not: the other side waits for the answer.
+ */
+static bool may_gather(const struct tn_queue *q, bool is_push)
+{
+    if (q->capacity < GATHER_CAPACITY ||
+        atomic_load_explicit(&q->short_looks[is_push], memory_order_relaxed) < SHORT_LOOKS)
+        return false;
+    struct tni_thread *thread = tni_thread_enter(q->handle.domain);
+    bool is_same = thread->last_on_ring == (is_push ? TNI_PUSHED : TNI_POPPED);
+    tni_thread_leave(thread);
+    return is_same;
+}
+
+static void note_look(struct tn_queue *q, bool is_push, bool is_short)
+{
+    uint32_t seen = atomic_load_explicit(&q->short_looks[is_push], memory_order_relaxed);
+    seen = is_short ? TNI_MIN(seen + 1, (uint32_t)SHORT_LOOKS) : 0;
+    atomic_store_explicit(&q->short_looks[is_push], seen, memory_order_relaxed);
+}
+
 /*
  * Look for a while before sleeping. While others sleep, say so: a push or pop then wakes none
  * of them for what we are about to take. Before we go, whatever was left to us is passed on:
@@ -272,10 +303,15 @@ static int look(struct tn_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt,
         atomic_fetch_or(word, TNI_WAIT_LOOKING);
         TNI_KILL_POINT("queue_looking");
     }
-    for (uint32_t i = 0; status == TN_ERR_TIMED_OUT && i < spins; i++) {
+    bool is_push = word == &q->handle.object->room;
+    for (int i = may_gather(q, is_push) ? GATHER_SPINS : 0; i > 0; i--)
+        tni_relax();
+    uint32_t looks = 0;
+    for (; status == TN_ERR_TIMED_OUT && looks < spins; looks++) {
         tni_relax();
         status = attempt(context);
     }
+    note_look(q, is_push, status != TN_ERR_TIMED_OUT && looks < SHORT_LOOK);
     tni_spins_learn(&q->handle, word, spins, status != TN_ERR_TIMED_OUT);
     if (!is_told)
         return status;

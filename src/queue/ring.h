@@ -12,6 +12,7 @@ struct tn_queue {
     uint32_t slot_bytes;
     uint32_t room_bytes; /* for view and bytes in a slot */
     uint32_t policy;
+    _Atomic uint32_t short_looks[2]; /* of pops, of pushes: in a row that ended at once */
 };
 
 /* What goes into a slot. */
