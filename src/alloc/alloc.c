@@ -474,6 +474,8 @@ void tni_alloc_wake(struct tn_domain *d)
 static void forget(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
+    if (d->is_empty_in_children)
+        return;
     for (uint32_t t = 0; t < TNI_THREADS; t++)
         for (uint32_t c = 1; d->threads[t].has_worked && c < g->class_count; c++)
             if (d->threads[t].caches[c].count > 0)

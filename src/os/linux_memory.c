@@ -498,6 +498,11 @@ void tni_os_discard_private(void *address, uint64_t size_bytes)
     madvise(address, size_bytes, MADV_DONTNEED);
 }
 
+bool tni_os_empty_in_children(void *address, uint64_t size_bytes)
+{
+    return madvise(address, size_bytes, MADV_WIPEONFORK) == 0;
+}
+
 void tni_os_advise_huge(void *address, uint64_t size_bytes)
 {
     madvise(address, size_bytes, MADV_HUGEPAGE);

@@ -110,6 +110,11 @@ int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes);
 int tni_os_discard(void *address, uint64_t size_bytes);
 /** Empty private sparse memory again. */
 void tni_os_discard_private(void *address, uint64_t size_bytes);
+/**
+ * Have every child find this private memory as if it was never touched. Nothing of it is copied
+ * then. @return false: the system cannot do that
+ */
+bool tni_os_empty_in_children(void *address, uint64_t size_bytes);
 /** tni_os_discard() of a part that need not be mapped. */
 int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes);
 void tni_os_advise_huge(void *address, uint64_t size_bytes);

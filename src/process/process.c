@@ -394,6 +394,9 @@ static int map_private(struct tn_domain *d)
         d->threads[t].caches = (struct tni_block_cache *)caches + (size_t)t * TNI_CLASSES;
     d->local = local;
     d->mapped = mapped;
+    d->is_empty_in_children = tni_os_empty_in_children(caches, sizeof(struct tni_block_cache) *
+                                                                   TNI_CLASSES * TNI_THREADS) &&
+                              tni_os_empty_in_children(mapped, g->total_blocks / 8);
     return 0;
 }
 
@@ -916,7 +919,9 @@ static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os
     uint64_t word = d->child_word;
     uint32_t incarnation = tni_seat_incarnation(word);
     uint64_t named = word_of(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
-    if (!atomic_compare_exchange_strong(&entry->word, &word, named)) {
+    /* Read first: what lies beside a page that is read is mapped with it. */
+    if (atomic_load(&entry->word) != word ||
+        !atomic_compare_exchange_strong(&entry->word, &word, named)) {
         note_reason(d, "its parent died, and was settled together with it");
         return;
     }
@@ -937,8 +942,8 @@ static void fork_child(void)
     struct tni_os_process self;
     if (fork_pipe[0] >= 0)
         tni_os_close(fork_pipe[0]); /* it may be the descriptor that is needed now */
-    int known = tni_os_self(&self);
     tni_os_mark();
+    int known = tni_os_self(&self);
 
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         uint32_t seat = d->child_seat;

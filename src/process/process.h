@@ -120,6 +120,7 @@ struct tn_domain {
     struct tni_thread threads[TNI_THREADS];
     bool is_manager; /* this process is tenond */
     bool is_closed;
+    bool is_empty_in_children; /* alloc: `caches` of the threads, and `mapped` */
     struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
     uint32_t hook_count;
     _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */

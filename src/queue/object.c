@@ -582,7 +582,8 @@ static int open_for_child(struct tn_domain *d, uint32_t child)
 static void reset_in_child(struct tn_domain *d)
 {
     for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
-        atomic_store(&h->roles, 0);
+        if (atomic_load(&h->roles) != 0) /* what is not written to is not copied */
+            atomic_store(&h->roles, 0);
 }
 
 int tni_queue_init(struct tn_domain *d)

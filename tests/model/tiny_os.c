@@ -195,6 +195,13 @@ void tni_os_unmap(void *address, uint64_t size_bytes)
     (void)size_bytes;
 }
 
+bool tni_os_empty_in_children(void *address, uint64_t size_bytes)
+{
+    (void)address;
+    (void)size_bytes;
+    return false; /* a system that cannot: the child does it */
+}
+
 /* Of windows, which tenond alone has. */
 int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_address)
 {

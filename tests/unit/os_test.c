@@ -74,6 +74,24 @@ static void a_full_descriptor_table_is_named_with_its_limit(void **state)
     run_in_child(no_descriptors_body);
 }
 
+static char *emptied;
+
+static void find_it_empty(void) { CHECK(emptied[0] == 0 && emptied[PAGE] == 0); }
+
+static void a_child_finds_emptied_memory_as_if_never_touched(void **state)
+{
+    (void)state;
+    void *address = NULL;
+    assert_int_equal(tni_os_map_private(2 * PAGE, &address), 0);
+    emptied = address;
+    emptied[0] = 1;
+    assert_true(tni_os_empty_in_children(address, 2 * PAGE));
+    emptied[PAGE] = 2;
+    run_in_child(find_it_empty);
+    assert_true(emptied[0] == 1 && emptied[PAGE] == 2);
+    tni_os_unmap(address, 2 * PAGE);
+}
+
 static void map_aligns_as_asked(void **state)
 {
     (void)state;
@@ -354,6 +372,7 @@ int main(void)
         cmocka_unit_test(memory_create_refuses_a_size_that_is_no_page),
         cmocka_unit_test(a_file_size_limit_is_an_error_and_no_signal),
         cmocka_unit_test(a_full_descriptor_table_is_named_with_its_limit),
+        cmocka_unit_test(a_child_finds_emptied_memory_as_if_never_touched),
         cmocka_unit_test(map_aligns_as_asked),
         cmocka_unit_test(map_names_the_size_and_the_address_space_limit),
         cmocka_unit_test(commit_reports_no_memory_instead_of_a_bus_error),
