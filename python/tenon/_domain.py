@@ -28,8 +28,7 @@ _MOST_OBJECTS = 16384
 _lock = threading.RLock()
 _present: Any = None  # a Domain
 _foreign: Dict[str, _core.Domain] = {}  # name -> Domain
-_is_running = False  # within running()
-_has_ended = False  # and what ends at exit has ended
+leaver = None  # the pid of a child that calls leave_last()
 
 
 def _is_gone(domain):
@@ -134,25 +133,16 @@ def _at_exit():
 
 
 def _leave_at_exit():
-    global _has_ended
-    if _is_running:
-        _has_ended = True
-    else:
+    if leaver != os.getpid():
         leave(at_exit=True)
 
 
-class running:
-    """Around what a child does: threads of it may go on after it ran what it runs at exit."""
-
-    def __enter__(self):
-        global _is_running, _has_ended
-        _is_running, _has_ended = True, False
-
-    def __exit__(self, *exception):
-        global _is_running
-        _is_running = False
-        if _has_ended:
-            leave(at_exit=True)
+def leave_last():
+    """In a child whose threads may go on after it ran what it runs at exit."""
+    if _foreign or _present is None:
+        leave(at_exit=True)
+    else:
+        _present.close(at_exit=True)
 
 
 class _Follower:
@@ -160,6 +150,8 @@ class _Follower:
 
 
 def _begin_child(unused):
+    if leaver == os.getpid():
+        return
     if not _is_gone(_present) or _foreign:
         _at_exit()
 

@@ -13,6 +13,7 @@ from multiprocessing.context import (
     set_spawning_popen,
 )
 
+from . import process as _process
 from .process import ForkProcess, ForkServerProcess, Process, SpawnProcess
 
 __all__ = [
@@ -171,6 +172,7 @@ class DefaultContext(BaseContext, _context.DefaultContext):
 
 
 _default_context = DefaultContext(_concrete[_context._default_context._default_context._name])
+_process.default_context, _process.contexts = _default_context, _concrete
 
 
 def __getattr__(name):

@@ -23,6 +23,10 @@ __all__ = [
     "parent_process",
 ]
 
+# The default context, and those of the start methods by name; the module context sets both.
+default_context = None
+contexts = None
+
 _PARENT_DIED = 70  # EX_SOFTWARE; nobody is left to read it
 
 
@@ -37,7 +41,8 @@ class BaseProcess(_process.BaseProcess):
 
     def start(self):
         _domain.default()  # what a child shares with its parent is there before the child
-        _notice_torch()
+        if "torch" in sys.modules:
+            _notice_torch()
         super().start()
         if self.detached:
             _process._children.discard(self)  # nobody waits for it at exit
@@ -54,9 +59,20 @@ class BaseProcess(_process.BaseProcess):
         keep_for_child(queue)
         return _arrive, (domain.name, _start_method(), queue.id)
 
+    # Each function that a forked child calls, and each object that it touches, is a page that the
+    # kernel copies for it: so this one calls few.
     def _bootstrap(self, *args, **keywords):
         try:
-            self._enter()
+            _domain.leaver = os.getpid()
+            if self._start_method is not None:
+                default_context._actual_context = contexts[self._start_method]
+            if not self.detached:
+                try:
+                    _core.follow(_domain._present or _domain.default(), self._parent_pid)
+                except (_core.PeerDied, _core.NotFound):
+                    _end_without(self._parent_pid)
+            if "torch" in sys.modules:
+                _notice_torch()
         except Exception:
             # As the standard library does with what its part of a child raises.
             sys.stderr.write(f"Process {self.name}:\n")
@@ -65,23 +81,15 @@ class BaseProcess(_process.BaseProcess):
             traceback.print_exc()
             sys.stderr.flush()
             return 1
-        with _domain.running():
+        try:
             return super()._bootstrap(*args, **keywords)
-
-    def _enter(self):
-        from . import context
-
-        if self._start_method is not None:
-            context._default_context.set_start_method(self._start_method, force=True)
-        if not self.detached:
-            _follow(self._parent_pid)
-        _notice_torch()
+        finally:
+            _domain.leave_last()
 
 
 def _notice_torch():
     """Before a worker collates its first batch, which no message was pickled before."""
-    if "torch" in sys.modules:
-        _core.dumps(None, _domain.default())
+    _core.dumps(None, _domain.default())
 
 
 def _start_method():
@@ -99,13 +107,10 @@ def _arrive(name, start_method, number):
     return _core.Queue.open(_domain.default(), number).get(0)
 
 
-def _follow(parent):
-    try:
-        _core.follow(_domain.default(), parent)
-    except (_core.PeerDied, _core.NotFound):
-        # One that left its domain in good order may live on; a child of it is on its own then.
-        if not _lives(parent):
-            os._exit(_PARENT_DIED)
+def _end_without(parent):
+    # One that left its domain in good order may live on; a child of it is on its own then.
+    if not _lives(parent):
+        os._exit(_PARENT_DIED)
 
 
 def _lives(pid):
