@@ -496,8 +496,9 @@ static int take_over(struct tn_queue *q, struct tni_thread *thread, struct unpac
     bool is_block = c->form == TNI_FORM_MESSAGE;
     int status = is_block ? hold_all(q, thread, c, m->tensors) : 0;
     if (TNI_LIKELY(status == 0)) {
-        m->attempt = u->at.slot->attempt;
-        m->producer_seat = u->at.slot->producer;
+        uint64_t form = TNI_LOOK(*tni_slot_form(u->at.slot));
+        m->attempt = tni_form_attempt(form);
+        m->producer_seat = tni_form_producer(form);
         m->lease = q->policy == TN_QUEUE_LEASE ? u->at.position + 1 : 0;
         status = end_taking(q, thread, &u->at);
         for (uint32_t i = 0; TNI_UNLIKELY(status != 0) && is_block && i < c->tensor_count; i++)

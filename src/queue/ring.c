@@ -496,7 +496,8 @@ static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t wo
                    uint32_t index)
 {
     uint32_t round = tni_slot_round(word);
-    uint64_t full = tni_slot_word(round, TNI_SLOT_FULL, slot->producer, 0);
+    uint16_t producer = tni_form_producer(TNI_LOOK(*tni_slot_form(slot)));
+    uint64_t full = tni_slot_word(round, TNI_SLOT_FULL, producer, 0);
     if (!atomic_compare_exchange_strong(&slot->word, &word, full))
         return;
     TNI_KILL_POINT("refill_full");
@@ -521,17 +522,19 @@ void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
 static void give_back_slot(struct tni_object *object, struct tni_slot *slot, uint64_t word,
                            uint32_t index)
 {
+    uint64_t form = TNI_LOOK(*tni_slot_form(slot));
     while (tni_slot_state(word) != TNI_SLOT_RETURNING) {
         uint64_t returning = tni_slot_word(tni_slot_round(word), TNI_SLOT_RETURNING,
-                                           tni_slot_seat(word), slot->attempt & 1);
+                                           tni_slot_seat(word), tni_form_attempt(form) & 1);
         if (atomic_compare_exchange_strong(&slot->word, &word, returning))
             word = returning;
         else if (tni_slot_state(word) != TNI_SLOT_LEASED) /* only its round moves: I2 */
             return;
     }
     TNI_KILL_POINT("slot_returning");
-    if ((slot->attempt & 1) == tni_slot_tag(word))
-        TNI_PUT(slot->attempt, (uint16_t)(slot->attempt + 1));
+    form = TNI_LOOK(*tni_slot_form(slot));
+    if ((tni_form_attempt(form) & 1) == tni_slot_tag(word))
+        TNI_PUT(*tni_slot_form(slot), tni_form_attempted(form));
     TNI_KILL_POINT("attempt_counted");
     refill(object, slot, word, index);
 }
@@ -551,7 +554,7 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
     if (give_back) {
         give_back_slot(q->handle.object, slot, word, tni_position_index(lease));
     } else {
-        tni_block block = {TNI_LOOK(slot->block)};
+        tni_block block = tni_slot_block(slot);
         bool has_block = tni_geometry_has_block(&d->segment.geometry, block.id);
         if (has_block)
             tni_announce(thread, block, 1);
@@ -641,7 +644,7 @@ static bool owns_block(uint64_t word)
 static void drop_slot(struct tn_domain *d, struct tni_slot *slot, uint64_t word)
 {
     uint64_t empty = tni_slot_word(tni_slot_round(word) + 1, TNI_SLOT_EMPTY, 0, 0);
-    tni_block block = {TNI_LOOK(slot->block)};
+    tni_block block = tni_slot_block(slot);
     struct tni_thread *thread = tni_thread_enter(d);
     if (tni_geometry_has_block(&d->segment.geometry, block.id)) {
         tni_announce(thread, block, 1);
@@ -705,7 +708,7 @@ uint64_t tni_ring_count_records(const struct tni_segment *s, const struct tni_ob
         return 0;
     for (uint32_t i = 0; i < slots.capacity; i++) {
         const struct tni_slot *slot = nth(&slots, i);
-        count += owns_block(atomic_load(&slot->word)) && TNI_LOOK(slot->block) == block.id;
+        count += owns_block(atomic_load(&slot->word)) && tni_slot_block(slot).id == block.id;
     }
     return count;
 }
@@ -718,7 +721,7 @@ void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_obje
         return;
     for (uint32_t i = 0; i < slots.capacity; i++) {
         const struct tni_slot *slot = nth(&slots, i);
-        uint32_t block = TNI_LOOK(slot->block);
+        uint32_t block = tni_slot_block(slot).id;
         if (owns_block(atomic_load(&slot->word)) && block != 0)
             each((tni_block){block}, context);
     }

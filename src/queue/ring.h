@@ -46,13 +46,18 @@ struct tni_taken {
  * view_bytes:16}.
  */
 typedef uint64_t __attribute__((may_alias)) tni_slot_half;
-static inline tni_slot_half *tni_slot_content(struct tni_slot *slot)
+static inline tni_slot_half *tni_slot_content(const struct tni_slot *slot)
 {
-    return (tni_slot_half *)(void *)&slot->block;
+    return (tni_slot_half *)((uintptr_t)slot + offsetof(struct tni_slot, block));
 }
-static inline tni_slot_half *tni_slot_form(struct tni_slot *slot)
+static inline tni_slot_half *tni_slot_form(const struct tni_slot *slot)
 {
-    return (tni_slot_half *)(void *)&slot->view_bytes;
+    return (tni_slot_half *)((uintptr_t)slot + offsetof(struct tni_slot, view_bytes));
+}
+/** What it names; nobody checked it. */
+static inline tni_block tni_slot_block(const struct tni_slot *slot)
+{
+    return (tni_block){(uint32_t)TNI_LOOK(*tni_slot_content(slot))};
 }
 static inline uint64_t tni_slot_make_form(uint32_t view_bytes, uint8_t form, bool is_tensor,
                                           uint32_t producer)
@@ -63,6 +68,13 @@ static inline uint64_t tni_slot_make_form(uint32_t view_bytes, uint8_t form, boo
 static inline uint32_t tni_form_view_bytes(uint64_t form) { return form & 0xffff; }
 static inline uint8_t tni_form_form(uint64_t form) { return (uint8_t)(form >> 16); }
 static inline bool tni_form_is_tensor(uint64_t form) { return (form >> 24 & 0xff) == 1; }
+static inline uint16_t tni_form_attempt(uint64_t form) { return (uint16_t)(form >> 32); }
+static inline uint16_t tni_form_producer(uint64_t form) { return (uint16_t)(form >> 48); }
+static inline uint64_t tni_form_attempted(uint64_t form)
+{
+    const uint64_t attempts = UINT64_C(0xffff) << 32;
+    return (form & ~attempts) | ((form + (UINT64_C(1) << 32)) & attempts);
+}
 
 static inline uint32_t tni_slot_round(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint32_t tni_slot_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }

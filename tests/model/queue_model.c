@@ -264,7 +264,8 @@ static bool take_one(struct tn_queue *q, unsigned self)
     if (has_taken) {
         name = peek(&taken, &attempt);
         note_taken(self, name, attempt);
-        model_require(taken.slot->data[0] == name && taken.slot->attempt == attempt,
+        model_require(taken.slot->data[0] == name &&
+                          tni_form_attempt(TNI_LOOK(*tni_slot_form(taken.slot))) == attempt,
                       "what is in a slot stands still while it is taken");
         if (scene.policy == TN_QUEUE_LEASE) {
             model_require(tni_ring_lease(q, thread, &taken) == 0,

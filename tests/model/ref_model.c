@@ -107,7 +107,7 @@ static bool pop(uint32_t producer, tni_block *ret_block)
         struct tni_thread *thread = tni_thread_enter(tiny_me());
         bool has_taken = tiny_take(q, thread, &taken);
         if (has_taken) {
-            *ret_block = (tni_block){taken.slot->block};
+            *ret_block = tni_slot_block(taken.slot);
             tni_ring_take_end(q, thread, &taken);
         }
         tni_thread_leave(thread);

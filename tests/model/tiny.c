@@ -291,9 +291,8 @@ static struct tni_slot *slot_at(uint32_t index)
 void tiny_slot(uint32_t index, uint32_t state, uint32_t seat, tni_block block)
 {
     struct tni_slot *slot = slot_at(index);
-    slot->block = block.id;
-    slot->form = TNI_FORM_MESSAGE;
-    slot->producer = (uint16_t)seat;
+    *tni_slot_content(slot) = block.id;
+    *tni_slot_form(slot) = tni_slot_make_form(0, TNI_FORM_MESSAGE, false, seat);
     if (block.id != 0)
         add_reference(block);
     atomic_store(&slot->word, tni_slot_word(0, state, seat, 0));
