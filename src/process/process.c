@@ -730,10 +730,19 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
         tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
         return;
     }
+    TNI_KILL_POINT("fork_seat_claimed");
+    if (claim.witness == NULL && fork_pipe[0] < 0 && tni_os_pipe(fork_pipe) != 0) {
+        /* Nobody could tell whether the child came. Nothing is written there yet. */
+        note_reason(d, tn_error_detail());
+        uint64_t word = claim.word,
+                 free = tni_seat_word(tni_seat_incarnation(word) + 1, TNI_SEAT_FREE, 0);
+        atomic_compare_exchange_strong(&tni_seat_at(&d->segment, claim.seat)->word, &word,
+                                       free);
+        return;
+    }
     d->child_seat = claim.seat;
     d->child_word = claim.word;
     d->child_witness = claim.witness;
-    TNI_KILL_POINT("fork_seat_claimed");
     for (uint32_t h = 0; h < d->hook_count; h++)
         if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
             tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
@@ -815,26 +824,6 @@ static void disown_unwitnessed(struct tn_domain *d)
     atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
 }
 
-/* Nobody could tell whether their children came. */
-static void give_up_unwitnessed(const char *why)
-{
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        if (!is_unwitnessed(d))
-            continue;
-        note_reason(d, why);
-        disown_unwitnessed(d);
-        d->child_seat = TNI_NO_SEAT;
-    }
-}
-
-static bool needs_pipe(void)
-{
-    const struct tn_domain *d = all_domains;
-    while (d != NULL && !is_unwitnessed(d))
-        d = d->next;
-    return d != NULL;
-}
-
 static void fork_prepare(void)
 {
     struct tni_os_process self;
@@ -860,8 +849,6 @@ static void fork_prepare(void)
         else
             prepare_child(d, &self);
     }
-    if (needs_pipe() && tni_os_pipe(fork_pipe) != 0)
-        give_up_unwitnessed(tn_error_detail());
 }
 
 static void release_thread(struct tni_thread *thread, bool in_child)
