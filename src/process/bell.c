@@ -130,7 +130,7 @@ static int make(struct tn_domain *d, uint64_t *ret_number, int *ret_fd)
 
 int tni_process_bell_open(struct tn_domain *d, int *ret_fd)
 {
-    for (;;) {
+    for (uint32_t tries = 0;; tries++) {
         int fd = NONE;
         if (atomic_compare_exchange_strong(&d->poll_fd, &fd, MAKING))
             break;
@@ -138,7 +138,7 @@ int tni_process_bell_open(struct tn_domain *d, int *ret_fd)
             *ret_fd = fd;
             return 0;
         }
-        tni_os_yield(); /* another thread makes it */
+        tni_os_back_off(tries); /* another thread makes it */
     }
     uint64_t number;
     int fd = NONE;

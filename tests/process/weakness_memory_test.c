@@ -304,6 +304,55 @@ TN_TEST(the_default_quota_leaves_room_below_a_limit_of_cgroup_v1)
     check_that_the_default_quota_leaves_room();
 }
 
+static int fill_a_group(void *folder)
+{
+    char path[160], pid[16];
+    snprintf(path, sizeof path, "%s/cgroup.procs", (const char *)folder);
+    snprintf(pid, sizeof pid, "%d", getpid());
+    write_line(path, pid);
+    enum { MOST = 300 };
+    int64_t size = MIB;
+    int made = 0, status = 0;
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
+    while (made < MOST &&
+           (status = tn_tensor_empty(d, TN_UINT8, 1, &size, 0, &many[made])) == 0)
+        memset(tn_tensor_data(many[made++]), 1, MIB);
+    TN_CHECK(status == TN_ERR_NO_MEMORY && made >= 100);
+    while (made > 0)
+        tn_tensor_unref(many[--made]);
+    tn_domain_close(d);
+    return 0;
+}
+
+/* Where the kernel's own limit of a cgroup can be set: SIGKILL would be its answer. */
+TN_TEST(who_fills_a_domain_in_a_cgroup_is_told_and_not_killed)
+{
+    static const char *const kinds[][2] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+                                           {"/sys/fs/cgroup", "memory.max"}};
+    char folder[128], path[160];
+    FILE *file = NULL;
+    for (int i = 0; i < 2 && file == NULL; i++) {
+        snprintf(folder, sizeof folder, "%s/tenon-test-%d", kinds[i][0], getpid());
+        if (mkdir(folder, 0700) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, kinds[i][1]);
+        if ((file = fopen(path, "we")) == NULL)
+            rmdir(folder);
+    }
+    if (file == NULL)
+        tnt_skip("no cgroup with a limit of memory can be made here");
+    bool is_set = fputs("268435456", file) >= 0;
+    is_set &= fclose(file) == 0;
+    pid_t child = is_set ? tnt_fork(fill_a_group, folder) : -1;
+    int ended = child >= 0 ? tnt_wait(child) : 0;
+    int removed = rmdir(folder);
+    assert_true(is_set);
+    assert_int_equal(ended, 0);
+    assert_int_equal(removed, 0);
+}
+
 TN_TEST(a_full_memory_file_system_is_an_error_and_not_a_bus_error)
 {
     char folder[128];
