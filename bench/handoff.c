@@ -36,7 +36,7 @@ enum { ROUNDS = 41, SPIN_TRIPS = 2000, SLEEP_TRIPS = 100, WORK_NS = 50000 };
  * A virtual machine may call two threads of one core two cores. No two cores pass a line there
  * and back as fast as this.
  */
-static const double SIBLINGS_NS = 75;
+static const double SIBLINGS_NS = 90;
 static const double SAME_LINE = 0.2; /* how far the two times of a line may be apart */
 
 /* Rounds between two cores, or between two siblings. */

@@ -76,8 +76,8 @@ int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int 
  * TNI_MANAGER_RUNG_NS ago: tenond looks when it is rung, and again TNI_MANAGER_LOOK_NS later.
  */
 void tni_manager_ring(struct tn_domain *domain);
-#define TNI_MANAGER_RUNG_NS UINT64_C(16000000)
-#define TNI_MANAGER_LOOK_NS UINT64_C(25000000)
+#define TNI_MANAGER_RUNG_NS UINT64_C(2000000)
+#define TNI_MANAGER_LOOK_NS UINT64_C(3000000)
 /**
  * What a survivor does now and then while it waits: the dead, and a tenond if there is none.
  * Rate-limited.
