@@ -67,9 +67,12 @@ static void await_files(unsigned wanted)
 static char said[4096];
 static unsigned said_done, said_not_done;
 
+/* gc looks at domains of whatever else this user runs: what it says of them is not for here. */
 static int hear(const char *sentence, bool is_done, void *context)
 {
     (void)context;
+    if (strncmp(sentence, "domain ", strlen("domain ")) == 0)
+        return 0;
     said_done += is_done;
     said_not_done += !is_done;
     strncat(said, sentence, sizeof said - strlen(said) - 1);
