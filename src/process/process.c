@@ -732,7 +732,10 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
     }
     TNI_KILL_POINT("fork_seat_claimed");
     if (claim.witness == NULL && fork_pipe[0] < 0 && tni_os_pipe(fork_pipe) != 0) {
-        /* Nobody could tell whether the child came. Nothing is written there yet. */
+        /*
+         * Without a witness and without a pipe, nobody could tell a seat whose child lives from
+         * one whose fork() failed. No hold is written for the child yet: free the seat again.
+         */
         note_reason(d, tn_error_detail());
         uint64_t word = claim.word,
                  free = tni_seat_word(tni_seat_incarnation(word) + 1, TNI_SEAT_FREE, 0);

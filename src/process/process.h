@@ -50,7 +50,7 @@ struct tni_thread {
     uint32_t spare_count;
     uint64_t missing_bytes; /* alloc: what its last commit was short of */
     bool has_worked;        /* here or in a parent: else `caches` was never touched */
-    uint8_t last_on_ring;   /* ring: what this thread did last there */
+    uint8_t last_on_ring;   /* TNI_PUSHED or TNI_POPPED: the last operation on a queue */
     /* TNI_ASIDE_*: whoever has the record is in a long call of the system. */
     _Atomic uint32_t aside;
 };

@@ -253,17 +253,18 @@ static void pass_on(struct tn_queue *q, _Atomic uint32_t *word,
 }
 
 enum {
-    GATHER_SPINS = 100,  /* about a microsecond */
-    SHORT_LOOK = 32,     /* about as long */
-    SHORT_LOOKS = 3,     /* so many in a row, and messages gather */
-    GATHER_CAPACITY = 64 /* what the other side does in that time has room */
+    GATHER_SPINS = 100,  /* pauses of the processor, about a microsecond */
+    SHORT_LOOK = 32,     /* attempts, about a microsecond: a shorter wait counts as short */
+    SHORT_LOOKS = 3,     /* after so many short waits in a row, messages gather */
+    GATHER_CAPACITY = 64 /* smaller queues would run full, or empty, while messages gather */
 };
 
 /*
- * Who takes each message as it comes waits for it as long as a cache line takes from one
- * processor to the other. Several cross in the same time. So who only pops, and finds that the
- * looks end at once, lets messages gather; the same of pushes and room. Who pushes and pops in
- * turns does not: the other side waits for the answer.
+ * A consumer that takes each message at once waits each time until a cache line has come from
+ * the producer's processor. If it waits a microsecond first, several messages come in the time
+ * of one (docs/decisions/0053). So a thread that only pops, and whose waits were all short,
+ * waits like that; so does a thread that only pushes and waits for room. A thread that pushes
+ * and pops in turns does not: another process waits for its answer.
  */
 static bool may_gather(const struct tn_queue *q, bool is_push)
 {
@@ -506,7 +507,10 @@ static __attribute__((noinline)) int pop_tensor(struct tn_queue *q, uint64_t dea
     return pop(&(struct pop){q, {.tensor = ret_tensor}}, deadline_ns);
 }
 
-/* The short way, as the slot at the head was seen, and once more if it is full only now. */
+/*
+ * pre: the caller read the slot at the head, and it was not empty. If its producer was still
+ * filling it, look once more before pop_tensor() searches the whole ring.
+ */
 static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_t deadline_ns,
                                                      tn_tensor **ret_tensor,
                                                      struct tni_seen seen)

@@ -26,7 +26,7 @@
 
 #include "sync/sync.h"
 
-/* A producer that runs fills the slot that it claimed within so many looks. */
+/* How often a pop reads a CLAIMED slot again: a producer that is running fills it in less. */
 enum { CLAIM_LOOKS = 32 };
 
 /* What noise made of a position still leads to a slot, and on to a position that there is. */

@@ -54,7 +54,7 @@ static inline tni_slot_half *tni_slot_form(const struct tni_slot *slot)
 {
     return (tni_slot_half *)((uintptr_t)slot + offsetof(struct tni_slot, view_bytes));
 }
-/** What it names; nobody checked it. */
+/** The block that the slot names: a number from shared memory, to be checked before use. */
 static inline tni_block tni_slot_block(const struct tni_slot *slot)
 {
     return (tni_block){(uint32_t)TNI_LOOK(*tni_slot_content(slot))};
@@ -128,9 +128,10 @@ static inline const void *tni_slot_beyond(const struct tn_queue *q, const struct
 enum { TNI_PUSHED = 1, TNI_POPPED = 2 };
 
 /*
- * Whether this thread does the same again: then the lines that it needs next are fetched ahead.
- * Who pushes and pops in turns waits for answers, and the other side is about to use those
- * lines: fetching them away from there cost a round trip a third of its time.
+ * Whether this thread's last operation on any ring was the same one. Then it will likely use
+ * the next slots as well, and the caller prefetches their cache lines. Between two processes
+ * that answer each other a prefetch takes lines from the process that is about to write them: a
+ * round trip took half as long again (docs/decisions/0052).
  */
 static inline bool tni_thread_does_again(struct tni_thread *thread, uint8_t what)
 {
@@ -161,7 +162,10 @@ static inline bool tni_ring_looks_empty(const struct tn_queue *q)
     struct tni_seen seen = tni_ring_see(q);
     return seen.word == tni_position_empty(seen.position);
 }
-/** The slot at the head is full, or its producer made it so while we looked a few times. */
+/**
+ * Whether the slot at the head is FULL. While a producer is filling it, read it again a few
+ * times. *ret_seen is the last reading.
+ */
 bool tni_ring_sees_full(const struct tn_queue *q, struct tni_seen *ret_seen);
 
 /** The slot at the tail is in use since the round before, and not leased. */

@@ -397,7 +397,7 @@ void tni_manager_ring(struct tn_domain *d)
     uint64_t now_ns = tni_os_shared_ns(), seen_ns = atomic_load(&s->header->rung_ns);
     if (bell == 0 || now_ns - seen_ns < TNI_MANAGER_RUNG_NS ||
         !atomic_compare_exchange_strong(&s->header->rung_ns, &seen_ns, now_ns))
-        return; /* somebody rings, or rang a moment ago */
+        return; /* another member rings, or rang less than TNI_MANAGER_RUNG_NS ago */
     TNI_KILL_POINT("manager_rings");
     tni_os_bell_ring(bell);
 }

@@ -128,15 +128,9 @@ TN_TEST(an_ended_queue_waits_for_a_message_that_is_being_popped)
 
 static int take_and_finish(void *argument)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
     struct tnt_signal *signals = argument;
     struct tni_thread *thread = tni_thread_enter(d);
-    struct tni_taken taken;
-    TN_CHECK_OK(tni_ring_find(q, &taken));
-    TN_CHECK(tni_ring_take(q, thread, &taken));
-    tnt_signal(&signals[0]);
-    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
-        sched_yield();
+    struct tni_taken taken = take_and_await_a_sleeper(thread, &signals[0]);
     tni_ring_take_end(q, thread, &taken);
     tni_thread_leave(thread);
     tnt_signal(&signals[1]);

@@ -75,14 +75,8 @@ static int push_a_lost_file_and_a_number(void *argument)
 static int take_and_discard(void *argument)
 {
     struct tnt_signal *signals = argument;
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
     struct tni_thread *thread = tni_thread_enter(d);
-    struct tni_taken taken;
-    TN_CHECK_OK(tni_ring_find(q, &taken));
-    TN_CHECK(tni_ring_take(q, thread, &taken));
-    tnt_signal(&signals[0]);
-    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
-        sched_yield();
+    struct tni_taken taken = take_and_await_a_sleeper(thread, &signals[0]);
     tni_ring_discard(q, thread, &taken); /* as a pop of what is lost does */
     tni_thread_leave(thread);
     tnt_await(&signals[1]); /* its death would wake them too */

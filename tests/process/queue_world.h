@@ -3,6 +3,8 @@
 #ifndef TENON_TESTS_PROCESS_QUEUE_WORLD_H
 #define TENON_TESTS_PROCESS_QUEUE_WORLD_H
 
+#include <sched.h>
+
 #include "harness/harness.h"
 #include "os/os.h"
 #include "queue/ring.h" /* before `q` and `d`, which its functions use as names */
@@ -30,6 +32,20 @@ static void finish(void)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     tn_domain_close(d);
+}
+
+/** Take the oldest message, say so, and go on when somebody sleeps at the queue. */
+static inline struct tni_taken take_and_await_a_sleeper(struct tni_thread *thread,
+                                                        struct tnt_signal *is_taken)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    struct tni_taken taken;
+    TN_CHECK_OK(tni_ring_find(q, &taken));
+    TN_CHECK(tni_ring_take(q, thread, &taken));
+    tnt_signal(is_taken);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    return taken;
 }
 
 /** A child: push a byte to the second of two queues. */
