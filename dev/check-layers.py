@@ -77,6 +77,15 @@ def check_tenond(rooms):
                 complain(path, f'includes "{name}": doors only')
 
 
+def check_python():
+    """A module that is not installed is missed only by those who installed the package."""
+    build = (ROOT / "python" / "meson.build").read_text(encoding="utf-8")
+    for path in sorted((ROOT / "python" / "tenon").rglob("*")):
+        name = str(path.relative_to(ROOT / "python"))
+        if path.suffix in (".py", ".pyi", ".typed") and f"'{name}'" not in build:
+            complain(path, "is not in python/meson.build")
+
+
 def check_files():
     folders = ("include", "src", "tools", "tests", "bench", "examples")
     for path in [p for folder in folders for p in sources(folder)]:
@@ -93,6 +102,7 @@ def main():
     for folder in ("include", "tools/tenon", "examples", "tests/outside"):
         check_outside(folder, rooms)
     check_tenond(rooms)
+    check_python()
     check_files()
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems else 0
