@@ -150,16 +150,24 @@ static int check_free(struct acquire *a, uint64_t word)
     return TN_ERR_TIMED_OUT;
 }
 
+/* Not if the word is not `seen`, which is what it is then. */
+static inline bool take(struct tni_object *object, uint64_t *seen, uint64_t own)
+{
+    if (TNI_UNLIKELY(!atomic_compare_exchange_strong(&object->value, seen, own)))
+        return false;
+    TNI_KILL_POINT("lock_acquired");
+    return true;
+}
+
 static int try_acquire(void *context)
 {
     struct acquire *a = context;
     uint64_t seen = 0; /* most find it free */
-    while (!atomic_compare_exchange_strong(&a->object->value, &seen, a->own)) {
+    while (!take(a->object, &seen, a->own)) {
         int status = check_free(a, seen);
         if (status != 0)
             return status;
     }
-    TNI_KILL_POINT("lock_acquired");
     if (TNI_LIKELY(seen == 0))
         return 0;
     uint64_t dead = atomic_load(&a->object->value2); /* I3 */
@@ -167,20 +175,31 @@ static int try_acquire(void *context)
     return TN_LOCK_RECOVERED;
 }
 
-/* A lock whose owner dies is recovered, so a death never means a wait in vain. */
-static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
+static int acquire_slow(tn_lock *lock, uint64_t own, int side, uint64_t deadline_ns)
 {
-    int status = tni_face_check((const struct tni_handle *)lock);
-    if (status != 0)
-        return status;
-    struct tn_domain *domain = lock->handle.domain;
     struct tni_object *object = lock->handle.object;
     uint32_t spins = tni_spins(&lock->handle, &object->items);
-    struct acquire a = {domain, object, word_of_this_thread(domain), spins, 0};
-    if (TNI_LIKELY((status = try_acquire(&a)) != TN_ERR_TIMED_OUT))
+    struct acquire a = {lock->handle.domain, object, own, spins, 0};
+    int status = try_acquire(&a);
+    if (status != TN_ERR_TIMED_OUT)
         return status;
     return tni_object_wait(&lock->handle, &object->items, side, spins, deadline_ns, try_acquire,
                            &a);
+}
+
+/*
+ * A lock whose owner dies is recovered, so a death never means a wait in vain. Most find the
+ * lock free: for them this is one compare-and-swap.
+ */
+static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
+{
+    int status = tni_face_check((const struct tni_handle *)lock);
+    if (TNI_UNLIKELY(status != 0))
+        return status;
+    struct tni_object *object = lock->handle.object;
+    uint64_t own = word_of_this_thread(lock->handle.domain), seen = 0;
+    return TNI_LIKELY(take(object, &seen, own)) ? 0
+                                                : acquire_slow(lock, own, side, deadline_ns);
 }
 
 int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
