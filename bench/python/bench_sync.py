@@ -15,13 +15,14 @@ py_sync_barrier_8, _barrier_2      as many processes, which meet again and again
 """
 
 import importlib
+import multiprocessing
 import time
 
 from common import measure, print_figure
 
 ROUNDS = 15
 ALONE = 100_000  # operations of a round
-TWO = 20_000  # of each process
+TWO = 200_000  # of each process: 14 ms and more, so that starting them is nothing beside it
 ELEMENTS = 64
 TURNS = 2_000
 MEETINGS = {8: 300, 2: 1_500}
@@ -88,31 +89,40 @@ def set_element(context):
 # ---- several processes
 
 
-def serve(orders, work):
+def serve(orders, start, work):
     for count in iter(orders.recv, 0):
-        work(count)
-        orders.send(True)
+        orders.send(do(start, work, count))
+
+
+def do(start, work, count):
+    """When this process began, and when it ended: monotonic() counts alike in all of them."""
+    start.wait()
+    begun = time.monotonic()
+    work(count)
+    return begun, time.monotonic()
 
 
 def together(package, make, processes, count, counted):
-    """All do work(count) at once; `counted`: how much of that is one operation."""
+    """All do work(count) at once; `counted`: how much of that is one operation.
+
+    A barrier of the standard library's starts the round, on both sides.
+    """
     context = context_of(package)
     works = make(context, processes)
     pipes = [context.Pipe() for _ in range(processes - 1)]
+    start = multiprocessing.get_context("fork").Barrier(processes)
     children = [
-        context.Process(target=serve, args=(other, work)) for (_, other), work in zip(pipes, works[1:])
+        context.Process(target=serve, args=(other, start, work))
+        for (_, other), work in zip(pipes, works[1:])
     ]
     for child in children:
         child.start()
     while True:
-        begun = time.monotonic()
         for orders, _ in pipes:
             orders.send(count)
-        works[0](count)
-        for orders, _ in pipes:
-            orders.recv()
+        times = [do(start, works[0], count), *(orders.recv() for orders, _ in pipes)]
         try:
-            yield count * counted / (time.monotonic() - begun)
+            yield count * counted / (max(end for _, end in times) - min(begun for begun, _ in times))
         except GeneratorExit:
             for (orders, _), child in zip(pipes, children):
                 orders.send(0)
