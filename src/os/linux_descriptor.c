@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "os/linux.h"
@@ -229,6 +230,23 @@ int tni_os_write(int fd, const void *bytes, size_t size_bytes)
         return 0;
     return tni_linux_fail(error == EPIPE ? TN_ERR_CLOSED : TN_ERR_SYSTEM, error,
                           "writing %zu bytes to descriptor %d", size_bytes, fd);
+}
+
+/* Timers. */
+
+int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd)
+{
+    const struct itimerspec at = {.it_value = tni_linux_timespec(deadline_ns)};
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (fd < 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "timerfd_create");
+    if (timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL) != 0) {
+        int error = errno;
+        close(fd);
+        return tni_linux_fail(TN_ERR_SYSTEM, error, "timerfd_settime");
+    }
+    *ret_fd = fd;
+    return 0;
 }
 
 /* Loops. */

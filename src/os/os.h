@@ -433,6 +433,9 @@ int tni_os_watch_create(int memory_fd, int *ret_fd);
 int tni_os_watch_ring(int memory_fd, uint64_t offset);
 void tni_os_watch_clear(int fd);
 
+/** A descriptor that is readable from `deadline_ns` on. */
+int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd);
+
 /* One loop over descriptors (epoll). */
 int tni_os_loop_create(int *ret_loop);
 int tni_os_loop_add(int loop, int fd, uint64_t tag);

@@ -11,13 +11,19 @@
  * object.c.
  * I3  Who polls sleeps for as long as nobody rings. Where all members poll, only tenond settles
  *     the dead and rings for them; so the descriptor is readable, too, once tenond is gone, and
- *     whoever clears it starts another one. That one rings everybody, who then follow it.
+ *     whoever clears it starts another one. That one rings everybody, who then follow it. It
+ *     may be killed before it rings: so, until a tenond lives, a timer makes the descriptor
+ *     readable in its place.
  */
 #include <stddef.h>
+
+#include <tenon/domain.h>
 
 #include "process/process.h"
 
 enum { MAKING = -2, NONE = -1 };
+#define LOOK_AGAIN_NS UINT64_C(200000000)
+
 enum { TAG_BELL, TAG_WATCH, TAG_TENOND, TAG_COUNT };
 
 static int make_bell(uint64_t *number, int *ret_fd)
@@ -59,21 +65,37 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
     return 0;
 }
 
-/* I3. @return a descriptor of the tenond that lives, or NONE */
-static int open_tenond(const struct tni_segment *s)
+/* Until the next look, and not at once again where nobody can start a tenond. */
+static int open_timer(struct tn_domain *d)
 {
+    uint64_t due_ns = tni_os_now_ns() + LOOK_AGAIN_NS;
+    int fd;
+    due_ns = TNI_MAX(due_ns, atomic_load(&d->survive_ns));
+    if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0 || tni_os_timer_create(due_ns, &fd) != 0)
+        return NONE;
+    return fd;
+}
+
+/*
+ * I3. @return a descriptor of the tenond that lives; a timer where none does; NONE where the
+ * kernel has neither, and for a tenond of another pid namespace
+ */
+static int open_tenond(struct tn_domain *d)
+{
+    const struct tni_segment *s = &d->segment;
     uint64_t manager = atomic_load(&s->header->manager);
     uint32_t seat = tni_who_seat(manager);
-    int fd;
-    if (manager == 0 || !tni_geometry_has_seat(&s->geometry, seat) ||
-        !tni_process_is_here(s, seat) ||
+    int fd = NONE;
+    if (manager == 0 || !tni_geometry_has_seat(&s->geometry, seat))
+        return open_timer(d);
+    if (tni_process_is_here(s, seat) &&
         tni_os_process_open(atomic_load(&tni_seat_at(s, seat)->pid), &fd) != 0)
-        return NONE;
+        fd = NONE;
     /* After the opening: the pid is not another process's. */
     if (tni_process_who_lives(s, manager) && tni_process_seat_state(s, seat) != TNI_OS_DEAD)
         return fd;
     tni_os_close(fd);
-    return NONE;
+    return open_timer(d);
 }
 
 static void follow_tenond(struct tn_domain *d, int loop)
@@ -81,7 +103,7 @@ static void follow_tenond(struct tn_domain *d, int loop)
     int fd = NONE;
     if (d->is_manager || !atomic_compare_exchange_strong(&d->bell.tenond_fd, &fd, MAKING))
         return;
-    fd = open_tenond(&d->segment);
+    fd = open_tenond(d);
     if (fd >= 0 && tni_os_loop_add(loop, fd, TAG_TENOND) != 0) {
         tni_os_close(fd);
         fd = NONE;

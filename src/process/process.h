@@ -152,7 +152,7 @@ struct tn_domain {
     struct {
         bool is_there; /* poll_fd is a loop over these */
         int fd, watch_fd;
-        _Atomic int tenond_fd;   /* readable once that tenond is gone */
+        _Atomic int tenond_fd;   /* readable once we have to look for a tenond */
     } bell;                      /* by who made poll_fd, before others see that */
     _Atomic uint64_t survive_ns; /* when it is due again */
     _Atomic uint64_t

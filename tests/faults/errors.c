@@ -58,6 +58,7 @@ static const struct call calls[] = {
     CALL(epoll_create1, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
     CALL(inotify_init1, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
     CALL(inotify_add_watch, LASTS(ENOSPC), ONCE(ENOMEM), ONCE(EACCES)),
+    CALL(timerfd_create, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
     CALL(pidfd_open, LASTS(EMFILE), ONCE(ENOMEM), ONCE(ENFILE)),
     CALL(dup, LASTS(EMFILE)),
     CALL(dup2, ONCE(EINTR), ONCE(EBUSY)),

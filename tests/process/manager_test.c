@@ -16,7 +16,7 @@
 #include "harness/harness.h"
 #include "harness/live_blocks.h"
 #include "harness/members.h"
-#include "reaper/reaper.h"
+#include "reaper/manager.h"
 #include "sync/sync.h"
 
 enum { LONG_MS = 10000 };
@@ -362,7 +362,7 @@ TN_TEST(who_polls_alone_learns_of_a_death_though_tenond_was_killed)
     for (int round = 0; round < 2; round++) {
         pid_t pid = tnt_fork(produce, (void *[]){&is_there, q});
         tnt_await(&is_there);
-        while (atomic_load(&d->bell.tenond_fd) < 0) /* the next one rings once it is there */
+        while (!tni_manager_is_alive(&d->segment)) /* the next one rings once it is there */
             poll_once(d, fd);
         TN_CHECK(kill(manager_pid(d), SIGKILL) == 0);
         TN_CHECK(kill(pid, SIGKILL) == 0);

@@ -81,6 +81,8 @@ static const struct call {
     CALL(statfs),
     CALL(sysinfo),
     CALL(tgkill),
+    CALL(timerfd_create),
+    CALL(timerfd_settime),
     CALL(unlink),
     CALL(vfork),
     CALL(waitid),

@@ -35,8 +35,10 @@ static int open_all(struct tenond *t, int stop_fd)
         tenond_mirror_recall(t);
         tenond_collect_files();
     }
+    TNI_KILL_POINT("tenond_adopted");
     if (status == 0)
         status = tni_os_listen(TNI_MANAGER_SOCKET, &t->listen_fd);
+    TNI_KILL_POINT("tenond_listens");
     if (status == 0)
         status = tni_os_loop_add(t->loop, t->listen_fd, tenond_tag(TENOND_LISTEN, 0, 0));
     t->is_listening = status == 0;

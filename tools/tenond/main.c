@@ -126,6 +126,7 @@ int main(int argc, char **argv)
     }
     if (status != 0)
         return fail("no lock");
+    TNI_KILL_POINT("tenond_locked");
     status = catch_signals();
     if (status == 0)
         status = tenond_run(stop_pipe[0]);

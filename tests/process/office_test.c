@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tenond is killed while it takes its office: after it has the lock of the runtime folder,
+ * and before it answers at its socket. Each test has a runtime folder, and so a tenond, of its
+ * own.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/harness.h"
+#include "process/process.h"
+#include "reaper/manager.h"
+
+enum { LONG_MS = 10000, SLICE_MS = 120 };
+
+/*
+ * A process keeps one socket for ringing bells, from its first ring on: before a test's
+ * descriptors are counted.
+ */
+__attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
+
+/* In the order in which tenond passes them. */
+static const char *const points[] = {"tenond_locked", "tenond_bell_set", "tenond_in_office",
+                                     "tenond_adopted", "tenond_listens"};
+
+static int32_t manager_pid(const tn_domain *d)
+{
+    uint64_t who = atomic_load(&d->segment.header->manager);
+    return who == 0 ? 0 : atomic_load(&tni_seat_at(&d->segment, tni_who_seat(who))->pid);
+}
+
+static void kill_tenond(const tn_domain *d)
+{
+    int fd = -1;
+    int32_t pid = manager_pid(d);
+    TN_CHECK_OK(tni_os_process_open(pid, &fd));
+    TN_CHECK(kill(pid, SIGKILL) == 0);
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(LONG_MS)));
+    tni_os_close(fd);
+}
+
+static int run_tenond(void *argument)
+{
+    setenv("TENON_KILL_POINT", argument, 1);
+    execl(getenv("TENON_TENOND"), "tenond", (char *)NULL);
+    return 1;
+}
+
+/* @return whether a tenond died at the point; false: it ended before */
+static bool run_tenond_to(const char *point)
+{
+#if defined(TN_KILL_POINTS)
+    int status = tnt_wait(tnt_fork(run_tenond, (void *)(uintptr_t)point));
+    TN_CHECK(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : status == 0);
+    return WIFSIGNALED(status);
+#else
+    (void)run_tenond;
+    (void)point;
+    tnt_skip("this build has no kill points");
+#endif
+}
+
+static int hold_a_block(void *argument)
+{
+    void **arguments = argument;
+    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_empty(arguments[0], float32, 1, &(int64_t){10}, 0, &tensor));
+    tnt_signal(arguments[1]);
+    return pause();
+}
+
+/* ---- who waits, and who comes ------------------------------------------------------------ */
+
+/* As a member waits that is in a wait of tenon's. @return how long it took, ns */
+static uint64_t await_tenond(tn_domain *d)
+{
+    _Atomic uint32_t word = 0;
+    uint64_t begun_ns = tni_os_now_ns();
+    while (!tni_manager_is_alive(&d->segment)) {
+        TN_CHECK(tni_os_now_ns() < begun_ns + LONG_MS * UINT64_C(1000000));
+        tni_process_sleep(d, &word, 0, tnt_deadline(SLICE_MS));
+    }
+    return tni_os_now_ns() - begun_ns;
+}
+
+TN_TEST_WITHIN(who_waits_replaces_a_tenond_that_dies_on_its_way, 60)
+{
+    for (size_t i = 0; i < TNI_COUNT(points); i++) {
+        struct tnt_signal is_there = tnt_signal_open();
+        tn_domain *d = NULL, *again = NULL;
+        TN_CHECK_OK(tn_domain_create("d", NULL, &d));
+        pid_t pid = tnt_fork(hold_a_block, (void *[]){d, &is_there});
+        tnt_await(&is_there);
+        kill_tenond(d);
+        assert_true(run_tenond_to(points[i]));
+        tnt_kill(pid);
+        tnt_note("%s: the next tenond was there after %llu ms", points[i],
+                 (unsigned long long)(await_tenond(d) / 1000000));
+        TN_CHECK_OK(tn_domain_join("d", &again));
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+        TNT_AUDIT(d);
+        tn_domain_close(again);
+        tn_domain_close(d);
+        tnt_signal_close(&is_there);
+    }
+}
+
+TN_TEST(a_domain_is_made_after_a_tenond_that_died_on_its_way)
+{
+    for (size_t i = 0; i < TNI_COUNT(points); i++) {
+        tn_domain *d = NULL;
+        if (!run_tenond_to(points[i]))
+            continue; /* where there is no domain to take the office of */
+        uint64_t begun_ns = tni_os_now_ns();
+        TN_CHECK_OK(tn_domain_create("d", NULL, &d));
+        tnt_note("%s: the domain was made after %llu ms", points[i],
+                 (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000000));
+        kill_tenond(d);
+        tn_domain_close(d);
+    }
+}
+
+/* ---- who polls --------------------------------------------------------------------------- */
+
+static int produce(void *argument)
+{
+    void **arguments = argument;
+    TN_CHECK_OK(tn_queue_attach(arguments[0], TN_PRODUCER));
+    tnt_signal(arguments[1]);
+    return pause();
+}
+
+/* Its descriptor is all that the caller waits at. */
+static void poll_once(tn_domain *d, int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, LONG_MS), 1);
+    tn_domain_poll_clear(d);
+}
+
+TN_TEST_WITHIN(who_polls_replaces_a_tenond_that_dies_on_its_way, 60)
+{
+#if defined(TN_KILL_POINTS)
+    for (size_t i = 0; i < TNI_COUNT(points); i++) {
+        struct tnt_signal is_there = tnt_signal_open();
+        tn_domain *d = NULL;
+        tn_message m;
+        tn_queue *q;
+        int fd, status;
+        TN_CHECK_OK(tn_domain_create(NULL, NULL, &d));
+        TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+        TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+        TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
+        TN_CHECK_OK(tn_queue_watch(q, true));
+        pid_t pid = tnt_fork(produce, (void *[]){q, &is_there});
+        tnt_await(&is_there);
+        kill_tenond(d);
+        /* The tenond that it starts when it hears of this death has the kill point. */
+        setenv("TENON_KILL_POINT", points[i], 1);
+        poll_once(d, fd);
+        unsetenv("TENON_KILL_POINT");
+        TN_CHECK(kill(pid, SIGKILL) == 0);
+        uint64_t begun_ns = tni_os_now_ns();
+        while ((status = tn_queue_pop(q, 0, &m)) == TN_ERR_TIMED_OUT)
+            poll_once(d, fd);
+        assert_int_equal(status, TN_ERR_PEER_DIED);
+        tnt_note("%s: the death was heard of after %llu ms", points[i],
+                 (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000000));
+        tnt_wait(pid);
+        tn_queue_close(q);
+        tn_domain_close(d);
+        tnt_signal_close(&is_there);
+    }
+#else
+    tnt_skip("this build has no kill points");
+#endif
+}
