@@ -832,8 +832,9 @@ static bool recount_object(struct tn_domain *d, uint32_t index, uint64_t deadlin
     if (is_done || tni_os_now_ns() >= deadline_ns)
         return is_done;
     tni_process_name_recounted(d, tni_recounted_object(index));
+    uint32_t tries = 0;
     do {
-        tni_os_yield();
+        tni_os_back_off(tries++);
         is_done = tni_semaphore_recount(d, index);
     } while (!is_done && tni_os_now_ns() < deadline_ns);
     tni_process_name_recounted(d, 0);

@@ -42,7 +42,9 @@ enum {
     TURN_NS = 2 * 1000 * 1000,
     PATIENCE_NS = 50 * 1000 * 1000,
     CLAIM_NS = 1000 * 1000,
-    SPINS = 64
+    PAUSE_NS = 50 * 1000,
+    SPINS = 64,
+    YIELDS = 16
 };
 
 /* ---- the claim --------------------------------------------------------------------------- */
@@ -61,7 +63,7 @@ int tni_recount_begin(struct tn_domain *d)
         if (now_ns >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "seat %u is recounting",
                             tni_who_seat(atomic_load(claim)));
-        tni_os_yield();
+        tni_os_sleep_until(now_ns + PAUSE_NS); /* it may have a lower priority than we have */
     }
     /*
      * Before any look at an announce; pairs with the read-modify-write before
@@ -128,14 +130,13 @@ bool tni_recount_look_named(struct tn_domain *d, const struct tni_thread *ours, 
     TNI_KILL_POINT("recount_named");
     uint32_t tries = 0; /* stands still in the end, so that a model sees the same state again */
     while (!tni_recount_look(&d->segment, ours, block, ret_recounted)) {
-        if (tries < SPINS) {
-            tries++;
+        if (tries < SPINS)
             tni_relax();
-        } else if (tni_os_now_ns() >= until_ns) {
+        else if (tni_os_now_ns() >= until_ns)
             return false;
-        } else {
-            tni_os_yield();
-        }
+        else
+            tni_os_back_off(tries - SPINS);
+        tries += tries < SPINS + YIELDS;
     }
     return true;
 }

@@ -16,6 +16,7 @@
 #include "harness/harness.h"
 #include "os/os.h"
 #include "process/process.h"
+#include "queue/object.h"
 #include "reaper/recount.h"
 #include "tensor/tensor.h"
 
@@ -324,6 +325,85 @@ TN_TEST(who_waits_for_a_recounter_that_was_killed_goes_on)
     assert_int_equal((uint32_t)atomic_load(&h->recounted), 0);
     tnt_signal(&of.go);
     tnt_wait_ok(alive);
+    tnt_signal_close(&of.ready);
+    tnt_signal_close(&of.go);
+    close_scene(&scene);
+}
+
+/* ---- a recounter of a real-time priority --------------------------------------------------
+ */
+
+static uint32_t object_index(const struct scene *scene)
+{
+    return ((const struct tni_handle *)scene->semaphore)->index;
+}
+
+/* At what a recount waits for, on one processor, below whoever recounts. */
+static int let_go_below(void *argument)
+{
+    struct announced *of = argument;
+    tn_domain *d = of->scene->domain;
+    const struct sched_param ordinary = {0};
+    TN_CHECK(sched_setscheduler(0, SCHED_OTHER, &ordinary) == 0);
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_announce(thread, (tni_block){of->scene->block}, 1);
+    tnt_signal(&of->ready); /* from here on it runs only when the other sleeps */
+    tni_announce_clear(thread);
+    tni_thread_leave(thread);
+    TN_CHECK_OK(tni_recount_begin(d));
+    tnt_signal(&of->ready);
+    tni_recount_end(d);
+    tnt_await(&of->go);
+    thread = tni_thread_enter(d);
+    atomic_store(&thread->announce->object, object_index(of->scene) + 1);
+    tnt_signal(&of->ready);
+    atomic_store(&thread->announce->object, 0);
+    tni_thread_leave(thread);
+    return 0;
+}
+
+static int acquire_one(void *argument)
+{
+    const struct scene *scene = argument;
+    return tn_semaphore_acquire(scene->semaphore, 0);
+}
+
+/* @return false: not allowed */
+static bool take_one_processor(void)
+{
+    const struct sched_param real_time = {.sched_priority = 1};
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    TN_CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    return sched_setscheduler(0, SCHED_FIFO, &real_time) == 0;
+}
+
+TN_TEST(a_real_time_recounter_lets_the_one_run_it_waits_for)
+{
+    struct scene scene = open_scene(TN_DOMAIN_NO_MANAGER);
+    struct announced of = {&scene, tnt_signal_open(), tnt_signal_open()};
+    uint32_t reaped = 0;
+    TN_CHECK_OK(
+        tn_semaphore_create(scene.domain, NULL, 2, TN_SEMAPHORE_OWNED, &scene.semaphore));
+    if (!take_one_processor())
+        tnt_skip("a real-time priority needs a privilege");
+    assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
+    pid_t below = tnt_fork(let_go_below, &of);
+    tnt_await(&of.ready);
+    TN_CHECK_OK(tn_domain_reap(scene.domain, &reaped));
+    assert_int_equal(reaped, 1);
+    tnt_await(&of.ready);
+    TN_CHECK_OK(tni_recount_begin(scene.domain));
+    tni_recount_end(scene.domain);
+    assert_true(tnt_kill_at("semaphore_taken", 1, acquire_one, &scene));
+    tnt_signal(&of.go);
+    tnt_await(&of.ready);
+    TN_CHECK_OK(tn_domain_reap(scene.domain, &reaped));
+    assert_int_equal(reaped, 1);
+    tnt_wait_ok(below);
+    assert_int_equal(tn_semaphore_get(scene.semaphore), 2);
+    tn_semaphore_close(scene.semaphore);
     tnt_signal_close(&of.ready);
     tnt_signal_close(&of.go);
     close_scene(&scene);
