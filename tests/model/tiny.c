@@ -208,7 +208,7 @@ void tiny_begin(const struct tiny_spec *wanted)
     spec = *wanted;
     constant_count = 0;
     tni_thread_home = 1;
-    tiny_os_begin();
+    tiny_os_begin(!spec.has_no_slices);
 #if defined(__x86_64__)
     __libc_single_threaded = !spec.has_threads;
 #endif

@@ -24,11 +24,12 @@ struct tiny_spec {
     uint32_t blocks;
     bool has_message; /* a message block */
     uint32_t tickets;
-    uint32_t slots;   /* of one queue, whose ring is the last block of payload; 0: none */
-    uint32_t objects; /* free entries behind the queue */
-    bool has_alloc;   /* blocks are allocated, not only held from the beginning */
-    bool are_joining; /* seats are free at first, but for tiny_sit() */
-    bool has_threads; /* locked instructions for what only own threads touch */
+    uint32_t slots;     /* of one queue, whose ring is the last block of payload; 0: none */
+    uint32_t objects;   /* free entries behind the queue */
+    bool has_alloc;     /* blocks are allocated, not only held from the beginning */
+    bool are_joining;   /* seats are free at first, but for tiny_sit() */
+    bool has_threads;   /* locked instructions for what only own threads touch */
+    bool has_no_slices; /* who sleeps until somebody wakes it does not look between */
 };
 
 /** Lay the domain out; in setup(). */

@@ -20,8 +20,11 @@ static uint8_t *waited; /* private: how often each process has waited in vain */
 enum { WITNESS_SEATS = 8, WITNESS_INCARNATIONS = 4, DROPPED = 8 };
 static _Atomic uint32_t *witnesses;
 
-void tiny_os_begin(void)
+static bool is_sliced;
+
+void tiny_os_begin(bool has_slices)
 {
+    is_sliced = has_slices;
     waited = model_private(MODEL_MOST_PROCESSES + 1, 8);
     witnesses = model_shared(WITNESS_SEATS * WITNESS_INCARNATIONS * sizeof *witnesses, 8);
     tiny_heap_begin();
@@ -234,10 +237,12 @@ int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(vo
 
 int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
-    bool is_woken = deadline_ns - tni_os_now_ns() >= SECOND_NS / 10
-                        ? model_sleep_slice(word, expected)
-                        : model_sleep_timed(word, expected);
-    return is_woken ? 0 : TN_ERR_TIMED_OUT;
+    if (deadline_ns - tni_os_now_ns() < SECOND_NS / 10)
+        return model_sleep_timed(word, expected) ? 0 : TN_ERR_TIMED_OUT;
+    if (is_sliced)
+        return model_sleep_slice(word, expected) ? 0 : TN_ERR_TIMED_OUT;
+    model_sleep(word, expected);
+    return 0;
 }
 
 int tni_os_wake(_Atomic uint32_t *word, uint32_t count) { return (int)model_wake(word, count); }

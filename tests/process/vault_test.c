@@ -282,6 +282,27 @@ TN_TEST(who_leaves_waits_until_tenond_has_what_others_name)
     finish();
 }
 
+/* tenond took nothing of what was sent to it, and only its maker knows. */
+static int make_before_tenond_is_killed_and_leave(void *tenond)
+{
+    assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
+    push(q, make(8), TN_PUSH_MOVE);
+    kill_and_await(*(const int32_t *)tenond, SIGKILL);
+    d = tn_domain_close(d);
+    return 0;
+}
+
+TN_TEST(who_leaves_gives_the_next_tenond_what_a_killed_one_did_not_take)
+{
+    begin();
+    int32_t tenond = manager_pid(d);
+    tnt_wait_ok(tnt_fork(make_before_tenond_is_killed_and_leave, &tenond));
+    tn_tensor *t = pop(q);
+    expect_numbers(t, 8);
+    tn_tensor_unref(t);
+    finish();
+}
+
 static int make_late_and_die(void *tenond)
 {
     assert_int_equal(kill(*(const int32_t *)tenond, SIGSTOP), 0);
