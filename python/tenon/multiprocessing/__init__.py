@@ -13,15 +13,7 @@ import multiprocessing as _standard
 import sys
 
 from .. import _core
-from . import context, process, spawn
-from .spawn import (
-    ProcessContext,
-    ProcessException,
-    ProcessExitedException,
-    ProcessRaisedException,
-    SpawnContext,
-    start_processes,
-)
+from . import context, process
 
 # The functions of the default context, by the names that the standard library gives out.
 _given = [name for name in _standard.__all__ if hasattr(context._default_context, name)]
@@ -86,15 +78,29 @@ def get_thread_name():
 _set_thread_name, _get_thread_name = set_thread_name, get_thread_name  # PyTorch's names of them
 
 
+# What many programs never use is imported when it is asked for.
+_modules = {
+    "pool": ["WorkerDied"],
+    "spawn": [
+        "ProcessContext",
+        "ProcessException",
+        "ProcessExitedException",
+        "ProcessRaisedException",
+        "SpawnContext",
+        "start_processes",
+    ],
+}
+_places = {name: module for module, names in _modules.items() for name in names}
+
+
 def __getattr__(name):
-    """A module that nobody imported yet: the standard library's import most of each other."""
-    if name == "WorkerDied":
-        from .pool import WorkerDied
+    """One of those, or a module: the standard library's import most of each other."""
+    if name in _places:
+        module = importlib.import_module(f"{__name__}.{_places[name]}")
+        return globals().setdefault(name, getattr(module, name))
+    from importlib.util import find_spec
 
-        return WorkerDied
-    import importlib.util
-
-    if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"{__name__}.{name}")
 
@@ -102,13 +108,8 @@ def __getattr__(name):
 __all__ = sorted(
     {
         *_standard.__all__,
+        *_places,
         "ENV_VAR_PARALLEL_START",
-        "ProcessContext",
-        "ProcessException",
-        "ProcessExitedException",
-        "ProcessRaisedException",
-        "SpawnContext",
-        "WorkerDied",
         "get_all_sharing_strategies",
         "get_sharing_strategy",
         "get_thread_name",
@@ -116,6 +117,9 @@ __all__ = sorted(
         "set_sharing_strategy",
         "set_thread_name",
         "spawn",
-        "start_processes",
     }
 )
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
