@@ -17,7 +17,7 @@ static PyMethodDef functions[] = {
 };
 
 unsigned tnp_forks;
-static void count_fork(void) { tnp_forks++; }
+__attribute__((cold)) static void count_fork(void) { tnp_forks++; }
 
 /*
  * Types, exceptions and the default domain are one for the process, as its seat in a domain is:

@@ -471,7 +471,7 @@ void tni_alloc_wake(struct tn_domain *d)
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-static void forget(struct tn_domain *d)
+TNI_AROUND_FORK static void forget(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     if (d->is_empty_in_children)

@@ -387,7 +387,7 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
  * What only the parent may write is mapped anew, at the same place, as everybody else has it.
  * If that fails the child must not have it at all, and its use is a fault.
  */
-static void map_as_child(struct tn_domain *d)
+TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
 {
     for (uint32_t i = 0; i < d->mappings_limit; i++) {
         struct tni_mapping *m = d->mappings[i];

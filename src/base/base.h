@@ -74,6 +74,12 @@ void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2
 #define TNI_TLS_INITIAL __attribute__((tls_model("initial-exec")))
 
 /*
+ * Of functions that run around fork(): the linker lays them side by side. A forked child has no
+ * page of the program mapped, and each place where it begins to run costs it a fault.
+ */
+#define TNI_AROUND_FORK __attribute__((cold))
+
+/*
  * A function of the program's and what it is given change together, so one pointer publishes
  * both.
  */

@@ -240,7 +240,16 @@ uint64_t tni_os_memory_bytes(void)
     return TNI_MIN(machine, group);
 }
 
-size_t tni_os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+size_t tni_os_page_bytes(void)
+{
+    static _Atomic size_t bytes; /* what it says does not change: see TNI_AROUND_FORK */
+    size_t known = atomic_load_explicit(&bytes, memory_order_relaxed);
+    if (TNI_LIKELY(known != 0))
+        return known;
+    known = (size_t)sysconf(_SC_PAGESIZE);
+    atomic_store_explicit(&bytes, known, memory_order_relaxed);
+    return known;
+}
 
 int tni_os_random(void *bytes, size_t size_bytes)
 {

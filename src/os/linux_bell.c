@@ -23,16 +23,39 @@
 
 enum { RING_ATTEMPTS = 2, CLEAR_MOST = 4096, RING_CHARGE_BYTES = 8192 };
 
-static socklen_t bell_address(uint64_t number, struct sockaddr_un *ret_address)
+/* Without snprintf(), much of which a child that rings would have to map. */
+TNI_AROUND_FORK static char *put_number(char *at, uint64_t number, uint64_t base, int digits)
+{
+    uint64_t place = 1;
+    for (int i = 1; i < digits; i++)
+        place *= base;
+    for (; place > 0; place /= base) {
+        uint64_t digit = number / place % base;
+        *at++ = (char)(digit < 10 ? '0' + digit : 'a' + digit - 10);
+    }
+    return at;
+}
+
+static int count_digits(uint32_t number)
+{
+    return number < 10 ? 1 : 1 + count_digits(number / 10);
+}
+
+TNI_AROUND_FORK static socklen_t bell_address(uint64_t number, struct sockaddr_un *ret_address)
 {
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
     /* The name begins with NUL and is not ended by one. */
-    int len = snprintf(ret_address->sun_path + 1, sizeof ret_address->sun_path - 1,
-                       "tenon-bell-%" PRIu32 "-%016" PRIx64, tni_os_uid(), number);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+    static const char begin[] = "tenon-bell-";
+    uint32_t uid = tni_os_uid();
+    char *at = ret_address->sun_path + 1;
+    memcpy(at, begin, sizeof begin - 1);
+    at = put_number(at + sizeof begin - 1, uid, 10, count_digits(uid));
+    *at++ = '-';
+    at = put_number(at, number, 16, 16);
+    return (socklen_t)(at - (char *)ret_address);
 }
 
-static int open_socket(void)
+TNI_AROUND_FORK static int open_socket(void)
 {
     return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
@@ -55,7 +78,7 @@ int tni_os_bell_create(uint64_t number, int *ret_fd)
 }
 
 /** @return 0 or an errno */
-static int send_ring(int fd, uint64_t number)
+TNI_AROUND_FORK static int send_ring(int fd, uint64_t number)
 {
     struct sockaddr_un address;
     socklen_t size = bell_address(number, &address);
@@ -91,7 +114,7 @@ static bool ring_again(int fd, uint64_t number)
 
 /** The process's own socket for ringing, or `known_bad`'s replacement. -1: no descriptors left.
  */
-static int ringing_socket(int known_bad)
+TNI_AROUND_FORK static int ringing_socket(int known_bad)
 {
     static _Atomic int kept = -1;
     int fd = atomic_load(&kept);
@@ -106,7 +129,7 @@ static int ringing_socket(int known_bad)
     return fd;
 }
 
-bool tni_os_bell_ring(uint64_t number)
+TNI_AROUND_FORK bool tni_os_bell_ring(uint64_t number)
 {
     int saved_errno = errno;
     int fd = -1;

@@ -21,7 +21,7 @@ enum { HANDLERS_NONE, HANDLERS_CHANGING, HANDLERS_SET };
 
 static struct fork_handlers handlers;
 static _Atomic uint32_t handlers_state;
-static _Thread_local bool is_quiet;
+static _Thread_local bool is_quiet TNI_TLS_INITIAL;
 
 bool tni_os_fork_quiet(bool quiet)
 {
@@ -37,16 +37,16 @@ static void run_handler(void (*handler)(void))
 }
 
 /* What the room process holds from there on keeps other threads' forks out. */
-static void before_fork(void)
+TNI_AROUND_FORK static void before_fork(void)
 {
     run_handler(handlers.prepare);
     if (!is_quiet)
         tni_linux_note_birth();
 }
 
-static void after_fork_in_parent(void) { run_handler(handlers.parent); }
+TNI_AROUND_FORK static void after_fork_in_parent(void) { run_handler(handlers.parent); }
 
-static void after_fork_in_child(void) { run_handler(handlers.child); }
+TNI_AROUND_FORK static void after_fork_in_child(void) { run_handler(handlers.child); }
 
 void tni_linux_before_fork(void) { before_fork(); }
 

@@ -105,14 +105,9 @@ struct self_page {
 
 static struct self_page *_Atomic self_page;
 
-/** NULL when the system has no such pages; then nothing is cached. */
-static struct self_page *get_self_page(void)
+static struct self_page *make_self_page(void)
 {
-    /* pairs with the exchange below */
-    struct self_page *page = atomic_load_explicit(&self_page, memory_order_acquire);
-    if (TNI_LIKELY(page != NULL))
-        return page;
-
+    struct self_page *page = NULL;
     size_t size = tni_os_page_bytes();
     void *fresh = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fresh == MAP_FAILED)
@@ -123,6 +118,14 @@ static struct self_page *get_self_page(void)
         return page;
     }
     return fresh;
+}
+
+/** NULL when the system has no such pages; then nothing is cached. */
+static inline struct self_page *get_self_page(void)
+{
+    /* pairs with the exchange in make_self_page() */
+    struct self_page *page = atomic_load_explicit(&self_page, memory_order_acquire);
+    return TNI_LIKELY(page != NULL) ? page : make_self_page();
 }
 
 int32_t tni_os_pid(void)
@@ -212,12 +215,13 @@ static uint64_t ticks_of(uint64_t ns) { return ns / (TNI_LINUX_SECOND_NS / 100);
  * its pid. The child began between two looks at the clock of start times: if both are in one
  * tick, the start time is that tick. A child in another time namespace sees clocks that jumped.
  */
-static bool inherit_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
+TNI_AROUND_FORK static bool inherit_self(struct tni_os_process *ret_process,
+                                         bool *ret_has_other_proc)
 {
     uint64_t boot_ns = clock_ns(CLOCK_BOOTTIME), now_ns = clock_ns(CLOCK_MONOTONIC);
     if (birth.self.pid == 0 || getppid() != birth.self.pid ||
         ticks_of(boot_ns) != ticks_of(birth.boot_ns) ||
-        now_ns - birth.now_ns >= TNI_LINUX_SECOND_NS / 100 || sysconf(_SC_CLK_TCK) != 100)
+        now_ns - birth.now_ns >= TNI_LINUX_SECOND_NS / 100)
         return false;
     *ret_process = birth.self;
     ret_process->pid = tni_os_pid();
@@ -226,7 +230,8 @@ static bool inherit_self(struct tni_os_process *ret_process, bool *ret_has_other
     return true;
 }
 
-static int get_self(struct tni_os_process *ret_process, bool *ret_has_other_proc)
+TNI_AROUND_FORK static int get_self(struct tni_os_process *ret_process,
+                                    bool *ret_has_other_proc)
 {
     struct self_page *page = get_self_page();
     /* pairs with the release below */
@@ -271,7 +276,7 @@ void tni_linux_note_birth(void)
     birth.self.pid = 0;
     bool has_other_proc = false;
     struct tni_os_process self;
-    if (get_self(&self, &has_other_proc) != 0)
+    if (sysconf(_SC_CLK_TCK) != 100 || get_self(&self, &has_other_proc) != 0)
         return;
     birth.has_other_proc = has_other_proc;
     birth.boot_ns = clock_ns(CLOCK_BOOTTIME);

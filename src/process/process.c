@@ -827,7 +827,7 @@ static void disown_unwitnessed(struct tn_domain *d)
     atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
 }
 
-static void fork_prepare(void)
+TNI_AROUND_FORK static void fork_prepare(void)
 {
     struct tni_os_process self;
     leave_copies();
@@ -878,7 +878,7 @@ static void release_threads(bool in_child)
     }
 }
 
-static void fork_parent(void)
+TNI_AROUND_FORK static void fork_parent(void)
 {
     char byte;
     if (fork_pipe[0] >= 0) {
@@ -903,7 +903,8 @@ static void fork_parent(void)
 }
 
 /* I3. The seat is ours from the CAS on, for as long as we live. */
-static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os_process *self)
+TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
+                                         const struct tni_os_process *self)
 {
     struct tni_seat *entry = tni_seat_at(&d->segment, seat);
     uint64_t word = d->child_word;
@@ -927,7 +928,7 @@ static void sit_as_child(struct tn_domain *d, uint32_t seat, const struct tni_os
     atomic_store(&entry->word, tni_process_word(d));
 }
 
-static void fork_child(void)
+TNI_AROUND_FORK static void fork_child(void)
 {
     struct tni_os_process self;
     if (fork_pipe[0] >= 0)

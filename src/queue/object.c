@@ -579,7 +579,7 @@ static int open_for_child(struct tn_domain *d, uint32_t child)
     return 0;
 }
 
-static void reset_in_child(struct tn_domain *d)
+TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
 {
     for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
         if (atomic_load(&h->roles) != 0) /* what is not written to is not copied */

@@ -239,7 +239,7 @@ void tni_depot_catch_up(struct tn_domain *d)
 /* ---- a domain's private state ------------------------------------------------------------ */
 
 /* I1: the parent goes on with it. */
-static void forget_line(struct tn_domain *d) { close_line(&d->depot_line); }
+TNI_AROUND_FORK static void forget_line(struct tn_domain *d) { close_line(&d->depot_line); }
 
 void tni_depot_init(struct tn_domain *d)
 {

@@ -385,7 +385,7 @@ int tni_manager_open_found(const struct tni_found *found, bool read_only, int *r
  * moment later. Death: of the one that is about to ring leaves these to the look that tenond
  * takes by itself, once a second.
  */
-void tni_manager_ring(struct tn_domain *d)
+TNI_AROUND_FORK void tni_manager_ring(struct tn_domain *d)
 {
     const struct tni_segment *s = &d->segment;
     uint64_t manager = atomic_load(&s->header->manager);
