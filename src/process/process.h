@@ -267,6 +267,8 @@ static inline struct tni_thread *tni_thread_enter_home(struct tn_domain *domain)
         return NULL;
     struct tni_thread *thread = &domain->threads[(size_t)home - 1];
     __asm__("" : "+r"(thread)); /* compilers compute it anew for each use else */
+    if (thread == NULL)
+        __builtin_unreachable(); /* nor would they know that it is one */
     if (TNI_LIKELY(TNI_IS_SOLO())) {
         if (TNI_UNLIKELY(atomic_load_explicit(&thread->busy, memory_order_relaxed) != 0))
             return NULL;

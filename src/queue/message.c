@@ -573,38 +573,6 @@ int tni_parcel_pop(struct tn_queue *q, struct tni_thread *thread,
     return TN_ERR_TIMED_OUT;
 }
 
-/* One tensor like the last one, over no reference yet. NULL: go the long way. */
-static inline tn_tensor *decode_alike(struct tn_queue *q, struct tni_thread *thread,
-                                      const struct tni_taken *found)
-{
-    uint32_t view_bytes = tni_form_view_bytes(found->form);
-    if (TNI_UNLIKELY(tni_form_form(found->form) != TNI_FORM_TENSOR ||
-                     !tni_form_is_tensor(found->form) || view_bytes > q->room_bytes ||
-                     found->block.id == 0))
-        return NULL;
-    return tni_tensor_decode_again(q->handle.domain, thread, found->block,
-                                   (const void *)found->slot->data, view_bytes);
-}
-
-bool tni_parcel_pop_alike(struct tn_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
-{
-    struct tni_thread *thread;
-    struct tni_taken at;
-    if (TNI_UNLIKELY(!tni_ring_find_seen(q, seen, &at)) ||
-        TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
-        return false;
-    tn_tensor *tensor = decode_alike(q, thread, &at);
-    bool is_taken = TNI_LIKELY(tensor != NULL) && TNI_LIKELY(tni_ring_take(q, thread, &at));
-    if (TNI_LIKELY(is_taken)) {
-        tni_ring_take_end(q, thread, &at);
-        *ret_tensor = tensor;
-    } else if (tensor != NULL) {
-        tni_tensor_forget(thread, tensor);
-    }
-    tni_thread_leave(thread);
-    return is_taken;
-}
-
 /* ---- what a popped message owns ---------------------------------------------------------- */
 
 void tn_message_fini(tn_message *m)

@@ -31,11 +31,4 @@ struct tni_wanted {
 int tni_parcel_pop(struct tn_queue *queue, struct tni_thread *thread,
                    const struct tni_wanted *wanted);
 
-/**
- * Take one tensor, like the last one of this thread, from the head of the queue, as it was
- * seen.
- * @return whether it did; else ask tni_parcel_pop()
- */
-bool tni_parcel_pop_alike(struct tn_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
-
 #endif

@@ -191,6 +191,12 @@ int tn_queue_attach(tn_queue *q, uint32_t roles)
     return status;
 }
 
+static inline bool is_there(const struct tn_queue *q)
+{
+    return atomic_load_explicit(&q->handle.object->word, memory_order_relaxed) ==
+           q->handle.word;
+}
+
 /*
  * A process has no roles before its first push or pop, after fork(), and after it left: who has
  * none may not look at the ring.
@@ -203,18 +209,19 @@ static inline bool has_role(const struct tn_queue *q, uint32_t role)
 /* Whether the object lives too: then there is nothing else that begin() would do or say. */
 static inline bool may_look(const struct tn_queue *q, uint32_t role)
 {
-    return has_role(q, role) && atomic_load_explicit(&q->handle.object->word,
-                                                     memory_order_relaxed) == q->handle.word;
+    return has_role(q, role) && is_there(q);
 }
 
-/* Whether a call has nothing to say but that the queue is empty, or full. */
+/*
+ * Whether a call has nothing to say but that the queue is empty, or full. pre: may_look(), or
+ * is_there()
+ */
 static inline bool has_no_news(const struct tn_queue *q, uint32_t side)
 {
     const struct tni_handle *handle = &q->handle;
     const struct tni_object *object = handle->object;
     uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
-    return atomic_load_explicit(&object->word, memory_order_relaxed) == handle->word &&
-           atomic_load_explicit(&object->ended, memory_order_relaxed) == 0 &&
+    return atomic_load_explicit(&object->ended, memory_order_relaxed) == 0 &&
            (uint32_t)(death >> 32) ==
                atomic_load_explicit(&handle->deaths_seen[side], memory_order_relaxed);
 }
@@ -383,7 +390,7 @@ static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *
 static inline bool has_no_room(const struct tn_queue *q, uint64_t deadline_ns)
 {
     return deadline_ns == 0 && q != NULL && has_role(q, TN_PRODUCER) &&
-           tni_ring_looks_full(q) && has_no_news(q, TNI_SIDE_CONSUMER);
+           tni_ring_looks_full(q) && is_there(q) && has_no_news(q, TNI_SIDE_CONSUMER);
 }
 
 int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
@@ -396,11 +403,12 @@ int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64
 int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_t deadline_ns)
 {
     bool move = flags == TN_PUSH_MOVE;
+    size_t view_bytes;
     if (TNI_LIKELY(q != NULL && tensor != NULL && may_look(q, TN_PRODUCER) &&
                    tensor->storage->domain == q->handle.domain && tni_tensor_is_plain(tensor) &&
-                   tni_tensor_view_bytes(tensor, NULL) <= q->room_bytes) &&
+                   (view_bytes = tni_tensor_view_bytes(tensor, NULL)) <= q->room_bytes) &&
         TNI_LIKELY(move ? tni_tensor_is_sole(tensor) : flags == 0)) {
-        int status = tni_ring_push_plain(q, tensor, move);
+        int status = tni_ring_push_plain(q, tensor, (uint32_t)view_bytes, move);
         if (TNI_LIKELY(status <= 0))
             return status;
     }
@@ -461,7 +469,7 @@ static int poll_pop(void *context)
 static inline bool has_nothing(const struct tn_queue *q, uint64_t deadline_ns)
 {
     return deadline_ns == 0 && q != NULL && has_role(q, TN_CONSUMER) &&
-           tni_ring_looks_empty(q) && has_no_news(q, TNI_SIDE_PRODUCER);
+           tni_ring_looks_empty(q) && is_there(q) && has_no_news(q, TNI_SIDE_PRODUCER);
 }
 
 static int pop(struct pop *p, uint64_t deadline_ns)
@@ -517,7 +525,7 @@ static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_
 {
     bool is_again = false;
     do {
-        if (TNI_LIKELY(tni_parcel_pop_alike(q, seen, ret_tensor)))
+        if (TNI_LIKELY(tni_ring_pop_plain(q, seen, ret_tensor)))
             return 0;
         is_again = !is_again;
     } while (is_again && tni_ring_sees_full(q, &seen));

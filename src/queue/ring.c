@@ -268,25 +268,26 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     return status;
 }
 
-int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, bool move)
+int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, uint32_t view_bytes, bool move)
 {
     struct tni_object *object = q->handle.object;
     struct claimed c = {.position = atomic_load_explicit(&object->tail, memory_order_relaxed)};
     c.slot = tni_slot_at(q, c.position);
     uint64_t word = atomic_load_explicit(&c.slot->word, memory_order_acquire);
+    const tni_block block = tensor->storage->block;
     struct tni_thread *thread;
-    if (TNI_UNLIKELY(word != tni_position_empty(c.position)) ||
+    if (TNI_UNLIKELY(word != tni_position_empty(c.position)) || TNI_UNLIKELY(block.id == 0) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
         return 1;
     const struct tni_parcel p = {.form = TNI_FORM_TENSOR,
                                  .is_plain = true,
                                  .is_tensor = true,
                                  .move = move,
-                                 .block = tensor->storage->block,
+                                 .block = block,
                                  .tensor = tensor,
-                                 .view_bytes = (uint32_t)tni_tensor_view_bytes(tensor, NULL)};
+                                 .view_bytes = view_bytes};
     c.word = claim_word(q, thread, word);
-    tni_announce(thread, p.block, 1);
+    tni_announce(thread, block, 1);
     if (TNI_LIKELY(atomic_compare_exchange_strong(&c.slot->word, &word, c.word)))
         return push_claimed(q, thread, &c, &p);
     tni_announce_clear(thread);
@@ -296,14 +297,21 @@ int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, bool move)
 
 /* ---- take -------------------------------------------------------------------------------- */
 
+/* I2. The position will never hold anything again. @return whether the head was there */
+static inline bool pass_emptied(struct tn_queue *q, uint64_t position)
+{
+    uint64_t seen = position;
+    return atomic_compare_exchange_strong(&q->handle.object->head, &seen,
+                                          after(position, q->capacity));
+}
+
 /*
  * I2. The position holds nothing to take now; if it was a lease, it may come to hold something.
  */
-static inline void pass_head(struct tn_queue *q, uint64_t position)
+static void pass_head(struct tn_queue *q, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
-    uint64_t seen = position;
-    if (!atomic_compare_exchange_strong(&object->head, &seen, after(position, q->capacity)))
+    if (!pass_emptied(q, position))
         return;
     uint64_t word = atomic_load(&tni_slot_at(q, position)->word);
     if (tni_slot_round(word) == tni_position_round(position) &&
@@ -434,13 +442,6 @@ bool tni_ring_sees_full(const struct tn_queue *q, struct tni_seen *ret_seen)
     return is_full(ret_seen);
 }
 
-bool tni_ring_find_seen(const struct tn_queue *q, struct tni_seen seen,
-                        struct tni_taken *ret_found)
-{
-    *ret_found = as_found(q, tni_slot_at(q, seen.position), seen.position, seen.word);
-    return TNI_LIKELY(is_full(&seen));
-}
-
 bool tni_ring_is_still(const struct tni_taken *found)
 {
     atomic_thread_fence(memory_order_acquire);
@@ -452,13 +453,13 @@ static inline void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
     uint64_t empty = tni_slot_word(tni_slot_round(taken->word) + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
     TNI_KILL_POINT("pop_emptied");
-    pass_head(q, taken->position); /* and the fence before the looks at `room` and `ended` */
+    pass_emptied(q, taken->position); /* and the fence before the looks at `room`, `ended` */
     tni_wait_call(&q->handle.object->room);
     tell_end(q);
 }
 
-void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
-                       const struct tni_taken *taken)
+static inline __attribute__((always_inline)) void
+take_end(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
     tni_block block = taken->block;
@@ -467,6 +468,44 @@ void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
     empty_slot(q, taken);
     if (block.id != 0)
         tni_ref_adopt(d, thread, block);
+}
+
+void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
+                       const struct tni_taken *taken)
+{
+    take_end(q, thread, taken);
+}
+
+/* One tensor like the last one, over no reference yet. NULL: go the long way. */
+static inline tn_tensor *decode_alike(struct tn_queue *q, struct tni_thread *thread,
+                                      const struct tni_taken *found)
+{
+    uint32_t view_bytes = tni_form_view_bytes(found->form);
+    if (TNI_UNLIKELY(tni_form_form(found->form) != TNI_FORM_TENSOR ||
+                     !tni_form_is_tensor(found->form) || view_bytes > q->room_bytes ||
+                     found->block.id == 0))
+        return NULL;
+    return tni_tensor_decode_again(q->handle.domain, thread, found->block,
+                                   (const void *)found->slot->data, view_bytes);
+}
+
+bool tni_ring_pop_plain(struct tn_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
+{
+    struct tni_thread *thread;
+    if (TNI_UNLIKELY(!is_full(&seen)) ||
+        TNI_UNLIKELY((thread = tni_thread_enter_home(q->handle.domain)) == NULL))
+        return false;
+    struct tni_taken at = as_found(q, tni_slot_at(q, seen.position), seen.position, seen.word);
+    tn_tensor *tensor = decode_alike(q, thread, &at);
+    bool is_taken = TNI_LIKELY(tensor != NULL) && TNI_LIKELY(tni_ring_take(q, thread, &at));
+    if (TNI_LIKELY(is_taken)) {
+        take_end(q, thread, &at);
+        *ret_tensor = tensor;
+    } else if (tensor != NULL) {
+        tni_tensor_forget(thread, tensor);
+    }
+    tni_thread_leave(thread);
+    return is_taken;
 }
 
 int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)

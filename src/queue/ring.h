@@ -186,9 +186,11 @@ int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
 /**
  * The same of a tensor that tni_tensor_is_plain(), and has room in a slot, into the slot at the
  * tail; it ends then if it moves. pre: with `move`, it is sole
+ * @param view_bytes  tni_tensor_view_bytes()
  * @return 0, TN_ERR_FULL; 1: ask tni_ring_push()
  */
-int tni_ring_push_plain(struct tn_queue *queue, tn_tensor *tensor, bool move);
+int tni_ring_push_plain(struct tn_queue *queue, tn_tensor *tensor, uint32_t view_bytes,
+                        bool move);
 
 /** At most the messages in the ring, those in the hands of a push or a pop too; 0: none. */
 uint32_t tni_ring_count(const struct tn_queue *queue);
@@ -205,9 +207,6 @@ uint32_t tni_ring_count(const struct tn_queue *queue);
 
 /** Find the oldest message. @return 0, or TN_ERR_TIMED_OUT: empty */
 int tni_ring_find(struct tn_queue *queue, struct tni_taken *ret_found);
-/** The same of one that was seen to be FULL at the head. False: ask tni_ring_find(). */
-bool tni_ring_find_seen(const struct tn_queue *queue, struct tni_seen seen,
-                        struct tni_taken *ret_found);
 /** Whether nobody has taken the message since it was found. */
 bool tni_ring_is_still(const struct tni_taken *found);
 /**
@@ -243,6 +242,12 @@ static inline bool tni_ring_take(struct tn_queue *q, struct tni_thread *thread,
 /** The message is ours: the slot is empty, its reference a local one of this process. */
 void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,
                        const struct tni_taken *taken);
+/**
+ * Pop, of a queue without leases, the message that was seen at the head, if it is one tensor
+ * like the one that ended last in this thread's record. False: only a general pop can tell.
+ */
+bool tni_ring_pop_plain(struct tn_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
+
 /**
  * The message stays in its slot, leased to this process, which gets a reference of its own.
  * @return 0, or TN_ERR_FULL: as of tni_ref_pin(), which only noise brings about
