@@ -177,49 +177,6 @@ TN_TEST(tenond_settles_a_killed_member_and_nobody_has_to_ask)
     tn_domain_close(d);
 }
 
-TN_TEST(tenond_sees_who_did_not_ring_as_somebody_just_had)
-{
-    enum { ROUNDS = 20, SOON_MS = 60 }; /* by itself tenond looks after 100 ms, or 1 s */
-    uint32_t soon = 0;
-    tn_domain *d = create(NULL);
-    struct member member = open_member(d, 1);
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        /* One that tenond does not know of: it is settled in the look that the ring causes. */
-        atomic_store(&d->segment.header->rung_ns, tni_os_shared_ns());
-        tnt_kill(start_member(&member));
-        atomic_store(&d->segment.header->rung_ns, 0);
-        tni_manager_ring(d);
-        await_deaths(d, 2 * i + 1);
-        /* And one that comes after that look. */
-        uint64_t soon_ns = tnt_deadline(SOON_MS);
-        tnt_kill(start_member(&member));
-        await_deaths(d, 2 * i + 2);
-        soon += tni_os_now_ns() < soon_ns;
-    }
-    assert_true(soon >= ROUNDS / 4); /* one of ten by chance; all but for a busy machine */
-    close_member(&member);
-    tn_domain_close(d);
-}
-
-static int come_and_be_killed(void *argument)
-{
-    tn_domain *d = argument;
-    atomic_store(&d->segment.header->rung_ns, 0);
-    tni_manager_ring(d);
-    return 0;
-}
-
-TN_TEST(tenond_sees_who_was_killed_before_its_ring)
-{
-    tn_domain *d = create(NULL);
-    struct member member = open_member(d, 1);
-    assert_true(tnt_kill_at("manager_rings", 1, come_and_be_killed, d));
-    tnt_kill(start_member(&member)); /* it relied on the ring that did not come */
-    await_deaths(d, 2);
-    close_member(&member);
-    tn_domain_close(d);
-}
-
 TN_TEST(a_killed_tenond_is_replaced_by_who_waits_and_nothing_is_lost)
 {
     tn_domain *d = create("d"), *other = create("other");
