@@ -41,10 +41,9 @@ class Domain:
 class Case(unittest.TestCase):
     """A runtime folder and a tenond of its own for each test."""
 
-    name = "cli-test"
-
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="tenon-cli-")
+        self.name = os.path.basename(self.folder) # others of this user may run these tests too
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.files = tempfile.mkdtemp(prefix="tenon-cli-files-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, self.files, ignore_errors=True)
@@ -111,7 +110,6 @@ class Names(Case):
 
     def setUp(self):
         super().setUp()
-        self.name = "cli-" + os.path.basename(self.folder)
         self.enter("one")
 
     def enter(self, session):
@@ -217,7 +215,7 @@ class Stat(Case):
     def test_stat_prints_sums_seats_and_objects_as_text(self):
         domain = self.hold()
         text = self.tenon("stat", self.name)
-        for expected in (r"^domain +cli-test$", r"committed +.* of 256\.0 MiB", r"^ +seats +2 of 16$",
+        for expected in (rf"^domain +{self.name}$", r"committed +.* of 256\.0 MiB", r"^ +seats +2 of 16$",
                          r"huge pages .* policy is",
                          r"^ +outside +[0-9.]+ KiB in 3 objects outside of the arena$", rf"^ +\d+ +{domain.child} +alive .* 1\.1 KiB ",
                          r"^queue +work +2 +8 +0 +2 "):
