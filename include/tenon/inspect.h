@@ -212,7 +212,8 @@ TN_API const char *tn_runtime_folder(void);
 
 /**
  * Remove what dead processes left in every domain, the files that tn_inspect_files() names, and
- * what a dead tenond left in the runtime folder. @return seats settled, or an error
+ * what a dead tenond, of whatever version, left in the runtime folder. @return seats settled,
+ * or an error
  */
 TN_API TN_NODISCARD int tn_inspect_gc(tn_audit_fn *each, void *context);
 

@@ -295,23 +295,78 @@ static int gc_segment(const struct tni_segment *s, void *context)
     return stop;
 }
 
-/* Who has the lock knows that no tenond lives; the lock's file goes last, while it is held. */
-static int remove_stale_files(const struct gc *gc)
+/* ---- files of a dead tenond, of whatever version ----------------------------------------- */
+
+enum { VERSIONS_MOST = 16, FILE_NAME_BYTES = 64 };
+
+struct version {
+    unsigned layout, requests;
+    char socket[FILE_NAME_BYTES], lock[FILE_NAME_BYTES], vault[FILE_NAME_BYTES];
+};
+
+struct versions {
+    struct version at[VERSIONS_MOST];
+    uint32_t count;
+};
+
+/* @return false: the name is none that a tenond gives */
+static bool read_version(const char *name, struct version *ret)
+{
+    if (sscanf(name, TNI_MANAGER_PREFIX "%u.%u", &ret->layout, &ret->requests) != 2 &&
+        sscanf(name, TNI_VAULT_PREFIX "%u.%u", &ret->layout, &ret->requests) != 2)
+        return false;
+    unsigned layout = ret->layout, requests = ret->requests;
+    snprintf(ret->socket, FILE_NAME_BYTES, TNI_MANAGER_PREFIX "%u.%u.sock", layout, requests);
+    snprintf(ret->lock, FILE_NAME_BYTES, TNI_MANAGER_PREFIX "%u.%u.lock", layout, requests);
+    snprintf(ret->vault, FILE_NAME_BYTES, TNI_VAULT_PREFIX "%u.%u.sock", layout, requests);
+    return strcmp(name, ret->socket) == 0 || strcmp(name, ret->lock) == 0 ||
+           strcmp(name, ret->vault) == 0;
+}
+
+/* @return 1: there is no room for more; the next gc looks again */
+static int add_version(const char *name, void *context)
+{
+    struct versions *versions = context;
+    struct version version;
+    if (!read_version(name, &version))
+        return 0;
+    for (uint32_t i = 0; i < versions->count; i++)
+        if (strcmp(versions->at[i].lock, version.lock) == 0)
+            return 0;
+    versions->at[versions->count++] = version;
+    return versions->count == VERSIONS_MOST;
+}
+
+/*
+ * Who has the lock knows that no tenond of that version lives; the lock's file goes last, while
+ * it is held.
+ */
+static int remove_version(const struct gc *gc, const struct version *version)
 {
     int fd, vault_fd = -1, stop = 0;
 
-    if (tni_os_file_lock(TNI_MANAGER_LOCK, 0, &fd) != 0)
-        return 0; /* a tenond lives, or there is no folder */
-    if (tni_os_file_remove(TNI_MANAGER_SOCKET) == 0)
+    if (tni_os_file_lock(version->lock, 0, &fd) != 0)
+        return 0; /* a tenond lives */
+    if (tni_os_file_remove(version->socket) == 0)
         stop = say(gc, true, "removed %s/%s: no tenond lives", tni_os_runtime_folder(),
-                   TNI_MANAGER_SOCKET);
-    if (stop == 0 && tni_os_connect(TNI_VAULT_SOCKET, &vault_fd) == TN_ERR_NOT_FOUND &&
-        tni_os_file_remove(TNI_VAULT_SOCKET) == 0)
+                   version->socket);
+    if (stop == 0 && tni_os_connect(version->vault, &vault_fd) == TN_ERR_NOT_FOUND &&
+        tni_os_file_remove(version->vault) == 0)
         stop = say(gc, true, "removed %s/%s: no vault lives", tni_os_runtime_folder(),
-                   TNI_VAULT_SOCKET);
+                   version->vault);
     tni_os_close(vault_fd);
-    (void)tni_os_file_remove(TNI_MANAGER_LOCK);
+    (void)tni_os_file_remove(version->lock);
     tni_os_close(fd);
+    return stop;
+}
+
+static int remove_stale_files(const struct gc *gc)
+{
+    struct versions versions = {.count = 0};
+    int stop = 0;
+    (void)tni_os_file_for_each("", add_version, &versions);
+    for (uint32_t i = 0; stop == 0 && i < versions.count; i++)
+        stop = remove_version(gc, &versions.at[i]);
     return stop;
 }
 

@@ -85,15 +85,15 @@ uint64_t tni_os_file_number(const char *name)
     return (uint64_t)stat.st_ino;
 }
 
-bool tni_os_file_has_other(const char *name)
+int tni_os_file_for_each(const char *prefix, tni_os_name_fn *each, void *context)
 {
     DIR *folder = opendir(tni_os_runtime_folder());
-    bool has_other = false;
+    int stop = 0;
     for (struct dirent *entry;
-         folder != NULL && !has_other && (entry = readdir(folder)) != NULL;)
-        has_other = strncmp(entry->d_name, name, strcspn(name, "-") + 1) == 0 &&
-                    strcmp(entry->d_name, name) != 0;
+         folder != NULL && stop == 0 && (entry = readdir(folder)) != NULL;)
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+            stop = each(entry->d_name, context);
     if (folder != NULL)
         closedir(folder);
-    return has_other;
+    return stop;
 }

@@ -354,8 +354,12 @@ int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd);
 int tni_os_file_remove(const char *name);
 /** A number that tells a file of the folder from others that are open; 0: there is none. */
 uint64_t tni_os_file_number(const char *name);
-/** Whether the folder has another file whose name agrees with this one up to its first '-'. */
-bool tni_os_file_has_other(const char *name);
+typedef int tni_os_name_fn(const char *name, void *context);
+/**
+ * For each file of the folder whose name starts with `prefix`; non-zero stops. A folder that
+ * cannot be read has none.
+ */
+int tni_os_file_for_each(const char *prefix, tni_os_name_fn *each, void *context);
 
 /*
  * Messages with descriptors over a local stream of packets; both sides are checked to be this

@@ -143,12 +143,20 @@ int tni_manager_exchange(const struct tni_request *request, const int *fds, uint
 
 /* ---- register ---------------------------------------------------------------------------- */
 
+static int is_socket_of_other(const char *name, void *context)
+{
+    const char *end = strrchr(name, '.');
+    (void)context;
+    return end != NULL && strcmp(end, ".sock") == 0 && strcmp(name, TNI_MANAGER_SOCKET) != 0;
+}
+
 static int fail_silent(void)
 {
-    return tni_fail(
-        TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s%s", tenond_path(),
-        tni_os_runtime_folder(),
-        tni_os_file_has_other(TNI_MANAGER_SOCKET) ? ", where one of another version does" : "");
+    return tni_fail(TN_ERR_MANAGER, "tenond (%s) was started, but does not answer in %s%s",
+                    tenond_path(), tni_os_runtime_folder(),
+                    tni_os_file_for_each(TNI_MANAGER_PREFIX, is_socket_of_other, NULL)
+                        ? ", where one of another version does"
+                        : "");
 }
 
 int tni_manager_connect(uint64_t deadline_ns, int *ret_fd)

@@ -159,9 +159,11 @@ struct tni_reply {
 #define TNI_TEXT_OF(number) #number
 #define TNI_TEXT(number)    TNI_TEXT_OF(number)
 #define TNI_VERSIONS        TNI_TEXT(TNI_LAYOUT_VERSION) "." TNI_TEXT(TNI_REQUEST_VERSION)
-#define TNI_MANAGER_SOCKET  "tenond-" TNI_VERSIONS ".sock"
-#define TNI_MANAGER_LOCK    "tenond-" TNI_VERSIONS ".lock"
+#define TNI_MANAGER_PREFIX  "tenond-"
+#define TNI_VAULT_PREFIX    "vault-"
+#define TNI_MANAGER_SOCKET  TNI_MANAGER_PREFIX TNI_VERSIONS ".sock"
+#define TNI_MANAGER_LOCK    TNI_MANAGER_PREFIX TNI_VERSIONS ".lock"
 #define TNI_VAULT_SOCKET                                                                       \
-    "vault-" TNI_VERSIONS ".sock" /* who keeps what tenond keeps, once more */
+    TNI_VAULT_PREFIX TNI_VERSIONS ".sock" /* who keeps what tenond keeps, once more */
 
 #endif

@@ -432,6 +432,21 @@ class Repair(Case):
         self.gc()
         self.assertEqual([f for f in sorted(os.listdir(self.folder)) if f in files], files)
 
+    def test_gc_removes_what_a_dead_tenond_of_another_version_left(self):
+        def names(version):
+            return [f"tenond-{version}.lock", f"tenond-{version}.sock", f"vault-{version}.sock"]
+
+        foreign = ["notes", "tenond-1.sock", "tenond-1.1.sock.old", "tenond-01.1.lock"]
+        for name in names("2.1") + names("900.7") + names("4.1") + ["vault-5.1.sock"] + foreign:
+            with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
+                pass
+        with open(os.path.join(self.folder, "tenond-4.1.lock"), encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX) # as a tenond of that version that lives
+            self.gc()
+            self.assertEqual(sorted(os.listdir(self.folder)), sorted(names("4.1") + foreign))
+        self.gc()
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(foreign))
+
     def test_gc_removes_a_file_that_no_living_domain_owns(self):
         self.hold()
         path = self.block("uint16")["path"]
