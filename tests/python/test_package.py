@@ -317,6 +317,14 @@ def test_import_takes_few_modules_more_than_the_standard_librarys():
     assert own - peers <= {"tenon", "runpy", "pkgutil", "importlib", "__future__"}
 
 
+def test_what_starts_processes_together_is_imported_when_asked_for():
+    program = IMPORTS.format("tenon.multiprocessing", "tenon.multiprocessing")
+    program += "import tenon.multiprocessing as mp; mp.start_processes; print('|', *sys.modules)"
+    before, after = subprocess.check_output([sys.executable, "-c", program], text=True).split("|")
+    assert "tenon.multiprocessing.spawn" not in before.split()
+    assert "tenon.multiprocessing.spawn" in after.split()
+
+
 def test_names_that_come_late_are_there():
     for name in tenon.__all__:
         assert getattr(tenon, name) is getattr(tenon, name)
