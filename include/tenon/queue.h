@@ -19,8 +19,9 @@ TN_BEGIN_DECLS
  * A process becomes a producer of a queue with its first push, a consumer with its first pop,
  * or at once with tn_queue_attach(). When the last other process on the other side *dies*,
  * waits end with TN_ERR_PEER_DIED (once for each death, and after all messages were popped),
- * and tn_error_peer() says who it was. A side that leaves in good order ends no wait: say
- * tn_queue_end() for that.
+ * and tn_error_peer() says who it was. A pop says so only when nothing can come back either: it
+ * waits while another process is in the middle of a pop, or has leased a message. A side that
+ * leaves in good order ends no wait: say tn_queue_end() for that.
  *
  * Threads: any number at once may use one tn_queue.
  */
@@ -143,7 +144,8 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  * @return 0, or
  *         TN_ERR_TIMED_OUT  nothing arrived until the deadline
  *         TN_ERR_CLOSED     the queue was ended, nothing is left, and nothing can come back
- *         TN_ERR_PEER_DIED  nothing is left, and the last other producer died
+ *         TN_ERR_PEER_DIED  nothing is left, nothing can come back, and the last other
+ *                           producer died
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_VERSION  a tensor of the
  *                           message cannot be had any more: its file was removed, replaced or

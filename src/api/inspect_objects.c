@@ -45,8 +45,8 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
     info->openers = count_seats(s, &object->openers);
     info->producers = count_seats(s, &object->producers);
     info->consumers = count_seats(s, &object->consumers);
-    info->ended =
-        atomic_load(&object->ended) != 0 || tni_object_state(word) == TNI_OBJECT_ENDING;
+    info->ended = (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 ||
+                  tni_object_state(word) == TNI_OBJECT_ENDING;
     if (tni_object_kind(word) == TNI_OBJECT_QUEUE)
         describe_queue(s, index, info);
     else

@@ -407,6 +407,9 @@ enum {
 /* An object's word is {generation:32, maker:16, state:8, kind:8}. */
 enum { TNI_OBJECT_MAKING = 1, TNI_OBJECT_LIVE = 2, TNI_OBJECT_ENDING = 3 };
 
+/* `ended` of a queue: by tn_queue_end(), and that a producer of it died once. */
+enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_BEREFT = 2 };
+
 /*
  * One bit a seat: who has it open, who pushes, who pops, whose bell rings. Set and cleared by
  * the seat itself or its recoverer.
@@ -429,7 +432,7 @@ struct tni_object {
      */
     _Alignas(64) _Atomic uint64_t death[3];
     _Atomic int32_t death_pid[3];
-    _Atomic uint32_t ended;
+    _Atomic uint32_t ended;    /* TNI_QUEUE_ENDED, TNI_QUEUE_BEREFT */
     _Atomic uint64_t unpushed; /* positions of a queue that the tail passes without a push */
     /*
      * Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}.

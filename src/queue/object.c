@@ -608,6 +608,8 @@ void *tni_object_ring(const struct tni_segment *s, const struct tni_object *obje
 static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
 {
     uint64_t old = atomic_load(&object->death[side]);
+    if (side == TNI_SIDE_PRODUCER)
+        atomic_fetch_or(&object->ended, TNI_QUEUE_BEREFT); /* before anybody knows of it */
     atomic_store(&object->death_pid[side], pid);
     atomic_store(&object->death[side], tni_who(seat, (uint32_t)(old >> 32) + 1));
 }

@@ -151,7 +151,7 @@ int tn_queue_end(tn_queue *q)
         return tni_fail(TN_ERR_INVALID, "tn_queue_end: NULL argument");
     int status = tni_object_check(&q->handle);
     if (status == 0) {
-        atomic_store(&q->handle.object->ended, 1);
+        atomic_fetch_or(&q->handle.object->ended, TNI_QUEUE_ENDED);
         TNI_KILL_POINT("queue_ended");
         tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
     }
@@ -221,7 +221,8 @@ static inline bool has_no_news(const struct tn_queue *q, uint32_t side)
     const struct tni_handle *handle = &q->handle;
     const struct tni_object *object = handle->object;
     uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
-    return atomic_load_explicit(&object->ended, memory_order_relaxed) == 0 &&
+    return (atomic_load_explicit(&object->ended, memory_order_relaxed) & TNI_QUEUE_ENDED) ==
+               0 &&
            (uint32_t)(death >> 32) ==
                atomic_load_explicit(&handle->deaths_seen[side], memory_order_relaxed);
 }
@@ -243,7 +244,7 @@ static int try_push(void *context)
     const struct push *p = context;
     const struct tni_object *object = p->queue->handle.object;
     if (tni_ring_looks_full(p->queue) &&
-        atomic_load_explicit(&object->ended, memory_order_relaxed) == 0)
+        (atomic_load_explicit(&object->ended, memory_order_relaxed) & TNI_QUEUE_ENDED) == 0)
         return TN_ERR_TIMED_OUT;
     return tni_ring_push(p->queue, p->parcel);
 }
@@ -444,7 +445,8 @@ static int try_pop(void *context)
 {
     const struct pop *p = context;
     struct tn_queue *q = p->queue;
-    bool is_ended = atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) != 0;
+    bool is_ended = (atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) &
+                     TNI_QUEUE_ENDED) != 0;
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     int status = tni_parcel_pop(q, thread, &p->wanted);
     if (status == TN_ERR_TIMED_OUT && is_ended && !tni_ring_has_more(q))
@@ -460,7 +462,7 @@ static int poll_pop(void *context)
     const struct pop *p = context;
     const struct tni_object *object = p->queue->handle.object;
     if (tni_ring_looks_empty(p->queue) &&
-        atomic_load_explicit(&object->ended, memory_order_acquire) == 0)
+        (atomic_load_explicit(&object->ended, memory_order_acquire) & TNI_QUEUE_ENDED) == 0)
         return TN_ERR_TIMED_OUT;
     return try_pop(context);
 }
@@ -605,10 +607,11 @@ static bool is_ready(struct tn_queue *q)
 {
     const struct tni_object *object = q->handle.object;
     uint64_t death = atomic_load(&object->death[TNI_SIDE_PRODUCER]);
-    bool is_ended = atomic_load(&object->ended) != 0;
-    return tni_ring_is_ready(q) || (is_ended && !tni_ring_has_more(q)) ||
-           ((uint32_t)(death >> 32) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
-            tni_seat_set_count(&object->producers, q->handle.domain->seat) == 0);
+    bool is_over =
+        (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 ||
+        ((uint32_t)(death >> 32) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
+         tni_seat_set_count(&object->producers, q->handle.domain->seat) == 0);
+    return tni_ring_is_ready(q) || (is_over && !tni_ring_has_more(q));
 }
 
 static int find_ready(tn_queue *const *queues, uint32_t count)

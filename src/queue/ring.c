@@ -59,10 +59,25 @@ static void announce_item(struct tn_queue *q)
         tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
 }
 
-/* Of an ended queue, this may have been the last message that others waited for. */
+/* But for one that pops too, whose own pops do not wait for its pushes. */
+static bool has_no_producer(const struct tni_object *object)
+{
+    for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
+        if ((atomic_load(&object->producers.word[w]) &
+             ~atomic_load(&object->consumers.word[w])) != 0)
+            return false;
+    return tni_seat_set_count(&object->producers, TNI_NO_SEAT) <= 1;
+}
+
+/*
+ * Of a queue that was ended, or whose last producer died, this may have been the last message
+ * that others waited for: while it was out, it could come back.
+ */
 static __attribute__((noinline)) void wake_all(struct tn_queue *q)
 {
-    tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
+    struct tni_object *object = q->handle.object;
+    if ((atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 || has_no_producer(object))
+        tni_object_wake_all(&q->handle.domain->segment, object);
 }
 
 static inline void tell_end(struct tn_queue *q)
@@ -212,7 +227,7 @@ static inline __attribute__((always_inline)) int push_claimed(struct tn_queue *q
     int status = 0;
     TNI_KILL_POINT("push_claimed");
     /* After the claim: who finds the queue ended and this slot EMPTY says that it is over. */
-    if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0)) {
+    if (TNI_UNLIKELY((atomic_load(&q->handle.object->ended) & TNI_QUEUE_ENDED) != 0)) {
         status = fail_ended(q);
     } else {
         write_slot(q, slot, p);
@@ -251,7 +266,8 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     struct tni_object *object = q->handle.object;
     struct claimed c;
 
-    if (TNI_UNLIKELY(atomic_load_explicit(&object->ended, memory_order_relaxed) != 0))
+    if (TNI_UNLIKELY((atomic_load_explicit(&object->ended, memory_order_relaxed) &
+                      TNI_QUEUE_ENDED) != 0))
         return fail_ended(q);
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
     if (p->block.id != 0)

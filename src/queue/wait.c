@@ -14,9 +14,13 @@
  */
 #include "queue/object.h"
 
+#include "queue/ring.h"
 #include "sync/sync.h"
 
-/* Whether there was a death on this side since `told`, and nobody else is left there. */
+/*
+ * Whether there was a death on this side since `told`, nobody else is left there, and nothing
+ * that is out with others may come back.
+ */
 static bool are_peers_dead(const struct tni_handle *handle, uint32_t side, uint32_t told)
 {
     const struct tni_object *object = handle->object;
@@ -24,7 +28,8 @@ static bool are_peers_dead(const struct tni_handle *handle, uint32_t side, uint3
                                      : side == TNI_SIDE_CONSUMER ? &object->consumers
                                                                  : &object->openers;
     return TNI_UNLIKELY((uint32_t)(atomic_load(&object->death[side]) >> 32) != told) &&
-           tni_seat_set_count(set, handle->domain->seat) == 0;
+           tni_seat_set_count(set, handle->domain->seat) == 0 &&
+           (side != TNI_SIDE_PRODUCER || !tni_ring_has_more((const struct tn_queue *)handle));
 }
 
 static int report_death(struct tni_handle *handle, uint32_t side)

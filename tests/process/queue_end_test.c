@@ -206,6 +206,124 @@ TN_TEST(wait_any_calls_no_queue_ready_whose_last_message_is_leased)
     finish();
 }
 
+/* ---- the death of the last producer ------------------------------------------------------ */
+
+static int push_and_be_killed(void *unused)
+{
+    (void)unused;
+    TN_CHECK_OK(push_number(1));
+    return raise(SIGKILL);
+}
+
+/* A message of a producer that is dead. */
+static void begin_orphaned(uint32_t policy)
+{
+    begin(2, policy);
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    tnt_wait(tnt_fork(push_and_be_killed, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+}
+
+static int lease_and_return(void *argument)
+{
+    struct tnt_signal *signals = argument;
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    tnt_signal(&signals[0]);
+    tnt_await(&signals[1]);
+    TN_CHECK_OK(tn_message_return(q, &m));
+    tn_message_fini(&m);
+    return 0;
+}
+
+TN_TEST(a_death_is_no_news_while_a_message_may_come_back)
+{
+    struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
+    tn_message m;
+    begin_orphaned(TN_QUEUE_LEASE);
+    pid_t pid = tnt_fork(lease_and_return, signals);
+    tnt_await(&signals[0]);
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    tnt_signal(&signals[1]);
+    TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
+    assert_int_equal(m.attempt, 1);
+    /* What this process has out is no reason to wait. */
+    tn_message other;
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+    assert_int_equal(tn_queue_pop(q, 0, &other), TN_ERR_PEER_DIED);
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    tnt_wait_ok(pid);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+    finish();
+}
+
+/* @return how often the wait word of pops was moved on */
+static uint32_t wakes(void)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    return atomic_load(items) / TNI_WAIT_EPOCH;
+}
+
+static int lease_and_ack_beside_a_sleeper(void *argument)
+{
+    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    struct tnt_signal *signals = argument;
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    tnt_signal(&signals[0]);
+    while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    tnt_signal(&signals[1]);
+    tnt_await(&signals[2]); /* its death would wake them too */
+    return 0;
+}
+
+/* @param take  takes the message, and ends that once somebody sleeps */
+static void expect_a_wake(uint32_t policy, tnt_child_fn *take)
+{
+    struct tnt_signal signals[3] = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open()};
+    tn_message m;
+    begin_orphaned(policy);
+    pid_t pid = tnt_fork(take, signals);
+    tnt_await(&signals[0]);
+    uint32_t before = wakes();
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_PEER_DIED);
+    tnt_await(&signals[1]);
+    assert_int_not_equal(wakes(), before);
+    tnt_signal(&signals[2]);
+    tnt_wait_ok(pid);
+    for (int i = 0; i < 3; i++)
+        tnt_signal_close(&signals[i]);
+    finish();
+}
+
+TN_TEST(who_ends_the_last_message_of_the_dead_wakes_the_others)
+{
+    expect_a_wake(TN_QUEUE_LEASE, lease_and_ack_beside_a_sleeper);
+    expect_a_wake(TN_QUEUE_REDELIVER, take_and_finish);
+}
+
+TN_TEST(a_message_of_the_dead_comes_again_before_their_death)
+{
+    struct tnt_signal is_taken = tnt_signal_open();
+    tn_message m;
+    begin_orphaned(TN_QUEUE_REDELIVER);
+    pid_t pid = tnt_fork(take_and_die, &is_taken);
+    tnt_await(&is_taken);
+    TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
+    assert_int_equal(m.attempt, 1);
+    tn_message_fini(&m);
+    assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_PEER_DIED);
+    tnt_wait(pid);
+    tnt_signal_close(&is_taken);
+    finish();
+}
+
 /* ---- a push beside the end --------------------------------------------------------------- */
 
 static _Atomic uint32_t pushed;

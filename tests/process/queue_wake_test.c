@@ -362,8 +362,8 @@ TN_TEST(a_poller_wakes_though_the_one_that_rang_was_killed)
     for (int i = 0; i < 2; i++) {
         assert_true(tnt_kill_at("bell_rung", 1, push_and_be_killed, NULL));
         assert_int_equal(poll(&p, 1, 0), 1);
-        tn_domain_poll_clear(d);
         assert_int_equal(pop_number(0), 7);
+        tn_domain_poll_clear(d); /* the last message of the dead was popped: that rings too */
     }
     finish();
 }
