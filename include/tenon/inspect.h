@@ -151,6 +151,8 @@ typedef struct tn_object_info {
     int32_t owner_pid; /* of a lock that is held; else 0 */
     uint64_t pushed;   /* messages since it was made */
     bool ended;
+    uint32_t
+        redelivered; /* messages waiting or on lease that are not at their first delivery */
 } tn_object_info;
 typedef int tn_object_info_fn(const tn_object_info *object, void *context);
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each,

@@ -108,12 +108,13 @@ static int note_block(const tn_block_info *b, void *context)
 static int note_object(const tn_object_info *o, void *context)
 {
     return append(context,
-                  Py_BuildValue("{sKsssNsIsIsIsIsIsIsisKsN}", "id", (unsigned long long)o->id,
+                  Py_BuildValue("{sKsssNsIsIsIsIsIsIsisKsIsN}", "id", (unsigned long long)o->id,
                                 "kind", o->kind, "name", text_of(o->name), "count", o->count,
                                 "capacity", o->capacity, "leased", o->leased, "openers",
                                 o->openers, "producers", o->producers, "consumers",
                                 o->consumers, "owner_pid", o->owner_pid, "pushed",
-                                (unsigned long long)o->pushed, "ended",
+                                (unsigned long long)o->pushed, "redelivered",
+                                o->redelivered, "ended",
                                 PyBool_FromLong(o->ended)));
 }
 

@@ -22,6 +22,7 @@ static void describe_queue(const struct tni_segment *s, uint32_t index, tn_objec
     info->leased = figures.leased;
     info->capacity = TNI_LOOK(object->capacity);
     info->pushed = figures.pushed;
+    info->redelivered = figures.redelivered;
 }
 
 static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_info *info)

@@ -62,6 +62,7 @@ void tni_queue_for_each_record(const struct tni_segment *segment, tni_record_fn 
 struct tni_queue_figures {
     uint64_t pushed; /* messages since it was made */
     uint32_t full, leased, claimed;
+    uint32_t redelivered; /* of those that are full or leased */
 };
 void tni_queue_figures(const struct tni_segment *segment, uint32_t object,
                        struct tni_queue_figures *ret_figures);

@@ -837,9 +837,13 @@ void tni_queue_figures(const struct tni_segment *s, uint32_t index,
     if (get_slots(s, tni_object_at(s, index), &slots)) {
         f.pushed = count_pushed(tni_object_at(s, index), &slots);
         for (uint32_t i = 0; i < slots.capacity; i++) {
-            uint32_t state = tni_slot_state(atomic_load(&nth(&slots, i)->word));
+            struct tni_slot *slot = nth(&slots, i);
+            uint32_t state = tni_slot_state(atomic_load(&slot->word));
+            bool is_out = state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING;
             f.full += state == TNI_SLOT_FULL;
-            f.leased += state >= TNI_SLOT_TAKEN && state <= TNI_SLOT_RETURNING;
+            f.leased += is_out;
+            f.redelivered += (state == TNI_SLOT_FULL || is_out) &&
+                             tni_form_attempt(TNI_LOOK(*tni_slot_form(slot))) != 0;
             f.claimed += state == TNI_SLOT_CLAIMED;
         }
     }

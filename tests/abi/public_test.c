@@ -176,6 +176,7 @@ TN_TEST(tn_object_info_stays_as_it_is)
     PIN(tn_object_info, owner_pid, 88);
     PIN(tn_object_info, pushed, 96);
     PIN(tn_object_info, ended, 104);
+    PIN(tn_object_info, redelivered, 108);
 }
 
 TN_TEST(tn_pool_job_stays_as_it_is)

@@ -434,6 +434,41 @@ TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
     tn_domain_close(domain);
 }
 
+static int keep_object(const tn_object_info *info, void *context)
+{
+    *(tn_object_info *)context = *info;
+    return 0;
+}
+
+TN_TEST(messages_that_are_delivered_again_are_counted)
+{
+    const tn_queue_options leases = {
+        .struct_size = sizeof leases, .capacity = 4, .policy = TN_QUEUE_LEASE};
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    const uint32_t expected[] = {0, 0, 1, 1, 0}; /* after each step */
+    tn_message m = {.bytes = "x", .size_bytes = 1};
+    tn_object_info info = {.redelivered = 0};
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_create(domain, NULL, &leases, &queue));
+    TN_CHECK_OK(tn_queue_push(queue, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queue, &m, 0, 0));
+    for (uint32_t step = 0; step < TNI_COUNT(expected); step++) {
+        if (step == 1 || step == 3)
+            TN_CHECK_OK(tn_queue_pop(queue, 0, &m));
+        if (step == 2)
+            TN_CHECK_OK(tn_message_return(queue, &m));
+        if (step == 4)
+            TN_CHECK_OK(tn_message_ack(queue, &m));
+        if (step == 2 || step == 4)
+            tn_message_fini(&m);
+        TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+        assert_int_equal(info.redelivered, expected[step]);
+    }
+    tn_queue_close(queue);
+    tn_domain_close(domain);
+}
+
 static int use_without_a_seat(void *argument)
 {
     tn_domain *domain = argument;

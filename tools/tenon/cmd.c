@@ -187,6 +187,7 @@ json_t *cmd_json_object(const tn_object_info *info)
     cmd_json_set(object, "consumers", cmd_json_count(info->consumers));
     cmd_json_set(object, "owner_pid", json_integer(info->owner_pid));
     cmd_json_set(object, "pushed", cmd_json_count(info->pushed));
+    cmd_json_set(object, "redelivered", cmd_json_count(info->redelivered));
     cmd_json_set(object, "ended", json_boolean(info->ended));
     return object;
 }

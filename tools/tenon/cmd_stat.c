@@ -156,6 +156,7 @@ static int add_object(const tn_object_info *object, void *context)
     table_cell(table, "%u", object->capacity);
     table_cell(table, "%u", object->leased);
     table_cell(table, "%" PRIu64, object->pushed);
+    table_cell(table, "%u", object->redelivered);
     table_cell(table, "%u", object->openers);
     table_cell(table, "%u", object->producers);
     table_cell(table, "%u", object->consumers);
@@ -167,9 +168,9 @@ static int add_object(const tn_object_info *object, void *context)
 static int print_objects(tn_inspector *inspector)
 {
     static const struct table_column columns[] = {
-        {"KIND", false},     {"NAME", false},  {"COUNT", true},   {"CAPACITY", true},
-        {"LEASED", true},    {"PUSHED", true}, {"OPENERS", true}, {"PRODUCERS", true},
-        {"CONSUMERS", true}, {"OWNER", true},  {"STATE", false}};
+        {"KIND", false},     {"NAME", false},     {"COUNT", true},       {"CAPACITY", true},
+        {"LEASED", true},    {"PUSHED", true},    {"REDELIVERED", true}, {"OPENERS", true},
+        {"PRODUCERS", true}, {"CONSUMERS", true}, {"OWNER", true},       {"STATE", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
 
     if (table == NULL)
