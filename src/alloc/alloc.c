@@ -252,6 +252,7 @@ static __attribute__((noinline)) bool take_next(struct tn_domain *d, struct tni_
     struct tni_block_cache *cache = &thread->caches[class_id];
     /* Every block twice: hints that are noise must not keep us here. */
     uint32_t left = 2 * d->segment.geometry.classes[class_id].capacity + FETCH_BLOCKS;
+    thread->has_cached = true;
     for (;;) {
         for (; cache->count > 0 && left > 0; left--) {
             tni_block block = {cache->id[--cache->count]};
@@ -420,6 +421,7 @@ static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni
             drain(d, class_id, cache, limit / 2); /* the oldest, which are the coldest */
             over_watermark(d, thread);
         }
+        thread->has_cached = true;
         cache->id[cache->count++] = block.id;
     }
     if (tni_alloc_is_awaited(d))
@@ -477,7 +479,7 @@ TNI_AROUND_FORK static void forget(struct tn_domain *d)
     if (d->is_empty_in_children)
         return;
     for (uint32_t t = 0; t < TNI_THREADS; t++)
-        for (uint32_t c = 1; d->threads[t].has_worked && c < g->class_count; c++)
+        for (uint32_t c = 1; d->threads[t].has_cached && c < g->class_count; c++)
             if (d->threads[t].caches[c].count > 0)
                 d->threads[t].caches[c].count = 0;
     /* Page tables of shared memory are not copied: the child touched nothing yet. */

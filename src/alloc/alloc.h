@@ -75,6 +75,7 @@ static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_threa
     if (TNI_UNLIKELY(count >= limit) ||
         TNI_UNLIKELY(tni_alloc_was_full(domain, class_id) || tni_alloc_is_awaited(domain)))
         return false;
+    thread->has_cached = true;
     cache->id[count] = block.id;
     cache->count = count + 1;
     return true;

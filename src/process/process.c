@@ -37,7 +37,6 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain)
             if (atomic_load_explicit(&thread->busy, memory_order_relaxed) == 0 &&
                 atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0) {
                 tni_thread_home = thread->number + 1;
-                thread->has_worked = true;
                 return thread;
             }
         }
@@ -805,7 +804,6 @@ struct tni_thread *tni_process_fork_thread(struct tn_domain *d)
     uint32_t t = 0;
     while (is_aside(&d->threads[t]))
         t++;
-    d->threads[t].has_worked = true;
     return &d->threads[t];
 }
 

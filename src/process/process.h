@@ -49,7 +49,7 @@ struct tni_thread {
     struct tni_spare *spares;          /* freed with the domain */
     uint32_t spare_count;
     uint64_t missing_bytes; /* alloc: what its last commit was short of */
-    bool has_worked;        /* here or in a parent: else `caches` was never touched */
+    bool has_cached;        /* here or in a parent: else `caches` was never written */
     uint8_t last_on_ring;   /* TNI_PUSHED or TNI_POPPED: the last operation on a queue */
     /* TNI_ASIDE_*: whoever has the record is in a long call of the system. */
     _Atomic uint32_t aside;

@@ -308,7 +308,7 @@ static void publish_hints(struct tn_domain *d)
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_thread *thread = &d->threads[t];
         tni_thread_take(thread);
-        if (thread->has_worked)
+        if (thread->has_cached)
             tni_alloc_flush(d, thread);
         tni_thread_leave(thread);
     }

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -495,6 +496,22 @@ TN_TEST(what_was_freed_is_recycled_warm)
         assert_int_equal(arena_bytes(d), memory);
     }
     tn_domain_close(d);
+}
+
+/* What a thread did in another domain first says nothing of this one. */
+TN_TEST(who_leaves_its_second_domain_says_there_what_is_free)
+{
+    enum { BYTES = 4096 };
+    tn_domain *first = create(NULL, 64 * MIB, 0), *second = create(NULL, 64 * MIB, 0);
+    const struct tni_header *header =
+        mmap(NULL, sizeof *header, PROT_READ, MAP_SHARED, second->segment.control_fd, 0);
+    assert_ptr_not_equal(header, MAP_FAILED);
+    tn_tensor_unref(empty(first, BYTES));
+    tn_tensor_unref(empty(second, BYTES));
+    tn_domain_close(second);
+    assert_true(atomic_load(&header->free_bytes) >= BYTES);
+    munmap((void *)header, sizeof *header);
+    tn_domain_close(first);
 }
 
 TN_TEST(data_is_aligned_to_64_bytes_and_large_data_to_2_mib)
