@@ -91,3 +91,17 @@ def reset_in_child(thing):
 def _reset_all():
     for thing in list(_resets):
         thing._reset()
+
+
+def lives(pid):
+    """Not if it has ended and nobody has waited for it: that may wait for a child of it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        import select
+
+        return not select.select([descriptor], [], [], 0)[0]
+    finally:
+        os.close(descriptor)

@@ -8,6 +8,8 @@ from multiprocessing import context as _context
 from multiprocessing import forkserver, popen_forkserver, popen_spawn_posix, util
 from multiprocessing.process import current_process
 
+from . import _sent
+
 _MOST_TEMP_DIR = 64  # bytes; a socket's address has 108, with two names below that folder
 # What each child of a forkserver would import anew.
 _PRELOAD = "tenon.multiprocessing.queues"
@@ -32,10 +34,16 @@ class _Prepared:
         default = _context._default_context
         actual = default._actual_context
         self.kept = []
+        self.parcel = _sent.Parcel()
         try:
             super()._launch(process_obj)
+        except BaseException:
+            self.parcel.forget()
+            raise
         finally:
             default._actual_context = actual
+        self.parcel.name(self.pid)
+        del self.parcel
 
     def poll(self, *args, **keywords):
         code = super().poll(*args, **keywords)

@@ -13,7 +13,8 @@ from multiprocessing.process import (
 )
 
 from .. import _core, _domain
-from ._objects import keep_for_child
+from . import _sent
+from ._objects import keep_for_child, lives
 
 __all__ = [
     "AuthenticationString",
@@ -109,22 +110,8 @@ def _arrive(name, start_method, number):
 
 def _end_without(parent):
     # One that left its domain in good order may live on; a child of it is on its own then.
-    if not _lives(parent):
+    if not lives(parent):
         os._exit(_PARENT_DIED)
-
-
-def _lives(pid):
-    """Not if it has ended and nobody has waited for it: that may wait for a child of it."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        import select
-
-        return not select.select([descriptor], [], [], 0)[0]
-    finally:
-        os.close(descriptor)
 
 
 class ForkProcess(BaseProcess, _context.ForkProcess):
@@ -132,7 +119,21 @@ class ForkProcess(BaseProcess, _context.ForkProcess):
     def _Popen(process_obj):
         from multiprocessing import popen_fork
 
-        return popen_fork.Popen(process_obj)
+        barriers = _sent.find(process_obj)
+        if not barriers:
+            return popen_fork.Popen(process_obj)
+        process_obj._parcel = parcel = _sent.Parcel()
+        try:
+            for barrier in barriers:
+                parcel.add(barrier)
+            popen = popen_fork.Popen(process_obj)
+        except BaseException:
+            parcel.forget()
+            raise
+        finally:
+            del process_obj._parcel  # in this process; in the child, Popen() does not return
+        parcel.name(popen.pid)
+        return popen
 
 
 class SpawnProcess(BaseProcess, _context.SpawnProcess):

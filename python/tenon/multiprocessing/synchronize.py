@@ -8,12 +8,14 @@ Objects may be pickled for any process, not only for a child that starts.
 
 import errno
 import operator
+import os
 import threading
 from multiprocessing import process, util
 
 from .. import _core, _domain
+from . import _sent
 from ._cells import Cells
-from ._objects import deadline_of, keep_for_child, remaining_of, wait_on
+from ._objects import deadline_of, keep_for_child, lives, remaining_of, wait_on
 
 __all__ = [
     "Barrier",
@@ -274,19 +276,23 @@ class Event:
 class Barrier(threading.Barrier):
     """threading.Barrier between processes.
 
-    It breaks when a process dies that was sent it, or has waited at it. One that only inherited
-    it from its parent may have nothing to do with it.
+    It breaks when a process dies that was sent it, or has waited at it. A forked child is sent
+    what its Process refers to; what it only inherited, it may have nothing to do with.
     """
 
-    # Cells: state, count, then the member on each seat that is such a process.
+    # Cells: state, count; then the member on each seat that has it; then, for each child that is
+    # sent it and does not have it yet, the member that sends it, and who the child is.
     _MEMBERS = 2
     _SEATS = 1024
+    _CHILDREN = _MEMBERS + _SEATS
+    _END = _CHILDREN + 2 * _SEATS
+    _UNNAMED, _ARRIVED = 0, -1  # of such a child; else what _name_of() says
     _LOOK_S = 0.5  # how often a waiter looks whether all are alive
 
     def __init__(self, parties, action=None, timeout=None, *, ctx=None):
         if parties < 1:
             raise ValueError("parties must be > 0")
-        cells = Cells(self._MEMBERS + self._SEATS)
+        cells = Cells(self._END)
         condition = Condition.__new__(Condition)
         condition._make(RLock(), max(parties, _MOST_WAITERS))
         self._hold(parties, action, timeout, condition, cells)
@@ -295,42 +301,100 @@ class Barrier(threading.Barrier):
         self._parties, self._action, self._timeout = parties, action, timeout
         self._cond, self._cells = condition, cells
         self._view = cells.view
-        self._is_seated = False
-        util.register_after_fork(self, Barrier._reset)
+        self._seated = None  # the member that has taken a seat: a forked child is another one
+        _sent.note(self)
+        util.register_after_fork(self, Barrier._arrive_forked)
 
     def __getstate__(self):
-        return self._parties, self._action, self._timeout, self._cond, self._cells
+        state = self._parties, self._action, self._timeout, self._cond, self._cells
+        return (*state, _sent.place_of(self))
 
     def __setstate__(self, state):
+        *state, place = state
         self._hold(*state)
         self._take_seat()
-
-    def _reset(self):
-        self._is_seated = False
+        if place is not None:
+            self._arrive(place)
 
     def wait(self, timeout=None):
-        if not self._is_seated:
+        if self._seated != self._cells.domain.member:
             self._take_seat()
         return super().wait(timeout)
 
     def _take_seat(self):
-        self._is_seated = True
         domain = self._cells.domain
         place, member = self._MEMBERS + domain.seat, domain.member
         with self._cond:
             if self._cells[place] not in (0, member):
                 self._break()  # who sat here died
             self._cells[place] = member
+        self._seated = member
         util.Finalize(self, _leave_seat, (self._cells, place), exitpriority=_domain.LAST + 1)
 
-    def _find_dead(self):
-        """Break it, if one that has it died."""
-        for place in range(self._MEMBERS, self._MEMBERS + self._SEATS):
-            member = self._cells[place]
-            if member != 0 and not self._cells.domain.has_member(member):
+    # A child is expected by who starts it, until it has a seat of its own, by which others learn
+    # of its death. Until then they look at its pid. Each step is one store.
+
+    def _expect(self):
+        """A place for a child that is to be sent it; None if there is none."""
+        try:
+            with self._cond:
+                for place in range(self._CHILDREN, self._END, 2):
+                    if self._cells[place] == 0:
+                        self._cells[place + 1] = self._UNNAMED
+                        self._cells[place] = self._cells.domain.member
+                        return place
+        except (_core.Error, ValueError):
+            pass  # it cannot be used here: a child that uses it is told so
+        return None
+
+    def _name_child(self, place, pid):
+        """The child at this place has started."""
+        with self._cond:
+            if self._cells[place + 1] == self._ARRIVED:
                 self._cells[place] = 0
-                self._break()
-                raise threading.BrokenBarrierError("a process that had it died")
+            else:
+                self._cells[place + 1] = _name_of(pid)
+
+    def _forget_child(self, place):
+        """No child has started for this place."""
+        self._cells[place] = 0
+
+    def _arrive(self, place):
+        """In the child, which has a seat now. Who starts it gives the place back in _name_child()."""
+        with self._cond:
+            if self._cells[place + 1] == self._UNNAMED:
+                self._cells[place + 1] = self._ARRIVED
+            elif self._cells[place + 1] != self._ARRIVED:
+                self._cells[place] = 0
+
+    def _arrive_forked(self):
+        parcel = getattr(process.current_process(), "_parcel", None)
+        place = parcel and parcel.places.pop(self, None)
+        if place is not None:
+            self._take_seat()
+            self._arrive(place)
+
+    def _find_dead(self):
+        """Break it, if one that has it, or was sent it, died."""
+        has_member = self._cells.domain.has_member
+        cells = self._view.tolist()
+        for place in range(self._MEMBERS, self._CHILDREN):
+            if cells[place] != 0 and not has_member(cells[place]):
+                self._bury(place)
+        for place in range(self._CHILDREN, self._END, 2):
+            sender, child = cells[place : place + 2]
+            if sender == 0:
+                continue
+            if child in (self._UNNAMED, self._ARRIVED):
+                if not has_member(sender):
+                    self._bury(place)
+            elif not _may_live(child):
+                self._bury(place)
+
+    def _bury(self, place):
+        self._break()
+        self._cells[place] = 0
+        raise threading.BrokenBarrierError("a process that had it died")
 
     @property
     def _state(self):
@@ -365,6 +429,31 @@ class Barrier(threading.Barrier):
 
 def _leave_seat(cells, place):
     cells[place] = 0
+
+
+_PID_BITS = 22  # a pid of Linux is below 2^22
+
+
+def _pid_namespace():
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _name_of(pid):
+    """A number for a process, for those who see it under this pid."""
+    return _pid_namespace() << _PID_BITS | pid
+
+
+def _may_live(name):
+    """False: it has ended. Who is in another pid namespace cannot tell."""
+    if name >> _PID_BITS != _pid_namespace():
+        return True
+    try:
+        return lives(name & (1 << _PID_BITS) - 1)
+    except OSError:
+        return True
 
 
 def __getattr__(name):

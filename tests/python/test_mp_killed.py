@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A child that was sent something is killed; the others go on, whatever started it."""
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+import threading
+
+import pytest
+import tenon
+import tenon.multiprocessing as mp
+from tenon.multiprocessing import synchronize
+
+WAIT_S = 30
+PACKAGE = os.path.dirname(os.path.realpath(synchronize.__file__))
+MOST_LINES = 500
+
+mp.set_forkserver_preload(["numpy", "pytest", "tenon.multiprocessing"])
+
+LOCKS = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Value", "Array"]
+QUEUES = ["Queue", "SimpleQueue", "JoinableQueue"]
+ARGUMENTS = {"Semaphore": (1,), "BoundedSemaphore": (1,), "Value": ("i",), "Array": ("i", 3), "Barrier": (3,)}
+
+
+def lock_of(thing):
+    return thing.get_lock() if hasattr(thing, "get_lock") else thing
+
+
+def use(kind, thing, is_used, ready, never):
+    """Be killed before the first use, or in it."""
+    if not is_used:
+        ready.set()
+    elif kind in LOCKS:
+        lock_of(thing).acquire()
+        ready.set()
+    else:
+        ready.set()
+        thing.get() if kind in QUEUES else thing.wait()
+    never.wait()
+
+
+def go_on(kind, thing):
+    if kind in LOCKS:
+        lock = lock_of(thing)
+        if kind == "Semaphore":
+            lock.release()  # it is a signal: a permit that the dead had is lost
+        assert lock.acquire(timeout=WAIT_S)
+        if kind == "Condition":
+            lock.notify_all()
+        lock.release()
+    elif kind == "Event":
+        thing.set()
+        assert thing.wait(WAIT_S)
+    elif kind == "Barrier":
+        with pytest.raises(threading.BrokenBarrierError):
+            thing.wait(WAIT_S)
+    else:
+        with pytest.raises(tenon.PeerDied):
+            thing.get()
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["before its first use", "in use"])
+@pytest.mark.parametrize("kind", [*LOCKS, *QUEUES, "Event", "Barrier"])
+def test_the_others_go_on_when_a_child_that_was_sent_it_is_killed(context, kind, is_used):
+    thing = getattr(context, kind)(*ARGUMENTS.get(kind, ()))
+    ready, never = context.Event(), context.Event()
+    child = context.Process(target=use, args=(kind, thing, is_used, ready, never))
+    child.start()
+    assert ready.wait(WAIT_S)
+    while kind == "Barrier" and is_used and thing.n_waiting == 0:
+        os.sched_yield()
+    child.kill()
+    child.join()
+    go_on(kind, thing)
+
+
+def hold_nothing(*_, **__):
+    signal.pause()
+
+
+def breaks_in_time(barrier):
+    """Not by the time that is given to the wait."""
+    assert not barrier.broken
+    with pytest.raises(threading.BrokenBarrierError, match="died"):
+        barrier.wait(WAIT_S)
+    barrier.reset()
+
+
+@pytest.fixture
+def looks_at_once(monkeypatch):
+    monkeypatch.setattr(synchronize.Barrier, "_LOOK_S", 0.01)
+
+
+def test_a_barrier_breaks_though_the_killed_child_had_not_begun(context, looks_at_once):
+    barrier = context.Barrier(2)
+    for _ in range(3):
+        child = context.Process(target=hold_nothing, args=(barrier,))
+        child.start()
+        child.kill()
+        breaks_in_time(barrier)
+        child.join()
+
+
+class Holder:
+    def __init__(self, barrier):
+        self.parts = {"barrier": [barrier]}
+
+    def run(self):
+        signal.pause()
+
+
+BARRIER = mp.get_context("fork").Barrier(2)
+
+
+def name_the_barrier():
+    signal.pause()
+    BARRIER.wait()
+
+
+class HasBarrier(mp.get_context("fork").Process):
+    def __init__(self, barrier):
+        super().__init__(target=signal.pause)
+        self.barrier = barrier
+
+
+def make_closure(barrier):
+    def run():
+        signal.pause()
+        barrier.wait()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda process, barrier: process(target=hold_nothing, args=([{"it": (barrier,)}],)),
+        lambda process, barrier: process(target=hold_nothing, kwargs={"it": Holder(barrier)}),
+        lambda process, barrier: process(target=functools.partial(hold_nothing, barrier)),
+        lambda process, barrier: process(target=Holder(barrier).run),
+        lambda process, barrier: process(target=make_closure(barrier)),
+        lambda process, barrier: process(target=name_the_barrier),
+        lambda process, barrier: HasBarrier(barrier),
+    ],
+    ids=["nested", "keyword", "partial", "method", "closure", "global", "attribute"],
+)
+def test_a_forked_child_is_sent_what_its_process_refers_to(fork, make, looks_at_once):
+    child = make(fork.Process, BARRIER)
+    child.start()
+    child.kill()
+    child.join()
+    breaks_in_time(BARRIER)
+
+
+def meet(barrier, passed):
+    barrier.wait(WAIT_S)
+    passed.set()
+
+
+def test_a_barrier_outlives_children_that_end_well_or_only_inherited_it(fork, looks_at_once):
+    barrier, other_barrier, passed = fork.Barrier(2), fork.Barrier(2), fork.Event()
+    idle = fork.Process(target=hold_nothing, args=(other_barrier,))
+    ended = fork.Process(target=len, args=([barrier],))
+    raw = os.fork()
+    if raw == 0:
+        signal.pause()
+    for child in (idle, ended):
+        child.start()
+    ended.join()
+    assert ended.exitcode == 0
+    party = fork.Process(target=meet, args=(barrier, passed))
+    party.start()
+    while barrier.n_waiting == 0:
+        os.sched_yield()
+    idle.kill()
+    os.kill(raw, signal.SIGKILL)
+    idle.join()
+    os.waitpid(raw, 0)
+    tenon.domain().reap()
+    barrier.wait(WAIT_S)
+    assert passed.wait(WAIT_S)
+    party.join()
+    assert not barrier.broken
+
+
+def test_a_barrier_knows_a_child_of_os_fork_from_its_first_wait(looks_at_once):
+    barrier = mp.get_context("fork").Barrier(3)
+    with pytest.raises(threading.BrokenBarrierError):
+        barrier.wait(0)  # this process has a seat, which is not the child's
+    barrier.reset()
+    child = os.fork()
+    if child == 0:
+        barrier.wait()
+        os._exit(1)
+    while barrier.n_waiting == 0:
+        os.sched_yield()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    breaks_in_time(barrier)
+
+
+def expects_a_child(barrier):
+    return any(barrier._view[barrier._CHILDREN : barrier._END : 2])
+
+
+def test_a_barrier_expects_no_child_that_could_not_start(fork, monkeypatch, looks_at_once):
+    barrier, passed = fork.Barrier(2), fork.Event()
+
+    def fail():
+        raise BlockingIOError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", fail)
+        with pytest.raises(BlockingIOError):
+            fork.Process(target=meet, args=(barrier, passed)).start()
+    spawned = mp.get_context("spawn").Process(target=meet, args=(barrier, threading.Lock()))
+    with pytest.raises(TypeError):
+        spawned.start()
+    assert not expects_a_child(barrier)
+    party = fork.Process(target=meet, args=(barrier, passed))
+    party.start()
+    barrier.wait(WAIT_S)
+    assert passed.wait(WAIT_S)
+    party.join()
+    assert not expects_a_child(barrier)
+
+
+def kill_at(line):
+    """Kill this process at the `line`th line of the package that it comes to."""
+    passed = 0
+
+    def trace(frame, event, _):
+        nonlocal passed
+        if os.path.dirname(os.path.realpath(frame.f_code.co_filename)) != PACKAGE:
+            return None
+        if event == "line":
+            passed += 1
+            if passed == line:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+
+
+class KilledAt(mp.get_context("fork").Process):
+    """It is killed at a line of what runs before its target, or when it is at that."""
+
+    def __init__(self, line, *args):
+        super().__init__(target=hold_nothing, args=args)
+        self.line = line
+
+    def _bootstrap(self, *args, **keywords):
+        kill_at(self.line)
+        return super()._bootstrap(*args, **keywords)
+
+    def run(self):
+        sys.settrace(None)
+        self._args[1].set()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_barrier_breaks_wherever_a_child_is_killed_on_its_way(fork, looks_at_once):
+    barrier, arrived = fork.Barrier(2), fork.Event()
+    line = 0
+    while not arrived.is_set():
+        line += 1
+        assert line < MOST_LINES
+        child = KilledAt(line, barrier, arrived)
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        breaks_in_time(barrier)
+    assert line > 20, f"only {line} lines"
+
+
+def test_a_place_comes_back_wherever_who_starts_a_child_is_killed(fork, looks_at_once):
+    barrier, done, line = fork.Barrier(2), fork.Event(), 0
+    while not done.is_set():
+        line += 1
+        assert line < MOST_LINES
+        starter = os.fork()
+        if starter == 0:
+            kill_at(line)
+            mp.get_context("fork").Process(target=len, args=([barrier],)).start()
+            sys.settrace(None)
+            done.set()
+            os.kill(os.getpid(), signal.SIGKILL)
+        _, status = os.waitpid(starter, 0)
+        assert status == signal.SIGKILL
+        tenon.domain().reap()
+        while expects_a_child(barrier):
+            with contextlib.suppress(threading.BrokenBarrierError), barrier._cond:
+                barrier._find_dead()
+        barrier.reset()
+        assert not barrier.broken
+    assert line > 20, f"only {line} lines"
