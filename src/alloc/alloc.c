@@ -283,7 +283,9 @@ static inline bool take_candidate(struct tn_domain *d, struct tni_thread *thread
 
 /*
  * No memory for the block that was taken, for this reason: what others keep warm, in this class
- * or another, may do. No more of it is given back than is missing.
+ * or another, may do. No more of it is given back than is missing. The block keeps what it has,
+ * and is taken again: else each round could give back what the next one lacks. NO_MEMORY is
+ * told only when nothing is left to give back.
  */
 static int take_elsewhere(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
                           int status, tni_block *block, bool *ret_is_zero)
@@ -292,14 +294,16 @@ static int take_elsewhere(struct tn_domain *d, struct tni_thread *thread, uint64
     uint32_t class_id = tni_block_class(*block);
     for (uint32_t round = 0;; round++) {
         untake(d, thread, *block);
-        if (status != TNI_ALLOC_AGAIN && status != TN_ERR_NO_MEMORY)
+        if (status != TN_ERR_NO_MEMORY && status != TNI_ALLOC_AGAIN)
             return status;
         if (round == 0 && steal(d, thread, class_id, bytes, block))
             return 0;
-        if (status == TNI_ALLOC_AGAIN || round == ROUNDS ||
-            tni_alloc_trim_some(d, thread, thread->missing_bytes) == 0 ||
-            !take_candidate(d, thread, class_id, block))
+        if (status == TNI_ALLOC_AGAIN ||
+            tni_alloc_trim_some(d, thread, thread->missing_bytes, *block) == 0)
             return status;
+        if (round == ROUNDS ||
+            (!try_take(d, thread, *block) && !take_candidate(d, thread, class_id, block)))
+            return TNI_ALLOC_AGAIN;
         status = tni_commit(d, thread, *block, bytes, ret_is_zero);
         if (status == 0)
             return 0;

@@ -123,9 +123,12 @@ void tni_alloc_wake(struct tn_domain *domain);
  */
 uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
                         uint64_t keep_bytes);
-/** The same of about `bytes`, and no more than that. @return bytes given back */
+/**
+ * The same of about `bytes`, and no more than that; nothing of the block `kept`.
+ * @return bytes given back; 0: there is nothing
+ */
 uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread,
-                             uint64_t bytes);
+                             uint64_t bytes, tni_block kept);
 
 /**
  * Give memory back to the system that was free at the last look, and that nobody has used

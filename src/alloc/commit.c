@@ -148,10 +148,12 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     uint64_t committed = 0, here;
     struct intents others;
 
-    thread->missing_bytes = UINT64_MAX;
-    /* What can never be must not stand in the way of others, not even for a moment. */
+    /* What can never be must not stand in the way of others, not even for a moment, and to
+     * give back would not help it. */
+    thread->missing_bytes = 0;
     if (bytes > quota)
         return fail_quota(bytes, quota);
+    thread->missing_bytes = UINT64_MAX;
     atomic_store(&thread->announce->commit_bytes, bytes | TNI_COMMIT_ASKS);
     TNI_KILL_POINT("quota_asked");
     int summed = sum_intents(&d->segment, thread->announce, &others);

@@ -9,6 +9,8 @@
 #include "alloc/alloc.h"
 #include "alloc/commit.h"
 
+static const tni_block NONE = {0};
+
 static bool is_free(const struct tn_domain *d, tni_block block)
 {
     uint64_t word = atomic_load_explicit(tni_word_at(&d->segment, block), memory_order_relaxed);
@@ -178,12 +180,21 @@ static uint64_t trim_span(struct tn_domain *d, struct tni_thread *thread, tni_bl
     return freed;
 }
 
+/* What `block` needs of the pages that free_pages() tells of. */
+static uint64_t own_pages(const struct tn_domain *d, tni_block block)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    return g->classes[tni_block_class(block)].span == 1 ? 1 : tni_block_pages(g, block);
+}
+
 /*
  * Call `each` for spans, largest blocks first, until the sum of its results reaches `enough`.
+ * The pages of `kept` stay.
  */
 static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, uint64_t enough,
-                              span_fn *each)
+                              span_fn *each, tni_block kept)
 {
+    tni_block kept_first = tni_block_leader(&d->segment.geometry, kept);
     uint64_t sum = 0;
     for (uint32_t class_id = d->segment.geometry.class_count - 1; class_id >= 1; class_id--) {
         const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
@@ -191,6 +202,8 @@ static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, ui
         for (uint32_t i = 0; i < frontier && sum < enough; i += c->span) {
             tni_block first = tni_block_make(class_id, i);
             uint64_t pages = free_pages(d, first, TNI_MIN(c->span, c->capacity - i));
+            if (first.id == kept_first.id)
+                pages &= ~own_pages(d, kept);
             if (pages != 0)
                 sum += each(d, thread, first, pages, enough - sum);
         }
@@ -200,11 +213,11 @@ static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, ui
 
 uint64_t tni_alloc_trim(struct tn_domain *d, struct tni_thread *thread, uint64_t keep_bytes)
 {
-    uint64_t have = for_each_span(d, thread, UINT64_MAX, count_span);
+    uint64_t have = for_each_span(d, thread, UINT64_MAX, count_span, NONE);
     uint64_t freed = 0;
 
     if (have > keep_bytes)
-        freed = for_each_span(d, thread, have - keep_bytes, trim_span);
+        freed = for_each_span(d, thread, have - keep_bytes, trim_span, NONE);
     atomic_store_explicit(&d->segment.header->free_bytes, have - TNI_MIN(have, freed),
                           memory_order_relaxed);
     if (freed > 0)
@@ -212,9 +225,10 @@ uint64_t tni_alloc_trim(struct tn_domain *d, struct tni_thread *thread, uint64_t
     return freed;
 }
 
-uint64_t tni_alloc_trim_some(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
+uint64_t tni_alloc_trim_some(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                             tni_block kept)
 {
-    uint64_t freed = for_each_span(d, thread, bytes, trim_span);
+    uint64_t freed = for_each_span(d, thread, bytes, trim_span, kept);
     tni_alloc_note_taken(d, freed);
     if (freed > 0)
         tni_alloc_wake(d);
@@ -278,7 +292,7 @@ void tni_alloc_trim_idle(struct tn_domain *d)
         return;
     uint64_t begun_ns = tni_os_now_ns();
     struct tni_thread *thread = tni_thread_enter(d);
-    tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle));
+    tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle, NONE));
     tni_thread_leave(thread);
     uint64_t done_ns = tni_os_now_ns(), pause_ns = SHARE * (done_ns - begun_ns);
     atomic_store(&d->idle_ns, done_ns + TNI_MAX(pause_ns, TNI_IDLE_NS));

@@ -130,6 +130,37 @@ TN_TEST(a_failing_allocation_gives_no_more_back_than_it_lacks)
     finish();
 }
 
+TN_TEST(a_block_that_lacks_memory_does_not_lose_what_it_has)
+{
+    enum { LACKS = 16 << 10 };
+    tni_block live, first, second;
+    begin(UINT64_C(32) * MIB);
+    TN_CHECK_OK(take(28 * MIB, &live));
+    TN_CHECK_OK(take(5 * MIB / 2, &first));
+    TN_CHECK_OK(take(3 * MIB / 2, &second));
+    tni_ref_release(d, first);
+    tni_ref_release(d, second);
+    /* The first is taken again, and the second one gives what the first lacks. */
+    TN_CHECK_OK(take(5 * MIB / 2 + LACKS, &first));
+    assert_int_equal(committed(), 32 * MIB);
+    assert_int_equal(tni_segment_committed(&d->segment, second), 3 * MIB / 2 - LACKS);
+    tni_ref_release(d, live);
+    tni_ref_release(d, first);
+    finish();
+}
+
+TN_TEST(an_allocation_that_no_memory_could_serve_gives_none_back)
+{
+    tni_block warm;
+    begin(UINT64_C(32) * MIB);
+    TN_CHECK_OK(take(2 * MIB, &warm));
+    tni_ref_release(d, warm);
+    atomic_store(&d->segment.header->quota_bytes, 4 * MIB);
+    assert_int_equal(take(4 * MIB + 1, &warm), TN_ERR_NO_MEMORY);
+    assert_int_equal(committed(), 2 * MIB);
+    finish();
+}
+
 TN_TEST(a_large_free_block_gives_only_its_end_back)
 {
     tni_block large, other;
