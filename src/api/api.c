@@ -97,25 +97,18 @@ static void take_apart(tn_domain *d)
  */
 static int join_when_settled(struct tni_segment *segment, tn_domain **ret_domain)
 {
-    enum { WAIT_MS = 1000, STEP_MS = 5 };
-    const uint64_t ms_ns = 1000000, deadline_ns = tni_os_now_ns() + WAIT_MS * ms_ns;
-    for (;;) {
-        int status = tni_process_join(segment, 0, ret_domain);
-        if (status != TN_ERR_FULL)
-            return status;
-        uint32_t dead = tni_process_count_dead(segment);
-        uint64_t now_ns = tni_os_now_ns();
-        if (dead > 0 && now_ns < deadline_ns) {
-            tni_os_sleep_until(now_ns + STEP_MS * ms_ns);
-            continue;
-        }
-        if (dead == 0)
-            return status;
-        return tni_fail(TN_ERR_FULL,
-                        "all %u seats of the domain '%s' are taken, %u of them by processes "
-                        "that have ended and that no member settles",
-                        segment->geometry.seats, segment->name, dead);
+    struct tni_seat_wait wait = {0};
+    int status;
+    while ((status = tni_process_join(segment, 0, ret_domain)) == TN_ERR_FULL &&
+           tni_process_await_seat(segment, &wait)) {
     }
+    uint32_t dead = status == TN_ERR_FULL ? tni_process_count_dead(segment) : 0;
+    if (dead == 0)
+        return status;
+    return tni_fail(TN_ERR_FULL,
+                    "all %u seats of the domain '%s' are taken, %u of them by processes that "
+                    "have ended and that no member settles",
+                    segment->geometry.seats, segment->name, dead);
 }
 
 /* Sit down in a segment, which is consumed on success. */

@@ -206,11 +206,6 @@ struct claim {
     uint64_t word; /* JOINING, of this process */
 };
 
-static uint64_t witness_number(uint32_t seat, uint32_t incarnation)
-{
-    return (uint64_t)incarnation << 16 | seat;
-}
-
 static uint64_t word_of(uint32_t incarnation, uint32_t state, int32_t pid, const void *witness)
 {
     return tni_seat_word(incarnation, state,
@@ -228,8 +223,8 @@ static int claim_word(const struct tni_segment *s, struct claim *c, uint64_t wor
     _Atomic uint64_t *at = &tni_seat_at(s, c->seat)->word;
     uint32_t incarnation = tni_seat_incarnation(word);
     c->witness = NULL;
-    int status =
-        tni_os_witness_take(s->control_fd, witness_number(c->seat, incarnation), &c->witness);
+    int status = tni_os_witness_take(s->control_fd, tni_witness_number(c->seat, incarnation),
+                                     &c->witness);
     if (status == TN_ERR_EXISTS)
         return status;
     if (status != 0)
@@ -278,28 +273,6 @@ static int claim_seat(const struct tni_segment *s, struct claim *c)
     }
     return tni_fail(TN_ERR_FULL, "all %u seats of the domain '%s' are taken", s->geometry.seats,
                     s->name);
-}
-
-uint32_t tni_process_count_dead(const struct tni_segment *s)
-{
-    uint32_t count = 0, limit = tni_seat_limit(s);
-    for (uint32_t seat = 0; seat < limit; seat++) {
-        uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
-        if (state == TNI_SEAT_FREE)
-            continue;
-        count += state == TNI_SEAT_REAPING || tni_process_seat_state(s, seat) == TNI_OS_DEAD;
-    }
-    return count;
-}
-
-bool tni_process_has_joining(const struct tni_segment *s)
-{
-    uint32_t seat = 0, limit = tni_seat_limit(s);
-    while (seat < limit &&
-           (tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_JOINING ||
-            tni_process_seat_state(s, seat) == TNI_OS_DEAD))
-        seat++;
-    return seat < limit;
 }
 
 static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation, void *witness)
@@ -539,123 +512,11 @@ void tni_process_hook(struct tn_domain *d, const struct tni_fork_hooks *hooks)
         d->hooks[d->hook_count++] = *hooks;
 }
 
-/* ---- seats of others --------------------------------------------------------------------- */
-
-/*
- * What a number alone tells: dead, or unknown; and nothing in another pid namespace. 0 is a
- * seat that nobody ever had, whose claimer wrote no namespace yet.
- */
-static int pid_state(int32_t pid, uint64_t pid_space)
-{
-    if (pid_space != 0 && !tni_os_has_pid_space(pid_space))
-        return TNI_OS_UNKNOWN;
-    return tni_os_process_is_gone(pid) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
-}
-
-/* What a seat says of its process; whoever sits down or leaves meanwhile is half in it. */
-struct seen {
-    uint64_t word;
-    struct tni_os_process process;
-    bool is_by_word; /* the identity is not there: the word names the process (I3) */
-};
-
-static struct seen look_at(const struct tni_seat *entry)
-{
-    uint64_t word = atomic_load(&entry->word);
-    struct seen seen = {.word = word,
-                        .process = {.pid = atomic_load(&entry->pid),
-                                    .start_time = TNI_LOOK(entry->start_time),
-                                    .image = TNI_LOOK(entry->image),
-                                    .pid_space = TNI_LOOK(entry->pid_space)}};
-    seen.is_by_word = seen.process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING &&
-                                                seen.process.pid != tni_seat_pid(word));
-    return seen;
-}
-
-static bool is_still(const struct tni_seat *entry, const struct seen *seen)
-{
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load(&entry->pid) == seen->process.pid &&
-           atomic_load(&entry->word) == seen->word;
-}
-
-/* I4. UNKNOWN: it has none, or it cannot be asked for here. */
-static int witness_state(const struct tni_segment *s, uint32_t seat, uint64_t word)
-{
-    if ((word & TNI_SEAT_WITNESSED) == 0)
-        return TNI_OS_UNKNOWN;
-    int state =
-        tni_os_witness_state(s->control_fd, witness_number(seat, tni_seat_incarnation(word)));
-    /* In another file, which has the descriptor's number by now, there is none. */
-    if (state == TNI_OS_DEAD && !tni_segment_has_control(s))
-        return TNI_OS_UNKNOWN;
-    return state;
-}
-
-static int number_state(const struct seen *seen)
-{
-    if (seen->is_by_word)
-        return pid_state(tni_seat_pid(seen->word), seen->process.pid_space);
-    int state = tni_os_process_state(&seen->process, true);
-    return state == TNI_OS_EXECED ? TNI_OS_DEAD : state;
-}
-
-/* Its memory is there; a reader of /proc may have it for a moment after its end. */
-static int witnessed_state(const struct seen *seen)
-{
-    bool is_over = !seen->is_by_word && tni_os_has_pid_space(seen->process.pid_space) &&
-                   tni_os_process_is_gone(seen->process.pid);
-    return is_over ? TNI_OS_DEAD : TNI_OS_ALIVE;
-}
-
-int tni_process_seat_state(const struct tni_segment *s, uint32_t seat)
-{
-    const struct tni_seat *entry = tni_seat_at(s, seat);
-    struct seen seen = look_at(entry);
-    uint32_t state = tni_seat_state(seen.word);
-    bool is_disowned =
-        state == TNI_SEAT_JOINING && tni_seat_recoverer(seen.word) == TNI_SEAT_NOBODY;
-    if (state == TNI_SEAT_FREE || is_disowned)
-        return TNI_OS_DEAD;
-    int life = state != TNI_SEAT_REAPING ? witness_state(s, seat, seen.word) : TNI_OS_UNKNOWN;
-    if (life == TNI_OS_ALIVE)
-        life = witnessed_state(&seen);
-    else if (life == TNI_OS_UNKNOWN)
-        life = number_state(&seen);
-    /* The seat may have changed hands while we looked: then this was nobody's state. */
-    return life == TNI_OS_ALIVE || is_still(entry, &seen) ? life : TNI_OS_UNKNOWN;
-}
-
-bool tni_process_is_here(const struct tni_segment *s, uint32_t seat)
-{
-    const struct tni_seat *entry = tni_seat_at(s, seat);
-    struct seen seen = look_at(entry);
-    return tni_seat_state(seen.word) != TNI_SEAT_FREE && !seen.is_by_word &&
-           tni_os_process_state(&seen.process, false) == TNI_OS_ALIVE && is_still(entry, &seen);
-}
-
-/* FREE: nobody's, by its form or by now. */
-static uint32_t state_of(const struct tni_segment *s, uint64_t who)
-{
-    uint32_t seat = tni_who_seat(who);
-    if ((who & 0xffff) != 1 || !tni_geometry_has_seat(&s->geometry, seat))
-        return TNI_SEAT_FREE;
-    uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
-    return tni_seat_incarnation(word) == tni_who_incarnation(who) ? tni_seat_state(word)
-                                                                  : TNI_SEAT_FREE;
-}
-
-bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
-{
-    uint32_t state = state_of(s, who);
-    return state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING;
-}
-
 /* ---- claims ------------------------------------------------------------------------------ */
 
 static bool can_give_back(const struct tn_domain *d, uint64_t who, bool has_reaped)
 {
-    uint32_t state = state_of(&d->segment, who);
+    uint32_t state = tni_process_who_state(&d->segment, who);
     return state != TNI_SEAT_FREE && (has_reaped || state != TNI_SEAT_REAPING);
 }
 
@@ -680,27 +541,6 @@ void tni_process_unclaim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic u
     atomic_exchange(turn, 0); /* and what tni_wait_notify() asks for */
 }
 
-/* ---- seats of all ------------------------------------------------------------------------ */
-
-uint32_t tni_process_count(const struct tni_segment *s)
-{
-    uint32_t count = 0, limit = tni_seat_limit(s);
-    for (uint32_t seat = 0; seat < limit; seat++) {
-        const struct tni_seat *entry = tni_seat_at(s, seat);
-        count += tni_seat_state(atomic_load(&entry->word)) != TNI_SEAT_FREE &&
-                 (atomic_load(&entry->flags) & TNI_SEAT_MANAGER) == 0;
-    }
-    return count;
-}
-
-uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except)
-{
-    uint32_t count = 0;
-    for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
-        count += (uint32_t)__builtin_popcountll(atomic_load(&set->word[w]));
-    return count - (except < TNI_MAX_SEATS && tni_seat_set_has(set, except));
-}
-
 /* ---- fork -------------------------------------------------------------------------------- */
 /*
  * Before fork() the parent takes a seat for the child, in its own name (I3), and has every room
@@ -717,16 +557,62 @@ static void (*joined_hook)(struct tn_domain *);
 
 void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = joined; }
 
-/* A seat for the child in one domain, with everything that the parent holds. */
-static void prepare_child(struct tn_domain *d, const struct tni_os_process *self)
+static bool has_free_seat(const struct tni_segment *s)
 {
+    uint32_t seat = 0;
+    while (seat < s->geometry.seats &&
+           tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_FREE)
+        seat++;
+    return seat < s->geometry.seats;
+}
+
+/* Every seat was taken: settle the dead. @return whether to look for a seat once more */
+static bool settle_for_seat(struct tn_domain *d, struct tni_seat_wait *wait)
+{
+    if (d->relieve == NULL)
+        return false;
+    atomic_store(&d->relieve_ns, 0);
+    (void)d->relieve(d);
+    return tni_process_await_seat(&d->segment, wait);
+}
+
+void tni_process_make_room(struct tn_domain *d)
+{
+    struct tni_seat_wait wait = {0};
+    while (d->seat != TNI_NO_SEAT && !has_free_seat(&d->segment) && settle_for_seat(d, &wait)) {
+    }
+}
+
+static void note_full(struct tn_domain *d)
+{
+    uint32_t dead = tni_process_count_dead(&d->segment);
+    if (dead == 0)
+        note_reason(d, "every seat was taken");
+    else
+        snprintf(
+            d->child_reason, sizeof d->child_reason,
+            "every seat was taken, %u of them by processes that have ended and that nobody "
+            "has settled",
+            dead);
+    tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
+}
+
+/*
+ * A seat for the child in one domain. pre: the thread records are not taken yet: who settles
+ * needs one
+ */
+static void claim_for_child(struct tn_domain *d, const struct tni_os_process *self)
+{
+    struct tni_seat_wait wait = {0};
     struct claim claim = {.process = *self,
                           .flags = TNI_SEAT_FORKED,
                           .parent = d->who,
                           .command = d->me->command};
-    if (claim_seat(&d->segment, &claim) != 0) {
-        note_reason(d, "every seat was taken");
-        tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
+    int status;
+    while ((status = claim_seat(&d->segment, &claim)) != 0 && settle_for_seat(d, &wait)) {
+    }
+    if (status != 0) {
+        note_full(d);
         return;
     }
     TNI_KILL_POINT("fork_seat_claimed");
@@ -745,28 +631,18 @@ static void prepare_child(struct tn_domain *d, const struct tni_os_process *self
     d->child_seat = claim.seat;
     d->child_word = claim.word;
     d->child_witness = claim.witness;
+}
+
+/* Everything that the parent holds becomes the child's too. */
+static void give_child(struct tn_domain *d)
+{
+    if (d->child_seat == TNI_NO_SEAT)
+        return;
     for (uint32_t h = 0; h < d->hook_count; h++)
         if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
             tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
                     d->segment.name, tn_error_detail());
     TNI_KILL_POINT("fork_holds_written");
-}
-
-static bool has_free_seat(const struct tni_segment *s)
-{
-    uint32_t seat = 0;
-    while (seat < s->geometry.seats &&
-           tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_FREE)
-        seat++;
-    return seat < s->geometry.seats;
-}
-
-void tni_process_make_room(struct tn_domain *d)
-{
-    if (d->seat == TNI_NO_SEAT || d->relieve == NULL || has_free_seat(&d->segment))
-        return;
-    atomic_store(&d->relieve_ns, 0);
-    (void)d->relieve(d);
 }
 
 /* @return whether nobody is at work with it, or whoever is stands aside until fork() is over */
@@ -825,31 +701,34 @@ static void disown_unwitnessed(struct tn_domain *d)
     atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
 }
 
-TNI_AROUND_FORK static void fork_prepare(void)
+/* Before the thread records are taken. */
+static void claim_seats(void)
 {
     struct tni_os_process self;
-    leave_copies();
-    lock_list();
-    /* Before the thread records are taken: who settles needs one. */
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-        tni_process_make_room(d);
+    int known = all_domains != NULL ? tni_os_self(&self) : 0;
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        stop_threads(d);
-        tni_mutex_lock(&d->mappings_lock);
         d->child_seat = TNI_NO_SEAT;
         d->child_witness = NULL;
-    }
-    if (all_domains == NULL)
-        return;
-    int known = tni_os_self(&self);
-    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         if (d->seat == TNI_NO_SEAT)
             continue;
         if (known != 0)
             note_reason(d, tn_error_detail());
         else
-            prepare_child(d, &self);
+            claim_for_child(d, &self);
     }
+}
+
+TNI_AROUND_FORK static void fork_prepare(void)
+{
+    leave_copies();
+    lock_list();
+    claim_seats();
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        stop_threads(d);
+        tni_mutex_lock(&d->mappings_lock);
+    }
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+        give_child(d);
 }
 
 static void release_thread(struct tni_thread *thread, bool in_child)

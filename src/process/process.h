@@ -131,8 +131,9 @@ struct tn_domain {
     void (*survive)(struct tn_domain
                         *domain); /* reaper: do what tenond should, now and then; may be NULL */
     /*
-     * reaper: a table or the memory is full: look whether the dead or what has expired hold it.
-     * True: it looked, so try once more. pre: no thread record, no claim. May be NULL
+     * reaper: a table or the memory is full: look whether the dead or what has expired hold it,
+     * and wait for those who settle the dead, for 50 ms at most. True: it looked, so try once
+     * more. pre: no thread record, no claim. May be NULL
      */
     bool (*relieve)(struct tn_domain *domain);
     _Atomic uint64_t relieve_ns; /* not again before */
@@ -185,7 +186,33 @@ struct tn_domain {
 int tni_process_join(struct tni_segment *segment, uint32_t flags,
                      struct tn_domain **ret_domain);
 
-/** If every seat is taken, settle the dead. For somebody who is about to come. */
+/**
+ * A table or the memory is full: domain->relieve(), for a few times, as others may take what
+ * came back before we do. @return whether to try once more
+ */
+static inline bool tni_process_relieve(struct tn_domain *domain, uint32_t *tries)
+{
+    enum { MOST = 8 };
+    return domain->relieve != NULL && (*tries)++ < MOST && domain->relieve(domain);
+}
+
+/** Somebody finds every seat taken, and waits. {0}: has not begun. */
+struct tni_seat_wait {
+    uint64_t until_ns;
+    uint32_t tries;
+};
+#define TNI_SEAT_PATIENCE_NS UINT64_C(1000000000)
+/**
+ * Wait for a moment, if a seat may come free: a dead process has it, or somebody settles that
+ * one, or it is free by now.
+ * @return false: at one moment of this call a living process had each seat; or a second is over
+ */
+bool tni_process_await_seat(const struct tni_segment *segment, struct tni_seat_wait *wait);
+
+/**
+ * If every seat is taken, settle the dead, and wait for those whom somebody else settles, for a
+ * second at most. For somebody who is about to come.
+ */
 void tni_process_make_room(struct tn_domain *domain);
 
 /** What this process's seat says from joining to leaving. */
@@ -489,6 +516,12 @@ int tni_process_end_with(struct tn_domain *domain, uint64_t parent);
 /* ---- seats of others --------------------------------------------------------------------- */
 
 enum { TNI_SEAT_NOBODY = 0xffffff }; /* in place of a pid, which is less than 2^22 */
+
+/* Of the witness of a seat's process: no two incarnations have the same. */
+static inline uint64_t tni_witness_number(uint32_t seat, uint32_t incarnation)
+{
+    return (uint64_t)incarnation << 16 | seat;
+}
 static inline uint32_t tni_seat_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
 static inline uint32_t tni_seat_incarnation(uint64_t word) { return (uint32_t)(word >> 32); }
 static inline uint32_t tni_seat_recoverer(uint64_t word) { return (uint32_t)word & 0xffffff; }
@@ -512,6 +545,8 @@ int tni_process_seat_state(const struct tni_segment *segment, uint32_t seat);
  * killed; also when the process has exec'ed.
  */
 bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
+/** TNI_SEAT_*; FREE: it is nobody's, by its form or by now. */
+uint32_t tni_process_who_state(const struct tni_segment *segment, uint64_t who);
 /** Whether this incarnation of a seat is still taken by somebody who is not being reaped. */
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
 /** Seats that are taken by processes that have ended, and not settled yet. */

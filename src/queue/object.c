@@ -399,7 +399,7 @@ int tni_object_create(struct tn_domain *d, const struct tni_object_spec *spec,
     if (status != 0)
         return status;
     status = create(d, spec, &ring, handle_bytes, ret_handle);
-    if (status == TN_ERR_FULL && d->relieve != NULL && d->relieve(d))
+    for (uint32_t tries = 0; status == TN_ERR_FULL && tni_process_relieve(d, &tries);)
         status = create(d, spec, &ring, handle_bytes, ret_handle);
     if (ring.id != 0)
         tni_ref_release(d, ring);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "reaper/manager.h"
+#include "reaper/recount.h"
 
 #ifndef TNI_TENOND_PATH
 #define TNI_TENOND_PATH "/usr/local/libexec/tenond"
@@ -462,31 +463,63 @@ static void end_files_let_go(struct tn_domain *d)
                                                  FILES_LEAST_MS * MS_NS));
 }
 
-/* What tenond does for a domain, as far as any member can. @return what came back */
-static uint32_t look_after(struct tn_domain *d, uint64_t deadline_ns)
+/*
+ * What tenond does for a domain, as far as any member can.
+ * @return what came back, or less than 0: some of the dead are left
+ */
+static int look_after(struct tn_domain *d, uint64_t deadline_ns)
 {
     tni_process_clear_idle(d);
     int settled = tni_reaper_settle_until(d, deadline_ns);
     uint32_t ended = tni_ticket_expire_due(d);
     tni_backing_sweep(d);
     end_files_let_go(d);
-    /* Less than 0: some were not settled, so there may be others that were. */
-    return ended + (settled > 0 ? (uint32_t)settled : settled < 0);
+    return settled < 0 ? settled : settled + (int)ended;
+}
+
+/* Somebody else, or another thread of ours, is about to give back what the dead had. */
+static bool is_being_settled(const struct tn_domain *d)
+{
+    const struct tni_segment *s = &d->segment;
+    uint32_t seat = 0, limit = tni_seat_limit(s);
+    if (atomic_load(&d->reaping) == d->who ||
+        (atomic_load(&s->header->recount) != 0 && tni_recount_has_suspects(s)))
+        return true;
+    while (seat < limit &&
+           tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_REAPING)
+        seat++;
+    return seat < limit;
+}
+
+/* Rises with each seat and with each row of suspects that somebody has dealt with. */
+static uint64_t given_back(const struct tn_domain *d)
+{
+    const struct tni_header *h = d->segment.header;
+    return atomic_load(&h->deaths) + atomic_load(&h->suspects_done);
 }
 
 /*
- * Who finds nothing does not look again for a few times as long as that took: a program may ask
- * for what is not there as often as it likes.
+ * While others settle the dead we wait for them, and take over from those who die. Who finds
+ * nothing does not look again for a few times as long as that took: a program may ask for what
+ * is not there as often as it likes.
  */
 static bool relieve(struct tn_domain *d)
 {
     enum { REST = 4 };
-    uint64_t begun_ns = tni_os_now_ns();
+    uint64_t begun_ns = tni_os_now_ns(), deadline_ns = begun_ns + MOST_MS * MS_NS;
     if (d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < atomic_load(&d->relieve_ns))
         return false;
-    uint32_t came_back = look_after(d, begun_ns + MOST_MS * MS_NS);
+    uint64_t before = given_back(d);
+    int came_back = look_after(d, deadline_ns);
+    for (uint32_t tries = 0; came_back <= 0 && given_back(d) == before && is_being_settled(d) &&
+                             tni_os_now_ns() < deadline_ns;
+         tries++) {
+        tni_os_back_off(tries);
+        came_back = tni_reaper_settle_until(d, deadline_ns);
+    }
+    bool has_found = came_back > 0 || given_back(d) != before;
     uint64_t done_ns = tni_os_now_ns();
-    atomic_store(&d->relieve_ns, came_back != 0 ? 0 : done_ns + REST * (done_ns - begun_ns));
+    atomic_store(&d->relieve_ns, has_found ? 0 : done_ns + REST * (done_ns - begun_ns));
     return true;
 }
 

@@ -451,11 +451,12 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
 {
+    uint32_t tries = 0;
     int status = tni_process_check(d);
     if (status == 0)
         status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
-    if (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
-        d->relieve != NULL && d->relieve(d))
+    while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
+           tni_process_relieve(d, &tries))
         status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            deadline_ns != 0 &&

@@ -118,7 +118,7 @@ static int export_view(tn_tensor *tensor, const tn_handle_options *options, cons
     struct tn_domain *d = tensor->storage->domain;
     struct tni_ticket_name name = {0};
     int status = make_ticket(d, tensor->storage->block, options, &name);
-    if (status == TN_ERR_FULL && d->relieve != NULL && d->relieve(d))
+    for (uint32_t tries = 0; status == TN_ERR_FULL && tni_process_relieve(d, &tries);)
         status = make_ticket(d, tensor->storage->block, options, &name);
     if (status == 0)
         *ret_used = write_handle(tensor, name, view, view_bytes, bytes);

@@ -27,15 +27,13 @@ static int try_new(struct tn_domain *d, const struct tni_backing_about *backing,
     return tni_fail(status, "%s", why);
 }
 
-/* What the arena keeps warm counts against the quota, and what the dead hold as well. */
-static void make_room(struct tn_domain *d)
+/* What the arena keeps warm counts against the quota. */
+static void trim(struct tn_domain *d)
 {
     struct tni_thread *thread = tni_thread_enter(d);
     tni_alloc_flush(d, thread);
     tni_alloc_trim(d, thread, 0);
     tni_thread_leave(thread);
-    if (d->relieve != NULL)
-        (void)d->relieve(d);
 }
 
 /* pre: there was no memory. Sleeps until some was freed, or for a slice, or the deadline. */
@@ -64,8 +62,14 @@ static int new_before(struct tn_domain *d, const struct tni_backing_about *backi
     if ((status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL) ||
         !tni_backing_can_fit(d, backing))
         return status;
-    make_room(d);
-    status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
+    trim(d);
+    /* What the dead hold counts as well. */
+    uint32_t tries = 0;
+    (void)tni_process_relieve(d, &tries);
+    do {
+        status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
+    } while ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
+             tni_process_relieve(d, &tries));
     while (status == TN_ERR_NO_MEMORY && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);

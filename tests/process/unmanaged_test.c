@@ -52,6 +52,19 @@ static void run_and_kill(tnt_child_fn *run, void *argument)
     tnt_kill(pid);
 }
 
+static uint32_t seat_of(pid_t pid)
+{
+    const struct tni_segment *s = &d->segment;
+    for (uint32_t seat = 0; seat < tni_seat_limit(s); seat++) {
+        const struct tni_seat *entry = tni_seat_at(s, seat);
+        if (tni_seat_state(atomic_load(&entry->word)) == TNI_SEAT_ALIVE &&
+            atomic_load(&entry->pid) == pid)
+            return seat;
+    }
+    fail_msg("process %d has no seat", (int)pid);
+    return TNI_NO_SEAT;
+}
+
 /* ---- handles whose time is over ---------------------------------------------------------- */
 
 static int make(int64_t bytes, uint64_t deadline_ns, tn_tensor **ret_tensor)
@@ -200,6 +213,69 @@ TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
     finish();
 }
 
+/*
+ * Another thread of ours is at the dead until a look at them was in vain: then it is at nobody.
+ * That it ends is no event of which a call that gave up could still hear.
+ */
+static void *settle_nobody(void *unused)
+{
+    while (atomic_load(&d->files_ns) == 0)
+        tni_os_yield();
+    atomic_store(&d->reaping, 0);
+    return unused;
+}
+
+/* The patience of a call may end before that thread runs on a busy machine: then once more. */
+static int take_while_another_settles(int (*take)(void))
+{
+    enum { TRIES = 10 };
+    int status = TN_ERR_FULL;
+    for (int i = 0; i < TRIES && status == TN_ERR_FULL; i++) {
+        pthread_t thread;
+        atomic_store(&d->files_ns, 0);
+        atomic_store(&d->relieve_ns, 0);
+        atomic_store(&d->reaping, d->who);
+        TN_CHECK(pthread_create(&thread, NULL, settle_nobody, NULL) == 0);
+        status = take();
+        pthread_join(thread, NULL);
+    }
+    return status;
+}
+
+static int take_object(void)
+{
+    tn_event *event;
+    int status = tn_event_create(d, NULL, false, &event);
+    if (status == 0)
+        tn_event_close(event);
+    return status;
+}
+
+TN_TEST(who_finds_no_entry_waits_for_who_settles_the_dead)
+{
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
+    run_and_kill(make_all_objects, NULL);
+    TN_CHECK_OK(take_while_another_settles(take_object));
+    finish();
+}
+
+static int take_block(void)
+{
+    tn_tensor *t;
+    int status = make(64, 0, &t);
+    if (status == 0)
+        tn_tensor_unref(t);
+    return status;
+}
+
+TN_TEST(who_finds_no_block_waits_for_who_settles_the_dead)
+{
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .blocks = BLOCKS});
+    run_and_kill(take_all_blocks, NULL);
+    TN_CHECK_OK(take_while_another_settles(take_block));
+    finish();
+}
+
 /* ---- the claim on names ------------------------------------------------------------------ */
 
 static int sit(void *argument)
@@ -220,15 +296,9 @@ static int make_one_object(void *argument)
 static void take_claim_as(pid_t pid)
 {
     const struct tni_segment *s = &d->segment;
-    for (uint32_t seat = 0; seat < tni_seat_limit(s); seat++) {
-        uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
-        if (tni_seat_state(word) == TNI_SEAT_ALIVE &&
-            atomic_load(&tni_seat_at(s, seat)->pid) == pid) {
-            atomic_store(&s->header->registry, tni_who(seat, tni_seat_incarnation(word)));
-            return;
-        }
-    }
-    fail_msg("process %d has no seat", (int)pid);
+    uint32_t seat = seat_of(pid);
+    uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
+    atomic_store(&s->header->registry, tni_who(seat, tni_seat_incarnation(word)));
 }
 
 static void *release_late(void *unused)
@@ -316,6 +386,96 @@ TN_TEST(a_fork_settles_the_dead_when_every_seat_is_taken)
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
     for (int i = 0; i < FORKS; i++)
         assert_int_equal(tnt_wait(tnt_fork(be_killed, NULL)), SIGKILL);
+    finish();
+}
+
+/* A seat of the dead that the member in another seat is settling. */
+struct settling {
+    pid_t settler;
+    uint32_t seat;
+    void (*end)(const struct settling *);
+};
+
+static void kill_settler(const struct settling *at) { kill(at->settler, SIGKILL); }
+
+static void set_seat_free(const struct settling *at)
+{
+    _Atomic uint64_t *word = &tni_seat_at(&d->segment, at->seat)->word;
+    uint32_t incarnation = tni_seat_incarnation(atomic_load(word));
+    atomic_store(word, tni_seat_word(incarnation + 1, TNI_SEAT_FREE, 0));
+}
+
+/* Ends it when fork() has looked for the dead in vain. */
+static void *end_late(void *settling)
+{
+    const struct settling *at = settling;
+    while (atomic_load(&d->relieve_ns) == 0)
+        tni_os_yield();
+    at->end(at);
+    return NULL;
+}
+
+static void begin_settling(struct settling *at)
+{
+    enum { RECOVERER_SEATS = 10 }; /* as settle.c has it */
+    const struct tni_segment *s = &d->segment;
+    at->settler = tnt_fork(sit, NULL);
+    tnt_await(&ready);
+    pid_t dead = tnt_fork(sit, NULL);
+    tnt_await(&ready);
+    at->seat = seat_of(dead);
+    uint32_t seat = seat_of(at->settler);
+    uint32_t settler = tni_seat_incarnation(atomic_load(&tni_seat_at(s, seat)->word))
+                           << RECOVERER_SEATS |
+                       seat;
+    tnt_kill(dead);
+    _Atomic uint64_t *word = &tni_seat_at(s, at->seat)->word;
+    atomic_store(word, tni_seat_word(tni_seat_incarnation(atomic_load(word)), TNI_SEAT_REAPING,
+                                     settler & 0xffffff));
+}
+
+static void fork_while_another_settles(void (*end_settling)(const struct settling *))
+{
+    struct settling settling = {.end = end_settling};
+    pthread_t thread;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
+    begin_settling(&settling);
+    atomic_store(&d->relieve_ns, 0);
+    TN_CHECK(pthread_create(&thread, NULL, end_late, &settling) == 0);
+    assert_int_equal(tnt_wait(tnt_fork(be_killed, NULL)), SIGKILL);
+    pthread_join(thread, NULL);
+    tnt_kill(settling.settler);
+    finish();
+}
+
+TN_TEST(a_fork_waits_for_who_settles_the_only_seat_of_the_dead)
+{
+    fork_while_another_settles(set_seat_free);
+}
+
+TN_TEST(a_fork_takes_over_from_a_settler_that_is_killed)
+{
+    fork_while_another_settles(kill_settler);
+}
+
+TN_TEST(who_finds_no_seat_waits_unless_all_were_alive_at_once)
+{
+    struct tni_seat_wait wait = {0};
+    pid_t pids[SEATS];
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
+    for (int i = 1; i < SEATS; i++) {
+        pids[i] = tnt_fork(sit, NULL);
+        tnt_await(&ready);
+    }
+    assert_false(tni_process_await_seat(&d->segment, &wait));
+    tnt_kill(pids[1]);
+    wait = (struct tni_seat_wait){0};
+    assert_true(tni_process_await_seat(&d->segment, &wait));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tni_process_count_dead(&d->segment), 0);
+    wait = (struct tni_seat_wait){0};
+    assert_true(tni_process_await_seat(&d->segment, &wait)); /* it came free meanwhile */
+    tnt_kill(pids[2]);
     finish();
 }
 

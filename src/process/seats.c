@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seats: what the table of seats says of the processes in it. process.c has the nouns and the
+ * invariants. Nothing here writes shared memory. Callers: every room above.
+ */
+#include "process/process.h"
+
+/* ---- one seat ---------------------------------------------------------------------------- */
+
+/*
+ * What a number alone tells: dead, or unknown; and nothing in another pid namespace. 0 is a
+ * seat that nobody ever had, whose claimer wrote no namespace yet.
+ */
+static int pid_state(int32_t pid, uint64_t pid_space)
+{
+    if (pid_space != 0 && !tni_os_has_pid_space(pid_space))
+        return TNI_OS_UNKNOWN;
+    return tni_os_process_is_gone(pid) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
+}
+
+/* What a seat says of its process; whoever sits down or leaves meanwhile is half in it. */
+struct seen {
+    uint64_t word;
+    struct tni_os_process process;
+    bool is_by_word; /* the identity is not there: the word names the process (I3) */
+};
+
+static struct seen look_at(const struct tni_seat *entry)
+{
+    uint64_t word = atomic_load(&entry->word);
+    struct seen seen = {.word = word,
+                        .process = {.pid = atomic_load(&entry->pid),
+                                    .start_time = TNI_LOOK(entry->start_time),
+                                    .image = TNI_LOOK(entry->image),
+                                    .pid_space = TNI_LOOK(entry->pid_space)}};
+    seen.is_by_word = seen.process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING &&
+                                                seen.process.pid != tni_seat_pid(word));
+    return seen;
+}
+
+static bool is_still(const struct tni_seat *entry, const struct seen *seen)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load(&entry->pid) == seen->process.pid &&
+           atomic_load(&entry->word) == seen->word;
+}
+
+/* I4. UNKNOWN: it has none, or it cannot be asked for here. */
+static int witness_state(const struct tni_segment *s, uint32_t seat, uint64_t word)
+{
+    if ((word & TNI_SEAT_WITNESSED) == 0)
+        return TNI_OS_UNKNOWN;
+    int state = tni_os_witness_state(s->control_fd,
+                                     tni_witness_number(seat, tni_seat_incarnation(word)));
+    /* In another file, which has the descriptor's number by now, there is none. */
+    if (state == TNI_OS_DEAD && !tni_segment_has_control(s))
+        return TNI_OS_UNKNOWN;
+    return state;
+}
+
+static int number_state(const struct seen *seen)
+{
+    if (seen->is_by_word)
+        return pid_state(tni_seat_pid(seen->word), seen->process.pid_space);
+    int state = tni_os_process_state(&seen->process, true);
+    return state == TNI_OS_EXECED ? TNI_OS_DEAD : state;
+}
+
+/* Its memory is there; a reader of /proc may have it for a moment after its end. */
+static int witnessed_state(const struct seen *seen)
+{
+    bool is_over = !seen->is_by_word && tni_os_has_pid_space(seen->process.pid_space) &&
+                   tni_os_process_is_gone(seen->process.pid);
+    return is_over ? TNI_OS_DEAD : TNI_OS_ALIVE;
+}
+
+int tni_process_seat_state(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    struct seen seen = look_at(entry);
+    uint32_t state = tni_seat_state(seen.word);
+    bool is_disowned =
+        state == TNI_SEAT_JOINING && tni_seat_recoverer(seen.word) == TNI_SEAT_NOBODY;
+    if (state == TNI_SEAT_FREE || is_disowned)
+        return TNI_OS_DEAD;
+    int life = state != TNI_SEAT_REAPING ? witness_state(s, seat, seen.word) : TNI_OS_UNKNOWN;
+    if (life == TNI_OS_ALIVE)
+        life = witnessed_state(&seen);
+    else if (life == TNI_OS_UNKNOWN)
+        life = number_state(&seen);
+    /* The seat may have changed hands while we looked: then this was nobody's state. */
+    return life == TNI_OS_ALIVE || is_still(entry, &seen) ? life : TNI_OS_UNKNOWN;
+}
+
+bool tni_process_is_here(const struct tni_segment *s, uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(s, seat);
+    struct seen seen = look_at(entry);
+    return tni_seat_state(seen.word) != TNI_SEAT_FREE && !seen.is_by_word &&
+           tni_os_process_state(&seen.process, false) == TNI_OS_ALIVE && is_still(entry, &seen);
+}
+
+uint32_t tni_process_who_state(const struct tni_segment *s, uint64_t who)
+{
+    uint32_t seat = tni_who_seat(who);
+    if ((who & 0xffff) != 1 || !tni_geometry_has_seat(&s->geometry, seat))
+        return TNI_SEAT_FREE;
+    uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
+    return tni_seat_incarnation(word) == tni_who_incarnation(who) ? tni_seat_state(word)
+                                                                  : TNI_SEAT_FREE;
+}
+
+bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
+{
+    uint32_t state = tni_process_who_state(s, who);
+    return state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING;
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+uint32_t tni_process_count(const struct tni_segment *s)
+{
+    uint32_t count = 0, limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        const struct tni_seat *entry = tni_seat_at(s, seat);
+        count += tni_seat_state(atomic_load(&entry->word)) != TNI_SEAT_FREE &&
+                 (atomic_load(&entry->flags) & TNI_SEAT_MANAGER) == 0;
+    }
+    return count;
+}
+
+uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except)
+{
+    uint32_t count = 0;
+    for (uint32_t w = 0; w < TNI_SEAT_WORDS; w++)
+        count += (uint32_t)__builtin_popcountll(atomic_load(&set->word[w]));
+    return count - (except < TNI_MAX_SEATS && tni_seat_set_has(set, except));
+}
+
+/* ---- room for one more ------------------------------------------------------------------- */
+
+uint32_t tni_process_count_dead(const struct tni_segment *s)
+{
+    uint32_t count = 0, limit = tni_seat_limit(s);
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        uint32_t state = tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word));
+        if (state == TNI_SEAT_FREE)
+            continue;
+        count += state == TNI_SEAT_REAPING || tni_process_seat_state(s, seat) == TNI_OS_DEAD;
+    }
+    return count;
+}
+
+bool tni_process_has_joining(const struct tni_segment *s)
+{
+    uint32_t seat = 0, limit = tni_seat_limit(s);
+    while (seat < limit &&
+           (tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_JOINING ||
+            tni_process_seat_state(s, seat) == TNI_OS_DEAD))
+        seat++;
+    return seat < limit;
+}
+
+/*
+ * An incarnation only rises: seats whose incarnations have the same sum twice are the same
+ * seats, and who lives when it is judged lived before that.
+ */
+static bool is_full(const struct tni_segment *s)
+{
+    uint64_t before = 0, after = 0;
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
+        before += tni_seat_incarnation(atomic_load(&tni_seat_at(s, seat)->word));
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++) {
+        uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
+        if (tni_seat_state(word) == TNI_SEAT_REAPING ||
+            tni_process_seat_state(s, seat) == TNI_OS_DEAD) /* FREE too */
+            return false;
+        after += tni_seat_incarnation(word);
+    }
+    return before == after;
+}
+
+bool tni_process_await_seat(const struct tni_segment *s, struct tni_seat_wait *wait)
+{
+    uint64_t now_ns = tni_os_now_ns();
+    if (wait->until_ns == 0)
+        wait->until_ns = now_ns + TNI_SEAT_PATIENCE_NS;
+    if (now_ns >= wait->until_ns || is_full(s))
+        return false;
+    tni_os_back_off(wait->tries++);
+    return true;
+}
