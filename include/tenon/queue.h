@@ -147,9 +147,11 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  *         TN_ERR_PEER_DIED  nothing is left, nothing can come back, and the last other
  *                           producer died
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
- *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_VERSION  a tensor of the
- *                           message cannot be had any more: its file was removed, replaced or
- *                           truncated; the message is dropped
+ *         TN_ERR_CORRUPT, TN_ERR_NOT_FOUND, TN_ERR_VERSION  a tensor of the message cannot be
+ *                           had any more: its file was removed, replaced or truncated; the
+ *                           message is dropped
+ *         TN_ERR_DENIED     this process may not open a tensor's file or look into its maker,
+ *                           which alone has the descriptor; the message stays queued for others
  *         TN_ERR_MANAGER (tenond, which may have a tensor's descriptor, does not answer),
  *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory), TN_ERR_FULL, TN_ERR_SYSTEM; the
  *                           message stays queued

@@ -252,8 +252,9 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                         "nobody has the descriptor of block %x any more: a tenond had it (in "
                         "seat %u), and the tenond and the vault of now have not",
                         block.id, tni_who_seat(tenond));
+    /* Not lost: a process that may look there can have it, and so can we once tenond has it. */
     if (does_maker_live(s, maker))
-        return tni_fail(TN_ERR_NOT_FOUND,
+        return tni_fail(TN_ERR_DENIED,
                         "the descriptor of block %x cannot be had: process %u, which made the "
                         "block, lives, but this process may not look into it%s",
                         block.id, pid, d->depot != NULL ? ", and tenond has no copy" : "");
@@ -355,6 +356,9 @@ static int map_object(struct tn_domain *d, tni_block block, uint32_t generation,
         return name_replaced(b, block, status);
     if ((status = tni_store_map(fd, is_file, false, &m)) != 0) {
         status = name_replaced(b, block, status);
+        /* We are the user of the domain: no other process of it may have the file either. */
+        if (status == TN_ERR_DENIED && TNI_LOOK(d->segment.header->uid) == tni_os_uid())
+            status = tni_fail(TN_ERR_CORRUPT, "%s: %s", b->path, tn_error_detail());
         goto close_fd;
     }
     m.index = tni_block_index(block);

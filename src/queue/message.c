@@ -402,12 +402,13 @@ static void drop_parts(struct tni_thread *thread, const struct unpacking *u)
 
 /*
  * What nobody can have any more, as a storage whose file was removed, would stand in the way of
- * all that follows. What failed for want of room can be had later.
+ * all that follows. What failed for want of room can be had later, and what is denied to this
+ * process by others.
  */
 static bool is_lost(int status)
 {
-    return status == TN_ERR_CORRUPT || status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ||
-           status == TN_ERR_VERSION || status == TN_ERR_STALE;
+    return status == TN_ERR_CORRUPT || status == TN_ERR_NOT_FOUND || status == TN_ERR_VERSION ||
+           status == TN_ERR_STALE;
 }
 
 /* That hold_all() and a lease will find room in the counts. */

@@ -663,3 +663,66 @@ TN_TEST(a_handle_expires_at_one_time_in_every_time_namespace)
     close_meeting(c->meeting);
     munmap(c, sizeof *c);
 }
+
+/* ---- a descriptor that only its maker has ------------------------------------------------ */
+
+/* Its own /proc shows nobody who is outside. */
+static const struct space without_a_view = {"pid,mount,proc", CLONE_NEWPID | CLONE_NEWNS, true};
+
+struct popping {
+    struct resident resident;
+    tn_domain *domain;
+    tn_queue *queue;
+    struct tnt_signal pushed;
+    volatile int status;
+};
+
+static int leave_a_popping(void *argument)
+{
+    struct popping *p = argument;
+    tn_domain_close(p->domain);
+    return 0;
+}
+
+static int pop_without_a_view(void *argument)
+{
+    struct popping *p = argument;
+    tn_tensor *t = NULL;
+    tnt_await(&p->pushed);
+    p->status = tn_queue_pop_tensor(p->queue, 0, &t);
+    TN_CHECK(strstr(tn_error_detail(), "lives, but this process may not look") != NULL);
+    tn_domain_close(p->domain);
+    return 0;
+}
+
+TN_TEST(a_message_stays_queued_for_who_may_look_into_its_maker)
+{
+    skip_unless_allowed(&without_a_view);
+    struct popping *p = share_memory(sizeof *p);
+    const tn_share_options options = {.struct_size = sizeof options,
+                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    tn_tensor *t, *popped;
+    *p = (struct popping){.domain = tnt_domain(&no_manager), .pushed = tnt_signal_open()};
+    p->resident = (struct resident){.space = &without_a_view,
+                                    .run = pop_without_a_view,
+                                    .leave = leave_a_popping,
+                                    .argument = p};
+    TN_CHECK_OK(tn_queue_create(p->domain, NULL, NULL, &p->queue));
+    move_in(&p->resident);
+    while (p->resident.pid == 0)
+        sched_yield();
+    TN_CHECK_OK(tn_tensor_empty_as(p->domain, TN_UINT8, 1, (int64_t[]){PAYLOAD_BYTES}, &options,
+                                   0, &t));
+    TN_CHECK_OK(tn_queue_push_tensor(p->queue, t, 0, 0));
+    tnt_signal(&p->pushed);
+    tnt_wait_ok(p->resident.entrance);
+    assert_int_equal(p->status, TN_ERR_DENIED);
+    TN_CHECK_OK(tn_queue_pop_tensor(p->queue, 0, &popped));
+    tn_tensor_unref(popped);
+    tn_tensor_unref(t);
+    tn_queue_close(p->queue);
+    tnt_signal_close(&p->pushed);
+    TNT_AUDIT(p->domain);
+    tn_domain_close(p->domain);
+    munmap(p, sizeof *p);
+}
