@@ -76,8 +76,8 @@ enum {
 /**
  * Make a queue.
  *
- * @param name     1 to 47 of [A-Za-z0-9._-], unique in the domain; or NULL: reached by fork or
- *                 through tn_queue_id()
+ * @param name     1 to 47 of [A-Za-z0-9._-], not starting with a dot, unique in the domain; or
+ *                 NULL: reached by fork or through tn_queue_id()
  * @param options  borrowed; NULL for defaults
  * @return 0, or TN_ERR_INVALID, TN_ERR_EXISTS, TN_ERR_FULL (objects), TN_ERR_NO_MEMORY,
  *         TN_ERR_FORKED;

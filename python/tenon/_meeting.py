@@ -101,9 +101,10 @@ class Message:
 class Queue(_Named):
     """A bounded queue that any process of this user opens by its name.
 
-    name: 1 to 47 of [A-Za-z0-9._-]. domain: a Domain, or the name of one that is joined, or made;
-    None: this process's own. capacity and lease say what it is like if this call makes it. With
-    lease, what receive() got comes again if its process dies; without, it is gone with it.
+    name: 1 to 47 of [A-Za-z0-9._-], not starting with a dot. domain: a Domain, or the name of one
+    that is joined, or made; None: this process's own. capacity and lease say what it is like if
+    this call makes it. With lease, what receive() got comes again if its process dies; without,
+    it is gone with it.
     Timeouts are in seconds: None waits for ever, 0 tries once; TimedOut is a TimeoutError.
     """
 
