@@ -47,6 +47,12 @@ static uint64_t address_space_limit(void)
     return limit_value(getrlimit(RLIMIT_AS, &limit), &limit);
 }
 
+static uint64_t data_limit(void)
+{
+    struct rlimit limit;
+    return limit_value(getrlimit(RLIMIT_DATA, &limit), &limit);
+}
+
 static int create_memfd(const char *name)
 {
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -214,16 +220,31 @@ static unsigned long mapping_limit(void)
     return size > 0 ? strtoul(text, NULL, 10) : 0;
 }
 
-static int fail_map(int errno_value, uint64_t size_bytes)
+/* The limits that are set and may be why a mapping cannot be made; or "". */
+static void name_limits(bool is_private, char *text, size_t size_bytes)
+{
+    uint64_t space = address_space_limit(), data = is_private ? data_limit() : UINT64_MAX;
+    size_t len = 0;
+    text[0] = '\0';
+    if (space != UINT64_MAX)
+        len =
+            (size_t)snprintf(text, size_bytes,
+                             "the address space limit (ulimit -v) is %" PRIu64 " bytes", space);
+    if (data != UINT64_MAX)
+        snprintf(text + len, size_bytes - len,
+                 "%sthe data limit (ulimit -d) is %" PRIu64 " bytes", len > 0 ? ", and " : "",
+                 data);
+}
+
+/* `is_private`: of memory that counts as the process's data, when it may be written. */
+static int fail_map(int errno_value, uint64_t size_bytes, bool is_private)
 {
     int status = tni_linux_status(errno_value);
-    uint64_t limit = address_space_limit();
-    if (errno_value == ENOMEM && limit != UINT64_MAX)
-        return tni_fail_errno(status, errno_value,
-                              "mapping of %" PRIu64
-                              " bytes; the address space limit (ulimit -v) is %" PRIu64
-                              " bytes",
-                              size_bytes, limit);
+    char limits[160];
+    name_limits(is_private, limits, sizeof limits);
+    if (errno_value == ENOMEM && limits[0] != '\0')
+        return tni_fail_errno(status, errno_value, "mapping of %" PRIu64 " bytes; %s",
+                              size_bytes, limits);
     if (errno_value == ENOMEM)
         return tni_fail_errno(status, errno_value,
                               "mapping of %" PRIu64
@@ -239,11 +260,11 @@ static int reserve_aligned(uint64_t size_bytes, uint64_t align_bytes, char **ret
 {
     uint64_t total = 0;
     if (!tni_add_size(size_bytes, align_bytes, &total) || total > SIZE_MAX)
-        return fail_map(ENOMEM, size_bytes);
+        return fail_map(ENOMEM, size_bytes, false);
     char *whole =
         mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (whole == MAP_FAILED)
-        return fail_map(errno, size_bytes);
+        return fail_map(errno, size_bytes, false);
 
     uint64_t head = tni_align_up((uintptr_t)whole, align_bytes) - (uintptr_t)whole;
     if (head > 0)
@@ -266,7 +287,7 @@ int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only
 
     uint64_t rounded = tni_align_up(size_bytes, page);
     if (rounded < size_bytes)
-        return fail_map(ENOMEM, size_bytes);
+        return fail_map(ENOMEM, size_bytes, false);
     char *start = NULL;
     int fixed = 0;
     if (align_bytes > page) {
@@ -281,7 +302,7 @@ int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only
         int error = errno;
         if (start != NULL)
             munmap(start, rounded);
-        return fail_map(error, size_bytes);
+        return fail_map(error, size_bytes, false);
     }
     *ret_address = address;
     return 0;
@@ -292,7 +313,7 @@ int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_add
     void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                          fd, (off_t)offset);
     if (address == MAP_FAILED)
-        return fail_map(errno, size_bytes);
+        return fail_map(errno, size_bytes, false);
     *ret_address = address;
     return 0;
 }
@@ -306,7 +327,7 @@ int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only)
     int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
     if (mmap(address, size_bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
         MAP_FAILED)
-        return fail_map(errno, size_bytes);
+        return fail_map(errno, size_bytes, false);
     return 0;
 }
 
@@ -315,7 +336,7 @@ static int map_anonymous(uint64_t size_bytes, int kind, void **ret_address)
     void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
                          kind | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-        return fail_map(errno, size_bytes);
+        return fail_map(errno, size_bytes, (kind & MAP_PRIVATE) != 0);
     *ret_address = address;
     return 0;
 }
@@ -413,7 +434,7 @@ static int write_mapped(int fd, uint64_t offset, const void *source, uint64_t si
     char *window = mmap(NULL, head + size_bytes, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_NORESERVE, fd, (off_t)(offset - head));
     if (window == MAP_FAILED)
-        return fail_map(errno, size_bytes);
+        return fail_map(errno, size_bytes, false);
     int status = tni_os_commit(window + head, size_bytes);
     if (status == 0)
         memcpy(window + head, source, size_bytes);

@@ -130,6 +130,32 @@ static void map_names_the_size_and_the_address_space_limit(void **state)
     run_in_child(address_limit_body);
 }
 
+static void data_limit_body(void)
+{
+    int fd = -1;
+    void *address = NULL;
+    const struct rlimit limit = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    CHECK(setrlimit(RLIMIT_DATA, &limit) == 0);
+    CHECK(tni_os_map_private(UINT64_C(1) << 30, &address) == TN_ERR_NO_MEMORY);
+    CHECK(strstr(tn_error_detail(), "mapping of 1073741824 bytes") != NULL);
+    CHECK(strstr(tn_error_detail(), "data limit (ulimit -d) is 1048576 bytes") != NULL);
+    CHECK(strstr(tn_error_detail(), "max_map_count") == NULL);
+    /* Shared memory is no data. */
+    CHECK(tni_os_memory_create("t", 1 << 30, &fd) == 0);
+    CHECK(tni_os_map(fd, 1 << 30, PAGE, false, &address) == 0);
+    CHECK(tni_os_map(fd, UINT64_C(1) << 60, PAGE, false, &address) == TN_ERR_NO_MEMORY);
+    CHECK(strstr(tn_error_detail(), "ulimit -d") == NULL);
+}
+
+static void private_memory_names_the_data_limit(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip_since("a sanitizer takes the memory that this test limits");
+#endif
+    run_in_child(data_limit_body);
+}
+
 /* A mapping longer than its object has pages that can never be committed, as on a full machine.
  */
 static void commit_body(void)
@@ -375,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_child_finds_emptied_memory_as_if_never_touched),
         cmocka_unit_test(map_aligns_as_asked),
         cmocka_unit_test(map_names_the_size_and_the_address_space_limit),
+        cmocka_unit_test(private_memory_names_the_data_limit),
         cmocka_unit_test(commit_reports_no_memory_instead_of_a_bus_error),
         cmocka_unit_test(commit_reports_no_memory_without_populate_write),
         cmocka_unit_test(write_at_commits_what_it_writes_and_discard_gives_it_back),
