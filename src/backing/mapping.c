@@ -256,8 +256,13 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
     if (does_maker_live(s, maker))
         return tni_fail(TN_ERR_DENIED,
                         "the descriptor of block %x cannot be had: process %u, which made the "
-                        "block, lives, but this process may not look into it%s",
-                        block.id, pid, d->depot != NULL ? ", and tenond has no copy" : "");
+                        "block, %s%s",
+                        block.id, pid,
+                        /* Nobody may look into it from when it has begun to end. */
+                        tni_os_process_is_ending((int32_t)pid)
+                            ? "is ending"
+                            : "lives, but this process may not look into it",
+                        d->depot != NULL ? ", and tenond has no copy" : "");
     return tni_fail(TN_ERR_NOT_FOUND,
                     "nobody has the descriptor of block %x any more: process %u, which made "
                     "the block, has ended%s",

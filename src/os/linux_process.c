@@ -451,13 +451,32 @@ int tni_os_process_open(int32_t pid, int *ret_fd)
     return 0;
 }
 
+enum { PF_EXITING = 4 };
+
+static bool is_killed(const struct proc_stat *stat)
+{
+    return (stat->signals & 1u << (SIGKILL - 1)) != 0;
+}
+
 static bool is_ending(int32_t pid)
 {
-    enum { PF_EXITING = 4 };
     char path[PROC_PATH_BYTES];
     struct proc_stat stat = {0};
     return !folder_of(pid, path, "stat") || read_stat(path, &stat) != 0 ||
-           (stat.flags & PF_EXITING) != 0 || (stat.signals & 1u << (SIGKILL - 1)) != 0;
+           (stat.flags & PF_EXITING) != 0 || is_killed(&stat);
+}
+
+/* A main thread that ends leaves the process to its other threads, unless they are killed too.
+ */
+bool tni_os_process_is_ending(int32_t pid)
+{
+    char path[PROC_PATH_BYTES];
+    struct proc_stat stat = {0};
+    if (tni_os_process_is_gone(pid))
+        return true;
+    if (pid <= 0 || !folder_of(pid, path, "stat") || read_stat(path, &stat) != 0)
+        return false;
+    return is_killed(&stat) || ((stat.flags & PF_EXITING) != 0 && stat.thread_count <= 1);
 }
 
 /*

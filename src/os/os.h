@@ -205,6 +205,8 @@ const _Atomic uint32_t *tni_os_mark(void);
 bool tni_os_has_pid_space(uint64_t pid_space);
 /** Whether no process of our pid namespace has this pid, or it is a zombie. */
 bool tni_os_process_is_gone(int32_t pid);
+/** Whether it has begun to end, or has ended. false also where this cannot be known. */
+bool tni_os_process_is_ending(int32_t pid);
 /** A descriptor that is readable once the process is gone. TN_ERR_NOT_FOUND: gone already. */
 int tni_os_process_open(int32_t pid, int *ret_fd);
 int tni_os_process_signal(int pid_fd, int signal);

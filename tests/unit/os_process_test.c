@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,30 @@ static void a_doubtful_process_is_unknown(void **state)
     assert_int_equal(tni_os_process_state(&other, false), TNI_OS_UNKNOWN);
 }
 
+static pthread_t main_thread;
+
+static void *outlive_main_thread(void *unused)
+{
+    (void)unused;
+    bool has_joined = pthread_join(main_thread, NULL) == 0;
+    CHECK(has_joined && !tni_os_process_is_ending(getpid()));
+    _exit(0);
+}
+
+static void leave_a_thread(void)
+{
+    pthread_t other;
+    main_thread = pthread_self();
+    CHECK(pthread_create(&other, NULL, outlive_main_thread, NULL) == 0);
+    pthread_exit(NULL);
+}
+
+static void a_process_lives_on_without_its_main_thread(void **state)
+{
+    (void)state;
+    run_in_child(leave_a_thread);
+}
+
 /** A child that tells who it is and then waits for the end of `hold`. */
 static pid_t start_child(struct tni_os_process *ret_process, int *ret_hold)
 {
@@ -139,10 +164,12 @@ static void a_child_is_alive_then_a_zombie_then_collected(void **state)
     assert_int_equal(tni_os_process_state(&child, true), TNI_OS_ALIVE);
     assert_int_equal(tni_os_process_open(pid, &pid_fd), 0);
     assert_int_equal(tni_os_child_wait(pid_fd, pid, 0, &end), TN_ERR_TIMED_OUT);
+    assert_false(tni_os_process_is_ending(pid));
 
     tni_os_close(hold);
     assert_int_equal(tni_os_poll(&pid_fd, 1, soon()), 0);
     assert_int_equal(tni_os_process_state(&child, true), TNI_OS_DEAD);
+    assert_true(tni_os_process_is_ending(pid));
     assert_int_equal(tni_os_child_wait(pid_fd, pid, soon(), &end), 0);
     assert_int_equal(end.exit_code, 5);
     assert_int_equal(end.signal, 0);
@@ -509,6 +536,7 @@ int main(void)
         cmocka_unit_test(another_process_under_the_same_number_is_dead),
         cmocka_unit_test(a_doubtful_process_is_unknown),
         cmocka_unit_test(a_child_is_alive_then_a_zombie_then_collected),
+        cmocka_unit_test(a_process_lives_on_without_its_main_thread),
         cmocka_unit_test(a_signal_is_told_by_child_wait),
         cmocka_unit_test(an_execed_child_is_told_from_its_forebear),
         cmocka_unit_test(exec_of_a_missing_program_is_not_found),
