@@ -268,6 +268,26 @@ int tni_os_random(void *bytes, size_t size_bytes)
 
 uint32_t tni_os_uid(void) { return (uint32_t)geteuid(); }
 
+/* The users that have a number here: lines of {first here, first outside, count}. */
+bool tni_os_has_uid(void)
+{
+    char text[4096];
+    ssize_t size = tni_linux_read_text("/proc/self/uid_map", text, sizeof text);
+    if (size < 0)
+        return true; /* not known */
+    uint64_t uid = tni_os_uid();
+    char *at = text, *end = NULL;
+    for (;;) {
+        uint64_t first = strtoull(at, &end, 10);
+        if (end == at)
+            return false;
+        strtoull(end, &at, 10);
+        uint64_t count = strtoull(at, &at, 10);
+        if (uid >= first && uid - first < count)
+            return true;
+    }
+}
+
 void tni_os_huge_page_policy(char *text, size_t size_bytes)
 {
     if (size_bytes == 0)

@@ -37,6 +37,8 @@ uint64_t tni_os_memory_bytes(void); /* of the machine, or of the cgroup if that 
 size_t tni_os_page_bytes(void);
 int tni_os_random(void *bytes, size_t size_bytes);
 uint32_t tni_os_uid(void);
+/** false: the user namespace of this process gives its user no number of its own. */
+bool tni_os_has_uid(void);
 uint32_t tni_os_cpu_count(void); /* that this process may run on; at least 1 */
 /** The kernel's policy for huge pages of shared memory, as in "advise"; "" when unknown. */
 void tni_os_huge_page_policy(char *text, size_t size_bytes);

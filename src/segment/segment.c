@@ -249,6 +249,24 @@ close_fds:
     return status;
 }
 
+static int fail_user(const struct tni_header *h, const struct tni_os_memory *control)
+{
+    uint32_t uid = tni_os_uid();
+    if (!tni_os_has_uid())
+        return tni_fail(TN_ERR_DENIED,
+                        "the user namespace of this process has no mapping for its user (it "
+                        "runs as %u, as every such user does): a domain can only be joined by "
+                        "who has the same number as the domain's user, %u",
+                        uid, h->uid);
+    if (control->uid != uid)
+        return tni_fail(TN_ERR_DENIED, "the domain belongs to user %u, this process runs as %u",
+                        control->uid, uid);
+    return tni_fail(TN_ERR_DENIED,
+                    "the domain was made by user %u, this process runs as %u: the user "
+                    "namespaces of the two give one user different numbers",
+                    h->uid, uid);
+}
+
 /* Check a copy of a header against what the kernel says of the two objects. */
 static int check_header(const struct tni_header *h, const struct tni_os_memory *control,
                         const struct tni_os_memory *arena, struct tni_geometry *ret_geometry)
@@ -267,8 +285,7 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
                         "the domain uses features 0x%x that this library does not know",
                         h->must_understand);
     if (h->uid != tni_os_uid() || control->uid != tni_os_uid() || arena->uid != tni_os_uid())
-        return tni_fail(TN_ERR_DENIED, "the domain belongs to user %u, this process runs as %u",
-                        control->uid, tni_os_uid());
+        return fail_user(h, control);
     if (h->page_bytes != tni_os_page_bytes())
         return tni_fail(TN_ERR_CORRUPT, "the control segment states pages of %u bytes",
                         h->page_bytes);

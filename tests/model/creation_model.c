@@ -68,6 +68,7 @@ int tni_os_random(void *bytes, size_t size_bytes)
 }
 
 uint32_t tni_os_uid(void) { return 7; }
+bool tni_os_has_uid(void) { return true; }
 void tni_os_advise_huge(void *address, uint64_t size_bytes)
 {
     (void)address;

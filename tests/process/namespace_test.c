@@ -340,6 +340,35 @@ static int have_a_domain(void *argument)
     stay(m, make_filled(create("box"), FILLED));
 }
 
+enum { ANOTHER_UID = 7 };
+
+/* In a user namespace that has no number for this process's user, and then another one. */
+static int be_another_user(void *unused)
+{
+    tn_domain *domain = NULL;
+    char map[32];
+    unsigned uid = geteuid();
+    (void)unused;
+    TN_CHECK(unshare(CLONE_NEWUSER) == 0);
+    TN_CHECK(tn_domain_join("box", &domain) == TN_ERR_DENIED);
+    TN_CHECK(strstr(tn_error_detail(), "has no mapping for its user") != NULL);
+    snprintf(map, sizeof map, "%u %u 1", ANOTHER_UID, uid);
+    TN_CHECK(write_text("/proc/self/uid_map", map));
+    TN_CHECK(tn_domain_join("box", &domain) == TN_ERR_DENIED);
+    snprintf(map, sizeof map, "user %u, this process runs as %u", uid, ANOTHER_UID);
+    TN_CHECK(strstr(tn_error_detail(), map) != NULL);
+    return 0;
+}
+
+TN_TEST(who_has_another_number_in_its_user_namespace_is_told)
+{
+    static const struct space user_apart = {"user", CLONE_NEWUSER, false};
+    skip_unless_allowed(&user_apart);
+    tn_domain *domain = create("box");
+    tnt_wait_ok(tnt_fork(be_another_user, NULL));
+    tn_domain_close(domain);
+}
+
 static int be_outside(void *argument)
 {
     struct tnt_signal *joined = argument;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +122,32 @@ static void a_process_lives_on_without_its_main_thread(void **state)
 {
     (void)state;
     run_in_child(leave_a_thread);
+}
+
+static uid_t owner;
+
+static void lose_the_number(void)
+{
+    CHECK(tni_os_has_uid());
+    CHECK(unshare(CLONE_NEWUSER) == 0);
+    CHECK(!tni_os_has_uid());
+    FILE *map = fopen("/proc/self/uid_map", "we");
+    CHECK(map != NULL && fprintf(map, "7 %u 1", owner) > 0 && fclose(map) == 0);
+    CHECK(tni_os_has_uid() && tni_os_uid() == 7);
+}
+
+static void a_user_without_a_number_in_its_namespace_is_told(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(unshare(CLONE_NEWUSER) == 0 ? 0 : 1);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (status != 0)
+        skip_since("no user namespace may be made here");
+    owner = geteuid();
+    run_in_child(lose_the_number);
 }
 
 /** A child that tells who it is and then waits for the end of `hold`. */
@@ -537,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_doubtful_process_is_unknown),
         cmocka_unit_test(a_child_is_alive_then_a_zombie_then_collected),
         cmocka_unit_test(a_process_lives_on_without_its_main_thread),
+        cmocka_unit_test(a_user_without_a_number_in_its_namespace_is_told),
         cmocka_unit_test(a_signal_is_told_by_child_wait),
         cmocka_unit_test(an_execed_child_is_told_from_its_forebear),
         cmocka_unit_test(exec_of_a_missing_program_is_not_found),
