@@ -117,6 +117,8 @@ TN_API TN_NODISCARD int tn_domain_pass(tn_domain *domain, char *value, size_t si
  * Leave the domain, giving back every hold of this process. Returns NULL; NULL is accepted.
  *
  * Threads: no other thread may be inside a call on this domain or its objects.
+ * Blocks: bounded. With a file_descriptor storage that tenond has not got, and that others
+ * name, about 5 s for a tenond that is stopped or silent.
  *
  * Tensors, queues and other objects of this domain must not be used afterwards, but may and
  * should still be unref'ed or closed.

@@ -40,7 +40,9 @@ typedef struct tn_ticket_id {
  * @return 0, or TN_ERR_INVALID (not shared in a domain; no room in `bytes`), TN_ERR_FULL
  *         (tickets), TN_ERR_FORKED
  *
- * Threads: any.   Blocks: never.   Fork: yes.
+ * A file_descriptor storage waits for a tenond that is stopped, as in tn_queue_push().
+ *
+ * Threads: any.   Blocks: never, or as above.   Fork: yes.
  * Crash: the ticket exists whole or not at all; one whose handle got lost expires.
  */
 TN_API TN_NODISCARD int tn_handle_export(tn_tensor *tensor, const tn_handle_options *options,

@@ -131,7 +131,11 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  *         TN_ERR_INVALID    a tensor is not shared in this domain, or the message is too large
  *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
  *
- * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
+ * Whatever the deadline, the push of a file_descriptor tensor that tenond has not got the
+ * descriptor of (see tn_tensor_empty_as()) waits for a tenond that is stopped or silent, a
+ * second or two for each.
+ *
+ * Threads: any.   Blocks: until deadline_ns, or as above.   Fork: yes.
  * Crash: the message is in the queue whole, or not at all.
  */
 TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message,
@@ -156,7 +160,11 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  *         TN_ERR_FORKED, TN_ERR_NO_MEMORY (private memory), TN_ERR_FULL, TN_ERR_SYSTEM; the
  *                           message stays queued
  *
- * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
+ * Whatever the deadline, the pop of a file_descriptor tensor that this process has not mapped
+ * asks tenond for the descriptor, and waits a second or two for a tenond that is stopped or
+ * silent.
+ *
+ * Threads: any.   Blocks: until deadline_ns, or as above.   Fork: yes.
  * Crash: by the queue's policy; the message is either taken or still there, never half.
  */
 TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns,

@@ -81,6 +81,11 @@ enum {
  *         (there is no such folder), TN_ERR_DENIED (it is not writable)
  *
  * The data of the two strategies with memory of their own is zeroed and aligned to a page.
+ *
+ * Whatever the deadline, FILE_DESCRIPTOR gives tenond the descriptor, and waits a second for a
+ * tenond that is stopped or silent; not again within the next second. The storage is made
+ * nevertheless. Until tenond has the descriptor, each push and export of the storage asks
+ * again, and waits as long: the storage is to outlive this process.
  */
 TN_API TN_NODISCARD int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, int32_t ndim,
                                            const int64_t *shape,
