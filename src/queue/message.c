@@ -372,10 +372,11 @@ static int obtain_parts(struct tn_queue *q, struct tni_thread *thread, struct un
 {
     const struct contents *c = &u->contents;
     uint64_t copied = c->are_bytes_shared ? 0 : c->bytes_count;
-    size_t tensors_bytes = u->is_single ? 0 : c->tensor_count * sizeof(tn_tensor *);
+    bool has_list = !u->is_single && c->tensor_count != 0;
+    size_t tensors_bytes = has_list ? c->tensor_count * sizeof(tn_tensor *) : 0;
 
     u->buffer = NULL;
-    if (tensors_bytes + copied != 0 && (u->buffer = malloc(tensors_bytes + copied)) == NULL)
+    if ((has_list || copied != 0) && (u->buffer = malloc(tensors_bytes + copied)) == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message");
     tn_tensor **tensors = u->is_single ? &u->one : (tn_tensor **)(void *)u->buffer;
     int status = decode_all(q, thread, u, tensors);
