@@ -220,7 +220,8 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
     uint32_t frontier = tni_frontier(&d->segment, class_id);
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
-        if (tni_segment_committed(&d->segment, block) >= bytes && try_take(d, thread, block)) {
+        if (tni_alloc_is_free(d, block) && tni_segment_committed(&d->segment, block) >= bytes &&
+            try_take(d, thread, block)) {
             *ret_block = block;
             return true;
         }

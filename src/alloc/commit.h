@@ -32,6 +32,14 @@ static inline bool tni_commit_is_done(const struct tn_domain *domain, tni_block 
 int tni_commit(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
                uint64_t bytes, bool *ret_is_zero);
 
+/** A hint: who takes it looks again. */
+static inline bool tni_alloc_is_free(const struct tn_domain *domain, tni_block block)
+{
+    uint64_t word =
+        atomic_load_explicit(tni_word_at(&domain->segment, block), memory_order_relaxed);
+    return tni_word_state(word) == TNI_BLOCK_FREE && tni_word_count(word) == 0;
+}
+
 /** Bytes that are committed together, from a span's first block on. */
 uint64_t tni_commit_span_bytes(const struct tn_domain *domain, uint32_t class_id);
 

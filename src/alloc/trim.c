@@ -11,12 +11,6 @@
 
 static const tni_block NONE = {0};
 
-static bool is_free(const struct tn_domain *d, tni_block block)
-{
-    uint64_t word = atomic_load_explicit(tni_word_at(&d->segment, block), memory_order_relaxed);
-    return tni_word_state(word) == TNI_BLOCK_FREE && tni_word_count(word) == 0;
-}
-
 /*
  * The pages of a span that have memory, and in which every block is free. Of a block that is
  * committed by itself: 1 if it is free, and has memory.
@@ -27,11 +21,17 @@ static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t 
     uint64_t pages =
         atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed, memory_order_relaxed);
     if (g->classes[tni_block_class(first)].span == 1)
-        return pages != 0 && is_free(d, first);
+        return pages != 0 && tni_alloc_is_free(d, first);
     pages &= ~TNI_SPAN_TRIMMED;
-    for (uint32_t i = 0; pages != 0 && i < count; i++)
-        if (!is_free(d, (tni_block){first.id + i}))
-            pages &= ~tni_block_pages(g, (tni_block){first.id + i});
+    uint64_t size_bytes = g->classes[tni_block_class(first)].size_bytes;
+    for (uint64_t i = 0; pages != 0 && i < count; i++) {
+        tni_block block = {first.id + (uint32_t)i};
+        if (tni_alloc_is_free(d, block))
+            continue;
+        /* The next block that matters is the first one in a page that this one is not in. */
+        pages &= ~tni_block_pages(g, block);
+        i = tni_align_up((i + 1) * size_bytes, g->page_bytes) / size_bytes - 1;
+    }
     return pages;
 }
 
