@@ -293,15 +293,17 @@ static int take_elsewhere(struct tn_domain *d, struct tni_thread *thread, uint64
 {
     enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
     uint32_t class_id = tni_block_class(*block);
+    bool is_last = false;
     for (uint32_t round = 0;; round++) {
         untake(d, thread, *block);
         if (status != TN_ERR_NO_MEMORY && status != TNI_ALLOC_AGAIN)
             return status;
         if (round == 0 && steal(d, thread, class_id, bytes, block))
             return 0;
-        if (status == TNI_ALLOC_AGAIN ||
-            tni_alloc_trim_some(d, thread, thread->missing_bytes, *block) == 0)
+        if (status == TNI_ALLOC_AGAIN || is_last)
             return status;
+        /* What others had in hand, and gave back meanwhile, may be enough. */
+        is_last = tni_alloc_trim_some(d, thread, thread->missing_bytes, *block) == 0;
         if (round == ROUNDS ||
             (!try_take(d, thread, *block) && !take_candidate(d, thread, class_id, block)))
             return TNI_ALLOC_AGAIN;

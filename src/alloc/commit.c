@@ -69,7 +69,9 @@ bool tni_commit_is_there(const struct tn_domain *d, tni_block block, uint64_t by
 /* What the threads of all seats but one thread announce. */
 struct intents {
     uint64_t granted, asked;
-    uint64_t twice; /* at most so much of `granted` has memory already */
+    /* At most so much of `granted` has memory already, or is memory that is being given back.
+     */
+    uint64_t may_fall;
 };
 
 static int sum_intents(const struct tni_segment *s, const struct tni_announce *own,
@@ -84,11 +86,15 @@ static int sum_intents(const struct tni_segment *s, const struct tni_announce *o
         for (uint32_t t = 0; t < TNI_THREADS; t++) {
             const struct tni_announce *a = tni_announce_at(s, seat, t);
             uint64_t bytes = a == own ? 0 : atomic_load(&a->commit_bytes);
-            if ((bytes & TNI_COMMIT_ASKS) != 0) {
+            if ((bytes & TNI_COMMIT_GIVES) != 0) {
+                fits &= tni_add_size(sum.may_fall, bytes & ~TNI_COMMIT_GIVES, &sum.may_fall);
+            } else if ((bytes & TNI_COMMIT_ASKS) != 0) {
                 fits &= tni_add_size(sum.asked, bytes & ~TNI_COMMIT_ASKS, &sum.asked);
             } else if (bytes != 0) {
                 fits &= tni_add_size(sum.granted, bytes, &sum.granted);
-                sum.twice += TNI_MIN(bytes, (uint64_t)TNI_COMMIT_CHUNK_BYTES);
+                fits &=
+                    tni_add_size(sum.may_fall, TNI_MIN(bytes, (uint64_t)TNI_COMMIT_CHUNK_BYTES),
+                                 &sum.may_fall);
             }
         }
     }
@@ -120,7 +126,8 @@ static int fail_quota(uint64_t bytes, uint64_t quota)
 
 /*
  * `here` is what we ask for and what is there. Who only asks may be refused yet, and of what
- * others commit a chunk may be there already: if there is room but for these, time will tell.
+ * others commit a chunk may be there already, and what others give back still counts: if there
+ * is room but for these, time will tell.
  */
 static int judge(struct tni_thread *thread, uint64_t here, const struct intents *others,
                  uint64_t quota)
@@ -130,7 +137,7 @@ static int judge(struct tni_thread *thread, uint64_t here, const struct intents 
         return TN_ERR_NO_MEMORY;
     if (all <= quota)
         return 0;
-    if (sure - others->twice <= quota)
+    if (sure - TNI_MIN(sure, others->may_fall) <= quota)
         return TNI_ALLOC_AGAIN;
     thread->missing_bytes = sure - quota;
     return TN_ERR_NO_MEMORY;
@@ -169,6 +176,11 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     }
     atomic_store(&thread->announce->commit_bytes, status == 0 ? bytes : 0);
     return status;
+}
+
+void tni_commit_give(struct tni_thread *thread, uint64_t bytes)
+{
+    atomic_store(&thread->announce->commit_bytes, bytes | TNI_COMMIT_GIVES);
 }
 
 void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes)

@@ -43,6 +43,12 @@ static inline bool tni_alloc_is_free(const struct tn_domain *domain, tni_block b
 /** Bytes that are committed together, from a span's first block on. */
 uint64_t tni_commit_span_bytes(const struct tn_domain *domain, uint32_t class_id);
 
+/**
+ * Say that this thread gives at most `bytes` back to the system, so that nobody is refused for
+ * want of them meanwhile; end with tni_alloc_quota_end().
+ */
+void tni_commit_give(struct tni_thread *thread, uint64_t bytes);
+
 /** So many bytes that were behind hints are not any more. */
 void tni_alloc_note_taken(struct tn_domain *domain, uint64_t bytes);
 

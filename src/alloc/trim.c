@@ -94,6 +94,7 @@ static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t fro
 
 static void end_trim(struct tni_thread *thread)
 {
+    tni_alloc_quota_end(thread);
     tni_announce_clear(thread);
     atomic_store_explicit(&thread->announce->span, 1, memory_order_relaxed);
 }
@@ -110,9 +111,13 @@ struct part {
 static uint64_t trim_part(struct tn_domain *d, struct tni_thread *thread,
                           const struct part *part)
 {
-    bool is_alone = d->segment.geometry.classes[tni_block_class(part->first)].span == 1;
+    const struct tni_geometry *g = &d->segment.geometry;
+    bool is_alone = g->classes[tni_block_class(part->first)].span == 1;
     uint64_t bytes = 0;
     tni_announce(thread, part->block, part->blocks);
+    tni_commit_give(thread, is_alone ? TNI_MIN(part->enough,
+                                               tni_segment_committed(&d->segment, part->block))
+                                     : (uint64_t)part->count * g->page_bytes);
     if (take_span(d, part->block, part->blocks)) {
         TNI_KILL_POINT("trim_span_taken");
         bytes = is_alone ? discard_end(d, part->block, part->enough)

@@ -189,11 +189,15 @@ struct tni_seat {
  * It names all the blocks whose count may be one too high if the thread stops here for ever:
  * `span` blocks from `block`.
  */
-#define TNI_COMMIT_ASKS (UINT64_C(1) << 63)
+#define TNI_COMMIT_ASKS  (UINT64_C(1) << 63)
+#define TNI_COMMIT_GIVES (UINT64_C(1) << 62)
 struct tni_announce {
     _Atomic uint32_t block; /* 0: nothing is announced */
     _Atomic uint32_t span;  /* blocks side by side, usually 1 */
-    /* Memory that this thread is committing, for the quota; with TNI_COMMIT_ASKS, would. */
+    /*
+     * Memory that this thread is committing, for the quota; with TNI_COMMIT_ASKS, would commit;
+     * with TNI_COMMIT_GIVES, is giving back.
+     */
     _Atomic uint64_t commit_bytes;
     _Atomic uint32_t object; /* index + 1 of an object whose count this thread is changing */
     _Atomic uint32_t outer;  /* a message block being taken apart; `block` is its record */

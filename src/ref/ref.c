@@ -431,7 +431,17 @@ static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t bytes,
                     (unsigned long long)bytes, why);
 }
 
-/* While others commit, it may not be known yet whether there is room. */
+static void give_all_back(struct tn_domain *d)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_trim(d, thread, 0);
+    tni_thread_leave(thread);
+}
+
+/*
+ * While others commit, it may not be known yet whether there is room. Who is stopped leaves
+ * that open: then all that is free is given back before the last try.
+ */
 static int alloc_settled(struct tn_domain *d, uint64_t bytes,
                          const struct tni_block_about *about, bool want_memory,
                          tni_block *ret_block, bool *ret_is_zero)
@@ -444,6 +454,10 @@ static int alloc_settled(struct tn_domain *d, uint64_t bytes,
         tni_os_back_off(tries);
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     }
+    if (status != TNI_ALLOC_AGAIN)
+        return status;
+    give_all_back(d);
+    status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
 }
 

@@ -50,6 +50,14 @@ static uint64_t committed(void)
     return bytes;
 }
 
+static void flush_and_trim(void)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_flush(d, thread);
+    tni_alloc_trim(d, thread, 0);
+    tni_thread_leave(thread);
+}
+
 /* What a thread of another seat announces, as if it were at it. */
 static struct tni_announce *announce(uint32_t seat, uint64_t bytes)
 {
@@ -110,6 +118,72 @@ TN_TEST(who_is_refused_for_an_intent_that_may_fall_comes_again)
     assert_int_equal(ask(64 * MIB), 0);
     assert_int_equal(ask(64 * MIB + 1), TN_ERR_NO_MEMORY);
     atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
+    finish();
+}
+
+TN_TEST(who_lacks_what_another_gives_back_comes_again)
+{
+    tni_block live;
+    begin(UINT64_C(64) * MIB);
+    TN_CHECK_OK(take(60 * MIB, &live));
+    struct tni_announce *a = announce(1, TNI_COMMIT_GIVES | UINT64_C(8) * MIB);
+    assert_int_equal(ask(12 * MIB), TNI_ALLOC_AGAIN);
+    assert_int_equal(ask(12 * MIB + 1), TN_ERR_NO_MEMORY);
+    assert_int_equal(ask(4 * MIB), 0);
+    atomic_store(&a->commit_bytes, 0);
+    assert_int_equal(ask(12 * MIB), TN_ERR_NO_MEMORY);
+    atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
+    tni_ref_release(d, live);
+    finish();
+}
+
+enum { TRIMS = 16 };
+
+static void *trim_at_each_turn(void *turn)
+{
+    for (int i = 0; i < TRIMS; i++) {
+        pthread_barrier_wait(turn);
+        flush_and_trim();
+        pthread_barrier_wait(turn);
+    }
+    return NULL;
+}
+
+TN_TEST(memory_that_another_is_giving_back_is_waited_for)
+{
+    pthread_barrier_t turn;
+    pthread_t thread;
+    tni_block block;
+    begin(UINT64_C(64) * MIB);
+    pthread_barrier_init(&turn, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, trim_at_each_turn, &turn), 0);
+    for (int i = 0; i < TRIMS; i++) {
+        TN_CHECK_OK(take(40 * MIB, &block));
+        tni_ref_release(d, block);
+        pthread_barrier_wait(&turn);
+        TN_CHECK_OK(take(30 * MIB, &block));
+        tni_ref_release(d, block);
+        pthread_barrier_wait(&turn);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&turn);
+    finish();
+}
+
+TN_TEST(free_memory_serves_beside_a_member_that_asks_and_is_stopped)
+{
+    tni_block warm[4], block;
+    begin(UINT64_C(64) * MIB);
+    for (int i = 0; i < 4; i++)
+        TN_CHECK_OK(take(2 * MIB, &warm[i]));
+    for (int i = 0; i < 4; i++)
+        tni_ref_release(d, warm[i]);
+    announce(1, TNI_COMMIT_ASKS | UINT64_C(50) * MIB);
+    TN_CHECK_OK(take(8 * MIB, &block));
+    assert_int_equal(committed(), 8 * MIB);
+    atomic_store(&tni_announce_at(&d->segment, 1, 0)->commit_bytes, 0);
+    atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
+    tni_ref_release(d, block);
     finish();
 }
 
@@ -188,14 +262,6 @@ static uint32_t keep_few(void)
         else
             tni_ref_release(d, small[i]);
     return live;
-}
-
-static void flush_and_trim(void)
-{
-    struct tni_thread *thread = tni_thread_enter(d);
-    tni_alloc_flush(d, thread);
-    tni_alloc_trim(d, thread, 0);
-    tni_thread_leave(thread);
 }
 
 TN_TEST(a_live_small_block_keeps_its_page_and_no_more)
