@@ -238,6 +238,13 @@ static bool does_maker_live(const struct tni_segment *s, uint64_t maker)
            tni_process_seat_state(s, tni_who_seat(maker)) != TNI_OS_DEAD;
 }
 
+/* Only where its pid is a number of our pid namespace too. */
+static bool is_ending(const struct tn_domain *d, uint64_t maker, int32_t pid)
+{
+    const struct tni_seat *seat = tni_seat_at(&d->segment, tni_who_seat(maker));
+    return tni_os_has_pid_space(TNI_LOOK(seat->pid_space)) && tni_os_process_is_ending(pid);
+}
+
 /* Neither tenond nor any process that can be seen from here has the descriptor: say why. */
 static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t generation)
 {
@@ -259,7 +266,7 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                         "block, %s%s",
                         block.id, pid,
                         /* Nobody may look into it from when it has begun to end. */
-                        tni_os_process_is_ending((int32_t)pid)
+                        is_ending(d, maker, (int32_t)pid)
                             ? "is ending"
                             : "lives, but this process may not look into it",
                         d->depot != NULL ? ", and tenond has no copy" : "");

@@ -69,14 +69,31 @@ static bool has_no_producer(const struct tni_object *object)
     return tni_seat_set_count(&object->producers, TNI_NO_SEAT) <= 1;
 }
 
+/* Whether a message is there or being pushed. As a rule the slot at the head says so at once.
+ */
+static bool has_full(const struct tn_queue *q)
+{
+    uint32_t head = tni_position_index(atomic_load(&q->handle.object->head));
+    for (uint32_t i = 0; i < q->capacity; i++) {
+        uint64_t word = atomic_load(&tni_slot_at(q, (head + i) % q->capacity)->word);
+        uint32_t state = tni_slot_state(word);
+        if (state == TNI_SLOT_CLAIMED || state == TNI_SLOT_FULL)
+            return true;
+    }
+    return false;
+}
+
 /*
  * Of a queue that was ended, or whose last producer died, this may have been the last message
- * that others waited for: while it was out, it could come back.
+ * that others waited for: while it was out, it could come back. While another one is FULL, they
+ * wait for that, and who empties its slot comes here.
  */
 static __attribute__((noinline)) void wake_all(struct tn_queue *q)
 {
     struct tni_object *object = q->handle.object;
-    if ((atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 || has_no_producer(object))
+    bool is_told =
+        (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 || has_no_producer(object);
+    if (is_told && !has_full(q))
         tni_object_wake_all(&q->handle.domain->segment, object);
 }
 
