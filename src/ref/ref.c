@@ -440,17 +440,20 @@ static void give_all_back(struct tn_domain *d)
 
 /*
  * While others commit, it may not be known yet whether there is room. Who is stopped leaves
- * that open: then all that is free is given back before the last try.
+ * that open: then all that is free is given back before the last try. The patience is for all
+ * tries of a call together: `until_ns` is 0 before the first.
  */
 static int alloc_settled(struct tn_domain *d, uint64_t bytes,
                          const struct tni_block_about *about, bool want_memory,
-                         tni_block *ret_block, bool *ret_is_zero)
+                         uint64_t *until_ns, tni_block *ret_block, bool *ret_is_zero)
 {
     int status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     if (TNI_LIKELY(status != TNI_ALLOC_AGAIN))
         return status;
-    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS;
-    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns; tries++) {
+    if (*until_ns == 0)
+        *until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS;
+    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < *until_ns;
+         tries++) {
         tni_os_back_off(tries);
         status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
     }
@@ -466,17 +469,18 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
                   bool *ret_is_zero)
 {
     uint32_t tries = 0;
+    uint64_t until_ns = 0;
     int status = tni_process_check(d);
     if (status == 0)
-        status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_settled(d, bytes, about, want_memory, &until_ns, ret_block, ret_is_zero);
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            tni_process_relieve(d, &tries))
-        status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_settled(d, bytes, about, want_memory, &until_ns, ret_block, ret_is_zero);
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            deadline_ns != 0 &&
            tni_geometry_class(&d->segment.geometry, bytes, about->kind) != 0) {
         uint32_t seen = tni_alloc_arm(d);
-        status = alloc_settled(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_settled(d, bytes, about, want_memory, &until_ns, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
         int waited = wait_for_memory(d, seen, bytes, deadline_ns);

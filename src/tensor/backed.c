@@ -65,11 +65,12 @@ static int new_before(struct tn_domain *d, const struct tni_backing_about *backi
     trim(d);
     /* What the dead hold counts as well. */
     uint32_t tries = 0;
+    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS; /* each try may take as long */
     (void)tni_process_relieve(d, &tries);
     do {
         status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
     } while ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
-             tni_process_relieve(d, &tries));
+             tni_os_now_ns() < until_ns && tni_process_relieve(d, &tries));
     while (status == TN_ERR_NO_MEMORY && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
