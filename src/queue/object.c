@@ -504,10 +504,18 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t k
         tni_semaphore_settle_seat(d, object, d->seat);
     else if (kind == TNI_OBJECT_LOCK)
         tni_lock_settle_seat(d, object, d->seat);
-    else if (kind == TNI_OBJECT_QUEUE && tni_seat_set_has(&object->consumers, d->seat)) {
+    else if (kind == TNI_OBJECT_QUEUE && tni_seat_set_has(&object->consumers, d->seat))
         tni_ring_settle_seat(d, object, d->seat); /* leases that were not acknowledged */
+}
+
+/*
+ * After its bits went: without this consumer or producer of a queue, an earlier death may be
+ * what the others wait for. Who dies before this leaves it to who settles it.
+ */
+static void tell_of_leaving(struct tn_domain *d, struct tni_object *object, bool is_consumer)
+{
+    if (is_consumer || atomic_load(&object->ended) != 0)
         tni_object_wake_all(&d->segment, object);
-    }
 }
 
 /* pre: the registry is ours if `has_claim`. */
@@ -532,8 +540,12 @@ static void close_object(struct tn_domain *d, struct tni_handle *handle)
     /* Once more: another thread of ours may have opened it before we had the registry. */
     if (tni_object_generation(word) == handle->generation &&
         tni_object_state(word) == TNI_OBJECT_LIVE && unlink_handle(d, handle)) {
-        give_back(d, handle->object, tni_object_kind(word));
+        uint32_t kind = tni_object_kind(word);
+        bool is_consumer = tni_seat_set_has(&handle->object->consumers, d->seat);
+        give_back(d, handle->object, kind);
         clear_bits(handle->object, d->seat);
+        if (kind == TNI_OBJECT_QUEUE)
+            tell_of_leaving(d, handle->object, is_consumer);
         end_unopened(d, handle->object, has_claim);
         if (has_claim)
             tni_bit_clear(tni_opens_of(&d->segment, d->seat), handle->index); /* I4 */

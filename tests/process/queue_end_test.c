@@ -3,6 +3,7 @@
  * Tests: a message that cannot be had stays where it is, and a queue is over only when nothing
  * can come any more.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -322,6 +323,77 @@ TN_TEST(a_message_of_the_dead_comes_again_before_their_death)
     tnt_wait(pid);
     tnt_signal_close(&is_taken);
     finish();
+}
+
+/* ---- the last one that can serve leaves, after an earlier death -----------------------------
+ */
+
+static int produce_until_told(void *argument)
+{
+    struct tnt_signal *signals = argument;
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
+    tnt_signal(&signals[0]);
+    tnt_await(&signals[1]);
+    tn_queue_close(q);
+    return 0;
+}
+
+static int produce_and_be_killed(void *unused)
+{
+    (void)unused;
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
+    return raise(SIGKILL);
+}
+
+/* A queue of which one producer is dead and one, the child, leaves when it is told to. */
+static pid_t begin_bereft(struct tnt_signal *signals)
+{
+    for (int i = 0; i < 2; i++)
+        signals[i] = tnt_signal_open();
+    begin(2, 0);
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    pid_t pid = tnt_fork(produce_until_told, signals);
+    tnt_await(&signals[0]);
+    tnt_wait(tnt_fork(produce_and_be_killed, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    return pid;
+}
+
+static void finish_bereft(struct tnt_signal *signals, pid_t pid)
+{
+    tn_message m;
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+    tnt_wait_ok(pid);
+    for (int i = 0; i < 2; i++)
+        tnt_signal_close(&signals[i]);
+    finish();
+}
+
+TN_TEST(who_polls_hears_that_the_last_producer_left_after_a_death)
+{
+    struct tnt_signal signals[2];
+    struct pollfd p = {.events = POLLIN};
+    pid_t pid = begin_bereft(signals);
+    TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
+    TN_CHECK_OK(tn_queue_watch(q, true));
+    tn_domain_poll_clear(d);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    tnt_signal(&signals[1]);
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+    finish_bereft(signals, pid);
+}
+
+TN_TEST(who_sleeps_is_woken_when_the_last_producer_leaves_after_a_death)
+{
+    struct tnt_signal signals[2];
+    pid_t pid = begin_bereft(signals);
+    uint32_t before = wakes();
+    tnt_signal(&signals[1]);
+    while (wakes() == before) /* the test's time limit ends it */
+        sched_yield();
+    finish_bereft(signals, pid);
 }
 
 /* ---- a push beside the end --------------------------------------------------------------- */
