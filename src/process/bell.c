@@ -22,7 +22,9 @@
 #include "process/process.h"
 
 enum { MAKING = -2, NONE = -1 };
+/* While there is no tenond, who polls looks again after at least and at most this time. */
 #define LOOK_AGAIN_NS UINT64_C(200000000)
+#define LOOK_MOST_NS  UINT64_C(1000000000)
 
 enum { TAG_BELL, TAG_WATCH, TAG_TENOND, TAG_COUNT };
 
@@ -65,12 +67,16 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
     return 0;
 }
 
-/* Until the next look, and not at once again where nobody can start a tenond. */
+/*
+ * Until the next look, and not at once again where nobody can start a tenond. The look may be
+ * due much later: it was said while a tenond lived.
+ */
 static int open_timer(struct tn_domain *d)
 {
-    uint64_t due_ns = tni_os_now_ns() + LOOK_AGAIN_NS;
+    uint64_t now_ns = tni_os_now_ns();
+    uint64_t due_ns = TNI_MAX(now_ns + LOOK_AGAIN_NS, atomic_load(&d->survive_ns));
     int fd;
-    due_ns = TNI_MAX(due_ns, atomic_load(&d->survive_ns));
+    due_ns = TNI_MIN(due_ns, now_ns + LOOK_MOST_NS);
     if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0 || tni_os_timer_create(due_ns, &fd) != 0)
         return NONE;
     return fd;

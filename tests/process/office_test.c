@@ -142,6 +142,20 @@ static void poll_once(tn_domain *d, int fd)
     tn_domain_poll_clear(d);
 }
 
+/* As after a look that took long, while a tenond lived: the next one is due much later. */
+TN_TEST(who_begins_to_poll_without_a_tenond_soon_has_one)
+{
+    tn_domain *d = NULL;
+    int fd;
+    TN_CHECK_OK(tn_domain_create(NULL, NULL, &d));
+    kill_tenond(d);
+    atomic_store(&d->survive_ns, tnt_deadline(60 * 1000));
+    TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
+    while (!tni_manager_is_alive(&d->segment))
+        poll_once(d, fd);
+    tn_domain_close(d);
+}
+
 TN_TEST_WITHIN(who_polls_replaces_a_tenond_that_dies_on_its_way, 60)
 {
 #if defined(TN_KILL_POINTS)
