@@ -594,7 +594,7 @@ static void note_full(struct tn_domain *d)
             "every seat was taken, %u of them by processes that have ended and that nobody "
             "has settled",
             dead);
-    tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", tn_error_detail());
+    tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", d->child_reason);
 }
 
 /*
