@@ -2,6 +2,7 @@
 """A child that was sent something is killed; the others go on, whatever started it."""
 
 import contextlib
+import dis
 import functools
 import os
 import signal
@@ -199,6 +200,85 @@ def test_a_barrier_knows_a_child_of_os_fork_from_its_first_wait(looks_at_once):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     breaks_in_time(barrier)
+
+
+def trace_lines_of(function, at_line):
+    """Call at_line(number) before each line of it that this thread comes to."""
+
+    def trace(frame, event, _):
+        if frame.f_code is not function.__code__:
+            return None
+        if event == "line":
+            at_line(frame.f_lineno)
+        return trace
+
+    sys.settrace(trace)
+
+
+def have_and_end(barrier, ready, ends):
+    assert barrier.parties == 2
+    ready.set()
+    assert ends.wait(WAIT_S)
+
+
+def give_up_sending_and_end(barrier, ready, ends):
+    """As if a child of this process could not start."""
+    place = barrier._expect()
+    ready.set()
+    assert ends.wait(WAIT_S)
+    barrier._forget_child(place)
+
+
+@pytest.mark.parametrize("target", [have_and_end, give_up_sending_and_end])
+def test_a_barrier_outlives_who_ends_well_while_it_is_looked_at(quick, target):
+    barrier = quick.Barrier(2)
+    find_dead = synchronize.Barrier._find_dead
+    came_to = set()
+    for end_at in sorted({line for _, line in dis.findlinestarts(find_dead.__code__)}):
+        ready, ends = quick.Event(), quick.Event()
+        child = quick.Process(target=target, args=(barrier, ready, ends))
+        child.start()
+        assert ready.wait(WAIT_S)
+
+        def at_line(line, end_at=end_at, child=child, ends=ends):
+            came_to.add(line)
+            if line == end_at:
+                ends.set()
+                child.join()
+
+        with barrier._cond:
+            trace_lines_of(find_dead, at_line)
+            try:
+                barrier._find_dead()
+            finally:
+                sys.settrace(None)
+        ends.set()
+        child.join()
+        assert child.exitcode == 0
+        assert not barrier.broken
+    assert len(came_to) > 5
+
+
+def start_another(method, barrier, depth):
+    if depth > 0:
+        arguments = method, barrier, depth - 1
+        child = mp.get_context(method).Process(target=start_another, args=arguments)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("daemon", [False, True], ids=["child", "daemon"])
+def test_who_ends_well_leaves_no_place_in_a_barrier(context, daemon):
+    barrier = context.Barrier(2)
+    child = context.Process(
+        target=start_another, args=(context._name, barrier, not daemon), daemon=daemon
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert not any(barrier._view[barrier._MEMBERS : barrier._CHILDREN])
+    assert not expects_a_child(barrier)
 
 
 def expects_a_child(barrier):

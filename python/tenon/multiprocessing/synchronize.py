@@ -329,7 +329,12 @@ class Barrier(threading.Barrier):
                 self._break()  # who sat here died
             self._cells[place] = member
         self._seated = member
-        util.Finalize(self, _leave_seat, (self._cells, place), exitpriority=_domain.LAST + 1)
+        self._leave_in_the_end()
+
+    def _leave_in_the_end(self):
+        """Have this process give its seat back before it leaves the domain."""
+        seat = self._cells, self._MEMBERS + self._cells.domain.seat, self._seated
+        util.Finalize(self, _leave_seat, seat, exitpriority=_domain.LAST + 1)
 
     # A child is expected by who starts it, until it has a seat of its own, by which others learn
     # of its death. Until then they look at its pid. Each step is one store.
@@ -368,6 +373,9 @@ class Barrier(threading.Barrier):
                 self._cells[place] = 0
 
     def _arrive_forked(self):
+        if self._seated is not None and self._seated == self._cells.domain.member:
+            # A forkserver's child unpickles first, and is made to forget its finalizers then.
+            self._leave_in_the_end()
         parcel = getattr(process.current_process(), "_parcel", None)
         place = parcel and parcel.places.pop(self, None)
         if place is not None:
@@ -375,23 +383,27 @@ class Barrier(threading.Barrier):
             self._arrive(place)
 
     def _find_dead(self):
-        """Break it, if one that has it, or was sent it, died."""
+        """Break it, if one that has it, or was sent it, died. Called with the lock held."""
         has_member = self._cells.domain.has_member
         cells = self._view.tolist()
         for place in range(self._MEMBERS, self._CHILDREN):
             if cells[place] != 0 and not has_member(cells[place]):
-                self._bury(place)
+                self._bury(place, cells[place])
         for place in range(self._CHILDREN, self._END, 2):
             sender, child = cells[place : place + 2]
             if sender == 0:
                 continue
             if child in (self._UNNAMED, self._ARRIVED):
                 if not has_member(sender):
-                    self._bury(place)
+                    self._bury(place, sender)
             elif not _may_live(child):
-                self._bury(place)
+                self._bury(place, sender)
 
-    def _bury(self, place):
+    def _bury(self, place, member):
+        # Who leaves in good order gives the place back before that, without the lock. Nobody
+        # takes a place without the lock, so a place that still is this member's is a dead one's.
+        if self._cells[place] != member:
+            return
         self._break()
         self._cells[place] = 0
         raise threading.BrokenBarrierError("a process that had it died")
@@ -427,8 +439,9 @@ class Barrier(threading.Barrier):
             raise threading.BrokenBarrierError
 
 
-def _leave_seat(cells, place):
-    cells[place] = 0
+def _leave_seat(cells, place, member):
+    if cells[place] == member:  # else the seat is another one's by now
+        cells[place] = 0
 
 
 _PID_BITS = 22  # a pid of Linux is below 2^22
