@@ -92,6 +92,14 @@ static inline bool tni_alloc_has_memory(const struct tni_segment *segment, tni_b
     return tni_segment_committed(segment, block) != 0;
 }
 /**
+ * Say that [0, bytes) of a block of this process may have memory, before some comes: who dies
+ * or fails from here on leaves a block of which the next one gives back what nobody knows. pre:
+ * this and the next two: the block is committed by itself (span is 1)
+ */
+void tni_alloc_raise_end(struct tn_domain *domain, tni_block block, uint64_t bytes);
+/** Give back what a block of this process may have beyond what it is said to have. */
+void tni_alloc_mend(struct tn_domain *domain, tni_block block);
+/**
  * Say that [0, bytes) of a block of this process now has memory behind it, though it is not
  * mapped yet.
  */

@@ -46,6 +46,25 @@ void tni_alloc_set_committed(struct tn_domain *d, tni_block block, uint64_t byte
     clear_touched(d, first);
 }
 
+void tni_alloc_raise_end(struct tn_domain *d, tni_block block, uint64_t bytes)
+{
+    if (tni_commit_end(d, block) < bytes)
+        atomic_store(&tni_desc_at(&d->segment, block)->memory_end, bytes);
+    TNI_KILL_POINT("alloc_end_raised");
+}
+
+void tni_alloc_mend(struct tn_domain *d, tni_block block)
+{
+    uint64_t have =
+        tni_align_up(tni_segment_committed(&d->segment, block), d->segment.geometry.page_bytes);
+    uint64_t end = tni_commit_end(d, block);
+    if (TNI_LIKELY(end == have) ||
+        tni_segment_discard(&d->segment, block, have, end - have) != 0)
+        return;
+    TNI_KILL_POINT("alloc_mended");
+    atomic_store(&tni_desc_at(&d->segment, block)->memory_end, have);
+}
+
 int tni_alloc_map(struct tn_domain *d, tni_block block, uint64_t bytes)
 {
     if (TNI_LIKELY(bytes == 0 || was_touched(d, leader(d, block))))
@@ -253,15 +272,18 @@ static int commit_large(struct tn_domain *d, struct tni_thread *thread, tni_bloc
 
     have = TNI_MIN(tni_align_up(have, page_bytes), need);
     if (have < need) {
+        tni_alloc_mend(d, block); /* before memory is counted: what goes is not missing */
+        bool has_none = tni_commit_end(d, block) == 0;
         if ((status = tni_alloc_quota_begin(d, thread, need - have)) != 0)
             return status;
+        tni_alloc_raise_end(d, block, need);
         status = commit_chunks(d, thread, block, have, need);
         tni_alloc_quota_end(thread);
         if (status != 0) {
             thread->missing_bytes = UINT64_MAX; /* of the machine: nobody knows how much */
             return status;
         }
-        *ret_is_zero = have == 0;
+        *ret_is_zero = has_none;
     }
     if (have > 0 && !was_touched(d, block))
         status = map_chunks(thread, tni_payload_at(&d->segment, block), have);

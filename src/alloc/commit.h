@@ -32,6 +32,20 @@ static inline bool tni_commit_is_done(const struct tn_domain *domain, tni_block 
 int tni_commit(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
                uint64_t bytes, bool *ret_is_zero);
 
+/**
+ * Of a block that is committed by itself: from here on it has no memory. What is between
+ * tni_segment_committed() and here nobody knows.
+ */
+static inline uint64_t tni_commit_end(const struct tn_domain *domain, tni_block block)
+{
+    const struct tni_geometry *g = &domain->segment.geometry;
+    uint64_t end = atomic_load_explicit(&tni_desc_at(&domain->segment, block)->memory_end,
+                                        memory_order_relaxed);
+    uint64_t committed = tni_segment_committed(&domain->segment, block);
+    return tni_align_up(TNI_MIN(TNI_MAX(end, committed), tni_block_bytes(g, block)),
+                        g->page_bytes);
+}
+
 /** A hint: who takes it looks again. */
 static inline bool tni_alloc_is_free(const struct tn_domain *domain, tni_block block)
 {

@@ -21,7 +21,7 @@ static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t 
     uint64_t pages =
         atomic_load_explicit(&tni_desc_at(&d->segment, first)->committed, memory_order_relaxed);
     if (g->classes[tni_block_class(first)].span == 1)
-        return pages != 0 && tni_alloc_is_free(d, first);
+        return tni_alloc_is_free(d, first) && tni_commit_end(d, first) != 0;
     pages &= ~TNI_SPAN_TRIMMED;
     uint64_t size_bytes = g->classes[tni_block_class(first)].size_bytes;
     for (uint64_t i = 0; pages != 0 && i < count; i++) {
@@ -58,20 +58,26 @@ static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
         tni_alloc_untake(d, (tni_block){first.id + i});
 }
 
-/* The end of a block that is free: what it keeps is warm for the next. pre: taken */
+/*
+ * The end of a block that is free: what it keeps is warm for the next. What it may have beyond
+ * `committed` goes first. pre: taken
+ */
 static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enough)
 {
     uint64_t page_bytes = d->segment.geometry.page_bytes;
-    _Atomic uint64_t *committed = &tni_desc_at(&d->segment, block)->committed;
-    uint64_t bytes =
-        TNI_MIN(atomic_load(committed), tni_block_bytes(&d->segment.geometry, block));
-    bytes = tni_align_up(bytes, page_bytes);
-    uint64_t keep = bytes > enough ? (bytes - enough) & ~(page_bytes - 1) : 0;
-    atomic_store(committed, keep); /* alloc.c I3: before the pages go */
-    if (bytes == keep || tni_segment_discard(&d->segment, block, keep, bytes - keep) == 0)
-        return bytes - keep;
-    atomic_store(committed, bytes);
-    return 0;
+    struct tni_desc *desc = tni_desc_at(&d->segment, block);
+    uint64_t had = tni_align_up(tni_segment_committed(&d->segment, block), page_bytes);
+    uint64_t end = tni_commit_end(d, block);
+    uint64_t keep = end > enough ? (end - enough) & ~(page_bytes - 1) : 0;
+    keep = TNI_MIN(keep, had);
+    atomic_store(&desc->committed, keep); /* alloc.c I3: before the pages go */
+    TNI_KILL_POINT("trim_begun");
+    if (end > keep && tni_segment_discard(&d->segment, block, keep, end - keep) != 0) {
+        atomic_store(&desc->committed, had);
+        return 0;
+    }
+    atomic_store(&desc->memory_end, keep); /* after they went */
+    return end - keep;
 }
 
 /* `count` pages of a span, from `from` on. pre: every block in them is taken */
@@ -115,8 +121,7 @@ static uint64_t trim_part(struct tn_domain *d, struct tni_thread *thread,
     bool is_alone = g->classes[tni_block_class(part->first)].span == 1;
     uint64_t bytes = 0;
     tni_announce(thread, part->block, part->blocks);
-    tni_commit_give(thread, is_alone ? TNI_MIN(part->enough,
-                                               tni_segment_committed(&d->segment, part->block))
+    tni_commit_give(thread, is_alone ? TNI_MIN(part->enough, tni_commit_end(d, part->block))
                                      : (uint64_t)part->count * g->page_bytes);
     if (take_span(d, part->block, part->blocks)) {
         TNI_KILL_POINT("trim_span_taken");
@@ -164,7 +169,7 @@ static uint64_t count_span(struct tn_domain *d, struct tni_thread *thread, tni_b
     (void)thread;
     (void)enough;
     if (g->classes[tni_block_class(first)].span == 1)
-        return tni_segment_committed(&d->segment, first);
+        return tni_commit_end(d, first);
     return tni_bit_count(pages) * (uint64_t)g->page_bytes;
 }
 

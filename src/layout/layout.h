@@ -283,7 +283,13 @@ struct tni_desc {
     _Atomic uint32_t attributes; /* kinds that a tensor over it was sent with, a bit each */
     _Atomic uint32_t flags;      /* TN_REQUIRES_GRAD and so on of such tensors */
     _Atomic uint32_t sent;       /* the generation that these two are of */
-    uint32_t reserved[3];        /* two lines: the first is all that a tensor of 3 axes needs */
+    uint32_t reserved;           /* two lines: the first is all that a tensor of 3 axes needs */
+    /*
+     * Of a block that is committed by itself: from so many bytes on it has no memory. Between
+     * `committed` and here it may have some, with any bytes in it, when somebody died or failed
+     * while memory came or went.
+     */
+    _Atomic uint64_t memory_end;
 };
 _Static_assert(sizeof(struct tni_desc) == 128, "two lines of a cache");
 

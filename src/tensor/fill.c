@@ -23,6 +23,8 @@ static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block
 
     if (status != 0)
         return status;
+    /* From here on the block may hold bytes that `committed` does not tell of. */
+    tni_alloc_raise_end(d, block, need);
     tni_thread_step_aside(thread); /* a forked child holds the block as it is */
     status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
                              source + from, to - from);
@@ -58,6 +60,7 @@ static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_b
 
     if (status != 0)
         return status;
+    tni_alloc_mend(d, block);
     uint64_t page_bytes = d->segment.geometry.page_bytes;
     uint64_t have = tni_segment_committed(&d->segment, block);
     if (have < size_bytes)

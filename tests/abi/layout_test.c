@@ -131,6 +131,7 @@ TN_TEST(desc_stays_where_it_is)
     PIN(desc, flags, 108);
     PIN(desc, sent, 112);
     PIN(desc, reserved, 116);
+    PIN(desc, memory_end, 120);
 }
 
 TN_TEST(view_stays_where_it_is)

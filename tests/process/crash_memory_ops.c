@@ -66,6 +66,61 @@ static void zeros_and_bytes(struct crash_world *w)
         tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &middle, bytes, MIDDLE, 0, &tensor));
 }
 
+static void from_bytes_large(struct crash_world *w)
+{
+    static uint8_t bytes[LARGE];
+    int64_t size = LARGE;
+    tn_tensor *tensor;
+    crash_fill(bytes, sizeof bytes);
+    TN_CHECK_OK(tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &size, bytes, LARGE, 0, &tensor));
+}
+
+/* A free block that holds bytes of a dead process, of which `committed` does not tell. */
+static void leave_bytes(struct crash_world *w)
+{
+    TN_CHECK(crash_run_and_die(w, from_bytes_large, "tensor_written", 1));
+    crash_settle(w);
+}
+
+static void zeros_large(struct crash_world *w)
+{
+    int64_t size = LARGE;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensor));
+}
+
+/* The same, where another died who had just given these bytes back. */
+static void leave_bytes_twice(struct crash_world *w)
+{
+    leave_bytes(w);
+    TN_CHECK(crash_run_and_die(w, zeros_large, "alloc_mended", 1));
+    crash_settle(w);
+}
+
+/* Of whole blocks, so that nothing of the dead process is behind the end of one. */
+static void check_zeros(struct crash_world *w)
+{
+    int64_t size = 4 << 20;
+    tn_tensor *tensors[3];
+    for (int i = 0; i < 3; i++) {
+        TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensors[i]));
+        const uint8_t *bytes = tn_tensor_data(tensors[i]);
+        if (bytes[0] != 0 || memcmp(bytes, bytes + 1, (size_t)size - 1) != 0)
+            fail_msg("new zeros have bytes of a dead process");
+    }
+    for (int i = 0; i < 3; i++)
+        tn_tensor_unref(tensors[i]);
+}
+
+/* All but 2 MiB of the quota: what a dead process committed can be had again. */
+static void check_quota(struct crash_world *w)
+{
+    int64_t size = 62 << 20;
+    tn_tensor *tensor;
+    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &size, 0, &tensor));
+    tn_tensor_unref(tensor);
+}
+
 static void hold_one(struct crash_world *w) { w->tensor[0] = crash_tensor(w, SMALL); }
 
 static void unref_last(struct crash_world *w)
@@ -163,15 +218,24 @@ const struct crash_op crash_memory_ops[] = {
     {.name = "empty_in_the_block_of_the_last", .prepare = end_many, .run = empty_cached},
     {.name = "empty_small_from_hints", .prepare = publish_hints, .run = empty_small},
     {.name = "empty_64_kib", .run = empty_middle},
-    {.name = "empty_3_mib", .run = empty_large},
+    {.name = "empty_3_mib", .run = empty_large, .check = check_quota},
     {.name = "empty_until_the_quota", .is_costly = true, .run = use_all},
     {.name = "empty_by_trim", .is_costly = true, .prepare = fill_quota, .run = empty_by_trim},
     {.name = "zeros_and_from_bytes", .run = zeros_and_bytes},
+    {.name = "from_bytes_3_mib", .run = from_bytes_large, .check = check_zeros},
+    {.name = "zeros_over_bytes_of_the_dead",
+     .prepare = leave_bytes,
+     .run = zeros_large,
+     .check = check_zeros},
+    {.name = "from_bytes_over_bytes_of_the_dead",
+     .prepare = leave_bytes_twice,
+     .run = from_bytes_large,
+     .check = check_zeros},
     {.name = "unref_last", .run = unref_last},
     {.name = "unref_not_last", .prepare = hold_one, .run = unref_shared},
     {.name = "share_small", .run = share_small},
     {.name = "share_large", .run = share_large},
-    {.name = "trim", .prepare = make_free_memory, .run = trim},
+    {.name = "trim", .prepare = make_free_memory, .run = trim, .check = check_zeros},
     {.name = "trim_around_a_live_block", .prepare = keep_one_of_many, .run = trim_around_one},
     {.name = "empty_in_a_trimmed_span", .prepare = keep_one_and_trim, .run = empty_around_one},
     {.name = "unref_above_the_watermark",
