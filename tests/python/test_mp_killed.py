@@ -5,14 +5,16 @@ import contextlib
 import dis
 import functools
 import os
+import resource
 import signal
+import subprocess
 import sys
 import threading
 
 import pytest
 import tenon
 import tenon.multiprocessing as mp
-from tenon.multiprocessing import synchronize
+from tenon.multiprocessing import _objects, synchronize
 
 WAIT_S = 30
 PACKAGE = os.path.dirname(os.path.realpath(synchronize.__file__))
@@ -353,6 +355,41 @@ def test_a_barrier_breaks_wherever_a_child_is_killed_on_its_way(fork, looks_at_o
         assert child.exitcode == -signal.SIGKILL
         breaks_in_time(barrier)
     assert line > 20, f"only {line} lines"
+
+
+@pytest.fixture
+def many_descriptors():
+    """The next descriptor of this process is 1024, or more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    with contextlib.ExitStack() as opened:
+        descriptor = 0
+        while descriptor < 1024:
+            descriptor = os.open(os.devnull, os.O_RDONLY)
+            opened.callback(os.close, descriptor)
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_barrier_breaks_in_a_process_of_many_descriptors(fork, many_descriptors, looks_at_once):
+    barrier = fork.Barrier(2)
+    child = KilledAt(1, barrier, fork.Event())
+    child.start()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it keeps its pid until join()
+    breaks_in_time(barrier)
+    child.join()
+
+
+def test_who_has_many_descriptors_knows_who_lives(many_descriptors):
+    child = subprocess.Popen(["sleep", "infinity"])
+    try:
+        assert _objects.lives(child.pid)
+    finally:
+        child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not _objects.lives(child.pid)
+    child.wait()
+    assert not _objects.lives(child.pid)
 
 
 def test_a_place_comes_back_wherever_who_starts_a_child_is_killed(fork, looks_at_once):

@@ -102,6 +102,8 @@ def lives(pid):
     try:
         import select
 
-        return not select.select([descriptor], [], [], 0)[0]
+        poll = select.poll()  # select() takes no descriptor from 1024 on
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
     finally:
         os.close(descriptor)
