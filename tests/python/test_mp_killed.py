@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A child that was sent something is killed; the others go on, whatever started it."""
 
+import _weakrefset
 import contextlib
 import dis
 import functools
@@ -14,7 +15,7 @@ import threading
 import pytest
 import tenon
 import tenon.multiprocessing as mp
-from tenon.multiprocessing import _objects, synchronize
+from tenon.multiprocessing import _objects, _sent, synchronize
 
 WAIT_S = 30
 PACKAGE = os.path.dirname(os.path.realpath(synchronize.__file__))
@@ -155,6 +156,34 @@ def test_a_forked_child_is_sent_what_its_process_refers_to(fork, make, looks_at_
     child.kill()
     child.join()
     breaks_in_time(BARRIER)
+
+
+def test_a_forked_child_starts_while_a_thread_makes_barriers(fork):
+    """And lets them go: at each line of what looks for the barriers that the child is sent."""
+    barriers, lines, starter = [fork.Barrier(2) for _ in range(4)], set(), os.getpid()
+    files = _sent.__file__, _objects.__file__, _weakrefset.__file__
+
+    def replace_one():
+        barriers.append(fork.Barrier(2))
+        del barriers[1]
+
+    def trace(frame, event, _):
+        if os.getpid() == starter and event == "line" and frame.f_code.co_filename in files:
+            lines.add(frame.f_lineno)
+            thread = threading.Thread(target=replace_one)
+            thread.start()
+            thread.join()
+        return trace
+
+    child = fork.Process(target=len, args=(barriers[:1],))
+    sys.settrace(trace)
+    try:
+        child.start()
+    finally:
+        sys.settrace(None)
+    child.join()
+    assert child.exitcode == 0
+    assert len(lines) > 10
 
 
 def meet(barrier, passed):

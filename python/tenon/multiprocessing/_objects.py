@@ -75,7 +75,30 @@ def wait_on(wait, timeout):
             continue
 
 
-_resets = weakref.WeakSet()  # objects with a _reset() for a forked child
+class Living:
+    """Objects that end like any other, of which those that live can be listed.
+
+    A thread may add one while another thread lists them; so may code that runs in the middle, for
+    a signal or for the collector. Each step is one operation of a dictionary, and so there is no
+    lock that a forked child could inherit.
+    """
+
+    def __init__(self):
+        self._references = {}  # id(thing) -> weak reference
+
+    def __bool__(self):
+        return bool(self._references)
+
+    def add(self, thing):
+        references, number = self._references, id(thing)
+        references[number] = weakref.ref(thing, lambda _: references.pop(number, None))
+
+    def all(self):
+        things = [reference() for reference in self._references.copy().values()]
+        return [thing for thing in things if thing is not None]
+
+
+_resets = Living()  # objects with a _reset() for a forked child
 _resets_in_child = False
 
 
@@ -89,7 +112,7 @@ def reset_in_child(thing):
 
 
 def _reset_all():
-    for thing in list(_resets):
+    for thing in _resets.all():
         thing._reset()
 
 

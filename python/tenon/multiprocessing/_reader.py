@@ -13,7 +13,7 @@ import weakref
 from multiprocessing import util
 
 from .. import _core
-from ._objects import reset_in_child
+from ._objects import Living, reset_in_child
 
 
 class _Watcher:
@@ -26,7 +26,7 @@ class _Watcher:
 
     def _reset(self):
         self.lock = threading.Lock()
-        self._readers = weakref.WeakSet()
+        self._readers = Living()
         self._thread = None
 
     def add(self, reader):
@@ -48,9 +48,11 @@ class _Watcher:
                 self._domain.poll_clear()
             except _core.Error:
                 return  # this process has left the domain
-            with self.lock:
-                for reader in self._readers:
-                    reader.settle()
+            self._settle_all()
+
+    def _settle_all(self):
+        for reader in self._readers.all():
+            reader.settle()
 
 
 _watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher

@@ -7,12 +7,13 @@ what its Process refers to counts as sent.
 
 import collections
 import types
-import weakref
 from multiprocessing import context as _context
+
+from ._objects import Living
 
 _MOST_OBJECTS = 1 << 16  # that find() looks at, nearest first; about 30 ms
 
-_known = weakref.WeakSet()  # this process's
+_known = Living()  # this process's
 
 
 def note(barrier):
@@ -61,7 +62,7 @@ def find(process):
         return []
     import gc  # where there are no barriers, it is not needed
 
-    known = {id(barrier): barrier for barrier in _known}
+    known = {id(barrier): barrier for barrier in _known.all()}
     found, seen = [], set()
     front = collections.deque([vars(process), type(process).run])
     while front and len(found) < len(known) and len(seen) < _MOST_OBJECTS:
