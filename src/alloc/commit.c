@@ -318,8 +318,8 @@ static void tell_pages(_Atomic uint64_t *committed, uint64_t seen, uint64_t page
     atomic_fetch_or(committed, own);
 }
 
-/* The whole span, while it is at it; the block's own pages if that is too much, or a part of
- * the span was trimmed. */
+/* The whole span, while it is at it; the block's own pages if that is too much, or may be, or
+ * a part of the span was trimmed. */
 static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -332,7 +332,8 @@ static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block
 
     if ((own & ~seen) != 0) {
         status = tni_alloc_quota_begin(d, thread, tni_bit_count(want) * g->page_bytes);
-        if (status == TN_ERR_NO_MEMORY && want != (own & ~seen)) {
+        if ((status == TN_ERR_NO_MEMORY || status == TNI_ALLOC_AGAIN) &&
+            want != (own & ~seen)) {
             want = own & ~seen;
             status = tni_alloc_quota_begin(d, thread, tni_bit_count(want) * g->page_bytes);
         }

@@ -187,6 +187,22 @@ TN_TEST(free_memory_serves_beside_a_member_that_asks_and_is_stopped)
     finish();
 }
 
+TN_TEST(a_small_block_gets_its_page_beside_a_member_that_asks)
+{
+    tni_block live, small;
+    begin(UINT64_C(64) * MIB);
+    uint64_t page_bytes = d->segment.geometry.page_bytes;
+    TN_CHECK_OK(take(MIB, &live));
+    announce(1, TNI_COMMIT_ASKS | (63 * MIB - page_bytes));
+    TN_CHECK_OK(take(64, &small)); /* of a span of 64 KiB */
+    assert_int_equal(committed(), MIB + page_bytes);
+    atomic_store(&tni_announce_at(&d->segment, 1, 0)->commit_bytes, 0);
+    atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
+    tni_ref_release(d, small);
+    tni_ref_release(d, live);
+    finish();
+}
+
 TN_TEST(a_failing_allocation_gives_no_more_back_than_it_lacks)
 {
     tni_block warm[8], live, other;
