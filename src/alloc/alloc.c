@@ -216,7 +216,7 @@ static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block blo
 
 /*
  * When the table or the quota is used up: a free block of the class that others have in their
- * caches.
+ * caches, with memory behind [0, bytes).
  */
 static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                   uint64_t bytes, tni_block *ret_block)
@@ -224,8 +224,14 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
     uint32_t frontier = tni_frontier(&d->segment, class_id);
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
-        if (tni_alloc_is_free(d, block) && tni_segment_committed(&d->segment, block) >= bytes &&
-            try_take(d, thread, block)) {
+        _Atomic uint64_t *word = tni_word_at(&d->segment, block);
+        /* I3: a trim changes the word, so the memory is there while the word is as seen. This
+         * load pairs with the CAS by which a trim gives the block back. */
+        uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+        if ((seen & TNI_WORD_USED) != 0 || tni_segment_committed(&d->segment, block) < bytes)
+            continue;
+        tni_let_recount(thread, block, 1);
+        if (try_take_seen(thread, block, word, seen)) {
             *ret_block = block;
             return true;
         }
