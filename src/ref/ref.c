@@ -431,6 +431,15 @@ static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t bytes,
                     (unsigned long long)bytes, why);
 }
 
+/* What a call asks for, and how long it has come again for it. */
+struct wish {
+    uint64_t bytes;
+    const struct tni_block_about *about;
+    bool want_memory;
+    uint64_t until_ns; /* come again until then; 0: it was always known whether there is room */
+    uint64_t given_ns; /* when all free memory was given back; 0: not yet */
+};
+
 static void give_all_back(struct tn_domain *d)
 {
     struct tni_thread *thread = tni_thread_enter(d);
@@ -438,49 +447,67 @@ static void give_all_back(struct tn_domain *d)
     tni_thread_leave(thread);
 }
 
+static int alloc_wish(struct tn_domain *d, const struct wish *wish, tni_block *ret_block,
+                      bool *ret_is_zero)
+{
+    return alloc_now(d, wish->bytes, wish->about, wish->want_memory, ret_block, ret_is_zero);
+}
+
 /*
  * While others commit, it may not be known yet whether there is room. Who is stopped leaves
- * that open: then all that is free is given back before the last try. The patience is for all
- * tries of a call together: `until_ns` is 0 before the first.
+ * that open: then all that is free is given back before the last try, once in the time that a
+ * call is patient. That time is for all tries of a call together; a call that waits for memory
+ * has some more after each sleep, see alloc_again().
  */
-static int alloc_settled(struct tn_domain *d, uint64_t bytes,
-                         const struct tni_block_about *about, bool want_memory,
-                         uint64_t *until_ns, tni_block *ret_block, bool *ret_is_zero)
+static int alloc_settled(struct tn_domain *d, struct wish *wish, tni_block *ret_block,
+                         bool *ret_is_zero)
 {
-    int status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    int status = alloc_wish(d, wish, ret_block, ret_is_zero);
     if (TNI_LIKELY(status != TNI_ALLOC_AGAIN))
         return status;
-    if (*until_ns == 0)
-        *until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS;
-    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < *until_ns;
-         tries++) {
+    uint64_t now_ns = tni_os_now_ns();
+    if (wish->until_ns == 0)
+        wish->until_ns = now_ns + TNI_ALLOC_PATIENCE_NS;
+    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && now_ns < wish->until_ns; tries++) {
         tni_os_back_off(tries);
-        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_wish(d, wish, ret_block, ret_is_zero);
+        now_ns = tni_os_now_ns();
     }
-    if (status != TNI_ALLOC_AGAIN)
-        return status;
-    give_all_back(d);
-    status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    if (status == TNI_ALLOC_AGAIN && now_ns - wish->given_ns >= TNI_ALLOC_PATIENCE_NS) {
+        give_all_back(d);
+        wish->given_ns = now_ns;
+        status = alloc_wish(d, wish, ret_block, ret_is_zero);
+    }
     return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
+}
+
+/* After a sleep: others may be in the middle of a commit again. */
+static int alloc_again(struct tn_domain *d, struct wish *wish, tni_block *ret_block,
+                       bool *ret_is_zero)
+{
+    enum { ROUND_NS = 5 * 1000 * 1000 };
+    if (wish->until_ns != 0)
+        wish->until_ns = TNI_MAX(wish->until_ns, tni_os_now_ns() + ROUND_NS);
+    return alloc_settled(d, wish, ret_block, ret_is_zero);
 }
 
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
 {
+    struct wish wish = {.bytes = bytes, .about = about, .want_memory = want_memory};
     uint32_t tries = 0;
-    uint64_t until_ns = 0;
     int status = tni_process_check(d);
     if (status == 0)
-        status = alloc_settled(d, bytes, about, want_memory, &until_ns, ret_block, ret_is_zero);
+        status = alloc_settled(d, &wish, ret_block, ret_is_zero);
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            tni_process_relieve(d, &tries))
-        status = alloc_settled(d, bytes, about, want_memory, &until_ns, ret_block, ret_is_zero);
+        status = alloc_settled(d, &wish, ret_block, ret_is_zero);
     while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
            deadline_ns != 0 &&
            tni_geometry_class(&d->segment.geometry, bytes, about->kind) != 0) {
         uint32_t seen = tni_alloc_arm(d);
-        status = alloc_settled(d, bytes, about, want_memory, &until_ns, ret_block, ret_is_zero);
+        status = alloc_again(d, &wish, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
         int waited = wait_for_memory(d, seen, bytes, deadline_ns);

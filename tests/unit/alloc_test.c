@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The room alloc: what the quota refuses, and what is given back for it. */
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "harness/harness.h"
@@ -184,6 +185,42 @@ TN_TEST(free_memory_serves_beside_a_member_that_asks_and_is_stopped)
     atomic_store(&tni_announce_at(&d->segment, 1, 0)->commit_bytes, 0);
     atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
     tni_ref_release(d, block);
+    finish();
+}
+
+enum { WAITS_NS = 1200 * 1000 * 1000 };
+
+static void *wait_for_eight(void *status)
+{
+    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
+    tni_block block;
+    bool is_zero;
+    atomic_store(
+        (_Atomic int *)status,
+        tni_ref_alloc(d, 8 * MIB, &about, true, tni_os_now_ns() + WAITS_NS, &block, &is_zero));
+    return NULL;
+}
+
+/* After its first second it tries again whenever something is freed, and every 100 ms. */
+TN_TEST(who_waits_for_memory_gives_all_back_once_a_second)
+{
+    _Atomic int status = 0;
+    pthread_t thread;
+    tni_block warm, live;
+    begin(UINT64_C(64) * MIB);
+    TN_CHECK_OK(take(2 * MIB, &warm));
+    TN_CHECK_OK(take(2 * MIB, &live));
+    tni_ref_release(d, warm);
+    announce(1, TNI_COMMIT_ASKS | UINT64_C(64) * MIB);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_eight, &status), 0);
+    while (committed() != 2 * MIB)
+        sched_yield();
+    tni_ref_release(d, live);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&status), TN_ERR_TIMED_OUT);
+    assert_int_equal(committed(), 2 * MIB);
+    atomic_store(&tni_announce_at(&d->segment, 1, 0)->commit_bytes, 0);
+    atomic_store(&tni_seat_at(&d->segment, 1)->word, 0);
     finish();
 }
 
