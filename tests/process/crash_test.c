@@ -6,8 +6,10 @@
  * and another one in which the one who settles it is killed too.
  */
 #include <dirent.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "os/os.h"
 #include "process/crash.h"
@@ -129,4 +131,52 @@ TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 300)
     tnt_note("%u kill points in the sources, %u of them passed", points_seen, points.count);
     assert_true(points_seen > 50);
     assert_int_equal(missing, 0);
+}
+
+/* ---- in the middle of a system call ------------------------------------------------------ */
+
+enum { WRITTEN_BYTES = 16 << 20 };
+
+static int write_and_wait(void *world)
+{
+    static uint8_t bytes[WRITTEN_BYTES];
+    const struct crash_world *w = world;
+    int64_t size = WRITTEN_BYTES;
+    tn_tensor *tensor;
+    crash_fill(bytes, sizeof bytes);
+    TN_CHECK_OK(
+        tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &size, bytes, sizeof bytes, 0, &tensor));
+    pause();
+    return 0;
+}
+
+static uint64_t memory_of(const struct crash_world *w)
+{
+    uint64_t bytes = 0;
+    TN_CHECK_OK(tni_os_memory_committed(w->domain->segment.arena_fd, &bytes));
+    return bytes;
+}
+
+TN_TEST(who_is_killed_while_the_kernel_writes_leaves_new_zeros_zero)
+{
+    enum { DEATHS = 10, GROWN_BYTES = 1 << 20 };
+    static const struct crash_op op = {.name = "write_and_wait"};
+    struct crash_world w;
+    int64_t size = WRITTEN_BYTES;
+    for (int death = 0; death < DEATHS; death++) {
+        tn_tensor *zeros;
+        crash_make_world(&w, &op);
+        uint64_t before = memory_of(&w);
+        pid_t pid = tnt_fork(write_and_wait, &w);
+        while (memory_of(&w) < before + GROWN_BYTES)
+            sched_yield();
+        tnt_kill(pid);
+        crash_settle(&w);
+        TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_UINT8, 1, &size, 0, &zeros));
+        const uint8_t *bytes = tn_tensor_data(zeros);
+        assert_int_equal(bytes[0], 0);
+        assert_memory_equal(bytes, bytes + 1, WRITTEN_BYTES - 1);
+        tn_tensor_unref(zeros);
+        crash_judge(&w);
+    }
 }
