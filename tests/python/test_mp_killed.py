@@ -5,6 +5,7 @@ import _weakrefset
 import contextlib
 import dis
 import functools
+import gc
 import os
 import resource
 import signal
@@ -184,6 +185,38 @@ def test_a_forked_child_starts_while_a_thread_makes_barriers(fork):
     child.join()
     assert child.exitcode == 0
     assert len(lines) > 10
+
+
+class SaysItIsShort(list):
+    def __len__(self):
+        return 1
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        [[] for _ in range(100000)],
+        SaysItIsShort([] for _ in range(100000)),
+        dict.fromkeys(range(100000), {}),
+        [[[0] * 200 for _ in range(100)] for _ in range(10)],
+    ],
+    ids=["list", "subclass", "dict", "many lists"],
+)
+def test_a_start_looks_at_a_bounded_number_of_objects(fork, monkeypatch, large):
+    looked_at, is_tracked = 0, gc.is_tracked
+
+    def count(thing):
+        nonlocal looked_at
+        looked_at += 1
+        return is_tracked(thing)
+
+    monkeypatch.setattr(gc, "is_tracked", count)
+    monkeypatch.setattr(_sent, "_MOST_OBJECTS", 1000)
+    monkeypatch.setattr(_sent, "_MOST_REFERENCES", 5000, raising=False)
+    barrier, other_barrier = fork.Barrier(2), fork.Barrier(2)
+    child = fork.Process(target=hold_nothing, args=(barrier, large))
+    assert _sent.find(child) == [barrier]
+    assert looked_at <= 6000 and not other_barrier.broken
 
 
 def meet(barrier, passed):
