@@ -8,6 +8,7 @@ from multiprocessing import connection
 
 import pytest
 import tenon.multiprocessing as mp
+from tenon.multiprocessing import _reader
 
 WAIT_S = 30
 
@@ -34,6 +35,26 @@ def test_queues_can_be_waited_for_with_other_things():
     assert connection.wait(readers, WAIT_S) == [one._reader]
     thread.join()
     assert one._reader.poll() and one._reader.recv() == 3 and not one._reader.poll()
+
+
+def get_when_it_is_told(queue):
+    assert connection.wait([queue._reader], WAIT_S) == [queue._reader]
+    assert queue.get() == 1
+
+
+def test_a_child_waits_though_it_was_forked_while_a_thread_began_to():
+    fork = mp.get_context("fork")
+    queue = fork.Queue()
+    child = fork.Process(target=get_when_it_is_told, args=(queue,))
+    with _reader._lock:  # as the thread has it
+        child.start()
+    try:
+        queue.put(1)
+        child.join(WAIT_S)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        child.join()
 
 
 def square(x):

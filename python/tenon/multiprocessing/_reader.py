@@ -57,6 +57,7 @@ class _Watcher:
 
 _watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher
 _lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 
 
 def _watcher_of(domain):
