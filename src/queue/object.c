@@ -554,17 +554,22 @@ static void close_object(struct tn_domain *d, struct tni_handle *handle)
         registry_leave(d);
 }
 
+/* In a child without a seat the object is its parent's; the list of handles is its own. */
+static void detach(struct tn_domain *d, struct tni_handle *handle)
+{
+    bool has_seat = tni_process_has_seat(d);
+    if (unlink_handle(d, handle) && has_seat)
+        close_object(d, handle);
+}
+
 void tni_object_close(struct tni_handle *handle)
 {
     if (handle == NULL)
         return;
     struct tn_domain *d = handle->domain;
-    /*
-     * After the domain was left the seat's bits are gone, and the domain may be too: see
-     * tni_queue_fini().
-     */
-    if (d != NULL && tni_process_has_seat(d) && unlink_handle(d, handle))
-        close_object(d, handle);
+    /* After the domain was left the domain may be gone: see tni_queue_fini(). */
+    if (d != NULL)
+        detach(d, handle);
     free(handle);
 }
 
@@ -572,8 +577,7 @@ void tni_queue_fini(struct tn_domain *d)
 {
     while (d->handles != NULL) {
         struct tni_handle *handle = d->handles;
-        if (unlink_handle(d, handle))
-            close_object(d, handle);
+        detach(d, handle);
         atomic_store(&handle->roles, 0);
         handle->domain = NULL; /* the user frees it; there is nothing left to do then */
     }

@@ -15,7 +15,7 @@ struct tni_object;
 
 /** Fork hook: objects that the parent has open are open in the child. */
 int tni_queue_init(struct tn_domain *domain);
-/** Close what this process has open, at leave. */
+/** Close what this process has open, at leave; no handle points at the domain from then on. */
 void tni_queue_fini(struct tn_domain *domain);
 
 /**

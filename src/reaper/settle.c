@@ -321,7 +321,9 @@ void tni_reaper_leave(struct tn_domain *d)
         tni_backing_hand_over(d);
         tni_process_begin_leave(d);
         TNI_KILL_POINT("leave_begun");
-        tni_queue_fini(d);
+    }
+    tni_queue_fini(d);
+    if (is_member) {
         TNI_KILL_POINT("leave_objects_closed");
         /* For good: no thread of ours may settle somebody while our seat goes. */
         for (uint32_t tries = 0; !begin(d); tries++)

@@ -549,3 +549,77 @@ TN_TEST(a_child_that_ran_no_fork_handler_harms_nothing_of_its_parents)
     close_inheritance(&of);
     finish();
 }
+
+/* ---- handles in a child without a seat --------------------------------------------------- */
+
+static tn_queue *queue;
+static tn_event *event;
+
+static void damage_free_memory(size_t size_bytes)
+{
+    enum { EACH = 8 };
+    void *taken[EACH];
+    for (int i = 0; i < EACH; i++) {
+        TN_CHECK((taken[i] = malloc(size_bytes)) != NULL);
+        memset(taken[i], 0x7f, size_bytes);
+    }
+    for (int i = 0; i < EACH; i++)
+        free(taken[i]);
+}
+
+/* What the library freed, and reads or writes all the same. */
+static void damage_what_is_free(void)
+{
+    enum { STEP = 16, MOST = 1024 };
+    for (size_t size_bytes = STEP; size_bytes <= MOST; size_bytes += STEP)
+        damage_free_memory(size_bytes);
+    damage_free_memory(sizeof *d);
+}
+
+static int close_handles_and_fork(void)
+{
+    int status = 0;
+    TN_CHECK(tn_event_set(event) == TN_ERR_FORKED);
+    tn_event_close(event);
+    tn_queue_close(queue);
+    damage_what_is_free();
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    TN_CHECK(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+static int close_the_domain_before_its_handles(void)
+{
+    TN_CHECK(tn_event_set(event) == TN_ERR_FORKED);
+    tn_domain_close(d);
+    damage_what_is_free();
+    TN_CHECK(tn_event_set(event) == TN_ERR_CLOSED);
+    TN_CHECK(tn_queue_end(queue) == TN_ERR_CLOSED);
+    tn_event_close(event);
+    tn_queue_close(queue);
+    return 0;
+}
+
+TN_TEST(a_child_without_a_seat_uses_nothing_that_it_freed)
+{
+    int (*const acts[])(void) = {close_handles_and_fork, close_the_domain_before_its_handles};
+    d = tnt_domain(&(tn_domain_options){
+        .struct_size = sizeof(tn_domain_options), .seats = 1, .flags = TN_DOMAIN_NO_MANAGER});
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    for (uint32_t i = 0; i < TNI_COUNT(acts); i++) {
+        int status = 0;
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(acts[i]());
+        TN_CHECK(waitpid(pid, &status, 0) == pid);
+        assert_int_equal(status, 0);
+        TN_CHECK_OK(tn_event_set(event));
+    }
+    tn_event_close(event);
+    tn_queue_close(queue);
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
