@@ -696,6 +696,22 @@ static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t
 }
 
 /*
+ * The seat's bit goes after its death was noted: a recoverer that is killed in between leaves
+ * the bit, and the next one notes the death again. Nobody is told of a death while the bit is
+ * there, so two recoverers may also count the deaths of two seats as one.
+ */
+static void settle_role(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
+{
+    struct tni_seat_set *set =
+        side == TNI_SIDE_PRODUCER ? &object->producers : &object->consumers;
+    if (!tni_seat_set_has(set, seat))
+        return;
+    note_death(object, side, seat, pid);
+    TNI_KILL_POINT("settle_role_noted");
+    tni_seat_set_remove(set, seat);
+}
+
+/*
  * I4: a recoverer that starts anew comes to the object again, and wakes all at it even if the
  * one before cleared the seat's bits.
  */
@@ -711,14 +727,8 @@ static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t
     }
     settle_kind(d, object, kind, seat);
     TNI_KILL_POINT("settle_object_kind");
-    if (tni_seat_set_has(&object->producers, seat)) {
-        tni_seat_set_remove(&object->producers, seat);
-        note_death(object, TNI_SIDE_PRODUCER, seat, pid);
-    }
-    if (tni_seat_set_has(&object->consumers, seat)) {
-        tni_seat_set_remove(&object->consumers, seat);
-        note_death(object, TNI_SIDE_CONSUMER, seat, pid);
-    }
+    settle_role(object, TNI_SIDE_PRODUCER, seat, pid);
+    settle_role(object, TNI_SIDE_CONSUMER, seat, pid);
     note_death(object, TNI_SIDE_ANY, seat, pid);
     TNI_KILL_POINT("settle_object_noted");
     clear_bits(object, seat);

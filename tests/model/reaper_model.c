@@ -13,7 +13,7 @@
  *   claim_taken_over    the dead seat was recounting: it has the recount claim, and `outer`
  *   apart_taken_over    it was taking a message block apart
  *   recoverer_died      it was settling another dead seat
- *   slots_settled       it had a slot taken, and one claimed
+ *   slots_settled       it had a slot taken, and one claimed; it was producer and consumer
  */
 #include "harness/harness.h"
 #include "tiny.h"
@@ -136,6 +136,11 @@ static void setup_slots_settled(void)
     tiny_slot(1, TNI_SLOT_CLAIMED, first_dead(), (tni_block){0});
     tiny_kill(first_dead());
     atomic_store(&tni_announce_at(&tiny_segment, first_dead(), 0)->block, a_block().id);
+    struct tni_object *queue = tni_object_at(&tiny_segment, 0);
+    for (uint32_t seat = 0; seat < survivors(); seat++) { /* so that only its death counts */
+        tni_seat_set_remove(&queue->producers, seat);
+        tni_seat_set_remove(&queue->consumers, seat);
+    }
 }
 static void check_redelivered(void)
 {
@@ -144,6 +149,13 @@ static void check_redelivered(void)
     tni_queue_figures(&tiny_segment, 0, &figures);
     model_require(figures.full == 1 && figures.claimed == 0 && figures.leased == 0,
                   "what the dead took is there again, what it claimed is not");
+    const struct tni_object *queue = tni_object_at(&tiny_segment, 0);
+    model_require(!tni_seat_set_has(&queue->producers, first_dead()) &&
+                      !tni_seat_set_has(&queue->consumers, first_dead()),
+                  "the dead seat is no producer and no consumer any more");
+    model_require(atomic_load(&queue->death[TNI_SIDE_PRODUCER]) >> 32 != 0 &&
+                      atomic_load(&queue->death[TNI_SIDE_CONSUMER]) >> 32 != 0,
+                  "the death is noted on both sides");
 }
 TN_TEST_WITHIN(slots_of_the_dead_are_settled_by_two_of_whom_one_is_killed, 600)
 {

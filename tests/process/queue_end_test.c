@@ -325,6 +325,44 @@ TN_TEST(a_message_of_the_dead_comes_again_before_their_death)
     finish();
 }
 
+#if defined(TN_KILL_POINTS)
+
+static int attach_and_die(void *role)
+{
+    TN_CHECK_OK(tn_queue_attach(q, *(const uint32_t *)role));
+    return raise(SIGKILL);
+}
+
+static int close_and_reap(void *unused)
+{
+    (void)unused;
+    q = tn_queue_close(q); /* so that its own death is no matter of the queue */
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    return 0;
+}
+
+TN_TEST(a_death_is_told_though_its_reaper_is_killed_beside_it)
+{
+    for (uint32_t role = TN_PRODUCER; role <= TN_CONSUMER; role <<= 1) {
+        tn_message m;
+        begin(1, 0);
+        TN_CHECK_OK(tn_queue_attach(q, role == TN_PRODUCER ? TN_CONSUMER : TN_PRODUCER));
+        tnt_wait(tnt_fork(attach_and_die, &role));
+        assert_true(tnt_kill_at("settle_role_noted", 1, close_and_reap, NULL));
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+        if (role == TN_PRODUCER) {
+            assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+            assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+        } else {
+            TN_CHECK_OK(push_number(1));
+            assert_int_equal(push_number(2), TN_ERR_PEER_DIED);
+        }
+        assert_int_equal(tn_queue_peers(q, role), 0);
+        finish();
+    }
+}
+
+#endif
 /* ---- the last one that can serve leaves, after an earlier death -----------------------------
  */
 

@@ -473,7 +473,7 @@ static const char *const reaper_points[] = {
     "semaphore_settle_given", "semaphore_settle_uncounted",
     "lock_dead_named",        "object_name_unlinked",
     "settle_object_woken",    "ticket_group_settled",
-    "semaphore_unmarked"};
+    "semaphore_unmarked",     "settle_role_noted"};
 
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
