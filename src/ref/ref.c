@@ -297,16 +297,18 @@ void tni_ref_adopt_more(struct tn_domain *d, struct tni_thread *thread, tni_bloc
     tni_ref_drop(d, thread, block);
 }
 
+/*
+ * First the record's reference, while the caller's own one still keeps the block. Other threads
+ * may give theirs back meanwhile: if the caller's was the last, the hold becomes the record's.
+ */
 int tni_ref_lend_more(struct tn_domain *d, tni_block block, bool move)
 {
-    if (move && local_take_last(d, block)) { /* another thread was at it a moment ago */
-        tni_ref_move_hold(d, block, tni_block_position(&d->segment.geometry, block));
-        return 0;
-    }
     int status = increment(d, block, MOST_RECORDED);
     TNI_KILL_POINT("lend_incremented");
-    if (status != 0 && move)
-        tni_ref_local(d, block);
+    if (status == 0 && move && local_take_last(d, block)) {
+        atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_DEC);
+        tni_ref_move_hold(d, block, tni_block_position(&d->segment.geometry, block));
+    }
     return status;
 }
 

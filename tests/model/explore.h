@@ -95,6 +95,7 @@ struct process {
     bool can_die;        /* its last step was a write */
     bool has_news;       /* something changed since it yielded last */
     bool has_looked;     /* once more, since somebody changed something: it is of no use */
+    uint8_t looks;       /* at old values, since somebody changed something */
     uint8_t slices_used; /* sleeps that were cut, at most one for each death */
     uint32_t sp;         /* offset in its stack; the live part lies above */
     uint32_t image;      /* where the live part was saved */
@@ -236,6 +237,8 @@ unsigned views_choices(unsigned process, const struct op *op);
 bool views_do(unsigned process, struct op *op, unsigned choice);
 void views_fence(unsigned process, uint8_t order);
 bool views_has_unseen(unsigned process);
+/** What was written becomes visible, without an order. */
+void views_catch_up(unsigned process);
 void views_see_end(unsigned process, unsigned ended);
 /** A plain access of what several use. */
 void views_plain(unsigned process, uint64_t at, uint64_t size_bytes, bool is_write,

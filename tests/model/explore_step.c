@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_LOOKS = 3 };
+
 bool step_has_written; /* something that others, or check(), may see, since its last stop */
 
 void step_fail(const char *format, ...)
@@ -200,8 +202,10 @@ static void go_on(unsigned process, bool was_written)
 /* Something changed: who waits for just anything looks again. */
 static void tell_blocked(unsigned except)
 {
-    for (unsigned p = 0; p < ex.model->process_count; p++)
+    for (unsigned p = 0; p < ex.model->process_count; p++) {
         at(p)->has_looked = false;
+        at(p)->looks = 0;
+    }
     for (unsigned p = 0; p < ex.model->process_count && !ex.has_failed; p++)
         if (p != except && at(p)->status != BLOCKED) {
             at(p)->has_news = ex.yields[p] && at(p)->status <= SLEEPING;
@@ -287,6 +291,10 @@ static void do_step(unsigned process, unsigned choice)
         break;
     case OP_YIELD:
         p->op.result = 1;
+        /* A write is seen after a finite time: who waits does not look at old values for ever.
+         */
+        if (ex.memory == MODEL_C11 && ++p->looks > MOST_LOOKS)
+            views_catch_up(process);
         /* What is not seen yet may be seen in the middle of this look. */
         p->has_looked = ex.memory != MODEL_C11 || !views_has_unseen(process);
         break;

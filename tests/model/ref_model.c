@@ -17,6 +17,8 @@
  *   allocated           both take from two blocks, and free
  *   leased              a pin on a slot, its lease, and the end of it
  *   let_recount         one passes a block to and fro; who recounts it is not in motion with it
+ *   threads_*           two threads of one process, and their count of local references: a move
+ *                       beside a release, two moves, adoptions, a look whether it is held
  *   recounted_*         a seat died with an announce before; the recount of its block against
  *                       moves of that block to and fro, with one death more
  */
@@ -487,4 +489,114 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_message_is_filled_and_taken_apart, 600
                                        .run = {add_and_take_apart, release_a, tiny_settle_all},
                                        .check = tiny_check,
                                        .invariant = tiny_invariant});
+}
+
+/* ---- threads of one process -------------------------------------------------------------- */
+
+/* @param references  of block a, by the first two, which are threads of one process */
+static void setup_threads(uint32_t references, uint32_t slots)
+{
+    tiny_begin(&(struct tiny_spec){.processes = 3,
+                                   .seats = 3,
+                                   .blocks = 1,
+                                   .slots = slots,
+                                   .has_threads = true,
+                                   .threads = 2});
+    if (references != 0)
+        tiny_hold(0, a_block(), references);
+}
+static void setup_two_references(void) { setup_threads(2, 2); }
+static void release_the_other(void) { release(a_block()); }
+static void pop_what_the_threads_push(void)
+{
+    tni_block got;
+    for (uint32_t producer = 0; producer < 2; producer++)
+        while (pop(producer, &got))
+            release(got);
+}
+
+TN_TEST_WITHIN(counts_hold_while_a_thread_moves_what_another_releases, 600)
+{
+    tiny_explore(
+        &(struct model){.name = "threads_move_and_release",
+                        .process_count = 3,
+                        .setup = setup_two_references,
+                        .run = {push_moved, release_the_other, pop_what_the_threads_push},
+                        .check = check_all_free,
+                        .invariant = tiny_invariant});
+}
+
+TN_TEST_WITHIN(counts_hold_while_two_threads_move_one_block, 600)
+{
+    tiny_explore(&(struct model){.name = "threads_move_both",
+                                 .process_count = 3,
+                                 .setup = setup_two_references,
+                                 .run = {push_moved, push_moved, nothing},
+                                 .check = tiny_check,
+                                 .invariant = tiny_invariant});
+}
+
+static void setup_one_reference_and_one_message(void)
+{
+    setup_threads(1, 1);
+    tiny_slot(0, TNI_SLOT_FULL, 2, a_block());
+}
+static void adopt_and_release(void)
+{
+    tni_block got;
+    if (pop(2, &got))
+        release(got);
+}
+
+TN_TEST_WITHIN(counts_hold_while_a_thread_adopts_what_another_releases, 600)
+{
+    tiny_explore(&(struct model){.name = "threads_adopt_and_release",
+                                 .process_count = 3,
+                                 .setup = setup_one_reference_and_one_message,
+                                 .run = {adopt_and_release, release_the_other, nothing},
+                                 .check = check_all_free,
+                                 .invariant = tiny_invariant});
+}
+
+static void push_moved_and_release(void)
+{
+    push_moved();
+    release_the_other();
+}
+static void find_and_release(void)
+{
+    if (tni_ref_local_if_held(tiny_me(), a_block()))
+        release(a_block());
+}
+
+TN_TEST_WITHIN(counts_hold_while_a_thread_finds_what_another_releases, 600)
+{
+    tiny_explore(&(struct model){.name = "threads_find_and_release",
+                                 .process_count = 3,
+                                 .setup = setup_two_references,
+                                 .run = {find_and_release, push_moved_and_release, nothing},
+                                 .check = tiny_check,
+                                 .invariant = tiny_invariant});
+}
+
+static void adopt(void)
+{
+    tni_block got;
+    (void)pop(2, &got);
+}
+static void setup_two_messages(void)
+{
+    setup_threads(0, 2);
+    tiny_slot(0, TNI_SLOT_FULL, 2, a_block());
+    tiny_slot(1, TNI_SLOT_FULL, 2, a_block());
+}
+
+TN_TEST_WITHIN(counts_hold_while_two_threads_adopt_one_block, 600)
+{
+    tiny_explore(&(struct model){.name = "threads_adopt_both",
+                                 .process_count = 3,
+                                 .setup = setup_two_messages,
+                                 .run = {adopt, adopt, nothing},
+                                 .check = tiny_check,
+                                 .invariant = tiny_invariant});
 }

@@ -164,9 +164,22 @@ static struct tn_domain *make_domain(uint32_t seat)
     struct tni_block_cache *last = model_private(16, 8);
     d->threads[0].caches =
         (struct tni_block_cache *)((uintptr_t)last - TINY_PAYLOAD_CLASS * sizeof *last);
-    d->local = model_private((spec.has_message ? 65 : all_blocks()) * sizeof(uint32_t), 8);
+    size_t local_bytes = (spec.has_message ? 65 : all_blocks()) * sizeof(uint32_t);
+    d->local = spec.threads != 0 ? model_shared(local_bytes, 8) : model_private(local_bytes, 8);
     d->mapped = model_private(16, 8);
     tni_ref_init(d);
+    return d;
+}
+
+/*
+ * One more thread of the first process. A seat has one record of a thread here: it announces in
+ * that of a seat that is free.
+ */
+static struct tn_domain *make_thread(uint32_t thread)
+{
+    struct tn_domain *d = make_domain(0);
+    d->threads[0].announce = tni_announce_at(&tiny_segment, thread, 0);
+    d->local = tiny_domains[0]->local;
     return d;
 }
 
@@ -220,9 +233,10 @@ void tiny_begin(const struct tiny_spec *wanted)
         make_queue();
     memset(tiny_domains, 0, sizeof tiny_domains);
     for (uint32_t i = 0; i < spec.processes; i++) {
-        if (!spec.are_joining)
+        bool is_thread = i > 0 && i < spec.threads;
+        if (!spec.are_joining && !is_thread)
             take_seat(i, (int32_t)i + 1);
-        tiny_domains[i] = make_domain(i);
+        tiny_domains[i] = is_thread ? make_thread(i) : make_domain(i);
         if (spec.slots != 0)
             queues[i] = make_handle(i);
     }
@@ -538,7 +552,8 @@ static void check_locals(uint32_t process)
     uint32_t count = list_blocks(blocks);
     if (d == NULL || d->seat == TNI_NO_SEAT || d->is_closed)
         return;
-    model_require(pid_in(d->seat) == (int32_t)process + 1, "who lives sits in its seat");
+    uint32_t first = process < spec.threads ? 0 : process;
+    model_require(pid_in(d->seat) == (int32_t)first + 1, "who lives sits in its seat");
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = tni_block_position(&tiny_segment.geometry, blocks[i]);
         bool has_hold = peek(tni_row_at(&tiny_segment, d->seat, at)) >> (at % 64) & 1;

@@ -2,10 +2,11 @@
 /*
  * tiny: a tiny domain in the memory of a model, made by hand, without a system call.
  *
- * Process i of the model sits in seat i, as pid i + 1. One seat more is free, for the janitor:
- * whoever settles, in check(), what is left. Blocks: `blocks` of payload and at most one
- * message block. What no scenario writes lies in private memory, so that to read it is no step;
- * tiny_check_constants() proves that nobody wrote there.
+ * Process i of the model sits in seat i, as pid i + 1, or is one more thread of the first, in
+ * seat 0. One seat more is free, for the janitor: whoever settles, in check(), what is left.
+ * Blocks: `blocks` of payload and at most one message block. What no scenario writes lies in
+ * private memory, so that to read it is no step; tiny_check_constants() proves that nobody
+ * wrote there.
  */
 #ifndef TENON_TESTS_MODEL_TINY_H
 #define TENON_TESTS_MODEL_TINY_H
@@ -29,6 +30,7 @@ struct tiny_spec {
     bool has_alloc;     /* blocks are allocated, not only held from the beginning */
     bool are_joining;   /* seats are free at first, but for tiny_sit() */
     bool has_threads;   /* locked instructions for what only own threads touch */
+    uint32_t threads;   /* so many of the processes are threads of the first; none is killed */
     bool has_no_slices; /* who sleeps until somebody wakes it does not look between */
 };
 
