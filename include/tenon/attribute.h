@@ -168,7 +168,7 @@ TN_API TN_NODISCARD int tn_tensor_for_each_metadata(const tn_tensor *tensor,
 
 /**
  * Give `target` the attributes of `source` in place of its own. TN_ERR_INVALID: one of them
- * does not fit its type or shape.
+ * does not fit its type or shape. TN_ERR_NO_MEMORY.
  */
 TN_API TN_NODISCARD int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source);
 

@@ -5,6 +5,7 @@
  * has a file of its own.
  *
  * I6  struct tni_attributes does not change once a tensor points at it; a setter makes another.
+ *     One tensor at most points at it: what was replaced is chained through it.
  *     A failed setter leaves the tensor as it was. One thread at a time sets attributes of a
  *     tensor; a call that may run meanwhile holds those that it found (hold_all()).
  * I7  What a tensor points at was checked against its type and shape, which never change, by
@@ -335,21 +336,36 @@ int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
     return status;
 }
 
-int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source)
+/* Check that all of them fit, and make the same once more. `from` may be NULL. */
+static int check_and_copy(const tn_tensor *target, const struct tni_attributes *from,
+                          struct tni_attributes **ret_made)
 {
-    int status = tni_tensor_check(target);
-    if (status != 0 || (status = tni_tensor_check(source)) != 0)
-        return status;
-    struct tni_attributes *from = tni_attributes_hold(source);
+    int status = 0;
+    *ret_made = NULL;
     for (uint32_t at = 0; from != NULL && at < from->bytes && status == 0;
          at += whole_bytes(attribute_at(from, at))) {
         const struct tni_attribute *one = attribute_at(from, at);
         status = kinds[one->kind].check(target, tni_attribute_payload(one), one->bytes);
     }
-    if (status != 0)
-        tni_attributes_drop(from);
-    else
-        publish(target, from); /* they never change, so that both tensors may have them */
+    if (status != 0 || from == NULL)
+        return status;
+    *ret_made = alloc_attributes(from->bytes);
+    if (*ret_made == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
+    memcpy((*ret_made)->words, from->words, from->bytes);
+    return 0;
+}
+
+int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source)
+{
+    int status = tni_tensor_check(target);
+    if (status != 0 || (status = tni_tensor_check(source)) != 0)
+        return status;
+    struct tni_attributes *from = tni_attributes_hold(source), *made;
+    status = check_and_copy(target, from, &made);
+    tni_attributes_drop(from);
+    if (status == 0)
+        replace(target, made);
     return status;
 }
 

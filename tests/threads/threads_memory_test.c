@@ -260,3 +260,30 @@ TN_TEST(a_tensor_with_attributes_can_be_read_by_many_threads)
     tn_tensor_unref(common);
     world_end();
 }
+
+/* A tensor of each thread's own, which has the attributes of the common one at first. */
+static void set_own(struct worker *w)
+{
+    const int64_t count = 64;
+    tn_tensor *own;
+    TN_CHECK_OK(tn_tensor_private(TN_UINT32, 1, &count, &own));
+    for (uint32_t i = 0; i < 64; i++) {
+        TN_CHECK_OK(tn_tensor_copy_attributes(own, common));
+        TN_CHECK_OK(tn_tensor_set_flags(own, TN_BUFFER));
+        TN_CHECK(strcmp(tn_tensor_name(own), "common") == 0);
+        TN_CHECK(tn_tensor_flags(own) == TN_BUFFER);
+    }
+    tn_tensor_unref(own);
+    (void)w;
+}
+
+TN_TEST(attributes_of_copies_may_be_set_by_several_threads)
+{
+    const int64_t count = 64;
+    world_begin(8 << 20);
+    TN_CHECK_OK(tn_tensor_zeros(members[0], TN_UINT32, 1, &count, 0, &common));
+    TN_CHECK_OK(tn_tensor_set_name(common, "common"));
+    run_crews((struct crew[]){{set_own, 4}, {NULL, 0}});
+    tn_tensor_unref(common);
+    world_end();
+}
