@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "process/backing.h"
+#include "process/fake_vault.h"
 
 enum { LONG_MS = 20000, MOST_FDS = 1024, DENSE = 40 };
 
@@ -277,5 +279,65 @@ TN_TEST_WITHIN(tenond_goes_on_and_keeps_what_it_has_whatever_call_of_a_request_f
     end_traced();
     close(said);
     tnt_note("%u calls of its requests failed, and it lost nothing", failures);
+    end();
+}
+
+/* ---- what the vault has ------------------------------------------------------------------ */
+
+static void kill_traced(void)
+{
+    kill(faults_control->subject, SIGKILL);
+    tnt_wait(tracer);
+    close(said);
+}
+
+/* A call of its start failed: it takes over what the vault has now, or later. */
+static void await_kept(void)
+{
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (count_open(faults_control->subject, STORAGE_TARGET) != 1) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_sleep_until(tni_os_now_ns() + 500000);
+    }
+}
+
+TN_TEST_WITHIN(the_vault_keeps_all_whatever_call_of_the_start_of_tenond_fails, 240)
+{
+    tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
+    uint32_t n = 1, variant = 0, failures = 0;
+    begin();
+    struct fake_vault *vault = fake_vault_start();
+    start_traced(UINT32_MAX, 0);
+    TN_CHECK_OK(tn_domain_create("recalled", &options, &d));
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    tnt_wait_ok(tnt_fork(push_and_end, NULL));
+    fake_vault_await(&vault->puts, 1);
+    kill_traced();
+    for (bool is_over = false; !is_over;) {
+        start_traced(n, variant);
+        struct faults_control seen = *faults_control;
+        describe();
+        if (!seen.has_ended)
+            await_kept();
+        kill_traced();
+        TN_CHECK(fake_vault_has_all(vault));
+        failures += seen.was_injected;
+        is_over = seen.count < n;
+        if (variant + 1 < seen.variants) {
+            variant++;
+        } else {
+            variant = 0;
+            n = next_n(n);
+        }
+    }
+    start_traced(UINT32_MAX, 0);
+    await_kept();
+    check_kept();
+    tn_queue_close(q);
+    tn_domain_close(d);
+    end_traced();
+    close(said);
+    fake_vault_end(vault);
+    tnt_note("%u calls of its start failed, and the vault lost nothing", failures);
     end();
 }

@@ -130,6 +130,7 @@ static int fetch(struct tenond *t, const struct tni_request *request, int *ret_f
     struct tenond_domain *d = tenond_find_id(t, request->name);
     if (d == NULL)
         return TN_ERR_NOT_FOUND;
+    tenond_mirror_catch_up(t);
     return tenond_fetch(d, (tni_block){request->block}, request->generation, ret_fd);
 }
 

@@ -141,8 +141,13 @@ int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block blo
     if (status != 0)
         return status;
     struct tenond_deposit *deposit = find(d, block);
+    if (deposit != NULL && deposit->generation == generation) {
+        tni_os_close(fd); /* the same once more */
+        *ret_deposit = deposit;
+        return 0;
+    }
     if (deposit != NULL)
-        drop(t, d, deposit); /* the same once more, or what a sweep has not come to */
+        drop(t, d, deposit); /* what a sweep has not come to */
     if (t->deposit_count >= t->deposit_limit)
         return TN_ERR_FULL;
     if ((status = ensure_table(d)) != 0)

@@ -347,6 +347,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
     t->domains = d;
     t->domain_count++;
     take_office(t, domain);
+    tenond_mirror_adopted(t);
     tni_log(TNI_LOG_INFO, "looking after domain '%s', in seat %u", name_of(d), domain->seat);
     look(t, d);
     tenond_linger(d);
@@ -401,7 +402,8 @@ static int adopt_found(const struct tni_found *found, void *context)
     int status = tni_manager_open_found(found, false, &control_fd, &arena_fd);
     if (status == 0)
         status = tenond_add(t, control_fd, arena_fd);
-    if (status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY)
+    /* FULL: the tenond before us may have a seat still, until a member settles it. */
+    if (status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL)
         t->missed_ns = 0;
     return 0;
 }

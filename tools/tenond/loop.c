@@ -110,9 +110,10 @@ static bool handle(struct tenond *t, uint64_t tag)
     }
 }
 
-static bool is_idle(const struct tenond *t, uint64_t now_ns)
+static uint64_t idle_due(const struct tenond *t)
 {
-    return t->domain_count == 0 && now_ns >= t->idle_ns + IDLE_NS;
+    bool is_needed = t->domain_count > 0 || tenond_mirror_is_behind(t);
+    return is_needed ? TN_FOREVER : t->idle_ns + IDLE_NS;
 }
 
 static uint64_t all_due(struct tenond *t, uint64_t now_ns)
@@ -123,7 +124,7 @@ static uint64_t all_due(struct tenond *t, uint64_t now_ns)
              mirror_ns = tenond_mirror_due(t, now_ns), files_ns = tenond_collect_due(t, now_ns);
     uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), TNI_MIN(mirror_ns, files_ns));
     next_ns = TNI_MIN(next_ns, look_ns);
-    return t->domain_count == 0 ? TNI_MIN(next_ns, t->idle_ns + IDLE_NS) : next_ns;
+    return TNI_MIN(next_ns, idle_due(t));
 }
 
 int tenond_run(int stop_fd)
@@ -137,11 +138,12 @@ int tenond_run(int stop_fd)
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
     t->collect_ns = t->look_ns = TN_FOREVER;
+    t->mirror.has_heirs = true; /* until a vault, or nobody, has answered */
     tenond_clients_init(t);
     int status = open_all(t, stop_fd);
     while (status == 0 && goes_on) {
         uint64_t now_ns = tni_os_now_ns(), next_ns = all_due(t, now_ns);
-        if (is_idle(t, now_ns))
+        if (now_ns >= idle_due(t))
             break;
         int count = tni_os_loop_wait(t->loop, tags, BATCH, next_ns);
         if (count < 0)

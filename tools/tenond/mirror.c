@@ -9,6 +9,10 @@
  * I3  What a vault had when we came is taken over before anybody can connect to us. A vault
  *     that is too slow for that keeps what it has: nobody takes its place before it has sent
  *     all, and until then we tell it nothing.
+ *     The vault drops an entry when its block says that it is over, or when its domain has
+ *     ended. What we cannot keep for another reason, the vault goes on keeping for us: we ask
+ *     for everything again once we look after another domain, and now and then. As long as we
+ *     do not have all that a vault has, no other vault takes its place, and we do not end.
  * I4  A vault that was given up may live, and has what we have dropped since: it ends when the
  *     name of its socket goes, to the next vault or, if nothing is left to keep, at once.
  * Death: the vault has every deposit that was acknowledged, and perhaps some that are over;
@@ -19,13 +23,16 @@
 
 #include "tenond.h"
 
-#define MS_NS      UINT64_C(1000000)
-#define SEND_NS    (250 * MS_NS)  /* a depositor waits for its answer for a second */
-#define FIRST_NS   (1000 * MS_NS) /* for the first of what we ask for, before we go on */
-#define RECEIVE_NS (1000 * MS_NS) /* for the next */
-#define RESTART_NS (1000 * MS_NS) /* between two starts */
-#define TROUBLE_NS (10000 * MS_NS)
-enum { BATCH = 256, RECALLS_MOST = 8 };
+#define MS_NS       UINT64_C(1000000)
+#define SEND_NS     (250 * MS_NS)  /* a depositor waits for its answer for a second */
+#define FIRST_NS    (1000 * MS_NS) /* for the first of what we ask for, before we go on */
+#define RECEIVE_NS  (1000 * MS_NS) /* for the next */
+#define RESTART_NS  (1000 * MS_NS) /* between two starts */
+#define TROUBLE_NS  (10000 * MS_NS)
+#define ASK_NS      (1000 * MS_NS) /* at least, until we ask for everything again */
+#define ASK_MOST_NS (60000 * MS_NS)
+#define UNSEEN_NS   (3000 * MS_NS) /* for members that we cannot see to tell of their domain */
+enum { BATCH = 256, RECALLS_MOST = 8, ASK_PAUSE = 20 };
 
 static struct vault_packet packet_of(const struct tenond_domain *d, uint32_t verb,
                                      const struct tenond_deposit *deposit)
@@ -44,20 +51,25 @@ static void note(struct tenond *t, struct tenond_deposit *deposit, bool is_mirro
     deposit->is_mirrored = is_mirrored;
 }
 
-/* What cannot be noted stays in the vault until it ends, or its block is put anew. */
-static void reject(struct tenond *t, const struct vault_packet *p)
+/*
+ * VAULT_DROP: it is over. VAULT_PUT: we do not know its domain, and look at the end whether
+ * that has ended. What cannot be noted stays in the vault.
+ */
+static void reject(struct tenond *t, const struct vault_packet *p, uint32_t verb)
 {
     struct tenond_rejected *rejected = &t->mirror.rejected;
     if (rejected->count == rejected->room) {
         uint32_t room = 2 * rejected->room + 64;
         void *grown = reallocarray(rejected->at, room, sizeof *rejected->at);
-        if (grown == NULL)
+        if (grown == NULL) {
+            t->mirror.left_count++;
             return;
+        }
         rejected->at = grown;
         rejected->room = room;
     }
     rejected->at[rejected->count] = *p;
-    rejected->at[rejected->count++].verb = VAULT_DROP;
+    rejected->at[rejected->count++].verb = verb;
 }
 
 static void end_recall(struct tenond *t)
@@ -67,7 +79,14 @@ static void end_recall(struct tenond *t)
     t->mirror.is_recalling = false;
 }
 
-/* I2 */
+static void forget_mirrored(struct tenond *t)
+{
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+        for (uint32_t i = 0; i < d->deposits.count; i++)
+            note(t, &d->deposits.at[i], false);
+}
+
+/* I2. What it has and we have not is asked for again, should it live: see has_left. */
 static void give_up(struct tenond *t, uint64_t start_ns)
 {
     tni_os_loop_remove(t->loop, t->mirror.fd);
@@ -75,10 +94,9 @@ static void give_up(struct tenond *t, uint64_t start_ns)
     t->mirror.fd = -1;
     t->mirror.start_ns = start_ns;
     t->mirror.is_given_up = true;
+    t->mirror.ask_ns = tni_os_now_ns();
     end_recall(t);
-    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
-        for (uint32_t i = 0; i < d->deposits.count; i++)
-            note(t, &d->deposits.at[i], false);
+    forget_mirrored(t);
 }
 
 /* ---- telling it -------------------------------------------------------------------------- */
@@ -129,7 +147,8 @@ static bool tell(struct tenond *t, const struct vault_packet *p, int fd)
 void tenond_mirror_put(struct tenond *t, const struct tenond_domain *d,
                        struct tenond_deposit *deposit)
 {
-    if (t->mirror.fd < 0 && (tni_os_now_ns() < t->mirror.start_ns || start(t) != 0))
+    if (t->mirror.fd < 0 &&
+        (t->mirror.has_left || tni_os_now_ns() < t->mirror.start_ns || start(t) != 0))
         return;
     const struct vault_packet p = packet_of(d, VAULT_PUT, deposit);
     if (tell(t, &p, deposit->fd))
@@ -143,7 +162,7 @@ void tenond_mirror_drop(struct tenond *t, const struct tenond_domain *d,
     if (!deposit->is_mirrored)
         return;
     if (t->mirror.is_recalling)
-        reject(t, &p);
+        reject(t, &p, VAULT_DROP);
     if (t->mirror.is_recalling || tell(t, &p, -1))
         note(t, deposit, false);
 }
@@ -157,6 +176,7 @@ void tenond_mirror_leave(struct tenond *t, struct tenond_deposit *deposit)
 /* ---- in the loop ------------------------------------------------------------------------- */
 
 static void go_on_recalling(struct tenond *t);
+static void ask_again(struct tenond *t, uint64_t now_ns, uint64_t patience_ns);
 
 /* It says nothing unasked: else this is its end. */
 void tenond_mirror_ready(struct tenond *t)
@@ -200,13 +220,17 @@ static void end_given_up(struct tenond *t)
 uint64_t tenond_mirror_due(struct tenond *t, uint64_t now_ns)
 {
     end_given_up(t);
-    if (t->mirror.count == t->deposit_count || t->mirror.is_recalling)
+    ask_again(t, now_ns, 0);
+    uint64_t ask_ns = t->mirror.has_left ? t->mirror.ask_ns : TN_FOREVER;
+    if (t->mirror.is_recalling)
         return TN_FOREVER;
+    if (t->mirror.count == t->deposit_count || (t->mirror.fd < 0 && t->mirror.has_left))
+        return ask_ns;
     if (t->mirror.fd >= 0 || now_ns >= t->mirror.start_ns)
         put_missing(t);
     if (t->mirror.count == t->deposit_count)
-        return TN_FOREVER;
-    return t->mirror.fd >= 0 ? now_ns : t->mirror.start_ns;
+        return ask_ns;
+    return t->mirror.fd >= 0 ? now_ns : TNI_MIN(ask_ns, t->mirror.start_ns);
 }
 
 /* ---- taking over ------------------------------------------------------------------------- */
@@ -219,28 +243,40 @@ static struct tenond_domain *find_domain(const struct tenond *t, const uint8_t i
     return d;
 }
 
-/* The descriptor is consumed. */
+/* The descriptor is consumed. Only its block can say that an entry of a living domain is over.
+ */
 static void take_entry(struct tenond *t, const struct vault_packet *p, int fd)
 {
     struct tenond_domain *d = find_domain(t, p->domain);
     struct tenond_deposit *deposit;
-    if (d != NULL &&
-        tenond_deposit_keep(t, d, (tni_block){p->block}, p->generation, fd, &deposit) == 0) {
+    int status = TN_ERR_NOT_FOUND;
+    if (d != NULL)
+        status = tenond_deposit_keep(t, d, (tni_block){p->block}, p->generation, fd, &deposit);
+    if (status == 0) {
         note(t, deposit, true);
         return;
     }
     tni_os_close(fd);
-    reject(t, p);
+    if (d == NULL)
+        reject(t, p, VAULT_PUT);
+    else if (status == TN_ERR_STALE || status == TN_ERR_INVALID)
+        reject(t, p, VAULT_DROP);
+    else
+        t->mirror.left_count++;
 }
 
 /* @return 1: there is more to come; 0: that was the last; an error */
 static int take_next(struct tenond *t)
 {
-    struct vault_packet p;
+    struct vault_packet p = {0};
     uint32_t fd_count = 0;
     int fd = -1;
     int got = tni_os_receive(t->mirror.fd, &p, sizeof p, &fd, 1, &fd_count,
                              tni_os_now_ns() + RECEIVE_NS);
+    if (got == TN_ERR_SYSTEM && p.magic == VAULT_MAGIC) {
+        t->mirror.left_count++; /* there was no room for its descriptor */
+        return 1;
+    }
     if (got < 0)
         return got;
     bool is_ours = got == (int)sizeof p && p.magic == VAULT_MAGIC;
@@ -256,6 +292,67 @@ static int take_next(struct tenond *t)
     return tni_fail(TN_ERR_INVALID, "a packet of %d bytes that makes no sense", got);
 }
 
+/* A vault that does not read now will not answer soon: nothing of it is yet to come. */
+static int send_packet(const struct tenond *t, const struct vault_packet *p)
+{
+    int status = tni_os_socket_send(t->mirror.fd, p, sizeof *p, -1, tni_os_now_ns() + SEND_NS);
+    return status == TN_ERR_TIMED_OUT ? tni_fail(TN_ERR_SYSTEM, "it does not read") : status;
+}
+
+struct living {
+    uint8_t (*ids)[16];
+    uint32_t count;
+    bool is_known; /* else every domain may live */
+};
+
+/*
+ * We may see no member of a domain that lives, in other namespaces: for a moment after our
+ * start none has ended.
+ */
+static void find_living(const struct tenond *t, struct living *ret_living)
+{
+    const struct tenond_rejected *rejected = &t->mirror.rejected;
+    uint32_t i = 0;
+    while (i < rejected->count && rejected->at[i].verb != VAULT_PUT)
+        i++;
+    *ret_living = (struct living){0};
+    if (i == rejected->count || tni_os_now_ns() < t->mirror.unseen_ns)
+        return;
+    ret_living->is_known = tni_manager_living(&ret_living->ids, &ret_living->count) == 0;
+}
+
+static bool is_over(const struct tenond *t, const struct living *living,
+                    const struct vault_packet *p)
+{
+    if (p->verb == VAULT_DROP)
+        return true;
+    if (!living->is_known || find_domain(t, p->domain) != NULL)
+        return false;
+    uint32_t i = 0;
+    while (i < living->count && memcmp(living->ids[i], p->domain, sizeof p->domain) != 0)
+        i++;
+    return i == living->count;
+}
+
+static int tell_rejected(struct tenond *t)
+{
+    const struct tenond_rejected *rejected = &t->mirror.rejected;
+    struct living living;
+    int status = 0;
+    find_living(t, &living);
+    for (uint32_t i = 0; status == 0 && i < rejected->count; i++) {
+        struct vault_packet p = rejected->at[i];
+        if (!is_over(t, &living, &p)) {
+            t->mirror.left_count++;
+            continue;
+        }
+        p.verb = VAULT_DROP;
+        status = send_packet(t, &p);
+    }
+    free(living.ids);
+    return status;
+}
+
 /*
  * It sends all before it reads again, and we say nothing meanwhile: neither can wait for the
  * other. @return 0; TN_ERR_TIMED_OUT: the rest is yet to come
@@ -265,29 +362,54 @@ static int take_rest(struct tenond *t)
     int status;
     while ((status = take_next(t)) > 0)
         TNI_KILL_POINT("tenond_recalling");
-    const struct tenond_rejected *rejected = &t->mirror.rejected;
-    for (uint32_t i = 0; status == 0 && i < rejected->count; i++)
-        status = tni_os_socket_send(t->mirror.fd, &rejected->at[i], sizeof rejected->at[i], -1,
-                                    tni_os_now_ns() + SEND_NS);
-    return status;
+    return status == 0 ? tell_rejected(t) : status;
 }
 
 /* @return 0, TN_ERR_TIMED_OUT (it will answer, or end), TN_ERR_NOT_FOUND (nobody is there) */
-static int ask_for_all(struct tenond *t)
+static int ask_for_all(struct tenond *t, uint64_t patience_ns)
 {
     const struct vault_packet ask = {.magic = VAULT_MAGIC, .verb = VAULT_LIST};
-    int status = tni_os_connect(TNI_VAULT_SOCKET, &t->mirror.fd);
+    bool is_new = t->mirror.fd < 0;
+    int status = is_new ? tni_os_connect(TNI_VAULT_SOCKET, &t->mirror.fd) : 0;
     if (status != 0)
         return status;
-    t->mirror.is_recalling = t->mirror.has_heirs = true;
-    status = tni_os_loop_add(t->loop, t->mirror.fd, tenond_tag(TENOND_VAULT, 0, 0));
+    t->mirror.is_recalling = t->mirror.has_left = t->mirror.has_heirs = true;
+    t->mirror.left_count = 0;
+    t->mirror.asked_ns = tni_os_now_ns();
+    t->mirror.ask_ns = TN_FOREVER;
+    forget_mirrored(t); /* what the vault does not send any more, it is given again */
+    if (is_new)
+        status = tni_os_loop_add(t->loop, t->mirror.fd, tenond_tag(TENOND_VAULT, 0, 0));
     if (status == 0)
-        status =
-            tni_os_socket_send(t->mirror.fd, &ask, sizeof ask, -1, tni_os_now_ns() + SEND_NS);
+        status = send_packet(t, &ask);
     if (status != 0)
         return status;
-    status = tni_os_poll(&t->mirror.fd, 1, tni_os_now_ns() + FIRST_NS);
+    status = tni_os_poll(&t->mirror.fd, 1, tni_os_now_ns() + patience_ns);
     return status < 0 ? status : take_rest(t);
+}
+
+static void finish_recall(struct tenond *t)
+{
+    uint64_t now_ns = tni_os_now_ns();
+    uint64_t pause_ns = TNI_MAX(ASK_PAUSE * (now_ns - t->mirror.asked_ns), ASK_NS);
+    end_recall(t);
+    t->mirror.has_left = t->mirror.has_heirs = t->mirror.left_count > 0;
+    if (t->mirror.ask_ns != 0) /* else a domain was adopted meanwhile */
+        t->mirror.ask_ns = now_ns + TNI_MIN(pause_ns, ASK_MOST_NS);
+    tni_log(TNI_LOG_INFO,
+            "took over %u descriptors that the vault had; it keeps %u that we cannot have now",
+            t->deposit_count, t->mirror.left_count);
+}
+
+/* I3. Nobody there has anything for us: that is no failure. */
+static void break_off(struct tenond *t, int status)
+{
+    if (t->mirror.fd >= 0)
+        give_up(t, 0);
+    t->mirror.has_left = t->mirror.has_heirs = status != TN_ERR_NOT_FOUND;
+    t->mirror.ask_ns = tni_os_now_ns() + ASK_NS;
+    if (t->mirror.has_left)
+        tni_log(TNI_LOG_WARNING, "the vault: %s", tn_error_detail());
 }
 
 /* One that closed the connection, because we were too slow for it, is asked once more. */
@@ -295,30 +417,35 @@ static void note_recall(struct tenond *t, int status)
 {
     for (int n = 0; status == TN_ERR_CLOSED && n < RECALLS_MOST; n++) {
         give_up(t, 0);
-        status = ask_for_all(t);
+        status = ask_for_all(t, FIRST_NS);
     }
-    if (t->mirror.fd < 0) {
-        t->mirror.has_heirs = status != TN_ERR_NOT_FOUND;
-        return;
-    }
-    if (status == TN_ERR_TIMED_OUT) {
-        tni_log(TNI_LOG_WARNING, "the vault is slow to tell what it has");
-        return;
-    }
-    t->mirror.has_heirs = status != 0;
-    tni_log(TNI_LOG_INFO, "took over %u descriptors that the vault had", t->deposit_count);
-    if (status == 0) {
-        end_recall(t);
-    } else {
-        tni_log(TNI_LOG_WARNING, "the vault: %s", tn_error_detail());
-        give_up(t, 0);
-    }
+    if (status == TN_ERR_TIMED_OUT && t->mirror.fd >= 0)
+        return; /* the loop sees it when it comes */
+    if (status == 0)
+        finish_recall(t);
+    else
+        break_off(t, status);
 }
 
 static void go_on_recalling(struct tenond *t) { note_recall(t, take_rest(t)); }
 
-/* Nobody there has anything for us: that is no failure. */
-void tenond_mirror_recall(struct tenond *t) { note_recall(t, ask_for_all(t)); }
+static void ask_again(struct tenond *t, uint64_t now_ns, uint64_t patience_ns)
+{
+    if (t->mirror.has_left && !t->mirror.is_recalling && now_ns >= t->mirror.ask_ns)
+        note_recall(t, ask_for_all(t, patience_ns));
+}
+
+void tenond_mirror_recall(struct tenond *t)
+{
+    t->mirror.unseen_ns = tni_os_now_ns() + UNSEEN_NS;
+    note_recall(t, ask_for_all(t, FIRST_NS));
+}
+
+void tenond_mirror_adopted(struct tenond *t) { t->mirror.ask_ns = 0; }
+
+void tenond_mirror_catch_up(struct tenond *t) { ask_again(t, tni_os_now_ns(), FIRST_NS); }
+
+bool tenond_mirror_is_behind(const struct tenond *t) { return t->mirror.has_left; }
 
 void tenond_mirror_fini(struct tenond *t)
 {

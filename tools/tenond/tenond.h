@@ -55,7 +55,7 @@ struct tenond_domain {
     struct tenond_domain *next;
 };
 
-/* What the vault shall drop. */
+/* What the vault shall drop, or shall if its domain has ended: see reject() in mirror.c. */
 struct tenond_rejected {
     struct vault_packet *at; /* [room] */
     uint32_t count, room;
@@ -63,13 +63,18 @@ struct tenond_rejected {
 
 /* Our connection to the vault. */
 struct tenond_mirror {
-    int fd;            /* -1: none */
-    uint32_t count;    /* deposits that it has */
-    uint64_t start_ns; /* no vault is started before */
-    bool has_heirs;    /* it has something for our successor */
-    bool is_given_up;  /* the one that we had may live */
-    bool is_recalling; /* it was asked for all it has, and has not sent the last of it */
-    struct tenond_rejected rejected; /* told to it when it has */
+    int fd;              /* -1: none */
+    uint32_t count;      /* deposits that it has */
+    uint64_t start_ns;   /* no vault is started before */
+    bool has_heirs;      /* it has something for our successor */
+    bool is_given_up;    /* the one that we had may live */
+    bool is_recalling;   /* it was asked for all it has, and has not sent the last of it */
+    bool has_left;       /* it may have what we have not: no other vault takes its place */
+    uint32_t left_count; /* of those that it was last asked for */
+    uint64_t asked_ns;   /* when that was */
+    uint64_t ask_ns;     /* if has_left: when it is asked again */
+    uint64_t unseen_ns;  /* before it, a domain that we do not see may live */
+    struct tenond_rejected rejected; /* told to it when it has sent all */
 };
 
 struct tenond_client {
@@ -164,8 +169,14 @@ void tenond_deposits_fini(struct tenond *tenond, struct tenond_domain *domain, b
 
 /* ---- mirror.c ---------------------------------------------------------------------------- */
 
-/** Take over what a vault has for us, if there is one. pre: all domains are known */
+/** Take over what a vault has for us, if there is one. pre: all domains were looked for */
 void tenond_mirror_recall(struct tenond *tenond);
+/** We look after another domain: the vault may have something of it. */
+void tenond_mirror_adopted(struct tenond *tenond);
+/** Take over what the vault has of it, before somebody is told that we have it not. */
+void tenond_mirror_catch_up(struct tenond *tenond);
+/** Whether a vault has what we have not: then we do not end. */
+bool tenond_mirror_is_behind(const struct tenond *tenond);
 /** Send a deposit to the vault, and start one if there is none. */
 void tenond_mirror_put(struct tenond *tenond, const struct tenond_domain *domain,
                        struct tenond_deposit *deposit);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A vault that a test drives: it keeps what tenond gives it, counts what tenond says, and
+ * breaks off where the test wants it to. Started before tenond, which takes it for the one that
+ * is there already.
+ */
+#ifndef TENON_TESTS_FAKE_VAULT_H
+#define TENON_TESTS_FAKE_VAULT_H
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "harness/harness.h"
+#include "os/os.h"
+#include "process/process.h"
+#include "tenond/vault.h"
+
+enum { FAKE_VAULT_ENTRIES = 16, FAKE_VAULT_MS = 20000 };
+
+struct fake_vault {
+    _Atomic uint32_t puts, drops, lists; /* that it was told, or asked for */
+    _Atomic uint32_t breaks;             /* how many of the next lists end early */
+    bool breaks_with_nonsense;           /* else by closing the connection */
+    uint64_t file;                       /* the number of its socket's file */
+    pid_t pid;
+};
+
+struct fake_vault_entry {
+    struct vault_packet packet;
+    int fd;
+};
+
+static inline void fake_vault_send(int fd, const struct vault_packet *packet, uint32_t verb,
+                                   int with_fd)
+{
+    struct vault_packet p = *packet;
+    p.verb = verb;
+    (void)!tni_os_socket_send(fd, &p, sizeof p, with_fd, tnt_deadline(FAKE_VAULT_MS));
+}
+
+/* @return whether the client stays */
+static inline bool fake_vault_list(struct fake_vault *v, int fd,
+                                   const struct fake_vault_entry *at, uint32_t count)
+{
+    bool breaks = atomic_load(&v->breaks) > 0;
+    atomic_fetch_add(&v->lists, 1);
+    for (uint32_t i = 0; i < count && !(breaks && i == 1); i++)
+        fake_vault_send(fd, &at[i].packet, VAULT_PUT, at[i].fd);
+    if (!breaks)
+        fake_vault_send(fd, &(struct vault_packet){.magic = VAULT_MAGIC}, VAULT_END, -1);
+    else if (v->breaks_with_nonsense)
+        (void)!tni_os_socket_send(fd, "nonsense", 8, -1, tnt_deadline(FAKE_VAULT_MS));
+    if (breaks)
+        atomic_fetch_sub(&v->breaks, 1);
+    return !breaks;
+}
+
+static inline void fake_vault_drop(struct fake_vault_entry *at, uint32_t *count,
+                                   const struct vault_packet *p)
+{
+    for (uint32_t i = 0; i < *count; i++)
+        if (at[i].packet.block == p->block && at[i].packet.generation == p->generation) {
+            tni_os_close(at[i].fd);
+            at[i] = at[--*count];
+            return;
+        }
+}
+
+/* @return whether the client stays */
+static inline bool fake_vault_serve(struct fake_vault *v, int fd, struct fake_vault_entry *at,
+                                    uint32_t *count)
+{
+    struct vault_packet p = {0};
+    uint32_t fd_count = 0;
+    int with_fd = -1;
+    int got = tni_os_receive(fd, &p, sizeof p, &with_fd, 1, &fd_count, TN_FOREVER);
+    if (got != (int)sizeof p || p.magic != VAULT_MAGIC)
+        return false;
+    if (p.verb == VAULT_LIST)
+        return fake_vault_list(v, fd, at, *count);
+    fake_vault_drop(at, count, &p); /* before a put of the same too */
+    if (p.verb == VAULT_PUT) {
+        TN_CHECK(*count < FAKE_VAULT_ENTRIES && with_fd >= 0);
+        at[(*count)++] = (struct fake_vault_entry){p, with_fd};
+    }
+    atomic_fetch_add(p.verb == VAULT_PUT ? &v->puts : &v->drops, 1);
+    return true;
+}
+
+static inline int fake_vault_run(void *vault)
+{
+    static struct fake_vault_entry entries[FAKE_VAULT_ENTRIES];
+    struct fake_vault *v = vault;
+    uint32_t count = 0;
+    int listen_fd, fd;
+    TN_CHECK_OK(tni_os_listen(TNI_VAULT_SOCKET, &listen_fd));
+    v->file = tni_os_file_number(TNI_VAULT_SOCKET);
+    for (;;) {
+        TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TN_FOREVER));
+        if (tni_os_accept(listen_fd, &fd) != 0)
+            continue;
+        while (fake_vault_serve(v, fd, entries, &count)) {
+        }
+        tni_os_close(fd);
+    }
+    return 0;
+}
+
+/** pre: no tenond lives. */
+static inline struct fake_vault *fake_vault_start(void)
+{
+    struct fake_vault *v =
+        mmap(NULL, sizeof *v, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    TN_CHECK(v != MAP_FAILED);
+    TN_CHECK_OK(tni_os_runtime_prepare());
+    v->pid = tnt_fork(fake_vault_run, v);
+    uint64_t deadline_ns = tnt_deadline(FAKE_VAULT_MS);
+    while (v->file == 0 || tni_os_file_number(TNI_VAULT_SOCKET) != v->file) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    return v;
+}
+
+/** Whether nothing that it had was told to be dropped, and no other vault has its place. */
+static inline bool fake_vault_has_all(const struct fake_vault *v)
+{
+    return atomic_load(&v->drops) == 0 && tni_os_file_number(TNI_VAULT_SOCKET) == v->file;
+}
+
+static inline void fake_vault_await(const _Atomic uint32_t *counter, uint32_t least)
+{
+    uint64_t deadline_ns = tnt_deadline(FAKE_VAULT_MS);
+    while (atomic_load(counter) < least) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
+static inline void fake_vault_end(struct fake_vault *v)
+{
+    tnt_kill(v->pid);
+    munmap(v, sizeof *v);
+}
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: what the next tenond cannot take over from the vault, the vault keeps. Nothing that
+ * lies only in a queue is lost by the kill of tenond alone.
+ */
+#include <sys/socket.h>
+
+#include "backing.h"
+#include "fake_vault.h"
+#include "harness/live_blocks.h"
+
+enum { LIMIT = 128, MANY = 150, SOME = 50, SEATS = 3, BREAKS = 12 };
+
+static tn_domain *d;
+static tn_queue *q;
+
+static void begin(uint32_t seats)
+{
+    const tn_domain_options domain_options = {.struct_size = sizeof domain_options,
+                                              .seats = seats};
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 256};
+    d = tnt_domain(&domain_options);
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+}
+
+static void finish(void)
+{
+    q = tn_queue_close(q);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    assert_int_equal(live_blocks(d), 0);
+    await_storages(manager_pid(d), 0);
+    d = tn_domain_close(d);
+}
+
+static int make_and_push(void *count)
+{
+    for (uint32_t i = 0; i < *(const uint32_t *)count; i++)
+        push(q, make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, (float)i), TN_PUSH_MOVE);
+    return 0;
+}
+
+static void leave_in_queue(uint32_t count) { tnt_wait_ok(tnt_fork(make_and_push, &count)); }
+
+static void pop_all(uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        tn_tensor *t = pop(q);
+        expect_numbers(t, (float)i);
+        tn_tensor_unref(t);
+    }
+}
+
+/* The tenond that one can connect to: what the vault had for it, it was told. */
+static int32_t await_tenond(void)
+{
+    struct ucred of = {0};
+    socklen_t size = sizeof of;
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    int fd = -1;
+    while (tni_os_connect(TNI_MANAGER_SOCKET, &fd) != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    TN_CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &of, &size) == 0);
+    tni_os_close(fd);
+    return of.pid;
+}
+
+/* ---- no seat ----------------------------------------------------------------------------- */
+
+static int sit(void *signal)
+{
+    tnt_signal(signal);
+    for (;;)
+        pause();
+    return 0;
+}
+
+static uint32_t taken_seats(void)
+{
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < d->segment.geometry.seats; i++)
+        taken +=
+            tni_seat_state(atomic_load(&tni_seat_at(&d->segment, i)->word)) != TNI_SEAT_FREE;
+    return taken;
+}
+
+/* The dead tenond has the last seat, and nobody waits who would settle it. */
+TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
+{
+    struct tnt_signal signal = tnt_signal_open();
+    begin(SEATS);
+    leave_in_queue(3);
+    await_vault(0, 3);
+    pid_t sitter = tnt_fork(sit, &signal);
+    tnt_await(&signal);
+    int32_t old = manager_pid(d);
+    assert_int_equal(taken_seats(), d->segment.geometry.seats);
+    kill_and_await(old, SIGKILL);
+    kill_and_await(await_tenond(), SIGKILL); /* the vault hears all of it before the next */
+    int32_t without_seat = await_tenond();
+    assert_int_equal(manager_pid(d), old);
+    assert_true(without_seat != old);
+    pop_all(0, 1);
+    await_successor(d, old); /* as a member that waits, and settles */
+    survive_until(d, 2);
+    await_vault(0, 2);
+    pop_all(1, 3);
+    tnt_kill(sitter);
+    tnt_signal_close(&signal);
+    finish();
+}
+
+/* ---- no descriptor ----------------------------------------------------------------------- */
+
+static int32_t replace_by_limited(int32_t vault)
+{
+    char command[512];
+    int32_t old = manager_pid(d);
+    snprintf(command, sizeof command, "ulimit -n %d; exec '%s'", LIMIT, getenv("TENON_TENOND"));
+    const char *const argv[] = {"sh", "-c", command, NULL};
+    TN_CHECK(kill(vault, SIGSTOP) == 0); /* so that it starts none */
+    kill_and_await(old, SIGKILL);
+    TN_CHECK_OK(tni_os_start_detached("/bin/sh", argv));
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (manager_pid(d) == old) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    TN_CHECK(kill(vault, SIGCONT) == 0);
+    TN_CHECK(await_tenond() == manager_pid(d));
+    return manager_pid(d);
+}
+
+TN_TEST_WITHIN(a_tenond_with_a_lower_limit_of_descriptors_loses_nothing, 60)
+{
+    begin(0);
+    leave_in_queue(MANY);
+    int32_t vault = await_vault(0, MANY);
+    int32_t limited = replace_by_limited(vault);
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (count_open(limited, STORAGE_TARGET) < LIMIT / 2) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    pop_all(0, SOME);
+    kill_and_await(limited, SIGKILL);
+    await_storages(await_successor(d, limited), MANY - SOME);
+    assert_int_equal(await_vault(0, MANY - SOME), vault);
+    pop_all(SOME, MANY);
+    finish();
+}
+
+TN_TEST_WITHIN(a_tenond_with_a_lower_limit_takes_the_rest_as_it_gets_room, 60)
+{
+    begin(0);
+    leave_in_queue(MANY);
+    int32_t vault = await_vault(0, MANY);
+    int32_t limited = replace_by_limited(vault);
+    pop_all(0, MANY - SOME);
+    await_storages(limited, SOME);
+    assert_int_equal(await_vault(0, SOME), vault);
+    pop_all(MANY - SOME, MANY);
+    finish();
+}
+
+/* ---- a recall that breaks off ------------------------------------------------------------ */
+
+/* More often than tenond asks again at once. */
+static void break_off(bool with_nonsense)
+{
+    struct fake_vault *vault = fake_vault_start();
+    begin(0);
+    leave_in_queue(3);
+    fake_vault_await(&vault->puts, 3);
+    int32_t old = manager_pid(d);
+    vault->breaks_with_nonsense = with_nonsense;
+    atomic_store(&vault->breaks, with_nonsense ? 2 : BREAKS);
+    kill_and_await(old, SIGKILL);
+    await_successor(d, old);
+    leave_in_queue(1); /* a deposit is for the vault, which has not told all yet */
+    fake_vault_await(&vault->puts, 4);
+    assert_int_equal(atomic_load(&vault->breaks), 0);
+    await_storages(manager_pid(d), 4);
+    assert_true(fake_vault_has_all(vault));
+    pop_all(0, 3);
+    pop_all(0, 1);
+    finish();
+    fake_vault_end(vault);
+}
+
+TN_TEST(a_vault_that_breaks_off_is_asked_again_and_not_replaced) { break_off(false); }
+TN_TEST(a_vault_that_talks_nonsense_is_asked_again_and_not_replaced) { break_off(true); }
