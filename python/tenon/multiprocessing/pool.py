@@ -10,6 +10,8 @@ A task is leased to its worker until its result is on its way. A worker that die
 two leaves a result and a task that is done again: the second result is thrown away.
 """
 
+import collections
+import functools
 import os
 import queue
 import struct
@@ -176,17 +178,19 @@ class _Engine:
         self.cells = Cells(processes * _CELLS)
         self.start_worker = start_worker
         self.slots = {}  # worker -> its slot
-        self.lock = threading.RLock()  # for all of the above, and for what results are told
+        self.lock = threading.RLock()  # for all of the above; never held while a job is told
         self.deaths = {}  # (job, index) -> pids of workers that died at it
         self.last = {}  # pid -> (job, index) of the last result that came from it
         self.died_unready = 0
+        self.turns = collections.deque()  # what is still to be told to jobs, in order
+        self.is_telling = False
 
     # -- workers
 
     def repopulate(self):
         """Start as many workers as are missing."""
         with self.lock:
-            while len(self.workers) < self.processes:
+            while len(self.workers) < self.processes and self.state != TERMINATE:
                 slot = min(set(range(self.processes)) - set(self.slots.values()))
                 self.cells[slot * _CELLS + _READY] = 0
                 self.cells[slot * _CELLS + _JOB] = _NONE
@@ -248,38 +252,63 @@ class _Engine:
                 f"{self.died_unready} workers in a row died before they could take a task: "
                 "see what they wrote to stderr"
             )
-            for job in list(self.cache):
-                self.fail(job, self.broken)
+            jobs = list(self.cache)
+        for job in jobs:
+            self.fail(job, self.broken)
+
+    # -- what jobs are told
 
     def fail(self, job, error):
         """End a job, however many results it waits for."""
-        with self.lock:
-            result = self.cache.get(job)
-            if isinstance(result, IMapIterator):
-                with result._cond:
-                    result._items.append((False, error))
-                    result._index += 1
-                    result._length = result._index
-                    result._cond.notify()
-                self.cache.pop(job, None)
-            elif result is not None:
-                if isinstance(result, MapResult):
-                    result._number_left = 1
-                self.tell(job, 0, (False, error))
+        self._tell_in_turn(functools.partial(self._fail, job, error))
 
     def tell(self, job, index, outcome):
         """Give a job one of its results."""
-        with self.lock:
-            result = self.cache.get(job)
-            if result is None:
-                return
+        self._tell_in_turn(functools.partial(self._tell, job, index, outcome))
+
+    def _tell_in_turn(self, act):
+        """Run `act` after those that came before it, here or in the thread that is at them.
+
+        Nobody waits for anybody: a callback may take long, or end the pool, and a result may hold
+        the last reference of the pool, which ends then.
+        """
+        self.turns.append(act)
+        del act
+        while True:
+            with self.lock:
+                if self.is_telling or not self.turns or self.state == TERMINATE:
+                    return
+                self.is_telling = True
             try:
-                result._set(index, outcome)
-            except Exception:  # of a callback, which is not this thread's to die of
-                traceback.print_exc(file=sys.stderr)
-                self.cache.pop(job, None)
-                if isinstance(result, ApplyResult):
-                    result._event.set()
+                self.turns.popleft()()
+            finally:
+                self.is_telling = False
+
+    def _fail(self, job, error):
+        result = self.cache.get(job)
+        if isinstance(result, IMapIterator):
+            with result._cond:
+                result._items.append((False, error))
+                result._index += 1
+                result._length = result._index
+                result._cond.notify()
+            self.cache.pop(job, None)
+        else:
+            if isinstance(result, MapResult):
+                result._number_left = 1
+            self._tell(job, 0, (False, error))
+
+    def _tell(self, job, index, outcome):
+        result = self.cache.get(job)
+        if result is None:
+            return
+        try:
+            result._set(index, outcome)
+        except Exception:  # of a callback, which is not this thread's to die of
+            traceback.print_exc(file=sys.stderr)
+            self.cache.pop(job, None)
+            if isinstance(result, ApplyResult):
+                result._event.set()
 
     # -- the threads
 
@@ -303,6 +332,8 @@ class _Engine:
             for worker in self.workers:
                 worker.join()
         self._end(self.results)
+        if self.state == TERMINATE:
+            self._stop_workers()
 
     def _wait_for_close(self):
         while self.state == RUN:
@@ -402,10 +433,17 @@ class _Engine:
         self.taskqueue.put(None)
         self._end(self.tasks)
         self._end(self.results)
+        if self.lock._is_owned():
+            # The collector of garbage ends the pool while one of its threads has the lock, which
+            # the other threads may wait for. The first of them stops the workers by itself.
+            return
         me = threading.current_thread()
         for thread in threads:
             if thread is not me:
                 thread.join()
+        self._stop_workers()
+
+    def _stop_workers(self):
         for worker in self.workers:
             if worker.exitcode is None:
                 worker.terminate()

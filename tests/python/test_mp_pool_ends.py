@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a pool of tenon.multiprocessing: in its own threads, and while jobs are told."""
+
+import threading
+
+import pytest
+import tenon.multiprocessing as mp
+
+WAIT_S = 60
+
+
+def square(x):
+    return x * x
+
+
+def test_a_callback_may_terminate_the_pool(fork):
+    """While another of its threads collects workers, which needs the pool's lock."""
+    pool = fork.Pool(2, maxtasksperchild=1)
+    others_wait, is_over = threading.Event(), threading.Event()
+    collect, engine = pool._engine.collect, pool._engine
+
+    def collect_in_a_callback():
+        if threading.current_thread() is pool._worker_handler and in_callback.is_set():
+            others_wait.set()
+        collect()
+
+    def end(unused):
+        in_callback.set()
+        engine.notifier.put(None)
+        others_wait.wait(WAIT_S)
+        pool.terminate()
+        is_over.set()
+
+    in_callback = threading.Event()
+    engine.collect = collect_in_a_callback
+    pool.apply_async(square, (1,), callback=end)
+    assert is_over.wait(WAIT_S)
+    pool.join()
+    assert all(worker.exitcode is not None for worker in pool._pool)
+
+
+def test_a_callback_that_lasts_lets_a_dead_worker_be_replaced(fork):
+    begun, may_end, workers = threading.Event(), threading.Event(), fork.Semaphore(0)
+
+    def last(unused):
+        begun.set()
+        may_end.wait()
+
+    with fork.Pool(1, initializer=workers.release) as pool:
+        assert workers.acquire(timeout=WAIT_S)
+        told = pool.apply_async(square, (1,), callback=last)
+        assert begun.wait(WAIT_S)
+        pool._pool[0].kill()
+        is_replaced = workers.acquire(timeout=WAIT_S)
+        may_end.set()
+        assert is_replaced
+        assert told.get(WAIT_S) == 1
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # which keep the pool
+def test_a_pool_that_only_its_result_holds_ends(fork):
+    for _ in range(5):
+        pool = fork.Pool(2)
+        threads = pool._worker_handler, pool._task_handler, pool._result_handler
+        workers = list(pool._pool)
+        result = pool.apply_async(square, (3,))
+        del pool
+        assert result.get(WAIT_S) == 9
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert not any(thread.is_alive() for thread in threads)
+        assert all(worker.exitcode is not None for worker in workers)
+
+
+def test_a_pool_ends_that_its_own_thread_lets_go_of(fork):
+    """As the collector of garbage may, at any line: here while that thread has the lock."""
+    pool = fork.Pool(1)
+    engine, threads = pool._engine, (pool._worker_handler, pool._task_handler, pool._result_handler)
+    workers, terminate, collect = list(pool._pool), pool._terminate, engine.collect
+
+    def end_under_the_lock():
+        with engine.lock:
+            terminate()
+        collect()
+
+    engine.collect = end_under_the_lock
+    engine.notifier.put(None)
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert all(worker.exitcode is not None for worker in workers)
+    pool._state = mp.pool.TERMINATE
