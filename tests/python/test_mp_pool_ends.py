@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a pool of tenon.multiprocessing: in its own threads, and while jobs are told."""
 
+import itertools
 import threading
 
 import pytest
@@ -90,3 +91,25 @@ def test_a_pool_ends_that_its_own_thread_lets_go_of(fork):
     assert not any(thread.is_alive() for thread in threads)
     assert all(worker.exitcode is not None for worker in workers)
     pool._state = mp.pool.TERMINATE
+
+
+@pytest.mark.parametrize("rest", [itertools.repeat(2), ()], ids=["endless", "at its end"])
+def test_the_next_sequence_is_put_when_an_imap_has_failed(fork, rest):
+    is_put = threading.Event()
+
+    def numbers():
+        yield 1
+        pool._engine.fail_all()  # as its workers' deaths would
+        yield from rest
+
+    def next_numbers():
+        is_put.set()
+        yield from ()
+
+    with fork.Pool(1) as pool:
+        results = pool.imap(square, numbers())
+        with pytest.raises(mp.WorkerDied):
+            list(results)
+        assert list(results) == []
+        pool._taskqueue.put((next_numbers(), None))
+        assert is_put.wait(WAIT_S)

@@ -298,6 +298,10 @@ class _Engine:
                 result._number_left = 1
             self._tell(job, 0, (False, error))
 
+    def _set_length(self, set_length, count):
+        if set_length.__self__._job in self.cache:  # and has not failed, which set one
+            set_length(count)
+
     def _tell(self, job, index, outcome):
         result = self.cache.get(job)
         if result is None:
@@ -357,14 +361,14 @@ class _Engine:
             del item
 
     def _put_sequence(self, sequence, set_length):
-        index = -1
+        count = 0
         for task in sequence:
-            if self.state == TERMINATE:
-                return
-            index = task[1]
             self._put_task(*task)
+            count = task[1] + 1
+            if self.state == TERMINATE or task[0] not in self.cache:
+                return  # the job has failed, and its sequence may be endless
         if set_length:
-            set_length(index + 1)
+            self._tell_in_turn(functools.partial(self._set_length, set_length, count))
 
     def _put_task(self, job, index, func, args, keywords):
         if self.broken is not None:
