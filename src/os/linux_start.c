@@ -5,6 +5,9 @@
  * writes its report: the end of our pipe would tell nothing, since a child that another thread
  * forks at the same moment keeps it open for as long as it lives. The helper's own pipe has no
  * such sharer.
+ *
+ * I1  The helper writes to its end of our pipe and to nothing else: what it has under REPORT_FD
+ *     is a file of the program that uses us, until the helper has put the pipe there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -101,17 +104,23 @@ static void reset_signals(void)
 /*
  * Also when the caller runs without some of 0, 1, 2: the report moves to 3 first, by way of a
  * number that neither it nor the input has to have. An input of -1 is /dev/null.
+ *
+ * @param report_fd  where the report goes, after a failure too (I1)
  */
-static bool prepare_descriptors(int report_fd, int input_fd)
+static bool prepare_descriptors(int *report_fd, int input_fd)
 {
-    int report = fcntl(report_fd, F_DUPFD_CLOEXEC, REPORT_FD + 1);
+    int report = fcntl(*report_fd, F_DUPFD_CLOEXEC, REPORT_FD + 1);
     if (report < 0)
         return false;
+    *report_fd = report;
     if (input_fd == 0 && fcntl(0, F_SETFD, 0) != 0)
         return false;
     if (input_fd > 0 && dup2(input_fd, 0) < 0)
         return false;
-    if (dup2(report, REPORT_FD) < 0 || fcntl(REPORT_FD, F_SETFD, FD_CLOEXEC) != 0)
+    if (dup2(report, REPORT_FD) < 0)
+        return false;
+    *report_fd = REPORT_FD;
+    if (fcntl(REPORT_FD, F_SETFD, FD_CLOEXEC) != 0)
         return false;
     close_from(REPORT_FD + 1);
     int nothing = open("/dev/null", O_RDWR);
@@ -163,14 +172,14 @@ __attribute__((noreturn)) static void run_helper(const char *path, char *const *
                                                  int report_fd, int input_fd)
 {
     int error = 0;
-    if (!prepare_descriptors(report_fd, input_fd))
+    if (!prepare_descriptors(&report_fd, input_fd))
         error = errno == 0 ? EIO : errno;
     (void)!chdir("/"); /* so that no folder is kept busy */
     if (error == 0) {
         reset_signals();
         error = spawn_program(path, argv);
     }
-    ssize_t written = write(REPORT_FD, &error, sizeof error);
+    ssize_t written = write(report_fd, &error, sizeof error);
     _exit(written == (ssize_t)sizeof error ? 0 : 1);
 }
 

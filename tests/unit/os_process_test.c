@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "os_test.h"
@@ -424,6 +425,46 @@ static void start_detached_reports_a_program_that_cannot_run(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* Descriptor 3 is the user's file, and all but `left` others are taken. */
+static int start_with_few_left(uint32_t left)
+{
+    const char *const argv[] = {"true", NULL};
+    int taken[PAGE / 16], fd;
+    uint32_t count = 0;
+    while ((fd = fcntl(3, F_DUPFD_CLOEXEC, 4)) >= 0)
+        taken[count++] = fd;
+    for (uint32_t i = 0; i < left; i++)
+        close(taken[--count]);
+    int status = tni_os_start_detached("/bin/true", argv);
+    CHECK(lseek(3, 0, SEEK_CUR) == 0);
+    CHECK(status == 0 || strstr(tn_error_detail(), "no descriptors left") != NULL);
+    while (count > 0)
+        close(taken[--count]);
+    return status;
+}
+
+static void few_descriptors_body(void)
+{
+    enum { LIMIT = 64, MOST_LEFT = 8 };
+    const struct rlimit limit = {.rlim_cur = LIMIT, .rlim_max = LIMIT};
+    struct tni_os_memory memory;
+    uint32_t failures = 0;
+    int file;
+    CHECK(tni_os_memory_create("of the user", PAGE, &file) == 0);
+    CHECK(dup2(file, 3) == 3 && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(lseek(3, 0, SEEK_SET) == 0);
+    for (uint32_t left = 0; left < MOST_LEFT; left++)
+        failures += start_with_few_left(left) != 0;
+    CHECK(failures > 0 && failures < MOST_LEFT);
+    CHECK(tni_os_memory_stat(3, &memory) == 0 && memory.size_bytes == PAGE);
+}
+
+static void start_detached_writes_to_no_file_of_the_user(void **state)
+{
+    (void)state;
+    run_in_child(few_descriptors_body);
+}
+
 static void no_standard_files_body(void)
 {
     close(0);
@@ -573,6 +614,7 @@ int main(void)
         cmocka_unit_test(a_detached_process_has_its_own_session_and_none_of_our_files),
         cmocka_unit_test(a_detached_process_has_none_of_our_files_without_close_range),
         cmocka_unit_test(start_detached_reports_a_program_that_cannot_run),
+        cmocka_unit_test(start_detached_writes_to_no_file_of_the_user),
         cmocka_unit_test(start_detached_works_without_standard_files),
         cmocka_unit_test(a_detached_process_has_the_input_that_it_was_given),
         cmocka_unit_test(huge_bytes_of_an_unknown_memory_are_none),
