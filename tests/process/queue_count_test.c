@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: what is counted in a queue, and found there, when its rounds wrap or a hint is behind.
+ */
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "harness/harness.h"
+#include "process/queue_world.h"
+#include "queue/ring.h"
+
+static void push_number(uint32_t number)
+{
+    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
+}
+
+static uint32_t pop_number(uint64_t deadline)
+{
+    tn_message m;
+    uint32_t number;
+    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
+    assert_int_equal(m.size_bytes, sizeof number);
+    memcpy(&number, m.bytes, sizeof number);
+    tn_message_fini(&m);
+    return number;
+}
+
+/* As if so many rounds had passed: a round is 32 bits. */
+static void begin_at_round(uint32_t capacity, uint32_t policy, uint32_t round)
+{
+    begin(capacity, policy);
+    struct tn_queue *own = q;
+    for (uint32_t i = 0; i < capacity; i++)
+        atomic_store(&tni_slot_at(own, i)->word, tni_slot_word(round, TNI_SLOT_EMPTY, 0, 0));
+    atomic_store(&own->handle.object->head, tni_position(round, 0));
+    atomic_store(&own->handle.object->tail, tni_position(round, 0));
+    atomic_store(&own->handle.object->unpushed, (uint64_t)round * capacity);
+}
+
+static uint64_t pushed_so_far(void)
+{
+    struct tni_queue_figures figures;
+    tni_queue_figures(&d->segment, q->handle.index, &figures);
+    return figures.pushed;
+}
+
+static int push_and_take(void *unused)
+{
+    struct tni_taken taken;
+    (void)unused;
+    push_number(8);
+    struct tni_thread *thread = tni_thread_enter(d);
+    TN_CHECK_OK(tni_ring_find(q, &taken));
+    TN_CHECK(tni_ring_take(q, thread, &taken));
+    return raise(SIGKILL);
+}
+
+TN_TEST(counts_are_right_though_rounds_wrap_and_members_die)
+{
+    for (uint32_t capacity = 1; capacity <= 3; capacity++) {
+        uint64_t pushed = 0;
+        begin_at_round(capacity, 0, UINT32_MAX - 2);
+        for (uint32_t i = 0; i < 6 * capacity; i++) {
+            tnt_wait(tnt_fork(push_and_take, NULL)); /* what it took comes back */
+            TN_CHECK_OK(tn_domain_reap(d, NULL));
+            assert_int_equal(tn_queue_count(q), 1);
+            assert_int_equal(pop_number(0), 8);
+            assert_int_equal(tn_queue_count(q), 0);
+            assert_int_equal(pushed_so_far(), ++pushed);
+        }
+        finish();
+    }
+}
+
+TN_TEST(a_lease_that_lasts_while_rounds_wrap_comes_back)
+{
+    tn_message m;
+    begin_at_round(3, TN_QUEUE_LEASE, UINT32_MAX - 1);
+    push_number(1);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    for (uint32_t i = 0; i < 12; i++) {
+        tn_message other;
+        push_number(100 + i);
+        TN_CHECK_OK(tn_queue_pop(q, 0, &other));
+        TN_CHECK_OK(tn_message_ack(q, &other));
+        tn_message_fini(&other);
+    }
+    assert_int_equal(tn_queue_count(q), 0);
+    TN_CHECK_OK(tn_message_return(q, &m));
+    tn_message_fini(&m);
+    assert_true(tn_queue_count(q) >= 1);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    assert_int_equal(m.attempt, 1);
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    assert_int_equal(tn_queue_count(q), 0);
+    finish();
+}
+
+TN_TEST(a_lease_of_the_last_round_before_the_wrap_is_found_again)
+{
+    tn_message m[3];
+    begin_at_round(3, TN_QUEUE_LEASE, UINT32_MAX);
+    for (uint32_t i = 0; i < 3; i++)
+        push_number(i);
+    for (uint32_t i = 0; i < 3; i++)
+        TN_CHECK_OK(tn_queue_pop(q, 0, &m[i]));
+    for (uint32_t i = 0; i < 2; i++) {
+        TN_CHECK_OK(tn_message_ack(q, &m[i]));
+        tn_message_fini(&m[i]);
+    }
+    assert_int_equal(tn_queue_count(q), 0);
+    TN_CHECK_OK(tn_message_return(q, &m[2]));
+    tn_message_fini(&m[2]);
+    assert_int_equal(tn_queue_count(q), 1);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m[2]));
+    TN_CHECK_OK(tn_message_ack(q, &m[2]));
+    tn_message_fini(&m[2]);
+    finish();
+}
