@@ -402,7 +402,7 @@ uint32_t tni_ring_count(const struct tn_queue *q)
     if (head == tail)
         return 0;
     int64_t left = distance(head, tail, q->capacity);
-    for (uint32_t passed = 0; left > 0 && passed < q->capacity; passed++, left--) {
+    for (uint32_t passed = 0; left > 0 && passed <= 2 * q->capacity; passed++, left--) {
         uint64_t word = atomic_load(&tni_slot_at(q, head)->word);
         int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(head));
         if (ahead < 0 || (ahead == 0 && tni_slot_state(word) != TNI_SLOT_LEASED))

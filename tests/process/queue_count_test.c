@@ -120,3 +120,29 @@ TN_TEST(a_lease_of_the_last_round_before_the_wrap_is_found_again)
     tn_message_fini(&m[2]);
     finish();
 }
+
+/* The head is at a lease that came back and went out again; all slots but one go on a round. */
+TN_TEST(a_message_behind_leases_of_two_rounds_is_counted)
+{
+    tn_message m[4];
+    begin(4, TN_QUEUE_LEASE);
+    for (uint32_t i = 0; i < 4; i++)
+        push_number(i);
+    for (uint32_t i = 0; i < 4; i++)
+        TN_CHECK_OK(tn_queue_pop(q, 0, &m[i]));
+    TN_CHECK_OK(tn_message_return(q, &m[0]));
+    tn_message_fini(&m[0]);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m[0]));
+    assert_int_equal(tn_queue_count(q), 0);
+    TN_CHECK_OK(tn_message_ack(q, &m[3]));
+    tn_message_fini(&m[3]);
+    push_number(4);
+    assert_true(tn_queue_count(q) >= 1);
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m[3]));
+    assert_int_equal(tn_queue_count(q), 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        TN_CHECK_OK(tn_message_ack(q, &m[i]));
+        tn_message_fini(&m[i]);
+    }
+    finish();
+}
