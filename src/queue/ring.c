@@ -394,14 +394,26 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
     return false;
 }
 
+/*
+ * Whether a slot's word says that a push to this position came to its end. The tail may be
+ * behind such positions: who is killed after a push, or is about to pass the tail, leaves it.
+ */
+static bool was_pushed_to(uint64_t word, uint64_t position)
+{
+    int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(position));
+    uint32_t state = tni_slot_state(word);
+    return ahead > 0 || (ahead == 0 && state != TNI_SLOT_EMPTY && state != TNI_SLOT_CLAIMED);
+}
+
 /* The head is behind where messages were taken out of order: those in front are not counted. */
 uint32_t tni_ring_count(const struct tn_queue *q)
 {
     uint64_t head = atomic_load(&q->handle.object->head),
-             tail = atomic_load(&q->handle.object->tail);
-    if (head == tail)
-        return 0;
-    int64_t left = distance(head, tail, q->capacity);
+             end = atomic_load(&q->handle.object->tail);
+    for (uint32_t n = 0;
+         n < q->capacity && was_pushed_to(atomic_load(&tni_slot_at(q, end)->word), end); n++)
+        end = after(end, q->capacity);
+    int64_t left = distance(head, end, q->capacity);
     for (uint32_t passed = 0; left > 0 && passed <= 2 * q->capacity; passed++, left--) {
         uint64_t word = atomic_load(&tni_slot_at(q, head)->word);
         int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(head));
@@ -825,21 +837,15 @@ uint32_t tni_queue_count_strays(const struct tni_segment *s, uint32_t index)
     return count;
 }
 
-/*
- * From the tail on, which may be behind what was pushed, to the first position that nobody
- * pushed to.
- */
+/* From the tail on, to the first position that nobody pushed to. */
 static uint64_t count_pushed(const struct tni_object *object, const struct slots *slots)
 {
     uint64_t at = atomic_load(&object->tail), unpushed = atomic_load(&object->unpushed);
     uint64_t passed =
         (uint64_t)tni_position_round(at) * slots->capacity + tni_position_index(at);
     for (uint32_t n = 0; n < slots->capacity; n++, at = after(at, slots->capacity), passed++) {
-        uint64_t word =
-            atomic_load(&nth(slots, tni_position_index(at) % slots->capacity)->word);
-        int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(at));
-        uint32_t state = tni_slot_state(word);
-        if (ahead < 0 || (ahead == 0 && (state == TNI_SLOT_EMPTY || state == TNI_SLOT_CLAIMED)))
+        uint32_t index = tni_position_index(at) % slots->capacity;
+        if (!was_pushed_to(atomic_load(&nth(slots, index)->word), at))
             break;
     }
     uint64_t pushed = passed - unpushed; /* `unpushed` is below 0 once rounds have wrapped */

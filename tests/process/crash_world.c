@@ -286,7 +286,7 @@ static void check_message(const tn_message *m)
 static uint32_t drain(struct crash_world *w)
 {
     tn_message m;
-    uint32_t count = 0;
+    uint32_t waiting = tn_queue_count(w->queue), count = 0;
     int status;
     for (; (status = tn_queue_pop(w->queue, 0, &m)) == 0; count++) {
         check_message(&m);
@@ -296,6 +296,7 @@ static uint32_t drain(struct crash_world *w)
     }
     if (status != TN_ERR_TIMED_OUT && status != TN_ERR_CLOSED && status != TN_ERR_PEER_DIED)
         TN_CHECK_OK(status);
+    assert_true(count <= waiting); /* 0 means none */
     return count;
 }
 

@@ -146,3 +146,30 @@ TN_TEST(a_message_behind_leases_of_two_rounds_is_counted)
     }
     finish();
 }
+
+#if defined(TN_KILL_POINTS)
+
+static int push_a_nine(void *unused)
+{
+    (void)unused;
+    push_number(9);
+    return 0;
+}
+
+TN_TEST(a_message_is_counted_though_its_pusher_left_the_tail_behind)
+{
+    begin(2, 0);
+    for (uint32_t i = 1; i <= 2; i++) {
+        assert_true(tnt_kill_at("push_full", 1, push_a_nine, NULL));
+        assert_int_equal(tn_queue_count(q), i);
+        TN_CHECK_OK(tn_domain_reap(d, NULL));
+        assert_int_equal(tn_queue_count(q), i);
+    }
+    for (uint32_t i = 2; i > 0; i--) {
+        assert_int_equal(pop_number(0), 9);
+        assert_int_equal(tn_queue_count(q), i - 1);
+    }
+    finish();
+}
+
+#endif
