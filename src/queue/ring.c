@@ -330,26 +330,44 @@ int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, uint32_t view_byt
 
 /* ---- take -------------------------------------------------------------------------------- */
 
-/* I2. The position will never hold anything again. @return whether the head was there */
-static inline bool pass_emptied(struct tn_queue *q, uint64_t position)
+static inline bool move_head(struct tn_queue *q, uint64_t from, uint64_t to)
 {
-    uint64_t seen = position;
-    return atomic_compare_exchange_strong(&q->handle.object->head, &seen,
-                                          after(position, q->capacity));
+    return atomic_compare_exchange_strong(&q->handle.object->head, &from, to);
+}
+
+/* I2. The position will never hold anything again. */
+static inline void pass_emptied(struct tn_queue *q, uint64_t position)
+{
+    move_head(q, position, after(position, q->capacity));
 }
 
 /*
- * I2. The position holds nothing to take now; if it was a lease, it may come to hold something.
+ * I2. From `head` to `position` there is nothing to take now; if `position` was a lease, it may
+ * come to hold something.
  */
-static void pass_head(struct tn_queue *q, uint64_t position)
+static void pass_head(struct tn_queue *q, uint64_t head, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
-    if (!pass_emptied(q, position))
+    if (!move_head(q, head, after(position, q->capacity)))
         return;
     uint64_t word = atomic_load(&tni_slot_at(q, position)->word);
     if (tni_slot_round(word) == tni_position_round(position) &&
         tni_slot_state(word) == TNI_SLOT_FULL)
         retreat_head(object, position);
+}
+
+/*
+ * A head can be any number of rounds behind: while nobody pops, each pusher that dies with its
+ * slot claimed moves the tail on and leaves the head. A slot whose word is in round r tells
+ * that the tail has come to its position of round r - 1. So no slot is FULL in a position
+ * before the one of round r - 2. @return that one, if `position` is before it
+ */
+static inline uint64_t catch_up(uint64_t position, int32_t ahead)
+{
+    return TNI_LIKELY(ahead <= 2)
+               ? position
+               : tni_position(tni_position_round(position) + (uint32_t)ahead - 2,
+                              tni_position_index(position));
 }
 
 struct found {
@@ -386,9 +404,11 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
             return false;
         }
         bool is_passable = ahead > 0 || state == TNI_SLOT_LEASED;
-        if (is_passable && may_pass && at == head) {
-            pass_head(q, at);
-            head = after(head, q->capacity);
+        bool is_head = at == head;
+        at = catch_up(at, ahead);
+        if (is_passable && may_pass && is_head) {
+            pass_head(q, head, at);
+            head = after(at, q->capacity);
         }
     }
     return false;
@@ -406,22 +426,29 @@ static bool was_pushed_to(uint64_t word, uint64_t position)
 }
 
 /* The head is behind where messages were taken out of order: those in front are not counted. */
-uint32_t tni_ring_count(const struct tn_queue *q)
+static __attribute__((noinline)) uint32_t count_from_head(const struct tn_queue *q)
 {
     uint64_t head = atomic_load(&q->handle.object->head),
              end = atomic_load(&q->handle.object->tail);
     for (uint32_t n = 0;
          n < q->capacity && was_pushed_to(atomic_load(&tni_slot_at(q, end)->word), end); n++)
         end = after(end, q->capacity);
-    int64_t left = distance(head, end, q->capacity);
-    for (uint32_t passed = 0; left > 0 && passed <= 2 * q->capacity; passed++, left--) {
+    for (uint32_t n = 0; n <= 2 * q->capacity; n++) {
+        int64_t left = distance(head, end, q->capacity);
+        if (left <= 0)
+            return 0;
         uint64_t word = atomic_load(&tni_slot_at(q, head)->word);
         int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(head));
         if (ahead < 0 || (ahead == 0 && tni_slot_state(word) != TNI_SLOT_LEASED))
             return (uint32_t)TNI_MIN(left, (int64_t)q->capacity);
-        head = after(head, q->capacity);
+        head = after(catch_up(head, ahead), q->capacity);
     }
     return 0;
+}
+
+uint32_t tni_ring_count(const struct tn_queue *q)
+{
+    return tni_ring_looks_empty(q) ? 0 : count_from_head(q);
 }
 
 /*
@@ -571,7 +598,7 @@ int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct t
      */
     atomic_store(&taken->slot->word, tni_slot_word(round, TNI_SLOT_LEASED, d->seat, round));
     TNI_KILL_POINT("lease_recorded");
-    pass_head(q, taken->position);
+    pass_head(q, taken->position, taken->position);
     return 0;
 }
 

@@ -172,4 +172,22 @@ TN_TEST(a_message_is_counted_though_its_pusher_left_the_tail_behind)
     finish();
 }
 
+/* Nobody pops while pushers die with a claimed slot: the head stays where it is. */
+TN_TEST(a_message_is_found_however_far_the_head_is_behind)
+{
+    for (uint32_t capacity = 1; capacity <= 2; capacity++) {
+        begin_at_round(capacity, 0, UINT32_MAX - 2);
+        for (uint32_t i = 0; i < 8; i++) {
+            assert_true(tnt_kill_at("push_claimed", 1, push_a_nine, NULL));
+            TN_CHECK_OK(tn_domain_reap(d, NULL));
+        }
+        push_number(7);
+        assert_int_equal(tn_queue_count(q), 1);
+        assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+        assert_int_equal(pop_number(0), 7);
+        assert_int_equal(tn_queue_count(q), 0);
+        finish();
+    }
+}
+
 #endif
