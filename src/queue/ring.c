@@ -580,6 +580,17 @@ bool tni_ring_pop_plain(struct tn_queue *q, struct tni_seen seen, tn_tensor **re
     return is_taken;
 }
 
+/*
+ * A message that becomes a lease makes room if a free slot lies behind it: a push steps over
+ * leases, and not over messages.
+ */
+static void tell_room(struct tn_queue *q)
+{
+    _Atomic uint32_t *room = &q->handle.object->room;
+    if (TNI_UNLIKELY((atomic_load(room) & TNI_WAIT_ARMED) != 0) && tni_ring_has_room(q))
+        tni_wait_call(room);
+}
+
 int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
@@ -599,6 +610,8 @@ int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct t
     atomic_store(&taken->slot->word, tni_slot_word(round, TNI_SLOT_LEASED, d->seat, round));
     TNI_KILL_POINT("lease_recorded");
     pass_head(q, taken->position, taken->position);
+    tni_fence_after_modify();
+    tell_room(q);
     return 0;
 }
 
@@ -718,7 +731,9 @@ bool tni_ring_has_room(struct tn_queue *q)
 {
     uint64_t tail = atomic_load(&q->handle.object->tail);
     uint64_t word = atomic_load(&tni_slot_at(q, tail)->word);
-    return (int32_t)(tni_slot_round(word) - tni_position_round(tail)) >= 0;
+    int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(tail));
+    return ahead >= 0 ||
+           (ahead == -1 && tni_slot_state(word) == TNI_SLOT_LEASED && has_room_behind(q, tail));
 }
 
 /* ---- for the reaper: from shared memory alone, every number checked ---------------------- */

@@ -169,6 +169,112 @@ TN_TEST(who_sleeps_looks_again_though_nobody_calls_it)
     finish();
 }
 
+/* ---- room between leases ----------------------------------------------------------------- */
+
+struct pusher {
+    pthread_t thread;
+    _Atomic pid_t id;
+};
+
+static void *push_when_there_is_room(void *argument)
+{
+    struct pusher *pusher = argument;
+    atomic_store(&pusher->id, gettid());
+    push_number(5);
+    return NULL;
+}
+
+static void start_pusher(struct pusher *pusher)
+{
+    const _Atomic uint32_t *room = &((const struct tni_handle *)q)->object->room;
+    atomic_store(&pusher->id, 0);
+    TN_CHECK(pthread_create(&pusher->thread, NULL, push_when_there_is_room, pusher) == 0);
+    while ((atomic_load(room) & TNI_WAIT_ARMED) == 0)
+        sched_yield();
+    await_asleep(&pusher->id);
+}
+
+/* A queue all of whose messages are leased to us. */
+static void begin_leased(uint32_t capacity, tn_message *messages)
+{
+    begin(capacity, TN_QUEUE_LEASE);
+    for (uint32_t i = 0; i < capacity; i++)
+        push_number(i);
+    for (uint32_t i = 0; i < capacity; i++)
+        TN_CHECK_OK(tn_queue_pop(q, 0, &messages[i]));
+}
+
+static void ack(tn_message *message)
+{
+    TN_CHECK_OK(tn_message_ack(q, message));
+    tn_message_fini(message);
+}
+
+/* @return how often the wait word of pushes was moved on */
+static uint32_t room_epoch(void)
+{
+    const _Atomic uint32_t *room = &((const struct tni_handle *)q)->object->room;
+    return atomic_load(room) / TNI_WAIT_EPOCH;
+}
+
+/* A pusher may also find the room by itself, at the end of its slice: then we see no wake-up.
+ */
+enum { MOST_SLICES = 20 };
+
+static bool does_a_lease_wake(void)
+{
+    struct pusher pusher;
+    tn_message m[2];
+    begin_leased(2, m);
+    TN_CHECK_OK(tn_message_return(q, &m[0]));
+    tn_message_fini(&m[0]);
+    ack(&m[1]);
+    start_pusher(&pusher); /* the free slot is behind a message */
+    uint32_t before = room_epoch();
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m[0])); /* and now behind a lease */
+    bool is_woken = room_epoch() != before;
+    pthread_join(pusher.thread, NULL);
+    ack(&m[0]);
+    finish();
+    return is_woken;
+}
+
+TN_TEST(who_leases_a_message_wakes_a_push_that_steps_over_it)
+{
+    for (unsigned tries = 0; !does_a_lease_wake(); tries++)
+        assert_true(tries < MOST_SLICES);
+}
+
+/* As when both slots became free while a third pusher looked, which then woke one for them. */
+static bool does_a_pusher_wake_the_next(void)
+{
+    struct pusher pushers[2];
+    tn_message m[4];
+    begin_leased(4, m);
+    _Atomic uint32_t *room = &((const struct tni_handle *)q)->object->room;
+    for (int i = 0; i < 2; i++)
+        start_pusher(&pushers[i]);
+    atomic_fetch_or(room, TNI_WAIT_LOOKING);
+    ack(&m[1]);
+    ack(&m[3]);
+    atomic_fetch_and(room, ~(uint32_t)TNI_WAIT_LOOKING);
+    uint32_t before = room_epoch();
+    tni_wait_notify(room, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(pushers[i].thread, NULL);
+    bool is_woken = room_epoch() - before == 2;
+    ack(&m[0]);
+    ack(&m[2]);
+    finish();
+    return is_woken;
+}
+
+TN_TEST(a_pusher_that_is_woken_wakes_the_next_one_beyond_a_lease)
+{
+    for (unsigned tries = 0; !does_a_pusher_wake_the_next(); tries++)
+        assert_true(tries < MOST_SLICES);
+}
+
 /* ---- what a wait costs ------------------------------------------------------------------- */
 
 TN_TEST(looks_before_a_sleep_end_while_they_do_not_pay)
