@@ -509,12 +509,13 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t k
 }
 
 /*
- * After its bits went: without this consumer or producer of a queue, an earlier death may be
- * what the others wait for. Who dies before this leaves it to who settles it.
+ * After its bits went: an earlier death may be what the others wait for, now that this process
+ * has left. The leases that it gave back are messages again. Who dies before this leaves it to
+ * who settles it.
  */
 static void tell_of_leaving(struct tn_domain *d, struct tni_object *object, bool is_consumer)
 {
-    if (is_consumer || atomic_load(&object->ended) != 0)
+    if (is_consumer || atomic_load(&object->death[TNI_SIDE_ANY]) != 0)
         tni_object_wake_all(&d->segment, object);
 }
 
@@ -544,8 +545,7 @@ static void close_object(struct tn_domain *d, struct tni_handle *handle)
         bool is_consumer = tni_seat_set_has(&handle->object->consumers, d->seat);
         give_back(d, handle->object, kind);
         clear_bits(handle->object, d->seat);
-        if (kind == TNI_OBJECT_QUEUE)
-            tell_of_leaving(d, handle->object, is_consumer);
+        tell_of_leaving(d, handle->object, is_consumer);
         end_unopened(d, handle->object, has_claim);
         if (has_claim)
             tni_bit_clear(tni_opens_of(&d->segment, d->seat), handle->index); /* I4 */

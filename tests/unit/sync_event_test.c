@@ -101,6 +101,51 @@ TN_TEST(the_death_of_the_last_other_process_ends_the_wait_of_every_thread_and_is
     finish();
 }
 
+struct leaver {
+    tn_event *event;
+    struct tnt_signal leave, has_left, end;
+};
+
+static int close_when_told(void *argument)
+{
+    struct leaver *leaver = argument;
+    tnt_await(&leaver->leave);
+    tn_event_close(leaver->event);
+    tnt_signal(&leaver->has_left);
+    tnt_await(&leaver->end); /* its death would wake them too */
+    return 0;
+}
+
+static int be_killed(void *unused)
+{
+    (void)unused;
+    return raise(SIGKILL);
+}
+
+TN_TEST(the_last_other_process_that_leaves_after_a_death_wakes_all)
+{
+    struct leaver leaver = {
+        .leave = tnt_signal_open(), .has_left = tnt_signal_open(), .end = tnt_signal_open()};
+    begin();
+    TN_CHECK_OK(tn_event_create(domain, NULL, false, &leaver.event));
+    pid_t child = tnt_fork(close_when_told, &leaver);
+    tnt_wait(tnt_fork(be_killed, NULL));
+    assert_int_equal(settle(), 1);
+    assert_int_equal(tn_event_wait(leaver.event, 0), TN_ERR_TIMED_OUT);
+    uint32_t before = atomic_load(&inside(leaver.event)->items) / TNI_WAIT_EPOCH;
+    tnt_signal(&leaver.leave);
+    tnt_await(&leaver.has_left);
+    assert_int_not_equal(atomic_load(&inside(leaver.event)->items) / TNI_WAIT_EPOCH, before);
+    assert_int_equal(tn_event_wait(leaver.event, 0), TN_ERR_PEER_DIED);
+    tnt_signal(&leaver.end);
+    tnt_wait_ok(child);
+    tn_event_close(leaver.event);
+    tnt_signal_close(&leaver.leave);
+    tnt_signal_close(&leaver.has_left);
+    tnt_signal_close(&leaver.end);
+    finish();
+}
+
 static int set_event(void *event) { return tn_event_set(event); }
 
 TN_TEST(a_setter_that_dies_before_its_wake_lets_the_sleeper_pass_all_the_same)
