@@ -239,13 +239,17 @@ static int push_record(struct feeding *f, struct record *r)
     case TN_ERR_PEER_DIED: /* until a new one makes room */
         f->have_consumers_died = true;
         return TN_ERR_TIMED_OUT;
-    case TN_ERR_NO_MEMORY: /* put() has returned: the message waits for memory as for room */
+    /* put() has returned: the message waits for what is short, as it waits for room. */
+    case TN_ERR_NO_MEMORY:
+    case TN_ERR_FULL:    /* blocks, references, descriptors */
+    case TN_ERR_SYSTEM:
+    case TN_ERR_MANAGER: /* the push has to give tenond a descriptor */
         nap(SHORTAGE_NAP_NS);
         return TN_ERR_TIMED_OUT;
     case TN_ERR_TIMED_OUT:
     case TN_ERR_INTERRUPTED:
         return status;
-    default: /* pushed; or the queue or the domain has ended */
+    default: /* pushed; or no push can succeed: the queue or the domain has ended */
         f->have_consumers_died = false;
         return 0;
     }

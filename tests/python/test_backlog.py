@@ -138,6 +138,35 @@ def test_a_message_that_waits_for_room_waits_for_memory_too(domain, queue):
     end_well(thread)
 
 
+def use_up(domain, data):
+    """A queue whose messages use all blocks that such data could lie in."""
+    other = _core.Queue.create(domain, capacity=1 << 10)
+    with pytest.raises(_core.Full):
+        while True:
+            other.push(data, timeout=0)
+    return other
+
+
+def test_a_message_that_waits_for_room_waits_for_a_block_too():
+    domain = _core.Domain.create(blocks=64)
+    queue = _core.Queue.create(domain, capacity=ROOM)
+    backlog = _core.Backlog(queue)
+    sent = [*range(ROOM), *(b"%4d" % i * 200 for i in range(20))]
+    for data in sent:
+        backlog.put(data)
+    other = use_up(domain, sent[-1])
+    thread = feeding(backlog)
+    assert [queue.get(WAIT_S) for _ in range(ROOM)] == sent[:ROOM]
+    with pytest.raises(_core.TimedOut):  # the feeder finds room, and no block
+        queue.get(0.2)
+    assert backlog.count == 20
+    while other.count() > 0:
+        other.pop(0)
+    assert [queue.get(WAIT_S) for _ in range(20)] == sent[ROOM:]
+    end_well(thread)
+    domain.close()
+
+
 def test_shortage_of_memory_is_raised_by_put(domain, queue):
     backlog = _core.Backlog(queue)
     domain.set_quota(8 << 20)
