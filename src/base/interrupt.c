@@ -6,7 +6,8 @@
  * or fork: by tni_process_sleep(), before and after a sleep on a word, when what the wait is
  * for was tried and left as it was, so no record of a thread is taken, nothing is announced and
  * no claim is held; and by the waits for children, between two looks. Waits inside of the
- * library that must come to their end use tni_process_sleep_through() and never call it.
+ * library that must come to their end tell that to tni_process_sleep(), which then never calls
+ * it.
  */
 #include "base/base.h"
 

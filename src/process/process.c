@@ -65,45 +65,46 @@ void tni_thread_come_back(struct tni_thread *thread)
     }
 }
 
-static int sleep_on(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
-                    uint64_t deadline_ns, bool is_through)
+#define SLICE_NS UINT64_C(100000000) /* of a wait */
+
+/* The next one begins after a look. */
+static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 {
-    enum { SLICE_NS = 100 * 1000 * 1000 };
-    bool has_slept = false;
-    for (;;) {
-        uint64_t now_ns = tni_os_now_ns();
-        if (now_ns >= deadline_ns)
-            return TN_ERR_TIMED_OUT; /* also when the word never stands still */
-        if (!is_through && now_ns >= tni_interrupt_due_ns() && tni_interrupt_ask(now_ns) != 0)
-            return TN_ERR_INTERRUPTED;
-        if (has_slept || atomic_load(word) != seen)
-            return 0; /* after a slice, whoever sleeps looks again, whatever the word says */
-        uint64_t until_ns = deadline_ns - now_ns > SLICE_NS ? now_ns + SLICE_NS : deadline_ns;
-        if (!is_through)
-            until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
-        int status = tni_os_wait(word, seen, until_ns);
-        if (status == TN_ERR_INTERRUPTED && !is_through)
-            return tni_interrupt_ask(tni_os_now_ns());
-        if (status != TN_ERR_TIMED_OUT)
-            return 0;
-        if (d->survive != NULL)
-            d->survive(d);
-        if (until_ns == deadline_ns)
-            return TN_ERR_TIMED_OUT;
-        has_slept = true;
-    }
+    if (d->survive != NULL)
+        d->survive(d);
+    wait->look_ns = tni_os_now_ns() + SLICE_NS;
 }
 
 int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
-                      uint64_t deadline_ns)
+                      struct tni_wait *wait)
 {
-    return sleep_on(d, word, seen, deadline_ns, false);
-}
-
-int tni_process_sleep_through(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
-                              uint64_t deadline_ns)
-{
-    return sleep_on(d, word, seen, deadline_ns, true);
+    bool is_over = false, is_late = false; /* the slice; the wait */
+    for (;;) {
+        uint64_t now_ns = tni_os_now_ns();
+        if (wait->look_ns == 0)
+            wait->look_ns = now_ns + SLICE_NS;
+        /* By the clock: whoever is woken time and again has its slices as well. */
+        is_over |= now_ns >= wait->look_ns;
+        if (is_over)
+            end_slice(d, wait);
+        if (is_late || now_ns >= wait->deadline_ns)
+            return TN_ERR_TIMED_OUT; /* also when the word never stands still */
+        if (!wait->is_through && now_ns >= tni_interrupt_due_ns() &&
+            tni_interrupt_ask(now_ns) != 0)
+            return TN_ERR_INTERRUPTED;
+        if (is_over || atomic_load(word) != seen)
+            return 0; /* after a slice, whoever sleeps looks again, whatever the word says */
+        uint64_t until_ns = TNI_MIN(wait->look_ns, wait->deadline_ns);
+        if (!wait->is_through)
+            until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
+        int status = tni_os_wait(word, seen, until_ns);
+        if (status == TN_ERR_INTERRUPTED && !wait->is_through)
+            return tni_interrupt_ask(tni_os_now_ns());
+        if (status != TN_ERR_TIMED_OUT)
+            return 0;
+        is_over = true;
+        is_late = until_ns == wait->deadline_ns;
+    }
 }
 
 void tni_process_clear_idle(struct tn_domain *d)

@@ -269,16 +269,21 @@ static inline int tni_process_check(const struct tn_domain *domain)
     return tni_process_sits(domain) ? 0 : tni_process_no_seat(domain);
 }
 
+/** A wait, which may be many sleeps. {.deadline_ns}: has not begun. */
+struct tni_wait {
+    uint64_t deadline_ns;
+    uint64_t look_ns; /* tni_process_sleep(): when its slice of 100 ms ends; 0: no sleep yet */
+    bool is_through;  /* it must come to its end: the program is not asked */
+};
+
 /**
- * Sleep while *word == seen, for a slice of 100 ms at most: after it a survivor does what
- * tenond should have done, in case tenond died. pre: as of tni_interrupt_ask().
+ * Sleep while *word == seen, until the end of a slice of the wait at most: then a survivor does
+ * what tenond should have done, in case tenond died. Slices go by the clock, however often the
+ * wait is woken. pre: as of tni_interrupt_ask(), unless wait->is_through.
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_INTERRUPTED: it took no wake from anybody
  */
 int tni_process_sleep(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,
-                      uint64_t deadline_ns);
-/** The same, for what must come to its end: the program is not asked. */
-int tni_process_sleep_through(struct tn_domain *domain, _Atomic uint32_t *word, uint32_t seen,
-                              uint64_t deadline_ns);
+                      struct tni_wait *wait);
 
 /* ---- a thread at work -------------------------------------------------------------------- */
 

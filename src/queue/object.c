@@ -85,11 +85,12 @@ static void suspect(struct tn_domain *d, uint32_t turn)
 static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
 {
     struct tni_header *h = d->segment.header;
+    struct tni_wait wait = {.deadline_ns = deadline_ns, .is_through = true};
     while (!take_registry(d, 0)) {
         uint32_t seen = tni_wait_arm(&h->registry_wait);
         if (take_registry(d, 0))
             break;
-        if (tni_process_sleep_through(d, &h->registry_wait, seen, deadline_ns) != 0)
+        if (tni_process_sleep(d, &h->registry_wait, seen, &wait) != 0)
             return fail_registry(d);
     }
     return 0;

@@ -640,11 +640,12 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
         return found;
     for (uint32_t i = 0; i < count; i++)
         watch(queues[i]);
+    struct tni_wait wait = {.deadline_ns = deadline_ns};
     for (;;) {
         uint32_t seen = tni_wait_arm(&d->me->bell);
         if ((found = find_ready(queues, count)) != TN_ERR_TIMED_OUT)
             return found;
-        int slept = tni_process_sleep(d, &d->me->bell, seen, deadline_ns);
+        int slept = tni_process_sleep(d, &d->me->bell, seen, &wait);
         if (slept == TN_ERR_INTERRUPTED)
             return slept;
         if (slept == TN_ERR_TIMED_OUT) {

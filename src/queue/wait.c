@@ -96,6 +96,7 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
      * Read once, so that a death ends the waits of all threads that were waiting when it came.
      */
     uint32_t told = side >= 0 ? atomic_load(&handle->deaths_seen[side]) : 0;
+    struct tni_wait wait = {.deadline_ns = deadline_ns, .is_through = side == TNI_SIDE_THROUGH};
     int status = attempt(context);
     if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
         status = spin(handle, word, spins, attempt, context);
@@ -118,8 +119,7 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
             continue;
         if ((status = tni_object_check(handle)) != 0)
             return status;
-        int slept = (side == TNI_SIDE_THROUGH ? tni_process_sleep_through : tni_process_sleep)(
-            handle->domain, word, seen, deadline_ns);
+        int slept = tni_process_sleep(handle->domain, word, seen, &wait);
         tni_wait_awake(word);
         if (slept == TN_ERR_INTERRUPTED)
             return slept; /* without another attempt, which might take something */

@@ -413,22 +413,14 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
     return status;
 }
 
-/*
- * pre: there was no memory. Sleeps until somebody frees, or a slice passed: the machine's
- * memory comes back without a word.
- */
-static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t bytes,
-                           uint64_t deadline_ns)
+int tni_ref_await_memory(struct tn_domain *d, struct tni_wait *wait, uint32_t seen,
+                         uint64_t bytes)
 {
     char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
     snprintf(why, sizeof why, "%s", tn_error_detail());
-    uint64_t slice_ns = tni_os_now_ns() + 100 * UINT64_C(1000000);
-    int slept = tni_process_sleep(d, &d->segment.header->memory_wait, seen,
-                                  TNI_MIN(slice_ns, deadline_ns));
-    if (slept == TN_ERR_INTERRUPTED)
+    int slept = tni_process_sleep(d, &d->segment.header->memory_wait, seen, wait);
+    if (slept != TN_ERR_TIMED_OUT)
         return slept;
-    if (slept != TN_ERR_TIMED_OUT || tni_os_now_ns() < deadline_ns)
-        return 0;
     return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline: %s",
                     (unsigned long long)bytes, why);
 }
@@ -498,6 +490,7 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
                   bool *ret_is_zero)
 {
     struct wish wish = {.bytes = bytes, .about = about, .want_memory = want_memory};
+    struct tni_wait wait = {.deadline_ns = deadline_ns};
     uint32_t tries = 0;
     int status = tni_process_check(d);
     if (status == 0)
@@ -512,7 +505,7 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
         status = alloc_again(d, &wish, ret_block, ret_is_zero);
         if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
             break;
-        int waited = wait_for_memory(d, seen, bytes, deadline_ns);
+        int waited = tni_ref_await_memory(d, &wait, seen, bytes);
         if (waited != 0)
             return waited;
     }

@@ -40,6 +40,15 @@ int tni_ref_init(struct tn_domain *domain);
 int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero);
+/**
+ * One sleep of a wait for memory, of which a try found too little: until somebody frees some,
+ * or the slice of the wait ends, as the machine's memory comes back without a word.
+ * @param seen   what tni_alloc_arm() returned before that try, which itself freed nothing
+ * @param bytes  that are wanted; the error says so
+ * @return 0: try again; TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED
+ */
+int tni_ref_await_memory(struct tn_domain *domain, struct tni_wait *wait, uint32_t seen,
+                         uint64_t bytes);
 
 /**
  * The same of a tensor for whose size this thread has a block that was used before, in its

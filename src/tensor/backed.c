@@ -6,8 +6,6 @@
 
 #include "tensor/build.h"
 
-#define SLICE_NS UINT64_C(100000000)
-
 static int try_new(struct tn_domain *d, const struct tni_backing_about *backing,
                    const struct tni_block_about *about, uint64_t deadline_ns,
                    tni_block *ret_block, struct tni_mapping **ret_mapping)
@@ -36,27 +34,11 @@ static void trim(struct tn_domain *d)
     tni_thread_leave(thread);
 }
 
-/* pre: there was no memory. Sleeps until some was freed, or for a slice, or the deadline. */
-static int wait_for_memory(struct tn_domain *d, uint32_t seen, uint64_t data_bytes,
-                           uint64_t deadline_ns)
-{
-    char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
-    snprintf(why, sizeof why, "%s", tn_error_detail());
-    uint64_t slice_ns = tni_os_now_ns() + SLICE_NS;
-    int slept = tni_process_sleep(d, &d->segment.header->memory_wait, seen,
-                                  TNI_MIN(slice_ns, deadline_ns));
-    if (slept == TN_ERR_INTERRUPTED)
-        return slept;
-    if (tni_os_now_ns() < deadline_ns)
-        return 0;
-    return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline: %s",
-                    (unsigned long long)data_bytes, why);
-}
-
 static int new_before(struct tn_domain *d, const struct tni_backing_about *backing,
                       const struct tni_block_about *about, uint64_t deadline_ns,
                       tni_block *ret_block, struct tni_mapping **ret_mapping)
 {
+    struct tni_wait wait = {.deadline_ns = deadline_ns};
     /* Without waiting, even for the block: what can never fit fails at once. */
     int status = try_new(d, backing, about, 0, ret_block, ret_mapping);
     if ((status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL) ||
@@ -76,7 +58,7 @@ static int new_before(struct tn_domain *d, const struct tni_backing_about *backi
         status = try_new(d, backing, about, deadline_ns, ret_block, ret_mapping);
         if (status != TN_ERR_NO_MEMORY)
             break;
-        int waited = wait_for_memory(d, seen, backing->data_bytes, deadline_ns);
+        int waited = tni_ref_await_memory(d, &wait, seen, backing->data_bytes);
         if (waited != 0)
             return waited;
     }

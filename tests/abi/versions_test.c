@@ -202,7 +202,8 @@ TN_TEST(a_killed_tenond_is_replaced_by_one_of_its_own_version)
     uint64_t deadline_ns = tnt_deadline(WITHIN_MS);
     while (atomic_load(&s->header->manager) == old) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_process_sleep(domain, &word, 0, tnt_deadline(120));
+        tni_process_sleep(domain, &word, 0,
+                          &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
     }
     expect_side_by_side(&other);
     tn_domain_close(domain);

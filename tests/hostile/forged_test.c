@@ -73,8 +73,9 @@ TN_TEST(a_wait_word_that_never_stands_still_does_not_outlast_a_deadline)
     tn_domain *d = tnt_domain(&small);
     _Atomic uint32_t word = 1;
     /* Each look finds another value than was seen when it was armed. */
-    uint64_t begun_ns = tni_os_now_ns(), deadline_ns = tnt_deadline(SOON_MS);
-    while (tni_process_sleep(d, &word, 0, deadline_ns) == 0)
+    uint64_t begun_ns = tni_os_now_ns();
+    struct tni_wait wait = {.deadline_ns = tnt_deadline(SOON_MS)};
+    while (tni_process_sleep(d, &word, 0, &wait) == 0)
         TN_CHECK(ms_since(begun_ns) < MOST_MS);
     tn_domain_close(d);
 }

@@ -130,7 +130,7 @@ static inline int32_t await_successor(tn_domain *d, int32_t old)
     uint64_t deadline_ns = tnt_deadline(BACKING_MS);
     while (manager_pid(d) == 0 || manager_pid(d) == old) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_process_sleep(d, &word, 0, tnt_deadline(120));
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
     }
     return manager_pid(d);
 }
@@ -142,7 +142,7 @@ static inline void survive_until(tn_domain *d, unsigned wanted)
     uint64_t deadline_ns = tnt_deadline(BACKING_MS);
     while (manager_pid(d) == 0 || count_open(manager_pid(d), STORAGE_TARGET) != wanted) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_process_sleep(d, &word, 0, tnt_deadline(120));
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
     }
 }
 

@@ -82,7 +82,8 @@ static uint64_t await_tenond(tn_domain *d)
     uint64_t begun_ns = tni_os_now_ns();
     while (!tni_manager_is_alive(&d->segment)) {
         TN_CHECK(tni_os_now_ns() < begun_ns + LONG_MS * UINT64_C(1000000));
-        tni_process_sleep(d, &word, 0, tnt_deadline(SLICE_MS));
+        tni_process_sleep(d, &word, 0,
+                          &(struct tni_wait){.deadline_ns = tnt_deadline(SLICE_MS)});
     }
     return tni_os_now_ns() - begun_ns;
 }

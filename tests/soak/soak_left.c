@@ -71,7 +71,8 @@ static pid_t vault_pid(void)
 static void survive(uint64_t ms)
 {
     _Atomic uint32_t word = 0;
-    tni_process_sleep(me.domain, &word, 0, soak_deadline(ms));
+    tni_process_sleep(me.domain, &word, 0,
+                      &(struct tni_wait){.deadline_ns = soak_deadline(ms)});
     soak_crew_collect();
 }
 

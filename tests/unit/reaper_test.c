@@ -987,7 +987,7 @@ TN_TEST(who_waits_settles_the_dead_where_there_is_no_tenond)
     /* Nobody notifies this word: the slices of the wait must do it. */
     _Atomic uint32_t word = 0;
     while (live_blocks(d) != 0)
-        tni_process_sleep(d, &word, 0, tnt_deadline(150));
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(150)});
     assert_int_equal(seats_taken(d), 1);
     assert_int_equal(audit(d), 0);
     close_held(&held);

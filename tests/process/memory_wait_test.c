@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: waiting for memory, in a domain without tenond. A waiter settles the dead, however
+ * often it is woken.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "alloc/alloc.h"
+#include "harness/harness.h"
+#include "queue/object.h"
+
+enum { MIB = 1 << 20, LONG_MS = 10000 };
+
+static tn_domain *d;
+static struct tnt_signal ready;
+
+static void begin(void)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .quota_bytes = 4 * MIB,
+                                       .watermark_bytes = 4 * MIB,
+                                       .seats = 8,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    d = tnt_domain(&options);
+    ready = tnt_signal_open();
+}
+
+static void finish(void)
+{
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    d = tn_domain_close(d);
+    tnt_signal_close(&ready);
+}
+
+static int make(uint32_t strategy, int64_t bytes, uint64_t deadline_ns, tn_tensor **ret_tensor)
+{
+    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    return tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, deadline_ns, ret_tensor);
+}
+
+static int hold_memory(void *argument)
+{
+    tn_tensor *t;
+    (void)argument;
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t));
+    tnt_signal(&ready);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+/* ---- woken all the time ------------------------------------------------------------------ */
+
+struct noise {
+    pthread_t thread;
+    _Atomic uint32_t *word;
+    pid_t victim; /* killed once a waiter has slept; 0: nobody */
+    _Atomic bool is_over;
+};
+
+static void *wake_all_the_time(void *argument)
+{
+    struct noise *noise = argument;
+    while (!atomic_load(&noise->is_over)) {
+        if (noise->victim != 0 && (atomic_load(noise->word) & TNI_WAIT_ARMED) != 0) {
+            tnt_kill(noise->victim);
+            noise->victim = 0;
+        }
+        tni_wait_notify_all(noise->word);
+        tni_os_yield();
+    }
+    return NULL;
+}
+
+static void begin_noise(struct noise *noise)
+{
+    TN_CHECK(pthread_create(&noise->thread, NULL, wake_all_the_time, noise) == 0);
+}
+
+static void end_noise(struct noise *noise)
+{
+    atomic_store(&noise->is_over, true);
+    TN_CHECK(pthread_join(noise->thread, NULL) == 0);
+}
+
+TN_TEST(a_wait_for_memory_that_is_woken_on_and_on_settles_the_dead)
+{
+    tn_tensor *t;
+    begin();
+    struct noise noise = {.word = &d->segment.header->memory_wait,
+                          .victim = tnt_fork(hold_memory, NULL)};
+    tnt_await(&ready);
+    begin_noise(&noise);
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, tnt_deadline(LONG_MS), &t));
+    end_noise(&noise);
+    tn_tensor_unref(t);
+    finish();
+}
+
+static int produce_nothing(void *argument)
+{
+    tn_queue *q = NULL;
+    TN_CHECK_OK(tn_queue_open(d, argument, &q));
+    TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
+    tnt_signal(&ready);
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+TN_TEST(a_pop_that_is_woken_on_and_on_hears_of_its_producers_death)
+{
+    static char name[] = "q";
+    tn_queue *q = NULL;
+    tn_message m;
+    begin();
+    TN_CHECK_OK(tn_queue_create(d, name, NULL, &q));
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    struct noise noise = {.word = &((struct tni_handle *)q)->object->items,
+                          .victim = tnt_fork(produce_nothing, name)};
+    tnt_await(&ready);
+    begin_noise(&noise);
+    assert_int_equal(tn_queue_pop(q, tnt_deadline(LONG_MS), &m), TN_ERR_PEER_DIED);
+    end_noise(&noise);
+    tn_queue_close(q);
+    finish();
+}
