@@ -14,9 +14,9 @@ import collections
 import functools
 import os
 import queue
-import struct
 import sys
 import threading
+import time
 import traceback
 from multiprocessing import TimeoutError, connection, util
 from multiprocessing import pool as _standard
@@ -27,11 +27,9 @@ from multiprocessing.pool import (
     TERMINATE,
     ApplyResult,
     AsyncResult,
-    ExceptionWithTraceback,
     IMapIterator,
     IMapUnorderedIterator,
     MapResult,
-    MaybeEncodingError,
     RemoteTraceback,
     ThreadPool,
     mapstar,
@@ -39,22 +37,16 @@ from multiprocessing.pool import (
 )
 
 from .. import _core, _domain
+from . import _pool_worker
 from ._cells import Cells
+from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, NONE, READY, RESULT, TASK
 
 __all__ = ["Pool", "ThreadPool"]
 
-_ATTEMPTS = 3
 _LEASE = 2
 _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
 _TERM_S = 5  # a worker that was asked to end and does not is killed
-
-# Ahead of a task: job, index, bytes of the name of its function.
-_TASK = struct.Struct("<qqq")
-# Ahead of a result: job, index, pid, attempt, whether it was given up.
-_RESULT = struct.Struct("<qqqqq")
-# Of each worker: whether it is ready, and the task it is at (job, index).
-_READY, _JOB, _INDEX, _CELLS = range(4)
-_NONE = -1
+_NAP_S = 0.05  # between two tries of what a lack of descriptors or memory refuses
 
 
 class WorkerDied(RuntimeError):
@@ -99,57 +91,6 @@ class _Notifier:
             pass
 
 
-# ---- the worker ------------------------------------------------------------------------------
-
-
-def _work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
-    at = slot * _CELLS
-    if initializer is not None:
-        initializer(*initargs)
-    cells[at + _READY] = 1
-    done = 0
-    while most_tasks is None or done < most_tasks:
-        try:
-            message = tasks.pop()
-        except BrokenPipeError:  # the pool has ended, or its process
-            break
-        _do(message, results, cells, at, wraps)
-        del message
-        done += 1
-
-
-def _do(message, results, cells, at, wraps):
-    job, index, name_bytes = _TASK.unpack_from(message.data)
-    cells[at + _INDEX] = index
-    cells[at + _JOB] = job
-    body = _TASK.size + name_bytes
-    given_up = message.attempt >= _ATTEMPTS
-    if given_up:
-        result = message.data[_TASK.size : body].decode()
-    else:
-        result = _result_of(memoryview(message.data)[body:], message.tensors, wraps)
-    try:
-        data, tensors = _core.dumps(result, results.domain)
-    except Exception as error:
-        failure = False, MaybeEncodingError(error, result[1])
-        data, tensors = _core.dumps(failure, results.domain)
-    head = _RESULT.pack(job, index, os.getpid(), message.attempt, given_up)
-    results.push(head + data, tensors)
-    message.ack()
-    cells[at + _JOB] = _NONE
-
-
-def _result_of(body, tensors, wraps):
-    func = None
-    try:
-        func, args, keywords = _core.loads(body, tensors)
-        return True, func(*args, **keywords)
-    except Exception as error:
-        if wraps and func is not _standard._helper_reraises_exception:
-            error = ExceptionWithTraceback(error, error.__traceback__)
-        return False, error
-
-
 # ---- the pool --------------------------------------------------------------------------------
 
 
@@ -175,7 +116,7 @@ class _Engine:
         self.results = _core.Queue.create(domain, capacity=_CAPACITY)
         self.tasks.attach(1)
         self.results.attach(2)
-        self.cells = Cells(processes * _CELLS)
+        self.cells = Cells(processes * CELLS)
         self.start_worker = start_worker
         self.slots = {}  # worker -> its slot
         self.lock = threading.RLock()  # for all of the above; never held while a job is told
@@ -192,8 +133,8 @@ class _Engine:
         with self.lock:
             while len(self.workers) < self.processes and self.state != TERMINATE:
                 slot = min(set(range(self.processes)) - set(self.slots.values()))
-                self.cells[slot * _CELLS + _READY] = 0
-                self.cells[slot * _CELLS + _JOB] = _NONE
+                self.cells[slot * CELLS + READY] = 0
+                self.cells[slot * CELLS + JOB] = NONE
                 worker = self.start_worker(self, slot)
                 self.slots[worker] = slot
                 self.workers.append(worker)
@@ -204,33 +145,33 @@ class _Engine:
             for worker in [worker for worker in self.workers if worker.exitcode is not None]:
                 worker.join()
                 self.workers.remove(worker)
-                at = self.slots.pop(worker) * _CELLS
+                at = self.slots.pop(worker) * CELLS
                 if worker.exitcode != 0:
                     self._note_death(worker.pid, at)
                 else:
                     self.last.pop(worker.pid, None)
-            if any(self.cells[slot * _CELLS + _READY] for slot in self.slots.values()):
+            if any(self.cells[slot * CELLS + READY] for slot in self.slots.values()):
                 self.died_unready = 0
 
     def _collect_those_at(self, task, living):
         """Workers that let go of a task which another one has: they end, if they have not."""
         with self.lock:
-            at = {worker: slot * _CELLS for worker, slot in self.slots.items()}
+            at = {worker: slot * CELLS for worker, slot in self.slots.items()}
             sentinels = [
                 worker.sentinel
                 for worker in at
                 if worker.pid != living
-                and (self.cells[at[worker] + _JOB], self.cells[at[worker] + _INDEX]) == task
+                and (self.cells[at[worker] + JOB], self.cells[at[worker] + INDEX]) == task
             ]
         for sentinel in sentinels:
             connection.wait([sentinel], _TERM_S)
         self.collect()
 
     def _note_death(self, pid, at):
-        if self.cells[at + _JOB] != _NONE:
-            task = self.cells[at + _JOB], self.cells[at + _INDEX]
+        if self.cells[at + JOB] != NONE:
+            task = self.cells[at + JOB], self.cells[at + INDEX]
             self.deaths.setdefault(task, []).append(pid)
-        if self.cells[at + _READY]:
+        if self.cells[at + READY]:
             self.died_unready = 0
         else:
             self.died_unready += 1
@@ -377,7 +318,7 @@ class _Engine:
         try:
             name = _name_of(func, args).encode("utf-8", "replace")
             data, tensors = _core.dumps((func, args, keywords), self.tasks.domain)
-            message = _TASK.pack(job, index, len(name)) + name + data
+            message = TASK.pack(job, index, len(name)) + name + data
         except Exception as error:
             self.tell(job, index, (False, error))
             return
@@ -387,8 +328,6 @@ class _Engine:
                 return
             except _core.PeerDied:
                 pass  # there will be other workers
-            except _core.Closed:
-                break
             except Exception as error:
                 self.tell(job, index, (False, error))
                 return
@@ -401,13 +340,20 @@ class _Engine:
                 message = self.results.pop()
             except _core.PeerDied:
                 continue  # there will be other workers
-            except (_core.Error, ValueError):
-                return  # ended
+            except _core.Closed as error:
+                for job in list(self.cache):  # none, unless the domain was closed
+                    self.fail(job, error)
+                return
+            except _core.Error as error:
+                # No descriptor, say, or no memory: the message stays in the queue until there is.
+                util.sub_warning("a pool waits for what its next result needs: %s", error)
+                time.sleep(_NAP_S)
+                continue
             self._take(message)
             del message
 
     def _take(self, message):
-        job, index, pid, attempt, given_up = _RESULT.unpack_from(message.data)
+        job, index, pid, attempt, given_up = RESULT.unpack_from(message.data)
         task = job, index
         with self.lock:
             is_second = attempt > 0 and task in self.last.values()
@@ -415,7 +361,7 @@ class _Engine:
         if is_second or job not in self.cache:
             return
         try:
-            outcome = _core.loads(memoryview(message.data)[_RESULT.size :], message.tensors)
+            outcome = _core.loads(memoryview(message.data)[RESULT.size :], message.tensors)
         except Exception as error:
             outcome = False, error
         if given_up:
@@ -427,7 +373,7 @@ class _Engine:
     @staticmethod
     def _death_of(name, pids):
         known = f", the last of them process {pids[-1]}" if pids else ""
-        return WorkerDied(f"a task, {name}(), ended {_ATTEMPTS} workers{known}", name, pids)
+        return WorkerDied(f"a task, {name}(), ended {ATTEMPTS} workers{known}", name, pids)
 
     # -- the end
 
@@ -500,7 +446,7 @@ class Pool(_standard.Pool):
         def start_worker(engine, slot):
             given = initializer, initargs, most_tasks, wraps
             arguments = engine.tasks, engine.results, engine.cells, slot, *given
-            worker = make(context, target=_work, args=arguments)
+            worker = make(context, target=_pool_worker.work, args=arguments)
             worker.name = worker.name.replace("Process", "PoolWorker")
             worker.daemon = True
             worker.start()

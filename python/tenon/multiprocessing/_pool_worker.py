@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of a pool: each does one task after the other, and pushes its result."""
+
+import os
+import struct
+import time
+from multiprocessing import pool as _standard
+from multiprocessing.pool import ExceptionWithTraceback, MaybeEncodingError
+
+from .. import _core
+
+ATTEMPTS = 3
+# Ahead of a task: job, index, bytes of the name of its function.
+TASK = struct.Struct("<qqq")
+# Ahead of a result: job, index, pid, attempt, whether it was given up.
+RESULT = struct.Struct("<qqqqq")
+# Of each worker: whether it is ready, and the task it is at (job, index).
+READY, JOB, INDEX, CELLS = range(4)
+NONE = -1
+
+# What may pass: a process at its limit of descriptors, a table that is full, a silent tenond.
+_PASSING = _core.Full, _core.SystemFailed, _core.ManagerFailed, _core.NoMemory, _core.Denied
+_PATIENCE_S = 5
+_NAP_S = 0.05
+
+
+def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
+    at = slot * CELLS
+    if initializer is not None:
+        initializer(*initargs)
+    cells[at + READY] = 1
+    done = 0
+    while most_tasks is None or done < most_tasks:
+        try:
+            message = _pop(tasks)
+        except BrokenPipeError:  # the pool has ended, or its process
+            break
+        _do(message, results, cells, at, wraps)
+        del message
+        done += 1
+
+
+def _pop(tasks):
+    """Pop a task. What it lacks may pass, or another worker may have it: so try again, for a while."""
+    until = None
+    while True:
+        try:
+            return tasks.pop()
+        except _PASSING:
+            until = until or time.monotonic() + _PATIENCE_S
+            if time.monotonic() > until:
+                raise
+            time.sleep(_NAP_S)
+
+
+def _do(message, results, cells, at, wraps):
+    job, index, name_bytes = TASK.unpack_from(message.data)
+    cells[at + INDEX] = index
+    cells[at + JOB] = job
+    body = TASK.size + name_bytes
+    given_up = message.attempt >= ATTEMPTS
+    if given_up:
+        result = message.data[TASK.size : body].decode()
+    else:
+        result = _result_of(memoryview(message.data)[body:], message.tensors, wraps)
+    try:
+        data, tensors = _core.dumps(result, results.domain)
+    except Exception as error:
+        failure = False, MaybeEncodingError(error, result[1])
+        data, tensors = _core.dumps(failure, results.domain)
+    head = RESULT.pack(job, index, os.getpid(), message.attempt, given_up)
+    results.push(head + data, tensors)
+    message.ack()
+    cells[at + JOB] = NONE
+
+
+def _result_of(body, tensors, wraps):
+    func = None
+    try:
+        func, args, keywords = _core.loads(body, tensors)
+        return True, func(*args, **keywords)
+    except Exception as error:
+        if wraps and func is not _standard._helper_reraises_exception:
+            error = ExceptionWithTraceback(error, error.__traceback__)
+        return False, error
