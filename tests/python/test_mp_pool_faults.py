@@ -100,3 +100,53 @@ def test_jobs_fail_when_the_domain_is_closed_under_a_pool(fork):
         pool._engine.tasks.end()
         with pytest.raises(tenon.Closed):
             pool.apply_async(total, (np.ones(10),)).get(WAIT_S)
+
+
+def test_a_pool_fails_whose_workers_cannot_pop_a_task(fork, in_files, monkeypatch):
+    monkeypatch.setattr(_pool_worker, "_PATIENCE_S", 0)
+    with fork.Pool(1, use_up_descriptors) as pool:
+        with pytest.raises(mp.WorkerDied, match="before they could take a task"):
+            pool.apply_async(total, (np.ones(1000),)).get(WAIT_S)
+
+
+def test_a_pool_fails_whose_workers_end_without_an_error(fork):
+    with pytest.raises(mp.WorkerDied, match="before they could take a task"):
+        with fork.Pool(2, os._exit, (0,)) as pool:
+            pool.apply_async(total, (np.ones(10),)).get(WAIT_S)
+
+
+def begin(begun, gate):
+    begun.release()
+    set_gate(gate)
+
+
+def kill_idle_workers(pool, begun):
+    """More of them, one after the other, than may die before they take a task."""
+    engine = pool._engine
+    for _ in range(engine.processes * 2 + 4):
+        with engine.lock:
+            slots = engine.slots.items()
+            idle = [worker for worker, slot in slots if engine.cells[slot * _pool_worker.CELLS] == _pool_worker.NONE]
+        idle[0].kill()
+        assert begun.acquire(timeout=WAIT_S)
+
+
+def test_a_pool_goes_on_while_a_worker_is_at_a_task(fork):
+    begun, gate = fork.Semaphore(0), fork.Event()
+    with fork.Pool(2, begin, (begun, gate)) as pool:
+        result = pool.apply_async(ones_behind_the_gate)
+        assert begun.acquire(timeout=WAIT_S) and begun.acquire(timeout=WAIT_S)
+        while pool._engine.tasks.count() or all(pool._engine.cells[at] == _pool_worker.NONE for at in (0, 3)):
+            os.sched_yield()
+        kill_idle_workers(pool, begun)
+        gate.set()
+        assert total(result.get(WAIT_S)) == 1000
+
+
+def test_a_pool_goes_on_whose_workers_live_long(fork, monkeypatch):
+    monkeypatch.setattr(mp.pool, "_LONG_S", 0)
+    begun, gate = fork.Semaphore(0), fork.Event()
+    with fork.Pool(1, begin, (begun, gate)) as pool:
+        assert begun.acquire(timeout=WAIT_S)
+        kill_idle_workers(pool, begun)
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10

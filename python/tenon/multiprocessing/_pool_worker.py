@@ -14,8 +14,8 @@ ATTEMPTS = 3
 TASK = struct.Struct("<qqq")
 # Ahead of a result: job, index, pid, attempt, whether it was given up.
 RESULT = struct.Struct("<qqqqq")
-# Of each worker: whether it is ready, and the task it is at (job, index).
-READY, JOB, INDEX, CELLS = range(4)
+# Of each worker: the task it is at (job, index), and whether it has left in good order.
+JOB, INDEX, LEFT, CELLS = range(4)
 NONE = -1
 
 # What may pass: a process at its limit of descriptors, a table that is full, a silent tenond.
@@ -28,7 +28,6 @@ def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
     at = slot * CELLS
     if initializer is not None:
         initializer(*initargs)
-    cells[at + READY] = 1
     done = 0
     while most_tasks is None or done < most_tasks:
         try:
@@ -38,6 +37,7 @@ def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
         _do(message, results, cells, at, wraps)
         del message
         done += 1
+    cells[at + LEFT] = 1
 
 
 def _pop(tasks):

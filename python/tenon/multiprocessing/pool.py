@@ -39,13 +39,14 @@ from multiprocessing.pool import (
 from .. import _core, _domain
 from . import _pool_worker
 from ._cells import Cells
-from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, NONE, READY, RESULT, TASK
+from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, LEFT, NONE, RESULT, TASK
 
 __all__ = ["Pool", "ThreadPool"]
 
 _LEASE = 2
 _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
 _TERM_S = 5  # a worker that was asked to end and does not is killed
+_LONG_S = 60  # a worker that lived as long shows that workers can
 _NAP_S = 0.05  # between two tries of what a lack of descriptors or memory refuses
 
 
@@ -119,10 +120,11 @@ class _Engine:
         self.cells = Cells(processes * CELLS)
         self.start_worker = start_worker
         self.slots = {}  # worker -> its slot
+        self.begun_s = {}  # worker -> when it was started
         self.lock = threading.RLock()  # for all of the above; never held while a job is told
         self.deaths = {}  # (job, index) -> pids of workers that died at it
         self.last = {}  # pid -> (job, index) of the last result that came from it
-        self.died_unready = 0
+        self.died_idle = 0  # workers that died soon and at no task, since the last result
         self.turns = collections.deque()  # what is still to be told to jobs, in order
         self.is_telling = False
 
@@ -133,10 +135,10 @@ class _Engine:
         with self.lock:
             while len(self.workers) < self.processes and self.state != TERMINATE:
                 slot = min(set(range(self.processes)) - set(self.slots.values()))
-                self.cells[slot * CELLS + READY] = 0
+                self.cells[slot * CELLS + LEFT] = 0
                 self.cells[slot * CELLS + JOB] = NONE
                 worker = self.start_worker(self, slot)
-                self.slots[worker] = slot
+                self.slots[worker], self.begun_s[worker] = slot, time.monotonic()
                 self.workers.append(worker)
 
     def collect(self):
@@ -145,13 +147,11 @@ class _Engine:
             for worker in [worker for worker in self.workers if worker.exitcode is not None]:
                 worker.join()
                 self.workers.remove(worker)
-                at = self.slots.pop(worker) * CELLS
-                if worker.exitcode != 0:
-                    self._note_death(worker.pid, at)
-                else:
+                at, begun_s = self.slots.pop(worker) * CELLS, self.begun_s.pop(worker)
+                if self.cells[at + LEFT]:
                     self.last.pop(worker.pid, None)
-            if any(self.cells[slot * CELLS + READY] for slot in self.slots.values()):
-                self.died_unready = 0
+                else:
+                    self._note_death(worker.pid, at, begun_s)
 
     def _collect_those_at(self, task, living):
         """Workers that let go of a task which another one has: they end, if they have not."""
@@ -167,14 +167,14 @@ class _Engine:
             connection.wait([sentinel], _TERM_S)
         self.collect()
 
-    def _note_death(self, pid, at):
+    def _note_death(self, pid, at, begun_s):
         if self.cells[at + JOB] != NONE:
             task = self.cells[at + JOB], self.cells[at + INDEX]
             self.deaths.setdefault(task, []).append(pid)
-        if self.cells[at + READY]:
-            self.died_unready = 0
+        elif time.monotonic() - begun_s > _LONG_S:
+            self.died_idle = 0
         else:
-            self.died_unready += 1
+            self.died_idle += 1
         self._settle_dead()
 
     def _settle_dead(self):
@@ -184,13 +184,15 @@ class _Engine:
             pass
 
     def give_up(self):
-        """Whether workers die before they are ready, too often in a row to go on."""
-        return self.died_unready >= max(4, 2 * self.processes)
+        """Whether workers die before they take a task, too often in a row to go on."""
+        with self.lock:
+            is_at_work = any(self.cells[at * CELLS + JOB] != NONE for at in self.slots.values())
+            return self.died_idle >= max(4, 2 * self.processes) and not is_at_work
 
     def fail_all(self):
         with self.lock:
             self.broken = WorkerDied(
-                f"{self.died_unready} workers in a row died before they could take a task: "
+                f"{self.died_idle} workers in a row died before they could take a task: "
                 "see what they wrote to stderr"
             )
             jobs = list(self.cache)
@@ -358,6 +360,7 @@ class _Engine:
         with self.lock:
             is_second = attempt > 0 and task in self.last.values()
             self.last[pid] = task
+            self.died_idle = 0
         if is_second or job not in self.cache:
             return
         try:
