@@ -25,6 +25,7 @@ enum { CHUNK_BYTES = 1 << 16, MANY_BYTES = 1 << 12, MOST_DEBTS = 2 };
 #define LOOK_NS         200000000 /* how often the feeder looks whether it may give up */
 #define NAP_NS          1000000   /* for more room than that of one message */
 #define SHORTAGE_NAP_NS 10000000
+#define SHORTAGE_NS     10000000000 /* how long a process that ends waits in vain for memory */
 
 /* Then tensors [tensor_count], each with a reference; then the bytes, unless they are kept. */
 struct record {
@@ -136,6 +137,22 @@ static void write_record(struct record *r, const tnp_encoded *encoded)
         memcpy(tensors + r->tensor_count, encoded->start, encoded->size_bytes);
 }
 
+/* What no push can bring in would hold up all that is put behind it. -1: raised */
+static int check_quota(backlog *self, const struct record *r)
+{
+    if (r->kept == NULL)
+        return 0;
+    const tn_domain *domain = tnp_domain_of(((tnp_object *)self->queue)->domain);
+    if (domain == NULL)
+        return -1;
+    uint64_t quota = tn_domain_quota(domain);
+    if (r->size_bytes <= quota)
+        return 0;
+    tnp_raise_saying(TN_ERR_NO_MEMORY, "%zu bytes are more than the domain's quota of %llu",
+                     r->size_bytes, (unsigned long long)quota);
+    return -1;
+}
+
 /* -1: raised, and nothing was appended */
 static int append(backlog *self, const tnp_encoded *encoded)
 {
@@ -148,7 +165,7 @@ static int append(backlog *self, const tnp_encoded *encoded)
     size_t size =
         sizeof r + (size_t)n * sizeof(tn_tensor *) + (r.kept != NULL ? 0 : encoded->size_bytes);
     r.record_bytes = (uint32_t)((size + 7) & ~(size_t)7);
-    struct chunk *chunk = chunk_with(self, r.record_bytes);
+    struct chunk *chunk = check_quota(self, &r) < 0 ? NULL : chunk_with(self, r.record_bytes);
     if (chunk == NULL || owe(self) < 0)
         return -1;
     struct record *place = record_at(chunk, chunk->used);
@@ -200,9 +217,11 @@ struct feeding {
     backlog *backlog;
     tn_queue *queue;
     const tnp_domain *domain;
+    const tn_domain *open_domain; /* stays, while closing waits for this thread */
     tn_semaphore *debts[MOST_DEBTS];
     int debt_count;
     bool have_consumers_died; /* and nobody has made room since */
+    uint64_t short_ns;        /* since when each push lacked what nobody else can make free */
     struct record *released;  /* its `kept` is to be dropped, with the GIL */
 };
 
@@ -216,6 +235,24 @@ static void wait_for_more_room(const struct feeding *f)
 {
     if (atomic_load(&f->backlog->count) > tn_queue_capacity(f->queue) / 8)
         nap(NAP_NS);
+}
+
+/*
+ * A process that ends waits for its feeder. While another process has the queue, that one may
+ * take messages, and so make room. Otherwise the feeder gives a message up, after a while; at
+ * once if no room is enough, since the quota is lower by now.
+ */
+static bool is_in_vain(struct feeding *f, const struct record *r)
+{
+    if (!atomic_load(&f->backlog->is_closing))
+        return false;
+    if (r->size_bytes > tn_domain_quota(f->open_domain))
+        return true;
+    if (tn_queue_peers(f->queue, TN_CONSUMER) > 0)
+        f->short_ns = 0;
+    else if (f->short_ns == 0)
+        f->short_ns = tn_deadline_after(0);
+    return f->short_ns != 0 && tn_deadline_after(0) - f->short_ns > SHORTAGE_NS;
 }
 
 /* @return 0: it is in the queue, or lost with it. TN_ERR_TIMED_OUT: not yet.
@@ -244,6 +281,8 @@ static int push_record(struct feeding *f, struct record *r)
     case TN_ERR_FULL:    /* blocks, references, descriptors */
     case TN_ERR_SYSTEM:
     case TN_ERR_MANAGER: /* the push has to give tenond a descriptor */
+        if (is_in_vain(f, r))
+            return 0;
         nap(SHORTAGE_NAP_NS);
         return TN_ERR_TIMED_OUT;
     case TN_ERR_TIMED_OUT:
@@ -251,6 +290,7 @@ static int push_record(struct feeding *f, struct record *r)
         return status;
     default: /* pushed; or no push can succeed: the queue or the domain has ended */
         f->have_consumers_died = false;
+        f->short_ns = 0;
         return 0;
     }
 }
@@ -323,6 +363,7 @@ static bool feed_once(backlog *self, struct feeding *f, bool gives_up)
         gives_up = true;
     }
     f->domain = (tnp_domain *)((tnp_object *)self->queue)->domain;
+    f->open_domain = f->domain->domain;
     f->released = NULL;
     go_in(self);
     TNP_WAIT(((tnp_object *)self->queue)->domain, status, feed_in_hand(f, gives_up));

@@ -46,6 +46,8 @@ int tnp_add(PyObject *module, const char *name, PyObject *object);
 PyObject *tnp_raise(int status);
 /** The same, with more to say: "what: detail". */
 PyObject *tnp_raise_for(int status, const char *what);
+/** Raise the class of a status with a text of PyUnicode_FromFormat()'s. @return NULL */
+PyObject *tnp_raise_saying(int status, const char *format, ...);
 
 /* ---- arguments (argument.c) -------------------------------------------------------------- */
 

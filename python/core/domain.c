@@ -36,10 +36,7 @@ tn_domain *tnp_domain_of(PyObject *object)
     tn_domain *domain = ((tnp_domain *)object)->domain;
     if (domain == NULL) {
         tnp_stop_at_exit((tnp_domain *)object);
-        PyObject *closed = PyObject_GetAttrString(PyImport_AddModule("tenon._core"), "Closed");
-        if (closed != NULL)
-            PyErr_SetString(closed, "this process has closed the domain");
-        Py_XDECREF(closed);
+        tnp_raise_saying(TN_ERR_CLOSED, "this process has closed the domain");
     }
     return domain;
 }

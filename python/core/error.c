@@ -2,6 +2,7 @@
 /* Errors: a class for each status, below tenon.Error and the built-in that the table names. */
 #include "core.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 static PyObject *error_type;
@@ -87,6 +88,15 @@ PyObject *tnp_raise_for(int status, const char *what)
         return NULL;
     tn_peer peer = tn_error_peer();
     return raise_text(status, PyUnicode_FromFormat("%s: %s", what, tn_error_detail()), peer);
+}
+
+PyObject *tnp_raise_saying(int status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    PyObject *text = PyUnicode_FromFormatV(format, arguments);
+    va_end(arguments);
+    return raise_text(status, text, (tn_peer){0});
 }
 
 /* ---- signals ----------------------------------------------------------------------------- */

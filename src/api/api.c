@@ -320,6 +320,12 @@ int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
     return 0;
 }
 
+uint64_t tn_domain_quota(const tn_domain *d)
+{
+    return TNI_MIN(atomic_load(&d->segment.header->quota_bytes),
+                   d->segment.geometry.quota_limit_bytes);
+}
+
 int tn_domain_audit(tn_domain *d, bool repair, tn_audit_fn *each, void *context)
 {
     int status = check(d);

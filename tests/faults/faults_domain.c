@@ -116,6 +116,7 @@ static int ask_has_member(void)
 {
     return !tn_domain_has_member(faults_d, tn_domain_member(faults_d));
 }
+static int ask_quota(void) { return tn_domain_quota(faults_d) == 0; }
 static int set_quota(void) { return tn_domain_set_quota(faults_d, 1 << 20); }
 static int set_watermark(void) { return tn_domain_set_watermark(faults_d, 1 << 20); }
 static int poll_fd(void) { return tn_domain_poll_fd(d, FAULTS_OUT(int)); }
@@ -131,6 +132,7 @@ FAULTS(tn_domain_name, WITH_DOMAIN, .has_no_calls = true, .call = ask_name)
 FAULTS(tn_domain_seat, WITH_DOMAIN, .has_no_calls = true, .call = ask_seat)
 FAULTS(tn_domain_member, WITH_DOMAIN, .has_no_calls = true, .call = ask_member)
 FAULTS(tn_domain_has_member, WITH_DOMAIN, .never_fails = true, .call = ask_has_member)
+FAULTS(tn_domain_quota, WITH_DOMAIN, .has_no_calls = true, .call = ask_quota)
 FAULTS(tn_domain_set_quota, WITH_DOMAIN, .has_no_calls = true, .call = set_quota)
 FAULTS(tn_domain_set_watermark, WITH_DOMAIN, .has_no_calls = true, .call = set_watermark)
 FAULTS(tn_domain_poll_fd, .before = create_d, .call = poll_fd, .undo = close_now)

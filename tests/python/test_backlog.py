@@ -167,6 +167,47 @@ def test_a_message_that_waits_for_room_waits_for_a_block_too():
     domain.close()
 
 
+def test_put_refuses_what_is_larger_than_the_quota(domain, queue):
+    backlog = _core.Backlog(queue, permits(domain))
+    domain.set_quota(8 << 20)
+    for _ in range(2):  # the queue has room; then it has none
+        with pytest.raises(MemoryError, match="more .*quota of"):
+            backlog.put(b"x" * ((8 << 20) + 1))
+        for i in range(ROOM + 1):
+            backlog.put(i)
+    assert queue.count() == ROOM
+    thread = feeding(backlog)
+    assert [queue.get(WAIT_S) for _ in range(2 * ROOM + 2)] == [*range(ROOM + 1)] * 2
+    end_well(thread)
+    domain.set_quota(1 << 30)
+
+
+def test_who_ends_gives_up_what_is_larger_than_the_quota(domain, queue):
+    backlog = _core.Backlog(queue, permits(domain))
+    for value in [*range(ROOM), b"x" * (16 << 20), "last"]:
+        backlog.put(value)
+    domain.set_quota(8 << 20)
+    thread = feeding(backlog)
+    backlog.close()
+    assert [queue.get(WAIT_S) for _ in range(ROOM + 1)] == [*range(ROOM), "last"]
+    end_well(thread)
+    domain.set_quota(1 << 30)
+
+
+def test_who_ends_alone_gives_up_what_there_is_no_memory_for(domain, queue):
+    backlog = _core.Backlog(queue, permits(domain))
+    for value in [*range(ROOM), b"x" * (6 << 20), b"x" * (6 << 20), "last"]:
+        backlog.put(value)
+    domain.set_quota(8 << 20)
+    taken = domain.empty(4 << 20, "uint8")
+    thread = feeding(backlog)
+    backlog.close()
+    assert [queue.get(WAIT_S) for _ in range(ROOM + 1)] == [*range(ROOM), "last"]
+    end_well(thread)
+    del taken
+    domain.set_quota(1 << 30)
+
+
 def test_shortage_of_memory_is_raised_by_put(domain, queue):
     backlog = _core.Backlog(queue)
     domain.set_quota(8 << 20)
