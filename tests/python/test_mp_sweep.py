@@ -311,3 +311,23 @@ def test_pool_outlives_its_workers():
         once = Once(line)
         with context.Pool(1, once) as pool:
             assert pool.map(abs, [-1, -2], chunksize=1) == [1, 2]
+
+
+# ---- a queue whose pusher is killed behind its push, before it moves the tail on ----------------
+
+
+def put_one(queue):
+    queue.put("one")
+
+
+@pytest.mark.parametrize("kind", ["SimpleQueue", "Queue", "JoinableQueue"])
+def test_message_of_a_killed_putter_is_seen(kind):
+    queue = getattr(mp, kind)()
+    status = spawned(put_one, (queue,), TENON_KILL_POINT="push_full:1")
+    if status == 0:
+        pytest.skip("a build without kill points")
+    assert status == -signal.SIGKILL
+    assert not queue.empty()
+    assert mp.connection.wait([queue._reader], WAIT_S) == [queue._reader]
+    assert queue.get(*([True, WAIT_S] if kind != "SimpleQueue" else [])) == "one"
+    assert queue.empty()
