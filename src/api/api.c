@@ -264,11 +264,7 @@ static int check(const tn_domain *d)
 
 bool tn_domain_has_member(const tn_domain *d, uint64_t member)
 {
-    if (check(d) != 0 || !tni_process_who_lives(&d->segment, member))
-        return false;
-    int state = tni_process_seat_state(&d->segment, tni_who_seat(member));
-    /* Still that one's seat, so it was that one's state. */
-    return state != TNI_OS_DEAD && tni_process_who_lives(&d->segment, member);
+    return check(d) == 0 && tni_process_who_runs(&d->segment, member);
 }
 
 int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)

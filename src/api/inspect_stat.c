@@ -60,8 +60,7 @@ static uint32_t tickets_used(const struct tni_segment *s)
 static int32_t manager_pid(const struct tni_segment *s)
 {
     uint64_t who = atomic_load(&s->header->manager);
-    if (!tni_process_who_lives(s, who) ||
-        tni_process_seat_state(s, tni_who_seat(who)) == TNI_OS_DEAD)
+    if (!tni_process_who_runs(s, who))
         return 0;
     return tni_inspect_seat_pid(s, tni_who_seat(who));
 }

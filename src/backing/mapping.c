@@ -232,12 +232,6 @@ static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t i
     return 1;
 }
 
-static bool does_maker_live(const struct tni_segment *s, uint64_t maker)
-{
-    return tni_process_who_lives(s, maker) &&
-           tni_process_seat_state(s, tni_who_seat(maker)) != TNI_OS_DEAD;
-}
-
 /* Only where its pid is a number of our pid namespace too. */
 static bool is_ending(const struct tn_domain *d, uint64_t maker, int32_t pid)
 {
@@ -260,7 +254,7 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                         "seat %u), and the tenond and the vault of now have not",
                         block.id, tni_who_seat(tenond));
     /* Not lost: a process that may look there can have it, and so can we once tenond has it. */
-    if (does_maker_live(s, maker))
+    if (tni_process_who_runs(s, maker))
         return tni_fail(TN_ERR_DENIED,
                         "the descriptor of block %x cannot be had: process %u, which made the "
                         "block, %s%s",

@@ -98,7 +98,7 @@ static int open_tenond(struct tn_domain *d)
         tni_os_process_open(atomic_load(&tni_seat_at(s, seat)->pid), &fd) != 0)
         fd = NONE;
     /* After the opening: the pid is not another process's. */
-    if (tni_process_who_lives(s, manager) && tni_process_seat_state(s, seat) != TNI_OS_DEAD)
+    if (tni_process_who_runs(s, manager))
         return fd;
     tni_os_close(fd);
     return open_timer(d);

@@ -81,8 +81,11 @@ int tni_process_end_with(struct tn_domain *d, uint64_t parent)
     atomic_store(&d->me->parent, parent);
     atomic_fetch_or(&d->me->flags, TNI_SEAT_ENDS_WITH_PARENT);
     TNI_KILL_POINT("process_bound_to_parent");
-    /* After the flag: whoever settles the parent sees it, or we see that the parent is gone. */
-    if (tni_process_who_lives(&d->segment, parent))
+    /*
+     * After the flag: whoever settles the parent sees it, or we see that the parent is gone. A
+     * killed parent that nobody has settled yet is gone too.
+     */
+    if (tni_process_who_runs(&d->segment, parent))
         return 0;
     return tni_fail(TN_ERR_PEER_DIED, "the process that started this one, seat %u, has ended",
                     tni_who_seat(parent));
@@ -98,7 +101,7 @@ int tni_process_inherit_parent(struct tn_domain *d)
     if (sscanf(value, "%" SCNx64 ",%" SCNd32, &who, &pid) != 2)
         return tni_fail(TN_ERR_CORRUPT, TNI_PARENT_VARIABLE "='%.40s' does not name a process",
                         value);
-    if (pid != tni_os_parent_pid() && tni_process_who_lives(&d->segment, who))
+    if (pid != tni_os_parent_pid() && tni_process_who_runs(&d->segment, who))
         return 0; /* a grandchild, with a copy of our parent's environment */
     int status = tni_process_end_with(d, who);
     if (status == 0)

@@ -554,6 +554,8 @@ bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
 uint32_t tni_process_who_state(const struct tni_segment *segment, uint64_t who);
 /** Whether this incarnation of a seat is still taken by somebody who is not being reaped. */
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
+/** The same, and its process has not ended either, as far as that can be known. */
+bool tni_process_who_runs(const struct tni_segment *segment, uint64_t who);
 /** Seats that are taken by processes that have ended, and not settled yet. */
 uint32_t tni_process_count_dead(const struct tni_segment *segment);
 /** Whether a process lives that has a seat, and has not put its name on it yet. */

@@ -116,6 +116,14 @@ bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
     return state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING;
 }
 
+bool tni_process_who_runs(const struct tni_segment *s, uint64_t who)
+{
+    /* Twice: if the seat is still that process's, the state was that process's. */
+    return tni_process_who_lives(s, who) &&
+           tni_process_seat_state(s, tni_who_seat(who)) != TNI_OS_DEAD &&
+           tni_process_who_lives(s, who);
+}
+
 /* ---- all of them ------------------------------------------------------------------------- */
 
 uint32_t tni_process_count(const struct tni_segment *s)
