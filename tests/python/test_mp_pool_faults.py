@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import pathlib
 import resource
 import threading
 import time
@@ -52,6 +53,10 @@ def set_gate(gate):
 def ones_behind_the_gate():
     _gate.wait()
     return np.ones(1000)
+
+
+def ones_unless_0(number):
+    return np.ones(1000) if number else number
 
 
 def total(array):
@@ -120,14 +125,19 @@ def begin(begun, gate):
     set_gate(gate)
 
 
+def slots_at_work(engine):
+    slots = range(engine.processes)
+    return [slot for slot in slots if engine.cells[slot * _pool_worker.CELLS] != _pool_worker.NONE]
+
+
 def kill_idle_workers(pool, begun):
     """More of them, one after the other, than may die before they take a task."""
     engine = pool._engine
     for _ in range(engine.processes * 2 + 4):
         with engine.lock:
-            slots = engine.slots.items()
-            idle = [worker for worker, slot in slots if engine.cells[slot * _pool_worker.CELLS] == _pool_worker.NONE]
-        idle[0].kill()
+            at_work = slots_at_work(engine)
+            idle = next(worker for worker, slot in engine.slots.items() if slot not in at_work)
+        idle.kill()
         assert begun.acquire(timeout=WAIT_S)
 
 
@@ -136,7 +146,7 @@ def test_a_pool_goes_on_while_a_worker_is_at_a_task(fork):
     with fork.Pool(2, begin, (begun, gate)) as pool:
         result = pool.apply_async(ones_behind_the_gate)
         assert begun.acquire(timeout=WAIT_S) and begun.acquire(timeout=WAIT_S)
-        while pool._engine.tasks.count() or all(pool._engine.cells[at] == _pool_worker.NONE for at in (0, 3)):
+        while not slots_at_work(pool._engine):
             os.sched_yield()
         kill_idle_workers(pool, begun)
         gate.set()
@@ -149,4 +159,55 @@ def test_a_pool_goes_on_whose_workers_live_long(fork, monkeypatch):
     with fork.Pool(1, begin, (begun, gate)) as pool:
         assert begun.acquire(timeout=WAIT_S)
         kill_idle_workers(pool, begun)
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+@pytest.fixture
+def remove_files():
+    """Arrays are sent in files, which anybody may remove."""
+    before = _core.get_strategy()
+    _core.set_strategy("file_system")
+    folder = pathlib.Path(os.environ["TENON_SHM_DIR"])
+    earlier = set(folder.rglob("*"))
+
+    def remove():
+        for path in set(folder.rglob("*")) - earlier:
+            if path.is_file():
+                path.unlink()
+
+    yield remove
+    _core.set_strategy(before)
+
+
+def test_a_task_fails_whose_array_was_removed(fork, remove_files):
+    gate = fork.Event()
+    with fork.Pool(1, set_gate, (gate,)) as pool:
+        first = pool.apply_async(ones_behind_the_gate)
+        while not slots_at_work(pool._engine):
+            os.sched_yield()
+        lost = pool.apply_async(total, (np.ones(1000),))
+        others = pool.map_async(abs, range(-200, 0), chunksize=1)  # more than wait for a worker
+        while pool._engine.tasks.count() < 2:
+            os.sched_yield()
+        remove_files()
+        gate.set()
+        assert total(first.get(WAIT_S)) == 1000
+        with pytest.raises(tenon.NotFound, match=r"a task, total\(\), or its result was lost"):
+            lost.get(WAIT_S)
+        assert others.get(WAIT_S) == list(range(200, 0, -1))
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+def test_a_task_fails_whose_result_was_removed(fork, remove_files):
+    gate, may_take = fork.Event(), threading.Event()
+    with fork.Pool(1, set_gate, (gate,)) as pool:
+        gate.set()
+        pool.apply_async(abs, (-1,), callback=lambda _: may_take.wait())
+        lost = pool.map_async(ones_unless_0, range(3), chunksize=1)
+        while pool._engine.results.count() < 3:
+            os.sched_yield()
+        remove_files()
+        may_take.set()
+        with pytest.raises(tenon.NotFound, match=r"ones_unless_0\(\), or its result was lost"):
+            lost.get(WAIT_S)
         assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10

@@ -12,7 +12,8 @@ from .. import _core
 ATTEMPTS = 3
 # Ahead of a task: job, index, bytes of the name of its function.
 TASK = struct.Struct("<qqq")
-# Ahead of a result: job, index, pid, attempt, whether it was given up.
+# Ahead of a result: job, index, pid, attempt, whether it was given up. Without a job, it is an
+# error: that of a task that could not be had any more.
 RESULT = struct.Struct("<qqqqq")
 # Of each worker: the task it is at (job, index), and whether it has left in good order.
 JOB, INDEX, LEFT, CELLS = range(4)
@@ -20,6 +21,8 @@ NONE = -1
 
 # What may pass: a process at its limit of descriptors, a table that is full, a silent tenond.
 _PASSING = _core.Full, _core.SystemFailed, _core.ManagerFailed, _core.NoMemory, _core.Denied
+# What a message is dropped for: what its tensors lie in was removed, or replaced.
+LOST = _core.NotFound, _core.Corrupt, _core.VersionMismatch
 _PATIENCE_S = 5
 _NAP_S = 0.05
 
@@ -31,7 +34,7 @@ def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
     done = 0
     while most_tasks is None or done < most_tasks:
         try:
-            message = _pop(tasks)
+            message = _pop(tasks, results)
         except BrokenPipeError:  # the pool has ended, or its process
             break
         _do(message, results, cells, at, wraps)
@@ -40,13 +43,16 @@ def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
     cells[at + LEFT] = 1
 
 
-def _pop(tasks):
+def _pop(tasks, results):
     """Pop a task. What it lacks may pass, or another worker may have it: so try again, for a while."""
     until = None
     while True:
         try:
             return tasks.pop()
-        except _PASSING:
+        except (*_PASSING, *LOST) as error:
+            if isinstance(error, LOST):
+                data, tensors = _core.dumps(error, results.domain)
+                results.push(RESULT.pack(NONE, 0, os.getpid(), 0, False) + data, tensors)
             until = until or time.monotonic() + _PATIENCE_S
             if time.monotonic() > until:
                 raise

@@ -39,7 +39,7 @@ from multiprocessing.pool import (
 from .. import _core, _domain
 from . import _pool_worker
 from ._cells import Cells
-from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, LEFT, NONE, RESULT, TASK
+from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, LEFT, LOST, NONE, RESULT, TASK
 
 __all__ = ["Pool", "ThreadPool"]
 
@@ -47,6 +47,7 @@ _LEASE = 2
 _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
 _TERM_S = 5  # a worker that was asked to end and does not is killed
 _LONG_S = 60  # a worker that lived as long shows that workers can
+_LOOK_S = 0.1  # between two looks for whose message was lost
 _NAP_S = 0.05  # between two tries of what a lack of descriptors or memory refuses
 
 
@@ -125,6 +126,11 @@ class _Engine:
         self.deaths = {}  # (job, index) -> pids of workers that died at it
         self.last = {}  # pid -> (job, index) of the last result that came from it
         self.died_idle = 0  # workers that died soon and at no task, since the last result
+        self.sent = {}  # (job, index) -> name of its function: tasks that were put, with no result
+        self.putting = None  # the last of them, until it is in the queue
+        self.loss = None  # why a message was lost, until it is known whose it was
+        self.is_sound = threading.Event()  # none was
+        self.is_sound.set()
         self.turns = collections.deque()  # what is still to be told to jobs, in order
         self.is_telling = False
 
@@ -196,6 +202,7 @@ class _Engine:
                 "see what they wrote to stderr"
             )
             jobs = list(self.cache)
+        self.is_sound.set()
         for job in jobs:
             self.fail(job, self.broken)
 
@@ -324,6 +331,13 @@ class _Engine:
         except Exception as error:
             self.tell(job, index, (False, error))
             return
+        self.is_sound.wait()  # no new task while it is found out which one was lost
+        self.putting = job, index
+        self.sent[job, index] = name.decode()
+        self._push_task(job, index, message, tensors)
+        self.putting = None
+
+    def _push_task(self, job, index, message, tensors):
         while self.broken is None and self.state != TERMINATE:
             try:
                 self.tasks.push(message, tensors)
@@ -331,6 +345,7 @@ class _Engine:
             except _core.PeerDied:
                 pass  # there will be other workers
             except Exception as error:
+                self.sent.pop((job, index), None)
                 self.tell(job, index, (False, error))
                 return
         if self.broken is not None:
@@ -338,14 +353,21 @@ class _Engine:
 
     def take_results(self):
         while self.state != TERMINATE:
+            lost = self._find_lost()
             try:
-                message = self.results.pop()
-            except _core.PeerDied:
-                continue  # there will be other workers
+                message = self.results.pop(None if self.loss is None else _LOOK_S)
+            except (_core.PeerDied, _core.TimedOut):  # there will be other workers
+                self._tell_lost(lost)
+                continue
             except _core.Closed as error:
                 for job in list(self.cache):  # none, unless the domain was closed
                     self.fail(job, error)
+                self.is_sound.set()
                 return
+            except LOST as error:
+                self._note_loss(error)
+                time.sleep(_NAP_S)
+                continue
             except _core.Error as error:
                 # No descriptor, say, or no memory: the message stays in the queue until there is.
                 util.sub_warning("a pool waits for what its next result needs: %s", error)
@@ -354,9 +376,47 @@ class _Engine:
             self._take(message)
             del message
 
+    # A message whose tensors cannot be had any more is dropped by the queue, which does not say
+    # whose it was. It was of a task that is in neither queue, nor at a worker: a task leaves its
+    # queue only when its result is in the other one.
+
+    def _note_loss(self, error):
+        self.loss = error
+        self.is_sound.clear()
+        if self.state == TERMINATE or self.broken is not None:
+            self.is_sound.set()
+
+    def _find_lost(self):
+        """Tasks that are lost, unless there are results; None if nobody knows yet."""
+        if self.loss is None:
+            return None
+        put = [task for task in list(self.sent) if task != self.putting]
+        try:
+            is_clear = self.tasks.count() == 0 and self._count_leased() == 0
+        except _core.Error:
+            is_clear = False
+        return put if is_clear else None
+
+    def _count_leased(self):
+        objects = _core.inspect_domain(self.tasks.domain.name)["objects"]
+        return sum(found["leased"] for found in objects if found["id"] == self.tasks.id)
+
+    def _tell_lost(self, lost):
+        if lost is None:
+            return
+        for task in lost:
+            text = f"a task, {self.sent.pop(task)}(), or its result was lost: {self.loss}"
+            self.tell(*task, (False, type(self.loss)(text)))
+        self.loss = None
+        self.is_sound.set()
+
     def _take(self, message):
         job, index, pid, attempt, given_up = RESULT.unpack_from(message.data)
+        if job == NONE:
+            self._note_loss(_core.loads(memoryview(message.data)[RESULT.size :], message.tensors))
+            return
         task = job, index
+        self.sent.pop(task, None)
         with self.lock:
             is_second = attempt > 0 and task in self.last.values()
             self.last[pid] = task
@@ -382,6 +442,7 @@ class _Engine:
 
     def terminate(self, *threads):
         self.state = TERMINATE
+        self.is_sound.set()
         self.notifier.put(None)
         self.taskqueue.put(None)
         self._end(self.tasks)
