@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tenon
 import tenon.multiprocessing as mp
-from tenon import _core
+from tenon import _core, _domain
 from tenon.multiprocessing import _pool_worker
 
 WAIT_S = 60
@@ -211,3 +211,58 @@ def test_a_task_fails_whose_result_was_removed(fork, remove_files):
         with pytest.raises(tenon.NotFound, match=r"ones_unless_0\(\), or its result was lost"):
             lost.get(WAIT_S)
         assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+def many_bytes(count):
+    return b"x" * count
+
+
+class Unshowable:
+    def __repr__(self):
+        raise ZeroDivisionError
+
+    def __reduce__(self):
+        raise TypeError("not today")
+
+
+def give_unshowable():
+    return Unshowable()
+
+
+@pytest.fixture
+def small_domain(monkeypatch):
+    made = _core.Domain.create(quota_bytes=16 << 20)
+    monkeypatch.setattr(_domain, "default", lambda: made)
+    yield made
+    made.close()
+
+
+def test_a_result_that_is_too_large_fails_alone(fork, small_domain):
+    with fork.Pool(1) as pool:
+        (worker,) = pool._pool
+        with pytest.raises(mp.pool.MaybeEncodingError, match="quota") as raised:
+            pool.apply_async(many_bytes, (40 << 20,)).get(WAIT_S)
+        assert len(str(raised.value)) < 10000
+        assert pool.apply_async(many_bytes, (3,)).get(WAIT_S) == b"xxx"
+        assert pool._pool == [worker]
+
+
+def test_a_result_that_cannot_be_shown_fails_alone(fork):
+    with fork.Pool(1) as pool:
+        with pytest.raises(mp.pool.MaybeEncodingError, match="not today"):
+            pool.apply_async(give_unshowable).get(WAIT_S)
+
+
+def test_a_worker_leaves_quietly_when_its_pool_has_ended(fork, capfd):
+    gate = fork.Event()
+    with fork.Pool(1, set_gate, (gate,)) as pool:
+        (worker,) = pool._pool
+        pool.apply_async(ones_behind_the_gate)
+        while not slots_at_work(pool._engine):
+            os.sched_yield()
+        pool._engine.results.end()
+        pool._engine.tasks.end()
+        gate.set()
+        worker.join(WAIT_S)
+        assert worker.exitcode == 0
+    assert capfd.readouterr().err == ""

@@ -19,11 +19,13 @@ RESULT = struct.Struct("<qqqqq")
 JOB, INDEX, LEFT, CELLS = range(4)
 NONE = -1
 
+_ENDED = _core.Closed, _core.PeerDied  # the pool, or its process
 # What may pass: a process at its limit of descriptors, a table that is full, a silent tenond.
 _PASSING = _core.Full, _core.SystemFailed, _core.ManagerFailed, _core.NoMemory, _core.Denied
 # What a message is dropped for: what its tensors lie in was removed, or replaced.
 LOST = _core.NotFound, _core.Corrupt, _core.VersionMismatch
 _PATIENCE_S = 5
+_MOST_SHOWN = 1000  # characters of a result that cannot be sent
 _NAP_S = 0.05
 
 
@@ -35,9 +37,9 @@ def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
     while most_tasks is None or done < most_tasks:
         try:
             message = _pop(tasks, results)
-        except BrokenPipeError:  # the pool has ended, or its process
+            _do(message, results, cells, at, wraps)
+        except _ENDED:
             break
-        _do(message, results, cells, at, wraps)
         del message
         done += 1
     cells[at + LEFT] = 1
@@ -69,15 +71,37 @@ def _do(message, results, cells, at, wraps):
         result = message.data[TASK.size : body].decode()
     else:
         result = _result_of(memoryview(message.data)[body:], message.tensors, wraps)
-    try:
-        data, tensors = _core.dumps(result, results.domain)
-    except Exception as error:
-        failure = False, MaybeEncodingError(error, result[1])
-        data, tensors = _core.dumps(failure, results.domain)
     head = RESULT.pack(job, index, os.getpid(), message.attempt, given_up)
-    results.push(head + data, tensors)
+    _push(results, head, result)
     message.ack()
     cells[at + JOB] = NONE
+
+
+def _push(results, head, result):
+    """Push a result, or why it cannot be pushed."""
+    is_pickled = False
+    try:
+        data, tensors = _core.dumps(result, results.domain)
+        is_pickled = True
+        results.push(head + data, tensors)
+    except Exception as error:
+        if is_pickled and isinstance(error, _ENDED):
+            raise
+        failure = False, _encoding_error(error, result[1])
+        data, tensors = _core.dumps(failure, results.domain)
+        results.push(head + data, tensors)
+
+
+def _encoding_error(error, value):
+    """As of the standard library, but short: the value may be too large to be sent."""
+    try:
+        shown = repr(value)
+    except Exception:
+        shown = object.__repr__(value)
+    failure = MaybeEncodingError(error, None)
+    failure.value = shown if len(shown) <= _MOST_SHOWN else shown[:_MOST_SHOWN] + "..."
+    failure.args = failure.exc, failure.value
+    return failure
 
 
 def _result_of(body, tensors, wraps):
