@@ -204,6 +204,19 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
     return 0;
 }
 
+/* A try was in vain: the block names no object, as before. */
+static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
+{
+    char why[256]; /* there may be no file yet, which is no failure of its own */
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    tni_os_unmap(m->address, m->object_bytes);
+    m->address = NULL;
+    free(m->path);
+    m->path = NULL;
+    tni_backing_end(d, block, m->generation);
+    (void)tni_fail(TN_ERR_SYSTEM, "%s", why);
+}
+
 /* Admitted by the quota, and counted by it once it is named. */
 static int create(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                   const struct tni_backing_about *about, struct tni_mapping *m)
@@ -221,15 +234,22 @@ static int create(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
             tni_os_close(fd);
         tni_mappings_unlock(d);
     }
+    if (status != 0)
+        undo(d, block, m);
     return status;
 }
 
-/* The record of the thread keeps forks away, whose child would inherit half an object. */
+/*
+ * The record of the thread keeps forks away, whose child would inherit half an object.
+ * @param ret_missing  bytes that the quota lacks; all of them if nobody knows
+ */
 static int create_now(struct tn_domain *d, tni_block block,
-                      const struct tni_backing_about *about, struct tni_mapping *m)
+                      const struct tni_backing_about *about, struct tni_mapping *m,
+                      uint64_t *ret_missing)
 {
     struct tni_thread *thread = tni_thread_enter(d);
     int status = tni_alloc_quota_begin(d, thread, m->object_bytes);
+    *ret_missing = thread->missing_bytes;
     if (status == 0) {
         TNI_KILL_POINT("backing_admitted");
         status = create(d, thread, block, about, m);
@@ -238,14 +258,38 @@ static int create_now(struct tn_domain *d, tni_block block,
     return status;
 }
 
+static bool is_short(int status)
+{
+    return status == TN_ERR_NO_MEMORY || status == TNI_ALLOC_AGAIN;
+}
+
+/* What the arena keeps warm counts against the quota. */
+static uint64_t give_back(struct tn_domain *d, uint64_t bytes)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint64_t given = tni_alloc_trim_some(d, thread, bytes, (tni_block){0});
+    tni_thread_leave(thread);
+    return given;
+}
+
+/* NO_MEMORY is told only when the arena has nothing left to give back. */
 static int create_within_quota(struct tn_domain *d, tni_block block,
                                const struct tni_backing_about *about, struct tni_mapping *m)
 {
-    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS;
-    int status = create_now(d, block, about, m);
-    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns; tries++) {
-        tni_os_back_off(tries);
-        status = create_now(d, block, about, m);
+    enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
+    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS, missing;
+    int status = create_now(d, block, about, m, &missing);
+    bool is_last = is_short(status) && !tni_backing_can_fit(d, about);
+    for (uint32_t round = 0; is_short(status) && !is_last && round < ROUNDS; round++) {
+        for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns;
+             tries++) {
+            tni_os_back_off(tries);
+            status = create_now(d, block, about, m, &missing);
+        }
+        if (!is_short(status))
+            break;
+        is_last = give_back(d, missing) == 0;
+        status = create_now(d, block, about, m, &missing);
     }
     return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
 }
@@ -314,8 +358,6 @@ int tni_backing_create(struct tn_domain *d, tni_block block,
         *ret_mapping = m;
         return 0;
     }
-    tni_os_unmap(m->address, m->object_bytes);
-    free(m->path);
     free(m);
     return status;
 }

@@ -55,7 +55,8 @@ void tni_backing_init(struct tn_domain *domain);
 
 /**
  * Make the object of a block that this process holds and nobody else knows, and map it: one
- * mapping reference is the caller's. After a failure the block is released as usual.
+ * mapping reference is the caller's. After a failure the block has no object, and is released
+ * as usual or tried again.
  * @return 0, TN_ERR_NO_MEMORY (quota, machine, or the file system), TN_ERR_FULL (descriptors),
  *         TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: waiting for memory, in a domain without tenond. A waiter settles the dead, however
- * often it is woken.
+ * Tests: waiting for memory, of the arena or outside of it, in a domain without tenond. A
+ * waiter uses no processor, wakes nobody, gives back what the arena keeps warm, and settles the
+ * dead.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -11,8 +12,10 @@
 #include "harness/harness.h"
 #include "queue/object.h"
 
-enum { MIB = 1 << 20, LONG_MS = 10000 };
+enum { MIB = 1 << 20, LONG_MS = 10000, SOON_MS = 650, FEW = 3 };
 
+static const uint32_t strategies[] = {TN_STRATEGY_ARENA, TN_STRATEGY_FILE_DESCRIPTOR,
+                                      TN_STRATEGY_FILE_SYSTEM};
 static tn_domain *d;
 static struct tnt_signal ready;
 
@@ -41,6 +44,17 @@ static int make(uint32_t strategy, int64_t bytes, uint64_t deadline_ns, tn_tenso
     return tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, deadline_ns, ret_tensor);
 }
 
+static uint32_t memory_wait(void) { return atomic_load(&d->segment.header->memory_wait); }
+
+static void await_waiter(void)
+{
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while ((memory_wait() & TNI_WAIT_ARMED) == 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
 static int hold_memory(void *argument)
 {
     tn_tensor *t;
@@ -50,6 +64,74 @@ static int hold_memory(void *argument)
     while (pause() == -1) {
     }
     return 0;
+}
+
+static int hold_memory_until_somebody_waits(void *argument)
+{
+    tn_tensor *t;
+    (void)argument;
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t));
+    tnt_signal(&ready);
+    await_waiter();
+    tn_tensor_unref(t);
+    return 0;
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------- */
+
+/* What it gives back at its beginning and its end may be what others wait for. */
+TN_TEST(a_wait_for_memory_wakes_nobody_while_it_lasts)
+{
+    tn_tensor *held, *t;
+    begin();
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+    for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
+        uint32_t seen = memory_wait() / TNI_WAIT_EPOCH;
+        assert_int_equal(make(strategies[i], 3 * MIB, tnt_deadline(SOON_MS), &t),
+                         TN_ERR_TIMED_OUT);
+        assert_in_range(memory_wait() / TNI_WAIT_EPOCH - seen, 0, FEW);
+    }
+    tn_tensor_unref(held);
+    finish();
+}
+
+TN_TEST(memory_that_is_kept_warm_ends_each_wait_for_memory)
+{
+    for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
+        tn_tensor *t;
+        begin();
+        pid_t holder = tnt_fork(hold_memory_until_somebody_waits, NULL);
+        tnt_await(&ready);
+        TN_CHECK_OK(make(strategies[i], 3 * MIB, tnt_deadline(LONG_MS), &t));
+        tn_tensor_unref(t);
+        tnt_wait_ok(holder);
+        finish();
+    }
+}
+
+/* ---- the dead ---------------------------------------------------------------------------- */
+
+static void *kill_once_somebody_waits(void *argument)
+{
+    await_waiter();
+    tnt_kill(*(pid_t *)argument);
+    return NULL;
+}
+
+TN_TEST(memory_of_who_is_killed_meanwhile_ends_each_wait)
+{
+    for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
+        pthread_t killer;
+        tn_tensor *t;
+        begin();
+        pid_t holder = tnt_fork(hold_memory, NULL);
+        tnt_await(&ready);
+        TN_CHECK(pthread_create(&killer, NULL, kill_once_somebody_waits, &holder) == 0);
+        TN_CHECK_OK(make(strategies[i], 3 * MIB, tnt_deadline(LONG_MS), &t));
+        TN_CHECK(pthread_join(killer, NULL) == 0);
+        tn_tensor_unref(t);
+        finish();
+    }
 }
 
 /* ---- woken all the time ------------------------------------------------------------------ */
@@ -88,16 +170,18 @@ static void end_noise(struct noise *noise)
 
 TN_TEST(a_wait_for_memory_that_is_woken_on_and_on_settles_the_dead)
 {
-    tn_tensor *t;
-    begin();
-    struct noise noise = {.word = &d->segment.header->memory_wait,
-                          .victim = tnt_fork(hold_memory, NULL)};
-    tnt_await(&ready);
-    begin_noise(&noise);
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, tnt_deadline(LONG_MS), &t));
-    end_noise(&noise);
-    tn_tensor_unref(t);
-    finish();
+    for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
+        tn_tensor *t;
+        begin();
+        struct noise noise = {.word = &d->segment.header->memory_wait,
+                              .victim = tnt_fork(hold_memory, NULL)};
+        tnt_await(&ready);
+        begin_noise(&noise);
+        TN_CHECK_OK(make(strategies[i], 3 * MIB, tnt_deadline(LONG_MS), &t));
+        end_noise(&noise);
+        tn_tensor_unref(t);
+        finish();
+    }
 }
 
 static int produce_nothing(void *argument)
