@@ -16,6 +16,7 @@ import threading
 import pytest
 import tenon
 import tenon.multiprocessing as mp
+from tenon import _core
 from tenon.multiprocessing import _objects, _sent, synchronize
 
 WAIT_S = 30
@@ -264,6 +265,105 @@ def test_a_barrier_knows_a_child_of_os_fork_from_its_first_wait(looks_at_once):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     breaks_in_time(barrier)
+
+
+def meet_in_threads(barrier):
+    """All parties meet, as threads of this process."""
+    met = []
+    threads = [
+        threading.Thread(target=lambda: met.append(barrier.wait(WAIT_S)), daemon=True)
+        for _ in range(barrier.parties)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert sorted(met) == list(range(barrier.parties))
+
+
+def start_waiting(context, barrier):
+    child = context.Process(target=barrier.wait)
+    child.start()
+    while barrier.n_waiting == 0:
+        os.sched_yield()
+    return child
+
+
+def test_a_reset_barrier_counts_no_party_that_was_killed_in_wait(fork, looks_at_once):
+    barrier = fork.Barrier(3)
+    for has_been_seen in (False, True):
+        child = start_waiting(fork, barrier)
+        child.kill()
+        child.join()
+        tenon.domain().reap()
+        if has_been_seen:
+            with pytest.raises(threading.BrokenBarrierError, match="died"):
+                barrier.wait(WAIT_S)
+        barrier.reset()
+        assert not barrier.broken and barrier.n_waiting == 0
+        meet_in_threads(barrier)
+
+
+def test_a_party_killed_after_its_release_breaks_the_next_round(fork, looks_at_once):
+    barrier = fork.Barrier(2)
+    child = start_waiting(fork, barrier)
+    with barrier._cond:  # which the child does not hold when it stops
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    assert barrier.wait(WAIT_S) == 1
+    child.kill()
+    child.join()
+    tenon.domain().reap()
+    breaks_in_time(barrier)
+    meet_in_threads(barrier)
+
+
+def test_a_wait_behind_a_party_that_does_not_leave_ends_in_time(fork, looks_at_once):
+    barrier = fork.Barrier(2)
+    child = start_waiting(fork, barrier)
+    with barrier._cond:
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    assert barrier.wait(WAIT_S) == 1
+    with pytest.raises(threading.BrokenBarrierError):
+        barrier.wait(0.1)
+    child.kill()
+    child.join()
+
+
+def have_two_and_drop_one(barrier, ready):
+    other = _core.loads(*_core.dumps(barrier))
+    assert other is not barrier
+    del other
+    gc.collect()
+    ready.set()
+    signal.pause()
+
+
+def test_a_barrier_breaks_for_a_process_that_dropped_a_copy(fork, looks_at_once):
+    barrier, ready = fork.Barrier(2), fork.Event()
+    child = fork.Process(target=have_two_and_drop_one, args=(barrier, ready))
+    child.start()
+    assert ready.wait(WAIT_S)
+    child.kill()
+    breaks_in_time(barrier)
+    child.join()
+
+
+class LateDomain:
+    """A domain in which this process has a seat beyond a barrier's places."""
+
+    seat = 1500
+
+    def __init__(self, domain):
+        self.member, self.has_member = domain.member, domain.has_member
+
+
+def test_a_barrier_has_a_place_for_a_process_on_any_seat(fork):
+    barrier = fork.Barrier(1)
+    barrier._cells.domain = LateDomain(barrier._cells.domain)
+    assert barrier.wait(WAIT_S) == 0
+    assert not any(barrier._view[barrier._CHILDREN :])
 
 
 def trace_lines_of(function, at_line):

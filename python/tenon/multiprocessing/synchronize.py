@@ -280,12 +280,13 @@ class Barrier(threading.Barrier):
     what its Process refers to; what it only inherited, it may have nothing to do with.
     """
 
-    # Cells: state, count; then the member on each seat that has it; then, for each child that is
-    # sent it and does not have it yet, the member that sends it, and who the child is.
+    # Cells: state, count; then, for each process that has it, its member and how many of its
+    # threads are in wait(); then, for each child that is sent it and does not have it yet, the
+    # member that sends it, and who the child is. The count is the sum of those threads.
     _MEMBERS = 2
-    _SEATS = 1024
-    _CHILDREN = _MEMBERS + _SEATS
-    _END = _CHILDREN + 2 * _SEATS
+    _PLACES = 1024
+    _CHILDREN = _MEMBERS + 2 * _PLACES
+    _END = _CHILDREN + 2 * _PLACES
     _UNNAMED, _ARRIVED = 0, -1  # of such a child; else what _name_of() says
     _LOOK_S = 0.5  # how often a waiter looks whether all are alive
 
@@ -301,7 +302,7 @@ class Barrier(threading.Barrier):
         self._parties, self._action, self._timeout = parties, action, timeout
         self._cond, self._cells = condition, cells
         self._view = cells.view
-        self._seated = None  # the member that has taken a seat: a forked child is another one
+        self._seated = None  # the member that has taken a place: a forked child is another one
         _sent.note(self)
         util.register_after_fork(self, Barrier._arrive_forked)
 
@@ -312,31 +313,66 @@ class Barrier(threading.Barrier):
     def __setstate__(self, state):
         *state, place = state
         self._hold(*state)
-        self._take_seat()
+        self._take_place()
         if place is not None:
             self._arrive(place)
 
     def wait(self, timeout=None):
         if self._seated != self._cells.domain.member:
-            self._take_seat()
-        return super().wait(timeout)
-
-    def _take_seat(self):
-        domain = self._cells.domain
-        place, member = self._MEMBERS + domain.seat, domain.member
+            self._take_place()
+        deadline = deadline_of(self._timeout if timeout is None else timeout)
         with self._cond:
-            if self._cells[place] not in (0, member):
-                self._break()  # who sat here died
+            self._enter(deadline)
+            index = self._count
+            self._add_waiting(1)
+            try:
+                if index + 1 == self._parties:
+                    self._release()
+                else:
+                    self._wait(deadline)
+                return index
+            finally:
+                self._add_waiting(-1)
+                self._exit()
+
+    def reset(self):
+        with self._cond:
+            while True:
+                try:
+                    self._find_dead()
+                    break
+                except threading.BrokenBarrierError:
+                    pass  # one of the dead is buried
+            super().reset()
+
+    def _take_place(self):
+        member = self._cells.domain.member
+        with self._cond:
+            if self._seated == member:
+                return  # another thread of this process was quicker
+            self._place = place = self._free_place()
+            self._cells[place + 1] = 0
             self._cells[place] = member
-        self._seated = member
-        self._leave_in_the_end()
+            self._seated = member
+            self._leave_in_the_end()
+
+    def _free_place(self):
+        while True:
+            members = self._view[self._MEMBERS : self._CHILDREN].tolist()[::2]
+            if 0 in members:
+                return self._MEMBERS + 2 * members.index(0)
+            try:
+                self._find_dead()
+            except threading.BrokenBarrierError:
+                continue  # that place is free
+            raise OSError(errno.ENOSPC, f"{self._PLACES} processes have the barrier already")
 
     def _leave_in_the_end(self):
-        """Have this process give its seat back before it leaves the domain."""
-        seat = self._cells, self._MEMBERS + self._cells.domain.seat, self._seated
-        util.Finalize(self, _leave_seat, seat, exitpriority=_domain.LAST + 1)
+        """Have this process give its place back before it leaves the domain."""
+        place = self._cells, self._place, self._seated
+        util.Finalize(self, _leave_place, place, exitpriority=_domain.LAST + 1)
 
-    # A child is expected by who starts it, until it has a seat of its own, by which others learn
+    # A child is expected by who starts it, until it has a place of its own, by which others learn
     # of its death. Until then they look at its pid. Each step is one store.
 
     def _expect(self):
@@ -379,14 +415,14 @@ class Barrier(threading.Barrier):
         parcel = getattr(process.current_process(), "_parcel", None)
         place = parcel and parcel.places.pop(self, None)
         if place is not None:
-            self._take_seat()
+            self._take_place()
             self._arrive(place)
 
     def _find_dead(self):
         """Break it, if one that has it, or was sent it, died. Called with the lock held."""
         has_member = self._cells.domain.has_member
         cells = self._view.tolist()
-        for place in range(self._MEMBERS, self._CHILDREN):
+        for place in range(self._MEMBERS, self._CHILDREN, 2):
             if cells[place] != 0 and not has_member(cells[place]):
                 self._bury(place, cells[place])
         for place in range(self._CHILDREN, self._END, 2):
@@ -405,7 +441,10 @@ class Barrier(threading.Barrier):
         if self._cells[place] != member:
             return
         self._break()
-        self._cells[place] = 0
+        if place < self._CHILDREN:
+            self._cells[place + 1] = 0
+            self._view[1] = sum(self._view[self._MEMBERS + 1 : self._CHILDREN : 2])
+        self._cells[place] = 0  # last: who is killed before leaves the rest to others
         raise threading.BrokenBarrierError("a process that had it died")
 
     @property
@@ -420,12 +459,22 @@ class Barrier(threading.Barrier):
     def _count(self):
         return self._view[1]
 
-    @_count.setter
-    def _count(self, value):
-        self._view[1] = value
+    def _add_waiting(self, change):
+        # Who is killed between the two stores is buried, and that sums up anew.
+        self._view[self._place + 1] += change
+        self._view[1] += change
 
-    def _wait(self, timeout):
-        deadline = deadline_of(timeout)
+    def _enter(self, deadline):
+        """Wait until all of the last round have left."""
+        while self._view[0] in (1, -1):
+            if not self._cond.wait(self._LOOK_S):
+                self._find_dead()
+                if remaining_of(deadline) == 0:
+                    self._break()
+        if self._view[0] < 0:
+            raise threading.BrokenBarrierError
+
+    def _wait(self, deadline):
         while self._view[0] == 0:
             remaining = remaining_of(deadline)
             if remaining is not None and remaining <= 0:
@@ -439,8 +488,9 @@ class Barrier(threading.Barrier):
             raise threading.BrokenBarrierError
 
 
-def _leave_seat(cells, place, member):
-    if cells[place] == member:  # else the seat is another one's by now
+def _leave_place(cells, place, member):
+    # Else it is another one's by now; or a thread of this process waits, which nobody will wake.
+    if cells[place] == member and cells[place + 1] == 0:
         cells[place] = 0
 
 
