@@ -2,6 +2,7 @@
 """Pools that lack descriptors, memory or processes, and whose messages are lost."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import resource
@@ -27,6 +28,14 @@ def in_files():
     _core.set_strategy("file_descriptor")
     yield
     _core.set_strategy(before)
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """Set when a pool has to wait for something."""
+    event = threading.Event()
+    monkeypatch.setattr(mp.pool.util, "sub_warning", lambda *_: event.set())
+    return event
 
 
 @contextlib.contextmanager
@@ -63,15 +72,13 @@ def total(array):
     return float(array.sum())
 
 
-def test_a_result_waits_while_there_is_no_descriptor_for_it(fork, in_files, monkeypatch):
-    waits = threading.Event()
-    monkeypatch.setattr(mp.pool.util, "sub_warning", lambda *_: waits.set())
+def test_a_result_waits_while_there_is_no_descriptor_for_it(fork, in_files, warned):
     gate = fork.Event()
     with fork.Pool(1, set_gate, (gate,)) as pool:
         result = pool.apply_async(ones_behind_the_gate)
         with no_descriptor_is_left():
             gate.set()
-            assert waits.wait(WAIT_S)
+            assert warned.wait(WAIT_S)
         assert total(result.get(WAIT_S)) == 1000
         assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
 
@@ -266,3 +273,44 @@ def test_a_worker_leaves_quietly_when_its_pool_has_ended(fork, capfd):
         worker.join(WAIT_S)
         assert worker.exitcode == 0
     assert capfd.readouterr().err == ""
+
+
+def test_a_worker_is_replaced_once_there_are_descriptors_for_it(quick, warned):
+    with quick.Pool(1) as pool:
+        with no_descriptor_is_left():
+            pool._pool[0].kill()
+            assert warned.wait(WAIT_S)
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+def test_a_worker_is_replaced_once_there_is_a_process_for_it(fork, warned, monkeypatch):
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    with fork.Pool(1) as pool:
+        monkeypatch.setattr(os, "fork", refuse)
+        pool._pool[0].kill()
+        assert warned.wait(WAIT_S)
+        monkeypatch.undo()
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+def test_a_worker_is_replaced_that_another_thread_collects(fork):
+    """Between two looks of the thread that replaces the dead."""
+    with fork.Pool(1) as pool:
+        engine, is_collected = pool._engine, threading.Event()
+
+        def replace(waited_s):
+            if waited_s is None and not is_collected.is_set():
+                (worker,) = pool._pool
+                worker.kill()
+                worker.join()
+                engine._collect_those_at((0, 0), os.getpid())
+                is_collected.set()
+                return None
+            return type(engine)._replace_dead(engine, waited_s)
+
+        engine._replace_dead = replace
+        engine.notifier.put(None)
+        assert is_collected.wait(WAIT_S)
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10

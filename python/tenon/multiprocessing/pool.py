@@ -48,6 +48,7 @@ _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
 _TERM_S = 5  # a worker that was asked to end and does not is killed
 _LONG_S = 60  # a worker that lived as long shows that workers can
 _LOOK_S = 0.1  # between two looks for whose message was lost
+_MOST_WAIT_S = 5  # between two tries to start a worker
 _NAP_S = 0.05  # between two tries of what a lack of descriptors or memory refuses
 
 
@@ -172,6 +173,7 @@ class _Engine:
         for sentinel in sentinels:
             connection.wait([sentinel], _TERM_S)
         self.collect()
+        self.notifier.put(None)  # there may be workers to replace
 
     def _note_death(self, pid, at, begun_s):
         if self.cells[at + JOB] != NONE:
@@ -267,16 +269,17 @@ class _Engine:
     # -- the threads
 
     def look_after_workers(self):
+        wait_s = None
         while self.state == RUN or (self.state == CLOSE and self.cache):
             self.collect()
             if self.give_up():
                 self.fail_all()
                 break
-            self.repopulate()
+            wait_s = self._replace_dead(wait_s)
             sentinels = [worker.sentinel for worker in self.workers]
             if any(worker.exitcode is not None for worker in self.workers):
                 continue
-            connection.wait([self.notifier.reader, *sentinels])
+            connection.wait([self.notifier.reader, *sentinels], wait_s)
             self.notifier.clear()
         if self.broken is not None:
             self._wait_for_close()
@@ -288,6 +291,15 @@ class _Engine:
         self._end(self.results)
         if self.state == TERMINATE:
             self._stop_workers()
+
+    def _replace_dead(self, waited_s):
+        """Seconds to wait, if no worker can be started now: no process is to be had, say."""
+        try:
+            self.repopulate()
+            return None
+        except Exception as error:
+            util.sub_warning("a pool cannot start a worker yet: %s", error)
+            return min(2 * (waited_s or _NAP_S), _MOST_WAIT_S)
 
     def _wait_for_close(self):
         while self.state == RUN:
