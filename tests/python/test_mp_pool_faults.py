@@ -238,7 +238,7 @@ def give_unshowable():
 
 @pytest.fixture
 def small_domain(monkeypatch):
-    made = _core.Domain.create(quota_bytes=16 << 20)
+    made = _core.Domain.create(f"small-{os.getpid()}", quota_bytes=64 << 20)
     monkeypatch.setattr(_domain, "default", lambda: made)
     yield made
     made.close()
@@ -248,7 +248,7 @@ def test_a_result_that_is_too_large_fails_alone(fork, small_domain):
     with fork.Pool(1) as pool:
         (worker,) = pool._pool
         with pytest.raises(mp.pool.MaybeEncodingError, match="quota") as raised:
-            pool.apply_async(many_bytes, (40 << 20,)).get(WAIT_S)
+            pool.apply_async(many_bytes, (80 << 20,)).get(WAIT_S)
         assert len(str(raised.value)) < 10000
         assert pool.apply_async(many_bytes, (3,)).get(WAIT_S) == b"xxx"
         assert pool._pool == [worker]
@@ -314,3 +314,14 @@ def test_a_worker_is_replaced_that_another_thread_collects(fork):
         engine.notifier.put(None)
         assert is_collected.wait(WAIT_S)
         assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+def test_what_is_larger_than_a_lowered_quota_fails_alone(fork, small_domain, monkeypatch):
+    monkeypatch.setattr(_pool_worker, "_LOOK_S", 0.1)
+    with fork.Pool(1) as pool:
+        small_domain.set_quota(16 << 20)
+        with pytest.raises(mp.pool.MaybeEncodingError, match="quota"):
+            pool.apply_async(many_bytes, (20 << 20,)).get(WAIT_S)
+        with pytest.raises(tenon.NoMemory, match="quota"):
+            pool.apply_async(len, (many_bytes(20 << 20),)).get(WAIT_S)
+        assert pool.apply_async(len, (many_bytes(2 << 20),)).get(WAIT_S) == 2 << 20

@@ -25,6 +25,8 @@ _PASSING = _core.Full, _core.SystemFailed, _core.ManagerFailed, _core.NoMemory, 
 # What a message is dropped for: what its tensors lie in was removed, or replaced.
 LOST = _core.NotFound, _core.Corrupt, _core.VersionMismatch
 _PATIENCE_S = 5
+_MANY_BYTES = 1 << 20  # of a message that may be too large
+_LOOK_S = 1  # between two looks for whether it is
 _MOST_SHOWN = 1000  # characters of a result that cannot be sent
 _NAP_S = 0.05
 
@@ -77,13 +79,26 @@ def _do(message, results, cells, at, wraps):
     cells[at + JOB] = NONE
 
 
+def push(queue, data, tensors):
+    """Push. A message that its domain's quota, which may change, cannot hold is refused."""
+    while True:
+        try:
+            queue.push(data, tensors, _LOOK_S if len(data) > _MANY_BYTES else None)
+            return
+        except _core.TimedOut:
+            quota_bytes = _core.inspect_domain(queue.domain.name)["stat"]["domain"]["quota_bytes"]
+            if len(data) > quota_bytes:
+                text = f"{len(data)} bytes are more than the domain's quota of {quota_bytes}"
+                raise _core.NoMemory(text) from None
+
+
 def _push(results, head, result):
     """Push a result, or why it cannot be pushed."""
     is_pickled = False
     try:
         data, tensors = _core.dumps(result, results.domain)
         is_pickled = True
-        results.push(head + data, tensors)
+        push(results, head + data, tensors)
     except Exception as error:
         if is_pickled and isinstance(error, _ENDED):
             raise

@@ -352,7 +352,7 @@ class _Engine:
     def _push_task(self, job, index, message, tensors):
         while self.broken is None and self.state != TERMINATE:
             try:
-                self.tasks.push(message, tensors)
+                _pool_worker.push(self.tasks, message, tensors)
                 return
             except _core.PeerDied:
                 pass  # there will be other workers
