@@ -2,10 +2,13 @@
 """The end of a pool of tenon.multiprocessing: in its own threads, and while jobs are told."""
 
 import itertools
+import os
+import signal
 import threading
 
 import pytest
 import tenon.multiprocessing as mp
+from tenon.multiprocessing import _pool_worker
 
 WAIT_S = 60
 
@@ -113,3 +116,23 @@ def test_the_next_sequence_is_put_when_an_imap_has_failed(fork, rest):
         assert list(results) == []
         pool._taskqueue.put((next_numbers(), None))
         assert is_put.wait(WAIT_S)
+
+
+def begin_thread():
+    threading.Thread(target=signal.pause).start()
+
+
+def test_terminate_after_close_ends_a_worker_that_does_not_end(fork):
+    pool = fork.Pool(1)
+    (worker,) = pool._pool
+    pool.apply(begin_thread)
+    pool.close()
+    thread = threading.Thread(target=pool.terminate, daemon=True)
+    while not pool._engine.cells[_pool_worker.LEFT]:
+        os.sched_yield()
+    thread.start()
+    thread.join(WAIT_S)
+    is_over = not thread.is_alive()
+    worker.kill()
+    thread.join()
+    assert is_over

@@ -286,8 +286,7 @@ class _Engine:
         self.taskqueue.put(None)
         if self.state == CLOSE:
             self.tasks.end()
-            for worker in self.workers:
-                worker.join()
+            self._wait_for_workers()
         self._end(self.results)
         if self.state == TERMINATE:
             self._stop_workers()
@@ -304,6 +303,14 @@ class _Engine:
     def _wait_for_close(self):
         while self.state == RUN:
             connection.wait([self.notifier.reader])
+            self.notifier.clear()
+
+    def _wait_for_workers(self):
+        while self.state == CLOSE:
+            living = [worker.sentinel for worker in self.workers if worker.exitcode is None]
+            if not living:
+                return
+            connection.wait([self.notifier.reader, *living])
             self.notifier.clear()
 
     @staticmethod
