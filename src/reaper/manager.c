@@ -411,6 +411,30 @@ TNI_AROUND_FORK void tni_manager_ring(struct tn_domain *d)
     tni_os_bell_ring(bell);
 }
 
+/* ---- leave ------------------------------------------------------------------------------- */
+
+/* Where no tenond looks after a domain, whoever is the last in it ends its files. */
+static bool has_files_to_end(const struct tn_domain *d)
+{
+    return (d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0 &&
+           tni_frontier(&d->segment, TNI_BACKING_CLASS) > 0;
+}
+
+void tni_manager_leave(struct tn_domain *d)
+{
+    bool has_files = tni_process_has_seat(d) && has_files_to_end(d);
+    if (has_files)
+        tni_reaper_settle_all(d); /* who died in it is not a member */
+    tni_reaper_leave(d);
+    tni_process_leave(d);
+    if (has_files && tni_process_count(&d->segment) == 0) {
+        tni_files_end_domain(&d->segment);
+        /* And what other domains left, of which all members were killed. */
+        (void)tni_files_collect(tni_manager_living, NULL, NULL);
+    }
+    tni_manager_ring(d);
+}
+
 /* ---- survive ----------------------------------------------------------------------------- */
 
 /*

@@ -72,6 +72,11 @@ int tni_manager_register(struct tn_domain *domain);
  */
 int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int *ret_arena_fd);
 /**
+ * Leave a domain: give everything and the seat back, and tell tenond. Where no tenond looks
+ * after the domain, the last member ends its files. The object stays.
+ */
+void tni_manager_leave(struct tn_domain *domain);
+/**
  * Tell tenond that the table of seats changed. Nothing is sent if a member rang less than
  * TNI_MANAGER_RUNG_NS ago: tenond looks when it is rung, and again TNI_MANAGER_LOOK_NS later.
  */

@@ -45,11 +45,8 @@ static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *or
  */
 static void leave(struct tn_domain *domain)
 {
-    if (!tni_process_has_seat(domain))
-        return;
-    tni_reaper_leave(domain);
-    tni_process_leave(domain);
-    tni_manager_ring(domain);
+    if (tni_process_has_seat(domain))
+        tni_manager_leave(domain);
 }
 
 /* Nobody who would know of us reads our report: its reader died, or gave up. */

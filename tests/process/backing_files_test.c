@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -189,6 +190,38 @@ TN_TEST(without_tenond_a_dead_member_is_none)
     assert_int_equal(count_files(), 1);
     export_one();
     tn_domain_close(d);
+    assert_int_equal(count_files(), 0);
+}
+
+static int outlive(tn_domain *domain, void *parent_fd)
+{
+    (void)domain;
+    TN_CHECK_OK(tni_os_poll(parent_fd, 1, tnt_deadline(BACKING_MS)));
+    return 0; /* without tn_domain_close() */
+}
+
+static int leave_a_child_and_die(void *argument)
+{
+    tn_process *child;
+    int self;
+    (void)argument;
+    d = without_tenond();
+    TN_CHECK_OK(tni_os_process_open(tni_os_pid(), &self));
+    TN_CHECK_OK(tn_process_fork(d, outlive, &self, TN_PROCESS_DETACHED, &child));
+    make(1);
+    TN_CHECK(count_files() == 1);
+    raise(SIGKILL);
+    return 1;
+}
+
+TN_TEST(without_tenond_a_child_that_returns_last_takes_the_files_along)
+{
+    int status = 0;
+    TN_CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    tnt_wait(tnt_fork(leave_a_child_and_die, NULL));
+    while (waitpid(-1, &status, 0) < 0)
+        TN_CHECK(errno == EINTR);
+    assert_int_equal(status, 0);
     assert_int_equal(count_files(), 0);
 }
 
