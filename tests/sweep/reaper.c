@@ -25,7 +25,8 @@ bool sweep_has_child(const struct crash_op *op)
 
 bool sweep_has_points(const struct crash_op *op)
 {
-    static const char *const without[] = {"pop_nothing", "queue_wait_any", "process_exec"};
+    static const char *const without[] = {"pop_nothing", "pop_of_another_form",
+                                          "queue_wait_any", "process_exec"};
     return !is_one_of(op->name, without, sizeof without / sizeof without[0]);
 }
 
