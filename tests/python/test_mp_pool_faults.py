@@ -325,3 +325,26 @@ def test_what_is_larger_than_a_lowered_quota_fails_alone(fork, small_domain, mon
         with pytest.raises(tenon.NoMemory, match="quota"):
             pool.apply_async(len, (many_bytes(20 << 20),)).get(WAIT_S)
         assert pool.apply_async(len, (many_bytes(2 << 20),)).get(WAIT_S) == 2 << 20
+
+
+class LosesOne:
+    """A queue that the first message is taken from in vain."""
+
+    def __init__(self, queue):
+        self.queue, self.pop = queue, self.lose
+
+    def lose(self, timeout=None):
+        self.queue.pop()
+        self.pop = self.queue.pop
+        raise MemoryError("no room for its bytes")
+
+
+def test_a_task_fails_whose_result_there_is_no_memory_for(fork):
+    with fork.Pool(1) as pool:
+        results = pool._engine.results
+        pool._engine.results = LosesOne(results)
+        assert pool.apply_async(abs, (-1,)).get(WAIT_S) == 1  # waited for already
+        with pytest.raises(MemoryError, match=r"a task, abs\(\), or its result was lost: no room"):
+            pool.apply_async(abs, (-2,)).get(WAIT_S)
+        pool._engine.results = results
+        assert pool.apply_async(abs, (-3,)).get(WAIT_S) == 3

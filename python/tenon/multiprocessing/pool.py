@@ -383,20 +383,18 @@ class _Engine:
                     self.fail(job, error)
                 self.is_sound.set()
                 return
-            except LOST as error:
-                self._note_loss(error)
-                time.sleep(_NAP_S)
-                continue
-            except _core.Error as error:
-                # No descriptor, say, or no memory: the message stays in the queue until there is.
-                util.sub_warning("a pool waits for what its next result needs: %s", error)
+            except (_core.Error, MemoryError) as error:
+                if isinstance(error, LOST) or not isinstance(error, _core.Error):
+                    self._note_loss(error)
+                else:  # no descriptor, say: the message stays in the queue until there is one
+                    util.sub_warning("a pool waits for what its next result needs: %s", error)
                 time.sleep(_NAP_S)
                 continue
             self._take(message)
             del message
 
     # A message whose tensors cannot be had any more is dropped by the queue, which does not say
-    # whose it was. It was of a task that is in neither queue, nor at a worker: a task leaves its
+    # whose it was; and Python may lack the memory for a message that was taken already. It was of a task that is in neither queue, nor at a worker: a task leaves its
     # queue only when its result is in the other one.
 
     def _note_loss(self, error):
