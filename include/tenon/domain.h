@@ -131,7 +131,10 @@ TN_API const char *tn_domain_name(const tn_domain *domain);
 /** This process's seat. */
 TN_API uint32_t tn_domain_seat(const tn_domain *domain);
 
-/** A number for this process's stay in the domain; no other process is ever given it. */
+/**
+ * A number for this process's stay in the domain; no other process is ever given it. 0: this
+ * process was forked without a seat.
+ */
 TN_API uint64_t tn_domain_member(const tn_domain *domain);
 /** Whether the process with that number lives and is in the domain; false for any other number.
  */

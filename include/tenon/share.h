@@ -145,7 +145,8 @@ TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
 /**
  * A tensor of the arena, zeroed, which this process can write. TN_ERR_FULL: no room left;
  * TN_ERR_INVALID, TN_ERR_UNSUPPORTED: as of tn_tensor_empty(); TN_ERR_NO_MEMORY (private
- * memory).
+ * memory). A child has the arena for reading only: TN_ERR_DENIED, or TN_ERR_FORKED without a
+ * seat.
  */
 TN_API TN_NODISCARD int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim,
                                        const int64_t *shape, tn_tensor **ret_tensor);

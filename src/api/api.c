@@ -236,7 +236,10 @@ uint32_t tn_domain_seat(const tn_domain *d)
     return d != NULL && tni_process_has_seat(d) ? d->seat : TNI_NO_SEAT;
 }
 
-uint64_t tn_domain_member(const tn_domain *d) { return d != NULL ? d->who : 0; }
+uint64_t tn_domain_member(const tn_domain *d)
+{
+    return d != NULL && tni_process_has_seat(d) ? d->who : 0;
+}
 
 /* ---- memory and the dead ----------------------------------------------------------------- */
 

@@ -347,6 +347,13 @@ static void leave_copies(void)
         tni_process_set_apart();
 }
 
+/* `mapped`, and `roles` behind it. */
+static uint64_t mapped_bytes(const struct tni_geometry *g)
+{
+    return tni_align_up(g->total_blocks / 8, TNI_CACHE_LINE) +
+           (uint64_t)g->objects * sizeof(uint32_t);
+}
+
 /* Private tables, sparse: what is never touched costs nothing. */
 static int map_private(struct tn_domain *d)
 {
@@ -358,7 +365,7 @@ static int map_private(struct tn_domain *d)
                                      &caches)) != 0)
         return status;
     if ((status = tni_os_map_private((uint64_t)g->total_blocks * 4, &local)) != 0 ||
-        (status = tni_os_map_private(g->total_blocks / 8, &mapped)) != 0) {
+        (status = tni_os_map_private(mapped_bytes(g), &mapped)) != 0) {
         tni_os_unmap(caches, sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
         tni_os_unmap(local, (uint64_t)g->total_blocks * 4);
         return status;
@@ -367,9 +374,10 @@ static int map_private(struct tn_domain *d)
         d->threads[t].caches = (struct tni_block_cache *)caches + (size_t)t * TNI_CLASSES;
     d->local = local;
     d->mapped = mapped;
+    d->roles = (void *)((uint8_t *)mapped + tni_align_up(g->total_blocks / 8, TNI_CACHE_LINE));
     d->is_empty_in_children = tni_os_empty_in_children(caches, sizeof(struct tni_block_cache) *
                                                                    TNI_CLASSES * TNI_THREADS) &&
-                              tni_os_empty_in_children(mapped, g->total_blocks / 8);
+                              tni_os_empty_in_children(mapped, mapped_bytes(g));
     return 0;
 }
 
@@ -382,7 +390,7 @@ static void unmap_private(struct tn_domain *d)
     tni_os_unmap(d->threads[0].caches,
                  sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
     tni_os_unmap(d->local, (uint64_t)g->total_blocks * 4);
-    tni_os_unmap(d->mapped, g->total_blocks / 8);
+    tni_os_unmap(d->mapped, mapped_bytes(g));
     tni_os_unmap(d->mappings, d->mappings_bytes);
     tni_os_unmap(d->idle, (uint64_t)g->total_blocks * 8);
     free(d->handles_on);

@@ -120,7 +120,8 @@ struct tn_domain {
     struct tni_thread threads[TNI_THREADS];
     bool is_manager; /* this process is tenond */
     bool is_closed;
-    bool is_empty_in_children; /* alloc: `caches` of the threads, and `mapped` */
+    bool is_empty_in_children; /* the kernel empties `caches` of the threads, `mapped`, `roles`
+                                */
     struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
     uint32_t hook_count;
     _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
@@ -162,6 +163,7 @@ struct tn_domain {
                                    closed local references */
     struct tni_handle *handles; /* queue: every object handle of this process */
     struct tni_handle **handles_on; /* queue: [objects], the first on each; NULL: none was */
+    _Atomic uint32_t *roles;        /* queue: [objects], see struct tni_handle */
     _Atomic uint32_t object_hint;   /* queue: where a free entry was seen last */
     _Atomic uint64_t
         registering; /* queue: turn at the claim on names, see tni_process_claim() */

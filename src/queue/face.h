@@ -11,7 +11,7 @@
 static inline int tni_face_check(const struct tni_handle *handle)
 {
     if (TNI_LIKELY(
-            handle != NULL && handle->domain != NULL && handle->domain->seat != TNI_NO_SEAT &&
+            handle != NULL && handle->domain != NULL && tni_process_sits(handle->domain) &&
             atomic_load_explicit(&handle->object->word, memory_order_relaxed) == handle->word))
         return 0;
     if (TNI_UNLIKELY(handle == NULL))

@@ -143,10 +143,18 @@ static void note_deaths(struct tni_handle *handle)
                      (uint32_t)(atomic_load(&handle->object->death[side]) >> 32));
 }
 
+static bool is_first_of_object(const struct tni_handle *handle, const struct tni_handle *same)
+{
+    return same == NULL || same->generation != handle->generation;
+}
+
 /* pre: handles_busy is ours */
 static void list_handle(struct tn_domain *d, struct tni_handle *handle)
 {
     struct tni_handle **same = &d->handles_on[handle->index];
+    handle->roles = &d->roles[handle->index];
+    if (is_first_of_object(handle, *same))
+        atomic_store(handle->roles, 0);
     handle->next = d->handles;
     if (d->handles != NULL)
         d->handles->before = handle;
@@ -574,12 +582,14 @@ void tni_object_close(struct tni_handle *handle)
     free(handle);
 }
 
+static _Atomic uint32_t no_roles;
+
 void tni_queue_fini(struct tn_domain *d)
 {
     while (d->handles != NULL) {
         struct tni_handle *handle = d->handles;
         detach(d, handle);
-        atomic_store(&handle->roles, 0);
+        handle->roles = &no_roles;
         handle->domain = NULL; /* the user frees it; there is nothing left to do then */
     }
 }
@@ -598,9 +608,11 @@ static int open_for_child(struct tn_domain *d, uint32_t child)
 
 TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
 {
+    if (d->is_empty_in_children)
+        return;
     for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
-        if (atomic_load(&h->roles) != 0) /* what is not written to is not copied */
-            atomic_store(&h->roles, 0);
+        if (atomic_load(h->roles) != 0) /* what is not written to is not copied */
+            atomic_store(h->roles, 0);
 }
 
 int tni_queue_init(struct tn_domain *d)

@@ -33,8 +33,12 @@ struct tni_handle {
     uint64_t word; /* what the object's word is while it lives */
     uint32_t index;
     uint32_t generation;
-    _Atomic uint32_t
-        roles; /* TN_PRODUCER | TN_CONSUMER that this process's seat is known to have */
+    /*
+     * TN_PRODUCER | TN_CONSUMER that this process's seat is known to have at the object: one
+     * word for all handles of it. The kernel empties the word in every child, as the child has
+     * another seat or none, so who looks at it knows that this process is no copy of another.
+     */
+    _Atomic uint32_t *roles;
     _Atomic uint32_t deaths_seen[3];  /* by side: each death is reported once for each handle */
     _Atomic uint32_t doubt[2];        /* whether to look before a sleep: see tni_spins() */
     struct tni_handle *next, *before; /* all handles of the process */
@@ -77,7 +81,7 @@ int tni_object_check_slow(const struct tni_handle *handle);
 static inline int tni_object_check(const struct tni_handle *handle)
 {
     const struct tn_domain *home = handle->domain;
-    if (TNI_UNLIKELY(home == NULL || home->seat == TNI_NO_SEAT))
+    if (TNI_UNLIKELY(home == NULL) || TNI_UNLIKELY(!tni_process_sits(home)))
         return tni_object_check_slow(handle);
     uint64_t word = atomic_load_explicit(&handle->object->word, memory_order_relaxed);
     return TNI_LIKELY(tni_object_generation(word) == handle->generation &&

@@ -165,7 +165,7 @@ static void take_role(struct tn_queue *q, uint32_t role)
     struct tni_object *object = q->handle.object;
     tni_seat_set_add(role == TN_PRODUCER ? &object->producers : &object->consumers,
                      q->handle.domain->seat);
-    atomic_fetch_or(&q->handle.roles, role);
+    atomic_fetch_or(q->handle.roles, role);
 }
 
 static int begin(struct tn_queue *q, uint32_t role)
@@ -174,8 +174,7 @@ static int begin(struct tn_queue *q, uint32_t role)
         return tni_fail(TN_ERR_INVALID, "the queue is NULL");
     int status = tni_object_check(&q->handle);
     if (TNI_LIKELY(status == 0) &&
-        TNI_UNLIKELY((atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) ==
-                     0))
+        TNI_UNLIKELY((atomic_load_explicit(q->handle.roles, memory_order_relaxed) & role) == 0))
         take_role(q, role);
     return status;
 }
@@ -191,40 +190,39 @@ int tn_queue_attach(tn_queue *q, uint32_t roles)
     return status;
 }
 
-static inline bool is_there(const struct tn_queue *q)
+/* `object` is the queue's: read once before the ring, compilers read it once more after. */
+static inline bool is_there(const struct tn_queue *q, const struct tni_object *object)
 {
-    return atomic_load_explicit(&q->handle.object->word, memory_order_relaxed) ==
-           q->handle.word;
+    return atomic_load_explicit(&object->word, memory_order_relaxed) == q->handle.word;
 }
 
 /*
- * A process has no roles before its first push or pop, after fork(), and after it left: who has
- * none may not look at the ring.
+ * A process has no roles before its first push or pop, in a child however that was made, and
+ * after it left: who has none may not look at the ring.
  */
 static inline bool has_role(const struct tn_queue *q, uint32_t role)
 {
-    return (atomic_load_explicit(&q->handle.roles, memory_order_relaxed) & role) != 0;
+    return (atomic_load_explicit(q->handle.roles, memory_order_relaxed) & role) != 0;
 }
 
 /* Whether the object lives too: then there is nothing else that begin() would do or say. */
 static inline bool may_look(const struct tn_queue *q, uint32_t role)
 {
-    return has_role(q, role) && is_there(q);
+    return has_role(q, role) && is_there(q, q->handle.object);
 }
 
 /*
  * Whether a call has nothing to say but that the queue is empty, or full. pre: may_look(), or
  * is_there()
  */
-static inline bool has_no_news(const struct tn_queue *q, uint32_t side)
+static inline bool has_no_news(const struct tn_queue *q, const struct tni_object *object,
+                               uint32_t side)
 {
-    const struct tni_handle *handle = &q->handle;
-    const struct tni_object *object = handle->object;
     uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
     return (atomic_load_explicit(&object->ended, memory_order_relaxed) & TNI_QUEUE_ENDED) ==
                0 &&
            (uint32_t)(death >> 32) ==
-               atomic_load_explicit(&handle->deaths_seen[side], memory_order_relaxed);
+               atomic_load_explicit(&q->handle.deaths_seen[side], memory_order_relaxed);
 }
 
 static int fail_not_ready(void)
@@ -390,8 +388,11 @@ static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *
 /* For who does not wait: false means that only the long way knows. */
 static inline bool has_no_room(const struct tn_queue *q, uint64_t deadline_ns)
 {
-    return deadline_ns == 0 && q != NULL && has_role(q, TN_PRODUCER) &&
-           tni_ring_looks_full(q) && is_there(q) && has_no_news(q, TNI_SIDE_CONSUMER);
+    if (deadline_ns != 0 || q == NULL || !has_role(q, TN_PRODUCER))
+        return false;
+    const struct tni_object *object = q->handle.object;
+    return tni_ring_looks_full(q) && is_there(q, object) &&
+           has_no_news(q, object, TNI_SIDE_CONSUMER);
 }
 
 int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
@@ -470,8 +471,11 @@ static int poll_pop(void *context)
 /* As has_no_room(). */
 static inline bool has_nothing(const struct tn_queue *q, uint64_t deadline_ns)
 {
-    return deadline_ns == 0 && q != NULL && has_role(q, TN_CONSUMER) &&
-           tni_ring_looks_empty(q) && is_there(q) && has_no_news(q, TNI_SIDE_PRODUCER);
+    if (deadline_ns != 0 || q == NULL || !has_role(q, TN_CONSUMER))
+        return false;
+    const struct tni_object *object = q->handle.object;
+    return tni_ring_looks_empty(q) && is_there(q, object) &&
+           has_no_news(q, object, TNI_SIDE_PRODUCER);
 }
 
 static int pop(struct pop *p, uint64_t deadline_ns)
@@ -543,7 +547,7 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
         struct tni_seen seen = tni_ring_see(q);
         if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
             return pop_seen_tensor(q, deadline_ns, ret_tensor, seen);
-        if (deadline_ns == 0 && has_no_news(q, TNI_SIDE_PRODUCER))
+        if (deadline_ns == 0 && has_no_news(q, q->handle.object, TNI_SIDE_PRODUCER))
             return fail_not_ready();
     }
     return pop_tensor(q, deadline_ns, ret_tensor);

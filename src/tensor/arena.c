@@ -50,6 +50,8 @@ int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64_t 
     if (arena == NULL)
         return tni_fail(TN_ERR_INVALID, "no arena");
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
+    if (status == 0)
+        status = tni_process_check(arena->whole->storage->domain);
     if (status != 0)
         return status;
     if (tn_tensor_is_read_only(arena->whole))

@@ -102,6 +102,7 @@ static void take_image(struct tn_domain *d)
     *d = image->domain;
     d->local = own.local;
     d->mapped = own.mapped;
+    d->roles = own.roles;
     d->threads[0].caches = own.threads[0].caches;
     d->handles = handles[1];
     atomic_store(&d->local[0], image->local[0]);
@@ -190,6 +191,7 @@ static void begin(uint32_t seats)
     for (uint32_t i = 0; i < 2; i++) {
         handles[i] = model_private(sizeof *handles[i], 8);
         handles[i]->object = tni_object_at(&tiny_segment, 0);
+        handles[i]->roles = tiny_domains[i]->roles;
     }
     atomic_store(&handles[0]->object->word,
                  tni_object_word(0, 0, TNI_OBJECT_LIVE, TNI_OBJECT_EVENT));

@@ -151,6 +151,7 @@ static struct tn_domain *make_domain(uint32_t seat)
     d->mark = tni_os_mark();
     d->segment.geometry.seats = TNI_MAX(spec.seats, seat + 1); /* the janitor's is his alone */
     d->child_seat = TNI_NO_SEAT;
+    d->roles = model_private((tiny_segment.geometry.objects + 1) * sizeof *d->roles, 8);
     atomic_store(&d->poll_fd, -1);
     atomic_store(&d->keepers, 1);
     d->seat = seat;
@@ -206,6 +207,7 @@ static struct tn_queue *make_handle(uint32_t process)
     struct tn_queue *q = model_private(sizeof *q, 8);
     *q = (struct tn_queue){
         .handle = {.domain = tiny_domains[process],
+                   .roles = tiny_domains[process]->roles,
                    .object = tni_object_at(&tiny_segment, 0),
                    .word = tni_object_word(1, 0, TNI_OBJECT_LIVE, TNI_OBJECT_QUEUE),
                    .generation = 1},

@@ -55,7 +55,7 @@ static void setup(void)
     if (scene.has_poll_fd)
         tiny_bells_begin(all());
     for (unsigned p = 0; p < all(); p++)
-        atomic_store(&tiny_queue(p)->handle.roles, TN_PRODUCER | TN_CONSUMER);
+        atomic_store(tiny_queue(p)->handle.roles, TN_PRODUCER | TN_CONSUMER);
     struct tni_object *object = tni_object_at(&tiny_segment, 0);
     for (unsigned p = 0; p < all(); p++) {
         bool is_pusher = p < scene.pushers,

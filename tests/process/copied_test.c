@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: every public function as the first call of a process that _Fork() made, where no
+ * handler of fork() ran. Such a child has its parent's private memory and is another process:
+ * what acts in a domain says TN_ERR_FORKED, the rest acts on the child's own copy, and no byte
+ * that the parent shares is another one afterwards.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "harness/harness.h"
+#include "process/process.h"
+
+enum { BYTES = 4096, OUT_BYTES = 4096, PERMITS = 2, ANY = INT32_MAX };
+
+/* What the parent has made, and what calls write to. */
+static tn_domain *d;
+static tn_queue *queue, *leases;
+static tn_event *event;
+static tn_semaphore *semaphore;
+static tn_lock *lock, *held;
+static tn_condition *condition;
+static tn_barrier *barrier;
+static tn_tensor *tensor, *other, *named, *by_descriptor, *own;
+static tn_arena *arena;
+static tn_inspector *inspector;
+static tn_sparse sparse;
+static tn_message leased, popped;
+static tn_message message = {.bytes = "four", .size_bytes = 4};
+static uint8_t handle[TN_HANDLE_MAX_BYTES];
+static size_t handle_bytes;
+static tn_ticket_id ticket;
+static DLManagedTensorVersioned *managed;
+static int ends[2], descriptor;
+static const int64_t shape[] = {BYTES};
+static const tn_share_options as_descriptor = {sizeof as_descriptor,
+                                               TN_STRATEGY_FILE_DESCRIPTOR, 0};
+static const tn_share_options as_file = {sizeof as_file, TN_STRATEGY_FILE_SYSTEM, 0};
+static const char *const argv[] = {"true", NULL};
+
+/* Of the second family: children of the parent. */
+static tn_process *child;
+static tn_forkserver *server;
+static tn_group *group;
+static tn_pool *pool;
+static tn_pool_result result;
+
+static _Alignas(64) uint8_t out[OUT_BYTES];
+#define OUT(type) ((type *)(void *)out)
+#define DO(call)  ((call), 0)
+
+static int each_domain(const tn_domain_info *it, void *of) { return (void)it, (void)of, 0; }
+static int each_seat(const tn_seat_info *it, void *of) { return (void)it, (void)of, 0; }
+static int each_block(const tn_block_info *it, void *of) { return (void)it, (void)of, 0; }
+static int each_object(const tn_object_info *it, void *of) { return (void)it, (void)of, 0; }
+static int each_ticket(const tn_ticket_info *it, void *of) { return (void)it, (void)of, 0; }
+static int each_sentence(const char *text, bool is_repaired, void *of)
+{
+    return (void)text, (void)is_repaired, (void)of, 0;
+}
+static int each_metadata(const char *key, const void *bytes, size_t size_bytes, void *of)
+{
+    return (void)key, (void)bytes, (void)size_bytes, (void)of, 0;
+}
+static int run_job(tn_domain *domain, const tn_pool_job *job, tn_message *ret_result, void *of)
+{
+    return (void)domain, (void)job, (void)ret_result, (void)of, 0;
+}
+static int run_process(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    for (;;)
+        pause();
+}
+static int run_member(tn_domain *domain, uint32_t index, void *argument)
+{
+    return (void)index, run_process(domain, argument);
+}
+
+/* ---- the calls --------------------------------------------------------------------------- */
+
+/* X(function, what it returns, the call): ANY: whatever it likes. */
+#define ON_WHAT_IS_SHARED(X)                                                                   \
+    X(tn_tensor_set_flags, 0, tn_tensor_set_flags(tensor, TN_REQUIRES_GRAD))                   \
+    X(tn_tensor_flags, ANY, DO(tn_tensor_flags(tensor)))                                       \
+    X(tn_tensor_name, ANY, DO(tn_tensor_name(tensor)))                                         \
+    X(tn_tensor_lod_levels, ANY, DO(tn_tensor_lod_levels(tensor)))                             \
+    X(tn_tensor_strategy, ANY, DO(tn_tensor_strategy(tensor)))                                 \
+    X(tn_tensor_path, ANY, DO(tn_tensor_path(tensor)))                                         \
+    X(tn_tensor_data, ANY, DO(tn_tensor_data(tensor)))                                         \
+    X(tn_tensor_dtype, ANY, DO(tn_tensor_dtype(tensor)))                                       \
+    X(tn_tensor_ndim, ANY, DO(tn_tensor_ndim(tensor)))                                         \
+    X(tn_tensor_shape, ANY, DO(tn_tensor_shape(tensor)))                                       \
+    X(tn_tensor_strides, ANY, DO(tn_tensor_strides(tensor)))                                   \
+    X(tn_tensor_byte_offset, ANY, DO(tn_tensor_byte_offset(tensor)))                           \
+    X(tn_tensor_count, ANY, DO(tn_tensor_count(tensor)))                                       \
+    X(tn_tensor_size_bytes, ANY, DO(tn_tensor_size_bytes(tensor)))                             \
+    X(tn_tensor_storage_bytes, ANY, DO(tn_tensor_storage_bytes(tensor)))                       \
+    X(tn_tensor_is_contiguous, ANY, DO(tn_tensor_is_contiguous(tensor)))                       \
+    X(tn_tensor_is_shared, ANY, DO(tn_tensor_is_shared(tensor)))                               \
+    X(tn_tensor_is_read_only, ANY, DO(tn_tensor_is_read_only(tensor)))                         \
+    X(tn_tensor_set_name, 0, tn_tensor_set_name(tensor, "name"))                               \
+    X(tn_tensor_set_axis_names, 0,                                                             \
+      tn_tensor_set_axis_names(tensor, (const char *const[]){"x"}))                            \
+    X(tn_tensor_axis_name, ANY, DO(tn_tensor_axis_name(tensor, 0)))                            \
+    X(tn_tensor_set_lod, 0, tn_tensor_set_lod(tensor, 0, NULL, NULL))                          \
+    X(tn_tensor_lod, ANY, DO(tn_tensor_lod(tensor, 0, OUT(uint32_t))))                         \
+    X(tn_tensor_set_quantizer, 0, tn_tensor_set_quantizer(tensor, NULL))                       \
+    X(tn_tensor_quantizer, false, tn_tensor_quantizer(tensor, OUT(tn_quantizer)))              \
+    X(tn_sparse_mark, ANY, tn_sparse_mark(&sparse))                                            \
+    X(tn_sparse_find, ANY, tn_sparse_find(sparse.parts, 2, OUT(tn_sparse)))                    \
+    X(tn_tensor_set_metadata, 0, tn_tensor_set_metadata(tensor, "key", "b", 1))                \
+    X(tn_tensor_metadata, ANY, DO(tn_tensor_metadata(tensor, "key", OUT(size_t))))             \
+    X(tn_tensor_for_each_metadata, 0,                                                          \
+      tn_tensor_for_each_metadata(tensor, each_metadata, NULL))                                \
+    X(tn_tensor_copy_attributes, 0, tn_tensor_copy_attributes(own, tensor))                    \
+    X(tn_domain_create, 0, tn_domain_create(NULL, &small, OUT(tn_domain *)))                   \
+    X(tn_domain_join, TN_ERR_NOT_FOUND, tn_domain_join("of-nobody", OUT(tn_domain *)))         \
+    X(tn_domain_open, TN_ERR_INVALID, tn_domain_open("of-nobody", &small, OUT(tn_domain *)))   \
+    X(tn_domain_inherit, TN_ERR_NOT_FOUND, tn_domain_inherit(OUT(tn_domain *)))                \
+    X(tn_domain_pass, 0, tn_domain_pass(d, (char *)out, sizeof out))                           \
+    X(tn_domain_close, 0, DO(tn_domain_close(d)))                                              \
+    X(tn_domain_name, ANY, DO(tn_domain_name(d)))                                              \
+    X(tn_domain_seat, TNI_NO_SEAT, (int)tn_domain_seat(d))                                     \
+    X(tn_domain_member, 0, tn_domain_member(d) != 0)                                           \
+    X(tn_domain_has_member, false, tn_domain_has_member(d, member))                            \
+    X(tn_domain_reap, TN_ERR_FORKED, tn_domain_reap(d, NULL))                                  \
+    X(tn_domain_trim, TN_ERR_FORKED, tn_domain_trim(d, 0, NULL))                               \
+    X(tn_domain_set_watermark, TN_ERR_FORKED, tn_domain_set_watermark(d, 1 << 20))             \
+    X(tn_domain_quota, ANY, DO(tn_domain_quota(d)))                                            \
+    X(tn_domain_set_quota, TN_ERR_FORKED, tn_domain_set_quota(d, 1 << 20))                     \
+    X(tn_domain_poll_fd, TN_ERR_FORKED, tn_domain_poll_fd(d, OUT(int)))                        \
+    X(tn_domain_poll_clear, 0, DO(tn_domain_poll_clear(d)))                                    \
+    X(tn_handle_export, TN_ERR_FORKED,                                                         \
+      tn_handle_export(tensor, NULL, out, sizeof out, &handle_bytes))                          \
+    X(tn_handle_import, TN_ERR_FORKED,                                                         \
+      tn_handle_import(d, handle, handle_bytes, OUT(tn_tensor *)))                             \
+    X(tn_handle_ticket, 0, tn_handle_ticket(handle, handle_bytes, OUT(tn_ticket_id)))          \
+    X(tn_ticket_revoke, TN_ERR_FORKED, tn_ticket_revoke(d, ticket))                            \
+    X(tn_ticket_for_each, TN_ERR_FORKED, tn_ticket_for_each(d, each_ticket, NULL))             \
+    X(tn_inspect_domains, ANY, tn_inspect_domains(each_domain, NULL))                          \
+    X(tn_inspector_open, TN_ERR_NOT_FOUND,                                                     \
+      tn_inspector_open("of-nobody", OUT(tn_inspector *)))                                     \
+    X(tn_inspector_close, 0, DO(tn_inspector_close(inspector)))                                \
+    X(tn_inspect_stat, ANY, tn_inspect_stat(inspector, OUT(tn_domain_stat)))                   \
+    X(tn_inspect_seats, ANY, tn_inspect_seats(inspector, each_seat, NULL))                     \
+    X(tn_inspect_blocks, ANY, tn_inspect_blocks(inspector, each_block, NULL))                  \
+    X(tn_inspect_objects, ANY, tn_inspect_objects(inspector, each_object, NULL))               \
+    X(tn_inspect_tickets, ANY, tn_inspect_tickets(inspector, each_ticket, NULL))               \
+    X(tn_inspect_audit, ANY, tn_inspect_audit(inspector, false, each_sentence, NULL))          \
+    X(tn_domain_audit, TN_ERR_FORKED, tn_domain_audit(d, true, each_sentence, NULL))           \
+    X(tn_audit_unchecked, ANY, DO(tn_audit_unchecked()))                                       \
+    X(tn_inspect_files, ANY, tn_inspect_files(each_sentence, NULL))                            \
+    X(tn_runtime_folder, ANY, DO(tn_runtime_folder()))                                         \
+    X(tn_pool_create, TN_ERR_FORKED, tn_pool_create(d, NULL, run_job, NULL, OUT(tn_pool *)))   \
+    X(tn_pool_serve, TN_ERR_NOT_FOUND, tn_pool_serve(d, run_job, NULL))                        \
+    X(tn_process_fork, TN_ERR_FORKED,                                                          \
+      tn_process_fork(d, run_process, NULL, 0, OUT(tn_process *)))                             \
+    X(tn_process_exec, TN_ERR_FORKED, tn_process_exec(d, argv, NULL, 0, OUT(tn_process *)))    \
+    X(tn_process_follow, TN_ERR_FORKED, tn_process_follow(d, getppid()))                       \
+    X(tn_forkserver_start, TN_ERR_FORKED, tn_forkserver_start(d, OUT(tn_forkserver *)))        \
+    X(tn_group_create, TN_ERR_FORKED, tn_group_create(d, OUT(tn_group *)))                     \
+    X(tn_queue_create, TN_ERR_FORKED, tn_queue_create(d, NULL, NULL, OUT(tn_queue *)))         \
+    X(tn_queue_open, TN_ERR_FORKED, tn_queue_open(d, "queue", OUT(tn_queue *)))                \
+    X(tn_queue_id, ANY, DO(tn_queue_id(queue)))                                                \
+    X(tn_queue_open_id, TN_ERR_FORKED,                                                         \
+      tn_queue_open_id(d, tn_queue_id(queue), OUT(tn_queue *)))                                \
+    X(tn_queue_close, 0, DO(tn_queue_close(queue)))                                            \
+    X(tn_queue_attach, TN_ERR_FORKED, tn_queue_attach(queue, TN_PRODUCER))                     \
+    X(tn_queue_end, TN_ERR_FORKED, tn_queue_end(queue))                                        \
+    X(tn_queue_push, TN_ERR_FORKED, tn_queue_push(queue, &message, 0, 0))                      \
+    X(tn_queue_pop, TN_ERR_FORKED, tn_queue_pop(queue, 0, OUT(tn_message)))                    \
+    X(tn_queue_push_tensor, TN_ERR_FORKED,                                                     \
+      tn_queue_push_tensor(queue, other, TN_PUSH_MOVE, 0))                                     \
+    X(tn_queue_pop_tensor, TN_ERR_FORKED, tn_queue_pop_tensor(queue, 0, OUT(tn_tensor *)))     \
+    X(tn_queue_push_many, TN_ERR_FORKED, tn_queue_push_many(queue, &message, 1, 0, 0))         \
+    X(tn_queue_pop_many, TN_ERR_FORKED, tn_queue_pop_many(queue, 1, 0, OUT(tn_message)))       \
+    X(tn_queue_wait_any, TN_ERR_FORKED, tn_queue_wait_any(&queue, 1, 0))                       \
+    X(tn_queue_watch, TN_ERR_FORKED, tn_queue_watch(queue, true))                              \
+    X(tn_queue_count, 0, tn_queue_count(queue))                                                \
+    X(tn_queue_capacity, ANY, DO(tn_queue_capacity(queue)))                                    \
+    X(tn_queue_peers, 0, tn_queue_peers(queue, TN_PRODUCER))                                   \
+    X(tn_message_ack, TN_ERR_FORKED, tn_message_ack(leases, &leased))                          \
+    X(tn_message_return, TN_ERR_FORKED, tn_message_return(leases, &leased))                    \
+    X(tn_message_fini, 0, DO(tn_message_fini(&popped)))                                        \
+    X(tn_strategy_list, ANY, DO(tn_strategy_list()))                                           \
+    X(tn_strategy_set, 0, tn_strategy_set("arena"))                                            \
+    X(tn_strategy_get, ANY, DO(tn_strategy_get()))                                             \
+    X(tn_strategy_name, ANY, DO(tn_strategy_name(0)))                                          \
+    X(tn_tensor_empty_as, TN_ERR_FORKED,                                                       \
+      tn_tensor_empty_as(d, TN_UINT8, 1, shape, &as_descriptor, 0, OUT(tn_tensor *)))          \
+    X(tn_tensor_share_as, TN_ERR_FORKED, tn_tensor_share_as(d, own, &as_file, 0))              \
+    X(tn_tensor_share_view, TN_ERR_FORKED,                                                     \
+      tn_tensor_share_view(d, own, &as_file, 0, OUT(tn_tensor *)))                             \
+    X(tn_tensor_resize_storage, ANY, tn_tensor_resize_storage(tensor, 1))                      \
+    X(tn_arena_create, TN_ERR_FORKED, tn_arena_create(d, BYTES, 0, OUT(tn_arena *)))           \
+    X(tn_arena_empty, TN_ERR_FORKED,                                                           \
+      tn_arena_empty(arena, TN_UINT8, 1, shape, OUT(tn_tensor *)))                             \
+    X(tn_arena_room, ANY, DO(tn_arena_room(arena)))                                            \
+    X(tn_arena_close, 0, DO(tn_arena_close(arena)))                                            \
+    X(tn_tensor_send, ANY, tn_tensor_send(by_descriptor, ends[0], 0, 0))                       \
+    X(tn_tensor_receive, ANY, tn_tensor_receive(ends[1], 0, OUT(tn_tensor *)))                 \
+    X(tn_tensor_descriptor, ANY, tn_tensor_descriptor(by_descriptor, 0, OUT(int)))             \
+    X(tn_tensor_from_descriptor, ANY, tn_tensor_from_descriptor(descriptor, OUT(tn_tensor *))) \
+    X(tn_tensor_open_path, ANY, tn_tensor_open_path(tn_tensor_path(named), OUT(tn_tensor *)))  \
+    X(tn_deadline_after, ANY, DO(tn_deadline_after(1)))                                        \
+    X(tn_status_sentence, ANY, DO(tn_status_sentence(0)))                                      \
+    X(tn_status_name, ANY, DO(tn_status_name(0)))                                              \
+    X(tn_error_detail, ANY, DO(tn_error_detail()))                                             \
+    X(tn_error_peer, ANY, DO(tn_error_peer()))                                                 \
+    X(tn_log_set, 0, DO(tn_log_set(NULL, NULL)))                                               \
+    X(tn_interrupt_set, 0, DO(tn_interrupt_set(NULL, NULL)))                                   \
+    X(tn_event_create, TN_ERR_FORKED, tn_event_create(d, NULL, false, OUT(tn_event *)))        \
+    X(tn_event_open, TN_ERR_FORKED, tn_event_open(d, "event", OUT(tn_event *)))                \
+    X(tn_event_open_id, TN_ERR_FORKED,                                                         \
+      tn_event_open_id(d, tn_event_id(event), OUT(tn_event *)))                                \
+    X(tn_event_id, ANY, DO(tn_event_id(event)))                                                \
+    X(tn_event_close, 0, DO(tn_event_close(event)))                                            \
+    X(tn_event_set, TN_ERR_FORKED, tn_event_set(event))                                        \
+    X(tn_event_clear, TN_ERR_FORKED, tn_event_clear(event))                                    \
+    X(tn_event_is_set, false, tn_event_is_set(event))                                          \
+    X(tn_semaphore_create, TN_ERR_FORKED,                                                      \
+      tn_semaphore_create(d, NULL, 1, 0, OUT(tn_semaphore *)))                                 \
+    X(tn_semaphore_open, TN_ERR_FORKED,                                                        \
+      tn_semaphore_open(d, "semaphore", OUT(tn_semaphore *)))                                  \
+    X(tn_semaphore_open_id, TN_ERR_FORKED,                                                     \
+      tn_semaphore_open_id(d, tn_semaphore_id(semaphore), OUT(tn_semaphore *)))                \
+    X(tn_semaphore_id, ANY, DO(tn_semaphore_id(semaphore)))                                    \
+    X(tn_semaphore_close, 0, DO(tn_semaphore_close(semaphore)))                                \
+    X(tn_semaphore_release, TN_ERR_FORKED, tn_semaphore_release(semaphore))                    \
+    X(tn_semaphore_get, 0, (int)tn_semaphore_get(semaphore))                                   \
+    X(tn_lock_create, TN_ERR_FORKED, tn_lock_create(d, NULL, OUT(tn_lock *)))                  \
+    X(tn_lock_open, TN_ERR_FORKED, tn_lock_open(d, "lock", OUT(tn_lock *)))                    \
+    X(tn_lock_open_id, TN_ERR_FORKED, tn_lock_open_id(d, tn_lock_id(lock), OUT(tn_lock *)))    \
+    X(tn_lock_id, ANY, DO(tn_lock_id(lock)))                                                   \
+    X(tn_lock_close, 0, DO(tn_lock_close(lock)))                                               \
+    X(tn_condition_create, TN_ERR_FORKED, tn_condition_create(d, NULL, OUT(tn_condition *)))   \
+    X(tn_condition_open, TN_ERR_FORKED,                                                        \
+      tn_condition_open(d, "condition", OUT(tn_condition *)))                                  \
+    X(tn_condition_open_id, TN_ERR_FORKED,                                                     \
+      tn_condition_open_id(d, tn_condition_id(condition), OUT(tn_condition *)))                \
+    X(tn_condition_id, ANY, DO(tn_condition_id(condition)))                                    \
+    X(tn_condition_close, 0, DO(tn_condition_close(condition)))                                \
+    X(tn_condition_signal, TN_ERR_FORKED, tn_condition_signal(condition))                      \
+    X(tn_condition_broadcast, TN_ERR_FORKED, tn_condition_broadcast(condition))                \
+    X(tn_barrier_create, TN_ERR_FORKED, tn_barrier_create(d, NULL, 2, OUT(tn_barrier *)))      \
+    X(tn_barrier_open, TN_ERR_FORKED, tn_barrier_open(d, "barrier", OUT(tn_barrier *)))        \
+    X(tn_barrier_open_id, TN_ERR_FORKED,                                                       \
+      tn_barrier_open_id(d, tn_barrier_id(barrier), OUT(tn_barrier *)))                        \
+    X(tn_barrier_id, ANY, DO(tn_barrier_id(barrier)))                                          \
+    X(tn_barrier_close, 0, DO(tn_barrier_close(barrier)))                                      \
+    X(tn_barrier_reset, TN_ERR_FORKED, tn_barrier_reset(barrier))                              \
+    X(tn_event_wait, TN_ERR_FORKED, tn_event_wait(event, 0))                                   \
+    X(tn_semaphore_acquire, TN_ERR_FORKED, tn_semaphore_acquire(semaphore, 0))                 \
+    X(tn_lock_acquire, TN_ERR_FORKED, tn_lock_acquire(lock, 0))                                \
+    X(tn_lock_release, TN_ERR_FORKED, tn_lock_release(held))                                   \
+    X(tn_condition_wait, TN_ERR_FORKED, tn_condition_wait(condition, held, 0))                 \
+    X(tn_barrier_wait, TN_ERR_FORKED, tn_barrier_wait(barrier, 0))                             \
+    X(tn_dtype_name, ANY, tn_dtype_name(TN_UINT8, (char *)out, sizeof out))                    \
+    X(tn_dtype_parse, ANY, tn_dtype_parse("uint8", OUT(tn_dtype)))                             \
+    X(tn_dtype_size, 0, tn_dtype_size(TN_UINT8, OUT(size_t)))                                  \
+    X(tn_tensor_empty, TN_ERR_FORKED,                                                          \
+      tn_tensor_empty(d, TN_UINT8, 1, shape, 0, OUT(tn_tensor *)))                             \
+    X(tn_tensor_zeros, TN_ERR_FORKED,                                                          \
+      tn_tensor_zeros(d, TN_UINT8, 1, shape, 0, OUT(tn_tensor *)))                             \
+    X(tn_tensor_from_bytes, TN_ERR_FORKED,                                                     \
+      tn_tensor_from_bytes(d, TN_UINT8, 1, shape, out, BYTES, 0, OUT(tn_tensor *)))            \
+    X(tn_tensor_private, 0, tn_tensor_private(TN_UINT8, 1, shape, OUT(tn_tensor *)))           \
+    X(tn_tensor_share, TN_ERR_FORKED, tn_tensor_share(d, own, 0))                              \
+    X(tn_tensor_ref, 0, DO(tn_tensor_ref(tensor)))                                             \
+    X(tn_tensor_unref, 0, DO(tn_tensor_unref(tensor)))                                         \
+    X(tn_tensor_view, ANY,                                                                     \
+      tn_tensor_view(tensor, TN_UINT8, 1, shape, NULL, 0, OUT(tn_tensor *)))                   \
+    X(tn_tensor_slice, ANY, tn_tensor_slice(tensor, 0, 0, 2, 1, OUT(tn_tensor *)))             \
+    X(tn_tensor_transpose, ANY, tn_tensor_transpose(tensor, NULL, OUT(tn_tensor *)))           \
+    X(tn_tensor_reshape, ANY, tn_tensor_reshape(tensor, 1, shape, OUT(tn_tensor *)))           \
+    X(tn_tensor_copy, 0, tn_tensor_copy(own, tensor))                                          \
+    X(tn_tensor_same_storage, ANY, DO(tn_tensor_same_storage(tensor, other)))                  \
+    X(tn_tensor_find, TN_ERR_FORKED,                                                           \
+      tn_tensor_find(d, tn_tensor_data(tensor), BYTES, OUT(tn_tensor *)))                      \
+    X(tn_tensor_to_dlpack, ANY, tn_tensor_to_dlpack(tensor, OUT(DLManagedTensorVersioned *)))  \
+    X(tn_tensor_from_dlpack, 0, tn_tensor_from_dlpack(managed, OUT(tn_tensor *)))              \
+    X(tn_version, ANY, DO(tn_version()))
+
+/* It joins each domain, in a seat of its own. */
+#define IN_ITS_OWN_SEAT(X) X(tn_inspect_gc, ANY, tn_inspect_gc(each_sentence, NULL))
+
+#define ON_CHILDREN(X)                                                                         \
+    X(tn_pool_submit, TN_ERR_INVALID, tn_pool_submit(pool, &message, 0, 0, OUT(uint64_t)))     \
+    X(tn_pool_next, TN_ERR_INVALID, tn_pool_next(pool, 0, OUT(tn_pool_result)))                \
+    X(tn_pool_next_in_order, TN_ERR_INVALID,                                                   \
+      tn_pool_next_in_order(pool, 0, OUT(tn_pool_result)))                                     \
+    X(tn_pool_get, TN_ERR_INVALID, tn_pool_get(pool, 1, 0, OUT(tn_pool_result)))               \
+    X(tn_pool_result_fini, 0, DO(tn_pool_result_fini(&result)))                                \
+    X(tn_pool_end, TN_ERR_INVALID, tn_pool_end(pool))                                          \
+    X(tn_pool_join, TN_ERR_INVALID, tn_pool_join(pool, 0))                                     \
+    X(tn_pool_terminate, TN_ERR_INVALID, tn_pool_terminate(pool, 0))                           \
+    X(tn_pool_close, 0, DO(tn_pool_close(pool)))                                               \
+    X(tn_pool_worker_count, ANY, DO(tn_pool_worker_count(pool)))                               \
+    X(tn_pool_job_count, ANY, DO(tn_pool_job_count(pool)))                                     \
+    X(tn_pool_restart_count, ANY, DO(tn_pool_restart_count(pool)))                             \
+    X(tn_pool_worker_pid, ANY, DO(tn_pool_worker_pid(pool, 0)))                                \
+    X(tn_process_pid, ANY, DO(tn_process_pid(child)))                                          \
+    X(tn_process_wait, TN_ERR_INVALID, tn_process_wait(child, 0, NULL))                        \
+    X(tn_process_kill, TN_ERR_INVALID, tn_process_kill(child, SIGKILL))                        \
+    X(tn_process_close, 0, DO(tn_process_close(child)))                                        \
+    X(tn_forkserver_fork, ANY,                                                                 \
+      tn_forkserver_fork(server, run_process, NULL, 0, 0, OUT(tn_process *)))                  \
+    X(tn_forkserver_pid, ANY, DO(tn_forkserver_pid(server)))                                   \
+    X(tn_forkserver_close, 0, DO(tn_forkserver_close(server)))                                 \
+    X(tn_group_fork, TN_ERR_FORKED, tn_group_fork(group, 1, run_member, NULL))                 \
+    X(tn_group_add, TN_ERR_INVALID, tn_group_add(group, child))                                \
+    X(tn_group_wait, ANY, tn_group_wait(group, 0, 0, NULL))                                    \
+    X(tn_group_count, ANY, DO(tn_group_count(group)))                                          \
+    X(tn_group_get, ANY, DO(tn_group_get(group, 0)))                                           \
+    X(tn_group_close, 0, DO(tn_group_close(group)))
+
+struct row {
+    const char *function;
+    int expected;
+    int (*call)(void);
+};
+
+#define CALL(function, expected_, ...)                                                         \
+    static int call_##function(void) { return (int)(__VA_ARGS__); }
+#define ROW(function, expected_, ...) {#function, expected_, call_##function},
+
+static const tn_domain_options small = {.struct_size = sizeof small,
+                                        .quota_bytes = 16 << 20,
+                                        .seats = 8,
+                                        .blocks = 1024,
+                                        .objects = 64,
+                                        .tickets = 64,
+                                        .flags = TN_DOMAIN_NO_MANAGER};
+static uint64_t member;
+
+ON_WHAT_IS_SHARED(CALL)
+IN_ITS_OWN_SEAT(CALL)
+ON_CHILDREN(CALL)
+static const struct row on_what_is_shared[] = {ON_WHAT_IS_SHARED(ROW)};
+static const struct row in_its_own_seat[] = {IN_ITS_OWN_SEAT(ROW)};
+static const struct row on_children[] = {ON_CHILDREN(ROW)};
+
+static void call_in_a_copy(const struct row *row)
+{
+    enum { LIMIT_S = 60 };
+    int status = 0;
+    pid_t pid = _Fork();
+    TN_CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(LIMIT_S);
+        int got = row->call();
+        bool is_right = row->expected == ANY || got == row->expected;
+        if (!is_right)
+            dprintf(STDOUT_FILENO, "# %s: %d, %s\n", row->function, got, tn_error_detail());
+        _exit(is_right ? 0 : 1);
+    }
+    TN_CHECK(waitpid(pid, &status, 0) == pid);
+    if (status != 0)
+        fail_msg("%s in a child of _Fork() ended with %x", row->function, (unsigned)status);
+}
+
+/* ---- what is shared ---------------------------------------------------------------------- */
+
+static tn_tensor *make_tensor(const tn_share_options *options)
+{
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, shape, options, 0, &t));
+    memset(tn_tensor_data(t), 0x11, BYTES);
+    return t;
+}
+
+static void make_objects(void)
+{
+    TN_CHECK_OK(tn_queue_create(d, "queue", NULL, &queue));
+    TN_CHECK_OK(tn_event_create(d, "event", false, &event));
+    TN_CHECK_OK(tn_event_set(event));
+    TN_CHECK_OK(tn_semaphore_create(d, "semaphore", PERMITS, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_lock_create(d, "lock", &lock));
+    TN_CHECK_OK(tn_lock_create(d, NULL, &held));
+    TN_CHECK_OK(tn_lock_acquire(held, 0));
+    TN_CHECK_OK(tn_condition_create(d, "condition", &condition));
+    TN_CHECK_OK(tn_barrier_create(d, "barrier", 2, &barrier));
+}
+
+/* The parent has both roles of each queue, and something lies in each. */
+static void fill_queues(void)
+{
+    tn_queue_options options = {.struct_size = sizeof options, .policy = TN_QUEUE_LEASE};
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &leases));
+    TN_CHECK_OK(tn_queue_push(leases, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_pop(leases, 0, &leased));
+    for (int i = 0; i < 3; i++) {
+        t = make_tensor(NULL);
+        TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, 0));
+    }
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &t));
+    tn_tensor_unref(t);
+    TN_CHECK_OK(tn_queue_pop(queue, 0, &popped));
+}
+
+static void make_tensors(void)
+{
+    tensor = make_tensor(NULL);
+    other = make_tensor(NULL);
+    named = make_tensor(&as_file);
+    by_descriptor = make_tensor(&as_descriptor);
+    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, shape, &own));
+    TN_CHECK_OK(tn_arena_create(d, 4 * BYTES, 0, &arena));
+    TN_CHECK_OK(tn_handle_export(tensor, NULL, handle, sizeof handle, &handle_bytes));
+    TN_CHECK_OK(tn_handle_ticket(handle, handle_bytes, &ticket));
+    TN_CHECK_OK(tn_tensor_to_dlpack(other, &managed));
+    TN_CHECK_OK(tn_tensor_descriptor(by_descriptor, 0, &descriptor));
+    TN_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    TN_CHECK_OK(tn_tensor_send(by_descriptor, ends[0], 0, 0));
+}
+
+static void end_all(void)
+{
+    tn_message_fini(&popped);
+    TN_CHECK_OK(tn_message_ack(leases, &leased));
+    tn_message_fini(&leased);
+    managed->deleter(managed);
+    tn_arena_close(arena);
+    tn_tensor *const tensors[] = {tensor, other, named, by_descriptor, own};
+    for (uint32_t i = 0; i < TNI_COUNT(tensors); i++)
+        tn_tensor_unref(tensors[i]);
+    TN_CHECK_OK(tn_semaphore_release(semaphore));
+    TN_CHECK_OK(tn_lock_release(held));
+    close(ends[0]);
+    close(ends[1]);
+    close(descriptor);
+    tn_inspector_close(inspector);
+    tn_queue_close(queue);
+    tn_queue_close(leases);
+    tn_event_close(event);
+    tn_semaphore_close(semaphore);
+    tn_lock_close(lock);
+    tn_lock_close(held);
+    tn_condition_close(condition);
+    tn_barrier_close(barrier);
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+/* The pages of both files that hold anything, one behind the other, each with its number. */
+struct image {
+    uint8_t *bytes;
+    size_t size_bytes;
+};
+
+static void add_page(struct image *image, const uint8_t *page, uint64_t number)
+{
+    static const uint8_t zero[BYTES];
+    if (memcmp(page, zero, BYTES) == 0)
+        return;
+    image->bytes = realloc(image->bytes, image->size_bytes + sizeof number + BYTES);
+    TN_CHECK(image->bytes != NULL);
+    memcpy(image->bytes + image->size_bytes, &number, sizeof number);
+    memcpy(image->bytes + image->size_bytes + sizeof number, page, BYTES);
+    image->size_bytes += sizeof number + BYTES;
+}
+
+static void add_file(struct image *image, int fd)
+{
+    uint8_t page[BYTES];
+    off_t end = 0, at;
+    while ((at = lseek(fd, end, SEEK_DATA)) >= 0) {
+        end = lseek(fd, at, SEEK_HOLE);
+        for (at -= at % BYTES; at < end; at += BYTES) {
+            memset(page, 0, sizeof page);
+            TN_CHECK(pread(fd, page, sizeof page, at) > 0);
+            add_page(image, page, (uint64_t)at / BYTES);
+        }
+    }
+}
+
+static struct image take_image(void)
+{
+    struct image image = {NULL, 0};
+    add_file(&image, d->segment.control_fd);
+    add_file(&image, d->segment.arena_fd);
+    return image;
+}
+
+static void check_same(const struct image *before, const char *function)
+{
+    struct image after = take_image();
+    size_t at = 0, most = TNI_MIN(before->size_bytes, after.size_bytes);
+    while (at < most && before->bytes[at] == after.bytes[at])
+        at++;
+    if (at < most || before->size_bytes != after.size_bytes)
+        fail_msg("%s in a child of _Fork() wrote to what is shared: byte %zu of page %zu",
+                 function, at % (sizeof(uint64_t) + BYTES) - sizeof(uint64_t),
+                 at / (sizeof(uint64_t) + BYTES));
+    free(after.bytes);
+}
+
+static void open_inspector(void)
+{
+    char id[2 * sizeof d->segment.id + 1];
+    for (size_t i = 0; i < sizeof d->segment.id; i++)
+        snprintf(id + 2 * i, 3, "%02x", d->segment.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+}
+
+TN_TEST(no_first_call_of_a_copied_process_acts_in_its_parents_seat)
+{
+    d = tnt_domain(&small);
+    member = tn_domain_member(d);
+    make_tensors();
+    make_objects();
+    fill_queues();
+    open_inspector();
+    sparse = (tn_sparse){.part_count = 2, .parts = {tensor, other}};
+    struct image before = take_image();
+    for (uint32_t i = 0; i < TNI_COUNT(on_what_is_shared); i++) {
+        call_in_a_copy(&on_what_is_shared[i]);
+        check_same(&before, on_what_is_shared[i].function);
+    }
+    for (uint32_t i = 0; i < TNI_COUNT(in_its_own_seat); i++)
+        call_in_a_copy(&in_its_own_seat[i]);
+    free(before.bytes);
+    end_all();
+}
+
+/* ---- children of the parent -------------------------------------------------------------- */
+
+TN_TEST(no_first_call_of_a_copied_process_acts_on_its_parents_children)
+{
+    tn_pool_options options = {.struct_size = sizeof options, .workers = 1};
+    d = tnt_domain(&small);
+    TN_CHECK_OK(tn_process_fork(d, run_process, NULL, 0, &child));
+    TN_CHECK_OK(tn_forkserver_start(d, &server));
+    TN_CHECK_OK(tn_group_create(d, &group));
+    TN_CHECK_OK(tn_group_fork(group, 1, run_member, NULL));
+    TN_CHECK_OK(tn_pool_create(d, &options, run_job, NULL, &pool));
+    for (uint32_t i = 0; i < TNI_COUNT(on_children); i++)
+        call_in_a_copy(&on_children[i]);
+
+    assert_int_equal(tn_process_wait(child, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_group_wait(group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_pool_submit(pool, &message, 0, 0, &(uint64_t){0}));
+    TN_CHECK_OK(tn_pool_next(pool, TN_FOREVER, &result));
+    tn_pool_result_fini(&result);
+    tn_process *last = NULL;
+    TN_CHECK_OK(tn_forkserver_fork(server, run_process, NULL, 0, 0, &last));
+    tn_process_close(last);
+    tn_pool_close(pool);
+    tn_group_close(group);
+    tn_forkserver_close(server);
+    tn_process_close(child);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    tn_domain_close(d);
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+static bool has_row(const char *function, const struct row *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(rows[i].function, function) == 0)
+            return true;
+    return false;
+}
+
+static bool is_called(const char *function)
+{
+    return strcmp(function, "tn_process_fail") == 0 || /* it ends its process */
+           has_row(function, on_what_is_shared, TNI_COUNT(on_what_is_shared)) ||
+           has_row(function, in_its_own_seat, TNI_COUNT(in_its_own_seat)) ||
+           has_row(function, on_children, TNI_COUNT(on_children));
+}
+
+TN_TEST(every_public_function_is_called_first_in_a_copied_process)
+{
+    char line[128], function[128];
+    uint32_t count = 0;
+    FILE *map = fopen(TNT_SOURCE "/tenon.map", "r");
+    TN_CHECK(map != NULL);
+    while (fgets(line, sizeof line, map) != NULL) {
+        if (sscanf(line, " tn_%120[a-z0-9_];", function + 3) != 1)
+            continue;
+        memcpy(function, "tn_", 3);
+        count++;
+        if (!is_called(function))
+            fail_msg("%s is not called", function);
+    }
+    fclose(map);
+    assert_true(count >= TNI_COUNT(on_what_is_shared) + TNI_COUNT(on_children));
+}
