@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues where the standard library expects pipes: connection.wait() and executors."""
 
+import contextlib
 import os
+import resource
+import select
 import threading
 from concurrent import futures
 from multiprocessing import connection
 
 import pytest
 import tenon.multiprocessing as mp
+from tenon import _core
 from tenon.multiprocessing import _reader
 
 WAIT_S = 30
@@ -35,6 +39,56 @@ def test_queues_can_be_waited_for_with_other_things():
     assert connection.wait(readers, WAIT_S) == [one._reader]
     thread.join()
     assert one._reader.poll() and one._reader.recv() == 3 and not one._reader.poll()
+
+
+def becomes_readable(reader, core):
+    """By a message that comes after fileno() has looked for one."""
+    poll = select.poll()
+    poll.register(reader.fileno(), select.POLLIN)
+    core.put("message")
+    return bool(poll.poll(WAIT_S * 1000)) and core.get(0) == "message"
+
+
+def test_a_queue_wakes_who_waits_though_there_was_no_thread_before(domain, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    core = _core.Queue.create(domain, capacity=4)
+    reader = _reader.Reader(core)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError):
+            reader.fileno()
+    assert becomes_readable(reader, core)
+
+
+@contextlib.contextmanager
+def descriptors_left(count):
+    """This process can open so many more."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        for descriptor in held[len(held) - count :]:
+            os.close(descriptor)
+        del held[len(held) - count :]
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_queue_wakes_who_waits_though_there_was_no_descriptor_before(domain, left):
+    core = _core.Queue.create(domain, capacity=4)
+    reader = _reader.Reader(core)
+    with descriptors_left(left), pytest.raises(OSError):
+        reader.fileno()
+    assert becomes_readable(reader, core)
 
 
 def get_when_it_is_told(queue):

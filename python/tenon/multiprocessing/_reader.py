@@ -31,13 +31,14 @@ class _Watcher:
 
     def add(self, reader):
         with self.lock:
-            self._readers.add(reader)
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._watch, args=(self._domain.poll_fd(),), daemon=True
                 )
-                self._thread.puts_and_gets_nothing = True
-                self._thread.start()
+                thread.puts_and_gets_nothing = True
+                thread.start()
+                self._thread = thread  # last: what fails before is tried again
+            self._readers.add(reader)
 
     def _watch(self, descriptor):
         poll = select.poll()
@@ -80,13 +81,21 @@ class Reader:
     def fileno(self):
         """A descriptor that can be read while the queue has messages."""
         if self._pid != os.getpid():
-            self._pipe, self._pid, self._has_byte = os.pipe(), os.getpid(), False
-            self._lock = threading.Lock()
-            util.Finalize(self, util.close_fds, self._pipe)
-            self._core.watch(True)
-            _watcher_of(self._core.domain).add(self)
+            self._make_pipe()
         self.settle()
         return self._pipe[0]
+
+    def _make_pipe(self):
+        pipe = os.pipe()
+        try:
+            self._core.watch(True)
+            _watcher_of(self._core.domain).add(self)
+        except BaseException:
+            util.close_fds(*pipe)
+            raise
+        util.Finalize(self, util.close_fds, pipe)
+        self._pipe, self._has_byte, self._lock = pipe, False, threading.Lock()
+        self._pid = os.getpid()  # last: settle() uses the rest, and what fails is tried again
 
     def settle(self):
         """Let the pipe say what the queue is; after each message that was taken, too."""
