@@ -22,6 +22,7 @@
 #include <time.h>
 
 enum { CHUNK_BYTES = 1 << 16, MANY_BYTES = 1 << 12, MOST_DEBTS = 2 };
+#define TAKEN_BACK      SIZE_MAX
 #define LOOK_NS         200000000 /* how often the feeder looks whether it may give up */
 #define NAP_NS          1000000   /* for more room than that of one message */
 #define SHORTAGE_NAP_NS 10000000
@@ -29,7 +30,7 @@ enum { CHUNK_BYTES = 1 << 16, MANY_BYTES = 1 << 12, MOST_DEBTS = 2 };
 
 /* Then tensors [tensor_count], each with a reference; then the bytes, unless they are kept. */
 struct record {
-    size_t size_bytes;
+    size_t size_bytes; /* TAKEN_BACK: the message is no more */
     PyObject *kept; /* bytes, when there are many; or NULL */
     uint32_t tensor_count;
     uint32_t record_bytes; /* a multiple of 8 */
@@ -49,6 +50,7 @@ typedef struct {
     struct chunk *_Atomic in_hand;
     _Atomic size_t count; /* messages that wait: in `first` and behind it, and in hand */
     bool is_fed;          /* there is a feeder, or will be */
+    struct record *asked; /* whose put() asks for the feeder that has not begun yet; or NULL */
     bool is_feeding;      /* it is in feed() */
     _Atomic bool is_closing;
 } backlog;
@@ -173,6 +175,7 @@ static int append(backlog *self, const tnp_encoded *encoded)
     write_record(place, encoded);
     chunk->used += r.record_bytes;
     atomic_fetch_add(&self->count, 1);
+    self->asked = self->is_fed ? self->asked : place;
     return 0;
 }
 
@@ -318,6 +321,10 @@ static int feed_in_hand(struct feeding *f, bool gives_up)
             continue;
         }
         struct record *r = record_at(chunk, chunk->read);
+        if (r->size_bytes == TAKEN_BACK) {
+            atomic_fetch_add(&chunk->read, r->record_bytes);
+            continue;
+        }
         int status = gives_up ? 0 : push_record(f, r);
         if (status == 0)
             end_record(f, chunk, r);
@@ -382,6 +389,7 @@ static PyObject *feed(PyObject *object, PyObject *unused)
     if (self->is_feeding)
         Py_RETURN_NONE;
     self->is_feeding = true;
+    self->asked = NULL;
     while (PyErr_Occurred() == NULL && take_in_hand(self))
         gives_up = feed_once(self, &f, gives_up);
     self->is_feeding = false;
@@ -398,10 +406,34 @@ static PyObject *close_backlog(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* Its put() raises. What others have put meanwhile stays. */
+static void take_back(backlog *self, struct record *r)
+{
+    tn_semaphore *debts[MOST_DEBTS];
+    int debt_count = open_debts(self, debts);
+    if (debt_count < 0) /* closed */
+        PyErr_Clear();
+    PyObject *kept = r->kept;
+    uint32_t tensor_count = r->tensor_count;
+    r->size_bytes = TAKEN_BACK;
+    r->kept = NULL;
+    r->tensor_count = 0;
+    atomic_fetch_sub(&self->count, 1);
+    pay(debts, debt_count);
+    for (uint32_t i = 0; i < tensor_count; i++)
+        tn_tensor_unref(tensors_of(r)[i]);
+    Py_XDECREF(kept);
+}
+
 static PyObject *no_feeder(PyObject *object, PyObject *unused)
 {
+    backlog *self = (backlog *)object;
+    struct record *asked = self->asked;
     (void)unused;
-    ((backlog *)object)->is_fed = false;
+    self->is_fed = false;
+    self->asked = NULL;
+    if (asked != NULL)
+        take_back(self, asked);
     Py_RETURN_NONE;
 }
 
@@ -484,7 +516,8 @@ static PyMethodDef methods[] = {
      "Bring what waits into the queue; return when nothing does, or another thread is at it."},
     {"no_feeder", no_feeder, METH_NOARGS,
      "no_feeder($self, /)\n--\n\n"
-     "No thread could be started: the next put() asks for one."},
+     "No thread could be started: the next put() asks for one. What the last one has put is taken "
+     "back."},
     {"close", close_backlog, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Let feed() give up once the consumers died."},

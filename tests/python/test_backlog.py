@@ -103,13 +103,35 @@ def test_of_two_feeders_the_second_ends_at_once(queue):
     for i in range(ROOM + 3):
         backlog.put(i)
     first, second = feeding(backlog), feeding(backlog)
+    assert queue.get(WAIT_S) == 0
+    while queue.count() < ROOM:  # until a feeder has begun
+        os.sched_yield()
     backlog.no_feeder()
     assert backlog.put(ROOM + 3) is True
     assert backlog.put(ROOM + 4) is False
-    assert [queue.get(WAIT_S) for _ in range(ROOM + 5)] == list(range(ROOM + 5))
+    assert [queue.get(WAIT_S) for _ in range(ROOM + 4)] == list(range(1, ROOM + 5))
     end_well(first)
     end_well(second)
     assert backlog.count == 0
+
+
+def test_only_what_asked_for_a_feeder_in_vain_is_taken_back(domain, queue):
+    debts = permits(domain)
+    backlog = _core.Backlog(queue, debts)
+    for i in range(ROOM):
+        backlog.put(i)
+    for asks in (b"x" * 100_000, [domain.zeros(4, "int8")], "short"):
+        assert backlog.put(asks) is True
+        backlog.no_feeder()
+        assert (backlog.count, debts.get()) == (0, MOST)
+    assert [backlog.put(value) for value in ("asks", "behind")] == [True, False]
+    backlog.no_feeder()
+    assert (backlog.count, debts.get()) == (1, MOST - 1)
+    assert backlog.put("last") is True
+    thread = feeding(backlog)
+    assert [queue.get(WAIT_S) for _ in range(ROOM + 2)] == [*range(ROOM), "behind", "last"]
+    end_well(thread)
+    assert (backlog.count, debts.get()) == (0, MOST)
 
 
 def test_what_waits_is_dropped_with_its_backlog(domain, queue):

@@ -37,6 +37,47 @@ def kill(process):
     assert process.exitcode == -signal.SIGKILL
 
 
+@pytest.fixture
+def of_four_slots(monkeypatch):
+    monkeypatch.setattr(mp.queues, "_CAPACITY", 4)
+    made = mp.Queue()
+    for i in range(4):
+        made.put(i)
+    return made
+
+
+def test_a_put_that_raises_for_want_of_a_thread_puts_nothing(of_four_slots, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError):
+            of_four_slots.put("once")
+    assert of_four_slots.qsize() == 4  # what waits is counted too
+    of_four_slots.put("once")
+    assert [of_four_slots.get(timeout=WAIT_S) for _ in range(5)] == [*range(4), "once"]
+    of_four_slots.close()
+    of_four_slots.join_thread()
+    assert of_four_slots.empty()
+
+
+def test_what_another_thread_put_behind_it_arrives_in_the_end(of_four_slots, monkeypatch):
+    def start(thread):
+        of_four_slots.put("behind")
+        raise RuntimeError("can't start new thread")
+
+    core = of_four_slots._core
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError):
+            of_four_slots.put("once")
+    assert [of_four_slots.get(timeout=WAIT_S) for _ in range(4)] == list(range(4))
+    of_four_slots.close()
+    of_four_slots.join_thread()
+    assert core.get(0) == "behind" and core.count() == 0
+
+
 class Unloadable:
     """Pickles, and cannot be unpickled."""
 

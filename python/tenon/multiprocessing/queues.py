@@ -134,7 +134,8 @@ class _Feeder:
             try:
                 thread.start()
             except BaseException:
-                backlog.no_feeder()  # if this one runs all the same, the next ends at once
+                # What was to be put is not; if this thread runs all the same, it is.
+                backlog.no_feeder()
                 raise
 
     def close(self):
@@ -147,8 +148,12 @@ class _Feeder:
         """Wait until all is there, unless nobody wants that."""
         self.close()
         thread = self._thread
-        if self.joins and thread is not None and thread.ident is not None:
+        if not self.joins or thread is None:
+            return
+        if thread.ident is not None:
             thread.join()
+        else:
+            self._backlog.feed()  # no thread could be started
 
     def _feed(self, backlog):
         backlog.feed()
