@@ -64,6 +64,7 @@ def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = 
 
     source: a tensor, an array, anything with the buffer protocol or DLPack, or nested sequences
     of numbers. What lies in the domain already is not copied, unless its dtype is another one.
+    Where no domain is named, that holds for a tensor in any domain.
     """
     where = domain or _domain.default()
     if isinstance(source, _core.Tensor):
@@ -72,6 +73,8 @@ def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = 
         tensor = _over(source)
     if dtype is not None and _core.dtype_name(dtype) != tensor.dtype:
         return _converted(tensor, dtype, where)
+    if domain is None and tensor.is_shared:
+        return tensor
     return _placed(tensor, where)
 
 
@@ -100,7 +103,7 @@ def _converted(tensor: _core.Tensor, dtype: Any, where: _core.Domain) -> _core.T
 
 def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
     """Where it lies already, or a copy."""
-    if tensor.is_shared:
+    if tensor.is_shared and tensor.domain is where:
         return tensor
     if tensor.size > 0 and tensor.is_contiguous:
         storage = where.find(tensor.address, tensor.nbytes)

@@ -34,6 +34,15 @@ def test_asarray_takes_numbers(source):
     assert tenon.asarray(source).tolist() == np.asarray(source).tolist()
 
 
+def test_asarray_brings_a_tensor_into_the_domain_that_is_named(domain):
+    shared = tenon.asarray([1.0, 2.0])
+    assert tenon.asarray(shared) is shared
+    brought = tenon.asarray(shared, domain=domain)
+    assert brought.domain is domain and brought.tolist() == [1.0, 2.0]
+    assert tenon.asarray(brought, domain=domain) is brought
+    assert tenon.asarray(brought) is brought
+
+
 def test_asarray_copies_what_is_private_and_nothing_else():
     private = np.arange(5)
     shared = tenon.asarray(private)
