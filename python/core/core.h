@@ -98,7 +98,8 @@ typedef struct {
     PyObject *weak;
     tnp_waiters waiters; /* threads in TNP_WAIT() */
     _Atomic bool is_closing;
-    unsigned long exiting; /* the thread that closed it at exit: no other goes further; or 0 */
+    unsigned long exiting; /* the thread that closed it at exit: calls end the others; or 0 */
+    tn_domain *leaving;    /* closed inside a wait: the last that comes out leaves; or NULL */
 } tnp_domain;
 extern PyTypeObject tnp_domain_type;
 /** Borrowed from `domain`, a tnp_domain; NULL: raised (TypeError, Closed). */
@@ -368,28 +369,30 @@ int tnp_inspect_init(PyObject *module);
 
 /** Sleep for a moment without the GIL. */
 void tnp_pause(void);
+/* A wait of this thread, inside of which a signal's handler may wait again. */
+struct tnp_wait {
+    tnp_domain *domain;
+    struct tnp_wait *outer;
+};
+extern _Thread_local struct tnp_wait *tnp_wait_now;
 /**
- * Where the domain was closed at exit, by another thread: sleep until the process ends, as the
- * threads of daemons do that Python itself stops.
- */
-void tnp_stop_at_exit(const tnp_domain *domain);
-/** The domain that this thread waits in. */
-extern _Thread_local tnp_domain *tnp_waiting_in;
-/**
- * The lock that this thread holds when its wait for a condition ends. A thread that stops at
+ * The lock that this thread holds when its wait for a condition ends. A thread that ends at
  * exit gives the lock back first: other waits for the condition end only with that lock.
  */
 extern _Thread_local tn_lock *tnp_waiting_with;
+/** What is due after a wait that ended with `status` in a domain that was closed meanwhile. */
+void tnp_come_out_of_closed(tnp_domain *domain, int status);
 /** The same of a call that waits: closing the domain in another thread ends it. */
 #define TNP_WAIT(domain_object, status, call)                                                  \
     do {                                                                                       \
-        tnp_domain *tnp_outer = tnp_waiting_in;                                                \
-        tnp_waiting_in = (tnp_domain *)(domain_object);                                        \
-        tnp_go_in(&tnp_waiting_in->waiters);                                                   \
+        struct tnp_wait tnp_here = {(tnp_domain *)(domain_object), tnp_wait_now};              \
+        tnp_wait_now = &tnp_here;                                                              \
+        tnp_go_in(&tnp_here.domain->waiters);                                                  \
         TNP_UNLOCKED(status, call);                                                            \
-        tnp_come_out(&tnp_waiting_in->waiters);                                                \
-        tnp_stop_at_exit(tnp_waiting_in);                                                      \
-        tnp_waiting_in = tnp_outer;                                                            \
+        tnp_come_out(&tnp_here.domain->waiters);                                               \
+        tnp_wait_now = tnp_here.outer;                                                         \
+        if (tnp_here.domain->domain == NULL)                                                   \
+            tnp_come_out_of_closed(tnp_here.domain, status);                                   \
     } while (0)
 
 #endif

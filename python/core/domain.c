@@ -4,7 +4,6 @@
 
 #include <stddef.h>
 #include <time.h>
-#include <unistd.h>
 
 static PyObject *get_default;     /* tenon's function that makes this process's domain */
 static PyObject *present_default; /* what it gave; a forked child goes on with its parent's */
@@ -15,15 +14,38 @@ void tnp_pause(void)
     Py_END_ALLOW_THREADS
 }
 
-void tnp_stop_at_exit(const tnp_domain *domain)
+/*
+ * A thread of a daemon calls after the domain was closed at exit: SystemExit ends the thread, says
+ * nothing, and gives back on its way what locks the thread holds, for which what else runs at
+ * exit may wait. A thread that catches it and tries again does not keep the others from running.
+ * False: the domain was not closed at exit, or this is the thread that did that.
+ */
+static bool end_thread_at_exit(const tnp_domain *self)
 {
-    if (domain->exiting == 0 || domain->exiting == PyThread_get_thread_ident())
+    if (self->exiting == 0 || self->exiting == PyThread_get_thread_ident())
+        return false;
+    tnp_pause();
+    PyErr_SetNone(PyExc_SystemExit);
+    return true;
+}
+
+static void leave_if_last(tnp_domain *self)
+{
+    tn_domain *domain = self->leaving;
+    if (domain == NULL || tnp_waiting(&self->waiters) > 0)
         return;
-    if (tnp_waiting_with != NULL)
+    self->leaving = NULL;
+    tn_domain_close(domain);
+}
+
+void tnp_come_out_of_closed(tnp_domain *self, int status)
+{
+    if (self->exiting != 0 && self->exiting != PyThread_get_thread_ident() &&
+        tnp_waiting_with != NULL)
         (void)!tn_lock_release(tnp_waiting_with);
-    PyEval_SaveThread();
-    for (;;)
-        pause();
+    leave_if_last(self);
+    if (status == TN_ERR_INTERRUPTED && PyErr_Occurred() == NULL)
+        (void)!end_thread_at_exit(self);
 }
 
 tn_domain *tnp_domain_of(PyObject *object)
@@ -34,10 +56,8 @@ tn_domain *tnp_domain_of(PyObject *object)
         return NULL;
     }
     tn_domain *domain = ((tnp_domain *)object)->domain;
-    if (domain == NULL) {
-        tnp_stop_at_exit((tnp_domain *)object);
+    if (domain == NULL && !end_thread_at_exit((tnp_domain *)object))
         tnp_raise_saying(TN_ERR_CLOSED, "this process has closed the domain");
-    }
     return domain;
 }
 
@@ -157,16 +177,32 @@ static PyObject *inherit(PyObject *type, PyObject *unused)
     return status != 0 ? tnp_raise(status) : wrap((PyTypeObject *)type, domain);
 }
 
+/* A forked child does not wait where the handler that forked it did. */
+static bool is_waiting_in(const tnp_domain *self)
+{
+    if (tnp_waiting(&self->waiters) == 0)
+        return false;
+    const struct tnp_wait *wait = tnp_wait_now;
+    while (wait != NULL && wait->domain != self)
+        wait = wait->outer;
+    return wait != NULL;
+}
+
 /*
  * No thread may be inside a call on the domain, or on an object of it, when the domain is closed.
  * Calls hold the GIL, as this one does. Calls without the GIL are counted in `waiters`, and
- * `is_closing` makes them return.
+ * `is_closing` makes them return. One of them may be this thread's own, with a signal's handler
+ * that closes: then the last that comes out leaves.
  */
 static void leave(tnp_domain *self)
 {
     tn_domain *domain = self->domain;
     self->domain = NULL;
     atomic_store(&self->is_closing, true);
+    if (domain != NULL && is_waiting_in(self)) {
+        self->leaving = domain;
+        return;
+    }
     while (tnp_waiting(&self->waiters) > 0)
         tnp_pause();
     tn_domain_close(domain);

@@ -101,14 +101,14 @@ PyObject *tnp_raise_saying(int status, const char *format, ...)
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
-_Thread_local tnp_domain *tnp_waiting_in;
+_Thread_local struct tnp_wait *tnp_wait_now;
 _Thread_local tn_lock *tnp_waiting_with;
 
 /* Called in a thread that waits without the GIL. Only the main thread runs handlers. */
 static int check_signals(void *context)
 {
     (void)context;
-    if (tnp_waiting_in != NULL && atomic_load(&tnp_waiting_in->is_closing))
+    if (tnp_wait_now != NULL && atomic_load(&tnp_wait_now->domain->is_closing))
         return 1;
     PyGILState_STATE state = PyGILState_Ensure();
     int raised = PyErr_CheckSignals(); /* what it raises stays with this thread's state */

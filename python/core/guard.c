@@ -169,8 +169,9 @@ static int guard_wake_later(tnp_guard *guard, PyObject *core)
 static int release_rlock(tnp_guard *guard)
 {
     if (!guard_is_mine(guard)) {
-        PyErr_SetString(PyExc_AssertionError,
-                        "attempt to release recursive lock not owned by thread");
+        if (core_of(guard) != NULL) /* else a wait for a condition could not take it again */
+            PyErr_SetString(PyExc_AssertionError,
+                            "attempt to release recursive lock not owned by thread");
         return -1;
     }
     if (--guard->count > 0)

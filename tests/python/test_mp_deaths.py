@@ -183,3 +183,145 @@ def test_threads_of_daemons_that_wait_say_nothing_at_exit():
         [sys.executable, "-c", _DAEMONS], capture_output=True, text=True, check=False, timeout=WAIT_S
     )
     assert (done.stdout, done.stderr, done.returncode) == ("over\n", "", 0)
+
+
+# A thread holds a lock and is inside tenon at exit; what runs after that at exit wants the lock.
+_LOCKED = """
+import atexit, sys, threading
+lock, inside = threading.Lock(), threading.Event()
+atexit.register(print, "over")
+atexit.register(lock.acquire)
+import numpy, tenon.multiprocessing as mp
+queue, full, taken, condition = mp.Queue(), mp.Queue(1), mp.Lock(), mp.Condition()
+full.put(1)
+taken.acquire()
+def wait():
+    with condition:
+        condition.wait()
+def call_on():
+    while True:
+        queue.put(numpy.ones(10))
+        queue.get()
+calls = {"get": queue.get, "put": lambda: full.put(2), "acquire": taken.acquire, "wait": wait,
+         "event": mp.Event().wait, "join": mp.Barrier(2).wait, "call on": call_on}
+def run(call):
+    with lock:
+        inside.set()
+        call()
+threading.Thread(target=run, args=(calls[sys.argv[1]],), daemon=True).start()
+inside.wait()
+"""
+
+
+def run_to_its_end(program, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+    )
+    return done.stdout, done.stderr, done.returncode
+
+
+@pytest.mark.parametrize("call", ["get", "put", "acquire", "wait", "event", "join", "call on"])
+def test_a_thread_of_a_daemon_gives_back_its_locks_at_exit(call):
+    assert run_to_its_end(_LOCKED, call) == ("over\n", "", 0)
+
+
+_LOGGING = """
+import logging, logging.handlers, threading
+import tenon.multiprocessing as mp
+queue, enough = mp.Queue(), threading.Event()
+log = logging.getLogger("a")
+log.setLevel(logging.INFO)
+log.addHandler(logging.handlers.QueueHandler(queue))
+def work():
+    while True:
+        log.info("a line")
+def drain():
+    for _ in range(1000):
+        queue.get()
+    enough.set()
+    while True:
+        queue.get()
+for run in (work, drain):
+    threading.Thread(target=run, daemon=True).start()
+enough.wait()
+print("over")
+"""
+
+
+def test_a_program_ends_whose_daemon_threads_log_into_a_queue():
+    assert run_to_its_end(_LOGGING) == ("over\n", "", 0)
+
+
+_MANY = """
+import threading, numpy, tenon, tenon.multiprocessing as mp
+queue, lock, condition, full = mp.Queue(), mp.Lock(), mp.Condition(), mp.Queue(1)
+barrier, event, all_run = mp.Barrier(3), mp.Event(), threading.Barrier(41)
+def put_and_get():
+    queue.put(numpy.ones(100))
+    queue.get()
+def fill():
+    full.put([numpy.ones(10)])
+def take():
+    full.get()
+def wait():
+    with condition:
+        condition.wait(0.001)
+def guard():
+    with lock:
+        tenon.zeros(10)[0] = 1
+def stubborn():
+    try:
+        event.wait()
+    except BaseException:
+        pass
+def call_on(call):
+    all_run.wait()
+    while True:
+        call()
+for call in (put_and_get, fill, take, wait, guard, stubborn, barrier.wait, queue.qsize):
+    for _ in range(5):
+        threading.Thread(target=call_on, args=(call,), daemon=True).start()
+all_run.wait()
+print("over")
+"""
+
+
+def test_a_program_ends_well_under_many_threads_of_daemons():
+    for _ in range(5):
+        assert run_to_its_end(_MANY) == ("over\n", "", 0)
+
+
+_CLOSED_IN_WAIT = """
+import os, signal, sys, threading
+import tenon, tenon.multiprocessing as mp
+def close(*_):
+    tenon.domain().close()
+    if sys.argv[2] == "raise":
+        sys.exit(3)
+signal.signal(signal.SIGUSR1, close)
+queue, event, lock, inside = mp.Queue(), mp.Event(), mp.Lock(), threading.Event()
+lock.acquire()
+calls = {"get": queue.get, "event": event.wait, "acquire": lock.acquire}
+def kill_when_asleep():
+    path = f"/proc/self/task/{os.getpid()}/stat"
+    inside.wait()
+    while open(path).read().rpartition(")")[2].split()[0] != "S":
+        os.sched_yield()
+    os.kill(os.getpid(), signal.SIGUSR1)
+threading.Thread(target=kill_when_asleep, daemon=True).start()
+inside.set()
+try:
+    calls[sys.argv[1]]()
+except tenon.Closed:
+    print("closed")
+"""
+
+
+@pytest.mark.parametrize("call", ["get", "event", "acquire"])
+def test_a_handler_may_close_the_domain_that_its_thread_waits_in(call):
+    assert run_to_its_end(_CLOSED_IN_WAIT, call, "raise") == ("", "", 3)
+    assert run_to_its_end(_CLOSED_IN_WAIT, call, "return") == ("closed\n", "", 0)
