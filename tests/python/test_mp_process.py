@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of tenon.multiprocessing: how they begin, fail, and end with their parent."""
 
+import gc
 import os
 import pickle
 import select
@@ -176,6 +177,47 @@ def test_detached_child_outlives_its_parent(quick):
     assert not reader.poll(0.2)
     never.set()
     assert reader.poll(WAIT_S)
+
+
+class Unloadable:
+    """Pickles, and cannot be unpickled."""
+
+    def __reduce__(self):
+        return refuse, ()
+
+
+def refuse():
+    raise ZeroDivisionError("not today")
+
+
+def start_detached(context, target, *arguments):
+    child = context.Process(target=target, args=arguments)
+    child.detached = True
+    child.start()
+
+
+def start_detached_and_end(method, answers):
+    start_detached(mp.get_context(method), answers.put, "ran")
+
+
+def test_a_detached_child_runs_though_its_process_object_is_dropped(context):
+    answers = context.Queue()
+    start_detached(context, answers.put, "ran")
+    gc.collect()
+    assert answers.get(timeout=WAIT_S) == "ran"
+
+
+def test_a_detached_child_runs_though_its_parent_ends_at_once(context):
+    answers = context.Queue()
+    parent = start(context, start_detached_and_end, context.get_start_method(), answers)
+    assert answers.get(timeout=WAIT_S) == "ran"
+    parent.join(WAIT_S)
+    assert parent.exitcode == 0
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_the_start_of_a_detached_child_that_cannot_begin_ends(method):
+    start_detached(mp.get_context(method), Unloadable())
 
 
 def test_main_module_without_a_guard_is_told_so(tmp_path):

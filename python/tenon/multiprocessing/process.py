@@ -28,6 +28,7 @@ __all__ = [
 default_context = None
 contexts = None
 
+_LOOK_S = 0.1  # how often who waits for a child's arrival looks whether the child lives
 _PARENT_DIED = 70  # EX_SOFTWARE; nobody is left to read it
 
 
@@ -35,7 +36,8 @@ class BaseProcess(_process.BaseProcess):
     """A process of the standard library's, with one thing more.
 
     detached: set it before start() to let the process outlive its parent. Others end when their
-    parent ends, also when that is killed.
+    parent ends, also when that is killed. start() of one that begins anew (spawn, forkserver)
+    waits until the child has what it was sent, which ends with its parent.
     """
 
     detached = False
@@ -46,6 +48,7 @@ class BaseProcess(_process.BaseProcess):
             _notice_torch()
         super().start()
         if self.detached:
+            _wait_for_arrival(self._popen)
             _process._children.discard(self)  # nobody waits for it at exit
 
     def __reduce_ex__(self, protocol):
@@ -58,7 +61,10 @@ class BaseProcess(_process.BaseProcess):
         queue = _core.Queue.create(domain, capacity=1)
         queue.push(data, tensors, 0)
         keep_for_child(queue)
-        return _arrive, (domain.name, _start_method(), queue.id)
+        if not self.detached:
+            return _arrive, (domain.name, _start_method(), queue.id)
+        arrival = _context.get_spawning_popen().arrival = _core.Event.create(domain)
+        return _arrive, (domain.name, _start_method(), queue.id, arrival.id)
 
     # Each function that a forked child calls, and each object that it touches, is a page that the
     # kernel copies for it: so this one calls few.
@@ -99,13 +105,27 @@ def _start_method():
     return context._default_context.get_start_method(allow_none=True)
 
 
-def _arrive(name, start_method, number):
+def _arrive(name, start_method, number, arrival=None):
     """In the child: the process that its parent sent."""
     from . import context
 
     _domain.enter(name)
     context._default_context.set_start_method(start_method, force=True)
-    return _core.Queue.open(_domain.default(), number).get(0)
+    process = _core.Queue.open(_domain.default(), number).get(0)
+    if arrival is not None:
+        _core.Event.open(_domain.default(), arrival).set()
+    return process
+
+
+def _wait_for_arrival(popen):
+    """Until the child that `popen` started has opened what it was sent, or has ended."""
+    arrival = getattr(popen, "arrival", None)  # a forked child has it at once
+    while arrival is not None and popen.poll() is None:
+        try:
+            if arrival.wait(_LOOK_S):
+                return
+        except _core.PeerDied:
+            pass  # another process may have died
 
 
 def _end_without(parent):
