@@ -80,7 +80,10 @@ static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enoug
     return end - keep;
 }
 
-/* `count` pages of a span, from `from` on. pre: every block in them is taken */
+/*
+ * `count` pages of a span, from `from` on. pre: every block in them is taken
+ * @return bytes of those that were said to be there: others may have been quicker
+ */
 static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t from,
                               uint32_t count)
 {
@@ -93,7 +96,7 @@ static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t fro
                                          is_whole ? 0 : (seen & ~pages) | TNI_SPAN_TRIMMED))
         ;
     if (tni_segment_discard(&d->segment, first, from * page_bytes, count * page_bytes) == 0)
-        return count * page_bytes;
+        return tni_bit_count(pages & seen) * page_bytes;
     atomic_fetch_or(committed, pages & seen);
     return 0;
 }
@@ -266,13 +269,15 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
     uint64_t *seen = &d->idle[c->base + tni_block_index(first) / c->span];
     uint64_t sum = sum_words(d, first), freed = 0, part = 1;
-    (void)enough;
+    uint64_t most = count_span(d, thread, first, pages, enough);
     if (*seen != sum) {
         *seen = sum;
         return 0;
     }
-    while (part != 0 &&
-           free_pages(d, first, TNI_MIN(c->span, c->capacity - tni_block_index(first))) != 0) {
+    if (c->span != 1)
+        return trim_span(d, thread, first, pages, most);
+    /* No more than there was: somebody may use the block again, and commit what goes. */
+    while (part != 0 && freed < most && free_pages(d, first, 1) != 0) {
         part = trim_span(d, thread, first, pages, PIECE_BYTES);
         freed += part;
     }
