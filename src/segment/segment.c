@@ -104,9 +104,17 @@ static void unmap_windows(struct tni_segment *s)
 int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t from,
                         uint64_t bytes)
 {
-    if (s->windows == NULL)
-        return tni_os_discard((uint8_t *)tni_payload_at(s, first) + from, bytes);
-    return tni_os_punch(s->arena_fd, tni_block_offset(&s->geometry, first) + from, bytes);
+    bool is_mapped = s->windows == NULL;
+    if (is_mapped && tni_os_discard((uint8_t *)tni_payload_at(s, first) + from, bytes) == 0)
+        return 0;
+    /*
+     * The kernel refuses the first where the program has locked the memory. The second must not
+     * make a hole in another file, whose number the descriptor is by now.
+     */
+    int status = is_mapped ? tni_segment_check_descriptors(s) : 0;
+    return status != 0
+               ? status
+               : tni_os_punch(s->arena_fd, tni_block_offset(&s->geometry, first) + from, bytes);
 }
 
 /* ---- making and attaching ---------------------------------------------------------------- */

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "harness/harness.h"
 #include "ref/ref.h"
@@ -426,6 +428,58 @@ TN_TEST(a_class_that_is_full_is_found_full_without_a_look_at_its_blocks)
         tni_ref_release(d, all[i]);
     finish();
 }
+
+/* ---- memory that the program has locked -------------------------------------------------- */
+
+enum { LOCKED_BYTES = 16 << 10, LARGE = 2 * MIB };
+
+/* Its beginning, and the program forgets to unlock it. */
+static void take_locked(uint64_t bytes, tni_block *ret_block)
+{
+    TN_CHECK_OK(take(bytes, ret_block));
+    if (mlock(tni_payload_at(&d->segment, *ret_block), LOCKED_BYTES) != 0)
+        tnt_skip("this process may lock no memory");
+}
+
+TN_TEST(memory_that_the_program_has_locked_is_given_back)
+{
+    tni_block blocks[2];
+    begin(UINT64_C(4) * MIB);
+    take_locked(LARGE, &blocks[0]);
+    take_locked(LOCKED_BYTES, &blocks[1]);
+    tni_ref_release(d, blocks[0]);
+    tni_ref_release(d, blocks[1]);
+    TN_CHECK_OK(take(4 * MIB, &blocks[0])); /* needs all that there is */
+    tni_ref_release(d, blocks[0]);
+    flush_and_trim();
+    assert_int_equal(committed(), 0);
+    finish();
+}
+
+/* No hole is made in a file that the program opened where it closed the arena's descriptor. */
+TN_TEST(memory_is_given_back_by_no_descriptor_but_the_arenas)
+{
+    int arena_fd, other;
+    tni_block block;
+    begin(UINT64_C(4) * MIB);
+    take_locked(LARGE, &block);
+    TN_CHECK((arena_fd = dup(d->segment.arena_fd)) >= 0);
+    TN_CHECK_OK(tni_os_memory_create("other", d->segment.geometry.arena_bytes, &other));
+    uint64_t offset = tni_block_offset(&d->segment.geometry, block);
+    TN_CHECK_OK(tni_os_write_at(other, offset, "kept", 4));
+    TN_CHECK(dup2(other, d->segment.arena_fd) >= 0);
+    tni_ref_release(d, block);
+    flush_and_trim();
+    char text[4];
+    TN_CHECK_OK(tni_os_read_at(other, offset, text, sizeof text));
+    assert_memory_equal(text, "kept", sizeof text);
+    TN_CHECK(dup2(arena_fd, d->segment.arena_fd) >= 0);
+    close(other);
+    close(arena_fd);
+    finish();
+}
+
+/* ---- by age ------------------------------------------------------------------------------ */
 
 static void look_for_idle_memory(void)
 {
