@@ -74,7 +74,7 @@ enum {
  * @return as tn_tensor_empty(), or TN_ERR_UNSUPPORTED (this system lacks the strategy);
  *         TN_ERR_FULL also when no descriptor is left for it here or in tenond;
  *         TN_ERR_NO_MEMORY, whatever the deadline, when it is larger than the domain's quota
- *         can be or than the whole file system;
+ *         can be (memory outside of the arena: two pages more), or than the whole file system;
  *         TN_ERR_SYSTEM (a system call failed); TN_ERR_DENIED, of memory outside of the arena
  *         (setuid() took this process away from the domain's user);
  *         of FILE_SYSTEM: TN_ERR_INVALID ($TENON_SHM_DIR is no absolute path), TN_ERR_NOT_FOUND

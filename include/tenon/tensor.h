@@ -65,7 +65,8 @@ TN_API TN_NODISCARD int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes);
  * @return 0, or
  *         TN_ERR_INVALID      ndim, a size, or the product is out of range; the type is unknown
  *         TN_ERR_UNSUPPORTED  a sub-byte type
- *         TN_ERR_NO_MEMORY    the quota or the machine has no room (and deadline_ns was 0)
+ *         TN_ERR_NO_MEMORY    the quota or the machine has no room (and deadline_ns was 0); or,
+ *                             whatever the deadline, the quota can never be as large
  *         TN_ERR_FULL         no free block in the table
  *         TN_ERR_TIMED_OUT    no room until the deadline
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()

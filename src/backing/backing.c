@@ -303,8 +303,11 @@ static uint64_t object_bytes_for(const struct tn_domain *d, uint64_t data_bytes)
 
 bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_about *about)
 {
-    uint64_t object_bytes = object_bytes_for(d, about->data_bytes);
-    return object_bytes <= d->segment.geometry.quota_limit_bytes &&
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t object_bytes = object_bytes_for(d, about->data_bytes),
+             record_bytes = g->page_bytes;
+    return g->quota_limit_bytes > record_bytes &&
+           object_bytes <= g->quota_limit_bytes - record_bytes &&
            (about->strategy != TN_STRATEGY_FILE_SYSTEM || object_bytes <= tni_os_shm_bytes());
 }
 

@@ -84,8 +84,9 @@ struct tni_mapping *tni_backing_find(struct tn_domain *domain, uintptr_t address
 void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /**
- * Whether a storage could be made if all other memory were free: it is not larger than what the
- * domain may ever have, nor than the whole file system that its file would be in.
+ * Whether a storage could be made if all other memory were free: it and its record's page are
+ * not larger than what the domain may ever have, nor is it larger than the whole file system
+ * that its file would be in.
  */
 bool tni_backing_can_fit(const struct tn_domain *domain, const struct tni_backing_about *about);
 

@@ -485,6 +485,17 @@ static int alloc_again(struct tn_domain *d, struct wish *wish, tni_block *ret_bl
     return alloc_settled(d, wish, ret_block, ret_is_zero);
 }
 
+static bool is_short(int status) { return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL; }
+
+/* Whether there would be room if all other memory were free. Blocks are larger than the quota.
+ */
+static bool can_fit(const struct tn_domain *d, const struct wish *wish)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    return tni_geometry_class(g, wish->bytes, wish->about->kind) != 0 &&
+           tni_align_up(wish->bytes, g->page_bytes) <= g->quota_limit_bytes;
+}
+
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
@@ -495,15 +506,14 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
     int status = tni_process_check(d);
     if (status == 0)
         status = alloc_settled(d, &wish, ret_block, ret_is_zero);
-    while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
-           tni_process_relieve(d, &tries))
+    if (TNI_LIKELY(!is_short(status)) || !can_fit(d, &wish))
+        return status;
+    while (is_short(status) && tni_process_relieve(d, &tries))
         status = alloc_settled(d, &wish, ret_block, ret_is_zero);
-    while (TNI_UNLIKELY(status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
-           deadline_ns != 0 &&
-           tni_geometry_class(&d->segment.geometry, bytes, about->kind) != 0) {
+    while (is_short(status) && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = alloc_again(d, &wish, ret_block, ret_is_zero);
-        if (status != TN_ERR_NO_MEMORY && status != TN_ERR_FULL)
+        if (!is_short(status))
             break;
         int waited = tni_ref_await_memory(d, &wait, seen, bytes);
         if (waited != 0)

@@ -19,16 +19,18 @@ static const uint32_t strategies[] = {TN_STRATEGY_ARENA, TN_STRATEGY_FILE_DESCRI
 static tn_domain *d;
 static struct tnt_signal ready;
 
-static void begin(void)
+static void begin_with(uint64_t quota_bytes)
 {
     const tn_domain_options options = {.struct_size = sizeof options,
-                                       .quota_bytes = 4 * MIB,
-                                       .watermark_bytes = 4 * MIB,
+                                       .quota_bytes = quota_bytes,
+                                       .watermark_bytes = quota_bytes,
                                        .seats = 8,
                                        .flags = TN_DOMAIN_NO_MANAGER};
     d = tnt_domain(&options);
     ready = tnt_signal_open();
 }
+
+static void begin(void) { begin_with(4 * MIB); }
 
 static void finish(void)
 {
@@ -105,6 +107,25 @@ TN_TEST(memory_that_is_kept_warm_ends_each_wait_for_memory)
         TN_CHECK_OK(make(strategies[i], 3 * MIB, tnt_deadline(LONG_MS), &t));
         tn_tensor_unref(t);
         tnt_wait_ok(holder);
+        finish();
+    }
+}
+
+/* ---- what can never be ------------------------------------------------------------------- */
+
+/* Larger by a byte than the most that fits, though not than the blocks that there are. */
+TN_TEST(what_is_larger_than_the_quota_can_be_is_not_waited_for)
+{
+    int64_t quota = 5 * MIB, page = (int64_t)tni_os_page_bytes();
+    for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
+        /* Outside of the arena there is a page before the data, and a page for the record. */
+        int64_t most = strategies[i] == TN_STRATEGY_ARENA ? quota : quota - 2 * page;
+        tn_tensor *t;
+        begin_with((uint64_t)quota);
+        TN_CHECK_OK(make(strategies[i], most, 0, &t));
+        tn_tensor_unref(t);
+        assert_int_equal(make(strategies[i], most + 1, tnt_deadline(SOON_MS), &t),
+                         TN_ERR_NO_MEMORY);
         finish();
     }
 }
