@@ -21,7 +21,9 @@ TN_BEGIN_DECLS
  * again inside of the calls below, all of which do so; so a process that submits and then calls
  * nothing does not replace its dead. Jobs that wait for room, and results that wait to be
  * fetched, cannot block each other: whoever submits takes results out of the way meanwhile, and
- * keeps them in private memory until they are fetched.
+ * keeps their bytes in private memory until they are fetched. The tensors of a result stay in
+ * shared memory and count against the quota until tn_pool_result_fini(): who submits more jobs
+ * than the quota has room for tensors of their results must fetch in between.
  *
  * Workers are children as of process.h, and end with the process that made the pool, however it
  * ends. They keep its signal handlers and ignored signals (TN_START_SPAWN: what is ignored). A

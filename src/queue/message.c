@@ -592,3 +592,29 @@ void tn_message_fini(tn_message *m)
     }
     *m = (tn_message){0};
 }
+
+int tni_message_detach(tn_message *m)
+{
+    struct tn_domain *d = m->internal[OWNS_DOMAIN];
+    tni_block block = {(uint32_t)(uintptr_t)m->internal[OWNS_BLOCK]};
+    if (d == NULL || block.id == 0)
+        return 0;
+    size_t tensors_bytes = m->tensor_count * sizeof(tn_tensor *);
+    uint8_t *buffer = malloc(tensors_bytes + m->size_bytes + 1);
+    if (buffer == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a message of %zu bytes",
+                        m->size_bytes);
+    if (m->tensor_count != 0) {
+        memcpy(buffer, m->tensors, tensors_bytes);
+        m->tensors = (tn_tensor **)(void *)buffer;
+    }
+    if (m->size_bytes != 0) {
+        tni_copy_unstable(buffer + tensors_bytes, m->bytes, m->size_bytes);
+        m->bytes = buffer + tensors_bytes;
+    }
+    free(m->internal[OWNS_BUFFER]);
+    m->internal[OWNS_BUFFER] = buffer;
+    m->internal[OWNS_BLOCK] = NULL;
+    tni_ref_release(d, block);
+    return 1;
+}

@@ -30,6 +30,13 @@ void tni_queue_fini(struct tn_domain *domain);
 int tni_queue_pop_bytes(struct tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message,
                         int *ret_lost);
 
+/**
+ * Give back the shared memory that the bytes of a popped message lie in: they are copied to
+ * private memory. Its tensors stay. On TN_ERR_NO_MEMORY (private) it is as it was.
+ * @return 1: memory was given back; 0: there was none; or TN_ERR_NO_MEMORY
+ */
+int tni_message_detach(tn_message *message);
+
 /* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
 
 /**

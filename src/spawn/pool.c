@@ -6,7 +6,8 @@
  * began a job).
  * I1  A job is under way from its push until its result is filed; at most `limit` are. Both
  *     queues have room for more than that, so neither side waits for room while the other waits
- *     for it; who submits files results meanwhile.
+ *     for it; who submits files results meanwhile. Before the owner waits, the bytes of all
+ *     results that nobody fetched are in private memory.
  * I2  A job has one result: it is filed by its id while it is under way, and later ones of the
  *     same id are dropped.
  * I3  A worker acknowledges a job after its result is in the queue. So a death loses no job: it
@@ -140,6 +141,21 @@ static bool is_nothing_there(int status)
     return status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
 }
 
+/*
+ * I1. The results that were not looked at before are the last ones. @return whether shared
+ * memory was given back; without private memory a result stays where it is
+ */
+static bool detach_results(struct tn_pool *pool)
+{
+    bool is_given = false;
+    for (struct tni_job *job = pool->table.last; job != NULL && !job->is_detached;
+         job = job->prev) {
+        is_given |= tni_message_detach(&job->message) > 0;
+        job->is_detached = true;
+    }
+    return is_given;
+}
+
 int tni_pool_drain(struct tn_pool *pool)
 {
     int status;
@@ -190,6 +206,7 @@ static int receive(struct tn_pool *pool, uint64_t deadline_ns)
         int status = file_next(pool, TNI_MIN(deadline_ns, slice_ns));
         if (!is_nothing_there(status))
             return status;
+        detach_results(pool);
         uint64_t finished = pool->table.count - pool->table.under_way;
         int tended = tni_crew_tend(pool);
         if (pool->may_have_lost)
@@ -244,9 +261,11 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         int status = tn_queue_push(pool->jobs, m, flags, TNI_MIN(deadline_ns, slice_ns));
         bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED ||
                        status == TN_ERR_NO_MEMORY;
-        if (!is_full || now_ns >= deadline_ns)
-            return status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status;
+        if (!is_full)
+            return status;
         (void)!tni_pool_drain(pool);
+        if (!detach_results(pool) && now_ns >= deadline_ns)
+            return status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status;
         if ((status = tend_if_due(pool)) != 0)
             return status;
     }

@@ -64,7 +64,7 @@ struct tni_job {
     uint64_t id;
     struct tni_job *same;        /* the next one with this hash */
     struct tni_job *prev, *next; /* results, as they came */
-    bool is_done;
+    bool is_done, is_detached;   /* detached: no bytes of the message are in shared memory */
     int32_t status, pid;
     uint32_t worker, attempt;
     tn_message message; /* owned */

@@ -168,6 +168,29 @@ TN_TEST(submitting_far_more_than_fits_does_not_block_as_long_as_workers_work)
     pool_close_world(&w);
 }
 
+/* More bytes than the domain has room for. */
+TN_TEST(results_that_nobody_fetches_take_no_room_from_jobs)
+{
+    enum { JOBS = 100, BYTES = 1 << 20 };
+    tn_pool_options options = pool_options(2);
+    options.capacity = 4;
+    struct pool_world w = pool_open_world(options);
+    for (int32_t i = 0; i < JOBS; i++)
+        pool_submit(&w, i % 2 == 0 ? SEND_MUCH : SEND_BOTH, BYTES);
+    for (uint64_t id = 1; id <= JOBS; id++) {
+        tn_pool_result result = pool_get(&w, id);
+        const uint8_t *bytes = result.message.bytes;
+        assert_int_equal(result.message.size_bytes, BYTES);
+        assert_int_equal(bytes[0], (uint8_t)id);
+        assert_int_equal(bytes[BYTES - 1], (uint8_t)id);
+        assert_int_equal(result.message.tensor_count, 1 - id % 2);
+        if (result.message.tensor_count == 1)
+            assert_int_equal(((int32_t *)tn_tensor_data(result.message.tensors[0]))[999], id);
+        tn_pool_result_fini(&result);
+    }
+    pool_close_world(&w);
+}
+
 TN_TEST(a_hundred_thousand_jobs_take_no_shared_memory_of_their_own)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);

@@ -81,6 +81,15 @@ static int double_tensor(const tn_pool_job *job, tn_message *result)
     return 0;
 }
 
+static int send_much(uint8_t *much, const struct pool_order *order, const tn_pool_job *job,
+                     tn_message *result)
+{
+    memset(much, (uint8_t)job->id, (size_t)order->number);
+    result->bytes = much;
+    result->size_bytes = (size_t)order->number;
+    return 0;
+}
+
 static int fill_room(int32_t value, const tn_pool_job *job, tn_message *result)
 {
     memcpy(job->room, &value, sizeof value);
@@ -125,9 +134,10 @@ int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, voi
     case WAIT:
         return wait_for_go(domain);
     case SEND_MUCH:
-        result->bytes = much;
-        result->size_bytes = (size_t)order.number;
-        return 0;
+        return send_much(much, &order, job, result);
+    case SEND_BOTH:
+        make_tensor(domain, (int32_t)job->id, false, job, result);
+        return send_much(much, &order, job, result);
     default:
         return 0;
     }

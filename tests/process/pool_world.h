@@ -23,7 +23,8 @@ enum pool_deed_kind {
     SLEEP,        /* says its pid in the queue "pids", then sleeps */
     WAIT,         /* for the event "go" */
     SEND_PRIVATE, /* a tensor that cannot be sent */
-    SEND_MUCH,    /* `number` bytes */
+    SEND_MUCH,    /* `number` bytes, each the job's number */
+    SEND_BOTH,    /* the same, and a new tensor of the job's number */
     DEAF          /* as SLEEP, without SIGTERM */
 };
 
