@@ -259,12 +259,12 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         uint64_t now_ns = deadline_ns == 0 ? 0 : tni_os_now_ns();
         uint64_t slice_ns = deadline_ns == 0 ? 0 : now_ns + ROOM_SLICE_NS;
         int status = tn_queue_push(pool->jobs, m, flags, TNI_MIN(deadline_ns, slice_ns));
-        bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED ||
-                       status == TN_ERR_NO_MEMORY;
-        if (!is_full)
+        bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
+        if (!is_full && status != TN_ERR_NO_MEMORY)
             return status;
         (void)!tni_pool_drain(pool);
-        if (!detach_results(pool) && now_ns >= deadline_ns)
+        bool is_last = now_ns >= deadline_ns || !is_full;
+        if (!detach_results(pool) && is_last)
             return status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status;
         if ((status = tend_if_due(pool)) != 0)
             return status;

@@ -2,6 +2,7 @@
 /* Pools: jobs, results, workers that die, and messages that cannot be had any more. */
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -208,6 +209,20 @@ TN_TEST(a_hundred_thousand_jobs_take_no_shared_memory_of_their_own)
         TN_CHECK(pool_number_in(&result) == i + 1);
         tn_pool_result_fini(&result);
     }
+    pool_close_world(&w);
+}
+
+TN_TEST_WITHIN(a_job_larger_than_the_domain_is_refused_at_once, 20)
+{
+    struct pool_world w = pool_open_by(TN_START_FORK, 1);
+    tn_message message = {.size_bytes = 65 << 20};
+    void *bytes = calloc(1, message.size_bytes);
+    uint64_t job = 0;
+    message.bytes = bytes;
+    assert_int_equal(tn_pool_submit(w.pool, &message, 0, TN_FOREVER, &job), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_pool_submit(w.pool, &message, 0, 0, &job), TN_ERR_NO_MEMORY);
+    assert_int_equal(job, 0);
+    free(bytes);
     pool_close_world(&w);
 }
 
