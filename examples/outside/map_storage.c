@@ -51,15 +51,24 @@ static int receive_descriptor(int socket_fd)
     return fd;
 }
 
+/*
+ * First of all: what is sealed cannot be cut any more, so the size that is asked for next stays
+ * true. F_GET_SEALS fails for what is no memory object, as a file that anybody may cut.
+ */
+static void check_seals(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    expect(seals >= 0 && (seals & F_SEAL_SHRINK) != 0, "its memory may go away");
+}
+
 /* The header, read once: another process may write it. */
-static tn_storage_header check_header(int fd, const void *object, uint64_t object_bytes)
+static tn_storage_header check_header(const void *object, uint64_t object_bytes)
 {
     tn_storage_header h;
     memcpy(&h, object, sizeof h);
     expect(memcmp(h.magic, TN_STORAGE_MAGIC, sizeof h.magic) == 0, "this is no storage");
     expect(h.version == TN_STORAGE_VERSION && h.must_understand == 0,
            "the storage is of another version");
-    expect((fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0, "its memory may go away");
     expect(h.data_offset >= sizeof h && h.data_offset % sizeof(float) == 0 &&
                h.data_offset <= object_bytes && h.data_bytes <= object_bytes - h.data_offset,
            "its data would lie outside");
@@ -87,11 +96,12 @@ int main(void)
 {
     struct stat stat;
     int fd = receive_descriptor(STDIN_FILENO);
+    check_seals(fd);
     expect(fstat(fd, &stat) == 0 && stat.st_size >= (off_t)sizeof(tn_storage_header),
            "the descriptor is too short");
     const char *object = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
     expect(object != MAP_FAILED, "it cannot be mapped");
-    tn_storage_header h = check_header(fd, object, (uint64_t)stat.st_size);
+    tn_storage_header h = check_header(object, (uint64_t)stat.st_size);
     uint64_t count = count_elements(&h);
     const float *element = (const float *)(const void *)(object + h.data_offset);
     double sum = 0;
