@@ -139,7 +139,7 @@ TN_API TN_NODISCARD int tn_forkserver_start(tn_domain *domain, tn_forkserver **r
  *
  * The pthread_atfork() handlers of other libraries do not run around this fork.
  *
- * Blocks: until the child runs; a server that is stopped holds this call up.
+ * Blocks: until the child runs; a server that is stopped holds this call up, and no other.
  * Crash: a half-started child finds its parent dead and ends.
  */
 TN_API TN_NODISCARD int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run,

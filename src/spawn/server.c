@@ -294,9 +294,13 @@ static int send_request(const struct tn_forkserver *server, struct request *requ
     status = tni_os_send(server->socket_fd, request, sizeof *request + request->size_bytes,
                          &ends[1], 1);
     tni_os_close(ends[1]);
-    return status == TN_ERR_CLOSED ? fail_dead(server) : status;
+    return status;
 }
 
+/*
+ * The lock ends before the wait: a server that is stopped, or slow, holds up nobody but who
+ * asks it.
+ */
 static int ask(struct tn_forkserver *server, struct request *request, struct tn_process *child)
 {
     if (tni_child_collect(server->process, 0) == 0)
@@ -305,9 +309,11 @@ static int ask(struct tn_forkserver *server, struct request *request, struct tn_
     request->number = ++server->last_request;
     __atomic_store_n(server->forked, 0, __ATOMIC_RELEASE);
     int status = send_request(server, request, child);
+    tni_children_unlock();
+    if (status == TN_ERR_CLOSED)
+        return fail_dead(server);
     if (status == 0)
         status = await_answer(server);
-    tni_children_unlock();
     if (status > 0)
         status = tni_child_watch(child, status);
     if (status == 0)

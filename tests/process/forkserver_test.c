@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -637,6 +639,66 @@ TN_TEST(a_child_whose_server_died_ends_with_the_main_process)
 TN_TEST(a_detached_child_of_a_server_outlives_the_main_process)
 {
     family_ends((struct family){.flags = TN_PROCESS_DETACHED}, SIGKILL);
+}
+
+/* ---- a server that is stopped -------------------------------------------------------------
+ */
+
+struct asker {
+    tn_forkserver *server;
+    struct tnt_signal asks;
+    _Atomic pid_t thread;
+};
+
+static void *ask_for_child(void *argument)
+{
+    struct asker *asker = argument;
+    asker->thread = (pid_t)syscall(SYS_gettid);
+    tnt_signal(&asker->asks);
+    return start_exit(asker->server, 7);
+}
+
+/* Until a thread of this process waits for something. */
+static void await_sleep(pid_t thread)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    for (uint64_t deadline = tnt_deadline(10000); strstr(line, ") S") == NULL;) {
+        FILE *file = fopen(path, "r");
+        TN_CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+        fclose(file);
+        TN_CHECK(tnt_deadline(0) < deadline);
+        sched_yield();
+    }
+}
+
+TN_TEST_WITHIN(a_stopped_server_holds_up_only_who_asks_it, 20)
+{
+    tn_domain *domain = open_domain(16);
+    tn_forkserver *other = open_server(domain);
+    struct asker asker = {.server = open_server(domain), .asks = tnt_signal_open()};
+    pthread_t thread;
+    void *process = NULL;
+    int code = 9;
+    pid_t stopped = tn_forkserver_pid(asker.server);
+    assert_int_equal(kill(stopped, SIGSTOP), 0);
+    assert_int_equal(waitpid(stopped, NULL, WUNTRACED), stopped);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_child, &asker), 0);
+    tnt_await(&asker.asks);
+    await_sleep(asker.thread);
+    for (int i = 0; i < 3; i++) {
+        tn_process *child = NULL;
+        TN_CHECK_OK(tn_process_fork(domain, exit_with, &code, 0, &child));
+        assert_int_equal(end_of(child), code);
+        assert_int_equal(end_of(start_exit(other, code)), code);
+    }
+    assert_int_equal(kill(stopped, SIGCONT), 0);
+    assert_int_equal(pthread_join(thread, &process), 0);
+    assert_int_equal(end_of(process), 7);
+    tn_forkserver_close(asker.server);
+    tn_forkserver_close(other);
+    tnt_signal_close(&asker.asks);
+    close_domain(domain);
 }
 
 static int be_interrupted(void *argument)
