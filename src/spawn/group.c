@@ -11,8 +11,9 @@ struct tn_group {
     struct tn_process **children;
     int *fds; /* [capacity], for poll */
     uint32_t count, capacity;
-    bool has_failed, was_told, was_killed;
-    uint64_t kill_ns; /* when SIGKILL follows, once was_told */
+    bool has_failed;
+    uint32_t told_count, killed_count; /* so many of the first children had SIGTERM, SIGKILL */
+    uint64_t kill_ns;                  /* when SIGKILL follows for who was told */
     tn_process_status first;
 };
 
@@ -80,6 +81,8 @@ static void end_from(struct tn_group *group, uint32_t first)
             (void)!tn_process_kill(group->children[i], SIGKILL);
     while (group->count > first)
         tn_process_close(group->children[--group->count]);
+    group->told_count = TNI_MIN(group->told_count, first);
+    group->killed_count = TNI_MIN(group->killed_count, first);
 }
 
 int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argument)
@@ -132,26 +135,27 @@ static uint32_t collect(struct tn_group *group)
     return running;
 }
 
-static void signal_all(struct tn_group *group, int signal)
+static void signal_from(struct tn_group *group, uint32_t first, int signal)
 {
-    for (uint32_t i = 0; i < group->count; i++)
+    for (uint32_t i = first; i < group->count; i++)
         if (tn_process_kill(group->children[i], signal) != 0)
             tni_log(TNI_LOG_WARNING, "signal %d to process %d: %s", signal,
                     group->children[i]->pid, tn_error_detail());
 }
 
+/* I5. A child that joined the group after the others were told is told now. */
 static void end_rest(struct tn_group *group, uint64_t now_ns, uint64_t grace_ns)
 {
-    if (!group->was_told) {
-        group->was_told = true;
+    if (group->told_count < group->count) {
         if (!tni_add_size(now_ns, grace_ns, &group->kill_ns))
             group->kill_ns = TN_FOREVER;
         if (grace_ns > 0)
-            signal_all(group, SIGTERM);
+            signal_from(group, group->told_count, SIGTERM);
+        group->told_count = group->count;
     }
-    if (!group->was_killed && now_ns >= group->kill_ns) {
-        group->was_killed = true;
-        signal_all(group, SIGKILL);
+    if (group->killed_count < group->count && now_ns >= group->kill_ns) {
+        signal_from(group, group->killed_count, SIGKILL);
+        group->killed_count = group->count;
     }
 }
 
@@ -172,7 +176,7 @@ static int report(const struct tn_group *group, tn_process_status *ret_first)
 static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
 {
     uint64_t slice_ns = tni_os_now_ns() + TNI_SPAWN_SLICE_NS;
-    if (group->was_told && !group->was_killed)
+    if (group->killed_count < group->told_count)
         deadline_ns = TNI_MIN(deadline_ns, group->kill_ns);
     for (uint32_t i = 0; i < group->count; i++)
         group->fds[i] = group->children[i]->pid_fd;

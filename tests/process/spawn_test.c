@@ -646,6 +646,34 @@ TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
     tn_domain_close(domain);
 }
 
+static int sleep_as_member(tn_domain *domain, uint32_t index, void *argument)
+{
+    (void)index;
+    return sleep_for_ever(domain, argument);
+}
+
+TN_TEST_WITHIN(a_child_that_joins_a_group_that_failed_is_ended_too, 20)
+{
+    const uint64_t graces[] = {0, 1000000};
+    for (size_t i = 0; i < 2; i++) {
+        tn_domain *domain = open_domain(8);
+        tn_group *group = make_group(domain);
+        TN_CHECK_OK(tn_group_fork(group, 1, third_fails, NULL));
+        TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, (void *)3)));
+        assert_int_equal(tn_group_wait(group, graces[i], TN_FOREVER, NULL),
+                         TN_ERR_CHILD_FAILED);
+        TN_CHECK_OK(tn_group_fork(group, 2, sleep_as_member, NULL));
+        assert_int_equal(tn_group_wait(group, graces[i], TN_FOREVER, NULL),
+                         TN_ERR_CHILD_FAILED);
+        for (uint32_t child = 2; child < 4; child++)
+            assert_int_not_equal(await_end(tn_group_get(group, child)).signal, 0);
+        tn_group_close(group);
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+        TNT_AUDIT(domain);
+        tn_domain_close(domain);
+    }
+}
+
 static int ignore_term(tn_domain *domain, uint32_t index, void *argument)
 {
     (void)index;
