@@ -345,8 +345,30 @@ static void set_free(struct tni_object *object, uint32_t generation)
     atomic_store(&object->word, tni_object_word(generation + 1, 0, TNI_OBJECT_FREE, 0));
 }
 
-static int check_new_name(const struct tni_segment *s, const char *name)
+static bool is_empty(const struct tni_seat_set *set)
 {
+    return tni_seat_set_count(set, TNI_NO_SEAT) == 0;
+}
+
+static void end_object(struct tn_domain *d, struct tni_object *object);
+
+/* pre: the registry is ours. Its last opener may have closed it without the claim. */
+static void end_if_unopened(struct tn_domain *d, uint32_t index)
+{
+    if (index >= d->segment.geometry.objects)
+        return;
+    struct tni_object *object = tni_object_at(&d->segment, index);
+    if (tni_object_state(atomic_load(&object->word)) == TNI_OBJECT_LIVE &&
+        is_empty(&object->openers))
+        end_object(d, object);
+}
+
+/* pre: the registry is ours. */
+static int check_new_name(struct tn_domain *d, const char *name)
+{
+    const struct tni_segment *s = &d->segment;
+    if (name != NULL)
+        end_if_unopened(d, tni_names_find(s, name));
     if (name == NULL || tni_names_find(s, name) == s->geometry.objects)
         return 0;
     return tni_fail(TN_ERR_EXISTS, "the domain has an object named " TNI_NAME_FORMAT, name);
@@ -358,7 +380,7 @@ static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tn
 {
     uint32_t index = 0;
     void *handle = NULL;
-    int status = check_new_name(&d->segment, spec->name);
+    int status = check_new_name(d, spec->name);
     if (status != 0 || (status = find_free(d, &index)) != 0)
         return status;
     struct tni_object *object = tni_object_at(&d->segment, index);
@@ -425,6 +447,7 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
     if (status != 0 || (status = registry_enter(d)) != 0)
         return status;
     uint32_t index = name != NULL ? tni_names_find(s, name) : (uint32_t)id;
+    end_if_unopened(d, index);
     uint64_t word =
         index < s->geometry.objects ? atomic_load(&tni_object_at(s, index)->word) : 0;
     void *handle;
@@ -450,11 +473,6 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
 }
 
 /* ---- closing and ending ------------------------------------------------------------------ */
-
-static bool is_empty(const struct tni_seat_set *set)
-{
-    return tni_seat_set_count(set, TNI_NO_SEAT) == 0;
-}
 
 static bool has_suspects(const struct tni_object *object)
 {
@@ -540,8 +558,8 @@ static void end_unopened(struct tn_domain *d, struct tni_object *object, bool ha
 }
 
 /*
- * Without the claim our bits go all the same, and who settles a seat next ends what has no
- * opener; only our row says more than there is, since a thread of ours may open it again.
+ * Without the claim our bits go all the same, and who looks after the domain next ends what has
+ * no opener; only our row says more than there is, since a thread of ours may open it again.
  */
 static void close_object(struct tn_domain *d, struct tni_handle *handle)
 {
@@ -803,6 +821,21 @@ static void finish_unopened(struct tn_domain *d)
     }
 }
 
+static bool has_unopened(const struct tni_segment *s)
+{
+    uint32_t limit = tni_object_limit(s);
+    return tni_bit_next(tni_loose_of(s, TNI_LOOSE_UNOPENED), 0, limit) < limit;
+}
+
+void tni_queue_finish_unopened(struct tn_domain *d)
+{
+    if (!has_unopened(&d->segment) ||
+        registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS) != 0)
+        return;
+    finish_unopened(d);
+    registry_leave(d);
+}
+
 int tni_queue_finish(struct tn_domain *d, uint32_t index)
 {
     int status = registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
@@ -816,9 +849,7 @@ int tni_queue_finish(struct tn_domain *d, uint32_t index)
 static bool needs_finish(const struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    uint32_t limit = tni_object_limit(&d->segment);
-    return (who != 0 && tni_who_seat(who) == dead) ||
-           tni_bit_next(tni_loose_of(&d->segment, TNI_LOOSE_UNOPENED), 0, limit) < limit;
+    return (who != 0 && tni_who_seat(who) == dead) || has_unopened(&d->segment);
 }
 
 /* I4. The seat is dead: nobody but its recoverer writes its row. */

@@ -52,6 +52,11 @@ int tni_queue_settle_seat(struct tn_domain *domain, uint32_t seat);
  * @return 0, or TN_ERR_TIMED_OUT: the living are in the way, or the registry is in use
  */
 int tni_queue_recount(struct tn_domain *domain, uint64_t deadline_ns);
+/**
+ * End the objects that their last opener closed while another process had the registry. Those
+ * stay whose registry is in use now.
+ */
+void tni_queue_finish_unopened(struct tn_domain *domain);
 /** Whether there may be any. */
 bool tni_queue_has_suspects(const struct tni_segment *segment);
 /**

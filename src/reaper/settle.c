@@ -286,6 +286,8 @@ static int settle_seats(struct tn_domain *d, uint64_t deadline_ns)
 int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
 {
     int settled = settle_seats(d, deadline_ns);
+    if (d->seat != TNI_NO_SEAT)
+        tni_queue_finish_unopened(d);
     /* I6. Last: an announce of a dead seat that was not settled would be in the way. */
     int recounted = tni_reaper_recount(d, deadline_ns);
     return settled < 0 || recounted == 0 ? settled : recounted;

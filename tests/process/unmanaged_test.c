@@ -332,6 +332,70 @@ TN_TEST(who_did_not_wait_for_a_settler_is_waited_for_by_others)
     finish();
 }
 
+static void give_claim_back(void)
+{
+    struct tni_header *h = d->segment.header;
+    atomic_exchange(&h->registry, 0);
+    tni_wait_notify(&h->registry_wait, INT32_MAX);
+}
+
+/* A queue with a message, which alone holds its tensor. */
+static tn_queue *make_filled_queue(const char *name)
+{
+    tn_queue *queue = NULL;
+    tn_tensor *t = NULL;
+    TN_CHECK_OK(tn_queue_create(d, name, NULL, &queue));
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, (const int64_t[]){MIB}, 0, &t));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, 0));
+    return queue;
+}
+
+static int count_object(const tn_object_info *object, void *count)
+{
+    (void)object;
+    ++*(int *)count;
+    return 0;
+}
+
+static int count_objects(void)
+{
+    char id[2 * sizeof d->segment.id + 1];
+    tn_inspector *inspector = NULL;
+    int count = 0;
+    for (size_t i = 0; i < sizeof d->segment.id; i++)
+        snprintf(id + 2 * i, 3, "%02x", d->segment.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+    TN_CHECK_OK(tn_inspect_objects(inspector, count_object, &count));
+    tn_inspector_close(inspector);
+    return count;
+}
+
+TN_TEST(what_is_closed_beside_a_stopped_owner_of_the_registry_ends)
+{
+    static const char *const names[] = {"opened", "made", "left"};
+    tn_queue *queues[TNI_COUNT(names)], *queue = NULL;
+    begin(&(tn_domain_options){.quota_bytes = 8 * MIB, .seats = 8});
+    pid_t holder = tnt_fork(sit, NULL);
+    tnt_await(&ready);
+    for (uint32_t i = 0; i < TNI_COUNT(names); i++)
+        queues[i] = make_filled_queue(names[i]);
+    take_claim_as(holder);
+    for (uint32_t i = 0; i < TNI_COUNT(names); i++)
+        tn_queue_close(queues[i]);
+    give_claim_back();
+    assert_int_equal(count_objects(), 3);
+    assert_int_equal(tn_queue_open(d, "opened", &queue), TN_ERR_NOT_FOUND);
+    assert_int_equal(count_objects(), 2);
+    TN_CHECK_OK(tn_queue_create(d, "made", NULL, &queue));
+    assert_int_equal(tn_queue_count(queue), 0);
+    tn_queue_close(queue);
+    assert_int_equal(count_objects(), 1);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(count_objects(), 0);
+    tnt_kill(holder);
+    finish();
+}
+
 static void *hand_on(void *claim)
 {
     struct tni_header *h = d->segment.header;
