@@ -640,8 +640,10 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
     }
     struct tn_domain *d = queues[0]->handle.domain;
     int found = find_ready(queues, count);
-    if (found != TN_ERR_TIMED_OUT || deadline_ns == 0)
+    if (found != TN_ERR_TIMED_OUT)
         return found;
+    if (deadline_ns == 0)
+        return fail_not_ready();
     for (uint32_t i = 0; i < count; i++)
         watch(queues[i]);
     struct tni_wait wait = {.deadline_ns = deadline_ns};

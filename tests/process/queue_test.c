@@ -177,6 +177,15 @@ TN_TEST(a_full_queue_times_out_and_an_empty_one_too)
     finish();
 }
 
+TN_TEST(a_look_at_several_queues_in_vain_has_a_detail_of_its_own)
+{
+    begin(4, 0);
+    assert_int_equal(tn_queue_attach(q, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_string_equal(tn_error_detail(), "not ready, and not waiting");
+    finish();
+}
+
 TN_TEST(a_moved_tensor_keeps_its_memory_and_a_kept_one_is_shared)
 {
     tn_tensor *moved, *kept, *twin;
