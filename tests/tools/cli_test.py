@@ -24,9 +24,9 @@ TENON, HOLDER, BREAK, TENOND = "tenon", "cli_holder", "cli_break", "tenond"
 class Domain:
     """A running cli_holder; its pids, once all is in place."""
 
-    def __init__(self, name, environment, *arguments):
-        self.process = subprocess.Popen(
-            [HOLDER, name, *arguments], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, name, environment, *arguments, program=HOLDER):
+        self.process = subprocess.Popen([program, name, *arguments], executable=HOLDER, env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         line = self.process.stdout.readline().split()
         if len(line) != 2:
             raise RuntimeError(f"cli_holder ended with {self.process.wait(TIMEOUT_S)}")
@@ -50,8 +50,8 @@ class Case(unittest.TestCase):
         self.environment = dict(os.environ, TENON_RUNTIME_DIR=self.folder, TENON_TENOND=TENOND,
                                 TENON_SHM_DIR=self.files)
 
-    def hold(self, name=None, *arguments):
-        domain = Domain(name or self.name, self.environment, *arguments)
+    def hold(self, name=None, *arguments, program=None):
+        domain = Domain(name or self.name, self.environment, *arguments, program=program or HOLDER)
         self.addCleanup(lambda: self.assertEqual(domain.close(), 0))
         return domain
 
@@ -103,6 +103,40 @@ class Ls(Case):
         self.assertEqual(found[0]["name"], "")
         self.assertIn(found[0]["id"], self.tenon("ls"))
         self.assertEqual(self.json("stat", found[0]["id"])["domain"]["creator_pid"], domain.parent)
+
+
+class Bytes(Case):
+    """Command lines and folders are bytes: half a character, no UTF-8, escape sequences."""
+
+    PROGRAMS = {
+        "x" * 62 + "\u00e9\u00e9": "x" * 62 + "?",
+        b"holder \xe9\xff": "holder ??",
+        "b\u00e9 \033[2J": "b\u00e9 ?[2J",
+    }
+
+    def test_every_holder_has_a_command_whatever_its_command_line_is(self):
+        for program, shown in self.PROGRAMS.items():
+            with self.subTest(program):
+                domain = self.hold(f"{self.name}-{len(shown)}", program=program)
+                name = f"{self.name}-{len(shown)}"
+                seats = [s for s in self.json("stat", name)["seats"] if s["pid"] in (domain.parent, domain.child)]
+                blocks = self.json("blocks", name)
+                commands = [s["command"] for s in seats] + [h["command"] for b in blocks for h in b["holders"]]
+                self.assertGreater(len(commands), 4)
+                for command in commands:
+                    self.assertTrue(command.startswith(shown), command)
+                for verb in "stat", "blocks":
+                    self.assertIn(shown, self.tenon(verb, name))
+
+    def test_a_folder_whose_name_is_no_text_is_shown_all_the_same(self):
+        folder = os.path.join(os.fsencode(self.folder), b"\xe9\033[2J")
+        os.mkdir(folder, 0o700)
+        self.environment["TENON_RUNTIME_DIR"] = os.fsdecode(folder)
+        self.hold()
+        self.assertEqual(self.json("stat", self.name)["domain"]["runtime_folder"], f"{self.folder}/??[2J")
+        for verb in ["ls"], ["stat", self.name]:
+            done = subprocess.run([TENON, *verb], env=self.environment, capture_output=True, timeout=TIMEOUT_S, check=True)
+            self.assertIn(self.folder.encode() + b"/??[2J", done.stdout)
 
 
 class Names(Case):

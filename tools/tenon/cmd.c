@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 /* ---- options ----------------------------------------------------------------------------- */
 
 error_t cmd_parse_key(int key, char *argument, struct argp_state *state)
@@ -126,6 +128,16 @@ json_t *cmd_json_count(uint64_t number)
     return json_integer(number > INT64_MAX ? INT64_MAX : (json_int_t)number);
 }
 
+json_t *cmd_json_text(const char *text)
+{
+    json_t *value = json_string(text); /* NULL: no UTF-8, as the name of a folder may be */
+    char *copy = value == NULL ? strdup(text) : NULL;
+    if (copy != NULL)
+        value = json_string(text_clean(copy));
+    free(copy);
+    return value;
+}
+
 void cmd_json_set(json_t *object, const char *key, json_t *value)
 {
     /*
@@ -140,7 +152,7 @@ json_t *cmd_json_domain(const tn_domain_info *info)
     json_t *object = json_object();
 
     cmd_hex_id(info, id);
-    cmd_json_set(object, "name", json_string(info->name));
+    cmd_json_set(object, "name", cmd_json_text(info->name));
     cmd_json_set(object, "id", json_string(id));
     cmd_json_set(object, "uid", cmd_json_count(info->uid));
     cmd_json_set(object, "creator_pid", json_integer(info->creator_pid));
@@ -149,7 +161,7 @@ json_t *cmd_json_domain(const tn_domain_info *info)
     cmd_json_set(object, "committed_bytes", cmd_json_count(info->committed_bytes));
     cmd_json_set(object, "quota_bytes", cmd_json_count(info->quota_bytes));
     cmd_json_set(object, "age_ns", cmd_json_count(info->age_ns));
-    cmd_json_set(object, "runtime_folder", json_string(info->runtime_folder));
+    cmd_json_set(object, "runtime_folder", cmd_json_text(info->runtime_folder));
     cmd_json_set(object, "other_layout", cmd_json_count(info->other_layout));
     return object;
 }
@@ -161,9 +173,9 @@ json_t *cmd_json_seat(const tn_seat_info *seat)
     cmd_json_set(object, "seat", cmd_json_count(seat->seat));
     cmd_json_set(object, "incarnation", cmd_json_count(seat->incarnation));
     cmd_json_set(object, "pid", json_integer(seat->pid));
-    cmd_json_set(object, "state", json_string(seat->state));
+    cmd_json_set(object, "state", cmd_json_text(seat->state));
     cmd_json_set(object, "is_manager", json_boolean(seat->is_manager));
-    cmd_json_set(object, "command", json_string(seat->command));
+    cmd_json_set(object, "command", cmd_json_text(seat->command));
     cmd_json_set(object, "age_ns", cmd_json_count(seat->age_ns));
     cmd_json_set(object, "blocks_held", cmd_json_count(seat->blocks_held));
     cmd_json_set(object, "bytes_held", cmd_json_count(seat->bytes_held));
@@ -178,7 +190,7 @@ json_t *cmd_json_object(const tn_object_info *info)
     snprintf(id, sizeof id, "%016llx", (unsigned long long)info->id);
     cmd_json_set(object, "id", json_string(id));
     cmd_json_set(object, "kind", json_string(info->kind));
-    cmd_json_set(object, "name", json_string(info->name));
+    cmd_json_set(object, "name", cmd_json_text(info->name));
     cmd_json_set(object, "count", cmd_json_count(info->count));
     cmd_json_set(object, "capacity", cmd_json_count(info->capacity));
     cmd_json_set(object, "leased", cmd_json_count(info->leased));

@@ -295,7 +295,7 @@ static json_t *json_holders(const tn_block_info *info)
         json_t *object = json_object();
         cmd_json_set(object, "seat", cmd_json_count(holder->seat));
         cmd_json_set(object, "pid", json_integer(holder->pid));
-        cmd_json_set(object, "command", json_string(holder->command));
+        cmd_json_set(object, "command", cmd_json_text(holder->command));
         json_array_append_new(list, object);
     }
     return list;
@@ -337,7 +337,7 @@ static json_t *json_block(const tn_block_info *info)
     cmd_json_set(object, "block_bytes", cmd_json_count(info->block_bytes));
     cmd_json_set(object, "strategy", json_string(info->strategy));
     cmd_json_set(object, "object_bytes", cmd_json_count(info->object_bytes));
-    cmd_json_set(object, "path", info->path != NULL ? json_string(info->path) : json_null());
+    cmd_json_set(object, "path", info->path != NULL ? cmd_json_text(info->path) : json_null());
     cmd_json_set(object, "is_write_once", json_boolean(info->is_write_once));
     cmd_json_set(object, "kind", json_string(info->kind));
     if (strcmp(info->kind, "tensor") == 0)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cmd.h"
+#include "text.h"
 
 struct arguments {
     struct cmd_arguments common;
@@ -36,16 +37,19 @@ struct findings {
 static int hear(const char *sentence, bool repaired, void *context)
 {
     struct findings *findings = context;
+    char shown[CMD_SENTENCE_BYTES];
 
+    snprintf(shown, sizeof shown, "%s", sentence);
+    text_clean(shown);
     findings->found++;
     findings->repaired += repaired;
     if (findings->list != NULL) {
         json_t *object = json_object();
-        cmd_json_set(object, "what", json_string(sentence));
+        cmd_json_set(object, "what", json_string(shown));
         cmd_json_set(object, "repaired", json_boolean(repaired));
         json_array_append_new(findings->list, object);
     } else {
-        printf("%s: %s%s\n", findings->label, sentence, repaired ? " (repaired)" : "");
+        printf("%s: %s%s\n", findings->label, shown, repaired ? " (repaired)" : "");
     }
     return 0;
 }
@@ -67,7 +71,7 @@ static void report(const struct findings *findings, json_t *ret_list)
     }
     json_t *object = json_object();
     cmd_json_set(object, "domain",
-                 findings->is_files ? json_null() : json_string(findings->label));
+                 findings->is_files ? json_null() : cmd_json_text(findings->label));
     cmd_json_set(object, "discrepancies", json_integer(findings->found));
     cmd_json_set(object, "repaired", json_integer(findings->repaired));
     cmd_json_set(object, "left", json_integer(left));

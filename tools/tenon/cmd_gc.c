@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenon gc: give back what the dead left, in every domain. */
 #include "cmd.h"
+#include "text.h"
 
 static const struct argp_option options[] = {CMD_COMMON_OPTIONS, {0}};
 
@@ -31,17 +32,20 @@ struct report {
 static int hear(const char *sentence, bool is_done, void *context)
 {
     struct report *report = context;
+    char shown[CMD_SENTENCE_BYTES];
 
+    snprintf(shown, sizeof shown, "%s", sentence);
+    text_clean(shown);
     report->failures += !is_done;
     if (report->actions != NULL) {
         json_t *action = json_object();
-        cmd_json_set(action, "what", json_string(sentence));
+        cmd_json_set(action, "what", json_string(shown));
         cmd_json_set(action, "done", json_boolean(is_done));
         json_array_append_new(report->actions, action);
     } else if (is_done) {
-        printf("%s\n", sentence);
+        printf("%s\n", shown);
     } else {
-        fprintf(stderr, "tenon gc: %s\n", sentence);
+        fprintf(stderr, "tenon gc: %s\n", shown);
     }
     return 0;
 }

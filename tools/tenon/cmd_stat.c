@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenon stat: memory, tables, seats and objects of one domain. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "cmd.h"
 #include "table.h"
+#include "text.h"
 
 /* ---- JSON -------------------------------------------------------------------------------- */
 
@@ -70,17 +72,20 @@ static void print_sums(const tn_domain_stat *stat)
 {
     char id[CMD_ID_BYTES], one[TABLE_TEXT_BYTES], other[TABLE_TEXT_BYTES];
     const tn_domain_info *info = &stat->domain;
+    char folder[sizeof info->runtime_folder];
     double part = info->quota_bytes == 0
                       ? 0
                       : 100 * (double)info->committed_bytes / (double)info->quota_bytes;
 
     cmd_hex_id(info, id);
+    memcpy(folder, info->runtime_folder, sizeof folder);
+    text_clean(folder);
     printf("domain       %s\n", info->name[0] != '\0' ? info->name : "(anonymous)");
     printf("id           %s\n", id);
     printf("age          %s, made by pid %d\n", table_age(one, info->age_ns),
            info->creator_pid);
     if (stat->manager_pid != 0 && info->runtime_folder[0] != '\0')
-        printf("manager      tenond, pid %d, in %s\n", stat->manager_pid, info->runtime_folder);
+        printf("manager      tenond, pid %d, in %s\n", stat->manager_pid, folder);
     else if (stat->manager_pid != 0)
         printf("manager      tenond, pid %d\n", stat->manager_pid);
     else

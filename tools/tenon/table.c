@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 enum { GAP = 2 };
 
 /* All cells' text lies in one buffer, each ended by NUL: a million rows are one allocation. */
@@ -63,6 +65,7 @@ void table_cell(struct table *table, const char *format, ...)
         table->is_full = true;
     } else {
         vsnprintf(table->text + table->used, (size_t)length + 1, format, again);
+        text_clean(table->text + table->used);
         size_t column = table->cell_count++ % table->column_count;
         if (table->width[column] < (size_t)length)
             table->width[column] = (size_t)length;

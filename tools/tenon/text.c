@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text.h"
+
+#include <stdint.h>
+
+static int is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
+
+/*
+ * How many bytes the character at `at` has; 0: it is none, or a control character. The end of
+ * the text is no continuation, so nothing behind it is read.
+ */
+static int measure(const unsigned char *at)
+{
+    static const uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000}; /* 0x80 to 0x9f: controls */
+    int length = at[0] < 0x80 ? 1 : at[0] < 0xc0 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    if (length <= 1)
+        return at[0] >= ' ' && at[0] != 0x7f ? length : 0;
+    uint32_t number = at[0] & (0xffU >> (length + 1));
+    for (int i = 1; i < length; i++) {
+        if (!is_continuation(at[i]))
+            return 0;
+        number = number << 6 | (at[i] & 0x3fU);
+    }
+    if (at[0] >= 0xf8 || number < least[length] || number > 0x10ffff ||
+        (number >= 0xd800 && number <= 0xdfff))
+        return 0;
+    return length;
+}
+
+char *text_clean(char *text)
+{
+    for (char *at = text; *at != '\0';) {
+        int length = measure((const unsigned char *)at);
+        if (length == 0)
+            *at = '?';
+        at += length > 0 ? length : 1;
+    }
+    return text;
+}
