@@ -262,10 +262,12 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
         if (!is_full && status != TN_ERR_NO_MEMORY)
             return status;
+        char why[256]; /* who drains asks for more results than there are */
+        snprintf(why, sizeof why, "%s", tn_error_detail());
         (void)!tni_pool_drain(pool);
         bool is_last = now_ns >= deadline_ns || !is_full;
         if (!detach_results(pool) && is_last)
-            return status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status;
+            return tni_fail(status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status, "%s", why);
         if ((status = tend_if_due(pool)) != 0)
             return status;
     }

@@ -220,7 +220,9 @@ TN_TEST_WITHIN(a_job_larger_than_the_domain_is_refused_at_once, 20)
     uint64_t job = 0;
     message.bytes = bytes;
     assert_int_equal(tn_pool_submit(w.pool, &message, 0, TN_FOREVER, &job), TN_ERR_NO_MEMORY);
+    pool_expect_detail(tn_error_detail(), "quota");
     assert_int_equal(tn_pool_submit(w.pool, &message, 0, 0, &job), TN_ERR_NO_MEMORY);
+    pool_expect_detail(tn_error_detail(), "quota");
     assert_int_equal(job, 0);
     free(bytes);
     pool_close_world(&w);
