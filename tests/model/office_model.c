@@ -232,7 +232,7 @@ static bool tenond_run(void)
             continue;
         look(&domains);
         if (is_over(control) ||
-            (tiny_is_deep() && domains == 0 && ends_early())) /* is_idle() */
+            (tiny_is_deep() && domains == 0 && ends_early())) /* idle_due() */
             break;
         model_yield();
     }
@@ -398,7 +398,7 @@ static const struct {
     {"tools/tenond/loop.c", "tenond_adopt(t);", "tni_os_listen(TNI_MANAGER_SOCKET"},
     {"tools/tenond/loop.c", "tni_os_file_remove(TNI_MANAGER_SOCKET)",
      "tenond_drop(t, t->domains)"},
-    {"tools/tenond/loop.c", "static bool is_idle(", "if (is_idle(t, now_ns))"},
+    {"tools/tenond/loop.c", "static uint64_t idle_due(", "if (now_ns >= idle_due(t))"},
     {"tools/tenond/domains.c", "find_same(t, &segment) != NULL", "status = make_room(t, name)"},
     {"tools/tenond/domains.c", "status = make_room(t, name)", "status = sit_down(t, &segment)"},
     {"tools/tenond/domains.c", "atomic_store(&h->runtime, t->runtime)",

@@ -75,8 +75,9 @@ static int run_job(tn_domain *domain, const tn_pool_job *job, tn_message *ret_re
 static int run_process(tn_domain *domain, void *argument)
 {
     (void)domain, (void)argument;
-    for (;;)
-        pause();
+    while (pause() != 0) {
+    }
+    return 0;
 }
 static int run_member(tn_domain *domain, uint32_t index, void *argument)
 {
