@@ -70,6 +70,8 @@ void tni_thread_come_back(struct tni_thread *thread)
 /* The next one begins after a look. */
 static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 {
+    if (wait->look_ns == TN_FOREVER)
+        return;
     if (d->survive != NULL)
         d->survive(d);
     wait->look_ns = tni_os_now_ns() + SLICE_NS;

@@ -82,10 +82,9 @@ static void suspect(struct tn_domain *d, uint32_t turn)
     atomic_store(&d->registry_turn, turn);
 }
 
-static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
+static int registry_await(struct tn_domain *d, struct tni_wait wait)
 {
     struct tni_header *h = d->segment.header;
-    struct tni_wait wait = {.deadline_ns = deadline_ns, .is_through = true};
     while (!take_registry(d, 0)) {
         uint32_t seen = tni_wait_arm(&h->registry_wait);
         if (take_registry(d, 0))
@@ -96,13 +95,24 @@ static int registry_enter_until(struct tn_domain *d, uint64_t deadline_ns)
     return 0;
 }
 
+/* Who settles does not begin to settle once more while it waits. */
+static int registry_enter_settling(struct tn_domain *d)
+{
+    return registry_await(d,
+                          (struct tni_wait){.deadline_ns = tni_os_now_ns() + SETTLER_MS * MS_NS,
+                                            .look_ns = TN_FOREVER,
+                                            .is_through = true});
+}
+
 static int registry_enter(struct tn_domain *d)
 {
     const struct tni_header *h = d->segment.header;
     uint64_t most_ms = is_suspect(d) ? SUSPECT_MS : REGISTRY_MS;
     for (int round = 1;; round++) {
         uint32_t turn = atomic_load(&h->registry_turns);
-        int status = registry_enter_until(d, tni_os_now_ns() + most_ms * MS_NS);
+        struct tni_wait wait = {.deadline_ns = tni_os_now_ns() + most_ms * MS_NS,
+                                .is_through = true};
+        int status = registry_await(d, wait);
         if (status == 0)
             return 0;
         bool has_moved = atomic_load(&h->registry_turns) != turn;
@@ -799,7 +809,7 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
     if (who == 0 || tni_who_seat(who) != dead || !take_registry(d, who))
-        return registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+        return registry_enter_settling(d);
     finish_object(d, atomic_load(&d->segment.header->registry_object) - 1);
     return 0;
 }
@@ -829,8 +839,7 @@ static bool has_unopened(const struct tni_segment *s)
 
 void tni_queue_finish_unopened(struct tn_domain *d)
 {
-    if (!has_unopened(&d->segment) ||
-        registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS) != 0)
+    if (!has_unopened(&d->segment) || registry_enter_settling(d) != 0)
         return;
     finish_unopened(d);
     registry_leave(d);
@@ -838,7 +847,7 @@ void tni_queue_finish_unopened(struct tn_domain *d)
 
 int tni_queue_finish(struct tn_domain *d, uint32_t index)
 {
-    int status = registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+    int status = registry_enter_settling(d);
     if (status == 0) {
         finish_object(d, index);
         registry_leave(d);
@@ -919,7 +928,7 @@ int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
     if (!tni_queue_has_suspects(&d->segment))
         return 0;
     /* Has objects stay: whoever ends one has the registry. */
-    int status = registry_enter_until(d, tni_os_now_ns() + SETTLER_MS * MS_NS);
+    int status = registry_enter_settling(d);
     if (status != 0)
         return status;
     uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */

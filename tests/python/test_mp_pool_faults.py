@@ -18,7 +18,7 @@ from tenon import _core, _domain
 from tenon.multiprocessing import _pool_worker
 
 WAIT_S = 60
-DESCRIPTORS = 256
+DESCRIPTORS = 8
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def warned(monkeypatch):
 
 @contextlib.contextmanager
 def no_descriptor_is_left():
+    """The lowest ones are taken, and there may be no others, whatever is closed meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, DESCRIPTORS), hard))
-    held = []
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < DESCRIPTORS:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
     try:
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(os.open(os.devnull, os.O_RDONLY))
         yield
     finally:
         for descriptor in held:
