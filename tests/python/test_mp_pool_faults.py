@@ -275,8 +275,8 @@ def test_a_worker_leaves_quietly_when_its_pool_has_ended(fork, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_worker_is_replaced_once_there_are_descriptors_for_it(quick, warned):
-    with quick.Pool(1) as pool:
+def test_a_worker_is_replaced_once_there_are_descriptors_for_it(fork, warned):
+    with fork.Pool(1) as pool:
         with no_descriptor_is_left():
             pool._pool[0].kill()
             assert warned.wait(WAIT_S)
