@@ -70,9 +70,7 @@ void tni_thread_come_back(struct tni_thread *thread)
 /* The next one begins after a look. */
 static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 {
-    if (wait->look_ns == TN_FOREVER)
-        return;
-    if (d->survive != NULL)
+    if (d->survive != NULL && !wait->is_settling)
         d->survive(d);
     wait->look_ns = tni_os_now_ns() + SLICE_NS;
 }
@@ -80,7 +78,7 @@ static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
                       struct tni_wait *wait)
 {
-    bool is_over = false, is_late = false; /* the slice; the wait */
+    bool is_over = false, is_late = false; /* the slice has ended; the deadline has passed */
     for (;;) {
         uint64_t now_ns = tni_os_now_ns();
         if (wait->look_ns == 0)

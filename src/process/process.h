@@ -274,10 +274,9 @@ static inline int tni_process_check(const struct tn_domain *domain)
 /** A wait, which may be many sleeps. {.deadline_ns}: has not begun. */
 struct tni_wait {
     uint64_t deadline_ns;
-    /* When its slice of 100 ms ends; 0: no sleep yet; TN_FOREVER: a settler's, who looks itself
-     */
-    uint64_t look_ns;
-    bool is_through; /* it must come to its end: the program is not asked */
+    uint64_t look_ns; /* tni_process_sleep(): when its slice of 100 ms ends; 0: no sleep yet */
+    bool is_through;  /* it must come to its end: the program is not asked */
+    bool is_settling; /* the waiter settles the dead; it does not begin that again inside */
 };
 
 /**

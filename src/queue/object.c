@@ -11,12 +11,14 @@
  * I3  An object with no openers is ended: its slots and its ring give their references back,
  *     then its entry is FREE with the next generation.
  * I4  Before a seat's bit in `openers` comes its bit in the seat's row of opens, which goes
- * after all else is done: to settle a seat is to look at the objects of its row. I5  Whoever
- * takes away the last opener without the claim sets UNOPENED, before its row says less. The
- * owner of the claim writes `registry_object` before MAKING, before ENDING, and before it
- * clears a bit of UNOPENED or SUSPECT. Callers: ring.c, event.c, ... and the reaper. Death:
- * bits are cleared; a claim of the dead is taken over, and the one object that the dead was at
- * is undone, ended or marked again (I5): all by tni_queue_settle_seat().
+ *     after all else is done: to settle a seat is to look at the objects of its row.
+ * I5  Whoever takes away the last opener without the claim sets UNOPENED, before its row says
+ *     less. The owner of the claim writes `registry_object` before MAKING, before ENDING, and
+ *     before it clears a bit of UNOPENED or SUSPECT.
+ *
+ * Callers: ring.c, event.c, ... and the reaper. Death: bits are cleared; a claim of the dead is
+ * taken over, and the one object that the dead was at is undone, ended or marked again (I5):
+ * all by tni_queue_settle_seat().
  */
 #include "queue/object.h"
 
@@ -95,13 +97,12 @@ static int registry_await(struct tn_domain *d, struct tni_wait wait)
     return 0;
 }
 
-/* Who settles does not begin to settle once more while it waits. */
 static int registry_enter_settling(struct tn_domain *d)
 {
     return registry_await(d,
                           (struct tni_wait){.deadline_ns = tni_os_now_ns() + SETTLER_MS * MS_NS,
-                                            .look_ns = TN_FOREVER,
-                                            .is_through = true});
+                                            .is_through = true,
+                                            .is_settling = true});
 }
 
 static int registry_enter(struct tn_domain *d)
@@ -546,9 +547,10 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t k
 }
 
 /*
- * After its bits went: an earlier death may be what the others wait for, now that this process
- * has left. The leases that it gave back are messages again. Who dies before this leaves it to
- * who settles it.
+ * Wake who waits at an object that this process has left. A wait for a dead process ends only
+ * when no living one could serve it, and this process was perhaps the last; and the leases that
+ * this process gave back are messages again. pre: its bits are cleared. If it dies before it
+ * wakes the others, whoever settles it does.
  */
 static void tell_of_leaving(struct tn_domain *d, struct tni_object *object, bool is_consumer)
 {
