@@ -425,12 +425,12 @@ int tni_ref_await_memory(struct tn_domain *d, struct tni_wait *wait, uint32_t se
                     (unsigned long long)bytes, why);
 }
 
-/* What a call asks for, and how long it has come again for it. */
+/* What a call asks for, and until when it tries again. */
 struct wish {
     uint64_t bytes;
     const struct tni_block_about *about;
     bool want_memory;
-    uint64_t until_ns; /* come again until then; 0: it was always known whether there is room */
+    uint64_t until_ns; /* try again until then; 0: it was always known whether there is room */
     uint64_t given_ns; /* when all free memory was given back; 0: not yet */
 };
 
@@ -485,9 +485,9 @@ static int alloc_again(struct tn_domain *d, struct wish *wish, tni_block *ret_bl
     return alloc_settled(d, wish, ret_block, ret_is_zero);
 }
 
-static bool is_short(int status) { return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL; }
-
-/* Whether there would be room if all other memory were free. Blocks are larger than the quota.
+/*
+ * Whether there would be room if all other memory were free. The largest class has blocks that
+ * are larger than the quota.
  */
 static bool can_fit(const struct tn_domain *d, const struct wish *wish)
 {
@@ -506,14 +506,14 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
     int status = tni_process_check(d);
     if (status == 0)
         status = alloc_settled(d, &wish, ret_block, ret_is_zero);
-    if (TNI_LIKELY(!is_short(status)) || !can_fit(d, &wish))
+    if (TNI_LIKELY(!tni_ref_is_short(status)) || !can_fit(d, &wish))
         return status;
-    while (is_short(status) && tni_process_relieve(d, &tries))
+    while (tni_ref_is_short(status) && tni_process_relieve(d, &tries))
         status = alloc_settled(d, &wish, ret_block, ret_is_zero);
-    while (is_short(status) && deadline_ns != 0) {
+    while (tni_ref_is_short(status) && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
         status = alloc_again(d, &wish, ret_block, ret_is_zero);
-        if (!is_short(status))
+        if (!tni_ref_is_short(status))
             break;
         int waited = tni_ref_await_memory(d, &wait, seen, bytes);
         if (waited != 0)

@@ -40,6 +40,12 @@ int tni_ref_init(struct tn_domain *domain);
 int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero);
+/** Whether an allocation failed for want of what others may give back. */
+static inline bool tni_ref_is_short(int status)
+{
+    return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
+}
+
 /**
  * One sleep of a wait for memory, of which a try found too little: until somebody frees some,
  * or the slice of the wait ends, as the machine's memory comes back without a word.

@@ -6,8 +6,6 @@
 
 #include "tensor/build.h"
 
-static bool is_short(int status) { return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL; }
-
 /*
  * The object of a block that this process holds. Each try keeps the block: if it gave the block
  * back, it would wake everybody who waits for memory, and itself.
@@ -20,9 +18,10 @@ static int create_before(struct tn_domain *d, tni_block block,
     uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS; /* each try may take as long */
     uint32_t tries = 0;
     int status = tni_backing_create(d, block, backing, ret_mapping);
-    if (!is_short(status) || !tni_backing_can_fit(d, backing))
+    if (!tni_ref_is_short(status) || !tni_backing_can_fit(d, backing))
         return status;
-    while (is_short(status) && tni_os_now_ns() < until_ns && tni_process_relieve(d, &tries))
+    while (tni_ref_is_short(status) && tni_os_now_ns() < until_ns &&
+           tni_process_relieve(d, &tries))
         status = tni_backing_create(d, block, backing, ret_mapping);
     while (status == TN_ERR_NO_MEMORY && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
