@@ -167,7 +167,8 @@ TN_API TN_NODISCARD int tn_domain_trim(tn_domain *domain, uint64_t keep_bytes,
 /** Change the watermark, for all members. */
 TN_API TN_NODISCARD int tn_domain_set_watermark(tn_domain *domain, uint64_t watermark_bytes);
 
-/** The quota now, in bytes. Threads: any. Blocks: no. Fork: yes. Crash: nothing is left. */
+/** The quota now, in bytes; 0 for NULL. Threads: any. Blocks: no. Fork: yes. Crash: nothing is
+ * left. */
 TN_API uint64_t tn_domain_quota(const tn_domain *domain);
 /** Change the quota, for all members; at most the quota that the domain was made with. */
 TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_bytes);

@@ -271,6 +271,13 @@ static PyObject *set_bytes(PyObject *self, PyObject *argument,
     Py_RETURN_NONE;
 }
 
+static PyObject *get_quota(PyObject *self, void *unused)
+{
+    (void)unused;
+    const tn_domain *domain = tnp_domain_of(self);
+    return domain == NULL ? NULL : PyLong_FromUnsignedLongLong(tn_domain_quota(domain));
+}
+
 static PyObject *set_quota(PyObject *self, PyObject *bytes)
 {
     return set_bytes(self, bytes, tn_domain_set_quota);
@@ -386,6 +393,7 @@ static PyGetSetDef attributes[] = {
     {"seat", get_seat, NULL, "This process's seat.", NULL},
     {"member", get_member, NULL, "A number for this process's stay, which no other has.", NULL},
     {"closed", get_closed, NULL, "Whether this process has left.", NULL},
+    {"quota_bytes", get_quota, NULL, "The quota now, in bytes.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -304,6 +304,8 @@ int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
 
 uint64_t tn_domain_quota(const tn_domain *d)
 {
+    if (d == NULL)
+        return 0;
     return TNI_MIN(atomic_load(&d->segment.header->quota_bytes),
                    d->segment.geometry.quota_limit_bytes);
 }

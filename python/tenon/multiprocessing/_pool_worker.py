@@ -86,7 +86,7 @@ def push(queue, data, tensors):
             queue.push(data, tensors, _LOOK_S if len(data) > _MANY_BYTES else None)
             return
         except _core.TimedOut:
-            quota_bytes = _core.inspect_domain(queue.domain.name)["stat"]["domain"]["quota_bytes"]
+            quota_bytes = queue.domain.quota_bytes
             if len(data) > quota_bytes:
                 text = f"{len(data)} bytes are more than the domain's quota of {quota_bytes}"
                 raise _core.NoMemory(text) from None
