@@ -10,23 +10,6 @@
 #include "process/queue_world.h"
 #include "queue/ring.h"
 
-static void push_number(uint32_t number)
-{
-    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
-}
-
-static uint32_t pop_number(uint64_t deadline)
-{
-    tn_message m;
-    uint32_t number;
-    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
-    assert_int_equal(m.size_bytes, sizeof number);
-    memcpy(&number, m.bytes, sizeof number);
-    tn_message_fini(&m);
-    return number;
-}
-
 /* As if so many rounds had passed: a round is 32 bits. */
 static void begin_at_round(uint32_t capacity, uint32_t policy, uint32_t round)
 {

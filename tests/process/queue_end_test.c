@@ -15,7 +15,7 @@
 #include "process/queue_world.h"
 #include "sync/sync.h"
 
-static int push_number(uint32_t number)
+static int try_push_number(uint32_t number)
 {
     tn_message m = {.bytes = &number, .size_bytes = sizeof number};
     return tn_queue_push(q, &m, 0, 0);
@@ -53,7 +53,7 @@ TN_TEST(a_message_that_cannot_be_had_for_want_of_room_is_not_taken)
         tn_message m;
         begin(2, policy);
         push_file();
-        TN_CHECK_OK(push_number(2));
+        TN_CHECK_OK(try_push_number(2));
         tnt_wait_ok(tnt_fork(pop_without_descriptors, NULL));
         if (policy != TN_QUEUE_LEASE)
             tnt_wait_ok(tnt_fork(pop_without_descriptors, d));
@@ -83,7 +83,7 @@ TN_TEST(a_row_of_pops_ends_before_a_message_that_it_cannot_have)
 {
     tn_message m;
     begin(2, 0);
-    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(try_push_number(1));
     push_file();
     tnt_wait_ok(tnt_fork(pop_a_row_without_descriptors, NULL));
     TN_CHECK_OK(tn_queue_pop(q, 0, &m));
@@ -114,7 +114,7 @@ TN_TEST(an_ended_queue_waits_for_a_message_that_is_being_popped)
     struct tnt_signal is_taken = tnt_signal_open();
     tn_message m;
     begin(2, TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(try_push_number(1));
     TN_CHECK_OK(tn_queue_end(q));
     pid_t pid = tnt_fork(take_and_die, &is_taken);
     tnt_await(&is_taken);
@@ -144,7 +144,7 @@ TN_TEST(who_pops_the_last_message_of_an_ended_queue_wakes_the_others)
     struct tnt_signal signals[3] = {tnt_signal_open(), tnt_signal_open(), tnt_signal_open()};
     tn_message m;
     begin(2, TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(try_push_number(1));
     TN_CHECK_OK(tn_queue_end(q));
     pid_t pid = tnt_fork(take_and_finish, signals);
     tnt_await(&signals[0]);
@@ -194,7 +194,7 @@ TN_TEST(wait_any_calls_no_queue_ready_whose_last_message_is_leased)
 {
     struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
     begin(2, TN_QUEUE_LEASE);
-    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(try_push_number(1));
     TN_CHECK_OK(tn_queue_end(q));
     pid_t pid = tnt_fork(lease_one, signals);
     tnt_await(&signals[0]);
@@ -212,7 +212,7 @@ TN_TEST(wait_any_calls_no_queue_ready_whose_last_message_is_leased)
 static int push_and_be_killed(void *unused)
 {
     (void)unused;
-    TN_CHECK_OK(push_number(1));
+    TN_CHECK_OK(try_push_number(1));
     return raise(SIGKILL);
 }
 
@@ -354,8 +354,8 @@ TN_TEST(a_death_is_told_though_its_reaper_is_killed_beside_it)
             assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
             assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
         } else {
-            TN_CHECK_OK(push_number(1));
-            assert_int_equal(push_number(2), TN_ERR_PEER_DIED);
+            TN_CHECK_OK(try_push_number(1));
+            assert_int_equal(try_push_number(2), TN_ERR_PEER_DIED);
         }
         assert_int_equal(tn_queue_peers(q, role), 0);
         finish();
@@ -445,7 +445,7 @@ static void *push_until_the_end(void *is_tensor)
     int status = 0;
     for (;;) {
         if (is_tensor == NULL) {
-            status = push_number(1);
+            status = try_push_number(1);
         } else {
             TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &count, 0, &t));
             status = tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0);

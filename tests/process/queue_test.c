@@ -24,25 +24,6 @@ static tn_tensor *numbers(int64_t count, float first)
     return t;
 }
 
-static void push_bytes(const void *bytes, size_t size, uint64_t deadline)
-{
-    tn_message m = {.bytes = bytes, .size_bytes = size};
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, deadline));
-}
-
-static uint32_t pop_number(uint64_t deadline)
-{
-    tn_message m;
-    uint32_t number;
-    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
-    assert_int_equal(m.size_bytes, sizeof number);
-    memcpy(&number, m.bytes, sizeof number);
-    tn_message_fini(&m);
-    return number;
-}
-
-static void push_number(uint32_t number) { push_bytes(&number, sizeof number, TN_FOREVER); }
-
 TN_TEST(what_is_pushed_is_popped_in_order_over_many_rounds)
 {
     begin(8, 0);

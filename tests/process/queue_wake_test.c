@@ -18,23 +18,6 @@
 #include "queue/ring.h"
 #include "sync/sync.h"
 
-static void push_number(uint32_t number)
-{
-    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
-}
-
-static uint32_t pop_number(uint64_t deadline)
-{
-    tn_message m;
-    uint32_t number;
-    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
-    assert_int_equal(m.size_bytes, sizeof number);
-    memcpy(&number, m.bytes, sizeof number);
-    tn_message_fini(&m);
-    return number;
-}
-
 TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
 {
     tn_queue *queues[2];

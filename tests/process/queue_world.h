@@ -4,6 +4,7 @@
 #define TENON_TESTS_PROCESS_QUEUE_WORLD_H
 
 #include <sched.h>
+#include <string.h>
 
 #include "harness/harness.h"
 #include "os/os.h"
@@ -32,6 +33,23 @@ static void finish(void)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     tn_domain_close(d);
+}
+
+static inline void push_number(uint32_t number)
+{
+    tn_message m = {.bytes = &number, .size_bytes = sizeof number};
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
+}
+
+static inline uint32_t pop_number(uint64_t deadline)
+{
+    tn_message m;
+    uint32_t number;
+    TN_CHECK_OK(tn_queue_pop(q, deadline, &m));
+    assert_int_equal(m.size_bytes, sizeof number);
+    memcpy(&number, m.bytes, sizeof number);
+    tn_message_fini(&m);
+    return number;
 }
 
 /** Take the oldest message, say so, and go on when somebody sleeps at the queue. */
