@@ -12,16 +12,18 @@
  *     whoever frees a block after it was set: both change first, and look then.
  * I3  desc.committed never claims more memory than there is: it falls before a discard and
  *     rises after a commit. Of a block that is committed by itself, desc.memory_end never
- * claims less: it rises before memory comes and falls after it went. What is between the two
- * may hold any bytes; the next taker gives it back. Of a span, only a set bit says anything: a
- *     page without one may hold any bytes, so no block of a span is ever called zero. Pages are
- * taken away only by who has taken every block in them; who commits pages of other blocks as
- * well says so only if none was taken away meanwhile. I4  committed + all commits in flight <=
- * quota: both sides announce, then count. Until a commit has landed its last chunk may count
- * twice: who is refused for that comes again. Death leaves: an announced block ALLOC,1 that
- * nobody recorded (recounted by the reaper), lost hints (I2), memory of a FREE block between
- * `committed` and `memory_end` (given back by the next taker or trim) or behind a clear bit of
- * a span (committed again, for nothing).
+ *     claims less than there is: it rises before memory comes and falls after it went. What
+ *     lies between the two may hold any bytes, and the next taker gives it back. Of a span,
+ *     only a set bit says anything: a page without one may hold any bytes, so no block of a
+ *     span is ever called zero. Pages are taken away only by who has taken every block in
+ *     them; who commits pages of other blocks as well says so only if none was taken away
+ *     meanwhile.
+ * I4  committed + all commits in flight <= quota: both sides announce, then count. Until a
+ *     commit has landed its last chunk may count twice: who is refused for that comes again.
+ *
+ * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost
+ * hints (I2), memory of a FREE block between `committed` and `memory_end` (given back by the
+ * next taker or trim) or behind a clear bit of a span (committed again, for nothing).
  */
 #include "alloc/alloc.h"
 

@@ -6,10 +6,11 @@
  * kill point (kill_point.c).
  *
  * I1  tni_fail() returns the status it was given, so that `return tni_fail(...)` is the one
- * idiom. I2  A detail always ends in NUL, and ends in "..." where it was cut. I3  Detail and
- * peer belong to one thread; no other thread reads or writes them. I4  Nothing here takes a
- * lock, so nothing here can hang in a forked child. I5  The log hook is called with no state of
- * ours half changed, and never from inside itself.
+ *     idiom.
+ * I2  A detail always ends in NUL, and ends in "..." where it was cut.
+ * I3  Detail and peer belong to one thread; no other thread reads or writes them.
+ * I4  Nothing here takes a lock, so nothing here can hang in a forked child.
+ * I5  The log hook is called with no state of ours half changed, and never from inside itself.
  *
  * Who may call: every room, from any thread, also in a forked child.
  * A death leaves nothing: there is no shared memory here.

@@ -10,11 +10,12 @@
  *
  * I1  Every descriptor that leaves this room is close-on-exec.
  * I2  A memory object never shrinks: a mapping inside its size can fail only for want of
- * memory, and tni_os_commit() turns that into an error. I3  A wait ends at its deadline,
- * however often signals interrupt it. I4  DEAD is said only when a pidfd, a start time or
- * the end of a witness says so, and of a number only in the namespaces that it is from; every
- * doubt is UNKNOWN. I5  Results are written only on success. I6  No lock is held
- * between calls, so fork() may happen at any point.
+ *     memory, and tni_os_commit() turns that into an error.
+ * I3  A wait ends at its deadline, however often signals interrupt it.
+ * I4  DEAD is said only when a pidfd, a start time or the end of a witness says so, and of a
+ *     number only in the namespaces that it is from; every doubt is UNKNOWN.
+ * I5  Results are written only on success.
+ * I6  No lock is held between calls, so fork() may happen at any point.
  *
  * Who may call: the rooms above, from any thread, also in a forked child.
  * A death leaves: a socket or lock file in the runtime folder, which the next owner replaces; a

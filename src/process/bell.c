@@ -68,8 +68,8 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
 }
 
 /*
- * Until the next look, and not at once again where nobody can start a tenond. The look may be
- * due much later: it was said while a tenond lived.
+ * Until the next look, and not at once again where nobody can start a tenond. survive_ns may
+ * lie minutes ahead, as set while a tenond lived: then the timer does not wait for it.
  */
 static int open_timer(struct tn_domain *d)
 {

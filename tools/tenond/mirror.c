@@ -296,7 +296,9 @@ static int take_next(struct tenond *t)
 static int send_packet(const struct tenond *t, const struct vault_packet *p)
 {
     int status = tni_os_socket_send(t->mirror.fd, p, sizeof *p, -1, tni_os_now_ns() + SEND_NS);
-    return status == TN_ERR_TIMED_OUT ? tni_fail(TN_ERR_SYSTEM, "it does not read") : status;
+    return status == TN_ERR_TIMED_OUT
+               ? tni_fail(TN_ERR_SYSTEM, "it does not read what tenond sends")
+               : status;
 }
 
 struct living {
