@@ -69,7 +69,7 @@ typedef struct tn_process_status {
     int32_t pid;
     uint32_t index;    /* in its group */
     char message[256]; /* what the child said with tn_process_fail(), or ""; control characters
-                          are '?' */
+                          and what is no UTF-8 are '?' */
 } tn_process_status;
 
 /**

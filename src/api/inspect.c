@@ -59,19 +59,6 @@ tn_inspector *tn_inspector_close(tn_inspector *inspector)
 
 /* ---- what the files share ---------------------------------------------------------------- */
 
-void tni_inspect_text(char *text, size_t size_bytes, const char *shared, size_t shared_bytes)
-{
-    size_t room = TNI_MIN(shared_bytes, size_bytes - 1), i = 0;
-
-    for (; i < room; i++) {
-        char c = TNI_LOOK(shared[i]);
-        if (c == '\0')
-            break;
-        text[i] = c >= ' ' && c <= '~' ? c : '?';
-    }
-    text[i] = '\0';
-}
-
 void tni_inspect_hex_id(const struct tni_segment *s, char hex[TNI_HEX_ID_BYTES])
 {
     for (size_t i = 0; i < sizeof s->header->id; i++)
@@ -86,7 +73,7 @@ void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_info *ret_in
                            .seats = s->geometry.seats};
     uint64_t quota = atomic_load(&s->header->quota_bytes);
 
-    tni_inspect_text(info.name, sizeof info.name, s->header->name, sizeof s->header->name);
+    tni_text_copy(info.name, sizeof info.name, s->header->name, sizeof s->header->name);
     for (size_t i = 0; i < sizeof info.id; i++)
         info.id[i] = TNI_LOOK(s->header->id[i]);
     info.quota_bytes = TNI_MIN(quota, s->geometry.quota_limit_bytes);
@@ -123,7 +110,7 @@ void tni_inspect_seat_command(const struct tni_segment *s, uint32_t seat, char *
     if (pid != 0 && tni_process_is_here(s, seat))
         tni_os_process_command(pid, text, size_bytes);
     if (text[0] == '\0')
-        tni_inspect_text(text, size_bytes, entry->command, sizeof entry->command);
+        tni_text_copy(text, size_bytes, entry->command, sizeof entry->command);
 }
 
 /* ---- storages outside of the arena ------------------------------------------------------- */
@@ -225,6 +212,7 @@ say(const struct gc *gc, bool is_done, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    tni_text_clean(sentence);
     return gc->each(sentence, is_done, gc->context);
 }
 

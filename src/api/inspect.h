@@ -13,11 +13,6 @@ struct tn_inspector {
 
 enum { TNI_HEX_ID_BYTES = 33 };
 
-/**
- * Text out of shared memory, cut to what it and `text` hold; what a terminal would obey becomes
- * '?'.
- */
-void tni_inspect_text(char *text, size_t size_bytes, const char *shared, size_t shared_bytes);
 void tni_inspect_hex_id(const struct tni_segment *segment, char hex[TNI_HEX_ID_BYTES]);
 void tni_inspect_domain_info(const struct tni_segment *segment, tn_domain_info *ret_info);
 

@@ -102,7 +102,7 @@ static int report_other(const struct tni_found *found, void *context)
     tn_domain_info info = {.uid = found->uid,
                            .creator_pid = found->creator_pid,
                            .other_layout = found->layout_version};
-    tni_inspect_text(info.name, sizeof info.name, found->name, sizeof found->name);
+    tni_text_copy(info.name, sizeof info.name, found->name, sizeof found->name);
     memcpy(info.id, found->id, sizeof info.id);
     return domains->each(&info, domains->context);
 }

@@ -19,6 +19,7 @@ static void say(struct list *list, const char *path, const char *why)
     if (list->each == NULL || list->stop != 0)
         return;
     snprintf(sentence, sizeof sentence, "%s %s, and nobody holds it", path, why);
+    tni_text_clean(sentence);
     list->stop = list->each(sentence, false, list->context);
 }
 

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <tenon/status.h>
 
+#include "base/text.h"
+
 #define TNI_COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define TNI_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define TNI_MAX(a, b)    ((a) > (b) ? (a) : (b))

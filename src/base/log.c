@@ -32,7 +32,7 @@ void tni_log(int level, const char *format, ...)
     va_end(arguments);
     if (wanted >= 0) {
         is_logging = true;
-        ((tn_log_fn *)hook->call)(level, line, hook->context);
+        ((tn_log_fn *)hook->call)(level, tni_text_clean(line), hook->context);
         is_logging = false;
     }
     errno = saved_errno;

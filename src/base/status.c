@@ -45,7 +45,7 @@ static void set_detail(const char *format, va_list arguments, const char *reason
     }
     if (was_cut)
         memcpy(text + room - 4, "...", 4);
-    memcpy(detail, text, sizeof text);
+    memcpy(detail, tni_text_clean(text), sizeof text);
     plain = NULL;
 }
 

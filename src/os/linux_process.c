@@ -540,12 +540,10 @@ void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)
     while (len > 0 && (text[len - 1] == '\0' || text[len - 1] == '\n'))
         len--;
     len = TNI_MAX(len, 0);
-    for (ssize_t i = 0; i < len; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        if (byte < ' ' || byte == 0x7f)
-            text[i] = byte == '\0' ? ' ' : '?';
-    }
+    for (ssize_t i = 0; i < len; i++)
+        text[i] = text[i] == '\0' ? ' ' : text[i];
     text[len] = '\0';
+    tni_text_clean(text); /* the end of a long one may be half a character */
 }
 
 uint64_t tni_os_process_huge_bytes(int32_t pid, uint64_t inode)

@@ -50,9 +50,7 @@ void tni_audit_say(struct tni_audit *a, bool repaired, const char *format, ...)
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
     /* Names and paths are as shared memory has them: nothing that a terminal would obey. */
-    for (char *c = sentence; *c != '\0'; c++)
-        if ((uint8_t)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    tni_text_clean(sentence);
     a->stop = a->each(sentence, repaired, a->context);
 }
 

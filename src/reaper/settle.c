@@ -18,7 +18,6 @@
  * our own announces and row are settled with our own seat.
  */
 #include <signal.h>
-#include <string.h>
 
 #include "reaper/manager.h"
 #include "reaper/recount.h"
@@ -179,16 +178,6 @@ static void log_settled(uint32_t seat, int32_t pid, const char *command, uint64_
             (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000));
 }
 
-/* The words that a process gave as its command, cut and made harmless. */
-static void copy_command(char *text, size_t size_bytes, const struct tni_seat *entry)
-{
-    size_t most = TNI_MIN(size_bytes, sizeof entry->command) - 1, i;
-    for (i = 0; i < most && entry->command[i] != 0; i++)
-        text[i] =
-            entry->command[i] >= ' ' && entry->command[i] < 0x7f ? entry->command[i] : '?';
-    text[i] = 0;
-}
-
 /* pre: the seat is REAPING by us; word says so. */
 static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
@@ -197,7 +186,7 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     int32_t pid = atomic_load(&entry->pid);
     char command[sizeof entry->command];
 
-    copy_command(command, sizeof command, entry);
+    tni_text_copy(command, sizeof command, entry->command, sizeof entry->command);
     TNI_KILL_POINT("settle_claimed");
     int status = tni_queue_settle_seat(d, seat); /* I5 */
     TNI_KILL_POINT("settle_waits_ended");

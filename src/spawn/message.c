@@ -79,16 +79,6 @@ void tni_message_end(int exit_code)
         write_last(own_fd, "", exit_code);
 }
 
-/* It goes to logs and terminals. */
-static void copy_printable(char *text, const char *said, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)said[i];
-        text[i] = c < ' ' || c == 0x7f ? '?' : said[i];
-    }
-    text[len] = '\0';
-}
-
 int tni_message_read(int fd, char *text, size_t size_bytes)
 {
     char last[MESSAGE_BYTES + CODE_BYTES];
@@ -100,7 +90,7 @@ int tni_message_read(int fd, char *text, size_t size_bytes)
         used += (size_t)got;
     }
     size_t len = strnlen(last, used);
-    copy_printable(text, last, TNI_MIN(len, size_bytes - 1));
+    tni_text_copy(text, size_bytes, last, len); /* it goes to logs and terminals */
     return used == len + CODE_BYTES ? (unsigned char)last[len + 1] : -1;
 }
 

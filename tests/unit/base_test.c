@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -49,6 +50,36 @@ static void a_detail_that_is_too_long_ends_in_dots(void **state)
     tni_fail_errno(TN_ERR_INVALID, ENOENT, "%s", long_text);
     assert_int_equal(strlen(tn_error_detail()), 255);
     assert_string_equal(tn_error_detail() + 252, "...");
+}
+
+static void a_detail_has_neither_control_characters_nor_parts_of_one(void **state)
+{
+    (void)state;
+    tni_fail(TN_ERR_INVALID, "%s", "a\303\251 \033[2J\n\177\302\233 \377 \303");
+    assert_string_equal(tn_error_detail(), "a\303\251 ?[2J???? ? ?");
+}
+
+static void text_of_others_is_left_as_it_is_where_it_is_utf_8(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"", ""},
+        {"plain ~", "plain ~"},
+        {"\303\251\342\202\254\360\237\230\200", "\303\251\342\202\254\360\237\230\200"},
+        {"\342\202", "??"}, /* its end is missing */
+        {"\342\202a", "??a"},
+        {"\200\300\257", "???"}, /* no beginning; longer than it need be */
+        {"\340\200\257", "???"},
+        {"\355\240\200", "???"},      /* half a surrogate pair */
+        {"\364\220\200\200", "????"}, /* beyond the last character */
+        {"\370\210\200\200\200", "?????"},
+        {"\302\240", "\302\240"},
+    };
+    (void)state;
+    for (size_t i = 0; i < TNI_COUNT(pairs); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s", pairs[i][0]);
+        assert_string_equal(tni_text_clean(text), pairs[i][1]);
+    }
 }
 
 static void the_peer_is_the_last_one_set(void **state)
@@ -183,6 +214,8 @@ int main(void)
         cmocka_unit_test(fail_may_quote_the_detail_it_replaces),
         cmocka_unit_test(fail_errno_appends_the_reason),
         cmocka_unit_test(a_detail_that_is_too_long_ends_in_dots),
+        cmocka_unit_test(a_detail_has_neither_control_characters_nor_parts_of_one),
+        cmocka_unit_test(text_of_others_is_left_as_it_is_where_it_is_utf_8),
         cmocka_unit_test(the_peer_is_the_last_one_set),
         cmocka_unit_test(every_status_has_its_name_and_sentence),
         cmocka_unit_test(sizes_refuse_to_overflow_and_leave_the_result),

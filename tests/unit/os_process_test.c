@@ -265,6 +265,33 @@ static void an_execed_child_is_told_from_its_forebear(void **state)
     assert_string_equal(command, "");
 }
 
+static void a_command_line_that_is_no_text_is_cleaned(void **state)
+{
+    (void)state;
+    int hold[2], tell[2];
+    char word[4], command[64], half[sizeof "sh -c echo;read a ??? ?"];
+    assert_int_equal(tni_os_pipe(hold), 0);
+    assert_int_equal(tni_os_pipe(tell), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(hold[0], 0);
+        dup2(tell[1], 1);
+        const char *const argv[] = {"sh", "-c", "echo;read a", "\302\233\377 \303\251", NULL};
+        CHECK(tni_os_exec(argv, NULL) == 0);
+    }
+    tni_os_close(hold[0]);
+    assert_int_equal(tni_os_poll(&tell[0], 1, soon()), 0);
+    assert_int_equal(tni_os_read(tell[0], word, sizeof word), 1);
+    tni_os_process_command(pid, command, sizeof command);
+    assert_string_equal(command, "sh -c echo;read a ??? \303\251");
+    tni_os_process_command(pid, half, sizeof half);
+    assert_string_equal(half, "sh -c echo;read a ??? ?");
+    tni_os_close(hold[1]);
+    tni_os_close(tell[0]);
+    tni_os_close(tell[1]);
+    waitpid(pid, NULL, 0);
+}
+
 static void exec_of_a_missing_program_is_not_found(void **state)
 {
     (void)state;
@@ -608,6 +635,7 @@ int main(void)
         cmocka_unit_test(a_user_without_a_number_in_its_namespace_is_told),
         cmocka_unit_test(a_signal_is_told_by_child_wait),
         cmocka_unit_test(an_execed_child_is_told_from_its_forebear),
+        cmocka_unit_test(a_command_line_that_is_no_text_is_cleaned),
         cmocka_unit_test(exec_of_a_missing_program_is_not_found),
         cmocka_unit_test(a_child_dies_with_its_parent),
         cmocka_unit_test(quiet_forks_run_no_handlers),

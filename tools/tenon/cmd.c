@@ -133,7 +133,7 @@ json_t *cmd_json_text(const char *text)
     json_t *value = json_string(text); /* NULL: no UTF-8, as the name of a folder may be */
     char *copy = value == NULL ? strdup(text) : NULL;
     if (copy != NULL)
-        value = json_string(text_clean(copy));
+        value = json_string(tni_text_clean(copy));
     free(copy);
     return value;
 }

@@ -61,7 +61,7 @@ enum { CMD_SENTENCE_BYTES = 4096 };
 
 /* JSON. Numbers beyond 2^63 - 1 are cut to it. */
 json_t *cmd_json_count(uint64_t number);
-/** Bytes of others: where they are no UTF-8, as text_clean(). */
+/** Bytes of others: where they are no UTF-8, as tni_text_clean(). */
 json_t *cmd_json_text(const char *text);
 /** Add to an object that the caller builds; `value` is consumed, also when it is NULL. */
 void cmd_json_set(json_t *object, const char *key, json_t *value);

@@ -40,7 +40,7 @@ static int hear(const char *sentence, bool repaired, void *context)
     char shown[CMD_SENTENCE_BYTES];
 
     snprintf(shown, sizeof shown, "%s", sentence);
-    text_clean(shown);
+    tni_text_clean(shown);
     findings->found++;
     findings->repaired += repaired;
     if (findings->list != NULL) {

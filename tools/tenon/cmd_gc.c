@@ -35,7 +35,7 @@ static int hear(const char *sentence, bool is_done, void *context)
     char shown[CMD_SENTENCE_BYTES];
 
     snprintf(shown, sizeof shown, "%s", sentence);
-    text_clean(shown);
+    tni_text_clean(shown);
     report->failures += !is_done;
     if (report->actions != NULL) {
         json_t *action = json_object();

@@ -79,7 +79,7 @@ static void print_sums(const tn_domain_stat *stat)
 
     cmd_hex_id(info, id);
     memcpy(folder, info->runtime_folder, sizeof folder);
-    text_clean(folder);
+    tni_text_clean(folder);
     printf("domain       %s\n", info->name[0] != '\0' ? info->name : "(anonymous)");
     printf("id           %s\n", id);
     printf("age          %s, made by pid %d\n", table_age(one, info->age_ns),

@@ -65,7 +65,7 @@ void table_cell(struct table *table, const char *format, ...)
         table->is_full = true;
     } else {
         vsnprintf(table->text + table->used, (size_t)length + 1, format, again);
-        text_clean(table->text + table->used);
+        tni_text_clean(table->text + table->used);
         size_t column = table->cell_count++ % table->column_count;
         if (table->width[column] < (size_t)length)
             table->width[column] = (size_t)length;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text.h"
+#include "base/text.h"
 
 #include <stdint.h>
+
+#include "base/base.h"
 
 static int is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
 
@@ -27,7 +29,7 @@ static int measure(const unsigned char *at)
     return length;
 }
 
-char *text_clean(char *text)
+char *tni_text_clean(char *text)
 {
     for (char *at = text; *at != '\0';) {
         int length = measure((const unsigned char *)at);
@@ -36,4 +38,18 @@ char *text_clean(char *text)
         at += length > 0 ? length : 1;
     }
     return text;
+}
+
+void tni_text_copy(char *text, size_t size_bytes, const char *shared, size_t shared_bytes)
+{
+    size_t room = shared_bytes < size_bytes ? shared_bytes : size_bytes - 1, i = 0;
+
+    for (; i < room; i++) {
+        char c = TNI_LOOK(shared[i]);
+        if (c == '\0')
+            break;
+        text[i] = c;
+    }
+    text[i] = '\0';
+    tni_text_clean(text);
 }
