@@ -162,7 +162,8 @@ enum {
 enum {
     TNI_SEAT_MANAGER = 1u << 0, /* tenond: not counted as a member */
     TNI_SEAT_FORKED = 1u << 1,  /* it came by fork() */
-    TNI_SEAT_ENDS_WITH_PARENT = 1u << 2
+    TNI_SEAT_ENDS_WITH_PARENT = 1u << 2,
+    TNI_SEAT_UNBORN = 1u << 3 /* without a pid: fork() failed, so nobody has died here */
 };
 
 struct tni_seat {

@@ -13,7 +13,7 @@
 
 struct fork_handlers {
     void (*prepare)(void);
-    void (*parent)(void);
+    void (*parent)(bool seems_failed);
     void (*child)(void);
 };
 
@@ -30,23 +30,32 @@ bool tni_os_fork_quiet(bool quiet)
     return was_quiet;
 }
 
-static void run_handler(void (*handler)(void))
-{
-    if (!is_quiet && handler != NULL)
-        handler();
-}
-
-/* What the room process holds from there on keeps other threads' forks out. */
+/*
+ * What the room process holds from there on keeps other threads' forks out. errno is all that
+ * tells the handlers in the parent whether fork() failed.
+ */
 TNI_AROUND_FORK static void before_fork(void)
 {
-    run_handler(handlers.prepare);
+    if (!is_quiet && handlers.prepare != NULL)
+        handlers.prepare();
     if (!is_quiet)
         tni_linux_note_birth();
+    errno = 0;
 }
 
-TNI_AROUND_FORK static void after_fork_in_parent(void) { run_handler(handlers.parent); }
+TNI_AROUND_FORK static void after_fork_in_parent(void)
+{
+    int error = errno;
+    if (!is_quiet && handlers.parent != NULL)
+        handlers.parent(error != 0);
+    errno = error;
+}
 
-TNI_AROUND_FORK static void after_fork_in_child(void) { run_handler(handlers.child); }
+TNI_AROUND_FORK static void after_fork_in_child(void)
+{
+    if (!is_quiet && handlers.child != NULL)
+        handlers.child();
+}
 
 void tni_linux_before_fork(void) { before_fork(); }
 
@@ -58,7 +67,8 @@ void tni_linux_after_fork(bool in_child)
         after_fork_in_parent();
 }
 
-int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+int tni_os_at_fork(void (*prepare)(void), void (*parent)(bool seems_failed),
+                   void (*child)(void))
 {
     uint32_t state = HANDLERS_NONE;
     if (!atomic_compare_exchange_strong(&handlers_state, &state, HANDLERS_CHANGING)) {

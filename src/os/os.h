@@ -248,8 +248,13 @@ void tni_os_witness_drop(void *witness); /* NULL is accepted */
 int tni_os_witness_state(int fd, uint64_t number);
 
 /* Fork. Registered once for each process; handlers run around fork() in the calling thread. */
-/** Each may be NULL. The same three again is 0; TN_ERR_EXISTS: others are registered. */
-int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+/**
+ * Each may be NULL. The same three again is 0; TN_ERR_EXISTS: others are registered.
+ * seems_failed: errno says that fork() failed, or another library's handler left it so; so
+ * there may be a child all the same.
+ */
+int tni_os_at_fork(void (*prepare)(void), void (*parent)(bool seems_failed),
+                   void (*child)(void));
 /**
  * While set, this thread's forks run no handlers: for a fork that only execs. @return what was
  * set before

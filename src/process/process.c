@@ -7,12 +7,14 @@
  * I2  A seat is FREE only when its row, its announces and its bits in objects are all zero.
  * I3  A JOINING seat's word names the process that it waits for: the claimer; for a forked
  *     child the parent, until the child's CAS of just that word put its own name there. Only
- * who is named in the word writes the identity beside it, so a late child harms nobody.
+ *     who is named in the word writes the identity beside it, so a late child harms nobody.
+ *     UNBORN, and no pid: fork() failed, and nobody has died here.
  * I4  A seat whose word says so has a witness, of a number that is this incarnation's alone,
- * from before the CAS that took it until after it is FREE. The witness says whether its process
- * lives, also across exec and from another namespace; the pid is then a name, and may only say
- * sooner that it ended. A forked child inherits the witness that its parent took for it. Where
- * none can be had, pid and start time say it, and to nobody in another namespace.
+ *     from before the CAS that took it until after it is FREE. The witness says whether its
+ *     process lives, also across exec and from another namespace; the pid is then a name, and
+ *     may only say sooner that it ended. A forked child inherits the witness that its parent
+ *     took for it. Where none can be had, pid and start time say it, and to nobody in another
+ *     namespace.
  * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
  * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
  */
@@ -698,6 +700,24 @@ static bool is_unwitnessed(const struct tn_domain *d)
 }
 
 /*
+ * fork() seems to have failed: a seat without a pid is that of nobody's death. A child that
+ * there is names itself, and its seat has a pid. pre: nobody settles the seat yet, since it
+ * names us or we have its witness too; without a witness, no child will come any more.
+ */
+static void mark_unborn(struct tn_domain *d)
+{
+    if (d->child_seat == TNI_NO_SEAT)
+        return;
+    struct tni_seat *entry = tni_seat_at(&d->segment, d->child_seat);
+    if (atomic_load(&entry->word) != d->child_word)
+        return;
+    if (is_unwitnessed(d))
+        atomic_store(&entry->pid, 0);
+    atomic_fetch_or(&entry->flags, TNI_SEAT_UNBORN);
+    TNI_KILL_POINT("fork_unborn_marked");
+}
+
+/*
  * A seat that still waits for a child that will not come: name nobody in it, so that it counts
  * as dead. If its word has moved on, it is none of our business.
  */
@@ -764,7 +784,7 @@ static void release_threads(bool in_child)
     }
 }
 
-TNI_AROUND_FORK static void fork_parent(void)
+TNI_AROUND_FORK static void fork_parent(bool seems_failed)
 {
     char byte;
     if (fork_pipe[0] >= 0) {
@@ -776,11 +796,12 @@ TNI_AROUND_FORK static void fork_parent(void)
         } while (got == TN_ERR_TIMED_OUT);
         tni_os_close(fork_pipe[0]);
         fork_pipe[0] = fork_pipe[1] = -1;
-        /* fork() failed, or the child was killed early on, or it could not sit down. */
-        for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
-            disown_unwitnessed(d);
     }
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
+        if (seems_failed)
+            mark_unborn(d);
+        /* fork() failed, or the child was killed early on, or it could not sit down. */
+        disown_unwitnessed(d);
         tni_os_witness_drop(d->child_witness); /* it is the child's alone from now on */
         d->child_witness = NULL;
     }
@@ -848,8 +869,8 @@ TNI_AROUND_FORK static void fork_child(void)
 
 static int register_fork_handlers(void)
 {
-    static _Atomic uint32_t done;
-    if (atomic_exchange(&done, 1) != 0)
-        return 0;
-    return tni_os_at_fork(fork_prepare, fork_parent, fork_child);
+    lock_list(); /* one thread at a time */
+    int status = tni_os_at_fork(fork_prepare, fork_parent, fork_child);
+    unlock_list();
+    return status;
 }

@@ -738,6 +738,12 @@ static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t
     }
 }
 
+/* fork() failed: nobody had the seat, so nobody has died. */
+static bool is_unborn(const struct tni_seat *entry)
+{
+    return (atomic_load(&entry->flags) & TNI_SEAT_UNBORN) != 0 && atomic_load(&entry->pid) == 0;
+}
+
 /*
  * The seat's bit goes after its death was noted: a recoverer that is killed in between leaves
  * the bit, and the next one notes the death again. Nobody is told of a death while the bit is
@@ -761,9 +767,10 @@ static void settle_role(struct tni_object *object, uint32_t side, uint32_t seat,
 static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
                         uint32_t seat)
 {
-    int32_t pid = atomic_load(&tni_seat_at(&d->segment, seat)->pid);
+    const struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+    int32_t pid = atomic_load(&entry->pid);
 
-    if (!tni_seat_set_has(&object->openers, seat)) {
+    if (!tni_seat_set_has(&object->openers, seat) || is_unborn(entry)) {
         clear_bits(object, seat);
         tni_object_wake_all(&d->segment, object);
         return;

@@ -62,6 +62,9 @@ typedef int tnt_child_fn(void *argument);
 
 /** Run `run` in a forked child; a failed assertion in it is printed and exits with 1. */
 pid_t tnt_fork(tnt_child_fn *run, void *argument);
+/* From now on this system call of this process and its children fails with `error`, an errno.
+ */
+bool tnt_refuse(int number, int error);
 /** Wait for a child's end. @return its status, as of waitpid() */
 int tnt_wait(pid_t pid);
 /** Wait for it, and fail the test unless it exited with 0. */

@@ -8,7 +8,7 @@
 /** The only domain that the parent has. */
 void fork_register(struct tn_domain *parent);
 void fork_before(void);
-void fork_after_in_parent(void);
+void fork_after_in_parent(bool seems_failed);
 /** `copy` is the child's copy of the parent's private object. */
 void fork_after_in_child(struct tn_domain *copy);
 

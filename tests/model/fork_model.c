@@ -17,6 +17,7 @@
 #include "tiny.h"
 
 enum { PARENT, CHILD, RECOVERER, READ_END = 10, WRITE_END = 11 };
+enum { HAS_FORKED, HAS_FAILED, SEEMS_FAILED }; /* the last: another's handler left an errno */
 enum { NOT_YET, FORKED, FAILED, WITNESS_BITS = 8 }; /* state; FORKED: and a witness's number */
 
 /* What the kernel has: shared, and seen in order. */
@@ -115,8 +116,9 @@ static void fork_in_parent(void)
     copy_image();
     uint32_t witness = (uint32_t)(uintptr_t)image->domain.child_witness;
     uint32_t forked = FORKED | witness << WITNESS_BITS;
-    atomic_store(&kernel->state, model_choose(2) == 0 ? forked : FAILED);
-    fork_after_in_parent();
+    uint32_t outcome = model_choose(3);
+    atomic_store(&kernel->state, outcome == HAS_FAILED ? FAILED : forked);
+    fork_after_in_parent(outcome != HAS_FORKED);
 }
 
 static bool is_forked(uint32_t state) { return (state & ((1u << WITNESS_BITS) - 1)) == FORKED; }
@@ -228,6 +230,8 @@ static void check_inherited(void)
     model_require(has_died || child->seat != TNI_NO_SEAT ||
                       atomic_load(&kernel->state) == FAILED,
                   "a child has a seat, if there was one");
+    model_require(has_died || atomic_load(&tni_object_at(&tiny_segment, 0)->death[0]) == 0,
+                  "a fork that fails is nobody's death");
     /* The child keeps one reference of a. */
     bool keeps = child->seat != TNI_NO_SEAT && !model_is_dead(CHILD);
     model_require(tiny_allocated() == keeps, "what nobody has is free");

@@ -26,7 +26,7 @@ void tni_process_name_recounted(struct tn_domain *domain, uint32_t id)
 
 void fork_register(struct tn_domain *parent) { all_domains = parent; }
 void fork_before(void) { fork_prepare(); }
-void fork_after_in_parent(void) { fork_parent(); }
+void fork_after_in_parent(bool seems_failed) { fork_parent(seems_failed); }
 
 void fork_after_in_child(struct tn_domain *copy)
 {

@@ -225,7 +225,7 @@ int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes)
     return TN_ERR_SYSTEM;
 }
 
-int tni_os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+int tni_os_at_fork(void (*prepare)(void), void (*parent)(bool), void (*child)(void))
 {
     (void)prepare;
     (void)parent;

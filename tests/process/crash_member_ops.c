@@ -2,9 +2,11 @@
 /* Operations: handles, forks, joining and leaving, the reaper and the audit themselves. */
 #include "process/crash.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +124,13 @@ static void fork_with_much(struct crash_world *w)
 {
     take_much(w);
     crash_fork(w, look);
+}
+
+static void fail_to_fork(struct crash_world *w)
+{
+    take_much(w);
+    TN_CHECK(tnt_refuse(SYS_clone, EAGAIN));
+    TN_CHECK(fork() == -1);
 }
 
 /* The child of the one that dies goes on, with holds of its own. */
@@ -288,6 +297,7 @@ const struct crash_op crash_member_ops[] = {
      .is_owned = true,
      .prepare = hold_much,
      .run = fork_with_much},
+    {.name = "fork_that_fails", .is_owned = true, .prepare = hold_much, .run = fail_to_fork},
     {.name = "process_fork", .prepare = hold_much, .run = process_fork},
     {.name = "process_exec", .prepare = hold_much, .run = process_exec},
     {.name = "exec_of_a_stranger", .is_owned = true, .prepare = hold_much, .run = exec_away},

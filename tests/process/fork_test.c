@@ -3,6 +3,7 @@
  * Tests: who sits where when a fork() is cut short. process.c I3. Handlers registered before
  * tenon's hold a child, or its parent, up between fork() and tenon's own handlers.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,7 +21,7 @@
 #include "process/process.h"
 
 static struct tnt_signal arrived, go;
-static bool holds_child, holds_parent;
+static bool holds_child, holds_parent, leaves_errno;
 
 static void hold_up(bool is_on)
 {
@@ -30,7 +31,12 @@ static void hold_up(bool is_on)
     }
 }
 static void in_child(void) { hold_up(holds_child); }
-static void in_parent(void) { hold_up(holds_parent); }
+static void in_parent(void)
+{
+    hold_up(holds_parent);
+    if (leaves_errno)
+        errno = EBADF;
+}
 
 /* Before the first domain, so before tenon's handlers; and the one socket for bells. */
 __attribute__((constructor)) static void register_first(void)
@@ -622,4 +628,103 @@ TN_TEST(a_child_without_a_seat_uses_nothing_that_it_freed)
     tn_queue_close(queue);
     TNT_AUDIT(d);
     tn_domain_close(d);
+}
+
+/* ---- a fork() that fails -------------------------------------------------------------------
+ */
+
+static int fail_to_fork(void *argument)
+{
+    tn_barrier *barrier = argument;
+    TN_CHECK(tnt_refuse(SYS_clone, EAGAIN));
+    TN_CHECK(fork() == -1 && errno == EAGAIN);
+    tnt_signal(&told);
+    TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) >= 0);
+    tn_barrier_close(barrier);
+    tn_domain_close(d);
+    return 0;
+}
+
+static void check_that_a_failed_fork_is_no_death(void)
+{
+    tn_barrier *barrier;
+    uint32_t reaped;
+    begin();
+    TN_CHECK_OK(tn_barrier_create(d, NULL, 2, &barrier));
+    pid_t parent = tnt_fork(fail_to_fork, barrier);
+    tnt_await(&told);
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 1); /* its child's seat */
+    TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) >= 0);
+    tnt_wait_ok(parent);
+    tn_barrier_close(barrier);
+    finish();
+}
+
+TN_TEST(a_fork_that_fails_is_no_death) { check_that_a_failed_fork_is_no_death(); }
+
+TN_TEST(a_fork_that_fails_without_a_witness_is_no_death)
+{
+    setenv("TENON_FORCE_FALLBACK", "witness", 1);
+    check_that_a_failed_fork_is_no_death();
+}
+
+#if defined(TN_KILL_POINTS)
+static int fail_to_fork_and_die(void *argument)
+{
+    (void)argument;
+    TN_CHECK(tnt_refuse(SYS_clone, EAGAIN));
+    tni_kill_point_arm("fork_unborn_marked", 1);
+    fork();
+    return 1;
+}
+
+TN_TEST(who_is_killed_beside_the_seat_of_no_child_leaves_two_to_settle)
+{
+    uint32_t reaped;
+    begin();
+    tnt_wait(tnt_fork(fail_to_fork_and_die, NULL));
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 2);
+    finish();
+}
+#endif
+
+/* errno of another library's handler, which runs before ours. */
+static int fork_beside_a_handler_that_fails(void *argument)
+{
+    leaves_errno = true;
+    pid_t pid = fork();
+    if (pid == 0) {
+        TN_CHECK_OK(tn_domain_reap(d, NULL)); /* it is a member */
+        tnt_signal(&told);
+        pause();
+    }
+    tnt_await(argument);
+    tnt_kill(pid);
+    tnt_signal(&told);
+    tnt_await(argument);
+    tn_domain_close(d);
+    return 0;
+}
+
+TN_TEST(a_death_counts_though_an_errno_looked_like_a_failed_fork)
+{
+    struct tnt_signal next = tnt_signal_open();
+    tn_barrier *barrier;
+    uint32_t reaped;
+    begin();
+    TN_CHECK_OK(tn_barrier_create(d, NULL, 3, &barrier));
+    pid_t parent = tnt_fork(fork_beside_a_handler_that_fails, &next);
+    tnt_await(&told);
+    tnt_signal(&next);
+    tnt_await(&told);
+    TN_CHECK_OK(tn_domain_reap(d, &reaped));
+    assert_int_equal(reaped, 1);
+    TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) == TN_ERR_PEER_DIED);
+    tnt_signal(&next);
+    tnt_wait_ok(parent);
+    tn_barrier_close(barrier);
+    tnt_signal_close(&next);
+    finish();
 }

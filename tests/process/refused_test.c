@@ -7,14 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -262,20 +259,8 @@ static const struct step {
 };
 enum { STEPS = TNI_COUNT(steps) };
 
-/* ---- the filter -------------------------------------------------------------------------- */
-
-static bool refuse(int number, int error)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = TNI_COUNT(filter), .filter = filter};
-    return syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
-}
+/* ---- in a process of its own --------------------------------------------------------------
+ */
 
 struct outcome {
     bool is_refused;
@@ -300,7 +285,7 @@ static int run_steps(void *argument)
     TN_CHECK(mkdir(folder, 0700) == 0);
     setenv("TENON_RUNTIME_DIR", folder, 1);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    o->is_refused = refuse(trial->call->number, trial->error);
+    o->is_refused = tnt_refuse(trial->call->number, trial->error);
     for (uint32_t i = 0; i < STEPS && o->is_refused; i++) {
         o->status[i] = steps[i].run(&scene);
         if (o->status[i] != 0)

@@ -346,10 +346,15 @@ static void a_child_dies_with_its_parent(void **state)
 }
 
 static int fork_counts[3];
+static bool has_seemed_failed;
 
 static void count_prepare(void) { fork_counts[0]++; }
 
-static void count_parent(void) { fork_counts[1]++; }
+static void count_parent(bool seems_failed)
+{
+    fork_counts[1]++;
+    has_seemed_failed = seems_failed;
+}
 
 static void count_child(void) { fork_counts[2]++; }
 
@@ -363,6 +368,7 @@ static void at_fork_body(void)
         _exit(fork_counts[2]);
     CHECK(wait(&status) > 0 && WEXITSTATUS(status) == 1);
     CHECK(fork_counts[0] == 1 && fork_counts[1] == 1 && fork_counts[2] == 0);
+    CHECK(!has_seemed_failed);
 
     CHECK(tni_os_fork_quiet(true) == false);
     if (fork() == 0)
