@@ -192,3 +192,28 @@ static void break_off(bool with_nonsense)
 
 TN_TEST(a_vault_that_breaks_off_is_asked_again_and_not_replaced) { break_off(false); }
 TN_TEST(a_vault_that_talks_nonsense_is_asked_again_and_not_replaced) { break_off(true); }
+
+/* The vault is used over the second connection. When nothing is kept, its name must stay. */
+TN_TEST(a_vault_that_was_asked_twice_keeps_its_name)
+{
+    struct fake_vault *vault = fake_vault_start();
+    begin(0);
+    leave_in_queue(2);
+    fake_vault_await(&vault->puts, 2);
+    int32_t old = manager_pid(d);
+    atomic_store(&vault->breaks, 1);
+    kill_and_await(old, SIGKILL);
+    int32_t second = await_successor(d, old);
+    await_storages(second, 2);
+    assert_int_equal(atomic_load(&vault->lists), 3); /* of the first tenond one */
+    pop_all(0, 2);
+    await_storages(second, 0);
+    leave_in_queue(1); /* served by a round of the loop that saw that nothing is kept */
+    fake_vault_await(&vault->puts, 3);
+    assert_int_equal(tni_os_file_number(TNI_VAULT_SOCKET), vault->file);
+    kill_and_await(second, SIGKILL);
+    await_storages(await_successor(d, second), 1);
+    pop_all(0, 1);
+    finish();
+    fake_vault_end(vault);
+}

@@ -86,6 +86,17 @@ static void forget_mirrored(struct tenond *t)
             note(t, &d->deposits.at[i], false);
 }
 
+/*
+ * The vault of the socket's name, whether it is a new one or one that was given up before: the
+ * name stays as long as we use that vault.
+ */
+static int take_connection(struct tenond *t, int fd)
+{
+    t->mirror.fd = fd;
+    t->mirror.is_given_up = false;
+    return tni_os_loop_add(t->loop, fd, tenond_tag(TENOND_VAULT, 0, 0));
+}
+
 /* I2. What it has and we have not is asked for again, should it live: see has_left. */
 static void give_up(struct tenond *t, uint64_t start_ns)
 {
@@ -118,16 +129,15 @@ static int start(struct tenond *t)
     tni_os_close(listen_fd);
     TNI_KILL_POINT("tenond_vault_started");
     if (status == 0)
-        status = tni_os_loop_add(t->loop, fd, tenond_tag(TENOND_VAULT, 0, 0));
+        status = take_connection(t, fd);
     if (status != 0) {
         tni_os_close(fd);
+        t->mirror.fd = -1;
         t->mirror.start_ns = tni_os_now_ns() + TROUBLE_NS;
         tni_log(TNI_LOG_WARNING, "descriptors are kept here only: %s", tn_error_detail());
         return status;
     }
-    t->mirror.fd = fd;
     t->mirror.start_ns = tni_os_now_ns() + RESTART_NS;
-    t->mirror.is_given_up = false;
     return 0;
 }
 
@@ -372,7 +382,8 @@ static int ask_for_all(struct tenond *t, uint64_t patience_ns)
 {
     const struct vault_packet ask = {.magic = VAULT_MAGIC, .verb = VAULT_LIST};
     bool is_new = t->mirror.fd < 0;
-    int status = is_new ? tni_os_connect(TNI_VAULT_SOCKET, &t->mirror.fd) : 0;
+    int fd = -1;
+    int status = is_new ? tni_os_connect(TNI_VAULT_SOCKET, &fd) : 0;
     if (status != 0)
         return status;
     t->mirror.is_recalling = t->mirror.has_left = t->mirror.has_heirs = true;
@@ -381,7 +392,7 @@ static int ask_for_all(struct tenond *t, uint64_t patience_ns)
     t->mirror.ask_ns = TN_FOREVER;
     forget_mirrored(t); /* what the vault does not send any more, it is given again */
     if (is_new)
-        status = tni_os_loop_add(t->loop, t->mirror.fd, tenond_tag(TENOND_VAULT, 0, 0));
+        status = take_connection(t, fd);
     if (status == 0)
         status = send_packet(t, &ask);
     if (status != 0)
