@@ -156,6 +156,13 @@ static bool detach_results(struct tn_pool *pool)
     return is_given;
 }
 
+/* I1. Until a worker ends, for a slice at most. */
+static void await_worker(struct tn_pool *pool, uint64_t deadline_ns)
+{
+    detach_results(pool);
+    tni_crew_await(pool, deadline_ns);
+}
+
 int tni_pool_drain(struct tn_pool *pool)
 {
     int status;
@@ -415,7 +422,7 @@ int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
         if (pool->table.under_way > 0)
             status = receive(pool, TNI_MIN(deadline_ns, now_ns + TNI_CREW_SLICE_NS));
         else if ((status = tni_interrupt_ask(now_ns)) == 0)
-            tni_crew_await(pool, deadline_ns);
+            await_worker(pool, deadline_ns);
         status = status == TN_ERR_TIMED_OUT ? 0 : status;
     }
     return status;
@@ -435,7 +442,7 @@ static void end_workers(struct tn_pool *pool, uint64_t deadline_ns)
             was_killed = true;
             tni_crew_signal(pool, SIGKILL);
         }
-        tni_crew_await(pool, was_killed ? TN_FOREVER : deadline_ns);
+        await_worker(pool, was_killed ? TN_FOREVER : deadline_ns);
         (void)!tni_pool_drain(pool);
         tni_crew_collect(pool);
     }

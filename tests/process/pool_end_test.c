@@ -109,6 +109,66 @@ TN_TEST(terminate_kills_who_ignores_sigterm_at_the_deadline)
     pool_close_world(&w);
 }
 
+/* ---- results that fill the domain -------------------------------------------------------- */
+
+/* There is room for one result, not for two. */
+enum { ONE_RESULT_BYTES = 700 << 10, SMALL_QUOTA_BYTES = 1 << 20 };
+
+static struct pool_world open_small_world(uint32_t workers)
+{
+    return pool_open_world_in(pool_open_domain_of(SMALL_QUOTA_BYTES), pool_options(workers));
+}
+
+static void expect_one_result(tn_pool_result *result)
+{
+    assert_int_equal(result->status, 0);
+    assert_int_equal(result->message.size_bytes, ONE_RESULT_BYTES);
+    const uint8_t *bytes = result->message.bytes;
+    assert_int_equal(bytes[0], (uint8_t)result->job);
+    assert_int_equal(bytes[ONE_RESULT_BYTES - 1], (uint8_t)result->job);
+    tn_pool_result_fini(result);
+}
+
+TN_TEST(terminate_makes_room_for_results_of_who_finishes_its_job)
+{
+    struct pool_world w = open_small_world(2);
+    uint64_t deadline = tnt_deadline(15000);
+    tn_pool_result result;
+    for (int i = 0; i < 2; i++)
+        pool_submit(&w, SEND_LATE, ONE_RESULT_BYTES);
+    for (int i = 0; i < 2; i++)
+        pool_pop_pid(&w);
+    TN_CHECK_OK(tn_event_set(w.go));
+    TN_CHECK_OK(tn_pool_terminate(w.pool, deadline));
+    assert_true(tnt_deadline(0) < deadline);
+    for (int i = 0; i < 2; i++) {
+        TN_CHECK_OK(tn_pool_next(w.pool, 0, &result));
+        expect_one_result(&result);
+    }
+    assert_int_equal(tn_pool_next(w.pool, 0, &result), TN_ERR_CLOSED);
+    pool_close_world(&w);
+}
+
+#if defined(TN_KILL_POINTS)
+void tni_kill_point_arm(const char *name, uint32_t passing);
+
+/* A worker dies before it says that it did the job: another one does the job again. */
+TN_TEST(a_join_makes_room_for_a_second_result_of_one_job)
+{
+    tni_kill_point_arm("pool_result_pushed", 1);
+    struct pool_world w = open_small_world(2);
+    tni_kill_point_arm(NULL, 0);
+    pool_submit(&w, SEND_MUCH, ONE_RESULT_BYTES);
+    TN_CHECK_OK(tn_pool_end(w.pool));
+    TN_CHECK_OK(tn_pool_join(w.pool, tnt_deadline(15000)));
+    tn_pool_result result = pool_next(&w);
+    expect_one_result(&result);
+    pool_close_world(&w);
+}
+#endif
+
+/* ---- what waits -------------------------------------------------------------------------- */
+
 static void submit_tensor(struct pool_world *w, tn_tensor *tensor)
 {
     struct pool_order order = {DOUBLE_TENSOR, 0};

@@ -8,10 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-tn_domain *pool_open_domain(void)
+tn_domain *pool_open_domain(void) { return pool_open_domain_of(64 << 20); }
+
+tn_domain *pool_open_domain_of(uint64_t quota_bytes)
 {
     tn_domain_options options = {.struct_size = sizeof options,
-                                 .quota_bytes = 64 << 20,
+                                 .quota_bytes = quota_bytes,
                                  .seats = 32,
                                  .blocks = 4096,
                                  .flags = TN_DOMAIN_NO_MANAGER};
@@ -90,6 +92,15 @@ static int send_much(uint8_t *much, const struct pool_order *order, const tn_poo
     return 0;
 }
 
+static int send_late(tn_domain *domain, uint8_t *much, const struct pool_order *order,
+                     const tn_pool_job *job, tn_message *result)
+{
+    signal(SIGTERM, SIG_IGN);
+    say_pid(domain);
+    wait_for_go(domain);
+    return send_much(much, order, job, result);
+}
+
 static int fill_room(int32_t value, const tn_pool_job *job, tn_message *result)
 {
     memcpy(job->room, &value, sizeof value);
@@ -138,6 +149,8 @@ int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, voi
     case SEND_BOTH:
         make_tensor(domain, (int32_t)job->id, false, job, result);
         return send_much(much, &order, job, result);
+    case SEND_LATE:
+        return send_late(domain, much, &order, job, result);
     default:
         return 0;
     }
@@ -179,7 +192,12 @@ tn_pool *pool_open(tn_domain *domain, const tn_pool_options *options)
 
 struct pool_world pool_open_world(tn_pool_options options)
 {
-    struct pool_world w = {.domain = pool_open_domain()};
+    return pool_open_world_in(pool_open_domain(), options);
+}
+
+struct pool_world pool_open_world_in(tn_domain *domain, tn_pool_options options)
+{
+    struct pool_world w = {.domain = domain};
     if (options.start == TN_START_FORKSERVER) {
         TN_CHECK_OK(tn_forkserver_start(w.domain, &w.server));
         options.server = w.server;

@@ -25,6 +25,7 @@ enum pool_deed_kind {
     SEND_PRIVATE, /* a tensor that cannot be sent */
     SEND_MUCH,    /* `number` bytes, each the job's number */
     SEND_BOTH,    /* the same, and a new tensor of the job's number */
+    SEND_LATE,    /* the same as SEND_MUCH, without SIGTERM, after its pid and a WAIT */
     DEAF          /* as SLEEP, without SIGTERM */
 };
 
@@ -49,10 +50,12 @@ enum { POOL_METHODS = 3 };
 
 /* Without tenond: what ends here must end without one. */
 tn_domain *pool_open_domain(void);
+tn_domain *pool_open_domain_of(uint64_t quota_bytes);
 void pool_close_domain(tn_domain *domain);
 tn_pool_options pool_options(uint32_t workers);
 tn_pool *pool_open(tn_domain *domain, const tn_pool_options *options);
 struct pool_world pool_open_world(tn_pool_options options);
+struct pool_world pool_open_world_in(tn_domain *domain, tn_pool_options options);
 struct pool_world pool_open_by(uint32_t method, uint32_t workers);
 void pool_close_world(struct pool_world *w);
 
