@@ -142,15 +142,21 @@ static bool is_nothing_there(int status)
 }
 
 /*
- * I1. The results that were not looked at before are the last ones. @return whether shared
- * memory was given back; without private memory a result stays where it is
+ * I1. Results are detached as they came, so those that are not are the last ones. Without
+ * private memory a result stays where it is, until the next time. @return whether shared memory
+ * was given back
  */
 static bool detach_results(struct tn_pool *pool)
 {
     bool is_given = false;
-    for (struct tni_job *job = pool->table.last; job != NULL && !job->is_detached;
-         job = job->prev) {
-        is_given |= tni_message_detach(&job->message) > 0;
+    struct tni_job *job = pool->table.last;
+    while (job != NULL && job->prev != NULL && !job->prev->is_detached)
+        job = job->prev;
+    for (; job != NULL && !job->is_detached; job = job->next) {
+        int detached = tni_message_detach(&job->message);
+        if (detached < 0)
+            break;
+        is_given |= detached > 0;
         job->is_detached = true;
     }
     return is_given;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "harness/members.h"
@@ -163,6 +164,37 @@ TN_TEST(a_join_makes_room_for_a_second_result_of_one_job)
     TN_CHECK_OK(tn_pool_join(w.pool, tnt_deadline(15000)));
     tn_pool_result result = pool_next(&w);
     expect_one_result(&result);
+    pool_close_world(&w);
+}
+#endif
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Of private memory; what there is stays. The kernel takes 0 for no limit. */
+static void limit_memory(rlim_t bytes)
+{
+    struct rlimit limit;
+    TN_CHECK(getrlimit(RLIMIT_DATA, &limit) == 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    TN_CHECK(setrlimit(RLIMIT_DATA, &limit) == 0);
+}
+
+TN_TEST(results_leave_shared_memory_once_there_is_private_memory)
+{
+    struct pool_world w = open_small_world(1);
+    tn_pool_result result;
+    for (int i = 0; i < 3; i++)
+        pool_submit(&w, SEND_MUCH, ONE_RESULT_BYTES);
+    limit_memory(1);
+    while (tn_pool_job_count(w.pool) == 3)
+        assert_int_equal(tn_pool_get(w.pool, 3, tnt_deadline(20), &result), TN_ERR_TIMED_OUT);
+    /* The first one was filed: now this looks for room for it, and finds none. */
+    assert_int_equal(tn_pool_get(w.pool, 3, tnt_deadline(50), &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_job_count(w.pool), 2);
+    limit_memory(RLIM_INFINITY);
+    for (uint64_t id = 3; id >= 1; id--) {
+        TN_CHECK_OK(tn_pool_get(w.pool, id, tnt_deadline(15000), &result));
+        expect_one_result(&result);
+    }
     pool_close_world(&w);
 }
 #endif
