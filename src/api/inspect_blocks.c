@@ -263,7 +263,7 @@ int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each, void *con
     const struct tni_segment *s = &inspector->segment;
     uint32_t limit = tni_seat_limit(s);
     uint64_t tally_bytes = (uint64_t)s->geometry.total_blocks * sizeof(struct tally);
-    struct scan scan = {.s = s, .now_ns = tni_os_now_ns(), .each = each, .context = context};
+    struct scan scan = {.s = s, .now_ns = tni_os_shared_ns(), .each = each, .context = context};
     void *tallies = NULL;
 
     int status = tni_os_map_private(tally_bytes, &tallies);

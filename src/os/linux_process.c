@@ -304,19 +304,21 @@ static int64_t read_clock_ahead_ns(void)
 
 int64_t tni_os_clock_ahead_ns(void)
 {
-    struct tni_os_process self;
     struct self_page *page = get_self_page();
-    if (tni_os_self(&self) != 0 || self.pid_space >> PID_SPACE_BITS == 0)
-        return 0; /* the first one */
-    if (page == NULL)
-        return read_clock_ahead_ns();
     /* pairs with the release below */
-    if (atomic_load_explicit(&page->has_clock, memory_order_acquire) == 0) {
-        atomic_store_explicit(&page->clock_ahead_ns, read_clock_ahead_ns(),
-                              memory_order_relaxed);
+    if (TNI_LIKELY(page != NULL &&
+                   atomic_load_explicit(&page->has_clock, memory_order_acquire) != 0))
+        return atomic_load_explicit(&page->clock_ahead_ns, memory_order_relaxed);
+    struct tni_os_process self;
+    if (tni_os_self(&self) != 0)
+        return 0;
+    bool is_first = self.pid_space >> PID_SPACE_BITS == 0;
+    int64_t ahead_ns = is_first ? 0 : read_clock_ahead_ns();
+    if (page != NULL) {
+        atomic_store_explicit(&page->clock_ahead_ns, ahead_ns, memory_order_relaxed);
         atomic_store_explicit(&page->has_clock, 1, memory_order_release);
     }
-    return atomic_load_explicit(&page->clock_ahead_ns, memory_order_relaxed);
+    return ahead_ns;
 }
 
 /*

@@ -76,7 +76,7 @@ bool tni_ref_alloc_again(struct tn_domain *domain, struct tni_thread *thread,
 /** Write the time into the descriptor at a block's position. */
 static inline void tni_ref_born(const struct tn_domain *domain, uint32_t at)
 {
-    TNI_PUT(tni_desc_of(&domain->segment, at)->born_ns, tni_os_coarse_ns());
+    TNI_PUT(tni_desc_of(&domain->segment, at)->born_ns, tni_os_shared_coarse_ns());
 }
 
 /** One more local reference of a block that this process holds. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/personality.h>
 
+#include "api/inspect.h"
 #include "namespaces.h"
 #include "reaper/reaper.h"
 
@@ -689,6 +690,51 @@ TN_TEST(a_handle_expires_at_one_time_in_every_time_namespace)
     cross(c, reap_and_import);
     cross(c, export_for_a_moment);
     assert_int_equal(import(c, c->meeting->domain), TN_ERR_STALE);
+    close_meeting(c->meeting);
+    munmap(c, sizeof *c);
+}
+
+static int note_age(const tn_block_info *info, void *context)
+{
+    if (strcmp(info->kind, "tensor") == 0)
+        *(uint64_t *)context = info->age_ns;
+    return 0;
+}
+
+/* Of the only tensor that there is. */
+static uint64_t age_seen_in(const tn_domain *domain)
+{
+    struct tn_inspector inspector = {.segment = domain->segment};
+    uint64_t age_ns = UINT64_MAX;
+    TN_CHECK_OK(tn_inspect_blocks(&inspector, note_age, &age_ns));
+    return age_ns;
+}
+
+static int look_at_the_age(void *argument)
+{
+    struct crossing *c = argument;
+    tn_domain *domain = join_anew(c->meeting->domain);
+    TN_CHECK(age_seen_in(domain) < LONG_S * UINT64_C(1000000000));
+    tn_domain_close(domain);
+    return 0;
+}
+
+/* The clock inside is ahead by more than a day. */
+TN_TEST(a_tensor_has_one_age_in_every_time_namespace)
+{
+    skip_unless_allowed(&time_apart);
+    struct crossing *c = share_memory(sizeof *c);
+    c->meeting = open_meeting(&time_apart, &time_apart);
+    tn_tensor *t = make_filled(c->meeting->domain, FILLED);
+    cross(c, look_at_the_age);
+    tn_tensor_unref(t);
+    c->meeting->member.run = be_a_member;
+    move_in(&c->meeting->member);
+    tnt_await(&c->meeting->joined);
+    while (age_seen_in(c->meeting->domain) == 0) /* milliseconds */
+        tni_os_yield();
+    kill_resident(&c->meeting->member);
+    TN_CHECK_OK(tn_domain_reap(c->meeting->domain, NULL));
     close_meeting(c->meeting);
     munmap(c, sizeof *c);
 }
