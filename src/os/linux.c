@@ -151,7 +151,8 @@ const struct timespec *tni_linux_time_left(uint64_t deadline_ns, struct timespec
 
 ssize_t tni_linux_read_text(const char *path, char *text, size_t size_bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0);
     if (fd < 0)
         return -errno;
 

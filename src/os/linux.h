@@ -40,6 +40,16 @@ int tni_linux_fail(int status, int errno_value, const char *format, ...)
  * full and may now be larger, which is tried once for each `*raised`. Keeps errno.
  */
 bool tni_linux_try_again(bool *raised);
+/**
+ * Make a descriptor, all of this room by this: `is_made` is a call with a test of its result. A
+ * process whose soft limit is reached has it raised to the hard one.
+ */
+#define TNI_LINUX_MAKE(is_made)                                                                \
+    do {                                                                                       \
+        bool has_raised = false;                                                               \
+        while (!(is_made) && tni_linux_try_again(&has_raised))                                 \
+            ;                                                                                  \
+    } while (0)
 uint64_t tni_linux_descriptor_limit(void);
 
 /**

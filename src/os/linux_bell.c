@@ -57,7 +57,9 @@ TNI_AROUND_FORK static socklen_t bell_address(uint64_t number, struct sockaddr_u
 
 TNI_AROUND_FORK static int open_socket(void)
 {
-    return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) >= 0);
+    return fd;
 }
 
 int tni_os_bell_create(uint64_t number, int *ret_fd)
@@ -173,7 +175,8 @@ int tni_os_watch_create(int memory_fd, int *ret_fd)
 {
     char path[WATCH_PATH_BYTES];
     path_of(memory_fd, path);
-    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) >= 0);
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "inotify_init1");
     if (inotify_add_watch(fd, path, IN_MODIFY) < 0) {
@@ -193,7 +196,8 @@ int tni_os_watch_ring(int memory_fd, uint64_t offset)
     if (status != 0)
         return status;
     path_of(memory_fd, path);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = open(path, O_WRONLY | O_CLOEXEC)) >= 0);
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
     ssize_t done = pwrite(fd, "", 1, (off_t)offset);

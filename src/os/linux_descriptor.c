@@ -36,10 +36,7 @@ int tni_os_keep_on_exec(int fd)
 int tni_os_duplicate(int fd, int *ret_fd)
 {
     int copy = -1;
-    bool raised = false;
-    do {
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    } while (copy < 0 && tni_linux_try_again(&raised));
+    TNI_LINUX_MAKE((copy = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0);
     if (copy < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "duplicating descriptor %d", fd);
     *ret_fd = copy;
@@ -72,11 +69,15 @@ uint64_t tni_os_hard_descriptor_limit(void)
     return limit.rlim_max;
 }
 
-bool tni_os_has_descriptor_left(void)
+bool tni_os_has_descriptors_left(uint32_t count)
 {
-    int fd = epoll_create1(EPOLL_CLOEXEC);
+    int fd = -1;
+    if (count == 0)
+        return true;
+    TNI_LINUX_MAKE((fd = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+    bool has_left = fd >= 0 && tni_os_has_descriptors_left(count - 1);
     tni_os_close(fd);
-    return fd >= 0;
+    return has_left;
 }
 
 /* Tried again even if nothing was raised here: another thread may have done it just now. */
@@ -164,8 +165,9 @@ int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns)
 
 int tni_os_pipe(int ret_fds[2])
 {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    int ends[2], made = -1;
+    TNI_LINUX_MAKE((made = pipe2(ends, O_CLOEXEC)) == 0);
+    if (made != 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "pipe2");
     ret_fds[0] = ends[0];
     ret_fds[1] = ends[1];
@@ -237,7 +239,8 @@ int tni_os_write(int fd, const void *bytes, size_t size_bytes)
 int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd)
 {
     const struct itimerspec at = {.it_value = tni_linux_timespec(deadline_ns)};
-    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) >= 0);
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "timerfd_create");
     if (timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL) != 0) {
@@ -253,7 +256,8 @@ int tni_os_timer_create(uint64_t deadline_ns, int *ret_fd)
 
 int tni_os_loop_create(int *ret_loop)
 {
-    int loop = epoll_create1(EPOLL_CLOEXEC);
+    int loop = -1;
+    TNI_LINUX_MAKE((loop = epoll_create1(EPOLL_CLOEXEC)) >= 0);
     if (loop < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "epoll");
     *ret_loop = loop;

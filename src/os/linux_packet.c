@@ -246,16 +246,6 @@ static int fill(struct packet *packet, size_t want)
     return 0;
 }
 
-/* Found out before anything is taken, so that a full table loses nothing. */
-static bool has_room(int fd)
-{
-    int spare = -1;
-    if (tni_os_duplicate(fd, &spare) != 0)
-        return false;
-    tni_os_close(spare);
-    return true;
-}
-
 static int fail_room(const struct packet *packet, const char *what)
 {
     return tni_fail(TN_ERR_SYSTEM,
@@ -347,7 +337,8 @@ static int check_stream(const struct packet *packet, size_t size_bytes, size_t h
     size_t want = (size_t)peeked < head_bytes ? head_bytes : total(packet->bytes);
     if (want < head_bytes || want > size_bytes)
         return 0; /* refused once the head is taken */
-    if (has_descriptor && !has_room(packet->socket_fd) && is_descriptor_of_first(packet, want))
+    if (has_descriptor && !tni_os_has_descriptors_left(1) &&
+        is_descriptor_of_first(packet, want))
         return fail_room(packet, "waits");
     return packet->deadline_ns == 0 ? check_is_whole(packet, want) : 0;
 }
@@ -376,7 +367,7 @@ static int receive_packet(struct packet *packet, size_t size_bytes, size_t head_
         int peeked = peek(packet, head_bytes, &has_descriptor);
         if (peeked < 0)
             return peeked;
-        if (has_descriptor && !has_room(packet->socket_fd))
+        if (has_descriptor && !tni_os_has_descriptors_left(1))
             return fail_room(packet, "waits");
         got = take(packet, size_bytes, &flags);
     } while (got == -EAGAIN && packet->deadline_ns != 0);

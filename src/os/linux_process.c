@@ -339,7 +339,12 @@ static bool folder_of(int32_t pid, char path[PROC_PATH_BYTES], const char *file)
 
 /* Other processes. */
 
-static int open_pid(int32_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+static int open_pid(int32_t pid)
+{
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = (int)syscall(SYS_pidfd_open, pid, 0)) >= 0);
+    return fd;
+}
 
 /* A pidfd is readable once the last thread is gone; the first thread alone may be a zombie long
  * before. */
@@ -551,7 +556,10 @@ void tni_os_process_command(int32_t pid, char *text, size_t size_bytes)
 uint64_t tni_os_process_huge_bytes(int32_t pid, uint64_t inode)
 {
     char path[PROC_PATH_BYTES];
-    FILE *file = folder_of(pid, path, "smaps") ? fopen(path, "re") : NULL;
+    FILE *file = NULL;
+    if (!folder_of(pid, path, "smaps"))
+        return 0;
+    TNI_LINUX_MAKE((file = fopen(path, "re")) != NULL);
     if (file == NULL)
         return 0;
 

@@ -33,10 +33,7 @@ static void miss(struct search *search, int errno_value)
 static DIR *open_folder(const char *path)
 {
     DIR *folder = NULL;
-    bool raised = false;
-    do {
-        folder = opendir(path);
-    } while (folder == NULL && tni_linux_try_again(&raised));
+    TNI_LINUX_MAKE((folder = opendir(path)) != NULL);
     return folder;
 }
 
@@ -182,10 +179,7 @@ int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd)
 
     int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     int fd = -1;
-    bool raised = false;
-    do {
-        fd = open(path, flags | (read_only ? O_RDONLY : O_RDWR));
-    } while (fd < 0 && tni_linux_try_again(&raised));
+    TNI_LINUX_MAKE((fd = open(path, flags | (read_only ? O_RDONLY : O_RDWR))) >= 0);
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
     if (fcntl(fd, F_GET_SEALS) < 0) {

@@ -30,8 +30,9 @@ uint32_t tni_os_cpu_count(void)
 
 int tni_os_pair(int ret_fds[2])
 {
-    int fds[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+    int fds[2], made = -1;
+    TNI_LINUX_MAKE((made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds)) == 0);
+    if (made != 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "a pair of sockets");
     ret_fds[0] = fds[0];
     ret_fds[1] = fds[1];

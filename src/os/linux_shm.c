@@ -139,10 +139,8 @@ static int give_memory(int fd, uint64_t size_bytes)
 static int open_new(const char *path, int *ret_fd)
 {
     int fd = -1;
-    bool raised = false;
-    do {
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    } while (fd < 0 && tni_linux_try_again(&raised));
+    TNI_LINUX_MAKE(
+        (fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)) >= 0);
     if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
         return fail_no_entry(path);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
@@ -194,10 +192,8 @@ static int open_old(const char *path, int access, int *ret_fd)
 {
     int fd = -1;
     struct stat status;
-    bool raised = false;
-    do {
-        fd = open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    } while (fd < 0 && tni_linux_try_again(&raised));
+    TNI_LINUX_MAKE((fd = open(path, access | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) >=
+                   0);
     if (fd < 0 && errno == ELOOP)
         return tni_fail(TN_ERR_DENIED, "%s is a link, and links are not followed", path);
     if (fd < 0 && (errno == EISDIR || errno == ENXIO || errno == ENODEV))
@@ -255,10 +251,7 @@ int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *e
                         void *context)
 {
     DIR *open_folder = NULL;
-    bool raised = false;
-    do {
-        open_folder = opendir(folder);
-    } while (open_folder == NULL && tni_linux_try_again(&raised));
+    TNI_LINUX_MAKE((open_folder = opendir(folder)) != NULL);
     if (open_folder == NULL)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening the folder %s", folder);
 

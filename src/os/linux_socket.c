@@ -66,7 +66,8 @@ int tni_os_listen(const char *name, int *ret_fd)
     int status = socket_address(name, &address);
     if (status != 0)
         return status;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = -1, kind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    TNI_LINUX_MAKE((fd = socket(AF_UNIX, kind, 0)) >= 0);
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address.sun_path);
 
@@ -86,8 +87,8 @@ int tni_os_accept(int fd, int *ret_fd)
 {
     int accepted = -1;
     do {
-        accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    } while (accepted < 0 && (errno == EINTR || errno == ECONNABORTED));
+        TNI_LINUX_MAKE((accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+    } while (accepted < 0 && errno == ECONNABORTED);
     if (accepted < 0 && errno == EAGAIN)
         return tni_fail(TN_ERR_TIMED_OUT, "nobody is connecting to descriptor %d", fd);
     if (accepted < 0)
@@ -115,7 +116,8 @@ static int fail_connect(int errno_value, const char *path)
 
 static int connect_to(const struct sockaddr_un *address, int *ret_fd)
 {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = -1;
+    TNI_LINUX_MAKE((fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) >= 0);
     if (fd < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s", address->sun_path);
 

@@ -75,7 +75,8 @@ static void close_from(int first)
         syscall(SYS_close_range, first, ~0u, 0) == 0)
         return;
 
-    int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = -1;
+    TNI_LINUX_MAKE((folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) >= 0);
     if (folder >= 0) {
         for (int closed = 0; (closed = close_batch(folder, first)) >= 0;) {
             /* Closing under a reader may hide entries from it: begin again after a change. */
@@ -109,7 +110,8 @@ static void reset_signals(void)
  */
 static bool prepare_descriptors(int *report_fd, int input_fd)
 {
-    int report = fcntl(*report_fd, F_DUPFD_CLOEXEC, REPORT_FD + 1);
+    int report = -1;
+    TNI_LINUX_MAKE((report = fcntl(*report_fd, F_DUPFD_CLOEXEC, REPORT_FD + 1)) >= 0);
     if (report < 0)
         return false;
     *report_fd = report;

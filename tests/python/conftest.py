@@ -62,6 +62,19 @@ def fork():
     return _context_of("fork")
 
 
+@pytest.fixture
+def apart(fork):
+    """Runs a function in a child, which may lower its own limits for ever."""
+
+    def run(function):
+        child = fork.Process(target=function)
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+
+    return run
+
+
 @pytest.fixture(params=["arena", "file_descriptor", "file_system"])
 def strategy(request):
     """Each strategy in turn, for what this process makes."""

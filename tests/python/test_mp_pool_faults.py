@@ -18,7 +18,7 @@ from tenon import _core, _domain
 from tenon.multiprocessing import _pool_worker
 
 WAIT_S = 60
-DESCRIPTORS = 8
+DESCRIPTORS = 64
 
 
 @pytest.fixture
@@ -38,20 +38,23 @@ def warned(monkeypatch):
     return event
 
 
-@contextlib.contextmanager
-def no_descriptor_is_left():
-    """The lowest ones are taken, and there may be no others, whatever is closed meanwhile."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+def take_the_lowest():
+    """What is opened from now on is above the limit to come, and gives nothing back when it closes."""
     held = [os.open(os.devnull, os.O_RDONLY)]
     while held[-1] < DESCRIPTORS:
         held.append(os.open(os.devnull, os.O_RDONLY))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
+    return held
+
+
+@contextlib.contextmanager
+def no_descriptor_is_left(held):
+    """tenon raises a soft limit, so the hard one is lowered: only in a child, as it stays so."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     try:
         yield
     finally:
         for descriptor in held:
             os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def set_gate(gate):
@@ -72,20 +75,23 @@ def total(array):
     return float(array.sum())
 
 
-def test_a_result_waits_while_there_is_no_descriptor_for_it(fork, in_files, warned):
-    gate = fork.Event()
-    with fork.Pool(1, set_gate, (gate,)) as pool:
-        result = pool.apply_async(ones_behind_the_gate)
-        with no_descriptor_is_left():
-            gate.set()
-            assert warned.wait(WAIT_S)
-        assert total(result.get(WAIT_S)) == 1000
-        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+def test_a_result_waits_while_there_is_no_descriptor_for_it(fork, apart, in_files, warned):
+    def get_one_late():
+        held, gate = take_the_lowest(), fork.Event()
+        with fork.Pool(1, set_gate, (gate,)) as pool:
+            result = pool.apply_async(ones_behind_the_gate)
+            with no_descriptor_is_left(held):
+                gate.set()
+                assert warned.wait(WAIT_S)
+            assert total(result.get(WAIT_S)) == 1000
+            assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+    apart(get_one_late)
 
 
 def use_up_descriptors():
     global _lack
-    _lack = no_descriptor_is_left()
+    _lack = no_descriptor_is_left(take_the_lowest())
     _lack.__enter__()
 
 
@@ -275,12 +281,16 @@ def test_a_worker_leaves_quietly_when_its_pool_has_ended(fork, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_worker_is_replaced_once_there_are_descriptors_for_it(fork, warned):
-    with fork.Pool(1) as pool:
-        with no_descriptor_is_left():
-            pool._pool[0].kill()
-            assert warned.wait(WAIT_S)
-        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+def test_a_worker_is_replaced_once_there_are_descriptors_for_it(fork, apart, warned):
+    def lose_a_worker():
+        held = take_the_lowest()
+        with fork.Pool(1) as pool:
+            with no_descriptor_is_left(held):
+                pool._pool[0].kill()
+                assert warned.wait(WAIT_S)
+            assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+    apart(lose_a_worker)
 
 
 def test_a_worker_is_replaced_once_there_is_a_process_for_it(fork, warned, monkeypatch):

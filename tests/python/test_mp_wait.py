@@ -64,10 +64,9 @@ def test_a_queue_wakes_who_waits_though_there_was_no_thread_before(domain, monke
 
 @contextlib.contextmanager
 def descriptors_left(count):
-    """This process can open so many more."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """This process can open so many more. tenon would raise a soft limit."""
     held = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     try:
         with contextlib.suppress(OSError):
             while True:
@@ -79,16 +78,34 @@ def descriptors_left(count):
     finally:
         for descriptor in held:
             os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_a_queue_wakes_who_waits_though_there_was_no_descriptor_before(domain, left):
-    core = _core.Queue.create(domain, capacity=4)
-    reader = _reader.Reader(core)
-    with descriptors_left(left), pytest.raises(OSError):
-        reader.fileno()
-    assert becomes_readable(reader, core)
+def test_a_queue_wakes_who_waits_though_there_was_no_descriptor_before(domain, apart, left):
+    def wait_again():
+        core = _core.Queue.create(domain, capacity=4)
+        reader = _reader.Reader(core)
+        with descriptors_left(left), pytest.raises(OSError):
+            reader.fileno()
+        assert becomes_readable(reader, core)
+
+    apart(wait_again)
+
+
+def test_a_queue_can_be_waited_for_at_the_soft_limit_of_descriptors(domain, apart):
+    def wait_at_the_limit():
+        core = _core.Queue.create(domain, capacity=4)
+        reader = _reader.Reader(core)
+        highest = max(os.pipe())  # their numbers are for Python's own pipe, which raises no limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, highest + 100))
+        held = []
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        os.closerange(highest - 1, highest + 1)
+        assert becomes_readable(reader, core)
+
+    apart(wait_at_the_limit)
 
 
 def get_when_it_is_told(queue):

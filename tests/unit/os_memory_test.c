@@ -4,7 +4,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include "os_test.h"
@@ -343,12 +345,91 @@ static int open_shm(int fd, int *ret_fd)
     return tni_os_shm_open(shm_path, ret_fd);
 }
 
+/* Of two descriptors the first one. */
+static int keep_first(int status, const int ends[2], int *ret_fd)
+{
+    if (status == 0) {
+        tni_os_close(ends[1]);
+        *ret_fd = ends[0];
+    }
+    return status;
+}
+
+static int make_pipe(int fd, int *ret_fd)
+{
+    int ends[2];
+    (void)fd;
+    return keep_first(tni_os_pipe(ends), ends, ret_fd);
+}
+
+static int make_pair(int fd, int *ret_fd)
+{
+    int ends[2];
+    (void)fd;
+    return keep_first(tni_os_pair(ends), ends, ret_fd);
+}
+
+static int open_process(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_process_open(tni_os_pid(), ret_fd);
+}
+
+static char socket_folder[] = "/tmp/tenon-os-test-XXXXXX";
+
+static void listen_in_folder(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(mkdtemp(socket_folder) != NULL);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/t", socket_folder);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(listen(fd, 4) == 0);
+}
+
+static int connect_socket(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_connect_in(socket_folder, "t", ret_fd);
+}
+
+static int create_bell(int fd, int *ret_fd)
+{
+    uint64_t number = 0;
+    (void)fd;
+    CHECK(tni_os_random(&number, sizeof number) == 0);
+    return tni_os_bell_create(number, ret_fd);
+}
+
+static int create_timer(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_timer_create(1, ret_fd);
+}
+
+static int create_loop(int fd, int *ret_fd)
+{
+    (void)fd;
+    return tni_os_loop_create(ret_fd);
+}
+
 static const struct maker {
     const char *name;
     int (*make)(int fd, int *ret_fd);
 } makers[] = {
-    {"memory_create", create_memory}, {"duplicate", tni_os_duplicate}, {"reopen", reopen},
-    {"shm_create", create_shm},       {"shm_open", open_shm},
+    {"memory_create", create_memory},
+    {"duplicate", tni_os_duplicate},
+    {"reopen", reopen},
+    {"shm_create", create_shm},
+    {"shm_open", open_shm},
+    {"pipe", make_pipe},
+    {"pair", make_pair},
+    {"process_open", open_process},
+    {"connect_in", connect_socket},
+    {"bell", create_bell},
+    {"watch", tni_os_watch_create},
+    {"timer", create_timer},
+    {"loop", create_loop},
 };
 
 static void set_limit(uint32_t soft, uint32_t hard)
@@ -369,6 +450,7 @@ static void soft_limit_body(void)
 {
     int memory = -1;
     CHECK(tni_os_memory_create("t", PAGE, &memory) == 0);
+    listen_in_folder();
     uint32_t full = next_number();
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
         int fd = -1;
@@ -382,6 +464,11 @@ static void soft_limit_body(void)
         tni_os_close(fd);
     }
     CHECK(tni_os_shm_remove(shm_path) == 0);
+    set_limit(full, full + 8);
+    CHECK(tni_os_has_descriptors_left(2) && !tni_os_has_descriptors_left(9));
+    char path[sizeof socket_folder + 2];
+    snprintf(path, sizeof path, "%s/t", socket_folder);
+    CHECK(unlink(path) == 0 && rmdir(socket_folder) == 0);
 }
 
 static void a_full_table_is_made_larger_up_to_the_hard_limit(void **state)
@@ -422,11 +509,11 @@ static void a_table_that_stays_full_is_an_error_with_a_way_out(void **state)
 
 static void left_body(void)
 {
-    CHECK(tni_os_has_descriptor_left());
+    CHECK(tni_os_has_descriptors_left(1));
     uint32_t full = next_number();
     set_limit(full, full);
     (void)tni_fail(TN_ERR_SYSTEM, "what was said before");
-    CHECK(!tni_os_has_descriptor_left());
+    CHECK(!tni_os_has_descriptors_left(1));
     CHECK(strcmp(tn_error_detail(), "what was said before") == 0);
 }
 
