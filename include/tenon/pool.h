@@ -80,7 +80,8 @@ typedef struct tn_pool_options {
     uint32_t reserved;
     const char *const *argv;        /* TN_START_SPAWN: as of tn_process_exec(); copied */
     const char *const *environment; /* TN_START_SPAWN: the same */
-    tn_forkserver *server;          /* TN_START_FORKSERVER: borrowed until the pool is closed */
+    tn_forkserver *server;          /* TN_START_FORKSERVER: borrowed until the pool is closed;
+                                       other pools and threads may use it as well */
 } tn_pool_options;
 
 /**

@@ -113,7 +113,8 @@ TN_API void tn_process_fail(const char *message) __attribute__((noreturn));
  * handle, and handles no other signal; its children have the handlers and ignored signals that
  * the process had when it started the server.
  *
- * Threads: one at a time per object.   Fork: not in a child.
+ * Threads: any may call tn_forkserver_fork(), also through a pool; else one at a time per
+ * object.   Fork: not in a child.
  */
 typedef struct tn_forkserver tn_forkserver;
 
@@ -135,11 +136,14 @@ TN_API TN_NODISCARD int tn_forkserver_start(tn_domain *domain, tn_forkserver **r
  *                    meant when the server started
  * @param flags       TN_PROCESS_*
  * @return as tn_process_fork(); TN_ERR_PEER_DIED: the server has ended, tn_error_peer() has its
- *         pid; TN_ERR_INVALID: too many bytes
+ *         pid; TN_ERR_INVALID: too many bytes; TN_ERR_INTERRUPTED: tn_interrupt_set(), the
+ *         function was not run
  *
  * The pthread_atfork() handlers of other libraries do not run around this fork.
  *
- * Blocks: until the child runs; a server that is stopped holds this call up, and no other.
+ * Threads: any. The server forks one child at a time, and calls wait for their turn.
+ * Blocks: until the child runs. A server that is stopped holds up the calls that ask it, and no
+ * others.
  * Crash: a half-started child finds its parent dead and ends.
  */
 TN_API TN_NODISCARD int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run,

@@ -93,8 +93,8 @@ typedef int tn_interrupt_fn(void *context);
  * had come, or it was broken already, it says so rather than this.
  *
  * It ends waits for queues, for events and all else of tenon/sync.h, for memory, for the ends
- * of children and groups, and for pools. It does not end what waits for tenond, for a child
- * that starts or is being closed, or for the other side of a socket.
+ * of children and groups, for fork servers, and for pools. It does not end what waits for
+ * tenond, for a child that starts or is being closed, or for the other side of a socket.
  *
  * @param check  may call what another thread may call at that moment, and wait itself: the
  *               library has no lock and no claim when it calls. If there is no private memory

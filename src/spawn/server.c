@@ -2,17 +2,23 @@
 /*
  * server: a process that does nothing but fork, for a parent that must not.
  *
- * Nouns: server (a child of ours, of one thread), request, answer.
+ * Nouns: server (a child of ours, of one thread), request, answer, asker (a thread that calls),
+ * turn (of one request), reader (the asker that waits at the socket).
  * I1  What the server forks is a child of the server's parent (CLONE_PARENT): the parent waits
  *     for it, with or without the server, and it ends with the parent (child.c, I3).
  * I2  A child has no descriptor of the server's or of a sibling's: the server closes the only
  *     one that it is handed as soon as the child has it.
  * I3  The parent knows the pid of every child: from the answer, or, when the server died before
  *     it gave one, from the place that the two share, where the kernel writes it as it makes
- * the child. A child whose report nobody reads ends. Callers: the user, pool.c. A death of the
- * server ends the requests that wait for it, and no child. A death of the parent ends the
- * server, by child.c, I3, or as its socket ends.
+ *     the child. A child whose report nobody reads ends.
+ * I4  One request is out at a time: the place and the socket are for its answer alone. Its
+ * asker may give up. Then whoever reads the answer collects the child. I5  No lock is held, and
+ * nobody is the reader, while an asker calls the program's hook: the hook may ask the same
+ * server. Callers: the user, pool.c, from any thread. A death of the server ends the requests
+ * that wait for it, and no child. A death of the parent ends the server, by child.c, I3, or as
+ * its socket ends.
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +29,15 @@ struct tn_forkserver {
     struct tn_process *process;
     int32_t owner_pid;
     int socket_fd;
-    int server_fd;         /* its end, while it starts */
-    uint64_t last_request; /* its number */
-    int32_t *forked;       /* the child of the last request; shared with the server */
+    int server_fd;   /* its end, while it starts */
+    int32_t *forked; /* the child of the request that is out; shared with the server */
     struct tn_forkserver *next;
+    /* Under tni_children_lock(), and in the process that started the server only. */
+    uint64_t last_request; /* its number */
+    uint64_t out_request;  /* 0: none is out */
+    struct asker *asker;   /* of the request that is out; NULL: the asker has given up */
+    bool is_read;          /* somebody is the reader: the process is the reader's, too */
+    _Atomic uint32_t news; /* raised when one of these changed */
 };
 
 enum { VERB_FORK = 1, VERB_END = 2 };
@@ -46,6 +57,11 @@ struct answer {
     uint64_t number; /* of the request: one that could not be read is not taken for the next */
     int32_t status;  /* a pid, or TN_ERR_* */
     char text[252];
+};
+
+struct asker {
+    bool is_answered;
+    struct answer answer;
 };
 
 /* ---- all servers of this process --------------------------------------------------------- */
@@ -167,7 +183,7 @@ static int serve(struct tn_domain *domain, void *argument)
     return 0;
 }
 
-/* ---- starting and ending ----------------------------------------------------------------- */
+/* ---- starting ---------------------------------------------------------------------------- */
 
 static int start(struct tn_forkserver *server)
 {
@@ -218,106 +234,262 @@ int32_t tn_forkserver_pid(const tn_forkserver *server)
     return server != NULL ? tn_process_pid(server->process) : 0;
 }
 
-tn_forkserver *tn_forkserver_close(tn_forkserver *server)
+/* ---- the answer -------------------------------------------------------------------------- */
+
+static void tell_askers(struct tn_forkserver *server)
 {
-    if (server == NULL)
-        return NULL;
-    if (server->owner_pid == tni_os_pid()) {
-        struct request end = {.magic = REQUEST_MAGIC, .verb = VERB_END};
-        if (tni_child_collect(server->process, 0) != 0 &&
-            tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
-            (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
-        take_off_list(server);
-    } else {
-        tni_os_close(server->socket_fd); /* of a process that fork() alone made */
+    atomic_fetch_add(&server->news, 1);
+    tni_os_wake(&server->news, UINT32_MAX);
+}
+
+/* Nobody reads its report, so it ends by itself. By a descriptor: the pid may be another's. */
+static void collect_child(struct tn_domain *domain, int32_t pid)
+{
+    struct tni_os_exit end;
+    int pid_fd;
+    if (tni_os_process_open(pid, &pid_fd) == 0) {
+        (void)!tni_os_child_wait(pid_fd, pid, tn_deadline_after(end_ns), &end);
+        tni_os_close(pid_fd);
     }
-    tn_process_close(server->process);
-    tni_os_unmap(server->forked, sizeof *server->forked);
-    free(server);
-    return NULL;
+    if (tni_process_has_seat(domain))
+        tni_reaper_settle_all(domain);
+}
+
+/* I4. One that could not be read when it was new is not taken for that of a later request. */
+static void file_answer(struct tn_forkserver *server, const struct answer *answer)
+{
+    int32_t late_pid = 0;
+    tni_children_lock();
+    if (server->out_request != 0 && server->out_request == answer->number) {
+        if (server->asker != NULL)
+            *server->asker = (struct asker){.is_answered = true, .answer = *answer};
+        else
+            late_pid = answer->status;
+        server->out_request = 0;
+        server->asker = NULL;
+    }
+    tni_children_unlock();
+    if (late_pid > 0)
+        collect_child(server->domain, late_pid);
+}
+
+/*
+ * I3. The server is gone, or its answer could not be read: did it fork before? @return 0, or
+ * `received`, if the server may still answer
+ */
+static int file_orphan(struct tn_forkserver *server, int received)
+{
+    struct answer answer = {.status = __atomic_load_n(server->forked, __ATOMIC_ACQUIRE)};
+    if (answer.status <= 0) {
+        if (received < 0 && tni_child_collect(server->process, 0) != 0)
+            return received;
+        /* Its socket ends a moment before it does. */
+        (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
+        answer.status = TN_ERR_PEER_DIED;
+    }
+    tni_children_lock();
+    answer.number = server->out_request;
+    tni_children_unlock();
+    file_answer(server, &answer);
+    return 0;
+}
+
+/* By the reader. @return 0: there may be news; or why the answer was not received */
+static int read_answer(struct tn_forkserver *server, uint64_t deadline_ns)
+{
+    struct answer answer;
+    int fds[2] = {server->socket_fd, server->process->pid_fd};
+    int status = tni_os_poll(fds, 2, deadline_ns);
+    if (status == TN_ERR_TIMED_OUT)
+        tni_child_survive(server->domain);
+    else if (status < 0)
+        return status;
+    int got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
+    if (got == (int)sizeof answer)
+        return file_answer(server, &answer), 0;
+    status = file_orphan(server, got);
+    return status == TN_ERR_TIMED_OUT ? 0 : status;
+}
+
+/* Before the server is freed: the child of an asker that gave up. */
+static void collect_late(struct tn_forkserver *server)
+{
+    if (server->out_request == 0)
+        return;
+    (void)!tn_process_kill(server->process, SIGKILL);
+    (void)!tni_child_await(server->process, TN_FOREVER, true);
+    while (server->out_request != 0 && read_answer(server, 0) == 0) {
+    }
 }
 
 /* ---- asking ------------------------------------------------------------------------------ */
 
-/* Its socket ends a moment before it does. */
-static int fail_dead(const struct tn_forkserver *server)
+/* Unless there were news meanwhile, or somebody is the reader. */
+static bool become_reader(struct tn_forkserver *server, uint32_t seen)
 {
-    int32_t pid = tn_process_pid(server->process);
-    (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
-    tni_set_peer(TNI_NO_SEAT, pid);
-    return tni_fail(TN_ERR_PEER_DIED, "the fork server, process %d, has ended", pid);
+    tni_children_lock();
+    bool is_ours = !server->is_read && atomic_load(&server->news) == seen;
+    server->is_read |= is_ours;
+    tni_children_unlock();
+    return is_ours;
 }
 
-/*
- * I3. The server is gone, or its answer could not be read: did it fork before? @return the
- * child's pid
- */
-static int find_orphan(const struct tn_forkserver *server, int received)
+static void stop_reading(struct tn_forkserver *server)
 {
-    int32_t pid = __atomic_load_n(server->forked, __ATOMIC_ACQUIRE);
-    if (pid > 0)
-        return pid;
-    if (received < 0 && tni_child_collect(server->process, 0) != 0)
-        return tni_fail(received, "the answer of the fork server, process %d, was not received",
-                        tn_process_pid(server->process));
-    return fail_dead(server);
+    tni_children_lock();
+    server->is_read = false;
+    tni_children_unlock();
+    tell_askers(server);
 }
 
-/* @return the child's pid */
-static int await_answer(const struct tn_forkserver *server)
+/* I5. @return 0: look again; or why this asker goes on no longer */
+static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wait *wait)
 {
-    struct answer answer;
-    int got;
-    do {
-        int fds[2] = {server->socket_fd, server->process->pid_fd};
-        int status = tni_os_poll(fds, 2, TN_FOREVER);
-        if (status < 0)
-            return status;
-        got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
-    } while (got == (int)sizeof answer && answer.number != server->last_request);
-    if (got != (int)sizeof answer)
-        return find_orphan(server, got);
-    answer.text[sizeof answer.text - 1] = '\0';
-    return answer.status > 0 ? answer.status
-                             : tni_fail(answer.status < 0 ? answer.status : TN_ERR_CORRUPT,
-                                        "%s", answer.text);
+    uint64_t now_ns = tni_os_now_ns();
+    int status = wait->is_through ? 0 : tni_interrupt_ask(now_ns);
+    if (status == 0 && now_ns >= wait->deadline_ns)
+        status = tni_fail(TN_ERR_TIMED_OUT, "the fork server, process %d, has not answered",
+                          tn_process_pid(server->process));
+    if (status != 0)
+        return status;
+    if (!become_reader(server, seen)) {
+        status = tni_process_sleep(server->domain, &server->news, seen, wait);
+        return status == TN_ERR_TIMED_OUT ? 0 : status;
+    }
+    status = read_answer(server, TNI_MIN(wait->deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
+    stop_reading(server);
+    return status;
+}
+
+static bool take_turn(struct tn_forkserver *server, struct asker *asker, uint64_t *ret_number)
+{
+    tni_children_lock();
+    bool is_ours = server->out_request == 0;
+    if (is_ours) {
+        *ret_number = server->out_request = ++server->last_request;
+        server->asker = asker;
+        __atomic_store_n(server->forked, 0, __ATOMIC_RELEASE);
+    }
+    tni_children_unlock();
+    return is_ours;
+}
+
+/* Of a request that was not sent. */
+static void give_up_turn(struct tn_forkserver *server)
+{
+    tni_children_lock();
+    server->out_request = 0;
+    server->asker = NULL;
+    tni_children_unlock();
+    tell_askers(server);
+}
+
+static bool is_answered(const struct asker *asker)
+{
+    tni_children_lock();
+    bool answered = asker->is_answered;
+    tni_children_unlock();
+    return answered;
 }
 
 static int send_request(const struct tn_forkserver *server, struct request *request,
                         struct tn_process *child)
 {
     int ends[2];
+    tni_children_lock();
     int status = tni_os_pipe(ends);
-    if (status != 0)
-        return status;
-    child->message_fd = ends[0];
-    status = tni_os_send(server->socket_fd, request, sizeof *request + request->size_bytes,
-                         &ends[1], 1);
-    tni_os_close(ends[1]);
+    if (status == 0) {
+        child->message_fd = ends[0];
+        status = tni_os_send(server->socket_fd, request, sizeof *request + request->size_bytes,
+                             &ends[1], 1);
+        tni_os_close(ends[1]);
+    }
+    tni_children_unlock();
     return status;
 }
 
 /*
- * The lock ends before the wait: a server that is stopped, or slow, holds up nobody but who
- * asks it.
+ * I4. From here on the child ends before it runs anything: nobody reads its report. @return the
+ * pid of one that is there already, and may have reported, or 0
  */
-static int ask(struct tn_forkserver *server, struct request *request, struct tn_process *child)
+static int32_t give_up(struct tn_forkserver *server, struct asker *asker,
+                       struct tn_process *child)
 {
-    if (tni_child_collect(server->process, 0) == 0)
-        return fail_dead(server);
     tni_children_lock();
-    request->number = ++server->last_request;
-    __atomic_store_n(server->forked, 0, __ATOMIC_RELEASE);
-    int status = send_request(server, request, child);
+    tni_os_close(child->message_fd);
+    child->message_fd = -1;
+    int32_t pid = asker->is_answered ? asker->answer.status
+                                     : __atomic_load_n(server->forked, __ATOMIC_ACQUIRE);
+    if (!asker->is_answered) {
+        server->asker = NULL;
+        server->out_request = pid > 0 ? 0 : server->out_request;
+    }
     tni_children_unlock();
-    if (status == TN_ERR_CLOSED)
+    tell_askers(server);
+    return TNI_MAX(pid, 0);
+}
+
+static int fail_dead(const struct tn_forkserver *server)
+{
+    int32_t pid = tn_process_pid(server->process);
+    tni_set_peer(TNI_NO_SEAT, pid);
+    return tni_fail(TN_ERR_PEER_DIED, "the fork server, process %d, has ended", pid);
+}
+
+/* The request could not be sent: nobody is there to read it. */
+static int await_death(struct tn_forkserver *server)
+{
+    struct tni_wait wait = {.deadline_ns = tn_deadline_after(end_ns), .is_through = true};
+    uint32_t seen;
+    do {
+        seen = atomic_load(&server->news);
+        if (become_reader(server, seen)) {
+            (void)!tni_child_await(server->process, wait.deadline_ns, true);
+            stop_reading(server);
+            break;
+        }
+    } while (tni_process_sleep(server->domain, &server->news, seen, &wait) == 0);
+    return fail_dead(server);
+}
+
+/* @return the child's pid */
+static int take_answer(const struct tn_forkserver *server, struct answer *answer)
+{
+    if (answer->status == TN_ERR_PEER_DIED)
         return fail_dead(server);
-    if (status == 0)
-        status = await_answer(server);
-    if (status > 0)
-        status = tni_child_watch(child, status);
-    if (status == 0)
-        status = tni_child_await_start(child);
+    answer->text[sizeof answer->text - 1] = '\0';
+    return answer->status > 0 ? answer->status
+                              : tni_fail(answer->status < 0 ? answer->status : TN_ERR_CORRUPT,
+                                         "%s", answer->text);
+}
+
+/* @return the child's pid; on failure, the child is watched if it is there */
+static int ask(struct tn_forkserver *server, struct request *request, struct tn_process *child,
+               struct tni_wait *wait)
+{
+    struct asker asker = {0};
+    int status = 0;
+    uint32_t seen = atomic_load(&server->news);
+    while (status == 0 && !take_turn(server, &asker, &request->number)) {
+        status = await_news(server, seen, wait);
+        seen = atomic_load(&server->news);
+    }
+    if (status != 0)
+        return status;
+    status = send_request(server, request, child);
+    if (status != 0) {
+        give_up_turn(server);
+        return status == TN_ERR_CLOSED ? await_death(server) : status;
+    }
+    while (status == 0) {
+        seen = atomic_load(&server->news);
+        if (is_answered(&asker))
+            return take_answer(server, &asker.answer);
+        status = await_news(server, seen, wait);
+    }
+    int32_t pid = give_up(server, &asker, child);
+    if (pid > 0)
+        (void)!tni_child_watch(child, pid);
     return status;
 }
 
@@ -356,10 +528,36 @@ int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run, const void *ar
                                 .run = run};
     if (size_bytes > 0)
         memcpy(request + 1, argument, size_bytes);
-    status = ask(server, request, child);
+    status = ask(server, request, child, &(struct tni_wait){.deadline_ns = TN_FOREVER});
     free(request);
+    if (status > 0)
+        status = tni_child_watch(child, status);
+    if (status == 0)
+        status = tni_child_await_start(child);
     if (status != 0)
         return tni_child_end_failed(child, status);
     *ret_process = child;
     return 0;
+}
+
+/* ---- ending ------------------------------------------------------------------------------ */
+
+tn_forkserver *tn_forkserver_close(tn_forkserver *server)
+{
+    if (server == NULL)
+        return NULL;
+    if (server->owner_pid == tni_os_pid()) {
+        struct request end = {.magic = REQUEST_MAGIC, .verb = VERB_END};
+        if (tni_child_collect(server->process, 0) != 0 &&
+            tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
+            (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
+        collect_late(server);
+        take_off_list(server);
+    } else {
+        tni_os_close(server->socket_fd); /* of a process that fork() alone made */
+    }
+    tn_process_close(server->process);
+    tni_os_unmap(server->forked, sizeof *server->forked);
+    free(server);
+    return NULL;
 }

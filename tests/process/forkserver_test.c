@@ -427,35 +427,63 @@ TN_TEST(a_process_that_did_not_start_a_server_cannot_use_or_end_it)
 
 struct threads {
     tn_domain *domain;
-    int started;
+    tn_forkserver *server;
+    int first, started; /* the exit code of its first child; children */
 };
 
-static void *start_many(void *argument)
+static void start_eight(struct threads *job, tn_forkserver *server)
+{
+    for (int i = 0; i < 8; i++) {
+        free(malloc(100000));
+        TN_CHECK(end_of(start_exit(server, job->first + i)) == job->first + i);
+        job->started++;
+    }
+}
+
+static void *start_with_own(void *argument)
 {
     struct threads *job = argument;
     tn_forkserver *server = open_server(job->domain);
-    for (int i = 0; i < 8; i++) {
-        free(malloc(100000));
-        TN_CHECK(end_of(start_exit(server, i)) == i);
-        job->started++;
-    }
+    start_eight(job, server);
     tn_forkserver_close(server);
     return NULL;
 }
 
-TN_TEST(threads_may_have_servers_of_their_own)
+static void *start_with_shared(void *argument)
 {
-    tn_domain *domain = open_domain(32);
+    struct threads *job = argument;
+    start_eight(job, job->server);
+    return NULL;
+}
+
+static void start_in_threads(tn_domain *domain, tn_forkserver *server,
+                             void *(*start_many)(void *))
+{
     pthread_t threads[4];
     struct threads jobs[4];
     for (int i = 0; i < 4; i++) {
-        jobs[i] = (struct threads){domain, 0};
+        jobs[i] = (struct threads){domain, server, 10 * i, 0};
         assert_int_equal(pthread_create(&threads[i], NULL, start_many, &jobs[i]), 0);
     }
     for (int i = 0; i < 4; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(jobs[i].started, 8);
     }
+}
+
+TN_TEST(threads_may_have_servers_of_their_own)
+{
+    tn_domain *domain = open_domain(32);
+    start_in_threads(domain, NULL, start_with_own);
+    close_domain(domain);
+}
+
+TN_TEST_WITHIN(threads_that_share_a_server_get_their_own_children, 30)
+{
+    tn_domain *domain = open_domain(32);
+    tn_forkserver *server = open_server(domain);
+    start_in_threads(domain, server, start_with_shared);
+    tn_forkserver_close(server);
     close_domain(domain);
 }
 
@@ -672,6 +700,14 @@ static void await_sleep(pid_t thread)
     }
 }
 
+static pid_t stop_server(tn_forkserver *server)
+{
+    pid_t pid = tn_forkserver_pid(server);
+    TN_CHECK(kill(pid, SIGSTOP) == 0);
+    TN_CHECK(waitpid(pid, NULL, WUNTRACED) == pid);
+    return pid;
+}
+
 TN_TEST_WITHIN(a_stopped_server_holds_up_only_who_asks_it, 20)
 {
     tn_domain *domain = open_domain(16);
@@ -680,9 +716,7 @@ TN_TEST_WITHIN(a_stopped_server_holds_up_only_who_asks_it, 20)
     pthread_t thread;
     void *process = NULL;
     int code = 9;
-    pid_t stopped = tn_forkserver_pid(asker.server);
-    assert_int_equal(kill(stopped, SIGSTOP), 0);
-    assert_int_equal(waitpid(stopped, NULL, WUNTRACED), stopped);
+    pid_t stopped = stop_server(asker.server);
     assert_int_equal(pthread_create(&thread, NULL, ask_for_child, &asker), 0);
     tnt_await(&asker.asks);
     await_sleep(asker.thread);
@@ -698,6 +732,111 @@ TN_TEST_WITHIN(a_stopped_server_holds_up_only_who_asks_it, 20)
     tn_forkserver_close(asker.server);
     tn_forkserver_close(other);
     tnt_signal_close(&asker.asks);
+    close_domain(domain);
+}
+
+static int run_fd;
+
+static int say_code(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    TN_CHECK(write(run_fd, argument, 1) == 1);
+    return *(uint8_t *)argument;
+}
+
+static int interrupt(void *context)
+{
+    (void)context;
+    return -1;
+}
+
+enum after_giving_up { ASK_AGAIN, CLOSE, CLOSE_STOPPED, KILL };
+
+/* The server has a request whose asker is gone. */
+static void give_up_and(enum after_giving_up next)
+{
+    int ends[2];
+    const uint8_t first = 1, second = 2;
+    uint8_t said = 0;
+    tn_domain *domain = open_domain(8);
+    tn_process *none = NULL;
+    assert_int_equal(pipe(ends), 0);
+    run_fd = ends[1];
+    tn_forkserver *server = open_server(domain);
+    unsigned before = tnt_descriptor_count();
+    pid_t stopped = stop_server(server);
+    tn_interrupt_set(interrupt, NULL);
+    for (int again = 0; again < 2; again++)
+        assert_int_equal(tn_forkserver_fork(server, say_code, &first, 1, 0, &none),
+                         TN_ERR_INTERRUPTED);
+    tn_interrupt_set(NULL, NULL);
+    assert_null(none);
+    assert_int_equal(tnt_descriptor_count(), before);
+    if (next != CLOSE_STOPPED)
+        assert_int_equal(kill(stopped, next == KILL ? SIGKILL : SIGCONT), 0);
+    if (next == ASK_AGAIN)
+        assert_int_equal(end_of(start(server, say_code, &second, 1)), second);
+    if (next == KILL)
+        assert_int_equal(tn_forkserver_fork(server, say_code, &second, 1, 0, &none),
+                         TN_ERR_PEER_DIED);
+    tn_forkserver_close(server);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &said, 1), next == ASK_AGAIN);
+    assert_int_equal(said, next == ASK_AGAIN ? second : 0);
+    close(ends[0]);
+    close_domain(domain);
+}
+
+TN_TEST(a_child_whose_asker_gave_up_runs_nothing_and_leaves_no_zombie)
+{
+    give_up_and(ASK_AGAIN);
+    give_up_and(CLOSE);
+    give_up_and(CLOSE_STOPPED);
+    give_up_and(KILL);
+}
+
+#if defined(TN_KILL_POINTS)
+TN_TEST(a_child_whose_asker_gave_up_as_its_server_died_leaves_no_zombie)
+{
+    tn_domain *domain = open_domain(8);
+    tn_process *none = NULL;
+    tni_kill_point_arm("forkserver_forked", 1);
+    tn_forkserver *server = open_server(domain);
+    tni_kill_point_arm(NULL, 0);
+    pid_t stopped = stop_server(server);
+    tn_interrupt_set(interrupt, NULL);
+    assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                     TN_ERR_INTERRUPTED);
+    tn_interrupt_set(NULL, NULL);
+    assert_int_equal(kill(stopped, SIGCONT), 0);
+    assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
+                     TN_ERR_PEER_DIED);
+    tn_forkserver_close(server);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    close_domain(domain);
+}
+#endif
+
+static int ask_the_same(void *argument)
+{
+    tn_forkserver *server = argument;
+    tn_interrupt_set(NULL, NULL);
+    TN_CHECK(kill(tn_forkserver_pid(server), SIGCONT) == 0);
+    TN_CHECK(end_of(start_exit(server, 3)) == 3);
+    return 0;
+}
+
+TN_TEST_WITHIN(the_hook_of_who_waits_for_a_server_may_ask_it, 20)
+{
+    tn_domain *domain = open_domain(8);
+    tn_forkserver *server = open_server(domain);
+    stop_server(server);
+    tn_interrupt_set(ask_the_same, server);
+    assert_int_equal(end_of(start_exit(server, 7)), 7);
+    tn_forkserver_close(server);
     close_domain(domain);
 }
 

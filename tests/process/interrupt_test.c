@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness/harness.h"
@@ -91,6 +92,7 @@ static tn_semaphore *semaphore;
 static tn_lock *lock;
 static tn_tensor *large, *another;
 static tn_process *process;
+static tn_forkserver *server;
 static tn_group *group;
 static tn_pool *pool;
 static uint32_t first_number, strategy;
@@ -251,6 +253,34 @@ static void end_group(void)
 }
 static void close_group(void) { tn_group_close(group); }
 
+static int return_seven(tn_domain *domain, void *argument)
+{
+    (void)domain;
+    (void)argument;
+    return 7;
+}
+static void stop_server(void)
+{
+    TN_CHECK_OK(tn_forkserver_start(d, &server));
+    pid_t pid = tn_forkserver_pid(server);
+    TN_CHECK(kill(pid, SIGSTOP) == 0);
+    TN_CHECK(waitpid(pid, NULL, WUNTRACED) == pid);
+}
+static int fork_by_server(uint64_t deadline_ns)
+{
+    tn_process_status end;
+    (void)deadline_ns;
+    int status = tn_forkserver_fork(server, return_seven, NULL, 0, 0, &process);
+    if (status != 0)
+        return status;
+    TN_CHECK_OK(tn_process_wait(process, tnt_deadline(20000), &end));
+    assert_int_equal(end.exit_code, 7);
+    tn_process_close(process);
+    return 0;
+}
+static void continue_server(void) { kill(tn_forkserver_pid(server), SIGCONT); }
+static void close_server(void) { tn_forkserver_close(server); }
+
 /* Workers have the hook too, and no signal comes to them. */
 static int work(tn_domain *domain, const tn_pool_job *job, tn_message *ret_result,
                 void *context)
@@ -396,6 +426,8 @@ KIND(a_wait_for_memory_of_another_strategy, .open = use_files, .wait = wait_for_
      .give = free_memory, .close = free_another)
 KIND(a_wait_for_a_child, .open = start_process, .wait = wait_for_process, .give = end_process,
      .close = close_process)
+KIND(a_wait_for_a_fork_server, .open = stop_server, .wait = fork_by_server,
+     .give = continue_server, .close = close_server)
 KIND(a_wait_for_a_group, .open = start_group, .wait = wait_for_group, .give = end_group,
      .close = close_group)
 KIND(a_wait_for_a_result, .open = start_pool, .wait = fetch, .give = set_event,
