@@ -60,7 +60,8 @@ TN_API TN_NODISCARD int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes);
  * Make a tensor in shared memory, contents undefined.
  *
  * @param shape        [ndim], elements; each >= 0; borrowed; may be NULL when ndim is 0
- * @param deadline_ns  how long to wait for memory when the quota is used; 0: do not wait
+ * @param deadline_ns  how long to wait for memory when the quota is used; 0: do not wait, save
+ *                     100 ms at most for others who are taking or giving back memory just now
  * @param ret_tensor   owned by the caller; untouched on failure
  * @return 0, or
  *         TN_ERR_INVALID      ndim, a size, or the product is out of range; the type is unknown

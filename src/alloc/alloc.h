@@ -18,9 +18,17 @@ enum {
     TNI_ALLOC_AGAIN = 1,
     /* Memory is committed in pieces: so much of an announced commit may count twice. */
     TNI_COMMIT_CHUNK_BYTES = 16 << 20,
-    /* How long to come again before that is taken for no room. */
-    TNI_ALLOC_PATIENCE_NS = 1000 * 1000 * 1000
+    /* How long to come again before that is taken for no room; a call that does not wait. */
+    TNI_ALLOC_PATIENCE_NS = 1000 * 1000 * 1000,
+    TNI_ALLOC_TRY_NS = 100 * 1000 * 1000,
+    TNI_ALLOC_ROUND_NS = 5 * 1000 * 1000 /* once more, after a sleep */
 };
+/** Until when a call comes again. */
+static inline uint64_t tni_alloc_patient_until(uint64_t now_ns, uint64_t deadline_ns)
+{
+    return deadline_ns == 0 ? now_ns + TNI_ALLOC_TRY_NS
+                            : TNI_MIN(now_ns + TNI_ALLOC_PATIENCE_NS, deadline_ns);
+}
 
 /** Of a class of which a block is FREE since: somebody had found none. alloc.c, I2 */
 static inline bool tni_alloc_was_full(struct tn_domain *domain, uint32_t class_id)

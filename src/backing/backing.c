@@ -274,10 +274,11 @@ static uint64_t give_back(struct tn_domain *d, uint64_t bytes)
 
 /* NO_MEMORY is told only when the arena has nothing left to give back. */
 static int create_within_quota(struct tn_domain *d, tni_block block,
-                               const struct tni_backing_about *about, struct tni_mapping *m)
+                               const struct tni_backing_about *about, uint64_t until_ns,
+                               struct tni_mapping *m)
 {
     enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
-    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS, missing;
+    uint64_t missing;
     int status = create_now(d, block, about, m, &missing);
     bool is_last = is_short(status) && !tni_backing_can_fit(d, about);
     for (uint32_t round = 0; is_short(status) && !is_last && round < ROUNDS; round++) {
@@ -332,7 +333,8 @@ static int check_user(const struct tn_domain *d)
 }
 
 int tni_backing_create(struct tn_domain *d, tni_block block,
-                       const struct tni_backing_about *about, struct tni_mapping **ret_mapping)
+                       const struct tni_backing_about *about, uint64_t until_ns,
+                       struct tni_mapping **ret_mapping)
 {
     uint64_t page_bytes = d->segment.geometry.page_bytes;
     if (about->data_bytes > UINT64_MAX / 2)
@@ -356,7 +358,7 @@ int tni_backing_create(struct tn_domain *d, tni_block block,
     };
     if (d->depot != NULL)
         d->depot->catch_up(d);
-    status = tni_backing_name_shortage(create_within_quota(d, block, about, m));
+    status = tni_backing_name_shortage(create_within_quota(d, block, about, until_ns, m));
     if (status == 0) {
         *ret_mapping = m;
         return 0;

@@ -57,11 +57,13 @@ void tni_backing_init(struct tn_domain *domain);
  * Make the object of a block that this process holds and nobody else knows, and map it: one
  * mapping reference is the caller's. After a failure the block has no object, and is released
  * as usual or tried again.
+ * @param until_ns  how long to come again while it is not known whether there is room
  * @return 0, TN_ERR_NO_MEMORY (quota, machine, or the file system), TN_ERR_FULL (descriptors),
  *         TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
  */
 int tni_backing_create(struct tn_domain *domain, tni_block block,
-                       const struct tni_backing_about *about, struct tni_mapping **ret_mapping);
+                       const struct tni_backing_about *about, uint64_t until_ns,
+                       struct tni_mapping **ret_mapping);
 
 /**
  * Map the object of a block that somebody keeps, or use the mapping that this process has.

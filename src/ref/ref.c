@@ -430,6 +430,7 @@ struct wish {
     uint64_t bytes;
     const struct tni_block_about *about;
     bool want_memory;
+    uint64_t deadline_ns;
     uint64_t until_ns; /* try again until then; 0: it was always known whether there is room */
     uint64_t given_ns; /* when all free memory was given back; 0: not yet */
 };
@@ -461,7 +462,7 @@ static int alloc_settled(struct tn_domain *d, struct wish *wish, tni_block *ret_
         return status;
     uint64_t now_ns = tni_os_now_ns();
     if (wish->until_ns == 0)
-        wish->until_ns = now_ns + TNI_ALLOC_PATIENCE_NS;
+        wish->until_ns = tni_alloc_patient_until(now_ns, wish->deadline_ns);
     for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && now_ns < wish->until_ns; tries++) {
         tni_os_back_off(tries);
         status = alloc_wish(d, wish, ret_block, ret_is_zero);
@@ -479,9 +480,8 @@ static int alloc_settled(struct tn_domain *d, struct wish *wish, tni_block *ret_
 static int alloc_again(struct tn_domain *d, struct wish *wish, tni_block *ret_block,
                        bool *ret_is_zero)
 {
-    enum { ROUND_NS = 5 * 1000 * 1000 };
     if (wish->until_ns != 0)
-        wish->until_ns = TNI_MAX(wish->until_ns, tni_os_now_ns() + ROUND_NS);
+        wish->until_ns = TNI_MAX(wish->until_ns, tni_os_now_ns() + TNI_ALLOC_ROUND_NS);
     return alloc_settled(d, wish, ret_block, ret_is_zero);
 }
 
@@ -500,7 +500,8 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
 {
-    struct wish wish = {.bytes = bytes, .about = about, .want_memory = want_memory};
+    struct wish wish = {
+        .bytes = bytes, .about = about, .want_memory = want_memory, .deadline_ns = deadline_ns};
     struct tni_wait wait = {.deadline_ns = deadline_ns};
     uint32_t tries = 0;
     int status = tni_process_check(d);

@@ -15,17 +15,18 @@ static int create_before(struct tn_domain *d, tni_block block,
                          struct tni_mapping **ret_mapping)
 {
     struct tni_wait wait = {.deadline_ns = deadline_ns};
-    uint64_t until_ns = tni_os_now_ns() + TNI_ALLOC_PATIENCE_NS; /* each try may take as long */
+    uint64_t until_ns = tni_alloc_patient_until(tni_os_now_ns(), deadline_ns);
     uint32_t tries = 0;
-    int status = tni_backing_create(d, block, backing, ret_mapping);
+    int status = tni_backing_create(d, block, backing, until_ns, ret_mapping);
     if (!tni_ref_is_short(status) || !tni_backing_can_fit(d, backing))
         return status;
     while (tni_ref_is_short(status) && tni_os_now_ns() < until_ns &&
            tni_process_relieve(d, &tries))
-        status = tni_backing_create(d, block, backing, ret_mapping);
+        status = tni_backing_create(d, block, backing, until_ns, ret_mapping);
     while (status == TN_ERR_NO_MEMORY && deadline_ns != 0) {
         uint32_t seen = tni_alloc_arm(d);
-        status = tni_backing_create(d, block, backing, ret_mapping);
+        until_ns = TNI_MAX(until_ns, tni_os_now_ns() + TNI_ALLOC_ROUND_NS);
+        status = tni_backing_create(d, block, backing, until_ns, ret_mapping);
         int waited = status == TN_ERR_NO_MEMORY
                          ? tni_ref_await_memory(d, &wait, seen, backing->data_bytes)
                          : 0;

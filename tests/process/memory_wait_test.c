@@ -113,6 +113,29 @@ TN_TEST(memory_that_is_kept_warm_ends_each_wait_for_memory)
     }
 }
 
+/* Whether there is room is not known as long as one who asked for it is stopped. */
+TN_TEST(a_call_ends_at_its_deadline_beside_one_that_is_stopped)
+{
+    const uint32_t waits_ms[] = {0, 10};
+    enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
+    begin();
+    struct tni_announce *stopped = tni_announce_at(&d->segment, d->seat, LAST);
+    atomic_store(&d->threads[LAST].busy, 1);
+    atomic_store(&stopped->commit_bytes, TNI_COMMIT_ASKS | 3 * MIB);
+    for (size_t i = 0; i < TNI_COUNT(strategies) * TNI_COUNT(waits_ms); i++) {
+        tn_tensor *t;
+        uint64_t begun_ns = tni_os_now_ns();
+        uint32_t wait_ms = waits_ms[i / TNI_COUNT(strategies)];
+        int status = make(strategies[i % TNI_COUNT(strategies)], 3 * MIB,
+                          wait_ms == 0 ? 0 : tnt_deadline(wait_ms), &t);
+        assert_int_equal(status, wait_ms == 0 ? TN_ERR_NO_MEMORY : TN_ERR_TIMED_OUT);
+        assert_in_range(tni_os_now_ns() - begun_ns, 0, TNI_ALLOC_PATIENCE_NS - 1);
+    }
+    atomic_store(&stopped->commit_bytes, 0);
+    atomic_store(&d->threads[LAST].busy, 0);
+    finish();
+}
+
 /* ---- what can never be ------------------------------------------------------------------- */
 
 /* Larger by a byte than the most that fits, though not than the blocks that there are. */
