@@ -171,13 +171,14 @@ struct tn_domain {
     _Atomic uint32_t registry_turn;    /* queue: header->registry_turns at that time */
     struct tni_mutex
         handles_lock; /* held only by a thread that also has a record, so never across fork */
-    _Atomic uint32_t ticket_hint; /* share: where a free ticket was seen last */
-    struct tn_domain *next;       /* all domains of the process, for fork */
-    _Atomic uint64_t recounting;  /* reaper: turn at the claim of who recounts */
-    uint64_t child_word;          /* of that seat, as the child must find it */
-    void *child_witness;          /* between prepare and fork's return; NULL: none */
-    char child_reason[160];       /* why a child has no seat */
-    uint32_t child_seat;          /* between prepare and fork's return */
+    struct tni_mutex opening_lock; /* queue: who opens an object, or closes one */
+    _Atomic uint32_t ticket_hint;  /* share: where a free ticket was seen last */
+    struct tn_domain *next;        /* all domains of the process, for fork */
+    _Atomic uint64_t recounting;   /* reaper: turn at the claim of who recounts */
+    uint64_t child_word;           /* of that seat, as the child must find it */
+    void *child_witness;           /* between prepare and fork's return; NULL: none */
+    char child_reason[160];        /* why a child has no seat */
+    uint32_t child_seat;           /* between prepare and fork's return */
 };
 
 /**

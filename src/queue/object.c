@@ -26,9 +26,8 @@
 #include <string.h>
 
 #include "queue/names.h"
+#include "queue/registry.h"
 #include "sync/sync.h"
-
-#define MS_NS UINT64_C(1000000)
 
 static const char *const kind_names[TNI_OBJECT_KINDS] = {
     NULL, "queue", "event", "semaphore", "lock", "condition", "barrier"};
@@ -36,100 +35,6 @@ static const char *const kind_names[TNI_OBJECT_KINDS] = {
 const char *tni_object_kind_name(uint32_t kind)
 {
     return kind < TNI_OBJECT_KINDS ? kind_names[kind] : NULL;
-}
-
-/* ---- registry ---------------------------------------------------------------------------- */
-
-/*
- * Whoever has it is back in far less than REGISTRY_MS, or stopped, or a word that noise has
- * written. Who was waited for that long in vain (a suspect) is waited for SUSPECT_MS from then
- * on, until the claim changes hands. Who settles a seat waits less, and suspects nobody.
- */
-enum { REGISTRY_MS = 5000, SUSPECT_MS = 100, SETTLER_MS = 1, REGISTRY_ROUNDS = 4 };
-
-/* `from`: whose claim may be taken over; a dead seat's is, before that seat is free. */
-static bool take_registry(struct tn_domain *d, uint64_t from)
-{
-    if (!tni_process_claim(d, &d->segment.header->registry, &d->registering, from, true))
-        return false;
-    TNI_KILL_POINT("registry_taken");
-    atomic_fetch_add(&d->segment.header->registry_turns, 1);
-    return true;
-}
-
-static int fail_registry(const struct tn_domain *d)
-{
-    uint64_t who = atomic_load(&d->segment.header->registry);
-    uint32_t seat = tni_who_seat(who);
-    int32_t pid = tni_geometry_has_seat(&d->segment.geometry, seat)
-                      ? atomic_load(&tni_seat_at(&d->segment, seat)->pid)
-                      : 0;
-    return tni_fail(TN_ERR_TIMED_OUT,
-                    "process %d in seat %u has begun to make, open or end an object, and does "
-                    "not come to the end of it: is it stopped?",
-                    pid, seat);
-}
-
-static bool is_suspect(const struct tn_domain *d)
-{
-    const struct tni_header *h = d->segment.header;
-    uint64_t suspect = atomic_load(&d->registry_suspect);
-    return suspect != 0 && atomic_load(&h->registry) == suspect &&
-           atomic_load(&h->registry_turns) == atomic_load(&d->registry_turn);
-}
-
-static void suspect(struct tn_domain *d, uint32_t turn)
-{
-    atomic_store(&d->registry_suspect, atomic_load(&d->segment.header->registry));
-    atomic_store(&d->registry_turn, turn);
-}
-
-static int registry_await(struct tn_domain *d, struct tni_wait wait)
-{
-    struct tni_header *h = d->segment.header;
-    while (!take_registry(d, 0)) {
-        uint32_t seen = tni_wait_arm(&h->registry_wait);
-        if (take_registry(d, 0))
-            break;
-        if (tni_process_sleep(d, &h->registry_wait, seen, &wait) != 0)
-            return fail_registry(d);
-    }
-    return 0;
-}
-
-static int registry_enter_settling(struct tn_domain *d)
-{
-    return registry_await(d,
-                          (struct tni_wait){.deadline_ns = tni_os_now_ns() + SETTLER_MS * MS_NS,
-                                            .is_through = true,
-                                            .is_settling = true});
-}
-
-static int registry_enter(struct tn_domain *d)
-{
-    const struct tni_header *h = d->segment.header;
-    uint64_t most_ms = is_suspect(d) ? SUSPECT_MS : REGISTRY_MS;
-    for (int round = 1;; round++) {
-        uint32_t turn = atomic_load(&h->registry_turns);
-        struct tni_wait wait = {.deadline_ns = tni_os_now_ns() + most_ms * MS_NS,
-                                .is_through = true};
-        int status = registry_await(d, wait);
-        if (status == 0)
-            return 0;
-        bool has_moved = atomic_load(&h->registry_turns) != turn;
-        if (!has_moved)
-            suspect(d, turn);
-        if (!has_moved || round == REGISTRY_ROUNDS)
-            return status;
-        most_ms = REGISTRY_MS; /* it goes from hand to hand: others were faster than we */
-    }
-}
-
-static void registry_leave(struct tn_domain *d)
-{
-    struct tni_header *h = d->segment.header;
-    tni_process_unclaim(d, &h->registry, &d->registering);
-    tni_wait_notify(&h->registry_wait, 1);
 }
 
 /* ---- handles ----------------------------------------------------------------------------- */
@@ -213,6 +118,7 @@ static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_byte
     handle->generation = tni_object_generation(word);
     handle->word = tni_object_word(handle->generation, tni_object_maker(word), TNI_OBJECT_LIVE,
                                    tni_object_kind(word));
+    tni_mutex_lock(&d->opening_lock);
     tni_bit_set(tni_opens_of(&d->segment, d->seat), index); /* I4 */
     TNI_KILL_POINT("object_opening");
     tni_seat_set_add(&handle->object->openers, d->seat);
@@ -221,6 +127,7 @@ static void *make_handle(struct tn_domain *d, uint32_t index, size_t handle_byte
     struct tni_thread *thread = handles_enter(d);
     list_handle(d, handle);
     handles_leave(d, thread);
+    tni_mutex_unlock(&d->opening_lock);
     return handle;
 }
 
@@ -421,10 +328,10 @@ static int create_in(struct tn_domain *d, const struct tni_object_spec *spec, tn
 static int create(struct tn_domain *d, const struct tni_object_spec *spec, tni_block *ring,
                   size_t handle_bytes, void **ret_handle)
 {
-    int status = registry_enter(d);
+    int status = tni_registry_enter(d);
     if (status == 0) {
         status = create_in(d, spec, ring, handle_bytes, ret_handle);
-        registry_leave(d);
+        tni_registry_leave(d);
     }
     return status;
 }
@@ -455,7 +362,7 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
     int status = tni_process_check(d);
     if (status == 0 && name != NULL)
         status = tni_check_name(kind_names[kind], name, TNI_OBJECT_NAME_BYTES - 1);
-    if (status != 0 || (status = registry_enter(d)) != 0)
+    if (status != 0 || (status = tni_registry_enter(d)) != 0)
         return status;
     uint32_t index = name != NULL ? tni_names_find(s, name) : (uint32_t)id;
     end_if_unopened(d, index);
@@ -479,7 +386,7 @@ int tni_object_open(struct tn_domain *d, uint32_t kind, const char *name, uint64
         status = TN_ERR_NO_MEMORY;
     else
         *ret_handle = handle;
-    registry_leave(d);
+    tni_registry_leave(d);
     return status;
 }
 
@@ -575,7 +482,8 @@ static void end_unopened(struct tn_domain *d, struct tni_object *object, bool ha
  */
 static void close_object(struct tn_domain *d, struct tni_handle *handle)
 {
-    bool has_claim = registry_enter(d) == 0;
+    bool has_claim = tni_registry_enter(d) == 0;
+    tni_mutex_lock(&d->opening_lock); /* a thread of ours that opens it may have the claim */
     uint64_t word = atomic_load(&handle->object->word);
     /* Once more: another thread of ours may have opened it before we had the registry. */
     if (tni_object_generation(word) == handle->generation &&
@@ -589,8 +497,9 @@ static void close_object(struct tn_domain *d, struct tni_handle *handle)
         if (has_claim)
             tni_bit_clear(tni_opens_of(&d->segment, d->seat), handle->index); /* I4 */
     }
+    tni_mutex_unlock(&d->opening_lock);
     if (has_claim)
-        registry_leave(d);
+        tni_registry_leave(d);
 }
 
 /* In a child without a seat the object is its parent's; the list of handles is its own. */
@@ -638,6 +547,7 @@ static int open_for_child(struct tn_domain *d, uint32_t child)
 
 TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
 {
+    tni_mutex_reset(&d->opening_lock);
     if (d->is_empty_in_children)
         return;
     for (struct tni_handle *h = d->handles; h != NULL; h = h->next)
@@ -666,11 +576,13 @@ void *tni_object_ring(const struct tni_segment *s, const struct tni_object *obje
 
 static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
 {
-    uint64_t old = atomic_load(&object->death[side]);
+    uint64_t old = atomic_load(&object->death[side]), next;
     if (side == TNI_SIDE_PRODUCER)
         atomic_fetch_or(&object->ended, TNI_QUEUE_BEREFT); /* before anybody knows of it */
     atomic_store(&object->death_pid[side], pid);
-    atomic_store(&object->death[side], tni_who(seat, (uint32_t)(old >> 32) + 1));
+    do /* others settle other seats: the count never falls */
+        next = tni_who(seat, (uint32_t)(old >> 32) + 1);
+    while (!atomic_compare_exchange_strong(&object->death[side], &old, next));
 }
 
 /*
@@ -817,8 +729,8 @@ static void finish_object(struct tn_domain *d, uint32_t index)
 static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
-    if (who == 0 || tni_who_seat(who) != dead || !take_registry(d, who))
-        return registry_enter_settling(d);
+    if (who == 0 || tni_who_seat(who) != dead || !tni_registry_take(d, who))
+        return tni_registry_enter_settling(d);
     finish_object(d, atomic_load(&d->segment.header->registry_object) - 1);
     return 0;
 }
@@ -848,18 +760,18 @@ static bool has_unopened(const struct tni_segment *s)
 
 void tni_queue_finish_unopened(struct tn_domain *d)
 {
-    if (!has_unopened(&d->segment) || registry_enter_settling(d) != 0)
+    if (!has_unopened(&d->segment) || tni_registry_enter_settling(d) != 0)
         return;
     finish_unopened(d);
-    registry_leave(d);
+    tni_registry_leave(d);
 }
 
 int tni_queue_finish(struct tn_domain *d, uint32_t index)
 {
-    int status = registry_enter_settling(d);
+    int status = tni_registry_enter_settling(d);
     if (status == 0) {
         finish_object(d, index);
-        registry_leave(d);
+        tni_registry_leave(d);
     }
     return status;
 }
@@ -901,7 +813,7 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
     int status = 0;
     if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
         finish_unopened(d);
-        registry_leave(d);
+        tni_registry_leave(d);
     }
     tni_semaphore_take_announces(d, seat);
     /* It may have freed the registry and told nobody, or died of the one wake-up there was. */
@@ -937,7 +849,7 @@ int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
     if (!tni_queue_has_suspects(&d->segment))
         return 0;
     /* Has objects stay: whoever ends one has the registry. */
-    int status = registry_enter_settling(d);
+    int status = tni_registry_enter_settling(d);
     if (status != 0)
         return status;
     uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */
@@ -956,7 +868,7 @@ int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
     }
     if (left == 0)
         atomic_store(&h->objects_done, added);
-    registry_leave(d);
+    tni_registry_leave(d);
     if (left == 0)
         return 0;
     return tni_fail(TN_ERR_TIMED_OUT,

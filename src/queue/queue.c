@@ -602,9 +602,10 @@ static void watch(struct tn_queue *q)
     struct tni_object *object = q->handle.object;
     if (tni_seat_set_has(&object->watchers, q->handle.domain->seat))
         return;
+    /* First: another thread that sees the bit relies on it. Stays: a look at the set is cheap.
+     */
+    atomic_fetch_or(&object->items, TNI_WAIT_POLLERS);
     tni_seat_set_add(&object->watchers, q->handle.domain->seat);
-    atomic_fetch_or(&object->items,
-                    TNI_WAIT_POLLERS); /* stays: a pusher's look at the set is cheap */
 }
 
 static bool is_ready(struct tn_queue *q)

@@ -370,6 +370,12 @@ static inline uint64_t catch_up(uint64_t position, int32_t ahead)
                               tni_position_index(position));
 }
 
+/*
+ * How far the head can be behind the last message, when it has caught up: two rounds behind the
+ * word of its slot, and the last push is less than a round beyond that word.
+ */
+static inline uint32_t farthest(const struct tn_queue *q) { return 3 * q->capacity; }
+
 struct found {
     uint64_t position, word;
     bool has_skipped; /* a slot before it is being pushed or popped */
@@ -382,7 +388,7 @@ static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
     uint64_t head = atomic_load_explicit(&object->head, memory_order_relaxed), at = head;
 
     ret->has_skipped = false;
-    for (uint32_t n = 0; n <= 2 * q->capacity; n++, at = after(at, q->capacity)) {
+    for (uint32_t n = 0; n <= farthest(q); n++, at = after(at, q->capacity)) {
         uint64_t word = atomic_load_explicit(&tni_slot_at(q, at)->word, memory_order_acquire);
         uint32_t state = tni_slot_state(word);
         int32_t ahead = (int32_t)(tni_slot_round(word) - tni_position_round(at));
@@ -433,7 +439,7 @@ static __attribute__((noinline)) uint32_t count_from_head(const struct tn_queue 
     for (uint32_t n = 0;
          n < q->capacity && was_pushed_to(atomic_load(&tni_slot_at(q, end)->word), end); n++)
         end = after(end, q->capacity);
-    for (uint32_t n = 0; n <= 2 * q->capacity; n++) {
+    for (uint32_t n = 0; n <= farthest(q); n++) {
         int64_t left = distance(head, end, q->capacity);
         if (left <= 0)
             return 0;

@@ -36,8 +36,9 @@ int tni_reaper_settle_all(struct tn_domain *domain);
 /** The same, but no further seat after the deadline. */
 int tni_reaper_settle_until(struct tn_domain *domain, uint64_t deadline_ns);
 /**
- * Recount the blocks that dead seats had announced. Waits for threads that are at work on one
- * of them for 50 ms altogether, and not beyond the deadline; 0 does not wait.
+ * End objects whose last closer could not, and recount the blocks that dead seats had
+ * announced. Waits for threads that are at work on one of them for 50 ms altogether, and not
+ * beyond the deadline; 0 does not wait.
  * @return 0, or TN_ERR_TIMED_OUT: some are left
  */
 int tni_reaper_recount(struct tn_domain *domain, uint64_t deadline_ns);

@@ -275,8 +275,6 @@ static int settle_seats(struct tn_domain *d, uint64_t deadline_ns)
 int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
 {
     int settled = settle_seats(d, deadline_ns);
-    if (d->seat != TNI_NO_SEAT)
-        tni_queue_finish_unopened(d);
     /* I6. Last: an announce of a dead seat that was not settled would be in the way. */
     int recounted = tni_reaper_recount(d, deadline_ns);
     return settled < 0 || recounted == 0 ? settled : recounted;
@@ -284,7 +282,10 @@ int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
 
 int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
 {
-    return d->seat == TNI_NO_SEAT ? 0 : tni_recount_suspects(d, deadline_ns);
+    if (d->seat == TNI_NO_SEAT)
+        return 0;
+    tni_queue_finish_unopened(d);
+    return tni_recount_suspects(d, deadline_ns);
 }
 
 int tni_reaper_settle_all(struct tn_domain *d)

@@ -593,6 +593,7 @@ static int close_handles_and_fork(void)
     if (pid == 0)
         _exit(0);
     TN_CHECK(waitpid(pid, &status, 0) == pid);
+    tn_domain_close(d);
     return status;
 }
 

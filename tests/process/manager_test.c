@@ -177,6 +177,40 @@ TN_TEST(tenond_settles_a_killed_member_and_nobody_has_to_ask)
     tn_domain_close(d);
 }
 
+static int hold_the_registry(void *argument)
+{
+    struct member *member = argument;
+    struct tni_header *h = member->domain->segment.header;
+    tnt_await(&member->go);
+    atomic_store(&h->registry, member->domain->who);
+    tnt_signal(&member->ready);
+    tnt_await(&member->go);
+    atomic_store(&h->registry, 0);
+    tni_wait_notify(&h->registry_wait, INT32_MAX);
+    tnt_await(&member->go);
+    return 0;
+}
+
+TN_TEST(tenond_ends_what_was_closed_beside_a_stopped_owner_of_the_registry)
+{
+    tn_domain *d = create("d");
+    struct member member = open_member(d, 0);
+    pid_t pid = tnt_fork(hold_the_registry, &member);
+    tn_event *event;
+    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    const struct tni_object *object = tni_object_at(&d->segment, (uint32_t)tn_event_id(event));
+    tnt_signal(&member.go);
+    tnt_await(&member.ready);
+    tn_event_close(event);
+    tnt_signal(&member.go);
+    while (tni_object_state(atomic_load(&object->word)) != TNI_OBJECT_FREE)
+        tni_os_yield();
+    tnt_signal(&member.go);
+    tnt_wait_ok(pid);
+    close_member(&member);
+    tn_domain_close(d);
+}
+
 TN_TEST(a_killed_tenond_is_replaced_by_who_waits_and_nothing_is_lost)
 {
     tn_domain *d = create("d"), *other = create("other");

@@ -173,4 +173,39 @@ TN_TEST(a_message_is_found_however_far_the_head_is_behind)
     }
 }
 
+static uint32_t pop_and_acknowledge(void)
+{
+    tn_message m;
+    uint32_t number;
+    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    memcpy(&number, m.bytes, sizeof number);
+    TN_CHECK_OK(tn_message_ack(q, &m));
+    tn_message_fini(&m);
+    return number;
+}
+
+/* The lease in the head's slot was carried on, a round for each pair of deaths. */
+TN_TEST(a_message_is_found_behind_a_lease_that_was_carried_on)
+{
+    for (uint32_t deaths = 0; deaths <= 6; deaths++) {
+        tn_message lease;
+        begin(2, TN_QUEUE_LEASE);
+        push_number(1);
+        TN_CHECK_OK(tn_queue_pop(q, 0, &lease));
+        push_number(2);
+        assert_int_equal(pop_and_acknowledge(), 2);
+        for (uint32_t i = 0; i < deaths; i++) {
+            assert_true(tnt_kill_at("push_claimed", 1, push_a_nine, NULL));
+            TN_CHECK_OK(tn_domain_reap(d, NULL));
+        }
+        push_number(7);
+        assert_int_equal(tn_queue_count(q), 1);
+        assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+        assert_int_equal(pop_and_acknowledge(), 7);
+        TN_CHECK_OK(tn_message_ack(q, &lease));
+        tn_message_fini(&lease);
+        finish();
+    }
+}
+
 #endif

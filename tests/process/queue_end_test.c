@@ -376,6 +376,30 @@ static int produce_until_told(void *argument)
     return 0;
 }
 
+static int push_again_and_be_killed(void *unused)
+{
+    (void)unused;
+    uint64_t id = tn_queue_id(q);
+    push_number(1);
+    tn_queue_close(q);
+    TN_CHECK_OK(tn_queue_open_id(d, id, &q));
+    push_number(2);
+    return raise(SIGKILL);
+}
+
+TN_TEST(who_opens_a_queue_again_and_pushes_is_a_producer_of_it)
+{
+    tn_message m;
+    begin(2, 0);
+    TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
+    tnt_wait(tnt_fork(push_again_and_be_killed, NULL));
+    assert_int_equal(pop_number(0), 1);
+    assert_int_equal(pop_number(0), 2);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+    finish();
+}
+
 static int produce_and_be_killed(void *unused)
 {
     (void)unused;
