@@ -14,6 +14,7 @@ struct tn_process {
     int message_fd;           /* what it says is read from here; -1 once it was collected */
     bool is_ended;
     tn_process_status status; /* once is_ended */
+    uint64_t kill_ns;         /* when its group kills it, once it was told to end */
     struct tn_process *next;  /* all of this process */
 };
 

@@ -12,8 +12,7 @@ struct tn_group {
     int *fds; /* [capacity], for poll */
     uint32_t count, capacity;
     bool has_failed;
-    uint32_t told_count, killed_count; /* so many of the first children had SIGTERM, SIGKILL */
-    uint64_t kill_ns;                  /* when SIGKILL follows for who was told */
+    uint32_t told_count; /* so many of the first children were told to end */
     tn_process_status first;
 };
 
@@ -82,7 +81,6 @@ static void end_from(struct tn_group *group, uint32_t first)
     while (group->count > first)
         tn_process_close(group->children[--group->count]);
     group->told_count = TNI_MIN(group->told_count, first);
-    group->killed_count = TNI_MIN(group->killed_count, first);
 }
 
 int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argument)
@@ -135,27 +133,32 @@ static uint32_t collect(struct tn_group *group)
     return running;
 }
 
-static void signal_from(struct tn_group *group, uint32_t first, int signal)
+static void signal_child(struct tn_process *child, int signal)
 {
-    for (uint32_t i = first; i < group->count; i++)
-        if (tn_process_kill(group->children[i], signal) != 0)
-            tni_log(TNI_LOG_WARNING, "signal %d to process %d: %s", signal,
-                    group->children[i]->pid, tn_error_detail());
+    if (tn_process_kill(child, signal) != 0)
+        tni_log(TNI_LOG_WARNING, "signal %d to process %d: %s", signal, child->pid,
+                tn_error_detail());
 }
 
-/* I5. A child that joined the group after the others were told is told now. */
+/*
+ * I5. A child that joined the group after the others were told is told now, and does not put
+ * off the SIGKILL of the others.
+ */
 static void end_rest(struct tn_group *group, uint64_t now_ns, uint64_t grace_ns)
 {
-    if (group->told_count < group->count) {
-        if (!tni_add_size(now_ns, grace_ns, &group->kill_ns))
-            group->kill_ns = TN_FOREVER;
+    for (; group->told_count < group->count; group->told_count++) {
+        struct tn_process *child = group->children[group->told_count];
+        if (!tni_add_size(now_ns, grace_ns, &child->kill_ns))
+            child->kill_ns = TN_FOREVER;
         if (grace_ns > 0)
-            signal_from(group, group->told_count, SIGTERM);
-        group->told_count = group->count;
+            signal_child(child, SIGTERM);
     }
-    if (group->killed_count < group->count && now_ns >= group->kill_ns) {
-        signal_from(group, group->killed_count, SIGKILL);
-        group->killed_count = group->count;
+    for (uint32_t i = 0; i < group->count; i++) {
+        struct tn_process *child = group->children[i];
+        if (now_ns < child->kill_ns)
+            continue;
+        signal_child(child, SIGKILL);
+        child->kill_ns = TN_FOREVER;
     }
 }
 
@@ -176,10 +179,11 @@ static int report(const struct tn_group *group, tn_process_status *ret_first)
 static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
 {
     uint64_t slice_ns = tni_os_now_ns() + TNI_SPAWN_SLICE_NS;
-    if (group->killed_count < group->told_count)
-        deadline_ns = TNI_MIN(deadline_ns, group->kill_ns);
-    for (uint32_t i = 0; i < group->count; i++)
+    for (uint32_t i = 0; i < group->count; i++) {
         group->fds[i] = group->children[i]->pid_fd;
+        if (i < group->told_count)
+            deadline_ns = TNI_MIN(deadline_ns, group->children[i]->kill_ns);
+    }
     int status = tni_os_poll(group->fds, group->count, TNI_MIN(deadline_ns, slice_ns));
     if (status == TN_ERR_TIMED_OUT)
         tni_child_survive(group->domain);

@@ -703,6 +703,34 @@ TN_TEST(a_child_that_ignores_sigterm_is_killed_after_the_grace)
     tn_domain_close(domain);
 }
 
+/* One joins each time; a child that was told before has no longer for it. */
+TN_TEST(children_that_join_do_not_put_off_the_end_of_others)
+{
+    enum { MOST = 48 };
+    const uint64_t grace_ns = UINT64_C(200000000);
+    tn_domain *domain = open_domain(MOST + 8);
+    tn_group *group = make_group(domain);
+    struct tnt_signal ready = tnt_signal_open();
+    TN_CHECK_OK(tn_group_fork(group, 1, ignore_term, &ready));
+    tnt_await(&ready);
+    TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, (void *)3)));
+    tn_process *told = tn_group_get(group, 0);
+    uint32_t joined = 0;
+    for (; joined < MOST && tn_process_wait(told, 0, NULL) != 0; joined++) {
+        assert_int_equal(tn_group_wait(group, grace_ns, tnt_deadline(20), NULL),
+                         TN_ERR_TIMED_OUT);
+        TN_CHECK_OK(tn_group_fork(group, 1, ignore_term, &ready));
+        tnt_await(&ready);
+    }
+    assert_true(joined < MOST);
+    assert_int_equal(await_end(told).signal, SIGKILL);
+    tn_group_close(group);
+    tnt_signal_close(&ready);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    TNT_AUDIT(domain);
+    tn_domain_close(domain);
+}
+
 TN_TEST(a_group_that_still_runs_times_out_and_close_ends_it)
 {
     tn_domain *domain = open_domain(8);
