@@ -19,11 +19,13 @@ TN_BEGIN_DECLS
  *
  * The pool has no thread in the calling process. Workers that died are collected and started
  * again inside of the calls below, all of which do so; so a process that submits and then calls
- * nothing does not replace its dead. Jobs that wait for room, and results that wait to be
- * fetched, cannot block each other: whoever submits takes results out of the way meanwhile, and
- * keeps their bytes in private memory until they are fetched. The tensors of a result stay in
- * shared memory and count against the quota until tn_pool_result_fini(): who submits more jobs
- * than the quota has room for tensors of their results must fetch in between.
+ * nothing does not replace its dead. A fork server that does not answer (it is stopped, say)
+ * holds up one such call for a second, or longer if it has been slow before; then the pool goes
+ * on without that worker until the server has answered. Jobs that wait for room, and results
+ * that wait to be fetched, cannot block each other: whoever submits takes results out of the
+ * way meanwhile, and keeps their bytes in private memory until they are fetched. The tensors of
+ * a result stay in shared memory and count against the quota until tn_pool_result_fini(): who
+ * submits more jobs than the quota has room for tensors of their results must fetch in between.
  *
  * Workers are children as of process.h, and end with the process that made the pool, however it
  * ends. They keep its signal handlers and ignored signals (TN_START_SPAWN: what is ignored). A

@@ -72,6 +72,20 @@ int tni_child_end_failed(struct tn_process *child, int status);
 
 /** In a forked child: the sockets of its parent's servers are closed. */
 void tni_servers_forget(void);
+struct tni_server_call {
+    tn_process_fn *run;
+    const void *argument; /* [size_bytes] */
+    size_t size_bytes;
+    uint32_t flags; /* TN_PROCESS_* */
+};
+/**
+ * As tn_forkserver_fork(). TN_ERR_TIMED_OUT: the server did not answer until the deadline of
+ * the wait; the function was not run.
+ */
+int tni_server_fork(struct tn_forkserver *server, const struct tni_server_call *call,
+                    struct tni_wait *wait, struct tn_process **ret_process);
+/** Whether it has answered what it was asked. Never waits. */
+bool tni_server_is_free(struct tn_forkserver *server);
 
 /* ---- what a child says (message.c) ------------------------------------------------------- */
 

@@ -126,7 +126,8 @@ struct tn_pool {
     uint64_t begun; /* jobs, by all workers when it was last counted */
     uint64_t begun_by_gone;
     tn_process_status last_end;
-    int start_status; /* of the last start, with its sentence */
+    int start_status;     /* of the last start, with its sentence */
+    uint64_t patience_ns; /* so long a fork server may take for a new worker */
     char start_detail[256];
     uint64_t tend_ns; /* when it is due */
 };
@@ -141,8 +142,8 @@ int tni_pool_drain(struct tn_pool *pool);
 
 enum { TNI_CREW_SLICE_NS = 20 * 1000 * 1000 }; /* a wait looks after the workers that often */
 
-/** Start one that does not run. */
-int tni_crew_start(struct tn_pool *pool, uint32_t index);
+/** Start one that does not run. The wait is that for a fork server. */
+int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait);
 /** How many run, or were not collected yet. */
 uint32_t tni_crew_count(const struct tn_pool *pool);
 /** Collect those that have ended, and note what they died of. */

@@ -41,20 +41,22 @@ static int exec_worker(struct tn_pool *pool, struct tn_process **ret_process)
     return status;
 }
 
-static int start_process(struct tn_pool *pool, struct tn_process **ret_process)
+static int start_process(struct tn_pool *pool, struct tni_wait *wait,
+                         struct tn_process **ret_process)
 {
     struct work work = {pool->pass, pool->run, pool->context};
+    struct tni_server_call call = {run_worker, &work, sizeof work, 0};
     switch (pool->start) {
     case TN_START_FORK:
         return tn_process_fork(pool->domain, run_worker, &work, 0, ret_process);
     case TN_START_SPAWN:
         return exec_worker(pool, ret_process);
     default:
-        return tn_forkserver_fork(pool->server, run_worker, &work, sizeof work, 0, ret_process);
+        return tni_server_fork(pool->server, &call, wait, ret_process);
     }
 }
 
-int tni_crew_start(struct tn_pool *pool, uint32_t index)
+int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait)
 {
     /* No room: those that died before they took theirs left enough. */
     int status = tn_queue_push_tensor(pool->boards, pool->board, 0, 0);
@@ -63,7 +65,7 @@ int tni_crew_start(struct tn_pool *pool, uint32_t index)
         for (uint32_t i = 0; i < TNI_POOL_ROW; i++)
             atomic_store_explicit(&row[i], 0, memory_order_relaxed);
         pool->pass.worker = index;
-        status = start_process(pool, &pool->workers[index]);
+        status = start_process(pool, wait, &pool->workers[index]);
     }
     pool->start_status = status;
     if (status != 0)
@@ -166,14 +168,26 @@ static bool is_wanted(struct tn_pool *pool)
     return pool->table.under_way > 0 && tni_crew_count(pool) == 0;
 }
 
+/* I7 */
+static bool awaits_server(const struct tn_pool *pool)
+{
+    return pool->start == TN_START_FORKSERVER && pool->start_status == TN_ERR_TIMED_OUT;
+}
+
 static void restart(struct tn_pool *pool)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++) {
         if (pool->workers[i] != NULL || !is_wanted(pool))
             continue;
-        if (tni_crew_start(pool, i) != 0) {
+        if (awaits_server(pool) && !tni_server_is_free(pool->server))
+            return;
+        struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns),
+                                .is_through = true};
+        if (tni_crew_start(pool, i, &wait) != 0) {
             tni_log(TNI_LOG_WARNING, "worker %u of a pool cannot be started: %s", i,
                     pool->start_detail);
+            if (awaits_server(pool))
+                pool->patience_ns *= 2;
             return;
         }
         pool->restarts++;
@@ -185,7 +199,7 @@ int tni_crew_tend(struct tn_pool *pool)
     pool->tend_ns = tni_os_coarse_ns() + TEND_NS;
     tni_crew_collect(pool);
     restart(pool);
-    if (pool->is_over || tni_crew_count(pool) > 0 ||
+    if (pool->is_over || tni_crew_count(pool) > 0 || awaits_server(pool) ||
         (pool->is_ended && pool->table.under_way == 0))
         return 0;
     return fail_barren(pool);

@@ -300,10 +300,10 @@ static int read_answer(struct tn_forkserver *server, uint64_t deadline_ns)
     struct answer answer;
     int fds[2] = {server->socket_fd, server->process->pid_fd};
     int status = tni_os_poll(fds, 2, deadline_ns);
-    if (status == TN_ERR_TIMED_OUT)
-        tni_child_survive(server->domain);
-    else if (status < 0)
+    if (status < 0 && status != TN_ERR_TIMED_OUT)
         return status;
+    if (status < 0 && deadline_ns != 0)
+        tni_child_survive(server->domain);
     int got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
     if (got == (int)sizeof answer)
         return file_answer(server, &answer), 0;
@@ -493,42 +493,54 @@ static int ask(struct tn_forkserver *server, struct request *request, struct tn_
     return status;
 }
 
-static int check_call(const tn_forkserver *server, tn_process_fn *run, const void *argument,
-                      size_t size_bytes, tn_process *const *ret_process)
+bool tni_server_is_free(struct tn_forkserver *server)
 {
-    if (server == NULL || run == NULL || ret_process == NULL ||
-        (argument == NULL && size_bytes > 0))
+    if (become_reader(server, atomic_load(&server->news))) {
+        (void)!read_answer(server, 0);
+        stop_reading(server);
+    }
+    tni_children_lock();
+    bool is_free = server->out_request == 0;
+    tni_children_unlock();
+    return is_free;
+}
+
+static int check_call(const tn_forkserver *server, const struct tni_server_call *call,
+                      tn_process *const *ret_process)
+{
+    if (server == NULL || call->run == NULL || ret_process == NULL ||
+        (call->argument == NULL && call->size_bytes > 0))
         return tni_fail(TN_ERR_INVALID,
                         "no server, no function, no argument, or nowhere to put the process");
     if (server->owner_pid != tni_os_pid())
         return tni_fail(TN_ERR_INVALID, "a fork server that another process started");
-    if (size_bytes > TN_FORKSERVER_MAX_BYTES)
+    if (call->size_bytes > TN_FORKSERVER_MAX_BYTES)
         return tni_fail(TN_ERR_INVALID, "an argument of %zu bytes; at most %d are allowed",
-                        size_bytes, TN_FORKSERVER_MAX_BYTES);
+                        call->size_bytes, TN_FORKSERVER_MAX_BYTES);
     return 0;
 }
 
-int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run, const void *argument,
-                       size_t size_bytes, uint32_t flags, tn_process **ret_process)
+int tni_server_fork(struct tn_forkserver *server, const struct tni_server_call *call,
+                    struct tni_wait *wait, struct tn_process **ret_process)
 {
     struct tn_process *child;
-    int status = check_call(server, run, argument, size_bytes, ret_process);
+    int status = check_call(server, call, ret_process);
     if (status == 0)
-        status = tni_child_create(server->domain, flags, &child);
+        status = tni_child_create(server->domain, call->flags, &child);
     if (status != 0)
         return status;
-    struct request *request = malloc(sizeof *request + size_bytes);
+    struct request *request = malloc(sizeof *request + call->size_bytes);
     if (request == NULL)
         return tni_child_end_failed(
             child, tni_fail(TN_ERR_NO_MEMORY, "no private memory for a request"));
     *request = (struct request){.magic = REQUEST_MAGIC,
                                 .verb = VERB_FORK,
-                                .flags = flags,
-                                .size_bytes = (uint32_t)size_bytes,
-                                .run = run};
-    if (size_bytes > 0)
-        memcpy(request + 1, argument, size_bytes);
-    status = ask(server, request, child, &(struct tni_wait){.deadline_ns = TN_FOREVER});
+                                .flags = call->flags,
+                                .size_bytes = (uint32_t)call->size_bytes,
+                                .run = call->run};
+    if (call->size_bytes > 0)
+        memcpy(request + 1, call->argument, call->size_bytes);
+    status = ask(server, request, child, wait);
     free(request);
     if (status > 0)
         status = tni_child_watch(child, status);
@@ -538,6 +550,14 @@ int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run, const void *ar
         return tni_child_end_failed(child, status);
     *ret_process = child;
     return 0;
+}
+
+int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run, const void *argument,
+                       size_t size_bytes, uint32_t flags, tn_process **ret_process)
+{
+    struct tni_server_call call = {run, argument, size_bytes, flags};
+    struct tni_wait wait = {.deadline_ns = TN_FOREVER};
+    return tni_server_fork(server, &call, &wait, ret_process);
 }
 
 /* ---- ending ------------------------------------------------------------------------------ */

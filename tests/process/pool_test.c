@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "process/pool_world.h"
@@ -363,6 +364,34 @@ TN_TEST(a_wait_notices_the_death_of_one_worker_while_another_one_works)
     assert_int_not_equal(pool_pop_pid(&w), pid);
     assert_int_equal(tn_pool_restart_count(w.pool), 1);
     pool_close_world(&w);
+}
+
+/* The other worker goes on; without one, calls end at their deadlines. */
+TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
+{
+    for (uint32_t workers = 1; workers <= 2; workers++) {
+        struct pool_world w = pool_open_by(TN_START_FORKSERVER, workers);
+        pid_t server = tn_forkserver_pid(w.server);
+        uint64_t late = tnt_deadline(10000);
+        tn_pool_result result;
+        assert_int_equal(kill(server, SIGSTOP), 0);
+        assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
+        pool_kill_worker(&w, 0);
+        uint64_t job = pool_submit(&w, ADD_ONE, 1);
+        for (int again = 0; again < 3 && workers == 1; again++)
+            assert_int_equal(tn_pool_get(w.pool, job, tnt_deadline(30), &result),
+                             TN_ERR_TIMED_OUT);
+        if (workers == 1)
+            assert_int_equal(kill(server, SIGCONT), 0);
+        result = pool_get(&w, job);
+        assert_int_equal(pool_number_in(&result), 2);
+        tn_pool_result_fini(&result);
+        assert_true(tnt_deadline(0) < late);
+        assert_int_equal(tn_pool_restart_count(w.pool), workers == 1);
+        assert_int_equal(kill(server, SIGCONT), 0);
+        pool_await_restart(&w, 1);
+        pool_close_world(&w);
+    }
 }
 
 #if defined(TN_KILL_POINTS)
