@@ -205,9 +205,15 @@ TN_API uint32_t tn_audit_unchecked(void);
 TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);
 
 /**
- * Where the runtime folder is: $TENON_RUNTIME_DIR, else the first that can be used of
+ * Where the runtime folder is: the one that this process keeps to. Before a process has made or
+ * joined a domain: $TENON_RUNTIME_DIR, else the first that can be used of
  * $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID, /dev/shm/tenon-UID and
  * /tmp/tenon-UID-1 to -9. Of the last three, one that exists comes before one that does not.
+ *
+ * A process keeps to the folder in which it made its first domain, or of the domain that it
+ * joined first if it could have chosen that folder; so do its forked children, and the tenond
+ * that it starts. Later changes of these variables change nothing. A folder that
+ * TENON_RUNTIME_DIR did not name is replaced by another one if it cannot be used any more.
  * Static per thread.
  */
 TN_API const char *tn_runtime_folder(void);

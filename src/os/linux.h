@@ -77,6 +77,15 @@ const char **tni_linux_merge_environment(const char *const *added);
 
 /** In front of /run, /tmp and /dev/shm where the runtime folder is looked for; tests set it. */
 extern const char *tni_linux_root;
+/** Tests: what this process keeps to is forgotten. */
+void tni_linux_forget_folder(void);
+/** What tells a program that is started of the folder that this process keeps to. */
+struct tni_linux_folder_pass {
+    char named[TNI_LINUX_FOLDER_BYTES + 32], kept[TNI_LINUX_FOLDER_BYTES + 32];
+    const char *variables[3]; /* NAME=value, then NULL */
+};
+/** @return how many variables; 0: none is kept */
+int tni_linux_pass_folder(struct tni_linux_folder_pass *ret_pass);
 /** "<runtime folder>/<name>". TN_ERR_INVALID: a bad folder, a bad name, or too long. */
 int tni_linux_runtime_path(const char *name, char *path, size_t size_bytes);
 

@@ -83,7 +83,8 @@ uint64_t tni_os_file_number(const char *name)
     struct stat stat;
     if (tni_linux_runtime_path(name, path, sizeof path) != 0 || lstat(path, &stat) != 0)
         return 0;
-    return (uint64_t)stat.st_ino;
+    /* A file system that was mounted anew in its place counts its inodes anew. */
+    return (uint64_t)stat.st_ino ^ (uint64_t)stat.st_dev << 40;
 }
 
 int tni_os_file_for_each(const char *prefix, tni_os_name_fn *each, void *context)

@@ -12,6 +12,11 @@
  * Another user can make, and take away, what is in the last three lines. There a folder of ours
  * that exists comes before one that could be made, so that processes that begin at different
  * times find each other.
+ *
+ * I1  A process keeps to the folder that it prepared, or in which it joined a domain, and so do
+ *     its forked children, its tenond, and what that starts: folders come and go with sessions,
+ *     and a program may change its environment. Only where a folder that nobody named cannot be
+ *     used any more, another one is kept from then on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +32,9 @@
 
 #include "os/linux.h"
 
+#define NAMED "TENON_RUNTIME_DIR"
+#define KEPT                                                                                   \
+    "TENON_RUNTIME_KEPT" /* of a tenond or vault: that of the process that started it */
 enum { LAST_SPARE = 9 };
 enum { IS_THERE = 0, CAN_BE_MADE = 1 };
 
@@ -190,29 +198,125 @@ static int choose(struct candidate *ret, char *ret_why, size_t why_bytes)
 /* NULL: it is chosen by ourselves. */
 static const char *named_folder(void)
 {
-    const char *named = secure_getenv("TENON_RUNTIME_DIR");
+    const char *named = secure_getenv(NAMED);
     return named != NULL && named[0] != '\0' ? named : NULL;
 }
 
-bool tni_os_runtime_is_chosen(void) { return named_folder() != NULL; }
+/* "" when it does not fit, which tni_os_runtime_prepare() refuses. */
+static void read_folder(const char *text, struct candidate *ret)
+{
+    size_t len = strlen(text);
+    *ret = (struct candidate){.path = ""};
+    if (len < sizeof ret->path)
+        memcpy(ret->path, text, len + 1);
+    /* lstat() would follow a link that ends in a slash. */
+    for (len = strlen(ret->path); len > 1 && ret->path[len - 1] == '/'; len--)
+        ret->path[len - 1] = '\0';
+}
+
+/* ---- keeping ----------------------------------------------------------------------------- */
+
+/* I1. One that is not used any more stays in memory: another thread may have its path. */
+struct kept {
+    struct candidate folder;
+    bool is_named; /* by TENON_RUNTIME_DIR */
+    uint32_t uid;  /* a process that becomes another user chooses anew */
+    const struct kept *before;
+};
+static const struct kept *_Atomic newest;
+
+/* NULL: none. */
+static const struct kept *find_kept(void)
+{
+    const struct kept *k = atomic_load(&newest);
+    return k != NULL && k->uid == tni_os_uid() ? k : NULL;
+}
+
+/* Where another thread is faster, its folder is kept. */
+static int keep(const struct candidate *c, bool is_named)
+{
+    const struct kept *before = atomic_load(&newest);
+    struct kept *next = malloc(sizeof *next);
+    if (next == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for the path of a folder");
+    *next = (struct kept){
+        .folder = *c, .is_named = is_named, .uid = tni_os_uid(), .before = before};
+    if (!atomic_compare_exchange_strong(&newest, &before, next))
+        free(next);
+    return 0;
+}
+
+void tni_linux_forget_folder(void) { atomic_store(&newest, NULL); }
+
+static bool was_kept(tni_os_name_fn *is_it, void *context)
+{
+    for (const struct kept *k = atomic_load(&newest); k != NULL; k = k->before)
+        if (k->uid == tni_os_uid() && is_it(k->folder.path, context) != 0)
+            return true;
+    return false;
+}
+
+bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context)
+{
+    const struct kept *k = find_kept();
+    struct candidate c;
+    if (was_kept(is_it, context))
+        return true;
+    if (k != NULL && (k->is_named || judge(&k->folder) >= 0))
+        return false;
+    if (named_folder() != NULL) {
+        read_folder(named_folder(), &c);
+        return is_it(c.path, context) != 0 && keep(&c, true) == 0;
+    }
+    for (unsigned number = 0; get_candidate(number, &c); number++)
+        if (is_it(c.path, context) != 0 && judge(&c) >= 0)
+            return keep(&c, false) == 0;
+    return false;
+}
+
+int tni_linux_pass_folder(struct tni_linux_folder_pass *ret)
+{
+    const struct kept *k = find_kept();
+    ret->variables[0] = NULL;
+    if (k == NULL)
+        return 0;
+    snprintf(ret->named, sizeof ret->named, NAMED "=%s", k->is_named ? k->folder.path : "");
+    snprintf(ret->kept, sizeof ret->kept, KEPT "=%s", k->is_named ? "" : k->folder.path);
+    ret->variables[0] = ret->named;
+    ret->variables[1] = ret->kept;
+    ret->variables[2] = NULL;
+    return 2;
+}
+
+/* ---- the folder -------------------------------------------------------------------------- */
+
+bool tni_os_runtime_is_chosen(void)
+{
+    const struct kept *k = find_kept();
+    return k != NULL ? k->is_named : named_folder() != NULL;
+}
+
+/* What it is as long as none is kept. False: it has to be chosen. */
+static bool is_told(struct candidate *ret)
+{
+    const char *kept = secure_getenv(KEPT);
+    const char *told = named_folder() != NULL ? named_folder() : kept;
+    if (told == NULL || told[0] == '\0')
+        return false;
+    read_folder(told, ret);
+    return true;
+}
 
 /* "" when it does not fit, which tni_os_runtime_prepare() refuses. */
 const char *tni_os_runtime_folder(void)
 {
     static _Thread_local struct candidate chosen;
     char why[TNI_LINUX_PATH_BYTES];
-    const char *named = named_folder();
-    if (named == NULL) {
+    const struct kept *k = find_kept();
+    if (k != NULL)
+        return k->folder.path;
+    if (!is_told(&chosen))
         (void)!choose(&chosen, why, sizeof why);
-        return chosen.path;
-    }
-    size_t len = strlen(named);
-    chosen.path[0] = '\0';
-    if (len < sizeof chosen.path)
-        memcpy(chosen.path, named, len + 1);
-    /* lstat() would follow a link that ends in a slash. */
-    for (len = strlen(chosen.path); len > 1 && chosen.path[len - 1] == '/'; len--)
-        chosen.path[len - 1] = '\0';
     return chosen.path;
 }
 
@@ -225,32 +329,73 @@ static void tell_of_replacement(const char *why, const char *folder)
         tni_log(TNI_LOG_WARNING, "%s: %s is used instead", why, folder);
 }
 
-static int prepare_chosen(void)
+/* Once a process, too. */
+static void tell_of_keeping(const struct kept *k)
 {
+    static _Atomic bool was_told;
     struct candidate c;
-    char why[TNI_LINUX_PATH_BYTES];
-    int status = TN_ERR_DENIED;
-    /* Again where somebody was faster: then the next one is chosen. */
-    for (int tries = 0; tries < 3 && status != 0; tries++) {
-        if ((status = choose(&c, why, sizeof why)) != 0)
-            return status;
-        if ((status = make_folder(c.path)) == 0)
-            status = check_folder(c.path);
-    }
-    if (status == 0 && why[0] != '\0')
-        tell_of_replacement(why, c.path);
-    return status;
+    const char *named = named_folder();
+    if (named == NULL)
+        return;
+    read_folder(named, &c);
+    if (strcmp(c.path, k->folder.path) != 0 && !atomic_exchange(&was_told, true))
+        tni_log(TNI_LOG_WARNING,
+                "TENON_RUNTIME_DIR was changed to %s after the first domain: this process "
+                "keeps to %s",
+                c.path, k->folder.path);
 }
 
-int tni_os_runtime_prepare(void)
+static int prepare_folder(const char *folder)
 {
-    if (named_folder() == NULL)
-        return prepare_chosen();
-    const char *folder = tni_os_runtime_folder();
     int status = check_folder_name(folder);
     if (status == 0)
         status = make_folder(folder);
     return status == 0 ? check_folder(folder) : status;
+}
+
+static int prepare_chosen(struct candidate *ret)
+{
+    char why[TNI_LINUX_PATH_BYTES];
+    int status = TN_ERR_DENIED;
+    /* Again where somebody was faster: then the next one is chosen. */
+    for (int tries = 0; tries < 3 && status != 0; tries++) {
+        if ((status = choose(ret, why, sizeof why)) != 0)
+            return status;
+        status = prepare_folder(ret->path);
+    }
+    if (status == 0 && why[0] != '\0')
+        tell_of_replacement(why, ret->path);
+    return status;
+}
+
+/* Of whoever started us, the folder may be gone meanwhile: then we choose. */
+static int prepare_first(void)
+{
+    struct candidate c;
+    bool is_named = named_folder() != NULL;
+    int status = is_told(&c) ? prepare_folder(c.path) : TN_ERR_NOT_FOUND;
+    if (status != 0 && !is_named)
+        status = prepare_chosen(&c);
+    return status == 0 ? keep(&c, is_named) : status;
+}
+
+int tni_os_runtime_prepare(void)
+{
+    const struct kept *k = find_kept();
+    struct candidate c;
+    if (k == NULL)
+        return prepare_first();
+    int status = prepare_folder(k->folder.path);
+    if (status == 0)
+        tell_of_keeping(k);
+    if (status == 0 || k->is_named)
+        return status;
+    char why[TNI_LINUX_PATH_BYTES];
+    snprintf(why, sizeof why, "%s", tn_error_detail());
+    if ((status = prepare_chosen(&c)) != 0)
+        return status;
+    tni_log(TNI_LOG_WARNING, "%s: %s is used from now on", why, c.path);
+    return keep(&c, false);
 }
 
 int tni_linux_runtime_path(const char *name, char *path, size_t size_bytes)

@@ -149,7 +149,7 @@ static int at_call(int error, int call) { return error | call << CALL_SHIFT; }
  *
  * @return 0 or what at_call() gives
  */
-static int spawn_program(const char *path, char *const *argv)
+static int spawn_program(const char *path, char *const *argv, char *const *environment)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -157,7 +157,7 @@ static int spawn_program(const char *path, char *const *argv)
     pid_t pid = vfork();
     if (pid == 0) {
         setsid();
-        execv(path, argv);
+        execve(path, argv, environment);
         int error = at_call(errno, CALL_EXECVE);
         ssize_t written = write(ends[1], &error, sizeof error);
         _exit(written == (ssize_t)sizeof error ? 127 : 126);
@@ -170,16 +170,21 @@ static int spawn_program(const char *path, char *const *argv)
     return error;
 }
 
-__attribute__((noreturn)) static void run_helper(const char *path, char *const *argv,
-                                                 int report_fd, int input_fd)
+struct program {
+    const char *path;
+    char *const *argv, *const *environment;
+    int input_fd;
+};
+
+__attribute__((noreturn)) static void run_helper(const struct program *program, int report_fd)
 {
     int error = 0;
-    if (!prepare_descriptors(&report_fd, input_fd))
+    if (!prepare_descriptors(&report_fd, program->input_fd))
         error = errno == 0 ? EIO : errno;
     (void)!chdir("/"); /* so that no folder is kept busy */
     if (error == 0) {
         reset_signals();
-        error = spawn_program(path, argv);
+        error = spawn_program(program->path, program->argv, program->environment);
     }
     ssize_t written = write(report_fd, &error, sizeof error);
     _exit(written == (ssize_t)sizeof error ? 0 : 1);
@@ -220,8 +225,9 @@ static int wait_for_report(int report_fd, pid_t helper)
     return error;
 }
 
-int tni_os_start_detached_on(const char *path, const char *const *argv, int input_fd)
+static int start(const struct program *program)
 {
+    const char *path = program->path;
     int ends[2];
     int status = tni_os_pipe(ends);
     if (status != 0)
@@ -230,7 +236,7 @@ int tni_os_start_detached_on(const char *path, const char *const *argv, int inpu
     sigset_t old_mask;
     pid_t helper = fork_quietly(&old_mask);
     if (helper == 0)
-        run_helper(path, (char *const *)argv, ends[1], input_fd);
+        run_helper(program, ends[1]);
     int error = helper < 0 ? at_call(errno, CALL_CLONE) : 0;
     tni_os_close(ends[1]);
     if (error == 0)
@@ -243,6 +249,21 @@ int tni_os_start_detached_on(const char *path, const char *const *argv, int inpu
     status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
     return tni_linux_fail(status, error, "starting %s%s", path,
                           call < CALL_COUNT ? call_names[call] : "");
+}
+
+int tni_os_start_detached_on(const char *path, const char *const *argv, int input_fd)
+{
+    struct tni_linux_folder_pass pass;
+    tni_linux_pass_folder(&pass);
+    const char **environment = tni_linux_merge_environment(pass.variables);
+    if (environment == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s", path);
+    int status = start(&(struct program){.path = path,
+                                         .argv = (char *const *)argv,
+                                         .environment = (char *const *)environment,
+                                         .input_fd = input_fd});
+    free(environment);
+    return status;
 }
 
 int tni_os_start_detached(const char *path, const char *const *argv)

@@ -315,6 +315,7 @@ int tni_os_child_wait(int pid_fd, int32_t pid, uint64_t deadline_ns,
 int tni_os_poll(const int *fds, uint32_t count, uint64_t deadline_ns);
 /**
  * Start `path` as a process of its own session with no open files and no parent to wait for it.
+ * Its runtime folder is the one that this process keeps to.
  * TN_ERR_NOT_FOUND, TN_ERR_DENIED: it cannot be executed.
  */
 int tni_os_start_detached(const char *path, const char *const *argv);
@@ -352,17 +353,25 @@ int tni_os_pair(int ret_fds[2]);
 
 /* Files of the runtime folder. */
 /**
- * $TENON_RUNTIME_DIR, else the first that can be used of those in linux_runtime.c; it need not
- * be there yet. Thread-local.
+ * What this process keeps to, else $TENON_RUNTIME_DIR, else the first that can be used of those
+ * in linux_runtime.c; it need not be there yet. Thread-local.
  */
 const char *tni_os_runtime_folder(void);
-/** Whether TENON_RUNTIME_DIR names it. */
+/** Whether TENON_RUNTIME_DIR names it, or named it when this process began to keep to it. */
 bool tni_os_runtime_is_chosen(void);
 /**
- * Make the folder, 0700, if it is not there; TN_ERR_DENIED when it is not ours, others may
- * write, or it is read-only. The log says so when $XDG_RUNTIME_DIR cannot be used.
+ * Make the folder, 0700, if it is not there, and keep to it; TN_ERR_DENIED when it is not ours,
+ * others may write, or it is read-only. The log says so when $XDG_RUNTIME_DIR cannot be used,
+ * and when a folder that nobody named cannot be used any more: then another one is kept.
  */
 int tni_os_runtime_prepare(void);
+typedef int tni_os_name_fn(const char *name, void *context);
+/**
+ * @param is_it  whether a folder is the wanted one
+ * @return whether this process keeps, or kept before, to the wanted folder. One that keeps to
+ * none that can be used keeps to the wanted one, if it could have chosen it.
+ */
+bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context);
 /**
  * Take an exclusive lock on a file of the folder. TN_ERR_TIMED_OUT: somebody has it. Freed by
  * close or death, here and in every forked child that inherited it; a child that stays must
@@ -372,7 +381,6 @@ int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd);
 int tni_os_file_remove(const char *name);
 /** A number that tells a file of the folder from others that are open; 0: there is none. */
 uint64_t tni_os_file_number(const char *name);
-typedef int tni_os_name_fn(const char *name, void *context);
 /**
  * For each file of the folder whose name starts with `prefix`; non-zero stops. A folder that
  * cannot be read has none.

@@ -43,14 +43,19 @@ static void close_line(struct tni_depot_line *line)
     line->number = 0;
 }
 
+static bool is_of_our_folder(const struct tn_domain *d)
+{
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    return runtime == 0 || tni_manager_is_ours(runtime);
+}
+
 /* The tenond that looks after the domain may be that of another runtime folder than ours. */
 static int open_line(struct tn_domain *d)
 {
     struct tni_depot_line *line = &d->depot_line;
-    uint32_t runtime = atomic_load(&d->segment.header->runtime);
     char folder[FOLDER_BYTES];
     int status;
-    if (runtime == 0 || runtime == tni_manager_runtime())
+    if (is_of_our_folder(d))
         status = tni_os_connect(TNI_MANAGER_SOCKET, &line->fd);
     else if ((status = tni_manager_folder(&d->segment, folder, sizeof folder)) == 0)
         status = tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &line->fd);
@@ -111,12 +116,6 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
     if (d->is_closed)
         close_line(line);
     return status;
-}
-
-static bool is_of_our_folder(const struct tn_domain *d)
-{
-    uint32_t runtime = atomic_load(&d->segment.header->runtime);
-    return runtime == 0 || runtime == tni_manager_runtime();
 }
 
 /* I4. In another folder than ours somebody else has to. */

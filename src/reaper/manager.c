@@ -41,6 +41,16 @@ uint32_t tni_manager_hash_folder(const char *folder)
     return half != 0 ? half : 1;
 }
 
+static int is_runtime(const char *folder, void *runtime)
+{
+    return tni_manager_hash_folder(folder) == *(const uint32_t *)runtime;
+}
+
+bool tni_manager_is_ours(uint32_t runtime)
+{
+    return runtime != 0 && tni_os_runtime_keep(is_runtime, &runtime);
+}
+
 static const char *tenond_path(void)
 {
     const char *path = getenv("TENON_TENOND");
@@ -462,8 +472,10 @@ static int replace_tenond(struct tn_domain *d)
 {
     struct tni_request request;
     int socket_fd;
-    int status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd);
-    if (status == TN_ERR_NOT_FOUND)
+    int status = tni_os_runtime_prepare();
+    if (status != 0)
+        return status;
+    if ((status = tni_os_connect(TNI_MANAGER_SOCKET, &socket_fd)) == TN_ERR_NOT_FOUND)
         return start_tenond();
     if (status != 0)
         return status;
@@ -548,9 +560,15 @@ static bool relieve(struct tn_domain *d)
     return true;
 }
 
+/* A tenond that died as it gave the name up did not see us. */
+static bool is_ours(const struct tn_domain *d)
+{
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    return runtime == 0 ? d->segment.name[0] != 0 : tni_manager_is_ours(runtime);
+}
+
 void tni_manager_survive(struct tn_domain *d)
 {
-    const struct tni_header *h = d->segment.header;
     uint64_t begun_ns = tni_os_now_ns(), due_ns = atomic_load(&d->survive_ns);
 
     if (d->is_manager || d->is_closed || d->seat == TNI_NO_SEAT || begun_ns < due_ns ||
@@ -567,11 +585,7 @@ void tni_manager_survive(struct tn_domain *d)
         pause_ns = TNI_MAX(spent_ns * MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
     else
         pause_ns = TNI_MAX(spent_ns * SHARE, LEAST_MS * MS_NS);
-    uint32_t runtime = atomic_load(&h->runtime);
-    /* A tenond that died as it gave the name up did not see us. */
-    bool is_ours =
-        runtime == tni_manager_runtime() || (runtime == 0 && d->segment.name[0] != 0);
-    if (is_managed && !has_manager && is_ours) {
+    if (is_managed && !has_manager && is_ours(d)) {
         int status = replace_tenond(d);
         if (status != 0)
             tni_log(TNI_LOG_WARNING, "domain '%s' has no tenond: %s", d->segment.name,
@@ -587,6 +601,7 @@ void tni_reaper_init(struct tn_domain *d)
 {
     d->survive = tni_manager_survive;
     d->relieve = relieve;
+    (void)tni_manager_is_ours(atomic_load(&d->segment.header->runtime)); /* from now on */
     tni_depot_init(d);
     tni_process_set_joined(tni_manager_ring);
 }

@@ -95,6 +95,12 @@ void tni_manager_survive(struct tn_domain *domain);
  */
 uint32_t tni_manager_runtime(void);
 /**
+ * Whether the domains of which header->runtime says this are of this process's runtime folder.
+ * A process that made and joined none before keeps to their folder from then on, if it could
+ * have chosen that.
+ */
+bool tni_manager_is_ours(uint32_t runtime);
+/**
  * The runtime folder that the domain's name belongs to, whoever asks. TN_ERR_NOT_FOUND: the
  * domain has no tenond now, or none that this process can see.
  */

@@ -170,7 +170,7 @@ static inline int32_t find_vault(int32_t old)
     static char text[1 << 16];
     char wanted[128];
     int32_t found = 0;
-    snprintf(wanted, sizeof wanted, "TENON_RUNTIME_DIR=%s", tnt_folder());
+    snprintf(wanted, sizeof wanted, "=%s", tnt_folder()); /* or a folder in it */
     DIR *all = opendir("/proc");
     for (struct dirent *entry; all != NULL && found == 0 && (entry = readdir(all)) != NULL;) {
         int32_t pid = (int32_t)strtol(entry->d_name, NULL, 10);

@@ -42,8 +42,15 @@ static void end_root(void)
     CHECK(system(command) == 0);
 }
 
+static int prepare_anew(void)
+{
+    tni_linux_forget_folder();
+    return tni_os_runtime_prepare();
+}
+
 static void expect_folder(const char *format)
 {
+    tni_linux_forget_folder();
     CHECK(strcmp(tni_os_runtime_folder(), below_root(format)) == 0);
     CHECK(tni_os_runtime_prepare() == 0);
     CHECK(strcmp(tni_os_runtime_folder(), below_root(format)) == 0);
@@ -133,7 +140,7 @@ static void squatted_folder_body(void)
     char spare[] = "tmp/tenon-%u-0";
     for (spare[13] = '1'; spare[13] <= '9'; spare[13]++)
         CHECK(symlink("/", below_root(spare)) == 0);
-    CHECK(tni_os_runtime_prepare() < 0);
+    CHECK(prepare_anew() < 0);
     CHECK(strstr(tn_error_detail(), "no other folder can be used") != NULL);
     end_root();
 }
@@ -155,16 +162,16 @@ static void prepare_body(void)
     char path[128];
     char other[128];
     struct stat status;
-    CHECK(tni_os_runtime_prepare() == 0);
-    CHECK(tni_os_runtime_prepare() == 0);
+    CHECK(prepare_anew() == 0);
+    CHECK(prepare_anew() == 0);
 
     snprintf(path, sizeof path, "%s/sub", test_folder);
     snprintf(other, sizeof other, "%s/link/", test_folder);
     setenv("TENON_RUNTIME_DIR", path, 1);
-    CHECK(tni_os_runtime_prepare() == 0);
+    CHECK(prepare_anew() == 0);
     CHECK(stat(path, &status) == 0 && (status.st_mode & 07777) == 0700);
     CHECK(chmod(path, 0750) == 0);
-    CHECK(tni_os_runtime_prepare() == TN_ERR_DENIED);
+    CHECK(prepare_anew() == TN_ERR_DENIED);
     CHECK(strstr(tn_error_detail(), "0750") != NULL);
     CHECK(chmod(path, 0700) == 0);
 
@@ -172,19 +179,19 @@ static void prepare_body(void)
     CHECK(symlink(path, other) == 0);
     strcat(other, "/");
     setenv("TENON_RUNTIME_DIR", other, 1);
-    CHECK(tni_os_runtime_prepare() == TN_ERR_DENIED);
+    CHECK(prepare_anew() == TN_ERR_DENIED);
     setenv("TENON_RUNTIME_DIR", "/nowhere/at/all", 1);
-    CHECK(tni_os_runtime_prepare() == TN_ERR_NOT_FOUND);
+    CHECK(prepare_anew() == TN_ERR_NOT_FOUND);
     CHECK(strstr(tn_error_detail(), "/nowhere/at/all") != NULL);
     setenv("TENON_RUNTIME_DIR", "relative", 1);
-    CHECK(tni_os_runtime_prepare() == TN_ERR_INVALID);
+    CHECK(prepare_anew() == TN_ERR_INVALID);
 
     char long_path[3000];
     memset(long_path, 'a', sizeof long_path - 1);
     long_path[0] = '/';
     long_path[sizeof long_path - 1] = '\0';
     setenv("TENON_RUNTIME_DIR", long_path, 1);
-    CHECK(tni_os_runtime_prepare() == TN_ERR_INVALID);
+    CHECK(prepare_anew() == TN_ERR_INVALID);
 
     other[strlen(other) - 1] = '\0';
     CHECK(unlink(other) == 0 && rmdir(path) == 0);
@@ -194,6 +201,67 @@ static void prepare_refuses_what_others_could_have_laid_out(void **state)
 {
     (void)state;
     run_in_child(prepare_body);
+}
+
+static void kept_folder_body(void)
+{
+    char kept[128];
+    begin_root();
+    expect_folder("tmp/tenon-%u");
+    CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
+    CHECK(mkdir(below_root("mine"), 0700) == 0);
+    setenv("XDG_RUNTIME_DIR", below_root("mine"), 1);
+    setenv("TENON_RUNTIME_DIR", test_folder, 1);
+    CHECK(tni_os_runtime_prepare() == 0 && !tni_os_runtime_is_chosen());
+    snprintf(kept, sizeof kept, "%s", tni_os_runtime_folder());
+    CHECK(strcmp(kept, below_root("tmp/tenon-%u")) == 0);
+    CHECK(rmdir(kept) == 0 && tni_os_runtime_prepare() == 0 && access(kept, W_OK) == 0);
+    /* It cannot be used any more: another one, and that from now on. */
+    CHECK(rmdir(kept) == 0 && symlink("/", kept) == 0 && tni_os_runtime_prepare() == 0);
+    CHECK(strcmp(tni_os_runtime_folder(), below_root("mine/tenon")) == 0);
+    CHECK(unlink(kept) == 0 && tni_os_runtime_prepare() == 0);
+    CHECK(strcmp(tni_os_runtime_folder(), below_root("mine/tenon")) == 0);
+    /* One that is named has no other in its place. */
+    tni_linux_forget_folder();
+    setenv("TENON_RUNTIME_DIR", kept, 1);
+    CHECK(tni_os_runtime_prepare() == 0 && tni_os_runtime_is_chosen());
+    unsetenv("TENON_RUNTIME_DIR");
+    CHECK(chmod(kept, 0750) == 0 && tni_os_runtime_prepare() == TN_ERR_DENIED);
+    CHECK(strcmp(tni_os_runtime_folder(), kept) == 0 && tni_os_runtime_is_chosen());
+    end_root();
+}
+
+static void a_process_keeps_to_the_folder_that_it_used_first(void **state)
+{
+    (void)state;
+    run_in_child(kept_folder_body);
+}
+
+static int is_text(const char *folder, void *text) { return strcmp(folder, text) == 0; }
+
+static void wanted_folder_body(void)
+{
+    char of_service[128], of_session[128];
+    begin_root();
+    snprintf(of_service, sizeof of_service, "%s", below_root("tmp/tenon-%u"));
+    snprintf(of_session, sizeof of_session, "%s", below_root("run/user/%u/tenon"));
+    CHECK(mkdir(of_service, 0700) == 0 && mkdir(below_root("run/user/%u"), 0700) == 0);
+    CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
+    CHECK(!tni_os_runtime_keep(is_text, test_folder)); /* no folder that it could choose */
+    CHECK(tni_os_runtime_keep(is_text, of_service));
+    CHECK(strcmp(tni_os_runtime_folder(), of_service) == 0);
+    CHECK(!tni_os_runtime_keep(is_text, of_session));
+    CHECK(rmdir(of_service) == 0 && symlink("/", of_service) == 0);
+    CHECK(tni_os_runtime_keep(is_text, of_session)); /* what it had cannot be used */
+    CHECK(tni_os_runtime_keep(is_text, of_service)); /* it had that once */
+    CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
+    end_root();
+}
+
+static void who_keeps_no_folder_can_keep_to_the_one_of_a_domain(void **state)
+{
+    (void)state;
+    run_in_child(wanted_folder_body);
 }
 
 static void foreign_folder_body(void)
@@ -494,6 +562,8 @@ int main(void)
         cmocka_unit_test(a_session_folder_that_cannot_be_used_is_replaced),
         cmocka_unit_test(a_folder_that_another_user_laid_out_is_passed_over),
         cmocka_unit_test(prepare_refuses_what_others_could_have_laid_out),
+        cmocka_unit_test(a_process_keeps_to_the_folder_that_it_used_first),
+        cmocka_unit_test(who_keeps_no_folder_can_keep_to_the_one_of_a_domain),
         cmocka_unit_test(prepare_refuses_another_users_folder),
         cmocka_unit_test(a_file_lock_is_held_by_one_and_freed_by_close),
         cmocka_unit_test(a_message_carries_bytes_and_descriptors),

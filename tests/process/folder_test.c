@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: the runtime folder of a process stays the same while sessions begin and end and the
+ * environment changes. The system's folders are below the test's own.
+ */
+#include <sys/stat.h>
+
+#include "backing.h"
+#include "harness/live_blocks.h"
+#include "os/linux.h"
+
+static tn_domain *d;
+static tn_queue *q;
+static char root[128];
+
+static const char *below(const char *name)
+{
+    static char paths[4][256];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", root, name);
+    return path;
+}
+
+static void make(const char *name) { TN_CHECK(mkdir(below(name), 0700) == 0); }
+
+/* No session yet: what is left is the folder below tmp. */
+static void begin_system(void)
+{
+    snprintf(root, sizeof root, "%s/root", tnt_folder());
+    TN_CHECK(mkdir(root, 0700) == 0);
+    for (const char *const *part =
+             (const char *const[]){"run", "run/user", "tmp", "dev", "dev/shm", NULL};
+         *part != NULL; part++)
+        make(*part);
+    tni_linux_root = root;
+    unsetenv("TENON_RUNTIME_DIR");
+    setenv("XDG_RUNTIME_DIR", below("session"), 1);
+}
+
+static void begin(void)
+{
+    d = tnt_domain(NULL);
+    q = open_queue(d);
+}
+
+static void finish(void)
+{
+    q = tn_queue_close(q);
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    TNT_AUDIT(d);
+    assert_int_equal(live_blocks(d), 0);
+    d = tn_domain_close(d);
+}
+
+static int make_and_push(void *count)
+{
+    for (uint32_t i = 0; i < *(const uint32_t *)count; i++)
+        push(q, make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, (float)i), TN_PUSH_MOVE);
+    return 0;
+}
+
+static void leave_in_queue(uint32_t count) { tnt_wait_ok(tnt_fork(make_and_push, &count)); }
+
+static void pop_all(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        tn_tensor *t = pop(q);
+        expect_numbers(t, (float)i);
+        tn_tensor_unref(t);
+    }
+}
+
+/* Any tenond of ours that is in the folder of the session would have a file there. */
+static bool is_used(const char *session)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/tenon", below(session));
+    return access(path, F_OK) == 0;
+}
+
+/* ---- a folder that comes ----------------------------------------------------------------- */
+
+TN_TEST(a_session_that_begins_later_changes_no_folder)
+{
+    char folder[128];
+    begin_system();
+    begin();
+    snprintf(folder, sizeof folder, "%s", tn_runtime_folder());
+    leave_in_queue(3);
+    int32_t old = manager_pid(d), vault = await_vault(0, 3);
+    make("session");
+    assert_string_equal(tn_runtime_folder(), folder);
+    kill_and_await(old, SIGKILL);
+    await_storages(await_successor(d, old), 3);
+    assert_int_equal(await_vault(0, 3), vault);
+    pop_all(3);
+    assert_false(is_used("session"));
+    finish();
+}
+
+/* ---- an environment that changes --------------------------------------------------------- */
+
+static void change_variable(const char *name)
+{
+    begin_system();
+    make("session");
+    make("other");
+    begin();
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    int32_t old = manager_pid(d);
+    setenv(name, below("other"), 1);
+    kill_tenond_and_vault(old);
+    int32_t next = await_successor(d, old);
+    assert_int_equal(atomic_load(&d->segment.header->runtime), runtime);
+    tn_domain *second = tnt_domain(NULL);
+    assert_int_equal(manager_pid(second), next);
+    tn_domain_close(second);
+    assert_false(is_used("other"));
+    finish();
+}
+
+TN_TEST(a_session_variable_that_is_changed_changes_no_folder)
+{
+    change_variable("XDG_RUNTIME_DIR");
+}
+TN_TEST(a_folder_that_is_named_later_changes_no_folder)
+{
+    change_variable("TENON_RUNTIME_DIR");
+}
+
+/* ---- who joins --------------------------------------------------------------------------- */
+
+static int own_house(void *signal)
+{
+    tn_domain *house = NULL;
+    TN_CHECK_OK(tn_domain_create("house", NULL, &house));
+    tnt_signal(signal);
+    for (;;)
+        pause();
+    return 0;
+}
+
+/* The service that made the domain, its tenond and the vault are killed. */
+TN_TEST(who_joins_from_a_session_replaces_the_tenond_of_a_service)
+{
+    struct tnt_signal signal = tnt_signal_open();
+    begin_system();
+    pid_t service = tnt_fork(own_house, &signal);
+    tnt_await(&signal);
+    make("session");
+    TN_CHECK_OK(tn_domain_join("house", &d));
+    q = open_queue(d);
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    int32_t old = manager_pid(d);
+    tnt_kill(service);
+    kill_tenond_and_vault(old);
+    await_successor(d, old);
+    assert_int_equal(atomic_load(&d->segment.header->runtime), runtime);
+    assert_false(is_used("session"));
+    leave_in_queue(1);
+    pop_all(1);
+    finish();
+    tnt_signal_close(&signal);
+}
