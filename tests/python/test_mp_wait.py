@@ -108,6 +108,52 @@ def test_a_queue_can_be_waited_for_at_the_soft_limit_of_descriptors(domain, apar
     apart(wait_at_the_limit)
 
 
+class LockThatTells:
+    """A lock, and the threads that have asked for it."""
+
+    def __init__(self):
+        self.lock, self.asked = threading.Lock(), []
+
+    def __enter__(self):
+        self.asked.append(threading.current_thread())
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_threads_that_begin_to_wait_together_share_a_pipe(domain, monkeypatch):
+    core = _core.Queue.create(domain, capacity=4)
+    reader, making, watcher_of = _reader.Reader(core), LockThatTells(), _reader._watcher_of
+    found = []
+    other = threading.Thread(target=lambda: found.append(reader.fileno()))
+
+    def find_watcher_while_another_thread_begins(domain):
+        if other.ident is None:
+            other.start()
+            while other.is_alive() and other not in making.asked:
+                os.sched_yield()
+        return watcher_of(domain)
+
+    monkeypatch.setattr(_reader, "_making", making, raising=False)
+    monkeypatch.setattr(_reader, "_watcher_of", find_watcher_while_another_thread_begins)
+    found.append(reader.fileno())
+    other.join(WAIT_S)
+    assert len(found) == 2 and len(set(found)) == 1
+
+
+def test_threads_that_ask_together_are_given_one_reader(monkeypatch):
+    queue, make, others = mp.SimpleQueue(), _reader.Reader, []
+
+    def make_while_another_thread_asks(core):
+        monkeypatch.undo()
+        others.append(queue._reader)
+        return make(core)
+
+    monkeypatch.setattr(_reader, "Reader", make_while_another_thread_asks)
+    assert queue._reader is others[0]
+
+
 def get_when_it_is_told(queue):
     assert connection.wait([queue._reader], WAIT_S) == [queue._reader]
     assert queue.get() == 1

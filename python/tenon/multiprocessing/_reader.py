@@ -59,6 +59,8 @@ class _Watcher:
 _watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher
 _lock = threading.Lock()
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)
+_making = threading.Lock()  # of a pipe; its maker takes _lock too
+os.register_at_fork(after_in_child=_making._at_fork_reinit)
 
 
 def _watcher_of(domain):
@@ -81,7 +83,9 @@ class Reader:
     def fileno(self):
         """A descriptor that can be read while the queue has messages."""
         if self._pid != os.getpid():
-            self._make_pipe()
+            with _making:
+                if self._pid != os.getpid():  # no other thread has made the pipe meanwhile
+                    self._make_pipe()
         self.settle()
         return self._pipe[0]
 
@@ -136,5 +140,6 @@ class Readable:
     def _reader(self):
         if self._made_reader is None:
             self._check()
-            self._made_reader = Reader(self._core)
+            # One for all threads: get() settles no other one.
+            return self.__dict__.setdefault("_made_reader", Reader(self._core))
         return self._made_reader
