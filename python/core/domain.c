@@ -192,15 +192,16 @@ static bool is_waiting_in(const tnp_domain *self)
  * No thread may be inside a call on the domain, or on an object of it, when the domain is closed.
  * Calls hold the GIL, as this one does. Calls without the GIL are counted in `waiters`, and
  * `is_closing` makes them return. One of them may be this thread's own, with a signal's handler
- * that closes: then the last that comes out leaves.
+ * that closes, perhaps twice: then the last that comes out leaves.
  */
 static void leave(tnp_domain *self)
 {
     tn_domain *domain = self->domain;
     self->domain = NULL;
     atomic_store(&self->is_closing, true);
-    if (domain != NULL && is_waiting_in(self)) {
-        self->leaving = domain;
+    if (is_waiting_in(self)) {
+        if (domain != NULL)
+            self->leaving = domain;
         return;
     }
     while (tnp_waiting(&self->waiters) > 0)

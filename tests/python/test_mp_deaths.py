@@ -298,10 +298,13 @@ def test_a_program_ends_well_under_many_threads_of_daemons():
 _CLOSED_IN_WAIT = """
 import os, signal, sys, threading
 import tenon, tenon.multiprocessing as mp
+domain = tenon.domain()
 def close(*_):
-    tenon.domain().close()
+    domain.close()
     if sys.argv[2] == "raise":
         sys.exit(3)
+    if sys.argv[2] == "close again":
+        domain.close()
 signal.signal(signal.SIGUSR1, close)
 queue, event, lock, inside = mp.Queue(), mp.Event(), mp.Lock(), threading.Event()
 lock.acquire()
@@ -325,3 +328,4 @@ except tenon.Closed:
 def test_a_handler_may_close_the_domain_that_its_thread_waits_in(call):
     assert run_to_its_end(_CLOSED_IN_WAIT, call, "raise") == ("", "", 3)
     assert run_to_its_end(_CLOSED_IN_WAIT, call, "return") == ("closed\n", "", 0)
+    assert run_to_its_end(_CLOSED_IN_WAIT, call, "close again") == ("closed\n", "", 0)
