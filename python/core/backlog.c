@@ -386,10 +386,10 @@ static PyObject *feed(PyObject *object, PyObject *unused)
     struct feeding f = {.backlog = self};
     bool gives_up = false;
     (void)unused;
+    self->asked = NULL; /* the feeder that runs brings it in too */
     if (self->is_feeding)
         Py_RETURN_NONE;
     self->is_feeding = true;
-    self->asked = NULL;
     while (PyErr_Occurred() == NULL && take_in_hand(self))
         gives_up = feed_once(self, &f, gives_up);
     self->is_feeding = false;
@@ -430,8 +430,10 @@ static PyObject *no_feeder(PyObject *object, PyObject *unused)
     backlog *self = (backlog *)object;
     struct record *asked = self->asked;
     (void)unused;
-    self->is_fed = false;
     self->asked = NULL;
+    if (self->is_feeding) /* Thread.start() raised, and a feeder runs all the same */
+        Py_RETURN_NONE;
+    self->is_fed = false;
     if (asked != NULL)
         take_back(self, asked);
     Py_RETURN_NONE;
@@ -517,7 +519,7 @@ static PyMethodDef methods[] = {
     {"no_feeder", no_feeder, METH_NOARGS,
      "no_feeder($self, /)\n--\n\n"
      "No thread could be started: the next put() asks for one. What the last one has put is taken "
-     "back."},
+     "back. Nothing happens if a thread is in feed()."},
     {"close", close_backlog, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Let feed() give up once the consumers died."},

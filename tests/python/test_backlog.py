@@ -104,15 +104,29 @@ def test_of_two_feeders_the_second_ends_at_once(queue):
         backlog.put(i)
     first, second = feeding(backlog), feeding(backlog)
     assert queue.get(WAIT_S) == 0
-    while queue.count() < ROOM:  # until a feeder has begun
-        os.sched_yield()
-    backlog.no_feeder()
-    assert backlog.put(ROOM + 3) is True
-    assert backlog.put(ROOM + 4) is False
-    assert [queue.get(WAIT_S) for _ in range(ROOM + 4)] == list(range(1, ROOM + 5))
+    assert [queue.get(WAIT_S) for _ in range(ROOM + 2)] == list(range(1, ROOM + 3))
     end_well(first)
     end_well(second)
     assert backlog.count == 0
+
+
+def test_no_feeder_takes_nothing_back_from_a_feeder_that_runs(domain, queue):
+    """As when Thread.start() is interrupted, and the thread runs all the same."""
+    debts = permits(domain)
+    backlog = _core.Backlog(queue, debts)
+    for i in range(ROOM + 3):
+        backlog.put(i)
+    thread = feeding(backlog)
+    assert queue.get(WAIT_S) == 0
+    while queue.count() < ROOM:  # until the feeder has begun
+        os.sched_yield()
+    for i in range(ROOM + 3, ROOM + 6):
+        backlog.no_feeder()
+        assert backlog.put(i) is False
+    backlog.no_feeder()
+    assert [queue.get(WAIT_S) for _ in range(ROOM + 5)] == list(range(1, ROOM + 6))
+    end_well(thread)
+    assert (backlog.count, debts.get()) == (0, MOST)
 
 
 def test_only_what_asked_for_a_feeder_in_vain_is_taken_back(domain, queue):
