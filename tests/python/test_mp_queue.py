@@ -78,6 +78,35 @@ def test_what_another_thread_put_behind_it_arrives_in_the_end(of_four_slots, mon
     assert core.get(0) == "behind" and core.count() == 0
 
 
+class Late(threading.Thread):
+    """Runs although start() was interrupted: from when somebody asks whether it does."""
+
+    is_started = False
+
+    def start(self):
+        raise KeyboardInterrupt
+
+    @property
+    def ident(self):
+        if self.is_started:
+            return super().ident
+        self.is_started = True
+        super().start()
+        self.join()
+        return None
+
+
+def test_join_thread_goes_on_when_a_feeder_has_begun_late(of_four_slots, monkeypatch):
+    with monkeypatch.context() as with_interrupts:
+        with_interrupts.setattr(threading, "Thread", Late)
+        with pytest.raises(KeyboardInterrupt):
+            of_four_slots.put("once")
+    core = of_four_slots._core
+    of_four_slots.close()
+    of_four_slots.join_thread()
+    assert core.count() == 4
+
+
 class Unloadable:
     """Pickles, and cannot be unpickled."""
 

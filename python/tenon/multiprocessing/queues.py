@@ -147,13 +147,14 @@ class _Feeder:
     def flush(self):
         """Wait until all is there, unless nobody wants that."""
         self.close()
-        thread = self._thread
+        with self._lock:  # the thread forgets both at its end
+            thread, backlog = self._thread, self._backlog
         if not self.joins or thread is None:
             return
+        if thread.ident is None:
+            backlog.feed()  # no thread could be started, or it has hardly begun
         if thread.ident is not None:
             thread.join()
-        else:
-            self._backlog.feed()  # no thread could be started
 
     def _feed(self, backlog):
         backlog.feed()
