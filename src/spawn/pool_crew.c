@@ -137,7 +137,7 @@ static void collect(struct tn_pool *pool, uint32_t index)
 static int fail_barren(const struct tn_pool *pool)
 {
     char end[TNI_CHILD_END_BYTES];
-    if (pool->start_status != 0)
+    if (pool->start_status != 0 && pool->start_status != TN_ERR_TIMED_OUT)
         return tni_fail(pool->start_status, "no worker can be started: %s", pool->start_detail);
     tni_child_describe_end(&pool->last_end, end, sizeof end);
     return tni_fail(TN_ERR_CHILD_FAILED,
@@ -168,10 +168,11 @@ static bool is_wanted(struct tn_pool *pool)
     return pool->table.under_way > 0 && tni_crew_count(pool) == 0;
 }
 
-/* I7 */
+/* I7. Not of workers that are not wanted any more (I6). */
 static bool awaits_server(const struct tn_pool *pool)
 {
-    return pool->start == TN_START_FORKSERVER && pool->start_status == TN_ERR_TIMED_OUT;
+    return pool->start == TN_START_FORKSERVER && pool->start_status == TN_ERR_TIMED_OUT &&
+           pool->barren < barren_limit(pool);
 }
 
 static void restart(struct tn_pool *pool)

@@ -394,6 +394,40 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
     }
 }
 
+static void await_collected(struct pool_world *w, uint32_t worker)
+{
+    tn_pool_result none;
+    uint64_t late = tnt_deadline(10000);
+    while (tn_pool_worker_pid(w->pool, worker) != 0) {
+        assert_int_equal(tn_pool_next(w->pool, 0, &none), TN_ERR_NOT_FOUND);
+        assert_true(tnt_deadline(0) < late);
+    }
+}
+
+/* As many as a pool of two replaces: they had no job. */
+TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
+{
+    struct pool_world w = pool_open_by(TN_START_FORKSERVER, 2);
+    pid_t server = tn_forkserver_pid(w.server);
+    tn_pool_result none;
+    for (uint32_t i = 0; i < 4; i++) {
+        pool_kill_worker(&w, 0);
+        pool_await_restart(&w, i + 1);
+    }
+    assert_int_equal(kill(server, SIGSTOP), 0);
+    assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
+    for (uint32_t i = 0; i < 2; i++) {
+        pool_kill_worker(&w, i);
+        await_collected(&w, i);
+    }
+    int status = tn_pool_submit(w.pool, NULL, 0, 0, NULL);
+    if (status == 0) /* it did not look after the workers */
+        status = tn_pool_next(w.pool, tnt_deadline(10000), &none);
+    assert_int_equal(status, TN_ERR_CHILD_FAILED);
+    assert_int_equal(kill(server, SIGCONT), 0);
+    pool_close_world(&w);
+}
+
 #if defined(TN_KILL_POINTS)
 void tni_kill_point_arm(const char *name, uint32_t passing);
 
