@@ -285,7 +285,7 @@ static int gc_segment(const struct tni_segment *s, void *context)
 
 /* ---- files of a dead tenond, of whatever version ----------------------------------------- */
 
-enum { VERSIONS_MOST = 16, FILE_NAME_BYTES = 64 };
+enum { FILE_NAME_BYTES = 64 };
 
 struct version {
     unsigned layout, requests;
@@ -293,8 +293,8 @@ struct version {
 };
 
 struct versions {
-    struct version at[VERSIONS_MOST];
-    uint32_t count;
+    struct version *at; /* [capacity] */
+    uint32_t count, capacity;
 };
 
 /* @return false: the name is none that a tenond gives */
@@ -311,7 +311,22 @@ static bool read_version(const char *name, struct version *ret)
            strcmp(name, ret->vault) == 0;
 }
 
-/* @return 1: there is no room for more; the next gc looks again */
+static int reserve_version(struct versions *versions)
+{
+    uint32_t capacity = 2 * versions->capacity + 1;
+    if (versions->count < versions->capacity)
+        return 0;
+    struct version *at = realloc(versions->at, capacity * sizeof *at);
+    if (at == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %u versions of tenond",
+                        capacity);
+    versions->at = at;
+    versions->capacity = capacity;
+    return 0;
+}
+
+/* All of them first: to take a lock makes a file, which a folder that is read may show again.
+ */
 static int add_version(const char *name, void *context)
 {
     struct versions *versions = context;
@@ -321,8 +336,10 @@ static int add_version(const char *name, void *context)
     for (uint32_t i = 0; i < versions->count; i++)
         if (strcmp(versions->at[i].lock, version.lock) == 0)
             return 0;
-    versions->at[versions->count++] = version;
-    return versions->count == VERSIONS_MOST;
+    int status = reserve_version(versions);
+    if (status == 0)
+        versions->at[versions->count++] = version;
+    return status;
 }
 
 /*
@@ -350,11 +367,11 @@ static int remove_version(const struct gc *gc, const struct version *version)
 
 static int remove_stale_files(const struct gc *gc)
 {
-    struct versions versions = {.count = 0};
-    int stop = 0;
-    (void)tni_os_file_for_each("", add_version, &versions);
+    struct versions versions = {.at = NULL};
+    int stop = tni_os_file_for_each("", add_version, &versions);
     for (uint32_t i = 0; stop == 0 && i < versions.count; i++)
         stop = remove_version(gc, &versions.at[i]);
+    free(versions.at);
     return stop;
 }
 

@@ -4,6 +4,7 @@
 
 usage: cli_test.py TENON CLI_HOLDER CLI_BREAK TENOND [unittest arguments]
 """
+import contextlib
 import fcntl
 import json
 import os
@@ -480,6 +481,17 @@ class Repair(Case):
             self.assertEqual(sorted(os.listdir(self.folder)), sorted(names("4.1") + foreign))
         self.gc()
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(foreign))
+
+    def test_gc_looks_at_the_files_of_every_version(self):
+        living = [f"tenond-{version}.1.lock" for version in range(100, 140)]
+        dead = [[f"tenond-{version}.1.lock" for version in some] for some in (range(80, 100), range(140, 160))]
+        with contextlib.ExitStack() as held:
+            for name in dead[0] + living + dead[1]: # a folder is read in one order or the other
+                file = held.enter_context(open(os.path.join(self.folder, name), "w", encoding="utf-8"))
+                if name in living:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            self.gc()
+            self.assertEqual(sorted(os.listdir(self.folder)), sorted(living))
 
     def test_gc_removes_a_file_that_no_living_domain_owns(self):
         self.hold()
