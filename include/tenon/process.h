@@ -158,6 +158,9 @@ TN_API tn_forkserver *tn_forkserver_close(tn_forkserver *server);
 /**
  * Children that belong together: when the first one fails, the others are ended (SIGTERM, after
  * `grace_ns` SIGKILL), and the first failure is what is reported.
+ *
+ * Threads: one at a time per object.   Fork: not in a child, where only tn_group_close() does
+ * something: it frees the copy.
  */
 typedef struct tn_group tn_group;
 

@@ -8,6 +8,7 @@
 
 struct tn_group {
     struct tn_domain *domain; /* kept */
+    int32_t owner_pid;        /* who made it */
     struct tn_process **children;
     int *fds; /* [capacity], for poll */
     uint32_t count, capacity;
@@ -27,8 +28,17 @@ int tn_group_create(tn_domain *domain, tn_group **ret_group)
     if (group == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a group");
     group->domain = domain;
+    group->owner_pid = tni_os_pid();
     tni_process_keep(domain);
     *ret_group = group;
+    return 0;
+}
+
+/* Children of ours are siblings of a child of ours, which would read what they say to us. */
+static int check(const struct tn_group *group)
+{
+    if (group == NULL || group->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "no group, or one that another process made");
     return 0;
 }
 
@@ -85,10 +95,13 @@ static void end_from(struct tn_group *group, uint32_t first)
 
 int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argument)
 {
-    if (group == NULL || run == NULL)
-        return tni_fail(TN_ERR_INVALID, "no group, or no function");
+    int status = check(group);
+    if (status != 0)
+        return status;
+    if (run == NULL)
+        return tni_fail(TN_ERR_INVALID, "no function");
     uint32_t first = group->count;
-    int status = reserve(group, count);
+    status = reserve(group, count);
     for (uint32_t i = 0; i < count && status == 0; i++) {
         struct indexed_run indexed = {run, argument, group->count};
         struct tn_process *child;
@@ -107,9 +120,12 @@ int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argum
 
 int tn_group_add(tn_group *group, tn_process *process)
 {
-    if (group == NULL || process == NULL || process->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "no group, or no process of ours");
-    int status = reserve(group, 1);
+    int status = check(group);
+    if (status != 0)
+        return status;
+    if (process == NULL || process->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+    status = reserve(group, 1);
     if (status == 0)
         append(group, process);
     return status;
@@ -193,8 +209,9 @@ static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
 int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
                   tn_process_status *ret_first)
 {
-    if (group == NULL)
-        return tni_fail(TN_ERR_INVALID, "no group");
+    int status = check(group);
+    if (status != 0)
+        return status;
     for (;;) {
         uint32_t running = collect(group);
         uint64_t now_ns = tni_os_now_ns();
@@ -205,7 +222,7 @@ int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
         if (now_ns >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "%u of %u children still run", running,
                             group->count);
-        int status = tni_interrupt_ask(now_ns);
+        status = tni_interrupt_ask(now_ns);
         if (status == 0)
             status = sleep_until(group, deadline_ns);
         if (status != 0)

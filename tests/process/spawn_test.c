@@ -646,6 +646,31 @@ TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
     tn_domain_close(domain);
 }
 
+static int use_the_group_of_the_parent(void *group)
+{
+    TN_CHECK(tn_group_wait(group, 0, 0, NULL) == TN_ERR_INVALID);
+    TN_CHECK(tn_group_fork(group, 1, third_fails, NULL) == TN_ERR_INVALID);
+    tn_group_close(group);
+    return 0;
+}
+
+TN_TEST(what_a_child_of_a_group_says_is_for_who_made_the_group)
+{
+    tn_domain *domain = open_domain(8);
+    tn_group *group = make_group(domain);
+    tn_process_status first;
+    siginfo_t end;
+    TN_CHECK_OK(tn_group_fork(group, 3, third_fails, NULL));
+    id_t third = (id_t)tn_process_pid(tn_group_get(group, 2));
+    TN_CHECK(waitid(P_PID, third, &end, WEXITED | WNOWAIT) == 0); /* it has said all */
+    tnt_wait_ok(tnt_fork(use_the_group_of_the_parent, group));
+    assert_int_equal(tn_group_wait(group, 0, tnt_deadline(20000), &first), TN_ERR_CHILD_FAILED);
+    assert_string_equal(first.message, "the third one is broken");
+    tn_group_close(group);
+    TN_CHECK_OK(tn_domain_reap(domain, NULL));
+    tn_domain_close(domain);
+}
+
 static int sleep_as_member(tn_domain *domain, uint32_t index, void *argument)
 {
     (void)index;
