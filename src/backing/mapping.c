@@ -50,7 +50,7 @@ static void close_kept(struct tn_domain *d, struct tni_mapping *m)
 
 int tni_backing_name_shortage(int status)
 {
-    return status == TN_ERR_SYSTEM && !tni_os_has_descriptors_left(1) ? TN_ERR_FULL : status;
+    return status == TN_ERR_SYSTEM && !tni_os_has_descriptor_left() ? TN_ERR_FULL : status;
 }
 
 int tni_mappings_ensure(struct tn_domain *d)

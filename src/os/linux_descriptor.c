@@ -69,15 +69,12 @@ uint64_t tni_os_hard_descriptor_limit(void)
     return limit.rlim_max;
 }
 
-bool tni_os_has_descriptors_left(uint32_t count)
+bool tni_os_has_descriptor_left(void)
 {
     int fd = -1;
-    if (count == 0)
-        return true;
     TNI_LINUX_MAKE((fd = epoll_create1(EPOLL_CLOEXEC)) >= 0);
-    bool has_left = fd >= 0 && tni_os_has_descriptors_left(count - 1);
     tni_os_close(fd);
-    return has_left;
+    return fd >= 0;
 }
 
 /* Tried again even if nothing was raised here: another thread may have done it just now. */

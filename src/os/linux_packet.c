@@ -337,8 +337,7 @@ static int check_stream(const struct packet *packet, size_t size_bytes, size_t h
     size_t want = (size_t)peeked < head_bytes ? head_bytes : total(packet->bytes);
     if (want < head_bytes || want > size_bytes)
         return 0; /* refused once the head is taken */
-    if (has_descriptor && !tni_os_has_descriptors_left(1) &&
-        is_descriptor_of_first(packet, want))
+    if (has_descriptor && !tni_os_has_descriptor_left() && is_descriptor_of_first(packet, want))
         return fail_room(packet, "waits");
     return packet->deadline_ns == 0 ? check_is_whole(packet, want) : 0;
 }
@@ -367,7 +366,7 @@ static int receive_packet(struct packet *packet, size_t size_bytes, size_t head_
         int peeked = peek(packet, head_bytes, &has_descriptor);
         if (peeked < 0)
             return peeked;
-        if (has_descriptor && !tni_os_has_descriptors_left(1))
+        if (has_descriptor && !tni_os_has_descriptor_left())
             return fail_room(packet, "waits");
         got = take(packet, size_bytes, &flags);
     } while (got == -EAGAIN && packet->deadline_ns != 0);

@@ -81,11 +81,10 @@ int tni_os_memory_reopen(int fd, bool read_only, int *ret_fd);
 /** A second descriptor of the same open object, close-on-exec. TN_ERR_SYSTEM. */
 int tni_os_duplicate(int fd, int *ret_fd);
 /**
- * Whether so many descriptors could be made now; the soft limit is raised for them. To be asked
- * before a message with descriptors is taken, which would lose them. Leaves the detail as it
- * is.
+ * Whether a descriptor could be made now; the soft limit is raised for it. Leaves the detail as
+ * it is.
  */
-bool tni_os_has_descriptors_left(uint32_t count);
+bool tni_os_has_descriptor_left(void);
 /** Raise this process's soft limit of descriptors to the hard one. @return the limit */
 uint64_t tni_os_raise_descriptor_limit(void);
 /** The hard limit, which this process and the programs that it starts cannot go beyond. */
