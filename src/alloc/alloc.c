@@ -198,7 +198,7 @@ static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_
     return try_take_seen(thread, block, word, seen);
 }
 
-void tni_alloc_untake(struct tn_domain *d, tni_block block)
+bool tni_alloc_untake(struct tn_domain *d, tni_block block)
 {
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     uint64_t seen = atomic_load(word);
@@ -207,7 +207,7 @@ void tni_alloc_untake(struct tn_domain *d, tni_block block)
                                              ? tni_word_next(seen, TNI_BLOCK_FREE, 0)
                                              : seen + TNI_WORD_DEC))
         ;
-    tni_alloc_publish(d, block);
+    return tni_alloc_publish(d, block);
 }
 
 static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block block)
@@ -453,13 +453,15 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
         put_slowly(d, thread, block);
 }
 
-void tni_alloc_publish(struct tn_domain *d, tni_block block)
+bool tni_alloc_publish(struct tn_domain *d, tni_block block)
 {
     uint32_t class_id = tni_block_class(block);
     publish(d, &block.id, 1);
     note_free(d, payload_bytes(d, class_id, 1));
-    if (tni_alloc_was_full(d, class_id))
+    bool was_full = tni_alloc_was_full(d, class_id);
+    if (was_full)
         atomic_store(&tni_class_at(&d->segment, class_id)->full, 0);
+    return was_full;
 }
 
 void tni_alloc_flush(struct tn_domain *d, struct tni_thread *thread)

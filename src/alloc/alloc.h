@@ -17,18 +17,8 @@ enum {
      */
     TNI_ALLOC_AGAIN = 1,
     /* Memory is committed in pieces: so much of an announced commit may count twice. */
-    TNI_COMMIT_CHUNK_BYTES = 16 << 20,
-    /* How long to come again before that is taken for no room; a call that does not wait. */
-    TNI_ALLOC_PATIENCE_NS = 1000 * 1000 * 1000,
-    TNI_ALLOC_TRY_NS = 100 * 1000 * 1000,
-    TNI_ALLOC_ROUND_NS = 5 * 1000 * 1000 /* once more, after a sleep */
+    TNI_COMMIT_CHUNK_BYTES = 16 << 20
 };
-/** Until when a call comes again. */
-static inline uint64_t tni_alloc_patient_until(uint64_t now_ns, uint64_t deadline_ns)
-{
-    return deadline_ns == 0 ? now_ns + TNI_ALLOC_TRY_NS
-                            : TNI_MIN(now_ns + TNI_ALLOC_PATIENCE_NS, deadline_ns);
-}
 
 /** Of a class of which a block is FREE since: somebody had found none. alloc.c, I2 */
 static inline bool tni_alloc_was_full(struct tn_domain *domain, uint32_t class_id)
@@ -88,8 +78,11 @@ static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_threa
     cache->count = count + 1;
     return true;
 }
-/** The same for one that no thread of this process will want soon: straight to everybody. */
-void tni_alloc_publish(struct tn_domain *domain, tni_block block);
+/**
+ * The same for one that no thread of this process will want soon: straight to everybody. Wakes
+ * nobody. @return whether somebody had found none of its class, and may wait for one
+ */
+bool tni_alloc_publish(struct tn_domain *domain, tni_block block);
 
 /**
  * Whether a block is said to have memory behind it: where there is none there is nothing to
@@ -140,7 +133,8 @@ void tni_alloc_wake(struct tn_domain *domain);
 uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
                         uint64_t keep_bytes);
 /**
- * The same of about `bytes`, and no more than that; nothing of the block `kept`.
+ * The same of about `bytes`, and no more than that; nothing of the block `kept`. For this
+ * thread itself: nobody is woken, as each try of a wait gives back by itself what is free.
  * @return bytes given back; 0: there is nothing
  */
 uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread,

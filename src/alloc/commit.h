@@ -66,7 +66,10 @@ void tni_commit_give(struct tni_thread *thread, uint64_t bytes);
 /** So many bytes that were behind hints are not any more. */
 void tni_alloc_note_taken(struct tn_domain *domain, uint64_t bytes);
 
-/** Undo a take: give the reference of a block that nobody recorded back. pre: announced */
-void tni_alloc_untake(struct tn_domain *domain, tni_block block);
+/**
+ * Undo a take: give the reference of a block that nobody recorded back. pre: announced
+ * @return as of tni_alloc_publish()
+ */
+bool tni_alloc_untake(struct tn_domain *domain, tni_block block);
 
 #endif

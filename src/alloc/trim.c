@@ -52,10 +52,14 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
     return true;
 }
 
+/* Who found no block of the class meanwhile may sleep. */
 static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
+    bool was_full = false;
     for (uint32_t i = 0; i < count; i++)
-        tni_alloc_untake(d, (tni_block){first.id + i});
+        was_full |= tni_alloc_untake(d, (tni_block){first.id + i});
+    if (was_full)
+        tni_alloc_wake(d);
 }
 
 /*
@@ -243,8 +247,6 @@ uint64_t tni_alloc_trim_some(struct tn_domain *d, struct tni_thread *thread, uin
 {
     uint64_t freed = for_each_span(d, thread, bytes, trim_span, kept);
     tni_alloc_note_taken(d, freed);
-    if (freed > 0)
-        tni_alloc_wake(d);
     return freed;
 }
 

@@ -239,62 +239,6 @@ static int create(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
     return status;
 }
 
-/*
- * The record of the thread keeps forks away, whose child would inherit half an object.
- * @param ret_missing  bytes that the quota lacks; all of them if nobody knows
- */
-static int create_now(struct tn_domain *d, tni_block block,
-                      const struct tni_backing_about *about, struct tni_mapping *m,
-                      uint64_t *ret_missing)
-{
-    struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_alloc_quota_begin(d, thread, m->object_bytes);
-    *ret_missing = thread->missing_bytes;
-    if (status == 0) {
-        TNI_KILL_POINT("backing_admitted");
-        status = create(d, thread, block, about, m);
-    }
-    tni_thread_leave(thread);
-    return status;
-}
-
-static bool is_short(int status)
-{
-    return status == TN_ERR_NO_MEMORY || status == TNI_ALLOC_AGAIN;
-}
-
-/* What the arena keeps warm counts against the quota. */
-static uint64_t give_back(struct tn_domain *d, uint64_t bytes)
-{
-    struct tni_thread *thread = tni_thread_enter(d);
-    uint64_t given = tni_alloc_trim_some(d, thread, bytes, (tni_block){0});
-    tni_thread_leave(thread);
-    return given;
-}
-
-/* NO_MEMORY is told only when the arena has nothing left to give back. */
-static int create_within_quota(struct tn_domain *d, tni_block block,
-                               const struct tni_backing_about *about, uint64_t until_ns,
-                               struct tni_mapping *m)
-{
-    enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
-    uint64_t missing;
-    int status = create_now(d, block, about, m, &missing);
-    bool is_last = is_short(status) && !tni_backing_can_fit(d, about);
-    for (uint32_t round = 0; is_short(status) && !is_last && round < ROUNDS; round++) {
-        for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns;
-             tries++) {
-            tni_os_back_off(tries);
-            status = create_now(d, block, about, m, &missing);
-        }
-        if (!is_short(status))
-            break;
-        is_last = give_back(d, missing) == 0;
-        status = create_now(d, block, about, m, &missing);
-    }
-    return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
-}
-
 /* The header has a page of its own. */
 static uint64_t object_bytes_for(const struct tn_domain *d, uint64_t data_bytes)
 {
@@ -332,23 +276,55 @@ static int check_user(const struct tn_domain *d)
     return status;
 }
 
-int tni_backing_create(struct tn_domain *d, tni_block block,
-                       const struct tni_backing_about *about, uint64_t until_ns,
-                       struct tni_mapping **ret_mapping)
+int tni_backing_check(struct tn_domain *d, const struct tni_backing_about *about)
 {
-    uint64_t page_bytes = d->segment.geometry.page_bytes;
     if (about->data_bytes > UINT64_MAX / 2)
         return tni_fail(TN_ERR_INVALID, "a storage of %llu bytes",
                         (unsigned long long)about->data_bytes);
-    int status = check_user(d);
+    return check_user(d);
+}
+
+/* Once admitted by the quota. */
+static int create_admitted(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                           const struct tni_backing_about *about, struct tni_mapping *m)
+{
+    int status = tni_alloc_quota_begin(d, thread, m->object_bytes);
     if (status != 0)
         return status;
+    TNI_KILL_POINT("backing_admitted");
+    return create(d, thread, block, about, m);
+}
+
+/*
+ * What the arena keeps warm counts against the quota: NO_MEMORY is told only when nothing of it
+ * is left to give back.
+ */
+static int create_within_quota(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                               const struct tni_backing_about *about, struct tni_mapping *m)
+{
+    enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
+    int status = create_admitted(d, thread, block, about, m);
+    if (status != TN_ERR_NO_MEMORY || !tni_backing_can_fit(d, about))
+        return status;
+    uint64_t given = 1;
+    for (uint32_t round = 0; status == TN_ERR_NO_MEMORY && given > 0; round++) {
+        if (round == ROUNDS)
+            return TNI_ALLOC_AGAIN;
+        given = tni_alloc_trim_some(d, thread, thread->missing_bytes, (tni_block){0});
+        status = create_admitted(d, thread, block, about, m);
+    }
+    return status;
+}
+
+int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                       const struct tni_backing_about *about, struct tni_mapping **ret_mapping)
+{
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
     *m = (struct tni_mapping){
         .object_bytes = object_bytes_for(d, about->data_bytes),
-        .data_offset = page_bytes,
+        .data_offset = d->segment.geometry.page_bytes,
         .data_bytes = about->data_bytes,
         .index = tni_block_index(block),
         .generation = tni_desc_at(&d->segment, block)->generation,
@@ -356,9 +332,7 @@ int tni_backing_create(struct tn_domain *d, tni_block block,
         .fd = -1,
         .is_write_once = (about->flags & TN_SHARE_WRITE_ONCE) != 0,
     };
-    if (d->depot != NULL)
-        d->depot->catch_up(d);
-    status = tni_backing_name_shortage(create_within_quota(d, block, about, until_ns, m));
+    int status = tni_backing_name_shortage(create_within_quota(d, thread, block, about, m));
     if (status == 0) {
         *ret_mapping = m;
         return 0;

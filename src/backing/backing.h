@@ -53,17 +53,18 @@ static inline bool tni_strategy_is_arena(void)
 /** Fork hook. */
 void tni_backing_init(struct tn_domain *domain);
 
+/** Whether this process may make such a storage. TN_ERR_INVALID, TN_ERR_DENIED. */
+int tni_backing_check(struct tn_domain *domain, const struct tni_backing_about *about);
 /**
  * Make the object of a block that this process holds and nobody else knows, and map it: one
  * mapping reference is the caller's. After a failure the block has no object, and is released
- * as usual or tried again.
- * @param until_ns  how long to come again while it is not known whether there is room
- * @return 0, TN_ERR_NO_MEMORY (quota, machine, or the file system), TN_ERR_FULL (descriptors),
- *         TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
+ * as usual. One try. The record of the thread keeps forks away, whose child would inherit half
+ * an object, or a hold of a block that is about to get one.
+ * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY (quota, machine, or the file system),
+ *         TN_ERR_FULL (descriptors), TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
  */
-int tni_backing_create(struct tn_domain *domain, tni_block block,
-                       const struct tni_backing_about *about, uint64_t until_ns,
-                       struct tni_mapping **ret_mapping);
+int tni_backing_create(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+                       const struct tni_backing_about *about, struct tni_mapping **ret_mapping);
 
 /**
  * Map the object of a block that somebody keeps, or use the mapping that this process has.

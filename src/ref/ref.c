@@ -197,17 +197,32 @@ static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, 
     return true;
 }
 
-void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+/* Give one local reference back, and with the last one the hold. @return whether it is FREE */
+static inline bool release_local(struct tn_domain *d, struct tni_thread *thread,
+                                 tni_block block)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, block);
     uint64_t freed;
     if (!tni_ref_is_local(d, at, 1) && !local_take_last(d, block))
-        return;
+        return false;
     tni_let_recount(thread, block, 1);
     if (TNI_LIKELY(release_hold(d, thread, block, at, &freed)))
+        return true;
+    bool is_freed = decrement(d, thread, block);
+    tni_announce_clear(thread);
+    return is_freed;
+}
+
+void tni_ref_release_with(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    if (release_local(d, thread, block))
         tni_alloc_put(d, thread, block);
-    else
-        tni_ref_drop(d, thread, block);
+}
+
+void tni_ref_release_unused(struct tn_domain *d, struct tni_thread *thread, tni_block block)
+{
+    if (release_local(d, thread, block))
+        tni_alloc_publish(d, block);
 }
 
 /*
@@ -394,11 +409,12 @@ bool tni_ref_alloc_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t
            TNI_LIKELY(record_new(d, thread, *ret_block, bytes, about) == 0);
 }
 
-static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
-                     bool want_memory, tni_block *ret_block, bool *ret_is_zero)
+/* One try. */
+static inline int alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                             const struct tni_block_about *about, bool want_memory,
+                             tni_block *ret_block, bool *ret_is_zero)
 {
     enum { MOST_HELD = 8 }; /* such blocks are noise: another one will do */
-    struct tni_thread *thread = tni_thread_enter(d);
     tni_block block;
     int status = TN_ERR_CORRUPT;
     for (uint32_t tries = 0; status == TN_ERR_CORRUPT && tries < MOST_HELD; tries++) {
@@ -409,12 +425,70 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
     }
     if (TNI_LIKELY(status == 0))
         *ret_block = block;
+    return status;
+}
+
+static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
+                     bool want_memory, tni_block *ret_block, bool *ret_is_zero)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = alloc_with(d, thread, bytes, about, want_memory, ret_block, ret_is_zero);
     tni_thread_leave(thread);
     return status;
 }
 
-int tni_ref_await_memory(struct tn_domain *d, struct tni_wait *wait, uint32_t seen,
-                         uint64_t bytes)
+int tni_ref_alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                       const struct tni_block_about *about, tni_block *ret_block)
+{
+    bool is_zero;
+    return alloc_with(d, thread, bytes, about, true, ret_block, &is_zero);
+}
+
+/* ---- waiting for memory ------------------------------------------------------------------ */
+
+/* How long a call that does not wait comes again while others commit. */
+#define TRY_NS (UINT64_C(100) * 1000 * 1000)
+/* One try among several: a look at the dead, or a sleep, comes after it. */
+#define ROUND_NS (UINT64_C(5) * 1000 * 1000)
+
+/* Try once; and again until then, or until the deadline, while it is open if there is room. */
+static int try_until(struct tn_domain *d, struct tni_wish *wish, uint64_t until_ns)
+{
+    int status = wish->attempt(d, wish);
+    if (wish->deadline_ns != 0)
+        until_ns = TNI_MIN(until_ns, wish->deadline_ns);
+    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && tni_os_now_ns() < until_ns; tries++) {
+        tni_os_back_off(tries);
+        status = wish->attempt(d, wish);
+    }
+    return status;
+}
+
+/* Who is stopped in a commit leaves open if there is room: all that is free is given back. */
+static int try_with_all_given_back(struct tn_domain *d, struct tni_wish *wish)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_trim(d, thread, 0);
+    tni_thread_leave(thread);
+    wish->given_ns = tni_os_now_ns();
+    return wish->attempt(d, wish);
+}
+
+/* The dead may have what is missing, or have announced that they commit. */
+static int try_relieved(struct tn_domain *d, struct tni_wish *wish, int status)
+{
+    while (tni_ref_is_short(status) && tni_process_relieve(d, &wish->reliefs))
+        status = try_until(d, wish, tni_os_now_ns() + ROUND_NS);
+    return status;
+}
+
+/*
+ * One sleep: until somebody frees memory, or the slice of the wait ends, as the machine's
+ * memory comes back without a word.
+ * @param seen  what tni_alloc_arm() returned before the last try
+ */
+static int sleep_once(struct tn_domain *d, const struct tni_wish *wish, struct tni_wait *wait,
+                      uint32_t seen)
 {
     char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
     snprintf(why, sizeof why, "%s", tn_error_detail());
@@ -422,105 +496,87 @@ int tni_ref_await_memory(struct tn_domain *d, struct tni_wait *wait, uint32_t se
     if (slept != TN_ERR_TIMED_OUT)
         return slept;
     return tni_fail(TN_ERR_TIMED_OUT, "no memory for %llu bytes until the deadline: %s",
-                    (unsigned long long)bytes, why);
+                    (unsigned long long)wish->bytes, why);
 }
 
-/* What a call asks for, and until when it tries again. */
-struct wish {
-    uint64_t bytes;
-    const struct tni_block_about *about;
-    bool want_memory;
-    uint64_t deadline_ns;
-    uint64_t until_ns; /* try again until then; 0: it was always known whether there is room */
-    uint64_t given_ns; /* when all free memory was given back; 0: not yet */
-};
-
-static void give_all_back(struct tn_domain *d)
+static int try_and_sleep(struct tn_domain *d, struct tni_wish *wish)
 {
-    struct tni_thread *thread = tni_thread_enter(d);
-    tni_alloc_trim(d, thread, 0);
-    tni_thread_leave(thread);
-}
-
-static int alloc_wish(struct tn_domain *d, const struct wish *wish, tni_block *ret_block,
-                      bool *ret_is_zero)
-{
-    return alloc_now(d, wish->bytes, wish->about, wish->want_memory, ret_block, ret_is_zero);
-}
-
-/*
- * While others commit, it may not be known yet whether there is room. Who is stopped leaves
- * that open: then all that is free is given back before the last try, once in the time that a
- * call is patient. That time is for all tries of a call together; a call that waits for memory
- * has some more after each sleep, see alloc_again().
- */
-static int alloc_settled(struct tn_domain *d, struct wish *wish, tni_block *ret_block,
-                         bool *ret_is_zero)
-{
-    int status = alloc_wish(d, wish, ret_block, ret_is_zero);
-    if (TNI_LIKELY(status != TNI_ALLOC_AGAIN))
-        return status;
-    uint64_t now_ns = tni_os_now_ns();
-    if (wish->until_ns == 0)
-        wish->until_ns = tni_alloc_patient_until(now_ns, wish->deadline_ns);
-    for (uint32_t tries = 0; status == TNI_ALLOC_AGAIN && now_ns < wish->until_ns; tries++) {
-        tni_os_back_off(tries);
-        status = alloc_wish(d, wish, ret_block, ret_is_zero);
-        now_ns = tni_os_now_ns();
+    struct tni_wait wait = {.deadline_ns = wish->deadline_ns};
+    for (;;) {
+        uint32_t seen = tni_alloc_arm(d);
+        uint64_t now_ns = tni_os_now_ns();
+        int status = try_until(d, wish, now_ns + ROUND_NS);
+        if (status == TNI_ALLOC_AGAIN && now_ns - wish->given_ns >= TNI_REF_PATIENCE_NS)
+            status = try_with_all_given_back(d, wish);
+        if (!tni_ref_is_short(status) || wish->lacks_other)
+            return status;
+        if ((status = sleep_once(d, wish, &wait, seen)) != 0)
+            return status;
     }
-    if (status == TNI_ALLOC_AGAIN && now_ns - wish->given_ns >= TNI_ALLOC_PATIENCE_NS) {
-        give_all_back(d);
-        wish->given_ns = now_ns;
-        status = alloc_wish(d, wish, ret_block, ret_is_zero);
+}
+
+int tni_ref_insist(struct tn_domain *d, struct tni_wish *wish, int status)
+{
+    uint64_t begun_ns = tni_os_now_ns();
+    uint64_t patience_ns = wish->deadline_ns == 0 ? TRY_NS : TNI_REF_PATIENCE_NS;
+    wish->given_ns = begun_ns;
+    wish->reliefs = 0;
+    if (wish->can_fit) {
+        if (status == TNI_ALLOC_AGAIN)
+            status = try_until(d, wish, begun_ns + ROUND_NS);
+        status = try_relieved(d, wish, status);
+        if (status == TNI_ALLOC_AGAIN) {
+            status = try_until(d, wish, begun_ns + patience_ns);
+            if (status == TNI_ALLOC_AGAIN)
+                status = try_with_all_given_back(d, wish);
+            status = try_relieved(d, wish, status);
+        }
+        if (tni_ref_is_short(status) && !wish->lacks_other && wish->deadline_ns != 0)
+            return try_and_sleep(d, wish);
     }
     return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
 }
 
-/* After a sleep: others may be in the middle of a commit again. */
-static int alloc_again(struct tn_domain *d, struct wish *wish, tni_block *ret_block,
-                       bool *ret_is_zero)
+struct alloc_wish {
+    struct tni_wish wish;
+    const struct tni_block_about *about;
+    bool want_memory;
+    tni_block *ret_block;
+    bool *ret_is_zero;
+};
+
+static int attempt_alloc(struct tn_domain *d, struct tni_wish *wish)
 {
-    if (wish->until_ns != 0)
-        wish->until_ns = TNI_MAX(wish->until_ns, tni_os_now_ns() + TNI_ALLOC_ROUND_NS);
-    return alloc_settled(d, wish, ret_block, ret_is_zero);
+    const struct alloc_wish *w = (const struct alloc_wish *)wish;
+    return alloc_now(d, wish->bytes, w->about, w->want_memory, w->ret_block, w->ret_is_zero);
 }
 
-/*
- * Whether there would be room if all other memory were free. The largest class has blocks that
- * are larger than the quota.
- */
-static bool can_fit(const struct tn_domain *d, const struct wish *wish)
+/* The largest class has blocks that are larger than the quota. */
+static bool can_fit(const struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
     const struct tni_geometry *g = &d->segment.geometry;
-    return tni_geometry_class(g, wish->bytes, wish->about->kind) != 0 &&
-           tni_align_up(wish->bytes, g->page_bytes) <= g->quota_limit_bytes;
+    return tni_geometry_class(g, bytes, kind) != 0 &&
+           tni_align_up(bytes, g->page_bytes) <= g->quota_limit_bytes;
 }
 
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero)
 {
-    struct wish wish = {
-        .bytes = bytes, .about = about, .want_memory = want_memory, .deadline_ns = deadline_ns};
-    struct tni_wait wait = {.deadline_ns = deadline_ns};
-    uint32_t tries = 0;
     int status = tni_process_check(d);
     if (status == 0)
-        status = alloc_settled(d, &wish, ret_block, ret_is_zero);
-    if (TNI_LIKELY(!tni_ref_is_short(status)) || !can_fit(d, &wish))
+        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+    if (TNI_LIKELY(!tni_ref_is_short(status)))
         return status;
-    while (tni_ref_is_short(status) && tni_process_relieve(d, &tries))
-        status = alloc_settled(d, &wish, ret_block, ret_is_zero);
-    while (tni_ref_is_short(status) && deadline_ns != 0) {
-        uint32_t seen = tni_alloc_arm(d);
-        status = alloc_again(d, &wish, ret_block, ret_is_zero);
-        if (!tni_ref_is_short(status))
-            break;
-        int waited = tni_ref_await_memory(d, &wait, seen, bytes);
-        if (waited != 0)
-            return waited;
-    }
-    return status;
+    struct alloc_wish w = {.wish = {.attempt = attempt_alloc,
+                                    .bytes = bytes,
+                                    .deadline_ns = deadline_ns,
+                                    .can_fit = can_fit(d, bytes, about->kind)},
+                           .about = about,
+                           .want_memory = want_memory,
+                           .ret_block = ret_block,
+                           .ret_is_zero = ret_is_zero};
+    return tni_ref_insist(d, &w.wish, status);
 }
 
 uint32_t tni_ref_generation(const struct tn_domain *d, tni_block block)

@@ -40,21 +40,44 @@ int tni_ref_init(struct tn_domain *domain);
 int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_block_about *about,
                   bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
                   bool *ret_is_zero);
-/** Whether an allocation failed for want of what others may give back. */
+/**
+ * One try of that, with memory and without patience; the caller keeps forks away.
+ * @return as of tni_ref_alloc(), or TNI_ALLOC_AGAIN
+ */
+int tni_ref_alloc_with(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
+                       const struct tni_block_about *about, tni_block *ret_block);
+
+/** Whether a try failed for want of what others may give back. */
 static inline bool tni_ref_is_short(int status)
 {
-    return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
+    return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL || status == TNI_ALLOC_AGAIN;
 }
 
 /**
- * One sleep of a wait for memory, of which a try found too little: until somebody frees some,
- * or the slice of the wait ends, as the machine's memory comes back without a word.
- * @param seen   what tni_alloc_arm() returned before that try, which itself freed nothing
- * @param bytes  that are wanted; the error says so
- * @return 0: try again; TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED
+ * A call that found too little memory, and tries again. Between two tries, and asleep, the call
+ * has nothing: no record of a thread, and no block, which a forked child would get a hold of,
+ * and whose memory others may wait for.
  */
-int tni_ref_await_memory(struct tn_domain *domain, struct tni_wait *wait, uint32_t seen,
-                         uint64_t bytes);
+struct tni_wish {
+    /** One try. @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY, TN_ERR_FULL, or another error */
+    int (*attempt)(struct tn_domain *domain, struct tni_wish *wish);
+    uint64_t bytes;       /* that are wanted; the error says so */
+    uint64_t deadline_ns; /* 0: does not wait */
+    bool can_fit;         /* if all other memory were free; else nothing is tried again */
+    bool lacks_other;     /* the last try: what it lacks is no memory, and is not waited for */
+    uint32_t reliefs;     /* this and the next are tni_ref_insist()'s */
+    uint64_t given_ns;    /* when all free memory was given back, or the call began */
+};
+/* How long a call that waits comes again, while others commit, before it sleeps. */
+#define TNI_REF_PATIENCE_NS (UINT64_C(1000) * 1000 * 1000)
+/**
+ * The tries after the first one, which returned `status`. The call settles the dead at least
+ * once. While others commit, and so leave open whether there is room, it comes again: for a
+ * second, or until its deadline; for 100 ms without one. Then it gives all free memory of the
+ * domain back, once a second at most, and, with a deadline, sleeps between tries.
+ * @return 0, what a try returned, TN_ERR_TIMED_OUT, TN_ERR_INTERRUPTED
+ */
+int tni_ref_insist(struct tn_domain *domain, struct tni_wish *wish, int status);
 
 /**
  * The same of a tensor for whose size this thread has a block that was used before, in its
@@ -97,6 +120,12 @@ void tni_ref_release(struct tn_domain *domain, tni_block block);
 void tni_ref_release_and_keep(struct tn_domain *domain, tni_block block,
                               struct tni_spare *spare);
 void tni_ref_release_with(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
+/**
+ * The same of a block that was free a moment ago and that nobody heard of. Wakes nobody: who
+ * waits for memory tries again by itself, and would wake the one who gives this back.
+ */
+void tni_ref_release_unused(struct tn_domain *domain, struct tni_thread *thread,
+                            tni_block block);
 
 /**
  * Give back every hold of this process, once: from here on tni_ref_release() touches no shared
