@@ -13,40 +13,58 @@
 /* Below, one more system call costs more than zeroing. */
 enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 
-/* Write [from, to) of a block of ours, which has memory up to `from`. */
+/* Write [from, to) of a block of ours, within what was asked of the quota. */
 static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                        const uint8_t *source, uint64_t from, uint64_t to)
 {
     const struct tni_geometry *g = &d->segment.geometry;
-    uint64_t need = TNI_MIN(tni_align_up(to, g->page_bytes), tni_block_bytes(g, block));
-    int status = tni_alloc_quota_begin(d, thread, need - from);
-
-    if (status != 0)
-        return status;
-    /* From here on the block may hold bytes that `committed` does not tell of. */
-    tni_alloc_raise_end(d, block, need);
+    uint64_t end = TNI_MIN(tni_align_up(to, g->page_bytes), tni_block_bytes(g, block));
     tni_thread_step_aside(thread); /* a forked child holds the block as it is */
-    status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
-                             source + from, to - from);
+    int status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
+                                 source + from, to - from);
     tni_thread_come_back(thread);
     TNI_KILL_POINT("tensor_written");
-    if (status == 0)
-        tni_alloc_set_committed(d, block, need);
-    tni_alloc_quota_end(thread);
+    if (status == 0) {
+        tni_alloc_set_committed(d, block, end);
+        tni_alloc_quota_landed(thread, end - from);
+    }
     return status;
 }
 
+/* pre: the quota was asked for what [from, size_bytes) lacks, which is all */
+static int write_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                        const uint8_t *source, uint64_t from, uint64_t size_bytes)
+{
+    int status = 0;
+    for (; from < size_bytes && status == 0; from += CHUNK_BYTES)
+        status = write_chunk(d, thread, block, source, from,
+                             TNI_MIN(from + CHUNK_BYTES, size_bytes));
+    return status;
+}
+
+/*
+ * Write the part of a block of ours that has no memory, from `from` on, if there is room for
+ * all of it: a part of it would be of no use, and would be missing elsewhere. Else the block is
+ * given back as it was.
+ */
 static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *source,
                       uint64_t from, uint64_t size_bytes)
 {
-    int status = 0;
-    while (from < size_bytes && status == 0) {
-        uint64_t to = TNI_MIN(from + CHUNK_BYTES, size_bytes);
-        struct tni_thread *thread = tni_thread_enter(d);
-        status = write_chunk(d, thread, block, source, from, to);
-        tni_thread_leave(thread);
-        from = to;
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t need = TNI_MIN(tni_align_up(size_bytes, g->page_bytes), tni_block_bytes(g, block));
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_alloc_quota_begin(d, thread, need - from);
+    if (status == 0) {
+        /* From here on the block may hold bytes that `committed` does not tell of. */
+        tni_alloc_raise_end(d, block, need);
+        status = write_chunks(d, thread, block, source, from, size_bytes);
+        tni_alloc_quota_end(thread);
+        if (status != 0)
+            tni_ref_release_with(d, thread, block);
+    } else {
+        tni_ref_release_unused(d, thread, block);
     }
+    tni_thread_leave(thread);
     return status;
 }
 
@@ -66,15 +84,13 @@ static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_b
     if (have < size_bytes)
         have &= ~(page_bytes - 1);
     have = TNI_MIN(have, size_bytes);
-    status = tni_alloc_map(d, block, have);
-    if (status == 0) {
-        memcpy(tni_payload_at(&d->segment, block), source, have);
-        status = write_tail(d, block, source, have, size_bytes);
-    }
-    if (status != 0) {
+    if ((status = tni_alloc_map(d, block, have)) != 0) {
         tni_ref_release(d, block);
         return status;
     }
+    if (have < size_bytes && (status = write_tail(d, block, source, have, size_bytes)) != 0)
+        return status;
+    memcpy(tni_payload_at(&d->segment, block), source, have);
     *ret_block = block;
     return 0;
 }

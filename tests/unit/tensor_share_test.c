@@ -499,3 +499,38 @@ TN_TEST(who_dies_after_a_copy_leaves_a_held_block)
 {
     dies_while_sharing("tensor_copied", 1000);
 }
+
+/* ---- more than there is room for --------------------------------------------------------- */
+
+struct large {
+    tn_domain *domain;
+    int64_t bytes;
+};
+
+/* To write a byte of them kills this process. */
+static int take_bytes_in_child(void *argument)
+{
+    const struct large *large = argument;
+    tn_tensor *t;
+    void *bytes = calloc(1, (size_t)large->bytes);
+    TN_CHECK(bytes != NULL);
+    int status = tn_tensor_from_bytes(large->domain, TN_UINT8, 1, &large->bytes, bytes,
+                                      (uint64_t)large->bytes, 0, &t);
+    free(bytes);
+    return status == TN_ERR_NO_MEMORY ? 0 : 1;
+}
+
+TN_TEST(of_bytes_for_which_there_is_no_room_none_is_written)
+{
+    const int64_t mib = 1 << 20, quota = TEST_QUOTA_BYTES, half = quota / 2;
+    tn_domain *domain = make_domain();
+    tn_tensor *t;
+    /* More than ever, then more than now. */
+    struct large large = {domain, quota + mib};
+    assert_false(tnt_kill_at("tensor_written", 1, take_bytes_in_child, &large));
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &half, 0, &t));
+    large.bytes = half + mib;
+    assert_false(tnt_kill_at("tensor_written", 1, take_bytes_in_child, &large));
+    tn_tensor_unref(t);
+    free_domain(domain);
+}
