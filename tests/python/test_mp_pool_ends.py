@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a pool of tenon.multiprocessing: in its own threads, and while jobs are told."""
 
+import contextlib
 import itertools
 import os
 import signal
 import threading
 
 import pytest
+import tenon
 import tenon.multiprocessing as mp
 from tenon.multiprocessing import _pool_worker
 
@@ -116,6 +118,73 @@ def test_the_next_sequence_is_put_when_an_imap_has_failed(fork, rest):
         assert list(results) == []
         pool._taskqueue.put((next_numbers(), None))
         assert is_put.wait(WAIT_S)
+
+
+def set_gate(gate):
+    global _gate
+    _gate = gate
+
+
+def wait_at_the_gate(unused):
+    _gate.wait()
+
+
+@contextlib.contextmanager
+def closed_before_its_last_job_ends(pool):
+    """While this lasts, the thread that looks after workers has seen that there is a job."""
+    engine, has_looked, may_go_on = pool._engine, threading.Event(), threading.Event()
+    replace_dead = engine._replace_dead
+
+    def replace_later(waited_s):
+        if engine.state == mp.pool.CLOSE:
+            has_looked.set()
+            may_go_on.wait(WAIT_S)
+        return replace_dead(waited_s)
+
+    engine._replace_dead = replace_later
+    pool.close()
+    assert has_looked.wait(WAIT_S)
+    engine.notifier.clear()  # of what close() has told
+    yield
+    while pool._cache:
+        os.sched_yield()
+    may_go_on.set()
+
+
+def join_within(seconds, pool):
+    thread = threading.Thread(target=pool.join, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def test_join_ends_though_the_last_callback_raises(fork, capfd):
+    pool, may_raise = fork.Pool(1), threading.Event()
+
+    def fail(unused):
+        may_raise.wait()
+        raise LookupError("not found")
+
+    result = pool.apply_async(square, (2,), callback=fail)
+    with closed_before_its_last_job_ends(pool):
+        may_raise.set()
+    assert join_within(WAIT_S, pool)
+    assert result.get(0) == 4
+    assert "LookupError: not found" in capfd.readouterr().err
+
+
+def test_join_ends_though_the_last_imap_fails(fork):
+    gate = fork.Event()
+    pool = fork.Pool(1, set_gate, (gate,))
+    results = pool.imap(wait_at_the_gate, [0])
+    with closed_before_its_last_job_ends(pool):
+        pool._engine.results.end()  # as if the domain were closed
+        with pytest.raises(tenon.Closed):
+            list(results)
+    pool._task_handler.join(WAIT_S)
+    is_over = not pool._task_handler.is_alive()
+    gate.set()  # the worker's end would wake the thread that looks after it
+    assert is_over and join_within(WAIT_S, pool)
 
 
 def begin_thread():

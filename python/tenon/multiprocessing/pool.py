@@ -11,6 +11,7 @@ two leaves a result and a task that is done again: the second result is thrown a
 """
 
 import collections
+import contextlib
 import functools
 import os
 import queue
@@ -244,7 +245,7 @@ class _Engine:
                 result._index += 1
                 result._length = result._index
                 result._cond.notify()
-            self.cache.pop(job, None)
+            self._forget(job)
         else:
             if isinstance(result, MapResult):
                 result._number_left = 1
@@ -262,9 +263,13 @@ class _Engine:
             result._set(index, outcome)
         except Exception:  # of a callback, which is not this thread's to die of
             traceback.print_exc(file=sys.stderr)
-            self.cache.pop(job, None)
+            self._forget(job)
             if isinstance(result, ApplyResult):
                 result._event.set()
+
+    def _forget(self, job):
+        with contextlib.suppress(KeyError):
+            del self.cache[job]  # which wakes who waits for the last one, as pop() does not
 
     # -- the threads
 
