@@ -108,6 +108,40 @@ def test_a_worker_tries_again_when_it_lacks_a_descriptor(fork, in_files, monkeyp
         assert pool._pool == [worker]
 
 
+class QueueInShortage:
+    """Of tasks, with a clock: each wait in pop() is followed by an error, and the last by a task."""
+
+    def __init__(self, *waits_s):
+        self.waits_s, self.now_s = list(waits_s), 0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+    def pop(self):
+        self.now_s += self.waits_s.pop(0)
+        if not self.waits_s:
+            return "task"
+        raise tenon.SystemFailed("no descriptor")
+
+
+def test_a_worker_tries_as_long_again_after_it_waited_for_a_task(monkeypatch):
+    shortage = [0] * 100
+    tasks = QueueInShortage(*shortage, 3600, *shortage, 0)
+    monkeypatch.setattr(_pool_worker, "time", tasks)
+    assert _pool_worker._pop(tasks, None) == "task"
+
+
+@pytest.mark.parametrize("try_s", [0, 6])
+def test_a_worker_does_not_try_for_ever(monkeypatch, try_s):
+    tasks = QueueInShortage(*[try_s] * 1000, 0)
+    monkeypatch.setattr(_pool_worker, "time", tasks)
+    with pytest.raises(tenon.SystemFailed):
+        _pool_worker._pop(tasks, None)
+
+
 def test_jobs_fail_when_the_domain_is_closed_under_a_pool(fork):
     gate = fork.Event()
     with fork.Pool(1, set_gate, (gate,)) as pool:

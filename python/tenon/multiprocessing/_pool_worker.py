@@ -24,7 +24,9 @@ _ENDED = _core.Closed, _core.PeerDied  # the pool, or its process
 _PASSING = _core.Full, _core.SystemFailed, _core.ManagerFailed, _core.NoMemory, _core.Denied
 # What a message is dropped for: what its tensors lie in was removed, or replaced.
 LOST = _core.NotFound, _core.Corrupt, _core.VersionMismatch
-_PATIENCE_S = 5
+# How long a worker tries. A pop that lasts longer has waited for a task: it waits at most 6 s for
+# tenond, the slowest of what it may need.
+_PATIENCE_S = 10
 _MANY_BYTES = 1 << 20  # of a message that may be too large
 _LOOK_S = 1  # between two looks for whether it is
 _MOST_SHOWN = 1000  # characters of a result that cannot be sent
@@ -49,16 +51,19 @@ def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
 
 def _pop(tasks, results):
     """Pop a task. What it lacks may pass, or another worker may have it: so try again, for a while."""
-    until = None
+    until_s = None
     while True:
+        begun_s = time.monotonic()
         try:
             return tasks.pop()
         except (*_PASSING, *LOST) as error:
+            now_s = time.monotonic()
+            if until_s is None or now_s - begun_s > _PATIENCE_S:
+                until_s = now_s + _PATIENCE_S
             if isinstance(error, LOST):
                 data, tensors = _core.dumps(error, results.domain)
                 results.push(RESULT.pack(NONE, 0, os.getpid(), 0, False) + data, tensors)
-            until = until or time.monotonic() + _PATIENCE_S
-            if time.monotonic() > until:
+            if now_s >= until_s:
                 raise
             time.sleep(_NAP_S)
 
