@@ -371,6 +371,35 @@ def test_what_is_larger_than_a_lowered_quota_fails_alone(fork, small_domain, mon
         assert pool.apply_async(len, (many_bytes(2 << 20),)).get(WAIT_S) == 2 << 20
 
 
+class CountsAtFirst:
+    """A queue in which something happens right after somebody has counted its messages."""
+
+    def __init__(self, queue, happen):
+        self.domain, self.id = queue.domain, queue.id
+        self.queue, self.happen = queue, happen
+
+    def count(self):
+        count = self.queue.count()
+        self.happen()
+        return count
+
+
+def test_a_task_that_comes_back_meanwhile_is_not_lost():
+    notifier = mp.pool._Notifier()
+    engine = mp.pool._Engine(1, None, [], None, {}, notifier)
+    engine.sent[0, 0] = "task"
+    engine._note_loss(MemoryError())
+    tasks = engine.tasks
+    tasks.push(b"task")
+    assert engine._find_lost() is None
+    leased = tasks.pop()
+    engine.tasks = CountsAtFirst(tasks, leased.give_back)
+    assert engine._find_lost() is None
+    tasks.pop().ack()
+    engine.tasks = tasks
+    assert engine._find_lost() == [(0, 0)]
+
+
 class LosesOne:
     """A queue that the first message is taken from in vain."""
 

@@ -399,8 +399,9 @@ class _Engine:
             del message
 
     # A message whose tensors cannot be had any more is dropped by the queue, which does not say
-    # whose it was; and Python may lack the memory for a message that was taken already. It was of a task that is in neither queue, nor at a worker: a task leaves its
-    # queue only when its result is in the other one.
+    # whose it was; and Python may lack the memory for a message that was taken already. It was of
+    # a task that is in neither queue, nor at a worker: a task leaves its queue only when its result
+    # is in the other one.
 
     def _note_loss(self, error):
         self.loss = error
@@ -414,14 +415,16 @@ class _Engine:
             return None
         put = [task for task in list(self.sent) if task != self.putting]
         try:
-            is_clear = self.tasks.count() == 0 and self._count_leased() == 0
+            is_clear = self.tasks.count() == 0 and self._count_tasks() == 0
         except _core.Error:
             is_clear = False
         return put if is_clear else None
 
-    def _count_leased(self):
+    def _count_tasks(self):
+        """Those that wait and those that workers have, in one look: a dead worker's come back."""
         objects = _core.inspect_domain(self.tasks.domain.name)["objects"]
-        return sum(found["leased"] for found in objects if found["id"] == self.tasks.id)
+        tasks = [found for found in objects if found["id"] == self.tasks.id]
+        return sum(found["count"] + found["leased"] for found in tasks)
 
     def _tell_lost(self, lost):
         if lost is None:
