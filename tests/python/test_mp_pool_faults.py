@@ -421,3 +421,28 @@ def test_a_task_fails_whose_result_there_is_no_memory_for(fork):
             pool.apply_async(abs, (-2,)).get(WAIT_S)
         pool._engine.results = results
         assert pool.apply_async(abs, (-3,)).get(WAIT_S) == 3
+
+
+def test_a_task_fails_that_is_lost_before_its_push_has_returned(fork):
+    is_told = threading.Event()
+    with fork.Pool(1) as pool:
+        engine = pool._engine
+        results, push_task, tell_lost = engine.results, engine._push_task, engine._tell_lost
+
+        def return_later(job, index, message, tensors):
+            push_task(job, index, message, tensors)
+            is_told.wait(WAIT_S)
+
+        def tell(lost):
+            tell_lost(lost)
+            if lost is not None:
+                is_told.set()
+
+        engine.results = LosesOne(results)
+        assert pool.apply_async(abs, (-1,)).get(WAIT_S) == 1  # waited for already
+        engine._push_task, engine._tell_lost = return_later, tell
+        lost = pool.apply_async(abs, (-2,))
+        with pytest.raises(MemoryError, match=r"a task, abs\(\), or its result was lost"):
+            lost.get(WAIT_S)
+        engine.results = results
+        assert pool.apply_async(abs, (-3,)).get(WAIT_S) == 3

@@ -432,8 +432,9 @@ class _Engine:
         for task in lost:
             text = f"a task, {self.sent.pop(task)}(), or its result was lost: {self.loss}"
             self.tell(*task, (False, type(self.loss)(text)))
-        self.loss = None
-        self.is_sound.set()
+        if not self.sent:  # else the lost task may be the one that is just being put
+            self.loss = None
+            self.is_sound.set()
 
     def _take(self, message):
         job, index, pid, attempt, given_up = RESULT.unpack_from(message.data)
