@@ -194,10 +194,11 @@ def begin_thread():
 def test_terminate_after_close_ends_a_worker_that_does_not_end(fork):
     pool = fork.Pool(1)
     (worker,) = pool._pool
+    cells = pool._engine.cells[worker]
     pool.apply(begin_thread)
     pool.close()
     thread = threading.Thread(target=pool.terminate, daemon=True)
-    while not pool._engine.cells[_pool_worker.LEFT]:
+    while not cells[_pool_worker.LEFT]:
         os.sched_yield()
     thread.start()
     thread.join(WAIT_S)

@@ -6,9 +6,12 @@ import errno
 import os
 import pathlib
 import resource
+import select
+import signal
 import threading
 import time
 import types
+from multiprocessing import forkserver
 
 import numpy as np
 import pytest
@@ -172,9 +175,13 @@ def begin(begun, gate):
     set_gate(gate)
 
 
-def slots_at_work(engine):
-    slots = range(engine.processes)
-    return [slot for slot in slots if engine.cells[slot * _pool_worker.CELLS] != _pool_worker.NONE]
+def is_at_work(cells):
+    return cells[_pool_worker.JOB] != _pool_worker.NONE
+
+
+def workers_at_work(engine):
+    with engine.lock:
+        return [worker for worker, cells in engine.cells.items() if is_at_work(cells)]
 
 
 def kill_idle_workers(pool, begun):
@@ -182,8 +189,7 @@ def kill_idle_workers(pool, begun):
     engine = pool._engine
     for _ in range(engine.processes * 2 + 4):
         with engine.lock:
-            at_work = slots_at_work(engine)
-            idle = next(worker for worker, slot in engine.slots.items() if slot not in at_work)
+            idle = next(worker for worker, cells in engine.cells.items() if not is_at_work(cells))
         idle.kill()
         assert begun.acquire(timeout=WAIT_S)
 
@@ -193,7 +199,7 @@ def test_a_pool_goes_on_while_a_worker_is_at_a_task(fork):
     with fork.Pool(2, begin, (begun, gate)) as pool:
         result = pool.apply_async(ones_behind_the_gate)
         assert begun.acquire(timeout=WAIT_S) and begun.acquire(timeout=WAIT_S)
-        while not slots_at_work(pool._engine):
+        while not workers_at_work(pool._engine):
             os.sched_yield()
         kill_idle_workers(pool, begun)
         gate.set()
@@ -230,7 +236,7 @@ def test_a_task_fails_whose_array_was_removed(fork, remove_files):
     gate = fork.Event()
     with fork.Pool(1, set_gate, (gate,)) as pool:
         first = pool.apply_async(ones_behind_the_gate)
-        while not slots_at_work(pool._engine):
+        while not workers_at_work(pool._engine):
             os.sched_yield()
         lost = pool.apply_async(total, (np.ones(1000),))
         others = pool.map_async(abs, range(-200, 0), chunksize=1)  # more than wait for a worker
@@ -305,7 +311,7 @@ def test_a_worker_leaves_quietly_when_its_pool_has_ended(fork, capfd):
     with fork.Pool(1, set_gate, (gate,)) as pool:
         (worker,) = pool._pool
         pool.apply_async(ones_behind_the_gate)
-        while not slots_at_work(pool._engine):
+        while not workers_at_work(pool._engine):
             os.sched_yield()
         pool._engine.results.end()
         pool._engine.tasks.end()
@@ -337,6 +343,50 @@ def test_a_worker_is_replaced_once_there_is_a_process_for_it(fork, warned, monke
         assert warned.wait(WAIT_S)
         monkeypatch.undo()
         assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+
+
+def set_gates(begun, gates):
+    global _begun, _gates
+    _begun, _gates = begun, gates
+
+
+def wait_at(number):
+    _begun.release()
+    _gates[number].wait()
+    return os.getpid()
+
+
+def end_behind(number):
+    wait_at(number)
+    os._exit(1)
+
+
+def wait_for_the_end_of(descriptor):
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(WAIT_S * 1000)
+    os.close(descriptor)
+
+
+def test_a_worker_that_is_taken_for_dead_marks_no_other_one():
+    """When a fork server is killed, its children's exit codes are 255 though they live."""
+    context = mp.get_context("forkserver")
+    begun, gates = context.Semaphore(0), [context.Event(), context.Event()]
+    with context.Pool(1, set_gates, (begun, gates), maxtasksperchild=1) as pool:
+        first = pool.apply_async(wait_at, (0,))
+        assert begun.acquire(timeout=WAIT_S)
+        (living,) = pool._pool
+        descriptor = os.pidfd_open(living.pid)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        second = pool.apply_async(end_behind, (1,))
+        assert begun.acquire(timeout=WAIT_S)
+        gates[0].set()
+        assert first.get(WAIT_S) == living.pid
+        wait_for_the_end_of(descriptor)
+        gates[1].set()
+        with pytest.raises(mp.WorkerDied) as raised:
+            second.get(WAIT_S)
+        assert len(raised.value.pids) == _pool_worker.ATTEMPTS and living.pid not in raised.value.pids
 
 
 def test_a_worker_is_replaced_that_another_thread_collects(fork):

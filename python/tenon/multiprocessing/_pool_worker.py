@@ -33,20 +33,19 @@ _MOST_SHOWN = 1000  # characters of a result that cannot be sent
 _NAP_S = 0.05
 
 
-def work(tasks, results, cells, slot, initializer, initargs, most_tasks, wraps):
-    at = slot * CELLS
+def work(tasks, results, cells, initializer, initargs, most_tasks, wraps):
     if initializer is not None:
         initializer(*initargs)
     done = 0
     while most_tasks is None or done < most_tasks:
         try:
             message = _pop(tasks, results)
-            _do(message, results, cells, at, wraps)
+            _do(message, results, cells, wraps)
         except _ENDED:
             break
         del message
         done += 1
-    cells[at + LEFT] = 1
+    cells[LEFT] = 1
 
 
 def _pop(tasks, results):
@@ -68,10 +67,10 @@ def _pop(tasks, results):
             time.sleep(_NAP_S)
 
 
-def _do(message, results, cells, at, wraps):
+def _do(message, results, cells, wraps):
     job, index, name_bytes = TASK.unpack_from(message.data)
-    cells[at + INDEX] = index
-    cells[at + JOB] = job
+    cells[INDEX] = index
+    cells[JOB] = job
     body = TASK.size + name_bytes
     given_up = message.attempt >= ATTEMPTS
     if given_up:
@@ -81,7 +80,7 @@ def _do(message, results, cells, at, wraps):
     head = RESULT.pack(job, index, os.getpid(), message.attempt, given_up)
     _push(results, head, result)
     message.ack()
-    cells[at + JOB] = NONE
+    cells[JOB] = NONE
 
 
 def push(queue, data, tensors):

@@ -48,6 +48,7 @@ _LEASE = 2
 _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
 _TERM_S = 5  # a worker that was asked to end and does not is killed
 _LONG_S = 60  # a worker that lived as long shows that workers can
+_CODE_UNKNOWN = 255  # the exit code of a worker whose fork server was killed: it may live
 _LOOK_S = 0.1  # between two looks for whose message was lost
 _MOST_WAIT_S = 5  # between two tries to start a worker
 _NAP_S = 0.05  # between two tries of what a lack of descriptors or memory refuses
@@ -120,9 +121,9 @@ class _Engine:
         self.results = _core.Queue.create(domain, capacity=_CAPACITY)
         self.tasks.attach(1)
         self.results.attach(2)
-        self.cells = Cells(processes * CELLS)
         self.start_worker = start_worker
-        self.slots = {}  # worker -> its slot
+        self.cells = {}  # worker -> its cells
+        self.spare = []  # cells of workers that have ended: to replace one needs no memory
         self.begun_s = {}  # worker -> when it was started
         self.lock = threading.RLock()  # for all of the above; never held while a job is told
         self.deaths = {}  # (job, index) -> pids of workers that died at it
@@ -142,11 +143,10 @@ class _Engine:
         """Start as many workers as are missing."""
         with self.lock:
             while len(self.workers) < self.processes and self.state != TERMINATE:
-                slot = min(set(range(self.processes)) - set(self.slots.values()))
-                self.cells[slot * CELLS + LEFT] = 0
-                self.cells[slot * CELLS + JOB] = NONE
-                worker = self.start_worker(self, slot)
-                self.slots[worker], self.begun_s[worker] = slot, time.monotonic()
+                cells = self.spare.pop() if self.spare else Cells(CELLS)
+                cells[JOB], cells[LEFT] = NONE, 0
+                worker = self.start_worker(self, cells)
+                self.cells[worker], self.begun_s[worker] = cells, time.monotonic()
                 self.workers.append(worker)
 
     def collect(self):
@@ -155,30 +155,30 @@ class _Engine:
             for worker in [worker for worker in self.workers if worker.exitcode is not None]:
                 worker.join()
                 self.workers.remove(worker)
-                at, begun_s = self.slots.pop(worker) * CELLS, self.begun_s.pop(worker)
-                if self.cells[at + LEFT]:
+                cells, begun_s = self.cells.pop(worker), self.begun_s.pop(worker)
+                if cells[LEFT]:
                     self.last.pop(worker.pid, None)
                 else:
-                    self._note_death(worker.pid, at, begun_s)
+                    self._note_death(worker.pid, cells, begun_s)
+                if worker.exitcode != _CODE_UNKNOWN:
+                    self.spare.append(cells)
 
     def _collect_those_at(self, task, living):
         """Workers that let go of a task which another one has: they end, if they have not."""
         with self.lock:
-            at = {worker: slot * CELLS for worker, slot in self.slots.items()}
             sentinels = [
                 worker.sentinel
-                for worker in at
-                if worker.pid != living
-                and (self.cells[at[worker] + JOB], self.cells[at[worker] + INDEX]) == task
+                for worker, cells in self.cells.items()
+                if worker.pid != living and (cells[JOB], cells[INDEX]) == task
             ]
         for sentinel in sentinels:
             connection.wait([sentinel], _TERM_S)
         self.collect()
         self.notifier.put(None)  # there may be workers to replace
 
-    def _note_death(self, pid, at, begun_s):
-        if self.cells[at + JOB] != NONE:
-            task = self.cells[at + JOB], self.cells[at + INDEX]
+    def _note_death(self, pid, cells, begun_s):
+        if cells[JOB] != NONE:
+            task = cells[JOB], cells[INDEX]
             self.deaths.setdefault(task, []).append(pid)
         elif time.monotonic() - begun_s > _LONG_S:
             self.died_idle = 0
@@ -195,7 +195,7 @@ class _Engine:
     def give_up(self):
         """Whether workers die before they take a task, too often in a row to go on."""
         with self.lock:
-            is_at_work = any(self.cells[at * CELLS + JOB] != NONE for at in self.slots.values())
+            is_at_work = any(cells[JOB] != NONE for cells in self.cells.values())
             return self.died_idle >= max(4, 2 * self.processes) and not is_at_work
 
     def fail_all(self):
@@ -533,9 +533,9 @@ class Pool(_standard.Pool):
     def _start(self, initializer, initargs, most_tasks):
         make, context, wraps = self.Process, self._ctx, self._wrap_exception
 
-        def start_worker(engine, slot):
+        def start_worker(engine, cells):
             given = initializer, initargs, most_tasks, wraps
-            arguments = engine.tasks, engine.results, engine.cells, slot, *given
+            arguments = engine.tasks, engine.results, cells, *given
             worker = make(context, target=_pool_worker.work, args=arguments)
             worker.name = worker.name.replace("Process", "PoolWorker")
             worker.daemon = True
