@@ -112,6 +112,75 @@ TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
     finish();
 }
 
+/* What a tenond says that a shell starts, with all details. */
+static void start_talking(char *path, size_t size)
+{
+    char command[512];
+    snprintf(path, size, "%s/said", tnt_folder());
+    snprintf(command, sizeof command, "exec '%s' -v 2>'%s'", getenv("TENON_TENOND"), path);
+    TN_CHECK_OK(
+        tni_os_start_detached("/bin/sh", (const char *const[]){"sh", "-c", command, NULL}));
+}
+
+/* Until tenond said for the n-th time that a domain has no seat for it. @return warnings */
+static uint32_t await_said(const char *path, uint32_t n)
+{
+    uint64_t deadline_ns = tnt_deadline(2 * BACKING_MS);
+    for (;;) {
+        char line[512];
+        uint32_t said = 0, warnings = 0;
+        FILE *file = fopen(path, "re");
+        while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+            bool is_told = strstr(line, "domain '") != NULL && strstr(line, "seats") != NULL;
+            said += is_told;
+            warnings += is_told && strstr(line, "warning") != NULL;
+        }
+        if (file != NULL)
+            fclose(file);
+        if (said >= n)
+            return warnings;
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
+static uint64_t cpu_ns(int32_t pid)
+{
+    char text[128];
+    size_t size = read_file_of(pid, "schedstat", text, sizeof text - 1);
+    text[size] = 0;
+    return strtoull(text, NULL, 10);
+}
+
+/* It has another domain, and so goes on. The look is dear: this process has much open. */
+TN_TEST_WITHIN(a_domain_without_a_seat_for_tenond_costs_it_little, 60)
+{
+    enum { OPEN = 6000, SHARE = 40 };
+    static int open_fds[OPEN];
+    char path[128];
+    struct tnt_signal signal = tnt_signal_open();
+    begin(SEATS);
+    tn_domain *other = tnt_domain(NULL);
+    pid_t sitter = tnt_fork(sit, &signal);
+    tnt_await(&signal);
+    uint32_t count = (uint32_t)TNI_MIN(tni_os_raise_descriptor_limit() / 2, (uint64_t)OPEN);
+    for (uint32_t i = 0; i < count; i++)
+        TN_CHECK((open_fds[i] = dup(d->segment.arena_fd)) >= 0);
+    kill_and_await(manager_pid(d), SIGKILL);
+    start_talking(path, sizeof path);
+    await_said(path, 1);
+    int32_t tenond = await_tenond();
+    uint64_t begun_ns = tni_os_now_ns(), used_ns = cpu_ns(tenond);
+    assert_int_equal(await_said(path, 2), 1);
+    TN_CHECK(SHARE * (cpu_ns(tenond) - used_ns) <= tni_os_now_ns() - begun_ns);
+    for (uint32_t i = 0; i < count; i++)
+        tni_os_close(open_fds[i]);
+    tnt_kill(sitter);
+    tnt_signal_close(&signal);
+    tn_domain_close(other);
+    finish();
+}
+
 /* ---- no descriptor ----------------------------------------------------------------------- */
 
 static int32_t replace_by_limited(int32_t vault)

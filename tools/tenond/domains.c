@@ -25,9 +25,11 @@
 #define POLL_NS        (100 * MS_NS)
 #define ADOPT_NS       (100 * MS_NS)
 
-/* A look for files, or at seats that no descriptor tells of, takes at most this part of time.
+/*
+ * A look for files, for domains that could not be taken over, or at seats that no descriptor
+ * tells of, takes at most this part of time.
  */
-enum { FILES_PAUSE = 100, POLL_PAUSE = 100 };
+enum { FILES_PAUSE = 100, MISSED_PAUSE = 100, POLL_PAUSE = 100 };
 
 static const struct tni_segment *segment_of(const struct tenond_domain *d)
 {
@@ -361,12 +363,12 @@ static void die(void)
     tni_os_exit(1);
 }
 
-int tenond_add(struct tenond *t, int control_fd, int arena_fd)
+static int add(struct tenond *t, int control_fd, int arena_fd, int level)
 {
     struct tni_segment segment;
     int status = tni_segment_attach_sparse(control_fd, arena_fd, die, &segment);
     if (status != 0) {
-        tni_log(TNI_LOG_WARNING, "not a domain: %s", tn_error_detail());
+        tni_log(level, "not a domain: %s", tn_error_detail());
         tni_os_close(control_fd);
         tni_os_close(arena_fd);
         return status;
@@ -383,10 +385,21 @@ int tenond_add(struct tenond *t, int control_fd, int arena_fd)
     if (status == 0)
         status = sit_down(t, &segment);
     if (status != 0) {
-        tni_log(TNI_LOG_WARNING, "domain '%s': %s", name, tn_error_detail());
+        tni_log(level, "domain '%s': %s", name, tn_error_detail());
         tni_segment_detach(&segment);
     }
     return status;
+}
+
+int tenond_add(struct tenond *t, int control_fd, int arena_fd)
+{
+    return add(t, control_fd, arena_fd, TNI_LOG_WARNING);
+}
+
+/* What could not be taken over is tried again and again, and told of once. */
+static int missed_level(const struct tenond *t)
+{
+    return t->has_missed ? TNI_LOG_DEBUG : TNI_LOG_WARNING;
 }
 
 static int adopt_found(const struct tni_found *found, void *context)
@@ -399,24 +412,36 @@ static int adopt_found(const struct tni_found *found, void *context)
     for (const struct tenond_domain *d = t->domains; d != NULL; d = d->next)
         if (segment_of(d)->control_inode == found->control_inode)
             return 0;
+    /* Each member has it open. */
+    for (uint32_t i = 0; i < t->missed_count; i++)
+        if (t->missed[i] == found->control_inode)
+            return 0;
     int status = tni_manager_open_found(found, false, &control_fd, &arena_fd);
     if (status == 0)
-        status = tenond_add(t, control_fd, arena_fd);
+        status = add(t, control_fd, arena_fd, missed_level(t));
     /* FULL: the tenond before us may have a seat still, until a member settles it. */
-    if (status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL)
+    bool is_missed =
+        status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
+    if (is_missed)
         t->missed_ns = 0;
+    if (is_missed && t->missed_count < TENOND_MISSED)
+        t->missed[t->missed_count++] = found->control_inode;
     return 0;
 }
 
 /* For want of a descriptor, say: those who live in it would wait for each other's end. */
 void tenond_adopt(struct tenond *t)
 {
+    uint64_t begun_ns = tni_os_now_ns();
     t->missed_ns = TN_FOREVER;
+    t->missed_count = 0;
     int status = tni_manager_search(adopt_found, t);
     if (status < 0)
-        tni_log(TNI_LOG_WARNING, "looking for domains: %s", tn_error_detail());
-    if (status < 0 || t->missed_ns == 0)
-        t->missed_ns = tni_os_now_ns() + TICK_NS;
+        tni_log(missed_level(t), "looking for domains: %s", tn_error_detail());
+    uint64_t done_ns = tni_os_now_ns();
+    t->has_missed = status < 0 || t->missed_ns == 0;
+    if (t->has_missed)
+        t->missed_ns = done_ns + TNI_MAX(MISSED_PAUSE * (done_ns - begun_ns), TICK_NS);
 }
 
 /* ---- letting go -------------------------------------------------------------------------- */

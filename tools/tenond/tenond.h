@@ -6,7 +6,7 @@
 #include "reaper/reaper.h"
 #include "vault.h"
 
-enum { TENOND_CLIENTS = 256 };
+enum { TENOND_CLIENTS = 256, TENOND_MISSED = 16 };
 
 /*
  * What we know of a seat; `fd` is -1 for one to look at now and then, and for one that nobody
@@ -94,7 +94,10 @@ struct tenond {
     uint64_t adopt_ns;   /* when to look for unknown domains again, at the earliest */
     uint64_t rung_ns;    /* when somebody rang last */
     uint64_t look_ns;    /* when all is looked at once more; TN_FOREVER: nobody rang */
-    uint64_t missed_ns;  /* when to look again for what could not be looked at */
+    uint64_t missed_ns;  /* when to look again for what could not be taken over */
+    bool has_missed;     /* there was such at the last look */
+    uint64_t missed[TENOND_MISSED]; /* inodes of control segments: of those at this look */
+    uint32_t missed_count;
     uint32_t descriptor_limit, deposit_limit, deposit_count;
     struct tenond_mirror mirror;
     struct tenond_domain *domains;
