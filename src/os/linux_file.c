@@ -77,6 +77,12 @@ int tni_os_file_remove(const char *name)
     return status;
 }
 
+bool tni_os_file_is(const char *name, int fd)
+{
+    char path[TNI_LINUX_PATH_BYTES + TNI_LINUX_NAME_BYTES];
+    return tni_linux_runtime_path(name, path, sizeof path) == 0 && is_still_named(fd, path);
+}
+
 uint64_t tni_os_file_number(const char *name)
 {
     char path[TNI_LINUX_PATH_BYTES + TNI_LINUX_NAME_BYTES];

@@ -378,6 +378,8 @@ bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context);
  */
 int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd);
 int tni_os_file_remove(const char *name);
+/** Whether a file of the folder is the one that is open here. */
+bool tni_os_file_is(const char *name, int fd);
 /** A number that tells a file of the folder from others that are open; 0: there is none. */
 uint64_t tni_os_file_number(const char *name);
 /**

@@ -200,6 +200,16 @@ static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd
     return status;
 }
 
+int tni_manager_deposit(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
+{
+    struct tni_reply reply;
+    int status = ask(d, TNI_REQUEST_DEPOSIT, block, generation, fd, &reply, NULL);
+    if (status == 0 && reply.status != 0)
+        return tni_fail(reply.status, "tenond (process %d) does not take a descriptor: %s",
+                        reply.pid, tn_status_sentence(reply.status));
+    return status;
+}
+
 static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *ret_fd)
 {
     struct tni_reply reply;

@@ -67,6 +67,12 @@ uint32_t tni_audit_unchecked(void);
  */
 int tni_manager_register(struct tn_domain *domain);
 /**
+ * Give tenond a descriptor of a block's object, to be kept: who calls keeps its own. Errors of
+ * the connection, and what tenond answers: TN_ERR_STALE, TN_ERR_FULL, TN_ERR_NOT_FOUND (it does
+ * not know the domain).
+ */
+int tni_manager_deposit(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
+/**
  * Get the descriptors of a domain by name or by 32 hex digits of id: from tenond, else from a
  * member. TN_ERR_NOT_FOUND; TN_ERR_INVALID: two domains have the name. find.c says which
  * folders are looked at.

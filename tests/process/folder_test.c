@@ -129,6 +129,173 @@ TN_TEST(a_folder_that_is_named_later_changes_no_folder)
     change_variable("TENON_RUNTIME_DIR");
 }
 
+/* ---- a folder that goes ------------------------------------------------------------------ */
+
+static void remove_all(const char *name)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -r '%s'", below(name));
+    TN_CHECK(system(command) == 0);
+}
+
+/* In the folder of a session. `next` is what can be used when that is gone. */
+static void begin_in_session(const char *next)
+{
+    begin_system();
+    make("session");
+    TN_CHECK_OK(tni_os_runtime_prepare());
+    setenv("XDG_RUNTIME_DIR", below(next), 1);
+    begin();
+    leave_in_queue(3);
+}
+
+static void await_socket(const char *folder)
+{
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    int fd = -1;
+    while (tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &fd) != 0) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    tni_os_close(fd);
+}
+
+static void await_end(int32_t pid)
+{
+    int fd = -1;
+    if (tni_os_process_open(pid, &fd) == TN_ERR_NOT_FOUND)
+        return;
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS)));
+    tni_os_close(fd);
+}
+
+TN_TEST(a_session_that_ends_takes_no_storage_with_it)
+{
+    char folder[300];
+    begin_in_session("next");
+    int32_t tenond = manager_pid(d), vault = await_vault(0, 3);
+    make("next");
+    remove_all("session");
+    snprintf(folder, sizeof folder, "%s/tenon", below("next"));
+    await_socket(folder);
+    assert_int_equal(manager_pid(d), tenond);
+    await_vault(vault, 3);
+    kill_and_await(tenond, SIGKILL);
+    int32_t second = await_successor(d, tenond);
+    assert_string_equal(tn_runtime_folder(), folder);
+    await_storages(second, 3);
+    pop_all(3);
+    tn_domain *later = tnt_domain(NULL); /* of a process whose folder is gone */
+    assert_int_equal(manager_pid(later), second);
+    tn_domain_close(later);
+    finish();
+}
+
+/* The user's next session is there before tenond looks. */
+TN_TEST(a_tenond_that_lost_its_folder_gives_all_to_the_next)
+{
+    begin_in_session("session");
+    int32_t old = manager_pid(d);
+    await_vault(0, 3);
+    TN_CHECK(kill(old, SIGSTOP) == 0);
+    remove_all("session");
+    make("session");
+    tn_domain *later = tnt_domain(NULL);
+    int32_t next = manager_pid(later);
+    assert_int_not_equal(next, old);
+    TN_CHECK(kill(old, SIGCONT) == 0);
+    await_end(old);
+    assert_int_equal(manager_pid(d), next);
+    await_storages(next, 3);
+    await_socket(tn_runtime_folder()); /* the old one did not remove it */
+    assert_int_not_equal(tni_os_file_number(TNI_MANAGER_LOCK), 0);
+    pop_all(3);
+    tn_domain_close(later);
+    finish();
+}
+
+TN_TEST(a_tenond_whose_files_are_removed_makes_them_anew)
+{
+    static const char *const names[] = {TNI_MANAGER_SOCKET, TNI_MANAGER_LOCK};
+    begin_in_session("session");
+    int32_t tenond = manager_pid(d);
+    for (int i = 0; i < 2; i++) {
+        uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+        TN_CHECK_OK(tni_os_file_remove(names[i]));
+        while (tni_os_file_number(names[i]) == 0) {
+            TN_CHECK(tni_os_now_ns() < deadline_ns);
+            tni_os_yield();
+        }
+        await_socket(tn_runtime_folder());
+    }
+    tn_domain *later = tnt_domain(NULL);
+    assert_int_equal(manager_pid(later), tenond);
+    tn_domain_close(later);
+    await_vault(0, 3);
+    kill_and_await(tenond, SIGKILL);
+    await_storages(await_successor(d, tenond), 3);
+    pop_all(3);
+    finish();
+}
+
+#if defined(TN_KILL_POINTS)
+/* Members have what was not lost with it: here this process, which holds `t`. */
+static void expect_served(int32_t dead, tn_tensor *t)
+{
+    int32_t next = await_successor(d, dead);
+    assert_int_equal(atomic_load(&d->segment.header->runtime), tni_manager_runtime());
+    push(q, t, TN_PUSH_MOVE);
+    survive_until(d, 1);
+    assert_int_equal(manager_pid(d), next);
+    pop_all(1);
+    finish();
+}
+
+static tn_tensor *begin_armed(const char *point)
+{
+    begin_system();
+    make("session");
+    TN_CHECK_OK(tni_os_runtime_prepare());
+    setenv("XDG_RUNTIME_DIR", below("next"), 1);
+    setenv("TENON_KILL_POINT", point, 1);
+    begin();
+    unsetenv("TENON_KILL_POINT");
+    return make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, 0);
+}
+#endif
+
+TN_TEST(a_tenond_killed_as_it_moves_is_replaced)
+{
+#if defined(TN_KILL_POINTS)
+    tn_tensor *t = begin_armed("tenond_moves");
+    int32_t old = manager_pid(d);
+    make("next");
+    remove_all("session");
+    await_end(old);
+    expect_served(old, t);
+#else
+    tnt_skip("this build has no kill points");
+#endif
+}
+
+TN_TEST(a_tenond_killed_as_it_hands_its_deposits_over_is_replaced)
+{
+#if defined(TN_KILL_POINTS)
+    tn_tensor *t = begin_armed("tenond_hands_over");
+    int32_t old = manager_pid(d);
+    TN_CHECK(kill(old, SIGSTOP) == 0);
+    make("next");
+    remove_all("session");
+    tn_domain *later = tnt_domain(NULL);
+    TN_CHECK(kill(old, SIGCONT) == 0);
+    await_end(old);
+    expect_served(old, t);
+    tn_domain_close(later);
+#else
+    tnt_skip("this build has no kill points");
+#endif
+}
+
 /* ---- who joins --------------------------------------------------------------------------- */
 
 static int own_house(void *signal)

@@ -435,6 +435,8 @@ void tenond_adopt(struct tenond *t)
     uint64_t begun_ns = tni_os_now_ns();
     t->missed_ns = TN_FOREVER;
     t->missed_count = 0;
+    if (t->is_retired)
+        return;
     int status = tni_manager_search(adopt_found, t);
     if (status < 0)
         tni_log(missed_level(t), "looking for domains: %s", tn_error_detail());
@@ -562,7 +564,8 @@ static void end_let_go(struct tenond_domain *d, uint64_t now_ns)
 
 static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
-    atomic_store(&segment_of(d)->header->runtime, t->runtime); /* whatever was written there */
+    if (!t->is_retired)
+        atomic_store(&segment_of(d)->header->runtime, t->runtime); /* whatever was there */
     end_let_go(d, tni_os_now_ns());
     tni_alloc_trim_idle(d->domain);
     look(t, d);

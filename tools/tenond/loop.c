@@ -36,21 +36,12 @@ static int open_all(struct tenond *t, int stop_fd)
         tenond_collect_files();
     }
     TNI_KILL_POINT("tenond_adopted");
-    if (status == 0)
-        status = tni_os_listen(TNI_MANAGER_SOCKET, &t->listen_fd);
-    TNI_KILL_POINT("tenond_listens");
-    if (status == 0)
-        status = tni_os_loop_add(t->loop, t->listen_fd, tenond_tag(TENOND_LISTEN, 0, 0));
-    t->is_listening = status == 0;
-    return status;
+    return status == 0 ? tenond_folder_listen(t) : status;
 }
 
 static void close_all(struct tenond *t)
 {
-    /* Nobody else listens there while we have the lock. */
-    if (t->listen_fd >= 0)
-        tni_os_file_remove(TNI_MANAGER_SOCKET);
-    tni_os_close(t->listen_fd);
+    tenond_folder_close(t);
     while (t->domains != NULL)
         tenond_drop(t, t->domains);
     if (t->collect_ns != TN_FOREVER)
@@ -123,11 +114,16 @@ static uint64_t all_due(struct tenond *t, uint64_t now_ns)
              clients_ns = tenond_clients_due(t, now_ns),
              mirror_ns = tenond_mirror_due(t, now_ns), files_ns = tenond_collect_due(t, now_ns);
     uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), TNI_MIN(mirror_ns, files_ns));
-    next_ns = TNI_MIN(next_ns, look_ns);
+    next_ns = TNI_MIN(TNI_MIN(next_ns, look_ns), tenond_folder_due(t, now_ns));
     return TNI_MIN(next_ns, idle_due(t));
 }
 
-int tenond_run(int stop_fd)
+static bool is_over(const struct tenond *t, uint64_t now_ns)
+{
+    return now_ns >= idle_due(t) || (t->is_retired && t->domain_count == 0);
+}
+
+int tenond_run(int stop_fd, int *lock_fd)
 {
     static struct tenond tenond; /* 0 in every field, and too large for a stack */
     struct tenond *t = &tenond;
@@ -135,6 +131,7 @@ int tenond_run(int stop_fd)
     bool goes_on = true;
 
     t->loop = t->listen_fd = t->bell_fd = t->mirror.fd = -1;
+    t->lock_fd = *lock_fd;
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
     t->collect_ns = t->look_ns = TN_FOREVER;
@@ -143,7 +140,7 @@ int tenond_run(int stop_fd)
     int status = open_all(t, stop_fd);
     while (status == 0 && goes_on) {
         uint64_t now_ns = tni_os_now_ns(), next_ns = all_due(t, now_ns);
-        if (now_ns >= idle_due(t))
+        if (is_over(t, now_ns))
             break;
         int count = tni_os_loop_wait(t->loop, tags, BATCH, next_ns);
         if (count < 0)
@@ -152,5 +149,6 @@ int tenond_run(int stop_fd)
             goes_on &= handle(t, tags[i]);
     }
     close_all(t);
+    *lock_fd = t->lock_fd;
     return status;
 }

@@ -129,11 +129,12 @@ int main(int argc, char **argv)
     TNI_KILL_POINT("tenond_locked");
     status = catch_signals();
     if (status == 0)
-        status = tenond_run(stop_pipe[0]);
+        status = tenond_run(stop_pipe[0], &lock_fd);
     if (status != 0)
         fail("cannot run");
     /* While we have the lock, so that nobody's newer file goes. */
-    tni_os_file_remove(TNI_MANAGER_LOCK);
+    if (tni_os_file_is(TNI_MANAGER_LOCK, lock_fd))
+        tni_os_file_remove(TNI_MANAGER_LOCK);
     tni_os_close(lock_fd);
     return status != 0;
 }

@@ -454,6 +454,13 @@ void tenond_mirror_recall(struct tenond *t)
     note_recall(t, ask_for_all(t, FIRST_NS));
 }
 
+void tenond_mirror_move(struct tenond *t)
+{
+    if (t->mirror.fd >= 0)
+        give_up(t, 0);
+    tenond_mirror_recall(t);
+}
+
 void tenond_mirror_adopted(struct tenond *t) { t->mirror.ask_ns = 0; }
 
 void tenond_mirror_catch_up(struct tenond *t) { ask_again(t, tni_os_now_ns(), FIRST_NS); }

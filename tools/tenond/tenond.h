@@ -83,10 +83,14 @@ struct tenond_client {
 };
 
 struct tenond {
-    int loop, listen_fd, bell_fd, stop_fd;
+    int loop, listen_fd, bell_fd, stop_fd, lock_fd;
     bool is_listening;  /* the loop looks at listen_fd */
     uint64_t listen_ns; /* when to listen again, after we ran out of descriptors */
     uint64_t bell_number;
+    uint64_t socket_number; /* of the file that listen_fd has */
+    uint64_t folder_ns;     /* when we look whether our folder is ours */
+    int folder_status;      /* what came of that */
+    bool is_retired;        /* another tenond has it: it is given our domains, and we end */
     uint32_t runtime;
     uint32_t domain_count, domain_counter;
     uint64_t idle_ns;    /* since when there is no domain */
@@ -114,8 +118,16 @@ static inline uint64_t tenond_tag(uint32_t kind, uint32_t number, uint32_t index
 /**
  * Serve until stop_fd is readable or nothing is left to do. @return 0, or an error that kept it
  * from starting
+ * @param lock_fd  that of the folder's lock file; another one afterwards if the folder changed
  */
-int tenond_run(int stop_fd);
+int tenond_run(int stop_fd, int *lock_fd);
+
+/* ---- folder.c ---------------------------------------------------------------------------- */
+
+int tenond_folder_listen(struct tenond *tenond);
+/** Look whether our folder is ours. @return when to look again */
+uint64_t tenond_folder_due(struct tenond *tenond, uint64_t now_ns);
+void tenond_folder_close(struct tenond *tenond);
 
 /* ---- domains.c --------------------------------------------------------------------------- */
 
@@ -191,6 +203,8 @@ void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
 void tenond_mirror_ready(struct tenond *tenond);
 /** Give a new vault what it has not. @return when there is more to do */
 uint64_t tenond_mirror_due(struct tenond *tenond, uint64_t now_ns);
+/** Our folder has changed, and the vault may have lost its name: use the one of the folder. */
+void tenond_mirror_move(struct tenond *tenond);
 /** pre: no domain is left */
 void tenond_mirror_fini(struct tenond *tenond);
 

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * folder: our place in the runtime folder, which can be taken from us: the folder of a session
+ * goes with the user's last logout, and a cleaner may remove files.
+ *
+ * Nouns: lock (the file that says who is the tenond of the folder), place (lock and socket).
+ * I1  Whoever has locked the file of that name is the folder's tenond. We look once a second
+ *     whether that is still our file.
+ * I2  If not, we lock the file of the folder that can be used now, go on there, and say so in
+ *     every domain. If another tenond has that lock, we give it every domain and what we keep
+ *     of the domain, leave the domain after that, and end.
+ * I3  We remove no file that is not ours.
+ * Death: in the middle of a move survivors start another tenond, in the folder that they can
+ * use, and tell it of their domains. If the old folder is gone, the vault's name is gone as
+ * well, and what only we and the vault have is lost: docs/crash.md, What is not covered.
+ */
+#include "tenond.h"
+
+#define LOOK_NS UINT64_C(1000000000)
+
+/* ---- socket ------------------------------------------------------------------------------ */
+
+static void stop_listening(struct tenond *t)
+{
+    if (t->listen_fd >= 0 && t->is_listening)
+        tni_os_loop_remove(t->loop, t->listen_fd);
+    tni_os_close(t->listen_fd);
+    t->listen_fd = -1;
+    t->is_listening = false;
+}
+
+int tenond_folder_listen(struct tenond *t)
+{
+    int fd;
+    int status = tni_os_listen(TNI_MANAGER_SOCKET, &fd);
+    TNI_KILL_POINT("tenond_listens");
+    if (status != 0)
+        return status;
+    stop_listening(t);
+    t->listen_fd = fd;
+    t->socket_number = tni_os_file_number(TNI_MANAGER_SOCKET);
+    status = tni_os_loop_add(t->loop, fd, tenond_tag(TENOND_LISTEN, 0, 0));
+    t->is_listening = status == 0;
+    return status;
+}
+
+void tenond_folder_close(struct tenond *t)
+{
+    bool is_ours = t->listen_fd >= 0 && t->socket_number != 0 &&
+                   tni_os_file_number(TNI_MANAGER_SOCKET) == t->socket_number;
+    if (is_ours) /* I3 */
+        tni_os_file_remove(TNI_MANAGER_SOCKET);
+    tni_os_close(t->listen_fd);
+}
+
+/* ---- another folder, or the same once more ----------------------------------------------- */
+
+/* The lock is consumed. */
+static int go_on_with(struct tenond *t, int lock_fd)
+{
+    tni_os_close(t->lock_fd);
+    t->lock_fd = lock_fd;
+    t->runtime = tni_manager_runtime();
+    TNI_KILL_POINT("tenond_moves");
+    for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
+        atomic_store(&d->domain->segment.header->runtime, t->runtime);
+    tni_log(TNI_LOG_WARNING, "our lock file is gone: %s is our folder now",
+            tni_os_runtime_folder());
+    tenond_adopt(t);
+    tenond_mirror_move(t);
+    return tenond_folder_listen(t);
+}
+
+/* ---- another tenond ---------------------------------------------------------------------- */
+
+/* What has ended meanwhile, nobody needs. */
+static int give_deposits(const struct tenond_domain *d)
+{
+    int status = 0;
+    for (uint32_t i = 0; i < d->deposits.count && status == 0; i++) {
+        const struct tenond_deposit *deposit = &d->deposits.at[i];
+        tni_block block = tni_block_make(TNI_BACKING_CLASS, deposit->index);
+        status = tni_manager_deposit(d->domain, block, deposit->generation, deposit->fd);
+        status = status == TN_ERR_STALE ? 0 : status;
+        TNI_KILL_POINT("tenond_hands_over");
+    }
+    return status;
+}
+
+/* I2. What it cannot take now, for want of a seat or a descriptor, it is offered again. */
+static int hand_over(struct tenond *t)
+{
+    int worst = 0;
+    t->is_retired = true; /* else we would take our domains back */
+    for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
+        after = d->next;
+        int status = tni_manager_register(d->domain);
+        if (status == 0)
+            status = give_deposits(d);
+        if (status == 0)
+            tenond_drop(t, d);
+        else
+            worst = status;
+    }
+    return worst;
+}
+
+/* ---- the look ---------------------------------------------------------------------------- */
+
+static int look(struct tenond *t)
+{
+    int lock_fd;
+    if (tni_os_file_is(TNI_MANAGER_LOCK, t->lock_fd))
+        return tni_os_file_number(TNI_MANAGER_SOCKET) == t->socket_number
+                   ? 0
+                   : tenond_folder_listen(t);
+    int status = t->is_retired ? TN_ERR_TIMED_OUT : tni_os_runtime_prepare();
+    if (status == 0)
+        status = tni_os_file_lock(TNI_MANAGER_LOCK, 0, &lock_fd);
+    if (status == TN_ERR_TIMED_OUT)
+        return hand_over(t);
+    return status == 0 ? go_on_with(t, lock_fd) : status;
+}
+
+uint64_t tenond_folder_due(struct tenond *t, uint64_t now_ns)
+{
+    if (now_ns < t->folder_ns)
+        return t->folder_ns;
+    int status = look(t);
+    if (status != 0 && t->folder_status == 0)
+        tni_log(TNI_LOG_WARNING, "nobody finds us in %s: %s", tni_os_runtime_folder(),
+                tn_error_detail());
+    t->folder_status = status;
+    t->folder_ns = tni_os_now_ns() + LOOK_NS;
+    return t->folder_ns;
+}
