@@ -369,6 +369,39 @@ static void *trim_again_and_again(void *stop)
     return NULL;
 }
 
+/* As if another process had the hint in its cache. */
+static void hide_hint(tni_block block)
+{
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    struct tni_thread *thread = tni_thread_enter(d);
+    tni_alloc_flush(d, thread);
+    tni_thread_leave(thread);
+    atomic_fetch_and(tni_hints_at(&d->segment, at), ~(UINT64_C(1) << (at % 64)));
+}
+
+TN_TEST(a_block_that_is_taken_from_another_has_memory_beside_a_trim)
+{
+    pthread_barrier_t turn;
+    pthread_t thread;
+    tni_block block;
+    begin(4 * MIB);
+    pthread_barrier_init(&turn, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, trim_at_each_turn, &turn), 0);
+    for (int i = 0; i < TRIMS; i++) {
+        TN_CHECK_OK(take(3 * MIB, &block));
+        tni_ref_release(d, block);
+        hide_hint(block);
+        pthread_barrier_wait(&turn);
+        TN_CHECK_OK(take(3 * MIB, &block));
+        assert_in_range(tni_segment_committed(&d->segment, block), 3 * MIB, 4 * MIB);
+        tni_ref_release(d, block);
+        pthread_barrier_wait(&turn);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&turn);
+    finish();
+}
+
 /* alloc.c I3, with another thread that takes pages away as fast as it can. */
 TN_TEST(a_block_has_the_memory_it_is_said_to_have_beside_a_trim)
 {

@@ -534,3 +534,26 @@ TN_TEST(of_bytes_for_which_there_is_no_room_none_is_written)
     tn_tensor_unref(t);
     free_domain(domain);
 }
+
+/* Behind what the block is said to have, as a trim of it leaves them. */
+TN_TEST(new_bytes_do_not_keep_what_a_death_left_behind_them)
+{
+    const int64_t bytes = 3 << 20, fewer = bytes - (1 << 19);
+    tn_domain *domain = make_domain();
+    tn_tensor *t;
+    uint8_t *source = calloc(1, (size_t)bytes);
+    uint64_t committed = 0;
+    TN_CHECK(source != NULL);
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &t));
+    tni_block block = t->storage->block;
+    tn_tensor_unref(t);
+    atomic_store(&tni_desc_at(&domain->segment, block)->committed, 0);
+    TN_CHECK_OK(
+        tn_tensor_from_bytes(domain, TN_UINT8, 1, &fewer, source, (uint64_t)fewer, 0, &t));
+    assert_int_equal(t->storage->block.id, block.id);
+    TN_CHECK_OK(tni_os_memory_committed(domain->segment.arena_fd, &committed));
+    assert_int_equal(committed, fewer);
+    tn_tensor_unref(t);
+    free(source);
+    free_domain(domain);
+}

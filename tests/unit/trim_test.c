@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The room alloc: what others do while memory is given back. The linker puts a function of this
- * test before tni_segment_discard(), which gives pages back to the system.
+ * The room alloc: what others do while memory is given back. The linker puts functions of this
+ * test before tni_segment_discard(), which gives pages back to the system, and before
+ * tni_alloc_untake(), which ends that.
  */
+#include "alloc/commit.h"
 #include "harness/harness.h"
 #include "ref/ref.h"
 
 enum { MIB = 1 << 20, BLOCKS = 16, LIVE = 9, ENOUGH = 100 };
 
 static struct tn_domain *d;
-static tni_block live; /* let go at the first discard; {0}: nothing is */
+static tni_block live;               /* let go at the first discard; {0}: nothing is */
+static uint64_t used_again;          /* bytes that somebody takes and frees at each untake */
+static uint64_t given_meanwhile;     /* by somebody at the first discard */
+static bool gives_meanwhile, breaks; /* the next discard; those after it */
 static unsigned discards;
 
 int __real_tni_segment_discard(const struct tni_segment *segment, tni_block first,
                                uint64_t from, uint64_t bytes);
 int __wrap_tni_segment_discard(const struct tni_segment *segment, tni_block first,
                                uint64_t from, uint64_t bytes);
+bool __real_tni_alloc_untake(struct tn_domain *domain, tni_block block);
+bool __wrap_tni_alloc_untake(struct tn_domain *domain, tni_block block);
+
+static uint64_t trim_all(void)
+{
+    struct tni_thread *thread = tni_thread_enter(d);
+    uint64_t bytes = tni_alloc_trim_some(d, thread, UINT64_MAX, (tni_block){0});
+    tni_thread_leave(thread);
+    return bytes;
+}
 
 int __wrap_tni_segment_discard(const struct tni_segment *segment, tni_block first,
                                uint64_t from, uint64_t bytes)
@@ -25,16 +40,35 @@ int __wrap_tni_segment_discard(const struct tni_segment *segment, tni_block firs
     if (block.id != 0)
         tni_ref_release(d, block);
     TN_CHECK(++discards < ENOUGH);
+    if (gives_meanwhile) {
+        gives_meanwhile = false;
+        given_meanwhile = trim_all();
+    } else if (breaks && given_meanwhile != 0) {
+        return tni_fail(TN_ERR_SYSTEM, "the pages stay");
+    }
     return __real_tni_segment_discard(segment, first, from, bytes);
 }
 
-static void look_for_idle_memory(void)
+static void take(uint64_t bytes, tni_block *ret_block)
 {
-    atomic_store(&d->idle_ns, 0); /* time has passed */
-    tni_alloc_trim_idle(d);
+    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
+    bool is_zero;
+    TN_CHECK_OK(tni_ref_alloc(d, bytes, &about, true, 0, ret_block, &is_zero));
 }
 
-TN_TEST(a_look_for_idle_memory_ends_though_a_block_is_freed_meanwhile)
+bool __wrap_tni_alloc_untake(struct tn_domain *domain, tni_block block)
+{
+    bool was_full = __real_tni_alloc_untake(domain, block);
+    tni_block same;
+    if (used_again != 0) {
+        take(used_again, &same);
+        TN_CHECK(same.id == block.id);
+        tni_ref_release(d, same);
+    }
+    return was_full;
+}
+
+static void begin(void)
 {
     static const struct tni_segment_options options = {.name = "",
                                                        .seats = 4,
@@ -43,27 +77,102 @@ TN_TEST(a_look_for_idle_memory_ends_though_a_block_is_freed_meanwhile)
                                                        .tickets = 8,
                                                        .quota_bytes = 64 * MIB,
                                                        .watermark_bytes = 64 * MIB};
-    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
-    tni_block blocks[BLOCKS];
     struct tni_segment segment;
-    bool is_zero;
     TN_CHECK_OK(tni_segment_create(&options, &segment));
     TN_CHECK_OK(tni_process_join(&segment, 0, &d));
     tni_alloc_init(d);
     TN_CHECK_OK(tni_ref_init(d));
-    for (int i = 0; i < BLOCKS; i++)
-        TN_CHECK_OK(
-            tni_ref_alloc(d, tni_os_page_bytes(), &about, true, 0, &blocks[i], &is_zero));
-    for (int i = 0; i < BLOCKS; i++)
-        if (i != LIVE)
-            tni_ref_release(d, blocks[i]);
-    look_for_idle_memory();
-    assert_int_equal(discards, 0);
-    live = blocks[LIVE];
-    look_for_idle_memory();
-    assert_int_not_equal(discards, 0);
+}
+
+static void finish(void)
+{
     tni_process_begin_leave(d);
     tni_ref_close(d);
     tni_process_leave(d);
     tni_process_unkeep(d);
+}
+
+/* A span of blocks of a page, of which only one lives. */
+static void take_one_of_a_span(tni_block *ret_block)
+{
+    tni_block blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        take(tni_os_page_bytes(), &blocks[i]);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i != LIVE)
+            tni_ref_release(d, blocks[i]);
+    *ret_block = blocks[LIVE];
+}
+
+static void look_for_idle_memory(void)
+{
+    atomic_store(&d->idle_ns, 0); /* time has passed */
+    tni_alloc_trim_idle(d);
+}
+
+/* ---- idle memory ------------------------------------------------------------------------- */
+
+TN_TEST(a_look_for_idle_memory_ends_though_a_block_is_freed_meanwhile)
+{
+    tni_block block;
+    begin();
+    take_one_of_a_span(&block);
+    look_for_idle_memory();
+    assert_int_equal(discards, 0);
+    live = block;
+    look_for_idle_memory();
+    assert_int_not_equal(discards, 0);
+    finish();
+}
+
+TN_TEST(a_look_for_idle_memory_ends_though_a_block_is_used_again)
+{
+    tni_block block;
+    begin();
+    take(2 * MIB, &block);
+    tni_ref_release(d, block);
+    look_for_idle_memory();
+    assert_int_equal(discards, 0);
+    used_again = 2 * MIB;
+    look_for_idle_memory();
+    assert_int_equal(discards, 1);
+    used_again = 0;
+    finish();
+}
+
+/* ---- two at once ------------------------------------------------------------------------- */
+
+TN_TEST(pages_that_another_gave_back_are_not_counted_again)
+{
+    uint64_t page_bytes = tni_os_page_bytes(), before = 0, after = 0;
+    tni_block block;
+    begin();
+    take_one_of_a_span(&block);
+    TN_CHECK_OK(tni_os_memory_committed(d->segment.arena_fd, &before));
+    gives_meanwhile = true;
+    uint64_t given = trim_all();
+    assert_int_not_equal(given_meanwhile, 0);
+    TN_CHECK_OK(tni_os_memory_committed(d->segment.arena_fd, &after));
+    assert_int_equal(given + given_meanwhile, before - after);
+    assert_int_equal(after, page_bytes);
+    tni_ref_release(d, block);
+    finish();
+}
+
+TN_TEST(pages_that_another_gave_back_are_not_said_to_be_there)
+{
+    tni_block block;
+    begin();
+    take_one_of_a_span(&block);
+    gives_meanwhile = breaks = true;
+    trim_all();
+    breaks = false;
+    assert_int_not_equal(given_meanwhile, 0);
+    tni_block first = tni_block_leader(&d->segment.geometry, block);
+    uint64_t pages = atomic_load(&tni_desc_at(&d->segment, first)->committed);
+    uint64_t committed = 0;
+    TN_CHECK_OK(tni_os_memory_committed(d->segment.arena_fd, &committed));
+    assert_int_equal(tni_bit_count(pages & ~TNI_SPAN_TRIMMED) * tni_os_page_bytes(), committed);
+    tni_ref_release(d, block);
+    finish();
 }
