@@ -235,13 +235,15 @@ static const struct kept *find_kept(void)
 /* Where another thread is faster, its folder is kept. */
 static int keep(const struct candidate *c, bool is_named)
 {
+    static struct kept first; /* next to every process has one only */
+    static _Atomic bool is_first_taken;
     const struct kept *before = atomic_load(&newest);
-    struct kept *next = malloc(sizeof *next);
+    struct kept *next = atomic_exchange(&is_first_taken, true) ? malloc(sizeof *next) : &first;
     if (next == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for the path of a folder");
     *next = (struct kept){
         .folder = *c, .is_named = is_named, .uid = tni_os_uid(), .before = before};
-    if (!atomic_compare_exchange_strong(&newest, &before, next))
+    if (!atomic_compare_exchange_strong(&newest, &before, next) && next != &first)
         free(next);
     return 0;
 }
