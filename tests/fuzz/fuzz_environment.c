@@ -19,7 +19,8 @@
 enum { VALUE_BYTES = 300 };
 
 static const char *const variables[] = {
-    "TENON_DOMAIN", "TENON_PARENT", "TENON_STRATEGY", "TENON_SHM_DIR", "TENON_RUNTIME_DIR",
+    "TENON_DOMAIN",  "TENON_PARENT",      "TENON_STRATEGY",
+    "TENON_SHM_DIR", "TENON_RUNTIME_DIR", "TENON_RUNTIME_KEPT",
 };
 
 static int control_copy, arena_copy; /* what an inherited domain consumes */
