@@ -475,29 +475,39 @@ static const char *const reaper_points[] = {
     "settle_object_woken",    "ticket_group_settled",
     "semaphore_unmarked",     "settle_role_noted"};
 
+/* @return whether a reaper died there */
+static bool kill_reapers_at(struct work *w, const char *point, uint32_t live)
+{
+    bool was_reached = false;
+    for (size_t v = 0; v < TNI_COUNT(victims); v++) {
+        for (uint32_t passing = 1; passing <= 2; passing++) {
+            if (!tnt_kill_at(victims[v], 1, work, w))
+                fail_msg("a worker does not pass %s", victims[v]);
+            bool was_killed = tnt_kill_at(point, passing, settle_as_a_child, w);
+            settle_all(w->domain);
+            check_as_before(w, live, victims[v], passing);
+            was_reached |= was_killed;
+            if (!was_killed)
+                break;
+        }
+    }
+    return was_reached;
+}
+
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
+    enum { TRIES = 3 }; /* a gc of another test settles the dead of all this user's domains */
     struct work w;
     open_work(&w, open_domain());
     uint32_t live = warm_up(&w), points = 0;
 
     for (size_t i = 0; i < TNI_COUNT(reaper_points); i++) {
-        bool was_reached = false;
-        for (size_t v = 0; v < TNI_COUNT(victims); v++) {
-            for (uint32_t passing = 1; passing <= 2; passing++) {
-                if (!tnt_kill_at(victims[v], 1, work, &w))
-                    fail_msg("a worker does not pass %s", victims[v]);
-                bool was_killed = tnt_kill_at(reaper_points[i], passing, settle_as_a_child, &w);
-                settle_all(w.domain);
-                check_as_before(&w, live, victims[v], passing);
-                was_reached |= was_killed;
-                if (!was_killed)
-                    break;
-            }
-        }
-        if (!was_reached)
+        int tries = 0;
+        while (tries < TRIES && !kill_reapers_at(&w, reaper_points[i], live))
+            tries++;
+        if (tries == TRIES)
             printf("# not passed: %s\n", reaper_points[i]);
-        points += was_reached;
+        points += tries < TRIES;
     }
     assert_int_equal(points, TNI_COUNT(reaper_points));
     close_work(&w);
