@@ -79,9 +79,11 @@ TN_API TN_NODISCARD int tn_domain_create(const char *name, const tn_domain_optio
  *         TN_ERR_INVALID    the name is malformed; or two domains have it, in other folders
  *                           than the caller's: the detail names both ids
  *         TN_ERR_NOT_FOUND  no domain has this name; the detail says which folder was looked
- * in, and where a domain of that name is TN_ERR_VERSION    it was made by another version of
- * the shared layout TN_ERR_DENIED     it belongs to another user TN_ERR_CORRUPT    its control
- * segment is truncated or makes no sense TN_ERR_FULL       every seat is taken
+ *                           in, and where a domain of that name is
+ *         TN_ERR_VERSION    it was made by another version of the shared layout
+ *         TN_ERR_DENIED     it belongs to another user
+ *         TN_ERR_CORRUPT    its control segment is truncated or makes no sense
+ *         TN_ERR_FULL       every seat is taken
  *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
  *
  * Threads: any.   Blocks: bounded.   Fork: yes.
