@@ -31,11 +31,6 @@ static inline uint64_t tni_os_shared_ns(void)
     return tni_os_now_ns() - (uint64_t)tni_os_clock_ahead_ns();
 }
 uint64_t tni_os_coarse_ns(void); /* milliseconds old at most; a few ns to read */
-/** As tni_os_shared_ns(), milliseconds old at most. */
-static inline uint64_t tni_os_shared_coarse_ns(void)
-{
-    return tni_os_coarse_ns() - (uint64_t)tni_os_clock_ahead_ns();
-}
 
 /* The machine. */
 uint64_t tni_os_memory_bytes(void); /* of the machine, or of the cgroup if that has less */

@@ -282,6 +282,7 @@ static void sit(struct tn_domain *d, uint32_t seat, uint32_t incarnation, void *
 {
     d->witness = witness;
     d->seat = seat;
+    d->clock_ahead_ns = (uint64_t)tni_os_clock_ahead_ns();
     d->incarnation = incarnation;
     d->who = tni_who(seat, incarnation);
     d->me = tni_seat_at(&d->segment, seat);

@@ -96,10 +96,12 @@ bool tni_ref_alloc_warm(struct tn_domain *domain, struct tni_thread *thread, uin
 bool tni_ref_alloc_again(struct tn_domain *domain, struct tni_thread *thread,
                          const struct tni_spare *spare, uint64_t bytes,
                          const struct tni_block_about *about);
-/** Write the time into the descriptor at a block's position. */
+/** Write the time, as tni_os_shared_ns() counts it, into the descriptor at a block's position.
+ */
 static inline void tni_ref_born(const struct tn_domain *domain, uint32_t at)
 {
-    TNI_PUT(tni_desc_of(&domain->segment, at)->born_ns, tni_os_shared_coarse_ns());
+    TNI_PUT(tni_desc_of(&domain->segment, at)->born_ns,
+            tni_os_coarse_ns() - domain->clock_ahead_ns);
 }
 
 /** One more local reference of a block that this process holds. */
