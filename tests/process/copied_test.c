@@ -315,9 +315,9 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
       tn_forkserver_fork(server, run_process, NULL, 0, 0, OUT(tn_process *)))                  \
     X(tn_forkserver_pid, ANY, DO(tn_forkserver_pid(server)))                                   \
     X(tn_forkserver_close, 0, DO(tn_forkserver_close(server)))                                 \
-    X(tn_group_fork, TN_ERR_FORKED, tn_group_fork(group, 1, run_member, NULL))                 \
+    X(tn_group_fork, TN_ERR_INVALID, tn_group_fork(group, 1, run_member, NULL))                \
     X(tn_group_add, TN_ERR_INVALID, tn_group_add(group, child))                                \
-    X(tn_group_wait, ANY, tn_group_wait(group, 0, 0, NULL))                                    \
+    X(tn_group_wait, TN_ERR_INVALID, tn_group_wait(group, 0, 0, NULL))                         \
     X(tn_group_count, ANY, DO(tn_group_count(group)))                                          \
     X(tn_group_get, ANY, DO(tn_group_get(group, 0)))                                           \
     X(tn_group_close, 0, DO(tn_group_close(group)))
