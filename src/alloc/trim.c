@@ -35,6 +35,16 @@ static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t 
     return pages;
 }
 
+/* Who found no block of the class meanwhile may sleep. */
+static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
+{
+    bool was_full = false;
+    for (uint32_t i = 0; i < count; i++)
+        was_full |= tni_alloc_untake(d, (tni_block){first.id + i});
+    if (was_full)
+        tni_alloc_wake(d);
+}
+
 /* Take every block of a span, or none. */
 static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
@@ -45,21 +55,10 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
             atomic_compare_exchange_strong(word, &seen,
                                            tni_word_next(seen, TNI_BLOCK_ALLOC, 1)))
             continue;
-        while (i-- > 0)
-            tni_alloc_untake(d, (tni_block){first.id + i});
+        untake_span(d, first, i);
         return false;
     }
     return true;
-}
-
-/* Who found no block of the class meanwhile may sleep. */
-static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
-{
-    bool was_full = false;
-    for (uint32_t i = 0; i < count; i++)
-        was_full |= tni_alloc_untake(d, (tni_block){first.id + i});
-    if (was_full)
-        tni_alloc_wake(d);
 }
 
 /*
