@@ -339,7 +339,7 @@ def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _
         )
     dtype, storage = _core.dtype_name(tensor.dtype), untyped(tensor)
     where = domain or _core.default_domain()
-    if storage.nbytes() == 0:
+    if tensor.numel() == 0:  # such a view of a storage with bytes does not tell its address
         result = where.empty(tuple(tensor.shape), dtype)
     else:
         result = _view_of(share(storage, where, tensor=tensor.detach()), tensor, dtype, where)

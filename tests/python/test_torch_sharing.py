@@ -895,6 +895,19 @@ def test_private_empty_and_foreign_tensors_are_converted(domain):
     del copy
 
 
+@pytest.mark.parametrize("move", [lambda whole: whole, tenon.torch.share_memory])
+@pytest.mark.parametrize(
+    "cut", [lambda whole: whole[:0], lambda whole: whole[3:3], lambda whole: whole[:, :0]]
+)
+def test_an_empty_view_of_a_storage_with_bytes_is_converted(move, cut, domain):
+    view = cut(move(torch.zeros(10, 4, dtype=torch.int16)))
+    for result in tenon.torch.from_torch(view), tenon.torch.from_torch(view, domain):
+        assert result.shape == tuple(view.shape) and result.dtype == "int16"
+        assert tenon.torch.to_torch(result).shape == view.shape
+    assert trip(view).shape == view.shape
+    del result
+
+
 def test_tensors_that_are_read_only_or_go_backwards_are_refused_in_words(domain):
     fixed = _core.from_buffer(bytes(8))
     with pytest.raises(ValueError, match="read-only.*copy"):
