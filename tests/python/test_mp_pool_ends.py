@@ -158,19 +158,20 @@ def join_within(seconds, pool):
     return not thread.is_alive()
 
 
-def test_join_ends_though_the_last_callback_raises(fork, capfd):
+@pytest.mark.parametrize("error", [LookupError, SystemExit, KeyboardInterrupt])
+def test_join_ends_though_the_last_callback_raises(fork, capfd, error):
     pool, may_raise = fork.Pool(1), threading.Event()
 
     def fail(unused):
         may_raise.wait()
-        raise LookupError("not found")
+        raise error("not found")
 
     result = pool.apply_async(square, (2,), callback=fail)
     with closed_before_its_last_job_ends(pool):
         may_raise.set()
     assert join_within(WAIT_S, pool)
     assert result.get(0) == 4
-    assert "LookupError: not found" in capfd.readouterr().err
+    assert f"{error.__name__}: not found" in capfd.readouterr().err
 
 
 def test_join_ends_though_the_last_imap_fails(fork):

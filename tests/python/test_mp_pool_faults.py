@@ -345,6 +345,24 @@ def test_a_worker_is_replaced_once_there_is_a_process_for_it(fork, warned, monke
         assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
 
 
+def test_the_cells_of_a_worker_that_cannot_start_are_kept(fork, monkeypatch):
+    refused = threading.Semaphore(0)
+
+    def refuse():
+        refused.release()
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    with fork.Pool(1) as pool:
+        cells = pool._engine.cells[pool._pool[0]]
+        monkeypatch.setattr(os, "fork", refuse)
+        pool._pool[0].kill()
+        for _ in range(2):
+            assert refused.acquire(timeout=WAIT_S)
+        monkeypatch.undo()
+        assert pool.apply_async(total, (np.ones(10),)).get(WAIT_S) == 10
+        assert pool._engine.cells[pool._pool[0]] is cells
+
+
 def set_gates(begun, gates):
     global _begun, _gates
     _begun, _gates = begun, gates

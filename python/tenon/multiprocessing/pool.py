@@ -145,7 +145,11 @@ class _Engine:
             while len(self.workers) < self.processes and self.state != TERMINATE:
                 cells = self.spare.pop() if self.spare else Cells(CELLS)
                 cells[JOB], cells[LEFT] = NONE, 0
-                worker = self.start_worker(self, cells)
+                try:
+                    worker = self.start_worker(self, cells)
+                except OSError:  # no process was started; after another error, one may live
+                    self.spare.append(cells)
+                    raise
                 self.cells[worker], self.begun_s[worker] = cells, time.monotonic()
                 self.workers.append(worker)
 
@@ -261,7 +265,7 @@ class _Engine:
             return
         try:
             result._set(index, outcome)
-        except Exception:  # of a callback, which is not this thread's to die of
+        except BaseException:  # of a callback: this thread goes on, whatever it raised
             traceback.print_exc(file=sys.stderr)
             self._forget(job)
             if isinstance(result, ApplyResult):
