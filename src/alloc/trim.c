@@ -310,6 +310,6 @@ void tni_alloc_trim_idle(struct tn_domain *d)
     struct tni_thread *thread = tni_thread_enter(d);
     tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle, NONE));
     tni_thread_leave(thread);
-    uint64_t done_ns = tni_os_now_ns(), pause_ns = SHARE * (done_ns - begun_ns);
-    atomic_store(&d->idle_ns, done_ns + TNI_MAX(pause_ns, TNI_IDLE_NS));
+    uint64_t done_ns = tni_os_now_ns();
+    atomic_store(&d->idle_ns, done_ns + tni_pause_ns(done_ns - begun_ns, SHARE, TNI_IDLE_NS));
 }

@@ -24,6 +24,17 @@
 enum { TNI_CACHE_LINE = 64 };
 
 /**
+ * How long not to look again after a look that took `took_ns`: `factor` times as long, at least
+ * `least_ns`. At most 30 s: a process may be stopped inside a look, and the machine may sleep.
+ */
+static inline uint64_t tni_pause_ns(uint64_t took_ns, uint64_t factor, uint64_t least_ns)
+{
+    const uint64_t most_ns = UINT64_C(30000000000);
+    uint64_t pause_ns = TNI_MIN(took_ns, most_ns) * factor;
+    return TNI_MAX(TNI_MIN(pause_ns, most_ns), least_ns);
+}
+
+/**
  * Set this thread's error detail and return `status`. The place that decides the error calls
  * it, nobody above.
  */

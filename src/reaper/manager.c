@@ -495,8 +495,9 @@ static void end_files_let_go(struct tn_domain *d)
         return;
     (void)tni_files_let_go(&d->segment, false, NULL, NULL);
     uint64_t done_ns = tni_os_now_ns();
-    atomic_store(&d->files_ns, done_ns + TNI_MAX((done_ns - begun_ns) * SHARE_OF_FILES,
-                                                 FILES_LEAST_MS * MS_NS));
+    uint64_t pause_ns =
+        tni_pause_ns(done_ns - begun_ns, SHARE_OF_FILES, FILES_LEAST_MS * MS_NS);
+    atomic_store(&d->files_ns, done_ns + pause_ns);
 }
 
 /*
@@ -554,8 +555,8 @@ static bool relieve(struct tn_domain *d)
         came_back = tni_reaper_settle_until(d, deadline_ns);
     }
     bool has_found = came_back > 0 || given_back(d) != before;
-    uint64_t done_ns = tni_os_now_ns();
-    atomic_store(&d->relieve_ns, has_found ? 0 : done_ns + REST * (done_ns - begun_ns));
+    uint64_t done_ns = tni_os_now_ns(), pause_ns = tni_pause_ns(done_ns - begun_ns, REST, 0);
+    atomic_store(&d->relieve_ns, has_found ? 0 : done_ns + pause_ns);
     return true;
 }
 
@@ -581,9 +582,9 @@ void tni_manager_survive(struct tn_domain *d)
     if (!has_manager)
         tni_alloc_trim_idle(d);
     if (has_manager)
-        pause_ns = TNI_MAX(spent_ns * MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
+        pause_ns = tni_pause_ns(spent_ns, MANAGED_SHARE, MANAGED_LEAST_MS * MS_NS);
     else
-        pause_ns = TNI_MAX(spent_ns * SHARE, LEAST_MS * MS_NS);
+        pause_ns = tni_pause_ns(spent_ns, SHARE, LEAST_MS * MS_NS);
     if (is_managed && !has_manager && is_ours(d)) {
         int status = replace_tenond(d);
         if (status != 0)

@@ -121,6 +121,17 @@ static void log2_up_is_the_first_power_that_is_enough(void **state)
     assert_int_equal(tni_log2_up(UINT64_MAX), 64);
 }
 
+static void a_pause_after_a_look_is_in_proportion_and_has_an_end(void **state)
+{
+    (void)state;
+    const uint64_t second_ns = UINT64_C(1000000000), most_ns = 30 * second_ns;
+    assert_int_equal(tni_pause_ns(1000, 100, 7), 100000);
+    assert_int_equal(tni_pause_ns(1000, 100, second_ns), second_ns);
+    assert_int_equal(tni_pause_ns(60 * second_ns, 100, second_ns), most_ns);
+    assert_int_equal(tni_pause_ns(UINT64_MAX, 2000, second_ns), most_ns);
+    assert_int_equal(tni_pause_ns(60 * second_ns, 100, 2 * most_ns), 2 * most_ns);
+}
+
 static void names_are_checked_byte_by_byte(void **state)
 {
     (void)state;
@@ -220,6 +231,7 @@ int main(void)
         cmocka_unit_test(every_status_has_its_name_and_sentence),
         cmocka_unit_test(sizes_refuse_to_overflow_and_leave_the_result),
         cmocka_unit_test(log2_up_is_the_first_power_that_is_enough),
+        cmocka_unit_test(a_pause_after_a_look_is_in_proportion_and_has_an_end),
         cmocka_unit_test(names_are_checked_byte_by_byte),
         cmocka_unit_test(hash_gives_the_published_values),
         cmocka_unit_test(the_log_hook_hears_each_line_once_and_silence_after_null),

@@ -217,7 +217,7 @@ uint64_t tenond_sweep_due(struct tenond *t, struct tenond_domain *d, uint64_t no
         return all->sweep_ns;
     sweep(t, d);
     uint64_t done_ns = tni_os_now_ns();
-    uint64_t pause_ns = TNI_MAX((done_ns - now_ns) * SWEEP_SHARE, SWEEP_LEAST_NS);
+    uint64_t pause_ns = tni_pause_ns(done_ns - now_ns, SWEEP_SHARE, SWEEP_LEAST_NS);
     all->sweep_ns = TN_FOREVER;
     all->earliest_ns = done_ns + pause_ns;
     return TN_FOREVER;

@@ -27,7 +27,7 @@
 
 /*
  * A look for files, for domains that could not be taken over, or at seats that no descriptor
- * tells of, takes at most this part of time.
+ * tells of, takes at most this part of time, up to the bound of tni_pause_ns().
  */
 enum { FILES_PAUSE = 100, MISSED_PAUSE = 100, POLL_PAUSE = 100 };
 
@@ -443,7 +443,7 @@ void tenond_adopt(struct tenond *t)
     uint64_t done_ns = tni_os_now_ns();
     t->has_missed = status < 0 || t->missed_ns == 0;
     if (t->has_missed)
-        t->missed_ns = done_ns + TNI_MAX(MISSED_PAUSE * (done_ns - begun_ns), TICK_NS);
+        t->missed_ns = done_ns + tni_pause_ns(done_ns - begun_ns, MISSED_PAUSE, TICK_NS);
 }
 
 /* ---- letting go -------------------------------------------------------------------------- */
@@ -509,7 +509,7 @@ uint64_t tenond_collect_due(struct tenond *t, uint64_t now_ns)
     uint64_t begun_ns = tni_os_now_ns();
     tenond_collect_files();
     uint64_t done_ns = tni_os_now_ns();
-    t->collect_ns = done_ns + TNI_MAX(FILES_PAUSE * (done_ns - begun_ns), TICK_NS);
+    t->collect_ns = done_ns + tni_pause_ns(done_ns - begun_ns, FILES_PAUSE, TICK_NS);
     return t->collect_ns;
 }
 
@@ -558,8 +558,8 @@ static void end_let_go(struct tenond_domain *d, uint64_t now_ns)
     int status = tni_files_let_go(segment_of(d), false, say_let_go, NULL);
     if (status < 0)
         tni_log(TNI_LOG_DEBUG, "files were not looked for: %s", tn_error_detail());
-    uint64_t took_ns = tni_os_now_ns() - now_ns;
-    d->files_ns = now_ns + FILES_PAUSE * took_ns;
+    uint64_t done_ns = tni_os_now_ns();
+    d->files_ns = done_ns + tni_pause_ns(done_ns - now_ns, FILES_PAUSE, 0);
 }
 
 static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
@@ -589,7 +589,7 @@ static void poll_unwatched(struct tenond_domain *d)
     uint64_t begun_ns = tni_os_now_ns();
     bool has_unwatched = look_at_unwatched(d, false);
     uint64_t done_ns = tni_os_now_ns();
-    uint64_t pause_ns = TNI_MAX(POLL_PAUSE * (done_ns - begun_ns), POLL_NS);
+    uint64_t pause_ns = tni_pause_ns(done_ns - begun_ns, POLL_PAUSE, POLL_NS);
     d->poll_ns = has_unwatched ? done_ns + pause_ns : TN_FOREVER;
 }
 

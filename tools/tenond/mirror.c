@@ -23,15 +23,14 @@
 
 #include "tenond.h"
 
-#define MS_NS       UINT64_C(1000000)
-#define SEND_NS     (250 * MS_NS)  /* a depositor waits for its answer for a second */
-#define FIRST_NS    (1000 * MS_NS) /* for the first of what we ask for, before we go on */
-#define RECEIVE_NS  (1000 * MS_NS) /* for the next */
-#define RESTART_NS  (1000 * MS_NS) /* between two starts */
-#define TROUBLE_NS  (10000 * MS_NS)
-#define ASK_NS      (1000 * MS_NS) /* at least, until we ask for everything again */
-#define ASK_MOST_NS (60000 * MS_NS)
-#define UNSEEN_NS   (3000 * MS_NS) /* for members that we cannot see to tell of their domain */
+#define MS_NS      UINT64_C(1000000)
+#define SEND_NS    (250 * MS_NS)  /* a depositor waits for its answer for a second */
+#define FIRST_NS   (1000 * MS_NS) /* for the first of what we ask for, before we go on */
+#define RECEIVE_NS (1000 * MS_NS) /* for the next */
+#define RESTART_NS (1000 * MS_NS) /* between two starts */
+#define TROUBLE_NS (10000 * MS_NS)
+#define ASK_NS     (1000 * MS_NS) /* at least, until we ask for everything again */
+#define UNSEEN_NS  (3000 * MS_NS) /* for members that we cannot see to tell of their domain */
 enum { BATCH = 256, RECALLS_MOST = 8, ASK_PAUSE = 20 };
 
 static struct vault_packet packet_of(const struct tenond_domain *d, uint32_t verb,
@@ -404,11 +403,11 @@ static int ask_for_all(struct tenond *t, uint64_t patience_ns)
 static void finish_recall(struct tenond *t)
 {
     uint64_t now_ns = tni_os_now_ns();
-    uint64_t pause_ns = TNI_MAX(ASK_PAUSE * (now_ns - t->mirror.asked_ns), ASK_NS);
+    uint64_t pause_ns = tni_pause_ns(now_ns - t->mirror.asked_ns, ASK_PAUSE, ASK_NS);
     end_recall(t);
     t->mirror.has_left = t->mirror.has_heirs = t->mirror.left_count > 0;
     if (t->mirror.ask_ns != 0) /* else a domain was adopted meanwhile */
-        t->mirror.ask_ns = now_ns + TNI_MIN(pause_ns, ASK_MOST_NS);
+        t->mirror.ask_ns = now_ns + pause_ns;
     tni_log(TNI_LOG_INFO,
             "took over %u descriptors that the vault had; it keeps %u that we cannot have now",
             t->deposit_count, t->mirror.left_count);
