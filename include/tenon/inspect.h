@@ -213,8 +213,9 @@ TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);
  * A process keeps to the folder in which it made its first domain, or of the domain that it
  * joined first if it could have chosen that folder; so do its forked children, and the tenond
  * that it starts. Later changes of these variables change nothing. A folder that
- * TENON_RUNTIME_DIR did not name is replaced by another one if it cannot be used any more.
- * Static per thread.
+ * TENON_RUNTIME_DIR did not name is replaced by another one if it cannot be used any more, or
+ * if the tenond of the process's domains went on in another one; the process sees that when it
+ * makes or joins a domain, and while it waits. Static per thread.
  */
 TN_API const char *tn_runtime_folder(void);
 

@@ -15,8 +15,9 @@
  *
  * I1  A process keeps to the folder that it prepared, or in which it joined a domain, and so do
  *     its forked children, its tenond, and what that starts: folders come and go with sessions,
- *     and a program may change its environment. Only where a folder that nobody named cannot be
- *     used any more, another one is kept from then on.
+ *     and a program may change its environment. Another folder is kept from then on where
+ *     nobody named the one before, and either that one cannot be used any more, or the tenond
+ *     of a domain went on in the other folder.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -258,6 +259,21 @@ static bool was_kept(tni_os_name_fn *is_it, void *context)
     return false;
 }
 
+/* The wanted folder, unless nobody could choose it, or it cannot be used. */
+static bool keep_wanted(tni_os_name_fn *is_it, void *context)
+{
+    struct candidate c;
+    for (unsigned number = 0; get_candidate(number, &c); number++)
+        if (is_it(c.path, context) != 0 && judge(&c) >= 0)
+            return keep(&c, false) == 0;
+    /* The environment may have changed since we could choose it. */
+    for (const struct kept *k = find_kept(); k != NULL; k = k->before)
+        if (k->uid == tni_os_uid() && is_it(k->folder.path, context) != 0 &&
+            judge(&k->folder) >= 0)
+            return keep(&k->folder, false) == 0;
+    return false;
+}
+
 bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context)
 {
     const struct kept *k = find_kept();
@@ -266,14 +282,20 @@ bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context)
         return true;
     if (k != NULL && (k->is_named || judge(&k->folder) >= 0))
         return false;
-    if (named_folder() != NULL) {
-        read_folder(named_folder(), &c);
-        return is_it(c.path, context) != 0 && keep(&c, true) == 0;
-    }
-    for (unsigned number = 0; get_candidate(number, &c); number++)
-        if (is_it(c.path, context) != 0 && judge(&c) >= 0)
-            return keep(&c, false) == 0;
-    return false;
+    if (k != NULL || named_folder() == NULL)
+        return keep_wanted(is_it, context);
+    read_folder(named_folder(), &c);
+    return is_it(c.path, context) != 0 && keep(&c, true) == 0;
+}
+
+bool tni_os_runtime_follow(tni_os_name_fn *is_it, void *context)
+{
+    const struct kept *k = find_kept();
+    if (k == NULL)
+        return tni_os_runtime_keep(is_it, context);
+    if (is_it(k->folder.path, context) != 0)
+        return true;
+    return !k->is_named && keep_wanted(is_it, context);
 }
 
 int tni_linux_pass_folder(struct tni_linux_folder_pass *ret)

@@ -367,6 +367,11 @@ typedef int tni_os_name_fn(const char *name, void *context);
  */
 bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context);
 /**
+ * Keep to the wanted folder from now on, whether or not the one before can still be used.
+ * @return false: TENON_RUNTIME_DIR names another, or this process cannot choose the wanted one
+ */
+bool tni_os_runtime_follow(tni_os_name_fn *is_it, void *context);
+/**
  * Take an exclusive lock on a file of the folder. TN_ERR_TIMED_OUT: somebody has it. Freed by
  * close or death, here and in every forked child that inherited it; a child that stays must
  * close it.

@@ -350,6 +350,15 @@ static void leave_copies(void)
         tni_process_set_apart();
 }
 
+void tni_process_for_each(void (*each)(struct tn_domain *domain))
+{
+    leave_copies();
+    lock_list();
+    for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
+        each(d);
+    unlock_list();
+}
+
 /* `mapped`, and `roles` behind it. */
 static uint64_t mapped_bytes(const struct tni_geometry *g)
 {

@@ -158,6 +158,8 @@ struct tn_domain {
         _Atomic int tenond_fd;   /* readable once we have to look for a tenond */
     } bell;                      /* by who made poll_fd, before others see that */
     _Atomic uint64_t survive_ns; /* when it is due again */
+    _Atomic uint32_t runtime;    /* reaper: header->runtime when that was last our folder's; 0:
+                                    it never was */
     _Atomic uint64_t
         reaping; /* reaper: `who` of us while a thread of this process settles somebody */
     _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once
@@ -218,6 +220,9 @@ bool tni_process_await_seat(const struct tni_segment *segment, struct tni_seat_w
  * second at most. For somebody who is about to come.
  */
 void tni_process_make_room(struct tn_domain *domain);
+
+/** Every domain of this process, while none can come or go. pre: `each` does not log. */
+void tni_process_for_each(void (*each)(struct tn_domain *domain));
 
 /** What this process's seat says from joining to leaving. */
 uint64_t tni_process_word(const struct tn_domain *domain);

@@ -218,6 +218,7 @@ int tni_manager_find(const char *name, bool read_only, int *ret_control_fd, int 
 
     if (name == NULL || name[0] == 0 || strlen(name) >= TNI_NAME_BYTES)
         return tni_fail(TN_ERR_INVALID, "not the name of a domain");
+    tni_manager_follow();
     if (read_only && !tni_os_runtime_is_chosen()) /* I3 */
         return find_without_tenond(name, read_only, ret_control_fd, ret_arena_fd);
     tni_manager_fill(&request, TNI_REQUEST_FIND, name);

@@ -7,7 +7,8 @@
  * I1  tenond is told facts that it could find itself: a lost request or ring costs time, no
  *     memory.
  * I2  A domain belongs to the runtime folder whose hash is in its header; only the tenond of
- *     that folder looks after it, and only members with that folder start one.
+ *     that folder looks after it, and only members with that folder start one. A member whose
+ *     tenond went on in another folder follows it, before it asks or starts a tenond.
  * I3  Nothing of a reply or of another process's descriptor is used before it was checked.
  * Callers: api, every room that sleeps (survive), tenond. Death: leaves a connection that
  * tenond closes. Descriptors that tenond keeps are in depot.c.
@@ -50,6 +51,21 @@ bool tni_manager_is_ours(uint32_t runtime)
 {
     return runtime != 0 && tni_os_runtime_keep(is_runtime, &runtime);
 }
+
+/* I2. A domain that was never of our folder does not say which one is ours. */
+static void follow(struct tn_domain *d)
+{
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    uint32_t before = atomic_load(&d->runtime);
+    if (d->is_manager || runtime == 0 || runtime == before)
+        return;
+    bool is_ours = before != 0 ? tni_os_runtime_follow(is_runtime, &runtime)
+                               : tni_manager_is_ours(runtime);
+    if (is_ours)
+        atomic_store(&d->runtime, runtime);
+}
+
+void tni_manager_follow(void) { tni_process_for_each(follow); }
 
 static const char *tenond_path(void)
 {
@@ -242,6 +258,7 @@ int tni_manager_register(struct tn_domain *d)
 
     if (s->flags & TN_DOMAIN_NO_MANAGER)
         return 0;
+    tni_manager_follow();
     int status = tni_os_runtime_prepare();
     if (status != 0)
         return status;
@@ -250,6 +267,8 @@ int tni_manager_register(struct tn_domain *d)
     status = exchange_starting(&request, fds, 2, &reply);
     if (status == 0 && reply.status != 0)
         status = tni_manager_fail_reply(&reply, s->name);
+    if (status == 0)
+        follow(d);
     return status;
 }
 
@@ -575,6 +594,7 @@ void tni_manager_survive(struct tn_domain *d)
         !atomic_compare_exchange_strong(&d->survive_ns, &due_ns, begun_ns + LEAST_MS * MS_NS))
         return;
     look_after(d, begun_ns + MOST_MS * MS_NS);
+    follow(d);
     bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
     bool has_manager = is_managed && tni_manager_is_alive(&d->segment);
     uint64_t spent_ns = tni_os_now_ns() - begun_ns, pause_ns;
@@ -601,7 +621,7 @@ void tni_reaper_init(struct tn_domain *d)
 {
     d->survive = tni_manager_survive;
     d->relieve = relieve;
-    (void)tni_manager_is_ours(atomic_load(&d->segment.header->runtime)); /* from now on */
+    follow(d); /* from now on */
     tni_depot_init(d);
     tni_process_set_joined(tni_manager_ring);
 }

@@ -32,6 +32,11 @@ static inline int tni_manager_unless_gone(int status)
 {
     return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
 }
+/**
+ * Keep to the runtime folder in which the tenond of a domain of this process went on, if that
+ * is another one by now. pre: comes before what depends on the folder.
+ */
+void tni_manager_follow(void);
 /** What header->runtime says of the domains of a runtime folder. Never 0. */
 uint32_t tni_manager_hash_folder(const char *folder);
 

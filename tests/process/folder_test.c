@@ -8,6 +8,7 @@
 #include "backing.h"
 #include "harness/live_blocks.h"
 #include "os/linux.h"
+#include "reaper/manager.h"
 
 static tn_domain *d;
 static tn_queue *q;
@@ -191,6 +192,69 @@ TN_TEST(a_session_that_ends_takes_no_storage_with_it)
     finish();
 }
 
+/* The user logs out, and in again after tenond has gone on in another folder. */
+static void log_out_and_in(void)
+{
+    char folder[300];
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    make("next");
+    remove_all("session");
+    while (atomic_load(&d->segment.header->runtime) == runtime) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    snprintf(folder, sizeof folder, "%s/tenon", below("next"));
+    await_socket(folder);
+    make("session");
+}
+
+static void expect_folder(const char *session)
+{
+    char folder[300];
+    snprintf(folder, sizeof folder, "%s/tenon", below(session));
+    assert_string_equal(tn_runtime_folder(), folder);
+    assert_int_equal(atomic_load(&d->segment.header->runtime), tni_manager_runtime());
+}
+
+TN_TEST(a_tenond_that_moved_is_replaced_after_a_login_too)
+{
+    begin_in_session("next");
+    int32_t tenond = manager_pid(d);
+    await_vault(0, 3);
+    log_out_and_in();
+    await_storages(tenond, 3);
+    await_vault(0, 3);
+    kill_and_await(tenond, SIGKILL);
+    await_storages(await_successor(d, tenond), 3);
+    expect_folder("next");
+    pop_all(3);
+    assert_false(is_used("session"));
+    finish();
+}
+
+/* The member makes no call between the logout and tn_domain_create() or tn_domain_join(). */
+TN_TEST(a_member_finds_its_names_again_after_a_login)
+{
+    tn_domain *named = NULL, *second = NULL;
+    begin_in_session("next");
+    int32_t tenond = manager_pid(d);
+    TN_CHECK_OK(tn_domain_create("house", NULL, &named));
+    log_out_and_in();
+    assert_int_equal(tn_domain_create("house", NULL, &second), TN_ERR_EXISTS);
+    expect_folder("next");
+    TN_CHECK_OK(tn_domain_join("house", &second));
+    assert_memory_equal(second->segment.header->id, named->segment.header->id, 16);
+    tn_domain *later = tnt_domain(NULL);
+    assert_int_equal(manager_pid(later), tenond);
+    assert_false(is_used("session"));
+    tn_domain_close(later);
+    tn_domain_close(second);
+    tn_domain_close(named);
+    pop_all(3);
+    finish();
+}
+
 /* The user's next session is there before tenond looks. */
 TN_TEST(a_tenond_that_lost_its_folder_gives_all_to_the_next)
 {
@@ -306,6 +370,38 @@ static int own_house(void *signal)
     for (;;)
         pause();
     return 0;
+}
+
+static int own_house_elsewhere(void *signal)
+{
+    setenv("TENON_RUNTIME_DIR", below("other"), 1);
+    return own_house(signal);
+}
+
+TN_TEST(who_visits_a_domain_of_another_folder_keeps_its_own)
+{
+    struct tnt_signal signal = tnt_signal_open();
+    tn_domain *house = NULL;
+    char folder[300];
+    begin_system();
+    make("session");
+    make("next");
+    pid_t owner = tnt_fork(own_house_elsewhere, &signal);
+    tnt_await(&signal);
+    begin();
+    snprintf(folder, sizeof folder, "%s/tenon", below("next"));
+    setenv("XDG_RUNTIME_DIR", below("next"), 1);
+    TN_CHECK_OK(tn_domain_join("house", &house));
+    uint32_t runtime = atomic_load(&house->segment.header->runtime);
+    assert_int_not_equal(runtime, tni_manager_runtime());
+    atomic_store(&house->segment.header->runtime, tni_manager_hash_folder(folder));
+    tni_manager_follow();
+    expect_folder("session");
+    atomic_store(&house->segment.header->runtime, runtime);
+    tn_domain_close(house);
+    tnt_kill(owner);
+    finish();
+    tnt_signal_close(&signal);
 }
 
 /* The service that made the domain, its tenond and the vault are killed. */

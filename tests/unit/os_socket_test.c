@@ -264,6 +264,35 @@ static void who_keeps_no_folder_can_keep_to_the_one_of_a_domain(void **state)
     run_in_child(wanted_folder_body);
 }
 
+static void followed_folder_body(void)
+{
+    char of_session[128], of_service[128];
+    begin_root();
+    snprintf(of_session, sizeof of_session, "%s", below_root("run/user/%u/tenon"));
+    snprintf(of_service, sizeof of_service, "%s", below_root("tmp/tenon-%u"));
+    CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
+    CHECK(tni_os_runtime_prepare() == 0 && mkdir(of_service, 0755) == 0);
+    CHECK(!tni_os_runtime_follow(is_text, test_folder)); /* no folder that it could choose */
+    CHECK(!tni_os_runtime_follow(is_text, of_service));  /* others may read it */
+    CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
+    CHECK(chmod(of_service, 0700) == 0 && tni_os_runtime_follow(is_text, of_service));
+    CHECK(strcmp(tni_os_runtime_folder(), of_service) == 0 && access(of_session, F_OK) == 0);
+    setenv("TENON_RUNTIME_DIR", test_folder, 1);       /* too late */
+    CHECK(tni_os_runtime_follow(is_text, of_session)); /* and back */
+    CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
+    tni_linux_forget_folder();
+    setenv("TENON_RUNTIME_DIR", of_session, 1);
+    CHECK(tni_os_runtime_prepare() == 0 && !tni_os_runtime_follow(is_text, of_service));
+    CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
+    end_root();
+}
+
+static void who_follows_keeps_to_a_folder_beside_a_usable_one(void **state)
+{
+    (void)state;
+    run_in_child(followed_folder_body);
+}
+
 static void foreign_folder_body(void)
 {
     char path[128];
@@ -564,6 +593,7 @@ int main(void)
         cmocka_unit_test(prepare_refuses_what_others_could_have_laid_out),
         cmocka_unit_test(a_process_keeps_to_the_folder_that_it_used_first),
         cmocka_unit_test(who_keeps_no_folder_can_keep_to_the_one_of_a_domain),
+        cmocka_unit_test(who_follows_keeps_to_a_folder_beside_a_usable_one),
         cmocka_unit_test(prepare_refuses_another_users_folder),
         cmocka_unit_test(a_file_lock_is_held_by_one_and_freed_by_close),
         cmocka_unit_test(a_message_carries_bytes_and_descriptors),
