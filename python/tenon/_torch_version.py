@@ -2,7 +2,9 @@
 """What PyTorch calls differently from version to version, by one name each; from 1.13 on."""
 
 import ctypes
+import os
 from operator import methodcaller
+from typing import NamedTuple
 
 import torch
 
@@ -54,16 +56,31 @@ else:
         return ctypes.c_bool.from_address(storage._cdata + FLAG_AT).value
 
 
-def mapped_file(storage):
-    """The file that a storage is; None: it is none, a copy of one, or one that was deleted."""
-    begin = f"{storage.data_ptr():x}-"
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+class Mapping(NamedTuple):
+    path: str  # where it is now; " (deleted)" behind it if it is nowhere
+    file: tuple  # its device and its inode
+
+
+def mapping_of(storage):
+    """Where a storage is a shared mapping of a file; None: it is none."""
+    begin = f"{storage.data_ptr():x}-".encode()
+    with open("/proc/self/maps", "rb") as maps:
         for line in maps:
             if line.startswith(begin):
-                fields = line.rstrip("\n").split(maxsplit=5)
-                is_there = len(fields) == 6 and not fields[5].endswith(" (deleted)")
-                return fields[5] if is_there and fields[1].endswith("s") else None
+                fields = line.rstrip(b"\n").split(maxsplit=5)
+                if len(fields) < 6 or not fields[1].endswith(b"s"):
+                    return None
+                path = os.fsdecode(fields[5].replace(b"\\012", b"\n"))
+                return Mapping(path, (fields[3], fields[4]))
     return None
+
+
+def mapped_file(storage):
+    """The file that a storage is; None: it is none, a copy of one, or one that was deleted."""
+    mapping = mapping_of(storage)
+    if mapping is None or (mapping.path.endswith(" (deleted)") and not os.path.exists(mapping.path)):
+        return None
+    return mapping.path
 
 
 if hasattr(torch.UntypedStorage, "filename"):

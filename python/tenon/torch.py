@@ -16,10 +16,10 @@ cannot be resized from then on. Views of one storage arrive as views of one stor
 later messages too. Whether a leaf requires grad is kept; grad and hooks stay behind.
 
 A storage that PyTorch itself put into shared memory before is left where it is, and travels as
-PyTorch sends it; one over a file that it shares travels as the file's name.
+PyTorch sends it. One over a file that it shares travels as the file's name: the sender or the
+receiver gets NotFound or Corrupt if the file was renamed, removed, replaced or cut short by then.
 """
 
-import os
 import warnings
 from multiprocessing.reduction import ForkingPickler
 from typing import Optional, TypeVar, Union
@@ -27,7 +27,7 @@ from typing import Optional, TypeVar, Union
 import torch
 from torch.multiprocessing import reductions as _theirs
 
-from . import _core, _domain, _torch_storage
+from . import _core, _domain, _torch_file, _torch_storage
 from ._torch_storage import check_words, find, is_shared_originally, over, share, storages
 from ._torch_version import (
     filename_of,
@@ -89,10 +89,6 @@ def _over_part(tensor, offset, size_bytes):
     return over(tensor)
 
 
-def _rebuild_file_storage(path, size_bytes):
-    return torch.UntypedStorage.from_file(path, True, size_bytes)
-
-
 def _reduce_storage(storage):
     if storage.device.type == "meta":
         raise RuntimeError("a storage on the meta device cannot be pickled; a tensor there can")
@@ -101,8 +97,8 @@ def _reduce_storage(storage):
         return torch.UntypedStorage, (0,)
     domain, timeout = _core.dumping() or (None, 0)
     shared = share(storage, domain, timeout)
-    if shared is None and (name := filename_of(storage)) is not None:
-        return _rebuild_file_storage, (os.path.abspath(name), storage.nbytes())
+    if shared is None and filename_of(storage) is not None:
+        return _torch_file.open_again, _torch_file.name(storage)
     if shared is None:
         return _theirs.reduce_storage(storage)
     offset = storage.data_ptr() - shared.address
@@ -448,6 +444,9 @@ _REPLACED = {
     "is_shared": _is_storage_shared,
     "_new_shared": classmethod(_storage_new_shared),
 }
+
+if hasattr(torch.UntypedStorage, "filename"):
+    _REPLACED["filename"] = property(_torch_file.shown_name)
 
 _originals = {}  # what PyTorch had; empty: not installed
 _own_attributes = set()  # those of them that UntypedStorage had itself, and did not inherit

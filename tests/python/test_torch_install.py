@@ -16,7 +16,9 @@ import tenon.torch  # noqa: E402
 from tenon import _core, _torch_storage, _torch_version  # noqa: E402
 from tenon._torch_version import typed, untyped  # noqa: E402
 
-REPLACED = ("share_memory_", "is_shared", "_new_shared")
+REPLACED = ["share_memory_", "is_shared", "_new_shared"]
+if hasattr(torch.UntypedStorage, "filename"):
+    REPLACED.append("filename")
 REDUCED = (torch.Tensor, torch.nn.Parameter, torch.UntypedStorage)
 
 

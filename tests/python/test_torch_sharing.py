@@ -662,6 +662,111 @@ def test_what_pytorch_shares_itself_stays_its_own(tmp_path):
     assert numpy.fromfile(file, numpy.float32).sum() == 4
 
 
+def numbers_in(file, count=4):
+    """A file of ones, and a tensor over it."""
+    file.write_bytes(bytes(numpy.ones(count, numpy.float32)))
+    return torch.from_file(str(file), shared=True, size=count)
+
+
+def move_away(file):
+    return file.rename(file.with_suffix(".old"))
+
+
+def replace(file):
+    """With another file, which may have the inode of the first one where nobody has that open."""
+    file.unlink()
+    file.write_bytes(bytes(4096))
+
+
+def cut_short(file):
+    os.truncate(file, 15)
+
+
+CHANGES = [
+    (pathlib.Path.unlink, tenon.NotFound),
+    (move_away, tenon.NotFound),
+    (lambda file: move_away(file.parent), tenon.NotFound),
+    (replace, tenon.Corrupt),
+    (cut_short, tenon.Corrupt),
+]
+
+
+def contents(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("change, error", CHANGES)
+def test_a_file_that_is_no_longer_as_sent_is_an_error(tmp_path, queue, change, error, kept):
+    file = tmp_path / "folder" / "numbers"
+    file.parent.mkdir()
+    tensor = numbers_in(file)
+    queue.put(tensor)
+    queue.put("the next one")
+    if not kept:
+        del tensor
+    change(file)
+    before = contents(tmp_path)
+    with pytest.raises(error, match=str(file)):
+        queue.get()
+    assert contents(tmp_path) == before
+    assert queue.get() == "the next one"
+
+
+def replace_by_itself(file):
+    """Write a file anew, and put it in the place of the first one, as editors do."""
+    other = file.with_suffix(".new")
+    other.write_bytes(file.read_bytes())
+    other.rename(file)
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        (pathlib.Path.unlink, tenon.NotFound),
+        (replace, tenon.NotFound),
+        (replace_by_itself, tenon.NotFound),
+        (cut_short, tenon.Corrupt),
+    ],
+)
+def test_a_file_without_its_name_or_bytes_cannot_be_sent(tmp_path, queue, change, error):
+    file = tmp_path / "numbers"
+    tensor = numbers_in(file)
+    change(file)
+    before = contents(tmp_path)
+    with pytest.raises(error, match=str(file)):
+        queue.put(tensor)
+    assert contents(tmp_path) == before
+    assert queue.empty()
+
+
+@pytest.mark.parametrize("name", ["two words", "line\nline", os.fsdecode(b"caf\xe9"), "a (deleted)"])
+def test_a_file_of_any_name_is_sent_where_it_is_now(tmp_path, queue, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    tensor = numbers_in(pathlib.Path("numbers"))
+    file = (tmp_path / "numbers").rename(tmp_path / name)
+    monkeypatch.chdir("/")
+    queue.put(tensor)
+    arrived = queue.get()
+    queue.put(arrived)
+    again = queue.get()
+    again[0] = 5
+    assert tensor[0] == arrived[0] == numpy.fromfile(file, numpy.float32)[0] == 5
+    if hasattr(torch.UntypedStorage, "filename"):
+        assert untyped(again).filename == str(file)
+
+
+def test_files_that_are_sent_take_no_descriptors(tmp_path, queue):
+    tensor = numbers_in(tmp_path / "numbers")
+    before = os.listdir("/proc/self/fd")
+    kept = []
+    for _ in range(4):
+        queue.put(tensor)
+        kept.append(queue.get())
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_file_of_bools_is_copied_into_tenons_memory(tmp_path):
     file = tmp_path / "bools"
     file.write_bytes(bytes([0, 0, 1] * 4))

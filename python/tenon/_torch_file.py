@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's storages over files: how a message names one, and how it is found on arrival.
+
+The path of a file may lead to another file by the time the message arrives, and PyTorch makes or
+extends a file that is not as it should be. So the message says which file is meant, and only that
+file is mapped, by a descriptor.
+"""
+
+import contextlib
+import ctypes
+import os
+import struct
+
+import torch
+
+from . import _core
+from ._torch_version import filename_of, mapped_file, mapping_of
+
+_OPENED = "/proc/self/fd/"
+_AT_EMPTY_PATH = 0x1000
+_STATX_BTIME = 0x800
+_STATX_BYTES, _BTIME_AT = 256, 80
+
+
+def name(storage):
+    """What open_again() takes. Raises NotFound if no path leads to the storage's file now."""
+    mapping, size_bytes = mapping_of(storage), storage.nbytes()
+    if mapping is None:
+        raise _core.NotFound("/proc/self/maps does not show the file of a storage")
+    with _found(mapping.path) as file:
+        _check_size(mapping.path, file, size_bytes)
+        # The kernel may show a mapping's file with a device that fstat() does not know, so the
+        # mapping is compared with another mapping.
+        if mapping_of(_map(mapping.path, file, 1)).file != mapping.file:
+            raise _core.NotFound(f"{mapping.path} is another file than that of the storage")
+        return mapping.path, size_bytes, _identity_of(file)
+
+
+def open_again(path, size_bytes, identity):
+    """A storage over the file that name() was told of."""
+    with _found(path) as file:
+        if _identity_of(file) != identity:
+            raise _core.Corrupt(f"{path} is another file than the one sent: it was replaced")
+        _check_size(path, file, size_bytes)
+        return _map(path, file, size_bytes)
+
+
+def shown_name(storage):
+    """PyTorch's filename; that of a storage which arrived is where its file is now."""
+    given = filename_of(storage)
+    is_opened = given is not None and given.startswith(_OPENED)
+    return mapped_file(storage) if is_opened else given
+
+
+@contextlib.contextmanager
+def _found(path):
+    try:
+        file = os.open(path, os.O_PATH | os.O_CLOEXEC)  # neither makes the file nor touches it
+    except (FileNotFoundError, NotADirectoryError):
+        text = f"{path}, the file of a storage, is not there: it was renamed or removed"
+        raise _core.NotFound(text) from None
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _check_size(path, file, size_bytes):
+    found_bytes = os.fstat(file).st_size
+    if found_bytes < size_bytes:
+        raise _core.Corrupt(
+            f"{path} was cut short: it has {found_bytes} bytes, and the storage in it {size_bytes}"
+        )
+
+
+def _map(path, file, size_bytes):
+    try:
+        return torch.UntypedStorage.from_file(f"{_OPENED}{file}", True, size_bytes)
+    except RuntimeError as error:
+        raise RuntimeError(f"{path} cannot be mapped: {error}") from None
+
+
+def _identity_of(file):
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino, _birth_of(file)
+
+
+def _birth_of(file):
+    """When a file was made: a later one may have its inode. None: the file system does not say."""
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(file, b"", _AT_EMPTY_PATH, _STATX_BTIME, answer) != 0:
+        return None
+    (mask,) = struct.unpack_from("=I", answer)
+    return struct.unpack_from("=qI", answer, _BTIME_AT) if mask & _STATX_BTIME else None
