@@ -137,7 +137,8 @@ TN_API TN_NODISCARD int tn_forkserver_start(tn_domain *domain, tn_forkserver **r
  * @param flags       TN_PROCESS_*
  * @return as tn_process_fork(); TN_ERR_PEER_DIED: the server has ended, tn_error_peer() has its
  *         pid; TN_ERR_INVALID: too many bytes; TN_ERR_INTERRUPTED: tn_interrupt_set(), the
- *         function was not run
+ *         function was not run, and will not be. Where the child runs already when the hook
+ *         ends the wait, the call succeeds
  *
  * The pthread_atfork() handlers of other libraries do not run around this fork.
  *

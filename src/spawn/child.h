@@ -80,7 +80,8 @@ struct tni_server_call {
 };
 /**
  * As tn_forkserver_fork(). TN_ERR_TIMED_OUT: the server did not answer until the deadline of
- * the wait; the function was not run.
+ * the wait. After that and after TN_ERR_INTERRUPTED, the function was not run, and will not be:
+ * where the child runs already, the call succeeds.
  */
 int tni_server_fork(struct tn_forkserver *server, const struct tni_server_call *call,
                     struct tni_wait *wait, struct tn_process **ret_process);

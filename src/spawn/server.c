@@ -9,14 +9,15 @@
  * I2  A child has no descriptor of the server's or of a sibling's: the server closes the only
  *     one that it is handed as soon as the child has it.
  * I3  The parent knows the pid of every child: from the answer, or, when the server died before
- *     it gave one, from the place that the two share, where the kernel writes it as it makes
- *     the child. A child whose report nobody reads ends.
- * I4  One request is out at a time: the place and the socket are for its answer alone. Its
- * asker may give up. Then whoever reads the answer collects the child. I5  No lock is held, and
- * nobody is the reader, while an asker calls the program's hook: the hook may ask the same
- * server. Callers: the user, pool.c, from any thread. A death of the server ends the requests
- * that wait for it, and no child. A death of the parent ends the server, by child.c, I3, or as
- * its socket ends.
+ *     it gave one, from the place that parent, server and child share. The kernel writes the
+ * pid there before the child runs. I4  One request is out at a time: the place and the socket
+ * are for its answer alone. I5  The child claims the request in the place before it does
+ * anything else, and an asker that gives up withdraws it there: one of the two succeeds. A
+ * request that was withdrawn stays out until its answer was read and its child, if there is
+ * one, was collected. I6  No lock is held, and nobody is the reader, while an asker calls the
+ * program's hook: the hook may ask the same server. Callers: the user, pool.c, from any thread.
+ * A death of the server ends the requests that wait for it, and no child. A death of the parent
+ * ends the server, by child.c, I3, or as its socket ends.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -24,20 +25,28 @@
 
 #include "spawn/child.h"
 
+/* Shared by the parent, the server and a child that starts. */
+struct place {
+    int32_t forked;         /* the child of the request that is out; 0: none yet */
+    _Atomic uint64_t claim; /* {the request that is out: 62, CLAIM_*: 2} */
+};
+enum { CLAIM_OPEN = 0, CLAIM_TAKEN = 1, CLAIM_WITHDRAWN = 2 };
+
 struct tn_forkserver {
     struct tn_domain *domain;
     struct tn_process *process;
     int32_t owner_pid;
     int socket_fd;
-    int server_fd;   /* its end, while it starts */
-    int32_t *forked; /* the child of the request that is out; shared with the server */
+    int server_fd; /* its end, while it starts */
+    struct place *place;
     struct tn_forkserver *next;
     /* Under tni_children_lock(), and in the process that started the server only. */
     uint64_t last_request; /* its number */
     uint64_t out_request;  /* 0: none is out */
     struct asker *asker;   /* of the request that is out; NULL: the asker has given up */
-    bool is_read;          /* somebody is the reader: the process is the reader's, too */
-    _Atomic uint32_t news; /* raised when one of these changed */
+    bool is_read; /* somebody is the reader: `process` and `late` are the reader's, too */
+    struct tn_process *late; /* the child of a request that was withdrawn; NULL: none */
+    _Atomic uint32_t news;   /* raised when one of these changed */
 };
 
 enum { VERB_FORK = 1, VERB_END = 2 };
@@ -112,6 +121,41 @@ static void take_off_list(struct tn_forkserver *server)
     tni_children_unlock();
 }
 
+/* ---- who decides whether a child runs (I5) ----------------------------------------------- */
+
+static uint64_t claim_word(uint64_t number, unsigned state) { return number << 2 | state; }
+
+static void open_claim(struct place *place, uint64_t number)
+{
+    __atomic_store_n(&place->forked, 0, __ATOMIC_RELAXED);
+    atomic_store(&place->claim, claim_word(number, CLAIM_OPEN));
+}
+
+static bool is_withdrawn(const struct place *place, uint64_t number)
+{
+    return atomic_load(&place->claim) == claim_word(number, CLAIM_WITHDRAWN);
+}
+
+/*
+ * In the child. The word of a later request means that this one's asker has its answer: one
+ * that was withdrawn is out for as long as its child lives. @return whether the child runs
+ */
+static bool take_claim(struct place *place, uint64_t number)
+{
+    uint64_t word = claim_word(number, CLAIM_OPEN);
+    return atomic_compare_exchange_strong(&place->claim, &word,
+                                          claim_word(number, CLAIM_TAKEN)) ||
+           word != claim_word(number, CLAIM_WITHDRAWN);
+}
+
+/* By its asker. @return whether no child runs for it, and none will */
+static bool withdraw_claim(struct place *place, uint64_t number)
+{
+    uint64_t word = claim_word(number, CLAIM_OPEN);
+    return atomic_compare_exchange_strong(&place->claim, &word,
+                                          claim_word(number, CLAIM_WITHDRAWN));
+}
+
 /* ---- in the server ----------------------------------------------------------------------- */
 
 struct service {
@@ -143,9 +187,15 @@ static int fork_one(struct tn_domain *domain, const struct service *service,
                     struct request *request, int message_fd)
 {
     int socket_fd = service->server->server_fd;
-    int pid = tni_os_fork_sibling(service->server->forked);
+    struct place *place = service->server->place;
+    if (is_withdrawn(place, request->number))
+        return tni_fail(TN_ERR_INTERRUPTED, "its asker gave up");
+    int pid = tni_os_fork_sibling(&place->forked);
     if (pid == 0) {
-        tni_os_unmap(service->server->forked, sizeof *service->server->forked);
+        if (!take_claim(place, request->number))
+            tni_os_exit(1);
+        TNI_KILL_POINT("forkserver_claimed");
+        tni_os_unmap(place, sizeof *place);
         tni_os_close(socket_fd);
         tni_os_signals_restore();
         tni_child_run(domain, request->run, request + 1, request->flags, &service->origin,
@@ -215,13 +265,13 @@ int tn_forkserver_start(tn_domain *domain, tn_forkserver **ret_server)
     server->domain = domain;
     server->owner_pid = tni_os_pid();
     server->socket_fd = server->server_fd = -1;
-    void *forked = NULL;
-    int status = tni_os_map_shared(sizeof *server->forked, &forked);
-    server->forked = forked;
+    void *place = NULL;
+    int status = tni_os_map_shared(sizeof *server->place, &place);
+    server->place = place;
     if (status == 0)
         status = start(server);
     if (status != 0) {
-        tni_os_unmap(forked, sizeof *server->forked);
+        tni_os_unmap(place, sizeof *server->place);
         free(server);
         return status;
     }
@@ -242,84 +292,129 @@ static void tell_askers(struct tn_forkserver *server)
     tni_os_wake(&server->news, UINT32_MAX);
 }
 
-/* Nobody reads its report, so it ends by itself. By a descriptor: the pid may be another's. */
-static void collect_child(struct tn_domain *domain, int32_t pid)
+static void end_request(struct tn_forkserver *server)
 {
-    struct tni_os_exit end;
-    int pid_fd;
-    if (tni_os_process_open(pid, &pid_fd) == 0) {
-        (void)!tni_os_child_wait(pid_fd, pid, tn_deadline_after(end_ns), &end);
-        tni_os_close(pid_fd);
-    }
-    if (tni_process_has_seat(domain))
-        tni_reaper_settle_all(domain);
-}
-
-/* I4. One that could not be read when it was new is not taken for that of a later request. */
-static void file_answer(struct tn_forkserver *server, const struct answer *answer)
-{
-    int32_t late_pid = 0;
     tni_children_lock();
-    if (server->out_request != 0 && server->out_request == answer->number) {
-        if (server->asker != NULL)
-            *server->asker = (struct asker){.is_answered = true, .answer = *answer};
-        else
-            late_pid = answer->status;
-        server->out_request = 0;
-        server->asker = NULL;
-    }
+    server->out_request = 0;
+    server->asker = NULL;
     tni_children_unlock();
-    if (late_pid > 0)
-        collect_child(server->domain, late_pid);
 }
 
 /*
- * I3. The server is gone, or its answer could not be read: did it fork before? @return 0, or
- * `received`, if the server may still answer
+ * I5. The child of a request that was withdrawn: it is watched from now on, or is gone.
+ * Without a descriptor for it, there is nothing to wait on but its pid.
  */
-static int file_orphan(struct tn_forkserver *server, int received)
+static void watch_late(struct tn_forkserver *server, int32_t pid)
 {
-    struct answer answer = {.status = __atomic_load_n(server->forked, __ATOMIC_ACQUIRE)};
-    if (answer.status <= 0) {
-        if (received < 0 && tni_child_collect(server->process, 0) != 0)
-            return received;
-        /* Its socket ends a moment before it does. */
-        (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
-        answer.status = TN_ERR_PEER_DIED;
+    if (tni_child_create(server->domain, 0, &server->late) != 0)
+        tni_os_child_abort(pid);
+    else if (tni_child_watch(server->late, pid) != 0)
+        server->late = tn_process_close(server->late);
+    if (server->late == NULL)
+        end_request(server);
+}
+
+/* It has no function to run, so that nobody misses it. */
+static void collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
+{
+    int status = tni_child_collect(server->late, 0);
+    if (status == TN_ERR_TIMED_OUT) {
+        (void)!tn_process_kill(server->late, SIGKILL);
+        status = tni_child_collect(server->late, deadline_ns);
+    }
+    if (status == TN_ERR_TIMED_OUT)
+        return;
+    server->late = tn_process_close(server->late);
+    end_request(server);
+}
+
+/*
+ * pre: under tni_children_lock(). One that could not be read when it was new is not taken for
+ * that of a later request (I4). @return the pid of a child for watch_late(), or 0
+ */
+static int32_t file_locked(struct tn_forkserver *server, const struct answer *answer)
+{
+    if (server->out_request == 0 || server->out_request != answer->number)
+        return 0;
+    if (server->asker == NULL && answer->status > 0)
+        return answer->status;
+    if (server->asker != NULL)
+        *server->asker = (struct asker){.is_answered = true, .answer = *answer};
+    server->out_request = 0;
+    server->asker = NULL;
+    return 0;
+}
+
+static void file_answer(struct tn_forkserver *server, const struct answer *answer)
+{
+    tni_children_lock();
+    int32_t late_pid = file_locked(server, answer);
+    tni_children_unlock();
+    if (late_pid > 0)
+        watch_late(server, late_pid);
+}
+
+static bool receive_answer(struct tn_forkserver *server, int *ret_got)
+{
+    struct answer answer;
+    *ret_got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
+    bool is_answer = *ret_got == (int)sizeof answer;
+    if (is_answer)
+        file_answer(server, &answer);
+    return is_answer;
+}
+
+/*
+ * I3. The server forks no more, and has said all that it will say: only now the place tells
+ * whether it forked for the request that is out.
+ */
+static void file_death(struct tn_forkserver *server)
+{
+    struct answer answer = {0};
+    int got;
+    while (server->late == NULL && receive_answer(server, &got)) {
     }
     tni_children_lock();
+    int32_t forked = __atomic_load_n(&server->place->forked, __ATOMIC_ACQUIRE);
     answer.number = server->out_request;
+    answer.status = forked > 0 ? forked : TN_ERR_PEER_DIED;
+    int32_t late_pid = server->late == NULL ? file_locked(server, &answer) : 0;
     tni_children_unlock();
-    file_answer(server, &answer);
-    return 0;
+    if (late_pid > 0)
+        watch_late(server, late_pid);
 }
 
 /* By the reader. @return 0: there may be news; or why the answer was not received */
 static int read_answer(struct tn_forkserver *server, uint64_t deadline_ns)
 {
-    struct answer answer;
-    int fds[2] = {server->socket_fd, server->process->pid_fd};
+    int got, fds[2] = {server->socket_fd, server->process->pid_fd};
+    if (server->late != NULL)
+        return collect_late(server, deadline_ns), 0;
     int status = tni_os_poll(fds, 2, deadline_ns);
     if (status < 0 && status != TN_ERR_TIMED_OUT)
         return status;
     if (status < 0 && deadline_ns != 0)
         tni_child_survive(server->domain);
-    int got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
-    if (got == (int)sizeof answer)
-        return file_answer(server, &answer), 0;
-    status = file_orphan(server, got);
-    return status == TN_ERR_TIMED_OUT ? 0 : status;
+    if (receive_answer(server, &got))
+        return 0;
+    /* Its socket ends a moment before it does. */
+    uint64_t until_ns = got == 0 && deadline_ns != 0 ? tn_deadline_after(end_ns) : 0;
+    bool is_dead = tni_child_await(server->process, until_ns, true) == 0;
+    if (is_dead || got == 0)
+        file_death(server);
+    return is_dead || got >= 0 || got == TN_ERR_TIMED_OUT ? 0 : got;
 }
 
 /* Before the server is freed: the child of an asker that gave up. */
-static void collect_late(struct tn_forkserver *server)
+static void settle_request(struct tn_forkserver *server)
 {
-    if (server->out_request == 0)
-        return;
-    (void)!tn_process_kill(server->process, SIGKILL);
-    (void)!tni_child_await(server->process, TN_FOREVER, true);
-    while (server->out_request != 0 && read_answer(server, 0) == 0) {
+    if (server->out_request != 0) {
+        (void)!tn_process_kill(server->process, SIGKILL);
+        (void)!tni_child_await(server->process, TN_FOREVER, true);
     }
+    while (server->out_request != 0 && server->late == NULL && read_answer(server, 0) == 0) {
+    }
+    server->late = tn_process_close(server->late);
 }
 
 /* ---- asking ------------------------------------------------------------------------------ */
@@ -342,7 +437,7 @@ static void stop_reading(struct tn_forkserver *server)
     tell_askers(server);
 }
 
-/* I5. @return 0: look again; or why this asker goes on no longer */
+/* I6. @return 0: look again; or why this asker goes on no longer */
 static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wait *wait)
 {
     uint64_t now_ns = tni_os_now_ns();
@@ -368,20 +463,10 @@ static bool take_turn(struct tn_forkserver *server, struct asker *asker, uint64_
     if (is_ours) {
         *ret_number = server->out_request = ++server->last_request;
         server->asker = asker;
-        __atomic_store_n(server->forked, 0, __ATOMIC_RELEASE);
+        open_claim(server->place, *ret_number);
     }
     tni_children_unlock();
     return is_ours;
-}
-
-/* Of a request that was not sent. */
-static void give_up_turn(struct tn_forkserver *server)
-{
-    tni_children_lock();
-    server->out_request = 0;
-    server->asker = NULL;
-    tni_children_unlock();
-    tell_askers(server);
 }
 
 static bool is_answered(const struct asker *asker)
@@ -406,27 +491,6 @@ static int send_request(const struct tn_forkserver *server, struct request *requ
     }
     tni_children_unlock();
     return status;
-}
-
-/*
- * I4. From here on the child ends before it runs anything: nobody reads its report. @return the
- * pid of one that is there already, and may have reported, or 0
- */
-static int32_t give_up(struct tn_forkserver *server, struct asker *asker,
-                       struct tn_process *child)
-{
-    tni_children_lock();
-    tni_os_close(child->message_fd);
-    child->message_fd = -1;
-    int32_t pid = asker->is_answered ? asker->answer.status
-                                     : __atomic_load_n(server->forked, __ATOMIC_ACQUIRE);
-    if (!asker->is_answered) {
-        server->asker = NULL;
-        server->out_request = pid > 0 ? 0 : server->out_request;
-    }
-    tni_children_unlock();
-    tell_askers(server);
-    return TNI_MAX(pid, 0);
 }
 
 static int fail_dead(const struct tn_forkserver *server)
@@ -463,7 +527,31 @@ static int take_answer(const struct tn_forkserver *server, struct answer *answer
                                          "%s", answer->text);
 }
 
-/* @return the child's pid; on failure, the child is watched if it is there */
+/*
+ * I5. @return the pid of a child that runs already, an error that the server answered, or
+ * `status`: no child runs the function, and none will
+ */
+static int give_up(struct tn_forkserver *server, struct asker *asker, uint64_t number,
+                   int status)
+{
+    int32_t pid = 0;
+    tni_children_lock();
+    bool answered = asker->is_answered;
+    if (!answered) {
+        server->asker = NULL;
+        if (!withdraw_claim(server->place, number)) {
+            pid = __atomic_load_n(&server->place->forked, __ATOMIC_ACQUIRE);
+            server->out_request = 0; /* whatever the server will answer, it is known */
+        }
+    }
+    tni_children_unlock();
+    if (answered)
+        return take_answer(server, &asker->answer);
+    tell_askers(server);
+    return pid > 0 ? pid : status;
+}
+
+/* @return the child's pid */
 static int ask(struct tn_forkserver *server, struct request *request, struct tn_process *child,
                struct tni_wait *wait)
 {
@@ -478,7 +566,8 @@ static int ask(struct tn_forkserver *server, struct request *request, struct tn_
         return status;
     status = send_request(server, request, child);
     if (status != 0) {
-        give_up_turn(server);
+        end_request(server); /* it was not sent */
+        tell_askers(server);
         return status == TN_ERR_CLOSED ? await_death(server) : status;
     }
     while (status == 0) {
@@ -487,10 +576,7 @@ static int ask(struct tn_forkserver *server, struct request *request, struct tn_
             return take_answer(server, &asker.answer);
         status = await_news(server, seen, wait);
     }
-    int32_t pid = give_up(server, &asker, child);
-    if (pid > 0)
-        (void)!tni_child_watch(child, pid);
-    return status;
+    return give_up(server, &asker, request->number, status);
 }
 
 bool tni_server_is_free(struct tn_forkserver *server)
@@ -571,13 +657,14 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
         if (tni_child_collect(server->process, 0) != 0 &&
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
             (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
-        collect_late(server);
+        settle_request(server);
         take_off_list(server);
     } else {
         tni_os_close(server->socket_fd); /* of a process that fork() alone made */
+        tn_process_close(server->late);
     }
     tn_process_close(server->process);
-    tni_os_unmap(server->forked, sizeof *server->forked);
+    tni_os_unmap(server->place, sizeof *server->place);
     free(server);
     return NULL;
 }

@@ -797,29 +797,6 @@ TN_TEST(a_child_whose_asker_gave_up_runs_nothing_and_leaves_no_zombie)
     give_up_and(KILL);
 }
 
-#if defined(TN_KILL_POINTS)
-TN_TEST(a_child_whose_asker_gave_up_as_its_server_died_leaves_no_zombie)
-{
-    tn_domain *domain = open_domain(8);
-    tn_process *none = NULL;
-    tni_kill_point_arm("forkserver_forked", 1);
-    tn_forkserver *server = open_server(domain);
-    tni_kill_point_arm(NULL, 0);
-    pid_t stopped = stop_server(server);
-    tn_interrupt_set(interrupt, NULL);
-    assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
-                     TN_ERR_INTERRUPTED);
-    tn_interrupt_set(NULL, NULL);
-    assert_int_equal(kill(stopped, SIGCONT), 0);
-    assert_int_equal(tn_forkserver_fork(server, sleep_for_ever, NULL, 0, 0, &none),
-                     TN_ERR_PEER_DIED);
-    tn_forkserver_close(server);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-    assert_int_equal(errno, ECHILD);
-    close_domain(domain);
-}
-#endif
-
 static int ask_the_same(void *argument)
 {
     tn_forkserver *server = argument;
