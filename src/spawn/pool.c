@@ -19,8 +19,9 @@
  *     queue: an empty queue of jobs, and then one of results, tell which.
  * I6  Workers that end before they begin a job are not replaced for ever: `barren` in a row is
  *     bounded, and then the pool stays without them.
- * I7  A fork server that does not answer holds up one call, for `patience_ns`. It is not asked
- *     for another worker before it has answered; then `patience_ns` is twice as long.
+ * I7  A fork server that does not answer holds up one call, for `patience_ns` or until the
+ *     program's hook ends the wait. It is not asked for another worker before it has answered;
+ *     then `patience_ns` is twice as long, up to a limit, until a worker was started.
  * Callers: the user. A death of the owner ends the workers (child.c, I3) and, when its seat is
  * settled, gives back its queues, the board and what was in them. A death of a worker: see
  * pool_worker.c.
@@ -38,8 +39,7 @@ enum {
     MAX_CAPACITY = 1 << 18,
     DEFAULT_CAPACITY = 256,
     DEFAULT_ATTEMPTS = 3,
-    ROOM_SLICE_NS = 1000 * 1000,
-    LEAST_PATIENCE_NS = 1000 * 1000 * 1000
+    ROOM_SLICE_NS = 1000 * 1000
 };
 
 /* ---- results ----------------------------------------------------------------------------- */
@@ -581,7 +581,7 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
     pool->limit = o->capacity;
     pool->server = o->server;
     pool->pass.attempts = o->attempts;
-    pool->patience_ns = LEAST_PATIENCE_NS;
+    pool->patience_ns = TNI_CREW_PATIENCE_NS;
     pool->workers = calloc(o->workers, sizeof pool->workers[0]);
     pool->fds = calloc(o->workers, sizeof pool->fds[0]);
     pool->argv = copy_strings(o->argv, &count);

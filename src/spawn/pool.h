@@ -141,6 +141,7 @@ int tni_pool_drain(struct tn_pool *pool);
 /* ---- its workers (pool_crew.c) ----------------------------------------------------------- */
 
 enum { TNI_CREW_SLICE_NS = 20 * 1000 * 1000 }; /* a wait looks after the workers that often */
+enum { TNI_CREW_PATIENCE_NS = 1000 * 1000 * 1000 }; /* with a fork server that answers */
 
 /** Start one that does not run. The wait is that for a fork server. */
 int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait);
@@ -150,7 +151,8 @@ uint32_t tni_crew_count(const struct tn_pool *pool);
 void tni_crew_collect(struct tn_pool *pool);
 /**
  * Collect and replace who ended.
- * @return 0, or why there is nobody to do what is under way
+ * @return 0; why there is nobody to do what is under way; or TN_ERR_INTERRUPTED: the program's
+ *         hook ended the wait for a fork server
  */
 int tni_crew_tend(struct tn_pool *pool);
 /** Send a signal to all. */

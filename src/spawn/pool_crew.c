@@ -12,6 +12,8 @@ enum {
     TEND_NS = 10 * 1000 * 1000 /* how long calls that do not wait leave the workers alone */
 };
 
+static const uint64_t most_patience_ns = UINT64_C(10000000000); /* with a fork server */
+
 /* ---- starting a worker ------------------------------------------------------------------- */
 
 struct work {
@@ -134,10 +136,16 @@ static void collect(struct tn_pool *pool, uint32_t index)
     pool->workers[index] = tn_process_close(process);
 }
 
+/* Whether the last start ended with the wait for a fork server. */
+static bool was_unanswered(const struct tn_pool *pool)
+{
+    return pool->start_status == TN_ERR_TIMED_OUT || pool->start_status == TN_ERR_INTERRUPTED;
+}
+
 static int fail_barren(const struct tn_pool *pool)
 {
     char end[TNI_CHILD_END_BYTES];
-    if (pool->start_status != 0 && pool->start_status != TN_ERR_TIMED_OUT)
+    if (pool->start_status != 0 && !was_unanswered(pool))
         return tni_fail(pool->start_status, "no worker can be started: %s", pool->start_detail);
     tni_child_describe_end(&pool->last_end, end, sizeof end);
     return tni_fail(TN_ERR_CHILD_FAILED,
@@ -171,35 +179,46 @@ static bool is_wanted(struct tn_pool *pool)
 /* I7. Not of workers that are not wanted any more (I6). */
 static bool awaits_server(const struct tn_pool *pool)
 {
-    return pool->start == TN_START_FORKSERVER && pool->start_status == TN_ERR_TIMED_OUT &&
+    return pool->start == TN_START_FORKSERVER && was_unanswered(pool) &&
            pool->barren < barren_limit(pool);
 }
 
-static void restart(struct tn_pool *pool)
+static void note_failed_start(struct tn_pool *pool, uint32_t index)
+{
+    if (pool->start_status == TN_ERR_INTERRUPTED)
+        return;
+    tni_log(TNI_LOG_WARNING, "worker %u of a pool cannot be started: %s", index,
+            pool->start_detail);
+    if (awaits_server(pool))
+        pool->patience_ns = TNI_MIN(2 * pool->patience_ns, most_patience_ns);
+}
+
+/* @return 0, or TN_ERR_INTERRUPTED */
+static int restart(struct tn_pool *pool)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++) {
         if (pool->workers[i] != NULL || !is_wanted(pool))
             continue;
         if (awaits_server(pool) && !tni_server_is_free(pool->server))
-            return;
-        struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns),
-                                .is_through = true};
-        if (tni_crew_start(pool, i, &wait) != 0) {
-            tni_log(TNI_LOG_WARNING, "worker %u of a pool cannot be started: %s", i,
-                    pool->start_detail);
-            if (awaits_server(pool))
-                pool->patience_ns *= 2;
-            return;
+            return 0;
+        struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns)};
+        int status = tni_crew_start(pool, i, &wait);
+        if (status != 0) {
+            note_failed_start(pool, i);
+            return status == TN_ERR_INTERRUPTED ? status : 0;
         }
+        pool->patience_ns = TNI_CREW_PATIENCE_NS;
         pool->restarts++;
     }
+    return 0;
 }
 
 int tni_crew_tend(struct tn_pool *pool)
 {
     pool->tend_ns = tni_os_coarse_ns() + TEND_NS;
     tni_crew_collect(pool);
-    restart(pool);
+    if (restart(pool) != 0)
+        return TN_ERR_INTERRUPTED;
     if (pool->is_over || tni_crew_count(pool) > 0 || awaits_server(pool) ||
         (pool->is_ended && pool->table.under_way == 0))
         return 0;

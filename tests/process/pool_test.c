@@ -372,7 +372,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
     for (uint32_t workers = 1; workers <= 2; workers++) {
         struct pool_world w = pool_open_by(TN_START_FORKSERVER, workers);
         pid_t server = tn_forkserver_pid(w.server);
-        uint64_t late = tnt_deadline(10000);
+        uint64_t late = tnt_deadline(10000), patience_ns = w.pool->patience_ns;
         tn_pool_result result;
         assert_int_equal(kill(server, SIGSTOP), 0);
         assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
@@ -390,8 +390,40 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
         assert_int_equal(tn_pool_restart_count(w.pool), workers == 1);
         assert_int_equal(kill(server, SIGCONT), 0);
         pool_await_restart(&w, 1);
+        assert_true(w.pool->patience_ns == patience_ns); /* it was late for once */
         pool_close_world(&w);
     }
+}
+
+static int interrupt(void *context)
+{
+    (void)context;
+    return -1;
+}
+
+TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
+{
+    struct pool_world w = pool_open_by(TN_START_FORKSERVER, 1);
+    pid_t server = tn_forkserver_pid(w.server);
+    tn_pool_result result;
+    uint64_t job = pool_submit(&w, ADD_ONE, 1);
+    result = pool_get(&w, job);
+    tn_pool_result_fini(&result);
+    assert_int_equal(kill(server, SIGSTOP), 0);
+    assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
+    pool_kill_worker(&w, 0);
+    tn_interrupt_set(interrupt, NULL);
+    int status = tn_pool_submit(w.pool, NULL, 0, 0, &job);
+    if (status == 0) /* it did not look after the workers */
+        status = tn_pool_get(w.pool, job, 0, &result);
+    assert_int_equal(status, TN_ERR_INTERRUPTED);
+    /* The server still has the request: nobody waits for another one. */
+    if (tn_pool_job_count(w.pool) > 0)
+        assert_int_equal(tn_pool_get(w.pool, job, 0, &result), TN_ERR_TIMED_OUT);
+    tn_interrupt_set(NULL, NULL);
+    assert_int_equal(kill(server, SIGCONT), 0);
+    pool_await_restart(&w, 1);
+    pool_close_world(&w);
 }
 
 static void await_collected(struct pool_world *w, uint32_t worker)
