@@ -155,12 +155,7 @@ static inline uint32_t tni_log2_up(uint64_t value)
  * Copy what others may be writing now. The caller finds out afterwards whether they did, and
  * then drops the copy; so the thread sanitizer is not to tell of it.
  */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TNI_THREAD_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(TNI_THREAD_SANITIZER)
+#if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline, unused)) static void
 tni_copy_unstable(void *to, const void *from, size_t size_bytes)
 {

@@ -6,8 +6,12 @@ tn_domain *tnt_domain(const tn_domain_options *options)
 {
     tn_domain *domain = NULL;
 #if defined(__SANITIZE_THREAD__) /* which has hardly room for the default's addresses */
-    const tn_domain_options small = {.struct_size = sizeof small, .blocks = 1 << 14};
-    options = options == NULL ? &small : options;
+    tn_domain_options small = {.struct_size = sizeof small};
+    if (options != NULL)
+        small = *options;
+    if (small.blocks == 0 && small.quota_bytes == 0)
+        small.blocks = 1 << 14;
+    options = &small;
 #endif
     int status = tn_domain_create(NULL, options, &domain);
     if (status != 0)

@@ -22,11 +22,7 @@
 
 enum { MAX_TESTS = 512, EXIT_PASSED = 0, EXIT_FAILED = 1, EXIT_SKIPPED = 77 };
 
-#if !defined(__has_feature)
-#define __has_feature(feature) 0 /* gcc; clang has no __SANITIZE_...__ */
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                           \
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SLOWNESS = 4 };
 #else
 enum { SLOWNESS = 1 };

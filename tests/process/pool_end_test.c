@@ -458,12 +458,12 @@ TN_TEST(options_that_make_no_sense_are_refused)
 TN_TEST(a_pool_that_cannot_start_its_workers_is_not_made_and_leaves_nothing)
 {
     tn_domain *domain = pool_open_domain();
-    const char *const argv[] = {"/nonexistent/program", NULL};
     unsigned before = tnt_descriptor_count();
     tn_pool *pool = NULL;
     tn_pool_options options = pool_options(40); /* of 32 seats */
     assert_int_equal(tn_pool_create(domain, &options, pool_deed, NULL, &pool), TN_ERR_FULL);
 #if !defined(__SANITIZE_THREAD__)
+    const char *const argv[] = {"/nonexistent/program", NULL};
     options = pool_options(2);
     options.start = TN_START_SPAWN;
     options.argv = argv;

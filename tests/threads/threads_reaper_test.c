@@ -19,17 +19,8 @@
 #include "harness/ignore.h"
 #include "threads/threads.h"
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SEES_ONLY_THREADS 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define SEES_ONLY_THREADS 1
-#endif
-
 /* Of a message. Two make a message block, whose head is plain bytes. */
-#if defined(SEES_ONLY_THREADS)
+#if defined(__SANITIZE_THREAD__)
 enum { MOST_TENSORS = 1 };
 #else
 enum { MOST_TENSORS = 2 };
