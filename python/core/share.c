@@ -194,15 +194,24 @@ static int share_now(PyObject *object, PyObject *domain_object)
     return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, of(object), 0);
 }
 
+static bool lacks_room(int status)
+{
+    return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
+}
+
 int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, uint64_t deadline_ns)
 {
     tnp_tensor *self = (tnp_tensor *)object;
     int status = share_now(object, domain_object);
-    while ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) && deadline_ns != 0) {
+    while (lacks_room(status) && deadline_ns != 0) {
         status =
             wait_for_room(domain_object, tn_tensor_storage_bytes(self->tensor), deadline_ns);
-        if (status == 0)
-            status = share_now(object, domain_object);
+        if (status != 0)
+            break; /* also where the domain can never have as much room */
+        status = share_now(object, domain_object);
+        /* Others may take the room each time before this tensor has it. */
+        if (lacks_room(status) && tn_deadline_after(0) >= deadline_ns)
+            status = TN_ERR_TIMED_OUT;
     }
     tnp_tensor *first = self->base != NULL ? (tnp_tensor *)self->base : self;
     if (status == 0 && tnp_tensor_domain(object) == NULL) {

@@ -133,6 +133,23 @@ def test_a_quota_that_is_used_up_is_no_memory_and_a_timeout_waits_for_it():
         domain.close()
 
 
+def test_a_tensor_that_no_quota_can_hold_is_not_waited_for(apart):
+    def share():
+        domain = _core.Domain.create(quota_bytes=8 << 20)
+        private = _core.private(16 << 20, "uint8")
+        for timeout in (0, 60, None):
+            with pytest.raises(MemoryError, match="quota"):
+                private.share(domain, timeout)
+        queue = _core.Queue.create(domain)
+        with pytest.raises(MemoryError, match="quota"):
+            queue.put(private)
+        assert not private.is_shared
+        queue.close()
+        domain.close()
+
+    apart(share)
+
+
 # ---- sharing
 
 
