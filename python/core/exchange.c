@@ -439,11 +439,16 @@ static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
 
 static void (*end_of_library)(DLManagedTensorVersioned *managed); /* its deleter, of all */
 
-/* Who lets it go may have no GIL, while a thread that has it closes the domain. */
+/*
+ * The thread that lets the tensor go may have no GIL, while a thread that has the GIL closes the
+ * domain. Once the interpreter is on its way out, a thread without the GIL cannot get it any more:
+ * the reference then ends with the process.
+ */
 static void end_with_gil(DLManagedTensorVersioned *managed)
 {
-    if (!Py_IsInitialized()) {
-        end_of_library(managed);
+    if (is_finalizing()) {
+        if (PyGILState_Check())
+            end_of_library(managed);
         return;
     }
     PyGILState_STATE state = PyGILState_Ensure();
