@@ -10,27 +10,22 @@
  *     one that it is handed as soon as the child has it.
  * I3  The parent knows the pid of every child: from the answer, or, when the server died before
  *     it gave one, from the place that parent, server and child share. The kernel writes the
- * pid there before the child runs. I4  One request is out at a time: the place and the socket
- * are for its answer alone. I5  The child claims the request in the place before it does
- * anything else, and an asker that gives up withdraws it there: one of the two succeeds. A
- * request that was withdrawn stays out until its answer was read and its child, if there is
- * one, was collected. I6  No lock is held, and nobody is the reader, while an asker calls the
- * program's hook: the hook may ask the same server. Callers: the user, pool.c, from any thread.
- * A death of the server ends the requests that wait for it, and no child. A death of the parent
- * ends the server, by child.c, I3, or as its socket ends.
+ *     pid there before the child runs.
+ * I4  One request is out at a time: the place and the socket are for its answer alone.
+ * I5  The child claims the request in the place before it does anything else, and an asker that
+ *     gives up withdraws it there: one of the two succeeds. A request that was withdrawn stays
+ *     out until its answer was read and its child, if there is one, was collected.
+ * I6  No lock is held, and nobody is the reader, while an asker calls the program's hook: the
+ *     hook may ask the same server.
+ * Callers: the user, pool.c, from any thread. A death of the server ends the requests that wait
+ * for it, and no child. A death of the parent ends the server, by child.c, I3, or as its socket
+ * ends.
  */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "spawn/child.h"
-
-/* Shared by the parent, the server and a child that starts. */
-struct place {
-    int32_t forked;         /* the child of the request that is out; 0: none yet */
-    _Atomic uint64_t claim; /* {the request that is out: 62, CLAIM_*: 2} */
-};
-enum { CLAIM_OPEN = 0, CLAIM_TAKEN = 1, CLAIM_WITHDRAWN = 2 };
+#include "spawn/serve.h"
 
 struct tn_forkserver {
     struct tn_domain *domain;
@@ -38,7 +33,7 @@ struct tn_forkserver {
     int32_t owner_pid;
     int socket_fd;
     int server_fd; /* its end, while it starts */
-    struct place *place;
+    struct tni_place *place;
     struct tn_forkserver *next;
     /* Under tni_children_lock(), and in the process that started the server only. */
     uint64_t last_request; /* its number */
@@ -49,28 +44,11 @@ struct tn_forkserver {
     _Atomic uint32_t news;   /* raised when one of these changed */
 };
 
-enum { VERB_FORK = 1, VERB_END = 2 };
-#define REQUEST_MAGIC UINT32_C(0x746e666b)
 static const uint64_t end_ns = UINT64_C(2000000000); /* for a server that was told to end */
-
-/* One packet, with the write end of the child's message pipe; the argument follows. */
-struct request {
-    uint32_t magic;
-    uint32_t verb;
-    uint32_t flags; /* TN_PROCESS_* */
-    uint32_t size_bytes;
-    tn_process_fn *run;
-    uint64_t number; /* of requests to this server */
-};
-struct answer {
-    uint64_t number; /* of the request: one that could not be read is not taken for the next */
-    int32_t status;  /* a pid, or TN_ERR_* */
-    char text[252];
-};
 
 struct asker {
     bool is_answered;
-    struct answer answer;
+    struct tni_fork_answer answer;
 };
 
 /* ---- all servers of this process --------------------------------------------------------- */
@@ -123,126 +101,32 @@ static void take_off_list(struct tn_forkserver *server)
 
 /* ---- who decides whether a child runs (I5) ----------------------------------------------- */
 
-static uint64_t claim_word(uint64_t number, unsigned state) { return number << 2 | state; }
-
-static void open_claim(struct place *place, uint64_t number)
+static void open_claim(struct tni_place *place, uint64_t number)
 {
     __atomic_store_n(&place->forked, 0, __ATOMIC_RELAXED);
-    atomic_store(&place->claim, claim_word(number, CLAIM_OPEN));
-}
-
-static bool is_withdrawn(const struct place *place, uint64_t number)
-{
-    return atomic_load(&place->claim) == claim_word(number, CLAIM_WITHDRAWN);
-}
-
-/*
- * In the child. The word of a later request means that this one's asker has its answer: one
- * that was withdrawn is out for as long as its child lives. @return whether the child runs
- */
-static bool take_claim(struct place *place, uint64_t number)
-{
-    uint64_t word = claim_word(number, CLAIM_OPEN);
-    return atomic_compare_exchange_strong(&place->claim, &word,
-                                          claim_word(number, CLAIM_TAKEN)) ||
-           word != claim_word(number, CLAIM_WITHDRAWN);
+    atomic_store(&place->claim, tni_claim_word(number, TNI_CLAIM_OPEN));
 }
 
 /* By its asker. @return whether no child runs for it, and none will */
-static bool withdraw_claim(struct place *place, uint64_t number)
+static bool withdraw_claim(struct tni_place *place, uint64_t number)
 {
-    uint64_t word = claim_word(number, CLAIM_OPEN);
+    uint64_t word = tni_claim_word(number, TNI_CLAIM_OPEN);
     return atomic_compare_exchange_strong(&place->claim, &word,
-                                          claim_word(number, CLAIM_WITHDRAWN));
-}
-
-/* ---- in the server ----------------------------------------------------------------------- */
-
-struct service {
-    struct tn_forkserver *server;
-    struct tni_origin origin;
-};
-
-/* @return whether somebody reads it */
-static bool give_answer(int fd, uint64_t number, int status)
-{
-    struct answer answer = {.number = number, .status = status};
-    if (status < 0)
-        strncpy(answer.text, tn_error_detail(), sizeof answer.text - 1);
-    return tni_os_send(fd, &answer, sizeof answer, NULL, 0) == 0;
-}
-
-static int check_request(const struct request *request, size_t got, uint32_t fd_count)
-{
-    if (got >= sizeof *request && request->magic == REQUEST_MAGIC &&
-        request->verb == VERB_FORK && fd_count == 1 && request->run != NULL &&
-        request->size_bytes == got - sizeof *request)
-        return 0;
-    return tni_fail(TN_ERR_CORRUPT, "a request of %zu bytes to a fork server makes no sense",
-                    got);
-}
-
-/* @return a pid, or TN_ERR_* */
-static int fork_one(struct tn_domain *domain, const struct service *service,
-                    struct request *request, int message_fd)
-{
-    int socket_fd = service->server->server_fd;
-    struct place *place = service->server->place;
-    if (is_withdrawn(place, request->number))
-        return tni_fail(TN_ERR_INTERRUPTED, "its asker gave up");
-    int pid = tni_os_fork_sibling(&place->forked);
-    if (pid == 0) {
-        if (!take_claim(place, request->number))
-            tni_os_exit(1);
-        TNI_KILL_POINT("forkserver_claimed");
-        tni_os_unmap(place, sizeof *place);
-        tni_os_close(socket_fd);
-        tni_os_signals_restore();
-        tni_child_run(domain, request->run, request + 1, request->flags, &service->origin,
-                      message_fd);
-    }
-    TNI_KILL_POINT("forkserver_forked");
-    return pid;
-}
-
-static int serve(struct tn_domain *domain, void *argument)
-{
-    const struct service *service = argument;
-    int fd = service->server->server_fd;
-    struct request *request = malloc(sizeof *request + TN_FORKSERVER_MAX_BYTES);
-    if (request == NULL)
-        return 1;
-    tni_os_signals_serve();
-    for (bool is_read = true; is_read;) {
-        int message_fd = -1;
-        uint32_t fd_count = 0;
-        request->magic = 0;
-        int got = tni_os_receive(fd, request, sizeof *request + TN_FORKSERVER_MAX_BYTES,
-                                 &message_fd, 1, &fd_count, TN_FOREVER);
-        if (got == 0 || (got == (int)sizeof *request && request->verb == VERB_END))
-            break;
-        int status = got < 0 ? got : check_request(request, (size_t)got, fd_count);
-        if (status == 0)
-            status = fork_one(domain, service, request, message_fd);
-        tni_os_close(fd_count == 1 ? message_fd : -1); /* I2 */
-        /* One that came without its descriptor is an error, and was read all the same. */
-        bool is_known = request->magic == REQUEST_MAGIC;
-        is_read = give_answer(fd, is_known ? request->number : 0, status);
-    }
-    free(request);
-    return 0;
+                                          tni_claim_word(number, TNI_CLAIM_WITHDRAWN));
 }
 
 /* ---- starting ---------------------------------------------------------------------------- */
 
 static int start(struct tn_forkserver *server)
 {
-    struct service service = {server, tni_child_origin(server->domain)};
+    struct tni_service service = {.origin = tni_child_origin(server->domain)};
     int status = put_on_list(server);
     if (status != 0)
         return status;
+    service.socket_fd = server->server_fd;
+    service.place = server->place;
     starting = server;
-    status = tn_process_fork(server->domain, serve, &service, 0, &server->process);
+    status = tn_process_fork(server->domain, tni_serve, &service, 0, &server->process);
     starting = NULL;
     if (status != 0) {
         take_off_list(server);
@@ -332,7 +216,7 @@ static void collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
  * pre: under tni_children_lock(). One that could not be read when it was new is not taken for
  * that of a later request (I4). @return the pid of a child for watch_late(), or 0
  */
-static int32_t file_locked(struct tn_forkserver *server, const struct answer *answer)
+static int32_t file_locked(struct tn_forkserver *server, const struct tni_fork_answer *answer)
 {
     if (server->out_request == 0 || server->out_request != answer->number)
         return 0;
@@ -345,7 +229,7 @@ static int32_t file_locked(struct tn_forkserver *server, const struct answer *an
     return 0;
 }
 
-static void file_answer(struct tn_forkserver *server, const struct answer *answer)
+static void file_answer(struct tn_forkserver *server, const struct tni_fork_answer *answer)
 {
     tni_children_lock();
     int32_t late_pid = file_locked(server, answer);
@@ -356,7 +240,7 @@ static void file_answer(struct tn_forkserver *server, const struct answer *answe
 
 static bool receive_answer(struct tn_forkserver *server, int *ret_got)
 {
-    struct answer answer;
+    struct tni_fork_answer answer;
     *ret_got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
     bool is_answer = *ret_got == (int)sizeof answer;
     if (is_answer)
@@ -370,7 +254,7 @@ static bool receive_answer(struct tn_forkserver *server, int *ret_got)
  */
 static void file_death(struct tn_forkserver *server)
 {
-    struct answer answer = {0};
+    struct tni_fork_answer answer = {0};
     int got;
     while (server->late == NULL && receive_answer(server, &got)) {
     }
@@ -477,7 +361,7 @@ static bool is_answered(const struct asker *asker)
     return answered;
 }
 
-static int send_request(const struct tn_forkserver *server, struct request *request,
+static int send_request(const struct tn_forkserver *server, struct tni_fork_request *request,
                         struct tn_process *child)
 {
     int ends[2];
@@ -517,7 +401,7 @@ static int await_death(struct tn_forkserver *server)
 }
 
 /* @return the child's pid */
-static int take_answer(const struct tn_forkserver *server, struct answer *answer)
+static int take_answer(const struct tn_forkserver *server, struct tni_fork_answer *answer)
 {
     if (answer->status == TN_ERR_PEER_DIED)
         return fail_dead(server);
@@ -552,8 +436,8 @@ static int give_up(struct tn_forkserver *server, struct asker *asker, uint64_t n
 }
 
 /* @return the child's pid */
-static int ask(struct tn_forkserver *server, struct request *request, struct tn_process *child,
-               struct tni_wait *wait)
+static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
+               struct tn_process *child, struct tni_wait *wait)
 {
     struct asker asker = {0};
     int status = 0;
@@ -615,15 +499,15 @@ int tni_server_fork(struct tn_forkserver *server, const struct tni_server_call *
         status = tni_child_create(server->domain, call->flags, &child);
     if (status != 0)
         return status;
-    struct request *request = malloc(sizeof *request + call->size_bytes);
+    struct tni_fork_request *request = malloc(sizeof *request + call->size_bytes);
     if (request == NULL)
         return tni_child_end_failed(
             child, tni_fail(TN_ERR_NO_MEMORY, "no private memory for a request"));
-    *request = (struct request){.magic = REQUEST_MAGIC,
-                                .verb = VERB_FORK,
-                                .flags = call->flags,
-                                .size_bytes = (uint32_t)call->size_bytes,
-                                .run = call->run};
+    *request = (struct tni_fork_request){.magic = TNI_FORK_MAGIC,
+                                         .verb = TNI_VERB_FORK,
+                                         .flags = call->flags,
+                                         .size_bytes = (uint32_t)call->size_bytes,
+                                         .run = call->run};
     if (call->size_bytes > 0)
         memcpy(request + 1, call->argument, call->size_bytes);
     status = ask(server, request, child, wait);
@@ -653,7 +537,7 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
     if (server == NULL)
         return NULL;
     if (server->owner_pid == tni_os_pid()) {
-        struct request end = {.magic = REQUEST_MAGIC, .verb = VERB_END};
+        struct tni_fork_request end = {.magic = TNI_FORK_MAGIC, .verb = TNI_VERB_END};
         if (tni_child_collect(server->process, 0) != 0 &&
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
             (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);

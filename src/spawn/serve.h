@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve: what a fork server and its parent agree on. Inside the room spawn. */
+#ifndef TNI_SPAWN_SERVE_H
+#define TNI_SPAWN_SERVE_H
+
+#include "spawn/child.h"
+
+/* Shared by the parent, the server and a child that starts. */
+struct tni_place {
+    int32_t forked;         /* the child of the request that is out; 0: none yet */
+    _Atomic uint64_t claim; /* {the request that is out: 62, TNI_CLAIM_*: 2} */
+};
+enum { TNI_CLAIM_OPEN = 0, TNI_CLAIM_TAKEN = 1, TNI_CLAIM_WITHDRAWN = 2 };
+
+static inline uint64_t tni_claim_word(uint64_t number, unsigned state)
+{
+    return number << 2 | state;
+}
+
+enum { TNI_VERB_FORK = 1, TNI_VERB_END = 2 };
+#define TNI_FORK_MAGIC UINT32_C(0x746e666b)
+
+/* One packet, with the write end of the child's message pipe; the argument follows. */
+struct tni_fork_request {
+    uint32_t magic;
+    uint32_t verb;
+    uint32_t flags; /* TN_PROCESS_* */
+    uint32_t size_bytes;
+    tn_process_fn *run;
+    uint64_t number; /* of requests to this server */
+};
+struct tni_fork_answer {
+    uint64_t number; /* of the request: one that could not be read is not taken for the next */
+    int32_t status;  /* a pid, or TN_ERR_* */
+    char text[252];
+};
+
+/* What a server must know. */
+struct tni_service {
+    struct tni_origin origin;
+    int socket_fd;
+    struct tni_place *place;
+};
+/** In the server: all its life. `argument` is its service. @return its exit code */
+int tni_serve(struct tn_domain *domain, void *argument);
+
+#endif
