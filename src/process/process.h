@@ -126,7 +126,8 @@ struct tn_domain {
     uint32_t hook_count;
     _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
     _Atomic uint32_t local_limit[TNI_CLASSES]; /* ref: one above the highest that was not 0 */
-    uint64_t clock_ahead_ns;                   /* tni_os_clock_ahead_ns() of who has the seat */
+    uint64_t held_back;      /* ref: unfinished blocks that the last fork kept from the child */
+    uint64_t clock_ahead_ns; /* tni_os_clock_ahead_ns() of who has the seat */
     _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
     uint64_t *idle; /* alloc: a span's words when it was last looked at; NULL: not yet */
     _Atomic uint64_t idle_ns; /* alloc: when they are looked at again */

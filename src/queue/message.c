@@ -109,7 +109,7 @@ static int add_records(struct tn_domain *d, tni_block message, const tn_message 
 static int add_payload(struct tn_domain *d, tni_block message, const struct packing *p,
                        uint64_t deadline_ns)
 {
-    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
+    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES, .is_unfinished = true};
     struct tni_records *records = tni_payload_at(&d->segment, message);
     uint64_t bytes = p->views_bytes + (uint64_t)p->message->size_bytes;
     tni_block payload;
@@ -127,7 +127,7 @@ static int add_payload(struct tn_domain *d, tni_block message, const struct pack
 static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t deadline_ns,
                         tni_block *ret_block)
 {
-    static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE};
+    static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE, .is_unfinished = true};
     tni_block block;
     bool is_zero;
 

@@ -186,7 +186,7 @@ static void note_free(struct tn_domain *d, const struct tni_object *object)
 /* Before the registry is entered: it may take long, and settle the dead. The block is ours. */
 static int make_ring(struct tn_domain *d, uint64_t ring_bytes, tni_block *ret_block)
 {
-    static const struct tni_block_about about = {.kind = TNI_KIND_RING};
+    static const struct tni_block_about about = {.kind = TNI_KIND_RING, .is_unfinished = true};
     bool is_zero;
     int status = tni_ref_alloc(d, ring_bytes, &about, true, 0, ret_block, &is_zero);
     if (status == 0 && !is_zero)

@@ -235,11 +235,18 @@ static int fail_not_ready(void)
 struct push {
     struct tn_queue *queue;
     const struct tni_parcel *parcel;
+    uint64_t who; /* packed the parcel */
 };
+
+/* This is a child that the interrupt hook of the wait forked: the parcel is its parent's. */
+#define PUSH_FORKED 1
 
 static int try_push(void *context)
 {
     const struct push *p = context;
+    const struct tn_domain *d = p->queue->handle.domain;
+    if (TNI_UNLIKELY(d->who != p->who || !tni_process_sits(d)))
+        return PUSH_FORKED;
     const struct tni_object *object = p->queue->handle.object;
     if (tni_ring_looks_full(p->queue) &&
         (atomic_load_explicit(&object->ended, memory_order_relaxed) & TNI_QUEUE_ENDED) == 0)
@@ -360,7 +367,7 @@ static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
     int status = tni_ring_push(q, parcel);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
-    struct push p = {q, parcel};
+    struct push p = {q, parcel, q->handle.domain->who};
     return wait_turn(q,
                      &(struct turn){&q->handle.object->room, TNI_SIDE_CONSUMER, try_push, &p,
                                     tni_ring_has_room},
@@ -368,8 +375,8 @@ static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
 }
 
 /* `is_next`: of several, after the first. It does not wait, and takes no news of a death. */
-static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *message,
-                                          uint32_t flags, uint64_t deadline_ns, bool is_next)
+static int push_once(struct tn_queue *q, const tn_message *message, uint32_t flags,
+                     uint64_t deadline_ns, bool is_next)
 {
     struct tni_parcel parcel;
     bool move = (flags & TN_PUSH_MOVE) != 0;
@@ -381,7 +388,18 @@ static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *
     if (status != 0)
         return status;
     status = is_next ? tni_ring_push(q, &parcel) : push_parcel(q, &parcel, deadline_ns);
+    if (TNI_UNLIKELY(status == PUSH_FORKED))
+        parcel.form = TNI_FORM_BYTES; /* this process has no block to give back */
     tni_parcel_end(q, &parcel, message, status == 0, move);
+    return status;
+}
+
+static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *message,
+                                          uint32_t flags, uint64_t deadline_ns, bool is_next)
+{
+    int status = push_once(q, message, flags, deadline_ns, is_next);
+    while (TNI_UNLIKELY(status == PUSH_FORKED))
+        status = push_once(q, message, flags, deadline_ns, is_next);
     return status;
 }
 

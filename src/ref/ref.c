@@ -13,6 +13,9 @@
  *     un-recording its thread looks at header->recount, and if somebody recounts, raises the
  *     word's version. The recounter sets that claim first, and looks at the announces then:
  *     either it sees ours, or we see its.
+ * I6  A block that is TNI_LOCAL_UNFINISHED is known to one call only. Fork gives the child no
+ *     hold of it, and the child counts no local reference of it: nothing in the child would
+ *     ever release it.
  * Callers: tensor, share, queue, reaper. Source: protocol C, a leak-biased count with announce
  * and stable recount; docs/crash.md. A death leaves a count one too high, or 0 and not FREE, on
  * an announced block; the reaper recounts it. Never a count too low.
@@ -141,7 +144,8 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
     _Atomic uint32_t *local = local_at(d, block);
     uint32_t seen = atomic_load_explicit(local, memory_order_relaxed), tries = 0;
     for (;;) {
-        uint32_t next = seen == 1 ? TNI_LOCAL_BUSY : seen - 1;
+        uint32_t next =
+            (seen & ~TNI_LOCAL_UNFINISHED) == 1 ? (uint32_t)TNI_LOCAL_BUSY : seen - 1;
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY || seen == 0)) {
             if (seen == 0)
                 return false; /* not ours: a fork child without holds, or a double release */
@@ -318,11 +322,16 @@ void tni_ref_adopt_more(struct tn_domain *d, struct tni_thread *thread, tni_bloc
  */
 int tni_ref_lend_more(struct tn_domain *d, tni_block block, bool move)
 {
+    uint32_t at = tni_block_position(&d->segment.geometry, block);
+    if (move && tni_ref_is_local(d, at, TNI_LOCAL_UNFINISHED | 1)) {
+        tni_ref_move_hold(d, block, at);
+        return 0;
+    }
     int status = increment(d, block, MOST_RECORDED);
     TNI_KILL_POINT("lend_incremented");
     if (status == 0 && move && local_take_last(d, block)) {
         atomic_fetch_add(tni_word_at(&d->segment, block), TNI_WORD_DEC);
-        tni_ref_move_hold(d, block, tni_block_position(&d->segment.geometry, block));
+        tni_ref_move_hold(d, block, at);
     }
     return status;
 }
@@ -423,9 +432,18 @@ static inline int alloc_with(struct tn_domain *d, struct tni_thread *thread, uin
         if (TNI_LIKELY(status == 0))
             status = record_new(d, thread, block, bytes, about);
     }
-    if (TNI_LIKELY(status == 0))
+    if (TNI_LIKELY(status == 0)) {
+        if (about->is_unfinished)
+            atomic_fetch_or_explicit(local_at(d, block), TNI_LOCAL_UNFINISHED,
+                                     memory_order_relaxed);
         *ret_block = block;
+    }
     return status;
+}
+
+void tni_ref_finish(struct tn_domain *d, tni_block block)
+{
+    atomic_fetch_and_explicit(local_at(d, block), ~TNI_LOCAL_UNFINISHED, memory_order_relaxed);
 }
 
 static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
@@ -552,7 +570,7 @@ static int attempt_alloc(struct tn_domain *d, struct tni_wish *wish)
 }
 
 /* The largest class has blocks that are larger than the quota. */
-static bool can_fit(const struct tn_domain *d, uint64_t bytes, uint8_t kind)
+bool tni_ref_can_fit(const struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     return tni_geometry_class(g, bytes, kind) != 0 &&
@@ -571,7 +589,7 @@ int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_ab
     struct alloc_wish w = {.wish = {.attempt = attempt_alloc,
                                     .bytes = bytes,
                                     .deadline_ns = deadline_ns,
-                                    .can_fit = can_fit(d, bytes, about->kind)},
+                                    .can_fit = tni_ref_can_fit(d, bytes, about->kind)},
                            .about = about,
                            .want_memory = want_memory,
                            .ret_block = ret_block,
@@ -648,6 +666,24 @@ static void take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
+static bool is_unfinished(const struct tn_domain *d, uint32_t at)
+{
+    uint32_t local = atomic_load_explicit(&d->local[at], memory_order_relaxed);
+    return local != TNI_LOCAL_BUSY && (local & TNI_LOCAL_UNFINISHED) != 0;
+}
+
+/* I6. Of 64 holds side by side, those that the child gets. */
+static uint64_t hold_back(struct tn_domain *d, uint32_t at, uint64_t bits)
+{
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+        if (!is_unfinished(d, at + tni_low_bit(left)))
+            continue;
+        bits &= ~(left & -left);
+        d->held_back++;
+    }
+    return bits;
+}
+
 /*
  * The child's holds of 64 blocks side by side, under one announce: an increment each (I1), then
  * one change of the child's row for all of them.
@@ -678,6 +714,7 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
     const struct tni_geometry *g = &d->segment.geometry;
     int status = 0;
 
+    d->held_back = 0;
     for (uint32_t c = 1; c < g->class_count && status == 0; c++) {
         uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
         for (uint32_t w = 0; w < words && status == 0; w++) {
@@ -686,6 +723,7 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
                 atomic_load(tni_row_at(&d->segment, d->seat, tni_block_position(g, first)));
             if (g->classes[c].capacity - w * 64 < 64) /* beyond the last block it is noise */
                 bits &= (UINT64_C(1) << (g->classes[c].capacity - w * 64)) - 1;
+            bits = hold_back(d, tni_block_position(g, first), bits);
             if (bits != 0)
                 status = give_child_word(d, child, first, bits);
         }
@@ -694,9 +732,27 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
     return status;
 }
 
+/*
+ * I6. In the child, whose other threads are gone. Without a seat it had nobody count what was
+ * held back.
+ */
+TNI_AROUND_FORK static void forget_unfinished(struct tn_domain *d)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    if (d->seat != TNI_NO_SEAT && d->held_back == 0)
+        return;
+    for (uint32_t c = 1; c < g->class_count; c++) {
+        uint32_t base = g->classes[c].base, limit = atomic_load(&d->local_limit[c]);
+        for (uint32_t i = 0; i < limit; i++)
+            if (is_unfinished(d, base + i))
+                atomic_store_explicit(&d->local[base + i], 0, memory_order_relaxed);
+    }
+}
+
 int tni_ref_init(struct tn_domain *d)
 {
-    tni_process_hook(d, &(struct tni_fork_hooks){.prepare = give_child_holds});
+    tni_process_hook(
+        d, &(struct tni_fork_hooks){.prepare = give_child_holds, .child = forget_unfinished});
     return 0;
 }
 
@@ -754,7 +810,8 @@ static uint64_t sum_locals(struct tn_domain *d)
         uint32_t limit = atomic_load(&d->local_limit[c]);
         for (uint32_t i = 0; i < limit; i++)
             sum +=
-                atomic_load_explicit(local_at(d, tni_block_make(c, i)), memory_order_relaxed);
+                atomic_load_explicit(local_at(d, tni_block_make(c, i)), memory_order_relaxed) &
+                ~TNI_LOCAL_UNFINISHED;
     }
     return sum;
 }

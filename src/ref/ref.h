@@ -18,6 +18,11 @@
 
 /* A block's count of local references while a thread changes its hold bit: ref.c, I2. */
 #define TNI_LOCAL_BUSY UINT32_MAX
+/*
+ * With the count of a block that one call has made and handed to nobody: ref.c, I6. The mark
+ * goes when the block is lent with `move`, released, or finished.
+ */
+#define TNI_LOCAL_UNFINISHED (UINT32_C(1) << 31)
 
 /** Called with every block that a record names. */
 typedef void tni_record_fn(tni_block block, void *context);
@@ -25,7 +30,9 @@ typedef void tni_record_fn(tni_block block, void *context);
 struct tni_block_about {
     uint8_t kind; /* TNI_KIND_* */
     uint8_t ndim;
-    uint32_t dtype; /* {lanes:16, bits:8, code:8} */
+    bool is_unfinished; /* the call that allocates it may wait, or stand aside, while it has it
+                         */
+    uint32_t dtype;     /* {lanes:16, bits:8, code:8} */
     const int64_t *shape;
 };
 
@@ -46,6 +53,12 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
  */
 int tni_ref_alloc_with(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                        const struct tni_block_about *about, tni_block *ret_block);
+
+/** From here on a forked child gets a hold of this block too: something names it. */
+void tni_ref_finish(struct tn_domain *domain, tni_block block);
+
+/** Whether all memory of the domain, if it were free, would do for a block. */
+bool tni_ref_can_fit(const struct tn_domain *domain, uint64_t bytes, uint8_t kind);
 
 /** Whether a try failed for want of what others may give back. */
 static inline bool tni_ref_is_short(int status)

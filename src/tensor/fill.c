@@ -19,7 +19,8 @@ static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block
 {
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t end = TNI_MIN(tni_align_up(to, g->page_bytes), tni_block_bytes(g, block));
-    tni_thread_step_aside(thread); /* a forked child holds the block as it is */
+    tni_thread_step_aside(
+        thread); /* the block is unfinished: a forked child gets no hold of it */
     int status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
                                  source + from, to - from);
     tni_thread_come_back(thread);
@@ -105,19 +106,26 @@ int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_by
                        const struct tni_block_about *about, uint64_t deadline_ns,
                        tni_block *ret_block)
 {
+    struct tni_block_about ours = *about;
     bool is_zero;
     tni_block block;
 
-    if (size_bytes >= WRITE_FROM_BYTES && is_committed_alone(d, size_bytes) &&
-        fill_cold(d, source, size_bytes, about, ret_block) == 0)
+    ours.is_unfinished = size_bytes >= WRITE_FROM_BYTES;
+    if (ours.is_unfinished && is_committed_alone(d, size_bytes) &&
+        fill_cold(d, source, size_bytes, &ours, &block) == 0) {
+        tni_ref_finish(d, block);
+        *ret_block = block;
         return 0;
+    }
     /* Small, or no memory without waiting for it, or an error that comes again. */
-    int status = tni_ref_alloc(d, size_bytes, about, true, deadline_ns, &block, &is_zero);
+    int status = tni_ref_alloc(d, size_bytes, &ours, true, deadline_ns, &block, &is_zero);
     if (status != 0)
         return status;
     if (size_bytes > 0)
         memcpy(tni_payload_at(&d->segment, block), source, size_bytes);
     TNI_KILL_POINT("tensor_copied");
+    if (ours.is_unfinished)
+        tni_ref_finish(d, block);
     *ret_block = block;
     return 0;
 }
