@@ -106,51 +106,92 @@ static int add_records(struct tn_domain *d, tni_block message, const tn_message 
     return status;
 }
 
-static int add_payload(struct tn_domain *d, tni_block message, const struct packing *p,
-                       uint64_t deadline_ns)
+struct parcel_wish {
+    struct tni_wish wish;
+    const struct packing *packing;
+    uint64_t payload_bytes;
+    tni_block message, payload; /* id 0: there is none */
+};
+
+/* A message block and, where the message has one, a payload block; or neither. */
+static int attempt_blocks(struct tn_domain *d, struct tni_wish *wish)
 {
-    static const struct tni_block_about about = {.kind = TNI_KIND_BYTES, .is_unfinished = true};
-    struct tni_records *records = tni_payload_at(&d->segment, message);
-    uint64_t bytes = p->views_bytes + (uint64_t)p->message->size_bytes;
-    tni_block payload;
-    bool is_zero;
-    int status = tni_ref_alloc(d, bytes, &about, true, deadline_ns, &payload, &is_zero);
-    if (status != 0)
-        return status;
-    write_views_and_bytes(p, tni_payload_at(&d->segment, payload));
-    records->payload_block = payload.id;
-    if ((status = tni_records_add(d, message, payload, true)) != 0)
-        tni_ref_release(d, payload);
+    static const struct tni_block_about message = {.kind = TNI_KIND_MESSAGE,
+                                                   .is_unfinished = true};
+    static const struct tni_block_about payload = {.kind = TNI_KIND_BYTES,
+                                                   .is_unfinished = true};
+    struct parcel_wish *w = (struct parcel_wish *)wish;
+    struct tni_thread *thread = tni_thread_enter(d);
+    int status = tni_ref_alloc_with(d, thread, w->packing->total, &message, &w->message);
+    if (status == 0 && w->packing->has_payload) {
+        status = tni_ref_alloc_with(d, thread, w->payload_bytes, &payload, &w->payload);
+        if (status != 0)
+            tni_ref_release_unused(d, thread, w->message);
+    }
+    tni_thread_leave(thread);
     return status;
+}
+
+static bool can_fit(const struct tn_domain *d, const struct parcel_wish *w)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    uint64_t page_bytes = g->page_bytes;
+    return tni_ref_can_fit(d, w->packing->total, TNI_KIND_MESSAGE) &&
+           tni_ref_can_fit(d, w->payload_bytes, TNI_KIND_BYTES) &&
+           tni_align_up(w->packing->total, page_bytes) +
+                   tni_align_up(w->payload_bytes, page_bytes) <=
+               g->quota_limit_bytes;
+}
+
+static int allocate(struct tn_domain *d, struct parcel_wish *w)
+{
+    int status = tni_process_check(d);
+    if (status == 0)
+        status = attempt_blocks(d, &w->wish);
+    if (TNI_LIKELY(!tni_ref_is_short(status)))
+        return status;
+    w->wish.can_fit = can_fit(d, w);
+    return tni_ref_insist(d, &w->wish, status);
+}
+
+/* pre: the blocks are ours, and nobody else knows them */
+static int fill(struct tn_domain *d, const struct packing *p, tni_block block,
+                tni_block payload)
+{
+    uint8_t *start = tni_payload_at(&d->segment, block);
+    struct tni_records *records = (struct tni_records *)(void *)start;
+    records->limit = p->limit;
+    records->views_bytes = p->views_bytes;
+    records->payload_block = payload.id;
+    records->bytes_count = p->message->size_bytes;
+    records->tensor_count = p->message->tensor_count;
+    records->reserved = 0;
+    write_views_and_bytes(p, payload.id != 0 ? tni_payload_at(&d->segment, payload)
+                                             : start + p->views_off);
+    return add_records(d, block, p->message);
 }
 
 static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t deadline_ns,
                         tni_block *ret_block)
 {
-    static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE, .is_unfinished = true};
-    tni_block block;
-    bool is_zero;
-
-    int status = tni_ref_alloc(d, p->total, &about, true, deadline_ns, &block, &is_zero);
+    uint64_t rest = p->views_bytes + (uint64_t)p->message->size_bytes;
+    struct parcel_wish w = {.wish = {.attempt = attempt_blocks, .deadline_ns = deadline_ns},
+                            .packing = p,
+                            .payload_bytes = p->has_payload ? rest : 0};
+    w.wish.bytes = p->total + w.payload_bytes;
+    int status = allocate(d, &w);
     if (status != 0)
         return status;
-    uint8_t *start = tni_payload_at(&d->segment, block);
-    struct tni_records *records = (struct tni_records *)(void *)start;
-    records->limit = p->limit;
-    records->views_bytes = p->views_bytes;
-    records->payload_block = 0;
-    records->bytes_count = p->message->size_bytes;
-    records->tensor_count = p->message->tensor_count;
-    records->reserved = 0;
-    status = add_records(d, block, p->message);
+    status = fill(d, p, w.message, w.payload);
     if (status == 0 && p->has_payload)
-        status = add_payload(d, block, p, deadline_ns);
-    else if (status == 0)
-        write_views_and_bytes(p, start + p->views_off);
-    if (status != 0)
-        tni_ref_release(d, block);
-    else
-        *ret_block = block;
+        status = tni_records_add(d, w.message, w.payload, true);
+    if (status == 0) {
+        *ret_block = w.message;
+        return 0;
+    }
+    if (p->has_payload)
+        tni_ref_release(d, w.payload);
+    tni_ref_release(d, w.message);
     return status;
 }
 

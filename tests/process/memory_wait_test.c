@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "alloc/alloc.h"
@@ -204,6 +205,81 @@ TN_TEST(each_of_several_waiters_can_have_all_the_memory)
             TN_CHECK(pthread_join(waiters[w], NULL) == 0);
         finish();
     }
+}
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+/* Their shapes are too long for the message block, which is several pages all the same. */
+enum { TENSORS = 4000, PRODUCERS = 3 };
+static tn_queue *queue;
+static tn_message message;
+
+static void open_queue(tn_tensor **tensors)
+{
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = PRODUCERS};
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, (int64_t[]){8}, 0, &t));
+    for (uint32_t i = 0; i < TENSORS; i++)
+        tensors[i] = t;
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &queue));
+    message = (tn_message){.bytes = calloc(1, 4 * MIB),
+                           .size_bytes = 4 * MIB,
+                           .tensors = tensors,
+                           .tensor_count = TENSORS};
+    TN_CHECK(message.bytes != NULL);
+}
+
+static void close_queue(void)
+{
+    queue = tn_queue_close(queue);
+    tn_tensor_unref(message.tensors[0]);
+    free((void *)message.bytes);
+}
+
+static void pop_one(void)
+{
+    tn_message m;
+    TN_CHECK_OK(tn_queue_pop(queue, tnt_deadline(LONG_MS), &m));
+    tn_message_fini(&m);
+}
+
+/* The longest that there is memory for. */
+static void find_longest(void)
+{
+    int status;
+    while ((status = tn_queue_push(queue, &message, 0, 0)) == TN_ERR_NO_MEMORY)
+        message.size_bytes -= tni_os_page_bytes();
+    TN_CHECK_OK(status);
+    pop_one();
+}
+
+static void *push_longest(void *argument)
+{
+    (void)argument;
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, tnt_deadline(LONG_MS)));
+    return NULL;
+}
+
+TN_TEST(each_of_several_producers_can_have_all_the_memory)
+{
+    tn_tensor *tensors[TENSORS], *held;
+    pthread_t producers[PRODUCERS];
+    begin();
+    open_queue(tensors);
+    find_longest();
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+    for (int p = 0; p < PRODUCERS; p++) {
+        atomic_fetch_and(&d->segment.header->memory_wait, ~(uint32_t)TNI_WAIT_ARMED);
+        TN_CHECK(pthread_create(&producers[p], NULL, push_longest, NULL) == 0);
+        await_waiter();
+    }
+    tn_tensor_unref(held);
+    for (int p = 0; p < PRODUCERS; p++)
+        pop_one();
+    for (int p = 0; p < PRODUCERS; p++)
+        TN_CHECK(pthread_join(producers[p], NULL) == 0);
+    close_queue();
+    finish();
 }
 
 /* ---- what can never be ------------------------------------------------------------------- */
