@@ -22,6 +22,7 @@
  * ends.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -411,6 +412,25 @@ static int take_answer(const struct tn_forkserver *server, struct tni_fork_answe
                                          "%s", answer->text);
 }
 
+/* A child that is there already is not left to who asks next. The detail stays. */
+static void end_withdrawn(struct tn_forkserver *server, uint64_t number, int status)
+{
+    char detail[256];
+    if (!become_reader(server, atomic_load(&server->news)))
+        return;
+    snprintf(detail, sizeof detail, "%s", tn_error_detail());
+    tni_children_lock();
+    bool is_out = server->out_request == number && server->late == NULL;
+    int32_t pid = is_out ? __atomic_load_n(&server->place->forked, __ATOMIC_ACQUIRE) : 0;
+    tni_children_unlock();
+    if (pid > 0)
+        watch_late(server, pid);
+    if (server->late != NULL)
+        collect_late(server, tni_os_now_ns() + TNI_SPAWN_SLICE_NS);
+    stop_reading(server);
+    (void)!tni_fail(status, "%s", detail);
+}
+
 /*
  * I5. @return the pid of a child that runs already, an error that the server answered, or
  * `status`: no child runs the function, and none will
@@ -432,6 +452,8 @@ static int give_up(struct tn_forkserver *server, struct asker *asker, uint64_t n
     if (answered)
         return take_answer(server, &asker->answer);
     tell_askers(server);
+    if (pid == 0)
+        end_withdrawn(server, number, status);
     return pid > 0 ? pid : status;
 }
 

@@ -27,12 +27,6 @@ static int say_and_pause(tn_domain *domain, void *argument)
     return pause_for_ever();
 }
 
-static int interrupt(void *context)
-{
-    (void)context;
-    return -1;
-}
-
 static pid_t stop_server(tn_forkserver *server)
 {
     pid_t pid = tn_forkserver_pid(server);
@@ -103,9 +97,17 @@ static int interrupt_once_it_is_stopped(void *context)
     return -1;
 }
 
+static int forks_prepared;
+
+static int stop_at_the_second(struct tn_domain *domain, uint32_t child)
+{
+    (void)domain, (void)child;
+    return ++forks_prepared == 2 ? raise(SIGSTOP) : 0;
+}
+
 struct giving_up {
     tn_domain *domain;
-    bool is_forked;          /* the child is there, and stopped, when its asker gives up */
+    bool is_forked; /* when its asker gives up, the child is stopped; else the server is */
     bool has_no_descriptors; /* when the answer is read */
 };
 
@@ -116,19 +118,20 @@ static int give_up_on_stopped_child(void *argument)
     static const struct rlimit none_left = {3, 3};
     tn_process *none = NULL;
     runs = tnt_signal_open();
-    forks_passed = 0;
-    tni_process_hook(how->domain, &(struct tni_fork_hooks){.child = stop_as_the_second});
+    struct tni_fork_hooks hooks = {.child = stop_as_the_second};
+    if (!how->is_forked)
+        hooks.prepare = stop_at_the_second;
+    tni_process_hook(how->domain, &hooks);
     tn_forkserver *server = open_server(how->domain);
-    pid_t stopped = how->is_forked ? 0 : stop_server(server);
-    tn_interrupt_set(how->is_forked ? interrupt_once_it_is_stopped : interrupt, NULL);
+    tn_interrupt_set(interrupt_once_it_is_stopped, NULL);
     TN_CHECK(tn_forkserver_fork(server, say_and_pause, NULL, 0, 0, &none) ==
              TN_ERR_INTERRUPTED);
     tn_interrupt_set(NULL, NULL);
     TN_CHECK(none == NULL);
     if (how->has_no_descriptors)
         TN_CHECK(setrlimit(RLIMIT_NOFILE, &none_left) == 0);
-    if (stopped != 0)
-        TN_CHECK(kill(stopped, SIGCONT) == 0);
+    if (!how->is_forked)
+        TN_CHECK(kill(tn_forkserver_pid(server), SIGCONT) == 0);
     for (uint64_t late = tnt_deadline(10000); !tni_server_is_free(server);) {
         TN_CHECK(tnt_deadline(0) < late);
         sched_yield();
