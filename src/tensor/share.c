@@ -108,6 +108,14 @@ static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options
     return status;
 }
 
+static bool can_fit(const struct tn_domain *domain, const tn_tensor *t, uint64_t size_bytes,
+                    const tn_share_options *options)
+{
+    return options->strategy == TN_STRATEGY_ARENA
+               ? tni_ref_can_fit(domain, size_bytes, TNI_KIND_TENSOR)
+               : tni_backed_can_fit(domain, t, size_bytes, options);
+}
+
 /*
  * Threads may share views of one storage at the same time: one moves it, the others find it
  * moved. In a forked child, a thread of its parent will never end what it began.
@@ -125,6 +133,26 @@ static void become_mover(struct tni_storage *s)
     }
 }
 
+struct share_wish {
+    struct tni_wish wish;
+    tn_tensor *tensor;
+    const tn_share_options *options;
+};
+
+/* The mover waits for no memory: other threads, or a hook of this one, may move it meanwhile.
+ */
+static int attempt_share(struct tn_domain *domain, struct tni_wish *wish)
+{
+    const struct share_wish *w = (const struct share_wish *)wish;
+    become_mover(w->tensor->storage);
+    int status = move(domain, w->tensor, w->options, 0);
+    /* pairs with the acquire in become_mover() */
+    atomic_store_explicit(&w->tensor->storage->mover, 0, memory_order_release);
+    /* Outside of the arena it may be descriptors. */
+    wish->lacks_other = status == TN_ERR_FULL && w->options->strategy != TN_STRATEGY_ARENA;
+    return status;
+}
+
 int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor, const tn_share_options *given,
                        uint64_t deadline_ns)
 {
@@ -133,11 +161,15 @@ int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor, const tn_share_opti
     if (status != 0 || (status = tni_tensor_check(tensor)) != 0 ||
         (status = tni_tensor_read_options(given, &options)) != 0)
         return status;
-    become_mover(tensor->storage);
-    status = move(domain, tensor, &options, deadline_ns);
-    /* pairs with the acquire in become_mover() */
-    atomic_store_explicit(&tensor->storage->mover, 0, memory_order_release);
-    return status;
+    struct share_wish w = {.wish = {.attempt = attempt_share, .deadline_ns = deadline_ns},
+                           .tensor = tensor,
+                           .options = &options};
+    status = attempt_share(domain, &w.wish);
+    if (!tni_ref_is_short(status) || deadline_ns == 0)
+        return status;
+    w.wish.bytes = tni_storage_bytes(tensor->storage);
+    w.wish.can_fit = can_fit(domain, tensor, w.wish.bytes, &options);
+    return tni_ref_insist(domain, &w.wish, status);
 }
 
 int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns)

@@ -71,6 +71,10 @@ int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t s
                    const void *source, const tn_share_options *options, uint64_t deadline_ns,
                    tni_block *ret_block, struct tni_mapping **ret_mapping);
 
+/** Whether such a storage could be made if all other memory were free. */
+bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,
+                        uint64_t size_bytes, const tn_share_options *options);
+
 /** free() for views: where misuse is caught, the memory stays readable for a while. */
 void tni_tensor_free_memory(void *memory);
 /**

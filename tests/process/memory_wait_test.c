@@ -207,6 +207,50 @@ TN_TEST(each_of_several_waiters_can_have_all_the_memory)
     }
 }
 
+static int64_t shared_bytes = 3 * MIB;
+
+static int share_once(void *view)
+{
+    static _Atomic bool is_done;
+    if (!atomic_exchange(&is_done, true)) {
+        uint64_t begun_ns = tni_os_now_ns();
+        assert_int_equal(tn_tensor_share(d, view, tnt_deadline(10)), TN_ERR_TIMED_OUT);
+        assert_in_range(tni_os_now_ns() - begun_ns, 0, TNI_REF_PATIENCE_NS);
+        tnt_signal(&ready);
+    }
+    return 0;
+}
+
+static void *share(void *tensor)
+{
+    TN_CHECK_OK(tn_tensor_share(d, tensor, tnt_deadline(LONG_MS)));
+    return NULL;
+}
+
+TN_TEST(a_share_that_waits_for_memory_holds_up_nobody_who_shares_a_view)
+{
+    pthread_t waiter;
+    tn_tensor *held, *t, *view;
+    begin();
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &shared_bytes, &t));
+    TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 100, 1, &view));
+    TN_CHECK(pthread_create(&waiter, NULL, share, t) == 0);
+    await_waiter();
+    uint64_t begun_ns = tni_os_now_ns();
+    assert_int_equal(tn_tensor_share(d, view, 0), TN_ERR_NO_MEMORY);
+    assert_in_range(tni_os_now_ns() - begun_ns, 0, TNI_REF_PATIENCE_NS);
+    tn_interrupt_set(share_once, view);
+    tnt_await(&ready);
+    tn_interrupt_set(NULL, NULL);
+    tn_tensor_unref(held);
+    TN_CHECK(pthread_join(waiter, NULL) == 0);
+    TN_CHECK(tn_tensor_is_shared(view));
+    tn_tensor_unref(view);
+    tn_tensor_unref(t);
+    finish();
+}
+
 /* ---- messages ---------------------------------------------------------------------------- */
 
 /* Their shapes are too long for the message block, which is several pages all the same. */
