@@ -14,6 +14,9 @@
  *
  * I1. What stands in a message was written by another process: every number is checked here or
  *     by the library. The pickle itself is trusted, as pickles are: members are one user's.
+ *
+ * It is one file since each kind of object is written and read by two functions that must agree,
+ * and stand side by side.
  */
 #include "core.h"
 

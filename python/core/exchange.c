@@ -7,6 +7,8 @@
  * without the GIL, and after the domain was closed.
  * Source: PEP 3118; the array API standard, "Data interchange mechanisms", and DLPack's "Python
  * Specification", https://dmlc.github.io/dlpack/latest/python_spec.html.
+ *
+ * It is one file since all three end one kind of export, by one set of rules.
  */
 #include "core.h"
 

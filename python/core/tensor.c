@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensor: the type; what it is, its views and its copies. */
+/*
+ * Tensor: the type; what it is, its views and its copies. One file, since a type's methods are one
+ * table.
+ */
 #include "core.h"
 
 #include <stddef.h>

@@ -9,12 +9,11 @@
  * I4  A process keeps the descriptor of a mapping only while it may be the last to have it: if
  *     there is no tenond, for some of them in case tenond is killed (64, or an eighth of what
  * it may have open), and always for one that it alone can write, since a forked child must map
- *     it anew.
- * I6  A descriptor that tenond has not got is parked when its mapping ends while others name
- *     the storage, in a queue or a ticket: they find it here. It is closed once nobody does, or
- *     given to the next tenond. Until somebody looks, it keeps the memory of a storage that has
- *     ended.
- * All of it is private, and goes with the process.
+ * it anew. I6  A descriptor that tenond has not got is parked when its mapping ends while
+ * others name the storage, in a queue or a ticket: they find it here. It is closed once nobody
+ * does, or given to the next tenond. Until somebody looks, it keeps the memory of a storage
+ * that has ended. All of it is private, and goes with the process. It is one file since a
+ * mapping, its descriptor and its parking change under one lock.
  */
 #include "backing/mapping.h"
 

@@ -35,6 +35,8 @@
  * block's place follows from its number, and there is no map of the arena that a death could
  * leave half written. The arena is sparse: address space is what this spends, not memory. See
  * docs/decisions/0002.
+ *
+ * It is one file so that one diff shows that the layout has changed.
  */
 #ifndef TNI_LAYOUT_H
 #define TNI_LAYOUT_H

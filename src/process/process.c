@@ -17,6 +17,8 @@
  *     namespace.
  * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
  * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
+ *
+ * It is one file since joining, fork and leaving move one word by one set of rules.
  */
 #include "process/process.h"
 

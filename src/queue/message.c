@@ -11,6 +11,8 @@
  * message, takes the references of its tensors while the slot is still TAKEN, and un-records
  * the slot last; a death on the way leaves holds, which the reaper gives back, and a message
  * that is delivered again.
+ *
+ * It is one file since packing and unpacking must agree on each form.
  */
 #include "queue/message.h"
 

@@ -19,6 +19,8 @@
  * Callers: ring.c, event.c, ... and the reaper. Death: bits are cleared; a claim of the dead is
  * taken over, and the one object that the dead was at is undone, ended or marked again (I5):
  * all by tni_queue_settle_seat().
+ *
+ * It is one file since whoever opens, closes or settles keeps I2 to I5 together.
  */
 #include "queue/object.h"
 

@@ -212,4 +212,26 @@ static inline void kill_tenond_and_vault(int32_t tenond)
     kill_and_await(tenond, SIGKILL);
 }
 
+struct storages_for {
+    tn_domain *domain;
+    tn_queue *queue;
+    uint32_t count;
+};
+
+static inline int push_storages(void *argument)
+{
+    const struct storages_for *to = argument;
+    for (uint32_t i = 0; i < to->count; i++)
+        push(to->queue, make_as(to->domain, TN_STRATEGY_FILE_DESCRIPTOR, (float)i),
+             TN_PUSH_MOVE);
+    return 0;
+}
+
+/** So many storages that only the queue names: their maker has ended. */
+static inline void leave_storages(tn_domain *domain, tn_queue *queue, uint32_t count)
+{
+    struct storages_for to = {domain, queue, count};
+    tnt_wait_ok(tnt_fork(push_storages, &to));
+}
+
 #endif

@@ -54,15 +54,6 @@ static void finish(void)
     d = tn_domain_close(d);
 }
 
-static int make_and_push(void *count)
-{
-    for (uint32_t i = 0; i < *(const uint32_t *)count; i++)
-        push(q, make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, (float)i), TN_PUSH_MOVE);
-    return 0;
-}
-
-static void leave_in_queue(uint32_t count) { tnt_wait_ok(tnt_fork(make_and_push, &count)); }
-
 static void pop_all(uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -88,7 +79,7 @@ TN_TEST(a_session_that_begins_later_changes_no_folder)
     begin_system();
     begin();
     snprintf(folder, sizeof folder, "%s", tn_runtime_folder());
-    leave_in_queue(3);
+    leave_storages(d, q, 3);
     int32_t old = manager_pid(d), vault = await_vault(0, 3);
     make("session");
     assert_string_equal(tn_runtime_folder(), folder);
@@ -147,7 +138,7 @@ static void begin_in_session(const char *next)
     TN_CHECK_OK(tni_os_runtime_prepare());
     setenv("XDG_RUNTIME_DIR", below(next), 1);
     begin();
-    leave_in_queue(3);
+    leave_storages(d, q, 3);
 }
 
 static void await_socket(const char *folder)
@@ -421,7 +412,7 @@ TN_TEST(who_joins_from_a_session_replaces_the_tenond_of_a_service)
     await_successor(d, old);
     assert_int_equal(atomic_load(&d->segment.header->runtime), runtime);
     assert_false(is_used("session"));
-    leave_in_queue(1);
+    leave_storages(d, q, 1);
     pop_all(1);
     finish();
     tnt_signal_close(&signal);

@@ -33,15 +33,6 @@ static void finish(void)
     d = tn_domain_close(d);
 }
 
-static int make_and_push(void *count)
-{
-    for (uint32_t i = 0; i < *(const uint32_t *)count; i++)
-        push(q, make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, (float)i), TN_PUSH_MOVE);
-    return 0;
-}
-
-static void leave_in_queue(uint32_t count) { tnt_wait_ok(tnt_fork(make_and_push, &count)); }
-
 static void pop_all(uint32_t first, uint32_t end)
 {
     for (uint32_t i = first; i < end; i++) {
@@ -91,7 +82,7 @@ TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
 {
     struct tnt_signal signal = tnt_signal_open();
     begin(SEATS);
-    leave_in_queue(3);
+    leave_storages(d, q, 3);
     await_vault(0, 3);
     pid_t sitter = tnt_fork(sit, &signal);
     tnt_await(&signal);
@@ -205,7 +196,7 @@ static int32_t replace_by_limited(int32_t vault)
 TN_TEST_WITHIN(a_tenond_with_a_lower_limit_of_descriptors_loses_nothing, 60)
 {
     begin(0);
-    leave_in_queue(MANY);
+    leave_storages(d, q, MANY);
     int32_t vault = await_vault(0, MANY);
     int32_t limited = replace_by_limited(vault);
     uint64_t deadline_ns = tnt_deadline(BACKING_MS);
@@ -224,7 +215,7 @@ TN_TEST_WITHIN(a_tenond_with_a_lower_limit_of_descriptors_loses_nothing, 60)
 TN_TEST_WITHIN(a_tenond_with_a_lower_limit_takes_the_rest_as_it_gets_room, 60)
 {
     begin(0);
-    leave_in_queue(MANY);
+    leave_storages(d, q, MANY);
     int32_t vault = await_vault(0, MANY);
     int32_t limited = replace_by_limited(vault);
     pop_all(0, MANY - SOME);
@@ -241,14 +232,14 @@ static void break_off(bool with_nonsense)
 {
     struct fake_vault *vault = fake_vault_start();
     begin(0);
-    leave_in_queue(3);
+    leave_storages(d, q, 3);
     fake_vault_await(&vault->puts, 3);
     int32_t old = manager_pid(d);
     vault->breaks_with_nonsense = with_nonsense;
     atomic_store(&vault->breaks, with_nonsense ? 2 : BREAKS);
     kill_and_await(old, SIGKILL);
     await_successor(d, old);
-    leave_in_queue(1); /* a deposit is for the vault, which has not told all yet */
+    leave_storages(d, q, 1); /* a deposit is for the vault, which has not told all yet */
     fake_vault_await(&vault->puts, 4);
     assert_int_equal(atomic_load(&vault->breaks), 0);
     await_storages(manager_pid(d), 4);
@@ -267,7 +258,7 @@ TN_TEST(a_vault_that_was_asked_twice_keeps_its_name)
 {
     struct fake_vault *vault = fake_vault_start();
     begin(0);
-    leave_in_queue(2);
+    leave_storages(d, q, 2);
     fake_vault_await(&vault->puts, 2);
     int32_t old = manager_pid(d);
     atomic_store(&vault->breaks, 1);
@@ -277,7 +268,7 @@ TN_TEST(a_vault_that_was_asked_twice_keeps_its_name)
     assert_int_equal(atomic_load(&vault->lists), 3); /* of the first tenond one */
     pop_all(0, 2);
     await_storages(second, 0);
-    leave_in_queue(1); /* served by a round of the loop that saw that nothing is kept */
+    leave_storages(d, q, 1); /* served by a round of the loop that saw that nothing is kept */
     fake_vault_await(&vault->puts, 3);
     assert_int_equal(tni_os_file_number(TNI_VAULT_SOCKET), vault->file);
     kill_and_await(second, SIGKILL);
