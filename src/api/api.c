@@ -101,8 +101,8 @@ static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
     if (status != 0)
         return status;
     tni_alloc_init(*ret_domain);
-    tni_backing_init(*ret_domain);
     tni_ref_init(*ret_domain);
+    tni_backing_init(*ret_domain); /* after ref: it looks what of it a forked child has */
     tni_queue_init(*ret_domain);
     tni_reaper_init(*ret_domain);
     return 0;

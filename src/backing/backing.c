@@ -408,19 +408,35 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
  * What only the parent may write is mapped anew, at the same place, as everybody else has it.
  * If that fails the child must not have it at all, and its use is a fault.
  */
+TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
+{
+    if (!m->is_write_once || m->is_read_only)
+        return;
+    if (!tni_mapping_has_descriptor(m) ||
+        tni_os_map_over(m->fd, m->address, m->object_bytes, true) != 0) {
+        tni_os_unmap(m->address, m->object_bytes);
+        m->address = NULL; /* others may map something there: it is not ours to unmap */
+        tni_log(TNI_LOG_ERROR, "a forked child lost a storage: %s", tn_error_detail());
+    }
+    m->is_read_only = true;
+}
+
+/*
+ * Of what another thread of the parent was making or mapping, the child has no reference: the
+ * mapping would keep the memory for as long as the child lives.
+ */
 TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
 {
     for (uint32_t i = 0; i < d->mappings_limit; i++) {
         struct tni_mapping *m = d->mappings[i];
-        if (m == NULL || !m->is_write_once || m->is_read_only)
+        if (m == NULL)
             continue;
-        if (!tni_mapping_has_descriptor(m) ||
-            tni_os_map_over(m->fd, m->address, m->object_bytes, true) != 0) {
-            tni_os_unmap(m->address, m->object_bytes);
-            m->address = NULL; /* others may map something there: it is not ours to unmap */
-            tni_log(TNI_LOG_ERROR, "a forked child lost a storage: %s", tn_error_detail());
-        }
-        m->is_read_only = true;
+        uint32_t at =
+            tni_block_position(&d->segment.geometry, tni_block_make(TNI_BACKING_CLASS, i));
+        if (atomic_load_explicit(&d->local[at], memory_order_relaxed) == 0)
+            tni_mapping_abandon(d, m);
+        else
+            map_read_only(m);
     }
 }
 

@@ -8,12 +8,14 @@
  *     one. So one of a generation that is over may live beside its successor, out of the table.
  * I4  A process keeps the descriptor of a mapping only while it may be the last to have it: if
  *     there is no tenond, for some of them in case tenond is killed (64, or an eighth of what
- * it may have open), and always for one that it alone can write, since a forked child must map
- * it anew. I6  A descriptor that tenond has not got is parked when its mapping ends while
- * others name the storage, in a queue or a ticket: they find it here. It is closed once nobody
- * does, or given to the next tenond. Until somebody looks, it keeps the memory of a storage
- * that has ended. All of it is private, and goes with the process. It is one file since a
- * mapping, its descriptor and its parking change under one lock.
+ *     it may have open), and always for one that it alone can write, since a forked child must
+ *     map it anew.
+ * I6  A descriptor that tenond has not got is parked when its mapping ends while others name
+ *     the storage, in a queue or a ticket: they find it here. It is closed once nobody does, or
+ *     given to the next tenond. Until somebody looks, it keeps the memory of a storage that has
+ *     ended.
+ * All of it is private, and goes with the process. It is one file since a mapping, its
+ * descriptor and its parking change under one lock.
  */
 #include "backing/mapping.h"
 
@@ -155,6 +157,14 @@ static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
         park(d, m);
     else
         discard_mapping(d, m);
+}
+
+/* To free it could wait for ever, for a thread of the parent that was in malloc(). */
+TNI_AROUND_FORK void tni_mapping_abandon(struct tn_domain *d, struct tni_mapping *m)
+{
+    d->mappings[m->index] = NULL;
+    close_kept(d, m);
+    tni_os_unmap(m->address, m->object_bytes);
 }
 
 void tni_backing_sweep(struct tn_domain *d)

@@ -48,6 +48,9 @@ struct tni_mapping *tni_mapping_new(void);
 void tni_mapping_enter(struct tn_domain *domain, struct tni_mapping *mapping, int fd,
                        bool is_deposited);
 
+/** In a forked child: unmap what no thread of the child uses. `mapping` itself is not freed. */
+void tni_mapping_abandon(struct tn_domain *domain, struct tni_mapping *mapping);
+
 /** Whether its descriptor is there, and still is what it was. */
 bool tni_mapping_has_descriptor(const struct tni_mapping *mapping);
 

@@ -274,6 +274,15 @@ static inline bool tni_process_sits(const struct tn_domain *domain)
 {
     return TNI_LIKELY(domain->seat != TNI_NO_SEAT) && !tni_process_is_copy(domain);
 }
+/**
+ * Whether this still is the member that began a call. It is not in a child that the program's
+ * hook forked in a wait, where the call goes on as well: what it had so far is the parent's.
+ * @param who  domain->who when the call began
+ */
+static inline bool tni_process_is_still(const struct tn_domain *domain, uint64_t who)
+{
+    return TNI_LIKELY(domain->who == who) && tni_process_sits(domain);
+}
 static inline int tni_process_check(const struct tn_domain *domain)
 {
     return tni_process_sits(domain) ? 0 : tni_process_no_seat(domain);

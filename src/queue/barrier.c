@@ -147,7 +147,7 @@ static int try_pass(void *context)
     return status != 0 ? status : outcome(g->object, seen, g->generation);
 }
 
-/* We go, with `why`: break the generation, unless it was decided meanwhile. */
+/* Who came goes, with `why`: break the generation, unless it was decided meanwhile. */
 static int break_late(const struct gathering *g, int why)
 {
     uint64_t seen = atomic_load(&g->object->value);
@@ -189,12 +189,14 @@ int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
         return 1;
     }
     struct gathering g = {object, generation_of(seen)};
+    const struct tn_domain *d = barrier->handle.domain;
+    uint64_t who = d->who;
     /* No side: a death is a fate of the generation. */
     status =
         tni_object_wait(&barrier->handle, &object->items, TNI_SIDE_NONE,
                         tni_spins(&barrier->handle, &object->items), deadline_ns, try_pass, &g);
-    return status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED ? break_late(&g, status)
-                                                                      : status;
+    bool goes = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
+    return goes && tni_process_is_still(d, who) ? break_late(&g, status) : status;
 }
 
 /* A whole barrier stays as it is: two survivors may reset it, and one may wait by then. */

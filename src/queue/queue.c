@@ -244,8 +244,7 @@ struct push {
 static int try_push(void *context)
 {
     const struct push *p = context;
-    const struct tn_domain *d = p->queue->handle.domain;
-    if (TNI_UNLIKELY(d->who != p->who || !tni_process_sits(d)))
+    if (TNI_UNLIKELY(!tni_process_is_still(p->queue->handle.domain, p->who)))
         return PUSH_FORKED;
     const struct tni_object *object = p->queue->handle.object;
     if (tni_ring_looks_full(p->queue) &&
@@ -361,13 +360,13 @@ static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline
     return status;
 }
 
-static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel,
+static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel, uint64_t who,
                        uint64_t deadline_ns)
 {
     int status = tni_ring_push(q, parcel);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
-    struct push p = {q, parcel, q->handle.domain->who};
+    struct push p = {q, parcel, who};
     return wait_turn(q,
                      &(struct turn){&q->handle.object->room, TNI_SIDE_CONSUMER, try_push, &p,
                                     tni_ring_has_room},
@@ -387,8 +386,9 @@ static int push_once(struct tn_queue *q, const tn_message *message, uint32_t fla
         status = tni_parcel_pack(q, message, move, deadline_ns, &parcel);
     if (status != 0)
         return status;
-    status = is_next ? tni_ring_push(q, &parcel) : push_parcel(q, &parcel, deadline_ns);
-    if (TNI_UNLIKELY(status == PUSH_FORKED))
+    uint64_t who = q->handle.domain->who;
+    status = is_next ? tni_ring_push(q, &parcel) : push_parcel(q, &parcel, who, deadline_ns);
+    if (TNI_UNLIKELY(status != 0) && !tni_process_is_still(q->handle.domain, who))
         parcel.form = TNI_FORM_BYTES; /* this process has no block to give back */
     tni_parcel_end(q, &parcel, message, status == 0, move);
     return status;
@@ -663,10 +663,14 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
         return found;
     if (deadline_ns == 0)
         return fail_not_ready();
-    for (uint32_t i = 0; i < count; i++)
-        watch(queues[i]);
     struct tni_wait wait = {.deadline_ns = deadline_ns};
     for (;;) {
+        /* Each time: a child that the program's hook forked in the sleep has its own seat. */
+        int status = tni_process_check(d);
+        if (status != 0)
+            return status;
+        for (uint32_t i = 0; i < count; i++)
+            watch(queues[i]);
         uint32_t seen = tni_wait_arm(&d->me->bell);
         if ((found = find_ready(queues, count)) != TN_ERR_TIMED_OUT)
             return found;

@@ -443,7 +443,9 @@ static inline int alloc_with(struct tn_domain *d, struct tni_thread *thread, uin
 
 void tni_ref_finish(struct tn_domain *d, tni_block block)
 {
-    atomic_fetch_and_explicit(local_at(d, block), ~TNI_LOCAL_UNFINISHED, memory_order_relaxed);
+    _Atomic uint32_t *local = local_at(d, block);
+    if ((atomic_load_explicit(local, memory_order_relaxed) & TNI_LOCAL_UNFINISHED) != 0)
+        atomic_fetch_and_explicit(local, ~TNI_LOCAL_UNFINISHED, memory_order_relaxed);
 }
 
 static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,

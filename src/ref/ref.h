@@ -54,7 +54,10 @@ int tni_ref_alloc(struct tn_domain *domain, uint64_t bytes, const struct tni_blo
 int tni_ref_alloc_with(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                        const struct tni_block_about *about, tni_block *ret_block);
 
-/** From here on a forked child gets a hold of this block too: something names it. */
+/**
+ * From here on a forked child gets a hold of this block too: something names it. Of a block
+ * that is not marked, nothing changes.
+ */
 void tni_ref_finish(struct tn_domain *domain, tni_block block);
 
 /** Whether all memory of the domain, if it were free, would do for a block. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backed: storages with an object of their own, for tensors. See tensor.c for the invariants.
  */
-#include <string.h>
-
 #include "tensor/build.h"
 
 struct backed_wish {
@@ -54,12 +52,13 @@ bool tni_backed_can_fit(const struct tn_domain *d, const tn_tensor *t, uint64_t 
 }
 
 int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
-                   const void *source, const tn_share_options *options, uint64_t deadline_ns,
-                   tni_block *ret_block, struct tni_mapping **ret_mapping)
+                   const tn_share_options *options, uint64_t deadline_ns, tni_block *ret_block,
+                   struct tni_mapping **ret_mapping, bool *ret_lacks_other)
 {
     struct tni_block_about about = tni_tensor_about(t);
     struct tni_backing_about backing = backing_about(t, size_bytes, options);
     about.kind = TNI_KIND_BACKING;
+    about.is_unfinished = true;
     struct backed_wish w = {
         .wish = {.attempt = attempt_backed, .bytes = size_bytes, .deadline_ns = deadline_ns},
         .backing = &backing,
@@ -73,10 +72,9 @@ int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
         w.wish.can_fit = tni_backing_can_fit(d, &backing);
         status = tni_ref_insist(d, &w.wish, status);
     }
+    *ret_lacks_other = w.wish.lacks_other;
     if (status != 0)
         return status;
-    if (source != NULL && size_bytes > 0)
-        memcpy(w.mapping->address + w.mapping->data_offset, source, size_bytes);
     *ret_block = w.block;
     *ret_mapping = w.mapping;
     return 0;

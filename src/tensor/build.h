@@ -65,6 +65,15 @@ int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
 int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 
+/**
+ * A tensor in a domain, which the caller fills, and ends with tni_ref_finish().
+ * @param options  as of tn_tensor_empty_as()
+ * @return as tn_tensor_empty_as()
+ */
+int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                            const int64_t *shape, const tn_share_options *options,
+                            uint64_t deadline_ns, bool *ret_is_zero, tn_tensor **ret_tensor);
+
 /** tni_view_form() of a new tensor. */
 static inline uint64_t tni_tensor_new_form(tn_dtype dtype, int32_t ndim)
 {

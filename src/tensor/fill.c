@@ -10,8 +10,7 @@
 
 #include "tensor/storage.h"
 
-/* Below, one more system call costs more than zeroing. */
-enum { WRITE_FROM_BYTES = 64 << 10, CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
+enum { CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 
 /* Write [from, to) of a block of ours, within what was asked of the quota. */
 static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,
@@ -110,7 +109,8 @@ int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_by
     bool is_zero;
     tni_block block;
 
-    ours.is_unfinished = size_bytes >= WRITE_FROM_BYTES;
+    ours.is_unfinished = size_bytes >= TNI_LONG_WRITE_BYTES;
+    /* Below that, one more system call costs more than zeroing. */
     if (ours.is_unfinished && is_committed_alone(d, size_bytes) &&
         fill_cold(d, source, size_bytes, &ours, &block) == 0) {
         tni_ref_finish(d, block);

@@ -53,11 +53,12 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
 
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *source,
                          uint64_t size_bytes, const tn_share_options *options,
-                         uint64_t deadline_ns)
+                         uint64_t deadline_ns, bool *ret_lacks_other)
 {
     tn_share_options ours;
     tni_block block;
     int status;
+    *ret_lacks_other = false;
     if (options == NULL && tn_strategy_get() != TN_STRATEGY_ARENA) {
         if ((status = tni_tensor_read_options(NULL, &ours)) != 0)
             return status;
@@ -71,11 +72,15 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *sou
         return status;
     }
     struct tni_mapping *mapping;
-    status =
-        tni_backed_new(domain, t, size_bytes, source, options, deadline_ns, &block, &mapping);
-    if (status == 0)
-        tni_storage_set_mapped(t->storage, domain, block, mapping);
-    return status;
+    status = tni_backed_new(domain, t, size_bytes, options, deadline_ns, &block, &mapping,
+                            ret_lacks_other);
+    if (status != 0)
+        return status;
+    if (size_bytes > 0)
+        memcpy(mapping->address + mapping->data_offset, source, size_bytes);
+    tni_ref_finish(domain, block);
+    tni_storage_set_mapped(t->storage, domain, block, mapping);
+    return 0;
 }
 
 /* Sharing again is free, but does not give what the first time did not. */
@@ -92,17 +97,19 @@ static int check_same_protection(const tn_tensor *t, const tn_share_options *opt
 
 /* pre: this thread is the storage's mover */
 static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options,
-                uint64_t deadline_ns)
+                bool *ret_lacks_other)
 {
     struct tni_storage *s = t->storage;
     int status;
+    *ret_lacks_other = false;
     if (s->domain == domain)
         return check_same_protection(t, options);
     if ((status = check_movable(domain, t)) != 0)
         return status;
     void (*release)(void *context) = s->release;
     void *context = s->context;
-    status = tni_storage_fill_new(domain, t, s->data, s->size_bytes, options, deadline_ns);
+    status =
+        tni_storage_fill_new(domain, t, s->data, s->size_bytes, options, 0, ret_lacks_other);
     if (status == 0 && release != NULL)
         release(context);
     return status;
@@ -139,17 +146,16 @@ struct share_wish {
     const tn_share_options *options;
 };
 
-/* The mover waits for no memory: other threads, or a hook of this one, may move it meanwhile.
+/*
+ * The mover waits for no memory: other threads, or a hook of this one, may move it meanwhile.
  */
 static int attempt_share(struct tn_domain *domain, struct tni_wish *wish)
 {
     const struct share_wish *w = (const struct share_wish *)wish;
     become_mover(w->tensor->storage);
-    int status = move(domain, w->tensor, w->options, 0);
+    int status = move(domain, w->tensor, w->options, &wish->lacks_other);
     /* pairs with the acquire in become_mover() */
     atomic_store_explicit(&w->tensor->storage->mover, 0, memory_order_release);
-    /* Outside of the arena it may be descriptors. */
-    wish->lacks_other = status == TN_ERR_FULL && w->options->strategy != TN_STRATEGY_ARENA;
     return status;
 }
 
@@ -182,12 +188,13 @@ int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
                          tn_tensor **ret_tensor)
 {
     tn_tensor *t;
+    bool is_zero;
     int status = tni_tensor_check(tensor);
     if (status == 0)
         status = tni_tensor_check_result(ret_tensor);
     if (status == 0)
-        status = tn_tensor_empty_as(domain, tensor->dtype, tensor->ndim, tensor->extents,
-                                    options, deadline_ns, &t);
+        status = tni_tensor_begin_shared(domain, tensor->dtype, tensor->ndim, tensor->extents,
+                                         options, deadline_ns, &is_zero, &t);
     if (status != 0)
         return status;
     /* Its elements mean the same: attributes first, or a conjugate bit would not allow it. */
@@ -196,6 +203,7 @@ int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
         tn_tensor_unref(t);
         return status;
     }
+    tni_ref_finish(domain, t->storage->block);
     *ret_tensor = t;
     return 0;
 }

@@ -44,6 +44,13 @@ void tni_storage_set_mapped(struct tni_storage *storage, struct tn_domain *domai
 /** Bytes of the whole storage. */
 uint64_t tni_storage_bytes(const struct tni_storage *storage);
 
+/*
+ * Who writes so many bytes of a new block marks it unfinished meanwhile (ref.c, I6): a child
+ * that another thread forks in the milliseconds that this takes has nothing of it. What is
+ * smaller is written in microseconds.
+ */
+enum { TNI_LONG_WRITE_BYTES = 64 << 10 };
+
 /**
  * Make a block with `source` in it, with one local reference: at the price of a copy where
  * memory is warm, and of one pass of the kernel where there is none yet. Errors as of
@@ -57,19 +64,21 @@ int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t si
  * Put the tensor's storage, whose memory is `source` or which has none, into a domain, with
  * `source` in it; what memory it had is the caller's to free.
  * @param options  as tni_tensor_read_options() gave them; NULL: this process's strategy
+ * @param ret_lacks_other  as of struct tni_wish, after a failure
  */
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
                          uint64_t size_bytes, const tn_share_options *options,
-                         uint64_t deadline_ns);
+                         uint64_t deadline_ns, bool *ret_lacks_other);
 
 /**
- * Make a storage with an object of its own for a tensor, with `source` in it, or zeros for
- * NULL: a block with one local reference, and its mapping. Waits for memory until the deadline.
- * Errors as of tn_tensor_empty_as().
+ * Make a storage with an object of its own for a tensor, of zeros: a block with one local
+ * reference, unfinished, and its mapping. Waits for memory until the deadline. Errors as of
+ * tn_tensor_empty_as().
+ * @param ret_lacks_other  as of struct tni_wish, after a failure
  */
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
-                   const void *source, const tn_share_options *options, uint64_t deadline_ns,
-                   tni_block *ret_block, struct tni_mapping **ret_mapping);
+                   const tn_share_options *options, uint64_t deadline_ns, tni_block *ret_block,
+                   struct tni_mapping **ret_mapping, bool *ret_lacks_other);
 
 /** Whether such a storage could be made if all other memory were free. */
 bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,

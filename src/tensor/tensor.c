@@ -39,24 +39,27 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *
     uint64_t bytes = (uint64_t)t->count * t->item_bytes;
     struct tni_mapping *mapping;
     tni_block block;
+    bool lacks_other;
     int status;
     if (TNI_LIKELY(options == NULL || options->strategy == TN_STRATEGY_ARENA)) {
         struct tni_block_about about = tni_tensor_about(t);
+        about.is_unfinished = bytes >= TNI_LONG_WRITE_BYTES;
         status = tni_ref_alloc(domain, bytes, &about, true, deadline_ns, &block, ret_is_zero);
         if (TNI_LIKELY(status == 0))
             tni_storage_set_shared(t->storage, domain, block, bytes);
         return status;
     }
-    status = tni_backed_new(domain, t, bytes, NULL, options, deadline_ns, &block, &mapping);
+    status =
+        tni_backed_new(domain, t, bytes, options, deadline_ns, &block, &mapping, &lacks_other);
     if (status == 0)
         tni_storage_set_mapped(t->storage, domain, block, mapping);
     *ret_is_zero = true;
     return status;
 }
 
-static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                       const tn_share_options *options, uint64_t deadline_ns, bool *ret_is_zero,
-                       tn_tensor **ret_tensor)
+int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                            const int64_t *shape, const tn_share_options *options,
+                            uint64_t deadline_ns, bool *ret_is_zero, tn_tensor **ret_tensor)
 {
     tn_tensor *t;
     tn_share_options ours;
@@ -84,6 +87,18 @@ static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     }
     *ret_tensor = t;
     return 0;
+}
+
+static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       const tn_share_options *options, uint64_t deadline_ns,
+                       tn_tensor **ret_tensor)
+{
+    bool is_zero;
+    int status = tni_tensor_begin_shared(domain, dtype, ndim, shape, options, deadline_ns,
+                                         &is_zero, ret_tensor);
+    if (TNI_LIKELY(status == 0))
+        tni_ref_finish(domain, (*ret_tensor)->storage->block);
+    return status;
 }
 
 /* In the block that it had. False: others have that, or it has none any more. */
@@ -123,7 +138,6 @@ static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtyp
                                                 tn_tensor **ret_tensor,
                                                 struct tni_thread *thread)
 {
-    bool is_zero;
     if (TNI_LIKELY(thread != NULL)) {
         tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);
         bool is_made = t != NULL && take_warm(domain, thread, t);
@@ -133,7 +147,7 @@ static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtyp
             return 0;
         }
     }
-    return make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, &is_zero, ret_tensor);
+    return make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, ret_tensor);
 }
 
 int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -159,8 +173,7 @@ int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
                        const tn_share_options *options, uint64_t deadline_ns,
                        tn_tensor **ret_tensor)
 {
-    bool is_zero;
-    return make_shared(domain, dtype, ndim, shape, options, deadline_ns, &is_zero, ret_tensor);
+    return make_shared(domain, dtype, ndim, shape, options, deadline_ns, ret_tensor);
 }
 
 int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -170,11 +183,13 @@ int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64
     tn_tensor *t;
     int status = tni_tensor_check_result(ret_tensor);
     if (status == 0)
-        status = make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, &is_zero, &t);
+        status = tni_tensor_begin_shared(domain, dtype, ndim, shape, NULL, deadline_ns,
+                                         &is_zero, &t);
     if (status != 0)
         return status;
     if (!is_zero)
         memset(t->storage->data, 0, tn_tensor_size_bytes(t));
+    tni_ref_finish(domain, t->storage->block);
     *ret_tensor = t;
     return 0;
 }
@@ -184,6 +199,7 @@ int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const 
                          tn_tensor **ret_tensor)
 {
     tn_tensor *t;
+    bool lacks_other;
     int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
         (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
@@ -194,7 +210,8 @@ int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const 
     else if (bytes == NULL && size_bytes > 0)
         status = tni_fail(TN_ERR_INVALID, "no bytes to fill the tensor from");
     else
-        status = tni_storage_fill_new(domain, t, bytes, size_bytes, NULL, deadline_ns);
+        status =
+            tni_storage_fill_new(domain, t, bytes, size_bytes, NULL, deadline_ns, &lacks_other);
     if (status != 0) {
         tni_tensor_end(t);
         return status;

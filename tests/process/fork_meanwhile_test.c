@@ -183,9 +183,181 @@ TN_TEST(a_child_that_the_hook_of_a_push_forks_pushes_a_message_too)
     finish();
 }
 
-/* ---- tensors with given bytes ------------------------------------------------------------ */
+/* ---- what the child of a hook goes on with ----------------------------------------------- */
 
-enum { MUCH = 256 * MIB };
+enum { MOST = 4096 };
+static tn_queue *own;
+static tn_message held[MOST], packed;
+static uint32_t held_count;
+
+static void open_small_domain(void)
+{
+    const tn_domain_options options = {
+        .struct_size = sizeof options, .blocks = 1, .seats = 8, .flags = TN_DOMAIN_NO_MANAGER};
+    d = tnt_domain(&options);
+    ready = tnt_signal_open();
+    go = tnt_signal_open();
+}
+
+/* The child has every block for messages, and so the one that its parent packed its own into.
+ */
+static void take_all_blocks(void)
+{
+    int status;
+    tnt_await(&go);
+    while (held_count < MOST && (status = tn_queue_push(own, &packed, 0, 0)) == 0)
+        TN_CHECK_OK(tn_queue_pop(own, 0, &held[held_count++]));
+    TN_CHECK(status == TN_ERR_FULL);
+}
+
+static int fork_once_and_end_the_child(void *context)
+{
+    fork_once(context);
+    if (getpid() == parent)
+        return 0;
+    take_all_blocks();
+    return -1;
+}
+
+static void *push_and_be_interrupted_in_a_child(void *argument)
+{
+    int status = tn_queue_push(q, &packed, 0, tnt_deadline(LONG_MS));
+    (void)argument;
+    if (getpid() != parent) {
+        TN_CHECK(status == TN_ERR_INTERRUPTED);
+        TN_CHECK(tn_queue_push(own, &packed, 0, 0) == TN_ERR_FULL);
+        while (held_count > 0)
+            tn_message_fini(&held[--held_count]);
+        tn_queue_close(own);
+        drop_all();
+        tn_domain_close(d);
+        _exit(0);
+    }
+    TN_CHECK_OK(status);
+    return NULL;
+}
+
+TN_TEST(a_child_whose_push_the_hook_ends_gives_no_block_of_its_parent_back)
+{
+    pthread_t pusher;
+    int status;
+    open_small_domain();
+    open_full_queue();
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &own));
+    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, (int64_t[]){8}, 0, &tensors[0]));
+    tensors[1] = tn_tensor_ref(tensors[0]);
+    packed = (tn_message){
+        .bytes = "x", .size_bytes = 1, .tensors = tensors, .tensor_count = TENSORS};
+    parent = getpid();
+    forked = 0;
+    tn_interrupt_set(fork_once_and_end_the_child, NULL);
+    start(&pusher, push_and_be_interrupted_in_a_child, NULL);
+    tnt_await(&ready);
+    pop(0);
+    pop(TENSORS);
+    TN_CHECK(pthread_join(pusher, NULL) == 0);
+    tn_interrupt_set(NULL, NULL);
+    TN_CHECK_OK(tn_domain_trim(d, 0, NULL)); /* this process keeps no free block either */
+    tnt_signal(&go);
+    TN_CHECK(waitpid(forked, &status, 0) == forked);
+    assert_int_equal(status, 0);
+    own = tn_queue_close(own);
+    drop_all();
+    finish();
+}
+
+static tn_barrier *barrier;
+
+static int fork_once_and_interrupt_the_child(void *context)
+{
+    fork_once(context);
+    return getpid() == parent ? 0 : -1;
+}
+
+static void *meet(void *argument)
+{
+    (void)argument;
+    int status = tn_barrier_wait(barrier, tnt_deadline(LONG_MS));
+    if (getpid() != parent) {
+        TN_CHECK(status == TN_ERR_INTERRUPTED);
+        tn_barrier_close(barrier);
+        tn_domain_close(d);
+        _exit(0);
+    }
+    TN_CHECK_OK(status);
+    return NULL;
+}
+
+TN_TEST(a_child_whose_wait_at_a_barrier_the_hook_ends_breaks_nothing)
+{
+    pthread_t waiter;
+    int status;
+    begin(64 * MIB);
+    TN_CHECK_OK(tn_barrier_create(d, NULL, 2, &barrier));
+    parent = getpid();
+    forked = 0;
+    tn_interrupt_set(fork_once_and_interrupt_the_child, NULL);
+    start(&waiter, meet, NULL);
+    tnt_await(&ready);
+    TN_CHECK(waitpid(forked, &status, 0) == forked);
+    assert_int_equal(status, 0);
+    assert_int_equal(tn_barrier_wait(barrier, tnt_deadline(LONG_MS)), 1);
+    TN_CHECK(pthread_join(waiter, NULL) == 0);
+    tn_interrupt_set(NULL, NULL);
+    barrier = tn_barrier_close(barrier);
+    finish();
+}
+
+static void *await_any(void *argument)
+{
+    (void)argument;
+    TN_CHECK(tn_queue_wait_any(&q, 1, tnt_deadline(LONG_MS)) == 0);
+    if (getpid() != parent) {
+        tn_queue_close(q);
+        tn_domain_close(d);
+        _exit(0);
+    }
+    return NULL;
+}
+
+static void await_watchers(uint32_t least)
+{
+    const struct tni_object *object = ((struct tni_handle *)(void *)q)->object;
+    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    while (tni_seat_set_count(&object->watchers, TNI_NO_SEAT) < least) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+}
+
+TN_TEST(a_child_that_the_hook_of_a_wait_for_any_queue_forks_is_woken_too)
+{
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 2};
+    const tn_message m = {.bytes = "x", .size_bytes = 1};
+    pthread_t waiter;
+    int status;
+    begin(64 * MIB);
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    parent = getpid();
+    forked = 0;
+    tn_interrupt_set(fork_once, NULL);
+    start(&waiter, await_any, NULL);
+    tnt_await(&ready);
+    await_watchers(2);
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK(pthread_join(waiter, NULL) == 0);
+    tn_interrupt_set(NULL, NULL);
+    TN_CHECK(waitpid(forked, &status, 0) == forked);
+    assert_int_equal(status, 0);
+    pop(0);
+    q = tn_queue_close(q);
+    finish();
+}
+
+/* ---- tensors that are being written ------------------------------------------------------ */
+
+enum { MUCH = 48 * MIB }; /* as much as the shared memory of a container has room for */
 
 static _Atomic bool is_made;
 
@@ -198,52 +370,135 @@ static void *make_from_bytes(void *source)
     return t;
 }
 
-static void *share(void *tensor)
+static tn_tensor *make_private(void)
 {
-    TN_CHECK_OK(tn_tensor_share(d, tensor, 0));
-    atomic_store(&is_made, true);
-    return tensor;
+    int64_t bytes = MUCH;
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &t));
+    return t;
 }
 
-static bool stands_aside(void)
+static void *share(void *argument)
 {
-    for (uint32_t t = 0; t < TNI_THREADS; t++)
-        if (atomic_load(&d->threads[t].aside) != TNI_ASIDE_NOT)
-            return true;
+    tn_tensor *t = make_private();
+    (void)argument;
+    TN_CHECK_OK(tn_tensor_share(d, t, 0));
+    atomic_store(&is_made, true);
+    return t;
+}
+
+static void *share_view(void *tensor)
+{
+    tn_tensor *t;
+    TN_CHECK_OK(tn_tensor_share_view(d, tensor, NULL, 0, &t));
+    atomic_store(&is_made, true);
+    return t;
+}
+
+/* In memory that was used before. */
+static void *make_zeros_again(void *argument)
+{
+    int64_t bytes = MUCH;
+    tn_tensor *t;
+    (void)argument;
+    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &t));
+    tn_tensor_unref(t);
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &t));
+    atomic_store(&is_made, true);
+    return t;
+}
+
+static bool is_being_written(void)
+{
+    const struct tni_geometry *g = &d->segment.geometry;
+    for (uint32_t c = 1; c < g->class_count; c++)
+        for (uint32_t i = 0; i < atomic_load(&d->local_limit[c]); i++) {
+            uint32_t local = atomic_load(&d->local[g->classes[c].base + i]);
+            if (local != TNI_LOCAL_BUSY && (local & TNI_LOCAL_UNFINISHED) != 0)
+                return true;
+        }
     return false;
 }
 
-static void check_that_a_child_has_none_of_it(void *(*make)(void *), void *argument)
+static bool maps_storages(pid_t pid)
+{
+    char path[64], line[512];
+    bool is_found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "r");
+    TN_CHECK(maps != NULL);
+    while (fgets(line, sizeof line, maps) != NULL)
+        is_found |= strstr(line, "tenon-storage") != NULL || strstr(line, "tenon.") != NULL;
+    fclose(maps);
+    return is_found;
+}
+
+/* @return 0: the tensor was made before the child was */
+static pid_t fork_while_it_is_written(void *(*make)(void *), void *argument, void **ret_tensor)
 {
     pthread_t maker;
-    void *t;
     bool is_seen = false;
     atomic_store(&is_made, false);
     start(&maker, make, argument);
     while (!is_seen && !atomic_load(&is_made))
-        is_seen = stands_aside();
-    assert_true(is_seen);
+        is_seen = is_being_written();
     pid_t child = fork_one_that_lives_on();
-    TN_CHECK(pthread_join(maker, &t) == 0);
-    tn_tensor_unref(t);
+    bool is_late = !is_seen || atomic_load(&is_made);
+    TN_CHECK(pthread_join(maker, ret_tensor) == 0);
+    if (!is_late)
+        return child;
+    tnt_kill(child);
+    return 0;
+}
+
+static void check_that_a_child_has_none_of_it(void *(*make)(void *), void *argument)
+{
+    enum { TRIES = 20 };
+    void *t;
+    pid_t child = 0;
+    for (int i = 0; i < TRIES && child == 0; i++) {
+        TN_CHECK_OK(tn_domain_trim(d, 0, NULL));
+        child = fork_while_it_is_written(make, argument, &t);
+        tn_tensor_unref(t);
+    }
+    assert_int_not_equal(child, 0);
+    assert_false(maps_storages(child));
     check_that_memory_is_free(MUCH);
     tnt_kill(child);
 }
 
-TN_TEST(a_child_has_nothing_of_a_tensor_whose_bytes_are_being_written)
+static void check_all_makers(uint32_t strategy)
 {
-    int64_t bytes = MUCH;
-    tn_tensor *private;
-    void *source = malloc(MUCH);
-    TN_CHECK(source != NULL);
-    memset(source, 1, MUCH);
+    tn_tensor *private = make_private();
     begin(MUCH + 16 * MIB);
-    check_that_a_child_has_none_of_it(make_from_bytes, source);
-    free(source);
-    TN_CHECK_OK(tn_domain_trim(d, 0, NULL));
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &private));
-    check_that_a_child_has_none_of_it(share, private);
+    TN_CHECK_OK(tn_strategy_set(tn_strategy_name(strategy)));
+    check_that_a_child_has_none_of_it(make_from_bytes, tn_tensor_data(private));
+    check_that_a_child_has_none_of_it(share_view, private);
+    check_that_a_child_has_none_of_it(share, NULL);
+    tn_tensor_unref(private);
     finish();
+}
+
+TN_TEST(a_child_has_nothing_of_an_arena_tensor_that_is_being_written)
+{
+    check_all_makers(TN_STRATEGY_ARENA);
+}
+
+TN_TEST(a_child_has_nothing_of_zeros_that_are_being_written)
+{
+    begin(MUCH + 16 * MIB);
+    check_that_a_child_has_none_of_it(make_zeros_again, NULL);
+    finish();
+}
+
+TN_TEST(a_child_has_nothing_of_a_memory_object_that_is_being_written)
+{
+    check_all_makers(TN_STRATEGY_FILE_DESCRIPTOR);
+}
+
+TN_TEST(a_child_has_nothing_of_a_file_that_is_being_written)
+{
+    check_all_makers(TN_STRATEGY_FILE_SYSTEM);
 }
 
 /* ---- rings ------------------------------------------------------------------------------- */

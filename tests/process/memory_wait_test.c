@@ -251,6 +251,36 @@ TN_TEST(a_share_that_waits_for_memory_holds_up_nobody_who_shares_a_view)
     finish();
 }
 
+/* What is missing is a block for the record, which comes back, and no descriptor. */
+TN_TEST(a_share_outside_of_the_arena_waits_for_a_block)
+{
+    enum { MOST = 64 };
+    const tn_domain_options options = {
+        .struct_size = sizeof options, .blocks = 1, .seats = 8, .flags = TN_DOMAIN_NO_MANAGER};
+    for (size_t i = 1; i < TNI_COUNT(strategies); i++) {
+        int64_t bytes = 8;
+        pthread_t waiter;
+        tn_tensor *all[MOST], *t;
+        int made = 0, status = 0;
+        d = tnt_domain(&options);
+        ready = tnt_signal_open();
+        while (made < MOST && (status = make(strategies[i], 8, 0, &all[made])) == 0)
+            made++;
+        assert_int_equal(status, TN_ERR_FULL);
+        TN_CHECK_OK(tn_strategy_set(tn_strategy_name(strategies[i])));
+        TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &t));
+        TN_CHECK(pthread_create(&waiter, NULL, share, t) == 0);
+        await_waiter();
+        tn_tensor_unref(all[--made]);
+        TN_CHECK(pthread_join(waiter, NULL) == 0);
+        assert_int_equal(tn_tensor_strategy(t), strategies[i]);
+        tn_tensor_unref(t);
+        while (made > 0)
+            tn_tensor_unref(all[--made]);
+        finish();
+    }
+}
+
 /* ---- messages ---------------------------------------------------------------------------- */
 
 /* Their shapes are too long for the message block, which is several pages all the same. */
