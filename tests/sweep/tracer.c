@@ -123,6 +123,9 @@ static void follow(struct traced *t)
     ask(PTRACE_DETACH, t, 0, 0);
     t->pid = (pid_t)child;
     read_place(t);
+    /* A child that runs within 10 ms of its birth learns from its parent who it is, later it
+     * reads /proc: each is held for so long, so that all go the same way. */
+    usleep(11000);
 }
 
 void tracer_start(struct traced *t, struct crash_world *w, crash_step_fn *step, bool in_child)
