@@ -188,7 +188,8 @@ TN_API uint64_t tn_pool_restart_count(const tn_pool *pool);
  * TENON_POOL says which pool.
  * @return 0: the pool was ended; TN_ERR_NOT_FOUND: TENON_POOL is not set, or meant for another
  *         process; TN_ERR_CORRUPT: it makes no sense; TN_ERR_PEER_DIED: whoever made the pool
- *         has died; TN_ERR_INTERRUPTED: tn_interrupt_set(), no job is under way here any more
+ *         has died; TN_ERR_INTERRUPTED: tn_interrupt_set(), no job is under way here any more;
+ *         TN_ERR_FORKED: this is a child that the hook of tn_interrupt_set() forked
  */
 TN_API TN_NODISCARD int tn_pool_serve(tn_domain *domain, tn_pool_fn *run, void *context);
 

@@ -100,7 +100,8 @@ typedef int tn_interrupt_fn(void *context);
  *               library has no lock and no claim when it calls. If there is no private memory
  *               to remember it, there is none
  * Threads: any; a wait that is under way may still call the one before.   Blocks: never.
- * Fork: a child has its parent's.
+ * Fork: a child has its parent's. `check` may fork: in that child, a wait for a child, a group,
+ * a fork server or a pool of its parent ends with TN_ERR_INVALID.
  */
 TN_API void tn_interrupt_set(tn_interrupt_fn *check, void *context);
 

@@ -113,6 +113,11 @@ uint64_t tni_interrupt_due_ns(void);
  * hand. @return 0, or TN_ERR_INTERRUPTED: the wait shall end
  */
 int tni_interrupt_ask(uint64_t now_ns);
+/**
+ * While this thread defers, a wait ends with TN_ERR_INTERRUPTED where it would call the hook,
+ * and the caller asks. @return whether it deferred before
+ */
+bool tni_interrupt_defer(bool defers);
 
 /* Sizes. False on overflow; *ret untouched then. */
 static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)

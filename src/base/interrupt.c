@@ -7,7 +7,8 @@
  * for was tried and left as it was, so no record of a thread is taken, nothing is announced and
  * no claim is held; and by the waits for children, between two looks. Waits inside of the
  * library that must come to their end tell that to tni_process_sleep(), which then never calls
- * it.
+ * it. A thread that must not wait on in a child that the hook forks defers: its waits end where
+ * they would call the hook, and it asks between two of them.
  */
 #include "base/base.h"
 
@@ -15,6 +16,7 @@ enum { EACH_NS = 100 * 1000 * 1000 };
 
 static struct tni_hook *_Atomic current;
 static _Thread_local uint64_t due_ns;
+static _Thread_local bool is_deferring;
 
 void tn_interrupt_set(tn_interrupt_fn *check, void *context)
 {
@@ -28,12 +30,21 @@ uint64_t tni_interrupt_due_ns(void)
     return atomic_load_explicit(&current, memory_order_relaxed) != NULL ? due_ns : TN_FOREVER;
 }
 
+bool tni_interrupt_defer(bool defers)
+{
+    bool was_deferring = is_deferring;
+    is_deferring = defers;
+    return was_deferring;
+}
+
 int tni_interrupt_ask(uint64_t now_ns)
 {
     /* pairs with the release in tn_interrupt_set() */
     const struct tni_hook *hook = atomic_load_explicit(&current, memory_order_acquire);
     if (hook == NULL)
         return 0;
+    if (is_deferring)
+        return TN_ERR_INTERRUPTED;
     due_ns = now_ns + EACH_NS;
     if (((tn_interrupt_fn *)hook->call)(hook->context) == 0)
         return 0;

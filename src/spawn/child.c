@@ -14,6 +14,8 @@
  *     stays the group's answer. Children that we end are not failures of their own.
  * I6  A child whose end the kernel told nobody (SIGCHLD is ignored, or somebody else waited for
  *     it) left its exit code in its pipe, or its end is not known, and no failure.
+ * I7  fork() may copy this process inside of a call. The program's hook may fork: in the copy
+ *     the call ends with TN_ERR_INVALID as soon as the hook returns.
  * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it
  * looks for its parent after each of the two ways is set up. A death of a child leaves a seat,
  * which the reaper settles; here when its parent collects it, so that needs no tenond.
@@ -102,6 +104,13 @@ int tni_child_watch(struct tn_process *child, int32_t pid)
 
 static bool is_ours(const struct tn_process *child) { return child->owner_pid == tni_os_pid(); }
 
+static int check(const struct tn_process *child)
+{
+    if (child == NULL || !is_ours(child))
+        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+    return 0;
+}
+
 static bool is_seated(const struct tn_domain *domain) { return tni_process_has_seat(domain); }
 
 void tni_child_survive(struct tn_domain *domain)
@@ -159,6 +168,13 @@ int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)
     return child->is_ended ? 0 : status;
 }
 
+/* I7 */
+static int ask(const struct tn_process *child, uint64_t now_ns)
+{
+    int asked = tni_interrupt_ask(now_ns), status = check(child);
+    return status != 0 ? status : asked;
+}
+
 int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_through)
 {
     int status = tni_child_collect(child, 0);
@@ -166,8 +182,8 @@ int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_thro
         uint64_t now_ns = tni_os_now_ns();
         if (now_ns >= deadline_ns)
             return status;
-        if (!is_through && tni_interrupt_ask(now_ns) != 0)
-            return TN_ERR_INTERRUPTED;
+        if (!is_through && (status = ask(child, now_ns)) != 0)
+            return status;
         status = tni_child_collect(child, TNI_MIN(deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
         if (status == TN_ERR_TIMED_OUT)
             tni_child_survive(child->domain);
@@ -177,9 +193,9 @@ int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_thro
 
 int tn_process_wait(tn_process *child, uint64_t deadline_ns, tn_process_status *ret_status)
 {
-    if (child == NULL || !is_ours(child))
-        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
-    int status = tni_child_await(child, deadline_ns, false);
+    int status = check(child);
+    if (status == 0)
+        status = tni_child_await(child, deadline_ns, false);
     if (status == 0 && ret_status != NULL)
         *ret_status = child->status;
     return status;
@@ -189,11 +205,10 @@ int32_t tn_process_pid(const tn_process *child) { return child != NULL ? child->
 
 int tn_process_kill(tn_process *child, int signal)
 {
-    if (child == NULL || !is_ours(child))
-        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
-    if (child->is_ended || child->pid_fd < 0)
-        return 0;
-    int status = tni_os_process_signal(child->pid_fd, signal);
+    int status = check(child);
+    if (status != 0 || child->is_ended || child->pid_fd < 0)
+        return status;
+    status = tni_os_process_signal(child->pid_fd, signal);
     return status == TN_ERR_NOT_FOUND ? 0 : status;
 }
 

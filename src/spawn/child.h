@@ -41,7 +41,8 @@ int tni_child_watch(struct tn_process *child, int32_t pid);
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);
 /**
  * Wait for its end, and collect it. `is_through`: the program is not asked whether to go on.
- * @return as tni_child_collect(), or TN_ERR_INTERRUPTED
+ * @return as tni_child_collect(), or TN_ERR_INTERRUPTED, or TN_ERR_INVALID: in a child that the
+ *         program forked when it was asked
  */
 int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_through);
 /** Whether an ended child failed. Of one whose end is not known, nobody can say so. */

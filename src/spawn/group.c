@@ -191,6 +191,13 @@ static int report(const struct tn_group *group, tn_process_status *ret_first)
                     end);
 }
 
+/* child.c, I7 */
+static int ask(const struct tn_group *group, uint64_t now_ns)
+{
+    int asked = tni_interrupt_ask(now_ns), status = check(group);
+    return status != 0 ? status : asked;
+}
+
 /* Until one ends, or there is something else to do. */
 static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
 {
@@ -222,7 +229,7 @@ int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
         if (now_ns >= deadline_ns)
             return tni_fail(TN_ERR_TIMED_OUT, "%u of %u children still run", running,
                             group->count);
-        status = tni_interrupt_ask(now_ns);
+        status = ask(group, now_ns);
         if (status == 0)
             status = sleep_until(group, deadline_ns);
         if (status != 0)

@@ -130,10 +130,29 @@ static void file_result(struct tn_pool *pool, tn_message *m, int lost)
     tni_jobs_finish(&pool->table, job);
 }
 
+int tni_pool_check(const struct tn_pool *pool)
+{
+    if (pool == NULL || pool->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "no pool, or one that another process made");
+    return tni_process_check(pool->domain);
+}
+
+/* child.c, I7 */
+static int ask(const struct tn_pool *pool)
+{
+    int asked = tni_interrupt_ask(tni_os_now_ns()), status = tni_pool_check(pool);
+    return status != 0 ? status : asked;
+}
+
+/* TN_ERR_TIMED_OUT also when the hook was asked, and says that the wait goes on. */
 static int file_next(struct tn_pool *pool, uint64_t deadline_ns)
 {
     tn_message m;
+    bool deferred = tni_interrupt_defer(true);
     int lost, status = tni_queue_pop_bytes(pool->results, deadline_ns, &m, &lost);
+    tni_interrupt_defer(deferred);
+    if (status == TN_ERR_INTERRUPTED && (status = ask(pool)) == 0)
+        return TN_ERR_TIMED_OUT;
     if (status == 0)
         file_result(pool, &m, lost);
     return status;
@@ -207,13 +226,6 @@ static int tend_if_due(struct tn_pool *pool)
     return tni_os_coarse_ns() < pool->tend_ns ? 0 : tni_crew_tend(pool);
 }
 
-static int begin(tn_pool *pool)
-{
-    if (pool == NULL || pool->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "no pool, or one that another process made");
-    return tni_process_check(pool->domain);
-}
-
 /* Until one more result is filed. */
 static int receive(struct tn_pool *pool, uint64_t deadline_ns)
 {
@@ -225,6 +237,8 @@ static int receive(struct tn_pool *pool, uint64_t deadline_ns)
         detach_results(pool);
         uint64_t finished = pool->table.count - pool->table.under_way;
         int tended = tni_crew_tend(pool);
+        if (tended != 0 && (status = tni_pool_check(pool)) != 0)
+            return status;
         if (pool->may_have_lost)
             find_lost(pool);
         if (pool->table.count - pool->table.under_way > finished)
@@ -274,7 +288,11 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
     for (;;) {
         uint64_t now_ns = deadline_ns == 0 ? 0 : tni_os_now_ns();
         uint64_t slice_ns = deadline_ns == 0 ? 0 : now_ns + ROOM_SLICE_NS;
+        bool deferred = tni_interrupt_defer(true);
         int status = tn_queue_push(pool->jobs, m, flags, TNI_MIN(deadline_ns, slice_ns));
+        tni_interrupt_defer(deferred);
+        if (status == TN_ERR_INTERRUPTED && (status = ask(pool)) == 0)
+            continue;
         bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
         if (!is_full && status != TN_ERR_NO_MEMORY)
             return status;
@@ -293,7 +311,7 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
                    uint64_t deadline_ns, uint64_t *ret_job)
 {
     tn_message m;
-    int status = begin(pool);
+    int status = tni_pool_check(pool);
     if (status == 0 && pool->is_ended)
         status = tni_fail(TN_ERR_CLOSED, "the pool was ended");
     if (status == 0)
@@ -354,12 +372,13 @@ static struct tni_job *pick(struct tn_pool *pool, int order, uint64_t id)
 static int fetch(tn_pool *pool, int order, uint64_t id, uint64_t deadline_ns,
                  tn_pool_result *ret_result)
 {
-    int status = begin(pool);
+    int status = tni_pool_check(pool);
     if (status == 0 && ret_result == NULL)
         status = tni_fail(TN_ERR_INVALID, "nowhere to put the result");
     if (status != 0)
         return status;
-    (void)!tend_if_due(pool); /* what came can be fetched all the same */
+    if (tend_if_due(pool) != 0 && (status = tni_pool_check(pool)) != 0)
+        return status; /* else what came can be fetched all the same */
     for (;;) {
         struct tni_job *job = pick(pool, order, id);
         if (job != NULL && job->is_done) {
@@ -403,19 +422,19 @@ void tn_pool_result_fini(tn_pool_result *result)
 
 int tn_pool_end(tn_pool *pool)
 {
-    int status = begin(pool);
+    int status = tni_pool_check(pool);
     if (status == 0)
         status = tn_queue_end(pool->jobs);
     if (status != 0)
         return status;
     pool->is_ended = true;
     (void)!tni_crew_tend(pool);
-    return 0;
+    return tni_pool_check(pool);
 }
 
 int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
 {
-    int status = begin(pool);
+    int status = tni_pool_check(pool);
     if (status == 0 && !pool->is_ended)
         status = tni_fail(TN_ERR_INVALID, "a pool that was not ended");
     while (status == 0) {
@@ -430,7 +449,7 @@ int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
                             tni_crew_count(pool), pool->table.under_way);
         if (pool->table.under_way > 0)
             status = receive(pool, TNI_MIN(deadline_ns, now_ns + TNI_CREW_SLICE_NS));
-        else if ((status = tni_interrupt_ask(now_ns)) == 0)
+        else if ((status = ask(pool)) == 0)
             await_worker(pool, deadline_ns);
         status = status == TN_ERR_TIMED_OUT ? 0 : status;
     }
@@ -478,7 +497,7 @@ static void empty_queues(struct tn_pool *pool)
 
 int tn_pool_terminate(tn_pool *pool, uint64_t deadline_ns)
 {
-    int status = begin(pool);
+    int status = tni_pool_check(pool);
     if (status != 0)
         return status;
     end_workers(pool, deadline_ns);

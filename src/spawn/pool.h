@@ -132,6 +132,8 @@ struct tn_pool {
     uint64_t tend_ns; /* when it is due */
 };
 
+/** Fails in another process than that which made the pool. */
+int tni_pool_check(const struct tn_pool *pool);
 /**
  * File all results that are there (pool.c).
  * @return 0, or why there may be more
@@ -151,8 +153,8 @@ uint32_t tni_crew_count(const struct tn_pool *pool);
 void tni_crew_collect(struct tn_pool *pool);
 /**
  * Collect and replace who ended.
- * @return 0; why there is nobody to do what is under way; or TN_ERR_INTERRUPTED: the program's
- *         hook ended the wait for a fork server
+ * @return 0; why there is nobody to do what is under way; TN_ERR_INTERRUPTED: the program's
+ *         hook ended the wait for a fork server; or as tni_pool_check(): the hook forked
  */
 int tni_crew_tend(struct tn_pool *pool);
 /** Send a signal to all. */

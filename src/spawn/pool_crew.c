@@ -193,7 +193,7 @@ static void note_failed_start(struct tn_pool *pool, uint32_t index)
         pool->patience_ns = TNI_MIN(2 * pool->patience_ns, most_patience_ns);
 }
 
-/* @return 0, or TN_ERR_INTERRUPTED */
+/* @return 0, TN_ERR_INTERRUPTED, or as tni_pool_check(): the hook of the wait forked */
 static int restart(struct tn_pool *pool)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++) {
@@ -202,10 +202,12 @@ static int restart(struct tn_pool *pool)
         if (awaits_server(pool) && !tni_server_is_free(pool->server))
             return 0;
         struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns)};
-        int status = tni_crew_start(pool, i, &wait);
-        if (status != 0) {
+        int started = tni_crew_start(pool, i, &wait), status = tni_pool_check(pool);
+        if (status != 0)
+            return status;
+        if (started != 0) {
             note_failed_start(pool, i);
-            return status == TN_ERR_INTERRUPTED ? status : 0;
+            return started == TN_ERR_INTERRUPTED ? started : 0;
         }
         pool->patience_ns = TNI_CREW_PATIENCE_NS;
         pool->restarts++;
@@ -217,8 +219,9 @@ int tni_crew_tend(struct tn_pool *pool)
 {
     pool->tend_ns = tni_os_coarse_ns() + TEND_NS;
     tni_crew_collect(pool);
-    if (restart(pool) != 0)
-        return TN_ERR_INTERRUPTED;
+    int status = restart(pool);
+    if (status != 0)
+        return status;
     if (pool->is_over || tni_crew_count(pool) > 0 || awaits_server(pool) ||
         (pool->is_ended && pool->table.under_way == 0))
         return 0;

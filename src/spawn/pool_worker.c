@@ -18,6 +18,7 @@ static const uint64_t board_ns = UINT64_C(10000000000); /* it is there before we
 
 struct worker {
     struct tn_domain *domain;
+    int32_t pid; /* a copy that the program's hook forks is no worker */
     const struct tni_pool_pass *pass;
     tn_pool_fn *run;
     void *context;
@@ -97,6 +98,41 @@ static void close_worker(struct worker *w)
     free(w);
 }
 
+/* ---- its waits --------------------------------------------------------------------------- */
+
+/* child.c, I7: after a wait at a queue that did not ask the hook. */
+static int ask(const struct worker *w)
+{
+    int asked = tni_interrupt_ask(tni_os_now_ns());
+    return w->pid == tni_os_pid()
+               ? asked
+               : tni_fail(TN_ERR_FORKED, "process %d is a copy of worker %u of a pool",
+                          tni_os_pid(), w->pass->worker);
+}
+
+/* As tni_queue_pop_bytes() and tn_queue_push(), but not in a copy of the worker. */
+static int take_job(struct worker *w, tn_message *ret_message, int *ret_lost)
+{
+    int status;
+    do {
+        bool deferred = tni_interrupt_defer(true);
+        status = tni_queue_pop_bytes(w->jobs, TN_FOREVER, ret_message, ret_lost);
+        tni_interrupt_defer(deferred);
+    } while (status == TN_ERR_INTERRUPTED && (status = ask(w)) == 0);
+    return status;
+}
+
+static int give_result(struct worker *w, const tn_message *result)
+{
+    int status;
+    do {
+        bool deferred = tni_interrupt_defer(true);
+        status = tn_queue_push(w->results, result, TN_PUSH_MOVE, TN_FOREVER);
+        tni_interrupt_defer(deferred);
+    } while (status == TN_ERR_INTERRUPTED && (status = ask(w)) == 0);
+    return status;
+}
+
 /* ---- a job ------------------------------------------------------------------------------- */
 
 static int reserve_out(struct worker *w, size_t size_bytes)
@@ -133,7 +169,7 @@ static int push_result(struct worker *w, struct tni_pool_result_head *head,
                     .size_bytes = size_bytes,
                     .tensors = result->tensors,
                     .tensor_count = result->tensor_count};
-    return tn_queue_push(w->results, &m, TN_PUSH_MOVE, TN_FOREVER);
+    return give_result(w, &m);
 }
 
 static bool is_over(int status)
@@ -248,7 +284,7 @@ static int work(struct worker *w)
 {
     tn_message m;
     int status, lost;
-    while ((status = tni_queue_pop_bytes(w->jobs, TN_FOREVER, &m, &lost)) == 0) {
+    while ((status = take_job(w, &m, &lost)) == 0) {
         status = work_one(w, &m, lost);
         if (status != 0 && m.lease != 0)
             (void)!tn_message_return(w->jobs, &m); /* we go, and somebody else may do it */
@@ -266,6 +302,7 @@ int tni_pool_work(struct tn_domain *domain, const struct tni_pool_pass *pass, tn
     if (w == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a worker");
     w->domain = domain;
+    w->pid = tni_os_pid();
     w->pass = pass;
     w->run = run;
     w->context = context;

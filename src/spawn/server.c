@@ -15,8 +15,8 @@
  * I5  The child claims the request in the place before it does anything else, and an asker that
  *     gives up withdraws it there: one of the two succeeds. A request that was withdrawn stays
  *     out until its answer was read and its child, if there is one, was collected.
- * I6  No lock is held, and nobody is the reader, while an asker calls the program's hook: the
- *     hook may ask the same server.
+ * I6  An asker that calls the program's hook has no lock and is not the reader: the hook may
+ *     ask the same server, or fork. In the copy the asker leaves the request alone.
  * Callers: the user, pool.c, from any thread. A death of the server ends the requests that wait
  * for it, and no child. A death of the parent ends the server, by child.c, I3, or as its socket
  * ends.
@@ -322,11 +322,20 @@ static void stop_reading(struct tn_forkserver *server)
     tell_askers(server);
 }
 
+static int check_owner(const struct tn_forkserver *server)
+{
+    return server->owner_pid == tni_os_pid()
+               ? 0
+               : tni_fail(TN_ERR_INVALID, "a fork server that another process started");
+}
+
 /* I6. @return 0: look again; or why this asker goes on no longer */
 static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wait *wait)
 {
     uint64_t now_ns = tni_os_now_ns();
     int status = wait->is_through ? 0 : tni_interrupt_ask(now_ns);
+    if (check_owner(server) != 0)
+        return TN_ERR_INVALID; /* child.c, I7 */
     if (status == 0 && now_ns >= wait->deadline_ns)
         status = tni_fail(TN_ERR_TIMED_OUT, "the fork server, process %d, has not answered",
                           tn_process_pid(server->process));
@@ -334,6 +343,8 @@ static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wa
         return status;
     if (!become_reader(server, seen)) {
         status = tni_process_sleep(server->domain, &server->news, seen, wait);
+        if (check_owner(server) != 0)
+            return TN_ERR_INVALID;
         return status == TN_ERR_TIMED_OUT ? 0 : status;
     }
     status = read_answer(server, TNI_MIN(wait->deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
@@ -482,7 +493,7 @@ static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
             return take_answer(server, &asker.answer);
         status = await_news(server, seen, wait);
     }
-    return give_up(server, &asker, request->number, status);
+    return check_owner(server) == 0 ? give_up(server, &asker, request->number, status) : status;
 }
 
 bool tni_server_is_free(struct tn_forkserver *server)
@@ -504,12 +515,10 @@ static int check_call(const tn_forkserver *server, const struct tni_server_call 
         (call->argument == NULL && call->size_bytes > 0))
         return tni_fail(TN_ERR_INVALID,
                         "no server, no function, no argument, or nowhere to put the process");
-    if (server->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "a fork server that another process started");
     if (call->size_bytes > TN_FORKSERVER_MAX_BYTES)
         return tni_fail(TN_ERR_INVALID, "an argument of %zu bytes; at most %d are allowed",
                         call->size_bytes, TN_FORKSERVER_MAX_BYTES);
-    return 0;
+    return check_owner(server);
 }
 
 int tni_server_fork(struct tn_forkserver *server, const struct tni_server_call *call,

@@ -114,7 +114,7 @@ int pool_deed(tn_domain *domain, const tn_pool_job *job, tn_message *result, voi
     static uint8_t much[1 << 20];
     struct pool_order order;
     (void)context;
-    TN_CHECK(job->message->size_bytes == sizeof order);
+    TN_CHECK(job->message->size_bytes >= sizeof order);
     memcpy(&order, job->message->bytes, sizeof order);
     switch ((enum pool_deed_kind)order.deed) {
     case ADD_ONE:

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tests: fork() inside of calls of the room spawn. The child has nothing of what its parent
+ * waits for. Copies of its parent's objects it can close, and that harms neither of the two.
+ */
+#include "harness/harness.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/os.h"
+#include "process/children.h"
+#include "process/pool_world.h"
+#include "spawn/child.h"
+
+enum { LONG_MS = 10000 };
+
+static void expect_exit(pid_t pid, int code)
+{
+    int fd = pidfd_of(pid), status;
+    TN_CHECK(fd >= 0);
+    TN_CHECK(ends_within(fd, LONG_MS));
+    close(fd);
+    TN_CHECK(waitpid(pid, &status, 0) == pid);
+    TN_CHECK(WIFEXITED(status));
+    TN_CHECK(WEXITSTATUS(status) == code);
+}
+
+/* ---- the hook forks ---------------------------------------------------------------------- */
+
+static tn_domain *domain;
+static tn_forkserver *server;
+static tn_process *process;
+static tn_group *group;
+static struct pool_world world;
+static tn_tensor *large;
+static struct tnt_signal go;
+
+static struct {
+    pid_t parent, child;
+    int answer;            /* in the child */
+    bool (*is_time)(void); /* NULL: always */
+    void (*let_go)(void);  /* in both: the wait can come to its end */
+    unsigned child_fds;    /* in the child, when it begins */
+} hook;
+
+/* The parent goes on with its wait when the child has ended. */
+static int fork_once(void *context)
+{
+    (void)context;
+    if (tni_os_thread_id() != hook.parent || hook.child != 0 ||
+        (hook.is_time != NULL && !hook.is_time()))
+        return 0;
+    pid_t child = fork();
+    TN_CHECK(child >= 0);
+    hook.child = child != 0 ? child : getpid();
+    hook.child_fds = tnt_descriptor_count();
+    hook.let_go();
+    if (child == 0)
+        return hook.answer;
+    expect_exit(child, 0);
+    return 0;
+}
+
+struct kind {
+    void (*open)(void);
+    int (*wait)(void);
+    void (*let_go)(void);
+    void (*drop)(void); /* in both: what the wait was at */
+    bool (*is_time)(void);
+    int answer;
+    unsigned gives_back; /* descriptors, when the wait ends in the child */
+};
+
+static void ends_in_the_child(const struct kind *kind)
+{
+    kind->open();
+    hook.parent = getpid();
+    hook.child = 0;
+    hook.answer = kind->answer;
+    hook.is_time = kind->is_time;
+    hook.let_go = kind->let_go;
+    tn_interrupt_set(fork_once, NULL);
+    int status = kind->wait();
+    tn_interrupt_set(NULL, NULL);
+    if (getpid() != hook.parent) {
+        TN_CHECK(status == TN_ERR_INVALID);
+        TN_CHECK(tnt_descriptor_count() == hook.child_fds - kind->gives_back);
+        kind->drop();
+        tn_domain_close(domain);
+        _exit(0);
+    }
+    TN_CHECK_OK(status);
+    assert_int_not_equal(hook.child, 0);
+    kind->drop();
+    close_domain(domain);
+}
+
+#define KIND(name, ...)                                                                        \
+    TN_TEST(a_child_forked_in_##name##_has_nothing_of_it)                                      \
+    {                                                                                          \
+        ends_in_the_child(&(struct kind){__VA_ARGS__});                                        \
+    }
+
+/* ---- fork servers ------------------------------------------------------------------------ */
+
+static int return_seven(tn_domain *of_child, void *argument)
+{
+    (void)of_child, (void)argument;
+    return 7;
+}
+
+static void stop_child(pid_t pid)
+{
+    TN_CHECK(kill(pid, SIGSTOP) == 0);
+    TN_CHECK(waitpid(pid, NULL, WUNTRACED) == pid);
+}
+
+static void open_stopped_server(void)
+{
+    domain = open_domain(8);
+    server = open_server(domain);
+    stop_child(tn_forkserver_pid(server));
+}
+
+static int fork_by_server(void)
+{
+    int status = tn_forkserver_fork(server, return_seven, NULL, 0, 0, &process);
+    if (status == 0)
+        TN_CHECK(end_of(process) == 7);
+    return status;
+}
+
+static void continue_server(void) { TN_CHECK(kill(tn_forkserver_pid(server), SIGCONT) == 0); }
+
+static void drop_server(void) { tn_forkserver_close(server); }
+
+KIND(a_wait_for_a_fork_server, .open = open_stopped_server, .wait = fork_by_server,
+     .let_go = continue_server, .drop = drop_server, .gives_back = 1)
+KIND(a_wait_for_a_fork_server_that_its_hook_ends, .open = open_stopped_server,
+     .wait = fork_by_server, .let_go = continue_server, .drop = drop_server, .answer = -1,
+     .gives_back = 1)
+
+static pthread_t other;
+
+static void *fork_by_server_too(void *argument)
+{
+    (void)argument;
+    tn_process *others = NULL;
+    TN_CHECK_OK(tn_forkserver_fork(server, return_seven, NULL, 0, 0, &others));
+    TN_CHECK(end_of(others) == 7);
+    return NULL;
+}
+
+static void open_server_that_another_asks(void)
+{
+    open_stopped_server();
+    TN_CHECK(pthread_create(&other, NULL, fork_by_server_too, NULL) == 0);
+    while (tni_server_is_free(server))
+        sched_yield();
+}
+
+static void drop_server_and_asker(void)
+{
+    if (getpid() == hook.parent)
+        pthread_join(other, NULL);
+    drop_server();
+}
+
+KIND(a_wait_for_the_turn_at_a_fork_server, .open = open_server_that_another_asks,
+     .wait = fork_by_server, .let_go = continue_server, .drop = drop_server_and_asker)
+
+/* ---- children and groups ----------------------------------------------------------------- */
+
+static int fail_when_told(tn_domain *of_child, void *argument)
+{
+    (void)of_child, (void)argument;
+    tnt_await(&go);
+    tn_process_fail("it was told to");
+}
+
+static int fail_in_group(tn_domain *of_child, uint32_t index, void *argument)
+{
+    (void)index;
+    return fail_when_told(of_child, argument);
+}
+
+static void expect_failure(const tn_process_status *end)
+{
+    TN_CHECK(end->exit_code == 1);
+    TN_CHECK(strcmp(end->message, "it was told to") == 0);
+}
+
+static void open_process(void)
+{
+    domain = open_domain(8);
+    go = tnt_signal_open();
+    TN_CHECK_OK(tn_process_fork(domain, fail_when_told, NULL, 0, &process));
+}
+
+static int wait_for_process(void)
+{
+    tn_process_status end;
+    int status = tn_process_wait(process, TN_FOREVER, &end);
+    if (status == 0)
+        expect_failure(&end);
+    return status;
+}
+
+static void tell(void) { tnt_signal(&go); }
+
+static void drop_process(void)
+{
+    tn_process_close(process);
+    tnt_signal_close(&go);
+}
+
+KIND(a_wait_for_a_child, .open = open_process, .wait = wait_for_process, .let_go = tell,
+     .drop = drop_process)
+KIND(a_wait_for_a_child_that_its_hook_ends, .open = open_process, .wait = wait_for_process,
+     .let_go = tell, .drop = drop_process, .answer = -1)
+
+static void open_group(void)
+{
+    domain = open_domain(8);
+    go = tnt_signal_open();
+    TN_CHECK_OK(tn_group_create(domain, &group));
+    TN_CHECK_OK(tn_group_fork(group, 1, fail_in_group, NULL));
+}
+
+static int wait_for_group(void)
+{
+    tn_process_status end;
+    int status = tn_group_wait(group, 0, TN_FOREVER, &end);
+    if (status == TN_ERR_CHILD_FAILED)
+        expect_failure(&end);
+    return status == TN_ERR_CHILD_FAILED ? 0 : status;
+}
+
+static void drop_group(void)
+{
+    tn_group_close(group);
+    tnt_signal_close(&go);
+}
+
+KIND(a_wait_for_a_group, .open = open_group, .wait = wait_for_group, .let_go = tell,
+     .drop = drop_group)
+
+/* ---- pools ------------------------------------------------------------------------------- */
+
+static void open_pool_by(uint32_t method)
+{
+    world = pool_open_by(method, 1);
+    domain = world.domain;
+}
+
+static void open_busy_pool(void)
+{
+    open_pool_by(TN_START_FORK);
+    pool_submit(&world, WAIT, 5);
+}
+
+static int fetch(void)
+{
+    tn_pool_result result;
+    int status = tn_pool_next(world.pool, TN_FOREVER, &result);
+    if (status == 0) {
+        TN_CHECK_OK(result.status);
+        tn_pool_result_fini(&result);
+    }
+    return status;
+}
+
+static void set_go(void) { TN_CHECK_OK(tn_event_set(world.go)); }
+
+static void drop_pool(void)
+{
+    tn_pool_close(world.pool);
+    tn_queue_close(world.pids);
+    tn_event_close(world.go);
+    tn_forkserver_close(world.server);
+}
+
+KIND(a_wait_for_a_result, .open = open_busy_pool, .wait = fetch, .let_go = set_go,
+     .drop = drop_pool)
+KIND(a_wait_for_a_result_that_its_hook_ends, .open = open_busy_pool, .wait = fetch,
+     .let_go = set_go, .drop = drop_pool, .answer = -1)
+
+enum { LARGE_BYTES = 20 << 20 };
+
+static void open_pool_without_memory(void)
+{
+    int64_t bytes = LARGE_BYTES;
+    world = pool_open_world_in(pool_open_domain_of(32 << 20), pool_options(1));
+    domain = world.domain;
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &large));
+}
+
+static void free_memory(void) { large = tn_tensor_unref(large); }
+
+/* The job has one result, and there is no other job. */
+static int submit_much(void)
+{
+    static const struct {
+        struct pool_order order;
+        uint8_t more[LARGE_BYTES];
+    } much = {{ADD_ONE, 1}, {0}};
+    tn_message message = {.bytes = &much, .size_bytes = sizeof much};
+    int status = tn_pool_submit(world.pool, &message, 0, TN_FOREVER, NULL);
+    if (status != 0)
+        return status;
+    TN_CHECK_OK(fetch());
+    TN_CHECK(fetch() == TN_ERR_NOT_FOUND);
+    return 0;
+}
+
+KIND(a_submit_that_waits_for_memory, .open = open_pool_without_memory, .wait = submit_much,
+     .let_go = free_memory, .drop = drop_pool)
+
+static void open_ended_pool(void)
+{
+    open_pool_by(TN_START_FORK);
+    pool_submit(&world, ADD_ONE, 1);
+    TN_CHECK_OK(fetch());
+    stop_child(tn_pool_worker_pid(world.pool, 0));
+    TN_CHECK_OK(tn_pool_end(world.pool));
+}
+
+static int join(void) { return tn_pool_join(world.pool, TN_FOREVER); }
+
+static void continue_worker(void)
+{
+    TN_CHECK(kill(tn_pool_worker_pid(world.pool, 0), SIGCONT) == 0);
+}
+
+KIND(a_wait_for_a_pools_end, .open = open_ended_pool, .wait = join, .let_go = continue_worker,
+     .drop = drop_pool)
+
+static void open_pool_without_worker(void)
+{
+    open_pool_by(TN_START_FORKSERVER);
+    pool_submit(&world, WAIT, 5);
+    pool_kill_worker(&world, 0);
+    stop_child(tn_forkserver_pid(world.server));
+}
+
+static bool is_asking(void) { return !tni_server_is_free(world.server); }
+
+static void let_worker_start(void)
+{
+    TN_CHECK(kill(tn_forkserver_pid(world.server), SIGCONT) == 0);
+    set_go();
+}
+
+KIND(a_wait_for_a_pools_fork_server, .open = open_pool_without_worker, .wait = fetch,
+     .let_go = let_worker_start, .drop = drop_pool, .is_time = is_asking, .gives_back = 1)
+
+static int fork_in_worker(void *context)
+{
+    (void)context;
+    if (getpid() == hook.parent || hook.child != 0 || (hook.is_time != NULL && !hook.is_time()))
+        return 0;
+    hook.child = fork();
+    TN_CHECK(hook.child >= 0);
+    if (hook.child == 0)
+        hook.child = getpid();
+    if (hook.child == getpid())
+        return 0;
+    expect_exit(hook.child, 1);
+    tnt_signal(&go);
+    return 0;
+}
+
+static void open_pool_whose_worker_forks(bool (*is_time)(void))
+{
+    hook.parent = getpid();
+    hook.is_time = is_time;
+    go = tnt_signal_open();
+    domain = pool_open_domain_of(32 << 20);
+    tn_interrupt_set(fork_in_worker, NULL);
+    world = pool_open_world_in(domain, pool_options(1));
+    tn_interrupt_set(NULL, NULL);
+}
+
+static void expect_one_result(void)
+{
+    tn_pool_result result = pool_next(&world);
+    assert_int_equal(result.pid, tn_pool_worker_pid(world.pool, 0));
+    assert_int_equal(result.status, 0);
+    assert_int_equal(result.attempt, 1);
+    tn_pool_result_fini(&result);
+    pool_close_world(&world);
+    tnt_signal_close(&go);
+}
+
+TN_TEST(a_child_forked_in_a_worker_that_waits_for_a_job_is_no_worker)
+{
+    open_pool_whose_worker_forks(NULL);
+    tnt_await(&go);
+    pool_submit(&world, ADD_ONE, 1);
+    expect_one_result();
+}
+
+enum { MIB = 1 << 20 };
+
+static bool is_memory_short(void)
+{
+    int64_t bytes = MIB;
+    tn_tensor *t;
+    bool is_short = tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &t) != 0;
+    if (!is_short)
+        tn_tensor_unref(t);
+    return is_short;
+}
+
+TN_TEST(a_child_forked_in_a_worker_that_waits_for_memory_is_no_worker)
+{
+    tn_tensor *all[32];
+    int64_t bytes = MIB;
+    uint32_t count = 0;
+    open_pool_whose_worker_forks(is_memory_short);
+    while (!is_memory_short())
+        TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &all[count++]));
+    pool_submit(&world, SEND_MUCH, MIB);
+    tnt_await(&go);
+    while (count > 0)
+        tn_tensor_unref(all[--count]);
+    expect_one_result();
+}
