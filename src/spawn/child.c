@@ -15,7 +15,8 @@
  * I6  A child whose end the kernel told nobody (SIGCHLD is ignored, or somebody else waited for
  *     it) left its exit code in its pipe, or its end is not known, and no failure.
  * I7  fork() may copy this process inside of a call. The program's hook may fork: in the copy
- *     the call ends with TN_ERR_INVALID as soon as the hook returns.
+ *     the call ends with TN_ERR_INVALID as soon as the hook returns. Another thread may fork:
+ *     who closes a descriptor or frees an object first erases what a copy would close it by.
  * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it
  * looks for its parent after each of the two ways is set up. A death of a child leaves a seat,
  * which the reaper settles; here when its parent collects it, so that needs no tenond.
@@ -52,11 +53,13 @@ void tni_children_unlock(void)
     atomic_store_explicit(&children_owner, 0, memory_order_release);
 }
 
+/* I7 */
 static void close_descriptors(struct tn_process *child)
 {
-    tni_os_close(child->pid_fd);
-    tni_os_close(child->message_fd);
+    int pid_fd = child->pid_fd, message_fd = child->message_fd;
     child->pid_fd = child->message_fd = -1;
+    tni_os_close(pid_fd);
+    tni_os_close(message_fd);
 }
 
 void tni_children_forget(void)
@@ -147,7 +150,9 @@ static void note_end(struct tn_process *child, const struct tni_os_exit *end)
                                 sizeof child->status.message);
     if (end->exit_code < 0 && end->signal == 0)
         child->status.exit_code = left; /* I6 */
+    tni_children_lock();                /* I2 */
     close_descriptors(child);           /* I1 */
+    tni_children_unlock();
     child->is_ended = true;
     /* One that exited well has left the domain by itself, if it was polite. */
     if (child->status.exit_code != 0 && is_seated(child->domain))
@@ -212,9 +217,10 @@ int tn_process_kill(tn_process *child, int signal)
     return status == TN_ERR_NOT_FOUND ? 0 : status;
 }
 
-static void take_off_list(const struct tn_process *child)
+static void forget(struct tn_process *child)
 {
     tni_children_lock();
+    close_descriptors(child);
     for (struct tn_process **at = &children; *at != NULL; at = &(*at)->next)
         if (*at == child) {
             *at = child->next;
@@ -244,8 +250,7 @@ tn_process *tn_process_close(tn_process *child)
         return NULL;
     if (is_ours(child) && child->pid != 0 && !child->is_ended)
         end_child(child);
-    take_off_list(child);
-    close_descriptors(child);
+    forget(child);
     tni_process_unkeep(child->domain);
     free(child);
     return NULL;

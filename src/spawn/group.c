@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "spawn/child.h"
 
@@ -51,14 +52,22 @@ static int reserve(struct tn_group *group, uint32_t more)
     if (need <= group->capacity)
         return 0;
     uint32_t capacity = TNI_MAX(need, 2 * group->capacity);
-    void *list = realloc(group->children, capacity * sizeof group->children[0]);
-    if (list != NULL)
-        group->children = list;
-    int *fds = list != NULL ? realloc(group->fds, capacity * sizeof fds[0]) : NULL;
-    if (fds == NULL)
+    struct tn_process **children = calloc(capacity, sizeof children[0]);
+    int *fds = calloc(capacity, sizeof fds[0]);
+    if (children == NULL || fds == NULL) {
+        free(children);
+        free(fds);
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %u children", need);
+    }
+    struct tn_process **old_children = group->children;
+    int *old_fds = group->fds;
+    if (group->count > 0)
+        memcpy(children, old_children, group->count * sizeof children[0]);
+    group->children = children;
     group->fds = fds;
     group->capacity = capacity;
+    free(old_children); /* child.c, I7 */
+    free(old_fds);
     return 0;
 }
 

@@ -132,8 +132,9 @@ static void collect(struct tn_pool *pool, uint32_t index)
     pool->begun_by_gone += begun;
     pool->barren += begun == 0 && (!pool->is_ended || tni_child_has_failed(process));
     pool->last_end = *end;
-    pool->may_have_lost = true; /* it may have died over a message that it could not read */
-    pool->workers[index] = tn_process_close(process);
+    pool->may_have_lost = true;  /* it may have died over a message that it could not read */
+    pool->workers[index] = NULL; /* child.c, I7 */
+    tn_process_close(process);
 }
 
 /* Whether the last start ended with the wait for a fork server. */

@@ -19,20 +19,21 @@ static int grow(struct tni_jobs *jobs)
 {
     uint64_t count = jobs->table == NULL ? LEAST_BUCKETS : 2 * (jobs->mask + 1);
     struct tni_jobs grown = *jobs;
+    struct tni_job **old = jobs->table;
     grown.table = calloc(count, sizeof grown.table[0]);
     grown.mask = count - 1;
     if (grown.table == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for %llu jobs",
                         (unsigned long long)jobs->count + 1);
-    for (uint64_t i = 0; jobs->table != NULL && i <= jobs->mask; i++)
-        for (struct tni_job *job = jobs->table[i], *same; job != NULL; job = same) {
+    for (uint64_t i = 0; old != NULL && i <= jobs->mask; i++)
+        for (struct tni_job *job = old[i], *same; job != NULL; job = same) {
             struct tni_job **bucket = bucket_of(&grown, job->id);
             same = job->same;
             job->same = *bucket;
             *bucket = job;
         }
-    free(jobs->table);
     *jobs = grown;
+    free(old); /* child.c, I7 */
     return 0;
 }
 

@@ -86,6 +86,15 @@ static int put_on_list(struct tn_forkserver *server)
     return status;
 }
 
+/* child.c, I7 */
+static void close_ends(struct tn_forkserver *server)
+{
+    int socket_fd = server->socket_fd, server_fd = server->server_fd;
+    server->socket_fd = server->server_fd = -1;
+    tni_os_close(socket_fd);
+    tni_os_close(server_fd);
+}
+
 static void take_off_list(struct tn_forkserver *server)
 {
     tni_children_lock();
@@ -94,9 +103,7 @@ static void take_off_list(struct tn_forkserver *server)
             *at = server->next;
             break;
         }
-    tni_os_close(server->socket_fd);
-    tni_os_close(server->server_fd);
-    server->socket_fd = server->server_fd = -1;
+    close_ends(server);
     tni_children_unlock();
 }
 
@@ -134,8 +141,8 @@ static int start(struct tn_forkserver *server)
         return status;
     }
     tni_children_lock();
-    tni_os_close(server->server_fd);
-    server->server_fd = -1;
+    server->server_fd = -1; /* child.c, I7 */
+    tni_os_close(service.socket_fd);
     tni_children_unlock();
     return 0;
 }
@@ -185,6 +192,14 @@ static void end_request(struct tn_forkserver *server)
     tni_children_unlock();
 }
 
+/* child.c, I7 */
+static void close_late(struct tn_forkserver *server)
+{
+    struct tn_process *late = server->late;
+    server->late = NULL;
+    tn_process_close(late);
+}
+
 /*
  * I5. The child of a request that was withdrawn: it is watched from now on, or is gone.
  * Without a descriptor for it, there is nothing to wait on but its pid.
@@ -194,7 +209,7 @@ static void watch_late(struct tn_forkserver *server, int32_t pid)
     if (tni_child_create(server->domain, 0, &server->late) != 0)
         tni_os_child_abort(pid);
     else if (tni_child_watch(server->late, pid) != 0)
-        server->late = tn_process_close(server->late);
+        close_late(server);
     if (server->late == NULL)
         end_request(server);
 }
@@ -209,7 +224,7 @@ static void collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
     }
     if (status == TN_ERR_TIMED_OUT)
         return;
-    server->late = tn_process_close(server->late);
+    close_late(server);
     end_request(server);
 }
 
@@ -290,7 +305,7 @@ static int read_answer(struct tn_forkserver *server, uint64_t deadline_ns)
     return is_dead || got >= 0 || got == TN_ERR_TIMED_OUT ? 0 : got;
 }
 
-/* Before the server is freed: the child of an asker that gave up. */
+/* Before the server is freed: the child of an asker that gave up is known, or there is none. */
 static void settle_request(struct tn_forkserver *server)
 {
     if (server->out_request != 0) {
@@ -299,7 +314,6 @@ static void settle_request(struct tn_forkserver *server)
     }
     while (server->out_request != 0 && server->late == NULL && read_answer(server, 0) == 0) {
     }
-    server->late = tn_process_close(server->late);
 }
 
 /* ---- asking ------------------------------------------------------------------------------ */
@@ -573,11 +587,9 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
             (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
         settle_request(server);
-        take_off_list(server);
-    } else {
-        tni_os_close(server->socket_fd); /* of a process that fork() alone made */
-        tn_process_close(server->late);
     }
+    take_off_list(server);
+    tn_process_close(server->late);
     tn_process_close(server->process);
     tni_os_unmap(server->place, sizeof *server->place);
     free(server);

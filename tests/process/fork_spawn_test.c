@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tests: fork() inside of calls of the room spawn. The child has nothing of what its parent
- * waits for. Copies of its parent's objects it can close, and that harms neither of the two.
+ * waits for, whether the hook of tn_interrupt_set() forks it or another thread does. Copies of
+ * its parent's objects it can close, and that harms neither of the two.
+ *
+ * A hook runs in the thread that waits, so it forks at a known point. What another thread's
+ * fork() could meet is had in the same way: the thread itself forks, in close() or free().
  */
 #include "harness/harness.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,7 +22,8 @@
 #include "os/os.h"
 #include "process/children.h"
 #include "process/pool_world.h"
-#include "spawn/child.h"
+#include "process/process.h"
+#include "spawn/pool.h"
 
 enum { LONG_MS = 10000 };
 
@@ -431,3 +439,225 @@ TN_TEST(a_child_forked_in_a_worker_that_waits_for_memory_is_no_worker)
         tn_tensor_unref(all[--count]);
     expect_one_result();
 }
+
+/* ---- another thread forks ---------------------------------------------------------------- */
+
+static struct {
+    pid_t parent;
+    int fd;                              /* fork once it was closed; -1: do not */
+    bool (*is_freed)(const void *block); /* fork once this one was freed; NULL: do not */
+    void (*in_child)(void);              /* closes its copies */
+} at;
+
+static void fork_here(void)
+{
+    pid_t child = fork();
+    TN_CHECK(child >= 0);
+    if (child != 0) {
+        expect_exit(child, 0);
+        return;
+    }
+    at.in_child();
+    _exit(0);
+}
+
+/* In place of libc's. */
+int close(int fd)
+{
+    int status = (int)syscall(SYS_close, fd);
+    if (at.fd == fd && getpid() == at.parent) {
+        at.fd = -1;
+        fork_here();
+    }
+    return status;
+}
+
+static int watched_fd;
+
+static void close_copy_of_process(void)
+{
+    TN_CHECK(fcntl(STDERR_FILENO, F_DUPFD, watched_fd) == watched_fd);
+    tn_process_close(process);
+    TN_CHECK(fcntl(watched_fd, F_GETFD) >= 0);
+}
+
+static void fork_when_collected(bool is_pid_fd)
+{
+    open_process();
+    tell();
+    watched_fd = is_pid_fd ? process->pid_fd : process->message_fd;
+    at.parent = getpid();
+    at.in_child = close_copy_of_process;
+    at.fd = watched_fd;
+    TN_CHECK_OK(wait_for_process());
+    assert_int_equal(at.fd, -1);
+    drop_process();
+    close_domain(domain);
+}
+
+TN_TEST(a_copy_of_a_child_that_is_being_collected_closes_nothing_twice)
+{
+    fork_when_collected(true);
+    fork_when_collected(false);
+}
+
+static int look_at_descriptors(tn_domain *of_child, void *argument)
+{
+    (void)of_child;
+    return fcntl(*(const int *)argument, F_GETFD) >= 0 ? 0 : 1;
+}
+
+static int close_server_and_fork(void *argument)
+{
+    (void)argument;
+    unsigned before = tnt_descriptor_count();
+    drop_server();
+    int mine = -1, fd;
+    for (unsigned i = tnt_descriptor_count(); i <= before; i++) {
+        TN_CHECK((fd = dup(STDERR_FILENO)) >= 0);
+        TN_CHECK_OK(tn_process_fork(domain, look_at_descriptors, &fd, 0, &process));
+        TN_CHECK(end_of(process) == 0);
+        mine = fd;
+    }
+    TN_CHECK(mine >= 0);
+    return 0;
+}
+
+TN_TEST(a_child_that_closed_its_copy_of_a_server_can_fork)
+{
+    domain = open_domain(8);
+    server = open_server(domain);
+    tnt_wait_ok(tnt_fork(close_server_and_fork, NULL));
+    drop_server();
+    close_domain(domain);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which have free() */
+/* In place of libc's. */
+void free(void *block)
+{
+    static void (*libc_free)(void *);
+    bool is_it = at.is_freed != NULL && block != NULL && at.is_freed(block);
+    if (libc_free == NULL)
+        *(void **)&libc_free = dlsym(RTLD_NEXT, "free");
+    libc_free(block);
+    if (is_it) {
+        at.is_freed = NULL;
+        fork_here();
+    }
+}
+
+/* It never leaves a block where it is. */
+void *realloc(void *block, size_t size_bytes)
+{
+    void *moved = malloc(size_bytes);
+    if (moved != NULL && block != NULL)
+        memcpy(moved, block, TNI_MIN(size_bytes, malloc_usable_size(block)));
+    if (moved != NULL)
+        free(block);
+    return moved;
+}
+
+static pid_t freed_pid;
+static const void *freed_block;
+
+static bool is_child_with_pid(const void *block)
+{
+    const struct tn_process *child = block;
+    return malloc_usable_size((void *)block) >= sizeof *child && child->domain == domain &&
+           child->pid == freed_pid;
+}
+
+static bool is_block(const void *block) { return block == freed_block; }
+
+static bool is_list_of_process(const void *block)
+{
+    return malloc_usable_size((void *)block) >= sizeof process &&
+           memcmp(block, &process, sizeof process) == 0;
+}
+
+static void stop_as_the_second(struct tn_domain *of_child)
+{
+    static int passed; /* by the server, and by its child */
+    (void)of_child;
+    if (++passed == 2)
+        raise(SIGSTOP);
+}
+
+static int interrupt_once_it_is_stopped(void *context)
+{
+    (void)context;
+    siginfo_t how;
+    TN_CHECK(waitid(P_ALL, 0, &how, WSTOPPED) == 0);
+    freed_pid = how.si_pid;
+    at.is_freed = is_child_with_pid;
+    return -1;
+}
+
+TN_TEST(a_copy_of_a_server_closes_a_late_child_once)
+{
+    domain = open_domain(8);
+    tni_process_hook(domain, &(struct tni_fork_hooks){.child = stop_as_the_second});
+    server = open_server(domain);
+    at.in_child = drop_server;
+    tn_interrupt_set(interrupt_once_it_is_stopped, NULL);
+    TN_CHECK(fork_by_server() == TN_ERR_INTERRUPTED);
+    tn_interrupt_set(NULL, NULL);
+    assert_null(at.is_freed);
+    drop_server();
+    close_domain(domain);
+}
+
+TN_TEST(a_copy_of_a_pool_closes_a_dead_worker_once)
+{
+    open_pool_by(TN_START_FORK);
+    at.in_child = drop_pool;
+    freed_pid = tn_pool_worker_pid(world.pool, 0);
+    at.is_freed = is_child_with_pid;
+    pool_kill_worker(&world, 0);
+    pool_await_restart(&world, 1);
+    assert_null(at.is_freed);
+    pool_close_world(&world);
+}
+
+TN_TEST(a_copy_of_a_pool_with_a_growing_table_can_be_closed)
+{
+    tn_pool_options options = pool_options(1);
+    options.capacity = 1024;
+    world = pool_open_world(options);
+    pool_submit(&world, KEEP_NOTHING, 0);
+    at.in_child = drop_pool;
+    freed_block = world.pool->table.table;
+    at.is_freed = is_block;
+    for (uint32_t i = 1; i < options.capacity && at.is_freed != NULL; i++)
+        pool_submit(&world, KEEP_NOTHING, 0);
+    assert_null(at.is_freed);
+    pool_close_world(&world);
+}
+
+TN_TEST(a_copy_of_a_pool_with_a_longer_job_can_be_closed)
+{
+    uint8_t bytes[1 << 16] = {0};
+    tn_message message = {.bytes = bytes, .size_bytes = sizeof bytes};
+    open_pool_by(TN_START_FORK);
+    pool_submit(&world, KEEP_NOTHING, 0);
+    at.in_child = drop_pool;
+    freed_block = world.pool->out;
+    at.is_freed = is_block;
+    TN_CHECK_OK(tn_pool_submit(world.pool, &message, 0, 0, NULL));
+    assert_null(at.is_freed);
+    pool_close_world(&world);
+}
+
+TN_TEST(a_copy_of_a_growing_group_can_be_closed)
+{
+    open_group();
+    process = tn_group_get(group, 0);
+    at.in_child = drop_group;
+    at.is_freed = is_list_of_process;
+    TN_CHECK_OK(tn_group_fork(group, 1, fail_in_group, NULL));
+    assert_null(at.is_freed);
+    drop_group();
+    close_domain(domain);
+}
+#endif
