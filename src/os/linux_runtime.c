@@ -217,39 +217,67 @@ static void read_folder(const char *text, struct candidate *ret)
 
 /* ---- keeping ----------------------------------------------------------------------------- */
 
-/* I1. One that is not used any more stays in memory: another thread may have its path. */
+/*
+ * I1. There is one for each folder, and it stays in memory: another thread may have its path,
+ * and the process may come back to the folder.
+ */
 struct kept {
     struct candidate folder;
     bool is_named; /* by TENON_RUNTIME_DIR */
     uint32_t uid;  /* a process that becomes another user chooses anew */
     const struct kept *before;
 };
-static const struct kept *_Atomic newest;
+static const struct kept *_Atomic newest;  /* of all that this process ever kept to */
+static const struct kept *_Atomic current; /* what it keeps to */
 
 /* NULL: none. */
 static const struct kept *find_kept(void)
 {
-    const struct kept *k = atomic_load(&newest);
+    const struct kept *k = atomic_load(&current);
     return k != NULL && k->uid == tni_os_uid() ? k : NULL;
 }
 
-/* Where another thread is faster, its folder is kept. */
-static int keep(const struct candidate *c, bool is_named)
+/* NULL: it was never kept. */
+static const struct kept *find_same(const struct candidate *c, bool is_named)
+{
+    const struct kept *k = atomic_load(&newest);
+    while (k != NULL && (k->uid != tni_os_uid() || k->is_named != is_named ||
+                         strcmp(k->folder.path, c->path) != 0))
+        k = k->before;
+    return k;
+}
+
+/* NULL: no memory. Two threads may add one folder twice, once each. */
+static const struct kept *add_kept(const struct candidate *c, bool is_named)
 {
     static struct kept first; /* next to every process has one only */
     static _Atomic bool is_first_taken;
     const struct kept *before = atomic_load(&newest);
     struct kept *next = atomic_exchange(&is_first_taken, true) ? malloc(sizeof *next) : &first;
     if (next == NULL)
+        return NULL;
+    *next = (struct kept){.folder = *c, .is_named = is_named, .uid = tni_os_uid()};
+    do
+        next->before = before;
+    while (!atomic_compare_exchange_weak(&newest, &before, next));
+    return next;
+}
+
+/* Where another thread is faster, its folder is kept. */
+static int keep(const struct candidate *c, bool is_named)
+{
+    const struct kept *before = atomic_load(&current), *next = find_same(c, is_named);
+    if (next == NULL && (next = add_kept(c, is_named)) == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for the path of a folder");
-    *next = (struct kept){
-        .folder = *c, .is_named = is_named, .uid = tni_os_uid(), .before = before};
-    if (!atomic_compare_exchange_strong(&newest, &before, next) && next != &first)
-        free(next);
+    atomic_compare_exchange_strong(&current, &before, next);
     return 0;
 }
 
-void tni_linux_forget_folder(void) { atomic_store(&newest, NULL); }
+void tni_linux_forget_folder(void)
+{
+    atomic_store(&current, NULL);
+    atomic_store(&newest, NULL);
+}
 
 static bool was_kept(tni_os_name_fn *is_it, void *context)
 {
@@ -267,7 +295,7 @@ static bool keep_wanted(tni_os_name_fn *is_it, void *context)
         if (is_it(c.path, context) != 0 && judge(&c) >= 0)
             return keep(&c, false) == 0;
     /* The environment may have changed since we could choose it. */
-    for (const struct kept *k = find_kept(); k != NULL; k = k->before)
+    for (const struct kept *k = atomic_load(&newest); k != NULL; k = k->before)
         if (k->uid == tni_os_uid() && is_it(k->folder.path, context) != 0 &&
             judge(&k->folder) >= 0)
             return keep(&k->folder, false) == 0;

@@ -272,6 +272,7 @@ static void followed_folder_body(void)
     snprintf(of_service, sizeof of_service, "%s", below_root("tmp/tenon-%u"));
     CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
     CHECK(tni_os_runtime_prepare() == 0 && mkdir(of_service, 0755) == 0);
+    const char *first = tni_os_runtime_folder();
     CHECK(!tni_os_runtime_follow(is_text, test_folder)); /* no folder that it could choose */
     CHECK(!tni_os_runtime_follow(is_text, of_service));  /* others may read it */
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
@@ -280,6 +281,7 @@ static void followed_folder_body(void)
     setenv("TENON_RUNTIME_DIR", test_folder, 1);       /* too late */
     CHECK(tni_os_runtime_follow(is_text, of_session)); /* and back */
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
+    CHECK(tni_os_runtime_folder() == first); /* not once more in memory for each change */
     tni_linux_forget_folder();
     setenv("TENON_RUNTIME_DIR", of_session, 1);
     CHECK(tni_os_runtime_prepare() == 0 && !tni_os_runtime_follow(is_text, of_service));
