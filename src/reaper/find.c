@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * find: a domain by its name or id, and the runtime folder that its name belongs to.
+ * find: a domain by its name or id, the runtime folder that its name belongs to, and whether
+ * the tenond in office has the lock of one.
  *
  * Nouns: wanted (what is looked for), place (a domain of the wanted name, and where its name
  * belongs).
@@ -68,6 +69,23 @@ static const char *write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
 
 /* ---- folders ----------------------------------------------------------------------------- */
 
+/* 0: none lives, or none whose descriptors can be looked at from here. */
+static int32_t pid_in_office(const struct tni_segment *s)
+{
+    uint64_t manager = atomic_load(&s->header->manager);
+    uint32_t seat = tni_who_seat(manager);
+    bool is_visible = tni_process_who_lives(s, manager) && tni_process_is_here(s, seat);
+    return is_visible ? atomic_load(&tni_seat_at(s, seat)->pid) : 0;
+}
+
+bool tni_manager_is_in_office(const struct tni_segment *s)
+{
+    char folder[FOLDER_BYTES];
+    int32_t pid = pid_in_office(s);
+    return pid != 0 && pid != tni_os_pid() &&
+           tni_os_process_folder(pid, TNI_MANAGER_LOCK, folder, FOLDER_BYTES) == 0;
+}
+
 /* Of a tenond, by the lock that it holds; the hash says whether it is the one that is meant. */
 static bool find_folder(int32_t pid, uint32_t runtime, char folder[FOLDER_BYTES])
 {
@@ -81,16 +99,13 @@ static bool find_folder(int32_t pid, uint32_t runtime, char folder[FOLDER_BYTES]
 int tni_manager_folder(const struct tni_segment *s, char *folder, size_t size_bytes)
 {
     uint32_t runtime = atomic_load(&s->header->runtime);
-    uint64_t manager = atomic_load(&s->header->manager);
     char found[FOLDER_BYTES];
 
     if (runtime == tni_manager_runtime()) {
         snprintf(folder, size_bytes, "%s", tni_os_runtime_folder());
         return 0;
     }
-    uint32_t seat = tni_who_seat(manager);
-    if (runtime == 0 || manager == 0 || !tni_geometry_has_seat(&s->geometry, seat) ||
-        !find_folder(atomic_load(&tni_seat_at(s, seat)->pid), runtime, found))
+    if (runtime == 0 || !find_folder(pid_in_office(s), runtime, found))
         return tni_fail(TN_ERR_NOT_FOUND,
                         "no tenond that can be seen from here looks after the domain '%s'",
                         s->name);

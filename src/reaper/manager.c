@@ -240,6 +240,10 @@ int tni_manager_fail_reply(const struct tni_reply *reply, const char *name)
         return tni_fail(TN_ERR_FULL, "the domain has no seat left for tenond");
     case TN_ERR_NOT_FOUND:
         return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
+    case TN_ERR_MANAGER:
+        return tni_fail(TN_ERR_MANAGER,
+                        "another tenond than that of %s (process %d) looks after the domain",
+                        tni_os_runtime_folder(), reply->pid);
     case TN_ERR_VERSION:
         return tni_fail(TN_ERR_VERSION,
                         "the tenond of %s (process %d) is of another version than this library",
@@ -481,8 +485,10 @@ enum {
 bool tni_manager_is_alive(const struct tni_segment *s)
 {
     uint64_t manager = atomic_load(&s->header->manager);
-    return manager != 0 && tni_process_who_lives(s, manager) &&
-           tni_process_seat_state(s, tni_who_seat(manager)) != TNI_OS_DEAD;
+    uint32_t seat = tni_who_seat(manager);
+    return tni_process_who_lives(s, manager) &&
+           (atomic_load(&tni_seat_at(s, seat)->flags) & TNI_SEAT_MANAGER) != 0 &&
+           tni_process_seat_state(s, seat) != TNI_OS_DEAD;
 }
 
 /* I2. A tenond that starts adopts what it finds open; one that runs already must be told. */

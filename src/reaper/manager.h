@@ -42,9 +42,6 @@ uint32_t tni_manager_hash_folder(const char *folder);
 
 #define TNI_MANAGER_START_NS UINT64_C(5000000000) /* a new tenond listens by then */
 
-/** Whether the tenond in office, if there is one, still runs. */
-bool tni_manager_is_alive(const struct tni_segment *segment);
-
 /**
  * Connect to the tenond of this runtime folder. Start one if nobody listens there.
  * @return 0, TN_ERR_MANAGER (it cannot be started, or does not listen by then),

@@ -112,6 +112,14 @@ bool tni_manager_is_ours(uint32_t runtime);
  */
 int tni_manager_folder(const struct tni_segment *segment, char *folder, size_t size_bytes);
 
+/**
+ * Whether another process, which holds the lock of a runtime folder, has the office of the
+ * domain. One that cannot be seen from here, as in another pid namespace, is not found.
+ */
+bool tni_manager_is_in_office(const struct tni_segment *segment);
+/** Whether a tenond is in office that still runs, as far as that can be known. */
+bool tni_manager_is_alive(const struct tni_segment *segment);
+
 /* A domain that some process of this user has open. */
 struct tni_found {
     char name[TNI_NAME_BYTES];

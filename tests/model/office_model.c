@@ -138,7 +138,7 @@ static bool tenond_add(uint32_t *domains, uint32_t maker)
         return true;
     if (!make_room(domains, maker))
         return false;
-    atomic_fetch_or(&kernel->domain[maker], IS_MANAGED); /* take_office() */
+    atomic_fetch_or(&kernel->domain[maker], IS_MANAGED); /* tenond_take_office() */
     *domains |= 1u << maker;
     return true;
 }
@@ -402,7 +402,7 @@ static const struct {
     {"tools/tenond/domains.c", "status = make_room(t, name)", "status = sit_down(t, &segment)"},
     {"tools/tenond/domains.c", "atomic_store(&h->runtime, t->runtime)",
      "atomic_store(&h->manager, domain->who)"},
-    {"tools/tenond/domains.c", "take_office(t, domain);", "status = sit_down(t, &segment)"},
+    {"tools/tenond/domains.c", "tenond_take_office(t, d);", "status = sit_down(t, &segment)"},
     {"tools/tenond/domains.c", "found->runtime != t->runtime", "status = add(t, control_fd"},
     {"tools/tenond/clients.c", "status = tenond_add(t, fds[0], fds[1])",
      "tni_os_send(client->fd"},

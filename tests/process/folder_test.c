@@ -247,13 +247,13 @@ TN_TEST(a_member_finds_its_names_again_after_a_login)
 }
 
 /* The user's next session is there before tenond looks. */
-TN_TEST(a_tenond_that_lost_its_folder_gives_all_to_the_next)
+static void lose_folder(void (*lose)(const char *name))
 {
     begin_in_session("session");
     int32_t old = manager_pid(d);
     await_vault(0, 3);
     TN_CHECK(kill(old, SIGSTOP) == 0);
-    remove_all("session");
+    lose("session");
     make("session");
     tn_domain *later = tnt_domain(NULL);
     int32_t next = manager_pid(later);
@@ -266,6 +266,38 @@ TN_TEST(a_tenond_that_lost_its_folder_gives_all_to_the_next)
     assert_int_not_equal(tni_os_file_number(TNI_MANAGER_LOCK), 0);
     pop_all(3);
     tn_domain_close(later);
+    finish();
+}
+
+/* The lock of tenond stays, under another name. */
+static void rename_all(const char *name)
+{
+    TN_CHECK(rename(below(name), below("renamed")) == 0);
+}
+
+TN_TEST(a_tenond_that_lost_its_folder_gives_all_to_the_next) { lose_folder(remove_all); }
+TN_TEST(a_tenond_whose_folder_was_renamed_gives_all_to_the_next) { lose_folder(rename_all); }
+
+/* In a folder that the old one does not choose. */
+TN_TEST(a_tenond_that_was_stopped_leaves_a_domain_to_its_successor)
+{
+    begin_in_session("next");
+    int32_t old = manager_pid(d);
+    await_vault(0, 3);
+    TN_CHECK(kill(old, SIGSTOP) == 0);
+    remove_all("session");
+    make("other");
+    setenv("XDG_RUNTIME_DIR", below("other"), 1);
+    TN_CHECK_OK(tni_manager_register(d));
+    int32_t next = manager_pid(d);
+    assert_int_not_equal(next, old);
+    make("next");
+    TN_CHECK(kill(old, SIGCONT) == 0);
+    await_end(old);
+    assert_int_equal(manager_pid(d), next);
+    expect_folder("other");
+    await_storages(next, 3);
+    pop_all(3);
     finish();
 }
 
@@ -414,6 +446,94 @@ TN_TEST(who_joins_from_a_session_replaces_the_tenond_of_a_service)
     assert_false(is_used("session"));
     leave_storages(d, q, 1);
     pop_all(1);
+    finish();
+    tnt_signal_close(&signal);
+}
+
+/* ---- two folders ------------------------------------------------------------------------- */
+
+/* In the folder of a session, and could choose the next one. */
+static void begin_beside(const char *next)
+{
+    make("session");
+    TN_CHECK_OK(tni_os_runtime_prepare());
+    make(next);
+    setenv("XDG_RUNTIME_DIR", below(next), 1);
+    begin();
+}
+
+TN_TEST(tenond_puts_right_what_a_domain_says_of_it)
+{
+    begin_system();
+    begin_beside("next");
+    struct tni_header *h = d->segment.header;
+    uint64_t manager = atomic_exchange(&h->manager, d->who);
+    uint32_t runtime = atomic_exchange(&h->runtime, 1);
+    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    while (atomic_load(&h->manager) != manager || atomic_load(&h->runtime) != runtime) {
+        TN_CHECK(tni_os_now_ns() < deadline_ns);
+        tni_os_yield();
+    }
+    finish();
+}
+
+/* @return what the tenond of the folder says to the request to look after `d` */
+static struct tni_reply register_at(const char *folder)
+{
+    const int fds[2] = {d->segment.control_fd, d->segment.arena_fd};
+    struct tni_request request;
+    struct tni_reply reply;
+    int fd = -1;
+    tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.name);
+    TN_CHECK_OK(tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &fd));
+    TN_CHECK_OK(
+        tni_manager_talk(fd, &request, fds, 2, tnt_deadline(BACKING_MS), &reply, NULL, 0));
+    tni_os_close(fd);
+    return reply;
+}
+
+TN_TEST(a_tenond_takes_a_domain_only_of_a_dead_one)
+{
+    struct tnt_signal signal = tnt_signal_open();
+    begin_system();
+    pid_t owner = tnt_fork(own_house_elsewhere, &signal);
+    tnt_await(&signal);
+    begin_beside("next");
+    int32_t tenond = manager_pid(d);
+    struct tni_reply reply = register_at(below("other"));
+    assert_int_not_equal(reply.status, 0);
+    assert_int_not_equal(reply.pid, tenond);
+    assert_int_equal(manager_pid(d), tenond);
+    expect_folder("session");
+    kill_and_await(tenond, SIGKILL);
+    reply = register_at(below("other"));
+    assert_int_equal(reply.status, 0);
+    assert_int_equal(manager_pid(d), reply.pid);
+    tnt_kill(owner);
+    finish();
+    tnt_signal_close(&signal);
+}
+
+/* As if it had judged the first one dead. */
+TN_TEST(of_two_tenonds_that_took_one_office_one_leaves)
+{
+    struct tnt_signal signal = tnt_signal_open();
+    begin_system();
+    pid_t owner = tnt_fork(own_house_elsewhere, &signal);
+    tnt_await(&signal);
+    begin_beside("next");
+    leave_storages(d, q, 3);
+    int32_t first = manager_pid(d);
+    struct tni_reply reply;
+    do {
+        atomic_store(&d->segment.header->manager, 0);
+        reply = register_at(below("other"));
+    } while (reply.status != 0);
+    await_end(first);
+    assert_int_equal(manager_pid(d), reply.pid);
+    await_storages(reply.pid, 3);
+    pop_all(3);
+    tnt_kill(owner);
     finish();
     tnt_signal_close(&signal);
 }

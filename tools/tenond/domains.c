@@ -10,6 +10,8 @@
  * I2  A pidfd that was readable is never watched again, so that the loop cannot spin.
  * I3  A domain that makes no sense any more is dropped, and harms no other.
  * I4  A domain whose name may become another's has no member, and gets none: see give_up().
+ * I5  Nobody takes the office of a tenond that lives and has the lock of its folder, whoever
+ *     asks. Should two have taken it at once, folder.c ends that.
  * Death: survivors start another tenond, which adopts the domains and settles our seats.
  */
 #include <stdlib.h>
@@ -302,8 +304,9 @@ static int make_room(struct tenond *t, const char *name)
 }
 
 /* The bell before the office, so that who finds us in office can ring. */
-static void take_office(const struct tenond *t, struct tn_domain *domain)
+void tenond_take_office(const struct tenond *t, struct tenond_domain *d)
 {
+    struct tn_domain *domain = d->domain;
     struct tni_header *h = domain->segment.header;
     atomic_store(&domain->me->bell_number, t->bell_number);
     TNI_KILL_POINT("tenond_bell_set");
@@ -348,7 +351,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
     memcpy(d->id, segment_of(d)->id, sizeof d->id);
     t->domains = d;
     t->domain_count++;
-    take_office(t, domain);
+    tenond_take_office(t, d);
     tenond_mirror_adopted(t);
     tni_log(TNI_LOG_INFO, "looking after domain '%s', in seat %u", name_of(d), domain->seat);
     look(t, d);
@@ -378,7 +381,9 @@ static int add(struct tenond *t, int control_fd, int arena_fd, int level)
         tni_segment_detach(&segment);
         return 0;
     }
-    if (name[0] != 0)
+    if (tni_manager_is_in_office(&segment)) /* I5 */
+        status = tni_fail(TN_ERR_MANAGER, "another tenond looks after it");
+    if (status == 0 && name[0] != 0)
         status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);
     if (status == 0)
         status = make_room(t, name);
@@ -564,8 +569,6 @@ static void end_let_go(struct tenond_domain *d, uint64_t now_ns)
 
 static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 {
-    if (!t->is_retired)
-        atomic_store(&segment_of(d)->header->runtime, t->runtime); /* whatever was there */
     end_let_go(d, tni_os_now_ns());
     tni_alloc_trim_idle(d->domain);
     look(t, d);

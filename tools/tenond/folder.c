@@ -10,6 +10,10 @@
  *     every domain. If another tenond has that lock, we give it every domain and what we keep
  *     of the domain, leave the domain after that, and end.
  * I3  We remove no file that is not ours.
+ * I4  Of each domain one tenond has the office, the one that its header names: that one says in
+ *     the header which folder is the domain's, whatever was there. As long as we have the lock
+ *     of a folder nobody takes an office from us; once we have lost it, while we were stopped
+ *     say, we may find another tenond in office. It gets what we keep of the domain.
  * Death: in the middle of a move survivors start another tenond, in the folder that they can
  * use, and tell it of their domains. If the old folder is gone, the vault's name is gone as
  * well, and what only we and the vault have is lost: docs/crash.md, What is not covered.
@@ -55,6 +59,17 @@ void tenond_folder_close(struct tenond *t)
 
 /* ---- another folder, or the same once more ----------------------------------------------- */
 
+static bool has_office(const struct tenond_domain *d)
+{
+    return atomic_load(&d->domain->segment.header->manager) == d->domain->who;
+}
+
+static void say_folder(const struct tenond *t, struct tenond_domain *d)
+{
+    if (has_office(d))
+        atomic_store(&d->domain->segment.header->runtime, t->runtime);
+}
+
 /* The lock is consumed. */
 static int go_on_with(struct tenond *t, int lock_fd)
 {
@@ -63,7 +78,7 @@ static int go_on_with(struct tenond *t, int lock_fd)
     t->runtime = tni_manager_runtime();
     TNI_KILL_POINT("tenond_moves");
     for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
-        atomic_store(&d->domain->segment.header->runtime, t->runtime);
+        say_folder(t, d);
     tni_log(TNI_LOG_WARNING, "our lock file is gone: %s is our folder now",
             tni_os_runtime_folder());
     tenond_adopt(t);
@@ -87,22 +102,52 @@ static int give_deposits(const struct tenond_domain *d)
     return status;
 }
 
-/* I2. What it cannot take now, for want of a seat or a descriptor, it is offered again. */
+/* By the tenond of another folder. */
+static bool is_replaced(const struct tenond *t, const struct tenond_domain *d)
+{
+    const struct tni_segment *s = &d->domain->segment;
+    return !has_office(d) && atomic_load(&s->header->runtime) != t->runtime &&
+           tni_manager_is_in_office(s);
+}
+
+/* What it cannot take now, for want of a seat or a descriptor, it is offered again. */
+static int give(struct tenond *t, struct tenond_domain *d)
+{
+    int status = is_replaced(t, d) ? 0 : tni_manager_register(d->domain);
+    if (status == 0)
+        status = give_deposits(d);
+    if (status == 0)
+        tenond_drop(t, d);
+    return status;
+}
+
+/* I2. Without a lock we are in nobody's way: see domains.c, I5. */
 static int hand_over(struct tenond *t)
 {
     int worst = 0;
     t->is_retired = true; /* else we would take our domains back */
+    tni_os_close(t->lock_fd);
+    t->lock_fd = -1;
     for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
         after = d->next;
-        int status = tni_manager_register(d->domain);
-        if (status == 0)
-            status = give_deposits(d);
-        if (status == 0)
-            tenond_drop(t, d);
-        else
-            worst = status;
+        int status = give(t, d);
+        worst = status != 0 ? status : worst;
     }
     return worst;
+}
+
+/* I4. Nobody may be in office: the one that was is dead, or somebody wrote into the header. */
+static void look_at_offices(struct tenond *t)
+{
+    for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
+        after = d->next;
+        if (is_replaced(t, d))
+            (void)give(t, d);
+        else if (!has_office(d) && !tni_manager_is_alive(&d->domain->segment))
+            tenond_take_office(t, d);
+        else
+            say_folder(t, d);
+    }
 }
 
 /* ---- the look ---------------------------------------------------------------------------- */
@@ -110,6 +155,8 @@ static int hand_over(struct tenond *t)
 static int look(struct tenond *t)
 {
     int lock_fd;
+    if (!t->is_retired)
+        look_at_offices(t);
     if (tni_os_file_is(TNI_MANAGER_LOCK, t->lock_fd))
         return tni_os_file_number(TNI_MANAGER_SOCKET) == t->socket_number
                    ? 0

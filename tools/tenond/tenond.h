@@ -132,10 +132,12 @@ void tenond_folder_close(struct tenond *tenond);
 /* ---- domains.c --------------------------------------------------------------------------- */
 
 /**
- * Take a domain over; both descriptors are consumed. TN_ERR_EXISTS, and errors of attaching and
- * joining.
+ * Take a domain over; both descriptors are consumed. TN_ERR_MANAGER: another tenond has it;
+ * TN_ERR_EXISTS, and errors of attaching and joining.
  */
 int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
+/** Say in the domain that we are its tenond, and where we are. */
+void tenond_take_office(const struct tenond *tenond, struct tenond_domain *domain);
 /**
  * Every domain of our runtime folder that somebody has open: after a tenond that was killed.
  */
