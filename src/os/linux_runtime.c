@@ -287,17 +287,28 @@ static bool was_kept(tni_os_name_fn *is_it, void *context)
     return false;
 }
 
+struct wanted {
+    tni_os_name_fn *is_it;
+    void *context;
+    int most; /* CAN_BE_MADE, or IS_THERE: one that has to be made is not it */
+};
+
+static bool is_wanted(const struct wanted *wanted, const struct candidate *c)
+{
+    int status = wanted->is_it(c->path, wanted->context) != 0 ? judge(c) : TN_ERR_NOT_FOUND;
+    return status >= 0 && status <= wanted->most;
+}
+
 /* The wanted folder, unless nobody could choose it, or it cannot be used. */
-static bool keep_wanted(tni_os_name_fn *is_it, void *context)
+static bool keep_wanted(const struct wanted *wanted)
 {
     struct candidate c;
     for (unsigned number = 0; get_candidate(number, &c); number++)
-        if (is_it(c.path, context) != 0 && judge(&c) >= 0)
+        if (is_wanted(wanted, &c))
             return keep(&c, false) == 0;
     /* The environment may have changed since we could choose it. */
     for (const struct kept *k = atomic_load(&newest); k != NULL; k = k->before)
-        if (k->uid == tni_os_uid() && is_it(k->folder.path, context) != 0 &&
-            judge(&k->folder) >= 0)
+        if (k->uid == tni_os_uid() && is_wanted(wanted, &k->folder))
             return keep(&k->folder, false) == 0;
     return false;
 }
@@ -311,7 +322,7 @@ bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context)
     if (k != NULL && (k->is_named || judge(&k->folder) >= 0))
         return false;
     if (k != NULL || named_folder() == NULL)
-        return keep_wanted(is_it, context);
+        return keep_wanted(&(struct wanted){is_it, context, CAN_BE_MADE});
     read_folder(named_folder(), &c);
     return is_it(c.path, context) != 0 && keep(&c, true) == 0;
 }
@@ -323,7 +334,7 @@ bool tni_os_runtime_follow(tni_os_name_fn *is_it, void *context)
         return tni_os_runtime_keep(is_it, context);
     if (is_it(k->folder.path, context) != 0)
         return true;
-    return !k->is_named && keep_wanted(is_it, context);
+    return !k->is_named && keep_wanted(&(struct wanted){is_it, context, IS_THERE});
 }
 
 int tni_linux_pass_folder(struct tni_linux_folder_pass *ret)

@@ -37,6 +37,13 @@ static DIR *open_folder(const char *path)
     return folder;
 }
 
+static DIR *open_descriptors(int32_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
+    return open_folder(path);
+}
+
 /** The number an entry of /proc is named for, or -1. */
 static int entry_number(const char *name)
 {
@@ -86,9 +93,7 @@ static int visit_descriptor(struct search *search, int32_t pid, int folder, cons
 
 static int visit_process(struct search *search, int32_t pid)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
-    DIR *folder = open_folder(path);
+    DIR *folder = open_descriptors(pid);
     if (folder == NULL) {
         miss(search, errno);
         return 0;
@@ -138,11 +143,11 @@ int tni_os_memory_for_each(const char *prefix, tni_os_memory_fn *each, void *con
 
 int tni_os_process_folder(int32_t pid, const char *name, char *folder, size_t size_bytes)
 {
-    char path[64], link[PATH_MAX];
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/fd", pid);
-    DIR *descriptors = open_folder(path);
+    char link[PATH_MAX];
+    DIR *descriptors = open_descriptors(pid);
     if (descriptors == NULL)
-        return tni_linux_fail(tni_linux_status(errno), errno, "%s", path);
+        return tni_linux_fail(tni_linux_status(errno), errno,
+                              "the descriptors of process %" PRId32, pid);
 
     int status = TN_ERR_NOT_FOUND;
     for (struct dirent *entry; status != 0 && (entry = readdir(descriptors)) != NULL;) {
@@ -161,6 +166,22 @@ int tni_os_process_folder(int32_t pid, const char *name, char *folder, size_t si
     return status == 0 ? 0
                        : tni_fail(TN_ERR_NOT_FOUND, "process %" PRId32 " has no file %s open",
                                   pid, name);
+}
+
+bool tni_os_process_has(int32_t pid, const char *folder, const char *name)
+{
+    char path[TNI_LINUX_PATH_BYTES + TNI_LINUX_NAME_BYTES];
+    struct stat wanted, status;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    DIR *descriptors = lstat(path, &wanted) == 0 ? open_descriptors(pid) : NULL;
+    if (descriptors == NULL)
+        return false;
+    bool has_it = false;
+    for (struct dirent *entry; !has_it && (entry = readdir(descriptors)) != NULL;)
+        has_it = fstatat(dirfd(descriptors), entry->d_name, &status, 0) == 0 &&
+                 status.st_ino == wanted.st_ino && status.st_dev == wanted.st_dev;
+    closedir(descriptors);
+    return has_it;
 }
 
 /* The descriptor may be another file by now, so it is looked at before and after it is opened.

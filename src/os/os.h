@@ -368,7 +368,8 @@ typedef int tni_os_name_fn(const char *name, void *context);
 bool tni_os_runtime_keep(tni_os_name_fn *is_it, void *context);
 /**
  * Keep to the wanted folder from now on, whether or not the one before can still be used.
- * @return false: TENON_RUNTIME_DIR names another, or this process cannot choose the wanted one
+ * @return false: TENON_RUNTIME_DIR names another, this process cannot choose the wanted one, or
+ * that is not there
  */
 bool tni_os_runtime_follow(tni_os_name_fn *is_it, void *context);
 /**
@@ -493,5 +494,7 @@ int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd);
 /** The folder of the file of this name that a process has open. TN_ERR_NOT_FOUND,
  * TN_ERR_DENIED. */
 int tni_os_process_folder(int32_t pid, const char *name, char *folder, size_t size_bytes);
+/** Whether a process has the file of this name in this folder open. */
+bool tni_os_process_has(int32_t pid, const char *folder, const char *name);
 
 #endif

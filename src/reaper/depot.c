@@ -43,19 +43,24 @@ static void close_line(struct tni_depot_line *line)
     line->number = 0;
 }
 
-static bool is_of_our_folder(const struct tn_domain *d)
+/*
+ * The tenond that looks after the domain may be that of another runtime folder than ours, also
+ * of one that was ours before. If that one is dead, ours comes next.
+ */
+static bool is_for_our_tenond(const struct tn_domain *d)
 {
-    uint32_t runtime = atomic_load(&d->segment.header->runtime);
-    return runtime == 0 || tni_manager_is_ours(runtime);
+    const struct tni_segment *s = &d->segment;
+    uint32_t runtime = atomic_load(&s->header->runtime);
+    return runtime == 0 || runtime == tni_manager_runtime() ||
+           (tni_manager_is_ours(runtime) && !tni_manager_is_in_office(s));
 }
 
-/* The tenond that looks after the domain may be that of another runtime folder than ours. */
 static int open_line(struct tn_domain *d)
 {
     struct tni_depot_line *line = &d->depot_line;
     char folder[FOLDER_BYTES];
     int status;
-    if (is_of_our_folder(d))
+    if (is_for_our_tenond(d))
         status = tni_os_connect(TNI_MANAGER_SOCKET, &line->fd);
     else if ((status = tni_manager_folder(&d->segment, folder, sizeof folder)) == 0)
         status = tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &line->fd);
@@ -122,7 +127,7 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
 static int connect_or_start(struct tn_domain *d)
 {
     struct tni_depot_line *line = &d->depot_line;
-    if (!is_of_our_folder(d)) {
+    if (!is_for_our_tenond(d)) {
         int status = open_line(d);
         return status != TN_ERR_NOT_FOUND
                    ? status
@@ -187,7 +192,7 @@ static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd
     struct tni_reply reply;
     int status = ask_anyone(d, block, generation, fd, &reply);
     /* A tenond that could not look at every process does not know the domain. */
-    if (status == 0 && reply.status == TN_ERR_NOT_FOUND && is_of_our_folder(d) &&
+    if (status == 0 && reply.status == TN_ERR_NOT_FOUND && is_for_our_tenond(d) &&
         (status = tni_manager_register(d)) == 0)
         status = ask_anyone(d, block, generation, fd, &reply);
     if (status == 0 && reply.status != 0)

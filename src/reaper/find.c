@@ -86,6 +86,12 @@ bool tni_manager_is_in_office(const struct tni_segment *s)
            tni_os_process_folder(pid, TNI_MANAGER_LOCK, folder, FOLDER_BYTES) == 0;
 }
 
+bool tni_manager_is_in_folder(const struct tni_segment *s, const char *folder)
+{
+    int32_t pid = pid_in_office(s);
+    return pid != 0 && tni_os_process_has(pid, folder, TNI_MANAGER_LOCK);
+}
+
 /* Of a tenond, by the lock that it holds; the hash says whether it is the one that is meant. */
 static bool find_folder(int32_t pid, uint32_t runtime, char folder[FOLDER_BYTES])
 {

@@ -8,7 +8,8 @@
  *     memory.
  * I2  A domain belongs to the runtime folder whose hash is in its header; only the tenond of
  *     that folder looks after it, and only members with that folder start one. A member whose
- *     tenond went on in another folder follows it, before it asks or starts a tenond.
+ *     tenond went on in another folder follows it, before it asks or starts a tenond. The
+ *     header alone moves nobody: see follow().
  * I3  Nothing of a reply or of another process's descriptor is used before it was checked.
  * Callers: api, every room that sleeps (survive), tenond. Death: leaves a connection that
  * tenond closes. Descriptors that tenond keeps are in depot.c.
@@ -52,17 +53,37 @@ bool tni_manager_is_ours(uint32_t runtime)
     return runtime != 0 && tni_os_runtime_keep(is_runtime, &runtime);
 }
 
-/* I2. A domain that was never of our folder does not say which one is ours. */
+/* Where a domain is, as its header says. */
+struct place {
+    uint32_t runtime;
+    const struct tni_segment *segment;
+};
+
+/* Anybody can write into the header, but only the tenond of a folder has the lock of it. */
+static int is_place_of_tenond(const char *folder, void *context)
+{
+    const struct place *place = context;
+    return tni_manager_hash_folder(folder) == place->runtime &&
+           (!tni_manager_is_alive(place->segment) ||
+            tni_manager_is_in_folder(place->segment, folder));
+}
+
+/*
+ * I2. A domain that was never of our folder does not say which one is ours. Nor does a header
+ * that names another folder than the tenond that lives has: that tenond puts the header right.
+ * Of one that died after it went on, only the header is left to tell.
+ */
 static void follow(struct tn_domain *d)
 {
-    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    struct place place = {atomic_load(&d->segment.header->runtime), &d->segment};
     uint32_t before = atomic_load(&d->runtime);
-    if (d->is_manager || runtime == 0 || runtime == before)
+    bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
+    if (d->is_manager || !is_managed || place.runtime == 0 || place.runtime == before)
         return;
-    bool is_ours = before != 0 ? tni_os_runtime_follow(is_runtime, &runtime)
-                               : tni_manager_is_ours(runtime);
+    bool is_ours = before != 0 ? tni_os_runtime_follow(is_place_of_tenond, &place)
+                               : tni_manager_is_ours(place.runtime);
     if (is_ours)
-        atomic_store(&d->runtime, runtime);
+        atomic_store(&d->runtime, place.runtime);
 }
 
 void tni_manager_follow(void) { tni_process_for_each(follow); }

@@ -37,6 +37,8 @@ static inline int tni_manager_unless_gone(int status)
  * is another one by now. pre: comes before what depends on the folder.
  */
 void tni_manager_follow(void);
+/** As tni_manager_is_in_office(), and it is the lock of this folder. */
+bool tni_manager_is_in_folder(const struct tni_segment *segment, const char *folder);
 /** What header->runtime says of the domains of a runtime folder. Never 0. */
 uint32_t tni_manager_hash_folder(const char *folder);
 

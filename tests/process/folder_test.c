@@ -211,11 +211,10 @@ static void expect_folder(const char *session)
 TN_TEST(a_tenond_that_moved_is_replaced_after_a_login_too)
 {
     begin_in_session("next");
-    int32_t tenond = manager_pid(d);
-    await_vault(0, 3);
+    int32_t tenond = manager_pid(d), vault = await_vault(0, 3);
     log_out_and_in();
     await_storages(tenond, 3);
-    await_vault(0, 3);
+    await_vault(vault, 3);
     kill_and_await(tenond, SIGKILL);
     await_storages(await_successor(d, tenond), 3);
     expect_folder("next");
@@ -462,6 +461,45 @@ static void begin_beside(const char *next)
     begin();
 }
 
+/* As somebody writes it who scribbles. tenond, if there is one, puts it right within a second.
+ */
+static void write_foreign_word(const tn_domain *domain)
+{
+    char folder[300];
+    _Atomic uint32_t *runtime = &domain->segment.header->runtime;
+    atomic_store(runtime, tni_manager_runtime());
+    tni_manager_follow();
+    make("next/tenon");
+    snprintf(folder, sizeof folder, "%s/tenon", below("next"));
+    atomic_store(runtime, tni_manager_hash_folder(folder));
+    tni_manager_follow();
+    atomic_store(runtime, 0);
+}
+
+TN_TEST(a_foreign_word_in_a_domain_moves_no_process)
+{
+    begin_system();
+    begin_beside("next");
+    uint32_t runtime = atomic_load(&d->segment.header->runtime);
+    write_foreign_word(d);
+    atomic_store(&d->segment.header->runtime, runtime);
+    expect_folder("session");
+    finish();
+}
+
+TN_TEST(a_domain_without_tenond_moves_no_process)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    begin_system();
+    begin_beside("next");
+    tn_domain *alone = tnt_domain(&options);
+    write_foreign_word(alone);
+    tn_domain_close(alone);
+    expect_folder("session");
+    finish();
+}
+
 TN_TEST(tenond_puts_right_what_a_domain_says_of_it)
 {
     begin_system();
@@ -474,6 +512,23 @@ TN_TEST(tenond_puts_right_what_a_domain_says_of_it)
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
     }
+    finish();
+}
+
+TN_TEST(a_process_that_moved_asks_the_tenond_that_a_domain_has)
+{
+    begin_system();
+    begin_beside("next");
+    int32_t tenond = manager_pid(d);
+    TN_CHECK(chmod(below("session/tenon"), 0750) == 0);
+    tn_domain *later = tnt_domain(NULL);
+    assert_true(is_used("next"));
+    TN_CHECK(chmod(below("session/tenon"), 0700) == 0);
+    leave_storages(d, q, 3);
+    assert_int_equal(manager_pid(d), tenond);
+    await_storages(tenond, 3);
+    pop_all(3);
+    tn_domain_close(later);
     finish();
 }
 

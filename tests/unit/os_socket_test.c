@@ -266,8 +266,9 @@ static void who_keeps_no_folder_can_keep_to_the_one_of_a_domain(void **state)
 
 static void followed_folder_body(void)
 {
-    char of_session[128], of_service[128];
+    char of_session[128], of_service[128], of_nobody[128];
     begin_root();
+    snprintf(of_nobody, sizeof of_nobody, "%s", below_root("dev/shm/tenon-%u"));
     snprintf(of_session, sizeof of_session, "%s", below_root("run/user/%u/tenon"));
     snprintf(of_service, sizeof of_service, "%s", below_root("tmp/tenon-%u"));
     CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
@@ -275,6 +276,7 @@ static void followed_folder_body(void)
     const char *first = tni_os_runtime_folder();
     CHECK(!tni_os_runtime_follow(is_text, test_folder)); /* no folder that it could choose */
     CHECK(!tni_os_runtime_follow(is_text, of_service));  /* others may read it */
+    CHECK(!tni_os_runtime_follow(is_text, of_nobody));   /* it is not there */
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
     CHECK(chmod(of_service, 0700) == 0 && tni_os_runtime_follow(is_text, of_service));
     CHECK(strcmp(tni_os_runtime_folder(), of_service) == 0 && access(of_session, F_OK) == 0);
