@@ -117,12 +117,13 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
             return status;
         if (side >= 0 && are_peers_dead(handle, (uint32_t)side, told))
             continue;
-        if ((status = tni_object_check(handle)) != 0)
-            return status;
         int slept = tni_process_sleep(handle->domain, word, seen, &wait);
         tni_wait_awake(word);
         if (slept == TN_ERR_INTERRUPTED)
             return slept; /* without another attempt, which might take something */
+        /* In a child that the program's hook forked, which may have no seat, too. */
+        if ((status = tni_object_check(handle)) != 0)
+            return status;
         status = attempt(context);
         if (status == TN_ERR_TIMED_OUT && slept == TN_ERR_TIMED_OUT &&
             tni_os_now_ns() >= deadline_ns)

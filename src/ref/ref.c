@@ -530,7 +530,9 @@ static int try_and_sleep(struct tn_domain *d, struct tni_wish *wish)
             status = try_with_all_given_back(d, wish);
         if (!tni_ref_is_short(status) || wish->lacks_other)
             return status;
-        if ((status = sleep_once(d, wish, &wait, seen)) != 0)
+        if ((status = sleep_once(d, wish, &wait, seen)) != 0 ||
+            /* In a child that the program's hook forked, which may have no seat, too. */
+            (status = tni_process_check(d)) != 0)
             return status;
     }
 }

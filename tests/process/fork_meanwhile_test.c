@@ -355,6 +355,100 @@ TN_TEST(a_child_that_the_hook_of_a_wait_for_any_queue_forks_is_woken_too)
     finish();
 }
 
+static int fork_once_and_await_the_child(void *context)
+{
+    int status;
+    if (forked != 0)
+        return 0;
+    fork_once(context);
+    if (getpid() == parent) {
+        TN_CHECK(waitpid(forked, &status, 0) == forked);
+        TN_CHECK(status == 0);
+    }
+    return 0;
+}
+
+static void *pop_unless_forked(void *argument)
+{
+    tn_message m;
+    int status = tn_queue_pop(q, tnt_deadline(LONG_MS), &m);
+    (void)argument;
+    if (getpid() != parent) {
+        TN_CHECK(status == TN_ERR_FORKED);
+        _exit(0);
+    }
+    TN_CHECK_OK(status);
+    tn_message_fini(&m);
+    return NULL;
+}
+
+static void *make_unless_forked(void *argument)
+{
+    int64_t bytes = 2 * MIB;
+    int status =
+        tn_tensor_empty(d, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), (tn_tensor **)argument);
+    if (getpid() != parent) {
+        TN_CHECK(status == TN_ERR_FORKED);
+        _exit(0);
+    }
+    TN_CHECK_OK(status);
+    return NULL;
+}
+
+static void start_and_fork(pthread_t *waiter, void *(*wait)(void *), void *argument)
+{
+    parent = getpid();
+    forked = 0;
+    tn_interrupt_set(fork_once_and_await_the_child, NULL);
+    start(waiter, wait, argument);
+    tnt_await(&ready);
+}
+
+static void join(pthread_t waiter)
+{
+    TN_CHECK(pthread_join(waiter, NULL) == 0);
+    tn_interrupt_set(NULL, NULL);
+}
+
+static void open_domain_of_one_seat(void)
+{
+    const tn_domain_options options = {.struct_size = sizeof options,
+                                       .quota_bytes = 4 * MIB,
+                                       .seats = 1,
+                                       .flags = TN_DOMAIN_NO_MANAGER};
+    d = tnt_domain(&options);
+    ready = tnt_signal_open();
+    go = tnt_signal_open();
+}
+
+TN_TEST(a_child_without_a_seat_that_the_hook_of_a_pop_forks_takes_no_message)
+{
+    const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
+    const tn_message m = {.bytes = "x", .size_bytes = 1};
+    pthread_t waiter;
+    open_domain_of_one_seat();
+    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    start_and_fork(&waiter, pop_unless_forked, NULL);
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    join(waiter);
+    q = tn_queue_close(q);
+    finish();
+}
+
+TN_TEST(a_child_without_a_seat_that_the_hook_of_a_wait_for_memory_forks_takes_none)
+{
+    int64_t bytes = 3 * MIB;
+    pthread_t waiter;
+    tn_tensor *large, *made;
+    open_domain_of_one_seat();
+    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &large));
+    start_and_fork(&waiter, make_unless_forked, &made);
+    tn_tensor_unref(large);
+    join(waiter);
+    tn_tensor_unref(made);
+    finish();
+}
+
 /* ---- tensors that are being written ------------------------------------------------------ */
 
 enum { MUCH = 48 * MIB }; /* as much as the shared memory of a container has room for */
@@ -442,8 +536,9 @@ static pid_t fork_while_it_is_written(void *(*make)(void *), void *argument, voi
     start(&maker, make, argument);
     while (!is_seen && !atomic_load(&is_made))
         is_seen = is_being_written();
-    pid_t child = fork_one_that_lives_on();
+    pid_t child = tnt_fork(live_on, NULL);
     bool is_late = !is_seen || atomic_load(&is_made);
+    tnt_await(&ready);
     TN_CHECK(pthread_join(maker, ret_tensor) == 0);
     if (!is_late)
         return child;
