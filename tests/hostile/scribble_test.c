@@ -30,7 +30,14 @@
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }
 
 #define MS_NS UINT64_C(1000000)
-enum { ROUND_MS = 400, TOOL_MS = 30000, LEAVE_MS = 60000, FREED_MS = 15000, SERVED_MS = 5000 };
+enum {
+    ROUND_MS = 400,
+    WROTE_MS = 15000, /* a round goes on until something was written, but no longer than this */
+    TOOL_MS = 30000,
+    LEAVE_MS = 60000,
+    FREED_MS = 15000,
+    SERVED_MS = 5000,
+};
 
 static uint64_t seconds(void)
 {
@@ -234,7 +241,9 @@ static void run_round(struct board *board, enum section section, uint32_t number
     scribbler = tnt_fork(scribble, &rounds[WORKERS]);
     tnt_await(&ready);
     int none = -1;
-    for (uint64_t end_ns = tnt_deadline(ROUND_MS); tni_os_now_ns() < end_ns;) {
+    uint64_t end_ns = tnt_deadline(ROUND_MS), wrote_by_ns = tnt_deadline(WROTE_MS);
+    while (tni_os_now_ns() < end_ns ||
+           (atomic_load(&board->writes) == 0 && tni_os_now_ns() < wrote_by_ns)) {
         tni_os_poll(&none, 1, tnt_deadline(20));
         look_at_desks(board);
     }

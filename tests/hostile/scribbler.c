@@ -214,7 +214,9 @@ int scribble(void *argument)
         at = now;
         t.count = 0;
         aim_at(&t, round->section);
-        for (uint64_t i = 0; i < writes && t.count > 0; i++)
+        if (t.count == 0)
+            continue;
+        for (uint64_t i = 0; i < writes; i++)
             write_once(&t, has_pages);
         atomic_fetch_add(&board->writes, writes);
     }
