@@ -9,7 +9,7 @@
 #include "alloc/alloc.h"
 #include "alloc/commit.h"
 
-static const tni_block NONE = {0};
+static const tni_block none = {0};
 
 /*
  * The pages of a span that have memory, and in which every block is free. Of a block that is
@@ -229,11 +229,11 @@ static uint64_t for_each_span(struct tn_domain *d, struct tni_thread *thread, ui
 
 uint64_t tni_alloc_trim(struct tn_domain *d, struct tni_thread *thread, uint64_t keep_bytes)
 {
-    uint64_t have = for_each_span(d, thread, UINT64_MAX, count_span, NONE);
+    uint64_t have = for_each_span(d, thread, UINT64_MAX, count_span, none);
     uint64_t freed = 0;
 
     if (have > keep_bytes)
-        freed = for_each_span(d, thread, have - keep_bytes, trim_span, NONE);
+        freed = for_each_span(d, thread, have - keep_bytes, trim_span, none);
     atomic_store_explicit(&d->segment.header->free_bytes, have - TNI_MIN(have, freed),
                           memory_order_relaxed);
     if (freed > 0)
@@ -308,7 +308,7 @@ void tni_alloc_trim_idle(struct tn_domain *d)
         return;
     uint64_t begun_ns = tni_os_now_ns();
     struct tni_thread *thread = tni_thread_enter(d);
-    tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle, NONE));
+    tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle, none));
     tni_thread_leave(thread);
     uint64_t done_ns = tni_os_now_ns();
     atomic_store(&d->idle_ns, done_ns + tni_pause_ns(done_ns - begun_ns, SHARE, TNI_IDLE_NS));
