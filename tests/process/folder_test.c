@@ -324,6 +324,19 @@ TN_TEST(a_tenond_whose_files_are_removed_makes_them_anew)
     finish();
 }
 
+TN_TEST(a_killed_tenond_is_replaced_once_its_folder_can_be_used_again)
+{
+    begin();
+    int32_t old = manager_pid(d);
+    kill_and_await(old, SIGKILL);
+    TN_CHECK(chmod(tn_runtime_folder(), 0770) == 0);
+    tni_manager_survive(d);
+    assert_false(tni_manager_is_alive(&d->segment));
+    TN_CHECK(chmod(tn_runtime_folder(), 0700) == 0);
+    await_successor(d, old);
+    finish();
+}
+
 #if defined(TN_KILL_POINTS)
 /* Members have what was not lost with it: here this process, which holds `t`. */
 static void expect_served(int32_t dead, tn_tensor *t)
@@ -564,6 +577,26 @@ TN_TEST(a_tenond_takes_a_domain_only_of_a_dead_one)
     reply = register_at(below("other"));
     assert_int_equal(reply.status, 0);
     assert_int_equal(manager_pid(d), reply.pid);
+    tnt_kill(owner);
+    finish();
+    tnt_signal_close(&signal);
+}
+
+TN_TEST(a_domain_that_another_tenond_has_is_not_registered_again)
+{
+    struct tnt_signal signal = tnt_signal_open();
+    tn_domain *house = NULL;
+    begin_system();
+    pid_t owner = tnt_fork(own_house_elsewhere, &signal);
+    tnt_await(&signal);
+    begin_beside("next");
+    TN_CHECK_OK(tn_domain_join("house", &house));
+    int32_t tenond = manager_pid(house);
+    assert_int_not_equal(tenond, manager_pid(d));
+    assert_int_equal(tni_manager_register(house), TN_ERR_MANAGER);
+    TN_CHECK(strstr(tn_error_detail(), "another tenond") != NULL);
+    assert_int_equal(manager_pid(house), tenond);
+    tn_domain_close(house);
     tnt_kill(owner);
     finish();
     tnt_signal_close(&signal);

@@ -382,6 +382,18 @@ static void *pop_unless_forked(void *argument)
     return NULL;
 }
 
+static void *await_any_unless_forked(void *argument)
+{
+    int status = tn_queue_wait_any(&q, 1, tnt_deadline(LONG_MS));
+    (void)argument;
+    if (getpid() != parent) {
+        TN_CHECK(status == TN_ERR_FORKED);
+        _exit(0);
+    }
+    TN_CHECK(status == 0);
+    return NULL;
+}
+
 static void *make_unless_forked(void *argument)
 {
     int64_t bytes = 2 * MIB;
@@ -421,18 +433,28 @@ static void open_domain_of_one_seat(void)
     go = tnt_signal_open();
 }
 
-TN_TEST(a_child_without_a_seat_that_the_hook_of_a_pop_forks_takes_no_message)
+static void push_beside_a_child_without_a_seat(void *(*wait)(void *))
 {
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
     const tn_message m = {.bytes = "x", .size_bytes = 1};
     pthread_t waiter;
     open_domain_of_one_seat();
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
-    start_and_fork(&waiter, pop_unless_forked, NULL);
+    start_and_fork(&waiter, wait, NULL);
     TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
     join(waiter);
     q = tn_queue_close(q);
     finish();
+}
+
+TN_TEST(a_child_without_a_seat_that_the_hook_of_a_pop_forks_takes_no_message)
+{
+    push_beside_a_child_without_a_seat(pop_unless_forked);
+}
+
+TN_TEST(a_child_without_a_seat_that_the_hook_of_a_wait_for_any_queue_forks_is_told)
+{
+    push_beside_a_child_without_a_seat(await_any_unless_forked);
 }
 
 TN_TEST(a_child_without_a_seat_that_the_hook_of_a_wait_for_memory_forks_takes_none)

@@ -400,6 +400,29 @@ TN_TEST(a_tenond_that_does_nothing_is_an_error_after_a_while)
     expect_manager_error("/bin/true");
 }
 
+TN_TEST(a_tenond_that_listens_and_does_not_answer_is_an_error_too)
+{
+    int fd = -1;
+    TN_CHECK_OK(tni_os_listen(TNI_MANAGER_SOCKET, &fd));
+    expect_manager_error(getenv("TENON_TENOND"));
+    close(fd);
+    TN_CHECK_OK(tni_os_file_remove(TNI_MANAGER_SOCKET));
+}
+
+TN_TEST(a_tenond_of_another_version_is_named_where_ours_does_not_answer)
+{
+    static const char *const name = TNI_MANAGER_PREFIX "another.sock";
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", tn_runtime_folder(), name);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    expect_manager_error("/bin/true");
+    if (strstr(tn_error_detail(), "another version") == NULL)
+        fail_msg("'%s' does not speak of another version", tn_error_detail());
+    unlink(path);
+}
+
 static int create_with_few_descriptors(void *argument)
 {
     const rlim_t *most = argument;

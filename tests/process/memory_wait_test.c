@@ -137,6 +137,40 @@ TN_TEST(a_call_ends_at_its_deadline_beside_one_that_is_stopped)
     finish();
 }
 
+/* It stays a member until it is told: one that leaves gives back what it keeps warm. */
+static int hold_memory_and_wait_for_the_waiter(void *argument)
+{
+    tn_tensor *t;
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t));
+    tnt_signal(&ready);
+    await_waiter();
+    tn_tensor_unref(t);
+    tnt_await(argument);
+    return 0;
+}
+
+/* A waiter gives back what is free more than once: here the memory becomes free later. */
+TN_TEST(memory_that_is_kept_warm_ends_a_wait_beside_one_that_is_stopped)
+{
+    enum { LAST = TNI_THREADS - 1, YOUNG_MS = 4000 };
+    struct tnt_signal is_made = tnt_signal_open();
+    tn_tensor *t;
+    begin();
+    struct tni_announce *stopped = tni_announce_at(&d->segment, d->seat, LAST);
+    pid_t holder = tnt_fork(hold_memory_and_wait_for_the_waiter, &is_made);
+    tnt_await(&ready);
+    atomic_store(&d->threads[LAST].busy, 1);
+    atomic_store(&stopped->commit_bytes, TNI_COMMIT_ASKS | MIB);
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, MIB / 2, tnt_deadline(YOUNG_MS), &t));
+    atomic_store(&stopped->commit_bytes, 0);
+    atomic_store(&d->threads[LAST].busy, 0);
+    tnt_signal(&is_made);
+    tnt_wait_ok(holder);
+    tn_tensor_unref(t);
+    tnt_signal_close(&is_made);
+    finish();
+}
+
 /* ---- what a wait keeps ------------------------------------------------------------------- */
 
 static void *make_and_free(void *strategy)

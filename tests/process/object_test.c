@@ -201,6 +201,19 @@ TN_TEST(each_owner_of_the_registry_is_one_turn_more)
     tn_domain_close(d);
 }
 
+TN_TEST(a_death_with_the_registry_before_any_object_is_no_harm)
+{
+    tn_domain *d = fill_domain(NULL, 0);
+    tn_event *event;
+    assert_true(tnt_kill_at("registry_taken", 1, open_first, d));
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(atomic_load(&d->segment.header->registry), 0);
+    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TNT_AUDIT(d);
+    tn_event_close(event);
+    tn_domain_close(d);
+}
+
 /* An entry that was ended in the middle of a full table is found. */
 TN_TEST(a_full_table_of_objects_takes_one_for_each_that_ended)
 {

@@ -289,6 +289,26 @@ TN_TEST(bad_messages_are_refused_and_the_queue_goes_on)
     finish();
 }
 
+TN_TEST(a_message_of_more_than_4_gib_of_attributes_is_refused)
+{
+    enum { COUNT = 150000, VALUE_BYTES = 30000 };
+    static const char value[VALUE_BYTES];
+    static tn_tensor *many[COUNT];
+    tn_tensor *t;
+    begin(4, 0);
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT8, 1, (int64_t[]){4}, 0, &t));
+    TN_CHECK_OK(tn_tensor_set_metadata(t, "large", value, sizeof value));
+    for (uint32_t i = 0; i < COUNT; i++)
+        many[i] = t;
+    tn_message m = {.tensors = many, .tensor_count = COUNT};
+    assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_INVALID);
+    TN_CHECK(strstr(tn_error_detail(), "shapes and attributes") != NULL);
+    m.tensor_count = 1;
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    tn_tensor_unref(t);
+    finish();
+}
+
 TN_TEST(names_and_ids_open_the_same_queue_and_only_queues)
 {
     tn_queue *named, *again, *by_id, *other;

@@ -330,6 +330,37 @@ TN_TEST(who_waits_for_a_recounter_that_was_killed_goes_on)
     close_scene(&scene);
 }
 
+/* ---- a recounter that is stopped --------------------------------------------------------- */
+
+static int recount_until_told(void *argument)
+{
+    struct announced *of = argument;
+    TN_CHECK_OK(tni_recount_begin(of->scene->domain));
+    tnt_signal(&of->ready);
+    tnt_await(&of->go);
+    tni_recount_end(of->scene->domain);
+    return 0;
+}
+
+TN_TEST(a_reap_beside_a_stopped_recounter_ends_and_the_next_one_recounts)
+{
+    struct scene scene = open_scene(TN_DOMAIN_NO_MANAGER);
+    struct announced of = {&scene, tnt_signal_open(), tnt_signal_open()};
+    pid_t recounter = tnt_fork(recount_until_told, &of);
+    tnt_await(&of.ready);
+    assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
+    assert_int_equal(tn_domain_reap(scene.domain, NULL), TN_ERR_TIMED_OUT);
+    TN_CHECK(strstr(tn_error_detail(), "is recounting") != NULL);
+    assert_true(tni_recount_has_suspects(&scene.domain->segment));
+    tnt_signal(&of.go);
+    tnt_wait_ok(recounter);
+    TN_CHECK_OK(tn_domain_reap(scene.domain, NULL));
+    assert_false(tni_recount_has_suspects(&scene.domain->segment));
+    tnt_signal_close(&of.ready);
+    tnt_signal_close(&of.go);
+    close_scene(&scene);
+}
+
 /* ---- a recounter of a real-time priority --------------------------------------------------
  */
 

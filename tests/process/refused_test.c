@@ -451,3 +451,64 @@ TN_TEST(a_death_is_noticed_with_neither_pidfd_open_nor_a_witness)
             fail_msg("%s: %s", steps[i].name, outcome->detail[i]);
     munmap(outcome, sizeof *outcome);
 }
+
+struct followed {
+    tn_domain *domain;
+    pid_t leader;
+    struct tnt_signal ready, go;
+    bool *is_refused;
+};
+
+static int sit(void *argument)
+{
+    (void)argument;
+    while (pause() == -1) {
+    }
+    return 0;
+}
+
+static int follow(void *argument)
+{
+    struct followed *of = argument;
+    TN_CHECK_OK(tn_process_follow(of->domain, of->leader));
+    tnt_signal(&of->ready);
+    return sit(NULL);
+}
+
+static int reap_when_told(void *argument)
+{
+    struct followed *of = argument;
+    *of->is_refused = tnt_refuse(SYS_pidfd_open, ENOSYS);
+    tnt_signal(&of->ready);
+    tnt_await(&of->go);
+    TN_CHECK_OK(tn_domain_reap(of->domain, NULL));
+    return 0;
+}
+
+TN_TEST(who_follows_a_dead_member_is_killed_without_pidfd_open)
+{
+    struct outcome *outcome = map_outcomes(1);
+    const tn_domain_options options = {
+        .struct_size = sizeof options, .seats = 8, .flags = TN_DOMAIN_NO_MANAGER};
+    struct followed of = {.domain = tnt_domain(&options),
+                          .ready = tnt_signal_open(),
+                          .go = tnt_signal_open(),
+                          .is_refused = &outcome->is_refused};
+    of.leader = tnt_fork(sit, NULL);
+    pid_t follower = tnt_fork(follow, &of);
+    tnt_await(&of.ready);
+    pid_t reaper = tnt_fork(reap_when_told, &of);
+    tnt_await(&of.ready);
+    if (!outcome->is_refused)
+        tnt_skip("this process may not install a filter of system calls");
+    tnt_kill(of.leader);
+    tnt_signal(&of.go);
+    tnt_wait_ok(reaper);
+    assert_int_equal(tnt_wait(follower), SIGKILL);
+    TN_CHECK_OK(tn_domain_reap(of.domain, NULL));
+    TNT_AUDIT(of.domain);
+    tn_domain_close(of.domain);
+    tnt_signal_close(&of.ready);
+    tnt_signal_close(&of.go);
+    munmap(outcome, sizeof *outcome);
+}

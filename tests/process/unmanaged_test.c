@@ -339,6 +339,8 @@ static void give_claim_back(void)
     tni_wait_notify(&h->registry_wait, INT32_MAX);
 }
 
+static int acquire_one(void *semaphore) { return tn_semaphore_acquire(semaphore, 0); }
+
 /* A queue with a message, which alone holds its tensor. */
 static tn_queue *make_filled_queue(const char *name)
 {
@@ -392,6 +394,31 @@ TN_TEST(what_is_closed_beside_a_stopped_owner_of_the_registry_ends)
     assert_int_equal(count_objects(), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(count_objects(), 0);
+    tnt_kill(holder);
+    finish();
+}
+
+/* What the dead changed is counted once the owner gives the registry back. */
+TN_TEST(a_recount_beside_a_stopped_owner_of_the_registry_ends)
+{
+    enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
+    tn_semaphore *semaphore = NULL;
+    begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = 8});
+    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    struct tni_announce *at_work = tni_announce_at(&d->segment, d->seat, LAST);
+    pid_t holder = tnt_fork(sit, NULL);
+    tnt_await(&ready);
+    atomic_store(&at_work->object, (uint32_t)tn_semaphore_id(semaphore) + 1);
+    assert_true(tnt_kill_at("semaphore_taken", 1, acquire_one, semaphore));
+    assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
+    take_claim_as(holder);
+    assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
+    TN_CHECK(strstr(tn_error_detail(), "is it stopped?") != NULL);
+    atomic_store(&at_work->object, 0);
+    give_claim_back();
+    TN_CHECK_OK(tn_domain_reap(d, NULL));
+    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    tn_semaphore_close(semaphore);
     tnt_kill(holder);
     finish();
 }

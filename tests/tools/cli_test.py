@@ -179,6 +179,15 @@ class Names(Case):
         for which in ids:
             self.assertEqual(self.json("stat", which)["domain"]["id"], which)
 
+    def test_of_three_domains_of_one_name_none_is_taken_and_two_are_named(self):
+        for session in "one", "two", "three":
+            self.enter(session)
+            self.hold()
+        ids = {d["id"] for d in self.json("ls") if d["name"] == self.name}
+        self.assertEqual(len(ids), 3)
+        error = self.tenon("stat", self.name, expect=2)
+        self.assertEqual(len([i for i in ids if i in error]), 2, error)
+
     def test_where_a_folder_was_chosen_the_error_says_where_the_name_is(self):
         domain = self.hold()
         self.environment["TENON_RUNTIME_DIR"] = os.path.join(self.folder, "chosen")

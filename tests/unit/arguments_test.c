@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/harness.h"
+#include "harness/live_blocks.h"
 #include "queue/ring.h"
 #include "ref/ref.h"
 
@@ -294,12 +295,18 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
     TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t));
     tn_tensor *both[2] = {t, t};
+    static const uint8_t large[1 << 17]; /* in a block of their own */
+    const tn_message with_bytes = {
+        .bytes = large, .size_bytes = sizeof large, .tensors = &t, .tensor_count = 1};
 
+    const uint32_t live = live_blocks(d);
     fill_count(t, true);
     assert_int_equal(tn_queue_push_tensor(q, t, 0, 0), TN_ERR_FULL);
     assert_int_equal(tn_queue_push(q, &(tn_message){.tensors = both, .tensor_count = 2}, 0, 0),
                      TN_ERR_FULL);
+    assert_int_equal(tn_queue_push(q, &with_bytes, 0, 0), TN_ERR_FULL);
     assert_int_equal(tn_handle_export(t, NULL, bytes, sizeof bytes, &used), TN_ERR_FULL);
+    assert_int_equal(live_blocks(d), live);
     fill_count(t, false);
     TNT_AUDIT(d);
 

@@ -104,6 +104,23 @@ TN_TEST(a_count_that_is_wrong_is_told_with_all_who_hold_the_block)
     finish();
 }
 
+TN_TEST(a_block_that_a_stopped_thread_is_at_is_not_looked_into)
+{
+    enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
+    struct findings f = {0};
+    begin();
+    const tni_block block = t->storage->block;
+    struct tni_announce *stopped = tni_announce_at(&d->segment, d->seat, LAST);
+    atomic_fetch_add(word_of(block), TNI_WORD_INC);
+    atomic_store(&stopped->block, block.id);
+    atomic_store(&stopped->span, 1);
+    assert_int_equal(tn_domain_audit(d, false, note, &f), 0);
+    assert_int_equal(tn_audit_unchecked(), 1);
+    atomic_store(&stopped->block, 0);
+    assert_says("but 1 records name it", true);
+    finish();
+}
+
 TN_TEST(no_more_than_eight_seats_are_named)
 {
     begin();

@@ -3,6 +3,7 @@
  * One field of the shared memory at a time is made to say what no member writes. Whoever reads
  * it says TN_ERR_CORRUPT, or names it in an audit, and what can be repaired is repaired.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "harness/harness.h"
@@ -319,6 +320,27 @@ TN_TEST(names_are_sorted_anew_when_a_chain_leads_astray)
     assert_int_equal(tn_event_open(d, "none", &none), TN_ERR_NOT_FOUND);
     for (size_t i = 0; i < TNI_COUNT(names); i++)
         tn_event_close(events[i]);
+    finish();
+}
+
+/* Each name that is not there is looked for until one belongs to the chain without an end. */
+TN_TEST(names_are_sorted_anew_when_a_chain_has_no_end)
+{
+    enum { MOST = 10000 };
+    tn_event *event, *none;
+    begin(TN_QUEUE_REDELIVER);
+    TN_CHECK_OK(tn_event_create(d, "a", false, &event));
+    const uint32_t index = (uint32_t)tn_event_id(event);
+    struct tni_object *object = tni_object_at(&d->segment, index);
+    atomic_store(&object->name_next, index + 1);
+    for (int i = 0; i < MOST && atomic_load(&object->name_next) != 0; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "none-%d", i);
+        assert_int_equal(tn_event_open(d, name, &none), TN_ERR_NOT_FOUND);
+    }
+    assert_int_equal(atomic_load(&object->name_next), 0);
+    assert_names((const char *const[]){"a"}, &event, 1);
+    tn_event_close(event);
     finish();
 }
 

@@ -469,6 +469,47 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
     tn_domain_close(domain);
 }
 
+static int acquire_and_stay(void *argument)
+{
+    void **arguments = argument;
+    TN_CHECK_OK(tn_semaphore_acquire(arguments[0], 0));
+    tnt_signal(arguments[1]);
+    for (;;)
+        pause();
+    return 0;
+}
+
+TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
+{
+    tn_domain *domain = tnt_domain(&alone);
+    struct tn_inspector inspector = {.segment = domain->segment};
+    tn_object_info info = {.count = 0};
+    for (uint32_t permits = 1; permits <= 2; permits++) {
+        struct tnt_signal is_taken = tnt_signal_open();
+        tn_semaphore *semaphore;
+        TN_CHECK_OK(tn_semaphore_create(domain, NULL, permits, TN_SEMAPHORE_OWNED, &semaphore));
+        TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+        assert_int_equal(info.owner_pid, 0);
+        pid_t child = tnt_fork(acquire_and_stay, (void *[]){semaphore, &is_taken});
+        tnt_await(&is_taken);
+        TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+        assert_int_equal(info.owner_pid, child);
+        if (permits == 2) {
+            TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+            TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+            assert_int_equal(info.owner_pid, 0); /* it is not the only one */
+            TN_CHECK_OK(tn_semaphore_release(semaphore));
+        }
+        tnt_kill(child);
+        TN_CHECK_OK(tn_domain_reap(domain, NULL));
+        TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
+        assert_int_equal(info.owner_pid, 0);
+        tn_semaphore_close(semaphore);
+        tnt_signal_close(&is_taken);
+    }
+    tn_domain_close(domain);
+}
+
 static int use_without_a_seat(void *argument)
 {
     tn_domain *domain = argument;
