@@ -124,10 +124,16 @@ static const char *some_text(char text[32])
     return text;
 }
 
+static void end_texts(tn_domain_info *info)
+{
+    END_TEXT(info->name);
+    END_TEXT(info->runtime_folder);
+}
+
 static void some_domain(tn_domain_info *info)
 {
     fuzz_fill(&world, info, sizeof *info);
-    END_TEXT(info->name);
+    end_texts(info);
 }
 
 int __wrap_tn_inspect_domains(tn_domain_info_fn *each, void *context);
@@ -147,7 +153,7 @@ int __wrap_tn_inspect_stat(tn_inspector *of, tn_domain_stat *ret_stat)
 {
     (void)of;
     fuzz_fill(&world, ret_stat, sizeof *ret_stat);
-    END_TEXT(ret_stat->domain.name);
+    end_texts(&ret_stat->domain);
     END_TEXT(ret_stat->huge_pages);
     return some_status();
 }

@@ -181,13 +181,24 @@ static void write_once(const struct target *t, bool has_pages)
 }
 
 /*
- * A member of another pid namespace cannot be told from the dead, and its domain is kept: so no
- * seat says that it is one when we go.
+ * Nobody can tell whether a member lives that is of another pid namespace, or that has no
+ * witness and a pid of noise, and its domain is kept. So no seat says that it has such a member
+ * when we go: each without a witness names us, who end now.
  */
-static void restore_spaces(const struct tni_segment *s, uint64_t pid_space)
+static void name_members(const struct tni_segment *s, uint64_t pid_space)
 {
-    for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
-        tni_seat_at(s, seat)->pid_space = pid_space;
+    for (uint32_t seat = 0; seat < s->geometry.seats; seat++) {
+        struct tni_seat *entry = tni_seat_at(s, seat);
+        uint64_t word = atomic_load(&entry->word);
+        uint32_t state = tni_seat_state(word);
+        entry->pid_space = pid_space;
+        if (state == TNI_SEAT_FREE || state == TNI_SEAT_REAPING ||
+            (word & TNI_SEAT_WITNESSED) != 0)
+            continue;
+        atomic_store(&entry->pid, getpid());
+        atomic_store(&entry->word,
+                     tni_seat_word(tni_seat_incarnation(word), state, (uint32_t)getpid()));
+    }
 }
 
 int scribble(void *argument)
@@ -220,7 +231,7 @@ int scribble(void *argument)
             write_once(&t, has_pages);
         atomic_fetch_add(&board->writes, writes);
     }
-    restore_spaces(t.segment, pid_space);
+    name_members(t.segment, pid_space);
     fflush(NULL);
     _exit(0); /* without leaving: its seat is one to be settled, too */
 }

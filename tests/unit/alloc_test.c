@@ -140,36 +140,40 @@ TN_TEST(who_lacks_what_another_gives_back_comes_again)
     finish();
 }
 
-enum { TRIMS = 16 };
+struct turns {
+    pthread_barrier_t barrier;
+    int count;
+};
 
-static void *trim_at_each_turn(void *turn)
+static void *trim_at_each_turn(void *turns)
 {
-    for (int i = 0; i < TRIMS; i++) {
-        pthread_barrier_wait(turn);
+    struct turns *t = turns;
+    for (int i = 0; i < t->count; i++) {
+        pthread_barrier_wait(&t->barrier);
         flush_and_trim();
-        pthread_barrier_wait(turn);
+        pthread_barrier_wait(&t->barrier);
     }
     return NULL;
 }
 
 TN_TEST(memory_that_another_is_giving_back_is_waited_for)
 {
-    pthread_barrier_t turn;
+    struct turns turns = {.count = 16};
     pthread_t thread;
     tni_block block;
     begin(UINT64_C(64) * MIB);
-    pthread_barrier_init(&turn, NULL, 2);
-    assert_int_equal(pthread_create(&thread, NULL, trim_at_each_turn, &turn), 0);
-    for (int i = 0; i < TRIMS; i++) {
+    pthread_barrier_init(&turns.barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, trim_at_each_turn, &turns), 0);
+    for (int i = 0; i < turns.count; i++) {
         TN_CHECK_OK(take(40 * MIB, &block));
         tni_ref_release(d, block);
-        pthread_barrier_wait(&turn);
+        pthread_barrier_wait(&turns.barrier);
         TN_CHECK_OK(take(30 * MIB, &block));
         tni_ref_release(d, block);
-        pthread_barrier_wait(&turn);
+        pthread_barrier_wait(&turns.barrier);
     }
     pthread_join(thread, NULL);
-    pthread_barrier_destroy(&turn);
+    pthread_barrier_destroy(&turns.barrier);
     finish();
 }
 
@@ -381,24 +385,24 @@ static void hide_hint(tni_block block)
 
 TN_TEST(a_block_that_is_taken_from_another_has_memory_beside_a_trim)
 {
-    pthread_barrier_t turn;
+    struct turns turns = {.count = 128};
     pthread_t thread;
     tni_block block;
     begin(4 * MIB);
-    pthread_barrier_init(&turn, NULL, 2);
-    assert_int_equal(pthread_create(&thread, NULL, trim_at_each_turn, &turn), 0);
-    for (int i = 0; i < TRIMS; i++) {
+    pthread_barrier_init(&turns.barrier, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, trim_at_each_turn, &turns), 0);
+    for (int i = 0; i < turns.count; i++) {
         TN_CHECK_OK(take(3 * MIB, &block));
         tni_ref_release(d, block);
         hide_hint(block);
-        pthread_barrier_wait(&turn);
+        pthread_barrier_wait(&turns.barrier);
         TN_CHECK_OK(take(3 * MIB, &block));
         assert_in_range(tni_segment_committed(&d->segment, block), 3 * MIB, 4 * MIB);
         tni_ref_release(d, block);
-        pthread_barrier_wait(&turn);
+        pthread_barrier_wait(&turns.barrier);
     }
     pthread_join(thread, NULL);
-    pthread_barrier_destroy(&turn);
+    pthread_barrier_destroy(&turns.barrier);
     finish();
 }
 
