@@ -24,18 +24,21 @@ uint64_t soon(void)
 
 void call_begins(struct worker *w, const char *what, uint32_t limit_ms)
 {
-    uint64_t now_ns = tni_os_now_ns();
-    atomic_store(&w->desk->since_ns, now_ns);
-    atomic_store(&w->desk->limit_ns, now_ns + limit_ms * MS_NS);
+    w->doing = what;
+    w->since_ns = tni_os_now_ns();
+    w->limit_ns = w->since_ns + limit_ms * MS_NS;
+    atomic_store(&w->desk->since_ns, w->since_ns);
+    atomic_store(&w->desk->limit_ns, w->limit_ns);
     atomic_store(&w->desk->doing, what);
 }
 
 int call_ends(struct worker *w, int status)
 {
     struct desk *desk = w->desk;
-    const char *what = atomic_exchange(&desk->doing, NULL);
-    uint64_t now_ns = tni_os_now_ns(), took_ns = now_ns - atomic_load(&desk->since_ns);
-    if (now_ns > atomic_load(&desk->limit_ns)) {
+    const char *what = w->doing;
+    uint64_t now_ns = tni_os_now_ns(), took_ns = now_ns - w->since_ns;
+    atomic_store(&desk->doing, NULL);
+    if (now_ns > w->limit_ns) {
         printf("%s took %llu ms\n", what, (unsigned long long)(took_ns / MS_NS));
         bool came_back_in_time = false;
         TN_CHECK(came_back_in_time);

@@ -22,6 +22,9 @@ struct worker {
     uint8_t handle[HANDLE_BYTES]; /* exported last */
     size_t handle_bytes;
     bool is_founder;
+    /* Of the last call, for its end: a forked child writes at its parent's desk. */
+    const char *doing;
+    uint64_t since_ns, limit_ns;
 };
 
 /** A call begins, which must end within `limit_ms`. */

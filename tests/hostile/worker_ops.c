@@ -200,8 +200,8 @@ static void use_lock(struct worker *w)
 {
     if (w->lock == NULL || TIMED(w, tn_lock_acquire(w->lock, soon())) < 0)
         return;
-    if (w->condition != NULL && below(3) == 0)
-        TIMED(w, tn_condition_wait(w->condition, w->lock, soon()));
+    if (w->condition != NULL && below(3) == 0) /* it ends with the lock, for which it waits */
+        UNTIMED(w, tn_condition_wait(w->condition, w->lock, soon()));
     if (below(32) != 0)
         UNTIMED(w, tn_lock_release(w->lock));
 }
