@@ -148,7 +148,7 @@ typedef struct tn_object_info {
     uint32_t openers;  /* processes that have it open */
     uint32_t producers;
     uint32_t consumers;
-    int32_t owner_pid; /* of a lock that is held; else 0 */
+    int32_t owner_pid; /* who holds a lock, or all taken permits of an owned semaphore; or 0 */
     uint64_t pushed;   /* messages since it was made */
     bool ended;
     uint32_t

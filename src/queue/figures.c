@@ -9,8 +9,8 @@
  * The words are as event.c, semaphore.c, lock.c and barrier.c state them;
  * tests/tools/cli_test.py sees each.
  */
-/* Whose all permits of an owned semaphore are that are taken; TNI_NO_SEAT: nobody's or
- * several's. */
+/* The seat that holds all taken permits of an owned semaphore; TNI_NO_SEAT: there is none, or
+ * several hold some. */
 static uint32_t only_holder(const struct tni_segment *s, const struct tni_object *object)
 {
     if ((TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) == 0)
