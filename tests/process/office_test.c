@@ -97,7 +97,10 @@ TN_TEST_WITHIN(who_waits_replaces_a_tenond_that_dies_on_its_way, 60)
         pid_t pid = tnt_fork(hold_a_block, (void *[]){d, &is_there});
         tnt_await(&is_there);
         kill_tenond(d);
-        assert_true(run_tenond_to(points[i]));
+        while (!run_tenond_to(points[i])) { /* one that was started before came late */
+            await_tenond(d);
+            kill_tenond(d);
+        }
         tnt_kill(pid);
         tnt_note("%s: the next tenond was there after %llu ms", points[i],
                  (unsigned long long)(await_tenond(d) / 1000000));

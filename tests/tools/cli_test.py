@@ -65,6 +65,17 @@ class Case(unittest.TestCase):
     def json(self, *arguments, expect=0):
         return json.loads(self.tenon(*arguments, "--json", expect=expect))
 
+    def gc(self):
+        """What gc did in our domain, and with files: others of this user may be in any state."""
+        done = subprocess.run([TENON, "gc", "--json"], env=self.environment, text=True,
+                              capture_output=True, timeout=TIMEOUT_S, check=False)
+        report = json.loads(done.stdout)
+        self.assertEqual(done.returncode, 1 if report["failures"] > 0 else 0)
+        ours = [a for a in report["actions"]
+                if f"domain {self.name}:" in a["what"] or self.files in a["what"]]
+        self.assertEqual([a for a in ours if not a["done"]], [])
+        return ours
+
     def block(self, dtype):
         found = [b for b in self.json("blocks", self.name) if b.get("dtype") == dtype]
         self.assertEqual(len(found), 1, dtype)
@@ -203,7 +214,7 @@ class Stat(Case):
         before = self.json("stat", self.name)
         self.assertEqual((before["deaths"], before["manager_starts"]), (0, 1))
         os.kill(domain.child, signal.SIGKILL)
-        self.tenon("gc")
+        self.gc()
         self.assertEqual(self.json("stat", self.name)["deaths"], 1)
         self.assertIn("1 processes ended without leaving, tenond started 1 time", self.tenon("stat", self.name))
 
@@ -434,16 +445,6 @@ class Top(Case):
 
 
 class Repair(Case):
-    def gc(self):
-        """What gc did in our domain: others of this user may be in any state."""
-        done = subprocess.run([TENON, "gc", "--json"], env=self.environment, text=True,
-                              capture_output=True, timeout=TIMEOUT_S, check=False)
-        report = json.loads(done.stdout)
-        self.assertEqual(done.returncode, 1 if report["failures"] > 0 else 0)
-        ours = [a for a in report["actions"] if f"domain {self.name}:" in a["what"]]
-        self.assertEqual([a for a in ours if not a["done"]], [])
-        return ours
-
     def copy_of_another_domain(self, path):
         """Make a file as a domain that has ended would have left it."""
         copy = path.replace(self.json("stat", self.name)["domain"]["id"][:16], "0123456789abcdef")
@@ -506,7 +507,7 @@ class Repair(Case):
         self.hold()
         path = self.block("uint16")["path"]
         stray = self.copy_of_another_domain(path)
-        done = self.json("gc")["actions"]
+        done = self.gc()
         self.assertIn({"what": f"removed {stray}: its domain has ended", "done": True}, done)
         self.assertEqual(os.listdir(self.files), [os.path.basename(path)])
 
