@@ -95,7 +95,7 @@ static int cover(tn_tensor *t, const DLTensor *dl)
     if (dl->data == NULL)
         return tni_fail(TN_ERR_INVALID, "a DLPack tensor of %lld elements without data",
                         (long long)t->count);
-    if (!tni_add_size((uintptr_t)dl->data, dl->byte_offset, &first) || first < below ||
+    if (!tni_add_size((uintptr_t)dl->data, dl->byte_offset, &first) || first <= below ||
         !tni_add_size(first, (uint64_t)reach.high_bytes, &end) || end > UINTPTR_MAX)
         return tni_fail(TN_ERR_INVALID, "a DLPack tensor that leaves the address space");
     t->storage->data = (uint8_t *)dl->data + dl->byte_offset - below;

@@ -138,6 +138,10 @@ TN_TEST(imports_that_make_no_sense_stay_with_the_caller)
     f = make_foreign(1);
     f->managed.dl_tensor.byte_offset = UINT64_MAX;
     assert_int_equal(try_import(f), TN_ERR_INVALID);
+    f = make_foreign(1);
+    f->managed.dl_tensor.data = (void *)12; /* the last of its elements would be at NULL */
+    f->shape[0] = 4, f->strides[0] = -1;
+    assert_int_equal(try_import(f), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_from_dlpack(NULL, &t), TN_ERR_INVALID);
 }
 
