@@ -125,6 +125,7 @@ static void make_room(struct view *view, uint32_t atomic, uint32_t position)
 static struct message *insert(uint32_t atomic, uint32_t position)
 {
     if (views.message_count == MESSAGES || views.atomic[atomic].count > 200) {
+        ex.result->is_too_large = true;
         step_fail("more stores than the memory model has room for");
         return &views.message[0];
     }

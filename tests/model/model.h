@@ -47,8 +47,9 @@ struct model_result {
     uint64_t killed;              /* of them with a kill */
     uint64_t outcomes;   /* numbers below 64 that model_outcome() was told, a bit each */
     const char *failure; /* NULL: none; else the sentence of model_require() */
-    bool is_too_large;   /* what failed is only that there are more states than most_states */
-    char trace[4096];    /* of the failing run: process, step, place, value; a line each */
+    bool is_too_large; /* what failed is only that there are more states, or stores, than there
+                          is room for */
+    char trace[4096];  /* of the failing run: process, step, place, value; a line each */
 };
 
 /** @return whether it holds. `seconds` 0: to the end; else a failure when it takes longer. */
