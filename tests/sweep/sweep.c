@@ -196,6 +196,12 @@ static void clear_log(void)
     TN_CHECK(log_fd >= 0 && ftruncate(log_fd, 0) == 0 && lseek(log_fd, 0, SEEK_SET) == 0);
 }
 
+static void close_log(void)
+{
+    close(log_fd);
+    log_fd = -1;
+}
+
 /* But for what cmocka says around it. */
 static void show_log(void)
 {
@@ -339,6 +345,7 @@ void sweep_record_peer(struct scene *scene)
     struct job job = {.scene = scene, .what = RECORD_PEER};
     record(&job);
     trace_route(scene->peer->trace);
+    close_log();
 }
 
 static uint32_t stride_of(const struct scene *scene, const struct sweep_plan *plan,
@@ -410,6 +417,5 @@ void sweep_scene(struct scene *scene, const struct sweep_plan *plan, struct swee
     if (plan->at < 0)
         try_boundaries(&job, plan, row);
     trace_free(trace);
-    close(log_fd);
-    log_fd = -1;
+    close_log();
 }

@@ -528,7 +528,7 @@ TN_TEST(of_bytes_for_which_there_is_no_room_none_is_written)
     /* More than ever, then more than now. */
     struct large large = {domain, quota + mib};
     assert_false(tnt_kill_at("tensor_written", 1, take_bytes_in_child, &large));
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &half, 0, &t));
+    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &half, tnt_deadline(5000), &t));
     large.bytes = half + mib;
     assert_false(tnt_kill_at("tensor_written", 1, take_bytes_in_child, &large));
     tn_tensor_unref(t);
