@@ -54,9 +54,9 @@ error_t __wrap_argp_parse(const struct argp *argp, int argc, char **argv, unsign
 error_t __wrap_argp_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
                           int *ret_index, void *input)
 {
+    /* argp's own --HANG sleeps for as long as it says */
     for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], "--H", 3) ==
-            0) /* argp's own --HANG sleeps for as long as it says */
+        if (strncmp(argv[i], "--H", 3) == 0)
             longjmp(usage, 1);
     note_parsing(true);
     error_t error = __real_argp_parse(argp, argc, argv, flags | ARGP_NO_EXIT, ret_index, input);
