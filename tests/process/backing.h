@@ -81,20 +81,11 @@ static inline void kill_and_await(int32_t pid, int signal_number)
     tni_os_close(fd);
 }
 
-/** Descriptors of a process whose target starts with `prefix`; pid 0: of all processes. */
+/** Descriptors of a process whose target starts with `prefix`; 0 when it has ended. */
 static inline unsigned count_open(int32_t pid, const char *prefix)
 {
     char path[64], target[320];
     unsigned count = 0;
-    if (pid == 0) {
-        DIR *all = opendir("/proc");
-        for (struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;)
-            if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
-                count += count_open((int32_t)strtol(entry->d_name, NULL, 10), prefix);
-        if (all != NULL)
-            closedir(all);
-        return count;
-    }
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *list = opendir(path);
     for (struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
@@ -104,6 +95,19 @@ static inline unsigned count_open(int32_t pid, const char *prefix)
     }
     if (list != NULL)
         closedir(list);
+    return count;
+}
+
+/** The same, of all processes of this machine. */
+static inline unsigned count_open_anywhere(const char *prefix)
+{
+    unsigned count = 0;
+    DIR *all = opendir("/proc");
+    for (struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+            count += count_open((int32_t)strtol(entry->d_name, NULL, 10), prefix);
+    if (all != NULL)
+        closedir(all);
     return count;
 }
 
