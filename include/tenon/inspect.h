@@ -200,7 +200,7 @@ TN_API uint32_t tn_audit_unchecked(void);
  * removes them. Only $TENON_SHM_DIR, else /dev/shm, is looked through. Files of other pid
  * namespaces are left out, and so are files whose domain cannot be found while their maker is
  * alive. `each` may be NULL.
- * @return how many, or what `each` returned, or an error
+ * @return how many, or what `each` returned, or TN_ERR_DENIED: the folder may not be read
  */
 TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);
 
@@ -222,7 +222,7 @@ TN_API const char *tn_runtime_folder(void);
 /**
  * Remove what dead processes left in every domain, the files that tn_inspect_files() names, and
  * what a dead tenond, of whatever version, left in the runtime folder. @return seats settled,
- * or an error
+ * or TN_ERR_DENIED as tn_inspect_files()
  */
 TN_API TN_NODISCARD int tn_inspect_gc(tn_audit_fn *each, void *context);
 

@@ -261,6 +261,14 @@ static bool is_kind_wanted(const struct faults_row *row, uint32_t kind)
     return kind < FAULTS_CHILD_CALLS ? !row->only_children : row->forks;
 }
 
+/* A search makes the same calls for each descriptor of this machine, however many these are. */
+static uint32_t next_n(const struct faults_row *row, uint32_t n)
+{
+    if (faults_is_deep())
+        return row->searches && n > MOST_DENSE ? n + n / 8 : n + 1;
+    return n <= (row->searches ? FEW_DENSE : MOST_DENSE) ? n + 1 : 2 * n + 1;
+}
+
 /* After a round. */
 static void advance(const struct faults_row *row)
 {
@@ -273,8 +281,7 @@ static void advance(const struct faults_row *row)
     }
     bool is_over = c->count < plan->n;
     plan->variant = 0;
-    uint32_t dense = row->searches ? FEW_DENSE : MOST_DENSE;
-    plan->n += plan->n <= dense || faults_is_deep() ? 1 : 1 + plan->n;
+    plan->n = next_n(row, plan->n);
     if (!is_over)
         return;
     plan->n = 1;

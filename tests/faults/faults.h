@@ -13,8 +13,8 @@
  * have done all of its work.
  *
  *   TN_FAULTS_DEEP=1   every n, and every errno that a call may give; else the first two
- * errnos, and above MOST_DENSE (FEW_DENSE where a function looks through all processes) every n
- * that is about twice the one before
+ * errnos, and above MOST_DENSE every n that is about twice the one before. Where a function
+ * looks through all processes: above FEW_DENSE, and in depth above MOST_DENSE an eighth more
  */
 #ifndef TENON_TESTS_FAULTS_H
 #define TENON_TESTS_FAULTS_H

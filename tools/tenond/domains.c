@@ -438,6 +438,7 @@ static int adopt_found(const struct tni_found *found, void *context)
 void tenond_adopt(struct tenond *t)
 {
     uint64_t begun_ns = tni_os_now_ns();
+    bool is_again = t->has_missed;
     t->missed_ns = TN_FOREVER;
     t->missed_count = 0;
     if (t->is_retired)
@@ -445,10 +446,13 @@ void tenond_adopt(struct tenond *t)
     int status = tni_manager_search(adopt_found, t);
     if (status < 0)
         tni_log(missed_level(t), "looking for domains: %s", tn_error_detail());
-    uint64_t done_ns = tni_os_now_ns();
+    uint64_t done_ns = tni_os_now_ns(), pause_ns = TICK_NS;
     t->has_missed = status < 0 || t->missed_ns == 0;
+    /* The first time soon, however long the look took: a tenond without a domain ends. */
+    if (is_again)
+        pause_ns = tni_pause_ns(done_ns - begun_ns, MISSED_PAUSE, TICK_NS);
     if (t->has_missed)
-        t->missed_ns = done_ns + tni_pause_ns(done_ns - begun_ns, MISSED_PAUSE, TICK_NS);
+        t->missed_ns = done_ns + pause_ns;
 }
 
 /* ---- letting go -------------------------------------------------------------------------- */
