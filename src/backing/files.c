@@ -5,7 +5,8 @@
  * A name is tenon-UID-SPACE-DOMAIN-NUMBER: the user, the pid namespace (its inode), the first
  * 8 bytes of the domain's id, and 8 random bytes, the last three in hexadecimal digits. So no
  * reused pid and no other container that sees the same files comes to the same name, and whose
- * it is can be told of a file that a death left without a header.
+ * it is can be told of a file that a death left without a header. The id begins with the inode
+ * of the domain's control segment, of which each member has a witness.
  *
  * Left behind is a file that no living process holds, and whose domain
  * - has ended: tni_files_collect(), tni_files_end_domain(); or
@@ -102,6 +103,7 @@ bool tni_files_is_ours(const struct tni_segment *s, const char *path)
 struct candidate {
     char *path; /* owned */
     struct file_name name;
+    bool is_living; /* its domain */
 };
 
 struct collection {
@@ -159,9 +161,10 @@ static int open_file(const char *path, bool want_write, int *ret_fd, bool *ret_w
 }
 
 /*
- * A domain is found by the descriptors of its members, and those of a process that is not
- * dumpable (PR_SET_DUMPABLE, or a change of its user) cannot be seen. So a domain that was not
- * found may live, if it has not let the file go and whoever made the file is alive.
+ * A domain of which no member could get a witness is found by the descriptors of its members,
+ * and those of a process that is not dumpable (PR_SET_DUMPABLE, or a change of its user) cannot
+ * be seen. So a domain that was not found may live, if it has not let the file go and whoever
+ * made the file is alive.
  */
 static bool may_live(const struct collection *c, const tn_storage_header *h)
 {
@@ -234,25 +237,57 @@ static void free_files(struct collection *c)
     free(c->files);
 }
 
-static bool lives(const uint8_t (*ids)[16], uint32_t count, uint64_t domain)
+static int compare_domains(const void *left, const void *right)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (domain_part(ids[i]) == domain)
-            return true;
-    return false;
+    const struct candidate *a = left, *b = right;
+    return (a->name.domain > b->name.domain) - (a->name.domain < b->name.domain);
+}
+
+/* pre: the files are in the order of their domains */
+static void note_living(struct collection *c, uint64_t first_domain, uint64_t last_domain)
+{
+    size_t low = 0, high = c->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (c->files[middle].name.domain < first_domain)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < c->count && c->files[low].name.domain <= last_domain; low++)
+        c->files[low].is_living = true;
+}
+
+static void note_witnessed(uint64_t inode, void *context)
+{
+    uint64_t first = inode << (64 - 8 * TNI_ID_INODE_BYTES);
+    note_living(context, first, first | UINT64_MAX >> 8 * TNI_ID_INODE_BYTES);
+}
+
+/*
+ * The descriptors of a process of another user namespace, or of one that is not dumpable,
+ * cannot be seen. Its witness can, and so a domain is ended when neither is there.
+ */
+static int find_living(struct collection *c, tni_files_living_fn *living)
+{
+    uint8_t(*ids)[16] = NULL;
+    uint32_t count = 0;
+    qsort(c->files, c->count, sizeof *c->files, compare_domains);
+    int status = living(&ids, &count);
+    for (uint32_t i = 0; status == 0 && i < count; i++)
+        note_living(c, domain_part(ids[i]), domain_part(ids[i]));
+    free(ids);
+    return status == 0 ? tni_os_witness_for_each(note_witnessed, c) : status;
 }
 
 static int collect(struct collection *c, tni_files_living_fn *living)
 {
-    uint8_t(*ids)[16] = NULL;
-    uint32_t count = 0;
     int status = list_files(c);
     if (status == 0 && c->count > 0)
-        status = living(&ids, &count);
+        status = find_living(c, living);
     for (size_t i = 0; status == 0 && i < c->count; i++)
-        if (!lives((const uint8_t(*)[16])ids, count, c->files[i].name.domain))
+        if (!c->files[i].is_living)
             remove_or_log(c, c->files[i].path);
-    free(ids);
     free_files(c);
     return status < 0 ? status : c->removed;
 }

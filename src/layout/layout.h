@@ -65,6 +65,7 @@ enum {
     TNI_NAME_BYTES = 64,
     TNI_OBJECT_NAME_BYTES = 48,
     TNI_SEAT_WORDS = TNI_MAX_SEATS / 64,
+    TNI_ID_INODE_BYTES = 4,
     TNI_NO_SEAT = 0xffff
 };
 
@@ -97,7 +98,7 @@ struct tni_header {
     uint32_t objects;
     uint32_t tickets;
     uint64_t quota_limit_bytes; /* of creation; geometry follows from it */
-    uint8_t id[16];
+    uint8_t id[16]; /* inode of the control segment, 4 bytes, highest first; 12 random ones */
     char name[TNI_NAME_BYTES];
     uint64_t created_ns;
     int32_t creator_pid;

@@ -18,7 +18,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "os/linux.h"
@@ -81,4 +85,64 @@ int tni_os_witness_state(int fd, uint64_t number)
     if (tni_linux_is_forced(TNI_LINUX_WITNESS) || fcntl(fd, F_OFD_GETLK, &lock) != 0)
         return TNI_OS_UNKNOWN;
     return lock.l_type == F_UNLCK ? TNI_OS_DEAD : TNI_OS_ALIVE;
+}
+
+/* ---- of all processes -------------------------------------------------------------------- */
+
+/* All memory objects are files of one file system, which has no name. */
+static int memory_device(dev_t *ret_device)
+{
+    struct stat status;
+    int fd;
+    int created = tni_os_memory_create("tenon-device", tni_os_page_bytes(), &fd);
+    if (created != 0)
+        return created;
+    int error = fstat(fd, &status) == 0 ? 0 : errno;
+    close(fd);
+    *ret_device = status.st_dev;
+    return error == 0 ? 0 : tni_linux_fail(TN_ERR_SYSTEM, error, "a memory object");
+}
+
+/* Such as "7: OFDLCK ADVISORY  WRITE -1 00:01:6646752 1 1". */
+static bool parse_lock(const char *line, dev_t device, uint64_t *ret_inode)
+{
+    unsigned major_number, minor_number;
+    char kind[16];
+    return sscanf(line, "%*u: %15s %*s %*s %*d %x:%x:%" SCNu64, kind, &major_number,
+                  &minor_number, ret_inode) == 4 &&
+           strcmp(kind, "OFDLCK") == 0 && makedev(major_number, minor_number) == device;
+}
+
+static int read_locks(dev_t device, tni_os_inode_fn *each, void *context)
+{
+    char line[256];
+    uint64_t inode;
+    FILE *file = NULL;
+    TNI_LINUX_MAKE((file = fopen("/proc/locks", "re")) != NULL);
+    if (file == NULL)
+        return errno == ENOENT ? 0
+                               : tni_linux_fail(tni_linux_status(errno), errno, "/proc/locks");
+    errno = 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (parse_lock(line, device, &inode))
+            each(inode, context);
+    int error = ferror(file) ? errno : 0;
+    fclose(file);
+    return error == 0 ? 0 : tni_linux_fail(TN_ERR_SYSTEM, error, "reading /proc/locks");
+}
+
+/*
+ * The kernel gives its list in pieces, by numbers: one of which an earlier one ends meanwhile
+ * may fall between two pieces.
+ */
+int tni_os_witness_for_each(tni_os_inode_fn *each, void *context)
+{
+    enum { READS = 3 };
+    dev_t device;
+    if (tni_linux_is_forced(TNI_LINUX_WITNESS))
+        return 0;
+    int status = memory_device(&device);
+    for (int i = 0; status == 0 && i < READS; i++)
+        status = read_locks(device, each, context);
+    return status;
 }

@@ -249,6 +249,13 @@ void tni_os_witness_drop(void *witness); /* NULL is accepted */
  * `fd` is the memory object is for the caller to know.
  */
 int tni_os_witness_state(int fd, uint64_t number);
+typedef void tni_os_inode_fn(uint64_t inode, void *context);
+/**
+ * For the inode of each memory object of which anybody on this machine has a witness, whatever
+ * can be seen of that process; several times for some. None where the kernel lists no locks.
+ * TN_ERR_NO_MEMORY, TN_ERR_SYSTEM: some may be missing.
+ */
+int tni_os_witness_for_each(tni_os_inode_fn *each, void *context);
 
 /* Fork. Registered once for each process; handlers run around fork() in the calling thread. */
 /**

@@ -241,6 +241,8 @@ int tni_segment_create(const struct tni_segment_options *options,
     if ((status = tni_os_memory_stat(s.control_fd, &memory)) != 0)
         goto close_fds;
     s.control_inode = memory.inode;
+    for (size_t i = 0; i < TNI_ID_INODE_BYTES; i++)
+        id[i] = (uint8_t)(s.control_inode >> 8 * (TNI_ID_INODE_BYTES - 1 - i));
     if ((status = tni_os_memory_stat(s.arena_fd, &memory)) != 0)
         goto close_fds;
     s.arena_inode = memory.inode;

@@ -372,7 +372,8 @@ TN_TEST(tenond_removes_what_was_left_when_it_is_asked_to)
     tn_tensor *t = make(1);
     snprintf(path, sizeof path, "%s", tn_tensor_path(t));
     char *number = strrchr(path, '-');
-    number[-1] = number[-1] == '0' ? '1' : '0';
+    char *inode = number - 16; /* an id begins with that of the domain's control segment */
+    *inode = *inode == '0' ? '1' : '0';
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     assert_int_equal(count_files(), 2);
     struct tni_request request = {

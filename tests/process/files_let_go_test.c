@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "backing.h"
+#include "namespaces.h"
 
 enum { NOBODY = 65534, QUOTA_BYTES = 16 << 20 };
 
@@ -344,14 +345,20 @@ static int gc_once_told(void *argument)
     return 0;
 }
 
-TN_TEST(a_file_whose_domain_is_not_found_stays_while_its_maker_lives)
+static void let_nobody_write(void)
 {
-    struct holder *member = open_holder(), *collector = open_holder();
     if (geteuid() == 0)
         TN_CHECK(chown(tnt_folder(), NOBODY, NOBODY) == 0 &&
                  chown(tnt_shm_folder(), NOBODY, NOBODY) == 0);
+}
+
+/* Until the first gc, whatever lives_unseen() has stays; after its death it is removed. */
+static void collect_around(tnt_child_fn *lives_unseen)
+{
+    struct holder *member = open_holder(), *collector = open_holder();
+    let_nobody_write();
     pid_t collects = tnt_fork(gc_once_told, collector);
-    pid_t lives = tnt_fork(live_unseen, member);
+    pid_t lives = tnt_fork(lives_unseen, member);
     tnt_await(&member->done);
     snprintf(collector->path, sizeof collector->path, "%s", member->path);
     tnt_signal(&collector->go);
@@ -363,6 +370,85 @@ TN_TEST(a_file_whose_domain_is_not_found_stays_while_its_maker_lives)
     tnt_wait_ok(collects);
     close_holder(member);
     close_holder(collector);
+}
+
+TN_TEST(a_file_whose_domain_is_not_found_stays_while_its_maker_lives)
+{
+    TN_CHECK(setenv("TENON_FORCE_FALLBACK", "witness", 1) == 0);
+    collect_around(live_unseen);
+}
+
+/* ---- members of which only the witness can be seen --------------------------------------- */
+
+static tn_queue *q;
+
+static int push_and_end(void *argument)
+{
+    struct holder *h = argument;
+    tn_tensor *t = make();
+    snprintf(h->path, sizeof h->path, "%s", tn_tensor_path(t));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    return 0;
+}
+
+static void begin_with_a_dead_maker(struct holder *h)
+{
+    d = without_tenond();
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    tnt_wait_ok(tnt_fork(push_and_end, h));
+}
+
+static void expect_message(void)
+{
+    tn_tensor *t = pop(q);
+    expect_numbers(t, 1);
+    tn_tensor_unref(t);
+}
+
+static int live_unseen_after_the_maker(void *argument)
+{
+    struct holder *h = argument;
+    become_nobody();
+    begin_with_a_dead_maker(h);
+    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, 0));
+    tnt_signal(&h->done);
+    tnt_await(&h->go);
+    expect_message();
+    raise(SIGKILL);
+    return 1;
+}
+
+TN_TEST(a_file_whose_domain_is_not_found_stays_while_a_member_lives)
+{
+    collect_around(live_unseen_after_the_maker);
+}
+
+static const struct space user_apart = {"user", CLONE_NEWUSER, false};
+
+/* As a tenond does when it begins, and who leaves a domain without one. */
+static int gc_in_another_user_namespace(void *argument)
+{
+    struct holder *h = argument;
+    TN_CHECK(enter(&user_apart));
+    tnt_await(&h->go);
+    gc();
+    return 0;
+}
+
+TN_TEST(gc_in_another_user_namespace_leaves_the_files_of_a_living_domain)
+{
+    skip_unless_allowed(&user_apart);
+    struct holder *h = open_holder();
+    pid_t collects =
+        tnt_fork(gc_in_another_user_namespace, h); /* has none of its descriptors */
+    begin_with_a_dead_maker(h);
+    tnt_signal(&h->go);
+    tnt_wait_ok(collects);
+    TN_CHECK(is_there(h->path));
+    expect_message();
+    tn_queue_close(q);
+    tn_domain_close(d);
+    close_holder(h);
 }
 
 /* ---- what can never fit ------------------------------------------------------------------ */

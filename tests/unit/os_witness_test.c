@@ -52,6 +52,39 @@ TN_TEST(a_witness_is_there_from_take_to_drop)
     tni_os_close(fd);
 }
 
+struct seen {
+    uint64_t inode;
+    bool is_listed;
+};
+
+static void note(uint64_t inode, void *context)
+{
+    struct seen *seen = context;
+    seen->is_listed |= inode == seen->inode;
+}
+
+static bool is_listed(int fd)
+{
+    struct tni_os_memory memory;
+    TN_CHECK_OK(tni_os_memory_stat(fd, &memory));
+    struct seen seen = {.inode = memory.inode};
+    unsigned descriptors = tnt_descriptor_count();
+    TN_CHECK_OK(tni_os_witness_for_each(note, &seen));
+    assert_int_equal(tnt_descriptor_count(), descriptors);
+    return seen.is_listed;
+}
+
+TN_TEST(a_witness_is_listed_from_take_to_drop)
+{
+    int fd = make_memory();
+    assert_false(is_listed(fd));
+    void *witness = take(fd);
+    assert_true(is_listed(fd));
+    tni_os_witness_drop(witness);
+    assert_false(is_listed(fd));
+    tni_os_close(fd);
+}
+
 TN_TEST(a_descriptor_that_is_closed_or_of_another_file_tells_nothing)
 {
     int fd = make_memory(), pipe_fds[2];
