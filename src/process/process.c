@@ -82,7 +82,7 @@ static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen,
                       struct tni_wait *wait)
 {
-    bool is_over = false, is_late = false; /* the slice has ended; the deadline has passed */
+    bool is_over = false; /* the slice */
     for (;;) {
         uint64_t now_ns = tni_os_now_ns();
         if (wait->look_ns == 0)
@@ -91,13 +91,14 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
         is_over |= now_ns >= wait->look_ns;
         if (is_over)
             end_slice(d, wait);
-        if (is_late || now_ns >= wait->deadline_ns)
+        else if (now_ns >= wait->deadline_ns)
             return TN_ERR_TIMED_OUT; /* also when the word never stands still */
         if (!wait->is_through && now_ns >= tni_interrupt_due_ns() &&
             tni_interrupt_ask(now_ns) != 0)
             return TN_ERR_INTERRUPTED;
         if (is_over || atomic_load(word) != seen)
-            return 0; /* after a slice, whoever sleeps looks again, whatever the word says */
+            return 0; /* after a slice, the last one too, whoever sleeps looks again: at what
+                         a death that was seen only now has changed */
         uint64_t until_ns = TNI_MIN(wait->look_ns, wait->deadline_ns);
         if (!wait->is_through)
             until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
@@ -107,7 +108,6 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
         if (status != TN_ERR_TIMED_OUT)
             return 0;
         is_over = true;
-        is_late = until_ns == wait->deadline_ns;
     }
 }
 

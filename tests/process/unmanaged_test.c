@@ -147,6 +147,32 @@ TN_TEST(who_waits_at_a_queue_ends_expired_handles)
     finish();
 }
 
+/* ---- a death before the wait ------------------------------------------------------------- */
+
+static int push_and_hang(void *queue)
+{
+    TN_CHECK_OK(tn_queue_push(queue, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, 0));
+    return hang();
+}
+
+TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
+{
+    enum { SHORT_MS = 20, TRIES = 5 };
+    tn_queue *q = NULL;
+    tn_message m;
+    begin(&four_mib);
+    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    for (int i = 0; i < TRIES; i++) {
+        run_and_kill(push_and_hang, q);
+        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        tn_message_fini(&m);
+        tni_os_sleep_until(tnt_deadline(LATE_MS)); /* no two looks within 50 ms */
+        assert_int_equal(tn_queue_pop(q, tnt_deadline(SHORT_MS), &m), TN_ERR_PEER_DIED);
+    }
+    tn_queue_close(q);
+    finish();
+}
+
 /* ---- full tables ------------------------------------------------------------------------- */
 
 enum { OBJECTS = 4, BLOCKS = 64 };
