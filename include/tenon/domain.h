@@ -28,14 +28,15 @@ enum { TN_DOMAIN_NO_MANAGER = 1u << 0 };
 /** Zero in a field means its default. */
 typedef struct tn_domain_options {
     size_t struct_size;   /* sizeof(tn_domain_options) */
-    uint64_t quota_bytes; /* most payload memory; default: seven eighths of the memory of the
-                             machine, or of the process's cgroup if its limit is lower, less
-                             if that leaves no 256 MiB of room (half of it at least), and
-                             1 TiB at most */
+    uint64_t quota_bytes; /* most payload memory, 1 MiB to 1.23 TiB; default: seven eighths of
+                             the memory of the machine, or of the process's cgroup if its
+                             limit is lower, less if that leaves no 256 MiB of room (half of
+                             it at least), and 1 TiB at most */
     uint64_t watermark_bytes; /* free memory kept warm; above it goes back to the system, and
                                  so does what nobody used for 5 to 11 seconds (without tenond:
                                  when somebody waits); default: quota / 4 */
-    uint32_t seats;           /* most processes at once; default 256, at most 1024 */
+    uint32_t seats;    /* most processes at once, one of them tenond; default 256, at most
+                          1024, at least 2, or 1 without tenond */
     uint32_t blocks;   /* most live blocks of one size class; default 2^20, at most 2^23 */
     uint32_t objects;  /* queues, events, locks, ...; default 1024, at most 65536 */
     uint32_t tickets;  /* exported handles at once; default 65536 */
@@ -55,7 +56,8 @@ typedef struct tn_domain_options {
  *         TN_ERR_EXISTS     a domain with this name lives
  *         TN_ERR_NO_MEMORY  no memory or address space
  *         TN_ERR_MANAGER    tenond is missing, not executable or does not answer
- *         TN_ERR_DENIED     the runtime folder is not ours or not writable
+ *         TN_ERR_DENIED     the runtime folder is not ours or not writable; or its tenond is of
+ *                           another user namespace, where our user has another number
  *         TN_ERR_NOT_FOUND  the folder that the runtime folder would be made in is missing
  *         TN_ERR_SYSTEM     a system call failed, such as for want of descriptors
  *

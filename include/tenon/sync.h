@@ -115,7 +115,7 @@ TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock
 TN_API TN_NODISCARD int tn_condition_signal(tn_condition *condition);
 TN_API TN_NODISCARD int tn_condition_broadcast(tn_condition *condition);
 
-/** A barrier for `parties` waiters. */
+/** A barrier for `parties` waiters, 1 to 65535. */
 TN_API TN_NODISCARD int tn_barrier_create(tn_domain *domain, const char *name, uint32_t parties,
                                           tn_barrier **ret_barrier);
 TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name,

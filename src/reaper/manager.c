@@ -261,6 +261,12 @@ int tni_manager_fail_reply(const struct tni_reply *reply, const char *name)
         return tni_fail(TN_ERR_FULL, "the domain has no seat left for tenond");
     case TN_ERR_NOT_FOUND:
         return tni_fail(TN_ERR_NOT_FOUND, "no domain is named '%s'", name);
+    case TN_ERR_DENIED:
+        return tni_fail(TN_ERR_DENIED,
+                        "the tenond of %s (process %d) may not look after this domain: it runs "
+                        "in another user namespace, where this process's user has another "
+                        "number. TENON_RUNTIME_DIR names another folder, which has its own",
+                        tni_os_runtime_folder(), reply->pid);
     case TN_ERR_MANAGER:
         return tni_fail(TN_ERR_MANAGER,
                         "another tenond than that of %s (process %d) looks after the domain",

@@ -353,6 +353,8 @@ static int be_another_user(void *unused)
     TN_CHECK(unshare(CLONE_NEWUSER) == 0);
     TN_CHECK(tn_domain_join("box", &domain) == TN_ERR_DENIED);
     TN_CHECK(strstr(tn_error_detail(), "has no mapping for its user") != NULL);
+    TN_CHECK(tn_domain_create(NULL, NULL, &domain) == TN_ERR_DENIED);
+    TN_CHECK(strstr(tn_error_detail(), "in another user namespace") != NULL);
     snprintf(map, sizeof map, "%u %u 1", ANOTHER_UID, uid);
     TN_CHECK(write_text("/proc/self/uid_map", map));
     TN_CHECK(tn_domain_join("box", &domain) == TN_ERR_DENIED);
