@@ -351,7 +351,7 @@ static void explore(const char *name, unsigned kills, struct scenario scenario)
                           .setup = setup,
                           .check = check,
                           .invariant = scene.has_block ? tiny_invariant : NULL,
-                          .most_states = tiny_is_deep() ? 400000000 : 0};
+                          .most_states = tiny_is_deep() ? 50000000 : 0};
     for (unsigned p = 0; p < all(); p++)
         model.run[p] = p < scene.producers ? produce : consume;
     tiny_explore(&model);

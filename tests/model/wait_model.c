@@ -205,7 +205,7 @@ static void explore(const char *name, unsigned kills, struct scenario scenario)
                           .kills = kills,
                           .setup = setup,
                           .check = check,
-                          .most_states = tiny_is_deep() ? 400000000 : 0};
+                          .most_states = tiny_is_deep() ? 50000000 : 0};
     for (unsigned p = 0; p < all(); p++)
         model.run[p] = p < scene.pushers                   ? push_all
                        : p < scene.pushers + scene.poppers ? pop_all
