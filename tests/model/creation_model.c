@@ -96,9 +96,9 @@ static void make_segment(void)
 static bool is_filled(const char *name, const uint8_t id[16])
 {
     bool is_same = tiny_strncmp(name, options.name, TNI_NAME_BYTES) == 0;
-    for (uint32_t i = 0; i < 16; i++)
+    for (uint32_t i = TNI_ID_INODE_BYTES; i < 16; i++)
         is_same &= id[i] == 0x5a;
-    return is_same;
+    return is_same && id[TNI_ID_INODE_BYTES - 1] == CONTROL_FD;
 }
 
 /* Found by /proc, at any moment; and looked at again. */
