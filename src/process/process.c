@@ -91,8 +91,11 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
         is_over |= now_ns >= wait->look_ns;
         if (is_over)
             end_slice(d, wait);
-        else if (now_ns >= wait->deadline_ns)
-            return TN_ERR_TIMED_OUT; /* also when the word never stands still */
+        if (now_ns >= wait->deadline_ns) {
+            if (!is_over || wait->is_late)
+                return TN_ERR_TIMED_OUT; /* also when the word never stands still */
+            wait->is_late = true;
+        }
         if (!wait->is_through && now_ns >= tni_interrupt_due_ns() &&
             tni_interrupt_ask(now_ns) != 0)
             return TN_ERR_INTERRUPTED;

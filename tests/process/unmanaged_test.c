@@ -173,6 +173,17 @@ TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
     finish();
 }
 
+TN_TEST(who_looks_for_longer_than_a_slice_is_late_in_the_end)
+{
+    _Atomic uint32_t word = 0;
+    begin(&four_mib);
+    struct tni_wait wait = {.deadline_ns = tni_os_now_ns(), .look_ns = 1};
+    assert_int_equal(tni_process_sleep(d, &word, 0, &wait), 0);
+    wait.look_ns = 1;
+    assert_int_equal(tni_process_sleep(d, &word, 0, &wait), TN_ERR_TIMED_OUT);
+    finish();
+}
+
 /* ---- full tables ------------------------------------------------------------------------- */
 
 enum { OBJECTS = 4, BLOCKS = 64 };
