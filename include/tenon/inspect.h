@@ -198,8 +198,8 @@ TN_API uint32_t tn_audit_unchecked(void);
  * One sentence for each file of this user that looks like a storage of tenon's, but that no
  * living domain has, or its domain let go, and that no living process holds; tn_inspect_gc()
  * removes them. Only $TENON_SHM_DIR, else /dev/shm, is looked through. Files of other pid
- * namespaces are left out, and so are files whose domain cannot be found while their maker is
- * alive. `each` may be NULL.
+ * namespaces are left out, and so are files of a domain that has a member, whether or not this
+ * process can look into that member. `each` may be NULL.
  * @return how many, or what `each` returned, or TN_ERR_DENIED: the folder may not be read
  */
 TN_API TN_NODISCARD int tn_inspect_files(tn_audit_fn *each, void *context);

@@ -44,7 +44,7 @@ void tnp_come_out_of_closed(tnp_domain *self, int status)
         tnp_waiting_with != NULL)
         (void)!tn_lock_release(tnp_waiting_with);
     leave_if_last(self);
-    /* CORRUPT: the lock of a thread that ended at exit, and kept it. */
+    /* CORRUPT: this thread waited for a lock whose owner was a thread that ended at exit. */
     if ((status == TN_ERR_INTERRUPTED || status == TN_ERR_CORRUPT) && PyErr_Occurred() == NULL)
         (void)!end_thread_at_exit(self);
 }

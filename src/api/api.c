@@ -64,7 +64,8 @@ static int read_options(const char *name, const tn_domain_options *options,
                                         o.quota_bytes != 0 ? o.quota_bytes : default_quota(),
                                     .flags = o.flags};
     if (s.seats == 1 && (s.flags & TN_DOMAIN_NO_MANAGER) == 0)
-        return tni_fail(TN_ERR_INVALID, "1 seat: a domain with tenond has a second one for it");
+        return tni_fail(TN_ERR_INVALID,
+                        "seats is 1: a domain with tenond needs 2, one of them for tenond");
     s.watermark_bytes = o.watermark_bytes != 0 ? o.watermark_bytes : s.quota_bytes / 4;
     *ret_options = s;
     return 0;

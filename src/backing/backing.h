@@ -159,8 +159,9 @@ typedef int tni_files_living_fn(uint8_t (**ret_ids)[16], uint32_t *ret_count);
 /**
  * Remove files of this user, of this pid namespace, whose domain does not live, and that no
  * living process holds. `living` is asked once the files are known: the domain of each was
- * there before it. A file that its domain did not let go stays while its maker is alive: the
- * domain may be one that cannot be seen. @return how many, or an error
+ * there before it. A domain that `living` cannot see lives while anybody has a witness of it.
+ * Where its members have none, a file that the domain did not let go stays while the file's
+ * maker is alive. @return how many, or an error
  */
 int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *context);
 /** Call `each` with 0 for what tni_files_collect() would remove. @return how many, or an error

@@ -161,10 +161,9 @@ static int open_file(const char *path, bool want_write, int *ret_fd, bool *ret_w
 }
 
 /*
- * A domain of which no member could get a witness is found by the descriptors of its members,
- * and those of a process that is not dumpable (PR_SET_DUMPABLE, or a change of its user) cannot
- * be seen. So a domain that was not found may live, if it has not let the file go and whoever
- * made the file is alive.
+ * A member may have no witness, where the system refuses one, and nobody can look at its
+ * descriptors if it is not dumpable (PR_SET_DUMPABLE, or a change of its user). So a domain
+ * that was not found may live, if it has not let the file go and the file's maker is alive.
  */
 static bool may_live(const struct collection *c, const tn_storage_header *h)
 {
@@ -265,8 +264,9 @@ static void note_witnessed(uint64_t inode, void *context)
 }
 
 /*
- * The descriptors of a process of another user namespace, or of one that is not dumpable,
- * cannot be seen. Its witness can, and so a domain is ended when neither is there.
+ * Nobody can look at the descriptors of a process of another user namespace, or of one that is
+ * not dumpable, but everybody can see its witness. So a domain has ended only if no member is
+ * found by a descriptor and none by a witness.
  */
 static int find_living(struct collection *c, tni_files_living_fn *living)
 {

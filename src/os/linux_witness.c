@@ -89,7 +89,7 @@ int tni_os_witness_state(int fd, uint64_t number)
 
 /* ---- of all processes -------------------------------------------------------------------- */
 
-/* All memory objects are files of one file system, which has no name. */
+/* The kernel keeps all memory objects in one file system; a new one has its device number. */
 static int memory_device(dev_t *ret_device)
 {
     struct stat status;
@@ -132,8 +132,9 @@ static int read_locks(dev_t device, tni_os_inode_fn *each, void *context)
 }
 
 /*
- * The kernel gives its list in pieces, by numbers: one of which an earlier one ends meanwhile
- * may fall between two pieces.
+ * The kernel returns its list in pieces, and counts entries to find where the next piece
+ * begins. When an earlier lock is released between two pieces, the next piece begins one entry
+ * too late and leaves a lock out. So the list is read several times.
  */
 int tni_os_witness_for_each(tni_os_inode_fn *each, void *context)
 {

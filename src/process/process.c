@@ -100,8 +100,8 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
             tni_interrupt_ask(now_ns) != 0)
             return TN_ERR_INTERRUPTED;
         if (is_over || atomic_load(word) != seen)
-            return 0; /* after a slice, the last one too, whoever sleeps looks again: at what
-                         a death that was seen only now has changed */
+            return 0; /* after each slice, the last one too, the caller checks its condition
+                         again: to settle a death may have changed it */
         uint64_t until_ns = TNI_MIN(wait->look_ns, wait->deadline_ns);
         if (!wait->is_through)
             until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());

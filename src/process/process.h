@@ -292,7 +292,7 @@ static inline int tni_process_check(const struct tn_domain *domain)
 struct tni_wait {
     uint64_t deadline_ns;
     uint64_t look_ns; /* tni_process_sleep(): when its slice of 100 ms ends; 0: no sleep yet */
-    bool is_late;     /* the deadline has passed, and the caller looks for the last time */
+    bool is_late;     /* after the deadline, the caller was sent to check once more */
     bool is_through;  /* it must come to its end: the program is not asked */
     bool is_settling; /* the waiter settles the dead; it does not begin that again inside */
 };

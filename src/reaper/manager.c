@@ -265,7 +265,8 @@ int tni_manager_fail_reply(const struct tni_reply *reply, const char *name)
         return tni_fail(TN_ERR_DENIED,
                         "the tenond of %s (process %d) may not look after this domain: it runs "
                         "in another user namespace, where this process's user has another "
-                        "number. TENON_RUNTIME_DIR names another folder, which has its own",
+                        "number. Set TENON_RUNTIME_DIR to another folder, which has its own "
+                        "tenond",
                         tni_os_runtime_folder(), reply->pid);
     case TN_ERR_MANAGER:
         return tni_fail(TN_ERR_MANAGER,

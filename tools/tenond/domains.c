@@ -448,7 +448,7 @@ void tenond_adopt(struct tenond *t)
         tni_log(missed_level(t), "looking for domains: %s", tn_error_detail());
     uint64_t done_ns = tni_os_now_ns(), pause_ns = TICK_NS;
     t->has_missed = status < 0 || t->missed_ns == 0;
-    /* The first time soon, however long the look took: a tenond without a domain ends. */
+    /* The first retry comes soon, because a tenond that has no domain ends after 2 seconds. */
     if (is_again)
         pause_ns = tni_pause_ns(done_ns - begun_ns, MISSED_PAUSE, TICK_NS);
     if (t->has_missed)
