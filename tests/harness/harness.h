@@ -11,6 +11,7 @@
  *   TN_TEST_TIMEOUT=s   seconds for each test; 0 is none. There is none under a debugger.
  *   TN_TEST_NO_FORK=1   run the tests in this process, for a debugger
  *   TN_TEST_SEED=n      of tnt_random(); the one that was used is printed
+ *   TN_TEST_FULL=1      run the sizes that `make test` has no time for
  *   program text ...    run only the tests whose name contains one of these
  */
 #ifndef TENON_TESTS_HARNESS_H
@@ -96,6 +97,9 @@ void tnt_signal_close(struct tnt_signal *signal);
 
 /** The name of the test that runs. */
 const char *tnt_name(void);
+
+/** Whether TN_TEST_FULL is set. A smaller size proves the same of less. */
+bool tnt_is_full(void);
 
 /** A line that is printed as a TAP comment, of a test that passes too. */
 void tnt_note(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -170,6 +170,8 @@ void tnt_signal_close(struct tnt_signal *signal)
 
 /* ---- numbers ----------------------------------------------------------------------------- */
 
+bool tnt_is_full(void) { return getenv("TN_TEST_FULL") != NULL; }
+
 uint64_t tnt_deadline(unsigned ms) { return tnt_now_ns() + (uint64_t)ms * UINT64_C(1000000); }
 
 void tnt_seed(uint64_t seed) { random_state = seed; }

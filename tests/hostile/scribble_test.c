@@ -6,7 +6,7 @@
  * The workers get errors or go on; none crashes, none hangs, all can leave. tenond lives and
  * serves others; who is not in the domain is not harmed; the memory is given back.
  *
- *   TN_HOSTILE_SECONDS=n  for each test; default 1
+ *   TN_HOSTILE_SECONDS=n  for each test; default 0, which is one round, and 1 with TN_TEST_FULL
  *   TN_HOSTILE_GDB=1      show where a worker crashed or hung
  * A failure prints its seed: TN_TEST_SEED=n scribble_test NAME repeats the numbers, though not
  * the timing.
@@ -42,7 +42,7 @@ enum {
 static uint64_t seconds(void)
 {
     const char *text = getenv("TN_HOSTILE_SECONDS");
-    return text != NULL ? strtoull(text, NULL, 10) : 1;
+    return text != NULL ? strtoull(text, NULL, 10) : tnt_is_full();
 }
 
 /* ---- tenond, and those who are none of the scribbler's business -------------------------- */

@@ -324,7 +324,7 @@ TN_TEST_WITHIN(two_who_make_one_name_make_one_object, 600)
 {
     tiny_explore(&(struct model){.name = "named_at_once",
                                  .process_count = 3,
-                                 .kills = tiny_is_deep() ? 2 : 1,
+                                 .kills = tiny_size(), /* see named_again for deaths, too */
                                  .setup = setup_named_at_once,
                                  .run = {make_object, make_object, settle_whoever_dies},
                                  .check = check_named,
@@ -351,13 +351,13 @@ static void setup_named_and_woken(void) { setup_named(true); }
 
 TN_TEST_WITHIN(who_waits_to_make_a_name_is_woken_by_who_settles, 600)
 {
-    tiny_explore(
-        &(struct model){.name = "named_and_woken",
-                        .process_count = 3,
-                        .kills = 1,
-                        .setup = setup_named_and_woken,
-                        .run = {make_and_close_object, make_object, settle_whoever_dies},
-                        .check = check_named,
-                        .invariant = one_name});
+    tiny_explore_at(TINY_FULL, &(struct model){.name = "named_and_woken",
+                                               .process_count = 3,
+                                               .kills = 1,
+                                               .setup = setup_named_and_woken,
+                                               .run = {make_and_close_object, make_object,
+                                                       settle_whoever_dies},
+                                               .check = check_named,
+                                               .invariant = one_name});
 }
 #endif

@@ -246,13 +246,13 @@ static void check_all_taken(void)
 
 TN_TEST_WITHIN(a_child_has_what_its_parent_had_whoever_is_killed, 600)
 {
-    tiny_explore(&(struct model){.name = "inherited",
-                                 .process_count = 3,
-                                 .kills = tiny_is_deep() ? 2 : 1,
-                                 .setup = setup_inherited,
-                                 .run = {run_parent, run_child, run_recoverer},
-                                 .check = check_inherited,
-                                 .invariant = tiny_invariant});
+    tiny_explore_at(TINY_FULL, &(struct model){.name = "inherited",
+                                               .process_count = 3,
+                                               .kills = tiny_is_deep() ? 2 : 1,
+                                               .setup = setup_inherited,
+                                               .run = {run_parent, run_child, run_recoverer},
+                                               .check = check_inherited,
+                                               .invariant = tiny_invariant});
 }
 
 TN_TEST_WITHIN(a_child_without_a_seat_leaves_nothing_whoever_is_killed, 600)

@@ -31,16 +31,23 @@ static void begin(struct tiny_spec spec, uint32_t dead)
     tiny_begin(&spec);
 }
 
+static void explore_at(enum tiny_size size, const char *name, void (*setup)(void),
+                       void (*check)(void))
+{
+    tiny_explore_at(size,
+                    &(struct model){.name = name,
+                                    .process_count = survivors(),
+                                    .kills = survivors() - 1,
+                                    .setup = setup,
+                                    .run = {tiny_settle_until_done, tiny_settle_until_done,
+                                            tiny_settle_until_done},
+                                    .check = check,
+                                    .invariant = tiny_invariant});
+}
+
 static void explore(const char *name, void (*setup)(void), void (*check)(void))
 {
-    tiny_explore(&(struct model){
-        .name = name,
-        .process_count = survivors(),
-        .kills = survivors() - 1,
-        .setup = setup,
-        .run = {tiny_settle_until_done, tiny_settle_until_done, tiny_settle_until_done},
-        .check = check,
-        .invariant = tiny_invariant});
+    explore_at(TINY_QUICK, name, setup, check);
 }
 
 static void check_nothing_left(void)
@@ -68,7 +75,7 @@ static void setup_settled_at_once(void)
 }
 TN_TEST_WITHIN(two_dead_seats_that_announce_one_block_are_settled_at_once, 600)
 {
-    explore("settled_at_once", setup_settled_at_once, check_nothing_left);
+    explore_at(TINY_FULL, "settled_at_once", setup_settled_at_once, check_nothing_left);
 }
 
 static void setup_settled_apart(void)
@@ -79,7 +86,7 @@ static void setup_settled_apart(void)
 }
 TN_TEST_WITHIN(no_suspect_is_lost_while_others_are_recounted, 600)
 {
-    explore("settled_apart", setup_settled_apart, check_nothing_left);
+    explore_at(TINY_FULL, "settled_apart", setup_settled_apart, check_nothing_left);
 }
 
 static void setup_claim_taken_over(void)
@@ -126,7 +133,7 @@ static void setup_recoverer_died(void)
 }
 TN_TEST_WITHIN(what_a_dead_recoverer_settled_is_settled_anew, 600)
 {
-    explore("recoverer_died", setup_recoverer_died, check_nothing_left);
+    explore_at(TINY_FULL, "recoverer_died", setup_recoverer_died, check_nothing_left);
 }
 
 static void setup_slots_settled(void)

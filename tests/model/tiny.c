@@ -566,7 +566,14 @@ static void check_locals(uint32_t process)
 
 /* ---- exploring --------------------------------------------------------------------------- */
 
-bool tiny_is_deep(void) { return getenv("TN_MODEL_DEEP") != NULL; }
+enum tiny_size tiny_size(void)
+{
+    if (getenv("TN_MODEL_DEEP") != NULL)
+        return TINY_DEEP;
+    return tnt_is_full() ? TINY_FULL : TINY_QUICK;
+}
+
+bool tiny_is_deep(void) { return tiny_size() == TINY_DEEP; }
 
 bool tiny_is_tight(void)
 {
@@ -576,6 +583,8 @@ bool tiny_is_tight(void)
     return false;
 #endif
 }
+
+bool tiny_is_tightest(void) { return tiny_is_tight() && tiny_size() == TINY_QUICK; }
 
 static void explore_in(const struct model *model, enum model_memory memory)
 {
@@ -617,15 +626,19 @@ void tiny_explore(const struct model *model)
 #endif
 }
 
-void tiny_explore_large(const struct model *model)
+void tiny_explore_at(enum tiny_size size, const struct model *model)
 {
     struct model alive = *model;
     alive.kills = 0;
+    if (tiny_size() >= size) {
+        tiny_explore(model);
+        return;
+    }
 #if !defined(MODEL_NOT_X86)
-    if (!tiny_is_deep())
-        explore_in(model, MODEL_SC);
+    explore_in(model, MODEL_SC);
 #endif
-    tiny_explore(tiny_is_deep() ? model : &alive);
+    if (model->kills > 0)
+        tiny_explore(&alive);
 }
 
 void tiny_check(void)

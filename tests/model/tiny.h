@@ -107,11 +107,15 @@ void tiny_check(void);
 /** Explore a model in every memory that this program is compiled for; fail the test, with the
  * trace, unless it holds. */
 void tiny_explore(const struct model *model);
+/** How far the models go: as far as `make test` has time for; TN_TEST_FULL; TN_MODEL_DEEP. */
+enum tiny_size { TINY_QUICK, TINY_FULL, TINY_DEEP };
+enum tiny_size tiny_size(void);
 /**
- * The same of a model with many states: unless TN_MODEL_DEEP is set, its deaths in sequential
- * consistency and in the tests for x86-64 only, and the machine's own orders without a death.
+ * The same of a model with many states: at a smaller size than this, all of it in sequential
+ * consistency, in the tests for x86-64 only; and of a model with deaths, the machine's own
+ * orders without a death.
  */
-void tiny_explore_large(const struct model *model);
+void tiny_explore_at(enum tiny_size size, const struct model *model);
 /** The same, of what is the kernel's, which is sequentially consistent. */
 void tiny_explore_in_order(const struct model *model);
 /** Sizes that take minutes are wanted: TN_MODEL_DEEP. */
@@ -119,6 +123,8 @@ bool tiny_is_deep(void);
 /** The largest models are to be smaller: C11 has many more states, and it is not TN_MODEL_DEEP.
  */
 bool tiny_is_tight(void);
+/** Smaller still: C11, and TINY_QUICK. */
+bool tiny_is_tightest(void);
 /** The same, and the living have left nothing for the janitor to do. */
 void tiny_check_settled(void);
 /** Blocks of payload that are not FREE. */

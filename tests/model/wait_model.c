@@ -197,7 +197,8 @@ static void check(void)
 
 /* ---- scenes ------------------------------------------------------------------------------ */
 
-static void explore(const char *name, unsigned kills, struct scenario scenario)
+static void explore_at(enum tiny_size size, const char *name, unsigned kills,
+                       struct scenario scenario)
 {
     scene = scenario;
     struct model model = {.name = name,
@@ -210,7 +211,12 @@ static void explore(const char *name, unsigned kills, struct scenario scenario)
         model.run[p] = p < scene.pushers                   ? push_all
                        : p < scene.pushers + scene.poppers ? pop_all
                                                            : settle;
-    tiny_explore(&model);
+    tiny_explore_at(size, &model);
+}
+
+static void explore(const char *name, unsigned kills, struct scenario scenario)
+{
+    explore_at(TINY_QUICK, name, kills, scenario);
 }
 
 static void explore_tokens(const char *name, struct scenario scenario)
@@ -243,10 +249,10 @@ TN_TEST_WITHIN(no_wake_is_lost_between_a_push_and_a_pop, 600)
 }
 TN_TEST_WITHIN(no_wake_is_lost_between_pushes_and_pops_of_several, 3600)
 {
-    unsigned poppers = tiny_is_tight() ? 1 : 2;
-    explore(tiny_is_tight() ? "1 x 1, three pushes" : "1 x 2, waiting", 0,
-            (struct scenario){1, poppers, tiny_is_tight() ? 3 : 2, tiny_is_tight() ? 3 : 1,
-                              .slots = 2});
+    if (tiny_is_tight())
+        explore("1 x 1, three pushes", 0, (struct scenario){1, 1, 3, 3, .slots = 2});
+    else
+        explore_at(TINY_FULL, "1 x 2, waiting", 0, (struct scenario){1, 2, 2, 1, .slots = 2});
 }
 TN_TEST_WITHIN(no_wake_is_lost_when_pushes_come_together, 3600)
 {
@@ -283,6 +289,6 @@ TN_TEST_WITHIN(no_bell_of_a_descriptor_is_lost_with_one_that_died, 3600)
 TN_TEST_WITHIN(no_wake_is_lost_with_one_that_died, 3600)
 {
     unsigned poppers = tiny_is_deep() ? 2 : 1;
-    explore(poppers == 1 ? "1 x 1, waiting, a death" : "1 x 2, waiting, a death", 1,
-            (struct scenario){1, poppers, 2, 1, .slots = 2, .has_janitor = true});
+    explore_at(TINY_FULL, poppers == 1 ? "1 x 1, waiting, a death" : "1 x 2, waiting, a death",
+               1, (struct scenario){1, poppers, 2, 1, .slots = 2, .has_janitor = true});
 }

@@ -2,8 +2,9 @@
 /*
  * Tests: a sample of the sweep, another one with each seed. The program `sweep` does it wholly.
  *
- * Of each operation some boundaries, spread over all of it; of the costly ones every eighth is
- * looked at. TN_TEST_SEED says which; each test ends after a minute.
+ * Of every third operation some boundaries, spread over all of it; of the costly ones every
+ * eighth of these is looked at. With TN_TEST_FULL, of every operation. TN_TEST_SEED says which;
+ * each test ends after a minute.
  */
 #include "os/os.h"
 #include "sweep/sweep.h"
@@ -37,10 +38,13 @@ static struct sweep_plan plan_of(uint32_t most)
                                .end_ns = end_ns};
 }
 
-/* Left out unless it is its turn: its way alone would take as long as all that of others. */
-static bool is_left_out(const struct crash_op *op)
+/* One operation in so many. */
+static unsigned part_of_all(void) { return tnt_is_full() ? 1 : 3; }
+
+/* Unless it is its turn, as of one in `part`; a costly one takes as long as all others. */
+static bool is_left_out(const struct crash_op *op, unsigned part)
 {
-    return op->is_costly && tnt_random_below(8) != 0;
+    return tnt_random_below(part * (op->is_costly ? 8 : 1)) != 0;
 }
 
 static void judge(const struct sweep_row *row)
@@ -61,12 +65,12 @@ static void sweep_table(const struct crash_op *table)
     while (table[count].name != NULL)
         count++;
     const struct crash_op *chosen =
-        &table[tnt_random_below(count)]; /* of all, if all are costly */
+        &table[tnt_random_below(count)]; /* of all, if it is nobody's turn */
     for (const struct crash_op *op = table; op->name != NULL && is_time_left(); op++) {
         struct sweep_plan plan = plan_of(SOLO_MOST);
         struct scene scene = {.op = op};
         snprintf(scene.name, sizeof scene.name, "%s", op->name);
-        if (op == chosen || !is_left_out(op))
+        if (op == chosen || !is_left_out(op, part_of_all()))
             sweep_scene(&scene, &plan, &row);
     }
     judge(&row);
@@ -97,7 +101,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_settled, 200)
         struct sweep_plan plan = plan_of(CHILD_MOST);
         struct scene scene = {.op = op, .in_child = true};
         snprintf(scene.name, sizeof scene.name, "%s:child", op->name);
-        if (sweep_has_child(op) && !is_left_out(op))
+        if (sweep_has_child(op) && !is_left_out(op, 1))
             sweep_scene(&scene, &plan, &row);
     }
     judge(&row);
@@ -110,7 +114,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_of_who_settles_one_is_settled, 200)
     begin();
     for (unsigned n = 0; (op = crash_nth(n)) != NULL && is_time_left(); n++) {
         struct sweep_plan plan = plan_of(REAPER_MOST);
-        if (!op->is_costly && tnt_random_below(3) == 0)
+        if (!op->is_costly && tnt_random_below(3 * part_of_all()) == 0)
             sweep_reaper(op, &plan, &row);
     }
     judge(&row);
@@ -120,7 +124,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_beside_a_peer_that_is_paused_is_settle
 {
     struct sweep_row row = {0};
     begin();
-    for (unsigned n = 0; n < PAIRS && is_time_left(); n++) {
+    for (unsigned n = 0; n < PAIRS / part_of_all() && is_time_left(); n++) {
         struct sweep_plan plan = plan_of(PAIR_MOST);
         const struct pair_op *victim = &pair_ops[tnt_random_below(pair_op_count())];
         const struct pair_op *peer = &pair_ops[tnt_random_below(pair_op_count())];
