@@ -118,14 +118,20 @@ def _stop_waiting(*_):
 _outcomes = {}
 
 
+def _reason(report):
+    """Why it was skipped, in one line, as TAP has it."""
+    if isinstance(report.longrepr, tuple):
+        return " ".join(report.longrepr[2].removeprefix("Skipped: ").split())
+    return getattr(report, "wasxfail", "")
+
+
 def pytest_runtest_logreport(report):
     """One outcome a test: the worst of its three phases."""
     name = report.nodeid.replace("#", "")
     if report.failed:
         _outcomes[name] = "not ok", ""
     elif report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-        _outcomes.setdefault(name, ("ok", f" # SKIP {reason}"))
+        _outcomes.setdefault(name, ("ok", f" # SKIP {_reason(report)}"))
     elif report.when == "call":
         _outcomes.setdefault(name, ("ok", ""))
 
@@ -135,7 +141,7 @@ def pytest_collectreport(report):
     if report.failed:
         _outcomes[report.nodeid] = "not ok", ""
     elif report.skipped:
-        _outcomes[report.nodeid] = "ok", f" # SKIP {report.longrepr[2]}"
+        _outcomes[report.nodeid] = "ok", f" # SKIP {_reason(report)}"
 
 
 def _print_tap():
