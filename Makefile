@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# The front door. Each command installs what it lacks (dev/setup) and builds under build/.
+# The front door. Each command builds under build/; all but install first install what they lack
+# (dev/setup), and say so.
 
 help:
 	@echo 'make demo         train on handwritten digits in four processes, kill two of them'
 	@echo 'make demo-python  the same from Python, with PyTorch and its DataLoader'
-	@echo 'make test         build and run every test'
+	@echo 'make test         build and run every test: what CI runs'
+	@echo 'make test-fast    the tests for after each change: abi, unit, and some of each other kind'
 	@echo 'make bench        measure the figures of docs/figures.md'
 	@echo 'make bench-peers  the Python package beside PyTorch and the standard library'
-	@echo 'make check        what CI runs: format, layers, symbols, headers, tidy, sanitizers, tests'
-	@echo 'make prove        the whole proof of docs/crash.md, at full size: hours'
+	@echo 'make check        before a release: format, layers, symbols, headers, tidy, sanitizers, tests'
+	@echo 'make prove        the whole proof of docs/crash.md, each test at full size: hours'
 	@echo 'make soak         kill processes at random for MINUTES=30, and account for everything'
 	@echo 'make install      install to PREFIX (/usr/local); DESTDIR and LIBDIR (lib) are honoured'
 	@echo 'make uninstall    remove all that was installed to PREFIX'
@@ -28,6 +30,10 @@ test:
 	@dev/setup test
 	@dev/build debug
 	@dev/run-tests build/debug
+
+test-fast:
+	@dev/setup test
+	@dev/test-fast
 
 bench:
 	@dev/setup bench
@@ -67,4 +73,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-python test bench bench-peers check prove soak install uninstall format clean
+.PHONY: help demo demo-python test test-fast bench bench-peers check prove soak install uninstall format clean
