@@ -2,7 +2,7 @@
 /*
  * Tests: a sample of the sweep, another one with each seed. The program `sweep` does it wholly.
  *
- * Of every third operation some boundaries, spread over all of it; of the costly ones every
+ * Of every fifth operation some boundaries, spread over all of it; of the costly ones every
  * eighth of these is looked at. With TN_TEST_FULL, of every operation. TN_TEST_SEED says which;
  * each test ends after a minute.
  */
@@ -39,7 +39,7 @@ static struct sweep_plan plan_of(uint32_t most)
 }
 
 /* One operation in so many. */
-static unsigned part_of_all(void) { return tnt_is_full() ? 1 : 3; }
+static unsigned part_of_all(void) { return tnt_is_full() ? 1 : 5; }
 
 /* Unless it is its turn, as of one in `part`; a costly one takes as long as all others. */
 static bool is_left_out(const struct crash_op *op, unsigned part)

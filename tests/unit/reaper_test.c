@@ -215,8 +215,9 @@ static const char *const reaper_points[] = {
 static bool kill_reapers_at(struct work *w, const char *point, uint32_t live)
 {
     bool was_reached = false;
+    uint32_t passings = tnt_is_full() ? 2 : 1;
     for (size_t v = 0; v < TNI_COUNT(victims); v++) {
-        for (uint32_t passing = 1; passing <= 2; passing++) {
+        for (uint32_t passing = 1; passing <= passings; passing++) {
             if (!tnt_kill_at(victims[v], 1, work, w))
                 fail_msg("a worker does not pass %s", victims[v]);
             bool was_killed = tnt_kill_at(point, passing, settle_as_a_child, w);
