@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <tenon/dlpack.h>
 #include <tenon/share.h>
 #include <unistd.h>
 

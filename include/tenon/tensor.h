@@ -2,7 +2,6 @@
 #ifndef TENON_TENSOR_H
 #define TENON_TENSOR_H
 
-#include <tenon/dlpack.h>
 #include <tenon/domain.h>
 
 TN_BEGIN_DECLS
@@ -19,29 +18,39 @@ TN_BEGIN_DECLS
  */
 typedef struct tn_tensor tn_tensor;
 
-typedef DLDataType tn_dtype; /* {code, bits, lanes} */
+/**
+ * The type of an element, as one number: DLPack's code, bits and lanes. A type that is not a
+ * whole number of bytes is refused.
+ */
+typedef uint32_t tn_dtype;
 
 enum { TN_MAX_NDIM = 32 };
 
-/* The types by name; a type that is not a whole number of bytes is refused. */
-#define TN_DTYPE(code_, bits_) ((tn_dtype){(uint8_t)(code_), (uint8_t)(bits_), 1})
-#define TN_BOOL                TN_DTYPE(kDLBool, 8)
-#define TN_INT8                TN_DTYPE(kDLInt, 8)
-#define TN_INT16               TN_DTYPE(kDLInt, 16)
-#define TN_INT32               TN_DTYPE(kDLInt, 32)
-#define TN_INT64               TN_DTYPE(kDLInt, 64)
-#define TN_UINT8               TN_DTYPE(kDLUInt, 8)
-#define TN_UINT16              TN_DTYPE(kDLUInt, 16)
-#define TN_UINT32              TN_DTYPE(kDLUInt, 32)
-#define TN_UINT64              TN_DTYPE(kDLUInt, 64)
-#define TN_FLOAT16             TN_DTYPE(kDLFloat, 16)
-#define TN_FLOAT32             TN_DTYPE(kDLFloat, 32)
-#define TN_FLOAT64             TN_DTYPE(kDLFloat, 64)
-#define TN_BFLOAT16            TN_DTYPE(kDLBfloat, 16)
-#define TN_COMPLEX64           TN_DTYPE(kDLComplex, 64)
-#define TN_COMPLEX128          TN_DTYPE(kDLComplex, 128)
-#define TN_FLOAT8_E4M3FN       TN_DTYPE(kDLFloat8_e4m3fn, 8)
-#define TN_FLOAT8_E5M2         TN_DTYPE(kDLFloat8_e5m2, 8)
+#define TN_DTYPE(code, bits, lanes)                                                            \
+    ((uint32_t)(code) | (uint32_t)(bits) << 8 | (uint32_t)(lanes) << 16)
+#define TN_DTYPE_CODE(dtype)  ((uint8_t)(dtype))
+#define TN_DTYPE_BITS(dtype)  ((uint8_t)((dtype) >> 8))
+#define TN_DTYPE_LANES(dtype) ((uint16_t)((dtype) >> 16))
+
+enum {
+    TN_INT8 = TN_DTYPE(0, 8, 1),
+    TN_INT16 = TN_DTYPE(0, 16, 1),
+    TN_INT32 = TN_DTYPE(0, 32, 1),
+    TN_INT64 = TN_DTYPE(0, 64, 1),
+    TN_UINT8 = TN_DTYPE(1, 8, 1),
+    TN_UINT16 = TN_DTYPE(1, 16, 1),
+    TN_UINT32 = TN_DTYPE(1, 32, 1),
+    TN_UINT64 = TN_DTYPE(1, 64, 1),
+    TN_FLOAT16 = TN_DTYPE(2, 16, 1),
+    TN_FLOAT32 = TN_DTYPE(2, 32, 1),
+    TN_FLOAT64 = TN_DTYPE(2, 64, 1),
+    TN_BFLOAT16 = TN_DTYPE(4, 16, 1),
+    TN_COMPLEX64 = TN_DTYPE(5, 64, 1),
+    TN_COMPLEX128 = TN_DTYPE(5, 128, 1),
+    TN_BOOL = TN_DTYPE(6, 8, 1),
+    TN_FLOAT8_E4M3FN = TN_DTYPE(10, 8, 1),
+    TN_FLOAT8_E5M2 = TN_DTYPE(12, 8, 1)
+};
 
 /**
  * Write a type's name, as in "float32", "float8_e4m3fn" or "int32x4", into `name`.
@@ -217,13 +226,16 @@ TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
 TN_API TN_NODISCARD int tn_tensor_find(tn_domain *domain, const void *address,
                                        uint64_t size_bytes, tn_tensor **ret_tensor);
 
+/* DLPack's own header is <tenon/dlpack.h>; this one needs no more than the name. */
+struct DLManagedTensorVersioned;
+
 /**
  * Export through DLPack 1.x, without a copy. The export owns a reference of its own.
  * @param ret_managed  owned by the caller, ended with its deleter
  * @return 0, TN_ERR_UNSUPPORTED (a conjugate or negative bit, or a quantizer), TN_ERR_NO_MEMORY
  */
 TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor,
-                                            DLManagedTensorVersioned **ret_managed);
+                                            struct DLManagedTensorVersioned **ret_managed);
 
 /**
  * Import from DLPack 1.x, without a copy, as a private tensor over foreign memory. Page-locked
@@ -235,7 +247,7 @@ TN_API TN_NODISCARD int tn_tensor_to_dlpack(tn_tensor *tensor,
  *         sub-byte type), TN_ERR_INVALID (shape, strides or type make no sense),
  *         TN_ERR_NO_MEMORY (private memory)
  */
-TN_API TN_NODISCARD int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed,
+TN_API TN_NODISCARD int tn_tensor_from_dlpack(struct DLManagedTensorVersioned *managed,
                                               tn_tensor **ret_tensor);
 
 TN_END_DECLS

@@ -99,7 +99,7 @@ static bool parse_code(const char *name, tn_dtype *ret_dtype)
     int bytes = name[2] == '\0' ? name[1] - '0' : 16;
     size_t size;
     for (size_t i = 0; i < TNP_COUNT(letters); i++) {
-        *ret_dtype = TN_DTYPE(letters[i].code, 8 * bytes);
+        *ret_dtype = TN_DTYPE(letters[i].code, 8 * bytes, 1);
         if (name[0] == letters[i].letter && (name[0] != 'b' || bytes == 1))
             return tn_dtype_size(*ret_dtype, &size) == 0 &&
                    tnp_dtype_letters(*ret_dtype) != NULL;

@@ -31,7 +31,7 @@ enum { CHUNK_BYTES = 1 << 16, MANY_BYTES = 1 << 12, MOST_DEBTS = 2 };
 /* Then tensors [tensor_count], each with a reference; then the bytes, unless they are kept. */
 struct record {
     size_t size_bytes; /* TAKEN_BACK: the message is no more */
-    PyObject *kept; /* bytes, when there are many; or NULL */
+    PyObject *kept;    /* bytes, when there are many; or NULL */
     uint32_t tensor_count;
     uint32_t record_bytes; /* a multiple of 8 */
 };
@@ -281,7 +281,7 @@ static int push_record(struct feeding *f, struct record *r)
         return TN_ERR_TIMED_OUT;
     /* put() has returned: the message waits for what is short, as it waits for room. */
     case TN_ERR_NO_MEMORY:
-    case TN_ERR_FULL:    /* blocks, references, descriptors */
+    case TN_ERR_FULL: /* blocks, references, descriptors */
     case TN_ERR_SYSTEM:
     case TN_ERR_MANAGER: /* the push has to give tenond a descriptor */
         if (is_in_vain(f, r))
@@ -518,7 +518,8 @@ static PyMethodDef methods[] = {
      "Bring what waits into the queue; return when nothing does, or another thread is at it."},
     {"no_feeder", no_feeder, METH_NOARGS,
      "no_feeder($self, /)\n--\n\n"
-     "No thread could be started: the next put() asks for one. What the last one has put is taken "
+     "No thread could be started: the next put() asks for one. What the last one has put is "
+     "taken "
      "back. Nothing happens if a thread is in feed()."},
     {"close", close_backlog, METH_NOARGS,
      "close($self, /)\n--\n\n"

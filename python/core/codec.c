@@ -15,8 +15,8 @@
  * I1. What stands in a message was written by another process: every number is checked here or
  *     by the library. The pickle itself is trusted, as pickles are: members are one user's.
  *
- * It is one file since each kind of object is written and read by two functions that must agree,
- * and stand side by side.
+ * It is one file since each kind of object is written and read by two functions that must
+ * agree, and stand side by side.
  */
 #include "core.h"
 
@@ -89,13 +89,14 @@ static PyObject *numpy_dtype(tn_dtype dtype)
 {
     unsigned log2 = 0;
     char name[32];
-    while (log2 < 4 && (8u << log2) < dtype.bits)
+    while (log2 < 4 && (8u << log2) < TN_DTYPE_BITS(dtype))
         log2++;
-    PyObject **place = dtype.code < 18 ? &ndarray_dtypes[dtype.code][log2] : NULL;
+    PyObject **place =
+        TN_DTYPE_CODE(dtype) < 18 ? &ndarray_dtypes[TN_DTYPE_CODE(dtype)][log2] : NULL;
     if (place != NULL && *place != NULL)
         return *place;
     PyObject *numpy = PyImport_ImportModule("numpy"), *made = NULL;
-    if (numpy != NULL && has_numpy() && place != NULL && dtype.lanes == 1 &&
+    if (numpy != NULL && has_numpy() && place != NULL && TN_DTYPE_LANES(dtype) == 1 &&
         tn_dtype_name(dtype, name, sizeof name) == 0)
         made = PyObject_CallMethod(numpy, "dtype", "s", name);
     else if (!PyErr_Occurred())

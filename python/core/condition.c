@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GuardCondition: a condition over a lock, as the standard library's behaves: notify(n) wakes n.
+ * GuardCondition: a condition over a lock, as the standard library's behaves: notify(n) wakes
+ * n.
  *
  * Nouns: the lock (any), the gate (a lock of the condition's own), the table of who waits, in
- * shared memory. Who waits holds the gate from before it lets the lock go until it stands in the
- * table, and who notifies takes the gate: no notification falls between the two.
- * C1  A row is free, or says in one word whose turn it is (ticket) and whether that was told.
- * C2  Who notifies marks first, and wakes when it gives the lock back, which those need who
- *     wake. If it is killed in between, nobody wakes them: they look by themselves, every
- *     LOOK_NS.
- * Death: of a waiter leaves a row that who notifies passes over; a notification that it was
- * told goes with it. Of who has the gate: the next one has it, and each row is whole (C1).
+ * shared memory. Who waits holds the gate from before it lets the lock go until it stands in
+ * the table, and who notifies takes the gate: no notification falls between the two. C1  A row
+ * is free, or says in one word whose turn it is (ticket) and whether that was told. C2  Who
+ * notifies marks first, and wakes when it gives the lock back, which those need who wake. If it
+ * is killed in between, nobody wakes them: they look by themselves, every LOOK_NS. Death: of a
+ * waiter leaves a row that who notifies passes over; a notification that it was told goes with
+ * it. Of who has the gate: the next one has it, and each row is whole (C1).
  */
 #include "guard.h"
 
@@ -60,14 +60,16 @@ static tn_domain *domain_of(const condition *self)
     return tnp_domain_of(((tnp_object *)self->core)->domain);
 }
 
-/* ---- the table; pre: the gate is ours ----------------------------------------------------- */
+/* ---- the table; pre: the gate is ours -----------------------------------------------------
+ */
 
 static void drop_dead(const condition *self, const tn_domain *domain)
 {
     int64_t used = used_of(self);
     for (int64_t i = 0; i < used; i++) {
         row *r = &table_of(self)->rows[i];
-        if (atomic_load(&r->turn) != 0 && !tn_domain_has_member(domain, atomic_load(&r->member)))
+        if (atomic_load(&r->turn) != 0 &&
+            !tn_domain_has_member(domain, atomic_load(&r->member)))
             atomic_store(&r->turn, 0);
     }
 }
@@ -161,7 +163,8 @@ static void tell_all(const condition *self, int64_t used)
 }
 
 /* The oldest first. The kernel says who lives. */
-static void tell_some(const condition *self, const tn_domain *domain, int64_t used, long long most)
+static void tell_some(const condition *self, const tn_domain *domain, int64_t used,
+                      long long most)
 {
     for (long long told = 0; told < most; told++) {
         row *r = find_oldest(self, domain, used);
@@ -213,8 +216,8 @@ static int sleep_until_told(const condition *self, const row *r, uint64_t deadli
     while (status == 0 && (atomic_load(&r->turn) & TOLD) == 0) {
         uint64_t look_ns = tn_deadline_after(LOOK_NS); /* C2 */
         bool is_last = deadline_ns <= look_ns;
-        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline_ns : look_ns, &status) <
-            0)
+        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline_ns : look_ns,
+                               &status) < 0)
             return -1;
         if (status == TN_ERR_PEER_DIED || (status == TN_ERR_TIMED_OUT && !is_last))
             status = 0; /* a thread of this process may still notify */
@@ -284,8 +287,7 @@ static PyObject *notify_some(PyObject *object, long long most)
         return NULL;
     if (!is_mine(self, "lock is not owned"))
         return NULL;
-    if (tnp_lock_acquire(self->gate) < 0 ||
-        after(tell(self, most), leave_gate, self, 0) < 0)
+    if (tnp_lock_acquire(self->gate) < 0 || after(tell(self, most), leave_gate, self, 0) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -358,7 +360,8 @@ static PyObject *begin(PyObject *object, PyObject *args)
         return NULL;
     if (self->core != NULL || self->memory.obj != NULL || !tnp_is_lock(gate) ||
         !tnp_is_condition(core)) {
-        PyErr_SetString(PyExc_TypeError, "a condition begins once, with a lock and a condition");
+        PyErr_SetString(PyExc_TypeError,
+                        "a condition begins once, with a lock and a condition");
         return NULL;
     }
     if (PyObject_GetBuffer(tensor, &self->memory, PyBUF_WRITABLE) < 0)

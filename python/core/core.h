@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <structmember.h>
+#include <tenon/dlpack.h>
 #include <tenon/tenon.h>
 
 #define TNP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -346,8 +347,8 @@ bool tnp_is_condition(PyObject *object);
 int tnp_lock_acquire(PyObject *lock);
 int tnp_lock_release(PyObject *lock);
 /**
- * As tn_condition_wait(), of a Condition and a Lock that this thread holds, which it holds again
- * then. -1: raised, by a handler of a signal, or since one of the two is closed.
+ * As tn_condition_wait(), of a Condition and a Lock that this thread holds, which it holds
+ * again then. -1: raised, by a handler of a signal, or since one of the two is closed.
  */
 int tnp_condition_wait(PyObject *condition, PyObject *lock, uint64_t deadline_ns,
                        int *ret_status);

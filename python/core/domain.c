@@ -15,10 +15,10 @@ void tnp_pause(void)
 }
 
 /*
- * A thread of a daemon calls after the domain was closed at exit: SystemExit ends the thread, says
- * nothing, and gives back on its way what locks the thread holds, for which what else runs at
- * exit may wait. A thread that catches it and tries again does not keep the others from running.
- * False: the domain was not closed at exit, or this is the thread that did that.
+ * A thread of a daemon calls after the domain was closed at exit: SystemExit ends the thread,
+ * says nothing, and gives back on its way what locks the thread holds, for which what else runs
+ * at exit may wait. A thread that catches it and tries again does not keep the others from
+ * running. False: the domain was not closed at exit, or this is the thread that did that.
  */
 static bool end_thread_at_exit(const tnp_domain *self)
 {
@@ -190,10 +190,10 @@ static bool is_waiting_in(const tnp_domain *self)
 }
 
 /*
- * No thread may be inside a call on the domain, or on an object of it, when the domain is closed.
- * Calls hold the GIL, as this one does. Calls without the GIL are counted in `waiters`, and
- * `is_closing` makes them return. One of them may be this thread's own, with a signal's handler
- * that closes, perhaps twice: then the last that comes out leaves.
+ * No thread may be inside a call on the domain, or on an object of it, when the domain is
+ * closed. Calls hold the GIL, as this one does. Calls without the GIL are counted in `waiters`,
+ * and `is_closing` makes them return. One of them may be this thread's own, with a signal's
+ * handler that closes, perhaps twice: then the last that comes out leaves.
  */
 static void leave(tnp_domain *self)
 {

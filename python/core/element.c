@@ -168,7 +168,7 @@ static void write_word(uint32_t bits, uint8_t *at, uint64_t value)
 static int fail_range(tn_dtype dtype, PyObject *value)
 {
     PyErr_Format(PyExc_OverflowError, "%R does not fit into %sint%d", value,
-                 dtype.code == kDLUInt ? "u" : "", (int)dtype.bits);
+                 TN_DTYPE_CODE(dtype) == kDLUInt ? "u" : "", (int)TN_DTYPE_BITS(dtype));
     return -1;
 }
 
@@ -178,7 +178,7 @@ static int write_int(tn_dtype dtype, uint8_t *at, PyObject *value)
     uint64_t word;
     if (index == NULL)
         return -1;
-    if (dtype.code == kDLUInt) {
+    if (TN_DTYPE_CODE(dtype) == kDLUInt) {
         word = PyLong_AsUnsignedLongLong(index);
     } else {
         long long number = PyLong_AsLongLong(index);
@@ -189,38 +189,40 @@ static int write_int(tn_dtype dtype, uint8_t *at, PyObject *value)
     if (failed && !PyErr_ExceptionMatches(PyExc_OverflowError))
         return -1;
     PyErr_Clear();
-    uint64_t limit = dtype.bits == 64 ? 0 : UINT64_C(1) << dtype.bits;
-    if (limit != 0 && dtype.code == kDLUInt)
+    uint32_t bits = TN_DTYPE_BITS(dtype);
+    uint64_t limit = bits == 64 ? 0 : UINT64_C(1) << bits;
+    if (limit != 0 && TN_DTYPE_CODE(dtype) == kDLUInt)
         failed = failed || word >= limit;
     else if (limit != 0)
         failed = failed || word + limit / 2 >= limit;
     if (failed)
         return fail_range(dtype, value);
-    write_word(dtype.bits, at, word);
+    write_word(bits, at, word);
     return 0;
 }
 
 static PyObject *read_one(tn_dtype dtype, const uint8_t *at)
 {
-    switch (dtype.code) {
+    uint8_t code = TN_DTYPE_CODE(dtype), bits = TN_DTYPE_BITS(dtype);
+    switch (code) {
     case kDLBool:
         return PyBool_FromLong(*at != 0);
     case kDLInt:
-        return PyLong_FromLongLong(read_int(dtype.bits, at));
+        return PyLong_FromLongLong(read_int(bits, at));
     case kDLUInt: {
-        uint64_t word = (uint64_t)read_int(dtype.bits, at);
-        uint64_t mask = dtype.bits == 64 ? UINT64_MAX : (UINT64_C(1) << dtype.bits) - 1;
+        uint64_t word = (uint64_t)read_int(bits, at);
+        uint64_t mask = bits == 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
         return PyLong_FromUnsignedLongLong(word & mask);
     }
     case kDLComplex: {
-        uint32_t half = dtype.bits / 2;
+        uint32_t half = bits / 2;
         return PyComplex_FromDoubles(read_float(kDLFloat, half, at),
                                      read_float(kDLFloat, half, at + half / 8));
     }
     case kDLOpaqueHandle:
-        return PyLong_FromUnsignedLongLong((uint64_t)read_int(dtype.bits, at));
+        return PyLong_FromUnsignedLongLong((uint64_t)read_int(bits, at));
     default:
-        return PyFloat_FromDouble(read_float(dtype.code, dtype.bits, at));
+        return PyFloat_FromDouble(read_float(code, bits, at));
     }
 }
 
@@ -228,11 +230,12 @@ static PyObject *read_one(tn_dtype dtype, const uint8_t *at)
 
 PyObject *tnp_element_get(tn_dtype dtype, const void *at)
 {
-    if (dtype.lanes == 1)
+    if (TN_DTYPE_LANES(dtype) == 1)
         return read_one(dtype, at);
-    PyObject *lanes = PyTuple_New(dtype.lanes);
-    for (uint16_t i = 0; lanes != NULL && i < dtype.lanes; i++) {
-        PyObject *lane = read_one(dtype, (const uint8_t *)at + (size_t)i * (dtype.bits / 8));
+    PyObject *lanes = PyTuple_New(TN_DTYPE_LANES(dtype));
+    for (uint16_t i = 0; lanes != NULL && i < TN_DTYPE_LANES(dtype); i++) {
+        PyObject *lane =
+            read_one(dtype, (const uint8_t *)at + (size_t)i * (TN_DTYPE_BITS(dtype) / 8));
         if (lane == NULL)
             Py_CLEAR(lanes);
         else
@@ -246,8 +249,9 @@ static int set_complex(tn_dtype dtype, uint8_t *at, PyObject *value)
     Py_complex number = PyComplex_AsCComplex(value);
     if (number.real == -1.0 && PyErr_Occurred())
         return -1;
-    write_float(kDLFloat, dtype.bits / 2, at, number.real);
-    write_float(kDLFloat, dtype.bits / 2, at + dtype.bits / 16, number.imag);
+    write_float(kDLFloat, TN_DTYPE_BITS(dtype) / 2, at, number.real);
+    write_float(kDLFloat, TN_DTYPE_BITS(dtype) / 2, at + TN_DTYPE_BITS(dtype) / 16,
+                number.imag);
     return 0;
 }
 
@@ -256,7 +260,7 @@ static int set_float(tn_dtype dtype, uint8_t *at, PyObject *value)
     double number = PyFloat_AsDouble(value);
     if (number == -1.0 && PyErr_Occurred())
         return -1;
-    write_float(dtype.code, dtype.bits, at, number);
+    write_float(TN_DTYPE_CODE(dtype), TN_DTYPE_BITS(dtype), at, number);
     return 0;
 }
 
@@ -270,12 +274,12 @@ static int set_bool(uint8_t *at, PyObject *value)
 
 int tnp_element_set(tn_dtype dtype, void *at, PyObject *value)
 {
-    if (dtype.lanes != 1) {
+    if (TN_DTYPE_LANES(dtype) != 1) {
         PyErr_Format(PyExc_TypeError, "an element of %d lanes cannot be set from a number",
-                     (int)dtype.lanes);
+                     (int)TN_DTYPE_LANES(dtype));
         return -1;
     }
-    switch (dtype.code) {
+    switch (TN_DTYPE_CODE(dtype)) {
     case kDLBool:
         return set_bool(at, value);
     case kDLInt:

@@ -45,7 +45,8 @@ static const struct {
 const char *tnp_dtype_letters(tn_dtype dtype)
 {
     for (size_t i = 0; i < TNP_COUNT(formats); i++)
-        if (formats[i].code == dtype.code && formats[i].bits == dtype.bits && dtype.lanes == 1)
+        if (formats[i].code == TN_DTYPE_CODE(dtype) &&
+            formats[i].bits == TN_DTYPE_BITS(dtype) && TN_DTYPE_LANES(dtype) == 1)
             return formats[i].letters;
     return NULL;
 }
@@ -107,7 +108,7 @@ int tnp_parse_format(const char *format, Py_ssize_t item_bytes, tn_dtype *ret)
     uint8_t code;
     if (code_of(letters, &code) < 0 || item_bytes < 1 || item_bytes > 16)
         return fail_format(format, "no dtype of tensors has it");
-    *ret = TN_DTYPE(code, item_bytes * 8);
+    *ret = TN_DTYPE(code, item_bytes * 8, 1);
     if (tnp_dtype_letters(*ret) == NULL)
         return fail_format(format, "no dtype of tensors has it");
     return 0;
@@ -314,7 +315,8 @@ static int fill_import(struct buffer_import *import)
         .dl_tensor = {.data = view->buf,
                       .device = {kDLCPU, 0},
                       .ndim = view->ndim,
-                      .dtype = dtype,
+                      .dtype = {TN_DTYPE_CODE(dtype), TN_DTYPE_BITS(dtype),
+                                TN_DTYPE_LANES(dtype)},
                       .shape = import->shape,
                       .strides = view->strides != NULL ? import->strides : NULL},
     };
@@ -442,9 +444,9 @@ static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
 static void (*end_of_library)(DLManagedTensorVersioned *managed); /* its deleter, of all */
 
 /*
- * The thread that lets the tensor go may have no GIL, while a thread that has the GIL closes the
- * domain. Once the interpreter is on its way out, a thread without the GIL cannot get it any more:
- * the reference then ends with the process.
+ * The thread that lets the tensor go may have no GIL, while a thread that has the GIL closes
+ * the domain. Once the interpreter is on its way out, a thread without the GIL cannot get it
+ * any more: the reference then ends with the process.
  */
 static void end_with_gil(DLManagedTensorVersioned *managed)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guard: a lock or a semaphore as the standard library's behave, over one of sync.c: who of this
- * process's threads has it, and how often.
+ * Guard: a lock or a semaphore as the standard library's behave, over one of sync.c: who of
+ * this process's threads has it, and how often.
  *
  * The GIL guards what stands beside the core. A forked child has none of its parent's threads:
  * what it inherits of that counts for nothing.
@@ -19,7 +19,7 @@ typedef struct {
     int kind;                     /* one of those */
     int most;                     /* permits, beyond which release() raises */
     unsigned forks;               /* tnp_forks when `holder` was noted */
-    uint64_t holder;             /* the thread of ours that took it last */
+    uint64_t holder;              /* the thread of ours that took it last */
     unsigned long count;          /* how often threads of ours have it; 0: it was given back */
     PyObject *waking;             /* a Condition of sync.c, see guard_wake_later(); or NULL */
 } tnp_guard;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any lock: a Guard (guard.c), or an object with acquire() and release(), called with the GIL. */
+/* Any lock: a Guard (guard.c), or an object with acquire() and release(), called with the GIL.
+ */
 #ifndef TENON_GUARD_H
 #define TENON_GUARD_H
 
@@ -9,7 +10,8 @@
 int tnp_any_lock_acquire(PyObject *lock);
 /** -1: raised */
 int tnp_any_lock_release(PyObject *lock);
-/** Whether the calling thread took it last, and has it; what is no Guard needs a _semlock. -1: raised */
+/** Whether the calling thread took it last, and has it; what is no Guard needs a _semlock. -1:
+ * raised */
 int tnp_any_lock_is_mine(PyObject *lock);
 /** Give it back, however often this process has it. pre: this thread has it. -1: raised */
 int tnp_any_lock_release_all(PyObject *lock, unsigned long *ret_count);

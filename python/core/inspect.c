@@ -35,8 +35,7 @@ static PyObject *domain_dict(const tn_domain_info *d)
         d->uid, "creator_pid", d->creator_pid, "seats_used", d->seats_used, "seats", d->seats,
         "committed_bytes", (unsigned long long)d->committed_bytes, "quota_bytes",
         (unsigned long long)d->quota_bytes, "age_ns", (unsigned long long)d->age_ns,
-        "runtime_folder", text_of(d->runtime_folder), "other_layout",
-        d->other_layout);
+        "runtime_folder", text_of(d->runtime_folder), "other_layout", d->other_layout);
 }
 
 static int note_domain(const tn_domain_info *domain, void *context)
@@ -83,7 +82,7 @@ static PyObject *holders_list(const tn_block_info *b)
 static PyObject *dtype_text(tn_dtype dtype)
 {
     char name[32];
-    if (dtype.bits == 0 || tn_dtype_name(dtype, name, sizeof name) != 0)
+    if (TN_DTYPE_BITS(dtype) == 0 || tn_dtype_name(dtype, name, sizeof name) != 0)
         Py_RETURN_NONE;
     return PyUnicode_FromString(name);
 }
@@ -113,9 +112,8 @@ static int note_object(const tn_object_info *o, void *context)
                                 "capacity", o->capacity, "leased", o->leased, "openers",
                                 o->openers, "producers", o->producers, "consumers",
                                 o->consumers, "owner_pid", o->owner_pid, "pushed",
-                                (unsigned long long)o->pushed, "redelivered",
-                                o->redelivered, "ended",
-                                PyBool_FromLong(o->ended)));
+                                (unsigned long long)o->pushed, "redelivered", o->redelivered,
+                                "ended", PyBool_FromLong(o->ended)));
 }
 
 static int note_ticket(const tn_ticket_info *t, void *context)

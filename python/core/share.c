@@ -47,7 +47,7 @@ static int parse_wanted(PyObject *args, PyObject *keywords, tnp_wanted *ret)
 /* Whether it is so much that committing it takes long; what is no size fails anyway. */
 static bool is_much(const tnp_wanted *w)
 {
-    uint64_t bytes = (uint64_t)w->dtype.bits * w->dtype.lanes / 8;
+    uint64_t bytes = (uint64_t)TN_DTYPE_BITS(w->dtype) * TN_DTYPE_LANES(w->dtype) / 8;
     for (int32_t i = 0; i < w->ndim; i++)
         if (w->shape[i] <= 0 || __builtin_mul_overflow(bytes, (uint64_t)w->shape[i], &bytes))
             return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensor: the type; what it is, its views and its copies. One file, since a type's methods are one
- * table.
+ * Tensor: the type; what it is, its views and its copies. One file, since a type's methods are
+ * one table.
  */
 #include "core.h"
 
@@ -273,7 +273,7 @@ static PyObject *same_storage(PyObject *self, PyObject *other)
 static size_t item_bytes(const tn_tensor *t)
 {
     tn_dtype dtype = tn_tensor_dtype(t);
-    return (size_t)dtype.bits * dtype.lanes / 8;
+    return (size_t)TN_DTYPE_BITS(dtype) * TN_DTYPE_LANES(dtype) / 8;
 }
 
 static PyObject *get_shape(PyObject *self, void *unused)

@@ -9,7 +9,7 @@ static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 static size_t item_bytes(const tn_tensor *t)
 {
     tn_dtype dtype = tn_tensor_dtype(t);
-    return (size_t)dtype.bits * dtype.lanes / 8;
+    return (size_t)TN_DTYPE_BITS(dtype) * TN_DTYPE_LANES(dtype) / 8;
 }
 
 /* ---- places ------------------------------------------------------------------------------ */
@@ -225,11 +225,6 @@ static int broadcast(tn_tensor *source, const tn_tensor *target, tn_tensor **ret
     return status != 0 ? -1 : 0;
 }
 
-static bool is_same_dtype(tn_dtype a, tn_dtype b)
-{
-    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
-
 /* Elements of one axis and those below, by way of Python's numbers. */
 static int convert_axis(const tn_tensor *target, uint8_t *to, const tn_tensor *source,
                         const uint8_t *from, int32_t axis)
@@ -273,7 +268,7 @@ static int copy_broadcast(tnp_side target, tnp_side source)
     tn_tensor *repeated;
     if (broadcast(source.tensor, target.tensor, &repeated) < 0)
         return -1;
-    int failed = is_same_dtype(tn_tensor_dtype(target.tensor), tn_tensor_dtype(source.tensor))
+    int failed = tn_tensor_dtype(target.tensor) == tn_tensor_dtype(source.tensor)
                      ? tnp_tensor_copy_all(target, (tnp_side){repeated, source.owner})
                      : copy_converted(target, repeated);
     tn_tensor_unref(repeated);

@@ -160,11 +160,7 @@ static void describe_backing(const struct tni_segment *s, tni_block block, tn_bl
 
 static void describe_tensor(const struct tni_desc *desc, tn_block_info *info)
 {
-    uint32_t dtype = TNI_LOOK(desc->dtype);
-
-    info->dtype = (tn_dtype){.code = (uint8_t)dtype,
-                             .bits = (uint8_t)(dtype >> 8),
-                             .lanes = (uint16_t)(dtype >> 16)};
+    info->dtype = TNI_LOOK(desc->dtype);
     info->ndim = TNI_MIN(TNI_LOOK(desc->ndim), TN_MAX_NDIM);
     for (int32_t i = 0; i < info->ndim && i < TNI_DESC_NDIM; i++)
         info->shape[i] = TNI_LOOK(desc->shape[i]);

@@ -394,7 +394,7 @@ static int check_flag_bits(const tn_tensor *t, uint32_t flags)
         if ((flags & pairs[i]) == pairs[i])
             return tni_fail(TN_ERR_INVALID, "%s and %s exclude each other",
                             flag_names[2 * i].name, flag_names[2 * i + 1].name);
-    if ((flags & TN_CONJUGATE) != 0 && t->dtype.code != kDLComplex) {
+    if ((flags & TN_CONJUGATE) != 0 && TN_DTYPE_CODE(t->dtype) != kDLComplex) {
         tni_dtype_describe(t->dtype, type);
         return tni_fail(TN_ERR_INVALID, "TN_CONJUGATE of a tensor of %s, which is not complex",
                         type);
@@ -477,7 +477,7 @@ int tni_attributes_inherit(tn_tensor *view, const tn_tensor *base)
     const char *name = meaning_name(flags, tni_attribute_scheme(base));
     if (name == NULL)
         return 0;
-    if (!tni_dtype_is_equal(view->dtype, base->dtype))
+    if (view->dtype != base->dtype)
         return tni_fail(TN_ERR_UNSUPPORTED,
                         "a view of another type cannot keep the tensor's %s", name);
     int status = flags != 0 ? tn_tensor_set_flags(view, flags) : 0;

@@ -18,7 +18,7 @@ _Static_assert(sizeof(struct wire) == 16, "scales are aligned to 8");
 static int check_type(const tn_tensor *t)
 {
     char type[TNI_DTYPE_NAME_BYTES];
-    if (t->dtype.code == kDLInt || t->dtype.code == kDLUInt)
+    if (TN_DTYPE_CODE(t->dtype) == kDLInt || TN_DTYPE_CODE(t->dtype) == kDLUInt)
         return 0;
     tni_dtype_describe(t->dtype, type);
     return tni_fail(TN_ERR_INVALID, "a quantizer of a tensor of %s, which is no integer", type);

@@ -24,14 +24,6 @@
 /* The most axes of a tensor whose memory serves again. */
 enum { TNI_SPARE_NDIM = 4 };
 
-/** {lanes:16, bits:8, code:8}: a type as it lies in memory. */
-static inline uint32_t tni_dtype_word(tn_dtype dtype)
-{
-    uint32_t word;
-    memcpy(&word, &dtype, sizeof word);
-    return word;
-}
-
 static inline int64_t *tni_tensor_sizes(tn_tensor *tensor) { return tensor->extents; }
 static inline int64_t *tni_tensor_steps(tn_tensor *tensor)
 {
@@ -77,7 +69,7 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
 /** tni_view_form() of a new tensor. */
 static inline uint64_t tni_tensor_new_form(tn_dtype dtype, int32_t ndim)
 {
-    return tni_view_make_form(tni_dtype_word(dtype), (uint32_t)ndim, TNI_VIEW_CONTIGUOUS);
+    return tni_view_make_form(dtype, (uint32_t)ndim, TNI_VIEW_CONTIGUOUS);
 }
 
 /** The tensor that ended last in this thread's record, or NULL: to be looked at only. */
@@ -162,7 +154,7 @@ static inline void tni_tensor_settle_form(tn_tensor *t)
 {
     uint32_t flags = (t->is_row_major ? TNI_VIEW_CONTIGUOUS : 0u) |
                      (t->is_read_only ? TNI_VIEW_READ_ONLY : 0u);
-    t->form = tni_view_make_form(tni_dtype_word(t->dtype), (uint32_t)t->ndim, flags);
+    t->form = tni_view_make_form(t->dtype, (uint32_t)t->ndim, flags);
 }
 
 /** End a tensor, but not its reference to the storage. */

@@ -179,7 +179,7 @@ static int check_pair(const tn_tensor *target, const tn_tensor *source)
 {
     char to_name[TNI_DTYPE_NAME_BYTES], from_name[TNI_DTYPE_NAME_BYTES];
 
-    if (!tni_dtype_is_equal(target->dtype, source->dtype)) {
+    if (target->dtype != source->dtype) {
         tni_dtype_describe(target->dtype, to_name);
         tni_dtype_describe(source->dtype, from_name);
         return tni_fail(TN_ERR_INVALID, "a copy from %s to %s", from_name, to_name);

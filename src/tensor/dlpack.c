@@ -3,6 +3,8 @@
  * dlpack: tensors from and for other libraries of this process, without a copy.
  * Source: the DLPack specification 1.x, https://dmlc.github.io/dlpack/latest/, "C API".
  */
+#include <tenon/dlpack.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +49,8 @@ int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_manage
         .dl_tensor = {.data = tn_tensor_data(tensor),
                       .device = {kDLCPU, 0},
                       .ndim = tensor->ndim,
-                      .dtype = tensor->dtype,
+                      .dtype = {TN_DTYPE_CODE(tensor->dtype), TN_DTYPE_BITS(tensor->dtype),
+                                TN_DTYPE_LANES(tensor->dtype)},
                       .shape = export->extents,
                       .strides = export->extents + tensor->ndim,
                       .byte_offset = 0},
@@ -117,7 +120,8 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
     if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
         return status;
     const DLTensor *dl = &managed->dl_tensor;
-    if ((status = tni_tensor_build(dl->dtype, dl->ndim, dl->shape, NULL, &t)) != 0)
+    tn_dtype dtype = TN_DTYPE(dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);
+    if ((status = tni_tensor_build(dtype, dl->ndim, dl->shape, NULL, &t)) != 0)
         return status;
     for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
         tni_tensor_steps(t)[i] = dl->strides[i];

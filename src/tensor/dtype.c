@@ -73,49 +73,59 @@ static const uint32_t widths[] = {
     [kDLFloat8_e8m0fnu] = 1u << 1,
 };
 
+/* The public names are numbers, so that a program needs no DLPack header for them. */
+_Static_assert(TN_INT8 == TN_DTYPE(kDLInt, 8, 1) && TN_UINT8 == TN_DTYPE(kDLUInt, 8, 1) &&
+                   TN_FLOAT16 == TN_DTYPE(kDLFloat, 16, 1) &&
+                   TN_BFLOAT16 == TN_DTYPE(kDLBfloat, 16, 1) &&
+                   TN_COMPLEX64 == TN_DTYPE(kDLComplex, 64, 1) &&
+                   TN_BOOL == TN_DTYPE(kDLBool, 8, 1) &&
+                   TN_FLOAT8_E4M3FN == TN_DTYPE(kDLFloat8_e4m3fn, 8, 1) &&
+                   TN_FLOAT8_E5M2 == TN_DTYPE(kDLFloat8_e5m2, 8, 1),
+               "the codes are DLPack's");
+
 static const struct dtype_name *find(tn_dtype dtype)
 {
     for (size_t i = 0; i < TNI_COUNT(names); i++)
-        if (names[i].code == dtype.code && names[i].bits == dtype.bits)
+        if (names[i].code == TN_DTYPE_CODE(dtype) && names[i].bits == TN_DTYPE_BITS(dtype))
             return &names[i];
     return NULL;
 }
 
 static int refuse(tn_dtype dtype)
 {
-    const struct dtype_name *found = dtype.lanes != 0 ? find(dtype) : NULL;
+    const struct dtype_name *found = TN_DTYPE_LANES(dtype) != 0 ? find(dtype) : NULL;
     if (found == NULL)
-        return tni_fail(TN_ERR_INVALID, "no type has code %u, %u bits and %u lanes", dtype.code,
-                        dtype.bits, dtype.lanes);
-    if (dtype.code == kDLOpaqueHandle)
+        return tni_fail(TN_ERR_INVALID, "no type has code %u, %u bits and %u lanes",
+                        TN_DTYPE_CODE(dtype), TN_DTYPE_BITS(dtype), TN_DTYPE_LANES(dtype));
+    if (TN_DTYPE_CODE(dtype) == kDLOpaqueHandle)
         return tni_fail(TN_ERR_UNSUPPORTED,
                         "the type %s: handles mean nothing in another process", found->name);
     return tni_fail(TN_ERR_UNSUPPORTED,
                     "the type %s: its elements of %u bits are not whole bytes", found->name,
-                    dtype.bits);
+                    TN_DTYPE_BITS(dtype));
 }
 
 int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes)
 {
-    uint32_t bytes = dtype.bits / 8u;
-    if (TNI_UNLIKELY(dtype.code >= TNI_COUNT(widths) || dtype.bits % 8 != 0 || bytes > 16 ||
-                     (widths[dtype.code] >> bytes & 1) == 0 || dtype.lanes == 0))
+    uint32_t code = TN_DTYPE_CODE(dtype), bits = TN_DTYPE_BITS(dtype), bytes = bits / 8;
+    if (TNI_UNLIKELY(code >= TNI_COUNT(widths) || bits % 8 != 0 || bytes > 16 ||
+                     (widths[code] >> bytes & 1) == 0 || TN_DTYPE_LANES(dtype) == 0))
         return refuse(dtype);
-    *ret_bytes = (size_t)bytes * dtype.lanes;
+    *ret_bytes = (size_t)bytes * TN_DTYPE_LANES(dtype);
     return 0;
 }
 
 int tn_dtype_name(tn_dtype dtype, char *name, size_t size_bytes)
 {
     char text[TNI_DTYPE_NAME_BYTES];
-    const struct dtype_name *found = dtype.lanes != 0 ? find(dtype) : NULL;
+    const struct dtype_name *found = TN_DTYPE_LANES(dtype) != 0 ? find(dtype) : NULL;
 
     if (found == NULL)
         return refuse(dtype);
-    if (dtype.lanes == 1)
+    if (TN_DTYPE_LANES(dtype) == 1)
         snprintf(text, sizeof text, "%s", found->name);
     else
-        snprintf(text, sizeof text, "%sx%u", found->name, dtype.lanes);
+        snprintf(text, sizeof text, "%sx%u", found->name, TN_DTYPE_LANES(dtype));
     if (strlen(text) >= size_bytes)
         return tni_fail(TN_ERR_INVALID, "the type's name '%s' does not fit in %zu bytes", text,
                         size_bytes);
@@ -148,7 +158,7 @@ int tn_dtype_parse(const char *name, tn_dtype *ret_dtype)
         size_t length = strlen(names[i].name);
         uint16_t lanes;
         if (strncmp(name, names[i].name, length) == 0 && parse_lanes(name + length, &lanes)) {
-            *ret_dtype = (tn_dtype){names[i].code, names[i].bits, lanes};
+            *ret_dtype = TN_DTYPE(names[i].code, names[i].bits, lanes);
             return 0;
         }
     }
@@ -157,9 +167,9 @@ int tn_dtype_parse(const char *name, tn_dtype *ret_dtype)
 
 void tni_dtype_describe(tn_dtype dtype, char text[TNI_DTYPE_NAME_BYTES])
 {
-    if (dtype.lanes == 0 || find(dtype) == NULL)
-        snprintf(text, TNI_DTYPE_NAME_BYTES, "type %u/%u/%u", dtype.code, dtype.bits,
-                 dtype.lanes);
+    if (TN_DTYPE_LANES(dtype) == 0 || find(dtype) == NULL)
+        snprintf(text, TNI_DTYPE_NAME_BYTES, "type %u/%u/%u", TN_DTYPE_CODE(dtype),
+                 TN_DTYPE_BITS(dtype), TN_DTYPE_LANES(dtype));
     else if (tn_dtype_name(dtype, text, TNI_DTYPE_NAME_BYTES) != 0)
         text[0] = '\0';
 }

@@ -3,6 +3,7 @@
 #ifndef TNI_TENSOR_DTYPE_H
 #define TNI_TENSOR_DTYPE_H
 
+#include <tenon/dlpack.h>
 #include <tenon/tensor.h>
 
 #include "base/base.h"
@@ -11,10 +12,5 @@ enum { TNI_DTYPE_NAME_BYTES = 32 };
 
 /** The name, or the three numbers of a type that has none: for error details. */
 void tni_dtype_describe(tn_dtype dtype, char text[TNI_DTYPE_NAME_BYTES]);
-
-static inline bool tni_dtype_is_equal(tn_dtype a, tn_dtype b)
-{
-    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
 
 #endif

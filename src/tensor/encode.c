@@ -145,7 +145,7 @@ static int check_copy(const union copied_view *copy, uint64_t limit, struct tni_
 {
     const struct tni_view *head = &copy->head;
 
-    if (tni_tensor_measure((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
+    if (tni_tensor_measure(TN_DTYPE(head->code, head->bits, head->lanes), head->ndim,
                            head->extents, ret_size) != 0)
         return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
                         tn_error_detail());
@@ -173,7 +173,7 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
 {
     const struct tni_view *head = &copy->head;
     tn_tensor *t;
-    int status = tni_tensor_build((tn_dtype){head->code, head->bits, head->lanes}, head->ndim,
+    int status = tni_tensor_build(TN_DTYPE(head->code, head->bits, head->lanes), head->ndim,
                                   head->extents, size, &t);
     if (status != 0)
         return status;

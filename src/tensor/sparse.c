@@ -72,8 +72,7 @@ static int check_index_type(const tn_tensor *t, const struct whole *w)
 {
     char type[TNI_DTYPE_NAME_BYTES];
     bool is_coo = w->layout == TN_LAYOUT_COO;
-    if (tni_dtype_is_equal(t->dtype, TN_INT64) ||
-        (!is_coo && tni_dtype_is_equal(t->dtype, TN_INT32)))
+    if (t->dtype == TN_INT64 || (!is_coo && t->dtype == TN_INT32))
         return 0;
     tni_dtype_describe(t->dtype, type);
     return tni_fail(TN_ERR_INVALID, "the %s of a sparse tensor, %s, are %s: int64%s",
@@ -172,7 +171,7 @@ static int check_coo_together(tn_tensor *const *parts, const struct whole *w)
 
 static int check_csr_together(tn_tensor *const *parts)
 {
-    if (!tni_dtype_is_equal(parts[0]->dtype, parts[1]->dtype))
+    if (parts[0]->dtype != parts[1]->dtype)
         return tni_fail(TN_ERR_INVALID,
                         "row offsets and columns of a sparse tensor: one is int32, one int64");
     if (parts[1]->extents[0] != parts[2]->extents[0])

@@ -28,7 +28,7 @@ struct tni_block_about tni_tensor_about(const tn_tensor *t)
 {
     return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
                                     .ndim = (uint8_t)t->ndim,
-                                    .dtype = tni_dtype_word(t->dtype),
+                                    .dtype = t->dtype,
                                     .shape = t->extents};
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The example that reads a tensor without tenon, and senders that it must not trust. */
+#include <tenon/dlpack.h>
+
 #include "harness/harness.h"
 
 #include <fcntl.h>

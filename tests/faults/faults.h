@@ -19,6 +19,8 @@
 #ifndef TENON_TESTS_FAULTS_H
 #define TENON_TESTS_FAULTS_H
 
+#include <tenon/dlpack.h>
+
 #include <stdint.h>
 #include <sys/types.h>
 

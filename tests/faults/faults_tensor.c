@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types and tensors. */
+#include <tenon/dlpack.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,7 +156,7 @@ FAULTS(tn_tensor_copy, .prepare = make_overlapping, .finish = end_overlapping, .
     static int ask_##name(void) { return (expression) ? 0 : TN_ERR_CORRUPT; }                  \
     FAULTS(name, WITH_TENSOR, .has_no_calls = true, .call = ask_##name)
 ASK(tn_tensor_data, tn_tensor_data(t) != NULL)
-ASK(tn_tensor_dtype, tn_tensor_dtype(t).bits == 8)
+ASK(tn_tensor_dtype, tn_tensor_dtype(t) == TN_UINT8)
 ASK(tn_tensor_ndim, tn_tensor_ndim(t) == 1)
 ASK(tn_tensor_shape, tn_tensor_shape(t)[0] == BYTES)
 ASK(tn_tensor_strides, tn_tensor_strides(t)[0] == 1)

@@ -3,6 +3,8 @@
  * fuzz_attribute: attributes as they arrive with tensors, of any type and shape; and what the
  * setters and views make of those that were let in.
  */
+#include <tenon/dlpack.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +15,8 @@ enum { TENSORS = 3, AXES = 4 };
 
 static tn_tensor *make(struct fuzz_input *in)
 {
-    static const tn_dtype types[] = {{kDLFloat, 32, 1}, {kDLInt, 8, 1},      {kDLInt, 64, 1},
-                                     {kDLInt, 32, 1},   {kDLComplex, 64, 1}, {kDLUInt, 8, 1}};
+    static const tn_dtype types[] = {TN_FLOAT32, TN_INT8,      TN_INT64,
+                                     TN_INT32,   TN_COMPLEX64, TN_UINT8};
     int64_t shape[AXES];
     uint32_t what = fuzz_u8(in);
     int32_t ndim = (int32_t)(what % (AXES + 1));

@@ -4,6 +4,8 @@
  * wrong pointer from a right one, so elements are touched only where all of them lie in our
  * buffer; what is computed of them must make sense wherever they lie.
  */
+#include <tenon/dlpack.h>
+
 #include "fuzz.h"
 #include "tensor/tensor.h"
 
@@ -63,8 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     DLTensor *dl = &managed.dl_tensor;
     dl->device.device_type = (flags & 1) != 0 ? kDLCPU : (DLDeviceType)(fuzz_u8(&in) % 16);
     dl->dtype = (flags & 2) != 0
-                    ? TN_FLOAT32
-                    : (tn_dtype){fuzz_u8(&in), fuzz_u8(&in), (uint16_t)fuzz_u16(&in)};
+                    ? (DLDataType){kDLFloat, 32, 1}
+                    : (DLDataType){fuzz_u8(&in), fuzz_u8(&in), (uint16_t)fuzz_u16(&in)};
     dl->ndim = (flags & 4) != 0 ? (int32_t)(fuzz_u8(&in) % 4) : (int32_t)fuzz_number(&in);
     dl->byte_offset = (flags & 8) != 0 ? 0 : fuzz_number(&in);
     dl->data = (flags & 16) != 0 ? buffer + fuzz_u16(&in) % BUFFER

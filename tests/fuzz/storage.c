@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* storage: see storage.h. */
+#include <tenon/dlpack.h>
+
 #include "storage.h"
 
 #include <fcntl.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes arrive as they were, by every way that tensors go and with every strategy. */
+#include <tenon/dlpack.h>
+
 #include "harness/harness.h"
 
 #include <stdlib.h>

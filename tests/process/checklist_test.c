@@ -465,8 +465,7 @@ static int check_integer_parameter(tn_domain *domain, void *argument)
 {
     (void)domain;
     tn_dtype type = tn_tensor_dtype(argument);
-    return type.code == kDLInt && type.bits == 64 &&
-                   tn_tensor_flags(argument) == TN_PARAMETER &&
+    return type == TN_INT64 && tn_tensor_flags(argument) == TN_PARAMETER &&
                    ((const int64_t *)tn_tensor_data(argument))[2] == 30
                ? 0
                : 1;

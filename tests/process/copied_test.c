@@ -5,6 +5,8 @@
  * what acts in a domain says TN_ERR_FORKED, the rest acts on the child's own copy, and no byte
  * that the parent shares is another one afterwards.
  */
+#include <tenon/dlpack.h>
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

@@ -107,10 +107,9 @@ struct member {
 static int hold_until_told(void *argument)
 {
     struct member *member = argument;
-    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
     for (uint32_t i = 0; i < member->count; i++) {
         tn_tensor *tensor;
-        TN_CHECK_OK(tn_tensor_empty(member->domain, float32, 1, &(int64_t){10}, 0, &tensor));
+        TN_CHECK_OK(tn_tensor_empty(member->domain, TN_FLOAT32, 1, &(int64_t){10}, 0, &tensor));
     }
     tnt_signal(&member->ready);
     tnt_await(&member->go);
@@ -955,9 +954,8 @@ TN_TEST(a_tenond_that_dies_while_it_settles_is_followed_by_one_that_finishes)
 static int become_cat(void *argument)
 {
     struct member *member = argument;
-    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(member->domain, float32, 1, &(int64_t){10}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_empty(member->domain, TN_FLOAT32, 1, &(int64_t){10}, 0, &tensor));
     dup2(member->go.read_fd, 0);
     execl("/bin/cat", "cat", (char *)NULL);
     return 1;

@@ -66,9 +66,8 @@ static bool run_tenond_to(const char *point)
 static int hold_a_block(void *argument)
 {
     void **arguments = argument;
-    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(arguments[0], float32, 1, &(int64_t){10}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_empty(arguments[0], TN_FLOAT32, 1, &(int64_t){10}, 0, &tensor));
     tnt_signal(arguments[1]);
     return pause();
 }

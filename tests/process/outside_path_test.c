@@ -83,7 +83,7 @@ static int use_by_path(void *argument)
     TN_CHECK_OK(tn_tensor_open_path(s->path, &t));
     TN_CHECK(tn_tensor_strategy(t) == TN_STRATEGY_FILE_SYSTEM);
     TN_CHECK(strcmp(tn_tensor_path(t), s->path) == 0);
-    TN_CHECK(tn_tensor_count(t) == COUNT && tn_tensor_dtype(t).code == kDLInt);
+    TN_CHECK(tn_tensor_count(t) == COUNT && tn_tensor_dtype(t) == TN_INT32);
     int32_t *data = tn_tensor_data(t);
     for (int32_t i = 0; i < COUNT; i++)
         TN_CHECK(data[i] == i);

@@ -95,7 +95,7 @@ struct scene {
     char *why_no_seat; /* [256], shared with children: what one without a seat was told */
 };
 
-static tn_dtype bytes_type(void) { return (tn_dtype){.code = 1, .bits = 8, .lanes = 1}; }
+static tn_dtype bytes_type(void) { return TN_UINT8; }
 
 static int create(struct scene *s)
 {

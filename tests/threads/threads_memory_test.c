@@ -3,6 +3,8 @@
  * Blocks, references, tickets and tensors, between threads of several members. What a thread
  * writes into memory is plain, so that ThreadSanitizer sees each hand-over that orders nothing.
  */
+#include <tenon/dlpack.h>
+
 #include <sched.h>
 #include <string.h>
 

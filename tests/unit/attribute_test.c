@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes of tensors: what can be set, what is refused, and what uses of tensors do to them.
  */
+#include <tenon/dlpack.h>
+
 #include "unit/attribute_test.h"
 
 #include <math.h>
@@ -581,7 +583,8 @@ TN_TEST(an_import_of_page_locked_memory_says_so)
         DLManagedTensorVersioned managed = {
             .version = {1, 0},
             .deleter = delete_nothing,
-            .dl_tensor = {data, {(DLDeviceType)devices[i], 0}, 1, TN_INT32, shape, NULL, 0}};
+            .dl_tensor = {
+                data, {(DLDeviceType)devices[i], 0}, 1, {kDLInt, 32, 1}, shape, NULL, 0}};
         tn_tensor *t;
         TN_CHECK_OK(tn_tensor_from_dlpack(&managed, &t));
         assert_int_equal(tn_tensor_flags(t), i == 0 ? 0 : TN_WAS_PINNED);

@@ -154,9 +154,8 @@ static inline void drain(struct work *w)
 
 static inline tn_tensor *make_tensor(struct tn_domain *d, int64_t floats)
 {
-    static const tn_dtype float32 = {.code = 2, .bits = 32, .lanes = 1};
     tn_tensor *tensor = NULL;
-    TN_CHECK_OK(tn_tensor_zeros(d, float32, 1, &floats, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_zeros(d, TN_FLOAT32, 1, &floats, 0, &tensor));
     return tensor;
 }
 

@@ -4,6 +4,7 @@
 #include "unit/tensor_test.h"
 
 #include <tenon/attribute.h>
+#include <tenon/dlpack.h>
 #include <unistd.h>
 
 enum { ENDS = 600 }; /* where misuse is caught, memory serves again after 256 ends */
@@ -40,7 +41,7 @@ TN_TEST(each_tensor_has_its_own_type_and_shape_in_used_memory)
     static const int64_t shapes[][5] = {{7},    {8},          {7, 3},
                                         {3, 7}, {2, 2, 2, 2}, {1, 2, 3, 2, 1}};
     static const int32_t axes[] = {1, 1, 2, 2, 4, 5};
-    static const tn_dtype types[] = {{kDLFloat, 32, 1}, {kDLInt, 32, 1}, {kDLInt, 8, 2}};
+    static const tn_dtype types[] = {TN_FLOAT32, TN_INT32, TN_DTYPE(kDLInt, 8, 2)};
     tn_domain *domain = make_domain();
     tn_tensor *live[16] = {0};
     for (unsigned i = 0; i < 4 * ENDS; i++) {
@@ -68,7 +69,7 @@ TN_TEST(what_was_refused_is_refused_after_others_ended)
                      TN_ERR_INVALID);
     assert_int_equal(tn_tensor_empty(domain, TN_FLOAT32, 1, NULL, 0, &t), TN_ERR_INVALID);
     assert_int_equal(
-        tn_tensor_empty(domain, (tn_dtype){kDLFloat, 32, 0}, 1, (int64_t[]){4}, 0, &t),
+        tn_tensor_empty(domain, TN_DTYPE(kDLFloat, 32, 0), 1, (int64_t[]){4}, 0, &t),
         TN_ERR_INVALID);
     assert_null(t);
     free_domain(domain);

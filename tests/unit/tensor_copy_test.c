@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies against a copy of one element after the other. */
+#include <tenon/dlpack.h>
+
 #include "unit/tensor_test.h"
 
 #include <stdlib.h>
@@ -7,8 +9,8 @@
 enum { NDIM = 5, STORAGE_BYTES = 2048 };
 
 static const tn_dtype types[] = {
-    {kDLInt, 8, 1},  {kDLInt, 16, 1},      {kDLUInt, 8, 3}, {kDLFloat, 32, 1},
-    {kDLInt, 64, 1}, {kDLComplex, 128, 1}, {kDLInt, 64, 3},
+    TN_INT8,  TN_INT16,      TN_DTYPE(kDLUInt, 8, 3), TN_FLOAT32,
+    TN_INT64, TN_COMPLEX128, TN_DTYPE(kDLInt, 64, 3),
 };
 
 static tn_tensor *make_storage(void)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DLPack, both ways. */
+#include <tenon/dlpack.h>
+
 #include "unit/tensor_test.h"
 
 #include <stdlib.h>
@@ -32,7 +34,7 @@ static struct foreign *make_foreign(int32_t ndim)
         .dl_tensor = {.data = f->data,
                       .device = {kDLCPU, 0},
                       .ndim = ndim,
-                      .dtype = TN_INT32,
+                      .dtype = {kDLInt, 32, 1},
                       .shape = f->shape,
                       .strides = f->strides},
     };
@@ -111,10 +113,10 @@ TN_TEST(imports_that_make_no_sense_stay_with_the_caller)
     f->managed.dl_tensor.device.device_type = kDLCUDA;
     assert_int_equal(try_import(f), TN_ERR_UNSUPPORTED);
     f = make_foreign(1);
-    f->managed.dl_tensor.dtype = TN_DTYPE(kDLInt, 4);
+    f->managed.dl_tensor.dtype = (DLDataType){kDLInt, 4, 1};
     assert_int_equal(try_import(f), TN_ERR_UNSUPPORTED);
     f = make_foreign(1);
-    f->managed.dl_tensor.dtype = TN_DTYPE(99, 8);
+    f->managed.dl_tensor.dtype = (DLDataType){99, 8, 1};
     assert_int_equal(try_import(f), TN_ERR_INVALID);
     f = make_foreign(33);
     assert_int_equal(try_import(f), TN_ERR_INVALID);

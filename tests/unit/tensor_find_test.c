@@ -30,8 +30,7 @@ static void assert_finds(tn_domain *domain, const void *address, uint64_t size_b
     tn_tensor *found;
     TN_CHECK_OK(tn_tensor_find(domain, address, size_bytes, &found));
     assert_true(tn_tensor_same_storage(found, expected));
-    assert_int_equal(tn_tensor_dtype(found).code, kDLUInt);
-    assert_int_equal(tn_tensor_dtype(found).bits, 8);
+    assert_int_equal(tn_tensor_dtype(found), TN_UINT8);
     assert_int_equal(tn_tensor_ndim(found), 1);
     assert_int_equal(tn_tensor_byte_offset(found), 0);
     assert_int_equal(tn_tensor_shape(found)[0], tn_tensor_storage_bytes(expected));

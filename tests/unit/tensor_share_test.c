@@ -3,6 +3,8 @@
  * Tensors in a domain: made there, moved there, as bytes and back, and what close and fork
  * leave.
  */
+#include <tenon/dlpack.h>
+
 #include "unit/tensor_test.h"
 
 #include <stdlib.h>
@@ -111,7 +113,7 @@ TN_TEST(making_what_cannot_be_made_leaves_nothing)
     int64_t huge = TEST_QUOTA_BYTES * INT64_C(4), one = 1, quota = TEST_QUOTA_BYTES - 4096;
     assert_int_equal(tn_tensor_empty(NULL, TN_UINT8, 1, &one, 0, &t), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_empty(domain, TN_UINT8, 1, &huge, 0, &t), TN_ERR_NO_MEMORY);
-    assert_int_equal(tn_tensor_empty(domain, TN_DTYPE(kDLUInt, 4), 1, &one, 0, &t),
+    assert_int_equal(tn_tensor_empty(domain, TN_DTYPE(kDLUInt, 4, 1), 1, &one, 0, &t),
                      TN_ERR_UNSUPPORTED);
     assert_int_equal(tn_tensor_from_bytes(domain, TN_INT32, 1, &one, "ab", 2, 0, &t),
                      TN_ERR_INVALID);
@@ -245,7 +247,7 @@ TN_TEST(a_view_comes_back_from_bytes_with_all_it_had)
     TN_CHECK_OK(tn_tensor_view(t, TN_FLOAT8_E5M2, 32, ones, (int64_t[32]){0}, 77, &v));
     v->is_read_only = true;
     back = through_bytes(domain, v, TNI_VIEW_MAX_BYTES);
-    assert_int_equal(tn_tensor_dtype(back).code, kDLFloat8_e5m2);
+    assert_int_equal(tn_tensor_dtype(back), TN_FLOAT8_E5M2);
     assert_int_equal(tn_tensor_byte_offset(back), 77);
     assert_true(tn_tensor_is_read_only(back));
     tn_tensor_unref(back);
@@ -264,8 +266,7 @@ static void assert_inside(const tn_domain *d, const uint8_t *bytes)
     bool is_plain = (head.flags & TNI_VIEW_CONTIGUOUS) != 0;
     memcpy(extents, bytes + sizeof head, (size_t)head.ndim * (is_plain ? 8 : 16));
     size_t item_bytes;
-    assert_int_equal(tn_dtype_size((tn_dtype){head.code, head.bits, head.lanes}, &item_bytes),
-                     0);
+    assert_int_equal(tn_dtype_size(TN_DTYPE(head.code, head.bits, head.lanes), &item_bytes), 0);
     assert_true(tni_geometry_has_block(&d->segment.geometry, head.block));
     __int128 low = 0, high = 0, step = 1;
     for (int i = head.ndim - 1; i >= 0; i--) {

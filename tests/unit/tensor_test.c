@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types, shapes and views. */
+#include <tenon/dlpack.h>
+
 #include "unit/tensor_test.h"
 
 #include <stdlib.h>
@@ -13,7 +15,7 @@ TN_TEST(every_type_that_has_a_size_has_a_name_that_parses_back_to_it)
     unsigned sized = 0, refused = 0;
     for (unsigned code = 0; code < 256; code++)
         for (unsigned bits = 0; bits < 256; bits++) {
-            tn_dtype dtype = {(uint8_t)code, (uint8_t)bits, 1}, again;
+            tn_dtype dtype = TN_DTYPE(code, bits, 1), again;
             char name[32];
             size_t bytes = 0;
             int named = tn_dtype_name(dtype, name, sizeof name);
@@ -40,7 +42,7 @@ TN_TEST(every_type_that_has_a_size_has_a_name_that_parses_back_to_it)
 
 TN_TEST(lanes_multiply_the_size_and_stand_in_the_name)
 {
-    tn_dtype dtype = {kDLInt, 32, 4}, again;
+    tn_dtype dtype = TN_DTYPE(kDLInt, 32, 4), again;
     char name[32];
     size_t bytes = 0;
     assert_int_equal(tn_dtype_name(dtype, name, sizeof name), 0);
@@ -48,9 +50,9 @@ TN_TEST(lanes_multiply_the_size_and_stand_in_the_name)
     assert_int_equal(tn_dtype_size(dtype, &bytes), 0);
     assert_int_equal(bytes, 16);
     assert_int_equal(tn_dtype_parse("float8_e4m3b11fnuzx65535", &again), 0);
-    assert_int_equal(again.lanes, 65535);
+    assert_int_equal(TN_DTYPE_LANES(again), 65535);
     assert_int_equal(tn_dtype_name(again, name, sizeof name), 0);
-    dtype.lanes = 0;
+    dtype = TN_DTYPE(kDLInt, 32, 0);
     assert_int_equal(tn_dtype_size(dtype, &bytes), TN_ERR_INVALID);
 }
 
@@ -97,8 +99,9 @@ TN_TEST(shapes_out_of_range_are_refused)
                      TN_ERR_INVALID);
     assert_int_equal(try_private(TN_UINT8, 3, (int64_t[]){INT64_MAX, 0, INT64_MAX}),
                      TN_ERR_INVALID);
-    assert_int_equal(try_private(TN_DTYPE(kDLFloat4_e2m1fn, 4), 1, ones), TN_ERR_UNSUPPORTED);
-    assert_int_equal(try_private(TN_DTYPE(kDLInt, 7), 1, ones), TN_ERR_INVALID);
+    assert_int_equal(try_private(TN_DTYPE(kDLFloat4_e2m1fn, 4, 1), 1, ones),
+                     TN_ERR_UNSUPPORTED);
+    assert_int_equal(try_private(TN_DTYPE(kDLInt, 7, 1), 1, ones), TN_ERR_INVALID);
 }
 
 TN_TEST(a_private_tensor_is_zeroed_aligned_and_row_major)

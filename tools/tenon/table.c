@@ -172,7 +172,7 @@ const char *table_tensor(char text[TABLE_TENSOR_BYTES], tn_dtype dtype, int32_t 
     size_t used;
 
     if (tn_dtype_name(dtype, name, sizeof name) != 0)
-        snprintf(name, sizeof name, "type %u:%u", dtype.code, dtype.bits);
+        snprintf(name, sizeof name, "type %u:%u", TN_DTYPE_CODE(dtype), TN_DTYPE_BITS(dtype));
     /* A name, 8 numbers of 20 digits and what lies between: less than TABLE_TENSOR_BYTES. */
     used = (size_t)snprintf(text, TABLE_TENSOR_BYTES, "%s[", name);
     for (int32_t i = 0; i < ndim && i < 8; i++)
