@@ -42,7 +42,7 @@ static double shared_pairs(tn_domain *d)
     uint64_t since = bench_now_ns();
     for (int i = 0; i < PAIRS; i++) {
         tn_tensor *t;
-        bench_check(tn_tensor_empty(d, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+        bench_check(tn_tensor_create(d, TN_FLOAT32, 1, &shape, NULL, &t), "empty");
         tn_tensor_unref(t);
     }
     return (double)(bench_now_ns() - since) / PAIRS;
@@ -64,7 +64,7 @@ static double million(tn_domain *d, tn_tensor **tensors, uint32_t *ret_fds, uint
     int64_t shape = 16;
     uint64_t since = bench_now_ns();
     for (int i = 0; i < MILLION; i++)
-        bench_check(tn_tensor_empty(d, TN_FLOAT32, 1, &shape, 0, &tensors[i]), "empty");
+        bench_check(tn_tensor_create(d, TN_FLOAT32, 1, &shape, NULL, &tensors[i]), "empty");
     uint64_t until = bench_now_ns();
     *ret_fds = count_descriptors();
     *ret_maps = count_mappings();

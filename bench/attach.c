@@ -44,7 +44,7 @@ int main(void)
     snprintf(name, sizeof name, "bench-attach-%d", (int)getpid());
     bench_check(tn_domain_create(name, NULL, &d), "domain");
     for (int i = 0; i < LIVE; i++)
-        bench_check(tn_tensor_empty(d, TN_FLOAT32, 1, &shape, 0, &tensors[i]), "empty");
+        bench_check(tn_tensor_create(d, TN_FLOAT32, 1, &shape, NULL, &tensors[i]), "empty");
     for (int round = 0; round < ATTACH_ROUNDS; round++)
         bench_add(&join, attach(name));
     bench_print("attach", &join, "ms", NULL, 1e-6);

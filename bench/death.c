@@ -52,7 +52,7 @@ static void hold_many(void *context)
     int64_t shape = 16;
     for (int i = 0; i < HELD; i++) {
         tn_tensor *t;
-        bench_check(tn_tensor_empty(j->domain, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+        bench_check(tn_tensor_create(j->domain, TN_FLOAT32, 1, &shape, NULL, &t), "empty");
     }
     bench_meet(j->gate, 2);
     for (;;)
@@ -69,7 +69,7 @@ static void hold_little(void *context)
     tn_event *event;
     tn_tensor *t;
     bench_check(tn_event_open(j->domain, "last", &event), "event");
-    bench_check(tn_tensor_empty(j->domain, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+    bench_check(tn_tensor_create(j->domain, TN_FLOAT32, 1, &shape, NULL, &t), "empty");
     bench_check(tn_handle_export(t, NULL, handle, sizeof handle, &used), "export");
     bench_meet(j->gate, 2);
     for (;;)

@@ -44,7 +44,7 @@ static void run_side(void *context)
     uint32_t count = side->number == HOLDER ? BLOCKS : 0;
     int64_t shape = 16;
     for (uint32_t i = 0; i < count; i++)
-        bench_check(tn_tensor_empty(side->domain, TN_FLOAT32, 1, &shape, 0, &tensors[i]),
+        bench_check(tn_tensor_create(side->domain, TN_FLOAT32, 1, &shape, NULL, &tensors[i]),
                     "tensor");
     time_fork(side->domain); /* what is touched first is not timed */
     for (uint32_t round = 0; round < ROUNDS; round++) {

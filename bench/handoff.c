@@ -215,7 +215,7 @@ static tn_tensor *spin_pop(tn_queue *queue)
 {
     tn_tensor *t;
     int status;
-    while ((status = tn_queue_pop_tensor(queue, 0, &t)) == TN_ERR_TIMED_OUT)
+    while ((status = tn_queue_pop_tensor(queue, TN_NOW, &t)) == TN_ERR_TIMED_OUT)
         bench_relax();
     bench_check(status, "pop");
     return t;
@@ -224,13 +224,14 @@ static tn_tensor *spin_pop(tn_queue *queue)
 static void echo_spin(const struct job *j, uint32_t trips)
 {
     for (uint32_t i = 0; i < trips; i++)
-        bench_check(tn_queue_push_tensor(j->back, spin_pop(j->there), TN_PUSH_MOVE, 0), "push");
+        bench_check(tn_queue_push_tensor(j->back, spin_pop(j->there), TN_PUSH_MOVE, TN_NOW),
+                    "push");
 }
 
 static tn_tensor *send_spin(const struct job *j, tn_tensor *t, uint32_t trips)
 {
     for (uint32_t i = 0; i < trips; i++) {
-        bench_check(tn_queue_push_tensor(j->there, t, TN_PUSH_MOVE, 0), "push");
+        bench_check(tn_queue_push_tensor(j->there, t, TN_PUSH_MOVE, TN_NOW), "push");
         t = spin_pop(j->back);
     }
     return t;
@@ -322,7 +323,7 @@ static tn_tensor *make(tn_domain *d, int64_t bytes)
 {
     tn_tensor *t;
     int64_t shape = bytes / 4;
-    bench_check(tn_tensor_empty(d, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+    bench_check(tn_tensor_create(d, TN_FLOAT32, 1, &shape, NULL, &t), "empty");
     return t;
 }
 

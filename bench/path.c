@@ -26,15 +26,15 @@ static tn_tensor *make(void)
 {
     tn_tensor *t;
     int64_t shape = 1024;
-    bench_check(tn_tensor_empty(d, TN_FLOAT32, 1, &shape, 0, &t), "empty");
+    bench_check(tn_tensor_create(d, TN_FLOAT32, 1, &shape, NULL, &t), "empty");
     return t;
 }
 
 __attribute__((noinline)) static void pass_one(void)
 {
     tn_tensor *t;
-    bench_check(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, 0), "push");
-    bench_check(tn_queue_pop_tensor(q, 0, &t), "pop");
+    bench_check(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, TN_NOW), "push");
+    bench_check(tn_queue_pop_tensor(q, TN_NOW, &t), "pop");
     tn_tensor_unref(t);
 }
 
@@ -43,21 +43,21 @@ __attribute__((noinline)) static void make_and_drop(void) { tn_tensor_unref(make
 static void pop_nothing(void)
 {
     tn_message m;
-    if (tn_queue_pop(q, 0, &m) != TN_ERR_TIMED_OUT)
+    if (tn_queue_pop(q, TN_NOW, &m) != TN_ERR_TIMED_OUT)
         abort();
 }
 
 static void pop_no_tensor(void)
 {
     tn_tensor *t;
-    if (tn_queue_pop_tensor(q, 0, &t) != TN_ERR_TIMED_OUT)
+    if (tn_queue_pop_tensor(q, TN_NOW, &t) != TN_ERR_TIMED_OUT)
         abort();
 }
 
 static void push_in_vain(void)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};
-    if (tn_queue_push(q, &m, 0, 0) != TN_ERR_TIMED_OUT)
+    if (tn_queue_push(q, &m, 0, TN_NOW) != TN_ERR_TIMED_OUT)
         abort();
 }
 
@@ -70,7 +70,7 @@ static void count_nothing(void)
 static void fill(void)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};
-    while (tn_queue_push(q, &m, 0, 0) == 0)
+    while (tn_queue_push(q, &m, 0, TN_NOW) == 0)
         ;
 }
 

@@ -20,7 +20,7 @@ static tn_tensor *make_private(void)
 {
     tn_tensor *t;
     int64_t shape = BYTES / 4;
-    bench_check(tn_tensor_private(TN_FLOAT32, 1, &shape, &t), "private");
+    bench_check(tn_tensor_create_private(TN_FLOAT32, 1, &shape, &t), "private");
     memset(tn_tensor_data(t), 1, (size_t)BYTES);
     return t;
 }
@@ -29,7 +29,7 @@ static double share(tn_domain *d)
 {
     tn_tensor *t = make_private();
     uint64_t since = bench_now_ns();
-    bench_check(tn_tensor_share(d, t, 0), "share");
+    bench_check(tn_tensor_share(d, t, NULL), "share");
     double rate = (double)BYTES / (double)(bench_now_ns() - since);
     tn_tensor_unref(t);
     return rate;

@@ -52,7 +52,9 @@ static void produce(void *context)
     bench_meet(&j->shared->gate, party(j));
     for (uint64_t i = 0; i < share(j); i++) {
         tn_tensor *t;
-        bench_check(tn_tensor_empty(j->domain, TN_FLOAT32, 1, &shape, TN_FOREVER, &t), "empty");
+        bench_check(tn_tensor_create(j->domain, TN_FLOAT32, 1, &shape,
+                                     TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &t),
+                    "empty");
         bench_check(tn_queue_push_tensor(j->queue, t, TN_PUSH_MOVE, TN_FOREVER), "push");
         count(j, i + 1);
     }

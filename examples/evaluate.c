@@ -36,9 +36,10 @@ static int worker(tn_domain *domain, uint32_t index, void *argument)
     float *results = tn_tensor_data(message.tensors[3]);
     for (uint32_t row = index; row < ROWS; row += WORKERS)
         evaluate(weights, bias, rows + row * INPUTS, results + row * OUTPUTS);
-    bool is_protected = tn_tensor_is_read_only(message.tensors[0]);
+    tn_tensor_info info = {.struct_size = sizeof info};
+    must(tn_tensor_get_info(message.tensors[0], &info));
     tn_message_fini(&message);
-    return is_protected ? 0 : 1;
+    return info.is_read_only ? 0 : 1;
 }
 
 int main(void)
@@ -50,11 +51,15 @@ int main(void)
     tn_tensor *tensors[4];
     must(tn_domain_create(NULL, NULL, &domain));
     must(tn_queue_create(domain, NULL, NULL, &shared.queue));
-    must(tn_arena_create(domain, 4096, 0, &model));
-    must(tn_arena_empty(model, TN_FLOAT32, 2, (int64_t[]){OUTPUTS, INPUTS}, &tensors[0]));
-    must(tn_arena_empty(model, TN_FLOAT32, 1, (int64_t[]){OUTPUTS}, &tensors[1]));
-    must(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, INPUTS}, 0, &tensors[2]));
-    must(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, OUTPUTS}, 0, &tensors[3]));
+    must(tn_arena_create(domain, 4096, TN_NOW, &model));
+    must(tn_arena_allocate(model, TN_FLOAT32, 2, (int64_t[]){OUTPUTS, INPUTS}, &tensors[0]));
+    must(tn_arena_allocate(model, TN_FLOAT32, 1, (int64_t[]){OUTPUTS}, &tensors[1]));
+    must(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, INPUTS},
+                          TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                          &tensors[2]));
+    must(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, OUTPUTS},
+                          TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                          &tensors[3]));
     float *weights = tn_tensor_data(tensors[0]), *bias = tn_tensor_data(tensors[1]);
     float *rows = tn_tensor_data(tensors[2]);
     const float *results = tn_tensor_data(tensors[3]);

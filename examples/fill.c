@@ -32,7 +32,8 @@ int main(void)
     must(tn_domain_create(NULL, NULL, &domain));
     must(tn_queue_create(domain, NULL, NULL, &queue));
     must(tn_event_create(domain, "done", false, &done));
-    must(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){5, 5}, 0, &tensor));
+    must(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){5, 5},
+                          TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor));
     must(tn_process_fork(domain, filler, queue, 0, &process));
     must(tn_queue_push_tensor(queue, tensor, 0, TN_FOREVER));
     must(tn_event_wait(done, tn_deadline_after(10 * UINT64_C(1000000000))));

@@ -25,7 +25,7 @@ static int simulate(tn_domain *domain, uint32_t index, void *states)
     int64_t shape = SIZE;
     for (int n = 0; n < STATES; n++) {
         tn_tensor *state;
-        must(tn_tensor_empty(domain, TN_FLOAT32, 1, &shape, 0, &state));
+        must(tn_tensor_create(domain, TN_FLOAT32, 1, &shape, NULL, &state));
         float *value = tn_tensor_data(state);
         for (int i = 0; i < SIZE; i++)
             value[i] = (float)(index + 1);

@@ -13,7 +13,8 @@ static int producer(tn_domain *domain, uint32_t index, void *argument)
     must(tn_strategy_set(tn_strategy_list()[index % 3]));
     for (int i = 0; i < EACH; i++) {
         tn_tensor *tensor;
-        must(tn_tensor_empty(domain, TN_INT32, 1, (int64_t[]){ELEMENTS}, TN_FOREVER, &tensor));
+        must(tn_tensor_create(domain, TN_INT32, 1, (int64_t[]){ELEMENTS},
+                              TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &tensor));
         int32_t *element = tn_tensor_data(tensor);
         for (int e = 0; e < ELEMENTS; e++)
             element[e] = (int32_t)index;
@@ -39,7 +40,9 @@ int main(void)
         const int32_t *element = tn_tensor_data(tensor);
         for (int e = 0; e < ELEMENTS; e++)
             sum += element[e];
-        received[tn_tensor_strategy(tensor)]++;
+        tn_tensor_info info = {.struct_size = sizeof info};
+        must(tn_tensor_get_info(tensor, &info));
+        received[info.strategy]++;
         tn_tensor_unref(tensor);
     }
     must(tn_group_wait(group, 0, TN_FOREVER, NULL));

@@ -32,7 +32,8 @@ int main(void)
     must(tn_domain_create(NULL, NULL, &domain));
     must(tn_queue_create(domain, NULL, NULL, &queue));
     must(tn_process_fork(domain, child, queue, 0, &process));
-    must(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){2, 3}, 0, &tensor));
+    must(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){2, 3},
+                          TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor));
     float *value = tn_tensor_data(tensor);
     value[0] = 21;
     must(tn_queue_push_tensor(queue, tensor, 0, TN_FOREVER));

@@ -5,7 +5,8 @@
 static tn_tensor *zeros(tn_domain *domain, tn_dtype dtype, int64_t rows, int64_t columns)
 {
     tn_tensor *tensor = NULL;
-    must(tn_tensor_zeros(domain, dtype, 2, (int64_t[]){rows, columns}, 0, &tensor),
+    must(tn_tensor_create(domain, dtype, 2, (int64_t[]){rows, columns},
+                          TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor),
          "no room for the board");
     return tensor;
 }

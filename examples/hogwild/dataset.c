@@ -90,11 +90,16 @@ void dataset_share(tn_domain *domain, struct dataset_rows *rows, struct dataset 
     size_t count = (size_t)rows->samples;
     dataset.test_count = rows->samples / 5;
     dataset.train_count = rows->samples - dataset.test_count;
-    must(tn_tensor_from_bytes(domain, TN_FLOAT32, 2, shape, rows->x,
-                              count * (size_t)rows->features * sizeof(float), 0, &dataset.x),
+    must(tn_tensor_create(
+             domain, TN_FLOAT32, 2, shape,
+             TN_OPTIONS(tn_tensor_options, .source = rows->x,
+                        .source_bytes = count * (size_t)rows->features * sizeof(float)),
+             &dataset.x),
          "no room for the samples");
-    must(tn_tensor_from_bytes(domain, TN_INT64, 1, shape, rows->y, count * sizeof(int64_t), 0,
-                              &dataset.y),
+    must(tn_tensor_create(domain, TN_INT64, 1, shape,
+                          TN_OPTIONS(tn_tensor_options, .source = rows->y,
+                                     .source_bytes = count * sizeof(int64_t)),
+                          &dataset.y),
          "no room for the labels");
     dataset.train_x = part(dataset.x, 0, dataset.train_count);
     dataset.train_y = part(dataset.y, 0, dataset.train_count);

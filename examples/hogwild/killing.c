@@ -146,7 +146,7 @@ void killing_do(tn_inspector *inspector, struct worker *worker, struct killing *
             }
         }
         kill(killing.pid, SIGCONT);
-        worker_watch(worker, tn_deadline_after(1000000));
+        worker_watch(worker, tn_deadline_after(TN_MILLISECOND));
     }
     fail("no %s was found with a batch in its hands", role_name(worker->role));
 }

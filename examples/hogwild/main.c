@@ -58,7 +58,7 @@ static void make_parameters(struct run *run, int32_t classes)
 {
     run->network = (struct network){run->data.features, run->options.hidden, classes};
     int64_t size = (int64_t)network_size(&run->network);
-    must(tn_tensor_empty(run->domain, TN_FLOAT32, 1, &size, 0, &run->parameters),
+    must(tn_tensor_create(run->domain, TN_FLOAT32, 1, &size, NULL, &run->parameters),
          "no room for the parameters");
     network_init(&run->network, tn_tensor_data(run->parameters), run->options.seed);
 }
@@ -154,9 +154,9 @@ static void kill_one(struct stage *stage, enum role role)
 static void wait_for_sample(struct stage *stage)
 {
     int rate = elapsed_s(stage) < 1 ? FAST_SAMPLES_A_SECOND : SAMPLES_A_SECOND;
-    uint64_t deadline = tn_deadline_after(1000000000u / (unsigned)rate);
+    tn_deadline deadline = tn_deadline_after(TN_SECOND / (unsigned)rate);
     for (int32_t index = 1; index < stage->worker_count; ++index)
-        worker_watch(&stage->workers[index], 0);
+        worker_watch(&stage->workers[index], TN_NOW);
     worker_watch(&stage->workers[0], deadline);
 }
 

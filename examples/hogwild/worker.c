@@ -33,9 +33,11 @@ static void make_batch(struct run *run, uint64_t *random, tn_tensor *ret_pair[2]
 {
     const struct dataset *data = &run->data;
     int64_t shape[2] = {run->options.batch, data->features};
-    must(tn_tensor_empty(run->domain, TN_FLOAT32, 2, shape, TN_FOREVER, &ret_pair[0]),
+    must(tn_tensor_create(run->domain, TN_FLOAT32, 2, shape,
+                          TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &ret_pair[0]),
          "no room for a batch");
-    must(tn_tensor_empty(run->domain, TN_INT64, 1, shape, TN_FOREVER, &ret_pair[1]),
+    must(tn_tensor_create(run->domain, TN_INT64, 1, shape,
+                          TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &ret_pair[1]),
          "no room for labels");
     const float *from_x = tn_tensor_data(data->train_x);
     const int64_t *from_y = tn_tensor_data(data->train_y);
@@ -192,10 +194,10 @@ static void check_end(const struct worker *worker, const tn_process_status *end)
         fail("%s %d failed: %s", role_name(worker->role), end->pid, end->message);
 }
 
-void worker_watch(struct worker *worker, uint64_t deadline_ns)
+void worker_watch(struct worker *worker, tn_deadline deadline)
 {
     tn_process_status end;
-    int status = tn_process_wait(worker->process, deadline_ns, &end);
+    int status = tn_process_wait(worker->process, deadline, &end);
     if (status == TN_ERR_TIMED_OUT)
         return;
     must(status, "cannot watch a worker");

@@ -23,7 +23,7 @@ void worker_start(struct run *run, enum role role, int32_t line, struct worker *
 struct board_line *worker_line(const struct worker *worker);
 
 /** Fail the program if it has ended. Waits for that until the deadline. */
-void worker_watch(struct worker *worker, uint64_t deadline_ns);
+void worker_watch(struct worker *worker, tn_deadline deadline);
 
 /** Wait until it comes to its end, and fail the program if that was not in good order. */
 void worker_end(struct worker *worker);

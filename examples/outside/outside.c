@@ -45,7 +45,8 @@ static int read_all(void)
 static void push_numbers(tn_domain *domain, tn_queue *queue, int64_t start)
 {
     tn_tensor *tensor;
-    must(tn_tensor_empty(domain, TN_INT64, 1, (int64_t[]){ELEMENTS}, TN_FOREVER, &tensor));
+    must(tn_tensor_create(domain, TN_INT64, 1, (int64_t[]){ELEMENTS},
+                          TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &tensor));
     int64_t *number = tn_tensor_data(tensor);
     for (int64_t index = 0; index < ELEMENTS; ++index)
         number[index] = start + index;

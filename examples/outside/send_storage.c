@@ -31,11 +31,11 @@ static void send_to(int socket_fd)
 {
     tn_domain *domain;
     tn_tensor *tensor;
-    tn_share_options options = {.struct_size = sizeof options,
-                                .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_tensor_empty_as(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, COLUMNS}, &options, 0,
-                            &tensor));
+    must(
+        tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, COLUMNS}, &options, &tensor));
     float *element = tn_tensor_data(tensor);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         element[i] = 0.5F;

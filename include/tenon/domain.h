@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <tenon/deadline.h>
 #include <tenon/status.h>
 
 TN_BEGIN_DECLS

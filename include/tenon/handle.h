@@ -13,13 +13,16 @@ TN_BEGIN_DECLS
  */
 enum { TN_HANDLE_MAX_BYTES = 640 + 32768 /* 640 without attributes */ };
 
+/** A lifetime that does not end. */
+#define TN_NO_EXPIRY UINT64_MAX
+
 /** Zero in a field means its default. */
 typedef struct tn_handle_options {
     size_t struct_size;
     uint32_t uses;        /* imports that are allowed; default 1, at most 2^20 - 1 */
     uint32_t flags;       /* TN_HANDLE_* */
     uint64_t lifetime_ns; /* from now; default: until 60 s after this process left or died;
-                             TN_FOREVER: no end */
+                             TN_NO_EXPIRY: no end */
 } tn_handle_options;
 
 enum {
@@ -83,7 +86,7 @@ typedef struct tn_ticket_info {
     int32_t issuer_pid;
     uint32_t block;
     uint64_t bytes;
-    uint64_t remaining_ns; /* TN_FOREVER: no end */
+    uint64_t remaining_ns; /* TN_NO_EXPIRY: no end */
 } tn_ticket_info;
 
 /** Return non-zero to stop. */

@@ -110,11 +110,11 @@ TN_API TN_NODISCARD int tn_pool_create(tn_domain *domain, const tn_pool_options 
  *         ended one after the other before they began a job; or why none can be started;
  *         TN_ERR_INTERRUPTED: tn_interrupt_set()
  *
- * Blocks: until deadline_ns.
+ * Blocks: until the deadline.
  * Crash: the workers end, and what was under way is given back.
  */
 TN_API TN_NODISCARD int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
-                                       uint64_t deadline_ns, uint64_t *ret_job);
+                                       tn_deadline deadline, uint64_t *ret_job);
 
 typedef struct tn_pool_result {
     uint64_t job;
@@ -140,18 +140,18 @@ TN_API void tn_pool_result_fini(tn_pool_result *result);
  *         fetched; TN_ERR_CLOSED: the same, and the pool was terminated; TN_ERR_CHILD_FAILED
  *         and others as of tn_pool_submit()
  */
-TN_API TN_NODISCARD int tn_pool_next(tn_pool *pool, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_pool_next(tn_pool *pool, tn_deadline deadline,
                                      tn_pool_result *ret_result);
 
 /**
  * Fetch the result of the oldest job that has not been fetched yet: used alone, results come in
  * the order of submission. Errors as of tn_pool_next().
  */
-TN_API TN_NODISCARD int tn_pool_next_in_order(tn_pool *pool, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_pool_next_in_order(tn_pool *pool, tn_deadline deadline,
                                               tn_pool_result *ret_result);
 
 /** Fetch the result of one job. TN_ERR_NOT_FOUND: no such job, or it was fetched already. */
-TN_API TN_NODISCARD int tn_pool_get(tn_pool *pool, uint64_t job, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_pool_get(tn_pool *pool, uint64_t job, tn_deadline deadline,
                                     tn_pool_result *ret_result);
 
 /** No more jobs: workers finish what was submitted, and exit. */
@@ -163,14 +163,14 @@ TN_API TN_NODISCARD int tn_pool_end(tn_pool *pool);
  * @return 0, or TN_ERR_TIMED_OUT, TN_ERR_INVALID (the pool was not ended), and others as of
  *         tn_pool_submit()
  */
-TN_API TN_NODISCARD int tn_pool_join(tn_pool *pool, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_pool_join(tn_pool *pool, tn_deadline deadline);
 
 /**
- * End the workers now: SIGTERM, and SIGKILL for those that still run at `deadline_ns`. Jobs
+ * End the workers now: SIGTERM, and SIGKILL for those that still run at the deadline. Jobs
  * without a result are given up. Returns when no worker is left; results that came can still be
  * fetched.
  */
-TN_API TN_NODISCARD int tn_pool_terminate(tn_pool *pool, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_pool_terminate(tn_pool *pool, tn_deadline deadline);
 
 /** Kill the workers that still run, and free the pool with all its results. Returns NULL. */
 TN_API tn_pool *tn_pool_close(tn_pool *pool);

@@ -81,7 +81,7 @@ typedef struct tn_process_status {
  * or that called tn_process_fail(); of others, exit_code is -1 and signal 0. That is no
  * failure.
  */
-TN_API TN_NODISCARD int tn_process_wait(tn_process *process, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_process_wait(tn_process *process, tn_deadline deadline,
                                         tn_process_status *ret_status);
 
 /** Send a signal; nothing happens if it has ended. */
@@ -182,7 +182,7 @@ TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
  *         TN_ERR_CHILD_FAILED: `ret_first` says which and why, the others have been ended;
  *         TN_ERR_TIMED_OUT: some still run; TN_ERR_INTERRUPTED: tn_interrupt_set()
  */
-TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_deadline deadline,
                                       tn_process_status *ret_first);
 TN_API uint32_t tn_group_count(const tn_group *group);
 /** Borrowed until the group is closed; NULL when out of range. */

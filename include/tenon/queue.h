@@ -122,7 +122,6 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  * @param message      borrowed, tensors too; with TN_PUSH_MOVE the tensors are consumed on
  *         success
  * @param flags        TN_PUSH_*
- * @param deadline_ns  CLOCK_MONOTONIC, ns; 0 never waits, TN_FOREVER never gives up
  * @return 0, or
  *         TN_ERR_TIMED_OUT  no room until the deadline
  *         TN_ERR_CLOSED     the queue was ended
@@ -132,14 +131,14 @@ TN_API TN_NODISCARD int tn_queue_end(tn_queue *queue);
  *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
  *
  * Whatever the deadline, the push of a file_descriptor tensor that tenond has not got the
- * descriptor of (see tn_tensor_empty_as()) waits for a tenond that is stopped or silent, a
+ * descriptor of (see tn_tensor_create()) waits for a tenond that is stopped or silent, a
  * second or two for each.
  *
- * Threads: any.   Blocks: until deadline_ns, or as above.   Fork: yes.
+ * Threads: any.   Blocks: until the deadline, or as above.   Fork: yes.
  * Crash: the message is in the queue whole, or not at all.
  */
 TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message,
-                                      uint32_t flags, uint64_t deadline_ns);
+                                      uint32_t flags, tn_deadline deadline);
 
 /**
  * Take the oldest message, waiting until one arrives.
@@ -164,21 +163,21 @@ TN_API TN_NODISCARD int tn_queue_push(tn_queue *queue, const tn_message *message
  * asks tenond for the descriptor, and waits a second or two for a tenond that is stopped or
  * silent.
  *
- * Threads: any.   Blocks: until deadline_ns, or as above.   Fork: yes.
+ * Threads: any.   Blocks: until the deadline, or as above.   Fork: yes.
  * Crash: by the queue's policy; the message is either taken or still there, never half.
  */
-TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_queue_pop(tn_queue *queue, tn_deadline deadline,
                                      tn_message *ret_message);
 
 /** Push one tensor and nothing else. Errors as of tn_queue_push(). */
 TN_API TN_NODISCARD int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
-                                             uint64_t deadline_ns);
+                                             tn_deadline deadline);
 
 /**
  * Pop a message that is one tensor; one of another form stays queued: TN_ERR_INVALID. Not for
  * TN_QUEUE_LEASE. Other errors as of tn_queue_pop().
  */
-TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline,
                                             tn_tensor **ret_tensor);
 
 /**
@@ -188,26 +187,26 @@ TN_API TN_NODISCARD int tn_queue_pop_tensor(tn_queue *queue, uint64_t deadline_n
  */
 TN_API TN_NODISCARD int tn_queue_push_many(tn_queue *queue, const tn_message *messages,
                                            uint32_t count, uint32_t flags,
-                                           uint64_t deadline_ns);
+                                           tn_deadline deadline);
 
 /**
  * Pop up to `count` messages into ret_messages [count]; waits only for the first.
  * @return how many were popped (at least 1, unless count is 0), or the error of the first, as
  *         of tn_queue_pop()
  */
-TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                                           tn_message *ret_messages);
 
 /**
  * Wait until one of several queues of one domain has a message, or is at its end.
  *
  * @param queues  [count], borrowed, all of one domain
- * @return the index of a queue that is ready: a pop with deadline 0 then gives a message, the
+ * @return the index of a queue that is ready: a pop with TN_NOW then gives a message, the
  *         end of the queue, or TN_ERR_TIMED_OUT if another consumer was faster;
  *         or TN_ERR_TIMED_OUT, TN_ERR_INVALID, TN_ERR_FORKED
  */
 TN_API TN_NODISCARD int tn_queue_wait_any(tn_queue *const *queues, uint32_t count,
-                                          uint64_t deadline_ns);
+                                          tn_deadline deadline);
 
 /** Make tn_domain_poll_fd() report this queue: `watch` true begins, false ends. */
 TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);

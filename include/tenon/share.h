@@ -46,71 +46,6 @@ TN_API uint32_t tn_strategy_get(void);
 /** Its name, as in "arena"; NULL for a number that is none. Static. */
 TN_API const char *tn_strategy_name(uint32_t strategy);
 
-/** The strategy of a tensor's storage; TN_STRATEGY_DEFAULT while it is private. */
-TN_API uint32_t tn_tensor_strategy(const tn_tensor *tensor);
-
-/** The path of a FILE_SYSTEM storage; NULL for every other. Borrowed while the tensor lives. */
-TN_API const char *tn_tensor_path(const tn_tensor *tensor);
-
-/** Zero in a field means its default. */
-typedef struct tn_share_options {
-    size_t struct_size;
-    uint32_t strategy; /* TN_STRATEGY_* */
-    uint32_t flags;    /* TN_SHARE_* */
-} tn_share_options;
-
-enum {
-    /*
-     * Only this process can write the storage, now and ever: the kernel refuses every other
-     * one, and a child before fork() returns in it (not one made past fork()'s handlers, as
-     * _Fork() does). Implies FILE_DESCRIPTOR; others get read-only tensors.
-     */
-    TN_SHARE_WRITE_ONCE = 1u << 0
-};
-
-/**
- * As tn_tensor_empty(), by the strategy that `options` names.
- * @param options  borrowed; NULL for the defaults
- * @return as tn_tensor_empty(), or TN_ERR_UNSUPPORTED (this system lacks the strategy);
- *         TN_ERR_FULL also when no descriptor is left for it here or in tenond;
- *         TN_ERR_NO_MEMORY, whatever the deadline, when it is larger than the domain's quota
- *         can be (memory outside of the arena: two pages more), or than the whole file system;
- *         TN_ERR_SYSTEM (a system call failed); TN_ERR_DENIED, of memory outside of the arena
- *         (setuid() took this process away from the domain's user);
- *         of FILE_SYSTEM: TN_ERR_INVALID ($TENON_SHM_DIR is no absolute path), TN_ERR_NOT_FOUND
- *         (there is no such folder), TN_ERR_DENIED (it is not writable)
- *
- * The data of the two strategies with memory of their own is zeroed and aligned to a page.
- *
- * Whatever the deadline, FILE_DESCRIPTOR gives tenond the descriptor, and waits a second for a
- * tenond that is stopped or silent; not again within the next second. The storage is made
- * nevertheless. Until tenond has the descriptor, each push and export of the storage asks
- * again, and waits as long: the storage is to outlive this process.
- */
-TN_API TN_NODISCARD int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                           const int64_t *shape,
-                                           const tn_share_options *options,
-                                           uint64_t deadline_ns, tn_tensor **ret_tensor);
-
-/**
- * As tn_tensor_share(), by the strategy that `options` names. A storage that this domain holds
- * already stays where it is, whatever its strategy; TN_ERR_DENIED when it was to be write-once
- * and is not. Other errors as of tn_tensor_empty_as().
- */
-TN_API TN_NODISCARD int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor,
-                                           const tn_share_options *options,
-                                           uint64_t deadline_ns);
-
-/**
- * Share only the elements of this view, copied side by side in row-major order, instead of its
- * whole storage. The tensor itself, private or shared, stays as it is; attributes go along.
- * @param ret_tensor  owned by the caller
- * @return as tn_tensor_empty_as(), or TN_ERR_UNSUPPORTED (an attribute cannot go along)
- */
-TN_API TN_NODISCARD int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
-                                             const tn_share_options *options,
-                                             uint64_t deadline_ns, tn_tensor **ret_tensor);
-
 /**
  * Give a private storage another size; what it has is kept, new bytes are zero.
  *
@@ -137,19 +72,19 @@ typedef struct tn_arena tn_arena;
 
 /**
  * @param size_bytes  of all tensors together, each rounded up to 64; committed at once
- * @return 0, or as tn_tensor_empty_as()
+ * @return 0, or as tn_tensor_create()
  */
 TN_API TN_NODISCARD int tn_arena_create(tn_domain *domain, uint64_t size_bytes,
-                                        uint64_t deadline_ns, tn_arena **ret_arena);
+                                        tn_deadline deadline, tn_arena **ret_arena);
 
 /**
  * A tensor of the arena, zeroed, which this process can write. TN_ERR_FULL: no room left;
- * TN_ERR_INVALID, TN_ERR_UNSUPPORTED: as of tn_tensor_empty(); TN_ERR_NO_MEMORY (private
+ * TN_ERR_INVALID, TN_ERR_UNSUPPORTED: as of tn_tensor_create(); TN_ERR_NO_MEMORY (private
  * memory). A child has the arena for reading only: TN_ERR_DENIED, or TN_ERR_FORKED without a
  * seat.
  */
-TN_API TN_NODISCARD int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim,
-                                       const int64_t *shape, tn_tensor **ret_tensor);
+TN_API TN_NODISCARD int tn_arena_allocate(tn_arena *arena, tn_dtype dtype, int32_t ndim,
+                                          const int64_t *shape, tn_tensor **ret_tensor);
 
 /** Bytes that are left. */
 TN_API uint64_t tn_arena_room(const tn_arena *arena);
@@ -180,7 +115,7 @@ typedef struct tn_storage_header {
     uint32_t generation;
     uint8_t domain[16]; /* id of the domain */
     int32_t creator_pid;
-    uint32_t flags;         /* TN_SHARE_* */
+    uint32_t flags;         /* TN_TENSOR_WRITE_ONCE or 0 */
     uint64_t creator_start; /* clock ticks since boot; with the pid, who made it */
     uint64_t pid_space; /* the creator's pid namespace, and its time namespace above bit 32 */
     uint64_t created_unix_ns; /* CLOCK_REALTIME */
@@ -204,7 +139,7 @@ typedef struct tn_storage_header {
 enum {
     /*
      * Send a descriptor that only reads. A reader who runs as another user can never write;
-     * against the same user only TN_SHARE_WRITE_ONCE helps, since a process may always reopen
+     * against the same user only TN_TENSOR_WRITE_ONCE helps, since a process may always reopen
      * what is its user's own.
      */
     TN_SEND_READ_ONLY = 1u << 0
@@ -231,7 +166,7 @@ enum {
  * Blocks: until there is room for the packet, or the deadline.
  */
 TN_API TN_NODISCARD int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags,
-                                       uint64_t deadline_ns);
+                                       tn_deadline deadline);
 
 /**
  * Receive what tn_tensor_send() sent, in any process. The tensor belongs to no domain; it
@@ -253,11 +188,11 @@ TN_API TN_NODISCARD int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_
  * After INVALID or VERSION a stream is at the end of the packet, unless what came was none:
  * then 24 bytes of it are gone.
  *
- * Blocks: until a packet is there, or the deadline. With a deadline of 0 a packet that is there
+ * Blocks: until a packet is there, or the deadline. With TN_NOW a packet that is there
  * in part stays for the next call.
  * Fork: a child has the tensor as well.
  */
-TN_API TN_NODISCARD int tn_tensor_receive(int socket_fd, uint64_t deadline_ns,
+TN_API TN_NODISCARD int tn_tensor_receive(int socket_fd, tn_deadline deadline,
                                           tn_tensor **ret_tensor);
 
 /**
@@ -282,7 +217,7 @@ TN_API TN_NODISCARD int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor
  * namespace and time namespace. Keeps the file until the tensor ends, or the process does; who
  * is last removes it.
  *
- * @param path  absolute, as tn_tensor_path() gives it
+ * @param path  absolute, as tn_tensor_info's `path` gives it
  * @return as tn_tensor_receive(), or TN_ERR_INVALID (not absolute, or no plain file),
  *         TN_ERR_NOT_FOUND, TN_ERR_DENIED (another user's, of another such namespace, or a
  *         symbolic link, which is not followed),

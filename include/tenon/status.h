@@ -42,15 +42,6 @@ enum {
         TN_OK = 0
 };
 
-/**
- * An absolute CLOCK_MONOTONIC time that never comes. A deadline of 0 tries once and does not
- * wait.
- */
-#define TN_FOREVER UINT64_MAX
-
-/** The deadline that lies `duration_ns` from now; saturates at TN_FOREVER. */
-TN_API uint64_t tn_deadline_after(uint64_t duration_ns);
-
 /** The sentence of a status, static; "unknown status" for a number that is none. */
 TN_API const char *tn_status_sentence(int status);
 

@@ -42,7 +42,7 @@ TN_API bool tn_event_is_set(const tn_event *event);
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: it is not set, and the last other process
  *         that had it open died
  */
-TN_API TN_NODISCARD int tn_event_wait(tn_event *event, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 
 enum {
     /** Permits belong to who acquired them: a dead process's come back. */
@@ -67,7 +67,7 @@ TN_API tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore);
 /**
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED (no permit, and the last other opener died)
  */
-TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadline deadline);
 /**
  * @return 0, or TN_ERR_INVALID: an owned semaphore of which this process (ANY_RELEASES: any
  *         process) holds no permit; overflow
@@ -89,7 +89,7 @@ TN_API tn_lock *tn_lock_close(tn_lock *lock);
  *         (tn_error_peer() names the dead owner); TN_ERR_TIMED_OUT;
  *         TN_ERR_INVALID: this thread holds it already
  */
-TN_API TN_NODISCARD int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_lock_acquire(tn_lock *lock, tn_deadline deadline);
 /** TN_ERR_INVALID: this thread does not hold it. */
 TN_API TN_NODISCARD int tn_lock_release(tn_lock *lock);
 
@@ -111,7 +111,7 @@ TN_API tn_condition *tn_condition_close(tn_condition *condition);
  *         TN_ERR_INVALID: the caller does not hold the lock
  */
 TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock,
-                                          uint64_t deadline_ns);
+                                          tn_deadline deadline);
 TN_API TN_NODISCARD int tn_condition_signal(tn_condition *condition);
 TN_API TN_NODISCARD int tn_condition_broadcast(tn_condition *condition);
 
@@ -131,7 +131,7 @@ TN_API tn_barrier *tn_barrier_close(tn_barrier *barrier);
  * the others TN_ERR_CLOSED.
  * @return 0, or 1 for exactly one of the parties, or an error as above
  */
-TN_API TN_NODISCARD int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns);
+TN_API TN_NODISCARD int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline);
 /** Make a broken barrier whole, with nobody waiting. */
 TN_API TN_NODISCARD int tn_barrier_reset(tn_barrier *barrier);
 

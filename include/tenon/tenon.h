@@ -17,7 +17,7 @@
  *   inspect    who holds what; the audit                       inspect.h
  *
  * Functions return 0 or a count, or a negative TN_ERR_*; tn_error_detail() says more.
- * Deadlines are absolute CLOCK_MONOTONIC nanoseconds; 0 tries, TN_FOREVER waits.
+ * Calls that can wait take a deadline: tenon/deadline.h.
  *
  * Threads may call any function at the same time, unless its comment says otherwise. A signal
  * handler must not call any of them: none is async-signal-safe. A call that a handler makes in
@@ -26,6 +26,7 @@
  * tn_interrupt_set().
  */
 #include <tenon/attribute.h>
+#include <tenon/deadline.h>
 #include <tenon/domain.h>
 #include <tenon/handle.h>
 #include <tenon/inspect.h>

@@ -65,64 +65,105 @@ TN_API TN_NODISCARD int tn_dtype_parse(const char *name, tn_dtype *ret_dtype);
 /** Bytes of one element. TN_ERR_UNSUPPORTED: not whole bytes; TN_ERR_INVALID: unknown type. */
 TN_API TN_NODISCARD int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes);
 
+enum {
+    /*
+     * Only this process can write the storage, now and ever: the kernel refuses every other
+     * one, and a child before fork() returns in it (not one made past fork()'s handlers, as
+     * _Fork() does). Implies TN_STRATEGY_FILE_DESCRIPTOR; others get read-only tensors.
+     */
+    TN_TENSOR_WRITE_ONCE = 1u << 0,
+    TN_TENSOR_ZEROED = 1u << 1 /* filled with zero bytes */
+};
+
+/** How a tensor is made in shared memory. Zero in a field means its default. */
+typedef struct tn_tensor_options {
+    size_t struct_size;   /* sizeof(tn_tensor_options) */
+    uint32_t strategy;    /* TN_STRATEGY_*, tenon/share.h; default: that of this process */
+    uint32_t flags;       /* TN_TENSOR_* */
+    tn_deadline deadline; /* until when to wait for memory while the quota is used; default:
+                             TN_NOW, do not wait, save 100 ms at most for others who are taking
+                             or giving back memory just now */
+    const void *source;   /* bytes [source_bytes] that it is filled with, in row-major order;
+                             borrowed; default: none */
+    size_t source_bytes;  /* the size of the tensor, if there is a source */
+} tn_tensor_options;
+
 /**
- * Make a tensor in shared memory, contents undefined.
+ * Make a tensor in shared memory. Its contents are undefined, unless the options have a source
+ * or TN_TENSOR_ZEROED.
  *
- * @param shape        [ndim], elements; each >= 0; borrowed; may be NULL when ndim is 0
- * @param deadline_ns  how long to wait for memory when the quota is used; 0: do not wait, save
- *                     100 ms at most for others who are taking or giving back memory just now
- * @param ret_tensor   owned by the caller; untouched on failure
+ *     tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){480, 640}, NULL, &image);
+ *
+ * @param shape       [ndim], elements; each >= 0; borrowed; may be NULL when ndim is 0
+ * @param options     borrowed; NULL for the defaults
+ * @param ret_tensor  owned by the caller; untouched on failure
  * @return 0, or
- *         TN_ERR_INVALID      ndim, a size, or the product is out of range; the type is unknown
- *         TN_ERR_UNSUPPORTED  a sub-byte type
- *         TN_ERR_NO_MEMORY    the quota or the machine has no room (and deadline_ns was 0); or,
- *                             whatever the deadline, the quota can never be as large
- *         TN_ERR_FULL         no free block in the table
+ *         TN_ERR_INVALID      ndim, a size, the product or an option is out of range; the type
+ *                             is unknown; source_bytes is not the size of the tensor; of
+ *                             FILE_SYSTEM: $TENON_SHM_DIR is no absolute path
+ *         TN_ERR_UNSUPPORTED  a sub-byte type; this system lacks the strategy
+ *         TN_ERR_NO_MEMORY    the quota or the machine has no room, and the deadline was
+ *                             TN_NOW; or, whatever the deadline, the tensor is larger than the
+ *                             quota can be (memory outside of the arena: two pages more), or
+ *                             than the whole file system
+ *         TN_ERR_FULL         no free block in the table; no descriptor is left for the storage
+ *                             here or in tenond
  *         TN_ERR_TIMED_OUT    no room until the deadline
  *         TN_ERR_INTERRUPTED  tn_interrupt_set()
  *         TN_ERR_FORKED       no seat
+ *         TN_ERR_DENIED       of memory outside of the arena: setuid() took this process away
+ *                             from the domain's user; the folder of files is not writable
+ *         TN_ERR_NOT_FOUND    of FILE_SYSTEM: there is no such folder
+ *         TN_ERR_SYSTEM       a system call failed
  *
- * The data is aligned to 64 bytes at least, to 2 MiB when it is larger than 1 MiB.
- * Threads: any.   Blocks: until deadline_ns.   Fork: yes.
+ * The data is aligned to 64 bytes at least, to 2 MiB when it is larger than 1 MiB. The data of
+ * the two strategies with memory of their own is zeroed and aligned to a page.
+ *
+ * Whatever the deadline, FILE_DESCRIPTOR gives tenond the descriptor, and waits a second for a
+ * tenond that is stopped or silent; not again within the next second. The storage is made
+ * nevertheless. Until tenond has the descriptor, each push and export of the storage asks
+ * again, and waits as long: the storage is to outlive this process.
+ *
+ * Threads: any.   Blocks: until the deadline, or as above.   Fork: yes.
  * Crash: the memory is free again.
  */
-TN_API TN_NODISCARD int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                        const int64_t *shape, uint64_t deadline_ns,
-                                        tn_tensor **ret_tensor);
-
-/** As tn_tensor_empty(), filled with zero bytes. */
-TN_API TN_NODISCARD int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                        const int64_t *shape, uint64_t deadline_ns,
-                                        tn_tensor **ret_tensor);
-
-/**
- * As tn_tensor_empty(), filled from `bytes` in row-major order.
- * @param size_bytes  must be exactly the tensor's size, else TN_ERR_INVALID
- */
-TN_API TN_NODISCARD int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                             const int64_t *shape, const void *bytes,
-                                             size_t size_bytes, uint64_t deadline_ns,
-                                             tn_tensor **ret_tensor);
+TN_API TN_NODISCARD int tn_tensor_create(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                                         const int64_t *shape, const tn_tensor_options *options,
+                                         tn_tensor **ret_tensor);
 
 /** Make a tensor in private memory, zeroed; tn_tensor_share() moves it later. */
-TN_API TN_NODISCARD int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                                          tn_tensor **ret_tensor);
+TN_API TN_NODISCARD int tn_tensor_create_private(tn_dtype dtype, int32_t ndim,
+                                                 const int64_t *shape, tn_tensor **ret_tensor);
 
 /**
  * Move a private tensor's storage into a domain: new shared memory, a copy, and the storage's
  * pointer swapped, so that every tensor over this storage is shared afterwards.
  *
- * Pointers from tn_tensor_data() taken before are invalid afterwards. Sharing what this domain
- * already holds is free. On failure nothing changed.
+ * Pointers from tn_tensor_data() taken before are invalid afterwards. A storage that this
+ * domain holds already stays where it is, whatever its strategy. On failure nothing changed.
  *
- * @return as tn_tensor_empty(), or TN_ERR_INVALID when it is shared in another domain, or
- *         TN_ERR_DENIED when it is read-only or a DLPack export still points into its memory
+ * @param options  as of tn_tensor_create(), without TN_TENSOR_ZEROED and a source
+ * @return as tn_tensor_create(), or TN_ERR_INVALID when it is shared in another domain, or
+ *         TN_ERR_DENIED when it is read-only, when a DLPack export still points into its
+ *         memory, or when it was to be write-once, is shared already, and is not
  *
  * Threads: several may share views of one storage at the same time; apart from that, no other
  * thread may use tensors over it meanwhile.
  */
 TN_API TN_NODISCARD int tn_tensor_share(tn_domain *domain, tn_tensor *tensor,
-                                        uint64_t deadline_ns);
+                                        const tn_tensor_options *options);
+
+/**
+ * Make a tensor in shared memory that has the elements of this one, side by side in row-major
+ * order, and its attributes. The tensor itself, private or shared, stays as it is: this shares
+ * a view without the rest of its storage.
+ * @param options     as of tn_tensor_create(), without TN_TENSOR_ZEROED and a source
+ * @param ret_tensor  owned by the caller; untouched on failure
+ * @return as tn_tensor_create(), or TN_ERR_UNSUPPORTED (an attribute cannot go along)
+ */
+TN_API TN_NODISCARD int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor,
+                                        const tn_tensor_options *options,
+                                        tn_tensor **ret_tensor);
 
 /** One more reference. Returns its argument. */
 TN_API tn_tensor *tn_tensor_ref(tn_tensor *tensor);
@@ -145,8 +186,9 @@ TN_API TN_NODISCARD int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_
 
 /**
  * Elements start, start + step, ... before stop along one axis, as a view.
- * @param start, stop  clipped to nothing: each must lie in [0, size], start <= stop; for a
- *                     negative step, elements stop - 1, stop - 1 + step, ... down to start
+ * @param start, stop  in [0, size], start <= stop; not clipped: out of range is TN_ERR_INVALID.
+ *                     With a negative step: elements stop - 1, stop - 1 + step, ... down to
+ *                     start
  * @param step         not 0
  * @return as tn_tensor_view()
  */
@@ -186,17 +228,30 @@ TN_API tn_dtype tn_tensor_dtype(const tn_tensor *tensor);
 TN_API int32_t tn_tensor_ndim(const tn_tensor *tensor);
 /** [ndim], elements; borrowed while the tensor lives. */
 TN_API const int64_t *tn_tensor_shape(const tn_tensor *tensor);
-TN_API const int64_t *tn_tensor_strides(const tn_tensor *tensor);
-TN_API uint64_t tn_tensor_byte_offset(const tn_tensor *tensor);
 /** Number of elements. */
 TN_API int64_t tn_tensor_count(const tn_tensor *tensor);
-/** Bytes of all elements, were they contiguous. */
-TN_API uint64_t tn_tensor_size_bytes(const tn_tensor *tensor);
-/** Bytes of the whole storage. */
-TN_API uint64_t tn_tensor_storage_bytes(const tn_tensor *tensor);
-TN_API bool tn_tensor_is_contiguous(const tn_tensor *tensor);
-TN_API bool tn_tensor_is_shared(const tn_tensor *tensor);
-TN_API bool tn_tensor_is_read_only(const tn_tensor *tensor);
+
+/** What else there is to know of a tensor. What is borrowed lasts while the tensor lives. */
+typedef struct tn_tensor_info {
+    size_t struct_size;     /* sizeof(tn_tensor_info), set by the caller */
+    const int64_t *strides; /* [ndim], elements; borrowed */
+    uint64_t byte_offset;   /* of the first element, from the start of the storage */
+    uint64_t size_bytes;    /* of all elements, were they contiguous */
+    uint64_t storage_bytes; /* of the whole storage */
+    uint32_t strategy;      /* TN_STRATEGY_*; TN_STRATEGY_DEFAULT while it is private */
+    bool is_contiguous;     /* row-major, without gaps */
+    bool is_shared;
+    bool is_read_only;
+    bool reserved;
+    const char *path; /* of a FILE_SYSTEM storage; NULL for every other; borrowed */
+} tn_tensor_info;
+
+/**
+ * @param ret_info  its struct_size says how much is filled in
+ * @return 0, or TN_ERR_INVALID
+ */
+TN_API TN_NODISCARD int tn_tensor_get_info(const tn_tensor *tensor, tn_tensor_info *ret_info);
+
 /** True when both are views of one storage, in whatever process they were made. */
 TN_API bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other);
 

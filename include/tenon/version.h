@@ -21,6 +21,13 @@
 #define TN_API       __attribute__((visibility("default")))
 #define TN_NODISCARD __attribute__((warn_unused_result))
 
+/*
+ * A struct of options, or one that a call fills, with its size set, in C:
+ *
+ *     tn_queue_open(domain, "frames", TN_OPTIONS(tn_queue_options, .capacity = 4), &queue);
+ */
+#define TN_OPTIONS(type, ...) (&(type){.struct_size = sizeof(type), __VA_ARGS__})
+
 TN_BEGIN_DECLS
 
 /** The library's version at run time, as in "0.1.0". Threads: any. Blocks: never. Fork: yes. */

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-int tnp_deadline(PyObject *timeout, uint64_t missing, uint64_t *ret_deadline_ns)
+int tnp_deadline(PyObject *timeout, tn_deadline missing, tn_deadline *ret_deadline)
 {
     if (timeout == NULL || timeout == Py_None) {
-        *ret_deadline_ns = timeout == NULL ? missing : TN_FOREVER;
+        *ret_deadline = timeout == NULL ? missing : TN_FOREVER;
         return 0;
     }
     double seconds = PyFloat_AsDouble(timeout);
@@ -18,11 +18,11 @@ int tnp_deadline(PyObject *timeout, uint64_t missing, uint64_t *ret_deadline_ns)
         return -1;
     }
     if (seconds <= 0)
-        *ret_deadline_ns = 0;
+        *ret_deadline = TN_NOW;
     else if (seconds > 1e9)
-        *ret_deadline_ns = TN_FOREVER;
+        *ret_deadline = TN_FOREVER;
     else
-        *ret_deadline_ns = tn_deadline_after((uint64_t)(seconds * 1e9));
+        *ret_deadline = tn_deadline_after((uint64_t)(seconds * 1e9));
     return 0;
 }
 
@@ -180,7 +180,7 @@ int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype)
 }
 
 int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t before,
-                uint64_t *ret_deadline_ns)
+                tn_deadline *ret_deadline)
 {
     Py_ssize_t given = nargs + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
     if (nargs < before || given > before + 1 ||
@@ -189,5 +189,5 @@ int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssi
         PyErr_Format(PyExc_TypeError, "%zd arguments and `timeout` are taken", before);
         return -1;
     }
-    return tnp_deadline(given > before ? args[before] : NULL, TN_FOREVER, ret_deadline_ns);
+    return tnp_deadline(given > before ? args[before] : NULL, TN_FOREVER, ret_deadline);
 }

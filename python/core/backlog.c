@@ -91,7 +91,7 @@ static int owe(backlog *self)
     tn_semaphore *debts[MOST_DEBTS];
     int n = open_debts(self, debts);
     for (int i = 0; i < n; i++) {
-        int status = tn_semaphore_acquire(debts[i], 0);
+        int status = tn_semaphore_acquire(debts[i], TN_NOW);
         if (status != 0) {
             pay(debts, i);
             tnp_raise(status);
@@ -186,7 +186,7 @@ static int put_encoded(backlog *self, const tnp_encoded *encoded)
         return -1;
     if (atomic_load_explicit(&self->count, memory_order_acquire) == 0) {
         int status = tnp_queue_push(self->queue, encoded->start, encoded->size_bytes,
-                                    encoded->tensors, 0);
+                                    encoded->tensors, TN_NOW);
         if (status == 0)
             return 0;
         /* A consumer that died tells of it once: another may come. */
@@ -207,7 +207,7 @@ static PyObject *put(PyObject *object, PyObject *value)
     backlog *self = (backlog *)object;
     tnp_encoded encoded;
     if (tnp_object_of(self->queue) == NULL ||
-        tnp_encode(((tnp_object *)self->queue)->domain, value, 0, &encoded) < 0)
+        tnp_encode(((tnp_object *)self->queue)->domain, value, TN_NOW, &encoded) < 0)
         return NULL;
     int is_needed = put_encoded(self, &encoded);
     tnp_encoded_fini(&encoded);
@@ -254,8 +254,8 @@ static bool is_in_vain(struct feeding *f, const struct record *r)
     if (tn_queue_peers(f->queue, TN_CONSUMER) > 0)
         f->short_ns = 0;
     else if (f->short_ns == 0)
-        f->short_ns = tn_deadline_after(0);
-    return f->short_ns != 0 && tn_deadline_after(0) - f->short_ns > SHORTAGE_NS;
+        f->short_ns = tnp_now_ns();
+    return f->short_ns != 0 && tnp_now_ns() - f->short_ns > SHORTAGE_NS;
 }
 
 /* @return 0: it is in the queue, or lost with it. TN_ERR_TIMED_OUT: not yet.
@@ -269,7 +269,7 @@ static int push_record(struct feeding *f, struct record *r)
     if (atomic_load(&f->domain->is_closing) ||
         (f->have_consumers_died && atomic_load(&f->backlog->is_closing)))
         return TN_ERR_INTERRUPTED;
-    int status = tn_queue_push(f->queue, &message, 0, 0);
+    int status = tn_queue_push(f->queue, &message, 0, TN_NOW);
     if (status == TN_ERR_TIMED_OUT) {
         status = tn_queue_push(f->queue, &message, 0, tn_deadline_after(LOOK_NS));
         if (status == 0)

@@ -47,7 +47,7 @@ struct passage {
     PyObject *domain;  /* borrowed; NULL: loading */
     PyObject *tensors; /* a list, borrowed */
     PyObject *places;  /* dumping: bytearray of struct place; NULL: none yet */
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     struct passage *outer;
 };
 static _Thread_local struct passage *passage;
@@ -112,7 +112,7 @@ static PyObject *array_over(PyObject *tensor)
     PyObject *dtype = numpy_dtype(tn_tensor_dtype(t)), *array = NULL;
     if (dtype == NULL)
         return NULL;
-    if (!tn_tensor_is_contiguous(t)) {
+    if (!tnp_info(t).is_contiguous) {
         PyObject *numpy = PyImport_ImportModule("numpy");
         if (numpy != NULL)
             array = PyObject_CallMethod(numpy, "asarray", "(O)", tensor);
@@ -143,10 +143,10 @@ static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* NULL: raised. */
 static tn_tensor *new_tensor(PyObject *domain, tn_dtype dtype, int32_t ndim,
-                             const int64_t *shape, uint64_t deadline_ns)
+                             const int64_t *shape, tn_deadline deadline)
 {
     tn_tensor *tensor;
-    tnp_wanted wanted = {.dtype = dtype, .ndim = ndim, .deadline_ns = deadline_ns};
+    tnp_wanted wanted = {.dtype = dtype, .ndim = ndim, .deadline = deadline};
     if (tnp_domain_of(domain) == NULL)
         return NULL;
     memcpy(wanted.shape, shape, (size_t)ndim * sizeof shape[0]);
@@ -186,14 +186,14 @@ static int copy_elements(tn_tensor *to, PyObject *array, Py_buffer *view)
 
 /* The same elements in the domain, in the same order of axes. NULL: raised. */
 static tn_tensor *copy_of(PyObject *domain, PyObject *array, Py_buffer *view, tn_dtype dtype,
-                          uint64_t deadline_ns)
+                          tn_deadline deadline)
 {
     int64_t shape[TN_MAX_NDIM];
     bool is_reversed =
         view->ndim > 1 && !PyBuffer_IsContiguous(view, 'C') && PyBuffer_IsContiguous(view, 'F');
     for (int i = 0; i < view->ndim; i++)
         shape[is_reversed ? view->ndim - 1 - i : i] = view->shape[i];
-    tn_tensor *copy = new_tensor(domain, dtype, view->ndim, shape, deadline_ns), *reversed;
+    tn_tensor *copy = new_tensor(domain, dtype, view->ndim, shape, deadline), *reversed;
     if (copy == NULL || view->len == 0)
         return copy;
     if (is_reversed || PyBuffer_IsContiguous(view, 'C')) {
@@ -250,7 +250,7 @@ static tn_tensor *found(PyObject *domain, const Py_buffer *view, tn_dtype dtype)
  * @param ret_is_fixed  it is in the domain, and its holder could not write what others can
  */
 static PyObject *tensor_of_array(PyObject *domain, PyObject *array, bool may_copy,
-                                 uint64_t deadline_ns, bool *ret_is_fixed)
+                                 tn_deadline deadline, bool *ret_is_fixed)
 {
     Py_buffer view;
     tn_dtype dtype;
@@ -265,7 +265,7 @@ static PyObject *tensor_of_array(PyObject *domain, PyObject *array, bool may_cop
     else if ((tensor = found(domain, &view, dtype)) != NULL)
         *ret_is_fixed = view.readonly != 0;
     else if (may_copy)
-        tensor = copy_of(domain, array, &view, dtype, deadline_ns);
+        tensor = copy_of(domain, array, &view, dtype, deadline);
     PyBuffer_Release(&view);
     return tensor == NULL ? NULL : tnp_tensor_wrap(tensor, domain);
 }
@@ -278,22 +278,22 @@ static bool lies_in(PyObject *tensor, PyObject *domain)
 }
 
 /* A tensor as one of the domain: moved there if it is private, a copy where that cannot be. */
-static PyObject *tensor_of_tensor(PyObject *domain, PyObject *object, uint64_t deadline_ns)
+static PyObject *tensor_of_tensor(PyObject *domain, PyObject *object, tn_deadline deadline)
 {
     const tn_tensor *t = of(object);
     int status = 0;
     if (tnp_domain_of(domain) == NULL)
         return NULL;
-    if (!tn_tensor_is_shared(t))
-        status = tnp_tensor_share_in(object, domain, deadline_ns);
+    if (!tnp_info(t).is_shared)
+        status = tnp_tensor_share_in(object, domain, deadline);
     if (status == 0 && lies_in(object, domain)) {
         Py_INCREF(object);
         return object;
     }
     if (status != 0 && status != TN_ERR_DENIED)
         return tnp_raise(status);
-    tn_tensor *copy = new_tensor(domain, tn_tensor_dtype(t), tn_tensor_ndim(t),
-                                 tn_tensor_shape(t), deadline_ns);
+    tn_tensor *copy =
+        new_tensor(domain, tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), deadline);
     if (copy == NULL)
         return NULL;
     if ((status = tn_tensor_copy_attributes(copy, t)) != 0)
@@ -371,7 +371,7 @@ static PyObject *reduce_array(PyObject *array)
 {
     bool is_fixed;
     PyObject *tensor =
-        tensor_of_array(passage->domain, array, !has_many(), passage->deadline_ns, &is_fixed);
+        tensor_of_array(passage->domain, array, !has_many(), passage->deadline, &is_fixed);
     if (tensor != NULL)
         return reduction(is_fixed ? fixed_array_function : array_function, send_along(tensor));
     return PyErr_Occurred() ? NULL : reduce_by_numpy(array);
@@ -382,7 +382,7 @@ static PyObject *send_tensor(PyObject *tensor)
 {
     if (check_room() < 0)
         return NULL;
-    return send_along(tensor_of_tensor(passage->domain, tensor, passage->deadline_ns));
+    return send_along(tensor_of_tensor(passage->domain, tensor, passage->deadline));
 }
 
 static PyObject *reduce_tensor(PyObject *tensor)
@@ -420,7 +420,7 @@ static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
     if (storage != NULL) {
         place.offset = (uint64_t)((char *)view.buf - (char *)tn_tensor_data(storage));
     } else if (!keep) {
-        storage = new_tensor(passage->domain, byte, 1, &size, passage->deadline_ns);
+        storage = new_tensor(passage->domain, byte, 1, &size, passage->deadline);
         if (storage != NULL)
             copy_bytes(tn_tensor_data(storage), view.buf, (size_t)size);
     }
@@ -555,13 +555,13 @@ static PyObject *assemble(PyObject *pickled, PyObject *places)
     return bytes;
 }
 
-static int encode_pickle(PyObject *domain, PyObject *value, uint64_t deadline_ns,
+static int encode_pickle(PyObject *domain, PyObject *value, tn_deadline deadline,
                          tnp_encoded *ret)
 {
     struct passage mine = {.domain = domain,
                            .tensors = PyList_New(0),
                            .places = PyByteArray_FromStringAndSize(NULL, 0),
-                           .deadline_ns = deadline_ns,
+                           .deadline = deadline,
                            .outer = passage};
     PyObject *pickled = NULL;
     ret->bytes = NULL;
@@ -609,7 +609,7 @@ static bool encode_plain(PyObject *value, tnp_encoded *ret)
     return true;
 }
 
-int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_encoded *ret)
+int tnp_encode(PyObject *domain, PyObject *value, tn_deadline deadline, tnp_encoded *ret)
 {
     PyObject *tensor = NULL;
     char kind = TENSOR;
@@ -620,15 +620,15 @@ int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_enco
     if (encode_plain(value, ret))
         return 0;
     if (has_numpy() && Py_TYPE(value) == ndarray_type) {
-        tensor = tensor_of_array(domain, value, true, deadline_ns, &is_fixed);
+        tensor = tensor_of_array(domain, value, true, deadline, &is_fixed);
         kind = is_fixed ? FIXED_ARRAY : ARRAY;
     } else if (Py_TYPE(value) == &tnp_tensor_type) {
-        tensor = tensor_of_tensor(domain, value, deadline_ns);
+        tensor = tensor_of_tensor(domain, value, deadline);
     }
     if (tensor != NULL)
         failed = encode_one(tensor, kind, ret);
     else
-        failed = PyErr_Occurred() ? -1 : encode_pickle(domain, value, deadline_ns, ret);
+        failed = PyErr_Occurred() ? -1 : encode_pickle(domain, value, deadline, ret);
     if (failed == 0) {
         ret->start = PyBytes_AS_STRING(ret->bytes);
         ret->size_bytes = (size_t)PyBytes_GET_SIZE(ret->bytes);
@@ -660,7 +660,7 @@ static PyObject *find_buffers(const char *places, uint32_t count, PyObject *tens
         memcpy(&place, places + i * sizeof place, sizeof place);
         if (place.tensor < PyList_GET_SIZE(tensors)) {
             PyObject *tensor = PyList_GET_ITEM(tensors, place.tensor);
-            uint64_t all = tn_tensor_size_bytes(((tnp_tensor *)tensor)->tensor);
+            uint64_t all = tnp_info(((tnp_tensor *)tensor)->tensor).size_bytes;
             if (place.offset <= all && place.size_bytes <= all - place.offset)
                 view = PyMemoryView_FromObject(tensor);
             else
@@ -782,7 +782,7 @@ static PyObject *dump(PyObject *module, PyObject *args)
         Py_INCREF(domain);
     if (domain == NULL)
         return NULL;
-    int failed = tnp_encode(domain, value, 0, &encoded);
+    int failed = tnp_encode(domain, value, TN_NOW, &encoded);
     Py_DECREF(domain);
     if (failed < 0)
         return NULL;
@@ -838,10 +838,10 @@ static PyObject *dumping(PyObject *module, PyObject *unused)
     (void)module, (void)unused;
     if (passage == NULL || passage->domain == NULL)
         Py_RETURN_NONE;
-    if (passage->deadline_ns == TN_FOREVER)
+    if (passage->deadline.ns == TN_FOREVER.ns)
         return Py_BuildValue("(OO)", passage->domain, Py_None);
-    uint64_t now_ns = tn_deadline_after(0);
-    double left = passage->deadline_ns > now_ns ? (double)(passage->deadline_ns - now_ns) : 0;
+    uint64_t now_ns = tnp_now_ns();
+    double left = passage->deadline.ns > now_ns ? (double)(passage->deadline.ns - now_ns) : 0;
     return Py_BuildValue("(Od)", passage->domain, left / 1e9);
 }
 

@@ -210,14 +210,13 @@ static bool is_mine(const condition *self, const char *otherwise)
 }
 
 /* pre: the gate is ours, and is again then. -1: raised */
-static int sleep_until_told(const condition *self, const row *r, uint64_t deadline_ns)
+static int sleep_until_told(const condition *self, const row *r, tn_deadline deadline)
 {
-    int status = deadline_ns == 0 ? TN_ERR_TIMED_OUT : 0;
+    int status = deadline.ns == 0 ? TN_ERR_TIMED_OUT : 0;
     while (status == 0 && (atomic_load(&r->turn) & TOLD) == 0) {
-        uint64_t look_ns = tn_deadline_after(LOOK_NS); /* C2 */
-        bool is_last = deadline_ns <= look_ns;
-        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline_ns : look_ns,
-                               &status) < 0)
+        tn_deadline look = tn_deadline_after(LOOK_NS); /* C2 */
+        bool is_last = deadline.ns <= look.ns;
+        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline : look, &status) < 0)
             return -1;
         if (status == TN_ERR_PEER_DIED || (status == TN_ERR_TIMED_OUT && !is_last))
             status = 0; /* a thread of this process may still notify */
@@ -258,9 +257,9 @@ static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *names)
 {
     const condition *self = begun(object);
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     unsigned long count;
-    if (self == NULL || tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (self == NULL || tnp_timeout(args, nargs, names, 0, &deadline) < 0)
         return NULL;
     if (!is_mine(self, "must acquire() condition before using wait()"))
         return NULL;
@@ -273,7 +272,7 @@ static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
         after(-1, leave_gate, self, 0);
         return NULL;
     }
-    int failed = sleep_until_told(self, r, deadline_ns);
+    int failed = sleep_until_told(self, r, deadline);
     bool was_told = (atomic_exchange(&r->turn, 0) & TOLD) != 0;
     failed = after(failed, leave_gate, self, 0);
     failed = after(failed, take_again, self, count);

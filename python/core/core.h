@@ -52,14 +52,23 @@ PyObject *tnp_raise_saying(int status, const char *format, ...);
 
 /* ---- arguments (argument.c) -------------------------------------------------------------- */
 
+static inline uint64_t tnp_now_ns(void) { return tn_deadline_after(0).ns; }
+
+static inline tn_tensor_info tnp_info(const tn_tensor *tensor)
+{
+    tn_tensor_info info = {.struct_size = sizeof info};
+    (void)!tn_tensor_get_info(tensor, &info);
+    return info;
+}
+
 /** A deadline of a timeout in seconds; None: TN_FOREVER; NULL: `missing`. -1: raised. */
-int tnp_deadline(PyObject *timeout, uint64_t missing, uint64_t *ret_deadline_ns);
+int tnp_deadline(PyObject *timeout, tn_deadline missing, tn_deadline *ret_deadline);
 /**
  * The deadline of what METH_FASTCALL | METH_KEYWORDS takes: `before` arguments, and `timeout`,
  * which is None if it is not given. -1: raised.
  */
 int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t before,
-                uint64_t *ret_deadline_ns);
+                tn_deadline *ret_deadline);
 /** An int, or a sequence of them, as a shape; -1: raised (TypeError, ValueError). */
 int tnp_shape(PyObject *shape, int64_t ret_shape[TN_MAX_NDIM], int32_t *ret_ndim);
 PyObject *tnp_tuple(const int64_t *numbers, int32_t count);
@@ -141,7 +150,7 @@ PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes);
  * what moves must not be looked at by a thread that gets the GIL meanwhile.
  * @return 0, or a status, for tnp_raise()
  */
-int tnp_tensor_share_in(PyObject *tensor, PyObject *domain, uint64_t deadline_ns);
+int tnp_tensor_share_in(PyObject *tensor, PyObject *domain, tn_deadline deadline);
 int tnp_tensor_init(PyObject *module);
 /** share.c: private(), and methods of tensors. */
 PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords);
@@ -153,7 +162,7 @@ typedef struct {
     tn_dtype dtype;
     int32_t ndim;
     int64_t shape[TN_MAX_NDIM];
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     uint32_t strategy, flags; /* TN_STRATEGY_*, TN_SHARE_* */
 } tnp_wanted;
 /** Make it, in a domain that is open. @return 0, or a status, for tnp_raise() */
@@ -324,14 +333,14 @@ typedef struct {
     char plain[256];
 } tnp_encoded;
 /** -1: raised. The deadline is for memory. */
-int tnp_encode(PyObject *domain, PyObject *value, uint64_t deadline_ns, tnp_encoded *ret);
+int tnp_encode(PyObject *domain, PyObject *value, tn_deadline deadline, tnp_encoded *ret);
 void tnp_encoded_fini(tnp_encoded *encoded);
 /**
  * Push a message; wait for room without the GIL. `tensors`: a list of tnp_tensor; NULL: none.
  * pre: the queue is open. @return 0, or a status, for tnp_raise()
  */
 int tnp_queue_push(PyObject *queue, const char *bytes, size_t size_bytes, PyObject *tensors,
-                   uint64_t deadline_ns);
+                   tn_deadline deadline);
 /** The pickle of a small value of built-in types; 0: it is not one, or there is no room. */
 size_t tnp_pickle_plain(PyObject *value, char *to, size_t room);
 /** The value; NULL: raised. `tensors`: a list; it may be emptied. NULL: none came. */
@@ -350,7 +359,7 @@ int tnp_lock_release(PyObject *lock);
  * As tn_condition_wait(), of a Condition and a Lock that this thread holds, which it holds
  * again then. -1: raised, by a handler of a signal, or since one of the two is closed.
  */
-int tnp_condition_wait(PyObject *condition, PyObject *lock, uint64_t deadline_ns,
+int tnp_condition_wait(PyObject *condition, PyObject *lock, tn_deadline deadline,
                        int *ret_status);
 /** Wake all. -1: raised. */
 int tnp_condition_broadcast(PyObject *condition);

@@ -430,8 +430,8 @@ static PyObject *unversioned_capsule(DLManagedTensorVersioned *managed)
 static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
 {
     tn_tensor *dense, *t = of(self);
-    int status =
-        tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), &dense);
+    int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                          tn_tensor_shape(t), &dense);
     if (status != 0)
         return status;
     status = tnp_tensor_copy_status((tnp_side){dense, NULL}, (tnp_side){t, self});
@@ -497,7 +497,7 @@ static int check_target(PyObject *stream, PyObject *device)
  */
 static int settle_strides(PyObject *self, DLTensor *dl)
 {
-    bool is_empty = tn_tensor_size_bytes(of(self)) == 0;
+    bool is_empty = tnp_info(of(self)).size_bytes == 0;
     for (int32_t i = 0; i < dl->ndim; i++) {
         if (dl->strides[i] >= 0)
             continue;

@@ -53,33 +53,33 @@ static void note_holder(tnp_guard *guard)
 
 /* ---- acquire and release ----------------------------------------------------------------- */
 
-static int acquire_core(const tnp_guard *guard, void *handle, uint64_t deadline_ns)
+static int acquire_core(const tnp_guard *guard, void *handle, tn_deadline deadline)
 {
     if (guard->kind == RLOCK)
-        return tn_lock_acquire(handle, deadline_ns);
-    return tn_semaphore_acquire(handle, deadline_ns);
+        return tn_lock_acquire(handle, deadline);
+    return tn_semaphore_acquire(handle, deadline);
 }
 
 /*
  * The wait goes on when somebody died: a forked child has what its parent has, so who dies may
  * never have known of what is waited for; and a thread of this process may end the wait.
  */
-static int wait_for_core(tnp_guard *guard, uint64_t deadline_ns)
+static int wait_for_core(tnp_guard *guard, tn_deadline deadline)
 {
     int status;
     do {
         void *handle = tnp_object_of(guard->core);
         if (handle == NULL)
             return -1;
-        TNP_OBJECT_WAIT(guard->core, status, acquire_core(guard, handle, deadline_ns));
+        TNP_OBJECT_WAIT(guard->core, status, acquire_core(guard, handle, deadline));
     } while (status == TN_ERR_PEER_DIED);
     return status;
 }
 
-static int sleep_until(uint64_t deadline_ns)
+static int sleep_until(tn_deadline deadline)
 {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                             .tv_nsec = (long)(deadline_ns % 1000000000)};
+    struct timespec until = {.tv_sec = (time_t)(deadline.ns / 1000000000),
+                             .tv_nsec = (long)(deadline.ns % 1000000000)};
     int error = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
     return error == 0 ? TN_ERR_TIMED_OUT : TN_ERR_INTERRUPTED;
 }
@@ -89,23 +89,23 @@ static int sleep_until(uint64_t deadline_ns)
  * when the whole process ends. Until then, who waits for ever is told so (TN_ERR_CORRUPT); for
  * who has a deadline the lock is one that is not given back in time.
  */
-static int wait_for_owner(tnp_guard *guard, uint64_t deadline_ns)
+static int wait_for_owner(tnp_guard *guard, tn_deadline deadline)
 {
-    int status = wait_for_core(guard, deadline_ns);
-    while (status == TN_ERR_CORRUPT && deadline_ns != TN_FOREVER) {
+    int status = wait_for_core(guard, deadline);
+    while (status == TN_ERR_CORRUPT && deadline.ns != TN_FOREVER.ns) {
         void *handle = tnp_object_of(guard->core);
         if (handle == NULL)
             return -1;
-        if ((status = acquire_core(guard, handle, 0)) != TN_ERR_TIMED_OUT)
+        if ((status = acquire_core(guard, handle, TN_NOW)) != TN_ERR_TIMED_OUT)
             return status; /* it has come back, or its memory makes no sense */
-        uint64_t look_ns = tn_deadline_after(LOOK_NS);
-        bool is_last = deadline_ns <= look_ns;
-        TNP_OBJECT_WAIT(guard->core, status, sleep_until(is_last ? deadline_ns : look_ns));
+        tn_deadline look = tn_deadline_after(LOOK_NS);
+        bool is_last = deadline.ns <= look.ns;
+        TNP_OBJECT_WAIT(guard->core, status, sleep_until(is_last ? deadline : look));
         if (PyErr_CheckSignals() < 0)
             return TN_ERR_INTERRUPTED;
         if (status == TN_ERR_TIMED_OUT && is_last)
             return status;
-        status = wait_for_core(guard, deadline_ns);
+        status = wait_for_core(guard, deadline);
     }
     return status;
 }
@@ -118,7 +118,7 @@ static void *core_of(const tnp_guard *guard)
     return NULL;
 }
 
-static int guard_acquire(tnp_guard *guard, uint64_t deadline_ns)
+static int guard_acquire(tnp_guard *guard, tn_deadline deadline)
 {
     if (guard->kind == RLOCK && guard_is_mine(guard)) {
         guard->count++;
@@ -127,11 +127,11 @@ static int guard_acquire(tnp_guard *guard, uint64_t deadline_ns)
     void *handle = core_of(guard);
     if (handle == NULL)
         return -1;
-    int status = acquire_core(guard, handle, 0); /* most find it free */
+    int status = acquire_core(guard, handle, TN_NOW); /* most find it free */
     if (status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED) {
-        if (deadline_ns == 0)
+        if (deadline.ns == 0)
             return 0;
-        status = wait_for_owner(guard, deadline_ns);
+        status = wait_for_owner(guard, deadline);
     }
     if (status >= 0) {
         note_holder(guard);
@@ -316,7 +316,7 @@ static int is_true(PyObject *block)
 
 /* acquire(block=True, timeout=None) */
 static int read_acquire(PyObject *const *args, Py_ssize_t nargs, PyObject *names,
-                        uint64_t *ret_deadline_ns)
+                        tn_deadline *ret_deadline)
 {
     static const char *const expected[] = {"block", "timeout"};
     PyObject *given[2] = {NULL, NULL};
@@ -340,20 +340,20 @@ static int read_acquire(PyObject *const *args, Py_ssize_t nargs, PyObject *names
         given[at] = args[nargs + i];
     }
     int blocks = given[0] == NULL ? 1 : is_true(given[0]);
-    if (blocks < 0 || tnp_deadline(given[1], TN_FOREVER, ret_deadline_ns) < 0)
+    if (blocks < 0 || tnp_deadline(given[1], TN_FOREVER, ret_deadline) < 0)
         return -1;
     if (!blocks)
-        *ret_deadline_ns = 0;
+        *ret_deadline = TN_NOW;
     return 0;
 }
 
 static PyObject *acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *names)
 {
-    uint64_t deadline_ns = TN_FOREVER;
-    if ((nargs > 0 || names != NULL) && read_acquire(args, nargs, names, &deadline_ns) < 0)
+    tn_deadline deadline = TN_FOREVER;
+    if ((nargs > 0 || names != NULL) && read_acquire(args, nargs, names, &deadline) < 0)
         return NULL;
-    int got = guard_acquire((tnp_guard *)self, deadline_ns);
+    int got = guard_acquire((tnp_guard *)self, deadline);
     if (got < 0)
         return NULL;
     if (got == 0)

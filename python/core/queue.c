@@ -92,28 +92,28 @@ static PyObject *watch(PyObject *self, PyObject *argument)
  * many bytes does without it. The message is read after the wait even if another thread closed
  * the queue meanwhile.
  */
-static int pop(PyObject *self, tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message)
+static int pop(PyObject *self, tn_queue *queue, tn_deadline deadline, tn_message *ret_message)
 {
-    int status = tn_queue_pop(queue, 0, ret_message);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
-        TNP_OBJECT_WAIT(self, status, tn_queue_pop(queue, deadline_ns, ret_message));
+    int status = tn_queue_pop(queue, TN_NOW, ret_message);
+    if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
+        TNP_OBJECT_WAIT(self, status, tn_queue_pop(queue, deadline, ret_message));
     return status;
 }
 
 static int push(PyObject *self, tn_queue *queue, const tn_message *message,
-                uint64_t deadline_ns)
+                tn_deadline deadline)
 {
     int status = TN_ERR_TIMED_OUT;
     bool is_long = message->size_bytes >= TNP_MANY_BYTES;
     if (!is_long)
-        status = tn_queue_push(queue, message, 0, 0);
-    if (status == TN_ERR_TIMED_OUT && (is_long || deadline_ns != 0))
-        TNP_OBJECT_WAIT(self, status, tn_queue_push(queue, message, 0, deadline_ns));
+        status = tn_queue_push(queue, message, 0, TN_NOW);
+    if (status == TN_ERR_TIMED_OUT && (is_long || deadline.ns != 0))
+        TNP_OBJECT_WAIT(self, status, tn_queue_push(queue, message, 0, deadline));
     return status;
 }
 
 int tnp_queue_push(PyObject *self, const char *bytes, size_t size_bytes, PyObject *tensors,
-                   uint64_t deadline_ns)
+                   tn_deadline deadline)
 {
     enum { FEW = 16 };
     tn_tensor *few[FEW], **all = few;
@@ -126,7 +126,7 @@ int tnp_queue_push(PyObject *self, const char *bytes, size_t size_bytes, PyObjec
         all[i] = ((tnp_tensor *)PyList_GET_ITEM(tensors, i))->tensor;
     tn_message message = {
         .bytes = bytes, .size_bytes = size_bytes, .tensors = all, .tensor_count = (uint32_t)n};
-    int status = push(self, ((tnp_object *)self)->handle, &message, deadline_ns);
+    int status = push(self, ((tnp_object *)self)->handle, &message, deadline);
     if (all != few)
         PyMem_Free(all);
     return status;
@@ -134,11 +134,11 @@ int tnp_queue_push(PyObject *self, const char *bytes, size_t size_bytes, PyObjec
 
 /* -1: raised */
 static int push_or_raise(PyObject *self, const char *bytes, size_t size_bytes,
-                         PyObject *tensors, uint64_t deadline_ns)
+                         PyObject *tensors, tn_deadline deadline)
 {
     if (tnp_object_of(self) == NULL)
         return -1;
-    int status = tnp_queue_push(self, bytes, size_bytes, tensors, deadline_ns);
+    int status = tnp_queue_push(self, bytes, size_bytes, tensors, deadline);
     if (status != 0)
         tnp_raise(status);
     return status == 0 ? 0 : -1;
@@ -149,12 +149,12 @@ static PyObject *push_message(PyObject *self, PyObject *args, PyObject *keywords
     static char *names[] = {"data", "tensors", "timeout", NULL};
     PyObject *sequence = NULL, *tensors, *timeout = Py_None;
     Py_buffer data;
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*|OO", names, &data, &sequence,
                                      &timeout))
         return NULL;
     tensors = sequence == NULL ? PyList_New(0) : PySequence_List(sequence);
-    int failed = tensors == NULL ? -1 : tnp_deadline(timeout, 0, &deadline_ns);
+    int failed = tensors == NULL ? -1 : tnp_deadline(timeout, TN_NOW, &deadline);
     for (Py_ssize_t i = 0; failed == 0 && i < PyList_GET_SIZE(tensors); i++)
         if (!tnp_is_tensor(PyList_GET_ITEM(tensors, i))) {
             PyErr_Format(PyExc_TypeError, "tensors[%zd] is a %.200s, not a tenon.Tensor", i,
@@ -162,7 +162,7 @@ static PyObject *push_message(PyObject *self, PyObject *args, PyObject *keywords
             failed = -1;
         }
     if (failed == 0)
-        failed = push_or_raise(self, data.buf, (size_t)data.len, tensors, deadline_ns);
+        failed = push_or_raise(self, data.buf, (size_t)data.len, tensors, deadline);
     Py_XDECREF(tensors);
     PyBuffer_Release(&data);
     if (failed != 0)
@@ -188,16 +188,16 @@ static PyObject *take_tensors(tn_message *message, PyObject *domain)
 static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *names)
 {
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     tn_queue *queue;
-    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0)
+    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0)
         return NULL;
     tnp_message *m = (tnp_message *)message_type.tp_alloc(&message_type, 0);
     if (m == NULL || (queue = tnp_object_of(self)) == NULL) {
         Py_XDECREF(m);
         return NULL;
     }
-    int status = pop(self, queue, deadline_ns, &m->message);
+    int status = pop(self, queue, deadline, &m->message);
     if (status != 0) {
         Py_DECREF(m);
         return tnp_raise(status);
@@ -213,13 +213,13 @@ static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t n
 
 static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     tnp_encoded encoded;
-    if (tnp_object_of(self) == NULL || tnp_timeout(args, nargs, names, 1, &deadline_ns) < 0 ||
-        tnp_encode(((tnp_object *)self)->domain, args[0], deadline_ns, &encoded) < 0)
+    if (tnp_object_of(self) == NULL || tnp_timeout(args, nargs, names, 1, &deadline) < 0 ||
+        tnp_encode(((tnp_object *)self)->domain, args[0], deadline, &encoded) < 0)
         return NULL;
     int failed =
-        push_or_raise(self, encoded.start, encoded.size_bytes, encoded.tensors, deadline_ns);
+        push_or_raise(self, encoded.start, encoded.size_bytes, encoded.tensors, deadline);
     tnp_encoded_fini(&encoded);
     if (failed != 0)
         return NULL;
@@ -229,12 +229,12 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     tn_queue *queue;
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     tn_message message;
-    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
         (queue = tnp_object_of(self)) == NULL)
         return NULL;
-    int status = pop(self, queue, deadline_ns, &message);
+    int status = pop(self, queue, deadline, &message);
     if (status != 0)
         return tnp_raise(status);
     PyObject *value = NULL, *tensors = NULL;
@@ -249,19 +249,19 @@ static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     return value;
 }
 
-static int wait_for(PyObject *list, tn_queue **queues, uint64_t deadline_ns)
+static int wait_for(PyObject *list, tn_queue **queues, tn_deadline deadline)
 {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
     int status;
     if (n == 0) /* fails */
-        return tn_queue_wait_any(queues, 0, 0);
+        return tn_queue_wait_any(queues, 0, TN_NOW);
     tnp_object *first = (tnp_object *)PySequence_Fast_GET_ITEM(list, 0);
     for (Py_ssize_t i = 1; i < n; i++)
         if (!tnp_object_is_beside((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
-            return tn_queue_wait_any(queues, (uint32_t)n, 0); /* fails */
+            return tn_queue_wait_any(queues, (uint32_t)n, TN_NOW); /* fails */
     for (Py_ssize_t i = 0; i < n; i++)
         tnp_object_go_in(PySequence_Fast_GET_ITEM(list, i));
-    TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline_ns));
+    TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline));
     for (Py_ssize_t i = 0; i < n; i++)
         tnp_object_come_out(PySequence_Fast_GET_ITEM(list, i));
     return status;
@@ -271,10 +271,10 @@ static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"queues", "timeout", NULL};
     PyObject *sequence, *timeout = Py_None, *list;
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     (void)unused;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O", names, &sequence, &timeout) ||
-        tnp_deadline(timeout, 0, &deadline_ns) < 0 ||
+        tnp_deadline(timeout, TN_NOW, &deadline) < 0 ||
         (list = PySequence_Tuple(sequence)) == NULL)
         return NULL;
     Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
@@ -293,7 +293,7 @@ static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
             break;
     }
     if (!PyErr_Occurred()) {
-        status = wait_for(list, queues, deadline_ns);
+        status = wait_for(list, queues, deadline);
         if (status < 0)
             tnp_raise(status);
     }

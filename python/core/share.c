@@ -37,9 +37,9 @@ static int parse_wanted(PyObject *args, PyObject *keywords, tnp_wanted *ret)
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O$zp", names, &shape, &dtype, &timeout,
                                      &strategy, &write_once))
         return -1;
-    *ret = (tnp_wanted){.flags = write_once ? TN_SHARE_WRITE_ONCE : 0};
+    *ret = (tnp_wanted){.flags = write_once ? TN_TENSOR_WRITE_ONCE : 0};
     if (tnp_shape(shape, ret->shape, &ret->ndim) < 0 || tnp_dtype(dtype, &ret->dtype) < 0 ||
-        tnp_deadline(timeout, 0, &ret->deadline_ns) < 0)
+        tnp_deadline(timeout, TN_NOW, &ret->deadline) < 0)
         return -1;
     return parse_strategy(strategy, &ret->strategy);
 }
@@ -59,52 +59,39 @@ static bool is_much(const tnp_wanted *w)
 int tnp_domain_make(PyObject *object, const tnp_wanted *w, tn_tensor **ret)
 {
     tn_domain *domain = ((tnp_domain *)object)->domain;
-    tn_share_options options = {
+    tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = w->strategy, .flags = w->flags};
-    const tn_share_options *given = w->strategy != 0 || w->flags != 0 ? &options : NULL;
     bool is_long = is_much(w);
     int status = TN_ERR_NO_MEMORY;
     if (!is_long)
-        status = tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, given, 0, ret);
+        status = tn_tensor_create(domain, w->dtype, w->ndim, w->shape, &options, ret);
+    options.deadline = w->deadline;
     if ((status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL) &&
-        (is_long || w->deadline_ns != 0))
+        (is_long || w->deadline.ns != 0))
         TNP_WAIT(object, status,
-                 tn_tensor_empty_as(domain, w->dtype, w->ndim, w->shape, given, w->deadline_ns,
-                                    ret));
+                 tn_tensor_create(domain, w->dtype, w->ndim, w->shape, &options, ret));
     return status;
 }
 
-PyObject *tnp_domain_empty(PyObject *object, PyObject *args, PyObject *keywords)
+static PyObject *make(PyObject *object, PyObject *args, PyObject *keywords, uint32_t flags)
 {
     tnp_wanted wanted;
     tn_tensor *tensor;
     if (parse_wanted(args, keywords, &wanted) < 0 || tnp_domain_of(object) == NULL)
         return NULL;
+    wanted.flags |= flags;
     int status = tnp_domain_make(object, &wanted, &tensor);
     return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, object);
 }
 
-/* Memory outside of the arena comes zeroed. */
+PyObject *tnp_domain_empty(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    return make(object, args, keywords, 0);
+}
+
 PyObject *tnp_domain_zeros(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    tnp_wanted w;
-    tn_domain *domain;
-    tn_tensor *tensor;
-    int status;
-    if (parse_wanted(args, keywords, &w) < 0 || (domain = tnp_domain_of(object)) == NULL)
-        return NULL;
-    if (w.strategy == TN_STRATEGY_DEFAULT && w.flags == 0)
-        TNP_WAIT(object, status,
-                 tn_tensor_zeros(domain, w.dtype, w.ndim, w.shape, w.deadline_ns, &tensor));
-    else
-        status = tnp_domain_make(object, &w, &tensor);
-    if (status != 0)
-        return tnp_raise(status);
-    if (w.strategy == TN_STRATEGY_ARENA && tn_tensor_count(tensor) > 0) {
-        Py_BEGIN_ALLOW_THREADS memset(tn_tensor_data(tensor), 0, tn_tensor_size_bytes(tensor));
-        Py_END_ALLOW_THREADS
-    }
-    return tnp_tensor_wrap(tensor, object);
+    return make(object, args, keywords, TN_TENSOR_ZEROED);
 }
 
 /* -1: raised (TypeError, OverflowError) */
@@ -164,7 +151,7 @@ PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords)
                                      &dtype_object) ||
         tnp_shape(shape_object, shape, &ndim) < 0 || tnp_dtype(dtype_object, &dtype) < 0)
         return NULL;
-    int status = tn_tensor_private(dtype, ndim, shape, &tensor);
+    int status = tn_tensor_create_private(dtype, ndim, shape, &tensor);
     return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, NULL);
 }
 
@@ -174,13 +161,15 @@ PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords)
  * Wait until there is room for so many bytes, as if for another tensor, which ends at once. The
  * move itself has the GIL: no other thread may look at memory that moves.
  */
-static int wait_for_room(PyObject *object, uint64_t size_bytes, uint64_t deadline_ns)
+static int wait_for_room(PyObject *object, uint64_t size_bytes, tn_deadline deadline)
 {
     tn_domain *domain = ((tnp_domain *)object)->domain;
     int64_t shape[] = {size_bytes > INT64_MAX ? INT64_MAX : (int64_t)size_bytes};
     tn_tensor *room;
     int status;
-    TNP_WAIT(object, status, tn_tensor_empty(domain, TN_UINT8, 1, shape, deadline_ns, &room));
+    TNP_WAIT(object, status,
+             tn_tensor_create(domain, TN_UINT8, 1, shape,
+                              TN_OPTIONS(tn_tensor_options, .deadline = deadline), &room));
     if (status == 0)
         tn_tensor_unref(room);
     return status;
@@ -191,7 +180,7 @@ static int share_now(PyObject *object, PyObject *domain_object)
 {
     tnp_tensor_wait_until_unused(object);
     tn_domain *domain = tnp_domain_of(domain_object);
-    return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, of(object), 0);
+    return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, of(object), NULL);
 }
 
 static bool lacks_room(int status)
@@ -199,18 +188,17 @@ static bool lacks_room(int status)
     return status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
 }
 
-int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, uint64_t deadline_ns)
+int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, tn_deadline deadline)
 {
     tnp_tensor *self = (tnp_tensor *)object;
     int status = share_now(object, domain_object);
-    while (lacks_room(status) && deadline_ns != 0) {
-        status =
-            wait_for_room(domain_object, tn_tensor_storage_bytes(self->tensor), deadline_ns);
+    while (lacks_room(status) && deadline.ns != 0) {
+        status = wait_for_room(domain_object, tnp_info(self->tensor).storage_bytes, deadline);
         if (status != 0)
             break; /* also where the domain can never have as much room */
         status = share_now(object, domain_object);
         /* Others may take the room each time before this tensor has it. */
-        if (lacks_room(status) && tn_deadline_after(0) >= deadline_ns)
+        if (lacks_room(status) && tnp_now_ns() >= deadline.ns)
             status = TN_ERR_TIMED_OUT;
     }
     tnp_tensor *first = self->base != NULL ? (tnp_tensor *)self->base : self;
@@ -225,9 +213,9 @@ PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"domain", "timeout", NULL};
     PyObject *domain = Py_None, *timeout = NULL;
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO:share", names, &domain, &timeout) ||
-        tnp_deadline(timeout, 0, &deadline_ns) < 0)
+        tnp_deadline(timeout, TN_NOW, &deadline) < 0)
         return NULL;
     if (domain != Py_None)
         Py_INCREF(domain);
@@ -235,7 +223,7 @@ PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
         Py_INCREF(domain); /* where it is already: that is free */
     else if ((domain = tnp_domain_default()) == NULL)
         return NULL;
-    int status = tnp_tensor_share_in(self, domain, deadline_ns);
+    int status = tnp_tensor_share_in(self, domain, deadline);
     Py_DECREF(domain);
     if (status != 0)
         return tnp_raise(status);
@@ -250,7 +238,7 @@ static int check_in_domain(PyObject *self, const char *what)
     if (domain != NULL)
         return tnp_domain_of(domain) != NULL ? 0 : -1;
     PyErr_Format(PyExc_ValueError,
-                 tn_tensor_is_shared(of(self))
+                 tnp_info(of(self)).is_shared
                      ? "%s: the tensor's memory came from outside of a domain: copy() it"
                      : "%s: the tensor is private: call its share() first",
                  what);
@@ -262,7 +250,7 @@ static int parse_lifetime(PyObject *lifetime, tn_handle_options *ret)
 {
     if (lifetime == NULL || lifetime == Py_Ellipsis)
         return 0;
-    ret->lifetime_ns = TN_FOREVER;
+    ret->lifetime_ns = TN_NO_EXPIRY;
     if (lifetime == Py_None)
         return 0;
     double seconds = PyFloat_AsDouble(lifetime);

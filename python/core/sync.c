@@ -97,13 +97,13 @@ static PyObject *wait_event(PyObject *self, PyObject *const *args, Py_ssize_t na
                             PyObject *names)
 {
     tn_event *event;
-    uint64_t deadline_ns;
-    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+    tn_deadline deadline;
+    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
         (event = tnp_object_of(self)) == NULL)
         return NULL;
-    int status = tn_event_wait(event, 0);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
-        TNP_OBJECT_WAIT(self, status, tn_event_wait(event, deadline_ns));
+    int status = tn_event_wait(event, TN_NOW);
+    if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
+        TNP_OBJECT_WAIT(self, status, tn_event_wait(event, deadline));
     return bool_or_raise(status);
 }
 
@@ -155,13 +155,13 @@ static PyObject *acquire_semaphore(PyObject *self, PyObject *const *args, Py_ssi
                                    PyObject *names)
 {
     tn_semaphore *semaphore;
-    uint64_t deadline_ns;
-    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+    tn_deadline deadline;
+    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
         (semaphore = tnp_object_of(self)) == NULL)
         return NULL;
-    int status = tn_semaphore_acquire(semaphore, 0);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
-        TNP_OBJECT_WAIT(self, status, tn_semaphore_acquire(semaphore, deadline_ns));
+    int status = tn_semaphore_acquire(semaphore, TN_NOW);
+    if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
+        TNP_OBJECT_WAIT(self, status, tn_semaphore_acquire(semaphore, deadline));
     return bool_or_raise(status);
 }
 
@@ -212,13 +212,13 @@ static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t 
                               PyObject *names)
 {
     tn_lock *lock;
-    uint64_t deadline_ns;
-    if (tnp_timeout(args, nargs, names, 0, &deadline_ns) < 0 ||
+    tn_deadline deadline;
+    if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
         (lock = tnp_object_of(self)) == NULL)
         return NULL;
-    int status = tn_lock_acquire(lock, 0);
-    if (status == TN_ERR_TIMED_OUT && deadline_ns != 0)
-        TNP_OBJECT_WAIT(self, status, tn_lock_acquire(lock, deadline_ns));
+    int status = tn_lock_acquire(lock, TN_NOW);
+    if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
+        TNP_OBJECT_WAIT(self, status, tn_lock_acquire(lock, deadline));
     if (status < 0 && status != TN_ERR_TIMED_OUT)
         return tnp_raise(status);
     return PyLong_FromLong(status == TN_ERR_TIMED_OUT ? -1 : status);
@@ -247,7 +247,7 @@ TNP_OBJECT_TYPE("Lock", lock, attributes, "A lock that a thread owns.");
 
 /* ---- conditions -------------------------------------------------------------------------- */
 
-int tnp_condition_wait(PyObject *self, PyObject *lock, uint64_t deadline_ns, int *ret_status)
+int tnp_condition_wait(PyObject *self, PyObject *lock, tn_deadline deadline, int *ret_status)
 {
     tn_condition *condition = tnp_object_of(self);
     tn_lock *l = condition == NULL ? NULL : tnp_object_of(lock);
@@ -255,12 +255,12 @@ int tnp_condition_wait(PyObject *self, PyObject *lock, uint64_t deadline_ns, int
     if (l == NULL)
         return -1;
     if (!tnp_object_is_beside(self, lock)) { /* fails */
-        *ret_status = tn_condition_wait(condition, l, 0);
+        *ret_status = tn_condition_wait(condition, l, TN_NOW);
         return 0;
     }
     tnp_object_go_in(lock);
     tnp_waiting_with = l;
-    TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline_ns));
+    TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline));
     tnp_waiting_with = NULL;
     tnp_object_come_out(lock);
     *ret_status = status == TN_LOCK_RECOVERED ? 0 : status;
@@ -271,13 +271,13 @@ static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywor
 {
     static char *names[] = {"lock", "timeout", NULL};
     PyObject *lock, *timeout = Py_None;
-    uint64_t deadline_ns;
+    tn_deadline deadline;
     int status;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!|O", names, &lock_type, &lock,
                                      &timeout) ||
-        tnp_deadline(timeout, 0, &deadline_ns) < 0)
+        tnp_deadline(timeout, TN_NOW, &deadline) < 0)
         return NULL;
-    if (tnp_condition_wait(self, lock, deadline_ns, &status) < 0)
+    if (tnp_condition_wait(self, lock, deadline, &status) < 0)
         return NULL;
     return bool_or_raise(status);
 }
@@ -329,7 +329,7 @@ int tnp_lock_acquire(PyObject *lock)
     tn_lock *l = tnp_object_of(lock);
     if (l == NULL)
         return -1;
-    int status = tn_lock_acquire(l, 0);
+    int status = tn_lock_acquire(l, TN_NOW);
     if (status == TN_ERR_TIMED_OUT)
         TNP_OBJECT_WAIT(lock, status, tn_lock_acquire(l, TN_FOREVER));
     if (status < 0)

@@ -67,7 +67,7 @@ static PyObject *view(PyObject *self, PyObject *args, PyObject *keywords)
     int64_t shape[TN_MAX_NDIM], strides[TN_MAX_NDIM];
     int32_t ndim, stride_count;
     tn_dtype dtype = tn_tensor_dtype(of(self));
-    uint64_t byte_offset = tn_tensor_byte_offset(of(self));
+    uint64_t byte_offset = tnp_info(of(self)).byte_offset;
     tn_tensor *result = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|OOO:view", names, &shape_object,
                                      &dtype_object, &strides_object, &offset_object) ||
@@ -163,7 +163,7 @@ void tnp_tensor_wait_until_unused(PyObject *tensor)
 int tnp_tensor_copy_status(tnp_side target, tnp_side source)
 {
     int status;
-    if (tn_tensor_size_bytes(target.tensor) < TNP_MANY_BYTES) {
+    if (tnp_info(target.tensor).size_bytes < TNP_MANY_BYTES) {
         status = tn_tensor_copy(target.tensor, source.tensor);
     } else {
         tnp_tensor_go_in(target.owner);
@@ -200,8 +200,8 @@ PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes)
 static int make_alike(const tn_tensor *t, PyObject *domain, tn_tensor **ret)
 {
     if (domain == NULL)
-        return tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t),
-                                 ret);
+        return tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                        tn_tensor_shape(t), ret);
     tnp_wanted wanted = {.dtype = tn_tensor_dtype(t), .ndim = tn_tensor_ndim(t)};
     memcpy(wanted.shape, tn_tensor_shape(t), (size_t)wanted.ndim * sizeof wanted.shape[0]);
     return tnp_domain_make(domain, &wanted, ret);
@@ -243,17 +243,17 @@ static PyObject *tobytes(PyObject *self, PyObject *unused)
 {
     tn_tensor *t = of(self), *dense;
     (void)unused;
-    if (tn_tensor_is_contiguous(t))
-        return tnp_bytes(self, tn_tensor_data(t), tn_tensor_size_bytes(t));
-    int status =
-        tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), &dense);
+    if (tnp_info(t).is_contiguous)
+        return tnp_bytes(self, tn_tensor_data(t), tnp_info(t).size_bytes);
+    int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                          tn_tensor_shape(t), &dense);
     if (status == 0 && (status = tn_tensor_copy_attributes(dense, t)) != 0)
         tn_tensor_unref(dense);
     if (status != 0)
         return tnp_raise(status);
     PyObject *bytes = NULL;
     if (tnp_tensor_copy_all((tnp_side){dense, NULL}, (tnp_side){t, self}) == 0)
-        bytes = tnp_bytes(NULL, tn_tensor_data(dense), tn_tensor_size_bytes(dense));
+        bytes = tnp_bytes(NULL, tn_tensor_data(dense), tnp_info(dense).size_bytes);
     tn_tensor_unref(dense);
     return bytes;
 }
@@ -284,7 +284,7 @@ static PyObject *get_shape(PyObject *self, void *unused)
 static PyObject *get_strides(PyObject *self, void *unused)
 {
     (void)unused;
-    return tnp_tuple(tn_tensor_strides(of(self)), tn_tensor_ndim(of(self)));
+    return tnp_tuple(tnp_info(of(self)).strides, tn_tensor_ndim(of(self)));
 }
 static PyObject *get_ndim(PyObject *self, void *unused)
 {
@@ -311,17 +311,17 @@ static PyObject *get_itemsize(PyObject *self, void *unused)
 static PyObject *get_nbytes(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(tn_tensor_size_bytes(of(self)));
+    return PyLong_FromUnsignedLongLong(tnp_info(of(self)).size_bytes);
 }
 static PyObject *get_byte_offset(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(tn_tensor_byte_offset(of(self)));
+    return PyLong_FromUnsignedLongLong(tnp_info(of(self)).byte_offset);
 }
 static PyObject *get_storage_bytes(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(tn_tensor_storage_bytes(of(self)));
+    return PyLong_FromUnsignedLongLong(tnp_info(of(self)).storage_bytes);
 }
 static PyObject *get_address(PyObject *self, void *unused)
 {
@@ -336,21 +336,21 @@ static PyObject *get_device(PyObject *self, void *unused)
 static PyObject *get_is_shared(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tn_tensor_is_shared(of(self)));
+    return PyBool_FromLong(tnp_info(of(self)).is_shared);
 }
 static PyObject *get_is_contiguous(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tn_tensor_is_contiguous(of(self)));
+    return PyBool_FromLong(tnp_info(of(self)).is_contiguous);
 }
 static PyObject *get_readonly(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tn_tensor_is_read_only(of(self)));
+    return PyBool_FromLong(tnp_info(of(self)).is_read_only);
 }
 static PyObject *get_strategy_of(PyObject *self, void *unused)
 {
-    const char *name = tn_strategy_name(tn_tensor_strategy(of(self)));
+    const char *name = tn_strategy_name(tnp_info(of(self)).strategy);
     (void)unused;
     if (name == NULL)
         Py_RETURN_NONE;
@@ -358,7 +358,7 @@ static PyObject *get_strategy_of(PyObject *self, void *unused)
 }
 static PyObject *get_path(PyObject *self, void *unused)
 {
-    const char *path = tn_tensor_path(of(self));
+    const char *path = tnp_info(of(self)).path;
     (void)unused;
     if (path == NULL)
         Py_RETURN_NONE;
@@ -409,7 +409,7 @@ static PyGetSetDef facts[] = {
 /* "[tenon.]Tensor(shape=(2, 3), dtype=float32, shared by arena)" */
 static PyObject *repr(PyObject *self)
 {
-    const char *strategy = tn_strategy_name(tn_tensor_strategy(of(self)));
+    const char *strategy = tn_strategy_name(tnp_info(of(self)).strategy);
     const char *name = tn_tensor_name(of(self));
     PyObject *shape = get_shape(self, NULL), *dtype = get_dtype(self, NULL), *text = NULL;
     PyObject *label = name != NULL ? PyUnicode_FromString(name) : NULL;
@@ -417,7 +417,7 @@ static PyObject *repr(PyObject *self)
         text = PyUnicode_FromFormat("tenon.Tensor(shape=%R, dtype=%U, %s%s%s", shape, dtype,
                                     strategy != NULL ? "shared by " : "",
                                     strategy != NULL ? strategy : "private",
-                                    tn_tensor_is_read_only(of(self)) ? ", read-only" : "");
+                                    tnp_info(of(self)).is_read_only ? ", read-only" : "");
         PyObject *end = text == NULL    ? NULL
                         : label != NULL ? PyUnicode_FromFormat("%U, name=%R)", text, label)
                                         : PyUnicode_FromFormat("%U)", text);

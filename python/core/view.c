@@ -52,14 +52,14 @@ static int take_int(struct place *p, const tn_tensor *t, PyObject *index)
                      (int)p->axis, (long long)size);
         return -1;
     }
-    p->offset += (uint64_t)from_start * (uint64_t)tn_tensor_strides(t)[p->axis++];
+    p->offset += (uint64_t)from_start * (uint64_t)tnp_info(t).strides[p->axis++];
     return 0;
 }
 
 static int take_slice(struct place *p, const tn_tensor *t, PyObject *slice)
 {
     Py_ssize_t start, stop, step;
-    int64_t stride = tn_tensor_strides(t)[p->axis], stepped;
+    int64_t stride = tnp_info(t).strides[p->axis], stepped;
     if (PySlice_Unpack(slice, &start, &stop, &step) < 0)
         return -1;
     Py_ssize_t size =
@@ -76,7 +76,7 @@ static int take_slice(struct place *p, const tn_tensor *t, PyObject *slice)
 static int take_whole_axes(struct place *p, const tn_tensor *t, int32_t end)
 {
     for (; p->axis < end; p->axis++)
-        if (add_axis(p, tn_tensor_shape(t)[p->axis], tn_tensor_strides(t)[p->axis]) < 0)
+        if (add_axis(p, tn_tensor_shape(t)[p->axis], tnp_info(t).strides[p->axis]) < 0)
             return -1;
     return 0;
 }
@@ -164,7 +164,7 @@ static int view_of(tn_tensor *t, const struct place *p, tn_tensor **ret_view)
         if (p->shape[i] == 0)
             offset = 0; /* without an element, whatever it points at may lie outside */
     int status = tn_tensor_view(t, tn_tensor_dtype(t), p->ndim, p->shape, p->strides,
-                                tn_tensor_byte_offset(t) + offset * item_bytes(t), ret_view);
+                                tnp_info(t).byte_offset + offset * item_bytes(t), ret_view);
     if (status != 0)
         tnp_raise(status);
     return status != 0 ? -1 : 0;
@@ -186,7 +186,7 @@ PyObject *tnp_tensor_subscript(PyObject *self, PyObject *index)
 int tnp_tensor_check_writable(PyObject *self)
 {
     const char *name = tn_tensor_name(of(self));
-    if (!tn_tensor_is_read_only(of(self)))
+    if (!tnp_info(of(self)).is_read_only)
         return 0;
     if (name != NULL)
         PyErr_Format(PyExc_ValueError, "the tensor '%s' is read-only", name);
@@ -208,7 +208,7 @@ static int broadcast(tn_tensor *source, const tn_tensor *target, tn_tensor **ret
         int32_t axis = i - to + from;
         bool repeats = axis < 0 || (sizes[axis] == 1 && shape[i] != 1);
         fits = repeats || sizes[axis] == shape[i];
-        strides[i] = repeats ? 0 : tn_tensor_strides(source)[axis];
+        strides[i] = repeats ? 0 : tnp_info(source).strides[axis];
     }
     if (!fits) {
         PyObject *want = tnp_tuple(shape, to), *have = tnp_tuple(sizes, from);
@@ -219,7 +219,7 @@ static int broadcast(tn_tensor *source, const tn_tensor *target, tn_tensor **ret
         return -1;
     }
     int status = tn_tensor_view(source, tn_tensor_dtype(source), to, shape, strides,
-                                tn_tensor_byte_offset(source), ret_view);
+                                tnp_info(source).byte_offset, ret_view);
     if (status != 0)
         tnp_raise(status);
     return status != 0 ? -1 : 0;
@@ -235,8 +235,8 @@ static int convert_axis(const tn_tensor *target, uint8_t *to, const tn_tensor *s
         Py_XDECREF(number);
         return failed;
     }
-    int64_t to_step = tn_tensor_strides(target)[axis] * (int64_t)item_bytes(target);
-    int64_t from_step = tn_tensor_strides(source)[axis] * (int64_t)item_bytes(source);
+    int64_t to_step = tnp_info(target).strides[axis] * (int64_t)item_bytes(target);
+    int64_t from_step = tnp_info(source).strides[axis] * (int64_t)item_bytes(source);
     for (int64_t i = 0; i < tn_tensor_shape(target)[axis]; i++)
         if (convert_axis(target, to + i * to_step, source, from + i * from_step, axis + 1) < 0)
             return -1;
@@ -250,8 +250,8 @@ static int copy_converted(tnp_side target, const tn_tensor *source)
     tn_tensor *dense, *t = target.tensor;
     if (tn_tensor_count(t) == 0)
         return 0;
-    int status =
-        tn_tensor_private(tn_tensor_dtype(t), tn_tensor_ndim(t), tn_tensor_shape(t), &dense);
+    int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                          tn_tensor_shape(t), &dense);
     if (status != 0) {
         tnp_raise(status);
         return -1;
@@ -280,7 +280,7 @@ static int fill(tnp_side target, PyObject *number)
 {
     tn_tensor *one;
     tn_dtype dtype = tn_tensor_dtype(target.tensor);
-    int status = tn_tensor_private(dtype, 0, NULL, &one);
+    int status = tn_tensor_create_private(dtype, 0, NULL, &one);
     if (status != 0) {
         tnp_raise(status);
         return -1;
@@ -364,7 +364,7 @@ static PyObject *list_axis(const tn_tensor *t, int64_t at, int32_t axis)
     if (axis == tn_tensor_ndim(t))
         return tnp_element_get(tn_tensor_dtype(t), (uint8_t *)tn_tensor_data(t) + at);
     int64_t size = tn_tensor_shape(t)[axis];
-    int64_t step = tn_tensor_strides(t)[axis] * (int64_t)item_bytes(t);
+    int64_t step = tnp_info(t).strides[axis] * (int64_t)item_bytes(t);
     PyObject *list = PyList_New((Py_ssize_t)size);
     for (int64_t i = 0; list != NULL && i < size; i++) {
         PyObject *item = list_axis(t, at + i * step, axis + 1);

@@ -20,12 +20,6 @@ const char *tn_version(void)
     return STRING(TN_VERSION_MAJOR) "." STRING(TN_VERSION_MINOR) "." STRING(TN_VERSION_PATCH);
 }
 
-uint64_t tn_deadline_after(uint64_t duration_ns)
-{
-    uint64_t deadline;
-    return tni_add_size(tni_os_now_ns(), duration_ns, &deadline) ? deadline : TN_FOREVER;
-}
-
 const char *tn_runtime_folder(void) { return tni_os_runtime_folder(); }
 
 /* ---- joining ----------------------------------------------------------------------------- */

@@ -152,7 +152,7 @@ static void describe_backing(const struct tni_segment *s, tni_block block, tn_bl
     }
     info->strategy = tn_strategy_name(atomic_load(&b.strategy));
     info->object_bytes = b.object_bytes;
-    info->is_write_once = (b.flags & TN_SHARE_WRITE_ONCE) != 0;
+    info->is_write_once = (b.flags & TN_TENSOR_WRITE_ONCE) != 0;
     tni_text_copy(texts->path, sizeof texts->path, b.path, sizeof b.path);
     if (texts->path[0] != '\0')
         info->path = texts->path;

@@ -330,7 +330,7 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
         .generation = tni_desc_at(&d->segment, block)->generation,
         .refs = 1,
         .fd = -1,
-        .is_write_once = (about->flags & TN_SHARE_WRITE_ONCE) != 0,
+        .is_write_once = (about->flags & TN_TENSOR_WRITE_ONCE) != 0,
     };
     int status = tni_backing_name_shortage(create_within_quota(d, thread, block, about, m));
     if (status == 0) {

@@ -15,6 +15,9 @@
 
 #include "base/text.h"
 
+/** tn_deadline.ns of TN_FOREVER: a time that never comes. */
+#define TNI_FOREVER UINT64_MAX
+
 #define TNI_COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define TNI_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define TNI_MAX(a, b)    ((a) > (b) ? (a) : (b))
@@ -105,7 +108,7 @@ struct tni_hook {
 /** The node of this pair, which stays for ever. NULL: `call` is NULL, or there is no memory. */
 struct tni_hook *tni_hook_of(tni_hook_fn *call, void *context);
 
-/** When this thread is to ask the hook of tn_interrupt_set() again; TN_FOREVER: there is none.
+/** When this thread is to ask the hook of tn_interrupt_set() again; TNI_FOREVER: there is none.
  */
 uint64_t tni_interrupt_due_ns(void);
 /**
@@ -190,6 +193,13 @@ static inline void tni_relax(void)
  * @param ret  [known_bytes]; holds the defaults and keeps them if `given` is NULL
  */
 int tni_take_options(const char *what, const void *given, size_t known_bytes, void *ret);
+
+/**
+ * Fill in a struct that the caller provides and that begins with its own size, which may be
+ * that of a newer header: what this library does not know is 0 then.
+ * @param ours  [known_bytes]
+ */
+int tni_give_struct(const char *what, const void *ours, size_t known_bytes, void *ret);
 
 /** A name for objects and domains: 1 to max_len of [A-Za-z0-9._-], not starting with a dot. */
 int tni_check_name(const char *what, const char *name, size_t max_len);

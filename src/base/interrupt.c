@@ -27,7 +27,7 @@ void tn_interrupt_set(tn_interrupt_fn *check, void *context)
 
 uint64_t tni_interrupt_due_ns(void)
 {
-    return atomic_load_explicit(&current, memory_order_relaxed) != NULL ? due_ns : TN_FOREVER;
+    return atomic_load_explicit(&current, memory_order_relaxed) != NULL ? due_ns : TNI_FOREVER;
 }
 
 bool tni_interrupt_defer(bool defers)

@@ -384,7 +384,7 @@ struct tni_backing {
     uint64_t data_bytes;
     _Atomic uint64_t inode; /* of the object; 0 until it is there */
     _Atomic uint64_t device;
-    _Atomic uint64_t owner;      /* tni_who() of who may write a TN_SHARE_WRITE_ONCE storage */
+    _Atomic uint64_t owner;      /* tni_who() of who may write a TN_TENSOR_WRITE_ONCE storage */
     _Atomic uint64_t depositary; /* tni_who() of the tenond that got its descriptor; 0: none */
     char path[TNI_PATH_BYTES];   /* FILE_SYSTEM */
 };

@@ -140,7 +140,7 @@ struct timespec tni_linux_timespec(uint64_t ns)
 
 const struct timespec *tni_linux_time_left(uint64_t deadline_ns, struct timespec *left)
 {
-    if (deadline_ns == TN_FOREVER)
+    if (deadline_ns == TNI_FOREVER)
         return NULL;
     uint64_t now = deadline_ns == 0 ? 0 : tni_os_now_ns();
     *left = tni_linux_timespec(deadline_ns > now ? deadline_ns - now : 0);

@@ -99,7 +99,7 @@ static int milliseconds_left(uint64_t deadline_ns)
     enum { MOST_MS = 60000 };
     const uint64_t ms_ns = 1000000;
     uint64_t now_ns = tni_os_now_ns();
-    if (deadline_ns == TN_FOREVER)
+    if (deadline_ns == TNI_FOREVER)
         return -1;
     uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
     return (int)TNI_MIN((left_ns + ms_ns - 1) / ms_ns, MOST_MS);

@@ -20,7 +20,7 @@ int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
     struct timespec until = tni_linux_timespec(deadline_ns);
     long done =
         syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
-                deadline_ns == TN_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+                deadline_ns == TNI_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
     if (done == 0 || errno == EAGAIN)
         return 0; /* the caller looks at its word again in both cases */
     if (errno == EINTR)

@@ -214,7 +214,7 @@ static int wait_for_report(int report_fd, pid_t helper)
     int helper_fd = -1;
     if (tni_os_process_open(helper, &helper_fd) == 0)
         fds[1] = helper_fd;
-    tni_os_poll(fds, 2, TN_FOREVER);
+    tni_os_poll(fds, 2, TNI_FOREVER);
 
     int error = EIO;
     if (tni_os_read(report_fd, &error, sizeof error) != (int)sizeof error)

@@ -64,7 +64,7 @@ void tni_thread_come_back(struct tni_thread *thread)
         &thread->aside, &seen, TNI_ASIDE_NOT, memory_order_acquire, memory_order_relaxed)) {
         if (seen == TNI_ASIDE_NOT)
             return; /* in a child, which has no such thread: it cannot be */
-        tni_os_wait(&thread->aside, TNI_ASIDE_FORKING, TN_FOREVER);
+        tni_os_wait(&thread->aside, TNI_ASIDE_FORKING, TNI_FOREVER);
         seen = TNI_ASIDE;
     }
 }
@@ -806,7 +806,7 @@ TNI_AROUND_FORK static void fork_parent(bool seems_failed)
         tni_os_close(fork_pipe[1]);
         int got;
         do {
-            tni_os_poll(&fork_pipe[0], 1, TN_FOREVER);
+            tni_os_poll(&fork_pipe[0], 1, TNI_FOREVER);
             got = tni_os_read(fork_pipe[0], &byte, 1);
         } while (got == TN_ERR_TIMED_OUT);
         tni_os_close(fork_pipe[0]);

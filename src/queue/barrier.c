@@ -167,7 +167,7 @@ static int break_late(const struct gathering *g, int why)
                                             : "the wait was interrupted");
 }
 
-int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
+int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
 {
     int status = tni_face_check((const struct tni_handle *)barrier);
     if (status != 0)
@@ -194,7 +194,7 @@ int tn_barrier_wait(tn_barrier *barrier, uint64_t deadline_ns)
     /* No side: a death is a fate of the generation. */
     status =
         tni_object_wait(&barrier->handle, &object->items, TNI_SIDE_NONE,
-                        tni_spins(&barrier->handle, &object->items), deadline_ns, try_pass, &g);
+                        tni_spins(&barrier->handle, &object->items), deadline.ns, try_pass, &g);
     bool goes = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
     return goes && tni_process_is_still(d, who) ? break_late(&g, status) : status;
 }

@@ -99,7 +99,7 @@ static int try_pass(void *context)
     return TN_ERR_TIMED_OUT;
 }
 
-int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_ns)
+int tn_condition_wait(tn_condition *condition, tn_lock *lock, tn_deadline deadline)
 {
     int status = tni_face_check((const struct tni_handle *)condition);
     if (status != 0 || (status = tni_lock_check_held(lock)) != 0)
@@ -113,7 +113,7 @@ int tn_condition_wait(tn_condition *condition, tn_lock *lock, uint64_t deadline_
         return status;
     TNI_KILL_POINT("condition_lock_released");
     status = tni_object_wait(handle, &object->items, TNI_SIDE_ANY,
-                             tni_spins(handle, &object->items), deadline_ns, try_pass, &w);
+                             tni_spins(handle, &object->items), deadline.ns, try_pass, &w);
     int acquired = tni_lock_acquire_again(lock);
     if (acquired == 0)
         return status;

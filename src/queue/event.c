@@ -109,13 +109,13 @@ static int try_pass(void *context)
     return 0;
 }
 
-int tn_event_wait(tn_event *event, uint64_t deadline_ns)
+int tn_event_wait(tn_event *event, tn_deadline deadline)
 {
     int status = tni_face_check((const struct tni_handle *)event);
     if (status != 0)
         return status;
     struct tni_object *object = event->handle.object;
     return tni_object_wait(&event->handle, &object->items, TNI_SIDE_ANY,
-                           tni_spins(&event->handle, &object->items), deadline_ns, try_pass,
+                           tni_spins(&event->handle, &object->items), deadline.ns, try_pass,
                            object);
 }

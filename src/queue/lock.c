@@ -202,14 +202,14 @@ static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
                                                 : acquire_slow(lock, own, side, deadline_ns);
 }
 
-int tn_lock_acquire(tn_lock *lock, uint64_t deadline_ns)
+int tn_lock_acquire(tn_lock *lock, tn_deadline deadline)
 {
-    return acquire(lock, TNI_SIDE_NONE, deadline_ns);
+    return acquire(lock, TNI_SIDE_NONE, deadline.ns);
 }
 
 int tni_lock_acquire_again(tn_lock *lock)
 {
-    return acquire(lock, TNI_SIDE_THROUGH, TN_FOREVER);
+    return acquire(lock, TNI_SIDE_THROUGH, TNI_FOREVER);
 }
 
 static int fail_not_held(const struct tni_object *object)

@@ -413,14 +413,14 @@ static inline bool has_no_room(const struct tn_queue *q, uint64_t deadline_ns)
            has_no_news(q, object, TNI_SIDE_CONSUMER);
 }
 
-int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, uint64_t deadline_ns)
+int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, tn_deadline deadline)
 {
-    if (TNI_UNLIKELY(has_no_room(q, deadline_ns)))
+    if (TNI_UNLIKELY(has_no_room(q, deadline.ns)))
         return fail_not_ready();
-    return push(q, message, flags, deadline_ns, false);
+    return push(q, message, flags, deadline.ns, false);
 }
 
-int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_t deadline_ns)
+int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, tn_deadline deadline)
 {
     bool move = flags == TN_PUSH_MOVE;
     size_t view_bytes;
@@ -433,15 +433,15 @@ int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, uint64_
             return status;
     }
     tn_message message = {.tensors = &tensor, .tensor_count = 1};
-    return tn_queue_push(q, &message, flags, deadline_ns);
+    return tn_queue_push(q, &message, flags, deadline);
 }
 
 int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, uint32_t flags,
-                       uint64_t deadline_ns)
+                       tn_deadline deadline)
 {
     if (count == 0 || count > INT32_MAX || messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
-    int status = tn_queue_push(q, &messages[0], flags, deadline_ns);
+    int status = tn_queue_push(q, &messages[0], flags, deadline);
     if (status != 0)
         return status;
     uint32_t pushed = 1;
@@ -517,13 +517,13 @@ static __attribute__((noinline)) int pop_message(struct tn_queue *q, uint64_t de
     return pop(&(struct pop){q, {.message = ret_message}}, deadline_ns);
 }
 
-int tn_queue_pop(tn_queue *q, uint64_t deadline_ns, tn_message *ret_message)
+int tn_queue_pop(tn_queue *q, tn_deadline deadline, tn_message *ret_message)
 {
     if (ret_message == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
-    if (has_nothing(q, deadline_ns))
+    if (has_nothing(q, deadline.ns))
         return fail_not_ready();
-    return pop_message(q, deadline_ns, ret_message);
+    return pop_message(q, deadline.ns, ret_message);
 }
 
 int tni_queue_pop_bytes(struct tn_queue *q, uint64_t deadline_ns, tn_message *ret_message,
@@ -556,7 +556,7 @@ static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_
     return pop_tensor(q, deadline_ns, ret_tensor);
 }
 
-int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tensor)
+int tn_queue_pop_tensor(tn_queue *q, tn_deadline deadline, tn_tensor **ret_tensor)
 {
     if (q == NULL || ret_tensor == NULL || q->policy == TN_QUEUE_LEASE)
         return tni_fail(TN_ERR_INVALID,
@@ -564,11 +564,11 @@ int tn_queue_pop_tensor(tn_queue *q, uint64_t deadline_ns, tn_tensor **ret_tenso
     if (TNI_LIKELY(may_look(q, TN_CONSUMER))) {
         struct tni_seen seen = tni_ring_see(q);
         if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
-            return pop_seen_tensor(q, deadline_ns, ret_tensor, seen);
-        if (deadline_ns == 0 && has_no_news(q, q->handle.object, TNI_SIDE_PRODUCER))
+            return pop_seen_tensor(q, deadline.ns, ret_tensor, seen);
+        if (deadline.ns == 0 && has_no_news(q, q->handle.object, TNI_SIDE_PRODUCER))
             return fail_not_ready();
     }
-    return pop_tensor(q, deadline_ns, ret_tensor);
+    return pop_tensor(q, deadline.ns, ret_tensor);
 }
 
 /* What ends the row is for the next call to report: the news of a death, a lost message. */
@@ -579,12 +579,12 @@ static int pop_next(struct tn_queue *q, tn_message *ret_message)
                        : try_pop(&(struct pop){q, {.message = ret_message, .is_next = true}});
 }
 
-int tn_queue_pop_many(tn_queue *q, uint32_t count, uint64_t deadline_ns,
+int tn_queue_pop_many(tn_queue *q, uint32_t count, tn_deadline deadline,
                       tn_message *ret_messages)
 {
     if (count == 0 || count > INT32_MAX || ret_messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
-    int status = tn_queue_pop(q, deadline_ns, &ret_messages[0]);
+    int status = tn_queue_pop(q, deadline, &ret_messages[0]);
     if (status != 0)
         return status;
     uint32_t popped = 1;
@@ -645,7 +645,7 @@ static int find_ready(tn_queue *const *queues, uint32_t count)
     return TN_ERR_TIMED_OUT;
 }
 
-int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline_ns)
+int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadline)
 {
     if (queues == NULL || count == 0 || count > INT32_MAX)
         return tni_fail(TN_ERR_INVALID, "tn_queue_wait_any: %u queues", count);
@@ -661,9 +661,9 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, uint64_t deadline
     int found = find_ready(queues, count);
     if (found != TN_ERR_TIMED_OUT)
         return found;
-    if (deadline_ns == 0)
+    if (deadline.ns == 0)
         return fail_not_ready();
-    struct tni_wait wait = {.deadline_ns = deadline_ns};
+    struct tni_wait wait = {.deadline_ns = deadline.ns};
     for (;;) {
         /* Each time: a child that the program's hook forked in the sleep has its own seat. */
         int status = tni_process_check(d);

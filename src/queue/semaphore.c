@@ -252,7 +252,7 @@ static int try_acquire(void *context)
     return take_permit(semaphore->handle.object, semaphore->limit);
 }
 
-int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
+int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadline deadline)
 {
     int status = tni_face_check((const struct tni_handle *)semaphore);
     if (TNI_UNLIKELY(status != 0))
@@ -261,7 +261,7 @@ int tn_semaphore_acquire(tn_semaphore *semaphore, uint64_t deadline_ns)
         return status;
     return tni_object_wait(&semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY,
                            tni_spins(&semaphore->handle, &semaphore->handle.object->items),
-                           deadline_ns, try_acquire, semaphore);
+                           deadline.ns, try_acquire, semaphore);
 }
 
 static bool uncount_anothers(struct tn_semaphore *semaphore)

@@ -384,7 +384,7 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool 
     /* The dead first: what they announced is theirs, and right once they are settled. */
     tni_audit_tables(&a);
     if (is_repair && a.stop == 0)
-        tni_recount_suspects(domain, TN_FOREVER); /* what it cannot do is not looked into */
+        tni_recount_suspects(domain, TNI_FOREVER); /* what it cannot do is not looked into */
     int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
     if (a.stop == 0 && status == 0)
         status = check_references(&a);

@@ -256,7 +256,7 @@ static int settle_seats(struct tn_domain *d, uint64_t deadline_ns)
     for (uint32_t pass = 0;; pass++) {
         int now = 0, failed = 0;
         for (uint32_t seat = 0; seat < limit; seat++) {
-            if (seat > 0 && deadline_ns != TN_FOREVER && tni_os_now_ns() >= deadline_ns)
+            if (seat > 0 && deadline_ns != TNI_FOREVER && tni_os_now_ns() >= deadline_ns)
                 return tni_fail(TN_ERR_TIMED_OUT, "there are more of the dead to be settled");
             int status = tni_reaper_settle(d, seat);
             now += status == 1;
@@ -290,7 +290,7 @@ int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
 
 int tni_reaper_settle_all(struct tn_domain *d)
 {
-    return tni_reaper_settle_until(d, TN_FOREVER);
+    return tni_reaper_settle_until(d, TNI_FOREVER);
 }
 
 /* ---- our own end ------------------------------------------------------------------------- */

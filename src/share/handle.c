@@ -79,9 +79,9 @@ static uint64_t end_of(const tn_handle_options *options)
         return TNI_TICKET_BOUND | TNI_TICKET_WITH_ISSUER;
     if (lifetime_ns == 0)
         return TNI_TICKET_BOUND;
-    if (lifetime_ns == TN_FOREVER || !tni_add_size(tni_os_shared_ns(), lifetime_ns, &end_ns) ||
-        end_ns >= TNI_TICKET_BOUND)
-        return TN_FOREVER;
+    if (lifetime_ns == TN_NO_EXPIRY ||
+        !tni_add_size(tni_os_shared_ns(), lifetime_ns, &end_ns) || end_ns >= TNI_TICKET_BOUND)
+        return TNI_FOREVER;
     return end_ns;
 }
 
@@ -93,7 +93,7 @@ static size_t write_handle(const tn_tensor *tensor, struct tni_ticket_name name,
                                .generation = name.generation,
                                .index = name.index,
                                .view_bytes = (uint16_t)view_bytes,
-                               .strategy = (uint8_t)tn_tensor_strategy(tensor)};
+                               .strategy = (uint8_t)tni_tensor_strategy(tensor)};
     memcpy(head.magic, magic, sizeof magic);
     memcpy(head.domain, tensor->storage->domain->segment.id, sizeof head.domain);
     memcpy(ret_bytes, &head, sizeof head);
@@ -257,11 +257,11 @@ static int use(struct tn_domain *d, const struct handle_head *head, const uint8_
     if (used == 0)
         used = tni_tensor_decode(d, view, view_bytes, &tensor);
     if (used >= 0 &&
-        ((size_t)used != view_bytes || tn_tensor_strategy(tensor) != head->strategy)) {
+        ((size_t)used != view_bytes || tni_tensor_strategy(tensor) != head->strategy)) {
         used = tni_fail(TN_ERR_INVALID,
                         "the handle states a view of %zu bytes by %s, and has one of %d by %s",
                         view_bytes, tn_strategy_name(head->strategy), used,
-                        tn_strategy_name(tn_tensor_strategy(tensor)));
+                        tn_strategy_name(tni_tensor_strategy(tensor)));
         tni_tensor_forget(NULL, tensor);
     }
     if (used < 0) {

@@ -12,7 +12,7 @@
 
 /**
  * End tickets whose time is over; and those of a seat that ended get their last 60 s.
- * @return the next expiry, or TN_FOREVER
+ * @return the next expiry, or TNI_FOREVER
  */
 uint64_t tni_ticket_expire(struct tn_domain *domain, uint64_t now_ns);
 /** The same, now. @return how many tickets were ended */

@@ -38,7 +38,7 @@ uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, 
                                 uint32_t *ret_ended)
 {
     uint32_t limit = tni_ticket_limit(&d->segment), ended = 0;
-    uint64_t next_ns = TN_FOREVER;
+    uint64_t next_ns = TNI_FOREVER;
 
     for (uint32_t i = 0; i < limit; i++) {
         struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
@@ -56,14 +56,14 @@ uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, 
                               atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed));
     }
     *ret_ended = ended;
-    return next_ns < TNI_TICKET_BOUND ? next_ns : TN_FOREVER;
+    return next_ns < TNI_TICKET_BOUND ? next_ns : TNI_FOREVER;
 }
 
 static uint64_t expire(struct tn_domain *d, uint64_t now_ns, uint32_t *ret_ended)
 {
     *ret_ended = 0;
     if (d->seat == TNI_NO_SEAT)
-        return TN_FOREVER;
+        return TNI_FOREVER;
     struct tni_thread *thread = tni_thread_enter(d);
     uint64_t next_ns = tni_ticket_expire_with(d, thread, now_ns, ret_ended);
     tni_thread_leave(thread);
@@ -75,7 +75,7 @@ uint64_t tni_ticket_expire(struct tn_domain *d, uint64_t now_ns)
     uint32_t ended;
     uint64_t ahead_ns = (uint64_t)tni_os_clock_ahead_ns();
     uint64_t next_ns = expire(d, now_ns - ahead_ns, &ended);
-    return next_ns != TN_FOREVER ? next_ns + ahead_ns : TN_FOREVER;
+    return next_ns != TNI_FOREVER ? next_ns + ahead_ns : TNI_FOREVER;
 }
 
 uint32_t tni_ticket_expire_due(struct tn_domain *d)
@@ -155,7 +155,7 @@ uint64_t tni_ticket_count_records(const struct tni_segment *s, tni_block block)
 static uint64_t remaining(uint64_t expires_ns, uint64_t now_ns)
 {
     if (expires_ns >= TNI_TICKET_BOUND)
-        return TN_FOREVER;
+        return TNI_FOREVER;
     return expires_ns > now_ns ? expires_ns - now_ns : 0;
 }
 

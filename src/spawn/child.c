@@ -196,11 +196,11 @@ int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_thro
     return status;
 }
 
-int tn_process_wait(tn_process *child, uint64_t deadline_ns, tn_process_status *ret_status)
+int tn_process_wait(tn_process *child, tn_deadline deadline, tn_process_status *ret_status)
 {
     int status = check(child);
     if (status == 0)
-        status = tni_child_await(child, deadline_ns, false);
+        status = tni_child_await(child, deadline.ns, false);
     if (status == 0 && ret_status != NULL)
         *ret_status = child->status;
     return status;
@@ -239,7 +239,7 @@ static void end_child(struct tn_process *child)
     if (!is_detached && tn_process_kill(child, SIGKILL) != 0)
         tni_log(TNI_LOG_WARNING, "process %d cannot be killed: %s", child->pid,
                 tn_error_detail());
-    int status = tni_child_await(child, is_detached ? 0 : TN_FOREVER, true);
+    int status = tni_child_await(child, is_detached ? 0 : TNI_FOREVER, true);
     if (status != 0 && !is_detached)
         tni_log(TNI_LOG_WARNING, "process %d: %s", child->pid, tn_error_detail());
 }

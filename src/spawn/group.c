@@ -174,7 +174,7 @@ static void end_rest(struct tn_group *group, uint64_t now_ns, uint64_t grace_ns)
     for (; group->told_count < group->count; group->told_count++) {
         struct tn_process *child = group->children[group->told_count];
         if (!tni_add_size(now_ns, grace_ns, &child->kill_ns))
-            child->kill_ns = TN_FOREVER;
+            child->kill_ns = TNI_FOREVER;
         if (grace_ns > 0)
             signal_child(child, SIGTERM);
     }
@@ -183,7 +183,7 @@ static void end_rest(struct tn_group *group, uint64_t now_ns, uint64_t grace_ns)
         if (now_ns < child->kill_ns)
             continue;
         signal_child(child, SIGKILL);
-        child->kill_ns = TN_FOREVER;
+        child->kill_ns = TNI_FOREVER;
     }
 }
 
@@ -222,7 +222,7 @@ static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
     return status == TN_ERR_TIMED_OUT ? 0 : TNI_MIN(status, 0);
 }
 
-int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
+int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_deadline deadline,
                   tn_process_status *ret_first)
 {
     int status = check(group);
@@ -235,12 +235,12 @@ int tn_group_wait(tn_group *group, uint64_t grace_ns, uint64_t deadline_ns,
             return report(group, ret_first);
         if (group->has_failed)
             end_rest(group, now_ns, grace_ns);
-        if (now_ns >= deadline_ns)
+        if (now_ns >= deadline.ns)
             return tni_fail(TN_ERR_TIMED_OUT, "%u of %u children still run", running,
                             group->count);
         status = ask(group, now_ns);
         if (status == 0)
-            status = sleep_until(group, deadline_ns);
+            status = sleep_until(group, deadline.ns);
         if (status != 0)
             return status;
     }

@@ -290,7 +290,8 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         uint64_t now_ns = deadline_ns == 0 ? 0 : tni_os_now_ns();
         uint64_t slice_ns = deadline_ns == 0 ? 0 : now_ns + ROOM_SLICE_NS;
         bool deferred = tni_interrupt_defer(true);
-        int status = tn_queue_push(pool->jobs, m, flags, TNI_MIN(deadline_ns, slice_ns));
+        int status =
+            tn_queue_push(pool->jobs, m, flags, (tn_deadline){TNI_MIN(deadline_ns, slice_ns)});
         tni_interrupt_defer(deferred);
         if (status == TN_ERR_INTERRUPTED && (status = ask(pool)) == 0)
             continue;
@@ -309,7 +310,7 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
 }
 
 int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
-                   uint64_t deadline_ns, uint64_t *ret_job)
+                   tn_deadline deadline, uint64_t *ret_job)
 {
     tn_message m;
     int status = tni_pool_check(pool);
@@ -318,13 +319,13 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
     if (status == 0)
         status = tend_if_due(pool);
     while (status == 0 && pool->table.under_way >= pool->limit)
-        status = receive(pool, deadline_ns); /* I1 */
+        status = receive(pool, deadline.ns); /* I1 */
     if (status == 0)
         status = compose(pool, message, &m);
     if (status == 0)
         status = tni_jobs_reserve(&pool->table);
     if (status == 0)
-        status = push_job(pool, &m, flags, deadline_ns);
+        status = push_job(pool, &m, flags, deadline.ns);
     if (status != 0)
         return status;
     uint64_t id = tni_jobs_add(&pool->table)->id;
@@ -396,19 +397,19 @@ static int fetch(tn_pool *pool, int order, uint64_t id, uint64_t deadline_ns,
     }
 }
 
-int tn_pool_next(tn_pool *pool, uint64_t deadline_ns, tn_pool_result *ret_result)
+int tn_pool_next(tn_pool *pool, tn_deadline deadline, tn_pool_result *ret_result)
 {
-    return fetch(pool, FIRST_COME, 0, deadline_ns, ret_result);
+    return fetch(pool, FIRST_COME, 0, deadline.ns, ret_result);
 }
 
-int tn_pool_next_in_order(tn_pool *pool, uint64_t deadline_ns, tn_pool_result *ret_result)
+int tn_pool_next_in_order(tn_pool *pool, tn_deadline deadline, tn_pool_result *ret_result)
 {
-    return fetch(pool, IN_ORDER, 0, deadline_ns, ret_result);
+    return fetch(pool, IN_ORDER, 0, deadline.ns, ret_result);
 }
 
-int tn_pool_get(tn_pool *pool, uint64_t job, uint64_t deadline_ns, tn_pool_result *ret_result)
+int tn_pool_get(tn_pool *pool, uint64_t job, tn_deadline deadline, tn_pool_result *ret_result)
 {
-    return fetch(pool, BY_ID, job, deadline_ns, ret_result);
+    return fetch(pool, BY_ID, job, deadline.ns, ret_result);
 }
 
 void tn_pool_result_fini(tn_pool_result *result)
@@ -433,7 +434,7 @@ int tn_pool_end(tn_pool *pool)
     return tni_pool_check(pool);
 }
 
-int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
+int tn_pool_join(tn_pool *pool, tn_deadline deadline)
 {
     int status = tni_pool_check(pool);
     if (status == 0 && !pool->is_ended)
@@ -445,13 +446,13 @@ int tn_pool_join(tn_pool *pool, uint64_t deadline_ns)
         if (tni_crew_count(pool) == 0 && (pool->is_over || pool->table.under_way == 0))
             return 0;
         uint64_t now_ns = tni_os_now_ns();
-        if (now_ns >= deadline_ns)
+        if (now_ns >= deadline.ns)
             return tni_fail(TN_ERR_TIMED_OUT, "%u workers still run, %" PRIu64 " jobs are left",
                             tni_crew_count(pool), pool->table.under_way);
         if (pool->table.under_way > 0)
-            status = receive(pool, TNI_MIN(deadline_ns, now_ns + TNI_CREW_SLICE_NS));
+            status = receive(pool, TNI_MIN(deadline.ns, now_ns + TNI_CREW_SLICE_NS));
         else if ((status = ask(pool)) == 0)
-            await_worker(pool, deadline_ns);
+            await_worker(pool, deadline.ns);
         status = status == TN_ERR_TIMED_OUT ? 0 : status;
     }
     return status;
@@ -471,7 +472,7 @@ static void end_workers(struct tn_pool *pool, uint64_t deadline_ns)
             was_killed = true;
             tni_crew_signal(pool, SIGKILL);
         }
-        await_worker(pool, was_killed ? TN_FOREVER : deadline_ns);
+        await_worker(pool, was_killed ? TNI_FOREVER : deadline_ns);
         (void)!tni_pool_drain(pool);
         tni_crew_collect(pool);
     }
@@ -496,12 +497,12 @@ static void empty_queues(struct tn_pool *pool)
     }
 }
 
-int tn_pool_terminate(tn_pool *pool, uint64_t deadline_ns)
+int tn_pool_terminate(tn_pool *pool, tn_deadline deadline)
 {
     int status = tni_pool_check(pool);
     if (status != 0)
         return status;
-    end_workers(pool, deadline_ns);
+    end_workers(pool, deadline.ns);
     empty_queues(pool);
     return 0;
 }
@@ -635,7 +636,9 @@ static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
     if (status == 0)
         status = tn_queue_attach(pool->results, TN_CONSUMER);
     if (status == 0)
-        status = tn_tensor_zeros(pool->domain, TN_UINT64, 2, shape, 0, &pool->board);
+        status = tn_tensor_create(pool->domain, TN_UINT64, 2, shape,
+                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                  &pool->board);
     if (status != 0)
         return status;
     pool->pass.jobs = tn_queue_id(pool->jobs);
@@ -649,7 +652,7 @@ int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn
 {
     tn_pool_options o;
     struct tn_pool *pool = NULL;
-    struct tni_wait wait = {.deadline_ns = TN_FOREVER};
+    struct tni_wait wait = {.deadline_ns = TNI_FOREVER};
     if (domain == NULL || ret_pool == NULL)
         return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the pool");
     int status = tni_process_check(domain);

@@ -61,7 +61,7 @@ static int start_process(struct tn_pool *pool, struct tni_wait *wait,
 int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait)
 {
     /* No room: those that died before they took theirs left enough. */
-    int status = tn_queue_push_tensor(pool->boards, pool->board, 0, 0);
+    int status = tn_queue_push_tensor(pool->boards, pool->board, 0, TN_NOW);
     if (status == 0 || status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED) {
         _Atomic uint64_t *row = tni_pool_row(pool->board, index);
         for (uint32_t i = 0; i < TNI_POOL_ROW; i++)
@@ -202,7 +202,7 @@ static int restart(struct tn_pool *pool)
             continue;
         if (awaits_server(pool) && !tni_server_is_free(pool->server))
             return 0;
-        struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns)};
+        struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns).ns};
         int started = tni_crew_start(pool, i, &wait), status = tni_pool_check(pool);
         if (status != 0)
             return status;

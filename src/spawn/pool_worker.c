@@ -69,8 +69,8 @@ static int open_board(struct worker *w)
     tn_queue_close(boards);
     if (status != 0)
         return status;
-    if (tn_tensor_data(w->board) == NULL ||
-        w->pass->worker >= tn_tensor_size_bytes(w->board) / (TNI_POOL_ROW * sizeof(uint64_t)))
+    if (w->board->dtype != TN_UINT64 || !w->board->is_row_major ||
+        w->pass->worker >= (uint64_t)w->board->count / TNI_POOL_ROW)
         return tni_fail(TN_ERR_CORRUPT, "a pool's board has no row for worker %u",
                         w->pass->worker);
     w->row = tni_pool_row(w->board, w->pass->worker);
@@ -116,7 +116,7 @@ static int take_job(struct worker *w, tn_message *ret_message, int *ret_lost)
     int status;
     do {
         bool deferred = tni_interrupt_defer(true);
-        status = tni_queue_pop_bytes(w->jobs, TN_FOREVER, ret_message, ret_lost);
+        status = tni_queue_pop_bytes(w->jobs, TNI_FOREVER, ret_message, ret_lost);
         tni_interrupt_defer(deferred);
     } while (status == TN_ERR_INTERRUPTED && (status = ask(w)) == 0);
     return status;

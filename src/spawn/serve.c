@@ -76,7 +76,7 @@ int tni_serve(struct tn_domain *domain, void *argument)
         uint32_t fd_count = 0;
         request->magic = 0;
         int got = tni_os_receive(fd, request, sizeof *request + TN_FORKSERVER_MAX_BYTES,
-                                 &message_fd, 1, &fd_count, TN_FOREVER);
+                                 &message_fd, 1, &fd_count, TNI_FOREVER);
         if (got == 0 || (got == (int)sizeof *request && request->verb == TNI_VERB_END))
             break;
         int status = got < 0 ? got : check_request(request, (size_t)got, fd_count);

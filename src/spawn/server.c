@@ -298,7 +298,7 @@ static int read_answer(struct tn_forkserver *server, uint64_t deadline_ns)
     if (receive_answer(server, &got))
         return 0;
     /* Its socket ends a moment before it does. */
-    uint64_t until_ns = got == 0 && deadline_ns != 0 ? tn_deadline_after(end_ns) : 0;
+    uint64_t until_ns = got == 0 && deadline_ns != 0 ? tn_deadline_after(end_ns).ns : 0;
     bool is_dead = tni_child_await(server->process, until_ns, true) == 0;
     if (is_dead || got == 0)
         file_death(server);
@@ -310,7 +310,7 @@ static void settle_request(struct tn_forkserver *server)
 {
     if (server->out_request != 0) {
         (void)!tn_process_kill(server->process, SIGKILL);
-        (void)!tni_child_await(server->process, TN_FOREVER, true);
+        (void)!tni_child_await(server->process, TNI_FOREVER, true);
     }
     while (server->out_request != 0 && server->late == NULL && read_answer(server, 0) == 0) {
     }
@@ -413,7 +413,7 @@ static int fail_dead(const struct tn_forkserver *server)
 /* The request could not be sent: nobody is there to read it. */
 static int await_death(struct tn_forkserver *server)
 {
-    struct tni_wait wait = {.deadline_ns = tn_deadline_after(end_ns), .is_through = true};
+    struct tni_wait wait = {.deadline_ns = tn_deadline_after(end_ns).ns, .is_through = true};
     uint32_t seen;
     do {
         seen = atomic_load(&server->news);
@@ -571,7 +571,7 @@ int tn_forkserver_fork(tn_forkserver *server, tn_process_fn *run, const void *ar
                        size_t size_bytes, uint32_t flags, tn_process **ret_process)
 {
     struct tni_server_call call = {run, argument, size_bytes, flags};
-    struct tni_wait wait = {.deadline_ns = TN_FOREVER};
+    struct tni_wait wait = {.deadline_ns = TNI_FOREVER};
     return tni_server_fork(server, &call, &wait, ret_process);
 }
 
@@ -585,7 +585,7 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
         struct tni_fork_request end = {.magic = TNI_FORK_MAGIC, .verb = TNI_VERB_END};
         if (tni_child_collect(server->process, 0) != 0 &&
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
-            (void)!tni_child_await(server->process, tn_deadline_after(end_ns), true);
+            (void)!tni_child_await(server->process, tn_deadline_after(end_ns).ns, true);
         settle_request(server);
     }
     take_off_list(server);

@@ -144,7 +144,7 @@ int tni_child_await_start(struct tn_process *child)
     struct tni_child_report report;
     int fds[2] = {child->message_fd, child->pid_fd};
     /* Without a pidfd it has ended: all that it says is there. */
-    int ready = tni_os_poll(fds, 2, child->pid_fd < 0 ? 0 : TN_FOREVER);
+    int ready = tni_os_poll(fds, 2, child->pid_fd < 0 ? 0 : TNI_FOREVER);
     if (ready < 0 && ready != TN_ERR_TIMED_OUT)
         return ready;
     int got = tni_os_read(child->message_fd, &report, sizeof report);

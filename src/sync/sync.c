@@ -62,7 +62,7 @@ void tni_wait_notify_all(_Atomic uint32_t *word)
 void tni_mutex_lock_slow(struct tni_mutex *mutex)
 {
     while (atomic_exchange_explicit(&mutex->state, 2, memory_order_acquire) != 0)
-        tni_os_wait(&mutex->state, 2, TN_FOREVER);
+        tni_os_wait(&mutex->state, 2, TNI_FOREVER);
 }
 
 void tni_mutex_unlock_slow(struct tni_mutex *mutex) { tni_os_wake(&mutex->state, 1); }

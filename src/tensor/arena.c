@@ -16,11 +16,11 @@ struct tn_arena {
 
 enum { ALIGN_BYTES = 64 };
 
-int tn_arena_create(tn_domain *domain, uint64_t size_bytes, uint64_t deadline_ns,
+int tn_arena_create(tn_domain *domain, uint64_t size_bytes, tn_deadline deadline,
                     tn_arena **ret_arena)
 {
-    static const tn_share_options options = {.struct_size = sizeof options,
-                                             .flags = TN_SHARE_WRITE_ONCE};
+    tn_tensor_options options = {
+        .struct_size = sizeof options, .flags = TN_TENSOR_WRITE_ONCE, .deadline = deadline};
     if (ret_arena == NULL || size_bytes == 0 || size_bytes > INT64_MAX)
         return tni_fail(TN_ERR_INVALID, "an arena of %llu bytes, or no place for it",
                         (unsigned long long)size_bytes);
@@ -28,8 +28,7 @@ int tn_arena_create(tn_domain *domain, uint64_t size_bytes, uint64_t deadline_ns
     struct tn_arena *arena = calloc(1, sizeof *arena);
     if (arena == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for an arena");
-    int status =
-        tn_tensor_empty_as(domain, TN_UINT8, 1, shape, &options, deadline_ns, &arena->whole);
+    int status = tn_tensor_create(domain, TN_UINT8, 1, shape, &options, &arena->whole);
     if (status != 0) {
         free(arena);
         return status;
@@ -43,8 +42,8 @@ uint64_t tn_arena_room(const tn_arena *arena)
     return arena != NULL ? (uint64_t)arena->whole->count - arena->used_bytes : 0;
 }
 
-int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                   tn_tensor **ret_tensor)
+int tn_arena_allocate(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                      tn_tensor **ret_tensor)
 {
     struct tni_size size;
     if (arena == NULL)
@@ -54,7 +53,7 @@ int tn_arena_empty(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64_t 
         status = tni_process_check(arena->whole->storage->domain);
     if (status != 0)
         return status;
-    if (tn_tensor_is_read_only(arena->whole))
+    if (tni_tensor_is_read_only(arena->whole))
         return tni_fail(TN_ERR_DENIED, "the arena is written by the process that made it");
     uint64_t bytes = (uint64_t)size.count * size.item_bytes, room = tn_arena_room(arena);
     if (bytes > room)

@@ -32,37 +32,38 @@ static int attempt_backed(struct tn_domain *d, struct tni_wish *wish)
 }
 
 static struct tni_backing_about backing_about(const tn_tensor *t, uint64_t size_bytes,
-                                              const tn_share_options *options)
+                                              const tn_tensor_options *options)
 {
     return (struct tni_backing_about){.strategy = options->strategy,
-                                      .flags = options->flags,
+                                      .flags = options->flags & TN_TENSOR_WRITE_ONCE,
                                       .data_bytes = size_bytes,
                                       .dtype = t->dtype,
                                       .ndim = t->ndim,
                                       .shape = t->extents,
-                                      .strides = tn_tensor_strides(t),
+                                      .strides = tni_tensor_strides(t),
                                       .byte_offset = t->byte_offset};
 }
 
 bool tni_backed_can_fit(const struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
-                        const tn_share_options *options)
+                        const tn_tensor_options *options)
 {
     struct tni_backing_about backing = backing_about(t, size_bytes, options);
     return tni_backing_can_fit(d, &backing);
 }
 
 int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
-                   const tn_share_options *options, uint64_t deadline_ns, tni_block *ret_block,
+                   const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other)
 {
     struct tni_block_about about = tni_tensor_about(t);
     struct tni_backing_about backing = backing_about(t, size_bytes, options);
     about.kind = TNI_KIND_BACKING;
     about.is_unfinished = true;
-    struct backed_wish w = {
-        .wish = {.attempt = attempt_backed, .bytes = size_bytes, .deadline_ns = deadline_ns},
-        .backing = &backing,
-        .about = &about};
+    struct backed_wish w = {.wish = {.attempt = attempt_backed,
+                                     .bytes = size_bytes,
+                                     .deadline_ns = options->deadline.ns},
+                            .backing = &backing,
+                            .about = &about};
     int status = tni_process_check(d);
     if (status == 0)
         status = tni_backing_check(d, &backing);

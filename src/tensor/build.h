@@ -59,12 +59,12 @@ int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndi
 
 /**
  * A tensor in a domain, which the caller fills, and ends with tni_ref_finish().
- * @param options  as of tn_tensor_empty_as()
- * @return as tn_tensor_empty_as()
+ * @param options  as of tn_tensor_create()
+ * @return as tn_tensor_create()
  */
 int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                            const int64_t *shape, const tn_share_options *options,
-                            uint64_t deadline_ns, bool *ret_is_zero, tn_tensor **ret_tensor);
+                            const int64_t *shape, const tn_tensor_options *options,
+                            bool *ret_is_zero, tn_tensor **ret_tensor);
 
 /** tni_view_form() of a new tensor. */
 static inline uint64_t tni_tensor_new_form(tn_dtype dtype, int32_t ndim)
@@ -129,7 +129,11 @@ static inline int tni_tensor_check_domain(const struct tn_domain *domain)
 struct tni_block_about tni_tensor_about(const tn_tensor *tensor);
 
 /** Options as they are meant, every default put in. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
-int tni_tensor_read_options(const tn_share_options *given, tn_share_options *ret_options);
+static inline bool tni_tensor_is_to_be_zeroed(const tn_tensor_options *options)
+{
+    return options != NULL && (options->flags & TN_TENSOR_ZEROED) != 0;
+}
+int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options);
 
 /** As tni_tensor_encode(), of a tensor that may be in no domain: the caller writes the block.
  */

@@ -128,7 +128,7 @@ static void copy_apart(const tn_tensor *target, const tn_tensor *source)
 {
     struct plan p;
     make_plan(&p, target->ndim, target->extents, target->item_bytes, tn_tensor_data(target),
-              tn_tensor_strides(target), tn_tensor_data(source), tn_tensor_strides(source));
+              tni_tensor_strides(target), tn_tensor_data(source), tni_tensor_strides(source));
     run_plan(&p);
 }
 
@@ -136,17 +136,17 @@ static int copy_through_buffer(const tn_tensor *target, const tn_tensor *source)
 {
     struct plan p;
     int64_t dense[TN_MAX_NDIM];
-    uint8_t *buffer = malloc(tn_tensor_size_bytes(source));
+    uint8_t *buffer = malloc(tni_tensor_size_bytes(source));
     if (buffer == NULL)
         return tni_fail(TN_ERR_NO_MEMORY,
                         "no private memory for %llu bytes of overlapping tensors",
-                        (unsigned long long)tn_tensor_size_bytes(source));
+                        (unsigned long long)tni_tensor_size_bytes(source));
     tni_shape_row_major(source->ndim, source->extents, dense);
     make_plan(&p, source->ndim, source->extents, source->item_bytes, buffer, dense,
-              tn_tensor_data(source), tn_tensor_strides(source));
+              tn_tensor_data(source), tni_tensor_strides(source));
     run_plan(&p);
     make_plan(&p, target->ndim, target->extents, target->item_bytes, tn_tensor_data(target),
-              tn_tensor_strides(target), buffer, dense);
+              tni_tensor_strides(target), buffer, dense);
     run_plan(&p);
     free(buffer);
     return 0;
@@ -159,7 +159,7 @@ static void byte_range(const tn_tensor *t, uint64_t start, uint64_t *ret_low,
                        uint64_t *ret_high)
 {
     struct tni_reach reach = {0, 0};
-    if (tni_shape_reach(t->ndim, t->extents, tn_tensor_strides(t), t->item_bytes, &reach) != 0)
+    if (tni_shape_reach(t->ndim, t->extents, tni_tensor_strides(t), t->item_bytes, &reach) != 0)
         reach = (struct tni_reach){0, 0};
     *ret_low = start + (uint64_t)reach.low_bytes;
     *ret_high = start + (uint64_t)reach.high_bytes;
@@ -191,10 +191,10 @@ static int check_pair(const tn_tensor *target, const tn_tensor *source)
         if (target->extents[i] != source->extents[i])
             return tni_fail(TN_ERR_INVALID, "axis %d: a copy from size %lld to %lld", i,
                             (long long)source->extents[i], (long long)target->extents[i]);
-        if (target->extents[i] > 1 && tn_tensor_strides(target)[i] == 0)
+        if (target->extents[i] > 1 && tni_tensor_strides(target)[i] == 0)
             return tni_fail(TN_ERR_INVALID, "the target's axis %d repeats one element", i);
     }
-    if (tn_tensor_is_read_only(target))
+    if (tni_tensor_is_read_only(target))
         return tni_fail(TN_ERR_DENIED, "the target is read-only");
     return 0;
 }
@@ -210,7 +210,7 @@ int tn_tensor_copy(tn_tensor *target, const tn_tensor *source)
     bool is_one_mapping = target->storage->data == source->storage->data ||
                           !tn_tensor_same_storage(target, source);
     if (target->is_contiguous && source->is_contiguous && is_one_mapping) {
-        memmove(tn_tensor_data(target), tn_tensor_data(source), tn_tensor_size_bytes(target));
+        memmove(tn_tensor_data(target), tn_tensor_data(source), tni_tensor_size_bytes(target));
         return 0;
     }
     if (overlaps(target, source))

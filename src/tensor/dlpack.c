@@ -44,7 +44,7 @@ int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_manage
         .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
         .manager_ctx = export,
         .deleter = delete_export,
-        .flags = tn_tensor_is_read_only(tensor) ? DLPACK_FLAG_BITMASK_READ_ONLY : 0,
+        .flags = tni_tensor_is_read_only(tensor) ? DLPACK_FLAG_BITMASK_READ_ONLY : 0,
         /* The offset is in `data`: more libraries get that right than `byte_offset`. */
         .dl_tensor = {.data = tn_tensor_data(tensor),
                       .device = {kDLCPU, 0},
@@ -91,7 +91,7 @@ static int cover(tn_tensor *t, const DLTensor *dl)
 {
     struct tni_reach reach;
     int status =
-        tni_shape_reach(t->ndim, t->extents, tn_tensor_strides(t), t->item_bytes, &reach);
+        tni_shape_reach(t->ndim, t->extents, tni_tensor_strides(t), t->item_bytes, &reach);
     if (status != 0 || t->count == 0)
         return status;
     uint64_t below = 0 - (uint64_t)reach.low_bytes, first, end;

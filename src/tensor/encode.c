@@ -43,7 +43,7 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
 
     TNI_PUT(view->byte_offset, t->byte_offset);
     tni_view_set_form(view, t->form);
-    if (TNI_UNLIKELY(tn_tensor_is_read_only(t)))
+    if (TNI_UNLIKELY(tni_tensor_is_read_only(t)))
         view->flags |= TNI_VIEW_READ_ONLY;
     for (int32_t i = 0; i < extents; i++)
         TNI_PUT(view->extents[i], t->extents[i]);
@@ -244,7 +244,7 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *d, struct tni_thread *threa
     tn_tensor *t = tni_tensor_alike(thread, tni_view_form(view), view->extents);
     uint64_t limit = usable_bytes(&d->segment, block), offset = TNI_LOOK(view->byte_offset);
     if (TNI_UNLIKELY(t == NULL) ||
-        TNI_UNLIKELY(offset > limit || tn_tensor_size_bytes(t) > limit - offset))
+        TNI_UNLIKELY(offset > limit || tni_tensor_size_bytes(t) > limit - offset))
         return NULL;
     tni_tensor_take_spare(thread);
     tni_storage_set_shared(t->storage, d, block, TNI_SIZE_IN_DESC);

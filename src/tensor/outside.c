@@ -84,9 +84,9 @@ static int check_sendable(const tn_tensor *t, uint32_t flags)
         return status;
     if ((flags & ~(uint32_t)TN_SEND_READ_ONLY) != 0)
         return tni_fail(TN_ERR_INVALID, "send flags 0x%x", flags);
-    uint32_t strategy = tn_tensor_strategy(t);
+    uint32_t strategy = tni_tensor_strategy(t);
     if (strategy == TN_STRATEGY_DEFAULT)
-        return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share_as() it first, "
+        return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first, "
                                         "by the strategy 'file_descriptor'");
     if (strategy != TN_STRATEGY_FILE_DESCRIPTOR)
         return tni_fail(TN_ERR_UNSUPPORTED,
@@ -143,7 +143,7 @@ static size_t write_packet(const tn_tensor *t, const struct tni_attributes *held
     return head.total_bytes;
 }
 
-int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, uint64_t deadline_ns)
+int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, tn_deadline deadline)
 {
     int fd;
     int status = tn_tensor_descriptor(tensor, flags, &fd);
@@ -156,7 +156,7 @@ int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, uint64_t de
         status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a packet");
     } else {
         size_t size_bytes = write_packet(tensor, held, view_bytes, flags, bytes);
-        status = tni_os_socket_send(socket_fd, bytes, size_bytes, fd, deadline_ns);
+        status = tni_os_socket_send(socket_fd, bytes, size_bytes, fd, deadline.ns);
     }
     tni_attributes_drop(held);
     free(bytes);
@@ -347,7 +347,7 @@ static int open_packet(const uint8_t *bytes, size_t size_bytes, int fd, tn_tenso
     return status;
 }
 
-int tn_tensor_receive(int socket_fd, uint64_t deadline_ns, tn_tensor **ret_tensor)
+int tn_tensor_receive(int socket_fd, tn_deadline deadline, tn_tensor **ret_tensor)
 {
     int fd = -1;
     int status = tni_tensor_check_result(ret_tensor);
@@ -358,7 +358,7 @@ int tn_tensor_receive(int socket_fd, uint64_t deadline_ns, tn_tensor **ret_tenso
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a packet");
     int received =
         tni_os_socket_receive(socket_fd, bytes, PACKET_MAX_BYTES, sizeof(struct packet_head),
-                              packet_bytes, &fd, deadline_ns);
+                              packet_bytes, &fd, deadline.ns);
     status = received < 0
                  ? received
                  : fault_of_sender(open_packet(bytes, (size_t)received, fd, ret_tensor));

@@ -7,25 +7,30 @@
 
 /* ---- options ----------------------------------------------------------------------------- */
 
-int tni_tensor_read_options(const tn_share_options *given, tn_share_options *ret_options)
+int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options)
 {
-    tn_share_options o = {.struct_size = sizeof o};
-    int status = tni_take_options("tn_share_options", given, sizeof o, &o);
+    tn_tensor_options o = {.struct_size = sizeof o};
+    int status = tni_take_options("tn_tensor_options", given, sizeof o, &o);
     if (status != 0)
         return status;
-    if ((o.flags & ~(uint32_t)TN_SHARE_WRITE_ONCE) != 0)
-        return tni_fail(TN_ERR_INVALID, "share flags 0x%x", o.flags);
+    if ((o.flags & ~(uint32_t)(TN_TENSOR_WRITE_ONCE | TN_TENSOR_ZEROED)) != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_tensor_options.flags is 0x%x", o.flags);
     if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)
         return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", o.strategy);
-    if ((o.flags & TN_SHARE_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
+    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
         o.strategy = TN_STRATEGY_FILE_DESCRIPTOR;
     if (o.strategy == TN_STRATEGY_DEFAULT)
         o.strategy = tn_strategy_get();
-    if ((o.flags & TN_SHARE_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
+    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
         return tni_fail(
             TN_ERR_UNSUPPORTED,
             "the strategy '%s' cannot keep others from writing: file_descriptor can",
             tn_strategy_name(o.strategy));
+    if (o.source != NULL && tni_tensor_is_to_be_zeroed(&o))
+        return tni_fail(TN_ERR_INVALID, "TN_TENSOR_ZEROED and a source");
+    if (o.source == NULL && o.source_bytes != 0)
+        return tni_fail(TN_ERR_INVALID, "source_bytes is %zu, but source is NULL",
+                        o.source_bytes);
     *ret_options = o;
     return 0;
 }
@@ -42,7 +47,7 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
     if (s->outside != 0)
         return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
                                         "copy it into a shared tensor");
-    if (tn_tensor_is_read_only(t))
+    if (tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
     if (exports > 0)
         return tni_fail(TN_ERR_DENIED,
@@ -52,10 +57,10 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
 }
 
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *source,
-                         uint64_t size_bytes, const tn_share_options *options,
-                         uint64_t deadline_ns, bool *ret_lacks_other)
+                         uint64_t size_bytes, const tn_tensor_options *options,
+                         bool *ret_lacks_other)
 {
-    tn_share_options ours;
+    tn_tensor_options ours;
     tni_block block;
     int status;
     *ret_lacks_other = false;
@@ -66,14 +71,14 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *sou
     }
     if (options == NULL || options->strategy == TN_STRATEGY_ARENA) {
         struct tni_block_about about = tni_tensor_about(t);
-        status = tni_block_fill_new(domain, source, size_bytes, &about, deadline_ns, &block);
+        status = tni_block_fill_new(domain, source, size_bytes, &about,
+                                    options != NULL ? options->deadline.ns : 0, &block);
         if (status == 0)
             tni_storage_set_shared(t->storage, domain, block, size_bytes);
         return status;
     }
     struct tni_mapping *mapping;
-    status = tni_backed_new(domain, t, size_bytes, options, deadline_ns, &block, &mapping,
-                            ret_lacks_other);
+    status = tni_backed_new(domain, t, size_bytes, options, &block, &mapping, ret_lacks_other);
     if (status != 0)
         return status;
     if (size_bytes > 0)
@@ -84,19 +89,19 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *sou
 }
 
 /* Sharing again is free, but does not give what the first time did not. */
-static int check_same_protection(const tn_tensor *t, const tn_share_options *options)
+static int check_same_protection(const tn_tensor *t, const tn_tensor_options *options)
 {
     const struct tni_mapping *m = t->storage->mapping;
     bool is_write_once = m != NULL && m->is_write_once;
-    if ((options->flags & TN_SHARE_WRITE_ONCE) != 0 && !is_write_once)
+    if ((options->flags & TN_TENSOR_WRITE_ONCE) != 0 && !is_write_once)
         return tni_fail(TN_ERR_DENIED,
                         "the tensor is shared already, by %s, and others write it",
-                        tn_strategy_name(tn_tensor_strategy(t)));
+                        tn_strategy_name(tni_tensor_strategy(t)));
     return 0;
 }
 
 /* pre: this thread is the storage's mover */
-static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options,
+static int move(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
                 bool *ret_lacks_other)
 {
     struct tni_storage *s = t->storage;
@@ -108,15 +113,14 @@ static int move(tn_domain *domain, tn_tensor *t, const tn_share_options *options
         return status;
     void (*release)(void *context) = s->release;
     void *context = s->context;
-    status =
-        tni_storage_fill_new(domain, t, s->data, s->size_bytes, options, 0, ret_lacks_other);
+    status = tni_storage_fill_new(domain, t, s->data, s->size_bytes, options, ret_lacks_other);
     if (status == 0 && release != NULL)
         release(context);
     return status;
 }
 
 static bool can_fit(const struct tn_domain *domain, const tn_tensor *t, uint64_t size_bytes,
-                    const tn_share_options *options)
+                    const tn_tensor_options *options)
 {
     return options->strategy == TN_STRATEGY_ARENA
                ? tni_ref_can_fit(domain, size_bytes, TNI_KIND_TENSOR)
@@ -143,7 +147,7 @@ static void become_mover(struct tni_storage *s)
 struct share_wish {
     struct tni_wish wish;
     tn_tensor *tensor;
-    const tn_share_options *options;
+    const tn_tensor_options *options;
 };
 
 /*
@@ -159,14 +163,24 @@ static int attempt_share(struct tn_domain *domain, struct tni_wish *wish)
     return status;
 }
 
-int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor, const tn_share_options *given,
-                       uint64_t deadline_ns)
+static int read_options_of_copy(const tn_tensor_options *given, tn_tensor_options *ret_options)
 {
-    tn_share_options options;
+    int status = tni_tensor_read_options(given, ret_options);
+    if (status == 0 && (tni_tensor_is_to_be_zeroed(ret_options) || ret_options->source != NULL))
+        return tni_fail(TN_ERR_INVALID, "TN_TENSOR_ZEROED, or a source, for a tensor that gets "
+                                        "the elements of another");
+    return status;
+}
+
+int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_options *given)
+{
+    tn_tensor_options options;
     int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check(tensor)) != 0 ||
-        (status = tni_tensor_read_options(given, &options)) != 0)
+        (status = read_options_of_copy(given, &options)) != 0)
         return status;
+    uint64_t deadline_ns = options.deadline.ns;
+    options.deadline = TN_NOW; /* the mover waits for no memory */
     struct share_wish w = {.wish = {.attempt = attempt_share, .deadline_ns = deadline_ns},
                            .tensor = tensor,
                            .options = &options};
@@ -178,23 +192,20 @@ int tn_tensor_share_as(tn_domain *domain, tn_tensor *tensor, const tn_share_opti
     return tni_ref_insist(domain, &w.wish, status);
 }
 
-int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, uint64_t deadline_ns)
-{
-    return tn_tensor_share_as(domain, tensor, NULL, deadline_ns);
-}
-
-int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
-                         const tn_share_options *options, uint64_t deadline_ns,
-                         tn_tensor **ret_tensor)
+int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_options *given,
+                    tn_tensor **ret_tensor)
 {
     tn_tensor *t;
+    tn_tensor_options options;
     bool is_zero;
     int status = tni_tensor_check(tensor);
     if (status == 0)
         status = tni_tensor_check_result(ret_tensor);
     if (status == 0)
+        status = read_options_of_copy(given, &options);
+    if (status == 0)
         status = tni_tensor_begin_shared(domain, tensor->dtype, tensor->ndim, tensor->extents,
-                                         options, deadline_ns, &is_zero, &t);
+                                         &options, &is_zero, &t);
     if (status != 0)
         return status;
     /* Its elements mean the same: attributes first, or a conjugate bit would not allow it. */
@@ -208,9 +219,7 @@ int tn_tensor_share_view(tn_domain *domain, const tn_tensor *tensor,
     return 0;
 }
 
-/* ---- looking ----------------------------------------------------------------------------- */
-
-uint32_t tn_tensor_strategy(const tn_tensor *tensor)
+uint32_t tni_tensor_strategy(const tn_tensor *tensor)
 {
     const struct tni_storage *s = tensor->storage;
     if (s->outside != 0)
@@ -222,14 +231,6 @@ uint32_t tn_tensor_strategy(const tn_tensor *tensor)
                                       : TN_STRATEGY_FILE_DESCRIPTOR;
 }
 
-const char *tn_tensor_path(const tn_tensor *tensor)
-{
-    const struct tni_storage *s = tensor->storage;
-    if (s->outside != 0)
-        return tni_outside_path(s);
-    return s->mapping != NULL ? s->mapping->path : NULL;
-}
-
 /* ---- resizing ---------------------------------------------------------------------------- */
 
 static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
@@ -239,14 +240,14 @@ static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
         return tni_fail(TN_ERR_DENIED,
                         "a shared storage cannot be resized: other processes map %llu bytes",
                         (unsigned long long)tni_storage_bytes(s));
-    if (s->release != free || tn_tensor_is_read_only(t))
+    if (s->release != free || tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED,
                         "the storage is read-only, or memory of somebody else's");
     if (atomic_load_explicit(&s->exports, memory_order_acquire) > 0)
         return tni_fail(TN_ERR_DENIED, "a DLPack export points into the storage");
     struct tni_reach reach;
     int status =
-        tni_shape_reach(t->ndim, t->extents, tn_tensor_strides(t), t->item_bytes, &reach);
+        tni_shape_reach(t->ndim, t->extents, tni_tensor_strides(t), t->item_bytes, &reach);
     if (status != 0)
         return status;
     uint64_t least = t->byte_offset + (uint64_t)reach.high_bytes;

@@ -62,27 +62,28 @@ int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t si
 
 /**
  * Put the tensor's storage, whose memory is `source` or which has none, into a domain, with
- * `source` in it; what memory it had is the caller's to free.
+ * `source` in it; what memory it had is the caller's to free. Waits for memory until the
+ * deadline.
  * @param options  as tni_tensor_read_options() gave them; NULL: this process's strategy
  * @param ret_lacks_other  as of struct tni_wish, after a failure
  */
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
-                         uint64_t size_bytes, const tn_share_options *options,
-                         uint64_t deadline_ns, bool *ret_lacks_other);
+                         uint64_t size_bytes, const tn_tensor_options *options,
+                         bool *ret_lacks_other);
 
 /**
  * Make a storage with an object of its own for a tensor, of zeros: a block with one local
  * reference, unfinished, and its mapping. Waits for memory until the deadline. Errors as of
- * tn_tensor_empty_as().
+ * tn_tensor_create().
  * @param ret_lacks_other  as of struct tni_wish, after a failure
  */
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
-                   const tn_share_options *options, uint64_t deadline_ns, tni_block *ret_block,
+                   const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other);
 
 /** Whether such a storage could be made if all other memory were free. */
 bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,
-                        uint64_t size_bytes, const tn_share_options *options);
+                        uint64_t size_bytes, const tn_tensor_options *options);
 
 /** free() for views: where misuse is caught, the memory stays readable for a while. */
 void tni_tensor_free_memory(void *memory);

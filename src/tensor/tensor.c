@@ -33,9 +33,10 @@ struct tni_block_about tni_tensor_about(const tn_tensor *t)
 }
 
 /* What `options` is NULL for: this process's strategy, which usually is the arena. */
-static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *options,
-                       uint64_t deadline_ns, bool *ret_is_zero)
+static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
+                       bool *ret_is_zero)
 {
+    uint64_t deadline_ns = options != NULL ? options->deadline.ns : 0;
     uint64_t bytes = (uint64_t)t->count * t->item_bytes;
     struct tni_mapping *mapping;
     tni_block block;
@@ -49,8 +50,7 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *
             tni_storage_set_shared(t->storage, domain, block, bytes);
         return status;
     }
-    status =
-        tni_backed_new(domain, t, bytes, options, deadline_ns, &block, &mapping, &lacks_other);
+    status = tni_backed_new(domain, t, bytes, options, &block, &mapping, &lacks_other);
     if (status == 0)
         tni_storage_set_mapped(t->storage, domain, block, mapping);
     *ret_is_zero = true;
@@ -58,11 +58,11 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_share_options *
 }
 
 int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                            const int64_t *shape, const tn_share_options *options,
-                            uint64_t deadline_ns, bool *ret_is_zero, tn_tensor **ret_tensor)
+                            const int64_t *shape, const tn_tensor_options *options,
+                            bool *ret_is_zero, tn_tensor **ret_tensor)
 {
     tn_tensor *t;
-    tn_share_options ours;
+    tn_tensor_options ours;
     int status = tni_tensor_check_domain(domain);
     if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
         return status;
@@ -78,7 +78,7 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
     tni_thread_leave(thread);
     if (TNI_UNLIKELY(status != 0))
         return status;
-    status = give_memory(domain, t, options, deadline_ns, ret_is_zero);
+    status = give_memory(domain, t, options, ret_is_zero);
     if (TNI_UNLIKELY(status != 0)) {
         thread = tni_thread_enter(domain);
         tni_tensor_forget(thread, t); /* what was spare is spare again */
@@ -90,28 +90,65 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
 }
 
 static int make_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                       const tn_share_options *options, uint64_t deadline_ns,
-                       tn_tensor **ret_tensor)
+                       const tn_tensor_options *options, tn_tensor **ret_tensor)
 {
     bool is_zero;
-    int status = tni_tensor_begin_shared(domain, dtype, ndim, shape, options, deadline_ns,
-                                         &is_zero, ret_tensor);
-    if (TNI_LIKELY(status == 0))
-        tni_ref_finish(domain, (*ret_tensor)->storage->block);
-    return status;
+    tn_tensor *t;
+    int status = tni_tensor_check_result(ret_tensor);
+    if (status == 0)
+        status = tni_tensor_begin_shared(domain, dtype, ndim, shape, options, &is_zero, &t);
+    if (TNI_UNLIKELY(status != 0))
+        return status;
+    if (tni_tensor_is_to_be_zeroed(options) && !is_zero)
+        memset(t->storage->data, 0, tni_tensor_size_bytes(t));
+    tni_ref_finish(domain, t->storage->block);
+    *ret_tensor = t;
+    return 0;
+}
+
+static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       const tn_tensor_options *given, tn_tensor **ret_tensor)
+{
+    tn_tensor_options options;
+    tn_tensor *t;
+    bool lacks_other;
+    int status = tni_tensor_check_domain(domain);
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
+        (status = tni_tensor_read_options(given, &options)) != 0 ||
+        (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
+        return status;
+    if (options.source_bytes != tni_tensor_size_bytes(t))
+        status = tni_fail(TN_ERR_INVALID, "a source of %zu bytes for a tensor of %llu",
+                          options.source_bytes, (unsigned long long)tni_tensor_size_bytes(t));
+    else
+        status = tni_storage_fill_new(domain, t, options.source, options.source_bytes, &options,
+                                      &lacks_other);
+    if (status != 0) {
+        tni_tensor_end(t);
+        return status;
+    }
+    *ret_tensor = t;
+    return 0;
+}
+
+/* The same, if the block's descriptor says nothing of this tensor yet. */
+static __attribute__((noinline)) bool take_undescribed(tn_domain *domain,
+                                                       struct tni_thread *thread, tn_tensor *t)
+{
+    struct tni_storage *s = t->storage;
+    struct tni_block_about about = tni_tensor_about(t);
+    s->size_bytes = tni_tensor_size_bytes(t);
+    return tni_ref_alloc_again(domain, thread, &s->spare, s->size_bytes, &about);
 }
 
 /* In the block that it had. False: others have that, or it has none any more. */
 static inline bool take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
 {
     struct tni_storage *s = t->storage;
-    struct tni_block_about about, *new_about = NULL;
-    if (TNI_UNLIKELY(!s->is_described)) {
-        s->size_bytes = tn_tensor_size_bytes(t);
-        about = tni_tensor_about(t);
-        new_about = &about;
-    }
-    if (TNI_UNLIKELY(!tni_ref_alloc_again(domain, thread, &s->spare, s->size_bytes, new_about)))
+    bool is_taken = TNI_LIKELY(s->is_described)
+                        ? tni_ref_alloc_again(domain, thread, &s->spare, s->size_bytes, NULL)
+                        : take_undescribed(domain, thread, t);
+    if (TNI_UNLIKELY(!is_taken))
         return false;
     tni_tensor_take_spare(thread);
     s->is_described = true;
@@ -121,7 +158,7 @@ static inline bool take_again(tn_domain *domain, struct tni_thread *thread, tn_t
 /* In another block that this thread freed. False: it has none. */
 static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
 {
-    uint64_t bytes = tn_tensor_size_bytes(t);
+    uint64_t bytes = tni_tensor_size_bytes(t);
     struct tni_block_about about = tni_tensor_about(t);
     tni_block block;
     if (TNI_UNLIKELY(!tni_ref_alloc_warm(domain, thread, bytes, &about, &block)))
@@ -132,10 +169,17 @@ static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_te
     return true;
 }
 
+/* Whether only the deadline differs from the defaults. */
+static bool is_plain(const tn_tensor_options *options)
+{
+    return options->struct_size == sizeof *options &&
+           (options->strategy | options->flags) == 0 && options->source == NULL &&
+           options->source_bytes == 0;
+}
+
 /* What is like the last tensor but for its block, and what is like none. */
 static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                                const int64_t *shape, uint64_t deadline_ns,
-                                                tn_tensor **ret_tensor,
+                                                const int64_t *shape, tn_tensor **ret_tensor,
                                                 struct tni_thread *thread)
 {
     if (TNI_LIKELY(thread != NULL)) {
@@ -147,21 +191,39 @@ static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtyp
             return 0;
         }
     }
-    return make_shared(domain, dtype, ndim, shape, NULL, deadline_ns, ret_tensor);
+    return make_shared(domain, dtype, ndim, shape, NULL, ret_tensor);
 }
 
-int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                    uint64_t deadline_ns, tn_tensor **ret_tensor)
+/* As a call without options, which never waits, if that is enough. */
+static __attribute__((noinline)) int make_with(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                                               const int64_t *shape,
+                                               const tn_tensor_options *options,
+                                               tn_tensor **ret_tensor)
+{
+    if (is_plain(options)) {
+        int status = tn_tensor_create(domain, dtype, ndim, shape, NULL, ret_tensor);
+        if (TNI_LIKELY(!tni_ref_is_short(status)) || options->deadline.ns == 0)
+            return status;
+    }
+    return options->struct_size >= sizeof *options && options->source != NULL
+               ? make_filled(domain, dtype, ndim, shape, options, ret_tensor)
+               : make_shared(domain, dtype, ndim, shape, options, ret_tensor);
+}
+
+int tn_tensor_create(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                     const tn_tensor_options *options, tn_tensor **ret_tensor)
 {
     struct tni_thread *thread = NULL;
+    if (TNI_UNLIKELY(options != NULL))
+        return make_with(domain, dtype, ndim, shape, options, ret_tensor);
     if (TNI_UNLIKELY(domain == NULL || ret_tensor == NULL || shape == NULL ||
                      (uint32_t)ndim > TNI_SPARE_NDIM || !tni_strategy_is_arena()) ||
         TNI_UNLIKELY(!tni_process_sits(domain)) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(domain)) == NULL))
-        return make_empty(domain, dtype, ndim, shape, deadline_ns, ret_tensor, NULL);
+        return make_empty(domain, dtype, ndim, shape, ret_tensor, NULL);
     tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);
     if (TNI_UNLIKELY(t == NULL) || TNI_UNLIKELY(!take_again(domain, thread, t)))
-        return make_empty(domain, dtype, ndim, shape, deadline_ns, ret_tensor, thread);
+        return make_empty(domain, dtype, ndim, shape, ret_tensor, thread);
     uint32_t at = t->storage->spare.at;
     tni_thread_leave(thread);
     *ret_tensor = t;
@@ -169,59 +231,8 @@ int tn_tensor_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64
     return 0;
 }
 
-int tn_tensor_empty_as(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                       const tn_share_options *options, uint64_t deadline_ns,
-                       tn_tensor **ret_tensor)
-{
-    return make_shared(domain, dtype, ndim, shape, options, deadline_ns, ret_tensor);
-}
-
-int tn_tensor_zeros(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                    uint64_t deadline_ns, tn_tensor **ret_tensor)
-{
-    bool is_zero;
-    tn_tensor *t;
-    int status = tni_tensor_check_result(ret_tensor);
-    if (status == 0)
-        status = tni_tensor_begin_shared(domain, dtype, ndim, shape, NULL, deadline_ns,
-                                         &is_zero, &t);
-    if (status != 0)
-        return status;
-    if (!is_zero)
-        memset(t->storage->data, 0, tn_tensor_size_bytes(t));
-    tni_ref_finish(domain, t->storage->block);
-    *ret_tensor = t;
-    return 0;
-}
-
-int tn_tensor_from_bytes(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                         const void *bytes, size_t size_bytes, uint64_t deadline_ns,
-                         tn_tensor **ret_tensor)
-{
-    tn_tensor *t;
-    bool lacks_other;
-    int status = tni_tensor_check_domain(domain);
-    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
-        (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
-        return status;
-    if (size_bytes != tn_tensor_size_bytes(t))
-        status = tni_fail(TN_ERR_INVALID, "%zu bytes for a tensor of %llu", size_bytes,
-                          (unsigned long long)tn_tensor_size_bytes(t));
-    else if (bytes == NULL && size_bytes > 0)
-        status = tni_fail(TN_ERR_INVALID, "no bytes to fill the tensor from");
-    else
-        status =
-            tni_storage_fill_new(domain, t, bytes, size_bytes, NULL, deadline_ns, &lacks_other);
-    if (status != 0) {
-        tni_tensor_end(t);
-        return status;
-    }
-    *ret_tensor = t;
-    return 0;
-}
-
-int tn_tensor_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
-                      tn_tensor **ret_tensor)
+int tn_tensor_create_private(tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                             tn_tensor **ret_tensor)
 {
     tn_tensor *t;
     int status = tni_tensor_check_result(ret_tensor);
@@ -311,40 +322,60 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
 
 void *tn_tensor_data(const tn_tensor *tensor)
 {
-    return tensor->count > 0 ? tensor->storage->data + tensor->byte_offset : NULL;
+    return tensor != NULL && tensor->count > 0 ? tensor->storage->data + tensor->byte_offset
+                                               : NULL;
 }
 
-tn_dtype tn_tensor_dtype(const tn_tensor *tensor) { return tensor->dtype; }
-int32_t tn_tensor_ndim(const tn_tensor *tensor) { return tensor->ndim; }
-const int64_t *tn_tensor_shape(const tn_tensor *tensor) { return tensor->extents; }
-const int64_t *tn_tensor_strides(const tn_tensor *tensor)
+tn_dtype tn_tensor_dtype(const tn_tensor *tensor) { return tensor != NULL ? tensor->dtype : 0; }
+int32_t tn_tensor_ndim(const tn_tensor *tensor) { return tensor != NULL ? tensor->ndim : 0; }
+const int64_t *tn_tensor_shape(const tn_tensor *tensor)
 {
-    return tensor->extents + tensor->ndim;
+    return tensor != NULL ? tensor->extents : NULL;
 }
-uint64_t tn_tensor_byte_offset(const tn_tensor *tensor) { return tensor->byte_offset; }
-int64_t tn_tensor_count(const tn_tensor *tensor) { return tensor->count; }
-uint64_t tn_tensor_size_bytes(const tn_tensor *tensor)
-{
-    return (uint64_t)tensor->count * tensor->item_bytes;
-}
-uint64_t tn_tensor_storage_bytes(const tn_tensor *tensor)
-{
-    return tni_storage_bytes(tensor->storage);
-}
-bool tn_tensor_is_contiguous(const tn_tensor *tensor) { return tensor->is_contiguous; }
-bool tn_tensor_is_shared(const tn_tensor *tensor)
+int64_t tn_tensor_count(const tn_tensor *tensor) { return tensor != NULL ? tensor->count : 0; }
+
+bool tni_tensor_is_shared(const tn_tensor *tensor)
 {
     return tensor->storage->domain != NULL || tensor->storage->outside != 0;
 }
-bool tn_tensor_is_read_only(const tn_tensor *tensor)
+
+bool tni_tensor_is_read_only(const tn_tensor *tensor)
 {
     const struct tni_storage *s = tensor->storage;
     return tensor->is_read_only || s->is_read_only ||
            (s->mapping != NULL && s->mapping->is_read_only);
 }
 
+static const char *path_of(const struct tni_storage *s)
+{
+    if (s->outside != 0)
+        return tni_outside_path(s);
+    return s->mapping != NULL ? s->mapping->path : NULL;
+}
+
+int tn_tensor_get_info(const tn_tensor *tensor, tn_tensor_info *ret_info)
+{
+    int status = tni_tensor_check(tensor);
+    if (status != 0)
+        return status;
+    tn_tensor_info info = {
+        .strides = tni_tensor_strides(tensor),
+        .byte_offset = tensor->byte_offset,
+        .size_bytes = tni_tensor_size_bytes(tensor),
+        .storage_bytes = tni_storage_bytes(tensor->storage),
+        .strategy = tni_tensor_strategy(tensor),
+        .is_contiguous = tensor->is_contiguous,
+        .is_shared = tni_tensor_is_shared(tensor),
+        .is_read_only = tni_tensor_is_read_only(tensor),
+        .path = path_of(tensor->storage),
+    };
+    return tni_give_struct("tn_tensor_info", &info, sizeof info, ret_info);
+}
+
 bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
 {
+    if (one == NULL || other == NULL)
+        return false;
     const struct tni_storage *a = one->storage, *b = other->storage;
     if (a == b)
         return true;

@@ -174,6 +174,19 @@ static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t
     return tni_attributes_check_all_parts(tensors, count);
 }
 
+static inline const int64_t *tni_tensor_strides(const tn_tensor *tensor)
+{
+    return tensor->extents + tensor->ndim;
+}
+static inline uint64_t tni_tensor_size_bytes(const tn_tensor *tensor)
+{
+    return (uint64_t)tensor->count * tensor->item_bytes;
+}
+/* As struct tn_tensor_info says it. */
+bool tni_tensor_is_shared(const tn_tensor *tensor);
+bool tni_tensor_is_read_only(const tn_tensor *tensor);
+uint32_t tni_tensor_strategy(const tn_tensor *tensor);
+
 /** TN_ERR_INVALID unless the tensor's storage is shared in this domain. */
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);
 

@@ -27,9 +27,9 @@ static int check_inside(const tn_tensor *v)
 
 void tni_tensor_settle_strides(tn_tensor *t)
 {
-    t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tn_tensor_strides(t));
+    t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tni_tensor_strides(t));
     t->is_row_major =
-        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, tn_tensor_strides(t));
+        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, tni_tensor_strides(t));
     tni_tensor_settle_form(t);
 }
 
@@ -87,7 +87,7 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
         (status = check_axis(tensor, axis)) != 0 ||
         (status = check_range(tensor->extents[axis], start, stop, step)) != 0)
         return status;
-    const int64_t *strides = tn_tensor_strides(tensor);
+    const int64_t *strides = tni_tensor_strides(tensor);
     memcpy(shape, tensor->extents, (size_t)tensor->ndim * sizeof(int64_t));
     shape[axis] = count_range(start, stop, step);
     if ((status = tni_tensor_build_view(tensor, tensor->dtype, tensor->ndim, shape, &v)) != 0)
@@ -143,7 +143,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
     if ((status = tni_tensor_build_view(tensor, tensor->dtype, ndim, shape, &v)) != 0)
         return status;
     for (int32_t i = 0; i < ndim; i++)
-        tni_tensor_steps(v)[i] = tn_tensor_strides(tensor)[axes[i]];
+        tni_tensor_steps(v)[i] = tni_tensor_strides(tensor)[axes[i]];
     tni_tensor_settle_strides(v);
     *ret_view = v;
     return 0;
@@ -181,7 +181,7 @@ static bool recut(const tn_tensor *t, int32_t ndim, const int64_t *shape, int64_
 {
     int64_t runs[TN_MAX_NDIM], steps[TN_MAX_NDIM];
     memcpy(runs, t->extents, (size_t)t->ndim * sizeof(int64_t));
-    memcpy(steps, tn_tensor_strides(t), (size_t)t->ndim * sizeof(int64_t));
+    memcpy(steps, tni_tensor_strides(t), (size_t)t->ndim * sizeof(int64_t));
     int32_t run = tni_shape_collapse(t->ndim, runs, steps, steps) - 1;
     int64_t left = run >= 0 ? runs[run] : 1, step = run >= 0 ? steps[run] : 1;
 

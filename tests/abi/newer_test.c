@@ -42,7 +42,7 @@ static void kill_tenond(const tn_domain *domain)
     TN_CHECK_OK(tni_os_process_open(
         atomic_load(&tni_seat_at(&domain->segment, tni_who_seat(who))->pid), &fd));
     TN_CHECK_OK(tni_os_process_signal(fd, SIGKILL));
-    TN_CHECK_OK(tni_os_poll(&fd, 1, TN_FOREVER));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, TNI_FOREVER));
     tni_os_close(fd);
 }
 
@@ -116,10 +116,10 @@ static int be_a_newer_tenond(void *argument)
     TN_CHECK_OK(tni_os_listen(TNI_MANAGER_SOCKET, &listen_fd));
     tnt_signal(listening);
     for (int i = 0; i < 2; i++) {
-        TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TN_FOREVER));
+        TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TNI_FOREVER));
         TN_CHECK_OK(tni_os_accept(listen_fd, &fd));
         fds[0] = fds[1] = -1;
-        TN_CHECK(tni_os_receive(fd, &request, sizeof request, fds, 2, &fd_count, TN_FOREVER) >
+        TN_CHECK(tni_os_receive(fd, &request, sizeof request, fds, 2, &fd_count, TNI_FOREVER) >
                  0);
         TN_CHECK_OK(tni_os_send(fd, &reply, sizeof reply, NULL, 0));
         tni_os_close(fds[0]);

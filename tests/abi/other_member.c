@@ -16,17 +16,17 @@ static int fail(const char *what)
 static int send_and_take(tn_queue *queue, tn_tensor *tensor)
 {
     tn_tensor *arrived = NULL;
-    int status = tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0);
+    int status = tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW);
     if (status == 0)
-        status = tn_queue_pop_tensor(queue, 0, &arrived);
+        status = tn_queue_pop_tensor(queue, TN_NOW, &arrived);
     tn_tensor_unref(arrived);
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_domain *domain;
     tn_queue *queue;
     tn_tensor *tensor;
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
         return fail("no domain");
     if (tn_queue_create(domain, "q", NULL, &queue) != 0)
         return fail("no queue");
-    if (tn_tensor_empty_as(domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, 0, &tensor) != 0)
+    if (tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, &tensor) != 0)
         return fail("no tensor");
     if (send_and_take(queue, tensor) != 0)
         return fail("no message");

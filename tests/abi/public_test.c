@@ -251,12 +251,30 @@ TN_TEST(tn_message_stays_as_it_is)
     PIN(tn_message, internal, 48);
 }
 
-TN_TEST(tn_share_options_stays_as_it_is)
+TN_TEST(tn_tensor_options_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_share_options), 16);
-    PIN(tn_share_options, struct_size, 0);
-    PIN(tn_share_options, strategy, 8);
-    PIN(tn_share_options, flags, 12);
+    assert_int_equal(sizeof(tn_tensor_options), 40);
+    PIN(tn_tensor_options, struct_size, 0);
+    PIN(tn_tensor_options, strategy, 8);
+    PIN(tn_tensor_options, flags, 12);
+    PIN(tn_tensor_options, deadline, 16);
+    PIN(tn_tensor_options, source, 24);
+    PIN(tn_tensor_options, source_bytes, 32);
+}
+
+TN_TEST(tn_tensor_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_tensor_info), 56);
+    PIN(tn_tensor_info, struct_size, 0);
+    PIN(tn_tensor_info, strides, 8);
+    PIN(tn_tensor_info, byte_offset, 16);
+    PIN(tn_tensor_info, size_bytes, 24);
+    PIN(tn_tensor_info, storage_bytes, 32);
+    PIN(tn_tensor_info, strategy, 40);
+    PIN(tn_tensor_info, is_contiguous, 44);
+    PIN(tn_tensor_info, is_shared, 45);
+    PIN(tn_tensor_info, is_read_only, 46);
+    PIN(tn_tensor_info, path, 48);
 }
 
 TN_TEST(tn_peer_stays_as_it_is)
@@ -304,7 +322,7 @@ TN_TEST(the_numbers_of_the_headers_stay_as_they_are)
     assert_int_equal(TN_STRATEGY_ARENA, 1);
     assert_int_equal(TN_STRATEGY_FILE_DESCRIPTOR, 2);
     assert_int_equal(TN_STRATEGY_FILE_SYSTEM, 3);
-    assert_int_equal(TN_SHARE_WRITE_ONCE, 1);
+    assert_int_equal(TN_TENSOR_WRITE_ONCE, 1);
     assert_int_equal(TN_SEND_READ_ONLY, 1);
     assert_int_equal(TN_SEMAPHORE_OWNED, 1);
     assert_int_equal(TN_LOCK_RECOVERED, 1);

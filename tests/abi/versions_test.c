@@ -51,7 +51,7 @@ static void read_text(int fd, const char *until, char text[TEXT_BYTES])
     size_t size = 0;
     text[0] = 0;
     while (size < TEXT_BYTES - 1 && (until == NULL || strstr(text, until) == NULL)) {
-        TN_CHECK(tni_os_poll(&fd, 1, tnt_deadline(WITHIN_MS)) == 0);
+        TN_CHECK(tni_os_poll(&fd, 1, tnt_until_ns(WITHIN_MS)) == 0);
         ssize_t got = read(fd, text + size, TEXT_BYTES - 1 - size);
         if (got <= 0)
             break;
@@ -88,16 +88,16 @@ static void list_by(const char *command, char text[TEXT_BYTES])
 
 static void live_as_ours(const char *name, tn_domain **ret_domain)
 {
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_queue *queue;
     tn_tensor *tensor;
     TN_CHECK_OK(tn_domain_create(name, NULL, ret_domain));
     TN_CHECK_OK(tn_queue_create(*ret_domain, "q", NULL, &queue));
-    TN_CHECK_OK(tn_tensor_empty_as(*ret_domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, 0,
-                                   &tensor));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &tensor));
+    TN_CHECK_OK(
+        tn_tensor_create(*ret_domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     tn_tensor_unref(tensor);
     tn_queue_close(queue);
 }
@@ -199,11 +199,11 @@ TN_TEST(a_killed_tenond_is_replaced_by_one_of_its_own_version)
     uint64_t old = atomic_load(&s->header->manager);
     TN_CHECK(kill(atomic_load(&tni_seat_at(s, tni_who_seat(old))->pid), SIGKILL) == 0);
     _Atomic uint32_t word = 0;
-    uint64_t deadline_ns = tnt_deadline(WITHIN_MS);
+    uint64_t deadline_ns = tnt_until_ns(WITHIN_MS);
     while (atomic_load(&s->header->manager) == old) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_process_sleep(domain, &word, 0,
-                          &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
+                          &(struct tni_wait){.deadline_ns = tnt_until_ns(120)});
     }
     expect_side_by_side(&other);
     tn_domain_close(domain);

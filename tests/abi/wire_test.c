@@ -82,7 +82,9 @@ TN_TEST(a_handle_is_written_as_it_always_was)
     uint64_t hash;
     size_t used;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_INT16, 2, (int64_t[]){3, 2}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT16, 2, (int64_t[]){3, 2},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     TN_CHECK_OK(tn_handle_export(tensor, NULL, bytes, sizeof bytes, &used));
     tn_tensor_unref(tensor);
 

@@ -58,16 +58,18 @@ void faults_end(void) { faults_d = tn_domain_close(faults_d); }
 tn_tensor *faults_tensor(int64_t bytes)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_zeros(faults_d, TN_UINT8, 1, &bytes, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(faults_d, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     return tensor;
 }
 
 tn_tensor *faults_tensor_as(uint32_t strategy, uint32_t flags, int64_t bytes)
 {
-    tn_share_options options = {
+    tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = strategy, .flags = flags};
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty_as(faults_d, TN_UINT8, 1, &bytes, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(faults_d, TN_UINT8, 1, &bytes, &options, &tensor));
     return tensor;
 }
 
@@ -314,7 +316,7 @@ static void fill_what_is_kept(void)
     const int64_t none = 0;
     tn_tensor *tensor, *view;
     for (int i = 0; i < MOST_KEPT; i++) {
-        TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &none, &tensor));
+        TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &none, &tensor));
         TN_CHECK_OK(tn_tensor_view(tensor, TN_UINT8, 1, &none, NULL, 0, &view));
         tn_tensor_unref(view);
         tn_tensor_unref(tensor);

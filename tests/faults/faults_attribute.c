@@ -18,7 +18,7 @@ static const char *const axis_names[] = {"rows"};
 static void make(void)
 {
     int64_t rows = ROWS;
-    TN_CHECK_OK(tn_tensor_private(TN_INT8, 1, &rows, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT8, 1, &rows, &t));
 }
 /* What was set is not changed by a setter that fails. */
 static void set_all(void)
@@ -119,8 +119,10 @@ ASK(tn_tensor_for_each_metadata, tn_tensor_for_each_metadata(t, see, NULL) == 0)
 static void make_parts(void)
 {
     sparse = (tn_sparse){.layout = TN_LAYOUT_COO, .ndim = 1, .part_count = 2, .shape = {9}};
-    TN_CHECK_OK(tn_tensor_private(TN_INT64, 2, (const int64_t[]){1, 2}, &sparse.parts[0]));
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 1, (const int64_t[]){2}, &sparse.parts[1]));
+    TN_CHECK_OK(
+        tn_tensor_create_private(TN_INT64, 2, (const int64_t[]){1, 2}, &sparse.parts[0]));
+    TN_CHECK_OK(
+        tn_tensor_create_private(TN_FLOAT32, 1, (const int64_t[]){2}, &sparse.parts[1]));
 }
 static void unref_parts(void)
 {

@@ -163,7 +163,7 @@ FAULTS(tn_domain_reap, WITH_DOMAIN, .ends_files = true, .before = have_one_die, 
 /* ---- the library ------------------------------------------------------------------------- */
 
 static int version(void) { return tn_version()[0] == '0' ? 0 : TN_ERR_CORRUPT; }
-static int deadline(void) { return tn_deadline_after(1) > 0 ? 0 : TN_ERR_CORRUPT; }
+static int deadline(void) { return tn_deadline_after(1).ns > 0 ? 0 : TN_ERR_CORRUPT; }
 static int detail(void) { return tn_error_detail() != NULL ? 0 : TN_ERR_CORRUPT; }
 static int peer(void) { return tn_error_peer().pid == 0 ? 0 : TN_ERR_CORRUPT; }
 static int status_name(void) { return tn_status_name(0) != NULL ? 0 : TN_ERR_CORRUPT; }

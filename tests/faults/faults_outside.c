@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "harness/tensor.h"
 
 static tn_tensor *t;
 static int ends[2], descriptor;
@@ -35,10 +36,10 @@ static void end(void)
 static void receive_all(void)
 {
     tn_tensor *received;
-    while (tn_tensor_receive(ends[1], 0, &received) == 0)
+    while (tn_tensor_receive(ends[1], TN_NOW, &received) == 0)
         tn_tensor_unref(received);
 }
-static int send_it(void) { return tn_tensor_send(t, ends[0], 0, 0); }
+static int send_it(void) { return tn_tensor_send(t, ends[0], 0, TN_NOW); }
 static int send_read_only(void)
 {
     return tn_tensor_send(t, ends[0], TN_SEND_READ_ONLY, tnt_deadline(2000));
@@ -53,7 +54,7 @@ static void send_two(void)
     TN_CHECK_OK(send_it());
     TN_CHECK_OK(send_it());
 }
-static int receive(void) { return tn_tensor_receive(ends[1], 0, FAULTS_OUT(tn_tensor *)); }
+static int receive(void) { return tn_tensor_receive(ends[1], TN_NOW, FAULTS_OUT(tn_tensor *)); }
 static void unref_and_drain(void)
 {
     unref_out();
@@ -104,7 +105,7 @@ static void make_file(void)
 {
     faults_begin();
     t = faults_tensor_as(TN_STRATEGY_FILE_SYSTEM, 0, 1000);
-    snprintf(path, sizeof path, "%s", tn_tensor_path(t));
+    snprintf(path, sizeof path, "%s", tnt_info(t).path);
 }
 static void end_file(void)
 {

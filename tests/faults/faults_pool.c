@@ -71,7 +71,7 @@ static uint64_t jobs(void) { return tn_pool_job_count(pool); }
 static int submit(void)
 {
     tn_message message = {.bytes = "question", .size_bytes = 8};
-    return tn_pool_submit(pool, &message, 0, 0, FAULTS_OUT(uint64_t));
+    return tn_pool_submit(pool, &message, 0, TN_NOW, FAULTS_OUT(uint64_t));
 }
 static void fetch(void)
 {
@@ -125,7 +125,7 @@ static int end_and_join(void)
     int status = tn_pool_end(pool);
     return status != 0 ? status : tn_pool_join(pool, tnt_deadline(LONG_MS));
 }
-static int terminate(void) { return tn_pool_terminate(pool, 0); }
+static int terminate(void) { return tn_pool_terminate(pool, TN_NOW); }
 static int close_it(void) { return pool = tn_pool_close(pool), 0; }
 FAULTS(tn_pool_end, WITH_DOMAIN, .depends = true, KILLS, .before = make_pool, .call = end_it,
        .undo = close_pool)

@@ -59,7 +59,7 @@ static void open_other(void)
 {
     tn_tensor *t = faults_tensor(100);
     TN_CHECK_OK(tn_queue_create(faults_d, NULL, NULL, &other));
-    TN_CHECK_OK(tn_queue_push_tensor(other, t, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(other, t, TN_PUSH_MOVE, TN_NOW));
 }
 static int close_other(void) { return other = tn_queue_close(other), 0; }
 FAULTS(tn_queue_close, WITH_QUEUE, .never_fails = true, .has_no_calls = true,
@@ -70,9 +70,9 @@ static void open_other_with_storages(void)
 {
     TN_CHECK_OK(tn_queue_create(faults_d, NULL, NULL, &other));
     TN_CHECK_OK(tn_queue_push_tensor(
-        other, faults_tensor_as(TN_STRATEGY_FILE_DESCRIPTOR, 0, 100), TN_PUSH_MOVE, 0));
+        other, faults_tensor_as(TN_STRATEGY_FILE_DESCRIPTOR, 0, 100), TN_PUSH_MOVE, TN_NOW));
     TN_CHECK_OK(tn_queue_push_tensor(other, faults_tensor_as(TN_STRATEGY_FILE_SYSTEM, 0, 100),
-                                     TN_PUSH_MOVE, 0));
+                                     TN_PUSH_MOVE, TN_NOW));
 }
 FAULTS_WHEN(tn_queue_close, with_storages_in_it, WITH_QUEUE, .never_fails = true,
             .ends_files = true, .before = open_other_with_storages, .call = close_other)
@@ -98,7 +98,7 @@ FAULTS(tn_queue_capacity, WITH_QUEUE, .has_no_calls = true, .call = capacity)
 
 static void drain(void)
 {
-    while (tn_queue_pop(q, 0, &popped) == 0)
+    while (tn_queue_pop(q, TN_NOW, &popped) == 0)
         tn_message_fini(&popped);
 }
 static void unref_tensors(void)
@@ -126,7 +126,7 @@ static int push_small(void)
 {
     tn_message message = {
         .bytes = "hello", .size_bytes = 5, .tensors = tensors, .tensor_count = 1};
-    return tn_queue_push(q, &message, 0, 0);
+    return tn_queue_push(q, &message, 0, TN_NOW);
 }
 FAULTS(tn_queue_push, WITH_QUEUE, .has_no_calls = true, .before = make_tensors,
        .call = push_small, .undo = drain_and_unref)
@@ -137,7 +137,7 @@ static int push_large(void)
                           .size_bytes = sizeof large,
                           .tensors = tensors,
                           .tensor_count = TENSORS};
-    return tn_queue_push(q, &message, 0, 0);
+    return tn_queue_push(q, &message, 0, TN_NOW);
 }
 static void trim_all(void) { TN_CHECK_OK(tn_domain_trim(faults_d, 0, NULL)); }
 static void make_large_and_trim(void)
@@ -148,7 +148,7 @@ static void make_large_and_trim(void)
 FAULTS_WHEN(tn_queue_push, with_a_large_message, WITH_QUEUE, .before = make_large_and_trim,
             .call = push_large, .undo = drain_and_unref)
 
-static int push_tensor(void) { return tn_queue_push_tensor(q, tensors[0], 0, 0); }
+static int push_tensor(void) { return tn_queue_push_tensor(q, tensors[0], 0, TN_NOW); }
 FAULTS(tn_queue_push_tensor, WITH_QUEUE, .has_no_calls = true, .before = make_tensors,
        .call = push_tensor, .undo = drain_and_unref)
 
@@ -156,7 +156,7 @@ static int push_many(void)
 {
     for (int i = 0; i < 3; i++)
         messages[i] = (tn_message){.tensors = &tensors[i * 4], .tensor_count = 4};
-    return tn_queue_push_many(q, messages, 3, 0, 0) == 3 ? 0 : TN_ERR_NO_MEMORY;
+    return tn_queue_push_many(q, messages, 3, 0, TN_NOW) == 3 ? 0 : TN_ERR_NO_MEMORY;
 }
 /* Once a domain has the memory behind its blocks, nothing is left to ask for. */
 FAULTS(tn_queue_push_many, WITH_QUEUE, .has_no_calls = true, .before = make_tensors,
@@ -166,7 +166,7 @@ static void fill_queue(void)
 {
     make_tensors();
     for (int i = 0; i < 4; i++)
-        TN_CHECK_OK(tn_queue_push_tensor(q, tensors[0], 0, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(q, tensors[0], 0, TN_NOW));
 }
 static int push_until_late(void)
 {
@@ -182,7 +182,7 @@ static void push_one(void)
     make_tensors();
     TN_CHECK_OK(push_small());
 }
-static int pop(void) { return tn_queue_pop(q, 0, FAULTS_OUT(tn_message)); }
+static int pop(void) { return tn_queue_pop(q, TN_NOW, FAULTS_OUT(tn_message)); }
 static void fini_out(void)
 {
     tn_message_fini(FAULTS_OUT(tn_message));
@@ -210,13 +210,13 @@ static void push_storages(void)
     tensors[0] = faults_tensor_as(TN_STRATEGY_FILE_DESCRIPTOR, 0, 5000);
     tensors[1] = faults_tensor_as(TN_STRATEGY_FILE_SYSTEM, 0, 5000);
     tn_message message = {.tensors = tensors, .tensor_count = 2};
-    TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
     unref_tensors();
 }
 FAULTS_WHEN(tn_queue_pop, with_storages_to_map, WITH_QUEUE, .searches = true,
             .before = push_storages, .call = pop, .undo = fini_out)
 
-static int pop_tensor(void) { return tn_queue_pop_tensor(q, 0, FAULTS_OUT(tn_tensor *)); }
+static int pop_tensor(void) { return tn_queue_pop_tensor(q, TN_NOW, FAULTS_OUT(tn_tensor *)); }
 static void unref_out(void)
 {
     tn_tensor_unref(*FAULTS_OUT(tn_tensor *));
@@ -228,7 +228,7 @@ static void push_one_tensor(void)
     TN_CHECK_OK(push_tensor());
     /* Not in the memory of the last one, which is of another shape. */
     tn_tensor *unlike = NULL;
-    TN_CHECK_OK(tn_tensor_empty(faults_d, TN_UINT8, 3, (int64_t[]){1, 2, 3}, 0, &unlike));
+    TN_CHECK_OK(tn_tensor_create(faults_d, TN_UINT8, 3, (int64_t[]){1, 2, 3}, NULL, &unlike));
     tn_tensor_unref(unlike);
 }
 FAULTS(tn_queue_pop_tensor, WITH_QUEUE, .before = push_one_tensor, .call = pop_tensor,
@@ -240,7 +240,7 @@ static void push_three(void)
     TN_CHECK_OK(push_many());
 }
 /* Of several, a failure ends the call early: what came is counted, what did not stays. */
-static int pop_many(void) { return tn_queue_pop_many(q, 3, 0, FAULTS_OUT(tn_message)); }
+static int pop_many(void) { return tn_queue_pop_many(q, 3, TN_NOW, FAULTS_OUT(tn_message)); }
 static void fini_many(void)
 {
     tn_message poison;
@@ -272,7 +272,7 @@ static void lease(void)
 {
     make_tensors();
     TN_CHECK_OK(push_small());
-    TN_CHECK_OK(tn_queue_pop(q, 0, &popped));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &popped));
 }
 static void fini_popped(void)
 {
@@ -286,7 +286,7 @@ FAULTS(tn_message_ack, WITH_LEASING, .has_no_calls = true, .before = lease, .cal
 static void take_again(void)
 {
     tn_message_fini(&popped);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &popped));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &popped));
     TN_CHECK_OK(tn_message_ack(q, &popped));
     fini_popped();
 }
@@ -297,7 +297,7 @@ FAULTS(tn_message_return, WITH_LEASING, .has_no_calls = true, .before = lease,
 static void pop_storages(void)
 {
     push_storages();
-    TN_CHECK_OK(tn_queue_pop(q, 0, &popped));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &popped));
 }
 static int fini(void) { return tn_message_fini(&popped), 0; }
 FAULTS(tn_message_fini, WITH_QUEUE, .never_fails = true, .ends_files = true,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "harness/tensor.h"
 
 static tn_tensor *t;
 static tn_arena *arena;
@@ -26,63 +27,70 @@ FAULTS(tn_strategy_name, .has_no_calls = true, .call = name)
 
 /* ---- tensors by a strategy --------------------------------------------------------------- */
 
-static const tn_share_options by_descriptor = {sizeof by_descriptor,
-                                               TN_STRATEGY_FILE_DESCRIPTOR, 0};
-static const tn_share_options by_file = {sizeof by_file, TN_STRATEGY_FILE_SYSTEM, 0};
-static const tn_share_options write_once = {sizeof write_once, TN_STRATEGY_FILE_DESCRIPTOR,
-                                            TN_SHARE_WRITE_ONCE};
-static int empty_as(const tn_share_options *options)
+static const tn_tensor_options by_descriptor = {.struct_size = sizeof by_descriptor,
+                                                .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+static const tn_tensor_options by_file = {.struct_size = sizeof by_file,
+                                          .strategy = TN_STRATEGY_FILE_SYSTEM};
+static const tn_tensor_options write_once = {.struct_size = sizeof write_once,
+                                             .flags = TN_TENSOR_WRITE_ONCE};
+static int empty_as(const tn_tensor_options *options)
 {
-    return tn_tensor_empty_as(faults_d, TN_UINT8, 1, shape, options, 0,
-                              FAULTS_OUT(tn_tensor *));
+    return tn_tensor_create(faults_d, TN_UINT8, 1, shape, options, FAULTS_OUT(tn_tensor *));
 }
 static int empty_by_descriptor(void) { return empty_as(&by_descriptor); }
 static int empty_by_file(void) { return empty_as(&by_file); }
 static int empty_write_once(void) { return empty_as(&write_once); }
-FAULTS(tn_tensor_empty_as, WITH_DOMAIN, .call = empty_by_descriptor, .undo = unref_out)
-FAULTS_WHEN(tn_tensor_empty_as, with_tenond, WITH_TENOND, .call = empty_by_descriptor,
+FAULTS_WHEN(tn_tensor_create, a_descriptor, WITH_DOMAIN, .call = empty_by_descriptor,
             .undo = unref_out)
-FAULTS_WHEN(tn_tensor_empty_as, a_file, WITH_DOMAIN, .call = empty_by_file, .undo = unref_out)
-FAULTS_WHEN(tn_tensor_empty_as, write_once, WITH_DOMAIN, .call = empty_write_once,
+FAULTS_WHEN(tn_tensor_create, with_tenond, WITH_TENOND, .call = empty_by_descriptor,
+            .undo = unref_out)
+FAULTS_WHEN(tn_tensor_create, a_file, WITH_DOMAIN, .call = empty_by_file, .undo = unref_out)
+FAULTS_WHEN(tn_tensor_create, write_once, WITH_DOMAIN, .call = empty_write_once,
             .undo = unref_out)
 
-static void make_private(void) { TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, shape, &t)); }
+static void make_private(void)
+{
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, shape, &t));
+}
 static void unref(void) { t = tn_tensor_unref(t); }
-static uint64_t is_shared(void) { return t != NULL && tn_tensor_is_shared(t); }
-static int share_as(void) { return tn_tensor_share_as(faults_d, t, &by_descriptor, 0); }
-static int share_as_file(void) { return tn_tensor_share_as(faults_d, t, &by_file, 0); }
-FAULTS(tn_tensor_share_as, WITH_DOMAIN, .measure = is_shared, .before = make_private,
-       .call = share_as, .undo = unref)
-FAULTS_WHEN(tn_tensor_share_as, a_file, WITH_DOMAIN, .measure = is_shared,
-            .before = make_private, .call = share_as_file, .undo = unref)
+static uint64_t is_shared(void) { return t != NULL && tnt_info(t).is_shared; }
+static int share_as(void) { return tn_tensor_share(faults_d, t, &by_descriptor); }
+static int share_as_file(void) { return tn_tensor_share(faults_d, t, &by_file); }
+FAULTS_WHEN(tn_tensor_share, a_descriptor, WITH_DOMAIN, .measure = is_shared,
+            .before = make_private, .call = share_as, .undo = unref)
+FAULTS_WHEN(tn_tensor_share, a_file, WITH_DOMAIN, .measure = is_shared, .before = make_private,
+            .call = share_as_file, .undo = unref)
 
 static void unref_both(void)
 {
     unref_out();
     unref();
 }
-static int share_view(void)
+static int clone_by_file(void)
 {
-    return tn_tensor_share_view(faults_d, t, &by_file, 0, FAULTS_OUT(tn_tensor *));
+    return tn_tensor_clone(faults_d, t, &by_file, FAULTS_OUT(tn_tensor *));
 }
 static void make_named(void)
 {
     make_private();
     TN_CHECK_OK(tn_tensor_set_name(t, "weights"));
 }
-FAULTS(tn_tensor_share_view, WITH_DOMAIN, .measure = is_shared, .before = make_named,
-       .call = share_view, .undo = unref_both)
+FAULTS(tn_tensor_clone, WITH_DOMAIN, .measure = is_shared, .before = make_named,
+       .call = clone_by_file, .undo = unref_both)
 
 /* ---- write-once arenas ------------------------------------------------------------------- */
 
 static int create_arena(void)
 {
-    return tn_arena_create(faults_d, 10000, 0, FAULTS_OUT(tn_arena *));
+    return tn_arena_create(faults_d, 10000, TN_NOW, FAULTS_OUT(tn_arena *));
 }
 static void close_out(void) { tn_arena_close(*FAULTS_OUT(tn_arena *)); }
 FAULTS(tn_arena_create, WITH_DOMAIN, .call = create_arena, .undo = close_out)
 
-static void make_arena(void) { TN_CHECK_OK(tn_arena_create(faults_d, 1 << 20, 0, &arena)); }
+static void make_arena(void)
+{
+    TN_CHECK_OK(tn_arena_create(faults_d, 1 << 20, TN_NOW, &arena));
+}
 static void close_arena(void) { arena = tn_arena_close(arena); }
 static uint64_t room(void) { return arena != NULL ? tn_arena_room(arena) : 0; }
 static void unref_and_close(void)
@@ -92,10 +100,10 @@ static void unref_and_close(void)
 }
 static int arena_empty(void)
 {
-    return tn_arena_empty(arena, TN_UINT8, 1, shape, FAULTS_OUT(tn_tensor *));
+    return tn_arena_allocate(arena, TN_UINT8, 1, shape, FAULTS_OUT(tn_tensor *));
 }
-FAULTS(tn_arena_empty, WITH_DOMAIN, .measure = room, .before = make_arena, .call = arena_empty,
-       .undo = unref_and_close)
+FAULTS(tn_arena_allocate, WITH_DOMAIN, .measure = room, .before = make_arena,
+       .call = arena_empty, .undo = unref_and_close)
 
 static int ask_room(void) { return tn_arena_room(arena) > 0 ? 0 : TN_ERR_CORRUPT; }
 static int close_it(void) { return close_arena(), 0; }

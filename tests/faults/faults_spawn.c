@@ -25,7 +25,8 @@ static int use_domain(tn_domain *domain, void *argument)
     faults_child_runs();
     int64_t bytes = 100;
     tn_tensor *t;
-    if (tn_tensor_zeros(domain, TN_UINT8, 1, &bytes, 0, &t) != 0)
+    if (tn_tensor_create(domain, TN_UINT8, 1, &bytes,
+                         TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t) != 0)
         return 7;
     tn_tensor_unref(t);
     return 3;

@@ -81,8 +81,8 @@ FAULTS(tn_event_wait, WITH_ALL, .expected = TN_ERR_TIMED_OUT, .measure = is_set,
 /* ---- semaphores -------------------------------------------------------------------------- */
 
 static uint64_t permits(void) { return tn_semaphore_get(semaphore); }
-static int acquire(void) { return tn_semaphore_acquire(semaphore, 0); }
-static void acquire_now(void) { TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0)); }
+static int acquire(void) { return tn_semaphore_acquire(semaphore, TN_NOW); }
+static void acquire_now(void) { TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW)); }
 static void release_now(void) { TN_CHECK_OK(tn_semaphore_release(semaphore)); }
 static int release(void) { return tn_semaphore_release(semaphore); }
 static int acquire_late(void) { return tn_semaphore_acquire(semaphore, tnt_deadline(2)); }
@@ -97,8 +97,8 @@ FAULTS(tn_semaphore_get, WITH_ALL, .has_no_calls = true, .call = get_permits)
 
 /* ---- locks and conditions ---------------------------------------------------------------- */
 
-static int lock_it(void) { return tn_lock_acquire(lock, 0); }
-static void lock_now(void) { TN_CHECK_OK(tn_lock_acquire(lock, 0)); }
+static int lock_it(void) { return tn_lock_acquire(lock, TN_NOW); }
+static void lock_now(void) { TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW)); }
 static void unlock_now(void) { TN_CHECK_OK(tn_lock_release(lock)); }
 static int unlock(void) { return tn_lock_release(lock); }
 static pid_t holder;
@@ -106,7 +106,7 @@ static struct tnt_signal held, done;
 static int hold(void *unused)
 {
     (void)unused;
-    TN_CHECK_OK(tn_lock_acquire(lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     tnt_signal(&held);
     tnt_await(&done);
     TN_CHECK_OK(tn_lock_release(lock));

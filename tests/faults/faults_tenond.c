@@ -55,7 +55,7 @@ static void start_traced(uint32_t n, uint32_t variant)
         int status = faults_trace(pid, ends[1]);
         _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 97);
     }
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (!c->is_idle && !c->has_ended) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_sleep_until(tni_os_now_ns() + 200000);
@@ -103,7 +103,7 @@ static void poke(int mark)
 static void await_adoption(const tn_domain *domain)
 {
     const struct tni_segment *s = &domain->segment;
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     for (;;) {
         uint64_t who = atomic_load(&s->header->manager);
         if (tni_process_who_lives(s, who) &&
@@ -207,12 +207,13 @@ static tn_queue *q;
 static int push_and_end(void *unused)
 {
     const int64_t bytes = 1000;
-    const tn_share_options options = {sizeof options, TN_STRATEGY_FILE_DESCRIPTOR, 0};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_tensor *tensor;
     (void)unused;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, &options, &tensor));
     memset(tn_tensor_data(tensor), 'x', 1000);
-    TN_CHECK_OK(tn_queue_push_tensor(q, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, tensor, TN_PUSH_MOVE, TN_NOW));
     return 0;
 }
 
@@ -220,12 +221,13 @@ static int push_and_end(void *unused)
 static void make_requests(void)
 {
     const int64_t bytes = 1000;
-    const tn_share_options options = {sizeof options, TN_STRATEGY_FILE_DESCRIPTOR, 0};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_tensor *tensor;
     tn_domain *again;
-    if (tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, 0, &tensor) == 0)
+    if (tn_tensor_create(d, TN_UINT8, 1, &bytes, &options, &tensor) == 0)
         tn_tensor_unref(tensor);
-    if (tn_queue_pop_tensor(q, 0, &tensor) == 0)
+    if (tn_queue_pop_tensor(q, TN_NOW, &tensor) == 0)
         tn_tensor_unref(tensor);
     if (tn_domain_join("kept", &again) == 0)
         tn_domain_close(again);
@@ -234,10 +236,10 @@ static void make_requests(void)
 static void check_kept(void)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(q, 0, &tensor));
+    TN_CHECK_OK(tn_queue_pop_tensor(q, TN_NOW, &tensor));
     TN_CHECK(((const char *)tn_tensor_data(tensor))[999] == 'x');
     tn_tensor_unref(tensor);
-    while (tn_queue_pop_tensor(q, 0, &tensor) == 0)
+    while (tn_queue_pop_tensor(q, TN_NOW, &tensor) == 0)
         tn_tensor_unref(tensor);
 }
 
@@ -275,7 +277,7 @@ TN_TEST_WITHIN(tenond_goes_on_and_keeps_what_it_has_whatever_call_of_a_request_f
         }
     }
     /* A look once a second closes what nobody names any more; a line stays open for a while. */
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (descriptors_of(c->subject) > descriptors + 2) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_sleep_until(tni_os_now_ns() + 10000000);
@@ -300,7 +302,7 @@ static void kill_traced(void)
 /* A call of its start failed: it takes over what the vault has now, or later. */
 static void await_kept(void)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (count_open(faults_control->subject, STORAGE_TARGET) != 1) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_sleep_until(tni_os_now_ns() + 500000);

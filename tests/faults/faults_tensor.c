@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "harness/tensor.h"
 
 enum { BYTES = 4096, LARGE_BYTES = 3 << 20 };
 
@@ -43,25 +44,31 @@ FAULTS(tn_dtype_size, .has_no_calls = true, .call = dtype_size)
 /* After a trim: memory has to be had anew. */
 static int empty(void)
 {
-    return tn_tensor_empty(faults_d, TN_UINT8, 1, large_shape, 0, FAULTS_OUT(tn_tensor *));
+    return tn_tensor_create(faults_d, TN_UINT8, 1, large_shape, NULL, FAULTS_OUT(tn_tensor *));
 }
 static int zeros(void)
 {
-    return tn_tensor_zeros(faults_d, TN_UINT8, 1, large_shape, 0, FAULTS_OUT(tn_tensor *));
+    return tn_tensor_create(faults_d, TN_UINT8, 1, large_shape,
+                            TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                            FAULTS_OUT(tn_tensor *));
 }
 static int from_bytes(void)
 {
-    return tn_tensor_from_bytes(faults_d, TN_UINT8, 2, shape, source, BYTES, 0,
-                                FAULTS_OUT(tn_tensor *));
+    return tn_tensor_create(
+        faults_d, TN_UINT8, 2, shape,
+        TN_OPTIONS(tn_tensor_options, .source = source, .source_bytes = BYTES),
+        FAULTS_OUT(tn_tensor *));
 }
 static int private(void)
 {
-    return tn_tensor_private(TN_UINT8, 2, shape, FAULTS_OUT(tn_tensor *));
+    return tn_tensor_create_private(TN_UINT8, 2, shape, FAULTS_OUT(tn_tensor *));
 }
-FAULTS(tn_tensor_empty, WITH_DOMAIN, .before = trim, .call = empty, .undo = unref_out)
-FAULTS(tn_tensor_zeros, WITH_DOMAIN, .before = trim, .call = zeros, .undo = unref_out)
-FAULTS(tn_tensor_from_bytes, WITH_DOMAIN, .before = trim, .call = from_bytes, .undo = unref_out)
-FAULTS(tn_tensor_private, .call = private, .undo = unref_out)
+FAULTS(tn_tensor_create, WITH_DOMAIN, .before = trim, .call = empty, .undo = unref_out)
+FAULTS_WHEN(tn_tensor_create, zeroed, WITH_DOMAIN, .before = trim, .call = zeros,
+            .undo = unref_out)
+FAULTS_WHEN(tn_tensor_create, with_a_source, WITH_DOMAIN, .before = trim, .call = from_bytes,
+            .undo = unref_out)
+FAULTS(tn_tensor_create_private, .call = private, .undo = unref_out)
 
 /* The quota is used: it waits, and others give nothing back. */
 static void use_up(void)
@@ -71,20 +78,21 @@ static void use_up(void)
 }
 static int empty_until_late(void)
 {
-    return tn_tensor_empty(faults_d, TN_UINT8, 1, large_shape, tnt_deadline(2),
-                           FAULTS_OUT(tn_tensor *));
+    return tn_tensor_create(faults_d, TN_UINT8, 1, large_shape,
+                            TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(2)),
+                            FAULTS_OUT(tn_tensor *));
 }
-FAULTS_WHEN(tn_tensor_empty, asleep, .prepare = use_up, .finish = end,
+FAULTS_WHEN(tn_tensor_create, asleep, .prepare = use_up, .finish = end,
             .expected = TN_ERR_TIMED_OUT, .call = empty_until_late)
 
 static void make_private(void)
 {
     trim();
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, large_shape, &u));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, large_shape, &u));
 }
 static void unref_u(void) { u = tn_tensor_unref(u); }
-static uint64_t is_shared(void) { return u != NULL && tn_tensor_is_shared(u); }
-static int share(void) { return tn_tensor_share(faults_d, u, 0); }
+static uint64_t is_shared(void) { return u != NULL && tnt_info(u).is_shared; }
+static int share(void) { return tn_tensor_share(faults_d, u, NULL); }
 FAULTS(tn_tensor_share, WITH_DOMAIN, .measure = is_shared, .before = make_private,
        .call = share, .undo = unref_u)
 
@@ -96,7 +104,10 @@ static int unref(void) { return u = tn_tensor_unref(u), 0; }
 static void make_u(void) { u = faults_tensor(BYTES); }
 static void make_descriptor(void) { u = faults_tensor_as(TN_STRATEGY_FILE_DESCRIPTOR, 0, 99); }
 static void make_file(void) { u = faults_tensor_as(TN_STRATEGY_FILE_SYSTEM, 0, 99); }
-static void make_private_u(void) { TN_CHECK_OK(tn_tensor_private(TN_UINT8, 2, shape, &u)); }
+static void make_private_u(void)
+{
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 2, shape, &u));
+}
 FAULTS(tn_tensor_ref, WITH_TENSOR, .has_no_calls = true, .call = ref, .undo = unref_t)
 FAULTS_WHEN(tn_tensor_unref, in_the_arena, WITH_DOMAIN, .never_fails = true,
             .has_no_calls = true, .before = make_u, .call = unref)
@@ -159,17 +170,13 @@ ASK(tn_tensor_data, tn_tensor_data(t) != NULL)
 ASK(tn_tensor_dtype, tn_tensor_dtype(t) == TN_UINT8)
 ASK(tn_tensor_ndim, tn_tensor_ndim(t) == 1)
 ASK(tn_tensor_shape, tn_tensor_shape(t)[0] == BYTES)
-ASK(tn_tensor_strides, tn_tensor_strides(t)[0] == 1)
-ASK(tn_tensor_byte_offset, tn_tensor_byte_offset(t) == 0)
 ASK(tn_tensor_count, tn_tensor_count(t) == BYTES)
-ASK(tn_tensor_size_bytes, tn_tensor_size_bytes(t) == BYTES)
-ASK(tn_tensor_storage_bytes, tn_tensor_storage_bytes(t) >= BYTES)
-ASK(tn_tensor_is_contiguous, tn_tensor_is_contiguous(t))
-ASK(tn_tensor_is_shared, tn_tensor_is_shared(t))
-ASK(tn_tensor_is_read_only, !tn_tensor_is_read_only(t))
+ASK(tn_tensor_get_info,
+    tnt_info(t).strides[0] == 1 && tnt_info(t).byte_offset == 0 &&
+        tnt_info(t).size_bytes == BYTES && tnt_info(t).storage_bytes >= BYTES &&
+        tnt_info(t).is_contiguous && tnt_info(t).is_shared && !tnt_info(t).is_read_only &&
+        tnt_info(t).strategy == TN_STRATEGY_ARENA && tnt_info(t).path == NULL)
 ASK(tn_tensor_same_storage, tn_tensor_same_storage(t, t))
-ASK(tn_tensor_strategy, tn_tensor_strategy(t) == TN_STRATEGY_ARENA)
-ASK(tn_tensor_path, tn_tensor_path(t) == NULL)
 
 static int find(void)
 {
@@ -188,7 +195,7 @@ FAULTS_WHEN(tn_tensor_find, of_a_descriptor, .prepare = make_t_of_a_descriptor, 
 
 /* ---- other memory ------------------------------------------------------------------------ */
 
-static uint64_t storage_bytes(void) { return u != NULL ? tn_tensor_storage_bytes(u) : 0; }
+static uint64_t storage_bytes(void) { return u != NULL ? tnt_info(u).storage_bytes : 0; }
 static int resize(void) { return tn_tensor_resize_storage(u, 2 * BYTES); }
 FAULTS(tn_tensor_resize_storage, .measure = storage_bytes, .before = make_private_u,
        .call = resize, .undo = unref_u)

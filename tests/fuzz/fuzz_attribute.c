@@ -23,8 +23,8 @@ static tn_tensor *make(struct fuzz_input *in)
     tn_tensor *tensor = NULL;
     for (int32_t i = 0; i < ndim; i++)
         shape[i] = fuzz_u8(in) % 16;
-    FUZZ_CHECK(tn_tensor_private(types[what / 8 % TNI_COUNT(types)], ndim, shape, &tensor) ==
-               0);
+    FUZZ_CHECK(tn_tensor_create_private(types[what / 8 % TNI_COUNT(types)], ndim, shape,
+                                        &tensor) == 0);
     return tensor;
 }
 

@@ -7,6 +7,7 @@
 #include <tenon/dlpack.h>
 
 #include "fuzz.h"
+#include "harness/tensor.h"
 #include "tensor/tensor.h"
 
 enum { AXES = 40, BUFFER = 4096 };
@@ -32,7 +33,7 @@ static void use(struct fuzz_input *in, tn_tensor *t)
     tn_tensor *view;
     DLManagedTensorVersioned *again;
     int64_t numbers[3];
-    FUZZ_CHECK(tn_tensor_byte_offset(t) <= t->storage->size_bytes);
+    FUZZ_CHECK(tnt_info(t).byte_offset <= t->storage->size_bytes);
     if (is_in_buffer(t))
         fuzz_touch(t);
     if (tn_tensor_to_dlpack(t, &again) == 0)

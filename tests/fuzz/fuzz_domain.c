@@ -64,7 +64,7 @@ static void pop(struct run *r, uint32_t at, tn_queue *queue)
 {
     at %= MESSAGES;
     end_message(r, at);
-    if (tn_queue_pop(queue, 0, &r->messages[at]) == 0) {
+    if (tn_queue_pop(queue, TN_NOW, &r->messages[at]) == 0) {
         r->from[at] = queue;
         look_at_message(&r->messages[at]);
     }
@@ -81,7 +81,7 @@ static void push(struct run *r, uint32_t what, tn_queue *queue)
                               (tensors[0] != NULL ? 1u : 0) + (tensors[1] != NULL ? 1u : 0)};
     if (tensors[0] == NULL)
         tensors[0] = tensors[1];
-    (void)!tn_queue_push(queue, &message, 0, 0);
+    (void)!tn_queue_push(queue, &message, 0, TN_NOW);
 }
 
 static void acknowledge(struct run *r, uint32_t at, bool give_back)
@@ -137,7 +137,7 @@ static void use_queue(struct run *r, struct fuzz_input *in)
         pop(r, at / QUEUES, queue);
         break;
     case 4:
-        if (tn_queue_pop_tensor(queue, 0, &tensor) == 0)
+        if (tn_queue_pop_tensor(queue, TN_NOW, &tensor) == 0)
             hold(r, at, tensor);
         break;
     case 5:
@@ -145,7 +145,7 @@ static void use_queue(struct run *r, struct fuzz_input *in)
         break;
     case 6:
         if (r->tensors[at % TENSORS] != NULL)
-            (void)!tn_queue_push_tensor(queue, r->tensors[at % TENSORS], 0, 0);
+            (void)!tn_queue_push_tensor(queue, r->tensors[at % TENSORS], 0, TN_NOW);
         break;
     case 7:
     case 8:
@@ -194,24 +194,24 @@ static void close_objects(struct run *r)
     r->barrier = tn_barrier_close(r->barrier);
 }
 
-static void use_event(struct run *r, uint32_t verb, uint64_t deadline_ns)
+static void use_event(struct run *r, uint32_t verb, tn_deadline deadline)
 {
     if (verb == 0)
         (void)!tn_event_set(r->event);
     else if (verb == 1)
         (void)!tn_event_clear(r->event);
     else
-        (void)!tn_event_wait(r->event, deadline_ns);
+        (void)!tn_event_wait(r->event, deadline);
 }
 
-static void use_condition(struct run *r, uint32_t verb, uint64_t deadline_ns)
+static void use_condition(struct run *r, uint32_t verb, tn_deadline deadline)
 {
     if (verb == 0)
         (void)!tn_condition_signal(r->condition);
     else if (verb == 1)
         (void)!tn_condition_broadcast(r->condition);
-    else if (r->lock != NULL && tn_lock_acquire(r->lock, deadline_ns) >= 0) {
-        (void)!tn_condition_wait(r->condition, r->lock, deadline_ns);
+    else if (r->lock != NULL && tn_lock_acquire(r->lock, deadline) >= 0) {
+        (void)!tn_condition_wait(r->condition, r->lock, deadline);
         (void)!tn_lock_release(r->lock);
     }
 }
@@ -219,24 +219,24 @@ static void use_condition(struct run *r, uint32_t verb, uint64_t deadline_ns)
 static void use_object(struct run *r, struct fuzz_input *in)
 {
     uint32_t kind = fuzz_u8(in) % 7, verb = fuzz_u8(in) % 3;
-    uint64_t deadline_ns = verb == 2 ? tn_deadline_after(300 * 1000 * 1000) : 0;
+    tn_deadline deadline = verb == 2 ? tn_deadline_after(300 * TN_MILLISECOND) : TN_NOW;
     if (kind == 0)
         open_objects(r);
     if (kind == 1)
         close_objects(r);
     if (kind == 2 && r->event != NULL)
-        use_event(r, verb, deadline_ns);
+        use_event(r, verb, deadline);
     if (kind == 3 && r->semaphore != NULL) {
         sink = tn_semaphore_get(r->semaphore);
-        (void)!(verb != 0 ? tn_semaphore_acquire(r->semaphore, deadline_ns)
+        (void)!(verb != 0 ? tn_semaphore_acquire(r->semaphore, deadline)
                           : tn_semaphore_release(r->semaphore));
     }
     if (kind == 4 && r->lock != NULL)
-        (void)!(verb != 0 ? tn_lock_acquire(r->lock, deadline_ns) : tn_lock_release(r->lock));
+        (void)!(verb != 0 ? tn_lock_acquire(r->lock, deadline) : tn_lock_release(r->lock));
     if (kind == 5 && r->condition != NULL)
-        use_condition(r, verb, deadline_ns);
+        use_condition(r, verb, deadline);
     if (kind == 6 && r->barrier != NULL)
-        (void)!(verb != 0 ? tn_barrier_wait(r->barrier, deadline_ns)
+        (void)!(verb != 0 ? tn_barrier_wait(r->barrier, deadline)
                           : tn_barrier_reset(r->barrier));
 }
 
@@ -246,10 +246,13 @@ static void make_tensor(struct run *r, struct fuzz_input *in)
 {
     static const int64_t counts[] = {1, 50, 3000, 70000, 1 << 24};
     uint32_t at = fuzz_u8(in);
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = 1 + at % 3};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = 1 + at % 3,
+                                       .deadline =
+                                           at % 2 == 0 ? TN_NOW : tn_deadline_after(1000)};
     tn_tensor *tensor;
-    if (tn_tensor_empty_as(r->domain, TN_INT16, 1, &counts[at / 3 % TNI_COUNT(counts)],
-                           &options, at % 2 == 0 ? 0 : tn_deadline_after(1000), &tensor) == 0)
+    if (tn_tensor_create(r->domain, TN_INT16, 1, &counts[at / 3 % TNI_COUNT(counts)], &options,
+                         &tensor) == 0)
         hold(r, fuzz_u8(in), tensor);
 }
 

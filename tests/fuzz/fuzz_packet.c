@@ -102,8 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     close(object_fd);
     if ((flags & IS_CLOSED) != 0)
         shutdown(fds[0], SHUT_WR);
-    uint64_t deadline_ns = (flags & IS_LATE) != 0 ? tn_deadline_after(1000000) : 0;
-    for (int i = 0; i < 3 && tn_tensor_receive(fds[1], deadline_ns, &t) == 0; i++) {
+    tn_deadline deadline = (flags & IS_LATE) != 0 ? tn_deadline_after(TN_MILLISECOND) : TN_NOW;
+    for (int i = 0; i < 3 && tn_tensor_receive(fds[1], deadline, &t) == 0; i++) {
         fuzz_touch(t);
         tn_tensor_unref(t);
     }

@@ -63,15 +63,15 @@ static void import(struct fuzz_input *in, const struct tni_segment *hand)
 
 static void make(struct fuzz_input *in, const struct tni_segment *hand)
 {
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_domain *d;
     tn_tensor *t;
     hand->header->flags = 0;
     if (fuzz_image_join(hand, &d) != 0)
         return;
     int peer = answer(in, hand);
-    if (tn_tensor_empty_as(d, TN_INT8, 1, (int64_t[]){100}, &options, 0, &t) == 0) {
+    if (tn_tensor_create(d, TN_INT8, 1, (int64_t[]){100}, &options, &t) == 0) {
         fuzz_touch(t);
         tn_tensor_unref(t);
     }

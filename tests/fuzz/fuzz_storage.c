@@ -12,6 +12,7 @@
 
 #include "backing/backing.h"
 #include "fuzz.h"
+#include "harness/tensor.h"
 #include "storage.h"
 
 /* On through a socket and back. */
@@ -20,8 +21,8 @@ static void send_on(tn_tensor *t)
     int fds[2];
     tn_tensor *again;
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
-    if (tn_tensor_send(t, fds[0], TN_SEND_READ_ONLY, 0) == 0) {
-        FUZZ_CHECK(tn_tensor_receive(fds[1], 0, &again) == 0);
+    if (tn_tensor_send(t, fds[0], TN_SEND_READ_ONLY, TN_NOW) == 0) {
+        FUZZ_CHECK(tn_tensor_receive(fds[1], TN_NOW, &again) == 0);
         fuzz_touch(again);
         tn_tensor_unref(again);
     }
@@ -40,7 +41,7 @@ static void open_by_path(const tn_storage_header *h, uint64_t file_bytes)
         fuzz_fail("%s: %s", path, strerror(errno));
     if (tn_tensor_open_path(path, &t) == 0) {
         fuzz_touch(t);
-        FUZZ_CHECK(strcmp(tn_tensor_path(t), path) == 0);
+        FUZZ_CHECK(strcmp(tnt_info(t).path, path) == 0);
         tn_tensor_unref(t);
     }
     close(fd);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "harness/tensor.h"
 #include "tensor/build.h"
 
 enum { HAS_BLOCK = 1, IS_CONTIGUOUS = 2, IS_SHIFTED = 4, WHICH = 6, HEAD = 48 };
@@ -32,7 +33,7 @@ static void decode_within(uint64_t limit, const uint8_t *view, size_t size_bytes
     tn_tensor *tensor;
     if (tni_tensor_decode_as(view, size_bytes, limit, &tensor) < 0)
         return;
-    FUZZ_CHECK(tn_tensor_byte_offset(tensor) <= limit);
+    FUZZ_CHECK(tnt_info(tensor).byte_offset <= limit);
     tni_tensor_end(tensor);
 }
 

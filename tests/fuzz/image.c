@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "harness/tensor.h"
 #include "queue/queue.h"
 
 enum { MOST_PAGES = 64, SEATS = 6, LIVE = 2, FILE_BYTES = 1 << 16 };
@@ -47,12 +48,12 @@ static size_t file_size;
 
 static tn_tensor *make(tn_domain *d, uint32_t strategy, int64_t count)
 {
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    const tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
     tn_tensor *t;
-    MUST(tn_tensor_empty_as(d, TN_FLOAT32, 2, (int64_t[]){count, 3}, &options, 0, &t));
+    MUST(tn_tensor_create(d, TN_FLOAT32, 2, (int64_t[]){count, 3}, &options, &t));
     if (kept_count < TNI_COUNT(kept))
         kept[kept_count++] = t;
-    memset(tn_tensor_data(t), 1, TNI_MIN(tn_tensor_size_bytes(t), (uint64_t)256));
+    memset(tn_tensor_data(t), 1, TNI_MIN(tnt_info(t).size_bytes, (uint64_t)256));
     return t;
 }
 
@@ -61,13 +62,13 @@ static void push(tn_queue *queue, uint32_t count, tn_tensor **tensors, size_t si
     static const char bytes[2000] = "what was said";
     const tn_message message = {
         .bytes = bytes, .size_bytes = size_bytes, .tensors = tensors, .tensor_count = count};
-    MUST(tn_queue_push(queue, &message, 0, 0));
+    MUST(tn_queue_push(queue, &message, 0, TN_NOW));
 }
 
 static void export(tn_tensor *t, struct fuzz_handle *ret_handle)
 {
     const tn_handle_options options = {
-        .struct_size = sizeof options, .uses = 1000, .lifetime_ns = TN_FOREVER};
+        .struct_size = sizeof options, .uses = 1000, .lifetime_ns = TN_NO_EXPIRY};
     MUST(tn_handle_export(t, &options, ret_handle->bytes, sizeof ret_handle->bytes,
                           &ret_handle->size_bytes));
 }
@@ -111,7 +112,7 @@ static void make_tensors(tn_domain *d)
     export(t, &handles[0]);
     t = make(d, TN_STRATEGY_FILE_SYSTEM, 100);
     export(t, &handles[1]);
-    snprintf(file_path, sizeof file_path, "%s", tn_tensor_path(t));
+    snprintf(file_path, sizeof file_path, "%s", tnt_info(t).path);
     t = make(d, TN_STRATEGY_FILE_DESCRIPTOR, 100);
     export(t, &handles[2]);
     struct tni_os_memory memory;
@@ -132,14 +133,14 @@ static void live_and_die(tn_domain *d, uint32_t number)
     tn_barrier *barrier;
     struct fuzz_handle handle;
     MUST(tn_queue_open(d, number == 0 ? "redeliver" : "lease", &queue));
-    MUST(tn_queue_pop(queue, 0, &message));
+    MUST(tn_queue_pop(queue, TN_NOW, &message));
     MUST(tn_lock_open(d, "lock", &lock));
     MUST(tn_semaphore_open(d, "semaphore", &semaphore));
     MUST(tn_barrier_open(d, "barrier", &barrier));
-    MUST(tn_semaphore_acquire(semaphore, 0));
+    MUST(tn_semaphore_acquire(semaphore, TN_NOW));
     if (number == 0) {
-        MUST(tn_lock_acquire(lock, 0));
-        (void)!tn_barrier_wait(barrier, 0);
+        MUST(tn_lock_acquire(lock, TN_NOW));
+        (void)!tn_barrier_wait(barrier, TN_NOW);
     }
     tn_tensor *t = make(d, TN_STRATEGY_ARENA, 11);
     export(t, &handle);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "harness/tensor.h"
 
 static volatile uint8_t sink;
 
@@ -20,7 +21,7 @@ static void touch_elements(const tn_tensor *t)
     int64_t low = 0, high = 0;
     FUZZ_CHECK(tn_dtype_size(tn_tensor_dtype(t), &item_bytes) == 0);
     for (int32_t i = 0; i < tn_tensor_ndim(t); i++) {
-        int64_t far = (tn_tensor_shape(t)[i] - 1) * tn_tensor_strides(t)[i];
+        int64_t far = (tn_tensor_shape(t)[i] - 1) * tnt_info(t).strides[i];
         low += far < 0 ? far : 0;
         high += far > 0 ? far : 0;
     }

@@ -104,8 +104,9 @@ bool tnt_is_full(void);
 /** A line that is printed as a TAP comment, of a test that passes too. */
 void tnt_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** CLOCK_MONOTONIC now plus `ms`, ns. */
-uint64_t tnt_deadline(unsigned ms);
+/** `ms` from now: for the library, and as a number for what is below it. */
+tn_deadline tnt_deadline(unsigned ms);
+uint64_t tnt_until_ns(unsigned ms);
 
 /** Numbers that the seed decides; each test starts from its own. */
 uint64_t tnt_random(void);

@@ -172,7 +172,8 @@ void tnt_signal_close(struct tnt_signal *signal)
 
 bool tnt_is_full(void) { return getenv("TN_TEST_FULL") != NULL; }
 
-uint64_t tnt_deadline(unsigned ms) { return tnt_now_ns() + (uint64_t)ms * UINT64_C(1000000); }
+uint64_t tnt_until_ns(unsigned ms) { return tnt_now_ns() + (uint64_t)ms * UINT64_C(1000000); }
+tn_deadline tnt_deadline(unsigned ms) { return (tn_deadline){tnt_until_ns(ms)}; }
 
 void tnt_seed(uint64_t seed) { random_state = seed; }
 

@@ -12,7 +12,7 @@
 static inline uint32_t tnt_members(const struct tni_segment *segment, uint32_t expected)
 {
     enum { VISIT_MS = 5000 };
-    uint64_t deadline_ns = tnt_deadline(VISIT_MS);
+    uint64_t deadline_ns = tnt_until_ns(VISIT_MS);
     uint32_t count;
     while ((count = tni_process_count(segment)) > expected && tni_os_now_ns() < deadline_ns)
         tni_os_yield();

@@ -110,15 +110,15 @@ static int32_t listener_of(const char *name)
 /* What a member asks of tenond: by name, a deposit, and what the deposit is for. */
 static void be_served(struct house *house)
 {
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     const int64_t bytes = 100;
     tn_domain *again;
     tn_tensor *t;
     uint64_t begun_ns = tni_os_now_ns();
     TN_CHECK_OK(tn_domain_join("house", &again));
     uint64_t joined_ns = tni_os_now_ns();
-    TN_CHECK_OK(tn_tensor_empty_as(again, TN_UINT8, 1, &bytes, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(again, TN_UINT8, 1, &bytes, &options, &t));
     uint64_t made_ns = tni_os_now_ns();
     tn_tensor_unref(t);
     tn_domain_close(again);
@@ -147,7 +147,7 @@ static bool is_as_before(int32_t pid, const struct figures *before)
 
 static void move_out(struct house *house)
 {
-    uint64_t deadline_ns = tnt_deadline(CALM_MS);
+    uint64_t deadline_ns = tnt_until_ns(CALM_MS);
     int none = -1;
     while (!is_as_before(house->tenond, &house->before) ||
            !is_as_before(house->vault, &house->vault_before)) {
@@ -156,7 +156,7 @@ static void move_out(struct house *house)
                      figures_of(house->tenond).descriptors,
                      (unsigned long long)figures_of(house->tenond).bytes,
                      house->before.descriptors, (unsigned long long)house->before.bytes);
-        tni_os_poll(&none, 1, tnt_deadline(20));
+        tni_os_poll(&none, 1, tnt_until_ns(20));
     }
     be_served(house);
     assert_int_equal(manager_pid(house->domain), house->tenond);
@@ -225,7 +225,7 @@ static struct tni_request any_request(void)
 static int flood(void *argument)
 {
     const char *name = argument;
-    uint64_t end_ns = tnt_deadline(FLOOD_MS);
+    uint64_t end_ns = tnt_until_ns(FLOOD_MS);
     int fds[16], null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     uint32_t next = 0;
     memset(fds, 0xff, sizeof fds);
@@ -257,7 +257,7 @@ static void stand_flood(char *name)
     move_in(&house);
     for (int i = 0; i < FLOODERS; i++)
         pids[i] = tnt_fork(flood, name);
-    for (uint64_t end_ns = tnt_deadline(FLOOD_MS); tni_os_now_ns() < end_ns;)
+    for (uint64_t end_ns = tnt_until_ns(FLOOD_MS); tni_os_now_ns() < end_ns;)
         be_served(&house);
     for (int i = 0; i < FLOODERS; i++)
         tnt_wait_ok(pids[i]);
@@ -331,14 +331,14 @@ TN_TEST_WITHIN(descriptors_where_none_belong_are_closed_and_missing_ones_are_err
             TN_CHECK(fd >= 0);
             send_raw(fd, &request, sizeof request, ends[1], count);
             struct tni_reply reply = {0};
-            TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(SERVED_MS)));
+            TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(SERVED_MS)));
             ssize_t got = recv(fd, &reply, sizeof reply, 0);
             TN_CHECK(got == 0 || (got == (ssize_t)sizeof reply && reply.pid == house.tenond));
             close(fd);
         }
     tni_os_close(ends[1]);
     /* It has closed all of them: the pipe is at its end. */
-    TN_CHECK_OK(tni_os_poll(&ends[0], 1, tnt_deadline(SERVED_MS)));
+    TN_CHECK_OK(tni_os_poll(&ends[0], 1, tnt_until_ns(SERVED_MS)));
     char byte;
     TN_CHECK(tni_os_read(ends[0], &byte, 1) == 0);
     tni_os_close(ends[0]);
@@ -367,7 +367,7 @@ TN_TEST_WITHIN(thousands_of_idle_connections_keep_no_member_waiting, 120)
     move_in(&house);
     unsigned most = 0;
     for (int i = 0; i < IDLE; i++) {
-        uint64_t deadline_ns = tnt_deadline(SERVED_MS);
+        uint64_t deadline_ns = tnt_until_ns(SERVED_MS);
         while ((fds[i] = connect_raw(TNI_MANAGER_SOCKET)) < 0) { /* more than it has taken */
             TN_CHECK(errno == EAGAIN && tni_os_now_ns() < deadline_ns);
             tni_os_yield();
@@ -390,7 +390,7 @@ TN_TEST_WITHIN(a_connection_that_says_nothing_is_closed_once_it_was_silent_for_l
     uint64_t begun_ns = tni_os_now_ns();
     int fd = connect_raw(TNI_MANAGER_SOCKET);
     TN_CHECK(fd >= 0);
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(SILENCE_MS + CALM_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(SILENCE_MS + CALM_MS)));
     char byte;
     TN_CHECK(recv(fd, &byte, sizeof byte, 0) == 0);
     TN_CHECK(tni_os_now_ns() - begun_ns >= SILENCE_MS * MS_NS); /* and not before that */

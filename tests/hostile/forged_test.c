@@ -30,7 +30,8 @@ static tn_tensor *make(tn_domain *d)
 {
     const int64_t bytes = 64;
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     return t;
 }
 
@@ -74,7 +75,7 @@ TN_TEST(a_wait_word_that_never_stands_still_does_not_outlast_a_deadline)
     _Atomic uint32_t word = 1;
     /* Each look finds another value than was seen when it was armed. */
     uint64_t begun_ns = tni_os_now_ns();
-    struct tni_wait wait = {.deadline_ns = tnt_deadline(SOON_MS)};
+    struct tni_wait wait = {.deadline_ns = tnt_until_ns(SOON_MS)};
     while (tni_process_sleep(d, &word, 0, &wait) == 0)
         TN_CHECK(ms_since(begun_ns) < MOST_MS);
     tn_domain_close(d);
@@ -145,7 +146,7 @@ TN_TEST(a_lock_that_a_thread_holds_which_is_none_is_corrupt)
     tn_lock *lock;
     TN_CHECK_OK(tn_lock_create(d, "l", &lock));
     _Atomic uint64_t *value = &((struct tni_handle *)lock)->object->value;
-    TN_CHECK_OK(tn_lock_acquire(lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     const uint64_t own = atomic_load(value);
     const uint64_t forged[] = {
         own | 0xffffff,                                      /* no such thread */
@@ -176,7 +177,9 @@ TN_TEST(a_block_that_we_hold_is_not_given_to_us_again)
     atomic_store(tni_word_at(&d->segment, block), 0); /* FREE */
     d->threads[0].caches[tni_block_class(block)].count = 1;
     d->threads[0].caches[tni_block_class(block)].id[0] = block.id;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &again));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &again));
     assert_false(tn_tensor_same_storage(t, again));
     tn_tensor_unref(again);
     tn_tensor_unref(t);
@@ -246,9 +249,9 @@ TN_TEST(a_domain_that_overwrote_tenonds_seat_is_let_go_and_others_are_served)
     assert_true(is_mapped(tenond, "tenon-control:bad"));
     atomic_store(&tni_seat_at(&bad->segment, seat)->flags, 0);
     tn_domain_close(bad);
-    for (uint64_t end_ns = tnt_deadline(MOST_MS); is_mapped(tenond, "tenon-control:bad");) {
+    for (uint64_t end_ns = tnt_until_ns(MOST_MS); is_mapped(tenond, "tenon-control:bad");) {
         TN_CHECK(tni_os_now_ns() < end_ns);
-        tni_os_poll(&none, 1, tnt_deadline(20));
+        tni_os_poll(&none, 1, tnt_until_ns(20));
     }
     tn_domain *again;
     TN_CHECK_OK(tn_domain_join("good", &again));

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "reaper/reaper.h"
 
 enum { NOBODY = 65534, OWNER = 65533 };
@@ -50,8 +51,8 @@ static void become(uid_t uid)
 static int live(void *argument)
 {
     struct house *house = argument;
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_SYSTEM};
     const int64_t bytes = 100;
     tn_domain *d;
     tn_tensor *file, *block;
@@ -59,9 +60,11 @@ static int live(void *argument)
     setenv("TENON_RUNTIME_DIR", house->folder, 1);
     setenv("TENON_SHM_DIR", house->shm_folder, 1);
     TN_CHECK_OK(tn_domain_create("secret-house", NULL, &d));
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, 0, &file));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &block));
-    snprintf(house->file, sizeof house->file, "%s", tn_tensor_path(file));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, &options, &file));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &block));
+    snprintf(house->file, sizeof house->file, "%s", tnt_info(file).path);
     TN_CHECK_OK(tn_handle_export(block, NULL, house->handle, sizeof house->handle,
                                  &house->handle_bytes));
     uint64_t who = atomic_load(&d->segment.header->manager);

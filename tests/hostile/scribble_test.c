@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/tensor.h"
 #include "world.h"
 
 /*
@@ -60,7 +61,7 @@ static int32_t ask_tenond(void)
     TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &fd));
     TN_CHECK_OK(tni_os_send(fd, &request, sizeof request, NULL, 0));
     int got =
-        tni_os_receive(fd, &reply, sizeof reply, NULL, 0, &fd_count, tnt_deadline(SERVED_MS));
+        tni_os_receive(fd, &reply, sizeof reply, NULL, 0, &fd_count, tnt_until_ns(SERVED_MS));
     TN_CHECK(got == (int)sizeof reply && reply.status == TN_ERR_NOT_FOUND);
     tni_os_close(fd);
     return reply.pid;
@@ -89,14 +90,16 @@ static void move_in(struct neighbours *n)
                                               .blocks = 128,
                                               .objects = 8,
                                               .tickets = 8};
-    const tn_share_options as_file = {.struct_size = sizeof as_file,
-                                      .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options as_file = {.struct_size = sizeof as_file,
+                                       .strategy = TN_STRATEGY_FILE_SYSTEM};
     const int64_t bytes = 1000;
     n->bystander = tnt_fork(stand_by, NULL);
     TN_CHECK_OK(tn_domain_create("neighbour", &options, &n->domain));
-    TN_CHECK_OK(tn_tensor_empty_as(n->domain, TN_UINT8, 1, &bytes, &as_file, 0, &n->file));
-    TN_CHECK_OK(tn_tensor_zeros(n->domain, TN_UINT8, 1, &bytes, 0, &n->block));
-    snprintf(n->path, sizeof n->path, "%s", tn_tensor_path(n->file));
+    TN_CHECK_OK(tn_tensor_create(n->domain, TN_UINT8, 1, &bytes, &as_file, &n->file));
+    TN_CHECK_OK(tn_tensor_create(n->domain, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &n->block));
+    snprintf(n->path, sizeof n->path, "%s", tnt_info(n->file).path);
     n->tenond = ask_tenond();
 }
 
@@ -148,7 +151,7 @@ static int run_tools(void *argument)
         pid_t pid = start_tool(verb, board->name, true);
         int status, pid_fd;
         TN_CHECK_OK(tni_os_process_open(pid, &pid_fd));
-        if (tni_os_poll(&pid_fd, 1, tnt_deadline(TOOL_MS)) != 0) {
+        if (tni_os_poll(&pid_fd, 1, tnt_until_ns(TOOL_MS)) != 0) {
             printf("tenon %s hangs\n", verb);
             kill(pid, SIGKILL);
             return 1;
@@ -195,7 +198,7 @@ static void await_end(struct board *board, pid_t pid, uint64_t deadline_ns)
 {
     int pid_fd;
     TN_CHECK_OK(tni_os_process_open(pid, &pid_fd));
-    while (tni_os_poll(&pid_fd, 1, tnt_deadline(100)) == TN_ERR_TIMED_OUT) {
+    while (tni_os_poll(&pid_fd, 1, tnt_until_ns(100)) == TN_ERR_TIMED_OUT) {
         look_at_desks(board);
         if (tni_os_now_ns() >= deadline_ns)
             fail_msg("process %d did not end", (int)pid);
@@ -241,17 +244,17 @@ static void run_round(struct board *board, enum section section, uint32_t number
     scribbler = tnt_fork(scribble, &rounds[WORKERS]);
     tnt_await(&ready);
     int none = -1;
-    uint64_t end_ns = tnt_deadline(ROUND_MS), wrote_by_ns = tnt_deadline(WROTE_MS);
+    uint64_t end_ns = tnt_until_ns(ROUND_MS), wrote_by_ns = tnt_until_ns(WROTE_MS);
     while (tni_os_now_ns() < end_ns ||
            (atomic_load(&board->writes) == 0 && tni_os_now_ns() < wrote_by_ns)) {
-        tni_os_poll(&none, 1, tnt_deadline(20));
+        tni_os_poll(&none, 1, tnt_until_ns(20));
         look_at_desks(board);
     }
     atomic_store(&board->stop, 1);
-    await_end(board, scribbler, tnt_deadline(LEAVE_MS));
+    await_end(board, scribbler, tnt_until_ns(LEAVE_MS));
     for (uint32_t i = 0; i < WORKERS; i++)
-        await_end(board, pids[i], tnt_deadline(LEAVE_MS));
-    await_end(board, tools, tnt_deadline(LEAVE_MS));
+        await_end(board, pids[i], tnt_until_ns(LEAVE_MS));
+    await_end(board, tools, tnt_until_ns(LEAVE_MS));
     tnt_signal_close(&ready);
 }
 
@@ -287,7 +290,7 @@ static bool has_house(int32_t pid, char name[32])
 
 static void await_freed(const struct neighbours *n)
 {
-    uint64_t deadline_ns = tnt_deadline(FREED_MS);
+    uint64_t deadline_ns = tnt_until_ns(FREED_MS);
     int none = -1;
     char name[32] = "no domain";
     while (has_house(n->tenond, name) || count_files(n->path) > 0) {
@@ -297,7 +300,7 @@ static void await_freed(const struct neighbours *n)
             fail_msg("all have left; tenond still has %s, and %u files are left", name,
                      count_files(n->path));
         }
-        tni_os_poll(&none, 1, tnt_deadline(20));
+        tni_os_poll(&none, 1, tnt_until_ns(20));
     }
 }
 
@@ -309,7 +312,7 @@ static void scribble_at(enum section section)
         mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(board != MAP_FAILED);
     move_in(&neighbours);
-    uint64_t end_ns = tnt_deadline((unsigned)seconds() * 1000);
+    uint64_t end_ns = tnt_until_ns((unsigned)seconds() * 1000);
     for (uint32_t number = 0; number == 0 || tni_os_now_ns() < end_ns; number++) {
         run_round(board, section, number);
         add_up(&totals, board);

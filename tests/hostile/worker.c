@@ -16,10 +16,12 @@
 #define MS_NS UINT64_C(1000000)
 
 /* Most waits are short: who waits scribbles nothing, and meets nothing. */
-uint64_t soon(void)
+tn_deadline soon(void)
 {
     uint64_t most = tnt_random_below(8);
-    return most == 7 ? tnt_deadline(WAIT_MS) : most == 6 ? 0 : tni_os_now_ns() + most * 100000;
+    return most == 7   ? tnt_deadline(WAIT_MS)
+           : most == 6 ? TN_NOW
+                       : tn_deadline_after(most * 100000);
 }
 
 void call_begins(struct worker *w, const char *what, uint32_t limit_ms)

@@ -37,7 +37,7 @@ int call_ends(struct worker *w, int status);
 #define UNTIMED(w, call) (call_begins(w, #call, UNBOUND_MS), call_ends(w, call))
 #define VOID(w, call)    (call_begins(w, #call, UNBOUND_MS), (void)(call), (void)call_ends(w, 0))
 
-uint64_t soon(void);
+tn_deadline soon(void);
 
 /** Open what is missing. */
 void open_objects(struct worker *w);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "harness/ignore.h"
+#include "harness/tensor.h"
 #include "worker.h"
 
 static uint32_t below(uint32_t count) { return (uint32_t)tnt_random_below(count); }
@@ -18,18 +19,18 @@ static tn_queue *any_queue(struct worker *w) { return w->queues[below(QUEUES)]; 
 /* What a tensor points at is memory of the domain, or of an object that is mapped. */
 static void touch(struct worker *w, tn_tensor *t)
 {
-    uint64_t size_bytes = tn_tensor_size_bytes(t);
+    uint64_t size_bytes = tnt_info(t).size_bytes;
     volatile uint8_t *data = tn_tensor_data(t);
     const struct tni_segment *s = &w->domain->segment;
-    if (data == NULL || size_bytes == 0 || !tn_tensor_is_contiguous(t))
+    if (data == NULL || size_bytes == 0 || !tnt_info(t).is_contiguous)
         return;
-    if (tn_tensor_strategy(t) == TN_STRATEGY_ARENA) {
+    if (tnt_info(t).strategy == TN_STRATEGY_ARENA) {
         const uint8_t *first = (const uint8_t *)(uintptr_t)data;
         TN_CHECK(first >= s->arena && size_bytes <= s->geometry.arena_bytes &&
                  (uint64_t)(first - s->arena) <= s->geometry.arena_bytes - size_bytes);
     }
     uint8_t sum = (uint8_t)(data[0] + data[size_bytes - 1]);
-    if (!tn_tensor_is_read_only(t))
+    if (!tnt_info(t).is_read_only)
         data[size_bytes / 2] = sum;
 }
 
@@ -51,17 +52,22 @@ static int make(struct worker *w, tn_tensor **ret_tensor)
     int64_t shape[3] = {1, bytes, 1};
     int32_t ndim = below(2) == 0 ? 1 : 3;
     const int64_t *extents = ndim == 1 ? &shape[1] : shape;
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = 1 + below(3)};
+    const tn_tensor_options options = {
+        .struct_size = sizeof options, .strategy = 1 + below(3), .deadline = soon()};
     switch (below(8)) {
     case 0:
-        return TIMED(w, tn_tensor_empty_as(w->domain, TN_UINT8, ndim, extents, &options, soon(),
-                                           ret_tensor));
+        return TIMED(
+            w, tn_tensor_create(w->domain, TN_UINT8, ndim, extents, &options, ret_tensor));
     case 1:
         return TIMED(w,
-                     tn_tensor_zeros(w->domain, TN_UINT8, ndim, extents, soon(), ret_tensor));
+                     tn_tensor_create(w->domain, TN_UINT8, ndim, extents,
+                                      TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED,
+                                                 .deadline = soon()),
+                                      ret_tensor));
     default:
-        return TIMED(w,
-                     tn_tensor_empty(w->domain, TN_UINT8, ndim, extents, soon(), ret_tensor));
+        return TIMED(w, tn_tensor_create(w->domain, TN_UINT8, ndim, extents,
+                                         TN_OPTIONS(tn_tensor_options, .deadline = soon()),
+                                         ret_tensor));
     }
 }
 
@@ -83,9 +89,10 @@ static void share(struct worker *w)
 {
     int64_t bytes = 1 + below(3000);
     tn_tensor *t = NULL;
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = 1 + below(3)};
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &t));
-    TIMED(w, tn_tensor_share_as(w->domain, t, &options, soon()));
+    const tn_tensor_options options = {
+        .struct_size = sizeof options, .strategy = 1 + below(3), .deadline = soon()};
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &t));
+    TIMED(w, tn_tensor_share(w->domain, t, &options));
     keep(w, t);
 }
 
@@ -158,7 +165,7 @@ static void pop(struct worker *w)
 {
     tn_queue *q = any_queue(w);
     tn_message m = {0};
-    if (q == NULL || TIMED(w, tn_queue_pop(q, below(2) == 0 ? 0 : soon(), &m)) != 0)
+    if (q == NULL || TIMED(w, tn_queue_pop(q, below(2) == 0 ? TN_NOW : soon(), &m)) != 0)
         return;
     read_message(w, &m);
     if (m.tensor_count > 0 && below(2) == 0)

@@ -91,7 +91,7 @@ static void wait_for_token(void)
     struct tni_handle *handle = &tiny_queue(model_self())->handle;
     for (unsigned i = 0; i < scene.pops; i++)
         model_require(tni_object_wait(handle, &handle->object->items, -1, TNI_LOOKED,
-                                      TN_FOREVER, take_token, NULL) == 0,
+                                      TNI_FOREVER, take_token, NULL) == 0,
                       "who waits for ever gets a token");
 }
 
@@ -129,7 +129,7 @@ static void push_each(void)
 static int pop_polling(struct tn_queue *q, tn_message *message)
 {
     int status;
-    while ((status = tn_queue_pop(q, 0, message)) == TN_ERR_TIMED_OUT) {
+    while ((status = tn_queue_pop(q, TN_NOW, message)) == TN_ERR_TIMED_OUT) {
         tiny_poll((int)model_self());
         tn_domain_poll_clear(q->handle.domain);
     }

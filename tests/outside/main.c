@@ -27,10 +27,12 @@ int main(void)
         return fail("tn_domain_create", status);
 
     tn_tensor *tensor = NULL;
-    status =
-        tn_tensor_zeros(domain, TN_FLOAT32, 2, (const int64_t[]){2, 3}, TN_FOREVER, &tensor);
+    status = tn_tensor_create(
+        domain, TN_FLOAT32, 2, (const int64_t[]){2, 3},
+        TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED, .deadline = TN_FOREVER),
+        &tensor);
     if (status < 0)
-        return fail("tn_tensor_zeros", status);
+        return fail("tn_tensor_create", status);
 
     tn_process *child = NULL;
     status = tn_process_fork(domain, add_one, tensor, 0, &child);

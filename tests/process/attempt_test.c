@@ -14,7 +14,7 @@ struct scene {
 static void push_one(const struct scene *scene)
 {
     const tn_message message = {.bytes = "once", .size_bytes = 4};
-    TN_CHECK_OK(tn_queue_push(scene->queue, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(scene->queue, &message, 0, TN_NOW));
 }
 
 static int settle(void *argument)
@@ -29,7 +29,7 @@ static int pop_and_die(void *argument)
 {
     const struct scene *scene = argument;
     tn_message message;
-    TN_CHECK_OK(tn_queue_pop(scene->queue, 0, &message));
+    TN_CHECK_OK(tn_queue_pop(scene->queue, TN_NOW, &message));
     raise(SIGKILL);
     return 1;
 }
@@ -38,7 +38,7 @@ static int pop_and_return(void *argument)
 {
     const struct scene *scene = argument;
     tn_message message;
-    TN_CHECK_OK(tn_queue_pop(scene->queue, 0, &message));
+    TN_CHECK_OK(tn_queue_pop(scene->queue, TN_NOW, &message));
     TN_CHECK_OK(tn_message_return(scene->queue, &message));
     tn_message_fini(&message);
     return 0;
@@ -47,7 +47,7 @@ static int pop_and_return(void *argument)
 static void expect_attempts(const struct scene *scene, uint32_t attempts)
 {
     tn_message message;
-    TN_CHECK_OK(tn_queue_pop(scene->queue, 0, &message));
+    TN_CHECK_OK(tn_queue_pop(scene->queue, TN_NOW, &message));
     assert_int_equal(message.attempt, attempts);
     TN_CHECK_OK(tn_message_ack(scene->queue, &message));
     tn_message_fini(&message);

@@ -3,6 +3,7 @@
 #include <tenon/dlpack.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,8 @@ __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); 
 static tn_tensor *make(tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_tensor_private(dtype, ndim, shape, &t));
-    for (uint64_t i = 0; i < tn_tensor_size_bytes(t); i++)
+    TN_CHECK_OK(tn_tensor_create_private(dtype, ndim, shape, &t));
+    for (uint64_t i = 0; i < tnt_info(t).size_bytes; i++)
         ((uint8_t *)tn_tensor_data(t))[i] = (uint8_t)(i + 1);
     return t;
 }
@@ -182,8 +183,8 @@ static void expect_same(const tn_tensor *t, const tn_tensor *like)
     expect_same_quantizer(t, like);
     expect_same_lod(t, like);
     expect_same_metadata(t, like);
-    TN_CHECK(tn_tensor_size_bytes(t) == tn_tensor_size_bytes(like));
-    TN_CHECK(memcmp(tn_tensor_data(t), tn_tensor_data(like), tn_tensor_size_bytes(t)) == 0);
+    TN_CHECK(tnt_info(t).size_bytes == tnt_info(like).size_bytes);
+    TN_CHECK(memcmp(tn_tensor_data(t), tn_tensor_data(like), tnt_info(t).size_bytes) == 0);
 }
 
 /* That a tensor is what makers[which] makes. */
@@ -196,18 +197,22 @@ static void expect_kind(const tn_tensor *t, uint32_t which)
 
 /* ---- sharing ----------------------------------------------------------------------------- */
 
-static const tn_share_options strategies[] = {
-    {sizeof(tn_share_options), TN_STRATEGY_ARENA, 0},
-    {sizeof(tn_share_options), TN_STRATEGY_FILE_DESCRIPTOR, 0},
-    {sizeof(tn_share_options), TN_STRATEGY_FILE_SYSTEM, 0},
-    {sizeof(tn_share_options), TN_STRATEGY_FILE_DESCRIPTOR, TN_SHARE_WRITE_ONCE},
+static const tn_tensor_options strategies[] = {
+    {.struct_size = sizeof(tn_tensor_options), .strategy = TN_STRATEGY_ARENA},
+    {.struct_size = sizeof(tn_tensor_options), .strategy = TN_STRATEGY_FILE_DESCRIPTOR},
+    {.struct_size = sizeof(tn_tensor_options), .strategy = TN_STRATEGY_FILE_SYSTEM},
+    {.struct_size = sizeof(tn_tensor_options),
+     .strategy = TN_STRATEGY_FILE_DESCRIPTOR,
+     .flags = TN_TENSOR_WRITE_ONCE},
 };
 enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 
 static tn_tensor *share(tn_domain *domain, tn_tensor *t, uint32_t strategy)
 {
-    TN_CHECK_OK(tn_tensor_share_as(domain, t, &strategies[strategy], TN_FOREVER));
-    TN_CHECK(tn_tensor_strategy(t) == strategies[strategy].strategy);
+    tn_tensor_options options = strategies[strategy];
+    options.deadline = TN_FOREVER;
+    TN_CHECK_OK(tn_tensor_share(domain, t, &options));
+    TN_CHECK(tnt_info(t).strategy == strategies[strategy].strategy);
     return t;
 }
 
@@ -375,7 +380,7 @@ TN_TEST(attributes_arrive_as_they_were_when_a_receiver_passes_them_on_and_ends)
         pid_t child = tnt_fork(pass_on, &place);
         push_all(&place);
         tnt_wait_ok(child);
-        TN_CHECK_OK(tn_queue_pop(back, 0, &message));
+        TN_CHECK_OK(tn_queue_pop(back, TN_NOW, &message));
         expect_all(message.tensors, message.tensor_count);
         tn_message_fini(&message);
     }
@@ -392,17 +397,18 @@ TN_TEST(a_part_of_a_sparse_tensor_is_refused_by_name_without_the_others)
     TN_CHECK_OK(tn_queue_create(place.domain, NULL, NULL, &place.queue));
     make_parts(place.domain, 0, parts);
     for (uint32_t i = 0; i < PARTS; i++) {
-        assert_int_equal(tn_queue_push_tensor(place.queue, parts[i], 0, 0), TN_ERR_INVALID);
+        assert_int_equal(tn_queue_push_tensor(place.queue, parts[i], 0, TN_NOW),
+                         TN_ERR_INVALID);
         assert_non_null(strstr(tn_error_detail(), "of a sparse tensor"));
     }
     tn_message some = {.tensors = parts + COO_PARTS, .tensor_count = CSR_PARTS - 1};
-    assert_int_equal(tn_queue_push(place.queue, &some, 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(place.queue, &some, 0, TN_NOW), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(),
                            "the values of a sparse tensor, CSR, are not behind the columns"));
     assert_int_equal(tn_queue_count(place.queue), 0);
     /* A view is no part. */
     TN_CHECK_OK(tn_tensor_slice(parts[1], 0, 0, 7, 1, &view));
-    TN_CHECK_OK(tn_queue_push_tensor(place.queue, view, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(place.queue, view, TN_PUSH_MOVE, TN_NOW));
     unref_all(parts, PARTS);
     tn_queue_close(place.queue);
     TNT_AUDIT(place.domain);

@@ -25,10 +25,9 @@ __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); 
 /** Float32 tensor [BACKING_COUNT] of first, first + 1, ... */
 static inline tn_tensor *make_as(tn_domain *d, uint32_t strategy, float first)
 {
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    const tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
     tn_tensor *t = NULL;
-    TN_CHECK_OK(
-        tn_tensor_empty_as(d, TN_FLOAT32, 1, (int64_t[]){BACKING_COUNT}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, 1, (int64_t[]){BACKING_COUNT}, &options, &t));
     for (int i = 0; i < BACKING_COUNT; i++)
         ((float *)tn_tensor_data(t))[i] = first + (float)i;
     return t;
@@ -77,7 +76,7 @@ static inline void kill_and_await(int32_t pid, int signal_number)
     int fd = -1;
     TN_CHECK_OK(tni_os_process_open(pid, &fd));
     TN_CHECK(kill(pid, signal_number) == 0);
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS)));
     tni_os_close(fd);
 }
 
@@ -119,7 +118,7 @@ static inline unsigned count_open_anywhere(const char *prefix)
  */
 static inline uint64_t await_storages(int32_t pid, unsigned wanted)
 {
-    uint64_t begun_ns = tni_os_now_ns(), deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t begun_ns = tni_os_now_ns(), deadline_ns = tnt_until_ns(BACKING_MS);
     while (count_open(pid, STORAGE_TARGET) != wanted) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -131,10 +130,10 @@ static inline uint64_t await_storages(int32_t pid, unsigned wanted)
 static inline int32_t await_successor(tn_domain *d, int32_t old)
 {
     _Atomic uint32_t word = 0;
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (manager_pid(d) == 0 || manager_pid(d) == old) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_until_ns(120)});
     }
     return manager_pid(d);
 }
@@ -143,10 +142,10 @@ static inline int32_t await_successor(tn_domain *d, int32_t old)
 static inline void survive_until(tn_domain *d, unsigned wanted)
 {
     _Atomic uint32_t word = 0;
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (manager_pid(d) == 0 || count_open(manager_pid(d), STORAGE_TARGET) != wanted) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_until_ns(120)});
     }
 }
 
@@ -196,7 +195,7 @@ static inline int32_t vault_pid(void) { return find_vault(0); }
  */
 static inline int32_t await_vault(int32_t old, unsigned wanted)
 {
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     for (;;) {
         int32_t pid = find_vault(old);
         if (pid != 0 && count_open(pid, STORAGE_TARGET) == wanted)

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "backing.h"
+#include "harness/tensor.h"
 
 enum { NOBODY = 65534 };
 
@@ -56,7 +57,7 @@ static unsigned count_files(void) { return count_entries(getenv("TENON_SHM_DIR")
 
 static void await_files(unsigned wanted)
 {
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (count_files() != wanted) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -196,7 +197,7 @@ TN_TEST(without_tenond_a_dead_member_is_none)
 static int outlive(tn_domain *domain, void *parent_fd)
 {
     (void)domain;
-    TN_CHECK_OK(tni_os_poll(parent_fd, 1, tnt_deadline(BACKING_MS)));
+    TN_CHECK_OK(tni_os_poll(parent_fd, 1, tnt_until_ns(BACKING_MS)));
     return 0; /* without tn_domain_close() */
 }
 
@@ -253,7 +254,7 @@ static int live(void *argument)
     struct world *world = argument;
     TN_CHECK_OK(tn_domain_create(world->name, NULL, &d));
     tn_tensor *t = make(1);
-    snprintf(world->path, sizeof world->path, "%s", tn_tensor_path(t));
+    snprintf(world->path, sizeof world->path, "%s", tnt_info(t).path);
     make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, 1);
     make_as(d, TN_STRATEGY_ARENA, 1);
     world->tenond = manager_pid(d);
@@ -313,7 +314,7 @@ TN_TEST(what_a_kill_of_everything_left_goes_with_the_next_start)
     int fd = -1;
     TN_CHECK_OK(tni_os_process_open(manager_pid(next), &fd));
     tn_domain_close(next);
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS)));
     close(fd);
     assert_int_equal(count_entries(tnt_folder()), 0);
     munmap(world, sizeof *world);
@@ -351,7 +352,7 @@ TN_TEST(an_ended_domain_leaves_a_file_to_who_opened_it_by_path)
     char path[256];
     d = without_tenond();
     tn_tensor *t = make(1), *opened = NULL;
-    snprintf(path, sizeof path, "%s", tn_tensor_path(t));
+    snprintf(path, sizeof path, "%s", tnt_info(t).path);
     TN_CHECK_OK(tn_tensor_open_path(path, &opened));
     char bytes[TN_HANDLE_MAX_BYTES];
     size_t used;
@@ -370,7 +371,7 @@ TN_TEST(tenond_removes_what_was_left_when_it_is_asked_to)
     /* Left behind by a domain that nobody knows: as ours would be, of another id. */
     char path[256];
     tn_tensor *t = make(1);
-    snprintf(path, sizeof path, "%s", tn_tensor_path(t));
+    snprintf(path, sizeof path, "%s", tnt_info(t).path);
     char *number = strrchr(path, '-');
     char *inode = number - 16; /* an id begins with that of the domain's control segment */
     *inode = *inode == '0' ? '1' : '0';
@@ -381,7 +382,7 @@ TN_TEST(tenond_removes_what_was_left_when_it_is_asked_to)
     int fd = -1;
     TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &fd));
     TN_CHECK_OK(tni_os_send(fd, &request, sizeof request, NULL, 0));
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS)));
     close(fd);
     assert_int_equal(count_files(), 1);
     assert_int_not_equal(access(path, F_OK), 0);
@@ -396,7 +397,7 @@ TN_TEST(gc_leaves_files_of_others_and_of_living_domains)
     d = without_tenond();
     tn_tensor *t = make(1);
     char names[5][128], path[256];
-    const char *own = strrchr(tn_tensor_path(t), '/') + 1;
+    const char *own = strrchr(tnt_info(t).path, '/') + 1;
     unsigned uid, files = count_files();
     unsigned long long space, domain, number;
     assert_int_equal(sscanf(own, "tenon-%u-%llx-%llx-%llx", &uid, &space, &domain, &number), 4);
@@ -436,7 +437,7 @@ static void expect_error(void (*spoil)(const char *path), int status)
     pid_t pid = fork(); /* whoever makes it maps it, and would not look again */
     if (pid == 0) {
         tn_tensor *t = make(1);
-        spoil(tn_tensor_path(t));
+        spoil(tnt_info(t).path);
         push(q, t, TN_PUSH_MOVE);
         push(q, make(2), TN_PUSH_MOVE);
         _exit(0);
@@ -526,10 +527,10 @@ TN_TEST(audit_names_a_file_that_became_a_folder_or_a_pipe)
     for (size_t i = 0; i < TNI_COUNT(spoils); i++) {
         d = without_tenond();
         tn_tensor *t = make(1);
-        spoils[i](tn_tensor_path(t));
+        spoils[i](tnt_info(t).path);
         said[0] = 0;
         assert_int_equal(tn_domain_audit(d, false, hear, NULL), 1);
-        if (strstr(said, tn_tensor_path(t)) == NULL ||
+        if (strstr(said, tnt_info(t).path) == NULL ||
             strstr(said, "is not a plain file") == NULL)
             fail_msg("'%s'", said);
         tn_tensor_unref(t);
@@ -573,7 +574,7 @@ TN_TEST(a_file_that_cannot_be_removed_is_logged_and_not_fatal)
     tn_log_set(keep_log, NULL);
     d = without_tenond();
     tn_tensor *t = make(1);
-    snprintf(path, sizeof path, "%s", tn_tensor_path(t));
+    snprintf(path, sizeof path, "%s", tnt_info(t).path);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
     tn_tensor_unref(t);
@@ -620,25 +621,24 @@ TN_TEST(gc_says_which_file_it_could_not_remove_and_why)
 TN_TEST(a_file_system_that_is_too_small_is_a_clear_error)
 {
     enum { MANY_BYTES = 4 << 20 };
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_SYSTEM};
     char folder[128];
     mount_own(folder, sizeof folder, "size=1m");
     d = without_tenond();
     tn_tensor *t = NULL;
-    assert_int_equal(
-        tn_tensor_empty_as(d, TN_UINT8, 1, (int64_t[]){MANY_BYTES}, &options, 0, &t),
-        TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){MANY_BYTES}, &options, &t),
+                     TN_ERR_NO_MEMORY);
     if (strstr(tn_error_detail(), folder) == NULL ||
         strstr(tn_error_detail(), "file_descriptor") == NULL)
         fail_msg("'%s'", tn_error_detail());
     assert_int_equal(count_files(), 0);
     /* What fits can be used to the last byte; the next one does not. */
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, (int64_t[]){900 << 10}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){900 << 10}, &options, &t));
     memset(tn_tensor_data(t), 1, 900 << 10);
     tn_tensor *second = NULL;
     assert_int_equal(
-        tn_tensor_empty_as(d, TN_UINT8, 1, (int64_t[]){900 << 10}, &options, 0, &second),
+        tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){900 << 10}, &options, &second),
         TN_ERR_NO_MEMORY);
     tn_tensor_unref(t);
     assert_int_equal(count_files(), 0);
@@ -709,10 +709,10 @@ TN_TEST(gc_removes_a_file_whose_maker_was_killed_before_it_had_memory)
 
 static int try_make(void)
 {
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_SYSTEM};
     tn_tensor *t = NULL;
-    int status = tn_tensor_empty_as(d, TN_UINT8, 1, (int64_t[]){100}, &options, 0, &t);
+    int status = tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){100}, &options, &t);
     tn_tensor_unref(t);
     return status;
 }

@@ -46,8 +46,8 @@ static int make_after_setuid(void *argument)
     (void)argument;
     TN_CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
     for (uint32_t i = 0; i < TNI_COUNT(strategies); i++) {
-        tn_share_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
-        int status = tn_tensor_empty_as(d, TN_FLOAT32, 1, shape, &options, 0, &t);
+        tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
+        int status = tn_tensor_create(d, TN_FLOAT32, 1, shape, &options, &t);
         TN_CHECK(status == (strategies[i] == TN_STRATEGY_ARENA ? 0 : TN_ERR_DENIED));
         TN_CHECK(status == 0 || strstr(tn_error_detail(), "of user 65534 now") != NULL);
         if (status == 0)
@@ -361,13 +361,13 @@ TN_TEST(at_the_limit_of_tenond_the_error_names_it_and_the_strategy_that_needs_no
 {
     enum { LIMIT = 512, MOST = LIMIT };
     static tn_tensor *all[MOST];
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     int made = 0, status = 0;
     limit_descriptors(LIMIT); /* tenond's too, which we start */
     begin();
-    while (made < MOST && (status = tn_tensor_empty_as(d, TN_FLOAT32, 1, (int64_t[]){10},
-                                                       &options, 0, &all[made])) == 0)
+    while (made < MOST && (status = tn_tensor_create(d, TN_FLOAT32, 1, (int64_t[]){10},
+                                                     &options, &all[made])) == 0)
         made++;
     printf("%d: %s\n", made, tn_error_detail());
     assert_int_equal(status, TN_ERR_FULL);
@@ -415,7 +415,7 @@ TN_TEST(a_connection_that_tenond_closed_is_opened_again)
     int fd = d->depot_line.fd;
     for (int i = 0; i < OTHERS; i++)
         TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &others[i]));
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS))); /* it was closed */
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS))); /* it was closed */
     tn_tensor *second = make(2);
     assert_int_equal(count_open(manager_pid(d), STORAGE_TARGET), 2);
     for (int i = 0; i < OTHERS; i++)
@@ -500,7 +500,7 @@ static int ask(int socket_fd, const struct tni_request *request, const int *fds,
     int fd = -1;
     TN_CHECK_OK(tni_os_send(socket_fd, request, sizeof *request, fds, count));
     int got = tni_os_receive(socket_fd, &reply, sizeof reply, &fd, 1, ret_fds,
-                             tnt_deadline(BACKING_MS));
+                             tnt_until_ns(BACKING_MS));
     tni_os_close(fd);
     return got == (int)sizeof reply ? reply.status : 1;
 }
@@ -579,7 +579,7 @@ TN_TEST(who_asks_on_and_on_and_never_reads_keeps_nobody_waiting)
     struct tni_request request = request_about(TNI_REQUEST_FETCH, t);
     int greedy = open_socket();
     for (int i = 0, status = 0; i < 5000 && status == 0; i++)
-        status = tni_os_socket_send(greedy, &request, sizeof request, -1, tnt_deadline(100));
+        status = tni_os_socket_send(greedy, &request, sizeof request, -1, tnt_until_ns(100));
     uint64_t begun_ns = tni_os_now_ns();
     tn_tensor *second = make(2);
     assert_in_range((tni_os_now_ns() - begun_ns) / 1000000, 0, 900);
@@ -611,7 +611,7 @@ static int import_all(void *argument)
             fail_msg("import %d: %s: %s", i, tn_status_name(status), tn_error_detail());
         tn_message_fini(&m);
         tn_tensor_unref(t);
-        TN_CHECK_OK(tn_queue_push(r->answers, &(tn_message){0}, 0, 0));
+        TN_CHECK_OK(tn_queue_push(r->answers, &(tn_message){0}, 0, TN_NOW));
     }
     return 0;
 }

@@ -43,9 +43,11 @@ static void expect_working(tn_domain *d)
     tn_tensor *tensor;
     tn_queue *queue;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &tensor));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     tn_tensor_unref(tensor);
     tn_queue_close(queue);
     TNT_AUDIT(d);
@@ -131,7 +133,7 @@ TN_TEST(a_quota_above_that_of_creation_is_refused)
     TN_CHECK_OK(tn_domain_set_quota(d, 0));
     int64_t bytes = 1000;
     tn_tensor *tensor = NULL;
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensor), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensor), TN_ERR_NO_MEMORY);
     TN_CHECK_OK(tn_domain_set_quota(d, 32 << 20));
     expect_working(d);
     tn_domain_close(d);
@@ -142,21 +144,22 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     tn_domain *d = tnt_domain(&small);
     tn_tensor *tensor = NULL;
     int64_t bytes = 10;
-    assert_int_equal(tn_tensor_empty(NULL, TN_UINT8, 1, &bytes, 0, &tensor), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, NULL, 0, &tensor), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, NULL), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_private(TN_UINT8, 1, &bytes, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_create(NULL, TN_UINT8, 1, &bytes, NULL, &tensor),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, NULL, NULL, &tensor), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_create_private(TN_UINT8, 1, &bytes, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_view(NULL, TN_UINT8, 1, &bytes, NULL, 0, &tensor),
                      TN_ERR_INVALID);
     assert_int_equal(tn_queue_create(d, NULL, NULL, NULL), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_push(NULL, NULL, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_pop(NULL, 0, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(NULL, NULL, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_pop(NULL, TN_NOW, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_reap(NULL, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_trim(NULL, 0, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_poll_fd(NULL, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_audit(NULL, false, NULL, NULL), TN_ERR_INVALID);
-    assert_int_equal(tn_lock_acquire(NULL, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_event_wait(NULL, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_lock_acquire(NULL, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_event_wait(NULL, TN_NOW), TN_ERR_INVALID);
     assert_null(tn_domain_close(NULL));
     assert_null(tn_tensor_unref(NULL));
     assert_null(tn_queue_close(NULL));
@@ -392,19 +395,23 @@ TN_TEST(a_full_table_of_blocks_is_an_error_and_has_room_again_when_one_is_freed)
     uint32_t count = 0;
     int status = 0;
     while (count < MOST && status == 0) {
-        status = tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensors[count]);
+        status = tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensors[count]);
         count += status == 0;
     }
     assert_int_equal(status, TN_ERR_FULL);
     assert_true(count >= small.blocks); /* of the class that fits, and of some larger ones */
     expect_detail("128 blocks");
     tn_tensor *more = NULL;
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 1, &more), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &bytes, tnt_deadline(20), &more),
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                                      TN_OPTIONS(tn_tensor_options, .deadline = {1}), &more),
                      TN_ERR_TIMED_OUT);
+    assert_int_equal(
+        tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                         TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(20)), &more),
+        TN_ERR_TIMED_OUT);
     assert_null(more);
     tn_tensor_unref(tensors[77]);
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensors[77]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensors[77]));
     while (count > 0)
         tn_tensor_unref(tensors[--count]);
     expect_working(d);
@@ -416,18 +423,25 @@ TN_TEST(a_used_up_quota_is_an_error_that_states_it_and_ends_a_wait_at_its_deadli
     tn_domain *d = tnt_domain(&small);
     int64_t bytes = 24 * MIB, more_bytes = 12 * MIB, huge = INT64_MAX;
     tn_tensor *tensor, *more = NULL;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensor));
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &more_bytes, 0, &more), TN_ERR_NO_MEMORY);
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensor));
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &more_bytes, NULL, &more),
+                     TN_ERR_NO_MEMORY);
     expect_detail("quota of 33554432");
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &more_bytes, 1, &more), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &more_bytes, tnt_deadline(20), &more),
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &more_bytes,
+                                      TN_OPTIONS(tn_tensor_options, .deadline = {1}), &more),
                      TN_ERR_TIMED_OUT);
+    assert_int_equal(
+        tn_tensor_create(d, TN_UINT8, 1, &more_bytes,
+                         TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(20)), &more),
+        TN_ERR_TIMED_OUT);
     /* What can never be had is not waited for. */
-    assert_int_equal(tn_tensor_empty(d, TN_UINT8, 1, &huge, TN_FOREVER, &more),
+    assert_int_equal(tn_tensor_create(d, TN_UINT8, 1, &huge,
+                                      TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER),
+                                      &more),
                      TN_ERR_NO_MEMORY);
     assert_null(more);
     tn_tensor_unref(tensor);
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &more_bytes, 0, &more));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &more_bytes, NULL, &more));
     tn_tensor_unref(more);
     expect_working(d);
     tn_domain_close(d);
@@ -445,7 +459,7 @@ static int live_without_address_space(void *argument)
     limit.rlim_cur = (rlim_t)8 << 30;
     TN_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     TN_CHECK(tn_domain_create(NULL, NULL, &none) == TN_ERR_NO_MEMORY);
-    TN_CHECK(tn_tensor_private(TN_UINT8, 1, &bytes, &tensor) == TN_ERR_NO_MEMORY);
+    TN_CHECK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &tensor) == TN_ERR_NO_MEMORY);
     TN_CHECK(none == NULL && tensor == NULL);
     expect_working(d);
     return 0;
@@ -512,7 +526,7 @@ static int fork_without_descriptors(void *argument)
     if (child == 0) {
         int64_t bytes = 10;
         tn_tensor *tensor = NULL;
-        int status = tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensor);
+        int status = tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensor);
         _exit(status == 0 || status == TN_ERR_FORKED ? 0 : 1);
     }
     tnt_wait_ok(child);

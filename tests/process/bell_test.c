@@ -76,7 +76,7 @@ static void skip_unless_there(struct place *p, pid_t pid)
 static void push_one(tn_queue *queue, int number)
 {
     TN_CHECK_OK(tn_queue_push(
-        queue, &(tn_message){.bytes = &number, .size_bytes = sizeof number}, 0, 0));
+        queue, &(tn_message){.bytes = &number, .size_bytes = sizeof number}, 0, TN_NOW));
 }
 
 /* With a poll() that has no end: a ring that is lost is a test that does not end. */
@@ -89,7 +89,7 @@ static void poll_one(tn_domain *domain, tn_queue *queue, int number)
     do {
         TN_CHECK(poll(&bell, 1, -1) == 1);
         tn_domain_poll_clear(domain);
-        status = tn_queue_pop(queue, 0, &m);
+        status = tn_queue_pop(queue, TN_NOW, &m);
     } while (status == TN_ERR_TIMED_OUT);
     TN_CHECK_OK(status);
     TN_CHECK(memcmp(m.bytes, &number, sizeof number) == 0);
@@ -170,7 +170,7 @@ static int poll_for_a_death(void *argument)
     do {
         TN_CHECK(poll(&bell, 1, -1) == 1);
         tn_domain_poll_clear(p->domain);
-        status = tn_queue_pop(p->queue, 0, &m);
+        status = tn_queue_pop(p->queue, TN_NOW, &m);
     } while (status == TN_ERR_TIMED_OUT);
     TN_CHECK(status == TN_ERR_PEER_DIED);
     return 0;

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "harness/tensor.h"
 #include "process/strategies.h"
 
 /* What two processes need to talk: there and back. */
@@ -39,7 +40,8 @@ static void send_back(struct talk *talk, tn_tensor *t)
 static tn_tensor *zeros(int32_t ndim, const int64_t *shape)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_FLOAT32, ndim, shape, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, ndim, shape,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     return t;
 }
 
@@ -52,7 +54,7 @@ static tn_tensor *slice(tn_tensor *t, int32_t axis, int64_t start, int64_t stop)
 
 static float at(const tn_tensor *t, int64_t i, int64_t j)
 {
-    const int64_t *strides = tn_tensor_strides(t);
+    const int64_t *strides = tnt_info(t).strides;
     return number_at(t, i * strides[0] + j * strides[1]);
 }
 
@@ -68,7 +70,7 @@ static bool are_all(const tn_tensor *t, float value)
 
 static void fill(tn_tensor *t, float value)
 {
-    const int64_t *shape = tn_tensor_shape(t), *strides = tn_tensor_strides(t);
+    const int64_t *shape = tn_tensor_shape(t), *strides = tnt_info(t).strides;
     for (int64_t i = 0; i < shape[0]; i++)
         for (int64_t j = 0; j < shape[1]; j++)
             ((float *)tn_tensor_data(t))[i * strides[0] + j * strides[1]] = value;
@@ -131,8 +133,8 @@ EACH_STRATEGY(a_tensor_its_row_and_its_column_are_still_one_storage_after_a_queu
         ((float *)tn_tensor_data(whole))[i] = (float)i;
     tn_tensor *sent[] = {whole, slice(whole, 0, 2, 3), slice(whole, 1, 3, 4)}, *got[3];
     tn_message message = {.tensors = sent, .tensor_count = 3}, received;
-    TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
-    TN_CHECK_OK(tn_queue_pop(q, 0, &received));
+    TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &received));
     for (int i = 0; i < 3; i++) {
         push_kept(sent[i]);
         got[i] = pop();
@@ -206,9 +208,9 @@ TN_TEST(there_is_a_file_from_the_first_share_to_the_last_reference)
     int64_t count = 4;
     tn_tensor *t;
     begin("file_system");
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 1, &count, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 1, &count, &t));
     assert_int_equal(shm_files(), 0);
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
     assert_int_equal(shm_files(), 1);
     push(t);
     assert_int_equal(shm_files(), 1);
@@ -236,8 +238,8 @@ EACH_STRATEGY(a_child_adds_to_a_tensor_that_it_inherits)
     tn_process *process;
     tn_tensor *t;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 2, shape, &t));
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 2, shape, &t));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
     TN_CHECK_OK(tn_process_fork(d, add_to_what_is_inherited, t, 0, &process));
     TN_CHECK_OK(tn_process_wait(process, tnt_deadline(LONG_MS), &status));
     assert_int_equal(status.exit_code, 0);
@@ -367,7 +369,7 @@ EACH_STRATEGY(empty_tensors_are_sent_with_their_types_and_shapes)
     begin(strategy);
     for (int i = 0; i < 2; i++) {
         tn_tensor *t, *got;
-        TN_CHECK_OK(tn_tensor_empty(d, types[i], 2, shapes[i], 0, &t));
+        TN_CHECK_OK(tn_tensor_create(d, types[i], 2, shapes[i], NULL, &t));
         push_kept(t);
         got = pop();
         tn_dtype type = tn_tensor_dtype(got);
@@ -387,9 +389,9 @@ EACH_STRATEGY(an_empty_private_tensor_can_be_shared)
     int64_t none = 0;
     tn_tensor *t;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 1, &none, &t));
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
-    assert_true(tn_tensor_is_shared(t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 1, &none, &t));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
+    assert_true(tnt_info(t).is_shared);
     push_kept(t);
     tn_tensor_unref(pop());
     tn_tensor_unref(t);
@@ -447,11 +449,13 @@ TN_TEST(what_cannot_be_sent_is_an_error_of_its_sender)
 {
     tn_sparse sparse = {.layout = TN_LAYOUT_COO, .ndim = 1, .part_count = 2, .shape = {9}};
     begin("arena");
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT64, 2, (const int64_t[]){1, 2}, 0, &sparse.parts[0]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT64, 2, (const int64_t[]){1, 2},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &sparse.parts[0]));
     sparse.parts[1] = zeros(1, (const int64_t[]){2});
     TN_CHECK_OK(tn_sparse_mark(&sparse));
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tn_queue_push_tensor(q, sparse.parts[i], 0, 0), TN_ERR_INVALID);
+        assert_int_equal(tn_queue_push_tensor(q, sparse.parts[i], 0, TN_NOW), TN_ERR_INVALID);
         assert_int_equal(tn_queue_count(q), 0);
     }
     for (int i = 0; i < 2; i++)
@@ -478,7 +482,9 @@ EACH_STRATEGY(an_integer_parameter_is_the_argument_of_a_process)
     tn_process *process;
     tn_tensor *t;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_from_bytes(d, TN_INT64, 1, &count, values, sizeof values, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(
+        d, TN_INT64, 1, &count,
+        TN_OPTIONS(tn_tensor_options, .source = values, .source_bytes = sizeof values), &t));
     TN_CHECK_OK(tn_tensor_set_flags(t, TN_PARAMETER));
     TN_CHECK_OK(tn_process_fork(d, check_integer_parameter, t, 0, &process));
     TN_CHECK_OK(tn_process_wait(process, tnt_deadline(LONG_MS), &status));
@@ -495,13 +501,13 @@ EACH_STRATEGY(a_tensor_is_shared_after_it_was_shared_and_not_before)
     int64_t count = 5;
     tn_tensor *t, *view;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 1, &count, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 1, &count, &t));
     view = slice(t, 0, 1, 2);
-    assert_false(tn_tensor_is_shared(t) || tn_tensor_is_shared(view));
-    assert_int_equal(tn_tensor_strategy(t), TN_STRATEGY_DEFAULT);
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
-    assert_true(tn_tensor_is_shared(t) && tn_tensor_is_shared(view));
-    assert_string_equal(tn_strategy_name(tn_tensor_strategy(t)), strategy);
+    assert_false(tnt_info(t).is_shared || tnt_info(view).is_shared);
+    assert_int_equal(tnt_info(t).strategy, TN_STRATEGY_DEFAULT);
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
+    assert_true(tnt_info(t).is_shared && tnt_info(view).is_shared);
+    assert_string_equal(tn_strategy_name(tnt_info(t).strategy), strategy);
     tn_tensor_unref(view);
     tn_tensor_unref(t);
     finish();

@@ -17,6 +17,7 @@
 
 #include "base/base.h"
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "process/process.h"
 
 enum { BYTES = 4096, OUT_BYTES = 4096, PERMITS = 2, ANY = INT32_MAX };
@@ -30,6 +31,7 @@ static tn_lock *lock, *held;
 static tn_condition *condition;
 static tn_barrier *barrier;
 static tn_tensor *tensor, *other, *named, *by_descriptor, *own;
+static const char *named_path;
 static tn_arena *arena;
 static tn_inspector *inspector;
 static tn_sparse sparse;
@@ -41,9 +43,8 @@ static tn_ticket_id ticket;
 static DLManagedTensorVersioned *managed;
 static int ends[2], descriptor;
 static const int64_t shape[] = {BYTES};
-static const tn_share_options as_descriptor = {sizeof as_descriptor,
-                                               TN_STRATEGY_FILE_DESCRIPTOR, 0};
-static const tn_share_options as_file = {sizeof as_file, TN_STRATEGY_FILE_SYSTEM, 0};
+static const tn_tensor_options as_file = {.struct_size = sizeof as_file,
+                                          .strategy = TN_STRATEGY_FILE_SYSTEM};
 static const char *const argv[] = {"true", NULL};
 
 /* Of the second family: children of the parent. */
@@ -94,20 +95,13 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_flags, ANY, DO(tn_tensor_flags(tensor)))                                       \
     X(tn_tensor_name, ANY, DO(tn_tensor_name(tensor)))                                         \
     X(tn_tensor_lod_levels, ANY, DO(tn_tensor_lod_levels(tensor)))                             \
-    X(tn_tensor_strategy, ANY, DO(tn_tensor_strategy(tensor)))                                 \
-    X(tn_tensor_path, ANY, DO(tn_tensor_path(tensor)))                                         \
+    X(tn_tensor_get_info, 0,                                                                   \
+      tn_tensor_get_info(tensor, &(tn_tensor_info){.struct_size = sizeof(tn_tensor_info)}))    \
     X(tn_tensor_data, ANY, DO(tn_tensor_data(tensor)))                                         \
     X(tn_tensor_dtype, ANY, DO(tn_tensor_dtype(tensor)))                                       \
     X(tn_tensor_ndim, ANY, DO(tn_tensor_ndim(tensor)))                                         \
     X(tn_tensor_shape, ANY, DO(tn_tensor_shape(tensor)))                                       \
-    X(tn_tensor_strides, ANY, DO(tn_tensor_strides(tensor)))                                   \
-    X(tn_tensor_byte_offset, ANY, DO(tn_tensor_byte_offset(tensor)))                           \
     X(tn_tensor_count, ANY, DO(tn_tensor_count(tensor)))                                       \
-    X(tn_tensor_size_bytes, ANY, DO(tn_tensor_size_bytes(tensor)))                             \
-    X(tn_tensor_storage_bytes, ANY, DO(tn_tensor_storage_bytes(tensor)))                       \
-    X(tn_tensor_is_contiguous, ANY, DO(tn_tensor_is_contiguous(tensor)))                       \
-    X(tn_tensor_is_shared, ANY, DO(tn_tensor_is_shared(tensor)))                               \
-    X(tn_tensor_is_read_only, ANY, DO(tn_tensor_is_read_only(tensor)))                         \
     X(tn_tensor_set_name, 0, tn_tensor_set_name(tensor, "name"))                               \
     X(tn_tensor_set_axis_names, 0,                                                             \
       tn_tensor_set_axis_names(tensor, (const char *const[]){"x"}))                            \
@@ -177,14 +171,15 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_queue_close, 0, DO(tn_queue_close(queue)))                                            \
     X(tn_queue_attach, TN_ERR_FORKED, tn_queue_attach(queue, TN_PRODUCER))                     \
     X(tn_queue_end, TN_ERR_FORKED, tn_queue_end(queue))                                        \
-    X(tn_queue_push, TN_ERR_FORKED, tn_queue_push(queue, &message, 0, 0))                      \
-    X(tn_queue_pop, TN_ERR_FORKED, tn_queue_pop(queue, 0, OUT(tn_message)))                    \
+    X(tn_queue_push, TN_ERR_FORKED, tn_queue_push(queue, &message, 0, TN_NOW))                 \
+    X(tn_queue_pop, TN_ERR_FORKED, tn_queue_pop(queue, TN_NOW, OUT(tn_message)))               \
     X(tn_queue_push_tensor, TN_ERR_FORKED,                                                     \
-      tn_queue_push_tensor(queue, other, TN_PUSH_MOVE, 0))                                     \
-    X(tn_queue_pop_tensor, TN_ERR_FORKED, tn_queue_pop_tensor(queue, 0, OUT(tn_tensor *)))     \
-    X(tn_queue_push_many, TN_ERR_FORKED, tn_queue_push_many(queue, &message, 1, 0, 0))         \
-    X(tn_queue_pop_many, TN_ERR_FORKED, tn_queue_pop_many(queue, 1, 0, OUT(tn_message)))       \
-    X(tn_queue_wait_any, TN_ERR_FORKED, tn_queue_wait_any(&queue, 1, 0))                       \
+      tn_queue_push_tensor(queue, other, TN_PUSH_MOVE, TN_NOW))                                \
+    X(tn_queue_pop_tensor, TN_ERR_FORKED,                                                      \
+      tn_queue_pop_tensor(queue, TN_NOW, OUT(tn_tensor *)))                                    \
+    X(tn_queue_push_many, TN_ERR_FORKED, tn_queue_push_many(queue, &message, 1, 0, TN_NOW))    \
+    X(tn_queue_pop_many, TN_ERR_FORKED, tn_queue_pop_many(queue, 1, TN_NOW, OUT(tn_message)))  \
+    X(tn_queue_wait_any, TN_ERR_FORKED, tn_queue_wait_any(&queue, 1, TN_NOW))                  \
     X(tn_queue_watch, TN_ERR_FORKED, tn_queue_watch(queue, true))                              \
     X(tn_queue_count, 0, tn_queue_count(queue))                                                \
     X(tn_queue_capacity, ANY, DO(tn_queue_capacity(queue)))                                    \
@@ -196,22 +191,18 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_strategy_set, 0, tn_strategy_set("arena"))                                            \
     X(tn_strategy_get, ANY, DO(tn_strategy_get()))                                             \
     X(tn_strategy_name, ANY, DO(tn_strategy_name(0)))                                          \
-    X(tn_tensor_empty_as, TN_ERR_FORKED,                                                       \
-      tn_tensor_empty_as(d, TN_UINT8, 1, shape, &as_descriptor, 0, OUT(tn_tensor *)))          \
-    X(tn_tensor_share_as, TN_ERR_FORKED, tn_tensor_share_as(d, own, &as_file, 0))              \
-    X(tn_tensor_share_view, TN_ERR_FORKED,                                                     \
-      tn_tensor_share_view(d, own, &as_file, 0, OUT(tn_tensor *)))                             \
+    X(tn_tensor_clone, TN_ERR_FORKED, tn_tensor_clone(d, own, &as_file, OUT(tn_tensor *)))     \
     X(tn_tensor_resize_storage, ANY, tn_tensor_resize_storage(tensor, 1))                      \
-    X(tn_arena_create, TN_ERR_FORKED, tn_arena_create(d, BYTES, 0, OUT(tn_arena *)))           \
-    X(tn_arena_empty, TN_ERR_FORKED,                                                           \
-      tn_arena_empty(arena, TN_UINT8, 1, shape, OUT(tn_tensor *)))                             \
+    X(tn_arena_create, TN_ERR_FORKED, tn_arena_create(d, BYTES, TN_NOW, OUT(tn_arena *)))      \
+    X(tn_arena_allocate, TN_ERR_FORKED,                                                        \
+      tn_arena_allocate(arena, TN_UINT8, 1, shape, OUT(tn_tensor *)))                          \
     X(tn_arena_room, ANY, DO(tn_arena_room(arena)))                                            \
     X(tn_arena_close, 0, DO(tn_arena_close(arena)))                                            \
-    X(tn_tensor_send, ANY, tn_tensor_send(by_descriptor, ends[0], 0, 0))                       \
-    X(tn_tensor_receive, ANY, tn_tensor_receive(ends[1], 0, OUT(tn_tensor *)))                 \
+    X(tn_tensor_send, ANY, tn_tensor_send(by_descriptor, ends[0], 0, TN_NOW))                  \
+    X(tn_tensor_receive, ANY, tn_tensor_receive(ends[1], TN_NOW, OUT(tn_tensor *)))            \
     X(tn_tensor_descriptor, ANY, tn_tensor_descriptor(by_descriptor, 0, OUT(int)))             \
     X(tn_tensor_from_descriptor, ANY, tn_tensor_from_descriptor(descriptor, OUT(tn_tensor *))) \
-    X(tn_tensor_open_path, ANY, tn_tensor_open_path(tn_tensor_path(named), OUT(tn_tensor *)))  \
+    X(tn_tensor_open_path, ANY, tn_tensor_open_path(named_path, OUT(tn_tensor *)))             \
     X(tn_deadline_after, ANY, DO(tn_deadline_after(1)))                                        \
     X(tn_status_sentence, ANY, DO(tn_status_sentence(0)))                                      \
     X(tn_status_name, ANY, DO(tn_status_name(0)))                                              \
@@ -259,23 +250,20 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_barrier_id, ANY, DO(tn_barrier_id(barrier)))                                          \
     X(tn_barrier_close, 0, DO(tn_barrier_close(barrier)))                                      \
     X(tn_barrier_reset, TN_ERR_FORKED, tn_barrier_reset(barrier))                              \
-    X(tn_event_wait, TN_ERR_FORKED, tn_event_wait(event, 0))                                   \
-    X(tn_semaphore_acquire, TN_ERR_FORKED, tn_semaphore_acquire(semaphore, 0))                 \
-    X(tn_lock_acquire, TN_ERR_FORKED, tn_lock_acquire(lock, 0))                                \
+    X(tn_event_wait, TN_ERR_FORKED, tn_event_wait(event, TN_NOW))                              \
+    X(tn_semaphore_acquire, TN_ERR_FORKED, tn_semaphore_acquire(semaphore, TN_NOW))            \
+    X(tn_lock_acquire, TN_ERR_FORKED, tn_lock_acquire(lock, TN_NOW))                           \
     X(tn_lock_release, TN_ERR_FORKED, tn_lock_release(held))                                   \
-    X(tn_condition_wait, TN_ERR_FORKED, tn_condition_wait(condition, held, 0))                 \
-    X(tn_barrier_wait, TN_ERR_FORKED, tn_barrier_wait(barrier, 0))                             \
+    X(tn_condition_wait, TN_ERR_FORKED, tn_condition_wait(condition, held, TN_NOW))            \
+    X(tn_barrier_wait, TN_ERR_FORKED, tn_barrier_wait(barrier, TN_NOW))                        \
     X(tn_dtype_name, ANY, tn_dtype_name(TN_UINT8, (char *)out, sizeof out))                    \
     X(tn_dtype_parse, ANY, tn_dtype_parse("uint8", OUT(tn_dtype)))                             \
     X(tn_dtype_size, 0, tn_dtype_size(TN_UINT8, OUT(size_t)))                                  \
-    X(tn_tensor_empty, TN_ERR_FORKED,                                                          \
-      tn_tensor_empty(d, TN_UINT8, 1, shape, 0, OUT(tn_tensor *)))                             \
-    X(tn_tensor_zeros, TN_ERR_FORKED,                                                          \
-      tn_tensor_zeros(d, TN_UINT8, 1, shape, 0, OUT(tn_tensor *)))                             \
-    X(tn_tensor_from_bytes, TN_ERR_FORKED,                                                     \
-      tn_tensor_from_bytes(d, TN_UINT8, 1, shape, out, BYTES, 0, OUT(tn_tensor *)))            \
-    X(tn_tensor_private, 0, tn_tensor_private(TN_UINT8, 1, shape, OUT(tn_tensor *)))           \
-    X(tn_tensor_share, TN_ERR_FORKED, tn_tensor_share(d, own, 0))                              \
+    X(tn_tensor_create, TN_ERR_FORKED,                                                         \
+      tn_tensor_create(d, TN_UINT8, 1, shape, NULL, OUT(tn_tensor *)))                         \
+    X(tn_tensor_create_private, 0,                                                             \
+      tn_tensor_create_private(TN_UINT8, 1, shape, OUT(tn_tensor *)))                          \
+    X(tn_tensor_share, TN_ERR_FORKED, tn_tensor_share(d, own, &as_file))                       \
     X(tn_tensor_ref, 0, DO(tn_tensor_ref(tensor)))                                             \
     X(tn_tensor_unref, 0, DO(tn_tensor_unref(tensor)))                                         \
     X(tn_tensor_view, ANY,                                                                     \
@@ -295,22 +283,23 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
 #define IN_ITS_OWN_SEAT(X) X(tn_inspect_gc, ANY, tn_inspect_gc(each_sentence, NULL))
 
 #define ON_CHILDREN(X)                                                                         \
-    X(tn_pool_submit, TN_ERR_INVALID, tn_pool_submit(pool, &message, 0, 0, OUT(uint64_t)))     \
-    X(tn_pool_next, TN_ERR_INVALID, tn_pool_next(pool, 0, OUT(tn_pool_result)))                \
+    X(tn_pool_submit, TN_ERR_INVALID,                                                          \
+      tn_pool_submit(pool, &message, 0, TN_NOW, OUT(uint64_t)))                                \
+    X(tn_pool_next, TN_ERR_INVALID, tn_pool_next(pool, TN_NOW, OUT(tn_pool_result)))           \
     X(tn_pool_next_in_order, TN_ERR_INVALID,                                                   \
-      tn_pool_next_in_order(pool, 0, OUT(tn_pool_result)))                                     \
-    X(tn_pool_get, TN_ERR_INVALID, tn_pool_get(pool, 1, 0, OUT(tn_pool_result)))               \
+      tn_pool_next_in_order(pool, TN_NOW, OUT(tn_pool_result)))                                \
+    X(tn_pool_get, TN_ERR_INVALID, tn_pool_get(pool, 1, TN_NOW, OUT(tn_pool_result)))          \
     X(tn_pool_result_fini, 0, DO(tn_pool_result_fini(&result)))                                \
     X(tn_pool_end, TN_ERR_INVALID, tn_pool_end(pool))                                          \
-    X(tn_pool_join, TN_ERR_INVALID, tn_pool_join(pool, 0))                                     \
-    X(tn_pool_terminate, TN_ERR_INVALID, tn_pool_terminate(pool, 0))                           \
+    X(tn_pool_join, TN_ERR_INVALID, tn_pool_join(pool, TN_NOW))                                \
+    X(tn_pool_terminate, TN_ERR_INVALID, tn_pool_terminate(pool, TN_NOW))                      \
     X(tn_pool_close, 0, DO(tn_pool_close(pool)))                                               \
     X(tn_pool_worker_count, ANY, DO(tn_pool_worker_count(pool)))                               \
     X(tn_pool_job_count, ANY, DO(tn_pool_job_count(pool)))                                     \
     X(tn_pool_restart_count, ANY, DO(tn_pool_restart_count(pool)))                             \
     X(tn_pool_worker_pid, ANY, DO(tn_pool_worker_pid(pool, 0)))                                \
     X(tn_process_pid, ANY, DO(tn_process_pid(child)))                                          \
-    X(tn_process_wait, TN_ERR_INVALID, tn_process_wait(child, 0, NULL))                        \
+    X(tn_process_wait, TN_ERR_INVALID, tn_process_wait(child, TN_NOW, NULL))                   \
     X(tn_process_kill, TN_ERR_INVALID, tn_process_kill(child, SIGKILL))                        \
     X(tn_process_close, 0, DO(tn_process_close(child)))                                        \
     X(tn_forkserver_fork, ANY,                                                                 \
@@ -319,7 +308,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_forkserver_close, 0, DO(tn_forkserver_close(server)))                                 \
     X(tn_group_fork, TN_ERR_INVALID, tn_group_fork(group, 1, run_member, NULL))                \
     X(tn_group_add, TN_ERR_INVALID, tn_group_add(group, child))                                \
-    X(tn_group_wait, TN_ERR_INVALID, tn_group_wait(group, 0, 0, NULL))                         \
+    X(tn_group_wait, TN_ERR_INVALID, tn_group_wait(group, 0, TN_NOW, NULL))                    \
     X(tn_group_count, ANY, DO(tn_group_count(group)))                                          \
     X(tn_group_get, ANY, DO(tn_group_get(group, 0)))                                           \
     X(tn_group_close, 0, DO(tn_group_close(group)))
@@ -371,10 +360,10 @@ static void call_in_a_copy(const struct row *row)
 
 /* ---- what is shared ---------------------------------------------------------------------- */
 
-static tn_tensor *make_tensor(const tn_share_options *options)
+static tn_tensor *make_tensor(const tn_tensor_options *options)
 {
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, shape, options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, shape, options, &t));
     memset(tn_tensor_data(t), 0x11, BYTES);
     return t;
 }
@@ -385,10 +374,10 @@ static void make_objects(void)
     TN_CHECK_OK(tn_event_create(d, "event", false, &event));
     TN_CHECK_OK(tn_event_set(event));
     TN_CHECK_OK(tn_semaphore_create(d, "semaphore", PERMITS, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     TN_CHECK_OK(tn_lock_create(d, "lock", &lock));
     TN_CHECK_OK(tn_lock_create(d, NULL, &held));
-    TN_CHECK_OK(tn_lock_acquire(held, 0));
+    TN_CHECK_OK(tn_lock_acquire(held, TN_NOW));
     TN_CHECK_OK(tn_condition_create(d, "condition", &condition));
     TN_CHECK_OK(tn_barrier_create(d, "barrier", 2, &barrier));
 }
@@ -399,15 +388,15 @@ static void fill_queues(void)
     tn_queue_options options = {.struct_size = sizeof options, .policy = TN_QUEUE_LEASE};
     tn_tensor *t = NULL;
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &leases));
-    TN_CHECK_OK(tn_queue_push(leases, &message, 0, 0));
-    TN_CHECK_OK(tn_queue_pop(leases, 0, &leased));
+    TN_CHECK_OK(tn_queue_push(leases, &message, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop(leases, TN_NOW, &leased));
     for (int i = 0; i < 3; i++) {
         t = make_tensor(NULL);
-        TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, TN_NOW));
     }
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &t));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &t));
     tn_tensor_unref(t);
-    TN_CHECK_OK(tn_queue_pop(queue, 0, &popped));
+    TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &popped));
 }
 
 static void make_tensors(void)
@@ -415,15 +404,17 @@ static void make_tensors(void)
     tensor = make_tensor(NULL);
     other = make_tensor(NULL);
     named = make_tensor(&as_file);
-    by_descriptor = make_tensor(&as_descriptor);
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, shape, &own));
-    TN_CHECK_OK(tn_arena_create(d, 4 * BYTES, 0, &arena));
+    named_path = tnt_info(named).path;
+    by_descriptor =
+        make_tensor(TN_OPTIONS(tn_tensor_options, .strategy = TN_STRATEGY_FILE_DESCRIPTOR));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, shape, &own));
+    TN_CHECK_OK(tn_arena_create(d, 4 * BYTES, TN_NOW, &arena));
     TN_CHECK_OK(tn_handle_export(tensor, NULL, handle, sizeof handle, &handle_bytes));
     TN_CHECK_OK(tn_handle_ticket(handle, handle_bytes, &ticket));
     TN_CHECK_OK(tn_tensor_to_dlpack(other, &managed));
     TN_CHECK_OK(tn_tensor_descriptor(by_descriptor, 0, &descriptor));
     TN_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
-    TN_CHECK_OK(tn_tensor_send(by_descriptor, ends[0], 0, 0));
+    TN_CHECK_OK(tn_tensor_send(by_descriptor, ends[0], 0, TN_NOW));
 }
 
 static void end_all(void)
@@ -549,9 +540,9 @@ TN_TEST(no_first_call_of_a_copied_process_acts_on_its_parents_children)
     for (uint32_t i = 0; i < TNI_COUNT(on_children); i++)
         call_in_a_copy(&on_children[i]);
 
-    assert_int_equal(tn_process_wait(child, 0, NULL), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_group_wait(group, 0, 0, NULL), TN_ERR_TIMED_OUT);
-    TN_CHECK_OK(tn_pool_submit(pool, &message, 0, 0, &(uint64_t){0}));
+    assert_int_equal(tn_process_wait(child, TN_NOW, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_group_wait(group, 0, TN_NOW, NULL), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_pool_submit(pool, &message, 0, TN_NOW, &(uint64_t){0}));
     TN_CHECK_OK(tn_pool_next(pool, TN_FOREVER, &result));
     tn_pool_result_fini(&result);
     tn_process *last = NULL;

@@ -84,10 +84,10 @@ static void do_nothing(struct job *job, tn_tensor **tensors)
 
 static void make(struct job *job, tn_tensor **tensors)
 {
-    tn_share_options options = {.struct_size = sizeof options, .strategy = job->strategy};
+    tn_tensor_options options = {.struct_size = sizeof options, .strategy = job->strategy};
     for (int i = 0; i < TENSORS; i++) {
-        TN_CHECK_OK(tn_tensor_empty_as(job->domain, TN_FLOAT32, 1, (int64_t[]){ELEMENTS},
-                                       &options, 0, &tensors[i]));
+        TN_CHECK_OK(tn_tensor_create(job->domain, TN_FLOAT32, 1, (int64_t[]){ELEMENTS},
+                                     &options, &tensors[i]));
         memset(tn_tensor_data(tensors[i]), i, ELEMENTS * sizeof(float));
     }
 }
@@ -95,13 +95,13 @@ static void make(struct job *job, tn_tensor **tensors)
 static void push(struct job *job, tn_tensor **tensors)
 {
     for (int i = 0; i < TENSORS; i++)
-        TN_CHECK_OK(tn_queue_push_tensor(job->queue, tensors[i], 0, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(job->queue, tensors[i], 0, TN_NOW));
 }
 
 static void pop(struct job *job, tn_tensor **tensors)
 {
     for (int i = 0; i < TENSORS; i++) {
-        TN_CHECK_OK(tn_queue_pop_tensor(job->queue, 0, &tensors[i]));
+        TN_CHECK_OK(tn_queue_pop_tensor(job->queue, TN_NOW, &tensors[i]));
         const unsigned char *bytes = tn_tensor_data(tensors[i]);
         TN_CHECK(bytes[0] == i && bytes[4095] == i);
     }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "backing/backing.h"
+#include "harness/tensor.h"
 
 enum {
     BYTES = 10000,
@@ -42,8 +43,8 @@ static void make_by_file(struct crash_world *w)
 
 static void make_write_once(struct crash_world *w)
 {
-    tn_tensor *tensor = crash_storage(w, FD, TN_SHARE_WRITE_ONCE, BYTES);
-    assert_false(tn_tensor_is_read_only(tensor));
+    tn_tensor *tensor = crash_storage(w, FD, TN_TENSOR_WRITE_ONCE, BYTES);
+    assert_false(tnt_info(tensor).is_read_only);
     crash_check_intents(w);
 }
 
@@ -52,9 +53,9 @@ static void use_arena(struct crash_world *w)
     tn_arena *arena;
     tn_tensor *tensors[3];
     int64_t size = 1000;
-    TN_CHECK_OK(tn_arena_create(w->domain, BYTES, 0, &arena));
+    TN_CHECK_OK(tn_arena_create(w->domain, BYTES, TN_NOW, &arena));
     for (int i = 0; i < 3; i++) {
-        TN_CHECK_OK(tn_arena_empty(arena, TN_UINT8, 1, &size, &tensors[i]));
+        TN_CHECK_OK(tn_arena_allocate(arena, TN_UINT8, 1, &size, &tensors[i]));
         crash_fill(tn_tensor_data(tensors[i]), (size_t)size);
     }
     tn_arena_close(arena);
@@ -66,12 +67,12 @@ static void share_by_each(struct crash_world *w)
 {
     int64_t size = BYTES;
     for (int i = 0; i < BOTH; i++) {
-        tn_share_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
+        tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
         tn_tensor *tensor, *view;
-        TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &size, &tensor));
+        TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &size, &tensor));
         crash_fill(tn_tensor_data(tensor), BYTES);
         TN_CHECK_OK(tn_tensor_slice(tensor, 0, 0, BYTES, 2, &view));
-        TN_CHECK_OK(tn_tensor_share_as(w->domain, tensor, &options, 0));
+        TN_CHECK_OK(tn_tensor_share(w->domain, tensor, &options));
         tn_tensor_unref(tensor);
         assert_int_equal(*(uint8_t *)tn_tensor_data(view), CRASH_BYTE);
     }
@@ -80,9 +81,9 @@ static void share_by_each(struct crash_world *w)
 static void share_view(struct crash_world *w)
 {
     tn_tensor *whole = make(w, FS), *view, *shared;
-    tn_share_options options = {.struct_size = sizeof options, .strategy = FS};
+    tn_tensor_options options = {.struct_size = sizeof options, .strategy = FS};
     TN_CHECK_OK(tn_tensor_slice(whole, 0, 10, 1000, 3, &view));
-    TN_CHECK_OK(tn_tensor_share_view(w->domain, view, &options, 0, &shared));
+    TN_CHECK_OK(tn_tensor_clone(w->domain, view, &options, &shared));
     tn_tensor_unref(view);
     tn_tensor_unref(whole);
     assert_int_equal(*(uint8_t *)tn_tensor_data(shared), CRASH_BYTE);
@@ -103,9 +104,9 @@ static void make_by_trim(struct crash_world *w) { crash_storage(w, FS, 0, 12 << 
 
 static int try_to_make(struct crash_world *w, uint32_t strategy, int64_t bytes)
 {
-    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
     tn_tensor *tensor;
-    int status = tn_tensor_empty_as(w->domain, TN_UINT8, 1, &bytes, &options, 0, &tensor);
+    int status = tn_tensor_create(w->domain, TN_UINT8, 1, &bytes, &options, &tensor);
     crash_check_intents(w);
     return status;
 }
@@ -126,7 +127,7 @@ static void release_last(struct crash_world *w)
 {
     for (int i = 0; i < BOTH; i++)
         tn_tensor_unref(make(w, strategies[i]));
-    tn_tensor_unref(crash_storage(w, FD, TN_SHARE_WRITE_ONCE, BYTES));
+    tn_tensor_unref(crash_storage(w, FD, TN_TENSOR_WRITE_ONCE, BYTES));
     crash_check_storages(w, 0);
 }
 
@@ -149,7 +150,7 @@ static void leave_with_storages(struct crash_world *w)
     tn_tensor *tensors[BOTH + 1];
     for (int i = 0; i < BOTH; i++)
         tensors[i] = make(w, strategies[i]);
-    tensors[BOTH] = crash_storage(w, FD, TN_SHARE_WRITE_ONCE, BYTES);
+    tensors[BOTH] = crash_storage(w, FD, TN_TENSOR_WRITE_ONCE, BYTES);
     w->domain = tn_domain_close(w->domain);
     for (int i = 0; i <= BOTH; i++) {
         assert_int_equal(*(uint8_t *)tn_tensor_data(tensors[i]), CRASH_BYTE);
@@ -164,7 +165,7 @@ static void push_each(struct crash_world *w)
 {
     hold_each(w);
     tn_message m = {.tensors = w->tensor, .tensor_count = BOTH + 1};
-    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
 }
 
 /* What it inherited is unmapped first, so that each is found and mapped anew. */
@@ -191,13 +192,13 @@ static void push_files(struct crash_world *w)
 {
     tn_tensor *tensors[2] = {make(w, FS), make(w, FS)};
     tn_message m = {.tensors = tensors, .tensor_count = 2};
-    TN_CHECK_OK(tn_queue_push(w->queue, &m, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, TN_PUSH_MOVE, TN_NOW));
 }
 
 static int push_and_die(void *argument)
 {
     struct crash_world *w = argument;
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FS), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FS), TN_PUSH_MOVE, TN_NOW));
     kill(getpid(), SIGKILL);
     return 0;
 }
@@ -207,7 +208,7 @@ static void leave_a_message(struct crash_world *w) { tnt_wait(tnt_fork(push_and_
 static void pop_one(struct crash_world *w)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, 0, &tensor));
+    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, TN_NOW, &tensor));
     assert_int_equal(*(uint8_t *)tn_tensor_data(tensor), CRASH_BYTE);
 }
 
@@ -215,7 +216,7 @@ static void pop_one(struct crash_world *w)
 static int push_descriptor_and_die(void *argument)
 {
     struct crash_world *w = argument;
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FD), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FD), TN_PUSH_MOVE, TN_NOW));
     kill(getpid(), SIGKILL);
     return 0;
 }
@@ -235,7 +236,7 @@ static void pop_deposit(struct crash_world *w)
 static void push_deposit(struct crash_world *w)
 {
     if (w->domain->depot != NULL)
-        TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FD), TN_PUSH_MOVE, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FD), TN_PUSH_MOVE, TN_NOW));
 }
 
 /* ---- handles ----------------------------------------------------------------------------- */
@@ -260,7 +261,7 @@ static tn_tensor *import(struct crash_world *w)
 static void export_descriptor(struct crash_world *w)
 {
     hold_each(w);
-    export(w, w->tensor[0], 3, TN_FOREVER);
+    export(w, w->tensor[0], 3, TN_NO_EXPIRY);
 }
 
 static void import_twice(struct crash_world *w)
@@ -273,9 +274,9 @@ static void import_twice(struct crash_world *w)
 static int export_and_die(void *argument)
 {
     struct crash_world *w = argument;
-    export(w, make(w, FS), 1, TN_FOREVER);
+    export(w, make(w, FS), 1, TN_NO_EXPIRY);
     tn_message m = {.bytes = w->handle, .size_bytes = w->handle_bytes};
-    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
     kill(getpid(), SIGKILL);
     return 0;
 }
@@ -314,7 +315,7 @@ static void read_only(struct crash_world *w)
     tn_tensor *tensor = w->tensor[3];
     void *data = tn_tensor_data(tensor);
     assert_int_equal(*(uint8_t *)data, CRASH_BYTE);
-    assert_true(tn_tensor_is_read_only(tensor));
+    assert_true(tnt_info(tensor).is_read_only);
     assert_int_not_equal(mprotect(data, BYTES, PROT_READ | PROT_WRITE), 0);
     tn_tensor_unref(make(w, FS));
     tn_tensor_unref(tensor);
@@ -322,7 +323,7 @@ static void read_only(struct crash_world *w)
 
 static void fork_with_write_once(struct crash_world *w)
 {
-    w->tensor[3] = crash_storage(w, FD, TN_SHARE_WRITE_ONCE, BYTES);
+    w->tensor[3] = crash_storage(w, FD, TN_TENSOR_WRITE_ONCE, BYTES);
     crash_fork(w, read_only);
     memset(tn_tensor_data(w->tensor[3]), 0, BYTES);
 }
@@ -332,7 +333,7 @@ static void fork_with_write_once(struct crash_world *w)
 static tn_tensor *attach(const tn_tensor *tensor)
 {
     tn_tensor *attached;
-    TN_CHECK_OK(tn_tensor_open_path(tn_tensor_path(tensor), &attached));
+    TN_CHECK_OK(tn_tensor_open_path(tnt_info(tensor).path, &attached));
     return attached;
 }
 
@@ -360,7 +361,7 @@ static int die_with_storages(void *argument)
     struct crash_world *w = argument;
     for (int i = 0; i < BOTH; i++)
         make(w, strategies[i]);
-    crash_storage(w, FD, TN_SHARE_WRITE_ONCE, BYTES);
+    crash_storage(w, FD, TN_TENSOR_WRITE_ONCE, BYTES);
     attach(make(w, FS));
     tn_message m = crash_pop(w);
     export(w, m.tensors[1], 1, 0);
@@ -401,7 +402,7 @@ static int make_file_only(void *argument)
 
 static int make_sealed_only(void *argument)
 {
-    crash_storage(argument, FD, TN_SHARE_WRITE_ONCE, BYTES);
+    crash_storage(argument, FD, TN_TENSOR_WRITE_ONCE, BYTES);
     return 0;
 }
 
@@ -524,7 +525,7 @@ static int make_for_two_tenonds(void *argument)
     uint64_t first = manager_of(w);
     tn_tensor *tensor = make(w, FD);
     await_next_tenond(w, first);
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW));
     kill(getpid(), SIGKILL);
     return 0;
 }
@@ -556,7 +557,7 @@ TN_TEST(a_descriptor_that_its_maker_did_not_live_to_use_goes_from_tenond)
 static tn_tensor *pop_made(struct crash_world *w)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, 0, &tensor));
+    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, TN_NOW, &tensor));
     assert_int_equal(*(uint8_t *)tn_tensor_data(tensor), CRASH_BYTE);
     return tensor;
 }
@@ -577,9 +578,9 @@ TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
     struct crash_world w = {.op = &op, .domain = tnt_domain(&options)};
     unsigned mappings = tnt_mapping_count();
     TN_CHECK_OK(tn_queue_create(w.domain, "queue", &queue, &w.queue));
-    TN_CHECK_OK(tn_queue_push_tensor(w.queue, make(&w, FD), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w.queue, make(&w, FD), TN_PUSH_MOVE, TN_NOW));
     tn_tensor *kept = make(&w, FD);
-    TN_CHECK_OK(tn_queue_push_tensor(w.queue, kept, 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w.queue, kept, 0, TN_NOW));
     tn_tensor_unref(kept);
     assert_int_equal(tnt_mapping_count(), mappings);
     tnt_wait_ok(tnt_fork(pop_in_another, &w));
@@ -598,7 +599,7 @@ TN_TEST(who_leaves_closes_the_descriptors_that_it_kept_for_others)
         .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
     struct crash_world w = {.op = &op, .domain = tnt_domain(&options)};
     tn_tensor *tensor = make(&w, FD);
-    export(&w, tensor, 1, TN_FOREVER);
+    export(&w, tensor, 1, TN_NO_EXPIRY);
     tn_tensor_unref(tensor);
     assert_int_equal(w.domain->kept_fds, 1);
     tn_domain_close(w.domain);
@@ -610,7 +611,7 @@ static int push_and_await_tenond(void *argument)
     struct crash_world *w = argument;
     uint64_t first = manager_of(w);
     tn_queue *queue = w->queue;
-    TN_CHECK_OK(tn_queue_push_tensor(queue, make(w, FD), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, make(w, FD), TN_PUSH_MOVE, TN_NOW));
     TN_CHECK_OK(tn_queue_open(w->domain, "empty", &w->queue));
     await_next_tenond(w, first);
     kill(getpid(), SIGKILL);

@@ -35,7 +35,7 @@ static void export_bound(struct crash_world *w) { export_with(w, crash_tensor(w,
 static void export_forever(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
-    export_with(w, tensor, 3, TN_FOREVER);
+    export_with(w, tensor, 3, TN_NO_EXPIRY);
     tn_tensor_unref(tensor);
 }
 
@@ -53,7 +53,7 @@ static void import_last(struct crash_world *w) { import(w); }
 static void export_held(struct crash_world *w)
 {
     w->tensor[0] = crash_tensor(w, 1000);
-    export_with(w, w->tensor[0], 1, TN_FOREVER);
+    export_with(w, w->tensor[0], 1, TN_NO_EXPIRY);
 }
 
 static void import_all(struct crash_world *w)
@@ -108,8 +108,8 @@ static void take_much(struct crash_world *w)
 {
     crash_tensor(w, 100);
     crash_pop(w);
-    TN_CHECK_OK(tn_lock_acquire(w->lock, 0));
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    TN_CHECK_OK(tn_lock_acquire(w->lock, TN_NOW));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     export_bound(w);
     TN_CHECK_OK(tn_queue_watch(w->queue, true));
 }
@@ -187,10 +187,10 @@ static void use(tn_domain *domain)
     int64_t size = 1000;
     tn_tensor *tensor;
     tn_queue *queue;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &size, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &size, NULL, &tensor));
     crash_fill(tn_tensor_data(tensor), (size_t)size);
     TN_CHECK_OK(tn_queue_open(domain, "queue", &queue));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
 }
 
 static void join_by_name(struct crash_world *w)

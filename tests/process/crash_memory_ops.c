@@ -2,6 +2,7 @@
 /* Operations: memory, tensors, references. */
 #include "process/crash.h"
 
+#include "harness/tensor.h"
 #include <string.h>
 
 enum { SMALL = 1000, MIDDLE = 64 << 10, LARGE = 3 << 20 };
@@ -61,9 +62,12 @@ static void zeros_and_bytes(struct crash_world *w)
     int64_t size = SMALL, middle = MIDDLE;
     tn_tensor *tensor;
     crash_fill(bytes, sizeof bytes);
-    TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensor));
-    TN_CHECK_OK(
-        tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &middle, bytes, MIDDLE, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &size,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
+    TN_CHECK_OK(tn_tensor_create(
+        w->domain, TN_UINT8, 1, &middle,
+        TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = MIDDLE), &tensor));
 }
 
 static void from_bytes_large(struct crash_world *w)
@@ -72,7 +76,9 @@ static void from_bytes_large(struct crash_world *w)
     int64_t size = LARGE;
     tn_tensor *tensor;
     crash_fill(bytes, sizeof bytes);
-    TN_CHECK_OK(tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &size, bytes, LARGE, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(
+        w->domain, TN_UINT8, 1, &size,
+        TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = LARGE), &tensor));
 }
 
 /* A free block that holds bytes of a dead process, of which `committed` does not tell. */
@@ -86,7 +92,9 @@ static void zeros_large(struct crash_world *w)
 {
     int64_t size = LARGE;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &size,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
 }
 
 /* The same, where another died who had just given these bytes back. */
@@ -103,7 +111,9 @@ static void check_zeros(struct crash_world *w)
     int64_t size = 4 << 20;
     tn_tensor *tensors[3];
     for (int i = 0; i < 3; i++) {
-        TN_CHECK_OK(tn_tensor_zeros(w->domain, TN_UINT8, 1, &size, 0, &tensors[i]));
+        TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &size,
+                                     TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                     &tensors[i]));
         const uint8_t *bytes = tn_tensor_data(tensors[i]);
         if (bytes[0] != 0 || memcmp(bytes, bytes + 1, (size_t)size - 1) != 0)
             fail_msg("new zeros have bytes of a dead process");
@@ -117,7 +127,7 @@ static void check_quota(struct crash_world *w)
 {
     int64_t size = 62 << 20;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &size, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &size, NULL, &tensor));
     tn_tensor_unref(tensor);
 }
 
@@ -137,11 +147,11 @@ static void unref_shared(struct crash_world *w)
 static void share(struct crash_world *w, int64_t bytes)
 {
     tn_tensor *tensor, *view;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &tensor));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &tensor));
     crash_fill(tn_tensor_data(tensor), (size_t)bytes);
     TN_CHECK_OK(tn_tensor_slice(tensor, 0, 0, bytes, 2, &view));
-    TN_CHECK_OK(tn_tensor_share(w->domain, tensor, 0));
-    assert_true(tn_tensor_is_shared(view));
+    TN_CHECK_OK(tn_tensor_share(w->domain, tensor, NULL));
+    assert_true(tnt_info(view).is_shared);
 }
 
 static void share_small(struct crash_world *w) { share(w, SMALL); }

@@ -18,7 +18,7 @@ static void push_tensors(struct crash_world *w) { crash_push(w, 5, 100); }
 static void push_moved(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW));
 }
 
 /* Where misuse is caught, memory serves again after 256 ends. */
@@ -31,8 +31,8 @@ static void end_many(struct crash_world *w)
 static void pass_one(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
-    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, 0, &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, TN_NOW, &tensor));
     tn_tensor_unref(tensor);
 }
 
@@ -46,7 +46,7 @@ static void pass_two(struct crash_world *w)
 static void push_kept(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, 0, TN_NOW));
 }
 
 static void hold_two(struct crash_world *w)
@@ -60,7 +60,7 @@ static void push_shared(struct crash_world *w)
 {
     tn_tensor *tensors[3] = {w->tensor[0], w->tensor[1], w->tensor[0]};
     tn_message m = {.tensors = tensors, .tensor_count = 3};
-    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
 }
 
 static void push_batch(struct crash_world *w)
@@ -73,7 +73,7 @@ static void push_batch(struct crash_world *w)
         m[i] = (tn_message){
             .bytes = &byte, .size_bytes = 1, .tensors = &tensors[i], .tensor_count = 1};
     }
-    assert_int_equal(tn_queue_push_many(w->queue, m, 3, TN_PUSH_MOVE, 0), 3);
+    assert_int_equal(tn_queue_push_many(w->queue, m, 3, TN_PUSH_MOVE, TN_NOW), 3);
 }
 
 static void lease_all(struct crash_world *w)
@@ -104,7 +104,8 @@ static void fill(struct crash_world *w)
 static void push_full(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
-    assert_int_equal(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW),
+                     TN_ERR_TIMED_OUT);
     tn_tensor_unref(tensor);
 }
 
@@ -154,7 +155,7 @@ static void two_full(struct crash_world *w)
 static void two_held(struct crash_world *w)
 {
     hold_two(w);
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, w->tensor[0], 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, w->tensor[0], 0, TN_NOW));
     push_shared(w);
 }
 
@@ -171,20 +172,20 @@ static void pop_and_fini(struct crash_world *w)
 static void pop_tensor(struct crash_world *w)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, 0, &tensor));
+    TN_CHECK_OK(tn_queue_pop_tensor(w->queue, TN_NOW, &tensor));
 }
 
 /* One of another form stays queued. */
 static void pop_no_tensor(struct crash_world *w)
 {
     tn_tensor *tensor;
-    assert_int_equal(tn_queue_pop_tensor(w->queue, 0, &tensor), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_pop_tensor(w->queue, TN_NOW, &tensor), TN_ERR_INVALID);
 }
 
 static void pop_batch(struct crash_world *w)
 {
     tn_message m[4];
-    assert_int_equal(tn_queue_pop_many(w->queue, 4, 0, m), 2);
+    assert_int_equal(tn_queue_pop_many(w->queue, 4, TN_NOW, m), 2);
 }
 
 static void pop_and_ack(struct crash_world *w)
@@ -212,7 +213,7 @@ static void pop_and_close(struct crash_world *w)
 static void pop_nothing(struct crash_world *w)
 {
     tn_message m;
-    assert_int_equal(tn_queue_pop(w->queue, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(w->queue, TN_NOW, &m), TN_ERR_TIMED_OUT);
 }
 
 #define POP(name_, policy_, prepare_, run_, least_)                                            \
@@ -283,8 +284,8 @@ static void create_and_close(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, 1000);
     open_extra(w);
-    TN_CHECK_OK(tn_queue_push_tensor(w->extra, tensor, 0, 0));
-    TN_CHECK_OK(tn_queue_push_tensor(w->extra, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->extra, tensor, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_push_tensor(w->extra, tensor, TN_PUSH_MOVE, TN_NOW));
     close_extra(w);
 }
 
@@ -297,8 +298,8 @@ static void end(struct crash_world *w)
 static void wait_any(struct crash_world *w)
 {
     tn_queue *queues[2] = {w->extra, w->queue};
-    assert_int_equal(tn_queue_wait_any(queues, 2, 0), 1);
-    assert_int_equal(tn_queue_wait_any(&queues[0], 1, 1), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(queues, 2, TN_NOW), 1);
+    assert_int_equal(tn_queue_wait_any(&queues[0], 1, (tn_deadline){1}), TN_ERR_TIMED_OUT);
 }
 
 static void extra_and_message(struct crash_world *w)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/tensor.h"
 #include "process/process.h"
 
 static uint64_t deaths(const struct crash_world *w)
@@ -31,8 +32,8 @@ static int use_domain(tn_domain *domain, void *argument)
     tn_queue *queue;
     tn_message message;
     TN_CHECK_OK(tn_queue_open_id(domain, *(uint64_t *)argument, &queue));
-    TN_CHECK_OK(tn_queue_pop(queue, 0, &message));
-    TN_CHECK_OK(tn_queue_push(queue, &message, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &message));
+    TN_CHECK_OK(tn_queue_push(queue, &message, TN_PUSH_MOVE, TN_NOW));
     message.tensor_count = 0;
     tn_message_fini(&message);
     tn_queue_close(queue);
@@ -78,7 +79,7 @@ static int do_job(tn_domain *domain, const tn_pool_job *job, tn_message *result,
     TN_CHECK(job->message->tensor_count == 2);
     list[0] = job->message->tensors[1];
     job->message->tensors[1] = NULL;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &size, 0, &list[1]));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &size, NULL, &list[1]));
     crash_fill(tn_tensor_data(list[1]), (size_t)size);
     result->tensors = list;
     result->tensor_count = 2;
@@ -173,13 +174,13 @@ static void close_pool(struct crash_world *w)
 /* With jobs and a result whose files are gone. */
 static tn_tensor *make_lost(tn_domain *domain)
 {
-    tn_share_options options = {.struct_size = sizeof options,
-                                .strategy = TN_STRATEGY_FILE_SYSTEM};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = TN_STRATEGY_FILE_SYSTEM};
     int64_t size = 1000;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty_as(domain, TN_UINT8, 1, &size, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &size, &options, &tensor));
     crash_fill(tn_tensor_data(tensor), (size_t)size);
-    TN_CHECK(unlink(tn_tensor_path(tensor)) == 0);
+    TN_CHECK(unlink(tnt_info(tensor).path) == 0);
     return tensor;
 }
 

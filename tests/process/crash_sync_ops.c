@@ -7,26 +7,26 @@
 static void event(struct crash_world *w)
 {
     TN_CHECK_OK(tn_event_set(w->event));
-    TN_CHECK_OK(tn_event_wait(w->event, 0));
+    TN_CHECK_OK(tn_event_wait(w->event, TN_NOW));
     TN_CHECK_OK(tn_event_clear(w->event));
 }
 
 static void acquire(struct crash_world *w)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
-    assert_int_equal(tn_semaphore_acquire(w->semaphore, 0), TN_ERR_TIMED_OUT);
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
+    assert_int_equal(tn_semaphore_acquire(w->semaphore, TN_NOW), TN_ERR_TIMED_OUT);
 }
 
 static void acquire_and_release(struct crash_world *w)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     TN_CHECK_OK(tn_semaphore_release(w->semaphore));
 }
 
 static void close_with_permit(struct crash_world *w)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     w->semaphore = tn_semaphore_close(w->semaphore);
 }
 
@@ -46,10 +46,10 @@ static void find_released_once(struct crash_world *w)
 
 static void acquire_one(struct crash_world *w)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
 }
 
-static void lock(struct crash_world *w) { TN_CHECK_OK(tn_lock_acquire(w->lock, 0)); }
+static void lock(struct crash_world *w) { TN_CHECK_OK(tn_lock_acquire(w->lock, TN_NOW)); }
 
 static void lock_and_unlock(struct crash_world *w)
 {
@@ -68,14 +68,15 @@ static void find_recovered(struct crash_world *w)
 {
     if (w->has_died)
         return;
-    assert_int_equal(tn_lock_acquire(w->lock, 0), TN_LOCK_RECOVERED);
+    assert_int_equal(tn_lock_acquire(w->lock, TN_NOW), TN_LOCK_RECOVERED);
     TN_CHECK_OK(tn_lock_release(w->lock));
 }
 
 static void condition_wait(struct crash_world *w)
 {
     lock(w);
-    assert_int_equal(tn_condition_wait(w->condition, w->lock, 1), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_condition_wait(w->condition, w->lock, (tn_deadline){1}),
+                     TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_lock_release(w->lock));
 }
 
@@ -102,13 +103,13 @@ static void barrier(struct crash_world *w)
 
 static void barrier_late(struct crash_world *w)
 {
-    assert_int_equal(tn_barrier_wait(w->barrier, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_barrier_wait(w->barrier, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_barrier_reset(w->barrier));
 }
 
 static void find_broken(struct crash_world *w)
 {
-    assert_int_equal(tn_barrier_wait(w->barrier, 0), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_barrier_wait(w->barrier, TN_NOW), TN_ERR_PEER_DIED);
 }
 
 const struct crash_op crash_sync_ops[] = {

@@ -151,8 +151,9 @@ static int write_and_wait(void *world)
     int64_t size = WRITTEN_BYTES;
     tn_tensor *tensor;
     crash_fill(bytes, sizeof bytes);
-    TN_CHECK_OK(
-        tn_tensor_from_bytes(w->domain, TN_UINT8, 1, &size, bytes, sizeof bytes, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(
+        w->domain, TN_UINT8, 1, &size,
+        TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = sizeof bytes), &tensor));
     pause();
     return 0;
 }
@@ -179,7 +180,9 @@ TN_TEST(who_is_killed_while_the_kernel_writes_leaves_new_zeros_zero)
             sched_yield();
         tnt_kill(pid);
         crash_settle(&w);
-        TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_UINT8, 1, &size, 0, &zeros));
+        TN_CHECK_OK(tn_tensor_create(w.domain, TN_UINT8, 1, &size,
+                                     TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                     &zeros));
         const uint8_t *bytes = tn_tensor_data(zeros);
         assert_int_equal(bytes[0], 0);
         assert_memory_equal(bytes, bytes + 1, WRITTEN_BYTES - 1);

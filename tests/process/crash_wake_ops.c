@@ -79,7 +79,7 @@ static void poll_for_a_message(struct crash_world *w, uint64_t number)
     TN_CHECK_OK(tn_domain_poll_fd(w->domain, &p.fd));
     if (number != 0)
         atomic_store(&w->domain->me->bell_number, number);
-    while ((status = tn_queue_pop(w->queue, 0, &m)) == TN_ERR_TIMED_OUT) {
+    while ((status = tn_queue_pop(w->queue, TN_NOW, &m)) == TN_ERR_TIMED_OUT) {
         TN_CHECK(poll(&p, 1, -1) == 1);
         tn_domain_poll_clear(w->domain);
     }
@@ -164,7 +164,7 @@ static void push_when_nearly_full(struct crash_world *w)
     crash_push(w, 1, 0);
     static const uint8_t byte = CRASH_BYTE;
     tn_message m = {.bytes = &byte, .size_bytes = 1};
-    assert_int_equal(tn_queue_push(w->queue, &m, 0, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push(w->queue, &m, 0, TN_NOW), TN_ERR_TIMED_OUT);
 }
 
 static void fill_but_one(struct crash_world *w)
@@ -201,7 +201,7 @@ static void sleep_at_semaphore(struct crash_world *w)
 static void start_acquirer(struct crash_world *w)
 {
     while (tn_semaphore_get(w->semaphore) > 0)
-        TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+        TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     start_helper(w, sleep_at_semaphore);
 }
 
@@ -254,9 +254,9 @@ static void empty_of_each_class(struct crash_world *w)
 {
     for (int64_t bytes = SMALLEST_BYTES; bytes <= LARGEST_BYTES; bytes *= 2) {
         tn_tensor *one, *other;
-        TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, 0, &one));
+        TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &bytes, NULL, &one));
         tn_tensor_unref(one);
-        TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, 0, &other));
+        TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &bytes, NULL, &other));
         tn_tensor_unref(other);
     }
 }

@@ -4,6 +4,7 @@
  * judged. Who kills, and where, is the business of crash_runner.c and of tests/sweep.
  */
 #include "harness/members.h"
+#include "harness/tensor.h"
 #include "process/crash.h"
 
 #include <sched.h>
@@ -202,10 +203,10 @@ __attribute__((noinline)) void crash_check_intents(struct crash_world *w)
 tn_tensor *crash_storage(struct crash_world *w, uint32_t strategy, uint32_t flags,
                          int64_t bytes)
 {
-    tn_share_options options = {
+    tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = strategy, .flags = flags};
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty_as(w->domain, TN_UINT8, 1, &bytes, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &bytes, &options, &tensor));
     crash_fill(tn_tensor_data(tensor), (size_t)bytes);
     return tensor;
 }
@@ -225,7 +226,7 @@ static void go_on_with_storages(struct crash_world *w)
     tn_tensor *tensors[2] = {crash_storage(w, TN_STRATEGY_FILE_DESCRIPTOR, 0, 1000),
                              crash_storage(w, TN_STRATEGY_FILE_SYSTEM, 0, 1000)};
     tn_message m = {.tensors = tensors, .tensor_count = 2};
-    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
     m = crash_pop(w);
     if (m.lease != 0)
         TN_CHECK_OK(tn_message_ack(w->queue, &m));
@@ -280,7 +281,7 @@ static void check_message(const tn_message *m)
 {
     check_bytes(m->bytes, m->size_bytes);
     for (uint32_t i = 0; i < m->tensor_count; i++)
-        check_bytes(tn_tensor_data(m->tensors[i]), tn_tensor_size_bytes(m->tensors[i]));
+        check_bytes(tn_tensor_data(m->tensors[i]), tnt_info(m->tensors[i]).size_bytes);
 }
 
 static uint32_t drain(struct crash_world *w)
@@ -288,7 +289,7 @@ static uint32_t drain(struct crash_world *w)
     tn_message m;
     uint32_t waiting = tn_queue_count(w->queue), count = 0;
     int status;
-    for (; (status = tn_queue_pop(w->queue, 0, &m)) == 0; count++) {
+    for (; (status = tn_queue_pop(w->queue, TN_NOW, &m)) == 0; count++) {
         check_message(&m);
         if (m.lease != 0 || w->op->policy == TN_QUEUE_LEASE)
             TN_CHECK_OK(tn_message_ack(w->queue, &m));
@@ -315,7 +316,7 @@ static void give_back(struct crash_world *w)
     }
     for (unsigned i = 0; i < sizeof w->tensor / sizeof w->tensor[0]; i++) {
         if (w->tensor[i] != NULL)
-            check_bytes(tn_tensor_data(w->tensor[i]), tn_tensor_size_bytes(w->tensor[i]));
+            check_bytes(tn_tensor_data(w->tensor[i]), tnt_info(w->tensor[i]).size_bytes);
         tn_tensor_unref(w->tensor[i]);
     }
     TN_CHECK_OK(tn_ticket_for_each(w->domain, crash_revoke, w->domain));
@@ -342,8 +343,8 @@ static void fill_ring(struct crash_world *w)
 {
     tn_message m = {.bytes = "Z", .size_bytes = 1};
     for (uint32_t i = 0; i < tn_queue_capacity(w->queue); i++)
-        TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, 0));
-    int status = tn_queue_push(w->queue, &m, 0, 0);
+        TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
+    int status = tn_queue_push(w->queue, &m, 0, TN_NOW);
     assert_true(status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED);
     assert_int_equal(drain(w), tn_queue_capacity(w->queue));
 }
@@ -353,30 +354,30 @@ static void go_on(struct crash_world *w)
 {
     tn_queue *queue = w->queue;
     tn_message m = {.bytes = "ZZ", .size_bytes = 2};
-    if (tn_queue_push(queue, &m, 0, 0) == TN_ERR_CLOSED) /* the operation ended it */
+    if (tn_queue_push(queue, &m, 0, TN_NOW) == TN_ERR_CLOSED) /* the operation ended it */
         return;
     tn_tensor *tensor = crash_tensor(w, 65536);
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
     assert_int_equal(drain(w), 2);
     fill_ring(w);
     if (w->op->has_storages)
         go_on_with_storages(w);
 
-    int status = TN_CHECK_OK(tn_lock_acquire(w->lock, 0));
+    int status = TN_CHECK_OK(tn_lock_acquire(w->lock, TN_NOW));
     assert_true(status == 0 || status == TN_LOCK_RECOVERED);
     TN_CHECK_OK(tn_condition_signal(w->condition));
     TN_CHECK_OK(tn_lock_release(w->lock));
     TN_CHECK_OK(tn_event_set(w->event));
-    TN_CHECK_OK(tn_event_wait(w->event, 0));
+    TN_CHECK_OK(tn_event_wait(w->event, TN_NOW));
     if (w->op->is_owned) {
         assert_int_equal(tn_semaphore_get(w->semaphore), w->op->is_one ? 1 : 2);
-        TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
+        TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     }
     if (w->op->is_owned || tn_semaphore_get(w->semaphore) < 2)
         TN_CHECK_OK(tn_semaphore_release(w->semaphore));
-    (void)!tn_barrier_wait(w->barrier, 0); /* it is broken, or is now */
+    (void)!tn_barrier_wait(w->barrier, TN_NOW); /* it is broken, or is now */
     TN_CHECK_OK(tn_barrier_reset(w->barrier));
-    assert_int_equal(tn_barrier_wait(w->barrier, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_barrier_wait(w->barrier, TN_NOW), TN_ERR_TIMED_OUT);
 }
 
 void crash_judge(struct crash_world *w)
@@ -397,7 +398,7 @@ __attribute__((noinline)) void crash_fill(void *data, size_t size_bytes)
 tn_tensor *crash_tensor(struct crash_world *w, int64_t bytes)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT8, 1, &bytes, NULL, &tensor));
     crash_fill(tn_tensor_data(tensor), (size_t)bytes);
     return tensor;
 }
@@ -414,13 +415,13 @@ void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes)
                     .size_bytes = size_bytes,
                     .tensors = tensors,
                     .tensor_count = tensor_count};
-    TN_CHECK_OK(tn_queue_push(w->queue, &m, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push(w->queue, &m, TN_PUSH_MOVE, TN_NOW));
 }
 
 tn_message crash_pop(struct crash_world *w)
 {
     tn_message m;
-    TN_CHECK_OK(tn_queue_pop(w->queue, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(w->queue, TN_NOW, &m));
     return m;
 }
 

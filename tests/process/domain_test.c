@@ -39,7 +39,7 @@ static tn_domain *create(const char *name, uint64_t quota_bytes, uint64_t waterm
 static tn_tensor *empty(tn_domain *d, int64_t bytes)
 {
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensor));
     return tensor;
 }
 
@@ -112,7 +112,7 @@ TN_TEST(who_joins_by_name_shares_memory_with_who_created)
     TN_CHECK_OK(tn_queue_create(d, "door", NULL, &queue));
     assert_string_equal(tn_domain_name(d), "house");
     tnt_wait_ok(tnt_fork(push_from_a_joined_domain, d));
-    TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &tensor));
+    TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     expect_filled(tensor, 7);
     tn_tensor_unref(tensor);
     /* And tn_domain_open() finds it, with a seat of its own. */
@@ -132,7 +132,7 @@ static int tell_number_and_stay(void *queue)
 {
     uint64_t number = tn_domain_member(((struct tni_handle *)queue)->domain);
     tn_message message = {.bytes = &number, .size_bytes = sizeof number};
-    TN_CHECK_OK(tn_queue_push(queue, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
     return pause();
 }
 
@@ -210,7 +210,7 @@ TN_TEST(a_program_inherits_an_anonymous_domain_through_exec)
     TN_CHECK_OK(tn_queue_create(d, "door", NULL, &queue));
     for (int i = 0; i < INHERITORS; i++) {
         tnt_wait_ok(tnt_fork(exec_with_domain, d));
-        TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &tensor));
+        TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
         expect_filled(tensor, 9);
         tn_tensor_unref(tensor);
     }
@@ -232,12 +232,12 @@ static int hold_and_leave(void *argument)
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
     TN_CHECK_OK(tn_lock_create(d, NULL, &lock));
     TN_CHECK_OK(tn_semaphore_create(d, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_lock_acquire(lock, 0));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (int i = 0; i < 200; i++)
         tensors[i] = filled(d, 100 << (i % 16), i);
     for (int i = 0; i < 50; i++)
-        TN_CHECK_OK(tn_queue_push_tensor(queue, tensors[i], i % 2 ? TN_PUSH_MOVE : 0, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(queue, tensors[i], i % 2 ? TN_PUSH_MOVE : 0, TN_NOW));
     tn_domain_close(d);
     /* What is left may and should be given back still. */
     for (int i = 0; i < 200; i++)
@@ -308,7 +308,7 @@ static int open_manager(const char *name)
 
 static void await_manager_end(int process_fd)
 {
-    TN_CHECK_OK(tni_os_poll(&process_fd, 1, tnt_deadline(LONG_MS)));
+    TN_CHECK_OK(tni_os_poll(&process_fd, 1, tnt_until_ns(LONG_MS)));
     tni_os_close(process_fd);
 }
 
@@ -337,7 +337,7 @@ static void be_doomed(const struct doomed *doomed, tn_domain *d)
 {
     tn_queue *queue;
     TN_CHECK_OK(tn_queue_open(d, "door", &queue));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, filled(d, MIB, 3), 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, filled(d, MIB, 3), 0, TN_NOW));
     TN_CHECK(write(doomed->pipe_fds[1], "", 1) == 1);
     for (;;)
         pause();
@@ -540,10 +540,12 @@ static int wait_for_memory(void *argument)
     struct waiting *w = argument;
     int64_t bytes = 20 * MIB;
     tn_tensor *tensor;
-    TN_CHECK(tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, 0, &tensor) == TN_ERR_NO_MEMORY);
+    TN_CHECK(tn_tensor_create(w->domain, TN_UINT8, 1, &bytes, NULL, &tensor) ==
+             TN_ERR_NO_MEMORY);
     tnt_signal(&w->ready);
-    TN_CHECK_OK(
-        tn_tensor_empty(w->domain, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), &tensor));
+    TN_CHECK_OK(tn_tensor_create(
+        w->domain, TN_UINT8, 1, &bytes,
+        TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(LONG_MS)), &tensor));
     memset(tn_tensor_data(tensor), 1, (size_t)bytes);
     tn_tensor_unref(tensor);
     tn_domain_close(w->domain);
@@ -556,15 +558,15 @@ TN_TEST(who_waits_for_memory_is_woken_by_another_process_that_frees)
     tn_tensor *tensor;
     for (int round = 0; round < 20; round++) {
         int64_t bytes = 24 * MIB;
-        TN_CHECK_OK(tn_tensor_empty(w.domain, TN_UINT8, 1, &bytes, 0, &tensor));
+        TN_CHECK_OK(tn_tensor_create(w.domain, TN_UINT8, 1, &bytes, NULL, &tensor));
         /* Held by a message while we fork: the child would have a hold of its own. */
         tn_queue *queue;
         TN_CHECK_OK(tn_queue_create(w.domain, "door", NULL, &queue));
-        TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
         pid_t child = tnt_fork(wait_for_memory, &w);
         tnt_await(&w.ready);
         tn_message m;
-        TN_CHECK_OK(tn_queue_pop(queue, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
         tn_message_fini(&m);
         tnt_wait_ok(child);
         tn_queue_close(queue);
@@ -591,10 +593,14 @@ TN_TEST(who_waits_for_memory_gets_that_of_a_killed_process)
     tn_tensor *tensor;
     pid_t child = tnt_fork(hold_until_killed, &w);
     tnt_await(&w.ready);
-    assert_int_equal(tn_tensor_empty(w.domain, TN_UINT8, 1, &bytes, tnt_deadline(50), &tensor),
-                     TN_ERR_TIMED_OUT);
+    assert_int_equal(
+        tn_tensor_create(w.domain, TN_UINT8, 1, &bytes,
+                         TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(50)), &tensor),
+        TN_ERR_TIMED_OUT);
     tnt_kill(child);
-    TN_CHECK_OK(tn_tensor_empty(w.domain, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), &tensor));
+    TN_CHECK_OK(tn_tensor_create(
+        w.domain, TN_UINT8, 1, &bytes,
+        TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(LONG_MS)), &tensor));
     tn_tensor_unref(tensor);
     TNT_AUDIT(w.domain);
     tnt_signal_close(&w.ready);

@@ -35,7 +35,7 @@ static inline void fake_vault_send(int fd, const struct vault_packet *packet, ui
 {
     struct vault_packet p = *packet;
     p.verb = verb;
-    (void)!tni_os_socket_send(fd, &p, sizeof p, with_fd, tnt_deadline(FAKE_VAULT_MS));
+    (void)!tni_os_socket_send(fd, &p, sizeof p, with_fd, tnt_until_ns(FAKE_VAULT_MS));
 }
 
 /* @return whether the client stays */
@@ -49,7 +49,7 @@ static inline bool fake_vault_list(struct fake_vault *v, int fd,
     if (!breaks)
         fake_vault_send(fd, &(struct vault_packet){.magic = VAULT_MAGIC}, VAULT_END, -1);
     else if (v->breaks_with_nonsense)
-        (void)!tni_os_socket_send(fd, "nonsense", 8, -1, tnt_deadline(FAKE_VAULT_MS));
+        (void)!tni_os_socket_send(fd, "nonsense", 8, -1, tnt_until_ns(FAKE_VAULT_MS));
     if (breaks)
         atomic_fetch_sub(&v->breaks, 1);
     return !breaks;
@@ -73,7 +73,7 @@ static inline bool fake_vault_serve(struct fake_vault *v, int fd, struct fake_va
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
     int with_fd = -1;
-    int got = tni_os_receive(fd, &p, sizeof p, &with_fd, 1, &fd_count, TN_FOREVER);
+    int got = tni_os_receive(fd, &p, sizeof p, &with_fd, 1, &fd_count, TNI_FOREVER);
     if (got != (int)sizeof p || p.magic != VAULT_MAGIC)
         return false;
     if (p.verb == VAULT_LIST)
@@ -96,7 +96,7 @@ static inline int fake_vault_run(void *vault)
     TN_CHECK_OK(tni_os_listen(TNI_VAULT_SOCKET, &listen_fd));
     v->file = tni_os_file_number(TNI_VAULT_SOCKET);
     for (;;) {
-        TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TN_FOREVER));
+        TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TNI_FOREVER));
         if (tni_os_accept(listen_fd, &fd) != 0)
             continue;
         while (fake_vault_serve(v, fd, entries, &count)) {
@@ -114,7 +114,7 @@ static inline struct fake_vault *fake_vault_start(void)
     TN_CHECK(v != MAP_FAILED);
     TN_CHECK_OK(tni_os_runtime_prepare());
     v->pid = tnt_fork(fake_vault_run, v);
-    uint64_t deadline_ns = tnt_deadline(FAKE_VAULT_MS);
+    uint64_t deadline_ns = tnt_until_ns(FAKE_VAULT_MS);
     while (v->file == 0 || tni_os_file_number(TNI_VAULT_SOCKET) != v->file) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -130,7 +130,7 @@ static inline bool fake_vault_has_all(const struct fake_vault *v)
 
 static inline void fake_vault_await(const _Atomic uint32_t *counter, uint32_t least)
 {
-    uint64_t deadline_ns = tnt_deadline(FAKE_VAULT_MS);
+    uint64_t deadline_ns = tnt_until_ns(FAKE_VAULT_MS);
     while (atomic_load(counter) < least) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();

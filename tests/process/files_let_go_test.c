@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "backing.h"
+#include "harness/tensor.h"
 #include "namespaces.h"
 
 enum { NOBODY = 65534, QUOTA_BYTES = 16 << 20 };
@@ -33,7 +34,7 @@ static bool is_there(const char *path) { return access(path, F_OK) == 0; }
 
 static void await_end_of(const char *path)
 {
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (is_there(path)) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -117,7 +118,7 @@ static void let_one_go(struct holder *h, tn_domain *(*begin)(void))
     pid_t pid = tnt_fork(hold, h); /* before there is a domain */
     d = begin();
     tn_tensor *t = make();
-    snprintf(h->path, sizeof h->path, "%s", tn_tensor_path(t));
+    snprintf(h->path, sizeof h->path, "%s", tnt_info(t).path);
     tnt_signal(&h->go);
     tnt_await(&h->done);
     tn_tensor_unref(t);
@@ -134,7 +135,7 @@ TN_TEST(tenond_removes_a_file_that_a_living_domain_let_go_and_a_killed_process_h
     let_one_go(h, with_tenond);
     tn_tensor *other = make();
     await_end_of(h->path);
-    assert_true(is_there(tn_tensor_path(other)));
+    assert_true(is_there(tnt_info(other).path));
     TNT_AUDIT(d);
     tn_tensor_unref(other);
     tn_domain_close(d);
@@ -152,7 +153,7 @@ TN_TEST(gc_removes_a_file_that_a_living_domain_let_go_and_a_killed_process_held)
     gc();
     expect_said(h->path);
     assert_false(is_there(h->path));
-    assert_true(is_there(tn_tensor_path(other)));
+    assert_true(is_there(tnt_info(other).path));
     assert_int_equal(files_of_nobody(), 0);
     tn_tensor_unref(other);
     tn_domain_close(d);
@@ -167,12 +168,12 @@ TN_TEST(a_waiting_member_removes_a_file_that_was_let_go)
     tn_queue *q;
     tn_message m;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (is_there(h->path)) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         assert_int_equal(tn_queue_pop(q, tnt_deadline(150), &m), TN_ERR_TIMED_OUT);
     }
-    assert_true(is_there(tn_tensor_path(other)));
+    assert_true(is_there(tnt_info(other).path));
     TNT_AUDIT(d);
     tn_queue_close(q);
     tn_tensor_unref(other);
@@ -184,7 +185,7 @@ static int be_killed_with_a_file(void *argument)
 {
     struct holder *h = argument;
     d = without_tenond();
-    snprintf(h->path, sizeof h->path, "%s", tn_tensor_path(make()));
+    snprintf(h->path, sizeof h->path, "%s", tnt_info(make()).path);
     tnt_signal(&h->done);
     raise(SIGKILL);
     return 1;
@@ -234,10 +235,10 @@ TN_TEST(a_file_of_a_living_domain_that_has_no_header_yet_is_not_touched)
 {
     d = without_tenond();
     tn_tensor *t = make();
-    int fd = open(tn_tensor_path(t), O_RDWR | O_CLOEXEC);
+    int fd = open(tnt_info(t).path, O_RDWR | O_CLOEXEC);
     TN_CHECK(pwrite(fd, "\0\0\0\0\0\0\0\0", 8, 0) == 8); /* the magic comes last */
     close(fd);
-    expect_untouched(tn_tensor_path(t));
+    expect_untouched(tnt_info(t).path);
     tn_tensor_unref(t);
     tn_domain_close(d);
 }
@@ -253,7 +254,7 @@ TN_TEST(where_a_block_makes_no_sense_no_file_of_the_domain_is_touched)
     assert_int_equal(tni_files_let_go(&d->segment, false, NULL, NULL), TN_ERR_CORRUPT);
     b->path[0] = first;
     assert_int_equal(atomic_load(&b->strategy), word);
-    expect_untouched(tn_tensor_path(t));
+    expect_untouched(tnt_info(t).path);
     tn_tensor_unref(t);
     tn_domain_close(d);
 }
@@ -290,7 +291,7 @@ TN_TEST(a_file_that_its_domain_could_not_remove_is_named_and_goes_once_it_can)
     tn_log_set(drop_log, NULL);
     d = without_tenond();
     tn_tensor *t = make();
-    snprintf(path, sizeof path, "%s", tn_tensor_path(t));
+    snprintf(path, sizeof path, "%s", tnt_info(t).path);
     pin(path);
     tn_tensor_unref(t);
     assert_true(is_there(path));
@@ -324,7 +325,7 @@ static int live_unseen(void *argument)
     become_nobody();
     d = without_tenond();
     tn_tensor *t = make();
-    snprintf(h->path, sizeof h->path, "%s", tn_tensor_path(t));
+    snprintf(h->path, sizeof h->path, "%s", tnt_info(t).path);
     tnt_signal(&h->done);
     tnt_await(&h->go);
     TN_CHECK(is_there(h->path));
@@ -386,8 +387,8 @@ static int push_and_end(void *argument)
 {
     struct holder *h = argument;
     tn_tensor *t = make();
-    snprintf(h->path, sizeof h->path, "%s", tn_tensor_path(t));
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    snprintf(h->path, sizeof h->path, "%s", tnt_info(t).path);
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
     return 0;
 }
 
@@ -410,7 +411,7 @@ static int live_unseen_after_the_maker(void *argument)
     struct holder *h = argument;
     become_nobody();
     begin_with_a_dead_maker(h);
-    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, TN_NOW));
     tnt_signal(&h->done);
     tnt_await(&h->go);
     expect_message();
@@ -453,10 +454,11 @@ TN_TEST(gc_in_another_user_namespace_leaves_the_files_of_a_living_domain)
 
 /* ---- what can never fit ------------------------------------------------------------------ */
 
-static int make_bytes(uint32_t strategy, int64_t bytes, uint64_t deadline_ns, tn_tensor **ret_t)
+static int make_bytes(uint32_t strategy, int64_t bytes, tn_deadline deadline, tn_tensor **ret_t)
 {
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
-    return tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, deadline_ns, ret_t);
+    return tn_tensor_create(
+        d, TN_UINT8, 1, &bytes,
+        TN_OPTIONS(tn_tensor_options, .strategy = strategy, .deadline = deadline), ret_t);
 }
 
 TN_TEST(a_storage_larger_than_the_quota_fails_at_once_whatever_the_deadline)
@@ -500,7 +502,7 @@ TN_TEST(what_fits_once_others_are_gone_is_waited_for_and_the_deadline_names_the_
     d = without_tenond();
     for (uint32_t strategy = TN_STRATEGY_ARENA; strategy <= TN_STRATEGY_FILE_SYSTEM;
          strategy++) {
-        TN_CHECK_OK(make_bytes(strategy, MOST, 0, &t));
+        TN_CHECK_OK(make_bytes(strategy, MOST, TN_NOW, &t));
         assert_int_equal(make_bytes(strategy, MOST, tnt_deadline(1), &next), TN_ERR_TIMED_OUT);
         expect_detail("until the deadline");
         expect_detail("quota");

@@ -143,7 +143,7 @@ static void begin_in_session(const char *next)
 
 static void await_socket(const char *folder)
 {
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     int fd = -1;
     while (tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &fd) != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
@@ -157,7 +157,7 @@ static void await_end(int32_t pid)
     int fd = -1;
     if (tni_os_process_open(pid, &fd) == TN_ERR_NOT_FOUND)
         return;
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(BACKING_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS)));
     tni_os_close(fd);
 }
 
@@ -188,7 +188,7 @@ static void log_out_and_in(void)
 {
     char folder[300];
     uint32_t runtime = atomic_load(&d->segment.header->runtime);
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     make("next");
     remove_all("session");
     while (atomic_load(&d->segment.header->runtime) == runtime) {
@@ -306,7 +306,7 @@ TN_TEST(a_tenond_whose_files_are_removed_makes_them_anew)
     begin_in_session("session");
     int32_t tenond = manager_pid(d);
     for (int i = 0; i < 2; i++) {
-        uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+        uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
         TN_CHECK_OK(tni_os_file_remove(names[i]));
         while (tni_os_file_number(names[i]) == 0) {
             TN_CHECK(tni_os_now_ns() < deadline_ns);
@@ -520,7 +520,7 @@ TN_TEST(tenond_puts_right_what_a_domain_says_of_it)
     struct tni_header *h = d->segment.header;
     uint64_t manager = atomic_exchange(&h->manager, d->who);
     uint32_t runtime = atomic_exchange(&h->runtime, 1);
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (atomic_load(&h->manager) != manager || atomic_load(&h->runtime) != runtime) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -555,7 +555,7 @@ static struct tni_reply register_at(const char *folder)
     tni_manager_fill(&request, TNI_REQUEST_REGISTER, d->segment.name);
     TN_CHECK_OK(tni_os_connect_in(folder, TNI_MANAGER_SOCKET, &fd));
     TN_CHECK_OK(
-        tni_manager_talk(fd, &request, fds, 2, tnt_deadline(BACKING_MS), &reply, NULL, 0));
+        tni_manager_talk(fd, &request, fds, 2, tnt_until_ns(BACKING_MS), &reply, NULL, 0));
     tni_os_close(fd);
     return reply;
 }

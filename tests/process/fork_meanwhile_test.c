@@ -47,7 +47,7 @@ static void start(pthread_t *thread, void *(*run)(void *), void *argument)
 
 static void await_armed(const _Atomic uint32_t *word)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while ((atomic_load(word) & TNI_WAIT_ARMED) == 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -57,7 +57,7 @@ static void await_armed(const _Atomic uint32_t *word)
 static void check_that_memory_is_free(int64_t bytes)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &t));
     tn_tensor_unref(t);
 }
 
@@ -87,7 +87,7 @@ static void open_full_queue(void)
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
     const tn_message first = {.bytes = "x", .size_bytes = 1};
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
-    TN_CHECK_OK(tn_queue_push(q, &first, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &first, 0, TN_NOW));
 }
 
 static void drop_all(void)
@@ -120,7 +120,7 @@ TN_TEST(a_child_has_nothing_of_a_message_that_waits_for_room)
     begin(64 * MIB);
     open_full_queue();
     for (int i = 0; i < TENSORS; i++)
-        TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensors[i]));
+        TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensors[i]));
     start(&pusher, push, NULL);
     await_armed(&((struct tni_handle *)(void *)q)->object->room);
     pid_t child = fork_one_that_lives_on();
@@ -166,7 +166,7 @@ TN_TEST(a_child_that_the_hook_of_a_push_forks_pushes_a_message_too)
     begin(64 * MIB);
     open_full_queue();
     for (int i = 0; i < TENSORS; i++)
-        TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensors[i]));
+        TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensors[i]));
     parent = getpid();
     forked = 0;
     tn_interrupt_set(fork_once, NULL);
@@ -203,10 +203,10 @@ static void open_small_domain(void)
  */
 static void take_all_blocks(void)
 {
-    int status;
+    int status = 0;
     tnt_await(&go);
-    while (held_count < MOST && (status = tn_queue_push(own, &packed, 0, 0)) == 0)
-        TN_CHECK_OK(tn_queue_pop(own, 0, &held[held_count++]));
+    while (held_count < MOST && (status = tn_queue_push(own, &packed, 0, TN_NOW)) == 0)
+        TN_CHECK_OK(tn_queue_pop(own, TN_NOW, &held[held_count++]));
     TN_CHECK(status == TN_ERR_FULL);
 }
 
@@ -225,7 +225,7 @@ static void *push_and_be_interrupted_in_a_child(void *argument)
     (void)argument;
     if (getpid() != parent) {
         TN_CHECK(status == TN_ERR_INTERRUPTED);
-        TN_CHECK(tn_queue_push(own, &packed, 0, 0) == TN_ERR_FULL);
+        TN_CHECK(tn_queue_push(own, &packed, 0, TN_NOW) == TN_ERR_FULL);
         while (held_count > 0)
             tn_message_fini(&held[--held_count]);
         tn_queue_close(own);
@@ -245,7 +245,7 @@ TN_TEST(a_child_whose_push_the_hook_ends_gives_no_block_of_its_parent_back)
     open_full_queue();
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &own));
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, (int64_t[]){8}, 0, &tensors[0]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){8}, NULL, &tensors[0]));
     tensors[1] = tn_tensor_ref(tensors[0]);
     packed = (tn_message){
         .bytes = "x", .size_bytes = 1, .tensors = tensors, .tensor_count = TENSORS};
@@ -324,7 +324,7 @@ static void *await_any(void *argument)
 static void await_watchers(uint32_t least)
 {
     const struct tni_object *object = ((struct tni_handle *)(void *)q)->object;
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (tni_seat_set_count(&object->watchers, TNI_NO_SEAT) < least) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -345,7 +345,7 @@ TN_TEST(a_child_that_the_hook_of_a_wait_for_any_queue_forks_is_woken_too)
     start(&waiter, await_any, NULL);
     tnt_await(&ready);
     await_watchers(2);
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     TN_CHECK(pthread_join(waiter, NULL) == 0);
     tn_interrupt_set(NULL, NULL);
     TN_CHECK(waitpid(forked, &status, 0) == forked);
@@ -398,7 +398,9 @@ static void *make_unless_forked(void *argument)
 {
     int64_t bytes = 2 * MIB;
     int status =
-        tn_tensor_empty(d, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), (tn_tensor **)argument);
+        tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                         TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(LONG_MS)),
+                         (tn_tensor **)argument);
     if (getpid() != parent) {
         TN_CHECK(status == TN_ERR_FORKED);
         _exit(0);
@@ -441,7 +443,7 @@ static void push_beside_a_child_without_a_seat(void *(*wait)(void *))
     open_domain_of_one_seat();
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
     start_and_fork(&waiter, wait, NULL);
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     join(waiter);
     q = tn_queue_close(q);
     finish();
@@ -463,7 +465,7 @@ TN_TEST(a_child_without_a_seat_that_the_hook_of_a_wait_for_memory_forks_takes_no
     pthread_t waiter;
     tn_tensor *large, *made;
     open_domain_of_one_seat();
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &large));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &large));
     start_and_fork(&waiter, make_unless_forked, &made);
     tn_tensor_unref(large);
     join(waiter);
@@ -481,7 +483,9 @@ static void *make_from_bytes(void *source)
 {
     int64_t bytes = MUCH;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_from_bytes(d, TN_UINT8, 1, &bytes, source, MUCH, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(
+        d, TN_UINT8, 1, &bytes,
+        TN_OPTIONS(tn_tensor_options, .source = source, .source_bytes = MUCH), &t));
     atomic_store(&is_made, true);
     return t;
 }
@@ -490,7 +494,7 @@ static tn_tensor *make_private(void)
 {
     int64_t bytes = MUCH;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &t));
     return t;
 }
 
@@ -498,7 +502,7 @@ static void *share(void *argument)
 {
     tn_tensor *t = make_private();
     (void)argument;
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
     atomic_store(&is_made, true);
     return t;
 }
@@ -506,7 +510,7 @@ static void *share(void *argument)
 static void *share_view(void *tensor)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_share_view(d, tensor, NULL, 0, &t));
+    TN_CHECK_OK(tn_tensor_clone(d, tensor, NULL, &t));
     atomic_store(&is_made, true);
     return t;
 }
@@ -517,9 +521,10 @@ static void *make_zeros_again(void *argument)
     int64_t bytes = MUCH;
     tn_tensor *t;
     (void)argument;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &t));
     tn_tensor_unref(t);
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &bytes, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     atomic_store(&is_made, true);
     return t;
 }

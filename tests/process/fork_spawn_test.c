@@ -305,7 +305,7 @@ static void open_pool_without_memory(void)
     int64_t bytes = LARGE_BYTES;
     world = pool_open_world_in(pool_open_domain_of(32 << 20), pool_options(1));
     domain = world.domain;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &large));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &bytes, NULL, &large));
 }
 
 static void free_memory(void) { large = tn_tensor_unref(large); }
@@ -419,7 +419,7 @@ static bool is_memory_short(void)
 {
     int64_t bytes = MIB;
     tn_tensor *t;
-    bool is_short = tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &t) != 0;
+    bool is_short = tn_tensor_create(domain, TN_UINT8, 1, &bytes, NULL, &t) != 0;
     if (!is_short)
         tn_tensor_unref(t);
     return is_short;
@@ -432,7 +432,7 @@ TN_TEST(a_child_forked_in_a_worker_that_waits_for_memory_is_no_worker)
     uint32_t count = 0;
     open_pool_whose_worker_forks(is_memory_short);
     while (!is_memory_short())
-        TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &all[count++]));
+        TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &bytes, NULL, &all[count++]));
     pool_submit(&world, SEND_MUCH, MIB);
     tnt_await(&go);
     while (count > 0)
@@ -644,7 +644,7 @@ TN_TEST(a_copy_of_a_pool_with_a_longer_job_can_be_closed)
     at.in_child = drop_pool;
     freed_block = world.pool->out;
     at.is_freed = is_block;
-    TN_CHECK_OK(tn_pool_submit(world.pool, &message, 0, 0, NULL));
+    TN_CHECK_OK(tn_pool_submit(world.pool, &message, 0, TN_NOW, NULL));
     assert_null(at.is_freed);
     pool_close_world(&world);
 }

@@ -74,7 +74,8 @@ static int hold_a_tensor(void *argument)
 {
     struct tnt_signal *check = argument;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){16}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){16},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     *(int *)tn_tensor_data(t) = 4711;
     tnt_signal(&told);
     tnt_await(check);
@@ -90,7 +91,7 @@ static void scribble(void)
     enum { TENSORS = 200 };
     tn_tensor *tensors[TENSORS];
     for (int i = 0; i < TENSORS; i++) {
-        TN_CHECK_OK(tn_tensor_empty(d, TN_INT32, 1, (int64_t[]){16}, 0, &tensors[i]));
+        TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){16}, NULL, &tensors[i]));
         *(int *)tn_tensor_data(tensors[i]) = -1;
     }
     for (int i = 0; i < TENSORS; i++)
@@ -100,7 +101,8 @@ static void scribble(void)
 static int fork_and_pause(void *argument)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){16}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){16},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     *(int *)tn_tensor_data(t) = 4711;
     holds_child = true;
     if (fork() == 0) {
@@ -146,7 +148,9 @@ static int fork_and_report(void *argument)
     holds_child = true;
     if (fork() == 0) {
         tn_tensor *t;
-        TN_CHECK(tn_tensor_zeros(d, TN_INT8, 1, (int64_t[]){4}, 0, &t) == TN_ERR_FORKED);
+        TN_CHECK(tn_tensor_create(d, TN_INT8, 1, (int64_t[]){4},
+                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                  &t) == TN_ERR_FORKED);
         TN_CHECK(strstr(tn_error_detail(), "parent") != NULL);
         tnt_signal(&told);
         _exit(0);
@@ -235,8 +239,10 @@ static int close_all_and_share(void *argument)
     tn_tensor *t;
     static char bytes[1 << 20];
     memset(bytes, 0x5a, sizeof bytes);
-    TN_CHECK(tn_tensor_from_bytes(d, TN_INT8, 1, (int64_t[]){sizeof bytes}, bytes, sizeof bytes,
-                                  0, &t) == TN_ERR_SYSTEM);
+    TN_CHECK(tn_tensor_create(
+                 d, TN_INT8, 1, (int64_t[]){sizeof bytes},
+                 TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = sizeof bytes),
+                 &t) == TN_ERR_SYSTEM);
     TN_CHECK(strstr(tn_error_detail(), "closed descriptors") != NULL);
     tn_domain_close(d);
     for (size_t i = 0; i < TNI_COUNT(files); i++)
@@ -340,7 +346,7 @@ static int make_a_tensor(void *argument)
 {
     (void)argument;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, (int64_t[]){4096}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){4096}, NULL, &t));
     tn_tensor_unref(t);
     return 0;
 }
@@ -382,7 +388,7 @@ static _Atomic bool is_committed;
 static void *commit_much(void *size)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, size, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, size, NULL, &t));
     atomic_store(&is_committed, true);
     return t;
 }
@@ -422,7 +428,7 @@ struct inheritance {
 static tn_tensor *make_filled(tn_domain *domain, int value)
 {
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, (const int64_t[]){COPY_BYTES}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (const int64_t[]){COPY_BYTES}, NULL, &t));
     memset(tn_tensor_data(t), value, COPY_BYTES);
     return t;
 }
@@ -432,7 +438,7 @@ static struct inheritance open_inheritance(void)
     struct inheritance of = {.tensor = make_filled(d, 0x11)};
     TN_CHECK_OK(tn_queue_create(d, "queue", NULL, &of.queue));
     TN_CHECK_OK(tn_lock_create(d, "lock", &of.lock));
-    TN_CHECK_OK(tn_lock_acquire(of.lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(of.lock, TN_NOW));
     return of;
 }
 
@@ -449,10 +455,10 @@ static void close_inheritance(struct inheritance *of)
 static int act_as_the_parent(struct inheritance *of)
 {
     tn_tensor *t;
-    TN_CHECK(tn_tensor_empty(d, TN_UINT8, 1, (const int64_t[]){COPY_BYTES}, 0, &t) ==
+    TN_CHECK(tn_tensor_create(d, TN_UINT8, 1, (const int64_t[]){COPY_BYTES}, NULL, &t) ==
              TN_ERR_FORKED);
     TN_CHECK(strstr(tn_error_detail(), "_Fork()") != NULL);
-    TN_CHECK(tn_queue_push_tensor(of->queue, of->tensor, 0, 0) == TN_ERR_FORKED);
+    TN_CHECK(tn_queue_push_tensor(of->queue, of->tensor, 0, TN_NOW) == TN_ERR_FORKED);
     TN_CHECK(tn_lock_release(of->lock) == TN_ERR_FORKED);
     TN_CHECK(tn_domain_reap(d, NULL) == TN_ERR_FORKED);
     TN_CHECK(tn_domain_seat(d) == TNI_NO_SEAT);

@@ -44,7 +44,7 @@ static void expect_no_child(void)
 static void expect_paused(tn_process *child)
 {
     assert_non_null(child);
-    assert_int_equal(tn_process_wait(child, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_process_wait(child, TN_NOW, NULL), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_process_kill(child, SIGUSR1));
     assert_int_equal(await_end(child).signal, SIGUSR1);
     tn_process_close(child);
@@ -132,8 +132,8 @@ static int give_up_on_stopped_child(void *argument)
         TN_CHECK(setrlimit(RLIMIT_NOFILE, &none_left) == 0);
     if (!how->is_forked)
         TN_CHECK(kill(tn_forkserver_pid(server), SIGCONT) == 0);
-    for (uint64_t late = tnt_deadline(10000); !tni_server_is_free(server);) {
-        TN_CHECK(tnt_deadline(0) < late);
+    for (uint64_t late = tnt_until_ns(10000); !tni_server_is_free(server);) {
+        TN_CHECK(tnt_until_ns(0) < late);
         sched_yield();
     }
     tn_forkserver_close(server);

@@ -103,7 +103,7 @@ TN_TEST(kill_wait_and_close_are_those_of_any_child)
     unsigned before = tnt_descriptor_count();
     tn_process *process = start(server, sleep_for_ever, NULL, 0);
     assert_int_equal(tnt_descriptor_count(), before + 2);
-    assert_int_equal(tn_process_wait(process, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_process_wait(process, TN_NOW, NULL), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_process_kill(process, SIGUSR1));
     tn_process_status status = await_end(process);
     assert_int_equal(status.exit_code, -1);
@@ -158,8 +158,10 @@ TN_TEST(a_child_of_a_server_shares_what_was_made_after_the_server)
     tn_queue *queue;
     tn_tensor *tensor;
     TN_CHECK_OK(tn_queue_create(domain, NULL, NULL, &queue));
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_INT32, 1, &size, 0, &tensor));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, 0));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 1, &size,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
     uint64_t id = tn_queue_id(queue);
     assert_int_equal(end_of(start(server, write_word, &id, sizeof id)), 0);
     assert_int_equal(*(int32_t *)tn_tensor_data(tensor), 7);
@@ -691,11 +693,11 @@ static void await_sleep(pid_t thread)
 {
     char path[64], line[256] = "";
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
-    for (uint64_t deadline = tnt_deadline(10000); strstr(line, ") S") == NULL;) {
+    for (uint64_t deadline = tnt_until_ns(10000); strstr(line, ") S") == NULL;) {
         FILE *file = fopen(path, "r");
         TN_CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
         fclose(file);
-        TN_CHECK(tnt_deadline(0) < deadline);
+        TN_CHECK(tnt_until_ns(0) < deadline);
         sched_yield();
     }
 }

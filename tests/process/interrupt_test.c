@@ -97,18 +97,18 @@ static tn_group *group;
 static tn_pool *pool;
 static uint32_t first_number, strategy;
 
-static int push(uint64_t deadline_ns)
+static int push(tn_deadline deadline)
 {
     tn_message m = {.bytes = &first_number, .size_bytes = sizeof first_number};
-    int status = tn_queue_push(queue, &m, 0, deadline_ns);
+    int status = tn_queue_push(queue, &m, 0, deadline);
     first_number += status == 0;
     return status;
 }
 
-static int pop(uint64_t deadline_ns)
+static int pop(tn_deadline deadline)
 {
     tn_message m;
-    int status = tn_queue_pop(queue, deadline_ns, &m);
+    int status = tn_queue_pop(queue, deadline, &m);
     if (status == 0)
         tn_message_fini(&m);
     return status;
@@ -126,7 +126,7 @@ static void close_queues(void)
     tn_queue_close(other);
     tn_queue_close(queue);
 }
-static void push_one(void) { TN_CHECK_OK(push(0)); }
+static void push_one(void) { TN_CHECK_OK(push(TN_NOW)); }
 
 static void open_full(void)
 {
@@ -134,44 +134,44 @@ static void open_full(void)
     for (uint32_t i = 0; i < CAPACITY; i++)
         push_one();
 }
-static void pop_one(void) { TN_CHECK_OK(pop(0)); }
+static void pop_one(void) { TN_CHECK_OK(pop(TN_NOW)); }
 /* Each number once and in order, that of the interrupted push not twice. */
 static void close_full(void)
 {
     for (uint32_t i = 1; i <= CAPACITY; i++) {
         tn_message m;
         uint32_t number;
-        TN_CHECK_OK(tn_queue_pop(queue, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
         memcpy(&number, m.bytes, sizeof number);
         assert_int_equal(number, i);
         tn_message_fini(&m);
     }
-    assert_int_equal(pop(0), TN_ERR_TIMED_OUT);
+    assert_int_equal(pop(TN_NOW), TN_ERR_TIMED_OUT);
     close_queues();
 }
 
-static int wait_any(uint64_t deadline_ns)
+static int wait_any(tn_deadline deadline)
 {
     tn_queue *const queues[] = {other, queue};
-    int found = tn_queue_wait_any(queues, TNI_COUNT(queues), deadline_ns);
+    int found = tn_queue_wait_any(queues, TNI_COUNT(queues), deadline);
     return found == 1 ? 0 : found;
 }
 
 static void open_event(void) { TN_CHECK_OK(tn_event_create(d, NULL, true, &event)); }
-static int wait_for_event(uint64_t deadline_ns) { return tn_event_wait(event, deadline_ns); }
+static int wait_for_event(tn_deadline deadline) { return tn_event_wait(event, deadline); }
 static void set_event(void) { TN_CHECK_OK(tn_event_set(event)); }
 static void close_event(void) { tn_event_close(event); }
 
 static void open_permits(uint32_t flags)
 {
     TN_CHECK_OK(tn_semaphore_create(d, NULL, 1, flags, &semaphore));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
 }
 static void open_semaphore(void) { open_permits(0); }
 static void open_owned(void) { open_permits(TN_SEMAPHORE_OWNED); }
-static int wait_for_permit(uint64_t deadline_ns)
+static int wait_for_permit(tn_deadline deadline)
 {
-    return tn_semaphore_acquire(semaphore, deadline_ns);
+    return tn_semaphore_acquire(semaphore, deadline);
 }
 static void release_permit(void) { TN_CHECK_OK(tn_semaphore_release(semaphore)); }
 /* One permit is held, and was once; of the interrupted wait none is counted. */
@@ -190,7 +190,7 @@ static void close_owned(void)
 
 static void open_lock(void) { TN_CHECK_OK(tn_lock_create(d, NULL, &lock)); }
 static void hold_lock(void) { TN_CHECK_OK(tn_lock_acquire(lock, TN_FOREVER)); }
-static int wait_for_lock(uint64_t deadline_ns) { return tn_lock_acquire(lock, deadline_ns); }
+static int wait_for_lock(tn_deadline deadline) { return tn_lock_acquire(lock, deadline); }
 static void release_lock(void) { TN_CHECK_OK(tn_lock_release(lock)); }
 static void close_lock(void)
 {
@@ -198,20 +198,21 @@ static void close_lock(void)
     tn_lock_close(lock);
 }
 
-static int make_large(uint64_t deadline_ns, tn_tensor **ret_tensor)
+static int make_large(tn_deadline deadline, tn_tensor **ret_tensor)
 {
     int64_t bytes = LARGE_BYTES;
-    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
-    return tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, deadline_ns, ret_tensor);
+    return tn_tensor_create(
+        d, TN_UINT8, 1, &bytes,
+        TN_OPTIONS(tn_tensor_options, .strategy = strategy, .deadline = deadline), ret_tensor);
 }
 static void use_memory_of(uint32_t of_strategy)
 {
     strategy = of_strategy;
-    TN_CHECK_OK(make_large(0, &large));
+    TN_CHECK_OK(make_large(TN_NOW, &large));
 }
 static void use_arena(void) { use_memory_of(TN_STRATEGY_ARENA); }
 static void use_files(void) { use_memory_of(TN_STRATEGY_FILE_DESCRIPTOR); }
-static int wait_for_memory(uint64_t deadline_ns) { return make_large(deadline_ns, &another); }
+static int wait_for_memory(tn_deadline deadline) { return make_large(deadline, &another); }
 static void free_memory(void) { tn_tensor_unref(large); }
 static void free_another(void) { tn_tensor_unref(another); }
 
@@ -229,9 +230,9 @@ static int stay_in_group(tn_domain *domain, uint32_t index, void *argument)
     return stay(domain, argument);
 }
 static void start_process(void) { TN_CHECK_OK(tn_process_fork(d, stay, NULL, 0, &process)); }
-static int wait_for_process(uint64_t deadline_ns)
+static int wait_for_process(tn_deadline deadline)
 {
-    return tn_process_wait(process, deadline_ns, NULL);
+    return tn_process_wait(process, deadline, NULL);
 }
 static void end_process(void) { kill(tn_process_pid(process), SIGKILL); }
 static void close_process(void) { tn_process_close(process); }
@@ -241,9 +242,9 @@ static void start_group(void)
     TN_CHECK_OK(tn_group_create(d, &group));
     TN_CHECK_OK(tn_group_fork(group, 2, stay_in_group, NULL));
 }
-static int wait_for_group(uint64_t deadline_ns)
+static int wait_for_group(tn_deadline deadline)
 {
-    int status = tn_group_wait(group, 0, deadline_ns, NULL);
+    int status = tn_group_wait(group, 0, deadline, NULL);
     return status == TN_ERR_CHILD_FAILED ? 0 : status; /* of a signal, as it shall */
 }
 static void end_group(void)
@@ -266,10 +267,10 @@ static void stop_server(void)
     TN_CHECK(kill(pid, SIGSTOP) == 0);
     TN_CHECK(waitpid(pid, NULL, WUNTRACED) == pid);
 }
-static int fork_by_server(uint64_t deadline_ns)
+static int fork_by_server(tn_deadline deadline)
 {
     tn_process_status end;
-    (void)deadline_ns;
+    (void)deadline;
     int status = tn_forkserver_fork(server, return_seven, NULL, 0, 0, &process);
     if (status != 0)
         return status;
@@ -295,17 +296,17 @@ static void start_pool(void)
     TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
     tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .capacity = 1};
     TN_CHECK_OK(tn_pool_create(d, &options, work, event, &pool));
-    TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, 0, NULL));
+    TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, TN_NOW, NULL));
 }
 static void start_ended_pool(void)
 {
     start_pool();
     TN_CHECK_OK(tn_pool_end(pool));
 }
-static int fetch(uint64_t deadline_ns)
+static int fetch(tn_deadline deadline)
 {
     tn_pool_result result;
-    int status = tn_pool_next(pool, deadline_ns, &result);
+    int status = tn_pool_next(pool, deadline, &result);
     if (status == 0) {
         assert_int_equal(result.status, 0);
         assert_int_equal(result.attempt, 1);
@@ -313,11 +314,11 @@ static int fetch(uint64_t deadline_ns)
     }
     return status;
 }
-static int submit(uint64_t deadline_ns)
+static int submit(tn_deadline deadline)
 {
-    return tn_pool_submit(pool, NULL, 0, deadline_ns, NULL);
+    return tn_pool_submit(pool, NULL, 0, deadline, NULL);
 }
-static int join(uint64_t deadline_ns) { return tn_pool_join(pool, deadline_ns); }
+static int join(tn_deadline deadline) { return tn_pool_join(pool, deadline); }
 static void close_pool(void)
 {
     tn_pool_close(pool);
@@ -328,14 +329,14 @@ static void close_submitted(void)
 {
     assert_int_equal(fetch(tnt_deadline(20000)), 0);
     assert_int_equal(fetch(tnt_deadline(20000)), 0);
-    assert_int_equal(fetch(0), TN_ERR_NOT_FOUND);
+    assert_int_equal(fetch(TN_NOW), TN_ERR_NOT_FOUND);
     close_pool();
 }
 
 struct kind {
     void (*open)(void);
     void (*hold)(void); /* in the helper, before the wait */
-    int (*wait)(uint64_t deadline_ns);
+    int (*wait)(tn_deadline deadline);
     void (*give)(void); /* in the helper: what the wait waits for */
     void (*close)(void);
 };
@@ -626,7 +627,7 @@ TN_TEST(a_barrier_is_broken_by_a_waiter_that_the_hook_ends)
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_CLOSED);
     tnt_wait_ok(child);
     TN_CHECK_OK(tn_barrier_reset(barrier));
-    assert_int_equal(tn_barrier_wait(barrier, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_barrier_wait(barrier, TN_NOW), TN_ERR_TIMED_OUT);
     tn_barrier_close(barrier);
     finish();
 }
@@ -655,7 +656,7 @@ static void *send_signals(void *argument)
 {
     uint64_t *begun_ns = argument;
     await_count(&asked, 1);
-    *begun_ns = tnt_deadline(0);
+    *begun_ns = tnt_until_ns(0);
     for (uint32_t i = 0; i < SIGNALS; i++) {
         await_asleep(main_id);
         uint32_t before = atomic_load(&asked);
@@ -676,7 +677,7 @@ TN_TEST(the_hook_is_called_when_a_signal_comes)
     listen(false);
     TN_CHECK(pthread_create(&helper, NULL, send_signals, &begun_ns) == 0);
     TN_CHECK_OK(tn_event_wait(event, TN_FOREVER));
-    uint64_t took_ns = tnt_deadline(0) - begun_ns;
+    uint64_t took_ns = tnt_until_ns(0) - begun_ns;
     pthread_join(helper, NULL);
     tn_interrupt_set(NULL, NULL);
     assert_true(took_ns < SIGNALS * UINT64_C(50000000));
@@ -689,8 +690,8 @@ static int use_everything(void *context)
 {
     tn_tensor *tensor;
     int64_t bytes = 4096;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &tensor));
-    TN_CHECK_OK(tn_queue_push_tensor(context, tensor, 0, 0));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensor));
+    TN_CHECK_OK(tn_queue_push_tensor(context, tensor, 0, TN_NOW));
     tn_tensor_unref(tensor);
     tn_queue *mine;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &mine));
@@ -721,7 +722,7 @@ TN_TEST(a_call_that_does_not_wait_asks_nobody)
     atomic_store(&is_told, true);
     push_one();
     assert_int_equal(pop(TN_FOREVER), 0);
-    assert_int_equal(pop(0), TN_ERR_TIMED_OUT);
+    assert_int_equal(pop(TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(atomic_load(&asked), 0);
     tn_interrupt_set(NULL, NULL);
     close_queues();

@@ -15,11 +15,11 @@ static inline void await_end_of_main_thread(void)
 {
     char path[64], line[256] = "";
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)getpid());
-    for (uint64_t deadline = tnt_deadline(10000); strstr(line, ") Z") == NULL;) {
+    for (uint64_t deadline = tnt_until_ns(10000); strstr(line, ") Z") == NULL;) {
         FILE *file = fopen(path, "r");
         TN_CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
         fclose(file);
-        TN_CHECK(tnt_deadline(0) < deadline);
+        TN_CHECK(tnt_until_ns(0) < deadline);
         sched_yield();
     }
 }

@@ -59,7 +59,7 @@ static int open_process(int32_t pid)
 
 static void await_end(int process_fd)
 {
-    TN_CHECK_OK(tni_os_poll(&process_fd, 1, tnt_deadline(LONG_MS)));
+    TN_CHECK_OK(tni_os_poll(&process_fd, 1, tnt_until_ns(LONG_MS)));
     tni_os_close(process_fd);
 }
 
@@ -78,7 +78,7 @@ static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.head
  */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (deaths(d) < count) {
         uint32_t seen = tni_alloc_arm(d);
         if (deaths(d) < count)
@@ -90,10 +90,10 @@ static void await_deaths(tn_domain *d, uint64_t count)
 static int32_t await_successor(tn_domain *d, int32_t old)
 {
     _Atomic uint32_t word = 0;
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (manager_pid(d) == 0 || manager_pid(d) == old) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
-        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(120)});
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_until_ns(120)});
     }
     return manager_pid(d);
 }
@@ -109,7 +109,8 @@ static int hold_until_told(void *argument)
     struct member *member = argument;
     for (uint32_t i = 0; i < member->count; i++) {
         tn_tensor *tensor;
-        TN_CHECK_OK(tn_tensor_empty(member->domain, TN_FLOAT32, 1, &(int64_t){10}, 0, &tensor));
+        TN_CHECK_OK(
+            tn_tensor_create(member->domain, TN_FLOAT32, 1, &(int64_t){10}, NULL, &tensor));
     }
     tnt_signal(&member->ready);
     tnt_await(&member->go);
@@ -356,7 +357,7 @@ TN_TEST(who_polls_alone_learns_of_a_death_though_tenond_was_killed)
             poll_once(d, fd);
         TN_CHECK(kill(manager_pid(d), SIGKILL) == 0);
         TN_CHECK(kill(pid, SIGKILL) == 0);
-        while ((status = tn_queue_pop(q, 0, &m)) == TN_ERR_TIMED_OUT)
+        while ((status = tn_queue_pop(q, TN_NOW, &m)) == TN_ERR_TIMED_OUT)
             poll_once(d, fd);
         assert_int_equal(status, TN_ERR_PEER_DIED);
         tnt_wait(pid);
@@ -514,11 +515,11 @@ static unsigned count_descriptors(int32_t pid)
 /* It may be looking at a process just now, which takes a descriptor or two for the while. */
 static void await_descriptors(int32_t pid, unsigned most)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     unsigned count;
     int none = -1;
     while ((count = count_descriptors(pid)) > most && tni_os_now_ns() < deadline_ns)
-        tni_os_poll(&none, 1, tnt_deadline(1));
+        tni_os_poll(&none, 1, tnt_until_ns(1));
     assert_in_range(count, 1, most);
 }
 
@@ -603,7 +604,7 @@ static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uin
     uint32_t got_fds;
     TN_CHECK_OK(tni_os_send(fd, bytes, size_bytes, fds, fd_count));
     while ((got = tni_os_receive(fd, &reply, sizeof reply, NULL, 0, &got_fds,
-                                 tnt_deadline(LONG_MS))) > 0) {
+                                 tnt_until_ns(LONG_MS))) > 0) {
         TN_CHECK(got == (int)sizeof reply && reply.magic == TNI_REQUEST_MAGIC);
         status = reply.status;
     }
@@ -752,7 +753,7 @@ struct latecomer {
 static void await_drop(int control_fd, int arena_fd)
 {
     struct tni_segment s;
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     TN_CHECK_OK(tni_segment_attach(dup(control_fd), dup(arena_fd), true, &s));
     uint64_t manager = atomic_load(&s.header->manager);
     while (tni_process_who_lives(&s, manager)) {
@@ -845,7 +846,7 @@ static int join_and_look(void *argument)
 {
     (void)argument;
     uint32_t joined = 0;
-    for (uint64_t end_ns = tnt_deadline(30000); joined < RACES;) {
+    for (uint64_t end_ns = tnt_until_ns(30000); joined < RACES;) {
         struct tni_os_memory memory;
         tn_domain *d;
         int control_fd, arena_fd, status = tn_domain_join("d", &d);
@@ -955,7 +956,7 @@ static int become_cat(void *argument)
 {
     struct member *member = argument;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(member->domain, TN_FLOAT32, 1, &(int64_t){10}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(member->domain, TN_FLOAT32, 1, &(int64_t){10}, NULL, &tensor));
     dup2(member->go.read_fd, 0);
     execl("/bin/cat", "cat", (char *)NULL);
     return 1;

@@ -11,6 +11,7 @@
 
 #include "alloc/alloc.h"
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "queue/object.h"
 
 enum { MIB = 1 << 20, LONG_MS = 10000, SOON_MS = 650, FEW = 3 };
@@ -41,17 +42,18 @@ static void finish(void)
     tnt_signal_close(&ready);
 }
 
-static int make(uint32_t strategy, int64_t bytes, uint64_t deadline_ns, tn_tensor **ret_tensor)
+static int make(uint32_t strategy, int64_t bytes, tn_deadline deadline, tn_tensor **ret_tensor)
 {
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
-    return tn_tensor_empty_as(d, TN_UINT8, 1, &bytes, &options, deadline_ns, ret_tensor);
+    return tn_tensor_create(
+        d, TN_UINT8, 1, &bytes,
+        TN_OPTIONS(tn_tensor_options, .strategy = strategy, .deadline = deadline), ret_tensor);
 }
 
 static uint32_t memory_wait(void) { return atomic_load(&d->segment.header->memory_wait); }
 
 static void await_waiter(void)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while ((memory_wait() & TNI_WAIT_ARMED) == 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -62,7 +64,7 @@ static int hold_memory(void *argument)
 {
     tn_tensor *t;
     (void)argument;
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t));
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &t));
     tnt_signal(&ready);
     while (pause() == -1) {
     }
@@ -73,7 +75,7 @@ static int hold_memory_until_somebody_waits(void *argument)
 {
     tn_tensor *t;
     (void)argument;
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t));
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &t));
     tnt_signal(&ready);
     await_waiter();
     tn_tensor_unref(t);
@@ -87,7 +89,7 @@ TN_TEST(a_wait_for_memory_wakes_nobody_while_it_lasts)
 {
     tn_tensor *held, *t;
     begin();
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &held));
     for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
         uint32_t seen = memory_wait() / TNI_WAIT_EPOCH;
         assert_int_equal(make(strategies[i], 3 * MIB, tnt_deadline(SOON_MS), &t),
@@ -128,7 +130,7 @@ TN_TEST(a_call_ends_at_its_deadline_beside_one_that_is_stopped)
         uint64_t begun_ns = tni_os_now_ns();
         uint32_t wait_ms = waits_ms[i / TNI_COUNT(strategies)];
         int status = make(strategies[i % TNI_COUNT(strategies)], 3 * MIB,
-                          wait_ms == 0 ? 0 : tnt_deadline(wait_ms), &t);
+                          wait_ms == 0 ? TN_NOW : tnt_deadline(wait_ms), &t);
         assert_int_equal(status, wait_ms == 0 ? TN_ERR_NO_MEMORY : TN_ERR_TIMED_OUT);
         assert_in_range(tni_os_now_ns() - begun_ns, 0, TNI_REF_PATIENCE_NS - 1);
     }
@@ -141,7 +143,7 @@ TN_TEST(a_call_ends_at_its_deadline_beside_one_that_is_stopped)
 static int hold_memory_and_wait_for_the_waiter(void *argument)
 {
     tn_tensor *t;
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t));
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &t));
     tnt_signal(&ready);
     await_waiter();
     tn_tensor_unref(t);
@@ -196,14 +198,14 @@ TN_TEST(a_child_that_is_forked_beside_a_wait_has_nothing_of_it)
         pthread_t waiter;
         tn_tensor *held, *t;
         begin();
-        TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+        TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &held));
         TN_CHECK(pthread_create(&waiter, NULL, make_and_free, (void *)&strategies[i]) == 0);
         await_waiter();
         pid_t child = tnt_fork(give_back_and_live_on, held);
         tnt_await(&ready);
         tn_tensor_unref(held);
         TN_CHECK(pthread_join(waiter, NULL) == 0);
-        TN_CHECK_OK(make(strategies[i], 3 * MIB, 0, &t));
+        TN_CHECK_OK(make(strategies[i], 3 * MIB, TN_NOW, &t));
         tn_tensor_unref(t);
         tnt_kill(child);
         finish();
@@ -227,7 +229,7 @@ TN_TEST(each_of_several_waiters_can_have_all_the_memory)
         pthread_t waiters[WAITERS];
         tn_tensor *held;
         begin();
-        TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+        TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &held));
         for (int w = 0; w < WAITERS; w++) {
             atomic_fetch_and(&d->segment.header->memory_wait, ~(uint32_t)TNI_WAIT_ARMED);
             TN_CHECK(pthread_create(&waiters[w], NULL, make_nearly_all_and_free,
@@ -248,7 +250,10 @@ static int share_once(void *view)
     static _Atomic bool is_done;
     if (!atomic_exchange(&is_done, true)) {
         uint64_t begun_ns = tni_os_now_ns();
-        assert_int_equal(tn_tensor_share(d, view, tnt_deadline(10)), TN_ERR_TIMED_OUT);
+        assert_int_equal(
+            tn_tensor_share(d, view,
+                            TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(10))),
+            TN_ERR_TIMED_OUT);
         assert_in_range(tni_os_now_ns() - begun_ns, 0, TNI_REF_PATIENCE_NS);
         tnt_signal(&ready);
     }
@@ -257,7 +262,8 @@ static int share_once(void *view)
 
 static void *share(void *tensor)
 {
-    TN_CHECK_OK(tn_tensor_share(d, tensor, tnt_deadline(LONG_MS)));
+    TN_CHECK_OK(tn_tensor_share(
+        d, tensor, TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(LONG_MS))));
     return NULL;
 }
 
@@ -266,20 +272,20 @@ TN_TEST(a_share_that_waits_for_memory_holds_up_nobody_who_shares_a_view)
     pthread_t waiter;
     tn_tensor *held, *t, *view;
     begin();
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &shared_bytes, &t));
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &held));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &shared_bytes, &t));
     TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 100, 1, &view));
     TN_CHECK(pthread_create(&waiter, NULL, share, t) == 0);
     await_waiter();
     uint64_t begun_ns = tni_os_now_ns();
-    assert_int_equal(tn_tensor_share(d, view, 0), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_tensor_share(d, view, NULL), TN_ERR_NO_MEMORY);
     assert_in_range(tni_os_now_ns() - begun_ns, 0, TNI_REF_PATIENCE_NS);
     tn_interrupt_set(share_once, view);
     tnt_await(&ready);
     tn_interrupt_set(NULL, NULL);
     tn_tensor_unref(held);
     TN_CHECK(pthread_join(waiter, NULL) == 0);
-    TN_CHECK(tn_tensor_is_shared(view));
+    TN_CHECK(tnt_info(view).is_shared);
     tn_tensor_unref(view);
     tn_tensor_unref(t);
     finish();
@@ -298,16 +304,16 @@ TN_TEST(a_share_outside_of_the_arena_waits_for_a_block)
         int made = 0, status = 0;
         d = tnt_domain(&options);
         ready = tnt_signal_open();
-        while (made < MOST && (status = make(strategies[i], 8, 0, &all[made])) == 0)
+        while (made < MOST && (status = make(strategies[i], 8, TN_NOW, &all[made])) == 0)
             made++;
         assert_int_equal(status, TN_ERR_FULL);
         TN_CHECK_OK(tn_strategy_set(tn_strategy_name(strategies[i])));
-        TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &t));
+        TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &t));
         TN_CHECK(pthread_create(&waiter, NULL, share, t) == 0);
         await_waiter();
         tn_tensor_unref(all[--made]);
         TN_CHECK(pthread_join(waiter, NULL) == 0);
-        assert_int_equal(tn_tensor_strategy(t), strategies[i]);
+        assert_int_equal(tnt_info(t).strategy, strategies[i]);
         tn_tensor_unref(t);
         while (made > 0)
             tn_tensor_unref(all[--made]);
@@ -326,7 +332,8 @@ static void open_queue(tn_tensor **tensors)
 {
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = PRODUCERS};
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, (int64_t[]){8}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){8},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     for (uint32_t i = 0; i < TENSORS; i++)
         tensors[i] = t;
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &queue));
@@ -355,7 +362,7 @@ static void pop_one(void)
 static void find_longest(void)
 {
     int status;
-    while ((status = tn_queue_push(queue, &message, 0, 0)) == TN_ERR_NO_MEMORY)
+    while ((status = tn_queue_push(queue, &message, 0, TN_NOW)) == TN_ERR_NO_MEMORY)
         message.size_bytes -= tni_os_page_bytes();
     TN_CHECK_OK(status);
     pop_one();
@@ -375,7 +382,7 @@ TN_TEST(each_of_several_producers_can_have_all_the_memory)
     begin();
     open_queue(tensors);
     find_longest();
-    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, 0, &held));
+    TN_CHECK_OK(make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &held));
     for (int p = 0; p < PRODUCERS; p++) {
         atomic_fetch_and(&d->segment.header->memory_wait, ~(uint32_t)TNI_WAIT_ARMED);
         TN_CHECK(pthread_create(&producers[p], NULL, push_longest, NULL) == 0);
@@ -401,7 +408,7 @@ TN_TEST(what_is_larger_than_the_quota_can_be_is_not_waited_for)
         int64_t most = strategies[i] == TN_STRATEGY_ARENA ? quota : quota - 2 * page;
         tn_tensor *t;
         begin_with((uint64_t)quota);
-        TN_CHECK_OK(make(strategies[i], most, 0, &t));
+        TN_CHECK_OK(make(strategies[i], most, TN_NOW, &t));
         tn_tensor_unref(t);
         assert_int_equal(make(strategies[i], most + 1, tnt_deadline(SOON_MS), &t),
                          TN_ERR_NO_MEMORY);
@@ -438,7 +445,7 @@ static int make_in_arena(void *argument)
 {
     tn_tensor *t;
     (void)argument;
-    return make(TN_STRATEGY_ARENA, 3 * MIB, 0, &t);
+    return make(TN_STRATEGY_ARENA, 3 * MIB, TN_NOW, &t);
 }
 
 TN_TEST(memory_that_a_dead_process_had_asked_for_is_there)
@@ -447,7 +454,7 @@ TN_TEST(memory_that_a_dead_process_had_asked_for_is_there)
         tn_tensor *t;
         begin();
         TN_CHECK(tnt_kill_at("quota_asked", 1, make_in_arena, NULL));
-        TN_CHECK_OK(make(strategies[i], 3 * MIB, 0, &t));
+        TN_CHECK_OK(make(strategies[i], 3 * MIB, TN_NOW, &t));
         tn_tensor_unref(t);
         finish();
     }

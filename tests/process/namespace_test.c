@@ -88,7 +88,8 @@ static bool is_filled(const tn_tensor *t, int value)
 static tn_tensor *make_filled(tn_domain *domain, int value)
 {
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, (const int64_t[]){PAYLOAD_BYTES}, 0, &t));
+    TN_CHECK_OK(
+        tn_tensor_create(domain, TN_UINT8, 1, (const int64_t[]){PAYLOAD_BYTES}, NULL, &t));
     memset(tn_tensor_data(t), value, PAYLOAD_BYTES);
     return t;
 }
@@ -249,21 +250,21 @@ static struct search search_for(const char *name, int32_t pid)
 
 static void await_adoption(const char *name, int32_t pid)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (!search_for(name, pid).has_it)
         TN_CHECK(tni_os_now_ns() < deadline_ns);
 }
 
 static void await_nobody(const char *name)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (search_for(name, 0).count > 0)
         TN_CHECK(tni_os_now_ns() < deadline_ns);
 }
 
 static void await_deaths(const tn_domain *domain, uint64_t deaths)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (atomic_load(&domain->segment.header->deaths) < deaths) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -766,7 +767,7 @@ static int pop_without_a_view(void *argument)
     struct popping *p = argument;
     tn_tensor *t = NULL;
     tnt_await(&p->pushed);
-    p->status = tn_queue_pop_tensor(p->queue, 0, &t);
+    p->status = tn_queue_pop_tensor(p->queue, TN_NOW, &t);
     TN_CHECK(strstr(tn_error_detail(), "lives, but this process may not look") != NULL);
     tn_domain_close(p->domain);
     return 0;
@@ -776,8 +777,8 @@ TN_TEST(a_message_stays_queued_for_who_may_look_into_its_maker)
 {
     skip_unless_allowed(&without_a_view);
     struct popping *p = share_memory(sizeof *p);
-    const tn_share_options options = {.struct_size = sizeof options,
-                                      .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    const tn_tensor_options options = {.struct_size = sizeof options,
+                                       .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_tensor *t, *popped;
     *p = (struct popping){.domain = tnt_domain(&no_manager), .pushed = tnt_signal_open()};
     p->resident = (struct resident){.space = &without_a_view,
@@ -788,13 +789,13 @@ TN_TEST(a_message_stays_queued_for_who_may_look_into_its_maker)
     move_in(&p->resident);
     while (p->resident.pid == 0)
         sched_yield();
-    TN_CHECK_OK(tn_tensor_empty_as(p->domain, TN_UINT8, 1, (int64_t[]){PAYLOAD_BYTES}, &options,
-                                   0, &t));
-    TN_CHECK_OK(tn_queue_push_tensor(p->queue, t, 0, 0));
+    TN_CHECK_OK(
+        tn_tensor_create(p->domain, TN_UINT8, 1, (int64_t[]){PAYLOAD_BYTES}, &options, &t));
+    TN_CHECK_OK(tn_queue_push_tensor(p->queue, t, 0, TN_NOW));
     tnt_signal(&p->pushed);
     tnt_wait_ok(p->resident.entrance);
     assert_int_equal(p->status, TN_ERR_DENIED);
-    TN_CHECK_OK(tn_queue_pop_tensor(p->queue, 0, &popped));
+    TN_CHECK_OK(tn_queue_pop_tensor(p->queue, TN_NOW, &popped));
     tn_tensor_unref(popped);
     tn_tensor_unref(t);
     tn_queue_close(p->queue);

@@ -38,7 +38,7 @@ static void kill_tenond(const tn_domain *d)
     int32_t pid = manager_pid(d);
     TN_CHECK_OK(tni_os_process_open(pid, &fd));
     TN_CHECK(kill(pid, SIGKILL) == 0);
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(LONG_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(LONG_MS)));
     tni_os_close(fd);
 }
 
@@ -67,7 +67,7 @@ static int hold_a_block(void *argument)
 {
     void **arguments = argument;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty(arguments[0], TN_FLOAT32, 1, &(int64_t){10}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(arguments[0], TN_FLOAT32, 1, &(int64_t){10}, NULL, &tensor));
     tnt_signal(arguments[1]);
     return pause();
 }
@@ -82,7 +82,7 @@ static uint64_t await_tenond(tn_domain *d)
     while (!tni_manager_is_alive(&d->segment)) {
         TN_CHECK(tni_os_now_ns() < begun_ns + LONG_MS * UINT64_C(1000000));
         tni_process_sleep(d, &word, 0,
-                          &(struct tni_wait){.deadline_ns = tnt_deadline(SLICE_MS)});
+                          &(struct tni_wait){.deadline_ns = tnt_until_ns(SLICE_MS)});
     }
     return tni_os_now_ns() - begun_ns;
 }
@@ -152,7 +152,7 @@ TN_TEST(who_begins_to_poll_without_a_tenond_soon_has_one)
     int fd;
     TN_CHECK_OK(tn_domain_create(NULL, NULL, &d));
     kill_tenond(d);
-    atomic_store(&d->survive_ns, tnt_deadline(60 * 1000));
+    atomic_store(&d->survive_ns, tnt_until_ns(60 * 1000));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
     while (!tni_manager_is_alive(&d->segment))
         poll_once(d, fd);
@@ -182,7 +182,7 @@ TN_TEST_WITHIN(who_polls_replaces_a_tenond_that_dies_on_its_way, 60)
         unsetenv("TENON_KILL_POINT");
         TN_CHECK(kill(pid, SIGKILL) == 0);
         uint64_t begun_ns = tni_os_now_ns();
-        while ((status = tn_queue_pop(q, 0, &m)) == TN_ERR_TIMED_OUT)
+        while ((status = tn_queue_pop(q, TN_NOW, &m)) == TN_ERR_TIMED_OUT)
             poll_once(d, fd);
         assert_int_equal(status, TN_ERR_PEER_DIED);
         tnt_note("%s: the death was heard of after %llu ms", points[i],

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "share/share.h"
 
 enum { LONG_MS = 20000, COUNT = 1000, HEAD_BYTES = 24, PACKET_BYTES = 1 << 16 };
@@ -27,11 +28,10 @@ static tn_domain *make_domain(void)
 
 static tn_tensor *make(tn_domain *d)
 {
-    tn_share_options options = {.struct_size = sizeof options,
-                                .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_tensor *t;
-    TN_CHECK_OK(
-        tn_tensor_empty_as(d, TN_INT32, 2, (int64_t[]){10, COUNT / 10}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 2, (int64_t[]){10, COUNT / 10}, &options, &t));
     for (int32_t i = 0; i < COUNT; i++)
         ((int32_t *)tn_tensor_data(t))[i] = i;
     return t;
@@ -73,7 +73,7 @@ static void open_wire(struct wire *wire, tn_tensor *t)
     TN_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
     wire->ours = fds[0];
     wire->theirs = fds[1];
-    TN_CHECK_OK(tn_tensor_send(t, wire->ours, 0, 0));
+    TN_CHECK_OK(tn_tensor_send(t, wire->ours, 0, TN_NOW));
     ssize_t got = recvmsg(wire->theirs, &message, MSG_CMSG_CLOEXEC);
     TN_CHECK(got > HEAD_BYTES);
     wire->bytes = (size_t)got;
@@ -126,14 +126,14 @@ TN_TEST(a_stream_is_not_read_beyond_the_packet)
     int fds[2];
     TN_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
     TN_CHECK(write(fds[0], "before", 6) == 6);
-    TN_CHECK_OK(tn_tensor_send(t, fds[0], 0, 0));
-    TN_CHECK_OK(tn_tensor_send(t, fds[0], TN_SEND_READ_ONLY, 0));
+    TN_CHECK_OK(tn_tensor_send(t, fds[0], 0, TN_NOW));
+    TN_CHECK_OK(tn_tensor_send(t, fds[0], TN_SEND_READ_ONLY, TN_NOW));
     TN_CHECK(write(fds[0], "after", 5) == 5);
     TN_CHECK(read(fds[1], text, 6) == 6);
     assert_string_equal(text, "before");
     for (int i = 0; i < 2; i++) {
-        TN_CHECK_OK(tn_tensor_receive(fds[1], 0, &there));
-        assert_int_equal(tn_tensor_is_read_only(there), i == 1);
+        TN_CHECK_OK(tn_tensor_receive(fds[1], TN_NOW, &there));
+        assert_int_equal(tnt_info(there).is_read_only, i == 1);
         tn_tensor_unref(there);
     }
     memset(text, 0, sizeof text);
@@ -156,9 +156,9 @@ TN_TEST(a_packet_that_is_refused_leaves_the_stream_in_step)
     wire.packet[8] = 2; /* another version */
     seal(wire.packet, wire.bytes);
     raw_send(fds[0], wire.packet, wire.bytes, wire.fd);
-    TN_CHECK_OK(tn_tensor_send(t, fds[0], 0, 0));
-    assert_int_equal(tn_tensor_receive(fds[1], 0, &there), TN_ERR_VERSION);
-    TN_CHECK_OK(tn_tensor_receive(fds[1], 0, &there));
+    TN_CHECK_OK(tn_tensor_send(t, fds[0], 0, TN_NOW));
+    assert_int_equal(tn_tensor_receive(fds[1], TN_NOW, &there), TN_ERR_VERSION);
+    TN_CHECK_OK(tn_tensor_receive(fds[1], TN_NOW, &there));
     tn_tensor_unref(there);
     close(fds[0]);
     close(fds[1]);
@@ -256,18 +256,18 @@ TN_TEST(a_packet_with_any_byte_altered_is_invalid)
 /* Every element lies in the storage, computed with room to spare. */
 static void assert_inside(const tn_tensor *t)
 {
-    __int128 low = tn_tensor_byte_offset(t), high = low;
+    __int128 low = tnt_info(t).byte_offset, high = low;
     size_t item_bytes;
     TN_CHECK_OK(tn_dtype_size(tn_tensor_dtype(t), &item_bytes));
     for (int32_t i = 0; i < tn_tensor_ndim(t); i++) {
-        __int128 size = tn_tensor_shape(t)[i], stride = tn_tensor_strides(t)[i];
+        __int128 size = tn_tensor_shape(t)[i], stride = tnt_info(t).strides[i];
         assert_true(size >= 0);
         if (size == 0)
             return;
         *(stride < 0 ? &low : &high) += (size - 1) * stride * (__int128)item_bytes;
     }
     assert_true(low >= 0);
-    assert_true(high + (__int128)item_bytes <= (__int128)tn_tensor_storage_bytes(t));
+    assert_true(high + (__int128)item_bytes <= (__int128)tnt_info(t).storage_bytes);
 }
 
 static uint64_t nasty(void)

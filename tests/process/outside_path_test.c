@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "share/share.h"
 
 enum { COUNT = 3000, NOBODY = 65534, PATH_BYTES = 512 };
@@ -24,13 +25,13 @@ static tn_domain *make_domain(void)
 /* Its path is copied to `path`. */
 static tn_tensor *make(tn_domain *d, char *path)
 {
-    tn_share_options options = {.struct_size = sizeof options,
-                                .strategy = TN_STRATEGY_FILE_SYSTEM};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = TN_STRATEGY_FILE_SYSTEM};
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_INT32, 1, (int64_t[]){COUNT}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){COUNT}, &options, &t));
     for (int32_t i = 0; i < COUNT; i++)
         ((int32_t *)tn_tensor_data(t))[i] = i;
-    snprintf(path, PATH_BYTES, "%s", tn_tensor_path(t));
+    snprintf(path, PATH_BYTES, "%s", tnt_info(t).path);
     return t;
 }
 
@@ -81,8 +82,8 @@ static int use_by_path(void *argument)
     tn_tensor *t;
     tnt_await(&s->go);
     TN_CHECK_OK(tn_tensor_open_path(s->path, &t));
-    TN_CHECK(tn_tensor_strategy(t) == TN_STRATEGY_FILE_SYSTEM);
-    TN_CHECK(strcmp(tn_tensor_path(t), s->path) == 0);
+    TN_CHECK(tnt_info(t).strategy == TN_STRATEGY_FILE_SYSTEM);
+    TN_CHECK(strcmp(tnt_info(t).path, s->path) == 0);
     TN_CHECK(tn_tensor_count(t) == COUNT && tn_tensor_dtype(t) == TN_INT32);
     int32_t *data = tn_tensor_data(t);
     for (int32_t i = 0; i < COUNT; i++)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "share/share.h"
 
 enum { LONG_MS = 20000, ROWS = 40, COLUMNS = 60, NOBODY = 65534 };
@@ -31,11 +32,10 @@ static tn_domain *make_domain(void)
 
 static tn_tensor *make_as(tn_domain *d, uint32_t strategy, uint32_t flags)
 {
-    tn_share_options options = {
+    tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = strategy, .flags = flags};
     tn_tensor *t;
-    TN_CHECK_OK(
-        tn_tensor_empty_as(d, TN_FLOAT32, 2, (int64_t[]){ROWS, COLUMNS}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, 2, (int64_t[]){ROWS, COLUMNS}, &options, &t));
     float *data = tn_tensor_data(t);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         data[i] = (float)i;
@@ -44,7 +44,7 @@ static tn_tensor *make_as(tn_domain *d, uint32_t strategy, uint32_t flags)
 
 static tn_tensor *make(tn_domain *d) { return make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, 0); }
 
-static uint64_t soon(void) { return tnt_deadline(LONG_MS); }
+static tn_deadline soon(void) { return tnt_deadline(LONG_MS); }
 
 struct pair {
     int ours, theirs;
@@ -110,11 +110,11 @@ static int use_a_view(void *argument)
 {
     int fd = take_end(argument);
     tn_tensor *t = receive(fd);
-    TN_CHECK(tn_tensor_strategy(t) == TN_STRATEGY_FILE_DESCRIPTOR);
-    TN_CHECK(tn_tensor_is_shared(t) && !tn_tensor_is_read_only(t));
+    TN_CHECK(tnt_info(t).strategy == TN_STRATEGY_FILE_DESCRIPTOR);
+    TN_CHECK(tnt_info(t).is_shared && !tnt_info(t).is_read_only);
     TN_CHECK(tn_tensor_shape(t)[0] == COLUMNS && tn_tensor_shape(t)[1] == ROWS / 2);
-    TN_CHECK(tn_tensor_strides(t)[0] == 1 && tn_tensor_strides(t)[1] == 2 * COLUMNS);
-    TN_CHECK(tn_tensor_storage_bytes(t) == 4 * ROWS * COLUMNS);
+    TN_CHECK(tnt_info(t).strides[0] == 1 && tnt_info(t).strides[1] == 2 * COLUMNS);
+    TN_CHECK(tnt_info(t).storage_bytes == 4 * ROWS * COLUMNS);
     float *data = tn_tensor_data(t);
     for (int row = 0; row < ROWS / 2; row++)
         for (int column = 0; column < COLUMNS; column++)
@@ -263,13 +263,13 @@ TN_TEST(a_receiver_sends_on_what_it_got)
     tn_tensor *second = through_socket(first, 0),
               *third = through_socket(second, TN_SEND_READ_ONLY);
     tn_tensor *fourth = through_socket(third, 0);
-    assert_true(tn_tensor_is_read_only(third) && tn_tensor_is_read_only(fourth));
+    assert_true(tnt_info(third).is_read_only && tnt_info(fourth).is_read_only);
     *(float *)tn_tensor_data(second) = 77;
     tn_tensor_unref(first);
     tn_tensor_unref(second);
     tn_tensor_unref(third);
     assert_true(*(const float *)tn_tensor_data(fourth) == 77);
-    assert_int_equal(tn_tensor_strides(fourth)[0], 7 * COLUMNS);
+    assert_int_equal(tnt_info(fourth).strides[0], 7 * COLUMNS);
     tn_tensor_unref(fourth);
 }
 
@@ -281,16 +281,16 @@ TN_TEST(what_came_from_outside_stays_outside)
     uint8_t handle[1024];
     size_t used;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
-    assert_int_equal(tn_tensor_share(d, there, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_share(d, there, NULL), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "copy it"));
-    assert_int_equal(tn_queue_push_tensor(queue, there, 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(queue, there, 0, TN_NOW), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "copy it"));
     assert_int_equal(tn_handle_export(there, NULL, handle, sizeof handle, &used),
                      TN_ERR_INVALID);
     assert_int_equal(tn_tensor_resize_storage(there, 1 << 20), TN_ERR_DENIED);
-    TN_CHECK_OK(tn_tensor_share_view(d, there, NULL, 0, &copy));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, copy, TN_PUSH_MOVE, 0));
-    assert_null(tn_tensor_path(there));
+    TN_CHECK_OK(tn_tensor_clone(d, there, NULL, &copy));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, copy, TN_PUSH_MOVE, TN_NOW));
+    assert_null(tnt_info(there).path);
     tn_tensor_unref(there);
     tn_tensor_unref(t);
     tn_queue_close(queue);
@@ -313,7 +313,7 @@ TN_TEST(a_descriptor_gives_the_tensor_that_its_storage_was_made_for)
     assert_int_equal(tn_tensor_ndim(same), 2);
     assert_memory_equal(tn_tensor_shape(same), tn_tensor_shape(t), 16);
     assert_memory_equal(tn_tensor_data(same), tn_tensor_data(t), 4 * ROWS * COLUMNS);
-    assert_true(tn_tensor_is_contiguous(same) && !tn_tensor_is_read_only(same));
+    assert_true(tnt_info(same).is_contiguous && !tnt_info(same).is_read_only);
     *(float *)tn_tensor_data(same) = 5;
     assert_true(*(float *)tn_tensor_data(t) == 5);
     tn_tensor_unref(same);
@@ -347,10 +347,10 @@ TN_TEST(a_descriptor_that_only_tenond_keeps_is_sent)
 TN_TEST(a_storage_without_elements_travels_too)
 {
     tn_domain *d = make_domain();
-    tn_share_options options = {.struct_size = sizeof options,
-                                .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_INT64, 2, (int64_t[]){0, 5}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT64, 2, (int64_t[]){0, 5}, &options, &t));
     tn_tensor *there = through_socket(t, 0);
     assert_int_equal(tn_tensor_count(there), 0);
     assert_int_equal(tn_tensor_shape(there)[1], 5);
@@ -401,25 +401,25 @@ TN_TEST(what_cannot_be_sent_is_said)
     struct pair pair = open_pair(SOCK_STREAM);
     int fd = -7, pipes[2];
     TN_CHECK(pipe(pipes) == 0);
-    TN_CHECK_OK(tn_tensor_private(TN_INT8, 0, NULL, &private));
-    assert_int_equal(tn_tensor_send(private, pair.ours, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_send(NULL, pair.ours, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_send(t, pair.ours, 2, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_send(t, pipes[1], 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_send(t, -1, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_send(arena, pair.ours, 0, 0), TN_ERR_UNSUPPORTED);
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT8, 0, NULL, &private));
+    assert_int_equal(tn_tensor_send(private, pair.ours, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_send(NULL, pair.ours, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_send(t, pair.ours, 2, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_send(t, pipes[1], 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_send(t, -1, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_send(arena, pair.ours, 0, TN_NOW), TN_ERR_UNSUPPORTED);
     assert_non_null(strstr(tn_error_detail(), "'arena'"));
     assert_non_null(strstr(tn_error_detail(), "'file_descriptor'"));
-    assert_int_equal(tn_tensor_send(file, pair.ours, 0, 0), TN_ERR_UNSUPPORTED);
+    assert_int_equal(tn_tensor_send(file, pair.ours, 0, TN_NOW), TN_ERR_UNSUPPORTED);
     assert_non_null(strstr(tn_error_detail(), "'file_system'"));
     assert_int_equal(tn_tensor_descriptor(arena, 0, &fd), TN_ERR_UNSUPPORTED);
     assert_int_equal(tn_tensor_descriptor(t, 0, NULL), TN_ERR_INVALID);
     assert_int_equal(fd, -7);
     assert_int_equal(tn_tensor_from_descriptor(-1, &private), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_receive(pair.theirs, 0, &private), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_tensor_receive(pair.theirs, 0, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_receive(pair.theirs, TN_NOW, &private), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_tensor_receive(pair.theirs, TN_NOW, NULL), TN_ERR_INVALID);
     close(pair.theirs);
-    assert_int_equal(tn_tensor_send(t, pair.ours, 0, 0), TN_ERR_CLOSED);
+    assert_int_equal(tn_tensor_send(t, pair.ours, 0, TN_NOW), TN_ERR_CLOSED);
     close(pair.ours);
     close(pipes[0]);
     close(pipes[1]);
@@ -439,7 +439,7 @@ TN_TEST(sending_to_who_does_not_read_ends_at_the_deadline)
         struct pair pair = open_pair(socket_types[i]);
         int status = 0;
         for (int n = 0; n < 100000 && status == 0; n++)
-            status = tn_tensor_send(t, pair.ours, 0, 0);
+            status = tn_tensor_send(t, pair.ours, 0, TN_NOW);
         assert_int_equal(status, TN_ERR_TIMED_OUT);
         assert_int_equal(tn_tensor_send(t, pair.ours, 0, tnt_deadline(20)), TN_ERR_TIMED_OUT);
         tn_tensor_unref(receive(pair.theirs)); /* no packet was torn */
@@ -505,7 +505,7 @@ static int try_to_write(void *argument)
     int fd = take_end(argument);
     struct tries tries = {0};
     tn_tensor *t = receive(fd);
-    TN_CHECK(tn_tensor_is_read_only(t));
+    TN_CHECK(tnt_info(t).is_read_only);
     TN_CHECK(((const float *)tn_tensor_data(t))[100] == 100);
     try_all(t, &tries);
     TN_CHECK(send(fd, &tries, sizeof tries, 0) == sizeof tries);
@@ -532,7 +532,7 @@ static struct tries let_try(tnt_child_fn *run, uint32_t share_flags, uint32_t se
     tn_domain *d = make_domain();
     tn_tensor *t = make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, share_flags);
     struct tries tries;
-    assert_false(tn_tensor_is_read_only(t));
+    assert_false(tnt_info(t).is_read_only);
     TN_CHECK_OK(tn_tensor_send(t, pair.ours, send_flags, soon()));
     TN_CHECK(recv(pair.ours, &tries, sizeof tries, 0) == sizeof tries);
     float *data = tn_tensor_data(t);
@@ -571,7 +571,7 @@ static int try_as_ourselves(void *argument)
     int fd = take_end(argument), own;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     tn_tensor *t = receive(fd);
-    TN_CHECK(tn_tensor_is_read_only(t));
+    TN_CHECK(tnt_info(t).is_read_only);
     TN_CHECK_OK(tn_tensor_descriptor(t, 0, &own));
     TN_CHECK(mprotect(tn_tensor_data(t), page, PROT_READ | PROT_WRITE) != 0 && errno == EACCES);
     TN_CHECK(try_map(own, page) == EACCES);
@@ -598,7 +598,7 @@ TN_TEST(nobody_but_the_creator_writes_what_is_written_once)
 {
     uint32_t flags[] = {0, TN_SEND_READ_ONLY};
     for (size_t i = 0; i < TNI_COUNT(flags); i++) {
-        struct tries tries = let_try(try_to_write, TN_SHARE_WRITE_ONCE, flags[i]);
+        struct tries tries = let_try(try_to_write, TN_TENSOR_WRITE_ONCE, flags[i]);
         assert_int_equal(tries.map, flags[i] == 0 ? EPERM : EACCES);
         assert_int_equal(tries.write, flags[i] == 0 ? EPERM : EBADF);
         assert_int_equal(tries.reopen, 0); /* the same user may, and it helps nothing */
@@ -627,7 +627,7 @@ TN_TEST(another_user_sends_on_what_it_can_only_read)
     tn_tensor *t = make(d);
     TN_CHECK_OK(tn_tensor_send(t, pair.ours, TN_SEND_READ_ONLY, soon()));
     tn_tensor *back = receive(pair.ours);
-    assert_true(tn_tensor_is_read_only(back));
+    assert_true(tnt_info(back).is_read_only);
     assert_true(((const float *)tn_tensor_data(back))[9] == 9);
     tnt_wait_ok(pid);
     close(pair.ours);
@@ -640,7 +640,7 @@ TN_TEST(another_user_sends_on_what_it_can_only_read)
 
 TN_TEST(a_receiver_cannot_seal_what_it_got_any_further)
 {
-    const uint32_t share_flags[] = {0, TN_SHARE_WRITE_ONCE};
+    const uint32_t share_flags[] = {0, TN_TENSOR_WRITE_ONCE};
     for (size_t i = 0; i < TNI_COUNT(share_flags); i++) {
         int fd;
         tn_domain *d = make_domain();

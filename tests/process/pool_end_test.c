@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "harness/members.h"
+#include "harness/tensor.h"
 #include "process/pool_world.h"
 
 /* ---- ends -------------------------------------------------------------------------------- */
@@ -18,15 +19,15 @@ TN_TEST(by_every_method_an_ended_pool_finishes_what_was_submitted_and_its_worker
         tn_pool_result result;
         for (int32_t i = 0; i < 50; i++)
             pool_submit(&w, ADD_ONE, i);
-        assert_int_equal(tn_pool_join(w.pool, 0), TN_ERR_INVALID);
+        assert_int_equal(tn_pool_join(w.pool, TN_NOW), TN_ERR_INVALID);
         TN_CHECK_OK(tn_pool_end(w.pool));
-        assert_int_equal(tn_pool_submit(w.pool, NULL, 0, 0, NULL), TN_ERR_CLOSED);
+        assert_int_equal(tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL), TN_ERR_CLOSED);
         for (int again = 0; again < 2; again++)
             TN_CHECK_OK(tn_pool_join(w.pool, tnt_deadline(20000)));
         for (uint32_t i = 0; i < 2; i++)
             assert_int_equal(tn_pool_worker_pid(w.pool, i), 0);
         for (int32_t i = 0; i < 50; i++) {
-            TN_CHECK_OK(tn_pool_next_in_order(w.pool, 0, &result));
+            TN_CHECK_OK(tn_pool_next_in_order(w.pool, TN_NOW, &result));
             assert_int_equal(pool_number_in(&result), i + 1);
             tn_pool_result_fini(&result);
         }
@@ -59,7 +60,7 @@ TN_TEST(a_join_times_out_while_a_job_runs)
     tn_pool_result result;
     pool_submit(&w, WAIT, 0);
     TN_CHECK_OK(tn_pool_end(w.pool));
-    assert_int_equal(tn_pool_join(w.pool, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_join(w.pool, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_pool_join(w.pool, tnt_deadline(70)), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_event_set(w.go));
     TN_CHECK_OK(tn_pool_join(w.pool, tnt_deadline(20000)));
@@ -85,14 +86,14 @@ TN_TEST(by_every_method_terminate_ends_workers_that_listen_to_sigterm_and_gives_
             assert_true(pool_ends_within(fds[i], 0));
             close(fds[i]);
         }
-        TN_CHECK_OK(tn_pool_next(w.pool, 0, &result));
+        TN_CHECK_OK(tn_pool_next(w.pool, TN_NOW, &result));
         assert_int_equal(pool_number_in(&result), 2);
         tn_pool_result_fini(&result);
         assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_CLOSED);
         pool_expect_detail(tn_error_detail(), "10 jobs were given up");
-        assert_int_equal(tn_pool_submit(w.pool, NULL, 0, 0, NULL), TN_ERR_CLOSED);
-        TN_CHECK_OK(tn_pool_join(w.pool, 0));
-        TN_CHECK_OK(tn_pool_terminate(w.pool, 0));
+        assert_int_equal(tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL), TN_ERR_CLOSED);
+        TN_CHECK_OK(tn_pool_join(w.pool, TN_NOW));
+        TN_CHECK_OK(tn_pool_terminate(w.pool, TN_NOW));
         pool_close_world(&w);
     }
 }
@@ -102,9 +103,9 @@ TN_TEST(terminate_kills_who_ignores_sigterm_at_the_deadline)
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     pool_submit(&w, DEAF, 0);
     int fd = pool_pidfd(pool_pop_pid(&w));
-    uint64_t deadline = tnt_deadline(60);
+    tn_deadline deadline = tnt_deadline(60);
     TN_CHECK_OK(tn_pool_terminate(w.pool, deadline));
-    assert_true(tnt_deadline(0) >= deadline);
+    assert_true(tnt_until_ns(0) >= deadline.ns);
     assert_true(pool_ends_within(fd, 0));
     close(fd);
     pool_close_world(&w);
@@ -133,7 +134,7 @@ static void expect_one_result(tn_pool_result *result)
 TN_TEST(terminate_makes_room_for_results_of_who_finishes_its_job)
 {
     struct pool_world w = open_small_world(2);
-    uint64_t deadline = tnt_deadline(15000);
+    tn_deadline deadline = tnt_deadline(15000);
     tn_pool_result result;
     for (int i = 0; i < 2; i++)
         pool_submit(&w, SEND_LATE, ONE_RESULT_BYTES);
@@ -141,12 +142,12 @@ TN_TEST(terminate_makes_room_for_results_of_who_finishes_its_job)
         pool_pop_pid(&w);
     TN_CHECK_OK(tn_event_set(w.go));
     TN_CHECK_OK(tn_pool_terminate(w.pool, deadline));
-    assert_true(tnt_deadline(0) < deadline);
+    assert_true(tnt_until_ns(0) < deadline.ns);
     for (int i = 0; i < 2; i++) {
-        TN_CHECK_OK(tn_pool_next(w.pool, 0, &result));
+        TN_CHECK_OK(tn_pool_next(w.pool, TN_NOW, &result));
         expect_one_result(&result);
     }
-    assert_int_equal(tn_pool_next(w.pool, 0, &result), TN_ERR_CLOSED);
+    assert_int_equal(tn_pool_next(w.pool, TN_NOW, &result), TN_ERR_CLOSED);
     pool_close_world(&w);
 }
 
@@ -206,15 +207,15 @@ static void submit_tensor(struct pool_world *w, tn_tensor *tensor)
     struct pool_order order = {DOUBLE_TENSOR, 0};
     tn_message message = {
         .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
-    TN_CHECK_OK(tn_pool_submit(w->pool, &message, TN_PUSH_MOVE, 0, NULL));
+    TN_CHECK_OK(tn_pool_submit(w->pool, &message, TN_PUSH_MOVE, TN_NOW, NULL));
 }
 
 static tn_tensor *make_tensor_as(struct pool_world *w, uint32_t strategy)
 {
-    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
     int64_t size = 100000;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_empty_as(w->domain, TN_INT32, 1, &size, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_INT32, 1, &size, &options, &tensor));
     return tensor;
 }
 
@@ -252,7 +253,7 @@ static void close_with_jobs_that_wait(uint32_t strategy, bool loses_one)
     for (int i = 0; i < 5; i++) {
         tn_tensor *tensor = make_tensor_as(&w, strategy);
         if (loses_one && i == 0)
-            assert_int_equal(unlink(tn_tensor_path(tensor)), 0);
+            assert_int_equal(unlink(tnt_info(tensor).path), 0);
         submit_tensor(&w, tensor);
     }
     assert_int_equal(live_blocks(w.domain), before + 5);
@@ -281,12 +282,14 @@ TN_TEST(a_second_pool_gets_the_tensor_of_one_that_was_ended)
     tn_pool_options options = pool_options(1);
     int64_t size = 1000;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_INT32, 1, &size, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(w.domain, TN_INT32, 1, &size,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     *(int32_t *)tn_tensor_data(tensor) = 1;
     tn_message message = {
         .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
     for (int32_t round = 0; round < 3; round++) {
-        TN_CHECK_OK(tn_pool_submit(w.pool, &message, 0, 0, NULL));
+        TN_CHECK_OK(tn_pool_submit(w.pool, &message, 0, TN_NOW, NULL));
         TN_CHECK_OK(tn_pool_end(w.pool));
         TN_CHECK_OK(tn_pool_join(w.pool, tnt_deadline(20000)));
         tn_pool_result result = pool_next(&w);
@@ -308,8 +311,8 @@ TN_TEST(a_pool_outlives_its_domain_as_an_object)
     tn_queue_close(w.pids);
     tn_event_close(w.go);
     tn_domain_close(w.domain);
-    assert_true(tn_pool_next(w.pool, 0, &result) < 0);
-    assert_true(tn_pool_submit(w.pool, NULL, 0, 0, NULL) < 0);
+    assert_true(tn_pool_next(w.pool, TN_NOW, &result) < 0);
+    assert_true(tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL) < 0);
     tn_pool_close(w.pool);
     assert_true(pool_ends_within(fd, 0));
     close(fd);
@@ -379,7 +382,7 @@ static void family_ends(uint32_t method, int signal, bool is_for_group)
     close(family.told[1]);
     TN_CHECK_OK(tn_domain_reap(family.domain, NULL));
     tn_message message;
-    while (tn_queue_pop(family.pids, 0, &message) == 0)
+    while (tn_queue_pop(family.pids, TN_NOW, &message) == 0)
         tn_message_fini(&message);
     assert_int_equal(live_blocks(family.domain), before);
     assert_int_equal(tnt_members(&family.domain->segment, 1), 1);
@@ -451,7 +454,7 @@ TN_TEST(options_that_make_no_sense_are_refused)
     options.reserved = 1;
     expect_refused(domain, options, pool_deed);
     assert_null(tn_pool_close(NULL));
-    assert_int_equal(tn_pool_next(NULL, 0, &(tn_pool_result){0}), TN_ERR_INVALID);
+    assert_int_equal(tn_pool_next(NULL, TN_NOW, &(tn_pool_result){0}), TN_ERR_INVALID);
     pool_close_domain(domain);
 }
 
@@ -478,10 +481,10 @@ static int use_another_ones(void *argument)
 {
     struct pool_world *w = argument;
     tn_pool_result result;
-    TN_CHECK(tn_pool_submit(w->pool, NULL, 0, 0, NULL) == TN_ERR_INVALID);
-    TN_CHECK(tn_pool_next(w->pool, 0, &result) == TN_ERR_INVALID);
+    TN_CHECK(tn_pool_submit(w->pool, NULL, 0, TN_NOW, NULL) == TN_ERR_INVALID);
+    TN_CHECK(tn_pool_next(w->pool, TN_NOW, &result) == TN_ERR_INVALID);
     TN_CHECK(tn_pool_end(w->pool) == TN_ERR_INVALID);
-    TN_CHECK(tn_pool_terminate(w->pool, 0) == TN_ERR_INVALID);
+    TN_CHECK(tn_pool_terminate(w->pool, TN_NOW) == TN_ERR_INVALID);
     tn_pool_close(w->pool);
     tn_domain_close(w->domain);
     return 0;
@@ -542,7 +545,7 @@ TN_TEST(a_job_in_a_forked_worker_finds_no_pool_to_serve)
     tn_pool_result result;
     tn_pool_options options = pool_options(1);
     TN_CHECK_OK(tn_pool_create(w.domain, &options, serve_in_vain, NULL, &pool));
-    TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, 0, NULL));
+    TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, TN_NOW, NULL));
     TN_CHECK_OK(tn_pool_next(pool, tnt_deadline(20000), &result));
     assert_int_equal(result.status, TN_ERR_NOT_FOUND);
     tn_pool_result_fini(&result);

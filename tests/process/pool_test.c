@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/tensor.h"
 #include "process/pool_world.h"
 #include "queue/ring.h"
 #include "spawn/pool.h"
@@ -44,7 +45,9 @@ TN_TEST(by_every_method_tensors_go_there_and_back_without_a_copy)
         struct pool_order order = {DOUBLE_TENSOR, 0};
         int64_t size = 1000;
         tn_tensor *tensor;
-        TN_CHECK_OK(tn_tensor_zeros(w.domain, TN_INT32, 1, &size, 0, &tensor));
+        TN_CHECK_OK(tn_tensor_create(w.domain, TN_INT32, 1, &size,
+                                     TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                     &tensor));
         *(int32_t *)tn_tensor_data(tensor) = 21;
         tn_message message = {
             .bytes = &order, .size_bytes = sizeof order, .tensors = &tensor, .tensor_count = 1};
@@ -54,7 +57,7 @@ TN_TEST(by_every_method_tensors_go_there_and_back_without_a_copy)
         assert_true(tn_tensor_same_storage(result.message.tensors[0], tensor));
         assert_int_equal(*(int32_t *)tn_tensor_data(tensor), 42);
         tn_pool_result_fini(&result);
-        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, 0, NULL));
+        TN_CHECK_OK(tn_pool_submit(w.pool, &message, TN_PUSH_MOVE, TN_NOW, NULL));
         result = pool_next(&w);
         assert_int_equal(*(int32_t *)tn_tensor_data(result.message.tensors[0]), 84);
         tn_pool_result_fini(&result);
@@ -197,11 +200,11 @@ TN_TEST(a_hundred_thousand_jobs_take_no_shared_memory_of_their_own)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     uint32_t before = live_blocks(w.domain);
-    uint64_t deadline = tnt_deadline(60000);
+    tn_deadline deadline = tnt_deadline(60000);
     tn_pool_result result;
     for (int32_t i = 0; i < 100000; i++) {
         pool_submit(&w, ADD_ONE, i);
-        assert_true(i % 1000 != 0 || tnt_deadline(0) < deadline);
+        assert_true(i % 1000 != 0 || tnt_until_ns(0) < deadline.ns);
     }
     assert_int_equal(live_blocks(w.domain), before);
     for (int32_t i = 0; i < 100000; i++) {
@@ -222,7 +225,7 @@ TN_TEST_WITHIN(a_job_larger_than_the_domain_is_refused_at_once, 20)
     message.bytes = bytes;
     assert_int_equal(tn_pool_submit(w.pool, &message, 0, TN_FOREVER, &job), TN_ERR_NO_MEMORY);
     pool_expect_detail(tn_error_detail(), "quota");
-    assert_int_equal(tn_pool_submit(w.pool, &message, 0, 0, &job), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_pool_submit(w.pool, &message, 0, TN_NOW, &job), TN_ERR_NO_MEMORY);
     pool_expect_detail(tn_error_detail(), "quota");
     assert_int_equal(job, 0);
     free(bytes);
@@ -239,10 +242,10 @@ TN_TEST(waiting_for_room_or_a_result_ends_at_the_deadline)
     pool_submit(&w, SLEEP, 0);
     pool_submit(&w, SLEEP, 0);
     pool_pop_pid(&w);
-    assert_int_equal(tn_pool_submit(w.pool, NULL, 0, 0, &job), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_submit(w.pool, NULL, 0, TN_NOW, &job), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_pool_submit(w.pool, NULL, 0, tnt_deadline(70), &job), TN_ERR_TIMED_OUT);
     assert_int_equal(job, 0);
-    assert_int_equal(tn_pool_next(w.pool, 0, &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_next(w.pool, TN_NOW, &result), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_pool_next(w.pool, tnt_deadline(70), &result), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_pool_job_count(w.pool), 2);
     pool_close_world(&w);
@@ -372,7 +375,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
     for (uint32_t workers = 1; workers <= 2; workers++) {
         struct pool_world w = pool_open_by(TN_START_FORKSERVER, workers);
         pid_t server = tn_forkserver_pid(w.server);
-        uint64_t late = tnt_deadline(10000), patience_ns = w.pool->patience_ns;
+        uint64_t late = tnt_until_ns(10000), patience_ns = w.pool->patience_ns;
         tn_pool_result result;
         assert_int_equal(kill(server, SIGSTOP), 0);
         assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
@@ -386,7 +389,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
         result = pool_get(&w, job);
         assert_int_equal(pool_number_in(&result), 2);
         tn_pool_result_fini(&result);
-        assert_true(tnt_deadline(0) < late);
+        assert_true(tnt_until_ns(0) < late);
         assert_int_equal(tn_pool_restart_count(w.pool), workers == 1);
         assert_int_equal(kill(server, SIGCONT), 0);
         pool_await_restart(&w, 1);
@@ -413,13 +416,13 @@ TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
     assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
     pool_kill_worker(&w, 0);
     tn_interrupt_set(interrupt, NULL);
-    int status = tn_pool_submit(w.pool, NULL, 0, 0, &job);
+    int status = tn_pool_submit(w.pool, NULL, 0, TN_NOW, &job);
     if (status == 0) /* it did not look after the workers */
-        status = tn_pool_get(w.pool, job, 0, &result);
+        status = tn_pool_get(w.pool, job, TN_NOW, &result);
     assert_int_equal(status, TN_ERR_INTERRUPTED);
     /* The server still has the request: nobody waits for another one. */
     if (tn_pool_job_count(w.pool) > 0)
-        assert_int_equal(tn_pool_get(w.pool, job, 0, &result), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_pool_get(w.pool, job, TN_NOW, &result), TN_ERR_TIMED_OUT);
     tn_interrupt_set(NULL, NULL);
     assert_int_equal(kill(server, SIGCONT), 0);
     pool_await_restart(&w, 1);
@@ -429,10 +432,10 @@ TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
 static void await_collected(struct pool_world *w, uint32_t worker)
 {
     tn_pool_result none;
-    uint64_t late = tnt_deadline(10000);
+    uint64_t late = tnt_until_ns(10000);
     while (tn_pool_worker_pid(w->pool, worker) != 0) {
-        assert_int_equal(tn_pool_next(w->pool, 0, &none), TN_ERR_NOT_FOUND);
-        assert_true(tnt_deadline(0) < late);
+        assert_int_equal(tn_pool_next(w->pool, TN_NOW, &none), TN_ERR_NOT_FOUND);
+        assert_true(tnt_until_ns(0) < late);
     }
 }
 
@@ -452,7 +455,7 @@ TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
         pool_kill_worker(&w, i);
         await_collected(&w, i);
     }
-    int status = tn_pool_submit(w.pool, NULL, 0, 0, NULL);
+    int status = tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL);
     if (status == 0) /* it did not look after the workers */
         status = tn_pool_next(w.pool, tnt_deadline(10000), &none);
     assert_int_equal(status, TN_ERR_CHILD_FAILED);
@@ -580,10 +583,10 @@ enum { LOST_ELEMENTS = 1000 };
 
 static tn_tensor *make_outside(tn_domain *domain, uint32_t strategy)
 {
-    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
     int64_t size = LOST_ELEMENTS;
     tn_tensor *tensor = NULL;
-    TN_CHECK_OK(tn_tensor_empty_as(domain, TN_INT32, 1, &size, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 1, &size, &options, &tensor));
     return tensor;
 }
 
@@ -599,7 +602,7 @@ static uint64_t submit_lost(struct pool_world *w, uint32_t count)
         .bytes = &order, .size_bytes = sizeof order, .tensors = tensors, .tensor_count = count};
     TN_CHECK_OK(tn_pool_submit(w->pool, &message, 0, tnt_deadline(20000), &job));
     for (uint32_t i = 0; i < count; i++) {
-        assert_int_equal(unlink(tn_tensor_path(tensors[i])), 0);
+        assert_int_equal(unlink(tnt_info(tensors[i]).path), 0);
         tn_tensor_unref(tensors[i]);
     }
     return job;
@@ -658,7 +661,7 @@ static int lose_tensors(tn_domain *domain, const tn_pool_job *job, tn_message *r
         tn_tensor *tensor = make_outside(domain, *strategy);
         result->tensors[result->tensor_count] = tensor;
         if (*strategy == TN_STRATEGY_FILE_SYSTEM)
-            TN_CHECK(unlink(tn_tensor_path(tensor)) == 0);
+            TN_CHECK(unlink(tnt_info(tensor).path) == 0);
     }
     return 0;
 }

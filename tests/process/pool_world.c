@@ -36,7 +36,7 @@ static void say_pid(tn_domain *domain)
     pid_t pid = getpid();
     tn_message message = {.bytes = &pid, .size_bytes = sizeof pid};
     TN_CHECK_OK(tn_queue_open(domain, "pids", &queue));
-    TN_CHECK_OK(tn_queue_push(queue, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
     tn_queue_close(queue);
 }
 
@@ -62,8 +62,11 @@ static int make_tensor(tn_domain *domain, int32_t value, bool is_private,
 {
     tn_tensor **list = job->room;
     int64_t size = 1000;
-    int32_t status = is_private ? tn_tensor_private(TN_INT32, 1, &size, list)
-                                : tn_tensor_zeros(domain, TN_INT32, 1, &size, 0, list);
+    int32_t status =
+        is_private
+            ? tn_tensor_create_private(TN_INT32, 1, &size, list)
+            : tn_tensor_create(domain, TN_INT32, 1, &size,
+                               TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), list);
     TN_CHECK_OK(status);
     ((int32_t *)tn_tensor_data(list[0]))[999] = value;
     result->tensors = list;
@@ -288,12 +291,12 @@ void pool_kill_worker(struct pool_world *w, uint32_t worker)
 
 void pool_await_restart(struct pool_world *w, uint64_t restarts)
 {
-    uint64_t deadline = tnt_deadline(10000);
+    uint64_t deadline = tnt_until_ns(10000);
     tn_pool_result result;
     while (tn_pool_restart_count(w->pool) < restarts) {
         int status = tn_pool_next(w->pool, tnt_deadline(20), &result);
         assert_true(status == TN_ERR_NOT_FOUND || status == TN_ERR_TIMED_OUT);
-        assert_true(tnt_deadline(0) < deadline);
+        assert_true(tnt_until_ns(0) < deadline);
     }
 }
 

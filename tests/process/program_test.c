@@ -55,7 +55,9 @@ static tn_process *start_part(tn_domain *domain, const char *part, tn_tensor *bo
 static tn_tensor *make_board(tn_domain *domain)
 {
     tn_tensor *board = NULL;
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_INT32, 1, (int64_t[]){4}, 0, &board));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 1, (int64_t[]){4},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &board));
     return board;
 }
 

@@ -49,7 +49,7 @@ TN_TEST(counts_are_right_though_rounds_wrap_and_members_die)
             tnt_wait(tnt_fork(push_and_take, NULL)); /* what it took comes back */
             TN_CHECK_OK(tn_domain_reap(d, NULL));
             assert_int_equal(tn_queue_count(q), 1);
-            assert_int_equal(pop_number(0), 8);
+            assert_int_equal(pop_number(TN_NOW), 8);
             assert_int_equal(tn_queue_count(q), 0);
             assert_int_equal(pushed_so_far(), ++pushed);
         }
@@ -62,11 +62,11 @@ TN_TEST(a_lease_that_lasts_while_rounds_wrap_comes_back)
     tn_message m;
     begin_at_round(3, TN_QUEUE_LEASE, UINT32_MAX - 1);
     push_number(1);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     for (uint32_t i = 0; i < 12; i++) {
         tn_message other;
         push_number(100 + i);
-        TN_CHECK_OK(tn_queue_pop(q, 0, &other));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &other));
         TN_CHECK_OK(tn_message_ack(q, &other));
         tn_message_fini(&other);
     }
@@ -74,7 +74,7 @@ TN_TEST(a_lease_that_lasts_while_rounds_wrap_comes_back)
     TN_CHECK_OK(tn_message_return(q, &m));
     tn_message_fini(&m);
     assert_true(tn_queue_count(q) >= 1);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     assert_int_equal(m.attempt, 1);
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
@@ -89,7 +89,7 @@ TN_TEST(a_lease_of_the_last_round_before_the_wrap_is_found_again)
     for (uint32_t i = 0; i < 3; i++)
         push_number(i);
     for (uint32_t i = 0; i < 3; i++)
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m[i]));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[i]));
     for (uint32_t i = 0; i < 2; i++) {
         TN_CHECK_OK(tn_message_ack(q, &m[i]));
         tn_message_fini(&m[i]);
@@ -98,7 +98,7 @@ TN_TEST(a_lease_of_the_last_round_before_the_wrap_is_found_again)
     TN_CHECK_OK(tn_message_return(q, &m[2]));
     tn_message_fini(&m[2]);
     assert_int_equal(tn_queue_count(q), 1);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m[2]));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[2]));
     TN_CHECK_OK(tn_message_ack(q, &m[2]));
     tn_message_fini(&m[2]);
     finish();
@@ -112,16 +112,16 @@ TN_TEST(a_message_behind_leases_of_two_rounds_is_counted)
     for (uint32_t i = 0; i < 4; i++)
         push_number(i);
     for (uint32_t i = 0; i < 4; i++)
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m[i]));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[i]));
     TN_CHECK_OK(tn_message_return(q, &m[0]));
     tn_message_fini(&m[0]);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m[0]));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[0]));
     assert_int_equal(tn_queue_count(q), 0);
     TN_CHECK_OK(tn_message_ack(q, &m[3]));
     tn_message_fini(&m[3]);
     push_number(4);
     assert_true(tn_queue_count(q) >= 1);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m[3]));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[3]));
     assert_int_equal(tn_queue_count(q), 0);
     for (uint32_t i = 0; i < 4; i++) {
         TN_CHECK_OK(tn_message_ack(q, &m[i]));
@@ -149,7 +149,7 @@ TN_TEST(a_message_is_counted_though_its_pusher_left_the_tail_behind)
         assert_int_equal(tn_queue_count(q), i);
     }
     for (uint32_t i = 2; i > 0; i--) {
-        assert_int_equal(pop_number(0), 9);
+        assert_int_equal(pop_number(TN_NOW), 9);
         assert_int_equal(tn_queue_count(q), i - 1);
     }
     finish();
@@ -166,8 +166,8 @@ TN_TEST(a_message_is_found_however_far_the_head_is_behind)
         }
         push_number(7);
         assert_int_equal(tn_queue_count(q), 1);
-        assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
-        assert_int_equal(pop_number(0), 7);
+        assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+        assert_int_equal(pop_number(TN_NOW), 7);
         assert_int_equal(tn_queue_count(q), 0);
         finish();
     }
@@ -177,7 +177,7 @@ static uint32_t pop_and_acknowledge(void)
 {
     tn_message m;
     uint32_t number;
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     memcpy(&number, m.bytes, sizeof number);
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
@@ -191,7 +191,7 @@ TN_TEST(a_message_is_found_behind_a_lease_that_was_carried_on)
         tn_message lease;
         begin(2, TN_QUEUE_LEASE);
         push_number(1);
-        TN_CHECK_OK(tn_queue_pop(q, 0, &lease));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &lease));
         push_number(2);
         assert_int_equal(pop_and_acknowledge(), 2);
         for (uint32_t i = 0; i < deaths; i++) {
@@ -200,7 +200,7 @@ TN_TEST(a_message_is_found_behind_a_lease_that_was_carried_on)
         }
         push_number(7);
         assert_int_equal(tn_queue_count(q), 1);
-        assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+        assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
         assert_int_equal(pop_and_acknowledge(), 7);
         TN_CHECK_OK(tn_message_ack(q, &lease));
         tn_message_fini(&lease);

@@ -18,7 +18,7 @@
 static int try_push_number(uint32_t number)
 {
     tn_message m = {.bytes = &number, .size_bytes = sizeof number};
-    return tn_queue_push(q, &m, 0, 0);
+    return tn_queue_push(q, &m, 0, TN_NOW);
 }
 
 #if defined(TN_KILL_POINTS)
@@ -26,12 +26,12 @@ static int try_push_number(uint32_t number)
 
 static void push_file(void)
 {
-    const tn_share_options file = {.struct_size = sizeof file,
-                                   .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options file = {.struct_size = sizeof file,
+                                    .strategy = TN_STRATEGY_FILE_SYSTEM};
     int64_t count = 4;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &count, &file, 0, &t));
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, &file, &t));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
 }
 
 /* @param argument  NULL: pop a message; else a tensor */
@@ -42,8 +42,8 @@ static int pop_without_descriptors(void *argument)
     tn_tensor *t;
     tni_kill_point_arm("pop_taken", 1); /* whoever takes a message is killed */
     TN_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    TN_CHECK((argument == NULL ? tn_queue_pop(q, 0, &m) : tn_queue_pop_tensor(q, 0, &t)) ==
-             TN_ERR_FULL);
+    TN_CHECK((argument == NULL ? tn_queue_pop(q, TN_NOW, &m)
+                               : tn_queue_pop_tensor(q, TN_NOW, &t)) == TN_ERR_FULL);
     return 0;
 }
 
@@ -57,7 +57,7 @@ TN_TEST(a_message_that_cannot_be_had_for_want_of_room_is_not_taken)
         tnt_wait_ok(tnt_fork(pop_without_descriptors, NULL));
         if (policy != TN_QUEUE_LEASE)
             tnt_wait_ok(tnt_fork(pop_without_descriptors, d));
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
         assert_int_equal(m.tensor_count, 1);
         assert_int_equal(m.attempt, 0);
         if (policy == TN_QUEUE_LEASE)
@@ -74,7 +74,7 @@ static int pop_a_row_without_descriptors(void *unused)
     (void)unused;
     tni_kill_point_arm("pop_taken", 2);
     TN_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    TN_CHECK(tn_queue_pop_many(q, 2, 0, m) == 1);
+    TN_CHECK(tn_queue_pop_many(q, 2, TN_NOW, m) == 1);
     tn_message_fini(&m[0]);
     return 0;
 }
@@ -86,7 +86,7 @@ TN_TEST(a_row_of_pops_ends_before_a_message_that_it_cannot_have)
     TN_CHECK_OK(try_push_number(1));
     push_file();
     tnt_wait_ok(tnt_fork(pop_a_row_without_descriptors, NULL));
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     assert_int_equal(m.tensor_count, 1);
     tn_message_fini(&m);
     finish();
@@ -170,11 +170,11 @@ TN_TEST(an_ended_queue_waits_for_a_push_that_had_begun)
     /* as in the middle of a push of this process */
     atomic_store(word, empty | tni_slot_word(0, TNI_SLOT_CLAIMED, d->seat, 0));
     TN_CHECK_OK(tn_queue_end(q));
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     atomic_store(word, empty);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_CLOSED);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_CLOSED);
     finish();
 }
 
@@ -182,7 +182,7 @@ static int lease_one(void *argument)
 {
     struct tnt_signal *signals = argument;
     tn_message m;
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     tnt_signal(&signals[0]);
     tnt_await(&signals[1]);
     TN_CHECK_OK(tn_message_ack(q, &m));
@@ -198,7 +198,7 @@ TN_TEST(wait_any_calls_no_queue_ready_whose_last_message_is_leased)
     TN_CHECK_OK(tn_queue_end(q));
     pid_t pid = tnt_fork(lease_one, signals);
     tnt_await(&signals[0]);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_signal(&signals[1]);
     assert_int_equal(tn_queue_wait_any(&q, 1, TN_FOREVER), 0);
     tnt_wait_ok(pid);
@@ -229,7 +229,7 @@ static int lease_and_return(void *argument)
 {
     struct tnt_signal *signals = argument;
     tn_message m;
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     tnt_signal(&signals[0]);
     tnt_await(&signals[1]);
     TN_CHECK_OK(tn_message_return(q, &m));
@@ -244,15 +244,15 @@ TN_TEST(a_death_is_no_news_while_a_message_may_come_back)
     begin_orphaned(TN_QUEUE_LEASE);
     pid_t pid = tnt_fork(lease_and_return, signals);
     tnt_await(&signals[0]);
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_signal(&signals[1]);
     TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
     assert_int_equal(m.attempt, 1);
     /* What this process has out is no reason to wait. */
     tn_message other;
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
-    assert_int_equal(tn_queue_pop(q, 0, &other), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &other), TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
     tnt_wait_ok(pid);
@@ -273,7 +273,7 @@ static int lease_and_ack_beside_a_sleeper(void *argument)
     const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
     struct tnt_signal *signals = argument;
     tn_message m;
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     tnt_signal(&signals[0]);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();
@@ -351,8 +351,8 @@ TN_TEST(a_death_is_told_though_its_reaper_is_killed_beside_it)
         assert_true(tnt_kill_at("settle_role_noted", 1, close_and_reap, NULL));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         if (role == TN_PRODUCER) {
-            assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
-            assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+            assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
+            assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_PEER_DIED);
         } else {
             TN_CHECK_OK(try_push_number(1));
             assert_int_equal(try_push_number(2), TN_ERR_PEER_DIED);
@@ -393,10 +393,10 @@ TN_TEST(who_opens_a_queue_again_and_pushes_is_a_producer_of_it)
     begin(2, 0);
     TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
     tnt_wait(tnt_fork(push_again_and_be_killed, NULL));
-    assert_int_equal(pop_number(0), 1);
-    assert_int_equal(pop_number(0), 2);
+    assert_int_equal(pop_number(TN_NOW), 1);
+    assert_int_equal(pop_number(TN_NOW), 2);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_PEER_DIED);
     finish();
 }
 
@@ -418,14 +418,14 @@ static pid_t begin_bereft(struct tnt_signal *signals)
     tnt_await(&signals[0]);
     tnt_wait(tnt_fork(produce_and_be_killed, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     return pid;
 }
 
 static void finish_bereft(struct tnt_signal *signals, pid_t pid)
 {
     tn_message m;
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_PEER_DIED);
     tnt_wait_ok(pid);
     for (int i = 0; i < 2; i++)
         tnt_signal_close(&signals[i]);
@@ -440,10 +440,10 @@ TN_TEST(who_polls_hears_that_the_last_producer_left_after_a_death)
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
     TN_CHECK_OK(tn_queue_watch(q, true));
     tn_domain_poll_clear(d);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_signal(&signals[1]);
     assert_int_equal(poll(&p, 1, 10000), 1);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), 0);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
     finish_bereft(signals, pid);
 }
 
@@ -471,8 +471,8 @@ static void *push_until_the_end(void *is_tensor)
         if (is_tensor == NULL) {
             status = try_push_number(1);
         } else {
-            TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &count, 0, &t));
-            status = tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0);
+            TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, NULL, &t));
+            status = tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW);
             if (status != 0)
                 tn_tensor_unref(t);
         }
@@ -502,7 +502,7 @@ TN_TEST_WITHIN(every_message_that_was_pushed_comes_before_the_end, 120)
                 popped++;
             }
         TN_CHECK_OK(tn_queue_end(q));
-        while ((status = tn_queue_pop(q, 0, &m)) != TN_ERR_CLOSED)
+        while ((status = tn_queue_pop(q, TN_NOW, &m)) != TN_ERR_CLOSED)
             if (status == 0) {
                 tn_message_fini(&m);
                 popped++;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "os/os.h"
 #include "process/queue_world.h"
 #include "queue/ring.h"
@@ -18,7 +19,7 @@
 static tn_tensor *numbers(int64_t count, float first)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_FLOAT32, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, 1, &count, NULL, &t));
     for (int64_t i = 0; i < count; i++)
         ((float *)tn_tensor_data(t))[i] = first + (float)i;
     return t;
@@ -32,7 +33,7 @@ TN_TEST(what_is_pushed_is_popped_in_order_over_many_rounds)
             push_number(i + k);
         assert_int_equal(tn_queue_count(q), 5);
         for (uint32_t k = 0; k < 5; k++)
-            assert_int_equal(pop_number(0), i + k);
+            assert_int_equal(pop_number(TN_NOW), i + k);
     }
     finish();
 }
@@ -40,7 +41,7 @@ TN_TEST(what_is_pushed_is_popped_in_order_over_many_rounds)
 static int pop_one(void *argument)
 {
     (void)argument;
-    (void)pop_number(0);
+    (void)pop_number(TN_NOW);
     return 0;
 }
 
@@ -50,11 +51,11 @@ TN_TEST(a_count_is_zero_when_messages_were_taken_out_of_order)
     push_number(1);
     push_number(2);
     assert_true(tnt_kill_at("pop_taken", 1, pop_one, NULL));
-    assert_int_equal(pop_number(0), 2); /* stepping over the first */
+    assert_int_equal(pop_number(TN_NOW), 2); /* stepping over the first */
     assert_in_range(tn_queue_count(q), 1, 2);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_in_range(tn_queue_count(q), 1, 2);
-    assert_int_equal(pop_number(0), 1);
+    assert_int_equal(pop_number(TN_NOW), 1);
     assert_int_equal(tn_queue_count(q), 0);
     finish();
 }
@@ -63,7 +64,7 @@ static tn_semaphore *owed;
 
 static int owe_and_pop(void *argument)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(owed, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(owed, TN_NOW));
     return pop_one(argument);
 }
 
@@ -85,7 +86,7 @@ TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
     assert_true(tnt_kill_at("pop_taken", 1, owe_and_pop, NULL));
     assert_true(tnt_kill_at("semaphore_settle_announced", 1, reap, NULL));
     assert_int_equal(tn_semaphore_get(owed), 1);
-    assert_int_equal(pop_number(0), 1);
+    assert_int_equal(pop_number(TN_NOW), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(tn_semaphore_get(owed), 2);
     tn_semaphore_close(owed);
@@ -115,7 +116,7 @@ TN_TEST(the_peers_of_a_queue_are_counted_by_role_until_their_death_is_settled)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 0);
     assert_int_equal(tn_queue_peers(NULL, TN_CONSUMER), 0);
-    assert_int_equal(pop_number(0), 1);
+    assert_int_equal(pop_number(TN_NOW), 1);
     tnt_signal_close(&ready);
     finish();
 }
@@ -133,12 +134,12 @@ TN_TEST(a_queue_holds_as_many_messages_as_it_was_made_for)
                 assert_int_equal(tn_queue_count(q), n);
                 push_number(n);
             }
-            assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_TIMED_OUT);
+            assert_int_equal(tn_queue_push(q, &m, 0, TN_NOW), TN_ERR_TIMED_OUT);
             for (uint32_t n = 0; n < capacity; n++)
-                assert_int_equal(pop_number(0), n);
+                assert_int_equal(pop_number(TN_NOW), n);
             assert_int_equal(tn_queue_count(q), 0);
             push_number(7); /* the next round begins at another slot */
-            assert_int_equal(pop_number(0), 7);
+            assert_int_equal(pop_number(TN_NOW), 7);
         }
         finish();
     }
@@ -148,11 +149,12 @@ TN_TEST(a_full_queue_times_out_and_an_empty_one_too)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};
     begin(4, 0);
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_pop(q, 1, &m), TN_ERR_TIMED_OUT); /* a deadline in the past */
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, (tn_deadline){1}, &m),
+                     TN_ERR_TIMED_OUT); /* a deadline in the past */
     for (int i = 0; i < 4; i++)
-        TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
-    assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_TIMED_OUT);
+        TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
+    assert_int_equal(tn_queue_push(q, &m, 0, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_queue_push(q, &m, 0, tnt_deadline(20)), TN_ERR_TIMED_OUT);
     assert_string_equal(m.bytes, "x");
     finish();
@@ -162,7 +164,7 @@ TN_TEST(a_look_at_several_queues_in_vain_has_a_detail_of_its_own)
 {
     begin(4, 0);
     assert_int_equal(tn_queue_attach(q, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_wait_any(&q, 1, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), TN_ERR_TIMED_OUT);
     assert_string_equal(tn_error_detail(), "not ready, and not waiting");
     finish();
 }
@@ -173,12 +175,12 @@ TN_TEST(a_moved_tensor_keeps_its_memory_and_a_kept_one_is_shared)
     begin(4, 0);
     moved = numbers(10, 1);
     void *data = tn_tensor_data(moved);
-    TN_CHECK_OK(tn_queue_push_tensor(q, moved, TN_PUSH_MOVE, 0));
-    TN_CHECK_OK(tn_queue_pop_tensor(q, 0, &moved));
+    TN_CHECK_OK(tn_queue_push_tensor(q, moved, TN_PUSH_MOVE, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop_tensor(q, TN_NOW, &moved));
     assert_ptr_equal(tn_tensor_data(moved), data);
     kept = numbers(3, 7);
-    TN_CHECK_OK(tn_queue_push_tensor(q, kept, 0, 0));
-    TN_CHECK_OK(tn_queue_pop_tensor(q, 0, &twin));
+    TN_CHECK_OK(tn_queue_push_tensor(q, kept, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop_tensor(q, TN_NOW, &twin));
     assert_true(tn_tensor_same_storage(kept, twin));
     tn_tensor_unref(kept);
     assert_true(((float *)tn_tensor_data(twin))[2] == 9);
@@ -193,11 +195,11 @@ TN_TEST(a_push_that_fails_leaves_moved_tensors_with_the_caller)
     begin(1, 0);
     push_number(1);
     t = numbers(4, 4);
-    assert_int_equal(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW), TN_ERR_TIMED_OUT);
     more[0] = t;
     more[1] = tn_tensor_ref(t);
     tn_message m = {.tensors = more, .tensor_count = 2};
-    assert_int_equal(tn_queue_push(q, &m, TN_PUSH_MOVE, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push(q, &m, TN_PUSH_MOVE, TN_NOW), TN_ERR_TIMED_OUT);
     assert_true(((float *)tn_tensor_data(t))[3] == 7);
     tn_tensor_unref(t);
     tn_tensor_unref(t);
@@ -219,15 +221,15 @@ TN_TEST(a_message_carries_many_tensors_with_views_and_small_or_large_bytes)
             TN_CHECK_OK(tn_tensor_slice(base, 0, i, i + 2, -1, &tensors[i]));
         tn_message m = {
             .bytes = large, .size_bytes = size, .tensors = tensors, .tensor_count = TENSORS};
-        TN_CHECK_OK(tn_queue_push(q, &m, TN_PUSH_MOVE, 0));
+        TN_CHECK_OK(tn_queue_push(q, &m, TN_PUSH_MOVE, TN_NOW));
         tn_tensor_unref(base);
         tn_message got;
-        TN_CHECK_OK(tn_queue_pop(q, 0, &got));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &got));
         assert_int_equal(got.tensor_count, TENSORS);
         assert_int_equal(got.size_bytes, size);
         assert_memory_equal(got.bytes, large, size);
         for (int64_t i = 0; i < TENSORS; i++) {
-            assert_int_equal(tn_tensor_strides(got.tensors[i])[0], -1);
+            assert_int_equal(tnt_info(got.tensors[i]).strides[0], -1);
             assert_true(*(float *)tn_tensor_data(got.tensors[i]) == (float)(i + 1));
         }
         assert_true(tn_tensor_same_storage(got.tensors[0], got.tensors[299]));
@@ -248,7 +250,7 @@ TN_TEST(messages_left_in_a_queue_are_released_when_it_ends)
     begin(8, 0);
     for (int i = 0; i < 5; i++) {
         t = numbers(1 << 18, 0);
-        TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
     }
     q = tn_queue_close(q);
     TNT_AUDIT(d);
@@ -274,17 +276,17 @@ TN_TEST(bad_messages_are_refused_and_the_queue_goes_on)
     tn_tensor *private_tensor, *t;
     int64_t shape = 4;
     begin(4, 0);
-    TN_CHECK_OK(tn_tensor_private(TN_INT8, 1, &shape, &private_tensor));
-    assert_int_equal(tn_queue_push_tensor(q, private_tensor, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_push_tensor(q, NULL, 0, 0), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT8, 1, &shape, &private_tensor));
+    assert_int_equal(tn_queue_push_tensor(q, private_tensor, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(q, NULL, 0, TN_NOW), TN_ERR_INVALID);
     tn_message many = {.tensors = &private_tensor, .tensor_count = TN_MESSAGE_MAX_TENSORS + 1};
-    assert_int_equal(tn_queue_push(q, &many, 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(q, &many, 0, TN_NOW), TN_ERR_INVALID);
     tn_message null = {.size_bytes = 4};
-    assert_int_equal(tn_queue_push(q, &null, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_push(q, &null, 0x80, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(q, &null, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(q, &null, 0x80, TN_NOW), TN_ERR_INVALID);
     push_number(3);
-    assert_int_equal(tn_queue_pop_tensor(q, 0, &t), TN_ERR_INVALID);
-    assert_int_equal(pop_number(0), 3);
+    assert_int_equal(tn_queue_pop_tensor(q, TN_NOW, &t), TN_ERR_INVALID);
+    assert_int_equal(pop_number(TN_NOW), 3);
     tn_tensor_unref(private_tensor);
     finish();
 }
@@ -296,15 +298,16 @@ TN_TEST(a_message_of_more_than_4_gib_of_attributes_is_refused)
     static tn_tensor *many[COUNT];
     tn_tensor *t;
     begin(4, 0);
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT8, 1, (int64_t[]){4}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT8, 1, (int64_t[]){4},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     TN_CHECK_OK(tn_tensor_set_metadata(t, "large", value, sizeof value));
     for (uint32_t i = 0; i < COUNT; i++)
         many[i] = t;
     tn_message m = {.tensors = many, .tensor_count = COUNT};
-    assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push(q, &m, 0, TN_NOW), TN_ERR_INVALID);
     TN_CHECK(strstr(tn_error_detail(), "shapes and attributes") != NULL);
     m.tensor_count = 1;
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     tn_tensor_unref(t);
     finish();
 }
@@ -322,8 +325,8 @@ TN_TEST(names_and_ids_open_the_same_queue_and_only_queues)
     TN_CHECK_OK(tn_queue_open(d, "batches", &again));
     TN_CHECK_OK(tn_queue_open_id(d, tn_queue_id(named), &by_id));
     tn_message m = {.bytes = "abc", .size_bytes = 3}, got;
-    TN_CHECK_OK(tn_queue_push(again, &m, 0, 0));
-    TN_CHECK_OK(tn_queue_pop(by_id, 0, &got));
+    TN_CHECK_OK(tn_queue_push(again, &m, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop(by_id, TN_NOW, &got));
     tn_message_fini(&got);
     TN_CHECK_OK(tn_event_create(d, "go", false, &event));
     assert_int_equal(tn_queue_open(d, "go", &other), TN_ERR_INVALID);
@@ -364,7 +367,9 @@ static int produce(void *argument)
     for (uint32_t i = 0; i < EACH; i++) {
         int64_t shape = 2;
         tn_tensor *t;
-        TN_CHECK_OK(tn_tensor_empty(d, TN_UINT32, 1, &shape, TN_FOREVER, &t));
+        TN_CHECK_OK(tn_tensor_create(d, TN_UINT32, 1, &shape,
+                                     TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER),
+                                     &t));
         ((uint32_t *)tn_tensor_data(t))[0] = producer;
         ((uint32_t *)tn_tensor_data(t))[1] = i;
         TN_CHECK_OK(tn_queue_push_tensor(q, t, i % 2 ? TN_PUSH_MOVE : 0, TN_FOREVER));
@@ -398,7 +403,9 @@ TN_TEST_WITHIN(nothing_is_lost_doubled_or_reordered_between_six_processes, 60)
     int64_t shape = PRODUCERS * EACH;
     tn_tensor *seen;
     begin(64, 0);
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &shape, 0, &seen));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &shape,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &seen));
     for (uintptr_t i = 0; i < PRODUCERS; i++)
         pids[i] = tnt_fork(produce, (void *)i);
     for (int i = 0; i < CONSUMERS; i++)
@@ -452,7 +459,7 @@ static int push_three_and_die(void *argument)
     (void)argument;
     for (uint32_t i = 0; i < 3; i++) {
         tn_tensor *t = numbers(4, (float)i);
-        TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
     }
     raise(SIGKILL);
     return 0;
@@ -487,11 +494,11 @@ TN_TEST(push_returns_peer_died_when_the_last_consumer_is_killed_and_the_queue_is
     struct tnt_signal ready = tnt_signal_open();
     tn_message m = {.bytes = "x", .size_bytes = 1};
     begin(2, 0);
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     pid_t pid = tnt_fork(pop_one_and_hang, &ready);
     tnt_await(&ready);
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     kill(pid, SIGKILL);
     assert_int_equal(tn_queue_push(q, &m, 0, tnt_deadline(20000)), TN_ERR_PEER_DIED);
     assert_int_equal(tn_error_peer().pid, pid);
@@ -518,7 +525,7 @@ static int pop_two_and_die(void *argument)
 {
     (void)argument;
     tn_message m[2];
-    assert_int_equal(tn_queue_pop_many(q, 2, 0, m), 2);
+    assert_int_equal(tn_queue_pop_many(q, 2, TN_NOW, m), 2);
     raise(SIGKILL);
     return 0;
 }
@@ -530,7 +537,7 @@ TN_TEST(push_many_leaves_the_news_of_a_death_to_the_next_call)
                              {.bytes = "c", .size_bytes = 1},
                              {.bytes = "d", .size_bytes = 1}};
     begin(4, 0);
-    assert_int_equal(tn_queue_push_many(q, m, 4, 0, 0), 4);
+    assert_int_equal(tn_queue_push_many(q, m, 4, 0, TN_NOW), 4);
     tnt_wait(tnt_fork(pop_two_and_die, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(tn_queue_push_many(q, m, 4, 0, TN_FOREVER), 2);
@@ -541,16 +548,16 @@ TN_TEST(push_many_leaves_the_news_of_a_death_to_the_next_call)
 /* Made by a child: who made it has it mapped, and misses no file. */
 static int push_a_number_and_a_file(void *argument)
 {
-    const tn_share_options file = {.struct_size = sizeof file,
-                                   .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options file = {.struct_size = sizeof file,
+                                    .strategy = TN_STRATEGY_FILE_SYSTEM};
     int64_t count = 4;
     tn_tensor *t;
     (void)argument;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &count, &file, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, &file, &t));
     push_number(1);
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     push_number(2);
-    TN_CHECK(unlink(tn_tensor_path(t)) == 0);
+    TN_CHECK(unlink(tnt_info(t).path) == 0);
     return 0;
 }
 
@@ -559,10 +566,10 @@ TN_TEST(pop_many_leaves_a_message_that_cannot_be_had_to_the_next_call)
     tn_message m[4];
     begin(8, 0);
     tnt_wait_ok(tnt_fork(push_a_number_and_a_file, NULL));
-    assert_int_equal(tn_queue_pop_many(q, 4, 0, m), 1);
+    assert_int_equal(tn_queue_pop_many(q, 4, TN_NOW, m), 1);
     tn_message_fini(&m[0]);
-    assert_int_equal(tn_queue_pop_many(q, 4, 0, m), TN_ERR_NOT_FOUND);
-    assert_int_equal(tn_queue_pop_many(q, 4, 0, m), 1);
+    assert_int_equal(tn_queue_pop_many(q, 4, TN_NOW, m), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_queue_pop_many(q, 4, TN_NOW, m), 1);
     tn_message_fini(&m[0]);
     finish();
 }
@@ -573,21 +580,21 @@ TN_TEST(a_leased_message_of_a_killed_consumer_comes_again_with_its_attempt_count
     tn_message m;
     begin(4, TN_QUEUE_LEASE);
     tn_tensor *t = numbers(4, 40);
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
     for (uint32_t attempt = 1; attempt <= 3; attempt++) {
         pid_t pid = tnt_fork(pop_one_and_hang, &ready);
         tnt_await(&ready);
-        assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
         tnt_kill(pid);
         TN_CHECK_OK(tn_domain_reap(d, NULL));
     }
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     assert_int_equal(m.attempt, 3);
     assert_true(((float *)tn_tensor_data(m.tensors[0]))[3] == 43);
     TN_CHECK_OK(tn_message_ack(q, &m));
     assert_int_equal(tn_message_ack(q, &m), TN_ERR_STALE);
     tn_message_fini(&m);
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
     tnt_signal_close(&ready);
     finish();
 }
@@ -609,12 +616,12 @@ TN_TEST(a_leased_message_of_a_consumer_that_leaves_in_good_order_comes_again)
     push_number(77);
     for (uint32_t attempt = 1; attempt <= 2; attempt++) {
         tnt_wait_ok(tnt_fork(pop_one_and_leave, attempt == 1 ? q : NULL));
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
         assert_int_equal(m.attempt, 2 * attempt - 1);
         TN_CHECK_OK(tn_message_return(q, &m));
         tn_message_fini(&m);
     }
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
     finish();
@@ -645,17 +652,17 @@ TN_TEST(a_lease_that_lasts_does_not_stop_the_ring_and_comes_back_where_pops_look
     tn_message slow, m;
     begin(4, TN_QUEUE_LEASE);
     push_number(1000);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &slow));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &slow));
     for (uint32_t i = 0; i < 100; i++) {
         push_number(i);
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
         assert_int_equal(*(const uint32_t *)m.bytes, i);
         TN_CHECK_OK(tn_message_ack(q, &m));
         tn_message_fini(&m);
     }
     TN_CHECK_OK(tn_message_return(q, &slow));
     tn_message_fini(&slow);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     assert_int_equal(*(const uint32_t *)m.bytes, 1000);
     assert_int_equal(m.attempt, 1);
     TN_CHECK_OK(tn_message_ack(q, &m));
@@ -676,9 +683,9 @@ TN_TEST(only_the_process_that_has_a_lease_can_end_it)
     tn_message m, again;
     begin(2, TN_QUEUE_LEASE);
     push_number(79);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     tnt_wait_ok(tnt_fork(end_lease_of_another, &m));
-    assert_int_equal(tn_queue_pop(q, 0, &again), TN_ERR_TIMED_OUT); /* still leased */
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &again), TN_ERR_TIMED_OUT); /* still leased */
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
     finish();
@@ -689,17 +696,17 @@ TN_TEST(a_lease_that_was_ended_does_not_end_the_next_one_of_its_slot)
     tn_message m, old, again;
     begin(2, TN_QUEUE_LEASE);
     push_number(0);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     old = m;
     for (uint32_t i = 1; i <= 2; i++) { /* the second one is in the slot of the first */
         TN_CHECK_OK(tn_message_ack(q, &m));
         tn_message_fini(&m);
         push_number(i);
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     }
     assert_int_equal(tn_message_ack(q, &old), TN_ERR_STALE);
     assert_int_equal(tn_message_return(q, &old), TN_ERR_STALE);
-    assert_int_equal(tn_queue_pop(q, 0, &again), TN_ERR_TIMED_OUT); /* still leased */
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &again), TN_ERR_TIMED_OUT); /* still leased */
     TN_CHECK_OK(tn_message_ack(q, &m));
     tn_message_fini(&m);
     finish();
@@ -712,13 +719,13 @@ TN_TEST(a_lease_that_ends_wakes_who_waits_for_a_message_or_for_room)
     begin(2, TN_QUEUE_LEASE);
     struct tni_object *object = ((const struct tni_handle *)q)->object;
     push_number(80);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     uint32_t seen = tni_wait_arm(&object->items); /* as who sleeps in a pop */
     TN_CHECK_OK(tn_message_return(q, &m));
     assert_int_not_equal(atomic_load(&object->items) / TNI_WAIT_EPOCH, seen / TNI_WAIT_EPOCH);
     tn_message_fini(&m);
 
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     seen = tni_wait_arm(&object->room); /* as who sleeps in a push */
     TN_CHECK_OK(tn_message_ack(q, &m));
     assert_int_not_equal(atomic_load(&object->room) / TNI_WAIT_EPOCH, seen / TNI_WAIT_EPOCH);
@@ -731,12 +738,12 @@ TN_TEST(as_many_leases_as_slots_fill_the_queue_until_one_is_acknowledged)
     tn_message leased[4], m = {.bytes = "x", .size_bytes = 1};
     begin(4, TN_QUEUE_LEASE);
     for (int i = 0; i < 4; i++) {
-        TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
-        TN_CHECK_OK(tn_queue_pop(q, 0, &leased[i]));
+        TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &leased[i]));
     }
-    assert_int_equal(tn_queue_push(q, &m, 0, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push(q, &m, 0, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_message_ack(q, &leased[2]));
-    TN_CHECK_OK(tn_queue_push(q, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     for (int i = 0; i < 4; i++) {
         if (i != 2)
             TN_CHECK_OK(tn_message_ack(q, &leased[i]));
@@ -754,15 +761,15 @@ TN_TEST(many_are_pushed_and_popped_at_once_as_far_as_they_fit)
         n[i] = i;
         in[i] = (tn_message){.bytes = &n[i], .size_bytes = sizeof n[i]};
     }
-    assert_int_equal(tn_queue_push_many(q, in, 6, 0, 0), 4);
-    assert_int_equal(tn_queue_push_many(q, in, 6, 0, 0), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_queue_push_many(q, in, 0, 0, 0), 0);
-    assert_int_equal(tn_queue_pop_many(q, 6, 0, out), 4);
+    assert_int_equal(tn_queue_push_many(q, in, 6, 0, TN_NOW), 4);
+    assert_int_equal(tn_queue_push_many(q, in, 6, 0, TN_NOW), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_push_many(q, in, 0, 0, TN_NOW), 0);
+    assert_int_equal(tn_queue_pop_many(q, 6, TN_NOW, out), 4);
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(*(const uint32_t *)out[i].bytes, i);
         tn_message_fini(&out[i]);
     }
-    assert_int_equal(tn_queue_pop_many(q, 6, 0, out), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop_many(q, 6, TN_NOW, out), TN_ERR_TIMED_OUT);
     finish();
 }
 
@@ -784,7 +791,7 @@ static void *ask_for_tensors(void *stop)
 {
     tn_tensor *t;
     while (!atomic_load((atomic_bool *)stop)) {
-        int status = tn_queue_pop_tensor(q, 0, &t);
+        int status = tn_queue_pop_tensor(q, TN_NOW, &t);
         TN_CHECK(status == TN_ERR_INVALID || status == TN_ERR_TIMED_OUT);
     }
     return NULL;
@@ -816,12 +823,12 @@ TN_TEST(wait_any_names_the_queue_that_became_ready)
     begin(4, 0);
     queues[0] = q;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
-    assert_int_equal(tn_queue_wait_any(queues, 2, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_wait_any(queues, 2, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_queue_wait_any(queues, 2, tnt_deadline(10)), TN_ERR_TIMED_OUT);
     for (int i = 0; i < 20; i++) {
         pid_t pid = tnt_fork(push_to_second, queues);
         assert_int_equal(tn_queue_wait_any(queues, 2, TN_FOREVER), 1);
-        TN_CHECK_OK(tn_queue_pop(queues[1], 0, &m));
+        TN_CHECK_OK(tn_queue_pop(queues[1], TN_NOW, &m));
         tn_message_fini(&m);
         tnt_wait_ok(pid);
     }
@@ -853,11 +860,11 @@ static int use_after_all(void *argument)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};
     (void)argument;
-    TN_CHECK(tn_queue_push(q, &m, 0, 0) == TN_ERR_FORKED);
+    TN_CHECK(tn_queue_push(q, &m, 0, TN_NOW) == TN_ERR_FORKED);
     TN_CHECK(strstr(tn_error_detail(), "seat") != NULL);
     int64_t shape = 1;
     tn_tensor *t;
-    TN_CHECK(tn_tensor_empty(d, TN_INT8, 1, &shape, 0, &t) == TN_ERR_FORKED);
+    TN_CHECK(tn_tensor_create(d, TN_INT8, 1, &shape, NULL, &t) == TN_ERR_FORKED);
     return 0;
 }
 
@@ -871,7 +878,7 @@ TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
     tnt_wait_ok(tnt_fork(use_after_all, NULL));
     push_number(5);
-    assert_int_equal(pop_number(0), 5);
+    assert_int_equal(pop_number(TN_NOW), 5);
     finish();
 }
 
@@ -894,7 +901,7 @@ TN_TEST(every_forked_process_has_a_seat_of_its_own)
 {
     begin(4, 0);
     tnt_wait_ok(tnt_fork(fork_again, NULL));
-    uint32_t one = pop_number(0), two = pop_number(0);
+    uint32_t one = pop_number(TN_NOW), two = pop_number(TN_NOW);
     assert_int_not_equal(one, two);
     assert_int_not_equal(one, tn_domain_seat(d));
     assert_int_not_equal(two, tn_domain_seat(d));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "os/os.h"
 #include "process/queue_world.h"
 #include "queue/ring.h"
@@ -41,14 +42,14 @@ TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear
 
 static int push_a_lost_file_and_a_number(void *argument)
 {
-    const tn_share_options file = {.struct_size = sizeof file,
-                                   .strategy = TN_STRATEGY_FILE_SYSTEM};
+    const tn_tensor_options file = {.struct_size = sizeof file,
+                                    .strategy = TN_STRATEGY_FILE_SYSTEM};
     int64_t count = 4;
     tn_tensor *t;
     (void)argument;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_UINT8, 1, &count, &file, 0, &t));
-    TN_CHECK(unlink(tn_tensor_path(t)) == 0);
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, &file, &t));
+    TN_CHECK(unlink(tnt_info(t).path) == 0);
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     push_number(2);
     tn_tensor_unref(t);
     tn_domain_close(d); /* nobody is to be settled */
@@ -131,7 +132,7 @@ static bool wake_one_for_two(uint32_t *ret_wakes)
     uint64_t took_ns = tni_os_now_ns() - begun_ns;
     pthread_join(popper, NULL);
     *ret_wakes = atomic_load(items) / TNI_WAIT_EPOCH - epoch;
-    assert_int_equal(pop_number(0), 2);
+    assert_int_equal(pop_number(TN_NOW), 2);
     finish();
     return took_ns < SLICE_NS;
 }
@@ -197,7 +198,7 @@ static void begin_leased(uint32_t capacity, tn_message *messages)
     for (uint32_t i = 0; i < capacity; i++)
         push_number(i);
     for (uint32_t i = 0; i < capacity; i++)
-        TN_CHECK_OK(tn_queue_pop(q, 0, &messages[i]));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &messages[i]));
 }
 
 static void ack(tn_message *message)
@@ -227,7 +228,7 @@ static bool does_a_lease_wake(void)
     ack(&m[1]);
     start_pusher(&pusher); /* the free slot is behind a message */
     uint32_t before = room_epoch();
-    TN_CHECK_OK(tn_queue_pop(q, 0, &m[0])); /* and now behind a lease */
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m[0])); /* and now behind a lease */
     bool is_woken = room_epoch() != before;
     pthread_join(pusher.thread, NULL);
     ack(&m[0]);
@@ -281,11 +282,11 @@ TN_TEST(looks_before_a_sleep_end_while_they_do_not_pay)
     const _Atomic uint32_t *items = &handle->object->items, *room = &handle->object->room;
     assert_int_equal(tni_spins(handle, items), TNI_SPINS);
     for (int i = 0; i < TNI_DOUBT_MOST; i++)
-        assert_int_equal(tn_queue_pop(q, 1, &m), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_queue_pop(q, (tn_deadline){1}, &m), TN_ERR_TIMED_OUT);
     uint32_t looks = 0;
     for (int i = 0; i < 2 * TNI_DOUBT_PROBES; i++) {
         looks += tni_spins(handle, items) != 0;
-        assert_int_equal(tn_queue_pop(q, 1, &m), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_queue_pop(q, (tn_deadline){1}, &m), TN_ERR_TIMED_OUT);
     }
     assert_int_equal(looks, 2);
     assert_int_equal(tni_spins(handle, room), TNI_SPINS);
@@ -306,7 +307,7 @@ enum waits { POP, PUSH, WAIT_ANY, EVENT, SEMAPHORE, WAITS };
 static int wait_in_vain(enum waits what, tn_event *event, tn_semaphore *semaphore)
 {
     tn_message m = {.bytes = "x", .size_bytes = 1};
-    uint64_t deadline = tn_deadline_after(UINT64_C(300000000));
+    tn_deadline deadline = tn_deadline_after(300 * TN_MILLISECOND);
     switch (what) {
     case POP:
         return tn_queue_pop(q, deadline, &m);
@@ -336,7 +337,7 @@ TN_TEST(who_waits_uses_no_processor)
         assert_int_equal(wait_in_vain((enum waits)what, event, semaphore), TN_ERR_TIMED_OUT);
         assert_true(processor_ns() - used < (tni_os_now_ns() - since) / 10);
         if (what == PUSH)
-            pop_number(0);
+            pop_number(TN_NOW);
     }
     tn_event_close(event);
     tn_semaphore_close(semaphore);
@@ -389,13 +390,13 @@ TN_TEST(a_poll_hears_of_a_death_though_its_reaper_was_killed)
     begin(4, 0);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
     TN_CHECK_OK(tn_queue_watch(q, true));
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
     tnt_wait(tnt_fork(attach_and_die, NULL));
     assert_true(tnt_kill_at("settle_object_closed", 1, close_and_reap, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(poll(&p, 1, 10000), 1);
     tn_domain_poll_clear(d);
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_PEER_DIED);
     finish();
 }
 
@@ -418,12 +419,12 @@ TN_TEST(a_poll_through_a_watch_ends_though_who_rang_was_killed)
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
     atomic_store(&d->me->bell_number, TNI_BELL_WATCHES | 2);
     TN_CHECK_OK(tn_queue_watch(q, true));
-    assert_int_equal(tn_queue_pop(q, 0, &m), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
     assert_true(tnt_kill_at("watch_rings", 1, push_and_be_killed, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(poll(&p, 1, 10000), 1);
     tn_domain_poll_clear(d);
-    TN_CHECK(pop_number(0) == 7);
+    TN_CHECK(pop_number(TN_NOW) == 7);
     finish();
 }
 
@@ -444,14 +445,14 @@ TN_TEST(the_bell_of_a_dead_process_keeps_nobody_from_pushing)
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     for (uint32_t seat = 1; seat < d->segment.geometry.seats; seat++)
         assert_int_equal(atomic_load(&tni_seat_at(&d->segment, seat)->bell_number), 0);
-    TN_CHECK(pop_number(0) == 7);
+    TN_CHECK(pop_number(TN_NOW) == 7);
     finish();
 }
 
 static int pop_the_number(void *argument)
 {
     (void)argument;
-    TN_CHECK(pop_number(0) == 7);
+    TN_CHECK(pop_number(TN_NOW) == 7);
     return 0;
 }
 
@@ -464,7 +465,7 @@ TN_TEST(a_poller_wakes_though_the_one_that_rang_was_killed)
     for (int i = 0; i < 2; i++) {
         assert_true(tnt_kill_at("bell_rung", 1, push_and_be_killed, NULL));
         assert_int_equal(poll(&p, 1, 0), 1);
-        assert_int_equal(pop_number(0), 7);
+        assert_int_equal(pop_number(TN_NOW), 7);
         tn_domain_poll_clear(d); /* the last message of the dead was popped: that rings too */
     }
     finish();
@@ -482,7 +483,7 @@ TN_TEST(a_poller_whose_message_another_one_took_hears_of_the_next)
     tnt_wait_ok(tnt_fork(push_and_be_killed, NULL));
     assert_int_equal(poll(&p, 1, 10000), 1);
     tn_domain_poll_clear(d);
-    assert_int_equal(pop_number(0), 7);
+    assert_int_equal(pop_number(TN_NOW), 7);
     finish();
 }
 

@@ -41,7 +41,7 @@ static inline void push_number(uint32_t number)
     TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_FOREVER));
 }
 
-static inline uint32_t pop_number(uint64_t deadline)
+static inline uint32_t pop_number(tn_deadline deadline)
 {
     tn_message m;
     uint32_t number;
@@ -71,7 +71,7 @@ static inline int push_to_second(void *argument)
 {
     tn_queue **queues = argument;
     tn_message m = {.bytes = "x", .size_bytes = 1};
-    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queues[1], &m, 0, TN_NOW));
     return 0;
 }
 

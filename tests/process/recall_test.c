@@ -47,7 +47,7 @@ static int32_t await_tenond(void)
 {
     struct ucred of = {0};
     socklen_t size = sizeof of;
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     int fd = -1;
     while (tni_os_connect(TNI_MANAGER_SOCKET, &fd) != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
@@ -116,7 +116,7 @@ static void start_talking(char *path, size_t size)
 /* Until tenond said for the n-th time that a domain has no seat for it. @return warnings */
 static uint32_t await_said(const char *path, uint32_t n)
 {
-    uint64_t deadline_ns = tnt_deadline(2 * BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(2 * BACKING_MS);
     for (;;) {
         char line[512];
         uint32_t said = 0, warnings = 0;
@@ -183,7 +183,7 @@ static int32_t replace_by_limited(int32_t vault)
     TN_CHECK(kill(vault, SIGSTOP) == 0); /* so that it starts none */
     kill_and_await(old, SIGKILL);
     TN_CHECK_OK(tni_os_start_detached("/bin/sh", argv));
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (manager_pid(d) == old) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -199,7 +199,7 @@ TN_TEST_WITHIN(a_tenond_with_a_lower_limit_of_descriptors_loses_nothing, 60)
     leave_storages(d, q, MANY);
     int32_t vault = await_vault(0, MANY);
     int32_t limited = replace_by_limited(vault);
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (count_open(limited, STORAGE_TARGET) < LIMIT / 2) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();

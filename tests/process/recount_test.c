@@ -52,8 +52,8 @@ static int push_and_pop(void *argument)
     TN_CHECK_OK(tn_queue_create(scene->domain, NULL, NULL, &queue));
     for (;;) {
         tn_tensor *popped;
-        TN_CHECK_OK(tn_queue_push_tensor(queue, scene->tensor, 0, 0));
-        TN_CHECK_OK(tn_queue_pop_tensor(queue, 0, &popped));
+        TN_CHECK_OK(tn_queue_push_tensor(queue, scene->tensor, 0, TN_NOW));
+        TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &popped));
         tn_tensor_unref(popped);
         atomic_fetch_add(&scene->rounds[job->number], 1);
     }
@@ -82,8 +82,9 @@ static struct scene open_scene(uint32_t flags)
         .domain = tnt_domain(&(tn_domain_options){
             .struct_size = sizeof(tn_domain_options), .seats = SEATS, .flags = flags}),
         .work = push_and_pop};
-    TN_CHECK_OK(
-        tn_tensor_zeros(scene.domain, TN_FLOAT32, 1, (int64_t[]){16}, 0, &scene.tensor));
+    TN_CHECK_OK(tn_tensor_create(scene.domain, TN_FLOAT32, 1, (int64_t[]){16},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &scene.tensor));
     scene.block = scene.tensor->storage->block.id;
     void *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(rounds != MAP_FAILED);
@@ -398,7 +399,7 @@ static int let_go_below(void *argument)
 static int acquire_one(void *argument)
 {
     const struct scene *scene = argument;
-    return tn_semaphore_acquire(scene->semaphore, 0);
+    return tn_semaphore_acquire(scene->semaphore, TN_NOW);
 }
 
 /* @return false: not allowed */
@@ -451,8 +452,8 @@ static int make_and_drop(void *argument)
     const struct job *job = argument;
     for (;;) {
         for (uint32_t i = 0; i < TENSORS; i++)
-            if (tn_tensor_empty(job->scene->domain, TN_UINT8, 1, (int64_t[]){64}, 0,
-                                &tensors[i]) != 0)
+            if (tn_tensor_create(job->scene->domain, TN_UINT8, 1, (int64_t[]){64}, NULL,
+                                 &tensors[i]) != 0)
                 tensors[i] = NULL;
         for (uint32_t i = 0; i < TENSORS; i++)
             tn_tensor_unref(tensors[i]);

@@ -111,13 +111,14 @@ static int create(struct scene *s)
 static int pass_tensor(struct scene *s)
 {
     tn_tensor *t = NULL;
-    int status = tn_tensor_zeros(s->domain, bytes_type(), 1, (int64_t[]){BYTES}, 0, &t);
+    int status = tn_tensor_create(s->domain, bytes_type(), 1, (int64_t[]){BYTES},
+                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t);
     if (status == 0)
-        status = tn_queue_push_tensor(s->queue, t, 0, 0);
+        status = tn_queue_push_tensor(s->queue, t, 0, TN_NOW);
     tn_tensor_unref(t);
     t = NULL;
     if (status == 0)
-        status = tn_queue_pop_tensor(s->queue, 0, &t);
+        status = tn_queue_pop_tensor(s->queue, TN_NOW, &t);
     tn_tensor_unref(t);
     return status;
 }
@@ -125,10 +126,10 @@ static int pass_tensor(struct scene *s)
 static int wait_in_vain(struct scene *s)
 {
     tn_message m;
-    uint64_t deadline_ns = tnt_deadline(WAIT_MS);
-    int status = tn_queue_pop(s->queue, deadline_ns, &m);
+    tn_deadline deadline = tnt_deadline(WAIT_MS);
+    int status = tn_queue_pop(s->queue, deadline, &m);
     if (status == TN_ERR_TIMED_OUT)
-        return tnt_deadline(0) >= deadline_ns ? 0 : tni_fail(TN_ERR_SYSTEM, "too early");
+        return tnt_until_ns(0) >= deadline.ns ? 0 : tni_fail(TN_ERR_SYSTEM, "too early");
     return status;
 }
 
@@ -140,12 +141,13 @@ static int poll_bell(struct scene *s)
     if (status == 0)
         status = tn_domain_poll_fd(s->domain, &bell.fd);
     if (status == 0)
-        status = tn_queue_push(s->queue, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, 0);
+        status =
+            tn_queue_push(s->queue, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, TN_NOW);
     if (status != 0)
         return status;
     int ready = (int)syscall(SYS_poll, &bell, 1, LONG_MS);
     tn_domain_poll_clear(s->domain);
-    status = tn_queue_pop(s->queue, 0, &m);
+    status = tn_queue_pop(s->queue, TN_NOW, &m);
     if (status == 0)
         tn_message_fini(&m);
     return status != 0 ? status : ready == 1 ? 0 : tni_fail(TN_ERR_SYSTEM, "no bell rang");
@@ -153,10 +155,9 @@ static int poll_bell(struct scene *s)
 
 static int make_outside(struct scene *s, uint32_t strategy)
 {
-    const tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    const tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategy};
     tn_tensor *t = NULL;
-    int status =
-        tn_tensor_empty_as(s->domain, bytes_type(), 1, (int64_t[]){BYTES}, &options, 0, &t);
+    int status = tn_tensor_create(s->domain, bytes_type(), 1, (int64_t[]){BYTES}, &options, &t);
     if (status == 0)
         *(char *)tn_tensor_data(t) = 1;
     tn_tensor_unref(t);
@@ -181,10 +182,10 @@ static int notice_death(struct scene *s)
             snprintf(s->why_no_seat, 256, "%s", tn_error_detail());
         __builtin_trap();
     }
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    tn_deadline deadline = tnt_deadline(LONG_MS);
     int status = 0;
     while (status == 0 && settled == 0 && s->why_no_seat[0] == 0 &&
-           tnt_deadline(0) < deadline_ns)
+           tnt_until_ns(0) < deadline.ns)
         status = tn_domain_reap(s->domain, &settled);
     syscall(SYS_wait4, pid, NULL, 0, NULL);
     if (status != 0 || settled == 1)

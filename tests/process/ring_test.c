@@ -19,7 +19,7 @@ static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.head
 /* Until tenond has settled so many: settling wakes who waits for memory. */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (deaths(d) < count) {
         uint32_t seen = tni_alloc_arm(d);
         if (deaths(d) < count)
@@ -85,7 +85,7 @@ static int come_after_a_look(tn_domain *d, struct tnt_signal *there)
     if (is_case)
         atomic_store(&seat->word, word);
     is_case &= tni_os_now_ns() - rung_ns < TNI_MANAGER_RUNG_NS;
-    uint64_t soon_ns = tnt_deadline(60); /* by itself tenond looks after up to 1 s */
+    uint64_t soon_ns = tnt_until_ns(60); /* by itself tenond looks after up to 1 s */
     await_deaths(d, before + 2);
     if (!is_case)
         return NO_SUCH_CASE;

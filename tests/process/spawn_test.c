@@ -92,7 +92,7 @@ TN_TEST(wait_times_out_while_it_runs_and_tells_the_signal_that_ended_it)
 {
     tn_domain *domain = open_domain(8);
     tn_process *process = start(domain, sleep_for_ever, NULL);
-    assert_int_equal(tn_process_wait(process, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_process_wait(process, TN_NOW, NULL), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_process_wait(process, tnt_deadline(20), NULL), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_process_kill(process, 12345), TN_ERR_INVALID);
     TN_CHECK_OK(tn_process_kill(process, SIGUSR1));
@@ -584,7 +584,9 @@ static int note_index(tn_domain *domain, uint32_t index, void *argument)
 static tn_tensor *make_board(tn_domain *domain)
 {
     tn_tensor *board = NULL;
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_INT32, 1, (int64_t[]){4}, 0, &board));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 1, (int64_t[]){4},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &board));
     return board;
 }
 
@@ -595,7 +597,7 @@ TN_TEST(a_group_of_children_that_exit_with_0_is_well)
     tn_group *group = make_group(domain);
     tn_process_status first = {.exit_code = 42};
     int32_t *word = tn_tensor_data(board);
-    assert_int_equal(tn_group_wait(group, 0, 0, &first), 0); /* nobody: all are well */
+    assert_int_equal(tn_group_wait(group, 0, TN_NOW, &first), 0); /* nobody: all are well */
     TN_CHECK_OK(tn_group_fork(group, 3, note_index, word));
     TN_CHECK_OK(tn_group_fork(group, 1, note_index, word));
     assert_int_equal(tn_group_count(group), 4);
@@ -648,7 +650,7 @@ TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
 
 static int use_the_group_of_the_parent(void *group)
 {
-    TN_CHECK(tn_group_wait(group, 0, 0, NULL) == TN_ERR_INVALID);
+    TN_CHECK(tn_group_wait(group, 0, TN_NOW, NULL) == TN_ERR_INVALID);
     TN_CHECK(tn_group_fork(group, 1, third_fails, NULL) == TN_ERR_INVALID);
     tn_group_close(group);
     return 0;
@@ -741,7 +743,7 @@ TN_TEST(children_that_join_do_not_put_off_the_end_of_others)
     TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, (void *)3)));
     tn_process *told = tn_group_get(group, 0);
     uint32_t joined = 0;
-    for (; joined < MOST && tn_process_wait(told, 0, NULL) != 0; joined++) {
+    for (; joined < MOST && tn_process_wait(told, TN_NOW, NULL) != 0; joined++) {
         assert_int_equal(tn_group_wait(group, grace_ns, tnt_deadline(20), NULL),
                          TN_ERR_TIMED_OUT);
         TN_CHECK_OK(tn_group_fork(group, 1, ignore_term, &ready));
@@ -766,7 +768,7 @@ TN_TEST(a_group_that_still_runs_times_out_and_close_ends_it)
     tnt_await(&ready);
     TN_CHECK_OK(tn_group_add(group, process));
     TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, NULL)));
-    assert_int_equal(tn_group_wait(group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_group_wait(group, 0, TN_NOW, NULL), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_group_wait(group, 0, tnt_deadline(30), NULL), TN_ERR_TIMED_OUT);
     int32_t pid = tn_process_pid(process);
     tn_group_close(group);

@@ -37,7 +37,7 @@ static void push_number(tn_domain *domain, int32_t number)
     tn_queue *queue;
     tn_message message = {.bytes = &number, .size_bytes = sizeof number};
     TN_CHECK_OK(tn_queue_open(domain, "numbers", &queue));
-    TN_CHECK_OK(tn_queue_push(queue, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
     tn_queue_close(queue);
 }
 
@@ -200,12 +200,12 @@ TN_TEST(by_every_method_a_join_that_does_not_wait_can_be_repeated_until_all_have
         struct world w = open_world(method, SUCCEED, 2);
         int status = TN_ERR_TIMED_OUT;
         while (status == TN_ERR_TIMED_OUT)
-            status = tn_group_wait(w.group, 0, 0, NULL);
+            status = tn_group_wait(w.group, 0, TN_NOW, NULL);
         assert_int_equal(status, 0);
         close_world(&w);
         w = open_world(method, SLEEP, 2);
-        assert_int_equal(tn_group_wait(w.group, 0, 0, NULL), TN_ERR_TIMED_OUT);
-        assert_int_equal(tn_group_wait(w.group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_group_wait(w.group, 0, TN_NOW, NULL), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_group_wait(w.group, 0, TN_NOW, NULL), TN_ERR_TIMED_OUT);
         close_world(&w);
     }
 }
@@ -273,7 +273,7 @@ TN_TEST(by_every_method_a_failure_after_another_child_ended_well_is_seen)
     for (enum method method = 0; method < METHODS; method++) {
         struct world w = open_world(method, FIRST_WELL, 2);
         assert_int_equal(await_end(tn_group_get(w.group, 0)).exit_code, 0);
-        assert_int_equal(tn_group_wait(w.group, 0, 0, NULL), TN_ERR_TIMED_OUT);
+        assert_int_equal(tn_group_wait(w.group, 0, TN_NOW, NULL), TN_ERR_TIMED_OUT);
         TN_CHECK_OK(tn_event_set(w.first_ended));
         tn_process_status first = first_failure(&w);
         assert_int_equal(first.index, 1);

@@ -90,14 +90,14 @@ static inline void kill_tenond(void)
     if (pid == 0 || tni_os_process_open(pid, &fd) != 0)
         return;
     kill(pid, SIGKILL);
-    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_deadline(LONG_MS)));
+    TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(LONG_MS)));
     tni_os_close(fd);
 }
 
 /* tenond may be at it: settling wakes who waits for memory. */
 static inline void await_settled(void)
 {
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     for (uint32_t i = 0; i < d->segment.geometry.seats; i++) {
         const _Atomic uint64_t *word = &tni_seat_at(&d->segment, i)->word;
         while (tni_seat_state(atomic_load(word)) == TNI_SEAT_REAPING) {
@@ -126,7 +126,9 @@ static inline void finish(void)
 static inline tn_tensor *numbers(int64_t count, float first)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_FLOAT32, 1, &count, tnt_deadline(LONG_MS), &t));
+    TN_CHECK_OK(
+        tn_tensor_create(d, TN_FLOAT32, 1, &count,
+                         TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(LONG_MS)), &t));
     for (int64_t i = 0; i < count; i++)
         ((float *)tn_tensor_data(t))[i] = first + (float)i;
     return t;

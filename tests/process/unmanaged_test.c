@@ -67,9 +67,10 @@ static uint32_t seat_of(pid_t pid)
 
 /* ---- handles whose time is over ---------------------------------------------------------- */
 
-static int make(int64_t bytes, uint64_t deadline_ns, tn_tensor **ret_tensor)
+static int make(int64_t bytes, tn_deadline deadline, tn_tensor **ret_tensor)
 {
-    return tn_tensor_empty(d, TN_UINT8, 1, &bytes, deadline_ns, ret_tensor);
+    return tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                            TN_OPTIONS(tn_tensor_options, .deadline = deadline), ret_tensor);
 }
 
 static void export_and_let_go(int64_t bytes, uint64_t lifetime_ns)
@@ -78,7 +79,7 @@ static void export_and_let_go(int64_t bytes, uint64_t lifetime_ns)
     size_t used;
     tn_tensor *t = NULL;
     tn_handle_options options = {.struct_size = sizeof options, .lifetime_ns = lifetime_ns};
-    TN_CHECK_OK(make(bytes, 0, &t));
+    TN_CHECK_OK(make(bytes, TN_NOW, &t));
     TN_CHECK_OK(tn_handle_export(t, &options, handle, sizeof handle, &used));
     tn_tensor_unref(t);
 }
@@ -105,7 +106,7 @@ TN_TEST(an_expired_handle_makes_room_before_no_memory_is_said)
     begin(&four_mib);
     for (int i = 0; i < 3; i++) {
         export_and_let_go(3 * MIB, 1);
-        TN_CHECK_OK(make(3 * MIB, 0, &t));
+        TN_CHECK_OK(make(3 * MIB, TN_NOW, &t));
         t = tn_tensor_unref(t);
     }
     finish();
@@ -138,7 +139,7 @@ TN_TEST(who_waits_at_a_queue_ends_expired_handles)
     begin(&four_mib);
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
     export_and_let_go(MIB, 1);
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (ticket_count() != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         assert_int_equal(tn_queue_pop(q, tnt_deadline(LATE_MS), &m), TN_ERR_TIMED_OUT);
@@ -151,7 +152,7 @@ TN_TEST(who_waits_at_a_queue_ends_expired_handles)
 
 static int push_and_hang(void *queue)
 {
-    TN_CHECK_OK(tn_queue_push(queue, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queue, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, TN_NOW));
     return hang();
 }
 
@@ -164,9 +165,9 @@ TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
     for (int i = 0; i < TRIES; i++) {
         run_and_kill(push_and_hang, q);
-        TN_CHECK_OK(tn_queue_pop(q, 0, &m));
+        TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
         tn_message_fini(&m);
-        tni_os_sleep_until(tnt_deadline(LATE_MS)); /* no two looks within 50 ms */
+        tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* no two looks within 50 ms */
         assert_int_equal(tn_queue_pop(q, tnt_deadline(SHORT_MS), &m), TN_ERR_PEER_DIED);
     }
     tn_queue_close(q);
@@ -232,7 +233,7 @@ static int take_all_blocks(void *argument)
     tn_tensor *t;
     int status = 0, made = 0;
     (void)argument;
-    while ((status = make(64, 0, &t)) == 0)
+    while ((status = make(64, TN_NOW, &t)) == 0)
         made++;
     TN_CHECK(status == TN_ERR_FULL && made > 0);
     return hang();
@@ -244,7 +245,7 @@ TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .blocks = BLOCKS});
     for (int i = 0; i < 3; i++) {
         run_and_kill(take_all_blocks, NULL);
-        TN_CHECK_OK(make(64, 0, &t));
+        TN_CHECK_OK(make(64, TN_NOW, &t));
         t = tn_tensor_unref(t);
     }
     finish();
@@ -299,7 +300,7 @@ TN_TEST(who_finds_no_entry_waits_for_who_settles_the_dead)
 static int take_block(void)
 {
     tn_tensor *t;
-    int status = make(64, 0, &t);
+    int status = make(64, TN_NOW, &t);
     if (status == 0)
         tn_tensor_unref(t);
     return status;
@@ -343,7 +344,7 @@ static void *release_late(void *unused)
     struct tni_header *h = d->segment.header;
     while ((atomic_load(&h->registry_wait) & TNI_WAIT_ARMED) == 0)
         tni_os_yield();
-    tni_os_sleep_until(tnt_deadline(LATE_MS)); /* the holder is late: that is what is tested */
+    tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* the holder is late: that is what is tested */
     atomic_exchange(&h->registry, 0);
     tni_wait_notify(&h->registry_wait, INT32_MAX);
     return unused;
@@ -376,7 +377,7 @@ static void give_claim_back(void)
     tni_wait_notify(&h->registry_wait, INT32_MAX);
 }
 
-static int acquire_one(void *semaphore) { return tn_semaphore_acquire(semaphore, 0); }
+static int acquire_one(void *semaphore) { return tn_semaphore_acquire(semaphore, TN_NOW); }
 
 /* A queue with a message, which alone holds its tensor. */
 static tn_queue *make_filled_queue(const char *name)
@@ -384,8 +385,9 @@ static tn_queue *make_filled_queue(const char *name)
     tn_queue *queue = NULL;
     tn_tensor *t = NULL;
     TN_CHECK_OK(tn_queue_create(d, name, NULL, &queue));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, (const int64_t[]){MIB}, 0, &t));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (const int64_t[]){MIB},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, TN_NOW));
     return queue;
 }
 
@@ -683,7 +685,7 @@ TN_TEST(a_join_takes_a_dead_ones_seat_while_a_member_waits)
     for (size_t i = 0; i < 16; i++)
         snprintf(id + 2 * i, 3, "%02x", d->segment.id[i]);
     TN_CHECK(write(joiner.id_pipe[1], id, 32) == 32);
-    uint64_t deadline_ns = tnt_deadline(LONG_MS);
+    uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (tni_os_poll(&joiner.go.read_fd, 1, 0) != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         assert_int_equal(tn_queue_pop(q, tnt_deadline(LATE_MS), &m), TN_ERR_TIMED_OUT);

@@ -22,7 +22,7 @@ static tn_tensor *make(float first) { return make_as(d, TN_STRATEGY_FILE_DESCRIP
 
 static void await_no_vault(void)
 {
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (vault_pid() != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -93,7 +93,7 @@ TN_TEST(the_next_tenond_comes_though_nobody_waits_for_it)
     leave_in_queue(1);
     int32_t old = manager_pid(d);
     kill_and_await(old, SIGKILL);
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (manager_pid(d) == old) { /* not as a survivor does */
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();
@@ -267,7 +267,7 @@ TN_TEST(who_leaves_waits_until_tenond_has_what_others_name)
     int32_t tenond = manager_pid(d);
     TN_CHECK_OK(tni_os_pipe(say_pipe));
     pid_t maker = tnt_fork(make_late_and_leave, &tenond);
-    TN_CHECK(tni_os_poll(&say_pipe[0], 1, tnt_deadline(BACKING_MS)) == 0);
+    TN_CHECK(tni_os_poll(&say_pipe[0], 1, tnt_until_ns(BACKING_MS)) == 0);
     TN_CHECK(tni_os_read(say_pipe[0], &byte, 1) == 1);
     assert_int_equal(kill(tenond, SIGCONT), 0);
     tnt_wait_ok(maker);
@@ -655,7 +655,7 @@ TN_TEST(whoever_else_connects_to_the_vault_and_talks_nonsense_harms_nobody)
         for (size_t k = 0; k < sizeof noise; k++)
             noise[k] = (char)tnt_random();
         TN_CHECK_OK(tni_os_socket_send(others[i], noise, 1 + tnt_random_below(sizeof noise),
-                                       i % 2 == 0 ? sealed : -1, tnt_deadline(BACKING_MS)));
+                                       i % 2 == 0 ? sealed : -1, tnt_until_ns(BACKING_MS)));
     }
     kill_and_await(old, SIGKILL);
     await_storages(await_successor(d, old), 3);
@@ -699,7 +699,7 @@ TN_TEST(a_stopped_vault_delays_deposits_no_longer_than_its_deadline)
     assert_in_range(most_ns / 1000000, 0, 900);
     int32_t next = await_vault(vault, 1);
     assert_int_equal(kill(vault, SIGCONT), 0); /* another has its place: it ends */
-    uint64_t deadline_ns = tnt_deadline(BACKING_MS);
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (find_vault(next) != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "harness/tensor.h"
 #include "process/strategies.h"
 
 enum { MIB = 1 << 20 };
@@ -44,7 +45,7 @@ EACH_STRATEGY(what_was_pushed_outlives_a_producer_that_is_killed) { outlives(str
 static int take_and_hang(void *argument)
 {
     tn_tensor *t = pop();
-    TN_CHECK(tn_tensor_size_bytes(t) == 20 * MIB);
+    TN_CHECK(tnt_info(t).size_bytes == 20 * MIB);
     tnt_signal(argument);
     return hang();
 }
@@ -65,7 +66,7 @@ static int go_on(void *argument)
 static bool has_room_for(int64_t bytes)
 {
     tn_tensor *t = NULL;
-    int status = tn_tensor_empty(d, TN_UINT8, 1, &bytes, 0, &t);
+    int status = tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &t);
     TN_CHECK(status == 0 || status == TN_ERR_NO_MEMORY);
     tn_tensor_unref(t);
     return status == 0;
@@ -75,7 +76,9 @@ static bool has_room_for(int64_t bytes)
 static tn_tensor *await_room_for(int64_t bytes)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &bytes, tnt_deadline(LONG_MS), &t));
+    TN_CHECK_OK(
+        tn_tensor_create(d, TN_UINT8, 1, &bytes,
+                         TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(LONG_MS)), &t));
     return t;
 }
 
@@ -413,7 +416,7 @@ static int receive_as_another_user(void *argument)
     if (geteuid() == 0)
         TN_CHECK(setgid(65534) == 0 && setuid(65534) == 0);
     TN_CHECK_OK(tn_tensor_receive(sockets[1], tnt_deadline(LONG_MS), &t));
-    TN_CHECK(is_number(t, 3, 8) && tn_tensor_is_read_only(t));
+    TN_CHECK(is_number(t, 3, 8) && tnt_info(t).is_read_only);
     tn_tensor_unref(t);
     return 0;
 }

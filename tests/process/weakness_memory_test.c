@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "harness/tensor.h"
 #include "process/strategies.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
@@ -34,7 +35,7 @@ static tn_tensor *bytes_as(const char *strategy, int64_t count)
 {
     tn_tensor *t;
     TN_CHECK_OK(tn_strategy_set(strategy));
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, NULL, &t));
     return t;
 }
 
@@ -83,13 +84,13 @@ TN_TEST(a_process_without_a_descriptor_left_is_told_so_and_loses_nothing)
     begin("file_descriptor");
     limit_descriptors(tnt_descriptor_count() + 40);
     while (made < MANY &&
-           (status = tn_tensor_empty(d, TN_INT32, 1, &count, 0, &many[made])) == 0)
+           (status = tn_tensor_create(d, TN_INT32, 1, &count, NULL, &many[made])) == 0)
         ((int32_t *)tn_tensor_data(many[made]))[3] = made, made++;
     assert_in_range(made, 10, 45);
     assert_int_equal(status, TN_ERR_FULL);
     assert_non_null(strstr(tn_error_detail(), "descriptor"));
     many[0] = tn_tensor_unref(many[0]);
-    TN_CHECK_OK(tn_tensor_empty(d, TN_INT32, 1, &count, 0, &many[0]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, &count, NULL, &many[0]));
     for (int i = 1; i < made; i++)
         assert_int_equal(((int32_t *)tn_tensor_data(many[i]))[3], i);
     for (int i = 0; i < made; i++)
@@ -158,15 +159,15 @@ TN_TEST(the_tensors_of_a_write_once_arena_take_one_mapping_and_at_most_one_descr
     int64_t count = 16;
     tn_arena *arena;
     begin("arena");
-    TN_CHECK_OK(tn_arena_create(d, COUNT * 64, 0, &arena));
+    TN_CHECK_OK(tn_arena_create(d, COUNT * 64, TN_NOW, &arena));
     unsigned lines = map_lines(), descriptors = tnt_descriptor_count();
     for (int i = 0; i < COUNT; i++) {
-        TN_CHECK_OK(tn_arena_empty(arena, TN_INT32, 1, &count, &many[i]));
+        TN_CHECK_OK(tn_arena_allocate(arena, TN_INT32, 1, &count, &many[i]));
         *(int32_t *)tn_tensor_data(many[i]) = i;
     }
     assert_true(map_lines() <= lines + 8); /* malloc's */
     assert_int_equal(tnt_descriptor_count(), descriptors);
-    assert_int_equal(tn_arena_empty(arena, TN_INT32, 1, &count, &many[COUNT]), TN_ERR_FULL);
+    assert_int_equal(tn_arena_allocate(arena, TN_INT32, 1, &count, &many[COUNT]), TN_ERR_FULL);
     tn_arena_close(arena);
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(*(int32_t *)tn_tensor_data(many[i]), i);
@@ -193,8 +194,8 @@ TN_TEST(a_name_that_somebody_else_removed_harms_nobody)
     push_kept(known);
     push_kept(lost);
     push(numbers(4, 5));
-    assert_int_equal(unlink(tn_tensor_path(known)), 0);
-    assert_int_equal(unlink(tn_tensor_path(lost)), 0);
+    assert_int_equal(unlink(tnt_info(known).path), 0);
+    assert_int_equal(unlink(tnt_info(lost).path), 0);
     /* Who has it mapped goes on with it, */
     t = pop();
     assert_true(tn_tensor_same_storage(t, known));
@@ -203,7 +204,7 @@ TN_TEST(a_name_that_somebody_else_removed_harms_nobody)
     tn_tensor_unref(known);
     /* releasing it is no error, and the next one has a name of its own. */
     t = numbers(2, 3);
-    assert_int_equal(access(tn_tensor_path(t), R_OK), 0);
+    assert_int_equal(access(tnt_info(t).path, R_OK), 0);
     tn_tensor_unref(t);
     tn_tensor_unref(lost); /* its message has the last reference now */
     /* Who has not is told, and what comes after it comes. */
@@ -236,7 +237,7 @@ TN_TEST_WITHIN(tenond_gives_free_memory_back_that_nobody_uses, 60)
     tn_tensor *t;
     begin_with_tenond("arena");
     uint64_t before = committed_bytes();
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, (int64_t[]){64 * MIB}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){64 * MIB}, NULL, &t));
     uint64_t until_ns = tni_os_now_ns() + UINT64_C(1000000000) * (MOST_S + SLACK_S);
     tn_tensor_unref(t);
     assert_true(committed_bytes() >= before + 64 * MIB);
@@ -280,7 +281,7 @@ static void check_that_the_default_quota_leaves_room(void)
                                                       .flags = TN_DOMAIN_NO_MANAGER},
                                  &d));
     while (made < LIMIT_MIB &&
-           (status = tn_tensor_empty(d, TN_UINT8, 1, &size, 0, &many[made])) == 0)
+           (status = tn_tensor_create(d, TN_UINT8, 1, &size, NULL, &many[made])) == 0)
         made++;
     assert_int_equal(made, LIMIT_MIB / 2);
     assert_int_equal(status, TN_ERR_NO_MEMORY);
@@ -317,7 +318,7 @@ static int fill_a_group(void *folder)
                                        .flags = TN_DOMAIN_NO_MANAGER};
     TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
     while (made < MOST &&
-           (status = tn_tensor_empty(d, TN_UINT8, 1, &size, 0, &many[made])) == 0)
+           (status = tn_tensor_create(d, TN_UINT8, 1, &size, NULL, &many[made])) == 0)
         memset(tn_tensor_data(many[made++]), 1, MIB);
     TN_CHECK(status == TN_ERR_NO_MEMORY && made >= 100);
     while (made > 0)
@@ -364,7 +365,8 @@ TN_TEST(a_full_memory_file_system_is_an_error_and_not_a_bus_error)
         tnt_skip("mounting needs root");
     setenv("TENON_SHM_DIR", folder, 1);
     begin("file_system");
-    while (made < 20 && (status = tn_tensor_empty(d, TN_UINT8, 1, &count, 0, &many[made])) == 0)
+    while (made < 20 &&
+           (status = tn_tensor_create(d, TN_UINT8, 1, &count, NULL, &many[made])) == 0)
         made++;
     assert_int_equal(status, TN_ERR_NO_MEMORY);
     assert_non_null(strstr(tn_error_detail(), folder));
@@ -374,7 +376,7 @@ TN_TEST(a_full_memory_file_system_is_an_error_and_not_a_bus_error)
         memset(tn_tensor_data(many[i]), i + 1, (size_t)count);
     assert_int_equal(((uint8_t *)tn_tensor_data(many[0]))[count - 1], 1);
     tn_tensor_unref(many[0]);
-    TN_CHECK_OK(tn_tensor_empty(d, TN_UINT8, 1, &count, 0, &many[0]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, NULL, &many[0]));
     memset(tn_tensor_data(many[0]), 1, (size_t)count);
     for (int i = 0; i < made; i++)
         tn_tensor_unref(many[i]);
@@ -387,7 +389,7 @@ static int fill_what_comes(void *argument)
 {
     (void)argument;
     tn_tensor *t = pop();
-    memset(tn_tensor_data(t), 7, tn_tensor_size_bytes(t));
+    memset(tn_tensor_data(t), 7, tnt_info(t).size_bytes);
     tn_tensor_unref(t);
     return 0;
 }
@@ -410,7 +412,7 @@ TN_TEST(arena_and_file_descriptor_do_not_need_dev_shm)
     }
     /* The one that does says which folder it is about. */
     TN_CHECK_OK(tn_strategy_set("file_system"));
-    assert_true(tn_tensor_empty(d, TN_UINT8, 1, &one, 0, &t) < 0);
+    assert_true(tn_tensor_create(d, TN_UINT8, 1, &one, NULL, &t) < 0);
     assert_non_null(strstr(tn_error_detail(), "/dev/shm"));
     finish();
 }
@@ -419,7 +421,7 @@ TN_TEST(named_memory_lies_in_the_folder_that_was_chosen)
 {
     begin("file_system");
     tn_tensor *t = numbers(4, 0);
-    assert_memory_equal(tn_tensor_path(t), tnt_shm_folder(), strlen(tnt_shm_folder()));
+    assert_memory_equal(tnt_info(t).path, tnt_shm_folder(), strlen(tnt_shm_folder()));
     assert_int_equal(shm_files(), 1);
     tn_tensor_unref(t);
     finish();
@@ -440,22 +442,22 @@ EACH_STRATEGY(nothing_moves_behind_the_users_back)
     tn_tensor *t;
     tn_process *process;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 1, &count, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 1, &count, &t));
     float *data = tn_tensor_data(t);
     data[0] = 3;
     /* A queue refuses it; a child has a copy of it, as of all private memory. */
-    assert_int_equal(tn_queue_push_tensor(q, t, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(q, t, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW), TN_ERR_INVALID);
     TN_CHECK_OK(tn_process_fork(d, write_a_copy, t, 0, &process));
     TN_CHECK_OK(tn_process_wait(process, tnt_deadline(LONG_MS), NULL));
     tn_process_close(process);
-    assert_false(tn_tensor_is_shared(t));
+    assert_false(tnt_info(t).is_shared);
     assert_ptr_equal(tn_tensor_data(t), data);
     assert_true(is_number(t, 0, 3));
     /* Asked for, it moves once. */
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
     data = tn_tensor_data(t);
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
     push_kept(t);
     assert_ptr_equal(tn_tensor_data(t), data);
     tn_tensor_unref(t);
@@ -467,22 +469,22 @@ EACH_STRATEGY(a_view_shares_only_its_own_bytes_when_asked)
     const int64_t shape[] = {1000, 1000};
     tn_tensor *whole, *column, *shared;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 2, shape, &whole));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 2, shape, &whole));
     for (int32_t i = 0; i < 1000000; i++)
         ((int32_t *)tn_tensor_data(whole))[i] = i;
     const void *data = tn_tensor_data(whole);
     TN_CHECK_OK(tn_tensor_slice(whole, 1, 7, 8, 1, &column));
-    TN_CHECK_OK(tn_tensor_share_view(d, column, NULL, 0, &shared));
-    assert_int_equal(tn_tensor_storage_bytes(shared), 4000);
-    assert_true(tn_tensor_is_contiguous(shared));
+    TN_CHECK_OK(tn_tensor_clone(d, column, NULL, &shared));
+    assert_int_equal(tnt_info(shared).storage_bytes, 4000);
+    assert_true(tnt_info(shared).is_contiguous);
     assert_int_equal(((int32_t *)tn_tensor_data(shared))[999], 999007);
-    assert_false(tn_tensor_is_shared(whole));
+    assert_false(tnt_info(whole).is_shared);
     assert_ptr_equal(tn_tensor_data(whole), data);
     tn_tensor_unref(shared);
     /* And of a storage that is shared already. */
-    TN_CHECK_OK(tn_tensor_share(d, whole, 0));
-    TN_CHECK_OK(tn_tensor_share_view(d, column, NULL, 0, &shared));
-    assert_int_equal(tn_tensor_storage_bytes(shared), 4000);
+    TN_CHECK_OK(tn_tensor_share(d, whole, NULL));
+    TN_CHECK_OK(tn_tensor_clone(d, column, NULL, &shared));
+    assert_int_equal(tnt_info(shared).storage_bytes, 4000);
     assert_false(tn_tensor_same_storage(shared, whole));
     tn_tensor_unref(shared);
     tn_tensor_unref(column);
@@ -496,12 +498,12 @@ EACH_STRATEGY(a_view_at_the_end_of_a_huge_storage_takes_no_more_than_its_bytes)
     const int64_t count = INT64_C(1) << 30; /* which malloc() touches if it is told to check */
     tn_tensor *huge, *end, *shared;
     begin(strategy);
-    if (tn_tensor_private(TN_UINT8, 1, &count, &huge) != 0)
+    if (tn_tensor_create_private(TN_UINT8, 1, &count, &huge) != 0)
         tnt_skip("no address space for 1 GiB");
     TN_CHECK_OK(tn_tensor_slice(huge, 0, count - 3, count, 1, &end));
     memcpy(tn_tensor_data(end), "end", 3);
-    TN_CHECK_OK(tn_tensor_share_view(d, end, NULL, 0, &shared));
-    assert_int_equal(tn_tensor_storage_bytes(shared), 3);
+    TN_CHECK_OK(tn_tensor_clone(d, end, NULL, &shared));
+    assert_int_equal(tnt_info(shared).storage_bytes, 3);
     assert_memory_equal(tn_tensor_data(shared), "end", 3);
     tn_tensor_unref(shared);
     tn_tensor_unref(end);
@@ -521,7 +523,7 @@ static int read_what_is_published(void *argument)
 {
     (void)argument;
     tn_tensor *t = pop();
-    TN_CHECK(tn_tensor_is_read_only(t));
+    TN_CHECK(tnt_info(t).is_read_only);
     TN_CHECK(is_number(t, 0, 30));
     TN_CHECK(tn_tensor_copy(t, t) == TN_ERR_DENIED);
     uintptr_t page = (uintptr_t)tn_tensor_data(t) & ~(uintptr_t)4095;
@@ -535,12 +537,12 @@ static int read_what_is_published(void *argument)
 
 TN_TEST(a_reader_cannot_write_what_was_published)
 {
-    tn_share_options options = {.struct_size = sizeof options, .flags = TN_SHARE_WRITE_ONCE};
+    tn_tensor_options options = {.struct_size = sizeof options, .flags = TN_TENSOR_WRITE_ONCE};
     int64_t count = 4;
     tn_tensor *t;
     begin("arena");
     pid_t before = tnt_fork(read_what_is_published, NULL);
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_FLOAT32, 1, &count, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, 1, &count, &options, &t));
     *(float *)tn_tensor_data(t) = 30;
     push_kept(t);
     tnt_wait_ok(before);
@@ -593,7 +595,7 @@ TN_TEST(attach_checks_magic_version_and_size_and_never_grows_a_file)
     };
     begin("file_system");
     tn_tensor *t = numbers(1000, 1), *other = NULL;
-    const char *path = tn_tensor_path(t);
+    const char *path = tnt_info(t).path;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     off_t size = size_of(path);
@@ -638,7 +640,7 @@ TN_TEST(a_file_that_somebody_truncated_is_corrupt_and_the_queue_goes_on)
     tn_tensor *t = numbers(100000, 1);
     push_kept(t);
     push(numbers(4, 5));
-    assert_int_equal(truncate(tn_tensor_path(t), 8192), 0);
+    assert_int_equal(truncate(tnt_info(t).path, 8192), 0);
     tnt_signal(&go);
     tnt_wait_ok(pid);
     tn_tensor_unref(t);
@@ -681,7 +683,8 @@ EACH_STRATEGY(a_tensor_arrives_with_all_that_is_known_of_it)
                               .zero_points = &zero_point};
     tn_tensor *t;
     begin(strategy);
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT8, 2, shape, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT8, 2, shape,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     TN_CHECK_OK(tn_tensor_set_flags(t, TN_REQUIRES_GRAD | TN_PARAMETER | TN_WAS_PINNED));
     TN_CHECK_OK(tn_tensor_set_name(t, "layer.0"));
     TN_CHECK_OK(tn_tensor_set_axis_names(t, (const char *const[]){"", "channel"}));
@@ -689,7 +692,8 @@ EACH_STRATEGY(a_tensor_arrives_with_all_that_is_known_of_it)
     TN_CHECK_OK(tn_tensor_set_quantizer(t, &quantizer));
     TN_CHECK_OK(tn_tensor_set_metadata(t, "epoch", "12", 2));
     push(t);
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_COMPLEX64, 2, shape, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_COMPLEX64, 2, shape,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     TN_CHECK_OK(tn_tensor_set_flags(t, TN_CONJUGATE | TN_NEGATIVE));
     push(t);
     tnt_wait_ok(tnt_fork(check_attributes, NULL));
@@ -704,13 +708,17 @@ TN_TEST(a_sparse_tensor_travels_whole_or_not_at_all)
     tn_sparse found;
     tn_message message;
     begin("arena");
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT64, 2, indices_shape, 0, &sparse.parts[0]));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_FLOAT32, 1, values_shape, 0, &sparse.parts[1]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT64, 2, indices_shape,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &sparse.parts[0]));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, 1, values_shape,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &sparse.parts[1]));
     TN_CHECK_OK(tn_sparse_mark(&sparse));
-    assert_int_equal(tn_queue_push_tensor(q, sparse.parts[1], 0, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(q, sparse.parts[1], 0, TN_NOW), TN_ERR_INVALID);
     message = (tn_message){.tensors = sparse.parts, .tensor_count = 2};
-    TN_CHECK_OK(tn_queue_push(q, &message, TN_PUSH_MOVE, 0));
-    TN_CHECK_OK(tn_queue_pop(q, 0, &message));
+    TN_CHECK_OK(tn_queue_push(q, &message, TN_PUSH_MOVE, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     assert_int_equal(tn_sparse_find(message.tensors, message.tensor_count, &found), 2);
     assert_int_equal(found.layout, TN_LAYOUT_COO);
     assert_int_equal(found.shape[1], 10);

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "harness/tensor.h"
 #include "process/strategies.h"
 #include "queue/object.h"
 #include "sync/sync.h"
@@ -57,7 +58,7 @@ static tn_tensor *poll_one(void)
     tn_tensor *t = NULL;
     int status;
     do
-        status = tn_queue_pop_tensor(q, 0, &t);
+        status = tn_queue_pop_tensor(q, TN_NOW, &t);
     while (status == TN_ERR_TIMED_OUT);
     return status == 0 ? t : NULL;
 }
@@ -78,12 +79,12 @@ static bool send_rounds(int rounds)
     const int64_t count = 16;
     for (int i = 0; i < rounds; i++) {
         tn_tensor *t;
-        if (tn_tensor_empty(d, TN_FLOAT32, 1, &count, 0, &t) != 0)
+        if (tn_tensor_create(d, TN_FLOAT32, 1, &count, NULL, &t) != 0)
             return false;
         ((float *)tn_tensor_data(t))[3] = (float)(i + 3);
         int status;
         do
-            status = tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0);
+            status = tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW);
         while (status == TN_ERR_TIMED_OUT);
         if (status != 0)
             return false;
@@ -141,7 +142,7 @@ static int send_the_same_again(void *argument)
     for (int i = 0; i < COUNTED_ROUNDS; i++) {
         int status;
         do
-            status = tn_queue_push_tensor(q, t, 0, 0);
+            status = tn_queue_push_tensor(q, t, 0, TN_NOW);
         while (status == TN_ERR_TIMED_OUT);
         if (status != 0)
             _exit(1);
@@ -172,10 +173,10 @@ TN_TEST(an_error_of_push_reaches_the_caller_of_push)
     tn_domain_options options = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER};
     tn_domain *other = tnt_domain(&options);
     begin("arena");
-    TN_CHECK_OK(tn_tensor_private(TN_INT8, 1, &count, &private_one));
-    TN_CHECK_OK(tn_tensor_empty(other, TN_INT8, 1, &count, 0, &t));
-    assert_int_equal(tn_queue_push_tensor(q, private_one, 0, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_push_tensor(q, t, 0, 0), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT8, 1, &count, &private_one));
+    TN_CHECK_OK(tn_tensor_create(other, TN_INT8, 1, &count, NULL, &t));
+    assert_int_equal(tn_queue_push_tensor(q, private_one, 0, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_push_tensor(q, t, 0, TN_NOW), TN_ERR_INVALID);
     tn_tensor_unref(t);
     tn_tensor_unref(private_one);
     tn_domain_close(other);
@@ -193,9 +194,9 @@ TN_TEST(what_is_pushed_as_bytes_is_what_it_was_then)
     char text[200] = "before";
     tn_message message = {.bytes = text, .size_bytes = sizeof text};
     begin("arena");
-    TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
     snprintf(text, sizeof text, "after");
-    TN_CHECK_OK(tn_queue_pop(q, 0, &message));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     assert_string_equal(message.bytes, "before");
     tn_message_fini(&message);
     finish();
@@ -230,7 +231,7 @@ TN_TEST(a_process_killed_anywhere_inside_push_or_pop_stops_nobody)
         tn_tensor *t = pop(); /* the dead one's, if it got so far, else ours */
         tn_tensor_unref(t);
         TN_CHECK_OK(tn_domain_reap(d, NULL));
-        while (tn_queue_pop(q, 0, &message) == 0)
+        while (tn_queue_pop(q, TN_NOW, &message) == 0)
             tn_message_fini(&message);
     }
     for (size_t i = 0; i < sizeof in_pop / sizeof in_pop[0]; i++) {
@@ -240,7 +241,7 @@ TN_TEST(a_process_killed_anywhere_inside_push_or_pop_stops_nobody)
         tn_tensor *t = pop();
         tn_tensor_unref(t);
         TN_CHECK_OK(tn_domain_reap(d, NULL));
-        while (tn_queue_pop(q, 0, &message) == 0)
+        while (tn_queue_pop(q, TN_NOW, &message) == 0)
             tn_message_fini(&message);
     }
     finish();
@@ -267,7 +268,7 @@ TN_TEST(a_killed_lock_holder_stops_nobody)
     TN_CHECK_OK(tn_lock_create(d, NULL, &locked.lock));
     pid_t pid = tnt_fork(lock_and_hang, &locked);
     tnt_await(&locked.has_it);
-    assert_int_equal(tn_lock_acquire(locked.lock, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_lock_acquire(locked.lock, TN_NOW), TN_ERR_TIMED_OUT);
     tnt_kill(pid);
     assert_int_equal(tn_lock_acquire(locked.lock, tnt_deadline(LONG_MS)), TN_LOCK_RECOVERED);
     assert_int_equal(tn_error_peer().pid, pid);
@@ -370,7 +371,7 @@ TN_TEST(a_program_that_nobody_here_started_attaches_by_name)
     char path[256];
     begin_with("file_system", "open-house", &options, 16);
     tn_tensor *named = numbers(4, 44);
-    snprintf(path, sizeof path, "%s", tn_tensor_path(named));
+    snprintf(path, sizeof path, "%s", tnt_info(named).path);
     tnt_wait_ok(tnt_fork(start_unrelated, path));
     tn_tensor *t = pop();
     assert_true(is_number(t, 2, 46));
@@ -473,7 +474,7 @@ static void *send_and_receive_views(void *argument)
         TN_CHECK_OK(tn_queue_push_tensor(q, view, TN_PUSH_MOVE, tnt_deadline(LONG_MS)));
         TN_CHECK_OK(tn_queue_pop_tensor(q, tnt_deadline(LONG_MS), &t));
         TN_CHECK(tn_tensor_same_storage(t, whole));
-        TN_CHECK(*(float *)tn_tensor_data(t) == (float)(tn_tensor_byte_offset(t) / 4));
+        TN_CHECK(*(float *)tn_tensor_data(t) == (float)(tnt_info(t).byte_offset / 4));
         tn_tensor_unref(t);
     }
     return NULL;
@@ -482,7 +483,7 @@ static void *send_and_receive_views(void *argument)
 static void *share_it_again(void *argument)
 {
     for (int i = 0; i < THREAD_ROUNDS; i++)
-        TN_CHECK_OK(tn_tensor_share(d, argument, 0)); /* as free as it says */
+        TN_CHECK_OK(tn_tensor_share(d, argument, NULL)); /* as free as it says */
     return NULL;
 }
 
@@ -491,7 +492,7 @@ static pthread_barrier_t start;
 static void *share_when_all_do(void *argument)
 {
     pthread_barrier_wait(&start);
-    TN_CHECK_OK(tn_tensor_share(d, argument, 0));
+    TN_CHECK_OK(tn_tensor_share(d, argument, NULL));
     return NULL;
 }
 
@@ -504,7 +505,7 @@ EACH_STRATEGY(threads_share_one_private_storage_at_the_same_time)
     begin(strategy);
     TN_CHECK(pthread_barrier_init(&start, NULL, THREADS) == 0);
     for (int round = 0; round < 50; round++) {
-        TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, &count, &whole));
+        TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, &count, &whole));
         ((int32_t *)tn_tensor_data(whole))[count - 1] = round;
         for (int i = 0; i < THREADS; i++) {
             TN_CHECK_OK(tn_tensor_slice(whole, 0, i, count, 1, &views[i]));
@@ -515,7 +516,7 @@ EACH_STRATEGY(threads_share_one_private_storage_at_the_same_time)
             tn_tensor_unref(views[i]);
         }
         assert_int_equal(((int32_t *)tn_tensor_data(whole))[count - 1], round);
-        assert_true(tn_tensor_is_shared(whole));
+        assert_true(tnt_info(whole).is_shared);
         tn_tensor_unref(whole);
     }
     pthread_barrier_destroy(&start);
@@ -562,7 +563,7 @@ TN_TEST(the_end_of_every_child_is_kept_and_not_only_the_first_failure)
     assert_int_equal(first.index, 1);
     assert_string_equal(first.message, "no data in shard 7");
     for (uint32_t i = 0; i < 3; i++)
-        TN_CHECK_OK(tn_process_wait(tn_group_get(group, i), 0, &status[i]));
+        TN_CHECK_OK(tn_process_wait(tn_group_get(group, i), TN_NOW, &status[i]));
     assert_int_equal(status[0].signal, SIGTERM);
     assert_int_equal(status[1].exit_code, 1);
     assert_string_equal(status[1].message, "no data in shard 7");

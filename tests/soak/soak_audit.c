@@ -141,7 +141,7 @@ static void drain(uint32_t queue)
     for (;;) {
         struct soak_wire wire;
         tn_message message;
-        int status = tn_queue_pop(me.queues[queue], 0, &message);
+        int status = tn_queue_pop(me.queues[queue], TN_NOW, &message);
         if (status == TN_ERR_TIMED_OUT)
             break;
         if (status != 0) {

@@ -104,13 +104,13 @@ static void take_in(const tn_message *messages, uint32_t count, uint32_t queue)
     }
 }
 
-static void pop(uint32_t queue, uint64_t deadline_ns)
+static void pop(uint32_t queue, tn_deadline deadline)
 {
     tn_message messages[MANY];
     uint32_t count = soak_chance(25) ? MANY : 1;
     soak_do_at(SOAK_POPPING, queue, count);
-    int status = count == 1 ? tn_queue_pop(me.queues[queue], deadline_ns, messages)
-                            : tn_queue_pop_many(me.queues[queue], count, deadline_ns, messages);
+    int status = count == 1 ? tn_queue_pop(me.queues[queue], deadline, messages)
+                            : tn_queue_pop_many(me.queues[queue], count, deadline, messages);
     if (status < 0)
         soak_judge_pop(status, queue);
     else
@@ -124,7 +124,7 @@ static void wait_for_any(void)
     if (status < 0 && status != TN_ERR_TIMED_OUT)
         soak_fail_status(SOAK_ON_MESSAGES, "tn_queue_wait_any", status);
     if (status >= 0)
-        pop((uint32_t)status, 0);
+        pop((uint32_t)status, TN_NOW);
 }
 
 static void wait_with_poll(uint32_t queue)
@@ -139,7 +139,7 @@ static void wait_with_poll(uint32_t queue)
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     if (poll(&poll_fd, 1, 20) == 1)
         tn_domain_poll_clear(me.domain);
-    pop(queue, 0);
+    pop(queue, TN_NOW);
     status = tn_queue_watch(me.queues[queue], false);
     if (status != 0)
         soak_fail_status(SOAK_ON_MESSAGES, "tn_queue_watch", status);
@@ -153,7 +153,7 @@ static void consume_one(void)
     else if (dice < 50)
         wait_with_poll(queue);
     else
-        pop(queue, dice < 75 ? 0 : soak_deadline(soak_below(40)));
+        pop(queue, dice < 75 ? TN_NOW : soak_deadline(soak_below(40)));
     while (held_count > HELD - MANY || (held_count > 0 && soak_chance(60)))
         finish_one(soak_below(held_count));
 }

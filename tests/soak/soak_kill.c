@@ -279,7 +279,7 @@ static void stop_one(pid_t pid)
         if (fd >= 0 && send_signal(fd, SIGSTOP)) {
             stopped[i].pid = pid;
             stopped[i].fd = fd;
-            stopped[i].until_ns = soak_deadline(soak_below(50));
+            stopped[i].until_ns = soak_until_ns(soak_below(50));
             soak_count(SOAK_N_STOPS, 1);
         } else if (fd >= 0) {
             close(fd);

@@ -62,7 +62,8 @@ uint64_t soak_now_ns(void)
     return (uint64_t)now.tv_sec * SOAK_S_NS + (uint64_t)now.tv_nsec;
 }
 
-uint64_t soak_deadline(uint64_t ms) { return soak_now_ns() + ms * SOAK_MS_NS; }
+uint64_t soak_until_ns(uint64_t ms) { return soak_now_ns() + ms * SOAK_MS_NS; }
+tn_deadline soak_deadline(uint64_t ms) { return (tn_deadline){soak_until_ns(ms)}; }
 
 /* ---- chance ------------------------------------------------------------------------------ */
 

@@ -72,7 +72,7 @@ static void survive(uint64_t ms)
 {
     _Atomic uint32_t word = 0;
     tni_process_sleep(me.domain, &word, 0,
-                      &(struct tni_wait){.deadline_ns = soak_deadline(ms)});
+                      &(struct tni_wait){.deadline_ns = soak_until_ns(ms)});
     soak_crew_collect();
 }
 

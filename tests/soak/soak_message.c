@@ -2,6 +2,7 @@
 /* Messages: made, pushed, and checked against the ledger where they arrive. */
 #include "soak.h"
 
+#include "harness/tensor.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -35,28 +36,29 @@ static uint32_t some_words(void)
     return (UINT32_C(1) << bits) + soak_below(UINT32_C(1) << bits);
 }
 
-static int make_in_arena_of_ones_own(uint32_t words, uint64_t deadline_ns, tn_tensor **ret)
+static int make_in_arena_of_ones_own(uint32_t words, tn_deadline deadline, tn_tensor **ret)
 {
     tn_arena *arena = NULL;
     int64_t shape = words;
-    int status = tn_arena_create(me.domain, (uint64_t)words * 8 + 64, deadline_ns, &arena);
+    int status = tn_arena_create(me.domain, (uint64_t)words * 8 + 64, deadline, &arena);
     if (status == 0)
-        status = tn_arena_empty(arena, TN_UINT64, 1, &shape, ret);
+        status = tn_arena_allocate(arena, TN_UINT64, 1, &shape, ret);
     tn_arena_close(arena);
     return status;
 }
 
-static int make_and_share(uint32_t strategy, uint32_t words, uint64_t key, uint64_t deadline_ns,
+static int make_and_share(uint32_t strategy, uint32_t words, uint64_t key, tn_deadline deadline,
                           tn_tensor **ret)
 {
-    tn_share_options options = {.struct_size = sizeof options, .strategy = strategy};
+    tn_tensor_options options = {
+        .struct_size = sizeof options, .strategy = strategy, .deadline = deadline};
     int64_t shape = words;
     tn_tensor *tensor = NULL;
-    int status = tn_tensor_private(TN_UINT64, 1, &shape, &tensor);
+    int status = tn_tensor_create_private(TN_UINT64, 1, &shape, &tensor);
     if (status != 0)
         return status;
     fill(tensor, key, words);
-    status = tn_tensor_share_as(me.domain, tensor, &options, deadline_ns);
+    status = tn_tensor_share(me.domain, tensor, &options);
     if (status == 0)
         *ret = tensor;
     else
@@ -64,12 +66,12 @@ static int make_and_share(uint32_t strategy, uint32_t words, uint64_t key, uint6
     return status;
 }
 
-static int make_once(uint32_t words, uint64_t deadline_ns, tn_tensor **ret)
+static int make_once(uint32_t words, tn_deadline deadline, tn_tensor **ret)
 {
-    tn_share_options options = {.struct_size = sizeof options, .flags = TN_SHARE_WRITE_ONCE};
+    tn_tensor_options options = {
+        .struct_size = sizeof options, .flags = TN_TENSOR_WRITE_ONCE, .deadline = deadline};
     int64_t shape = words;
-    int status =
-        tn_tensor_empty_as(me.domain, TN_UINT64, 1, &shape, &options, deadline_ns, ret);
+    int status = tn_tensor_create(me.domain, TN_UINT64, 1, &shape, &options, ret);
     if (status == 0)
         soak_count(SOAK_N_BY_WRITE_ONCE, 1);
     return status;
@@ -77,21 +79,21 @@ static int make_once(uint32_t words, uint64_t deadline_ns, tn_tensor **ret)
 
 static int make(uint32_t words, uint64_t key, tn_tensor **ret)
 {
-    tn_share_options options = {.struct_size = sizeof options, .strategy = TN_STRATEGY_ARENA};
+    tn_tensor_options options = {.struct_size = sizeof options, .strategy = TN_STRATEGY_ARENA};
     int64_t shape = words;
-    uint64_t deadline_ns = soak_chance(50) ? 0 : soak_deadline(soak_below(30));
+    tn_deadline deadline = soak_chance(50) ? TN_NOW : soak_deadline(soak_below(30));
     uint32_t dice = soak_below(100);
     if (dice < 4)
-        return make_in_arena_of_ones_own(words, deadline_ns, ret);
+        return make_in_arena_of_ones_own(words, deadline, ret);
     if (dice < 14)
-        return make_and_share(1 + soak_below(3), words, key, deadline_ns, ret);
+        return make_and_share(1 + soak_below(3), words, key, deadline, ret);
     if (dice < 24)
         options.strategy = TN_STRATEGY_FILE_DESCRIPTOR;
     else if (dice < 36)
         options.strategy = TN_STRATEGY_FILE_SYSTEM;
     else if (dice < 40)
-        return make_once(words, deadline_ns, ret);
-    return tn_tensor_empty_as(me.domain, TN_UINT64, 1, &shape, &options, deadline_ns, ret);
+        return make_once(words, deadline, ret);
+    return tn_tensor_create(me.domain, TN_UINT64, 1, &shape, &options, ret);
 }
 
 static void count_tensor(const tn_tensor *tensor, uint32_t words)
@@ -100,7 +102,7 @@ static void count_tensor(const tn_tensor *tensor, uint32_t words)
                                           SOAK_N_BY_DESCRIPTOR, SOAK_N_BY_FILE};
     soak_count(SOAK_N_TENSORS, 1);
     soak_count(SOAK_N_TENSOR_BYTES, (uint64_t)words * 8);
-    soak_count(by[tn_tensor_strategy(tensor)], 1);
+    soak_count(by[tnt_info(tensor).strategy], 1);
 }
 
 static void name_tensor(tn_tensor *tensor, uint64_t key)
@@ -124,10 +126,10 @@ bool soak_make_tensor(struct soak_part *ret_part, tn_tensor **ret_tensor)
         soak_count(SOAK_N_NO_ROOM, 1);
         return false;
     }
-    if (!tn_tensor_is_read_only(tensor))
+    if (!tnt_info(tensor).is_read_only)
         fill(tensor, part.key, part.words);
     count_tensor(tensor, part.words);
-    part.strategy = tn_tensor_strategy(tensor);
+    part.strategy = tnt_info(tensor).strategy;
     part.has_name = soak_chance(10);
     if (part.words > 4 && soak_chance(10)) { /* a view: it begins at a later word */
         tn_tensor *view = NULL;
@@ -158,9 +160,9 @@ static void check_name(const tn_tensor *tensor, const struct soak_part *part)
 
 void soak_check_tensor(const tn_tensor *tensor, const struct soak_part *part, const char *what)
 {
-    if (tn_tensor_count(tensor) != part->words || tn_tensor_strategy(tensor) != part->strategy)
+    if (tn_tensor_count(tensor) != part->words || tnt_info(tensor).strategy != part->strategy)
         soak_fail(SOAK_ON_CONTENTS, "%s: %lld words by strategy %u, should be %u by %u", what,
-                  (long long)tn_tensor_count(tensor), tn_tensor_strategy(tensor), part->words,
+                  (long long)tn_tensor_count(tensor), tnt_info(tensor).strategy, part->words,
                   part->strategy);
     const uint64_t *at = tn_tensor_data(tensor);
     for (uint32_t i = 0; i < part->words; i++) {
@@ -168,7 +170,7 @@ void soak_check_tensor(const tn_tensor *tensor, const struct soak_part *part, co
             soak_fail(SOAK_ON_CONTENTS,
                       "%s: word %u of %u (first %u, strategy %u, %s) is %#llx, should be %#llx",
                       what, i, part->words, part->first, part->strategy,
-                      tn_tensor_path(tensor) != NULL ? tn_tensor_path(tensor) : "no path",
+                      tnt_info(tensor).path != NULL ? tnt_info(tensor).path : "no path",
                       (unsigned long long)at[i],
                       (unsigned long long)word_of(part->key, (uint64_t)part->first + i));
     }
@@ -247,7 +249,7 @@ void soak_push(struct soak_parcel *p, uint32_t queue)
     atomic_store(&entry->state, SOAK_M_PUSHING);
     soak_do_at(SOAK_PUSHING, queue, 1);
     int status = tn_queue_push(me.queues[queue], &message, flags,
-                               soak_chance(30) ? 0 : soak_deadline(soak_below(60)));
+                               soak_chance(30) ? TN_NOW : soak_deadline(soak_below(60)));
     note_push(entry, status);
     if (status != 0 || flags == 0)
         soak_drop_tensors(p->tensors, count);

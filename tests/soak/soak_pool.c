@@ -176,15 +176,15 @@ static uint64_t oldest_without_result(void)
     return own.submitted;
 }
 
-static int fetch_one(uint64_t deadline_ns)
+static int fetch_one(tn_deadline deadline)
 {
     tn_pool_result result;
     uint32_t dice = soak_below(3);
     soak_do(SOAK_FETCHING);
-    int status = dice == 0 ? tn_pool_next(own.pool, deadline_ns, &result)
+    int status = dice == 0 ? tn_pool_next(own.pool, deadline, &result)
                  : dice == 1
-                     ? tn_pool_next_in_order(own.pool, deadline_ns, &result)
-                     : tn_pool_get(own.pool, oldest_without_result(), deadline_ns, &result);
+                     ? tn_pool_next_in_order(own.pool, deadline, &result)
+                     : tn_pool_get(own.pool, oldest_without_result(), deadline, &result);
     if (status != 0)
         return status;
     check_result(&result);

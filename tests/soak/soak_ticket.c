@@ -10,7 +10,7 @@ static void choose_ticket(tn_handle_options *options, uint64_t *ret_lifetime_ns)
     if (dice == 0)
         *ret_lifetime_ns = options->lifetime_ns = (1 + soak_below(80)) * SOAK_MS_NS;
     else if (dice == 1)
-        options->lifetime_ns = TN_FOREVER;
+        options->lifetime_ns = TN_NO_EXPIRY;
 }
 
 static void revoke_now_and_then(struct soak_entry *entry, uint64_t ticket)

@@ -28,7 +28,7 @@ static void push_message(struct crash_world *w, uint32_t tensor_count, size_t si
 static void export_held(struct crash_world *w, tn_tensor *tensor, uint32_t uses)
 {
     tn_handle_options options = {
-        .struct_size = sizeof options, .uses = uses, .lifetime_ns = TN_FOREVER};
+        .struct_size = sizeof options, .uses = uses, .lifetime_ns = TN_NO_EXPIRY};
     TN_CHECK_OK(
         tn_handle_export(tensor, &options, w->handle, sizeof w->handle, &w->handle_bytes));
 }
@@ -48,8 +48,8 @@ static int die_with_much(void *argument)
 {
     struct crash_world *w = argument;
     crash_tensor(w, PAIR_BYTES);
-    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, 0));
-    TN_CHECK_OK(tn_lock_acquire(w->lock, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
+    TN_CHECK_OK(tn_lock_acquire(w->lock, TN_NOW));
     push_message(w, 2, 100);
     kill(getpid(), SIGKILL);
     return 0;
@@ -82,19 +82,19 @@ static void push_many(struct crash_world *w) { push_message(w, 4, 100); }
 
 static void push_kept(struct crash_world *w)
 {
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, w->tensor[0], 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, w->tensor[0], 0, TN_NOW));
 }
 
 static void push_moved(struct crash_world *w)
 {
     tn_tensor *tensor = crash_tensor(w, PAIR_BYTES);
-    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(w->queue, tensor, TN_PUSH_MOVE, TN_NOW));
 }
 
 /* @return whether there was one to be had */
 static bool try_pop(struct crash_world *w, tn_message *m)
 {
-    int status = tn_queue_pop(w->queue, 0, m);
+    int status = tn_queue_pop(w->queue, TN_NOW, m);
     if (status != TN_ERR_TIMED_OUT)
         TN_CHECK_OK(status);
     return status == 0;
@@ -129,7 +129,7 @@ static void settle(struct crash_world *w)
 
 static void lock(struct crash_world *w)
 {
-    int status = tn_lock_acquire(w->lock, 0);
+    int status = tn_lock_acquire(w->lock, TN_NOW);
     if (status == TN_ERR_TIMED_OUT)
         return;
     TN_CHECK_OK(status);
@@ -138,7 +138,7 @@ static void lock(struct crash_world *w)
 
 static void semaphore(struct crash_world *w)
 {
-    int status = tn_semaphore_acquire(w->semaphore, 0);
+    int status = tn_semaphore_acquire(w->semaphore, TN_NOW);
     if (status == TN_ERR_TIMED_OUT)
         return;
     TN_CHECK_OK(status);
@@ -148,13 +148,13 @@ static void semaphore(struct crash_world *w)
 static void event(struct crash_world *w)
 {
     TN_CHECK_OK(tn_event_set(w->event));
-    (void)!tn_event_wait(w->event, 0);
+    (void)!tn_event_wait(w->event, TN_NOW);
     TN_CHECK_OK(tn_event_clear(w->event));
 }
 
 static void barrier(struct crash_world *w)
 {
-    (void)!tn_barrier_wait(w->barrier, 0);
+    (void)!tn_barrier_wait(w->barrier, TN_NOW);
     TN_CHECK_OK(tn_barrier_reset(w->barrier));
 }
 

@@ -22,10 +22,10 @@ static void begin(void)
     const char *why = tracer_why_not();
     if (why != NULL)
         tnt_skip(why);
-    end_ns = tnt_deadline(60 * 1000);
+    end_ns = tnt_until_ns(60 * 1000);
 }
 
-static bool is_time_left(void) { return tnt_deadline(0) < end_ns; }
+static bool is_time_left(void) { return tnt_until_ns(0) < end_ns; }
 
 static struct sweep_plan plan_of(uint32_t most)
 {

@@ -119,7 +119,7 @@ static void *work_until_over(void *argument)
 static uint64_t work_ends_ns(void)
 {
     const char *wanted = getenv("TN_THREADS_MS");
-    return tnt_deadline(wanted != NULL ? (unsigned)strtoul(wanted, NULL, 10) : 250);
+    return tnt_until_ns(wanted != NULL ? (unsigned)strtoul(wanted, NULL, 10) : 250);
 }
 
 uint64_t run_crews(const struct crew *crews)

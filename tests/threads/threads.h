@@ -45,7 +45,7 @@ struct crew {
 uint64_t run_crews(const struct crew *crews);
 
 /** A deadline that a round may wait for. */
-static inline uint64_t soon(void) { return tnt_deadline(5); }
+static inline tn_deadline soon(void) { return tnt_deadline(5); }
 
 /** Whether a call did its work; false: it met what it may meet when others are at work. */
 #define DID(call, ...)                                                                         \

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "harness/tensor.h"
 #include "share/share.h"
 #include "threads/threads.h"
 
@@ -15,8 +16,9 @@
 static tn_tensor *make(struct worker *w, int64_t count, uint32_t number)
 {
     tn_tensor *t;
-    if (!DID(tn_tensor_empty(w->domain, TN_UINT32, 1, &count, soon(), &t), TN_ERR_TIMED_OUT,
-             TN_ERR_NO_MEMORY, TN_ERR_FULL))
+    if (!DID(tn_tensor_create(w->domain, TN_UINT32, 1, &count,
+                              TN_OPTIONS(tn_tensor_options, .deadline = soon()), &t),
+             TN_ERR_TIMED_OUT, TN_ERR_NO_MEMORY, TN_ERR_FULL))
         return NULL;
     uint32_t *data = tn_tensor_data(t);
     for (int64_t i = 0; i < count; i++)
@@ -184,7 +186,7 @@ static void make_views(uint32_t number)
 {
     const int64_t count = 256;
     tn_tensor *whole;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT32, 1, &count, &whole));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT32, 1, &count, &whole));
     for (int64_t i = 0; i < count; i++)
         ((uint32_t *)tn_tensor_data(whole))[i] = number;
     for (unsigned i = 0; i < 4; i++)
@@ -216,8 +218,9 @@ static void share_view(struct worker *w)
             make_views(round);
         meet();
         tn_tensor *t = views[w->number];
-        TN_CHECK_OK(tn_tensor_share(members[0], t, TN_FOREVER));
-        TN_CHECK(tn_tensor_is_shared(t) && *(uint32_t *)tn_tensor_data(t) == round);
+        TN_CHECK_OK(tn_tensor_share(members[0], t,
+                                    TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER)));
+        TN_CHECK(tnt_info(t).is_shared && *(uint32_t *)tn_tensor_data(t) == round);
         check(t);
         tn_tensor_unref(t);
         meet();
@@ -243,7 +246,9 @@ static void read_common(struct worker *w)
     TN_CHECK(tn_tensor_flags(common) == TN_PARAMETER);
     TN_CHECK_OK(tn_tensor_to_dlpack(common, &managed));
     TN_CHECK_OK(tn_tensor_reshape(common, 2, (int64_t[]){8, 8}, &view));
-    if (DID(tn_tensor_share_view(w->domain, view, NULL, soon(), &copy), TN_ERR_TIMED_OUT)) {
+    if (DID(tn_tensor_clone(w->domain, view, TN_OPTIONS(tn_tensor_options, .deadline = soon()),
+                            &copy),
+            TN_ERR_TIMED_OUT)) {
         check(copy);
         tn_tensor_unref(copy);
     }
@@ -255,7 +260,9 @@ TN_TEST(a_tensor_with_attributes_can_be_read_by_many_threads)
 {
     const int64_t count = 64;
     world_begin(8 << 20);
-    TN_CHECK_OK(tn_tensor_zeros(members[0], TN_UINT32, 1, &count, 0, &common));
+    TN_CHECK_OK(tn_tensor_create(members[0], TN_UINT32, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &common));
     TN_CHECK_OK(tn_tensor_set_name(common, "common"));
     TN_CHECK_OK(tn_tensor_set_flags(common, TN_PARAMETER));
     run_crews((struct crew[]){{read_common, 4}, {NULL, 0}});
@@ -268,7 +275,7 @@ static void set_own(struct worker *w)
 {
     const int64_t count = 64;
     tn_tensor *own;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT32, 1, &count, &own));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT32, 1, &count, &own));
     for (uint32_t i = 0; i < 64; i++) {
         TN_CHECK_OK(tn_tensor_copy_attributes(own, common));
         TN_CHECK_OK(tn_tensor_set_flags(own, TN_BUFFER));
@@ -283,7 +290,9 @@ TN_TEST(attributes_of_copies_may_be_set_by_several_threads)
 {
     const int64_t count = 64;
     world_begin(8 << 20);
-    TN_CHECK_OK(tn_tensor_zeros(members[0], TN_UINT32, 1, &count, 0, &common));
+    TN_CHECK_OK(tn_tensor_create(members[0], TN_UINT32, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &common));
     TN_CHECK_OK(tn_tensor_set_name(common, "common"));
     run_crews((struct crew[]){{set_own, 4}, {NULL, 0}});
     tn_tensor_unref(common);

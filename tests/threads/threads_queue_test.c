@@ -57,7 +57,8 @@ static tn_tensor *make(struct worker *w, uint32_t number)
 {
     const int64_t count = 1 + (int64_t)worker_random(w, 40);
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT32, 1, &count, TN_FOREVER, &t));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT32, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &t));
     for (int64_t i = 0; i < count; i++)
         ((uint32_t *)tn_tensor_data(t))[i] = number;
     return t;
@@ -121,10 +122,10 @@ static void note_popped(const tn_message *message)
     atomic_fetch_add(&post.sum_popped, letter->number);
 }
 
-static bool pop_one(tn_queue *q, uint64_t deadline_ns)
+static bool pop_one(tn_queue *q, tn_deadline deadline)
 {
     tn_message message;
-    if (!DID(tn_queue_pop(q, deadline_ns, &message), TN_ERR_TIMED_OUT))
+    if (!DID(tn_queue_pop(q, deadline, &message), TN_ERR_TIMED_OUT))
         return false;
     check_message(&message);
     note_popped(&message);
@@ -159,7 +160,7 @@ static void pop_lease(struct worker *w)
 /* Every message that was pushed was popped once. */
 static void finish(void)
 {
-    while (pop_one(queues[0], 0))
+    while (pop_one(queues[0], TN_NOW))
         ;
     assert_true(post.pushed > 0);
     assert_int_equal(post.popped, post.pushed);
@@ -219,10 +220,10 @@ static void push_tensor(struct worker *w)
         tn_tensor_unref(t);
 }
 
-static bool pop_tensor_of(tn_queue *q, uint64_t deadline_ns)
+static bool pop_tensor_of(tn_queue *q, tn_deadline deadline)
 {
     tn_tensor *t;
-    if (!DID(tn_queue_pop_tensor(q, deadline_ns, &t), TN_ERR_TIMED_OUT))
+    if (!DID(tn_queue_pop_tensor(q, deadline, &t), TN_ERR_TIMED_OUT))
         return false;
     const uint32_t *data = tn_tensor_data(t);
     for (int64_t i = 1; i < tn_tensor_count(t); i++)
@@ -239,7 +240,7 @@ TN_TEST(a_moved_tensor_changes_hands_without_a_count)
 {
     begin(16, TN_QUEUE_REDELIVER);
     run_crews((struct crew[]){{push_tensor, 3}, {pop_tensor, 3}, {NULL, 0}});
-    while (pop_tensor_of(queues[0], 0))
+    while (pop_tensor_of(queues[0], TN_NOW))
         ;
     finish();
 }
@@ -270,17 +271,18 @@ static void copy_marked(struct worker *w)
 {
     tn_tensor *copy;
     const int64_t count = tn_tensor_count(marked);
-    TN_CHECK_OK(tn_tensor_empty(w->domain, TN_UINT32, 1, &count, TN_FOREVER, &copy));
+    TN_CHECK_OK(tn_tensor_create(w->domain, TN_UINT32, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .deadline = TN_FOREVER), &copy));
     TN_CHECK_OK(tn_tensor_copy_attributes(copy, marked));
     TN_CHECK_OK(tn_tensor_copy(copy, marked));
     tn_tensor_unref(copy);
 }
 
-static bool pop_marked_of(tn_queue *q, uint64_t deadline_ns)
+static bool pop_marked_of(tn_queue *q, tn_deadline deadline)
 {
     tn_message message;
     size_t bytes = 0;
-    if (!DID(tn_queue_pop(q, deadline_ns, &message), TN_ERR_TIMED_OUT))
+    if (!DID(tn_queue_pop(q, deadline, &message), TN_ERR_TIMED_OUT))
         return false;
     const char *value = tn_tensor_metadata(message.tensors[0], "mark", &bytes);
     for (size_t i = 1; value != NULL && i < bytes; i++)
@@ -297,7 +299,7 @@ static void pop_marked(struct worker *w) { pop_marked_of(queue_of(w), soon()); }
 static tn_tensor *make_sevens(void)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(members[0], TN_UINT32, 1, (int64_t[]){16}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(members[0], TN_UINT32, 1, (int64_t[]){16}, NULL, &t));
     for (int i = 0; i < 16; i++)
         ((uint32_t *)tn_tensor_data(t))[i] = 7;
     return t;
@@ -309,7 +311,7 @@ TN_TEST(attributes_may_be_set_while_the_tensor_is_pushed_and_copied)
     marked = make_sevens(), beside = make_sevens();
     run_crews((struct crew[]){
         {push_marked, 3}, {set_mark, 1}, {copy_marked, 1}, {pop_marked, 2}, {0}});
-    while (pop_marked_of(queues[0], 0))
+    while (pop_marked_of(queues[0], TN_NOW))
         ;
     for (int i = 0; i < 16; i++)
         TN_CHECK(((uint32_t *)tn_tensor_data(beside))[i] == 7);
@@ -324,7 +326,7 @@ static void wait_any_and_pop(struct worker *w)
 {
     tn_queue *q = queue_of(w);
     if (DID(tn_queue_wait_any(&q, 1, soon()), TN_ERR_TIMED_OUT))
-        pop_one(q, 0);
+        pop_one(q, TN_NOW);
 }
 
 static void poll_and_pop(struct worker *w)
@@ -336,7 +338,7 @@ static void poll_and_pop(struct worker *w)
         TN_CHECK_OK(tn_queue_watch(q, true));
     poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5);
     tn_domain_poll_clear(w->domain);
-    while (pop_one(q, 0))
+    while (pop_one(q, TN_NOW))
         ;
 }
 
@@ -362,8 +364,8 @@ static void make_and_end(struct worker *w)
     if (!DID(tn_queue_open(w->domain, name, &q), TN_ERR_NOT_FOUND) &&
         !DID(tn_queue_create(w->domain, name, &options, &q), TN_ERR_EXISTS, TN_ERR_FULL))
         return;
-    DID(tn_queue_push(q, &message, 0, 0), TN_ERR_TIMED_OUT, TN_ERR_CLOSED);
-    if (DID(tn_queue_pop(q, 0, &message), TN_ERR_TIMED_OUT, TN_ERR_CLOSED))
+    DID(tn_queue_push(q, &message, 0, TN_NOW), TN_ERR_TIMED_OUT, TN_ERR_CLOSED);
+    if (DID(tn_queue_pop(q, TN_NOW, &message), TN_ERR_TIMED_OUT, TN_ERR_CLOSED))
         tn_message_fini(&message);
     if (worker_random(w, 4) == 0)
         TN_CHECK_OK(tn_queue_end(q));

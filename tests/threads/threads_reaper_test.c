@@ -51,7 +51,7 @@ static void begin(uint32_t policy)
 static void finish(void)
 {
     tn_message message;
-    while (DID(tn_queue_pop(queues[0], 0, &message), TN_ERR_TIMED_OUT, TN_ERR_PEER_DIED)) {
+    while (DID(tn_queue_pop(queues[0], TN_NOW, &message), TN_ERR_TIMED_OUT, TN_ERR_PEER_DIED)) {
         if (message.lease != 0)
             TN_CHECK_OK(tn_message_ack(queues[0], &message));
         tn_message_fini(&message);
@@ -74,7 +74,9 @@ static tn_tensor *make(struct worker *w, uint32_t number)
 {
     const int64_t count = 1 + (int64_t)worker_random(w, 40);
     tn_tensor *t;
-    if (!DID(tn_tensor_empty(w->domain, TN_UINT32, 1, &count, soon(), &t), PEERS_DIE))
+    if (!DID(tn_tensor_create(w->domain, TN_UINT32, 1, &count,
+                              TN_OPTIONS(tn_tensor_options, .deadline = soon()), &t),
+             PEERS_DIE))
         return NULL;
     for (int64_t i = 0; i < count; i++)
         ((uint32_t *)tn_tensor_data(t))[i] = number;

@@ -93,11 +93,11 @@ static void put_box(struct worker *w)
 static void take_box(struct worker *w)
 {
     tn_lock *lock = object.lock[seat_of(w)];
-    uint64_t deadline_ns = soon();
+    tn_deadline deadline = soon();
     int status = 0;
     TN_CHECK_OK(tn_lock_acquire(lock, TN_FOREVER));
     while (guarded.boxes == 0 && status == 0)
-        if (!DID(status = tn_condition_wait(conditions[seat_of(w)], lock, deadline_ns),
+        if (!DID(status = tn_condition_wait(conditions[seat_of(w)], lock, deadline),
                  TN_ERR_TIMED_OUT))
             break;
     if (guarded.boxes > 0) {
@@ -294,8 +294,8 @@ TN_TEST(a_barrier_holds_each_party_until_all_have_come)
 static void wait_late_and_reset(struct worker *w)
 {
     tn_barrier *barrier = object.barrier[seat_of(w)];
-    uint64_t deadline_ns = tni_os_now_ns() + worker_random(w, MS);
-    if (!DID(tn_barrier_wait(barrier, deadline_ns), TN_ERR_TIMED_OUT, TN_ERR_CLOSED))
+    tn_deadline deadline = tn_deadline_after(worker_random(w, MS));
+    if (!DID(tn_barrier_wait(barrier, deadline), TN_ERR_TIMED_OUT, TN_ERR_CLOSED))
         TN_CHECK_OK(tn_barrier_reset(barrier));
 }
 
@@ -407,7 +407,7 @@ static void open_while_closing(void)
     pthread_join(opener, NULL);
     pthread_join(closer, NULL);
     if (second != NULL) {
-        TN_CHECK_OK(tn_semaphore_acquire(second, 0));
+        TN_CHECK_OK(tn_semaphore_acquire(second, TN_NOW));
         TN_CHECK_OK(tn_semaphore_release(second));
     }
     tn_semaphore_close(second);

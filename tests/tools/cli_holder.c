@@ -34,7 +34,8 @@ static int run_child(tn_domain *domain, void *argument)
     tn_tensor *own;
     (void)argument;
     close(done[1]);
-    check(tn_tensor_zeros(domain, TN_BFLOAT16, 3, (int64_t[]){2, 3, 4}, 0, &own),
+    check(tn_tensor_create(domain, TN_BFLOAT16, 3, (int64_t[]){2, 3, 4},
+                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &own),
           "child's tensor");
     if (write(ready[1], "r", 1) != 1)
         return 1;
@@ -56,15 +57,17 @@ static void make_objects(tn_domain *domain, struct objects *o)
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
 
     check(tn_queue_create(domain, "work", &options, &o->queue), "queue");
-    check(tn_tensor_zeros(domain, TN_INT32, 2, (int64_t[]){5, 7}, 0, &tensor), "queued tensor");
-    check(tn_queue_push_tensor(o->queue, tensor, TN_PUSH_MOVE, 0), "push");
-    check(tn_queue_push(o->queue, &(tn_message){.bytes = "hello", .size_bytes = 5}, 0, 0),
+    check(tn_tensor_create(domain, TN_INT32, 2, (int64_t[]){5, 7},
+                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor),
+          "queued tensor");
+    check(tn_queue_push_tensor(o->queue, tensor, TN_PUSH_MOVE, TN_NOW), "push");
+    check(tn_queue_push(o->queue, &(tn_message){.bytes = "hello", .size_bytes = 5}, 0, TN_NOW),
           "push");
     check(tn_event_create(domain, "go", false, &o->event), "event");
     check(tn_event_set(o->event), "event");
     check(tn_semaphore_create(domain, "room", 3, 0, &o->semaphore), "semaphore");
     check(tn_lock_create(domain, "mutex", &o->lock), "lock");
-    check(tn_lock_acquire(o->lock, 0), "lock");
+    check(tn_lock_acquire(o->lock, TN_NOW), "lock");
     check(tn_barrier_create(domain, "meet", 4, &o->barrier), "barrier");
 }
 
@@ -87,25 +90,24 @@ struct outside {
 
 static void make_outside(tn_domain *domain, struct outside *o)
 {
-    tn_share_options options = {.struct_size = sizeof options,
-                                .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
+    tn_tensor_options options = {.struct_size = sizeof options,
+                                 .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     const tn_handle_options twice = {
         .struct_size = sizeof twice, .uses = 2, .lifetime_ns = UINT64_C(3600000000000)};
     static uint8_t handle[TN_HANDLE_MAX_BYTES];
     size_t used;
 
-    check(tn_tensor_empty_as(domain, TN_FLOAT16, 2, (int64_t[]){4, 4}, &options, 0, &o->memory),
+    check(tn_tensor_create(domain, TN_FLOAT16, 2, (int64_t[]){4, 4}, &options, &o->memory),
           "memory object");
     check(tn_tensor_set_flags(o->memory, TN_REQUIRES_GRAD | TN_PARAMETER), "flags");
     check(tn_tensor_set_name(o->memory, "layer.weight"), "name");
     check(tn_handle_export(o->memory, &twice, handle, sizeof handle, &used), "handle");
-    options.flags = TN_SHARE_WRITE_ONCE;
-    check(tn_tensor_empty_as(domain, TN_INT16, 1, (int64_t[]){3}, &options, 0, &o->once),
+    options.flags = TN_TENSOR_WRITE_ONCE;
+    check(tn_tensor_create(domain, TN_INT16, 1, (int64_t[]){3}, &options, &o->once),
           "write once");
     options =
-        (tn_share_options){.struct_size = sizeof options, .strategy = TN_STRATEGY_FILE_SYSTEM};
-    check(tn_tensor_empty_as(domain, TN_UINT16, 1, (int64_t[]){100}, &options, 0, &o->file),
-          "file");
+        (tn_tensor_options){.struct_size = sizeof options, .strategy = TN_STRATEGY_FILE_SYSTEM};
+    check(tn_tensor_create(domain, TN_UINT16, 1, (int64_t[]){100}, &options, &o->file), "file");
 }
 
 enum { MOST = 100000 };
@@ -114,7 +116,7 @@ static tn_tensor *many[MOST];
 static void make_many(tn_domain *domain, long count)
 {
     for (long i = 0; i < count && i < MOST; i++)
-        check(tn_tensor_empty(domain, TN_FLOAT32, 1, (int64_t[]){16}, 0, &many[i]), "many");
+        check(tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){16}, NULL, &many[i]), "many");
 }
 
 int main(int argc, char **argv)
@@ -137,14 +139,20 @@ int main(int argc, char **argv)
     if (argc < 2 || argc > 3 || pipe(ready) != 0 || pipe(done) != 0)
         return 2;
     check(tn_domain_create(options.flags != 0 ? NULL : argv[1], &options, &domain), "domain");
-    check(tn_tensor_zeros(domain, TN_FLOAT32, 2, (int64_t[]){3, 4}, 0, &matrix), "matrix");
-    check(tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){1000}, 0, &bytes), "bytes");
+    check(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){3, 4},
+                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &matrix),
+          "matrix");
+    check(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){1000},
+                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &bytes),
+          "bytes");
     check(tn_process_fork(domain, run_child, NULL, 0, &child), "child");
     close(done[0]);
     if (read(ready[0], &byte, 1) != 1)
         return 1;
     /* Not the child's: made after it. */
-    check(tn_tensor_zeros(domain, TN_FLOAT64, 0, NULL, 0, &scalar), "scalar");
+    check(tn_tensor_create(domain, TN_FLOAT64, 0, NULL,
+                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &scalar),
+          "scalar");
     make_objects(domain, &objects);
     make_outside(domain, &outside);
     check(tn_handle_export(bytes, NULL, handle, sizeof handle, &used), "handle");

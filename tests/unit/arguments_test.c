@@ -72,25 +72,25 @@ TN_TEST(no_call_on_an_object_goes_without_the_object)
     begin();
     INVALID(tn_event_set(NULL));
     INVALID(tn_event_clear(NULL));
-    INVALID(tn_event_wait(NULL, 0));
+    INVALID(tn_event_wait(NULL, TN_NOW));
     assert_false(tn_event_is_set(NULL));
-    INVALID(tn_semaphore_acquire(NULL, 0));
+    INVALID(tn_semaphore_acquire(NULL, TN_NOW));
     INVALID(tn_semaphore_release(NULL));
     assert_int_equal(tn_semaphore_get(NULL), 0);
-    INVALID(tn_lock_acquire(NULL, 0));
+    INVALID(tn_lock_acquire(NULL, TN_NOW));
     INVALID(tn_lock_release(NULL));
     INVALID(tn_condition_signal(NULL));
     INVALID(tn_condition_broadcast(NULL));
-    INVALID(tn_condition_wait(NULL, NULL, 0));
-    INVALID(tn_barrier_wait(NULL, 0));
+    INVALID(tn_condition_wait(NULL, NULL, TN_NOW));
+    INVALID(tn_barrier_wait(NULL, TN_NOW));
     INVALID(tn_barrier_reset(NULL));
-    INVALID(tn_queue_push(NULL, &message, 0, 0));
-    INVALID(tn_queue_pop(NULL, 0, &message));
-    INVALID(tn_queue_pop_tensor(NULL, 0, &t));
+    INVALID(tn_queue_push(NULL, &message, 0, TN_NOW));
+    INVALID(tn_queue_pop(NULL, TN_NOW, &message));
+    INVALID(tn_queue_pop_tensor(NULL, TN_NOW, &t));
     INVALID(tn_queue_end(NULL));
     INVALID(tn_queue_attach(NULL, TN_PRODUCER));
     INVALID(tn_queue_watch(NULL, true));
-    INVALID(tn_queue_wait_any(NULL, 1, 0));
+    INVALID(tn_queue_wait_any(NULL, 1, TN_NOW));
     INVALID(tn_message_ack(NULL, &message));
     assert_int_equal(tn_queue_count(NULL), 0);
     assert_int_equal(tn_queue_capacity(NULL), 0);
@@ -124,7 +124,8 @@ TN_TEST(options_that_make_no_sense_are_refused)
     INVALID(tn_semaphore_create(d, NULL, UINT32_MAX, 0, &semaphore));
     INVALID(tn_semaphore_create(d, NULL, 1, 1u << 7, &semaphore));
     INVALID(tn_barrier_create(d, NULL, 0, &barrier));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     INVALID(tn_handle_export(
         t, &(tn_handle_options){.struct_size = sizeof(tn_handle_options), .uses = 1u << 20},
         bytes, sizeof bytes, &used));
@@ -146,11 +147,11 @@ TN_TEST(a_message_larger_than_any_block_is_refused)
     begin();
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
     const tn_message message = {.bytes = "x", .size_bytes = SIZE_MAX / 2};
-    assert_true(tn_queue_push(q, &message, 0, 0) < 0);
-    INVALID(tn_queue_wait_any(&(tn_queue *){q}, 0, 0));
-    INVALID(tn_queue_pop_tensor(q, 0, NULL));
-    INVALID(tn_queue_pop_many(q, 1, 0, NULL));
-    assert_int_equal(tn_queue_pop_many(q, 0, 0, NULL), 0);
+    assert_true(tn_queue_push(q, &message, 0, TN_NOW) < 0);
+    INVALID(tn_queue_wait_any(&(tn_queue *){q}, 0, TN_NOW));
+    INVALID(tn_queue_pop_tensor(q, TN_NOW, NULL));
+    INVALID(tn_queue_pop_many(q, 1, TN_NOW, NULL));
+    assert_int_equal(tn_queue_pop_many(q, 0, TN_NOW, NULL), 0);
     assert_int_equal(tn_queue_count(q), 0);
     tn_queue_close(q);
     finish();
@@ -166,7 +167,7 @@ TN_TEST(queues_of_two_domains_cannot_be_waited_for_together)
                                             .flags = TN_DOMAIN_NO_MANAGER});
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &both[0]));
     TN_CHECK_OK(tn_queue_create(other, NULL, NULL, &both[1]));
-    INVALID(tn_queue_wait_any(both, 2, 0));
+    INVALID(tn_queue_wait_any(both, 2, TN_NOW));
     tn_queue_close(both[0]);
     tn_queue_close(both[1]);
     tn_domain_close(other);
@@ -223,26 +224,26 @@ TN_TEST(objects_of_a_domain_that_was_left_say_so)
     TN_CHECK_OK(tn_condition_create(d, NULL, &condition));
     TN_CHECK_OK(tn_barrier_create(d, NULL, 1, &barrier));
     tn_domain_close(d);
-    CLOSED(tn_queue_push(q, &message, 0, 0));
-    CLOSED(tn_queue_pop(q, 0, &message));
-    CLOSED(tn_queue_pop_many(q, 1, 0, &message));
+    CLOSED(tn_queue_push(q, &message, 0, TN_NOW));
+    CLOSED(tn_queue_pop(q, TN_NOW, &message));
+    CLOSED(tn_queue_pop_many(q, 1, TN_NOW, &message));
     CLOSED(tn_queue_attach(q, TN_CONSUMER));
     CLOSED(tn_queue_end(q));
     CLOSED(tn_queue_watch(q, true));
-    CLOSED(tn_queue_wait_any(&q, 1, 0));
+    CLOSED(tn_queue_wait_any(&q, 1, TN_NOW));
     message.lease = 1;
     CLOSED(tn_message_ack(q, &message));
     CLOSED(tn_event_set(event));
     CLOSED(tn_event_clear(event));
-    CLOSED(tn_event_wait(event, 0));
-    CLOSED(tn_semaphore_acquire(semaphore, 0));
+    CLOSED(tn_event_wait(event, TN_NOW));
+    CLOSED(tn_semaphore_acquire(semaphore, TN_NOW));
     CLOSED(tn_semaphore_release(semaphore));
-    CLOSED(tn_lock_acquire(lock, 0));
+    CLOSED(tn_lock_acquire(lock, TN_NOW));
     CLOSED(tn_lock_release(lock));
     CLOSED(tn_condition_signal(condition));
     CLOSED(tn_condition_broadcast(condition));
-    CLOSED(tn_condition_wait(condition, lock, 0));
-    CLOSED(tn_barrier_wait(barrier, 0));
+    CLOSED(tn_condition_wait(condition, lock, TN_NOW));
+    CLOSED(tn_barrier_wait(barrier, TN_NOW));
     CLOSED(tn_barrier_reset(barrier));
     tn_queue_close(q);
     tn_event_close(event);
@@ -259,8 +260,8 @@ TN_TEST(a_lease_is_ended_once)
     tn_queue *q;
     begin();
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
-    TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
-    TN_CHECK_OK(tn_queue_pop(q, 0, &message));
+    TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     tn_message again = message;
     TN_CHECK_OK(tn_message_ack(q, &message));
     assert_int_equal(tn_message_ack(q, &again), TN_ERR_STALE);
@@ -293,7 +294,8 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
     tn_queue *q;
     begin();
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     tn_tensor *both[2] = {t, t};
     static const uint8_t large[1 << 17]; /* in a block of their own */
     const tn_message with_bytes = {
@@ -301,10 +303,11 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
 
     const uint32_t live = live_blocks(d);
     fill_count(t, true);
-    assert_int_equal(tn_queue_push_tensor(q, t, 0, 0), TN_ERR_FULL);
-    assert_int_equal(tn_queue_push(q, &(tn_message){.tensors = both, .tensor_count = 2}, 0, 0),
-                     TN_ERR_FULL);
-    assert_int_equal(tn_queue_push(q, &with_bytes, 0, 0), TN_ERR_FULL);
+    assert_int_equal(tn_queue_push_tensor(q, t, 0, TN_NOW), TN_ERR_FULL);
+    assert_int_equal(
+        tn_queue_push(q, &(tn_message){.tensors = both, .tensor_count = 2}, 0, TN_NOW),
+        TN_ERR_FULL);
+    assert_int_equal(tn_queue_push(q, &with_bytes, 0, TN_NOW), TN_ERR_FULL);
     assert_int_equal(tn_handle_export(t, NULL, bytes, sizeof bytes, &used), TN_ERR_FULL);
     assert_int_equal(live_blocks(d), live);
     fill_count(t, false);
@@ -317,9 +320,9 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 2));
     TN_CHECK_OK(tn_handle_import(d, bytes, used, &another));
     tn_tensor_unref(another);
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     tn_tensor_unref(t);
-    TN_CHECK_OK(tn_queue_pop_tensor(q, 0, &t));
+    TN_CHECK_OK(tn_queue_pop_tensor(q, TN_NOW, &t));
     tn_tensor_unref(t);
     tn_queue_close(q);
     finish();
@@ -336,16 +339,18 @@ TN_TEST(a_pop_that_gets_not_all_references_leaves_the_message_in_the_queue)
     begin();
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
     for (unsigned i = 0; i < 2; i++)
-        TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t[i]));
+        TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                     TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                     &t[i]));
     const tni_block second = block_of(t[1]);
     TN_CHECK_OK(
-        tn_queue_push(q, &(tn_message){.tensors = t, .tensor_count = 2}, TN_PUSH_MOVE, 0));
+        tn_queue_push(q, &(tn_message){.tensors = t, .tensor_count = 2}, TN_PUSH_MOVE, TN_NOW));
     _Atomic uint64_t *word = tni_word_at(&d->segment, second);
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 0xffffff));
-    assert_int_equal(tn_queue_pop(q, 0, &message), TN_ERR_FULL);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &message), TN_ERR_FULL);
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 1));
     TNT_AUDIT(d);
-    TN_CHECK_OK(tn_queue_pop(q, 0, &message));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     assert_int_equal(message.tensor_count, 2);
     tn_message_fini(&message);
     tn_queue_close(q);
@@ -361,14 +366,15 @@ TN_TEST(a_lease_that_gets_no_reference_leaves_the_message_in_the_queue)
     tn_queue *q;
     begin();
     TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     const tni_block block = block_of(t);
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 0xffffff));
-    assert_int_equal(tn_queue_pop(q, 0, &message), TN_ERR_FULL);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &message), TN_ERR_FULL);
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 1));
-    TN_CHECK_OK(tn_queue_pop(q, 0, &message));
+    TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     assert_int_equal(message.attempt, 0);
     TN_CHECK_OK(tn_message_ack(q, &message));
     tn_message_fini(&message);

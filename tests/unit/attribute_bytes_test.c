@@ -227,7 +227,7 @@ static void encode(const tn_tensor *t, struct view_bytes *v)
 static tn_tensor *share_full(tn_domain *domain)
 {
     tn_tensor *t = make_full();
-    TN_CHECK_OK(tn_tensor_share(domain, t, 0));
+    TN_CHECK_OK(tn_tensor_share(domain, t, NULL));
     return t;
 }
 
@@ -388,7 +388,7 @@ TN_TEST(a_view_of_a_sparse_part_with_any_byte_altered_gives_a_tensor_or_an_error
     tn_sparse coo = new_coo();
     TN_CHECK_OK(tn_sparse_mark(&coo));
     for (int i = 0; i < 2; i++) {
-        TN_CHECK_OK(tn_tensor_share(domain, coo.parts[i], 0));
+        TN_CHECK_OK(tn_tensor_share(domain, coo.parts[i], NULL));
         encode(coo.parts[i], &v);
         for (size_t at = 0; at < v.used; at++)
             for (unsigned mask = 1; mask < 256; mask++) {

@@ -8,7 +8,7 @@
 static inline tn_tensor *make(tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_tensor_private(dtype, ndim, shape, &t));
+    TN_CHECK_OK(tn_tensor_create_private(dtype, ndim, shape, &t));
     return t;
 }
 

@@ -26,7 +26,8 @@ static void begin(void)
                                         .tickets = 16,
                                         .flags = TN_DOMAIN_NO_MANAGER});
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     object = q->handle.object;
 }
 
@@ -68,7 +69,7 @@ static _Atomic uint64_t *word_of(tni_block block) { return tni_word_at(&d->segme
 TN_TEST(a_record_of_a_block_that_does_not_exist_is_counted_as_stray)
 {
     begin();
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     struct tni_slot *slot = (struct tni_slot *)(void *)q->slots;
     const uint32_t block = slot->block;
     slot->block = 0x3fffffff;
@@ -85,11 +86,13 @@ TN_TEST(a_count_that_is_wrong_is_told_with_all_who_hold_the_block)
     tn_tensor *other;
     tn_message message;
     begin();
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &other));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &other));
     tn_tensor *both[2] = {t, other};
     TN_CHECK_OK(tn_handle_export(t, NULL, bytes, sizeof bytes, &used));
-    TN_CHECK_OK(tn_queue_push(q, &(tn_message){.tensors = both, .tensor_count = 2}, 0, 0));
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &(tn_message){.tensors = both, .tensor_count = 2}, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     const tni_block block = t->storage->block;
     atomic_fetch_add(word_of(block), TNI_WORD_INC);
     assert_says("in messages; 1 in queues; 1 in tickets", false);
@@ -98,7 +101,7 @@ TN_TEST(a_count_that_is_wrong_is_told_with_all_who_hold_the_block)
     tn_tensor *again;
     TN_CHECK_OK(tn_handle_import(d, bytes, used, &again));
     tn_tensor_unref(again);
-    while (tn_queue_pop(q, 0, &message) == 0)
+    while (tn_queue_pop(q, TN_NOW, &message) == 0)
         tn_message_fini(&message);
     tn_tensor_unref(other);
     finish();

@@ -9,16 +9,17 @@
 #include <unistd.h>
 
 #include "backing/backing.h"
+#include "harness/tensor.h"
 
 enum { BYTES = 5000 };
 
 static tn_tensor *make_by(tn_domain *domain, uint32_t strategy, uint32_t flags)
 {
-    tn_share_options options = {
+    tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = strategy, .flags = flags};
     int64_t size = BYTES;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty_as(domain, TN_UINT8, 1, &size, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &size, &options, &t));
     memset(tn_tensor_data(t), 1, BYTES);
     return t;
 }
@@ -92,10 +93,10 @@ TN_TEST(who_ends_an_object_late_does_not_end_that_of_the_next_life)
     tn_tensor_unref(t);
     t = make_again(domain, TN_STRATEGY_FILE_SYSTEM, block);
     tni_backing_end(domain, block, generation);
-    assert_int_equal(access(tn_tensor_path(t), F_OK), 0);
+    assert_int_equal(access(tnt_info(t).path, F_OK), 0);
     struct tni_backing b;
     TN_CHECK_OK(tni_backing_read(&domain->segment, block, &b));
-    assert_string_equal(b.path, tn_tensor_path(t));
+    assert_string_equal(b.path, tnt_info(t).path);
     tn_tensor_unref(t);
     assert_int_equal(access(b.path, F_OK), -1);
     free_domain(domain);
@@ -154,7 +155,7 @@ TN_TEST(what_a_forked_child_lost_is_not_unmapped_once_more)
 {
     tn_domain *domain = make_domain();
     tni_backing_init(domain);
-    tn_tensor *t = make_by(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_SHARE_WRITE_ONCE);
+    tn_tensor *t = make_by(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_TENSOR_WRITE_ONCE);
     close(t->storage->mapping->fd);
     tnt_wait_ok(tnt_fork(map_where_it_was, t));
     memset(tn_tensor_data(t), 3, BYTES);

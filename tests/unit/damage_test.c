@@ -42,7 +42,8 @@ static tn_tensor *make(void)
 {
     const int64_t count = 4;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     return t;
 }
 
@@ -81,7 +82,7 @@ static void push_two(void)
 {
     tn_tensor *t[2] = {make(), make()};
     TN_CHECK_OK(
-        tn_queue_push(q, &(tn_message){.tensors = t, .tensor_count = 2}, TN_PUSH_MOVE, 0));
+        tn_queue_push(q, &(tn_message){.tensors = t, .tensor_count = 2}, TN_PUSH_MOVE, TN_NOW));
 }
 
 static struct tni_records *message_of_slot(void)
@@ -93,8 +94,8 @@ static struct tni_records *message_of_slot(void)
 static void assert_dropped(void)
 {
     tn_message message;
-    assert_int_equal(tn_queue_pop(q, 0, &message), TN_ERR_CORRUPT);
-    assert_int_equal(tn_queue_pop(q, 0, &message), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &message), TN_ERR_CORRUPT);
+    assert_int_equal(tn_queue_pop(q, TN_NOW, &message), TN_ERR_TIMED_OUT);
     struct findings f = {0};
     assert_true(tn_domain_audit(d, true, note, &f) >= 0);
 }
@@ -145,7 +146,7 @@ TN_TEST(a_view_of_another_block_than_its_record_is_corrupt)
 TN_TEST(a_slot_that_names_no_block_is_corrupt)
 {
     begin(TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, TN_NOW));
     slot(0)->block = 0x3fffffff;
     assert_dropped();
     finish();
@@ -154,7 +155,7 @@ TN_TEST(a_slot_that_names_no_block_is_corrupt)
 TN_TEST(a_slot_of_a_form_that_does_not_exist_is_corrupt)
 {
     begin(TN_QUEUE_LEASE);
-    TN_CHECK_OK(tn_queue_push(q, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &(tn_message){.bytes = "x", .size_bytes = 1}, 0, TN_NOW));
     slot(0)->form = 99;
     assert_dropped();
     finish();
@@ -165,7 +166,7 @@ TN_TEST(a_head_that_was_put_ahead_of_a_message_comes_back_to_it)
 {
     tn_tensor *t;
     begin(TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, TN_NOW));
     atomic_fetch_add(&q->handle.object->head, tni_position(1, 0));
     TN_CHECK_OK(tn_queue_pop_tensor(q, TN_FOREVER, &t));
     assert_int_equal(atomic_load(&q->handle.object->head), 1);
@@ -179,9 +180,9 @@ TN_TEST(a_slot_that_is_rounds_ahead_of_the_tail_is_corrupt)
     const uint64_t word =
         atomic_exchange(&slot(0)->word, tni_slot_word(7, TNI_SLOT_EMPTY, 0, 0));
     const tn_message message = {.bytes = "x", .size_bytes = 1};
-    assert_int_equal(tn_queue_push(q, &message, 0, 0), TN_ERR_CORRUPT);
+    assert_int_equal(tn_queue_push(q, &message, 0, TN_NOW), TN_ERR_CORRUPT);
     atomic_store(&slot(0)->word, word);
-    TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
     finish();
 }
 
@@ -192,7 +193,7 @@ TN_TEST(a_message_block_that_names_no_block_for_its_bytes_is_corrupt)
     static uint8_t bytes[1 << 20];
     const tn_message message = {
         .tensors = &t, .tensor_count = 1, .bytes = bytes, .size_bytes = sizeof bytes};
-    TN_CHECK_OK(tn_queue_push(q, &message, 0, 0));
+    TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
     message_of_slot()->payload_block = 0x3fffffff;
     assert_dropped();
     tn_tensor_unref(t);
@@ -378,7 +379,7 @@ TN_TEST(more_records_than_the_count_are_damage_that_an_audit_repairs)
 {
     begin(TN_QUEUE_REDELIVER);
     tn_tensor *t = make();
-    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     _Atomic uint64_t *word = tni_word_at(&d->segment, t->storage->block);
     atomic_store(word, tni_word_next(atomic_load(word), TNI_BLOCK_ALLOC, 1));
     /* As a dead seat's announce would have the reaper look at it: it must not make it worse. */

@@ -8,6 +8,7 @@
 
 #include "api/inspect.h"
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "os/os.h"
 #include "queue/queue.h"
 #include "share/share.h"
@@ -189,7 +190,9 @@ TN_TEST(inspecting_gives_no_memory_to_tables_that_were_never_used)
     tn_tensor *tensor;
     uint64_t control, arena, control_after, arena_after;
 
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_FLOAT32, 1, (int64_t[]){100}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){100},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     TN_CHECK_OK(tni_os_memory_committed(domain->segment.control_fd, &control));
     TN_CHECK_OK(tni_os_memory_committed(domain->segment.arena_fd, &arena));
     look_at_all(&inspector, &seen);
@@ -216,7 +219,9 @@ TN_TEST(a_callback_that_stops_is_called_no_more_and_its_value_returned)
     int calls = 0;
 
     for (int i = 0; i < 3; i++)
-        TN_CHECK_OK(tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){64}, 0, &tensors[i]));
+        TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){64},
+                                     TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                     &tensors[i]));
     assert_int_equal(tn_inspect_blocks(&inspector, stop_at_once, &calls), 42);
     assert_int_equal(calls, 1);
     for (int i = 0; i < 3; i++)
@@ -270,11 +275,10 @@ static tn_domain *domain_with_files(void)
 
 static tn_tensor *make_outside(tn_domain *domain, uint32_t strategy, uint32_t flags)
 {
-    const tn_share_options options = {
+    const tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = strategy, .flags = flags};
     tn_tensor *tensor;
-    TN_CHECK_OK(
-        tn_tensor_empty_as(domain, TN_FLOAT32, 2, (int64_t[]){3, 4}, &options, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){3, 4}, &options, &tensor));
     return tensor;
 }
 
@@ -313,7 +317,7 @@ TN_TEST(a_block_is_shown_with_its_strategy_its_object_and_its_file)
     tn_tensor *memory = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
     tn_tensor *arena = make_outside(domain, TN_STRATEGY_ARENA, 0);
-    struct expected expected = {.strategies = strategies, .path = tn_tensor_path(file)};
+    struct expected expected = {.strategies = strategies, .path = tnt_info(file).path};
 
     TN_CHECK_OK(tn_inspect_blocks(&inspector, expect_outside, &expected));
     assert_int_equal(expected.at, 3);
@@ -333,7 +337,7 @@ TN_TEST(a_storage_that_is_written_once_is_shown_as_such)
 {
     tn_domain *domain = tnt_domain(&alone);
     struct tn_inspector inspector = {.segment = domain->segment};
-    tn_tensor *once = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_SHARE_WRITE_ONCE);
+    tn_tensor *once = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_TENSOR_WRITE_ONCE);
     tn_tensor *plain = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
     int count = 0;
 
@@ -385,7 +389,9 @@ TN_TEST(attributes_that_a_tensor_was_sent_with_are_shown_as_words)
     tn_tensor *tensor;
     size_t used;
 
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_FLOAT32, 1, (int64_t[]){3}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){3},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     TN_CHECK_OK(tn_tensor_set_flags(tensor, TN_REQUIRES_GRAD | TN_PARAMETER));
     TN_CHECK_OK(tn_tensor_set_name(tensor, "weight"));
     TN_CHECK_OK(tn_tensor_set_lod(tensor, 1, (uint32_t[]){3}, (const uint64_t *[]){lod}));
@@ -409,7 +415,7 @@ TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
     tn_domain *domain = tnt_domain(&alone);
     struct tn_inspector inspector = {.segment = domain->segment};
     const tn_handle_options thrice = {
-        .struct_size = sizeof thrice, .uses = 3, .lifetime_ns = TN_FOREVER};
+        .struct_size = sizeof thrice, .uses = 3, .lifetime_ns = TN_NO_EXPIRY};
     tn_tensor *tensor = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
     static uint8_t handle[TN_HANDLE_MAX_BYTES];
     tn_ticket_info seen = {.uses_left = 0}, member = {.uses_left = 0};
@@ -423,7 +429,7 @@ TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
     assert_int_equal(seen.uses_left, 3);
     assert_int_equal(seen.bytes, 48);
     assert_int_equal(seen.issuer_pid, tni_os_pid());
-    assert_int_equal(seen.remaining_ns, TN_FOREVER);
+    assert_int_equal(seen.remaining_ns, TN_NO_EXPIRY);
     TN_CHECK_OK(tn_ticket_for_each(domain, keep_ticket, &member));
     assert_memory_equal(&seen, &member, sizeof seen);
     TN_CHECK_OK(tn_ticket_revoke(domain, id));
@@ -451,11 +457,11 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
     tn_object_info info = {.redelivered = 0};
     tn_queue *queue;
     TN_CHECK_OK(tn_queue_create(domain, NULL, &leases, &queue));
-    TN_CHECK_OK(tn_queue_push(queue, &m, 0, 0));
-    TN_CHECK_OK(tn_queue_push(queue, &m, 0, 0));
+    TN_CHECK_OK(tn_queue_push(queue, &m, 0, TN_NOW));
+    TN_CHECK_OK(tn_queue_push(queue, &m, 0, TN_NOW));
     for (uint32_t step = 0; step < TNI_COUNT(expected); step++) {
         if (step == 1 || step == 3)
-            TN_CHECK_OK(tn_queue_pop(queue, 0, &m));
+            TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
         if (step == 2)
             TN_CHECK_OK(tn_message_return(queue, &m));
         if (step == 4)
@@ -472,7 +478,7 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
 static int acquire_and_stay(void *argument)
 {
     void **arguments = argument;
-    TN_CHECK_OK(tn_semaphore_acquire(arguments[0], 0));
+    TN_CHECK_OK(tn_semaphore_acquire(arguments[0], TN_NOW));
     tnt_signal(arguments[1]);
     for (;;)
         pause();
@@ -495,7 +501,7 @@ TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
         TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
         assert_int_equal(info.owner_pid, child);
         if (permits == 2) {
-            TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+            TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
             TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
             assert_int_equal(info.owner_pid, 0); /* it is not the only one */
             TN_CHECK_OK(tn_semaphore_release(semaphore));
@@ -517,7 +523,7 @@ static int use_without_a_seat(void *argument)
     int fd;
     TN_CHECK(tn_domain_poll_fd(domain, &fd) == TN_ERR_FORKED);
     TN_CHECK(tn_ticket_revoke(domain, id) == TN_ERR_FORKED);
-    TN_CHECK(tni_ticket_expire(domain, TN_FOREVER) == TN_FOREVER);
+    TN_CHECK(tni_ticket_expire(domain, TNI_FOREVER) == TNI_FOREVER);
     return 0;
 }
 
@@ -582,7 +588,7 @@ TN_TEST(an_audit_names_a_file_that_was_removed)
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
 
     TNT_AUDIT(domain);
-    assert_int_equal(unlink(tn_tensor_path(file)), 0);
+    assert_int_equal(unlink(tnt_info(file).path), 0);
     assert_one_fault(domain, "was removed");
     tn_tensor_unref(file);
     TNT_AUDIT(domain);
@@ -595,7 +601,7 @@ TN_TEST(an_audit_names_a_file_that_was_replaced)
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
     char path[TNI_PATH_BYTES], saved[TNI_PATH_BYTES + 8];
 
-    snprintf(path, sizeof path, "%s", tn_tensor_path(file));
+    snprintf(path, sizeof path, "%s", tnt_info(file).path);
     snprintf(saved, sizeof saved, "%s.saved", path);
     assert_int_equal(rename(path, saved), 0);
     FILE *other = fopen(path, "w");
@@ -614,7 +620,7 @@ TN_TEST(an_audit_names_a_folder_in_the_place_of_a_file)
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
     char path[TNI_PATH_BYTES];
 
-    snprintf(path, sizeof path, "%s", tn_tensor_path(file));
+    snprintf(path, sizeof path, "%s", tnt_info(file).path);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_one_fault(domain, "is not a plain file");
@@ -629,7 +635,7 @@ TN_TEST(an_audit_names_a_file_that_was_cut)
     tn_domain *domain = domain_with_files();
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
 
-    assert_int_equal(truncate(tn_tensor_path(file), (off_t)tni_os_page_bytes()), 0);
+    assert_int_equal(truncate(tnt_info(file).path, (off_t)tni_os_page_bytes()), 0);
     assert_one_fault(domain, "was cut");
     tn_tensor_unref(file);
     tn_domain_close(domain);
@@ -670,7 +676,7 @@ TN_TEST(a_file_whose_domain_is_gone_is_named_and_one_of_a_living_domain_is_not)
     assert_int_equal(tn_inspect_files(NULL, NULL), 1);
     assert_int_equal(tn_inspect_files(keep_sentence, sentence), 1);
     assert_non_null(strstr(sentence, "of no living domain"));
-    assert_null(strstr(sentence, tn_tensor_path(file)));
+    assert_null(strstr(sentence, tnt_info(file).path));
     tn_tensor_unref(file);
     tn_domain_close(domain);
 }
@@ -684,7 +690,7 @@ static int lend_and_vanish(void *argument)
 {
     const struct lender *lender = argument;
     tn_domain *domain = domain_with_files();
-    const char *path = tn_tensor_path(make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0));
+    const char *path = tnt_info(make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0)).path;
 
     assert_int_equal(write(lender->path_fd, path, strlen(path)), strlen(path));
     tnt_await(lender->end);

@@ -208,7 +208,7 @@ static void nothing_body(struct pair *pair)
     CHECK(receive(pair->there, &fd, tni_os_now_ns() + SOON_NS) == TN_ERR_TIMED_OUT);
     CHECK(fd == 42);
     CHECK(send_packet(pair->here, 50, 1, -1) == 0);
-    check_packet(receive(pair->there, &fd, TN_FOREVER), 50, 1);
+    check_packet(receive(pair->there, &fd, TNI_FOREVER), 50, 1);
 }
 
 static void receiving_ends_at_its_deadline(void **state)
@@ -339,7 +339,7 @@ static void closed_body(struct pair *pair)
     pair->here = -1;
     check_packet(receive(pair->there, &fd, soon()), 100, 1);
     fd = 42;
-    CHECK(receive(pair->there, &fd, TN_FOREVER) == TN_ERR_CLOSED);
+    CHECK(receive(pair->there, &fd, TNI_FOREVER) == TN_ERR_CLOSED);
     CHECK(receive(pair->there, &fd, 0) == TN_ERR_CLOSED && fd == 42);
     CHECK(send_packet(pair->there, 100, 1, -1) == TN_ERR_CLOSED);
 }
@@ -357,7 +357,7 @@ static void torn_body(void)
     send_raw(pair.here, make_packet(100, 1), 60, &pair.there, 1);
     tni_os_close(pair.here);
     uint32_t before = open_count();
-    CHECK(receive(pair.there, &fd, TN_FOREVER) == TN_ERR_CLOSED && fd == 42);
+    CHECK(receive(pair.there, &fd, TNI_FOREVER) == TN_ERR_CLOSED && fd == 42);
     CHECK(strstr(tn_error_detail(), "60 bytes into a packet") != NULL);
     CHECK(open_count() == before);
 }
@@ -565,7 +565,7 @@ static void check_refused(int fd)
     int ret_fd = 42;
     CHECK(fd >= 0);
     CHECK(send_packet(fd, 100, 1, -1) == TN_ERR_INVALID);
-    CHECK(receive(fd, &ret_fd, TN_FOREVER) == TN_ERR_INVALID && ret_fd == 42);
+    CHECK(receive(fd, &ret_fd, TNI_FOREVER) == TN_ERR_INVALID && ret_fd == 42);
 }
 
 static int connect_to_loopback(void)

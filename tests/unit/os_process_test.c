@@ -219,7 +219,7 @@ static void a_signal_is_told_by_child_wait(void **state)
     pid_t pid = start_child(&child, &hold);
     assert_int_equal(tni_os_process_open(pid, &pid_fd), 0);
     assert_int_equal(tni_os_process_signal(pid_fd, SIGKILL), 0);
-    assert_int_equal(tni_os_child_wait(pid_fd, pid, TN_FOREVER, &end), 0);
+    assert_int_equal(tni_os_child_wait(pid_fd, pid, TNI_FOREVER, &end), 0);
     assert_int_equal(end.exit_code, -1);
     assert_int_equal(end.signal, SIGKILL);
     tni_os_close(pid_fd);

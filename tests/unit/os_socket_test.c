@@ -412,7 +412,7 @@ static void receive_waits_ends_and_refuses_what_is_too_long(void **state)
     assert_int_equal(tni_os_send(pair.here, "x", 1, nine, 9), TN_ERR_INVALID);
     tni_os_close(pair.here);
     pair.here = -1;
-    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, TN_FOREVER), 0);
+    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, TNI_FOREVER), 0);
     assert_int_equal(tni_os_send(pair.there, "x", 1, NULL, 0), TN_ERR_CLOSED);
     close_pair(pair);
 }

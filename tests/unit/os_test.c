@@ -264,7 +264,7 @@ static void wait_times_out_and_sees_a_changed_value(void **state)
 {
     (void)state;
     _Atomic uint32_t word = 7;
-    assert_int_equal(tni_os_wait(&word, 8, TN_FOREVER), 0);
+    assert_int_equal(tni_os_wait(&word, 8, TNI_FOREVER), 0);
     assert_int_equal(tni_os_wait(&word, 8, 0), 0);
     assert_int_equal(tni_os_wait(&word, 7, 0), TN_ERR_TIMED_OUT);
     uint64_t deadline = tni_os_now_ns() + 2000000;
@@ -361,7 +361,7 @@ static void poll_names_the_ready_one_of_many(void **state)
     assert_int_equal(tni_os_poll(fds, 100, 0), TN_ERR_TIMED_OUT);
     assert_int_equal(tni_os_poll(fds, 100, tni_os_now_ns() + 1000000), TN_ERR_TIMED_OUT);
     assert_int_equal(tni_os_write(ends[1], "x", 1), 0);
-    assert_int_equal(tni_os_poll(fds, 100, TN_FOREVER), 90);
+    assert_int_equal(tni_os_poll(fds, 100, TNI_FOREVER), 90);
     tni_os_close(ends[0]);
     tni_os_close(ends[1]);
     assert_int_equal(tni_os_poll(fds, 100, 0), TN_ERR_INVALID);

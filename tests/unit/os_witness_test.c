@@ -129,7 +129,7 @@ static int close_all_descriptors(void)
 /* Until it is as expected: the process is on its way there. */
 static void await_state(int fd, int state)
 {
-    uint64_t deadline_ns = tnt_deadline(10000);
+    uint64_t deadline_ns = tnt_until_ns(10000);
     while (tni_os_witness_state(fd, number) != state) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_yield();

@@ -419,7 +419,7 @@ TN_TEST(children_that_end_with_their_parent_are_killed_when_it_is_settled)
     TN_CHECK_OK(tni_os_process_open(child, &child_fd));
     tnt_kill(parent);
     assert_true(tni_reaper_settle_all(d) >= 1);
-    TN_CHECK_OK(tni_os_poll(&child_fd, 1, tnt_deadline(5000)));
+    TN_CHECK_OK(tni_os_poll(&child_fd, 1, tnt_until_ns(5000)));
     tni_os_close(child_fd);
     settle_all(d);
     assert_int_equal(seats_taken(d), 1);
@@ -496,7 +496,7 @@ TN_TEST(who_waits_settles_the_dead_where_there_is_no_tenond)
     /* Nobody notifies this word: the slices of the wait must do it. */
     _Atomic uint32_t word = 0;
     while (live_blocks(d) != 0)
-        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_deadline(150)});
+        tni_process_sleep(d, &word, 0, &(struct tni_wait){.deadline_ns = tnt_until_ns(150)});
     assert_int_equal(seats_taken(d), 1);
     assert_int_equal(audit(d), 0);
     close_held(&held);

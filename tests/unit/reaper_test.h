@@ -140,7 +140,7 @@ static inline void drain(struct work *w)
     for (uint32_t policy = 0; policy < 3; policy++) {
         tn_message message;
         int status;
-        while ((status = tn_queue_pop(w->queues[policy], 0, &message)) == 0) {
+        while ((status = tn_queue_pop(w->queues[policy], TN_NOW, &message)) == 0) {
             if (policy == TN_QUEUE_LEASE)
                 TN_CHECK_OK(tn_message_ack(w->queues[policy], &message));
             tn_message_fini(&message);
@@ -155,7 +155,9 @@ static inline void drain(struct work *w)
 static inline tn_tensor *make_tensor(struct tn_domain *d, int64_t floats)
 {
     tn_tensor *tensor = NULL;
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_FLOAT32, 1, &floats, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(d, TN_FLOAT32, 1, &floats,
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     return tensor;
 }
 
@@ -167,14 +169,14 @@ static inline void exchange(struct work *w, uint32_t policy, uint32_t tensor_cou
         tensors[i] = make_tensor(w->domain, 100);
     const tn_message message = {
         .bytes = "tenon", .size_bytes = 5, .tensors = tensors, .tensor_count = tensor_count};
-    int status = tn_queue_push(w->queues[policy], &message, flags, 0);
+    int status = tn_queue_push(w->queues[policy], &message, flags, TN_NOW);
     /* Full when a killed worker's message is still there: then its turn comes below. */
     TN_CHECK(status == 0 || status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED);
     if (status != 0 || (flags & TN_PUSH_MOVE) == 0)
         for (uint32_t i = 0; i < tensor_count; i++)
             tn_tensor_unref(tensors[i]);
     tn_message got;
-    status = tn_queue_pop(w->queues[policy], 0, &got);
+    status = tn_queue_pop(w->queues[policy], TN_NOW, &got);
     if (status != 0)
         return;
     if (policy == TN_QUEUE_LEASE && got.attempt == 0 && tensor_count == 1)
@@ -204,19 +206,19 @@ static inline void use_handles(struct tn_domain *d)
 
 static inline void use_objects(struct work *w)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(w->owned, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(w->owned, TN_NOW));
     TN_CHECK_OK(tn_semaphore_release(w->owned));
     TN_CHECK_OK(tn_semaphore_release(w->signal));
-    TN_CHECK_OK(tn_semaphore_acquire(w->signal, 0));
-    int status = tn_lock_acquire(w->lock, 0);
+    TN_CHECK_OK(tn_semaphore_acquire(w->signal, TN_NOW));
+    int status = tn_lock_acquire(w->lock, TN_NOW);
     TN_CHECK(status == 0 || status == 1 || status == TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_lock_release(w->lock));
     TN_CHECK_OK(tn_event_set(w->event));
-    TN_CHECK_OK(tn_event_wait(w->event, 0));
+    TN_CHECK_OK(tn_event_wait(w->event, TN_NOW));
     tn_queue *queue;
     TN_CHECK_OK(tn_queue_create(w->domain, "of-a-worker", NULL, &queue));
     tn_tensor *tensor = make_tensor(w->domain, 50);
-    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, 0));
+    TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
     tn_queue_close(queue); /* ends it with a message inside */
 }
 

@@ -2,6 +2,7 @@
 /* Strategies: which one is used, what each gives, and storages that only their creator writes.
  */
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -38,10 +39,10 @@ static void end_domain(tn_domain *d)
     tn_domain_close(d);
 }
 
-static tn_share_options options_of(uint32_t strategy, uint32_t flags)
+static tn_tensor_options options_of(uint32_t strategy, uint32_t flags)
 {
-    return (tn_share_options){
-        .struct_size = sizeof(tn_share_options), .strategy = strategy, .flags = flags};
+    return (tn_tensor_options){
+        .struct_size = sizeof(tn_tensor_options), .strategy = strategy, .flags = flags};
 }
 
 static void fill(tn_tensor *t)
@@ -61,9 +62,9 @@ static void expect_filled(const tn_tensor *t)
 
 static tn_tensor *make_as(tn_domain *d, uint32_t strategy, uint32_t flags)
 {
-    tn_share_options options = options_of(strategy, flags);
+    tn_tensor_options options = options_of(strategy, flags);
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty_as(d, TN_INT32, 1, (int64_t[]){COUNT}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){COUNT}, &options, &t));
     fill(t);
     return t;
 }
@@ -71,7 +72,7 @@ static tn_tensor *make_as(tn_domain *d, uint32_t strategy, uint32_t flags)
 static tn_tensor *make(tn_domain *d)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(d, TN_INT32, 1, (int64_t[]){COUNT}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){COUNT}, NULL, &t));
     fill(t);
     return t;
 }
@@ -79,7 +80,7 @@ static tn_tensor *make(tn_domain *d)
 static tn_tensor *make_private(void)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){COUNT}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){COUNT}, &t));
     fill(t);
     return t;
 }
@@ -139,15 +140,17 @@ TN_TEST(a_strategy_set_at_run_time_is_that_of_new_storages)
     TN_CHECK_OK(tn_strategy_set("file_system"));
     tnt_wait_ok(tnt_fork(expect_file_system, NULL));
     tensors[2] = make_private();
-    TN_CHECK_OK(tn_tensor_share(d, tensors[2], 0));
+    TN_CHECK_OK(tn_tensor_share(d, tensors[2], NULL));
     TN_CHECK_OK(tn_strategy_set("arena"));
-    TN_CHECK_OK(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){COUNT}, 0, &tensors[3]));
-    assert_int_equal(tn_tensor_strategy(tensors[0]), TN_STRATEGY_ARENA);
-    assert_int_equal(tn_tensor_strategy(tensors[1]), TN_STRATEGY_FILE_DESCRIPTOR);
-    assert_int_equal(tn_tensor_strategy(tensors[2]), TN_STRATEGY_FILE_SYSTEM);
-    assert_int_equal(tn_tensor_strategy(tensors[3]), TN_STRATEGY_ARENA);
-    assert_null(tn_tensor_path(tensors[1]));
-    assert_int_equal(access(tn_tensor_path(tensors[2]), R_OK), 0);
+    TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){COUNT},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensors[3]));
+    assert_int_equal(tnt_info(tensors[0]).strategy, TN_STRATEGY_ARENA);
+    assert_int_equal(tnt_info(tensors[1]).strategy, TN_STRATEGY_FILE_DESCRIPTOR);
+    assert_int_equal(tnt_info(tensors[2]).strategy, TN_STRATEGY_FILE_SYSTEM);
+    assert_int_equal(tnt_info(tensors[3]).strategy, TN_STRATEGY_ARENA);
+    assert_null(tnt_info(tensors[1]).path);
+    assert_int_equal(access(tnt_info(tensors[2]).path, R_OK), 0);
     for (int i = 0; i < 3; i++)
         expect_filled(tensors[i]);
     for (int i = 0; i < 4; i++)
@@ -212,16 +215,16 @@ TN_TEST(each_tensor_may_have_a_strategy_of_its_own)
 {
     tn_domain *d = open_domain();
     for (size_t i = 0; i < TNI_COUNT(all_strategies); i++) {
-        tn_share_options options = options_of(all_strategies[i], 0);
+        tn_tensor_options options = options_of(all_strategies[i], 0);
         tn_tensor *made = make_as(d, all_strategies[i], 0), *moved = make_private(), *copied;
-        TN_CHECK_OK(tn_tensor_share_as(d, moved, &options, 0));
-        TN_CHECK_OK(tn_tensor_share_view(d, moved, &options, 0, &copied));
+        TN_CHECK_OK(tn_tensor_share(d, moved, &options));
+        TN_CHECK_OK(tn_tensor_clone(d, moved, &options, &copied));
         tn_tensor *tensors[] = {made, moved, copied};
         for (size_t k = 0; k < TNI_COUNT(tensors); k++) {
-            assert_int_equal(tn_tensor_strategy(tensors[k]), all_strategies[i]);
-            assert_true(tn_tensor_is_shared(tensors[k]));
-            assert_false(tn_tensor_is_read_only(tensors[k]));
-            assert_int_equal(tn_tensor_storage_bytes(tensors[k]), 4 * COUNT);
+            assert_int_equal(tnt_info(tensors[k]).strategy, all_strategies[i]);
+            assert_true(tnt_info(tensors[k]).is_shared);
+            assert_false(tnt_info(tensors[k]).is_read_only);
+            assert_int_equal(tnt_info(tensors[k]).storage_bytes, 4 * COUNT);
             expect_filled(tensors[k]);
             tn_tensor_unref(tensors[k]);
         }
@@ -230,10 +233,10 @@ TN_TEST(each_tensor_may_have_a_strategy_of_its_own)
     end_domain(d);
 }
 
-static int empty_as(tn_domain *d, const tn_share_options *options)
+static int empty_as(tn_domain *d, const tn_tensor_options *options)
 {
     tn_tensor *t = (tn_tensor *)8;
-    int status = tn_tensor_empty_as(d, TN_INT8, 1, (int64_t[]){100}, options, 0, &t);
+    int status = tn_tensor_create(d, TN_INT8, 1, (int64_t[]){100}, options, &t);
     if (status == 0)
         tn_tensor_unref(t);
     else
@@ -244,32 +247,39 @@ static int empty_as(tn_domain *d, const tn_share_options *options)
 TN_TEST(options_that_make_no_sense_are_refused)
 {
     tn_domain *d = open_domain();
-    tn_share_options options = options_of(4, 0);
+    tn_tensor_options options = options_of(4, 0);
     tn_tensor *private = make_private();
     void *data = tn_tensor_data(private);
     assert_int_equal(empty_as(d, &options), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_share_as(d, private, &options, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_share(d, private, &options), TN_ERR_INVALID);
     options = options_of(UINT32_MAX, 0);
     assert_int_equal(empty_as(d, &options), TN_ERR_INVALID);
-    options = options_of(TN_STRATEGY_FILE_DESCRIPTOR, 2);
+    options = options_of(TN_STRATEGY_FILE_DESCRIPTOR, 4);
     assert_int_equal(empty_as(d, &options), TN_ERR_INVALID);
-    options = options_of(TN_STRATEGY_ARENA, TN_SHARE_WRITE_ONCE);
+    options = options_of(TN_STRATEGY_ARENA, TN_TENSOR_ZEROED);
+    assert_int_equal(tn_tensor_share(d, private, &options), TN_ERR_INVALID);
+    options.source = data;
+    options.source_bytes = 1;
+    assert_int_equal(empty_as(d, &options), TN_ERR_INVALID);
+    options.flags = 0;
+    assert_int_equal(tn_tensor_share(d, private, &options), TN_ERR_INVALID);
+    options = options_of(TN_STRATEGY_ARENA, TN_TENSOR_WRITE_ONCE);
     assert_int_equal(empty_as(d, &options), TN_ERR_UNSUPPORTED);
     assert_non_null(strstr(tn_error_detail(), "'arena'"));
-    options = options_of(TN_STRATEGY_FILE_SYSTEM, TN_SHARE_WRITE_ONCE);
-    assert_int_equal(tn_tensor_share_as(d, private, &options, 0), TN_ERR_UNSUPPORTED);
+    options = options_of(TN_STRATEGY_FILE_SYSTEM, TN_TENSOR_WRITE_ONCE);
+    assert_int_equal(tn_tensor_share(d, private, &options), TN_ERR_UNSUPPORTED);
     options = options_of(TN_STRATEGY_ARENA, 0);
     options.struct_size--;
     assert_int_equal(empty_as(d, &options), TN_ERR_INVALID);
     assert_ptr_equal(tn_tensor_data(private), data);
-    assert_false(tn_tensor_is_shared(private));
+    assert_false(tnt_info(private).is_shared);
     TN_CHECK_OK(empty_as(d, NULL));
     /* More than the quota is an error of every strategy, and leaves nothing. */
     for (size_t i = 0; i < TNI_COUNT(all_strategies); i++) {
         tn_tensor *t;
         options = options_of(all_strategies[i], 0);
         assert_int_equal(
-            tn_tensor_empty_as(d, TN_INT8, 1, (int64_t[]){QUOTA_BYTES + 1}, &options, 0, &t),
+            tn_tensor_create(d, TN_INT8, 1, (int64_t[]){QUOTA_BYTES + 1}, &options, &t),
             TN_ERR_NO_MEMORY);
     }
     tn_tensor_unref(private);
@@ -286,7 +296,7 @@ static int pop_all_kinds(void *argument)
         TN_CHECK_OK(tn_queue_pop(queue, tnt_deadline(LONG_MS), &message));
         TN_CHECK(message.tensor_count == TNI_COUNT(all_strategies));
         for (uint32_t i = 0; i < message.tensor_count; i++) {
-            TN_CHECK(tn_tensor_strategy(message.tensors[i]) == all_strategies[i]);
+            TN_CHECK(tnt_info(message.tensors[i]).strategy == all_strategies[i]);
             expect_filled(message.tensors[i]);
         }
         tn_message_fini(&message);
@@ -324,7 +334,7 @@ TN_TEST(a_handle_carries_a_tensor_of_every_strategy_that_its_maker_let_go_of)
         TN_CHECK_OK(tn_handle_export(t, NULL, bytes, sizeof bytes, &used));
         tn_tensor_unref(t);
         TN_CHECK_OK(tn_handle_import(d, bytes, used, &back));
-        assert_int_equal(tn_tensor_strategy(back), all_strategies[i]);
+        assert_int_equal(tnt_info(back).strategy, all_strategies[i]);
         expect_filled(back);
         tn_tensor_unref(back);
     }
@@ -337,14 +347,14 @@ TN_TEST(moving_a_storage_moves_all_views_by_every_strategy)
 {
     tn_domain *d = open_domain();
     for (size_t i = 0; i < TNI_COUNT(all_strategies); i++) {
-        tn_share_options options = options_of(all_strategies[i], 0);
+        tn_tensor_options options = options_of(all_strategies[i], 0);
         tn_tensor *t = make_private(), *view;
         TN_CHECK_OK(tn_tensor_slice(t, 0, 100, 200, 1, &view));
         const void *old = tn_tensor_data(t);
-        TN_CHECK_OK(tn_tensor_share_as(d, view, &options, 0));
+        TN_CHECK_OK(tn_tensor_share(d, view, &options));
         assert_ptr_not_equal(tn_tensor_data(t), old);
         assert_ptr_equal(tn_tensor_data(view), (int32_t *)tn_tensor_data(t) + 100);
-        assert_int_equal(tn_tensor_strategy(t), all_strategies[i]);
+        assert_int_equal(tnt_info(t).strategy, all_strategies[i]);
         expect_filled(t);
         *(int32_t *)tn_tensor_data(view) = -1;
         assert_int_equal(((int32_t *)tn_tensor_data(t))[100], -1);
@@ -358,15 +368,15 @@ TN_TEST(moving_a_storage_moves_all_views_by_every_strategy)
 TN_TEST(sharing_what_is_shared_is_free_whatever_is_asked_for)
 {
     tn_domain *d = open_domain();
-    tn_share_options other = options_of(TN_STRATEGY_FILE_SYSTEM, 0);
+    tn_tensor_options other = options_of(TN_STRATEGY_FILE_SYSTEM, 0);
     tn_tensor *t = make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, 0);
     const void *data = tn_tensor_data(t);
     uint64_t bytes = payload_bytes(d);
     unsigned descriptors = tnt_descriptor_count();
-    TN_CHECK_OK(tn_tensor_share(d, t, 0));
-    TN_CHECK_OK(tn_tensor_share_as(d, t, &other, 0));
+    TN_CHECK_OK(tn_tensor_share(d, t, NULL));
+    TN_CHECK_OK(tn_tensor_share(d, t, &other));
     assert_ptr_equal(tn_tensor_data(t), data);
-    assert_int_equal(tn_tensor_strategy(t), TN_STRATEGY_FILE_DESCRIPTOR);
+    assert_int_equal(tnt_info(t).strategy, TN_STRATEGY_FILE_DESCRIPTOR);
     assert_int_equal(payload_bytes(d), bytes);
     assert_int_equal(tnt_descriptor_count(), descriptors);
     tn_tensor_unref(t);
@@ -381,7 +391,7 @@ TN_TEST(a_shared_storage_keeps_its_size)
         assert_int_equal(tn_tensor_resize_storage(t, 8 * COUNT), TN_ERR_DENIED);
         assert_non_null(strstr(tn_error_detail(), "20000 bytes"));
         assert_int_equal(tn_tensor_resize_storage(t, 4 * COUNT), TN_ERR_DENIED);
-        assert_int_equal(tn_tensor_storage_bytes(t), 4 * COUNT);
+        assert_int_equal(tnt_info(t).storage_bytes, 4 * COUNT);
         expect_filled(t);
         tn_tensor_unref(t);
     }
@@ -410,17 +420,17 @@ TN_TEST(sharing_a_view_copies_its_own_elements_only)
 {
     tn_domain *d = open_domain();
     for (size_t i = 0; i < TNI_COUNT(all_strategies); i++) {
-        tn_share_options options = options_of(all_strategies[i], 0);
+        tn_tensor_options options = options_of(all_strategies[i], 0);
         tn_tensor *t = make_private(), *view, *shared, *again;
         TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 100, -10, &view));
-        TN_CHECK_OK(tn_tensor_share_view(d, view, &options, 0, &shared));
-        assert_int_equal(tn_tensor_storage_bytes(shared), 4 * 10);
-        assert_true(tn_tensor_is_contiguous(shared));
+        TN_CHECK_OK(tn_tensor_clone(d, view, &options, &shared));
+        assert_int_equal(tnt_info(shared).storage_bytes, 4 * 10);
+        assert_true(tnt_info(shared).is_contiguous);
         for (int k = 0; k < 10; k++)
             assert_int_equal(((int32_t *)tn_tensor_data(shared))[k], 99 - 10 * k);
-        assert_false(tn_tensor_is_shared(t));
+        assert_false(tnt_info(t).is_shared);
         /* Of a shared one as well. */
-        TN_CHECK_OK(tn_tensor_share_view(d, shared, &options, 0, &again));
+        TN_CHECK_OK(tn_tensor_clone(d, shared, &options, &again));
         assert_false(tn_tensor_same_storage(shared, again));
         tn_tensor_unref(again);
         tn_tensor_unref(shared);
@@ -449,7 +459,7 @@ static bool write_faults(tn_tensor *t)
 static int only_read(void *argument)
 {
     tn_tensor *t = argument;
-    TN_CHECK(tn_tensor_is_read_only(t));
+    TN_CHECK(tnt_info(t).is_read_only);
     expect_filled(t);
     TN_CHECK(write_faults(t));
     return 0;
@@ -459,7 +469,7 @@ static int pop_and_only_read(void *argument)
 {
     tn_tensor *t;
     TN_CHECK_OK(tn_queue_pop_tensor(argument, tnt_deadline(LONG_MS), &t));
-    TN_CHECK(tn_tensor_strategy(t) == TN_STRATEGY_FILE_DESCRIPTOR);
+    TN_CHECK(tnt_info(t).strategy == TN_STRATEGY_FILE_DESCRIPTOR);
     TN_CHECK(only_read(t) == 0);
     tn_tensor_unref(t);
     return 0;
@@ -471,10 +481,10 @@ TN_TEST(what_is_written_once_is_written_by_its_creator_alone)
     tn_queue *queue;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
     pid_t other = tnt_fork(pop_and_only_read, queue); /* before there is a tensor */
-    tn_tensor *t = make_as(d, TN_STRATEGY_DEFAULT, TN_SHARE_WRITE_ONCE), *view;
-    assert_int_equal(tn_tensor_strategy(t), TN_STRATEGY_FILE_DESCRIPTOR);
-    assert_false(tn_tensor_is_read_only(t));
-    TN_CHECK_OK(tn_queue_push_tensor(queue, t, 0, 0));
+    tn_tensor *t = make_as(d, TN_STRATEGY_DEFAULT, TN_TENSOR_WRITE_ONCE), *view;
+    assert_int_equal(tnt_info(t).strategy, TN_STRATEGY_FILE_DESCRIPTOR);
+    assert_false(tnt_info(t).is_read_only);
+    TN_CHECK_OK(tn_queue_push_tensor(queue, t, 0, TN_NOW));
     tnt_wait_ok(other);
     tnt_wait_ok(tnt_fork(only_read, t));
     TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 10, 1, &view));
@@ -489,9 +499,9 @@ TN_TEST(what_is_written_once_is_written_by_its_creator_alone)
 TN_TEST(a_private_tensor_is_moved_into_memory_that_is_written_once)
 {
     tn_domain *d = open_domain();
-    tn_share_options options = options_of(TN_STRATEGY_DEFAULT, TN_SHARE_WRITE_ONCE);
+    tn_tensor_options options = options_of(TN_STRATEGY_DEFAULT, TN_TENSOR_WRITE_ONCE);
     tn_tensor *t = make_private();
-    TN_CHECK_OK(tn_tensor_share_as(d, t, &options, 0));
+    TN_CHECK_OK(tn_tensor_share(d, t, &options));
     expect_filled(t);
     tnt_wait_ok(tnt_fork(only_read, t));
     fill(t);
@@ -506,21 +516,21 @@ TN_TEST(an_arena_gives_out_aligned_zeros_until_it_is_full)
     tn_domain *d = open_domain();
     tn_arena *arena;
     tn_tensor *a, *b, *c = (tn_tensor *)8, *rest;
-    TN_CHECK_OK(tn_arena_create(d, 1000, 0, &arena));
+    TN_CHECK_OK(tn_arena_create(d, 1000, TN_NOW, &arena));
     assert_int_equal(tn_arena_room(arena), 1000);
-    TN_CHECK_OK(tn_arena_empty(arena, TN_INT32, 2, (int64_t[]){3, 5}, &a));
+    TN_CHECK_OK(tn_arena_allocate(arena, TN_INT32, 2, (int64_t[]){3, 5}, &a));
     assert_int_equal(tn_arena_room(arena), 1000 - 64);
-    TN_CHECK_OK(tn_arena_empty(arena, TN_FLOAT64, 1, (int64_t[]){100}, &b));
+    TN_CHECK_OK(tn_arena_allocate(arena, TN_FLOAT64, 1, (int64_t[]){100}, &b));
     assert_int_equal((uintptr_t)tn_tensor_data(a) % 64, 0);
     assert_int_equal((uint8_t *)tn_tensor_data(b) - (uint8_t *)tn_tensor_data(a), 64);
     for (int i = 0; i < 100; i++)
         assert_true(((double *)tn_tensor_data(b))[i] == 0);
     assert_int_equal(tn_arena_room(arena), 1000 - 64 - 832);
-    assert_int_equal(tn_arena_empty(arena, TN_INT8, 1, (int64_t[]){105}, &c), TN_ERR_FULL);
-    assert_int_equal(tn_arena_empty(arena, TN_INT8, 1, (int64_t[]){-1}, &c), TN_ERR_INVALID);
-    assert_int_equal(tn_arena_empty(NULL, TN_INT8, 0, NULL, &c), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_allocate(arena, TN_INT8, 1, (int64_t[]){105}, &c), TN_ERR_FULL);
+    assert_int_equal(tn_arena_allocate(arena, TN_INT8, 1, (int64_t[]){-1}, &c), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_allocate(NULL, TN_INT8, 0, NULL, &c), TN_ERR_INVALID);
     assert_ptr_equal(c, (tn_tensor *)8);
-    TN_CHECK_OK(tn_arena_empty(arena, TN_INT8, 1, (int64_t[]){104}, &rest));
+    TN_CHECK_OK(tn_arena_allocate(arena, TN_INT8, 1, (int64_t[]){104}, &rest));
     assert_int_equal(tn_arena_room(arena), 0);
     assert_true(tn_tensor_same_storage(a, rest));
     tn_tensor_unref(a);
@@ -529,12 +539,12 @@ TN_TEST(an_arena_gives_out_aligned_zeros_until_it_is_full)
     assert_null(tn_arena_close(arena));
     assert_null(tn_arena_close(NULL));
     assert_int_equal(tn_arena_room(NULL), 0);
-    assert_int_equal(tn_arena_create(d, 0, 0, &arena), TN_ERR_INVALID);
-    assert_int_equal(tn_arena_create(NULL, 64, 0, &arena), TN_ERR_INVALID);
-    assert_int_equal(tn_arena_create(d, UINT64_MAX, 0, &arena), TN_ERR_INVALID);
-    assert_int_equal(tn_arena_create(d, 2 * (uint64_t)QUOTA_BYTES, 0, &arena),
+    assert_int_equal(tn_arena_create(d, 0, TN_NOW, &arena), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_create(NULL, 64, TN_NOW, &arena), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_create(d, UINT64_MAX, TN_NOW, &arena), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_create(d, 2 * (uint64_t)QUOTA_BYTES, TN_NOW, &arena),
                      TN_ERR_NO_MEMORY);
-    assert_int_equal(tn_arena_create(d, 64, 0, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_arena_create(d, 64, TN_NOW, NULL), TN_ERR_INVALID);
     end_domain(d);
 }
 
@@ -550,7 +560,7 @@ static int read_many(void *argument)
     tn_tensor *tensors[MANY];
     for (uint32_t i = 0; i < readers->tensors; i++) {
         TN_CHECK_OK(tn_queue_pop_tensor(readers->queue, tnt_deadline(LONG_MS), &tensors[i]));
-        TN_CHECK(tn_tensor_is_read_only(tensors[i]));
+        TN_CHECK(tnt_info(tensors[i]).is_read_only);
         TN_CHECK(*(const int32_t *)tn_tensor_data(tensors[i]) == (int32_t)i);
     }
     TN_CHECK(storage_mappings() == 1);
@@ -572,9 +582,9 @@ TN_TEST(many_tensors_of_an_arena_take_one_mapping_and_one_descriptor)
     pid_t pid = tnt_fork(read_many, &readers);
     uint64_t before = payload_bytes(d);
     unsigned descriptors = tnt_descriptor_count();
-    TN_CHECK_OK(tn_arena_create(d, MANY * 64, 0, &arena));
+    TN_CHECK_OK(tn_arena_create(d, MANY * 64, TN_NOW, &arena));
     for (int i = 0; i < MANY; i++) {
-        TN_CHECK_OK(tn_arena_empty(arena, TN_INT32, 1, (int64_t[]){16}, &tensors[i]));
+        TN_CHECK_OK(tn_arena_allocate(arena, TN_INT32, 1, (int64_t[]){16}, &tensors[i]));
         *(int32_t *)tn_tensor_data(tensors[i]) = i;
     }
     assert_int_equal(storage_mappings(), 1);
@@ -582,7 +592,7 @@ TN_TEST(many_tensors_of_an_arena_take_one_mapping_and_one_descriptor)
     tn_arena_close(arena);
     for (int i = 0; i < MANY; i++) {
         *((int32_t *)tn_tensor_data(tensors[i]) + 1) = i; /* written still */
-        TN_CHECK_OK(tn_queue_push_tensor(readers.queue, tensors[i], 0, 0));
+        TN_CHECK_OK(tn_queue_push_tensor(readers.queue, tensors[i], 0, TN_NOW));
     }
     tnt_wait_ok(pid);
     uint32_t reaped; /* who was killed for writing held them all */
@@ -603,7 +613,7 @@ TN_TEST(many_tensors_of_an_arena_take_one_mapping_and_one_descriptor)
 static int use_the_arena(void *argument)
 {
     tn_tensor *t;
-    TN_CHECK(tn_arena_empty(argument, TN_INT8, 0, NULL, &t) == TN_ERR_DENIED);
+    TN_CHECK(tn_arena_allocate(argument, TN_INT8, 0, NULL, &t) == TN_ERR_DENIED);
     tn_arena_close(argument);
     return 0;
 }
@@ -613,9 +623,9 @@ TN_TEST(a_forked_child_makes_no_tensors_in_its_parents_arena)
     tn_domain *d = open_domain();
     tn_arena *arena;
     tn_tensor *t;
-    TN_CHECK_OK(tn_arena_create(d, 1 << 16, 0, &arena));
+    TN_CHECK_OK(tn_arena_create(d, 1 << 16, TN_NOW, &arena));
     tnt_wait_ok(tnt_fork(use_the_arena, arena));
-    TN_CHECK_OK(tn_arena_empty(arena, TN_INT8, 0, NULL, &t));
+    TN_CHECK_OK(tn_arena_allocate(arena, TN_INT8, 0, NULL, &t));
     *(int8_t *)tn_tensor_data(t) = 1;
     tn_tensor_unref(t);
     tn_arena_close(arena);
@@ -648,15 +658,14 @@ static int read_broadcast(void *argument)
 static uint64_t bytes_with_readers(tn_domain *d, uint32_t strategy, uint32_t flags, int readers)
 {
     struct broadcast b = {.has_read = tnt_signal_open(), .go = tnt_signal_open()};
-    tn_share_options options = options_of(strategy, flags);
+    tn_tensor_options options = options_of(strategy, flags);
     pid_t pids[MOST_READERS];
     tn_tensor *t;
     TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &b.queue));
     for (int i = 0; i < readers; i++)
         pids[i] = tnt_fork(read_broadcast, &b);
     uint64_t before = payload_bytes(d);
-    TN_CHECK_OK(
-        tn_tensor_empty_as(d, TN_UINT8, 1, (int64_t[]){BROADCAST_BYTES}, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){BROADCAST_BYTES}, &options, &t));
     memset(tn_tensor_data(t), 7, BROADCAST_BYTES);
     for (int i = 0; i < readers; i++)
         TN_CHECK_OK(tn_queue_push_tensor(b.queue, t, 0, tnt_deadline(LONG_MS)));
@@ -679,7 +688,7 @@ TN_TEST(any_number_of_readers_share_one_copy)
     for (size_t i = 0; i < TNI_COUNT(all_strategies) + 1; i++) {
         bool is_write_once = i == TNI_COUNT(all_strategies);
         uint32_t strategy = is_write_once ? TN_STRATEGY_DEFAULT : all_strategies[i];
-        uint32_t flags = is_write_once ? TN_SHARE_WRITE_ONCE : 0;
+        uint32_t flags = is_write_once ? TN_TENSOR_WRITE_ONCE : 0;
         for (int readers = 1; readers <= MOST_READERS; readers += MOST_READERS - 1) {
             tn_domain *d = open_domain();
             uint64_t bytes = bytes_with_readers(d, strategy, flags, readers);
@@ -692,15 +701,18 @@ TN_TEST(any_number_of_readers_share_one_copy)
 TN_TEST(a_tensor_that_others_write_does_not_become_write_once)
 {
     tn_domain *d = tnt_domain(NULL);
-    tn_share_options once = {.struct_size = sizeof once, .flags = TN_SHARE_WRITE_ONCE};
+    tn_tensor_options once = {.struct_size = sizeof once, .flags = TN_TENSOR_WRITE_ONCE};
     tn_tensor *t, *published;
-    assert_int_equal(tn_tensor_zeros(d, TN_INT32, 1, (int64_t[]){4}, 0, &t), 0);
-    assert_int_equal(tn_tensor_share_as(d, t, &once, 0), TN_ERR_DENIED);
+    assert_int_equal(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){4},
+                                      TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                      &t),
+                     0);
+    assert_int_equal(tn_tensor_share(d, t, &once), TN_ERR_DENIED);
     assert_non_null(strstr(tn_error_detail(), "arena"));
-    assert_int_equal(tn_tensor_share(d, t, 0), 0);
-    assert_int_equal(tn_tensor_private(TN_INT32, 1, (int64_t[]){4}, &published), 0);
-    assert_int_equal(tn_tensor_share_as(d, published, &once, 0), 0);
-    assert_int_equal(tn_tensor_share_as(d, published, &once, 0), 0);
+    assert_int_equal(tn_tensor_share(d, t, NULL), 0);
+    assert_int_equal(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){4}, &published), 0);
+    assert_int_equal(tn_tensor_share(d, published, &once), 0);
+    assert_int_equal(tn_tensor_share(d, published, &once), 0);
     tn_tensor_unref(t);
     tn_tensor_unref(published);
     tn_domain_close(d);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles and tickets: what crosses, what is refused, and what a death leaves. */
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <signal.h>
 #include <string.h>
@@ -34,8 +35,10 @@ static tn_tensor *make_tensor(tn_domain *domain)
     tn_tensor *tensor = NULL;
     for (int32_t i = 0; i < 12; i++)
         values[i] = i;
-    TN_CHECK_OK(tn_tensor_from_bytes(domain, TN_INT32, 2, (int64_t[]){4, 3}, values,
-                                     sizeof values, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(
+        domain, TN_INT32, 2, (int64_t[]){4, 3},
+        TN_OPTIONS(tn_tensor_options, .source = values, .source_bytes = sizeof values),
+        &tensor));
     return tensor;
 }
 
@@ -137,9 +140,9 @@ TN_TEST(a_handle_carries_values_shape_strides_and_the_read_only_flag)
     TN_CHECK_OK(import(domain, &h, &got));
     assert_int_equal(tn_tensor_ndim(got), 2);
     assert_memory_equal(tn_tensor_shape(got), ((int64_t[]){3, 4}), 16);
-    assert_memory_equal(tn_tensor_strides(got), ((int64_t[]){1, 3}), 16);
+    assert_memory_equal(tnt_info(got).strides, ((int64_t[]){1, 3}), 16);
     assert_true(tn_tensor_same_storage(got, tensor));
-    assert_false(tn_tensor_is_read_only(got));
+    assert_false(tnt_info(got).is_read_only);
     tn_tensor_unref(got);
     tn_tensor_unref(view);
     tn_tensor_unref(tensor);
@@ -179,18 +182,20 @@ TN_TEST(a_scalar_and_32_axes_with_strides_both_fit_a_handle)
     for (int i = 0; i < TN_MAX_NDIM; i++)
         shape[i] = 1, strides[i] = i - 8;
     shape[3] = 2, strides[3] = 7;
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_FLOAT64, 1, (int64_t[]){64}, 0, &tensor));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT64, 1, (int64_t[]){64},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &tensor));
     TN_CHECK_OK(tn_tensor_view(tensor, TN_FLOAT64, TN_MAX_NDIM, shape, strides, 0, &view));
     struct handle h = export_uses(view, 1, 0);
     TN_CHECK_OK(import(domain, &h, &got));
-    assert_memory_equal(tn_tensor_strides(got), strides, sizeof strides);
+    assert_memory_equal(tnt_info(got).strides, strides, sizeof strides);
     tn_tensor_unref(got);
     view = tn_tensor_unref(view);
     TN_CHECK_OK(tn_tensor_view(tensor, TN_FLOAT64, 0, NULL, NULL, 8, &view));
     h = export_uses(view, 1, 0);
     TN_CHECK_OK(import(domain, &h, &got));
     assert_int_equal(tn_tensor_ndim(got), 0);
-    assert_int_equal(tn_tensor_byte_offset(got), 8);
+    assert_int_equal(tnt_info(got).byte_offset, 8);
     tn_tensor_unref(got);
     tn_tensor_unref(view);
     tn_tensor_unref(tensor);
@@ -324,10 +329,10 @@ TN_TEST(a_private_tensor_and_a_short_buffer_cannot_be_exported)
     tn_tensor *tensor = NULL;
     uint8_t bytes[TN_HANDLE_MAX_BYTES];
     size_t used = 77;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, (int64_t[]){8}, &tensor));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){8}, &tensor));
     assert_int_equal(tn_handle_export(tensor, NULL, bytes, sizeof bytes, &used),
                      TN_ERR_INVALID);
-    TN_CHECK_OK(tn_tensor_share(domain, tensor, 0));
+    TN_CHECK_OK(tn_tensor_share(domain, tensor, NULL));
     assert_int_equal(tn_handle_export(tensor, NULL, bytes, 40, &used), TN_ERR_INVALID);
     tn_handle_options options = {.struct_size = sizeof options, .uses = 1u << 20};
     assert_int_equal(tn_handle_export(tensor, &options, bytes, sizeof bytes, &used),
@@ -367,14 +372,14 @@ TN_TEST(expire_ends_what_is_over_and_says_when_the_next_one_is)
     uint64_t now_ns = tni_os_now_ns();
     struct handle soon = export_only(domain, 1, 10 * second_ns);
     struct handle later = export_only(domain, 1, 100 * second_ns);
-    struct handle never = export_only(domain, 1, TN_FOREVER);
+    struct handle never = export_only(domain, 1, TN_NO_EXPIRY);
     struct handle bound = export_only(domain, 1, 0);
     uint64_t next_ns = tni_ticket_expire(domain, now_ns);
     assert_in_range(next_ns, now_ns + 10 * second_ns, now_ns + 20 * second_ns);
     next_ns = tni_ticket_expire(domain, now_ns + 50 * second_ns);
     assert_in_range(next_ns, now_ns + 100 * second_ns, now_ns + 110 * second_ns);
     assert_stale(domain, &soon, "expired");
-    assert_int_equal(tni_ticket_expire(domain, now_ns + 200 * second_ns), TN_FOREVER);
+    assert_int_equal(tni_ticket_expire(domain, now_ns + 200 * second_ns), TNI_FOREVER);
     assert_stale(domain, &later, "expired");
     import_well(domain, &never);
     import_well(domain, &bound);
@@ -393,8 +398,9 @@ TN_TEST(a_ticket_outlives_its_dead_issuer_by_60_seconds)
 {
     tn_domain *domain = open_domain(0);
     tn_tensor *board = NULL; /* shared memory for the child's answer */
-    TN_CHECK_OK(
-        tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)}, 0, &board));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &board));
     struct handle *h = tn_tensor_data(board);
     tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h, 0}));
     uint32_t reaped = 0;
@@ -416,10 +422,12 @@ TN_TEST(a_handle_may_end_with_its_issuer)
     tn_domain *domain = open_domain(0);
     tn_tensor *board = NULL, *tensor = make_tensor(domain);
     struct handle mine = export_only(domain, 1, with_issuer);
-    assert_int_equal(tni_ticket_expire(domain, tni_os_now_ns() + 1000 * second_ns), TN_FOREVER);
+    assert_int_equal(tni_ticket_expire(domain, tni_os_now_ns() + 1000 * second_ns),
+                     TNI_FOREVER);
     import_well(domain, &mine);
-    TN_CHECK_OK(
-        tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)}, 0, &board));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &board));
     struct handle *h = tn_tensor_data(board);
     tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h, with_issuer}));
     TN_CHECK_OK(tn_domain_reap(domain, NULL));
@@ -446,8 +454,9 @@ TN_TEST(a_handle_ends_with_its_issuer_though_its_reaper_is_killed)
 {
     tn_domain *domain = open_domain(0);
     tn_tensor *board = NULL;
-    TN_CHECK_OK(
-        tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)}, 0, &board));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){sizeof(struct handle)},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &board));
     struct handle *h = tn_tensor_data(board);
     tnt_wait(tnt_fork(export_and_die, &(struct import_job){domain, h, with_issuer}));
     assert_int_equal(live_tickets(domain), 1);
@@ -567,8 +576,9 @@ TN_TEST(handles_that_are_used_revoked_and_made_anew_at_once_lose_nothing)
 {
     tn_domain *domain = open_domain(100);
     tn_tensor *board = NULL;
-    TN_CHECK_OK(tn_tensor_zeros(domain, TN_UINT8, 1, (int64_t[]){64 * sizeof(struct handle)}, 0,
-                                &board));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, (int64_t[]){64 * sizeof(struct handle)},
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
+                                 &board));
     struct handle *h = tn_tensor_data(board);
     for (int i = 0; i < 64; i++)
         h[i] = export_only(domain, 3, 0);
@@ -634,7 +644,7 @@ TN_TEST_WITHIN(a_death_at_any_point_of_a_ticket_leaves_nothing_that_a_reap_does_
         for (bool died = true; died; passing++) {
             tn_domain *domain = open_domain(64);
             tn_tensor *tensor = make_tensor(domain);
-            struct handle inherited = export_uses(tensor, 2, TN_FOREVER);
+            struct handle inherited = export_uses(tensor, 2, TN_NO_EXPIRY);
             tn_tensor_unref(tensor);
             died = tnt_kill_at(points[p], passing, live_a_life, domain);
             TN_CHECK_OK(tn_domain_reap(domain, NULL));

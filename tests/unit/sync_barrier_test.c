@@ -113,8 +113,8 @@ TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_meeting)
         kill(child, SIGSTOP);
         assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
         if (breaks == 0) {
-            assert_int_equal(tn_barrier_wait(barrier, 0), 1); /* passed */
-            assert_int_equal(tn_barrier_wait(barrier, 1), TN_ERR_TIMED_OUT);
+            assert_int_equal(tn_barrier_wait(barrier, TN_NOW), 1); /* passed */
+            assert_int_equal(tn_barrier_wait(barrier, (tn_deadline){1}), TN_ERR_TIMED_OUT);
             TN_CHECK_OK(tn_barrier_reset(barrier));
         } else {
             /* As when a third waiter's deadline passes. */
@@ -126,7 +126,7 @@ TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_meeting)
         void *result;
         pthread_create(&thread, NULL, wait_for_all, barrier);
         await_word(barrier, ARRIVED_MASK, ARRIVED(1));
-        assert_int_equal(tn_barrier_wait(barrier, 0), 1);
+        assert_int_equal(tn_barrier_wait(barrier, TN_NOW), 1);
         pthread_join(thread, &result);
         assert_int_equal((int)(intptr_t)result, 0);
         kill(child, SIGCONT);

@@ -106,10 +106,10 @@ TN_TEST(a_wait_that_ends_without_a_signal_holds_the_lock_again)
     begin();
     domain->survive = survive;
     open_box(&box);
-    assert_int_equal(tn_condition_wait(box.filled, NULL, 0), TN_ERR_INVALID);
-    assert_int_equal(tn_condition_wait(box.filled, box.lock, 0), TN_ERR_INVALID);
-    TN_CHECK_OK(tn_lock_acquire(box.lock, 0));
-    assert_int_equal(tn_condition_wait(box.filled, box.lock, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_condition_wait(box.filled, NULL, TN_NOW), TN_ERR_INVALID);
+    assert_int_equal(tn_condition_wait(box.filled, box.lock, TN_NOW), TN_ERR_INVALID);
+    TN_CHECK_OK(tn_lock_acquire(box.lock, TN_NOW));
+    assert_int_equal(tn_condition_wait(box.filled, box.lock, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_condition_wait(box.filled, box.lock, tnt_deadline(5)),
                      TN_ERR_TIMED_OUT);
     pid_t child = tnt_fork(stay, &is_there);
@@ -136,7 +136,7 @@ TN_TEST(a_wait_tells_of_a_recovered_lock_first_and_of_the_lonely_end_next)
     begin();
     domain->survive = survive;
     open_box(&box);
-    TN_CHECK_OK(tn_lock_acquire(box.lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(box.lock, TN_NOW));
     pid_t child = tnt_fork(lock_and_end, &box); /* gets the lock when we wait */
     assert_int_equal(tn_condition_wait(box.filled, box.lock, TN_FOREVER), TN_LOCK_RECOVERED);
     assert_int_equal(tn_error_peer().pid, child);
@@ -178,7 +178,7 @@ TN_TEST(a_signal_arrives_though_its_sender_or_another_waiter_is_killed)
     assert_int_equal(settle(), 2);
     pthread_join(waiter, &result);
     assert_int_equal((int)(intptr_t)result, 0);
-    assert_int_equal(tn_lock_acquire(box.lock, 0), 0);
+    assert_int_equal(tn_lock_acquire(box.lock, TN_NOW), 0);
     TN_CHECK_OK(tn_lock_release(box.lock));
     close_box(&box);
     finish();

@@ -53,12 +53,12 @@ TN_TEST(a_set_event_lets_everybody_pass_until_it_is_cleared)
     tn_event *event, *again;
     begin();
     TN_CHECK_OK(tn_event_create(domain, "ready", false, &event));
-    assert_int_equal(tn_event_wait(event, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_event_wait(event, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_event_set(event));
     TN_CHECK_OK(tn_event_open(domain, "ready", &again));
     assert_true(tn_event_is_set(again));
-    TN_CHECK_OK(tn_event_wait(event, 0));
-    TN_CHECK_OK(tn_event_wait(again, 0));
+    TN_CHECK_OK(tn_event_wait(event, TN_NOW));
+    TN_CHECK_OK(tn_event_wait(again, TN_NOW));
     TN_CHECK_OK(tn_event_clear(again));
     assert_int_equal(tn_event_wait(event, tnt_deadline(1)), TN_ERR_TIMED_OUT);
     tn_event_close(again);
@@ -131,12 +131,12 @@ TN_TEST(the_last_other_process_that_leaves_after_a_death_wakes_all)
     pid_t child = tnt_fork(close_when_told, &leaver);
     tnt_wait(tnt_fork(be_killed, NULL));
     assert_int_equal(settle(), 1);
-    assert_int_equal(tn_event_wait(leaver.event, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_event_wait(leaver.event, TN_NOW), TN_ERR_TIMED_OUT);
     uint32_t before = atomic_load(&inside(leaver.event)->items) / TNI_WAIT_EPOCH;
     tnt_signal(&leaver.leave);
     tnt_await(&leaver.has_left);
     assert_int_not_equal(atomic_load(&inside(leaver.event)->items) / TNI_WAIT_EPOCH, before);
-    assert_int_equal(tn_event_wait(leaver.event, 0), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_event_wait(leaver.event, TN_NOW), TN_ERR_PEER_DIED);
     tnt_signal(&leaver.end);
     tnt_wait_ok(child);
     tn_event_close(leaver.event);
@@ -185,7 +185,7 @@ TN_TEST(senseless_arguments_are_refused)
     TN_CHECK_OK(tn_event_create(domain, "it", false, &event));
     assert_int_equal(tn_event_create(domain, "it", false, &second), TN_ERR_EXISTS);
     assert_int_equal(tn_lock_open(domain, "it", &lock), TN_ERR_INVALID);
-    assert_int_equal(tn_event_wait(NULL, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_event_wait(NULL, TN_NOW), TN_ERR_INVALID);
     assert_null(second);
     assert_null(semaphore);
     assert_null(barrier);
@@ -209,13 +209,13 @@ TN_TEST(senseless_shared_words_are_corrupt_and_harm_nobody)
     for (uint32_t i = 0; i < 1000; i++) {
         uint64_t word = tnt_random();
         atomic_store(&inside(event)->value, word | 2);
-        assert_int_equal(tn_event_wait(event, 0), TN_ERR_CORRUPT);
+        assert_int_equal(tn_event_wait(event, TN_NOW), TN_ERR_CORRUPT);
         atomic_store(&inside(semaphore)->value, word | 4);
-        assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_CORRUPT);
+        assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_CORRUPT);
         atomic_store(&inside(lock)->value, word & ~(UINT64_C(1) << 63));
-        assert_int_equal(tn_lock_acquire(lock, 0), TN_ERR_CORRUPT);
+        assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_ERR_CORRUPT);
         atomic_store(&inside(barrier)->value, word | ARRIVED(2));
-        assert_int_equal(tn_barrier_wait(barrier, 0), TN_ERR_CORRUPT);
+        assert_int_equal(tn_barrier_wait(barrier, TN_NOW), TN_ERR_CORRUPT);
         assert_int_equal(tn_barrier_reset(barrier), TN_ERR_CORRUPT);
     }
     tn_event_close(event);
@@ -232,7 +232,7 @@ TN_TEST(an_object_of_a_domain_that_was_left_is_closed)
     begin();
     TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
     TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
-    TN_CHECK_OK(tn_lock_acquire(lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     finish();
     assert_int_equal(tn_event_wait(event, TN_FOREVER), TN_ERR_CLOSED);
     assert_int_equal(tn_lock_release(lock), TN_ERR_CLOSED);
@@ -247,7 +247,7 @@ TN_TEST(a_duration_taken_for_a_deadline_is_named_by_its_age)
     begin();
     TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
     uint64_t before_s = tni_os_now_ns() / UINT64_C(1000000000);
-    assert_int_equal(tn_event_wait(event, 1000), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_event_wait(event, (tn_deadline){1000}), TN_ERR_TIMED_OUT);
     char *end = NULL;
     assert_non_null(strstr(tn_error_detail(), "CLOCK_MONOTONIC"));
     const char *number = strstr(tn_error_detail(), "passed ");
@@ -255,7 +255,7 @@ TN_TEST(a_duration_taken_for_a_deadline_is_named_by_its_age)
     unsigned long long late_s = strtoull(number + strlen("passed "), &end, 10);
     assert_in_range(late_s, before_s, before_s + 60);
     assert_memory_equal(end, " s ago", 6);
-    assert_int_equal(tn_event_wait(event, tni_os_now_ns() + 1000), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_event_wait(event, tn_deadline_after(1000)), TN_ERR_TIMED_OUT);
     assert_string_equal(tn_error_detail(), "the deadline passed");
     tn_event_close(event);
     finish();

@@ -35,7 +35,7 @@ TN_TEST(a_lock_is_held_by_one_process_at_a_time)
 static int release_the_parents(void *lock)
 {
     return tn_lock_release(lock) == TN_ERR_INVALID &&
-                   tn_lock_acquire(lock, 0) == TN_ERR_TIMED_OUT
+                   tn_lock_acquire(lock, TN_NOW) == TN_ERR_TIMED_OUT
                ? 0
                : 1;
 }
@@ -53,7 +53,7 @@ TN_TEST(a_lock_belongs_to_one_thread_and_not_to_a_forked_child)
     begin();
     TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
     assert_int_equal(tn_lock_release(lock), TN_ERR_INVALID);
-    assert_int_equal(tn_lock_acquire(lock, 0), 0);
+    assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
     assert_int_equal(tn_lock_acquire(lock, TN_FOREVER), TN_ERR_INVALID);
     pthread_create(&thread, NULL, release_anothers_lock, lock);
     pthread_join(thread, &result);
@@ -64,7 +64,7 @@ TN_TEST(a_lock_belongs_to_one_thread_and_not_to_a_forked_child)
     finish();
 }
 
-static int acquire_and_end(void *lock) { return tn_lock_acquire(lock, 0) >= 0 ? 0 : 1; }
+static int acquire_and_end(void *lock) { return tn_lock_acquire(lock, TN_NOW) >= 0 ? 0 : 1; }
 
 TN_TEST(who_waits_for_a_lock_gets_it_recovered_when_its_owner_dies_and_learns_the_owners_pid)
 {
@@ -74,11 +74,11 @@ TN_TEST(who_waits_for_a_lock_gets_it_recovered_when_its_owner_dies_and_learns_th
     TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
     pid_t child = tnt_fork(acquire_and_end, lock);
     tnt_wait_ok(child);
-    assert_int_equal(tn_lock_acquire(lock, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_lock_acquire(lock, TN_FOREVER), TN_LOCK_RECOVERED);
     assert_int_equal(tn_error_peer().pid, child);
     TN_CHECK_OK(tn_lock_release(lock));
-    assert_int_equal(tn_lock_acquire(lock, 0), 0);
+    assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
     TN_CHECK_OK(tn_lock_release(lock));
     tn_lock_close(lock);
     finish();
@@ -87,7 +87,7 @@ TN_TEST(who_waits_for_a_lock_gets_it_recovered_when_its_owner_dies_and_learns_th
 static int hold_and_leave(void *argument)
 {
     tn_lock *lock = argument;
-    TN_CHECK_OK(tn_lock_acquire(lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     tn_lock_close(lock);
     return 0;
 }
@@ -113,7 +113,7 @@ static int try_until_stopped(void *lock)
 {
     enum { SHORT_NS = 50000 };
     while (atomic_load(&board->stop) == 0) {
-        int status = tn_lock_acquire(lock, tni_os_now_ns() + SHORT_NS);
+        int status = tn_lock_acquire(lock, tn_deadline_after(SHORT_NS));
         if (status != TN_ERR_TIMED_OUT)
             TN_CHECK_OK(status);
         if (status >= 0)
@@ -147,7 +147,7 @@ TN_TEST(an_owner_whose_threads_end_one_by_one_is_not_taken_for_one_that_lost_the
 
 static void *acquire_and_return(void *lock)
 {
-    return (void *)(intptr_t)tn_lock_acquire(lock, 0);
+    return (void *)(intptr_t)tn_lock_acquire(lock, TN_NOW);
 }
 
 TN_TEST(a_lock_whose_owner_returned_without_releasing_it_is_an_error_that_says_so)
@@ -171,7 +171,7 @@ TN_TEST(a_lock_that_is_closed_while_it_is_held_is_recovered)
     TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
     pid_t child = tnt_fork(hold_and_leave, lock);
     tnt_wait_ok(child);
-    assert_int_equal(tn_lock_acquire(lock, 0), TN_LOCK_RECOVERED);
+    assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_LOCK_RECOVERED);
     assert_int_equal(tn_error_peer().pid, child);
     TN_CHECK_OK(tn_lock_release(lock));
     tn_lock_close(lock);
@@ -180,7 +180,7 @@ TN_TEST(a_lock_that_is_closed_while_it_is_held_is_recovered)
 
 static int lock_and_unlock(void *lock)
 {
-    TN_CHECK_OK(tn_lock_acquire(lock, 0));
+    TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     TN_CHECK_OK(tn_lock_release(lock));
     return 0;
 }
@@ -193,13 +193,13 @@ TN_TEST(a_lock_can_be_had_wherever_its_owner_or_its_reaper_is_killed)
     TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
     assert_true(tnt_kill_at("lock_released", 1, lock_and_unlock, lock));
     assert_int_equal(settle(), 1);
-    assert_int_equal(tn_lock_acquire(lock, 0), 0);
+    assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
     TN_CHECK_OK(tn_lock_release(lock));
     for (uint32_t i = 0; i < TNI_COUNT(reaper_points); i++) {
         assert_true(tnt_kill_at("lock_acquired", 1, lock_and_unlock, lock));
         assert_true(tnt_kill_at(reaper_points[i], 1, reap_as_a_stranger, lock));
         assert_int_equal(settle(), 2);
-        assert_int_equal(tn_lock_acquire(lock, 0), TN_LOCK_RECOVERED);
+        assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_LOCK_RECOVERED);
         TN_CHECK_OK(tn_lock_release(lock));
     }
     tn_lock_close(lock);

@@ -9,10 +9,10 @@ TN_TEST(a_semaphore_without_owners_may_be_released_by_anybody_up_to_its_limit)
     tn_semaphore *semaphore, *full;
     begin();
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 0, 0, &semaphore));
-    assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 1);
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, INT32_MAX, 0, &full));
     assert_int_equal(tn_semaphore_release(full), TN_ERR_INVALID);
     assert_int_equal(tn_semaphore_get(full), INT32_MAX);
@@ -32,7 +32,7 @@ TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
     begin();
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
@@ -56,13 +56,13 @@ TN_TEST(an_owned_semaphore_that_anybody_releases_takes_the_permit_from_who_has_i
         domain, NULL, 1, TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, &semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "nobody holds"));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_once, semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     tn_semaphore_close(semaphore);
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 0, TN_SEMAPHORE_OWNED, &none));
-    assert_int_equal(tn_semaphore_acquire(none, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_semaphore_acquire(none, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_semaphore_release(none), TN_ERR_INVALID);
     tn_semaphore_close(none);
     assert_int_equal(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_ANY_RELEASES, &none),
@@ -72,8 +72,8 @@ TN_TEST(an_owned_semaphore_that_anybody_releases_takes_the_permit_from_who_has_i
 
 static int take_two_and_end(void *semaphore)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     return 0; /* without a word: as good as killed */
 }
 
@@ -87,7 +87,7 @@ TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
     assert_int_equal(tn_semaphore_get(semaphore), 0);
     TN_CHECK_OK(
         tn_semaphore_acquire(semaphore, TN_FOREVER)); /* not PEER_DIED: there is a permit */
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_FOREVER), TN_ERR_PEER_DIED);
     tn_semaphore_close(semaphore);
     finish();
@@ -95,7 +95,7 @@ TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
 
 static int take_one_and_end(void *semaphore)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     return 0;
 }
 
@@ -110,7 +110,7 @@ TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID); /* it is not ours */
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_FOREVER));
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
-    assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
     tn_semaphore_close(semaphore);
     finish();
@@ -123,7 +123,7 @@ TN_TEST(a_word_of_one_permit_that_makes_no_sense_is_corrupt)
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
     struct tni_object *object = ((struct tni_handle *)(void *)semaphore)->object;
     atomic_store(&object->value, 7);
-    assert_int_equal(tn_semaphore_acquire(semaphore, 0), TN_ERR_CORRUPT);
+    assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_CORRUPT);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_CORRUPT);
     tn_semaphore_close(semaphore);
     finish();
@@ -138,8 +138,8 @@ TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
     pid_t child = tnt_fork(stay, &is_there); /* keeps the semaphore alive */
     tnt_await(&is_there);
     TN_CHECK_OK(tn_semaphore_open(domain, "slots", &semaphore));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tn_semaphore_close(semaphore);
     assert_int_equal(tn_semaphore_get(keeper), 1);
     tn_semaphore_close(keeper);
@@ -155,7 +155,7 @@ TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
 static int acquire_and_release(void *semaphore)
 {
     for (uint32_t i = 0; i < 2; i++)
-        TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+        TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (uint32_t i = 0; i < 2; i++)
         TN_CHECK_OK(tn_semaphore_release(semaphore));
     return 0;
@@ -169,7 +169,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
     tn_semaphore *semaphore;
     begin();
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (uint32_t i = 0; i < TNI_COUNT(points); i++)
         for (uint32_t passing = 1; passing <= 2; passing++) {
             assert_true(tnt_kill_at(points[i], passing, acquire_and_release, semaphore));
@@ -184,7 +184,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
 
 static int acquire_one_and_release(void *semaphore)
 {
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     TN_CHECK_OK(tn_semaphore_release(semaphore));
     return 0;
 }
@@ -217,7 +217,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
     tn_semaphore *semaphore;
     begin();
     TN_CHECK_OK(tn_semaphore_create(domain, NULL, 4, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_semaphore_acquire(semaphore, 0));
+    TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
         /* One permit counted, one taken and not counted. */
         assert_true(tnt_kill_at("semaphore_taken", 2, acquire_and_release, semaphore));

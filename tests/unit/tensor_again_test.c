@@ -3,6 +3,7 @@
 #include "tensor/build.h"
 #include "unit/tensor_test.h"
 
+#include "harness/tensor.h"
 #include <tenon/attribute.h>
 #include <tenon/dlpack.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@ static void end_many(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int6
 {
     for (int i = 0; i < ENDS; i++) {
         tn_tensor *t;
-        TN_CHECK_OK(tn_tensor_empty(domain, dtype, ndim, shape, 0, &t));
+        TN_CHECK_OK(tn_tensor_create(domain, dtype, ndim, shape, NULL, &t));
         tn_tensor_unref(t);
     }
 }
@@ -26,13 +27,13 @@ static void assert_is(const tn_tensor *t, tn_dtype dtype, int32_t ndim, const in
     assert_int_equal(tn_tensor_ndim(t), ndim);
     for (int32_t i = ndim - 1; i >= 0; i--) {
         assert_int_equal(tn_tensor_shape(t)[i], shape[i]);
-        assert_int_equal(tn_tensor_strides(t)[i], step);
+        assert_int_equal(tnt_info(t).strides[i], step);
         step *= shape[i];
     }
     assert_int_equal(tn_tensor_count(t), step);
-    assert_int_equal(tn_tensor_byte_offset(t), 0);
-    assert_true(tn_tensor_is_contiguous(t));
-    assert_false(tn_tensor_is_read_only(t));
+    assert_int_equal(tnt_info(t).byte_offset, 0);
+    assert_true(tnt_info(t).is_contiguous);
+    assert_false(tnt_info(t).is_read_only);
     assert_int_equal(tn_tensor_flags(t), 0);
 }
 
@@ -48,7 +49,8 @@ TN_TEST(each_tensor_has_its_own_type_and_shape_in_used_memory)
         unsigned at = i % TNI_COUNT(live), shape = i / 3 % TNI_COUNT(shapes);
         tn_dtype dtype = types[i / 2 % TNI_COUNT(types)];
         tn_tensor_unref(live[at]);
-        TN_CHECK_OK(tn_tensor_empty(domain, dtype, axes[shape], shapes[shape], 0, &live[at]));
+        TN_CHECK_OK(
+            tn_tensor_create(domain, dtype, axes[shape], shapes[shape], NULL, &live[at]));
         assert_is(live[at], dtype, axes[shape], shapes[shape]);
         if (i % 5 == 0)
             TN_CHECK_OK(tn_tensor_set_flags(live[at], TN_REQUIRES_GRAD));
@@ -63,13 +65,13 @@ TN_TEST(what_was_refused_is_refused_after_others_ended)
     tn_domain *domain = make_domain();
     tn_tensor *t = NULL;
     end_many(domain, TN_FLOAT32, 1, (int64_t[]){4});
-    assert_int_equal(tn_tensor_empty(domain, TN_FLOAT32, 257, (int64_t[257]){4}, 0, &t),
+    assert_int_equal(tn_tensor_create(domain, TN_FLOAT32, 257, (int64_t[257]){4}, NULL, &t),
                      TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_empty(domain, TN_FLOAT32, -255, (int64_t[]){4}, 0, &t),
+    assert_int_equal(tn_tensor_create(domain, TN_FLOAT32, -255, (int64_t[]){4}, NULL, &t),
                      TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_empty(domain, TN_FLOAT32, 1, NULL, 0, &t), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_create(domain, TN_FLOAT32, 1, NULL, NULL, &t), TN_ERR_INVALID);
     assert_int_equal(
-        tn_tensor_empty(domain, TN_DTYPE(kDLFloat, 32, 0), 1, (int64_t[]){4}, 0, &t),
+        tn_tensor_create(domain, TN_DTYPE(kDLFloat, 32, 0), 1, (int64_t[]){4}, NULL, &t),
         TN_ERR_INVALID);
     assert_null(t);
     free_domain(domain);
@@ -99,7 +101,7 @@ TN_TEST(a_view_with_strides_is_not_taken_for_the_last_one)
     tn_tensor *source, *t;
     union message m = {0};
     int64_t shape[] = {3, 100};
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &source));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, shape, NULL, &source));
     size_t used = tni_tensor_encode(source, NULL, sizeof m, &m.view) + 2 * sizeof(int64_t);
     m.view.flags = 0;
     m.view.extents[2] = 1;
@@ -138,7 +140,7 @@ static void assert_described(const struct tni_desc *desc, const tn_tensor *t)
     assert_memory_equal(&desc->dtype, &dtype, sizeof dtype);
     assert_int_equal(desc->ndim, tn_tensor_ndim(t));
     assert_int_equal(desc->creator_pid, getpid());
-    assert_int_equal(desc->bytes, tn_tensor_size_bytes(t));
+    assert_int_equal(desc->bytes, tnt_info(t).size_bytes);
     assert_memory_equal(desc->shape, tn_tensor_shape(t), 2 * sizeof(int64_t));
 }
 
@@ -148,7 +150,7 @@ TN_TEST(a_block_that_others_had_is_described_anew)
     tn_tensor *t;
     int64_t shape[] = {3, 100};
     end_many(domain, TN_FLOAT32, 2, shape);
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, shape, NULL, &t));
     struct tni_desc *desc = desc_of(domain, t);
     uint32_t generation = desc->generation;
     assert_described(desc, t);
@@ -156,7 +158,7 @@ TN_TEST(a_block_that_others_had_is_described_anew)
     tn_tensor_unref(t);
     atomic_fetch_add(word, 2 * TNI_WORD_VERSION_ONE); /* taken and given back */
     spoil(desc);
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, shape, NULL, &t));
     assert_ptr_equal(desc_of(domain, t), desc);
     assert_described(desc, t);
     assert_int_equal(desc->generation, generation + 1);
@@ -171,16 +173,16 @@ TN_TEST(a_block_that_came_by_a_message_is_described_anew)
     union message m = {0};
     int64_t shape[] = {3, 100};
     end_many(domain, TN_FLOAT32, 2, shape);
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &source));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, shape, NULL, &source));
     struct tni_desc *desc = desc_of(domain, source);
     size_t used = tni_tensor_encode(source, NULL, sizeof m, &m.view);
     spoil(desc);
-    desc->bytes = tn_tensor_size_bytes(source);
+    desc->bytes = tnt_info(source).size_bytes;
     assert_int_equal(tni_tensor_decode(domain, &m, used, &t), used);
     tni_ref_local(domain, source->storage->block);
     tn_tensor_unref(source);
     tn_tensor_unref(t);
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, shape, NULL, &t));
     assert_ptr_equal(desc_of(domain, t), desc);
     assert_described(desc, t);
     tn_tensor_unref(t);
@@ -193,7 +195,7 @@ TN_TEST(a_view_of_the_last_shape_is_taken_only_inside_of_its_block)
     tn_tensor *source, *t;
     union message m = {0};
     int64_t shape[] = {3, 100};
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 2, shape, 0, &source));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 2, shape, NULL, &source));
     end_many(domain, TN_FLOAT32, 2, shape);
 #if !defined(__SANITIZE_ADDRESS__)
     size_t used = tni_tensor_encode(source, NULL, sizeof m, &m.view);
@@ -209,7 +211,7 @@ TN_TEST(a_view_of_the_last_shape_is_taken_only_inside_of_its_block)
     wrong.view.byte_offset = room;
     t = decode(domain, source, &wrong, used);
     assert_non_null(t);
-    assert_int_equal(tn_tensor_byte_offset(t), room);
+    assert_int_equal(tnt_info(t).byte_offset, room);
     tn_tensor_unref(t);
     wrong.view.byte_offset = room + 1;
     assert_null(decode(domain, source, &wrong, used));

@@ -16,7 +16,7 @@ static const tn_dtype types[] = {
 static tn_tensor *make_storage(void)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, (int64_t[]){STORAGE_BYTES}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){STORAGE_BYTES}, &t));
     for (int i = 0; i < STORAGE_BYTES; i++)
         ((uint8_t *)tn_tensor_data(t))[i] = (uint8_t)tnt_random();
     return t;
@@ -122,9 +122,9 @@ TN_TEST_WITHIN(any_copy_does_what_one_element_after_the_other_would_do, 60)
 TN_TEST(copies_that_make_no_sense_are_refused)
 {
     tn_tensor *a, *b, *c, *d, *e;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 2, (int64_t[]){2, 3}, &a));
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 2, (int64_t[]){2, 3}, &b));
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 2, (int64_t[]){3, 2}, &c));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 2, (int64_t[]){2, 3}, &a));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 2, (int64_t[]){2, 3}, &b));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 2, (int64_t[]){3, 2}, &c));
     TN_CHECK_OK(tn_tensor_view(a, TN_INT32, 2, (int64_t[]){2, 3}, (int64_t[]){0, 1}, 0, &d));
     TN_CHECK_OK(tn_tensor_reshape(a, 1, (int64_t[]){6}, &e));
     assert_int_equal(tn_tensor_copy(a, b), TN_ERR_INVALID);

@@ -4,6 +4,7 @@
 
 #include "unit/tensor_test.h"
 
+#include "harness/tensor.h"
 #include <stdlib.h>
 
 /* A producer of another library, which counts how often it is told to end. */
@@ -50,8 +51,8 @@ TN_TEST(an_import_covers_exactly_what_its_strides_reach)
     f->managed.dl_tensor.byte_offset = 40 * 4;
     TN_CHECK_OK(tn_tensor_from_dlpack(&f->managed, &t));
     assert_ptr_equal(tn_tensor_data(t), &f->data[40]);
-    assert_int_equal(tn_tensor_byte_offset(t), 80);
-    assert_int_equal(tn_tensor_storage_bytes(t), 80 + 20);
+    assert_int_equal(tnt_info(t).byte_offset, 80);
+    assert_int_equal(tnt_info(t).storage_bytes, 80 + 20);
     assert_int_equal(*(int32_t *)element_at(t, (int64_t[]){2, 1}), 24);
     assert_int_equal(tn_tensor_view(t, TN_INT32, 1, (int64_t[]){26}, NULL, 0, &v),
                      TN_ERR_INVALID);
@@ -72,7 +73,7 @@ TN_TEST(an_import_without_strides_is_row_major)
     f->managed.dl_tensor.strides = NULL;
     f->managed.dl_tensor.device.device_type = kDLCUDAHost;
     TN_CHECK_OK(tn_tensor_from_dlpack(&f->managed, &t));
-    assert_true(tn_tensor_is_contiguous(t));
+    assert_true(tnt_info(t).is_contiguous);
     assert_int_equal(*(int32_t *)element_at(t, (int64_t[]){3, 4}), 19);
     tn_tensor_unref(t);
     assert_int_equal(f->deleted, 1);
@@ -151,7 +152,7 @@ TN_TEST(an_export_comes_back_as_the_same_bytes_and_holds_its_tensor)
 {
     tn_tensor *t, *v, *back;
     DLManagedTensorVersioned *managed;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 2, (int64_t[]){4, 6}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 2, (int64_t[]){4, 6}, &t));
     fill_with_positions(t);
     TN_CHECK_OK(tn_tensor_slice(t, 1, 1, 6, -2, &v));
     tn_tensor_unref(t);
@@ -163,7 +164,7 @@ TN_TEST(an_export_comes_back_as_the_same_bytes_and_holds_its_tensor)
     TN_CHECK_OK(tn_tensor_from_dlpack(managed, &back));
     assert_ptr_equal(tn_tensor_data(back), data);
     assert_memory_equal(tn_tensor_shape(back), ((int64_t[]){4, 3}), 16);
-    assert_memory_equal(tn_tensor_strides(back), ((int64_t[]){6, -2}), 16);
+    assert_memory_equal(tnt_info(back).strides, ((int64_t[]){6, -2}), 16);
     assert_int_equal(*(int32_t *)element_at(back, (int64_t[]){3, 0}), 23);
     tn_tensor_unref(back);
 }
@@ -177,13 +178,13 @@ TN_TEST(read_only_crosses_dlpack_both_ways_and_is_obeyed)
     f->managed.flags = DLPACK_FLAG_BITMASK_READ_ONLY;
     f->shape[0] = 8;
     TN_CHECK_OK(tn_tensor_from_dlpack(&f->managed, &t));
-    assert_true(tn_tensor_is_read_only(t));
+    assert_true(tnt_info(t).is_read_only);
     TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 4, 1, &v));
-    assert_true(tn_tensor_is_read_only(v));
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){4}, &w));
+    assert_true(tnt_info(v).is_read_only);
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){4}, &w));
     assert_int_equal(tn_tensor_copy(v, w), TN_ERR_DENIED);
     assert_int_equal(tn_tensor_copy(w, v), 0);
-    assert_int_equal(tn_tensor_share(domain, v, 0), TN_ERR_DENIED);
+    assert_int_equal(tn_tensor_share(domain, v, NULL), TN_ERR_DENIED);
     TN_CHECK_OK(tn_tensor_to_dlpack(v, &managed));
     assert_int_equal(managed->flags, DLPACK_FLAG_BITMASK_READ_ONLY);
     managed->deleter(managed);
@@ -203,7 +204,7 @@ TN_TEST(sharing_an_import_ends_the_foreign_memory_once)
     f->shape[0] = 8, f->strides[0] = -3;
     f->managed.dl_tensor.byte_offset = 30 * 4;
     TN_CHECK_OK(tn_tensor_from_dlpack(&f->managed, &t));
-    TN_CHECK_OK(tn_tensor_share(domain, t, 0));
+    TN_CHECK_OK(tn_tensor_share(domain, t, NULL));
     assert_int_equal(f->deleted, 1);
     assert_int_equal(*(int32_t *)element_at(t, (int64_t[]){7}), 9);
     tn_tensor_unref(t);
@@ -217,11 +218,11 @@ TN_TEST(memory_that_an_export_points_into_is_not_moved)
     tn_domain *domain = make_domain();
     tn_tensor *t;
     DLManagedTensorVersioned *managed;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){8}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){8}, &t));
     TN_CHECK_OK(tn_tensor_to_dlpack(t, &managed));
-    assert_int_equal(tn_tensor_share(domain, t, 0), TN_ERR_DENIED);
+    assert_int_equal(tn_tensor_share(domain, t, NULL), TN_ERR_DENIED);
     managed->deleter(managed);
-    TN_CHECK_OK(tn_tensor_share(domain, t, 0));
+    TN_CHECK_OK(tn_tensor_share(domain, t, NULL));
     tn_tensor_unref(t);
     free_domain(domain);
 }

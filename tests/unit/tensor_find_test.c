@@ -2,6 +2,7 @@
 /* tn_tensor_find(): from any address to the storage that lies there, or to none. */
 #include "unit/tensor_test.h"
 
+#include "harness/tensor.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,16 +10,16 @@
 static tn_tensor *make_bytes(tn_domain *domain, int64_t count)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &count, NULL, &t));
     return t;
 }
 
 static tn_tensor *make_as(tn_domain *domain, uint32_t strategy, uint32_t flags, int64_t count)
 {
-    tn_share_options options = {
+    tn_tensor_options options = {
         .struct_size = sizeof options, .strategy = strategy, .flags = flags};
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty_as(domain, TN_UINT8, 1, &count, &options, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &count, &options, &t));
     return t;
 }
 
@@ -32,9 +33,9 @@ static void assert_finds(tn_domain *domain, const void *address, uint64_t size_b
     assert_true(tn_tensor_same_storage(found, expected));
     assert_int_equal(tn_tensor_dtype(found), TN_UINT8);
     assert_int_equal(tn_tensor_ndim(found), 1);
-    assert_int_equal(tn_tensor_byte_offset(found), 0);
-    assert_int_equal(tn_tensor_shape(found)[0], tn_tensor_storage_bytes(expected));
-    assert_int_equal(tn_tensor_storage_bytes(found), tn_tensor_storage_bytes(expected));
+    assert_int_equal(tnt_info(found).byte_offset, 0);
+    assert_int_equal(tn_tensor_shape(found)[0], tnt_info(expected).storage_bytes);
+    assert_int_equal(tnt_info(found).storage_bytes, tnt_info(expected).storage_bytes);
     assert_ptr_equal(tn_tensor_data(found), tn_tensor_data(expected));
     tn_tensor_unref(found);
 }
@@ -72,7 +73,7 @@ TN_TEST(a_storage_without_bytes_is_found_where_it_starts)
     tn_domain *domain = make_domain();
     int64_t none = 0;
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_FLOAT32, 1, &none, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_FLOAT32, 1, &none, NULL, &t));
     assert_finds(domain, t->storage->data, 0, t);
     assert_finds_none(domain, t->storage->data, 1);
     tn_tensor_unref(t);
@@ -106,7 +107,7 @@ TN_TEST(addresses_that_are_no_storage_find_none)
     void *heap = malloc(100);
     tn_tensor *private;
     int64_t count = 100;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &count, &private));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &count, &private));
     assert_finds_none(domain, NULL, 0);
     assert_finds_none(domain, NULL, UINT64_MAX);
     assert_finds_none(domain, (void *)UINTPTR_MAX, 1);
@@ -167,7 +168,7 @@ TN_TEST(a_storage_of_more_than_its_block_is_found_as_far_as_the_block_goes)
     uint64_t block_bytes = tni_block_bytes(&domain->segment.geometry, t->storage->block);
     tni_desc_at(&domain->segment, t->storage->block)->bytes = UINT64_MAX;
     TN_CHECK_OK(tn_tensor_find(domain, tn_tensor_data(t), 100, &found));
-    assert_int_equal(tn_tensor_storage_bytes(found), block_bytes);
+    assert_int_equal(tnt_info(found).storage_bytes, block_bytes);
     assert_finds_none(domain, tn_tensor_data(t), block_bytes + 1);
     tn_tensor_unref(found);
     tn_tensor_unref(t);
@@ -193,10 +194,10 @@ TN_TEST(no_domain_no_result_and_no_seat_are_told_apart)
 TN_TEST(a_write_once_storage_is_found_writable_by_its_maker)
 {
     tn_domain *domain = make_domain();
-    tn_tensor *t = make_as(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_SHARE_WRITE_ONCE, 1000);
+    tn_tensor *t = make_as(domain, TN_STRATEGY_FILE_DESCRIPTOR, TN_TENSOR_WRITE_ONCE, 1000);
     tn_tensor *found;
     TN_CHECK_OK(tn_tensor_find(domain, bytes_of(t) + 10, 10, &found));
-    assert_false(tn_tensor_is_read_only(found));
+    assert_false(tnt_info(found).is_read_only);
     tn_tensor_unref(found);
     tn_tensor_unref(t);
     free_domain(domain);
@@ -208,7 +209,7 @@ TN_TEST(a_mapping_that_only_reads_is_found_read_only)
     tn_tensor *t = make_as(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0, 1000), *found;
     t->storage->mapping->is_read_only = true;
     TN_CHECK_OK(tn_tensor_find(domain, bytes_of(t), 1000, &found));
-    assert_true(tn_tensor_is_read_only(found));
+    assert_true(tnt_info(found).is_read_only);
     tn_tensor_unref(found);
     tn_tensor_unref(t);
     free_domain(domain);

@@ -7,6 +7,7 @@
 
 #include "unit/tensor_test.h"
 
+#include "harness/tensor.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ static unsigned held(const tn_domain *d)
 static tn_tensor *make_filled(tn_domain *domain, int64_t count)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_INT32, 1, &count, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 1, &count, NULL, &t));
     fill_with_positions(t);
     return t;
 }
@@ -36,9 +37,9 @@ TN_TEST(an_empty_tensor_holds_one_block_until_its_last_reference_goes)
     tn_domain *domain = make_domain();
     tn_tensor *t = make_filled(domain, 100), *v;
     assert_int_equal(held(domain), 1);
-    assert_true(tn_tensor_is_shared(t));
+    assert_true(tnt_info(t).is_shared);
     assert_int_equal((uintptr_t)tn_tensor_data(t) % 64, 0);
-    assert_int_equal(tn_tensor_storage_bytes(t), 400);
+    assert_int_equal(tnt_info(t).storage_bytes, 400);
     TN_CHECK_OK(tn_tensor_slice(t, 0, 10, 20, 1, &v));
     tn_tensor_unref(t);
     assert_int_equal(held(domain), 1);
@@ -54,7 +55,9 @@ TN_TEST(zeros_are_zero_in_memory_that_was_used_before)
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < TNI_COUNT(sizes); i++) {
             tn_tensor *t;
-            TN_CHECK_OK(tn_tensor_zeros(domain, TN_UINT8, 1, &sizes[i], 0, &t));
+            TN_CHECK_OK(
+                tn_tensor_create(domain, TN_UINT8, 1, &sizes[i],
+                                 TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
             uint8_t *data = tn_tensor_data(t);
             for (int64_t n = 0; n < sizes[i]; n++)
                 assert_int_equal(data[n], 0);
@@ -75,8 +78,10 @@ TN_TEST(bytes_arrive_whole_in_cold_and_in_warm_memory)
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < TNI_COUNT(sizes); i++) {
             tn_tensor *t;
-            TN_CHECK_OK(tn_tensor_from_bytes(domain, TN_UINT8, 1, &sizes[i], bytes,
-                                             (size_t)sizes[i], 0, &t));
+            TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &sizes[i],
+                                         TN_OPTIONS(tn_tensor_options, .source = bytes,
+                                                    .source_bytes = (size_t)sizes[i]),
+                                         &t));
             if (sizes[i] > 0)
                 assert_memory_equal(tn_tensor_data(t), bytes, (size_t)sizes[i]);
             assert_true(tni_segment_committed(&domain->segment, t->storage->block) >=
@@ -97,8 +102,9 @@ TN_TEST(a_block_that_grew_by_writing_is_filled_from_where_its_memory_ends)
     for (int round = 0; round < 4; round++) {
         tn_tensor *t;
         int64_t size = round % 2 == 0 ? small : large;
-        TN_CHECK_OK(
-            tn_tensor_from_bytes(domain, TN_UINT8, 1, &size, bytes, (size_t)size, 0, &t));
+        TN_CHECK_OK(tn_tensor_create(
+            domain, TN_UINT8, 1, &size,
+            TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = (size_t)size), &t));
         assert_memory_equal(tn_tensor_data(t), bytes, (size_t)size);
         tn_tensor_unref(t);
     }
@@ -111,27 +117,34 @@ TN_TEST(making_what_cannot_be_made_leaves_nothing)
     tn_domain *domain = make_domain();
     tn_tensor *t = (tn_tensor *)8;
     int64_t huge = TEST_QUOTA_BYTES * INT64_C(4), one = 1, quota = TEST_QUOTA_BYTES - 4096;
-    assert_int_equal(tn_tensor_empty(NULL, TN_UINT8, 1, &one, 0, &t), TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_empty(domain, TN_UINT8, 1, &huge, 0, &t), TN_ERR_NO_MEMORY);
-    assert_int_equal(tn_tensor_empty(domain, TN_DTYPE(kDLUInt, 4, 1), 1, &one, 0, &t),
+    assert_int_equal(tn_tensor_create(NULL, TN_UINT8, 1, &one, NULL, &t), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_create(domain, TN_UINT8, 1, &huge, NULL, &t), TN_ERR_NO_MEMORY);
+    assert_int_equal(tn_tensor_create(domain, TN_DTYPE(kDLUInt, 4, 1), 1, &one, NULL, &t),
                      TN_ERR_UNSUPPORTED);
-    assert_int_equal(tn_tensor_from_bytes(domain, TN_INT32, 1, &one, "ab", 2, 0, &t),
-                     TN_ERR_INVALID);
-    assert_int_equal(tn_tensor_from_bytes(domain, TN_INT32, 1, &one, NULL, 4, 0, &t),
-                     TN_ERR_INVALID);
+    assert_int_equal(
+        tn_tensor_create(domain, TN_INT32, 1, &one,
+                         TN_OPTIONS(tn_tensor_options, .source = "ab", .source_bytes = 2), &t),
+        TN_ERR_INVALID);
+    assert_int_equal(
+        tn_tensor_create(domain, TN_INT32, 1, &one,
+                         TN_OPTIONS(tn_tensor_options, .source = NULL, .source_bytes = 4), &t),
+        TN_ERR_INVALID);
     assert_ptr_equal(t, (tn_tensor *)8);
     assert_int_equal(held(domain), 0);
 
     tn_tensor *most, *private;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &quota, 0, &most));
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, (int64_t[]){1 << 20}, &private));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &quota, NULL, &most));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, (int64_t[]){1 << 20}, &private));
     void *data = tn_tensor_data(private);
-    assert_int_equal(tn_tensor_share(domain, private, 0), TN_ERR_NO_MEMORY);
-    assert_int_equal(tn_tensor_share(domain, private, tnt_deadline(20)), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_tensor_share(domain, private, NULL), TN_ERR_NO_MEMORY);
+    assert_int_equal(
+        tn_tensor_share(domain, private,
+                        TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(20))),
+        TN_ERR_TIMED_OUT);
     assert_ptr_equal(tn_tensor_data(private), data);
-    assert_false(tn_tensor_is_shared(private));
+    assert_false(tnt_info(private).is_shared);
     tn_tensor_unref(most);
-    TN_CHECK_OK(tn_tensor_share(domain, private, 0));
+    TN_CHECK_OK(tn_tensor_share(domain, private, NULL));
     tn_tensor_unref(private);
     assert_int_equal(held(domain), 0);
     free_domain(domain);
@@ -143,12 +156,12 @@ static void share_moves_views_of(int64_t count)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t, *v;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, &count, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, &count, &t));
     fill_with_positions(t);
     TN_CHECK_OK(tn_tensor_slice(t, 0, 0, count, -1, &v));
     void *old = tn_tensor_data(t);
-    TN_CHECK_OK(tn_tensor_share(domain, v, 0));
-    assert_true(tn_tensor_is_shared(t) && tn_tensor_is_shared(v));
+    TN_CHECK_OK(tn_tensor_share(domain, v, NULL));
+    assert_true(tnt_info(t).is_shared && tnt_info(v).is_shared);
     assert_ptr_not_equal(tn_tensor_data(t), old);
     for (int64_t i = 0; i < count; i += 1 + count / 1000) {
         assert_int_equal(((int32_t *)tn_tensor_data(t))[i], i);
@@ -158,7 +171,7 @@ static void share_moves_views_of(int64_t count)
     assert_int_equal(*(int32_t *)element_at(v, (int64_t[]){count - 1}), -5);
     assert_int_equal(held(domain), 1);
     void *now = tn_tensor_data(t);
-    TN_CHECK_OK(tn_tensor_share(domain, t, 0));
+    TN_CHECK_OK(tn_tensor_share(domain, t, NULL));
     assert_ptr_equal(tn_tensor_data(t), now);
     tn_tensor_unref(t);
     tn_tensor_unref(v);
@@ -172,10 +185,10 @@ TN_TEST(what_is_shared_in_one_domain_is_not_shared_in_another)
 {
     tn_domain *domain = make_domain(), *other = make_domain();
     tn_tensor *t = make_filled(domain, 4), *p;
-    assert_int_equal(tn_tensor_share(other, t, 0), TN_ERR_INVALID);
+    assert_int_equal(tn_tensor_share(other, t, NULL), TN_ERR_INVALID);
     assert_int_equal(tni_tensor_check_shared(domain, t), 0);
     assert_int_equal(tni_tensor_check_shared(other, t), TN_ERR_INVALID);
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 0, NULL, &p));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 0, NULL, &p));
     assert_int_equal(tni_tensor_check_shared(other, p), TN_ERR_INVALID);
     tn_tensor_unref(p);
     tn_tensor_unref(t);
@@ -187,12 +200,12 @@ TN_TEST(tensors_without_elements_are_shared_and_known_apart)
 {
     tn_domain *domain = make_domain();
     tn_tensor *a, *b;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_INT32, 2, (int64_t[]){0, 4}, 0, &a));
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){0}, &b));
-    TN_CHECK_OK(tn_tensor_share(domain, b, 0));
-    assert_true(tn_tensor_is_shared(b));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 2, (int64_t[]){0, 4}, NULL, &a));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){0}, &b));
+    TN_CHECK_OK(tn_tensor_share(domain, b, NULL));
+    assert_true(tnt_info(b).is_shared);
     assert_null(tn_tensor_data(a));
-    assert_int_equal(tn_tensor_storage_bytes(a), 0);
+    assert_int_equal(tnt_info(a).storage_bytes, 0);
     assert_int_equal(held(domain), 2);
     assert_false(tn_tensor_same_storage(a, b));
     TN_CHECK_OK(tn_tensor_copy(a, a));
@@ -222,12 +235,12 @@ TN_TEST(a_view_comes_back_from_bytes_with_all_it_had)
     tn_domain *domain = make_domain();
     tn_tensor *t, *v, *w, *back;
     int64_t ones[32];
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_INT32, 2, (int64_t[]){40, 60}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 2, (int64_t[]){40, 60}, NULL, &t));
     fill_with_positions(t);
     back = through_bytes(domain, t, 24 + 16);
-    assert_true(tn_tensor_is_contiguous(back));
+    assert_true(tnt_info(back).is_contiguous);
     assert_true(tn_tensor_same_storage(t, back));
-    assert_int_equal(tn_tensor_storage_bytes(back), 9600);
+    assert_int_equal(tnt_info(back).storage_bytes, 9600);
     assert_int_equal(tn_tensor_view(back, TN_UINT8, 1, (int64_t[]){9601}, NULL, 0, &v),
                      TN_ERR_INVALID);
     tn_tensor_unref(back);
@@ -235,7 +248,7 @@ TN_TEST(a_view_comes_back_from_bytes_with_all_it_had)
     TN_CHECK_OK(tn_tensor_slice(t, 0, 3, 30, -2, &v));
     TN_CHECK_OK(tn_tensor_transpose(v, NULL, &w));
     back = through_bytes(domain, w, 24 + 32);
-    assert_memory_equal(tn_tensor_strides(back), tn_tensor_strides(w), 16);
+    assert_memory_equal(tnt_info(back).strides, tnt_info(w).strides, 16);
     assert_memory_equal(tn_tensor_shape(back), tn_tensor_shape(w), 16);
     assert_ptr_equal(tn_tensor_data(back), tn_tensor_data(w));
     tn_tensor_unref(back);
@@ -248,8 +261,8 @@ TN_TEST(a_view_comes_back_from_bytes_with_all_it_had)
     v->is_read_only = true;
     back = through_bytes(domain, v, TNI_VIEW_MAX_BYTES);
     assert_int_equal(tn_tensor_dtype(back), TN_FLOAT8_E5M2);
-    assert_int_equal(tn_tensor_byte_offset(back), 77);
-    assert_true(tn_tensor_is_read_only(back));
+    assert_int_equal(tnt_info(back).byte_offset, 77);
+    assert_true(tnt_info(back).is_read_only);
     tn_tensor_unref(back);
     tn_tensor_unref(v);
     tn_tensor_unref(t);
@@ -311,7 +324,7 @@ TN_TEST_WITHIN(whatever_bytes_pass_the_check_name_elements_inside_their_block, 6
     tn_domain *domain = make_domain();
     tn_tensor *t, *v;
     unsigned passed = 0, refused = 0;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_INT32, 3, (int64_t[]){4, 5, 600}, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 3, (int64_t[]){4, 5, 600}, NULL, &t));
     TN_CHECK_OK(tn_tensor_slice(t, 2, 7, 500, -3, &v));
     for (int round = 0; round < 300000; round++) {
         _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES];
@@ -425,9 +438,9 @@ static int drop_without_seat(void *argument)
     tn_domain *domain = tensors[0]->storage->domain;
     tn_tensor *t;
     assert_int_equal(domain->seat, TNI_NO_SEAT);
-    assert_int_equal(tn_tensor_empty(domain, TN_INT32, 0, NULL, 0, &t), TN_ERR_FORKED);
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 0, NULL, &t));
-    assert_int_equal(tn_tensor_share(domain, t, 0), TN_ERR_FORKED);
+    assert_int_equal(tn_tensor_create(domain, TN_INT32, 0, NULL, NULL, &t), TN_ERR_FORKED);
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 0, NULL, &t));
+    assert_int_equal(tn_tensor_share(domain, t, NULL), TN_ERR_FORKED);
     tn_tensor_unref(t);
     tn_tensor_unref(tensors[0]);
     leave_domain(domain);
@@ -462,7 +475,7 @@ struct dying {
 static int share_in_child(void *argument)
 {
     struct dying *d = argument;
-    TN_CHECK_OK(tn_tensor_share(d->domain, d->tensor, 0));
+    TN_CHECK_OK(tn_tensor_share(d->domain, d->tensor, NULL));
     return 0;
 }
 
@@ -483,11 +496,11 @@ static void dies_while_sharing(const char *point, int64_t bytes)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_private(TN_UINT8, 1, &bytes, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &t));
     struct dying dying = {domain, t};
     assert_true(tnt_kill_at(point, 1, share_in_child, &dying));
     assert_row_gives_all_back(domain);
-    assert_false(tn_tensor_is_shared(t));
+    assert_false(tnt_info(t).is_shared);
     tn_tensor_unref(t);
     free_domain(domain);
 }
@@ -515,8 +528,10 @@ static int take_bytes_in_child(void *argument)
     tn_tensor *t;
     void *bytes = calloc(1, (size_t)large->bytes);
     TN_CHECK(bytes != NULL);
-    int status = tn_tensor_from_bytes(large->domain, TN_UINT8, 1, &large->bytes, bytes,
-                                      (uint64_t)large->bytes, 0, &t);
+    int status = tn_tensor_create(
+        large->domain, TN_UINT8, 1, &large->bytes,
+        TN_OPTIONS(tn_tensor_options, .source = bytes, .source_bytes = (uint64_t)large->bytes),
+        &t);
     free(bytes);
     return status == TN_ERR_NO_MEMORY ? 0 : 1;
 }
@@ -526,7 +541,7 @@ TN_TEST(of_bytes_for_which_there_is_no_room_none_is_written)
     const int64_t mib = 1 << 20, quota = TEST_QUOTA_BYTES, half = quota / 2;
     tn_domain *domain = make_domain();
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &half, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &half, NULL, &t));
     /* More than ever, then more than now. */
     struct large large = {domain, quota + mib};
     assert_false(tnt_kill_at("tensor_written", 1, take_bytes_in_child, &large));
@@ -545,12 +560,13 @@ TN_TEST(new_bytes_do_not_keep_what_a_death_left_behind_them)
     uint8_t *source = calloc(1, (size_t)bytes);
     uint64_t committed = 0;
     TN_CHECK(source != NULL);
-    TN_CHECK_OK(tn_tensor_empty(domain, TN_UINT8, 1, &bytes, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &bytes, NULL, &t));
     tni_block block = t->storage->block;
     tn_tensor_unref(t);
     atomic_store(&tni_desc_at(&domain->segment, block)->committed, 0);
-    TN_CHECK_OK(
-        tn_tensor_from_bytes(domain, TN_UINT8, 1, &fewer, source, (uint64_t)fewer, 0, &t));
+    TN_CHECK_OK(tn_tensor_create(
+        domain, TN_UINT8, 1, &fewer,
+        TN_OPTIONS(tn_tensor_options, .source = source, .source_bytes = (uint64_t)fewer), &t));
     assert_int_equal(t->storage->block.id, block.id);
     TN_CHECK_OK(tni_os_memory_committed(domain->segment.arena_fd, &committed));
     assert_int_equal(committed, fewer);

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "harness/tensor.h"
 #include "tensor/build.h"
 
 /* ---- types ------------------------------------------------------------------------------- */
@@ -75,7 +76,7 @@ TN_TEST(names_that_are_none_are_refused)
 static int try_private(tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor *t = (tn_tensor *)8;
-    int status = tn_tensor_private(dtype, ndim, shape, &t);
+    int status = tn_tensor_create_private(dtype, ndim, shape, &t);
     if (status == 0)
         tn_tensor_unref(t);
     else
@@ -107,15 +108,15 @@ TN_TEST(shapes_out_of_range_are_refused)
 TN_TEST(a_private_tensor_is_zeroed_aligned_and_row_major)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_private(TN_FLOAT32, 3, (int64_t[]){2, 3, 5}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_FLOAT32, 3, (int64_t[]){2, 3, 5}, &t));
     assert_int_equal((uintptr_t)tn_tensor_data(t) % 64, 0);
-    assert_memory_equal(tn_tensor_strides(t), ((int64_t[]){15, 5, 1}), 24);
+    assert_memory_equal(tnt_info(t).strides, ((int64_t[]){15, 5, 1}), 24);
     assert_int_equal(tn_tensor_count(t), 30);
-    assert_int_equal(tn_tensor_size_bytes(t), 120);
-    assert_int_equal(tn_tensor_storage_bytes(t), 120);
-    assert_true(tn_tensor_is_contiguous(t));
-    assert_false(tn_tensor_is_shared(t));
-    assert_false(tn_tensor_is_read_only(t));
+    assert_int_equal(tnt_info(t).size_bytes, 120);
+    assert_int_equal(tnt_info(t).storage_bytes, 120);
+    assert_true(tnt_info(t).is_contiguous);
+    assert_false(tnt_info(t).is_shared);
+    assert_false(tnt_info(t).is_read_only);
     for (int i = 0; i < 30; i++)
         assert_true(((float *)tn_tensor_data(t))[i] == 0);
     tn_tensor_unref(t);
@@ -124,10 +125,10 @@ TN_TEST(a_private_tensor_is_zeroed_aligned_and_row_major)
 TN_TEST(tensors_of_no_axes_have_one_element_and_empty_ones_have_none)
 {
     tn_tensor *t, *v;
-    TN_CHECK_OK(tn_tensor_private(TN_INT64, 0, NULL, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT64, 0, NULL, &t));
     assert_int_equal(tn_tensor_count(t), 1);
     assert_non_null(tn_tensor_data(t));
-    assert_true(tn_tensor_is_contiguous(t));
+    assert_true(tnt_info(t).is_contiguous);
     TN_CHECK_OK(tn_tensor_reshape(t, 3, (int64_t[]){1, -1, 1}, &v));
     assert_int_equal(tn_tensor_shape(v)[1], 1);
     tn_tensor_unref(v);
@@ -135,11 +136,11 @@ TN_TEST(tensors_of_no_axes_have_one_element_and_empty_ones_have_none)
     tn_tensor_unref(v);
     tn_tensor_unref(t);
 
-    TN_CHECK_OK(tn_tensor_private(TN_INT64, 3, (int64_t[]){3, 0, 4}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT64, 3, (int64_t[]){3, 0, 4}, &t));
     assert_int_equal(tn_tensor_count(t), 0);
     assert_null(tn_tensor_data(t));
-    assert_true(tn_tensor_is_contiguous(t));
-    assert_memory_equal(tn_tensor_strides(t), ((int64_t[]){4, 4, 1}), 24);
+    assert_true(tnt_info(t).is_contiguous);
+    assert_memory_equal(tnt_info(t).strides, ((int64_t[]){4, 4, 1}), 24);
     TN_CHECK_OK(tn_tensor_reshape(t, 2, (int64_t[]){0, 7}, &v));
     tn_tensor_unref(v);
     assert_int_equal(tn_tensor_reshape(t, 2, (int64_t[]){0, -1}, &v), TN_ERR_INVALID);
@@ -152,17 +153,17 @@ TN_TEST(tensors_of_no_axes_have_one_element_and_empty_ones_have_none)
 TN_TEST(strides_of_axes_of_size_one_do_not_make_a_tensor_uneven)
 {
     tn_tensor *t, *v;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){6}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){6}, &t));
     TN_CHECK_OK(tn_tensor_view(t, TN_INT32, 3, (int64_t[]){2, 1, 3},
                                (int64_t[]){3, INT64_MIN, 1}, 0, &v));
-    assert_true(tn_tensor_is_contiguous(v));
+    assert_true(tnt_info(v).is_contiguous);
     tn_tensor_unref(v);
     TN_CHECK_OK(
         tn_tensor_view(t, TN_INT32, 2, (int64_t[]){0, 3}, (int64_t[]){INT64_MAX, 77}, 24, &v));
-    assert_true(tn_tensor_is_contiguous(v));
+    assert_true(tnt_info(v).is_contiguous);
     tn_tensor_unref(v);
     TN_CHECK_OK(tn_tensor_view(t, TN_INT32, 1, (int64_t[]){3}, (int64_t[]){2}, 4, &v));
-    assert_false(tn_tensor_is_contiguous(v));
+    assert_false(tnt_info(v).is_contiguous);
     tn_tensor_unref(v);
     tn_tensor_unref(t);
 }
@@ -180,7 +181,7 @@ static int try_view(tn_tensor *t, int64_t size, int64_t stride, uint64_t byte_of
 TN_TEST(a_view_reaches_every_byte_of_the_storage_and_none_beyond)
 {
     tn_tensor *t, *part;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){10}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){10}, &t));
     assert_int_equal(try_view(t, 10, 1, 0), 0);
     assert_int_equal(try_view(t, 11, 1, 0), TN_ERR_INVALID);
     assert_int_equal(try_view(t, 10, 1, 1), TN_ERR_INVALID);
@@ -206,7 +207,7 @@ TN_TEST(a_view_reaches_every_byte_of_the_storage_and_none_beyond)
 TN_TEST(a_view_outlives_the_tensor_it_was_made_of)
 {
     tn_tensor *t, *v;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 1, (int64_t[]){4}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 1, (int64_t[]){4}, &t));
     fill_with_positions(t);
     TN_CHECK_OK(tn_tensor_slice(t, 0, 0, 4, -1, &v));
     tn_tensor_ref(v);
@@ -219,7 +220,7 @@ TN_TEST(a_view_outlives_the_tensor_it_was_made_of)
 TN_TEST(wrong_axes_ranges_and_shapes_are_refused)
 {
     tn_tensor *t, *v = NULL, *w;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 2, (int64_t[]){4, 6}, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 2, (int64_t[]){4, 6}, &t));
     assert_int_equal(tn_tensor_slice(t, 2, 0, 1, 1, &v), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_slice(t, -1, 0, 1, 1, &v), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_slice(t, 0, 0, 5, 1, &v), TN_ERR_INVALID);
@@ -284,7 +285,7 @@ static void assert_is_model(const tn_tensor *t, const struct model *m)
         is_dense = is_dense && element_at(t, place) == (uint8_t *)tn_tensor_data(t) + 4 * n;
         n++;
     } while (next_place(m->ndim, m->shape, place));
-    assert_int_equal(tn_tensor_is_contiguous(t), is_dense);
+    assert_int_equal(tnt_info(t).is_contiguous, is_dense);
 }
 
 static void random_shape(struct model *m)
@@ -426,7 +427,7 @@ TN_TEST_WITHIN(chains_of_slices_transposes_and_reshapes_hold_what_a_model_says, 
     for (int round = 0; round < 3000; round++) {
         tn_tensor *t, *next;
         random_shape(m);
-        TN_CHECK_OK(tn_tensor_private(TN_INT32, m->ndim, m->shape, &t));
+        TN_CHECK_OK(tn_tensor_create_private(TN_INT32, m->ndim, m->shape, &t));
         fill_with_positions(t);
         for (int32_t i = 0; i < model_count(m); i++)
             m->value[i] = i;
@@ -449,7 +450,7 @@ TN_TEST(an_unref_too_many_is_named_in_debug_builds)
 {
 #if TNI_TENSOR_CATCH
     tn_tensor *t;
-    TN_CHECK_OK(tn_tensor_private(TN_INT32, 0, NULL, &t));
+    TN_CHECK_OK(tn_tensor_create_private(TN_INT32, 0, NULL, &t));
     tn_tensor_unref(t);
     tn_tensor_unref(t);
     assert_non_null(strstr(tn_error_detail(), "was given back before"));

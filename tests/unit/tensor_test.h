@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "tensor/tensor.h"
 
 enum { TEST_QUOTA_BYTES = 64 << 20 };
@@ -62,7 +63,7 @@ static inline uint8_t *element_at(const tn_tensor *t, const int64_t *place)
     TN_CHECK_OK(tn_dtype_size(tn_tensor_dtype(t), &item_bytes));
     int64_t at = 0;
     for (int32_t i = 0; i < tn_tensor_ndim(t); i++)
-        at += place[i] * tn_tensor_strides(t)[i];
+        at += place[i] * tnt_info(t).strides[i];
     return (uint8_t *)tn_tensor_data(t) + at * (int64_t)item_bytes;
 }
 

@@ -93,7 +93,7 @@ static void *sleep_and_dawdle(void *argument)
 {
     uint32_t seen = tni_wait_arm(&word);
     atomic_store((_Atomic pid_t *)argument, gettid());
-    while (tni_os_wait(&word, seen, TN_FOREVER) == 0 && atomic_load(&word) == seen)
+    while (tni_os_wait(&word, seen, TNI_FOREVER) == 0 && atomic_load(&word) == seen)
         ;
     atomic_fetch_add(&woken, 1);
     while (atomic_load(&may_go) == 0)

@@ -15,8 +15,8 @@ static int add_line(const tn_ticket_info *ticket, void *context)
     table_cell(table, "%s", table_bytes(text, ticket->bytes));
     table_cell(table, "%u", ticket->uses_left);
     table_cell(table, "%s",
-               ticket->remaining_ns == TN_FOREVER ? "-"
-                                                  : table_age(text, ticket->remaining_ns));
+               ticket->remaining_ns == TN_NO_EXPIRY ? "-"
+                                                    : table_age(text, ticket->remaining_ns));
     table_cell(table, "%u", ticket->issuer_seat);
     table_cell(table, "%d", ticket->issuer_pid);
     return 0;
@@ -50,8 +50,8 @@ static int append(const tn_ticket_info *ticket, void *context)
     cmd_json_set(object, "bytes", cmd_json_count(ticket->bytes));
     cmd_json_set(object, "uses_left", cmd_json_count(ticket->uses_left));
     cmd_json_set(object, "remaining_ns",
-                 ticket->remaining_ns == TN_FOREVER ? json_null()
-                                                    : cmd_json_count(ticket->remaining_ns));
+                 ticket->remaining_ns == TN_NO_EXPIRY ? json_null()
+                                                      : cmd_json_count(ticket->remaining_ns));
     cmd_json_set(object, "issuer_seat", cmd_json_count(ticket->issuer_seat));
     cmd_json_set(object, "issuer_pid", json_integer(ticket->issuer_pid));
     json_array_append_new(list, object);

@@ -99,7 +99,7 @@ void tenond_accept(struct tenond *t)
 
 uint64_t tenond_clients_due(struct tenond *t, uint64_t now_ns)
 {
-    uint64_t next_ns = TN_FOREVER;
+    uint64_t next_ns = TNI_FOREVER;
     for (uint32_t i = 0; i < TENOND_CLIENTS; i++) {
         struct tenond_client *client = &t->clients[i];
         if (client->fd >= 0 && client->since_ns + SILENCE_NS <= now_ns)

@@ -88,7 +88,7 @@ void tenond_deposits_fini(struct tenond *t, struct tenond_domain *d, bool is_ove
     }
     free(all->at);
     tni_os_unmap(all->places, all->places_bytes);
-    *all = (struct tenond_deposits){.sweep_ns = TN_FOREVER};
+    *all = (struct tenond_deposits){.sweep_ns = TNI_FOREVER};
 }
 
 /* ---- what a block says ------------------------------------------------------------------- */
@@ -218,7 +218,7 @@ uint64_t tenond_sweep_due(struct tenond *t, struct tenond_domain *d, uint64_t no
     sweep(t, d);
     uint64_t done_ns = tni_os_now_ns();
     uint64_t pause_ns = tni_pause_ns(done_ns - now_ns, SWEEP_SHARE, SWEEP_LEAST_NS);
-    all->sweep_ns = TN_FOREVER;
+    all->sweep_ns = TNI_FOREVER;
     all->earliest_ns = done_ns + pause_ns;
-    return TN_FOREVER;
+    return TNI_FOREVER;
 }

@@ -146,7 +146,7 @@ static void look_at_seat(struct tenond *t, struct tenond_domain *d, uint32_t sea
 static void recount(struct tenond_domain *d)
 {
     bool is_patient = tni_os_now_ns() >= d->patient_ns;
-    if (tni_reaper_recount(d->domain, is_patient ? TN_FOREVER : 0) == 0) {
+    if (tni_reaper_recount(d->domain, is_patient ? TNI_FOREVER : 0) == 0) {
         d->patient_ns = 0;
         d->patient_pause_ns = RETRY_LEAST_NS;
         return;
@@ -341,12 +341,12 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
                                 .number = ++t->domain_counter & 0xffffff,
                                 .watches = watches,
                                 .tick_ns = now_ns + TICK_NS,
-                                .retry_ns = TN_FOREVER,
+                                .retry_ns = TNI_FOREVER,
                                 .pause_ns = RETRY_LEAST_NS,
                                 .patient_pause_ns = RETRY_LEAST_NS,
-                                .poll_ns = TN_FOREVER,
+                                .poll_ns = TNI_FOREVER,
                                 .expire_ns = now_ns,
-                                .deposits = {.sweep_ns = TN_FOREVER},
+                                .deposits = {.sweep_ns = TNI_FOREVER},
                                 .next = t->domains};
     memcpy(d->id, segment_of(d)->id, sizeof d->id);
     t->domains = d;
@@ -439,7 +439,7 @@ void tenond_adopt(struct tenond *t)
 {
     uint64_t begun_ns = tni_os_now_ns();
     bool is_again = t->has_missed;
-    t->missed_ns = TN_FOREVER;
+    t->missed_ns = TNI_FOREVER;
     t->missed_count = 0;
     if (t->is_retired)
         return;
@@ -583,11 +583,11 @@ static void tick(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)
 
 static void retry(struct tenond *t, struct tenond_domain *d)
 {
-    d->retry_ns = TN_FOREVER;
+    d->retry_ns = TNI_FOREVER;
     d->pause_ns = TNI_MIN(d->pause_ns * 2, RETRY_MOST_NS);
     look(t, d);
     look_at_unwatched(d, false);
-    if (d->retry_ns == TN_FOREVER)
+    if (d->retry_ns == TNI_FOREVER)
         d->pause_ns = RETRY_LEAST_NS;
 }
 
@@ -597,7 +597,7 @@ static void poll_unwatched(struct tenond_domain *d)
     bool has_unwatched = look_at_unwatched(d, false);
     uint64_t done_ns = tni_os_now_ns();
     uint64_t pause_ns = tni_pause_ns(done_ns - begun_ns, POLL_PAUSE, POLL_NS);
-    d->poll_ns = has_unwatched ? done_ns + pause_ns : TN_FOREVER;
+    d->poll_ns = has_unwatched ? done_ns + pause_ns : TNI_FOREVER;
 }
 
 static uint64_t due(struct tenond *t, struct tenond_domain *d, uint64_t now_ns)

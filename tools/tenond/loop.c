@@ -44,7 +44,7 @@ static void close_all(struct tenond *t)
     tenond_folder_close(t);
     while (t->domains != NULL)
         tenond_drop(t, t->domains);
-    if (t->collect_ns != TN_FOREVER)
+    if (t->collect_ns != TNI_FOREVER)
         tenond_collect_files();
     tenond_mirror_fini(t);
     tenond_clients_fini(t);
@@ -59,7 +59,7 @@ static void close_all(struct tenond *t)
 static void take_ring(struct tenond *t)
 {
     t->rung_ns = tni_os_now_ns();
-    if (t->look_ns != TN_FOREVER)
+    if (t->look_ns != TNI_FOREVER)
         return; /* soon, and again after this ring if that is too early */
     tenond_look(t);
     t->look_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
@@ -71,7 +71,7 @@ static uint64_t look_due(struct tenond *t, uint64_t now_ns)
         return t->look_ns;
     tenond_look(t);
     uint64_t again_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
-    t->look_ns = now_ns < again_ns ? again_ns : TN_FOREVER;
+    t->look_ns = now_ns < again_ns ? again_ns : TNI_FOREVER;
     return t->look_ns;
 }
 
@@ -104,7 +104,7 @@ static bool handle(struct tenond *t, uint64_t tag)
 static uint64_t idle_due(const struct tenond *t)
 {
     bool is_needed = t->domain_count > 0 || tenond_mirror_is_behind(t);
-    return is_needed ? TN_FOREVER : t->idle_ns + IDLE_NS;
+    return is_needed ? TNI_FOREVER : t->idle_ns + IDLE_NS;
 }
 
 static uint64_t all_due(struct tenond *t, uint64_t now_ns)
@@ -134,7 +134,7 @@ int tenond_run(int stop_fd, int *lock_fd)
     t->lock_fd = *lock_fd;
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
-    t->collect_ns = t->look_ns = TN_FOREVER;
+    t->collect_ns = t->look_ns = TNI_FOREVER;
     t->mirror.has_heirs = true; /* until a vault, or nobody, has answered */
     tenond_clients_init(t);
     int status = open_all(t, stop_fd);

@@ -230,9 +230,9 @@ uint64_t tenond_mirror_due(struct tenond *t, uint64_t now_ns)
 {
     end_given_up(t);
     ask_again(t, now_ns, 0);
-    uint64_t ask_ns = t->mirror.has_left ? t->mirror.ask_ns : TN_FOREVER;
+    uint64_t ask_ns = t->mirror.has_left ? t->mirror.ask_ns : TNI_FOREVER;
     if (t->mirror.is_recalling)
-        return TN_FOREVER;
+        return TNI_FOREVER;
     if (t->mirror.count == t->deposit_count || (t->mirror.fd < 0 && t->mirror.has_left))
         return ask_ns;
     if (t->mirror.fd >= 0 || now_ns >= t->mirror.start_ns)
@@ -388,7 +388,7 @@ static int ask_for_all(struct tenond *t, uint64_t patience_ns)
     t->mirror.is_recalling = t->mirror.has_left = t->mirror.has_heirs = true;
     t->mirror.left_count = 0;
     t->mirror.asked_ns = tni_os_now_ns();
-    t->mirror.ask_ns = TN_FOREVER;
+    t->mirror.ask_ns = TNI_FOREVER;
     forget_mirrored(t); /* what the vault does not send any more, it is given again */
     if (is_new)
         status = take_connection(t, fd);

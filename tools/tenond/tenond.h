@@ -32,7 +32,7 @@ struct tenond_deposits {
     uint32_t count, room;
     uint32_t *places; /* [blocks of TNI_BACKING_CLASS]: place in `at` + 1, 0: none; sparse */
     uint64_t places_bytes;
-    uint64_t sweep_ns;    /* when they are looked at; TN_FOREVER: nothing rang */
+    uint64_t sweep_ns;    /* when they are looked at; TNI_FOREVER: nothing rang */
     uint64_t earliest_ns; /* not before */
 };
 
@@ -42,11 +42,12 @@ struct tenond_domain {
     uint32_t number;              /* in tags */
     struct tenond_watch *watches; /* [seats] */
     uint64_t tick_ns;             /* when everything is looked at again */
-    uint64_t retry_ns; /* when what could not be finished is tried again; TN_FOREVER: nothing */
-    uint64_t pause_ns; /* between two such tries */
+    uint64_t
+        retry_ns; /* when what could not be finished is tried again; TNI_FOREVER: nothing */
+    uint64_t pause_ns;   /* between two such tries */
     uint64_t patient_ns; /* before it, no recount waits for a thread that is in its way */
     uint64_t patient_pause_ns;
-    uint64_t poll_ns;   /* when seats without a descriptor are looked at; TN_FOREVER: none is */
+    uint64_t poll_ns; /* when seats without a descriptor are looked at; TNI_FOREVER: none is */
     uint64_t expire_ns; /* when the next ticket expires */
     uint64_t empty_ns;  /* since when it has no member; 0: it has */
     uint64_t files_ns;  /* when to look again for files that it let go, at the earliest */
@@ -94,10 +95,10 @@ struct tenond {
     uint32_t runtime;
     uint32_t domain_count, domain_counter;
     uint64_t idle_ns;    /* since when there is no domain */
-    uint64_t collect_ns; /* when to look for files of dropped domains; TN_FOREVER: no more */
+    uint64_t collect_ns; /* when to look for files of dropped domains; TNI_FOREVER: no more */
     uint64_t adopt_ns;   /* when to look for unknown domains again, at the earliest */
     uint64_t rung_ns;    /* when somebody rang last */
-    uint64_t look_ns;    /* when all is looked at once more; TN_FOREVER: nobody rang */
+    uint64_t look_ns;    /* when all is looked at once more; TNI_FOREVER: nobody rang */
     uint64_t missed_ns;  /* when to look again for what could not be taken over */
     bool has_missed;     /* there was such at the last look */
     uint64_t missed[TENOND_MISSED]; /* inodes of control segments: of those at this look */

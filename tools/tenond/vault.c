@@ -245,7 +245,7 @@ static void listen_to(struct caller *caller)
 /* I4. @return when the next one has been silent for too long */
 static uint64_t drop_silent(struct vault *v)
 {
-    uint64_t now_ns = tni_os_now_ns(), next_ns = TN_FOREVER;
+    uint64_t now_ns = tni_os_now_ns(), next_ns = TNI_FOREVER;
     for (uint32_t i = 0; i < CALLERS; i++) {
         struct caller *caller = &v->callers[i];
         if (caller->fd < 0 || caller->has_spoken)
@@ -284,7 +284,7 @@ static void serve_client(struct vault *v, const struct vault_packet *first, int 
     int fd;
     bool stays = serve(v, first, first_fd);
     while (stays) {
-        if (attend(v, TN_FOREVER) != 0)
+        if (attend(v, TNI_FOREVER) != 0)
             continue;
         enum heard heard = hear(v->client_fd, &p, &fd);
         /* LOST: the one that tenond has must do. */

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a test asks of a tensor. */
+#ifndef TNT_TENSOR_H
+#define TNT_TENSOR_H
+
+#include <tenon/tensor.h>
+
+static inline tn_tensor_info tnt_info(const tn_tensor *tensor)
+{
+    tn_tensor_info info = {.struct_size = sizeof info};
+    (void)!tn_tensor_get_info(tensor, &info);
+    return info;
+}
+
+#endif
