@@ -10,7 +10,7 @@ enum { PRODUCERS = 6, EACH = 50, ELEMENTS = 256 };
 static int producer(tn_domain *domain, uint32_t index, void *argument)
 {
     tn_queue *queue = argument;
-    must(tn_strategy_set(tn_strategy_list()[index % 3]));
+    must(tn_strategy_set(TN_STRATEGY_ARENA + index % 3));
     for (int i = 0; i < EACH; i++) {
         tn_tensor *tensor;
         must(tn_tensor_create(domain, TN_INT32, 1, (int64_t[]){ELEMENTS},

@@ -27,24 +27,30 @@ enum {
     TN_STRATEGY_FILE_SYSTEM = 3
 };
 
-/** The names of the strategies that this system has, NULL at the end. Static. */
-TN_API const char *const *tn_strategy_list(void);
-
 /**
- * The strategy of storages that this process makes from now on, as in "file_descriptor". At
- * first it is $TENON_STRATEGY, else "arena"; a forked child goes on with its parent's.
+ * Set the strategy of storages that this process makes from now on. At first it is
+ * $TENON_STRATEGY, else ARENA; a forked child goes on with its parent's.
  *
- * @return 0, TN_ERR_INVALID (no strategy has this name), TN_ERR_UNSUPPORTED (this system lacks
- *         it)
+ * @param strategy  TN_STRATEGY_*
+ * @return 0, or TN_ERR_INVALID (no strategy has this number)
  * Threads: any; it is one setting for all threads.
  */
-TN_API TN_NODISCARD int tn_strategy_set(const char *name);
+TN_API TN_NODISCARD int tn_strategy_set(uint32_t strategy);
 
 /** The present strategy, TN_STRATEGY_*. When $TENON_STRATEGY makes no sense: ARENA. */
 TN_API uint32_t tn_strategy_get(void);
 
-/** Its name, as in "arena"; NULL for a number that is none. Static. */
+/**
+ * The name of a strategy, as in "file_descriptor"; NULL for a number that is none. Static. The
+ * strategies that this system has are numbered from 1 on, without gaps.
+ */
 TN_API const char *tn_strategy_name(uint32_t strategy);
+
+/**
+ * Find a strategy by its name. TN_ERR_INVALID: no strategy has this name; TN_ERR_UNSUPPORTED:
+ * this system lacks it.
+ */
+TN_API TN_NODISCARD int tn_strategy_parse(const char *name, uint32_t *ret_strategy);
 
 /**
  * Give a private storage another size; what it has is kept, new bytes are zero.

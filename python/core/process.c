@@ -42,8 +42,9 @@ static PyObject *strategies(PyObject *module, PyObject *unused)
 {
     PyObject *list = PyList_New(0);
     (void)module, (void)unused;
-    for (const char *const *name = tn_strategy_list(); list != NULL && *name != NULL; name++) {
-        PyObject *text = PyUnicode_FromString(*name);
+    const char *name;
+    for (uint32_t i = 1; list != NULL && (name = tn_strategy_name(i)) != NULL; i++) {
+        PyObject *text = PyUnicode_FromString(name);
         if (text == NULL || PyList_Append(list, text) < 0)
             Py_CLEAR(list);
         Py_XDECREF(text);
@@ -63,7 +64,10 @@ static PyObject *set_strategy(PyObject *module, PyObject *name)
     (void)module;
     if (text == NULL)
         return NULL;
-    int status = tn_strategy_set(text);
+    uint32_t strategy;
+    int status = tn_strategy_parse(text, &strategy);
+    if (status == 0)
+        status = tn_strategy_set(strategy);
     if (status != 0)
         return tnp_raise(status);
     Py_RETURN_NONE;

@@ -11,8 +11,6 @@ static const char *const absent[] = {"cuda_vmm", "cuda_ipc", "hip_vmm", "hip_ipc
 
 _Atomic uint32_t tni_strategy_current; /* TN_STRATEGY_DEFAULT: not decided yet */
 
-const char *const *tn_strategy_list(void) { return names + 1; }
-
 const char *tn_strategy_name(uint32_t strategy)
 {
     return strategy < TNI_COUNT(names) ? names[strategy] : NULL;
@@ -26,10 +24,10 @@ static uint32_t find(const char *name)
     return TN_STRATEGY_DEFAULT;
 }
 
-int tn_strategy_set(const char *name)
+int tn_strategy_parse(const char *name, uint32_t *ret_strategy)
 {
-    if (name == NULL)
-        return tni_fail(TN_ERR_INVALID, "no name of a strategy");
+    if (name == NULL || ret_strategy == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_strategy_parse: NULL argument");
     uint32_t strategy = find(name);
     for (size_t i = 0; strategy == TN_STRATEGY_DEFAULT && i < TNI_COUNT(absent); i++)
         if (strcmp(name, absent[i]) == 0)
@@ -38,6 +36,14 @@ int tn_strategy_set(const char *name)
         return tni_fail(TN_ERR_INVALID,
                         "no strategy is called '%.64s': arena, file_descriptor, file_system",
                         name);
+    *ret_strategy = strategy;
+    return 0;
+}
+
+int tn_strategy_set(uint32_t strategy)
+{
+    if (tn_strategy_name(strategy) == NULL)
+        return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", strategy);
     atomic_store_explicit(&tni_strategy_current, strategy, memory_order_relaxed);
     return 0;
 }

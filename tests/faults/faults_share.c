@@ -16,11 +16,11 @@ static void begin_managed(void) { faults_begin_managed(NULL); }
 
 /* ---- the strategy of this process -------------------------------------------------------- */
 
-static int list(void) { return tn_strategy_list() != NULL ? 0 : TN_ERR_CORRUPT; }
-static int set(void) { return tn_strategy_set("arena"); }
+static int set(void) { return tn_strategy_set(TN_STRATEGY_ARENA); }
+static int parse(void) { return tn_strategy_parse("arena", FAULTS_OUT(uint32_t)); }
 static int get(void) { return tn_strategy_get() == TN_STRATEGY_ARENA ? 0 : TN_ERR_CORRUPT; }
 static int name(void) { return tn_strategy_name(1) != NULL ? 0 : TN_ERR_CORRUPT; }
-FAULTS(tn_strategy_list, .has_no_calls = true, .call = list)
+FAULTS(tn_strategy_parse, .has_no_calls = true, .call = parse)
 FAULTS(tn_strategy_set, .has_no_calls = true, .call = set)
 FAULTS(tn_strategy_get, .has_no_calls = true, .call = get)
 FAULTS(tn_strategy_name, .has_no_calls = true, .call = name)

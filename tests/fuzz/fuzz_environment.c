@@ -73,7 +73,9 @@ static void read_all(void)
     int control_fd, arena_fd;
     atomic_store(&tni_strategy_current, TN_STRATEGY_DEFAULT);
     FUZZ_CHECK(tn_strategy_name(tn_strategy_get()) != NULL);
-    (void)!tn_strategy_set(getenv("TENON_STRATEGY"));
+    uint32_t strategy;
+    if (tn_strategy_parse(getenv("TENON_STRATEGY"), &strategy) == 0)
+        FUZZ_CHECK(tn_strategy_set(strategy) == 0);
     FUZZ_CHECK(tni_os_shm_folder()[0] != '\0');
     FUZZ_CHECK(strlen(tn_runtime_folder()) > 0);
     /* Other numbers may be descriptors of ours that stay. */

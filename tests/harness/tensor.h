@@ -3,13 +3,22 @@
 #ifndef TNT_TENSOR_H
 #define TNT_TENSOR_H
 
-#include <tenon/tensor.h>
+#include <tenon/share.h>
+
+#include "harness/harness.h"
 
 static inline tn_tensor_info tnt_info(const tn_tensor *tensor)
 {
     tn_tensor_info info = {.struct_size = sizeof info};
     (void)!tn_tensor_get_info(tensor, &info);
     return info;
+}
+
+static inline void tnt_set_strategy(const char *name)
+{
+    uint32_t strategy = 0;
+    TN_CHECK_OK(tn_strategy_parse(name, &strategy));
+    TN_CHECK_OK(tn_strategy_set(strategy));
 }
 
 #endif

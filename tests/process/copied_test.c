@@ -187,8 +187,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_message_ack, TN_ERR_FORKED, tn_message_ack(leases, &leased))                          \
     X(tn_message_return, TN_ERR_FORKED, tn_message_return(leases, &leased))                    \
     X(tn_message_fini, 0, DO(tn_message_fini(&popped)))                                        \
-    X(tn_strategy_list, ANY, DO(tn_strategy_list()))                                           \
-    X(tn_strategy_set, 0, tn_strategy_set("arena"))                                            \
+    X(tn_strategy_set, 0, tn_strategy_set(TN_STRATEGY_ARENA))                                  \
+    X(tn_strategy_parse, 0, tn_strategy_parse("arena", OUT(uint32_t)))                         \
     X(tn_strategy_get, ANY, DO(tn_strategy_get()))                                             \
     X(tn_strategy_name, ANY, DO(tn_strategy_name(0)))                                          \
     X(tn_tensor_clone, TN_ERR_FORKED, tn_tensor_clone(d, own, &as_file, OUT(tn_tensor *)))     \

@@ -307,7 +307,7 @@ TN_TEST(a_share_outside_of_the_arena_waits_for_a_block)
         while (made < MOST && (status = make(strategies[i], 8, TN_NOW, &all[made])) == 0)
             made++;
         assert_int_equal(status, TN_ERR_FULL);
-        TN_CHECK_OK(tn_strategy_set(tn_strategy_name(strategies[i])));
+        TN_CHECK_OK(tn_strategy_set(strategies[i]));
         TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &t));
         TN_CHECK(pthread_create(&waiter, NULL, share, t) == 0);
         await_waiter();

@@ -51,7 +51,7 @@ static inline void begin_with(const char *strategy, const char *name,
                               const tn_domain_options *options, uint32_t capacity)
 {
     tn_queue_options queue = {.struct_size = sizeof queue, .capacity = capacity};
-    TN_CHECK_OK(tn_strategy_set(strategy));
+    tnt_set_strategy(strategy);
     TN_CHECK_OK(tn_domain_create(name, options, &d));
     TN_CHECK_OK(tn_queue_create(d, name != NULL ? "work" : NULL, &queue, &q));
 }

@@ -34,7 +34,7 @@ static unsigned map_lines(void)
 static tn_tensor *bytes_as(const char *strategy, int64_t count)
 {
     tn_tensor *t;
-    TN_CHECK_OK(tn_strategy_set(strategy));
+    tnt_set_strategy(strategy);
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count, NULL, &t));
     return t;
 }
@@ -411,7 +411,7 @@ TN_TEST(arena_and_file_descriptor_do_not_need_dev_shm)
         tn_tensor_unref(t);
     }
     /* The one that does says which folder it is about. */
-    TN_CHECK_OK(tn_strategy_set("file_system"));
+    TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_SYSTEM));
     assert_true(tn_tensor_create(d, TN_UINT8, 1, &one, NULL, &t) < 0);
     assert_non_null(strstr(tn_error_detail(), "/dev/shm"));
     finish();

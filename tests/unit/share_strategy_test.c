@@ -108,15 +108,16 @@ static uint64_t payload_bytes(const tn_domain *d)
 
 /* ---- which one --------------------------------------------------------------------------- */
 
-TN_TEST(strategies_are_listed_by_name)
+TN_TEST(strategies_are_numbered_from_one_and_have_names)
 {
-    const char *const *names = tn_strategy_list();
-    assert_string_equal(names[0], "arena");
-    assert_string_equal(names[1], "file_descriptor");
-    assert_string_equal(names[2], "file_system");
-    assert_null(names[3]);
-    for (size_t i = 0; i < TNI_COUNT(all_strategies); i++)
-        assert_string_equal(tn_strategy_name(all_strategies[i]), names[i]);
+    static const char *const names[] = {"arena", "file_descriptor", "file_system"};
+    for (uint32_t i = 0; i < TNI_COUNT(names); i++) {
+        uint32_t strategy = 0;
+        assert_string_equal(tn_strategy_name(1 + i), names[i]);
+        TN_CHECK_OK(tn_strategy_parse(names[i], &strategy));
+        assert_int_equal(strategy, 1 + i);
+        assert_int_equal(all_strategies[i], 1 + i);
+    }
     assert_null(tn_strategy_name(TN_STRATEGY_DEFAULT));
     assert_null(tn_strategy_name(4));
     assert_null(tn_strategy_name(UINT32_MAX));
@@ -135,13 +136,13 @@ TN_TEST(a_strategy_set_at_run_time_is_that_of_new_storages)
     tn_tensor *tensors[4];
     assert_int_equal(tn_strategy_get(), TN_STRATEGY_ARENA);
     tensors[0] = make(d);
-    TN_CHECK_OK(tn_strategy_set("file_descriptor"));
+    TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_DESCRIPTOR));
     tensors[1] = make(d);
-    TN_CHECK_OK(tn_strategy_set("file_system"));
+    TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_SYSTEM));
     tnt_wait_ok(tnt_fork(expect_file_system, NULL));
     tensors[2] = make_private();
     TN_CHECK_OK(tn_tensor_share(d, tensors[2], NULL));
-    TN_CHECK_OK(tn_strategy_set("arena"));
+    TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_ARENA));
     TN_CHECK_OK(tn_tensor_create(d, TN_INT32, 1, (int64_t[]){COUNT},
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
                                  &tensors[3]));
@@ -161,17 +162,22 @@ TN_TEST(a_strategy_set_at_run_time_is_that_of_new_storages)
 TN_TEST(a_name_that_is_no_strategy_of_this_system_changes_nothing)
 {
     static const char *const absent[] = {"cuda_vmm", "cuda_ipc", "hip_vmm", "hip_ipc"};
-    TN_CHECK_OK(tn_strategy_set("file_system"));
-    assert_int_equal(tn_strategy_set("arenas"), TN_ERR_INVALID);
+    uint32_t strategy = 77;
+    TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_SYSTEM));
+    assert_int_equal(tn_strategy_parse("arenas", &strategy), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "'arenas'"));
-    assert_int_equal(tn_strategy_set("Arena"), TN_ERR_INVALID);
-    assert_int_equal(tn_strategy_set(""), TN_ERR_INVALID);
-    assert_int_equal(tn_strategy_set(NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_strategy_parse("Arena", &strategy), TN_ERR_INVALID);
+    assert_int_equal(tn_strategy_parse("", &strategy), TN_ERR_INVALID);
+    assert_int_equal(tn_strategy_parse(NULL, &strategy), TN_ERR_INVALID);
+    assert_int_equal(tn_strategy_parse("arena", NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_strategy_set(TN_STRATEGY_DEFAULT), TN_ERR_INVALID);
+    assert_int_equal(tn_strategy_set(4), TN_ERR_INVALID);
     for (size_t i = 0; i < TNI_COUNT(absent); i++) {
-        assert_int_equal(tn_strategy_set(absent[i]), TN_ERR_UNSUPPORTED);
+        assert_int_equal(tn_strategy_parse(absent[i], &strategy), TN_ERR_UNSUPPORTED);
         assert_non_null(strstr(tn_error_detail(), absent[i]));
     }
     assert_int_equal(tn_strategy_get(), TN_STRATEGY_FILE_SYSTEM);
+    assert_int_equal(strategy, 77);
 }
 
 /* This program again, which says with its exit code what its strategy is. */
@@ -315,7 +321,7 @@ TN_TEST(one_message_carries_tensors_of_every_strategy_across_a_switch)
     for (size_t i = 0; i < TNI_COUNT(tensors); i++)
         tensors[i] = make_as(d, all_strategies[i], 0);
     TN_CHECK_OK(tn_queue_push(queue, &message, 0, tnt_deadline(LONG_MS)));
-    TN_CHECK_OK(tn_strategy_set("file_system"));
+    TN_CHECK_OK(tn_strategy_set(TN_STRATEGY_FILE_SYSTEM));
     TN_CHECK_OK(tn_queue_push(queue, &message, 0, tnt_deadline(LONG_MS)));
     tnt_wait_ok(pid);
     for (size_t i = 0; i < TNI_COUNT(tensors); i++)
