@@ -132,27 +132,22 @@ typedef struct tn_pool_result {
 /** Give back what a result owns. Zeroes it. */
 TN_API void tn_pool_result_fini(tn_pool_result *result);
 
+/** For tn_pool_fetch(): whichever result came first. Jobs are numbered from 1 on. */
+enum { TN_POOL_ANY_JOB = 0 };
+
 /**
- * Fetch the result that came first, waiting for one.
+ * Fetch the result of a job, waiting for it.
  *
+ * @param job         as of tn_pool_submit(), or TN_POOL_ANY_JOB. Who fetches 1, 2, 3, ... has
+ *                    results in the order of submission
  * @param ret_result  owned by the caller; untouched on failure
- * @return 0, or TN_ERR_TIMED_OUT; TN_ERR_NOT_FOUND: no job is under way, and every result was
- *         fetched; TN_ERR_CLOSED: the same, and the pool was terminated; TN_ERR_CHILD_FAILED
- *         and others as of tn_pool_submit()
+ * @return 0, or TN_ERR_TIMED_OUT; TN_ERR_NOT_FOUND: there is no such job, or its result was
+ *         fetched already (any: no job is under way, and every result was fetched);
+ *         TN_ERR_CLOSED: the same, and the pool was terminated; TN_ERR_CHILD_FAILED and others
+ *         as of tn_pool_submit()
  */
-TN_API TN_NODISCARD int tn_pool_next(tn_pool *pool, tn_deadline deadline,
-                                     tn_pool_result *ret_result);
-
-/**
- * Fetch the result of the oldest job that has not been fetched yet: used alone, results come in
- * the order of submission. Errors as of tn_pool_next().
- */
-TN_API TN_NODISCARD int tn_pool_next_in_order(tn_pool *pool, tn_deadline deadline,
-                                              tn_pool_result *ret_result);
-
-/** Fetch the result of one job. TN_ERR_NOT_FOUND: no such job, or it was fetched already. */
-TN_API TN_NODISCARD int tn_pool_get(tn_pool *pool, uint64_t job, tn_deadline deadline,
-                                    tn_pool_result *ret_result);
+TN_API TN_NODISCARD int tn_pool_fetch(tn_pool *pool, uint64_t job, tn_deadline deadline,
+                                      tn_pool_result *ret_result);
 
 /** No more jobs: workers finish what was submitted, and exit. */
 TN_API TN_NODISCARD int tn_pool_end(tn_pool *pool);
@@ -175,13 +170,18 @@ TN_API TN_NODISCARD int tn_pool_terminate(tn_pool *pool, tn_deadline deadline);
 /** Kill the workers that still run, and free the pool with all its results. Returns NULL. */
 TN_API tn_pool *tn_pool_close(tn_pool *pool);
 
-TN_API uint32_t tn_pool_worker_count(const tn_pool *pool);
 /** 0: out of range, or it does not run now. */
 TN_API int32_t tn_pool_worker_pid(const tn_pool *pool, uint32_t worker);
-/** Jobs that were submitted and whose result has not come. */
-TN_API uint32_t tn_pool_job_count(const tn_pool *pool);
-/** How often a worker was started in the place of one that ended. */
-TN_API uint64_t tn_pool_restart_count(const tn_pool *pool);
+
+typedef struct tn_pool_info {
+    size_t struct_size;     /* sizeof(tn_pool_info), set by the caller */
+    uint32_t worker_count;  /* as the options said, whether they run or not */
+    uint32_t job_count;     /* jobs that were submitted and whose result has not come */
+    uint64_t restart_count; /* how often a worker was started in the place of one that ended */
+} tn_pool_info;
+
+/** @return 0, or TN_ERR_INVALID */
+TN_API TN_NODISCARD int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info);
 
 /**
  * In a program that a pool started, after tn_domain_inherit(): do jobs until the pool ends.

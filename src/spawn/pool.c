@@ -359,20 +359,7 @@ static int fail_nothing(const struct tn_pool *pool)
     return tni_fail_plain(TN_ERR_NOT_FOUND, "no job is under way, and no result is left");
 }
 
-enum { FIRST_COME, IN_ORDER, BY_ID };
-
-/* NULL: there is none, and none will come. */
-static struct tni_job *pick(struct tn_pool *pool, int order, uint64_t id)
-{
-    if (order == IN_ORDER)
-        return tni_jobs_oldest(&pool->table);
-    if (order == BY_ID)
-        return tni_jobs_find(&pool->table, id);
-    return pool->table.first;
-}
-
-static int fetch(tn_pool *pool, int order, uint64_t id, uint64_t deadline_ns,
-                 tn_pool_result *ret_result)
+int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_result *ret_result)
 {
     int status = tni_pool_check(pool);
     if (status == 0 && ret_result == NULL)
@@ -382,34 +369,20 @@ static int fetch(tn_pool *pool, int order, uint64_t id, uint64_t deadline_ns,
     if (tend_if_due(pool) != 0 && (status = tni_pool_check(pool)) != 0)
         return status; /* else what came can be fetched all the same */
     for (;;) {
-        struct tni_job *job = pick(pool, order, id);
+        struct tni_job *job =
+            id == TN_POOL_ANY_JOB ? pool->table.first : tni_jobs_find(&pool->table, id);
         if (job != NULL && job->is_done) {
             hand_over(pool, job, ret_result);
             return 0;
         }
-        if (order == BY_ID && job == NULL && !pool->is_over)
+        if (id != TN_POOL_ANY_JOB && job == NULL && !pool->is_over)
             return tni_fail(TN_ERR_NOT_FOUND,
                             "no job %" PRIu64 " is under way, or its result was fetched", id);
         if (pool->table.under_way == 0)
             return fail_nothing(pool);
-        if ((status = receive(pool, deadline_ns)) != 0)
+        if ((status = receive(pool, deadline.ns)) != 0)
             return status;
     }
-}
-
-int tn_pool_next(tn_pool *pool, tn_deadline deadline, tn_pool_result *ret_result)
-{
-    return fetch(pool, FIRST_COME, 0, deadline.ns, ret_result);
-}
-
-int tn_pool_next_in_order(tn_pool *pool, tn_deadline deadline, tn_pool_result *ret_result)
-{
-    return fetch(pool, IN_ORDER, 0, deadline.ns, ret_result);
-}
-
-int tn_pool_get(tn_pool *pool, uint64_t job, tn_deadline deadline, tn_pool_result *ret_result)
-{
-    return fetch(pool, BY_ID, job, deadline.ns, ret_result);
 }
 
 void tn_pool_result_fini(tn_pool_result *result)
@@ -677,23 +650,18 @@ int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn
     return tni_fail(status, "%s", detail);
 }
 
-uint32_t tn_pool_worker_count(const tn_pool *pool)
-{
-    return pool != NULL ? pool->worker_count : 0;
-}
-
 int32_t tn_pool_worker_pid(const tn_pool *pool, uint32_t worker)
 {
     return pool != NULL && worker < pool->worker_count ? tn_process_pid(pool->workers[worker])
                                                        : 0;
 }
 
-uint32_t tn_pool_job_count(const tn_pool *pool)
+int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info)
 {
-    return pool != NULL ? (uint32_t)pool->table.under_way : 0;
-}
-
-uint64_t tn_pool_restart_count(const tn_pool *pool)
-{
-    return pool != NULL ? pool->restarts : 0;
+    if (pool == NULL)
+        return tni_fail(TN_ERR_INVALID, "the pool is NULL");
+    tn_pool_info info = {.worker_count = pool->worker_count,
+                         .job_count = (uint32_t)pool->table.under_way,
+                         .restart_count = pool->restarts};
+    return tni_give_struct("tn_pool_info", &info, sizeof info, ret_info);
 }

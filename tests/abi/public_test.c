@@ -262,6 +262,15 @@ TN_TEST(tn_tensor_options_stays_as_it_is)
     PIN(tn_tensor_options, source_bytes, 32);
 }
 
+TN_TEST(tn_pool_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_pool_info), 24);
+    PIN(tn_pool_info, struct_size, 0);
+    PIN(tn_pool_info, worker_count, 8);
+    PIN(tn_pool_info, job_count, 12);
+    PIN(tn_pool_info, restart_count, 16);
+}
+
 TN_TEST(tn_tensor_info_stays_as_it_is)
 {
     assert_int_equal(sizeof(tn_tensor_info), 56);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "harness/tensor.h"
 
 enum { LONG_MS = 20000 };
 
@@ -44,7 +45,7 @@ static void use_and_close_out(void)
 {
     pool = *FAULTS_OUT(tn_pool *);
     TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, tnt_deadline(LONG_MS), NULL));
-    TN_CHECK_OK(tn_pool_next(pool, tnt_deadline(LONG_MS), &result));
+    TN_CHECK_OK(tn_pool_fetch(pool, TN_POOL_ANY_JOB, tnt_deadline(LONG_MS), &result));
     if (result.status != 0)
         fail_msg("the job failed: %d: %s", result.status, result.detail);
     tn_pool_result_fini(&result);
@@ -63,7 +64,7 @@ static void end(void)
     close_pool();
     faults_end();
 }
-static uint64_t jobs(void) { return tn_pool_job_count(pool); }
+static uint64_t jobs(void) { return tnt_pool_info(pool).job_count; }
 #define WITH_POOL .prepare = make, .finish = end
 
 /* ---- jobs -------------------------------------------------------------------------------- */
@@ -75,7 +76,7 @@ static int submit(void)
 }
 static void fetch(void)
 {
-    TN_CHECK_OK(tn_pool_next(pool, tnt_deadline(LONG_MS), &result));
+    TN_CHECK_OK(tn_pool_fetch(pool, TN_POOL_ANY_JOB, tnt_deadline(LONG_MS), &result));
     tn_pool_result_fini(&result);
 }
 static void submit_now(void)
@@ -85,30 +86,25 @@ static void submit_now(void)
 }
 static int next(void)
 {
-    return tn_pool_next(pool, tnt_deadline(LONG_MS), FAULTS_OUT(tn_pool_result));
-}
-static int next_in_order(void)
-{
-    return tn_pool_next_in_order(pool, tnt_deadline(LONG_MS), FAULTS_OUT(tn_pool_result));
+    return tn_pool_fetch(pool, TN_POOL_ANY_JOB, tnt_deadline(LONG_MS),
+                         FAULTS_OUT(tn_pool_result));
 }
 static int get(void)
 {
-    return tn_pool_get(pool, job, tnt_deadline(LONG_MS), FAULTS_OUT(tn_pool_result));
+    return tn_pool_fetch(pool, job, tnt_deadline(LONG_MS), FAULTS_OUT(tn_pool_result));
 }
 static void fini_out(void) { tn_pool_result_fini(FAULTS_OUT(tn_pool_result)); }
 FAULTS(tn_pool_submit, WITH_POOL, .depends = true, KILLS, .keeps_memory = true, .measure = jobs,
        .call = submit, .undo = fetch)
-FAULTS(tn_pool_next, WITH_POOL, KILLS, .keeps_memory = true, .before = submit_now, .call = next,
-       .undo = fini_out)
-FAULTS(tn_pool_next_in_order, WITH_POOL, KILLS, .keeps_memory = true, .before = submit_now,
-       .call = next_in_order, .undo = fini_out)
-FAULTS(tn_pool_get, WITH_POOL, KILLS, .keeps_memory = true, .before = submit_now, .call = get,
+FAULTS_WHEN(tn_pool_fetch, any, WITH_POOL, KILLS, .keeps_memory = true, .before = submit_now,
+            .call = next, .undo = fini_out)
+FAULTS(tn_pool_fetch, WITH_POOL, KILLS, .keeps_memory = true, .before = submit_now, .call = get,
        .undo = fini_out)
 
 static void have_result(void)
 {
     submit_now();
-    TN_CHECK_OK(tn_pool_next(pool, tnt_deadline(LONG_MS), &result));
+    TN_CHECK_OK(tn_pool_fetch(pool, TN_POOL_ANY_JOB, tnt_deadline(LONG_MS), &result));
 }
 static int fini(void) { return tn_pool_result_fini(&result), 0; }
 FAULTS(tn_pool_result_fini, WITH_POOL, .never_fails = true, .has_no_calls = true,
@@ -141,10 +137,10 @@ FAULTS(tn_pool_close, WITH_DOMAIN, KILLS, .never_fails = true, .before = make_po
 #define ASK(function, expression)                                                              \
     static int ask_##function(void) { return (expression) ? 0 : TN_ERR_CORRUPT; }              \
     FAULTS(function, WITH_POOL, .has_no_calls = true, .call = ask_##function)
-ASK(tn_pool_worker_count, tn_pool_worker_count(pool) == 1)
 ASK(tn_pool_worker_pid, tn_pool_worker_pid(pool, 0) > 0)
-ASK(tn_pool_job_count, tn_pool_job_count(pool) == 0)
-ASK(tn_pool_restart_count, tn_pool_restart_count(pool) == 0)
+ASK(tn_pool_get_info, tnt_pool_info(pool).worker_count == 1 &&
+                          tnt_pool_info(pool).job_count == 0 &&
+                          tnt_pool_info(pool).restart_count == 0)
 
 /* ---- serving ----------------------------------------------------------------------------- */
 

@@ -365,7 +365,7 @@ static void use_pool(struct worker *w)
     for (int i = 0; i < 4; i++)
         TIMED(w, tn_pool_submit(pool, &m, 0, soon(), NULL));
     for (int i = 0; i < 4; i++)
-        if (TIMED(w, tn_pool_next(pool, soon(), &result)) == 0)
+        if (TIMED(w, tn_pool_fetch(pool, TN_POOL_ANY_JOB, soon(), &result)) == 0)
             VOID(w, tn_pool_result_fini(&result));
     VOID(w, tn_pool_close(pool));
 }

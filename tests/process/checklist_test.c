@@ -187,7 +187,7 @@ EACH_STRATEGY(the_workers_of_a_pool_write_to_their_arguments_and_return_tensors)
     }
     for (int i = 0; i < 4; i++) {
         tn_pool_result result;
-        TN_CHECK_OK(tn_pool_next_in_order(pool, tnt_deadline(LONG_MS), &result));
+        TN_CHECK_OK(tn_pool_fetch(pool, (uint64_t)i + 1, tnt_deadline(LONG_MS), &result));
         assert_int_equal(result.status, 0);
         assert_int_equal(result.message.tensor_count, 1);
         assert_true(are_all(result.message.tensors[0], (float)(2 * i)));

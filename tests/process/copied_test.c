@@ -285,18 +285,14 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
 #define ON_CHILDREN(X)                                                                         \
     X(tn_pool_submit, TN_ERR_INVALID,                                                          \
       tn_pool_submit(pool, &message, 0, TN_NOW, OUT(uint64_t)))                                \
-    X(tn_pool_next, TN_ERR_INVALID, tn_pool_next(pool, TN_NOW, OUT(tn_pool_result)))           \
-    X(tn_pool_next_in_order, TN_ERR_INVALID,                                                   \
-      tn_pool_next_in_order(pool, TN_NOW, OUT(tn_pool_result)))                                \
-    X(tn_pool_get, TN_ERR_INVALID, tn_pool_get(pool, 1, TN_NOW, OUT(tn_pool_result)))          \
+    X(tn_pool_fetch, TN_ERR_INVALID, tn_pool_fetch(pool, 1, TN_NOW, OUT(tn_pool_result)))      \
     X(tn_pool_result_fini, 0, DO(tn_pool_result_fini(&result)))                                \
     X(tn_pool_end, TN_ERR_INVALID, tn_pool_end(pool))                                          \
     X(tn_pool_join, TN_ERR_INVALID, tn_pool_join(pool, TN_NOW))                                \
     X(tn_pool_terminate, TN_ERR_INVALID, tn_pool_terminate(pool, TN_NOW))                      \
     X(tn_pool_close, 0, DO(tn_pool_close(pool)))                                               \
-    X(tn_pool_worker_count, ANY, DO(tn_pool_worker_count(pool)))                               \
-    X(tn_pool_job_count, ANY, DO(tn_pool_job_count(pool)))                                     \
-    X(tn_pool_restart_count, ANY, DO(tn_pool_restart_count(pool)))                             \
+    X(tn_pool_get_info, 0,                                                                     \
+      tn_pool_get_info(pool, &(tn_pool_info){.struct_size = sizeof(tn_pool_info)}))            \
     X(tn_pool_worker_pid, ANY, DO(tn_pool_worker_pid(pool, 0)))                                \
     X(tn_process_pid, ANY, DO(tn_process_pid(child)))                                          \
     X(tn_process_wait, TN_ERR_INVALID, tn_process_wait(child, TN_NOW, NULL))                   \
@@ -543,7 +539,7 @@ TN_TEST(no_first_call_of_a_copied_process_acts_on_its_parents_children)
     assert_int_equal(tn_process_wait(child, TN_NOW, NULL), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_group_wait(group, 0, TN_NOW, NULL), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_pool_submit(pool, &message, 0, TN_NOW, &(uint64_t){0}));
-    TN_CHECK_OK(tn_pool_next(pool, TN_FOREVER, &result));
+    TN_CHECK_OK(tn_pool_fetch(pool, TN_POOL_ANY_JOB, TN_FOREVER, &result));
     tn_pool_result_fini(&result);
     tn_process *last = NULL;
     TN_CHECK_OK(tn_forkserver_fork(server, run_process, NULL, 0, 0, &last));

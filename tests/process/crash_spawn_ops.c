@@ -103,7 +103,7 @@ static int open_pool(struct crash_world *w, tn_pool_fn *task, tn_pool **ret_pool
 static int fetch(tn_pool *pool, int wanted)
 {
     tn_pool_result result;
-    int status = tn_pool_next(pool, TN_FOREVER, &result);
+    int status = tn_pool_fetch(pool, TN_POOL_ANY_JOB, TN_FOREVER, &result);
     if (status != 0)
         return status;
     TN_CHECK(result.status == wanted || result.status == TN_ERR_CHILD_FAILED);

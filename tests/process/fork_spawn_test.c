@@ -275,7 +275,7 @@ static void open_busy_pool(void)
 static int fetch(void)
 {
     tn_pool_result result;
-    int status = tn_pool_next(world.pool, TN_FOREVER, &result);
+    int status = tn_pool_fetch(world.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result);
     if (status == 0) {
         TN_CHECK_OK(result.status);
         tn_pool_result_fini(&result);

@@ -306,7 +306,7 @@ static void start_ended_pool(void)
 static int fetch(tn_deadline deadline)
 {
     tn_pool_result result;
-    int status = tn_pool_next(pool, deadline, &result);
+    int status = tn_pool_fetch(pool, TN_POOL_ANY_JOB, deadline, &result);
     if (status == 0) {
         assert_int_equal(result.status, 0);
         assert_int_equal(result.attempt, 1);

@@ -27,12 +27,13 @@ TN_TEST(by_every_method_an_ended_pool_finishes_what_was_submitted_and_its_worker
         for (uint32_t i = 0; i < 2; i++)
             assert_int_equal(tn_pool_worker_pid(w.pool, i), 0);
         for (int32_t i = 0; i < 50; i++) {
-            TN_CHECK_OK(tn_pool_next_in_order(w.pool, TN_NOW, &result));
+            TN_CHECK_OK(tn_pool_fetch(w.pool, (uint64_t)i + 1, TN_NOW, &result));
             assert_int_equal(pool_number_in(&result), i + 1);
             tn_pool_result_fini(&result);
         }
-        assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
-        assert_int_equal(tn_pool_restart_count(w.pool), 0);
+        assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result),
+                         TN_ERR_NOT_FOUND);
+        assert_int_equal(tnt_pool_info(w.pool).restart_count, 0);
         pool_close_world(&w);
     }
 }
@@ -50,7 +51,7 @@ TN_TEST(a_worker_that_dies_after_the_end_is_replaced_while_jobs_are_left)
         assert_int_equal(result.attempt, 2);
         tn_pool_result_fini(&result);
     }
-    assert_int_equal(tn_pool_restart_count(w.pool), 3);
+    assert_int_equal(tnt_pool_info(w.pool).restart_count, 3);
     pool_close_world(&w);
 }
 
@@ -86,10 +87,11 @@ TN_TEST(by_every_method_terminate_ends_workers_that_listen_to_sigterm_and_gives_
             assert_true(pool_ends_within(fds[i], 0));
             close(fds[i]);
         }
-        TN_CHECK_OK(tn_pool_next(w.pool, TN_NOW, &result));
+        TN_CHECK_OK(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result));
         assert_int_equal(pool_number_in(&result), 2);
         tn_pool_result_fini(&result);
-        assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_CLOSED);
+        assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result),
+                         TN_ERR_CLOSED);
         pool_expect_detail(tn_error_detail(), "10 jobs were given up");
         assert_int_equal(tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL), TN_ERR_CLOSED);
         TN_CHECK_OK(tn_pool_join(w.pool, TN_NOW));
@@ -144,10 +146,10 @@ TN_TEST(terminate_makes_room_for_results_of_who_finishes_its_job)
     TN_CHECK_OK(tn_pool_terminate(w.pool, deadline));
     assert_true(tnt_until_ns(0) < deadline.ns);
     for (int i = 0; i < 2; i++) {
-        TN_CHECK_OK(tn_pool_next(w.pool, TN_NOW, &result));
+        TN_CHECK_OK(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result));
         expect_one_result(&result);
     }
-    assert_int_equal(tn_pool_next(w.pool, TN_NOW, &result), TN_ERR_CLOSED);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result), TN_ERR_CLOSED);
     pool_close_world(&w);
 }
 
@@ -186,14 +188,14 @@ TN_TEST(results_leave_shared_memory_once_there_is_private_memory)
     for (int i = 0; i < 3; i++)
         pool_submit(&w, SEND_MUCH, ONE_RESULT_BYTES);
     limit_memory(1);
-    while (tn_pool_job_count(w.pool) == 3)
-        assert_int_equal(tn_pool_get(w.pool, 3, tnt_deadline(20), &result), TN_ERR_TIMED_OUT);
+    while (tnt_pool_info(w.pool).job_count == 3)
+        assert_int_equal(tn_pool_fetch(w.pool, 3, tnt_deadline(20), &result), TN_ERR_TIMED_OUT);
     /* The first one was filed: now this looks for room for it, and finds none. */
-    assert_int_equal(tn_pool_get(w.pool, 3, tnt_deadline(50), &result), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_pool_job_count(w.pool), 2);
+    assert_int_equal(tn_pool_fetch(w.pool, 3, tnt_deadline(50), &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tnt_pool_info(w.pool).job_count, 2);
     limit_memory(RLIM_INFINITY);
     for (uint64_t id = 3; id >= 1; id--) {
-        TN_CHECK_OK(tn_pool_get(w.pool, id, tnt_deadline(15000), &result));
+        TN_CHECK_OK(tn_pool_fetch(w.pool, id, tnt_deadline(15000), &result));
         expect_one_result(&result);
     }
     pool_close_world(&w);
@@ -311,7 +313,7 @@ TN_TEST(a_pool_outlives_its_domain_as_an_object)
     tn_queue_close(w.pids);
     tn_event_close(w.go);
     tn_domain_close(w.domain);
-    assert_true(tn_pool_next(w.pool, TN_NOW, &result) < 0);
+    assert_true(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result) < 0);
     assert_true(tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL) < 0);
     tn_pool_close(w.pool);
     assert_true(pool_ends_within(fd, 0));
@@ -352,7 +354,7 @@ static int be_main(void *argument)
     if (family->has_exited)
         _exit(3);
     tn_pool_result result;
-    while (tn_pool_next(w.pool, TN_FOREVER, &result) == 0) {
+    while (tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result) == 0) {
     }
     return 1;
 }
@@ -454,7 +456,8 @@ TN_TEST(options_that_make_no_sense_are_refused)
     options.reserved = 1;
     expect_refused(domain, options, pool_deed);
     assert_null(tn_pool_close(NULL));
-    assert_int_equal(tn_pool_next(NULL, TN_NOW, &(tn_pool_result){0}), TN_ERR_INVALID);
+    assert_int_equal(tn_pool_fetch(NULL, TN_POOL_ANY_JOB, TN_NOW, &(tn_pool_result){0}),
+                     TN_ERR_INVALID);
     pool_close_domain(domain);
 }
 
@@ -482,7 +485,7 @@ static int use_another_ones(void *argument)
     struct pool_world *w = argument;
     tn_pool_result result;
     TN_CHECK(tn_pool_submit(w->pool, NULL, 0, TN_NOW, NULL) == TN_ERR_INVALID);
-    TN_CHECK(tn_pool_next(w->pool, TN_NOW, &result) == TN_ERR_INVALID);
+    TN_CHECK(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, TN_NOW, &result) == TN_ERR_INVALID);
     TN_CHECK(tn_pool_end(w->pool) == TN_ERR_INVALID);
     TN_CHECK(tn_pool_terminate(w->pool, TN_NOW) == TN_ERR_INVALID);
     tn_pool_close(w->pool);
@@ -497,7 +500,7 @@ TN_TEST(a_process_that_did_not_make_a_pool_cannot_use_or_end_it)
     tn_pool_result result = pool_get(&w, pool_submit(&w, ADD_ONE, 1));
     assert_int_equal(pool_number_in(&result), 2);
     tn_pool_result_fini(&result);
-    assert_int_equal(tn_pool_restart_count(w.pool), 0);
+    assert_int_equal(tnt_pool_info(w.pool).restart_count, 0);
     pool_close_world(&w);
 }
 
@@ -546,7 +549,7 @@ TN_TEST(a_job_in_a_forked_worker_finds_no_pool_to_serve)
     tn_pool_options options = pool_options(1);
     TN_CHECK_OK(tn_pool_create(w.domain, &options, serve_in_vain, NULL, &pool));
     TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, TN_NOW, NULL));
-    TN_CHECK_OK(tn_pool_next(pool, tnt_deadline(20000), &result));
+    TN_CHECK_OK(tn_pool_fetch(pool, TN_POOL_ANY_JOB, tnt_deadline(20000), &result));
     assert_int_equal(result.status, TN_ERR_NOT_FOUND);
     tn_pool_result_fini(&result);
     tn_pool_close(pool);

@@ -33,7 +33,7 @@ TN_TEST(by_every_method_each_job_has_its_result)
             seen[result.job] = true;
             tn_pool_result_fini(&result);
         }
-        assert_int_equal(tn_pool_job_count(w.pool), 0);
+        assert_int_equal(tnt_pool_info(w.pool).job_count, 0);
         pool_close_world(&w);
     }
 }
@@ -80,17 +80,16 @@ TN_TEST(results_come_in_order_when_they_are_asked_for_so)
     assert_int_not_equal(result.job, 1);
     uint64_t early = result.job;
     tn_pool_result_fini(&result);
-    assert_int_equal(tn_pool_next_in_order(w.pool, tnt_deadline(20), &result),
-                     TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_fetch(w.pool, 1, tnt_deadline(20), &result), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_event_set(w.go));
     for (uint64_t id = 1; id <= 50; id++) {
         if (id == early)
             continue;
-        TN_CHECK_OK(tn_pool_next_in_order(w.pool, tnt_deadline(20000), &result));
+        TN_CHECK_OK(tn_pool_fetch(w.pool, id, tnt_deadline(20000), &result));
         assert_int_equal(result.job, id);
         tn_pool_result_fini(&result);
     }
-    assert_int_equal(tn_pool_next_in_order(w.pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_pool_fetch(w.pool, 50, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
     pool_close_world(&w);
 }
 
@@ -102,12 +101,13 @@ TN_TEST(a_result_can_be_asked_for_by_its_job)
     result = pool_get(&w, second);
     assert_int_equal(pool_number_in(&result), 21);
     tn_pool_result_fini(&result);
-    assert_int_equal(tn_pool_get(w.pool, second, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
-    assert_int_equal(tn_pool_get(w.pool, 99, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_pool_fetch(w.pool, second, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_pool_fetch(w.pool, 99, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
     result = pool_get(&w, first);
     assert_int_equal(pool_number_in(&result), 11);
     tn_pool_result_fini(&result);
-    assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result),
+                     TN_ERR_NOT_FOUND);
     pool_close_world(&w);
 }
 
@@ -208,7 +208,7 @@ TN_TEST(a_hundred_thousand_jobs_take_no_shared_memory_of_their_own)
     }
     assert_int_equal(live_blocks(w.domain), before);
     for (int32_t i = 0; i < 100000; i++) {
-        TN_CHECK_OK(tn_pool_next_in_order(w.pool, deadline, &result));
+        TN_CHECK_OK(tn_pool_fetch(w.pool, (uint64_t)i + 1, deadline, &result));
         TN_CHECK(result.job == (uint64_t)i + 1);
         TN_CHECK(pool_number_in(&result) == i + 1);
         tn_pool_result_fini(&result);
@@ -245,9 +245,10 @@ TN_TEST(waiting_for_room_or_a_result_ends_at_the_deadline)
     assert_int_equal(tn_pool_submit(w.pool, NULL, 0, TN_NOW, &job), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_pool_submit(w.pool, NULL, 0, tnt_deadline(70), &job), TN_ERR_TIMED_OUT);
     assert_int_equal(job, 0);
-    assert_int_equal(tn_pool_next(w.pool, TN_NOW, &result), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_pool_next(w.pool, tnt_deadline(70), &result), TN_ERR_TIMED_OUT);
-    assert_int_equal(tn_pool_job_count(w.pool), 2);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(70), &result),
+                     TN_ERR_TIMED_OUT);
+    assert_int_equal(tnt_pool_info(w.pool).job_count, 2);
     pool_close_world(&w);
 }
 
@@ -363,9 +364,10 @@ TN_TEST(a_wait_notices_the_death_of_one_worker_while_another_one_works)
     assert_int_equal(kill(pid, SIGKILL), 0);
     /* Its job comes again: a third worker says its pid. */
     tn_pool_result result;
-    assert_int_equal(tn_pool_next(w.pool, tnt_deadline(500), &result), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(500), &result),
+                     TN_ERR_TIMED_OUT);
     assert_int_not_equal(pool_pop_pid(&w), pid);
-    assert_int_equal(tn_pool_restart_count(w.pool), 1);
+    assert_int_equal(tnt_pool_info(w.pool).restart_count, 1);
     pool_close_world(&w);
 }
 
@@ -382,7 +384,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
         pool_kill_worker(&w, 0);
         uint64_t job = pool_submit(&w, ADD_ONE, 1);
         for (int again = 0; again < 3 && workers == 1; again++)
-            assert_int_equal(tn_pool_get(w.pool, job, tnt_deadline(30), &result),
+            assert_int_equal(tn_pool_fetch(w.pool, job, tnt_deadline(30), &result),
                              TN_ERR_TIMED_OUT);
         if (workers == 1)
             assert_int_equal(kill(server, SIGCONT), 0);
@@ -390,7 +392,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
         assert_int_equal(pool_number_in(&result), 2);
         tn_pool_result_fini(&result);
         assert_true(tnt_until_ns(0) < late);
-        assert_int_equal(tn_pool_restart_count(w.pool), workers == 1);
+        assert_int_equal(tnt_pool_info(w.pool).restart_count, workers == 1);
         assert_int_equal(kill(server, SIGCONT), 0);
         pool_await_restart(&w, 1);
         assert_true(w.pool->patience_ns == patience_ns); /* it was late for once */
@@ -418,11 +420,11 @@ TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
     tn_interrupt_set(interrupt, NULL);
     int status = tn_pool_submit(w.pool, NULL, 0, TN_NOW, &job);
     if (status == 0) /* it did not look after the workers */
-        status = tn_pool_get(w.pool, job, TN_NOW, &result);
+        status = tn_pool_fetch(w.pool, job, TN_NOW, &result);
     assert_int_equal(status, TN_ERR_INTERRUPTED);
     /* The server still has the request: nobody waits for another one. */
-    if (tn_pool_job_count(w.pool) > 0)
-        assert_int_equal(tn_pool_get(w.pool, job, TN_NOW, &result), TN_ERR_TIMED_OUT);
+    if (tnt_pool_info(w.pool).job_count > 0)
+        assert_int_equal(tn_pool_fetch(w.pool, job, TN_NOW, &result), TN_ERR_TIMED_OUT);
     tn_interrupt_set(NULL, NULL);
     assert_int_equal(kill(server, SIGCONT), 0);
     pool_await_restart(&w, 1);
@@ -434,7 +436,8 @@ static void await_collected(struct pool_world *w, uint32_t worker)
     tn_pool_result none;
     uint64_t late = tnt_until_ns(10000);
     while (tn_pool_worker_pid(w->pool, worker) != 0) {
-        assert_int_equal(tn_pool_next(w->pool, TN_NOW, &none), TN_ERR_NOT_FOUND);
+        assert_int_equal(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, TN_NOW, &none),
+                         TN_ERR_NOT_FOUND);
         assert_true(tnt_until_ns(0) < late);
     }
 }
@@ -457,7 +460,7 @@ TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
     }
     int status = tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL);
     if (status == 0) /* it did not look after the workers */
-        status = tn_pool_next(w.pool, tnt_deadline(10000), &none);
+        status = tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(10000), &none);
     assert_int_equal(status, TN_ERR_CHILD_FAILED);
     assert_int_equal(kill(server, SIGCONT), 0);
     pool_close_world(&w);
@@ -485,8 +488,9 @@ static void die_at(const char *point, uint32_t least_attempts)
         tn_pool_result_fini(&result);
     }
     tn_pool_result none;
-    assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &none), TN_ERR_NOT_FOUND);
-    assert_true(tn_pool_restart_count(w.pool) >= 10);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &none),
+                     TN_ERR_NOT_FOUND);
+    assert_true(tnt_pool_info(w.pool).restart_count >= 10);
     assert_true(attempts >= least_attempts);
     tni_kill_point_arm(NULL, 0);
     pool_close_world(&w);
@@ -517,9 +521,9 @@ TN_TEST_WITHIN(workers_killed_at_random_lose_and_double_no_job, 120)
     uint32_t submitted = 0, fetched = 0, killed = 0;
     tn_pool_result result;
     while (fetched < JOBS) {
-        while (submitted < JOBS && tn_pool_job_count(w.pool) < 100)
+        while (submitted < JOBS && tnt_pool_info(w.pool).job_count < 100)
             submitted += pool_submit(&w, ADD_ONE, (int32_t)submitted) != 0;
-        TN_CHECK_OK(tn_pool_next(w.pool, tnt_deadline(20000), &result));
+        TN_CHECK_OK(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(20000), &result));
         assert_int_equal(result.status, 0);
         assert_int_equal(pool_number_in(&result), result.job);
         assert_false(seen[result.job]);
@@ -530,7 +534,7 @@ TN_TEST_WITHIN(workers_killed_at_random_lose_and_double_no_job, 120)
             killed += kill(pid, SIGKILL) == 0;
     }
     assert_true(killed > 30);
-    assert_true(tn_pool_restart_count(w.pool) > 0);
+    assert_true(tnt_pool_info(w.pool).restart_count > 0);
     pool_close_world(&w);
 }
 
@@ -547,10 +551,11 @@ TN_TEST(a_program_that_ends_at_once_is_not_started_for_ever)
         struct pool_world w = pool_open_world(options);
         pool_submit(&w, ADD_ONE, 1);
         for (int again = 0; again < 2; again++) {
-            assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_CHILD_FAILED);
+            assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result),
+                             TN_ERR_CHILD_FAILED);
             pool_expect_detail(tn_error_detail(), says[i]);
         }
-        assert_true(tn_pool_restart_count(w.pool) <= 10);
+        assert_true(tnt_pool_info(w.pool).restart_count <= 10);
         TN_CHECK_OK(tn_pool_end(w.pool));
         assert_int_equal(tn_pool_join(w.pool, TN_FOREVER), TN_ERR_CHILD_FAILED);
         pool_close_world(&w);
@@ -572,7 +577,8 @@ TN_TEST(a_pool_whose_fork_server_died_works_until_its_last_worker_died)
     pool_submit(&w, SLEEP, 0);
     pool_pop_pid(&w);
     pool_kill_worker(&w, 1);
-    assert_int_equal(tn_pool_next(w.pool, TN_FOREVER, &result), TN_ERR_PEER_DIED);
+    assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result),
+                     TN_ERR_PEER_DIED);
     pool_expect_detail(tn_error_detail(), name);
     pool_close_world(&w);
 }
@@ -624,8 +630,9 @@ static void expect_works(struct pool_world *w, uint64_t restarts)
     tn_pool_result result = pool_get(w, pool_submit(w, ADD_ONE, 1));
     assert_int_equal(pool_number_in(&result), 2);
     tn_pool_result_fini(&result);
-    assert_int_equal(tn_pool_next(w->pool, TN_FOREVER, &result), TN_ERR_NOT_FOUND);
-    assert_int_equal(tn_pool_restart_count(w->pool), restarts);
+    assert_int_equal(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, TN_FOREVER, &result),
+                     TN_ERR_NOT_FOUND);
+    assert_int_equal(tnt_pool_info(w->pool).restart_count, restarts);
 }
 
 TN_TEST(by_every_method_a_job_whose_tensors_are_lost_has_a_result_that_says_so)

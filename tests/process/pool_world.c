@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/pool_world.h"
 
+#include "harness/tensor.h"
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -242,14 +243,14 @@ uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t num
 tn_pool_result pool_next(struct pool_world *w)
 {
     tn_pool_result result;
-    TN_CHECK_OK(tn_pool_next(w->pool, tnt_deadline(20000), &result));
+    TN_CHECK_OK(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, tnt_deadline(20000), &result));
     return result;
 }
 
 tn_pool_result pool_get(struct pool_world *w, uint64_t job)
 {
     tn_pool_result result;
-    TN_CHECK_OK(tn_pool_get(w->pool, job, tnt_deadline(20000), &result));
+    TN_CHECK_OK(tn_pool_fetch(w->pool, job, tnt_deadline(20000), &result));
     assert_int_equal(result.job, job);
     return result;
 }
@@ -293,8 +294,8 @@ void pool_await_restart(struct pool_world *w, uint64_t restarts)
 {
     uint64_t deadline = tnt_until_ns(10000);
     tn_pool_result result;
-    while (tn_pool_restart_count(w->pool) < restarts) {
-        int status = tn_pool_next(w->pool, tnt_deadline(20), &result);
+    while (tnt_pool_info(w->pool).restart_count < restarts) {
+        int status = tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, tnt_deadline(20), &result);
         assert_true(status == TN_ERR_NOT_FOUND || status == TN_ERR_TIMED_OUT);
         assert_true(tnt_until_ns(0) < deadline);
     }

@@ -181,10 +181,8 @@ static int fetch_one(tn_deadline deadline)
     tn_pool_result result;
     uint32_t dice = soak_below(3);
     soak_do(SOAK_FETCHING);
-    int status = dice == 0 ? tn_pool_next(own.pool, deadline, &result)
-                 : dice == 1
-                     ? tn_pool_next_in_order(own.pool, deadline, &result)
-                     : tn_pool_get(own.pool, oldest_without_result(), deadline, &result);
+    int status = tn_pool_fetch(own.pool, dice == 0 ? TN_POOL_ANY_JOB : oldest_without_result(),
+                               deadline, &result);
     if (status != 0)
         return status;
     check_result(&result);
