@@ -466,8 +466,6 @@ int tni_ref_alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t 
 
 /* ---- waiting for memory ------------------------------------------------------------------ */
 
-/* How long a call that does not wait comes again while others commit. */
-#define TRY_NS (UINT64_C(100) * 1000 * 1000)
 /* One try among several: a look at the dead, or a sleep, comes after it. */
 #define ROUND_NS (UINT64_C(5) * 1000 * 1000)
 
@@ -540,7 +538,7 @@ static int try_and_sleep(struct tn_domain *d, struct tni_wish *wish)
 int tni_ref_insist(struct tn_domain *d, struct tni_wish *wish, int status)
 {
     uint64_t begun_ns = tni_os_now_ns();
-    uint64_t patience_ns = wish->deadline_ns == 0 ? TRY_NS : TNI_REF_PATIENCE_NS;
+    uint64_t patience_ns = wish->deadline_ns == 0 ? TNI_REF_TRY_NS : TNI_REF_PATIENCE_NS;
     wish->given_ns = begun_ns;
     wish->reliefs = 0;
     if (wish->can_fit) {

@@ -84,6 +84,8 @@ struct tni_wish {
     uint32_t reliefs;     /* this and the next are tni_ref_insist()'s */
     uint64_t given_ns;    /* when all free memory was given back, or the call began */
 };
+/* How long a call that does not wait comes again while others commit or give back. */
+#define TNI_REF_TRY_NS (UINT64_C(100) * 1000 * 1000)
 /* How long a call that waits comes again, while others commit, before it sleeps. */
 #define TNI_REF_PATIENCE_NS (UINT64_C(1000) * 1000 * 1000)
 /**
