@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deadline: a point in time that lies so far from now. */
+/* deadline: the time that the clock will show after a duration. */
 #include <tenon/deadline.h>
 
 #include "base/base.h"

@@ -27,7 +27,9 @@ int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *r
             "the strategy '%s' cannot keep others from writing: file_descriptor can",
             tn_strategy_name(o.strategy));
     if (o.source != NULL && tni_tensor_is_to_be_zeroed(&o))
-        return tni_fail(TN_ERR_INVALID, "TN_TENSOR_ZEROED and a source");
+        return tni_fail(TN_ERR_INVALID,
+                        "the options have TN_TENSOR_ZEROED and a source: only one "
+                        "of them can fill the tensor");
     if (o.source == NULL && o.source_bytes != 0)
         return tni_fail(TN_ERR_INVALID, "source_bytes is %zu, but source is NULL",
                         o.source_bytes);
@@ -167,8 +169,9 @@ static int read_options_of_copy(const tn_tensor_options *given, tn_tensor_option
 {
     int status = tni_tensor_read_options(given, ret_options);
     if (status == 0 && (tni_tensor_is_to_be_zeroed(ret_options) || ret_options->source != NULL))
-        return tni_fail(TN_ERR_INVALID, "TN_TENSOR_ZEROED, or a source, for a tensor that gets "
-                                        "the elements of another");
+        return tni_fail(TN_ERR_INVALID,
+                        "the options have TN_TENSOR_ZEROED or a source, which only "
+                        "tn_tensor_create() takes: share and clone copy the elements");
     return status;
 }
 

@@ -142,7 +142,8 @@ static __attribute__((noinline)) bool take_undescribed(tn_domain *domain,
 }
 
 /* In the block that it had. False: others have that, or it has none any more. */
-static inline bool take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
+static inline __attribute__((always_inline)) bool
+take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
 {
     struct tni_storage *s = t->storage;
     bool is_taken = TNI_LIKELY(s->is_described)
@@ -170,17 +171,20 @@ static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_te
 }
 
 /* Whether only the deadline differs from the defaults. */
-static bool is_plain(const tn_tensor_options *options)
+static inline bool is_plain(const tn_tensor_options *options)
 {
-    return options->struct_size == sizeof *options &&
-           (options->strategy | options->flags) == 0 && options->source == NULL &&
-           options->source_bytes == 0;
+    return options == NULL || (options->struct_size == sizeof *options &&
+                               (options->strategy | options->flags) == 0 &&
+                               options->source == NULL && options->source_bytes == 0);
 }
 
-/* What is like the last tensor but for its block, and what is like none. */
-static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                                const int64_t *shape, tn_tensor **ret_tensor,
-                                                struct tni_thread *thread)
+/*
+ * Where this thread cannot make the tensor in the block of the last one: in another block that
+ * it freed, or anew. `thread` is its record, which this call leaves; NULL: it has none in hand.
+ */
+static __attribute__((noinline)) int
+make_slowly(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+            const tn_tensor_options *options, tn_tensor **ret_tensor, struct tni_thread *thread)
 {
     if (TNI_LIKELY(thread != NULL)) {
         tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);
@@ -191,21 +195,7 @@ static __attribute__((noinline)) int make_empty(tn_domain *domain, tn_dtype dtyp
             return 0;
         }
     }
-    return make_shared(domain, dtype, ndim, shape, NULL, ret_tensor);
-}
-
-/* As a call without options, which never waits, if that is enough. */
-static __attribute__((noinline)) int make_with(tn_domain *domain, tn_dtype dtype, int32_t ndim,
-                                               const int64_t *shape,
-                                               const tn_tensor_options *options,
-                                               tn_tensor **ret_tensor)
-{
-    if (is_plain(options)) {
-        int status = tn_tensor_create(domain, dtype, ndim, shape, NULL, ret_tensor);
-        if (TNI_LIKELY(!tni_ref_is_short(status)) || options->deadline.ns == 0)
-            return status;
-    }
-    return options->struct_size >= sizeof *options && options->source != NULL
+    return options != NULL && options->struct_size >= sizeof *options && options->source != NULL
                ? make_filled(domain, dtype, ndim, shape, options, ret_tensor)
                : make_shared(domain, dtype, ndim, shape, options, ret_tensor);
 }
@@ -214,16 +204,14 @@ int tn_tensor_create(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int6
                      const tn_tensor_options *options, tn_tensor **ret_tensor)
 {
     struct tni_thread *thread = NULL;
-    if (TNI_UNLIKELY(options != NULL))
-        return make_with(domain, dtype, ndim, shape, options, ret_tensor);
     if (TNI_UNLIKELY(domain == NULL || ret_tensor == NULL || shape == NULL ||
                      (uint32_t)ndim > TNI_SPARE_NDIM || !tni_strategy_is_arena()) ||
-        TNI_UNLIKELY(!tni_process_sits(domain)) ||
+        TNI_UNLIKELY(!is_plain(options)) || TNI_UNLIKELY(!tni_process_sits(domain)) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(domain)) == NULL))
-        return make_empty(domain, dtype, ndim, shape, ret_tensor, NULL);
+        return make_slowly(domain, dtype, ndim, shape, options, ret_tensor, NULL);
     tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);
     if (TNI_UNLIKELY(t == NULL) || TNI_UNLIKELY(!take_again(domain, thread, t)))
-        return make_empty(domain, dtype, ndim, shape, ret_tensor, thread);
+        return make_slowly(domain, dtype, ndim, shape, options, ret_tensor, thread);
     uint32_t at = t->storage->spare.at;
     tni_thread_leave(thread);
     *ret_tensor = t;

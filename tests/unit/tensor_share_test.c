@@ -536,6 +536,31 @@ static int take_bytes_in_child(void *argument)
     return status == TN_ERR_NO_MEMORY ? 0 : 1;
 }
 
+/* A call that does not wait comes again for as long as TNI_REF_TRY_NS. */
+TN_TEST(a_deadline_ends_a_call_that_comes_again_while_another_commits)
+{
+    const int64_t half = TEST_QUOTA_BYTES / 2;
+    tn_domain *domain = make_domain();
+    struct tni_announce *other = tni_announce_at(&domain->segment, 1, 0);
+    uint64_t least_ns = UINT64_MAX;
+    tni_raise_limit(&domain->segment.header->seat_limit, 2);
+    atomic_store(&tni_seat_at(&domain->segment, 1)->word, tni_seat_word(1, TNI_SEAT_ALIVE, 0));
+    atomic_store(&other->commit_bytes, TNI_COMMIT_ASKS | (uint64_t)(half + half / 2));
+    for (int i = 0; i < 10 && least_ns >= TNI_REF_TRY_NS; i++) {
+        tn_tensor *t;
+        uint64_t begun_ns = tni_os_now_ns();
+        assert_int_equal(
+            tn_tensor_create(domain, TN_UINT8, 1, &half,
+                             TN_OPTIONS(tn_tensor_options, .deadline = tnt_deadline(5)), &t),
+            TN_ERR_TIMED_OUT);
+        least_ns = TNI_MIN(least_ns, tni_os_now_ns() - begun_ns);
+    }
+    assert_in_range(least_ns, 0, TNI_REF_TRY_NS - 1);
+    atomic_store(&other->commit_bytes, 0);
+    atomic_store(&tni_seat_at(&domain->segment, 1)->word, 0);
+    free_domain(domain);
+}
+
 TN_TEST(of_bytes_for_which_there_is_no_room_none_is_written)
 {
     const int64_t mib = 1 << 20, quota = TEST_QUOTA_BYTES, half = quota / 2;
