@@ -82,7 +82,7 @@ int main(void)
     tn_tensor **tensors = malloc(MILLION * sizeof *tensors);
     if (tensors == NULL)
         return 1;
-    bench_check(tn_domain_create(NULL, NULL, &d), "domain");
+    bench_check(tn_domain_open(NULL, NULL, 0, &d), "domain");
     shared_pairs(d);
     for (int round = 0; round < ROUNDS; round++) {
         bench_add(&ours, shared_pairs(d));

@@ -14,7 +14,7 @@ static double attach(const char *name)
 {
     tn_domain *d;
     uint64_t since = bench_now_ns();
-    bench_check(tn_domain_join(name, &d), "join");
+    bench_check(tn_domain_open(name, NULL, TN_OPEN_EXISTING, &d), "join");
     double ns = (double)(bench_now_ns() - since);
     tn_domain_close(d);
     return ns;
@@ -42,7 +42,7 @@ int main(void)
     int64_t shape = 1024;
     tn_domain *d;
     snprintf(name, sizeof name, "bench-attach-%d", (int)getpid());
-    bench_check(tn_domain_create(name, NULL, &d), "domain");
+    bench_check(tn_domain_open(name, NULL, TN_OPEN_NEW, &d), "domain");
     for (int i = 0; i < LIVE; i++)
         bench_check(tn_tensor_create(d, TN_FLOAT32, 1, &shape, NULL, &tensors[i]), "empty");
     for (int round = 0; round < ATTACH_ROUNDS; round++)

@@ -68,7 +68,7 @@ static void hold_little(void *context)
     int64_t shape = 16;
     tn_event *event;
     tn_tensor *t;
-    bench_check(tn_event_open(j->domain, "last", &event), "event");
+    bench_check(tn_event_open(j->domain, "last", TN_OPEN_EXISTING, &event), "event");
     bench_check(tn_tensor_create(j->domain, TN_FLOAT32, 1, &shape, NULL, &t), "empty");
     bench_check(tn_handle_export(t, NULL, handle, sizeof handle, &used), "export");
     bench_meet(j->gate, 2);
@@ -101,7 +101,7 @@ static void keep_events(void *context)
     for (uint32_t i = 0; i < j->events; i++) {
         tn_event *event;
         const char *name = i + 1 == j->events ? "last" : NULL;
-        bench_check(tn_event_create(j->domain, name, false, &event), "event");
+        bench_check(tn_event_open(j->domain, name, TN_OPEN_NEW, &event), "event");
     }
     bench_meet(j->gate, 2);
     for (;;)
@@ -114,7 +114,7 @@ static void begin_among(struct job *j, uint32_t events)
         .struct_size = sizeof options, .objects = 65536, .flags = TN_DOMAIN_NO_MANAGER};
     j->gate = bench_shared(4096);
     j->events = events;
-    bench_check(tn_domain_create(NULL, &options, &j->domain), "domain");
+    bench_check(tn_domain_open(NULL, &options, 0, &j->domain), "domain");
     j->keeper = bench_fork(keep_events, j);
     bench_meet(j->gate, 2);
 }
@@ -196,7 +196,7 @@ static void kill_once(struct job *j, struct bench_series *ours, struct bench_ser
 {
     pthread_t watcher, waiter;
     atomic_store(j->gate, 0);
-    bench_check(tn_queue_create(j->domain, NULL, NULL, &j->queue), "queue");
+    bench_check(tn_queue_open(j->domain, NULL, NULL, 0, &j->queue), "queue");
     int pid = bench_fork(produce_nothing, j);
     j->pid_fd = open_pid(pid);
     bench_meet(j->gate, 2);
@@ -211,7 +211,7 @@ static void kill_once(struct job *j, struct bench_series *ours, struct bench_ser
     bench_add(theirs, (double)(j->noticed_ns - since));
     close(j->pid_fd);
     bench_join(pid);
-    tn_queue_close(j->queue);
+    tn_object_close(j->queue);
 }
 
 int main(void)
@@ -219,13 +219,13 @@ int main(void)
     struct bench_series reap = {0}, error = {0}, notice = {0};
     tn_domain_options options = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER};
     struct job j = {.gate = bench_shared(4096)};
-    bench_check(tn_domain_create(NULL, &options, &j.domain), "domain");
+    bench_check(tn_domain_open(NULL, &options, 0, &j.domain), "domain");
     for (int round = 0; round < REAP_ROUNDS; round++)
         bench_add(&reap, reap_once(&j, hold_many));
     bench_print("reap_100k", &reap, "ms", NULL, 1e-6);
     tn_domain_close(j.domain);
     settle_among_many();
-    bench_check(tn_domain_create(NULL, NULL, &j.domain), "domain");
+    bench_check(tn_domain_open(NULL, NULL, 0, &j.domain), "domain");
     for (int round = 0; round < KILL_ROUNDS; round++)
         kill_once(&j, &error, &notice);
     bench_print("kill_to_wait_error", &error, "us", &notice, 1e-3);

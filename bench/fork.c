@@ -63,7 +63,7 @@ int main(void)
     struct turns *turns = bench_shared(sizeof *turns);
     int pids[SIDES];
     tn_domain *d;
-    bench_check(tn_domain_create(NULL, NULL, &d), "domain");
+    bench_check(tn_domain_open(NULL, NULL, 0, &d), "domain");
     for (uint32_t i = 0; i < SIDES; i++)
         pids[i] = bench_fork(run_side, &(struct side){d, turns, i});
     for (uint32_t i = 0; i < SIDES; i++)

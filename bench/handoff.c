@@ -333,9 +333,9 @@ int main(void)
     static struct pair pairs[2]; /* cores, siblings */
     struct job j = {.shared = bench_shared(sizeof(struct shared))};
     tn_domain *d;
-    bench_check(tn_domain_create(NULL, NULL, &d), "domain");
-    bench_check(tn_queue_create(d, NULL, NULL, &j.there), "queue");
-    bench_check(tn_queue_create(d, NULL, NULL, &j.back), "queue");
+    bench_check(tn_domain_open(NULL, NULL, 0, &d), "domain");
+    bench_check(tn_queue_open(d, NULL, NULL, 0, &j.there), "queue");
+    bench_check(tn_queue_open(d, NULL, NULL, 0, &j.back), "queue");
     tn_tensor *t4k = make(d, 4096), *t64 = make(d, 64);
     tn_tensor *t1g = make(d, INT64_C(1) << 30);
     atomic_store(&j.shared->ball, 1);
@@ -383,8 +383,8 @@ int main(void)
     tn_tensor_unref(t4k);
     tn_tensor_unref(t64);
     tn_tensor_unref(t1g);
-    tn_queue_close(j.there);
-    tn_queue_close(j.back);
+    tn_object_close(j.there);
+    tn_object_close(j.back);
     tn_domain_close(d);
     return 0;
 }

@@ -15,11 +15,11 @@ static tn_domain *fill_domain(tn_event **events, uint32_t count)
 {
     const tn_domain_options options = {.struct_size = sizeof options, .objects = 65536};
     tn_domain *d;
-    bench_check(tn_domain_create(NULL, &options, &d), "domain");
+    bench_check(tn_domain_open(NULL, &options, 0, &d), "domain");
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "event-%u", i);
-        bench_check(tn_event_create(d, name, false, &events[i]), "event");
+        bench_check(tn_event_open(d, name, TN_OPEN_NEW, &events[i]), "event");
     }
     return d;
 }
@@ -29,10 +29,11 @@ static double make_and_close(tn_domain *d)
     uint64_t since = bench_now_ns();
     for (int i = 0; i < TURNS; i++) {
         tn_event *event, *again;
-        bench_check(tn_event_create(d, NULL, false, &event), "event");
-        bench_check(tn_event_open_id(d, tn_event_id(event), &again), "event again");
-        tn_event_close(again);
-        tn_event_close(event);
+        bench_check(tn_event_open(d, NULL, 0, &event), "event");
+        bench_check(tn_object_open_id(d, TN_OBJECT_EVENT, tn_object_id(event), &again),
+                    "event again");
+        tn_object_close(again);
+        tn_object_close(event);
     }
     return (double)(bench_now_ns() - since) / TURNS;
 }
@@ -46,8 +47,8 @@ static double open_by_name(tn_domain *d, uint32_t count)
     uint64_t since = bench_now_ns();
     for (int i = 0; i < TURNS; i++) {
         tn_event *event;
-        bench_check(tn_event_open(d, name[i], &event), "event by name");
-        tn_event_close(event);
+        bench_check(tn_event_open(d, name[i], TN_OPEN_EXISTING, &event), "event by name");
+        tn_object_close(event);
     }
     return (double)(bench_now_ns() - since) / TURNS;
 }
@@ -72,9 +73,9 @@ int main(void)
     bench_print("objects_60k", &ours, "us", &theirs, 1e-3);
     bench_print("objects_60k_name", &named, "us", &few_named, 1e-3);
     for (int i = 0; i < MANY; i++)
-        tn_event_close(many[i]);
+        tn_object_close(many[i]);
     for (int i = 0; i < FEW; i++)
-        tn_event_close(few[i]);
+        tn_object_close(few[i]);
     free(many);
     tn_domain_close(full);
     tn_domain_close(empty);

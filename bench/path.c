@@ -97,13 +97,13 @@ static int run(const char *name, uint32_t rounds)
         return 2;
     tn_domain_options options = {
         .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
-    bench_check(tn_domain_create(NULL, &options, &d), "domain");
-    bench_check(tn_queue_create(d, NULL, NULL, &q), "queue");
+    bench_check(tn_domain_open(NULL, &options, 0, &d), "domain");
+    bench_check(tn_queue_open(d, NULL, NULL, 0, &q), "queue");
     if (path->prepare != NULL)
         path->prepare();
     for (uint32_t i = 0; i < rounds; i++)
         path->run();
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
     return 0;
 }

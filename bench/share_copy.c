@@ -68,7 +68,7 @@ static double share_cold(void)
 {
     tn_domain_options options = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER};
     tn_domain *d;
-    bench_check(tn_domain_create(NULL, &options, &d), "domain");
+    bench_check(tn_domain_open(NULL, &options, 0, &d), "domain");
     double rate = share(d);
     tn_domain_close(d);
     return rate;
@@ -79,7 +79,7 @@ int main(void)
     struct bench_series warm = {0}, plain = {0}, cold = {0}, fresh = {0};
     void *target = bench_shared((uint64_t)BYTES);
     tn_domain *d;
-    bench_check(tn_domain_create(NULL, NULL, &d), "domain");
+    bench_check(tn_domain_open(NULL, NULL, 0, &d), "domain");
     share(d); /* the first one is cold */
     memset(target, 2, (size_t)BYTES);
     for (int round = 0; round < ROUNDS; round++) {

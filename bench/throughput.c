@@ -108,7 +108,7 @@ static double run(struct job j, uint64_t *ret_worst_ns)
     int pids[2 * MOST];
     uint32_t count = j.producers + j.consumers;
     memset(j.shared, 0, sizeof *j.shared);
-    bench_check(tn_queue_create(j.domain, NULL, &options, &j.queue), "queue");
+    bench_check(tn_queue_open(j.domain, NULL, &options, 0, &j.queue), "queue");
     for (j.index = 0; j.index < count; j.index++)
         pids[j.index] = bench_fork(j.index < j.producers ? produce : consume, &j);
     bench_meet(&j.shared->gate, party(&j));
@@ -118,7 +118,7 @@ static double run(struct job j, uint64_t *ret_worst_ns)
     for (uint32_t i = 0; i < count; i++)
         bench_join(pids[i]);
     double seconds = (double)(bench_now_ns() - since_ns) * 1e-9;
-    tn_queue_close(j.queue);
+    tn_object_close(j.queue);
     return (double)(share(&j) * j.producers) / seconds;
 }
 
@@ -136,7 +136,7 @@ int main(void)
     static struct bench_series one, of[KINDS];
     struct job j = {.shared = bench_shared(sizeof(struct shared))};
     uint64_t worst_ns = 0, wait_ns;
-    bench_check(tn_domain_create(NULL, NULL, &j.domain), "domain");
+    bench_check(tn_domain_open(NULL, NULL, 0, &j.domain), "domain");
     for (int round = 0; round < ROUNDS; round++) {
         for (uint32_t k = 0; k < KINDS; k++) {
             j.producers = j.consumers = 1;

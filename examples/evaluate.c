@@ -49,8 +49,8 @@ int main(void)
     tn_arena *model;
     tn_group *group;
     tn_tensor *tensors[4];
-    must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_queue_create(domain, NULL, NULL, &shared.queue));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_queue_open(domain, NULL, NULL, 0, &shared.queue));
     must(tn_arena_create(domain, 4096, TN_NOW, &model));
     must(tn_arena_allocate(model, TN_FLOAT32, 2, (int64_t[]){OUTPUTS, INPUTS}, &tensors[0]));
     must(tn_arena_allocate(model, TN_FLOAT32, 1, (int64_t[]){OUTPUTS}, &tensors[1]));
@@ -88,7 +88,7 @@ int main(void)
     for (int i = 0; i < 4; i++)
         tn_tensor_unref(tensors[i]);
     tn_arena_close(model);
-    tn_queue_close(shared.queue);
+    tn_object_close(shared.queue);
     tn_domain_close(domain);
     return right != ROWS;
 }

@@ -11,14 +11,14 @@ static int filler(tn_domain *domain, void *argument)
     tn_queue *queue = argument;
     tn_event *done;
     tn_tensor *tensor;
-    must(tn_event_open(domain, "done", &done));
+    must(tn_event_open(domain, "done", TN_OPEN_EXISTING, &done));
     must(tn_queue_pop_tensor(queue, TN_FOREVER, &tensor));
     float *element = tn_tensor_data(tensor);
     for (int64_t i = 0; i < tn_tensor_count(tensor); i++)
         element[i] = 5;
     tn_tensor_unref(tensor);
     must(tn_event_set(done));
-    tn_event_close(done);
+    tn_object_close(done);
     return 0;
 }
 
@@ -29,9 +29,9 @@ int main(void)
     tn_event *done;
     tn_process *process;
     tn_tensor *tensor;
-    must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_queue_create(domain, NULL, NULL, &queue));
-    must(tn_event_create(domain, "done", false, &done));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_queue_open(domain, NULL, NULL, 0, &queue));
+    must(tn_event_open(domain, "done", TN_OPEN_NEW, &done));
     must(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){5, 5},
                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor));
     must(tn_process_fork(domain, filler, queue, 0, &process));
@@ -45,8 +45,8 @@ int main(void)
     tn_tensor_unref(tensor);
     must(tn_process_wait(process, TN_FOREVER, NULL));
     tn_process_close(process);
-    tn_event_close(done);
-    tn_queue_close(queue);
+    tn_object_close(done);
+    tn_object_close(queue);
     tn_domain_close(domain);
     return 0;
 }

@@ -82,8 +82,8 @@ int main(void)
     tn_pool_options options = {.struct_size = sizeof options, .workers = 2};
     double sum = 0;
     uint32_t attempts = 0;
-    must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_queue_create(domain, NULL, NULL, &states));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_queue_open(domain, NULL, NULL, 0, &states));
     must(tn_pool_create(domain, &options, evaluate, NULL, &pool));
     must(tn_group_create(domain, &simulators));
     must(tn_group_fork(simulators, SIMULATORS, simulate, states));
@@ -98,7 +98,7 @@ int main(void)
            sum / (SIMULATORS * STATES));
     tn_pool_close(pool);
     tn_group_close(simulators);
-    tn_queue_close(states);
+    tn_object_close(states);
     tn_domain_close(domain);
     return 0;
 }

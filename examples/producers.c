@@ -30,8 +30,8 @@ int main(void)
     tn_group *group;
     int64_t sum = 0;
     int received[4] = {0};
-    must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_queue_create(domain, NULL, NULL, &queue));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_queue_open(domain, NULL, NULL, 0, &queue));
     must(tn_group_create(domain, &group));
     must(tn_group_fork(group, PRODUCERS, producer, queue));
     for (int i = 0; i < PRODUCERS * EACH; i++) {
@@ -49,7 +49,7 @@ int main(void)
     printf("%d by arena, %d by file_descriptor, %d by file_system, sum %lld\n", received[1],
            received[2], received[3], (long long)sum);
     tn_group_close(group);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
     return 0;
 }

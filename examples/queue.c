@@ -29,8 +29,8 @@ int main(void)
     tn_process *process;
     tn_tensor *tensor;
     tn_process_status end;
-    must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_queue_create(domain, NULL, NULL, &queue));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_queue_open(domain, NULL, NULL, 0, &queue));
     must(tn_process_fork(domain, child, queue, 0, &process));
     must(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){2, 3},
                           TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor));
@@ -41,7 +41,7 @@ int main(void)
     printf("parent wrote %g, child wrote %g\n", (double)value[0], (double)value[1]);
     tn_process_close(process);
     tn_tensor_unref(tensor);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
     return end.exit_code;
 }

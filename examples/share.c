@@ -14,7 +14,7 @@ int main(void)
     tn_domain *domain;
     tn_tensor *tensor;
     tn_process *process;
-    if (tn_domain_create(NULL, NULL, &domain) != 0 ||
+    if (tn_domain_open(NULL, NULL, 0, &domain) != 0 ||
         tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){2, 3}, NULL, &tensor) != 0 ||
         tn_process_fork(domain, child, tensor, 0, &process) != 0 ||
         tn_process_wait(process, TN_FOREVER, NULL) != 0)

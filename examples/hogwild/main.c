@@ -46,7 +46,7 @@ static void open_domain(struct stage *stage)
 {
     char name[64];
     snprintf(name, sizeof(name), "hogwild-%d", (int)getpid());
-    must(tn_domain_create(name, NULL, &stage->run.domain), "cannot make a domain");
+    must(tn_domain_open(name, NULL, TN_OPEN_NEW, &stage->run.domain), "cannot make a domain");
     must(tn_inspector_open(name, &stage->inspector), "cannot look at the domain");
     must(tn_inspect_stat(stage->inspector, &stage->before), "cannot look at the domain");
     const char *tool = getenv("TENON_TOOL"); /* set by who runs this from a build folder */
@@ -71,7 +71,8 @@ static void make_shared_things(struct stage *stage, struct dataset_rows *rows)
         .struct_size = sizeof(queue), .capacity = QUEUE_CAPACITY, .policy = TN_QUEUE_LEASE};
     dataset_share(run->domain, rows, &run->data);
     make_parameters(run, rows->classes);
-    must(tn_queue_create(run->domain, "batches", &queue, &run->batches), "cannot make a queue");
+    must(tn_queue_open(run->domain, "batches", &queue, TN_OPEN_NEW, &run->batches),
+         "cannot make a queue");
     board_create(run->domain, options->loaders + 1, options->trainers + 1,
                  (int64_t)(options->seconds * BATCHES_A_SECOND), &run->board);
     stage->loader_died = calloc((size_t)options->loaders + 1, sizeof(bool));
@@ -198,7 +199,7 @@ static void wind_up(struct stage *stage)
 static int count_pushed(const tn_object_info *object, void *context)
 {
     struct stage *stage = context;
-    if (object->id == tn_queue_id(stage->run.batches))
+    if (object->id == tn_object_id(stage->run.batches))
         stage->report.queue_pushed = (int64_t)object->pushed;
     return 0;
 }
@@ -229,7 +230,7 @@ static void settle_account(struct stage *stage)
 static void drop_everything(struct stage *stage)
 {
     tn_domain_stat after;
-    stage->run.batches = tn_queue_close(stage->run.batches);
+    stage->run.batches = tn_object_close(stage->run.batches);
     stage->run.parameters = tn_tensor_unref(stage->run.parameters);
     board_drop(&stage->run.board);
     dataset_drop(&stage->run.data);

@@ -26,7 +26,7 @@ static int read_all(void)
     tn_tensor *tensor;
     int status;
     must(tn_domain_inherit(&domain));
-    must(tn_queue_open(domain, "numbers", &queue));
+    must(tn_queue_open(domain, "numbers", NULL, TN_OPEN_EXISTING, &queue));
     while ((status = tn_queue_pop_tensor(queue, TN_FOREVER, &tensor)) == 0) {
         const int64_t *number = tn_tensor_data(tensor);
         int64_t sum = 0;
@@ -37,7 +37,7 @@ static int read_all(void)
     }
     if (status != TN_ERR_CLOSED)
         must(status);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
     return 0;
 }
@@ -59,8 +59,8 @@ static int write_all(const char *program)
     tn_queue *queue;
     tn_process *reader;
     tn_process_status end;
-    must(tn_domain_create(NULL, NULL, &domain));
-    must(tn_queue_create(domain, "numbers", NULL, &queue));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
+    must(tn_queue_open(domain, "numbers", NULL, TN_OPEN_NEW, &queue));
     must(tn_process_exec(domain, (const char *const[]){program, "read", NULL}, NULL, 0,
                          &reader));
     for (int64_t index = 0; index < TENSORS; ++index)
@@ -68,7 +68,7 @@ static int write_all(const char *program)
     must(tn_queue_end(queue));
     must(tn_process_wait(reader, TN_FOREVER, &end));
     tn_process_close(reader);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
     return end.exit_code;
 }

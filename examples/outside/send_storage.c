@@ -33,7 +33,7 @@ static void send_to(int socket_fd)
     tn_tensor *tensor;
     tn_tensor_options options = {.struct_size = sizeof options,
                                  .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
-    must(tn_domain_create(NULL, NULL, &domain));
+    must(tn_domain_open(NULL, NULL, 0, &domain));
     must(
         tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){ROWS, COLUMNS}, &options, &tensor));
     float *element = tn_tensor_data(tensor);

@@ -46,67 +46,63 @@ typedef struct tn_domain_options {
 } tn_domain_options;
 
 /**
- * Make a domain and take the first seat in it.
- *
- * @param name     1 to 63 of [A-Za-z0-9._-], not starting with a dot; or NULL for an anonymous
- *                 domain, which is joined only by inheritance
- * @param options  borrowed; NULL for the defaults
- * @param ret_domain  owned by the caller, ended with tn_domain_close(); untouched on failure
- * @return 0, or
- *         TN_ERR_INVALID    a name or an option is out of range
- *         TN_ERR_EXISTS     a domain with this name lives
- *         TN_ERR_NO_MEMORY  no memory or address space
- *         TN_ERR_MANAGER    tenond is missing, not executable or does not answer
- *         TN_ERR_DENIED     the runtime folder is not ours or not writable; or its tenond is of
- *                           another user namespace, where our user has another number
- *         TN_ERR_NOT_FOUND  the folder that the runtime folder would be made in is missing
- *         TN_ERR_SYSTEM     a system call failed, such as for want of descriptors
- *
- * Threads: any.   Blocks: bounded (5 s at most, for tenond).   Fork: yes.
- * Crash: the domain either exists whole or not at all.
+ * What opens a domain, or an object of one, joins it or makes it, whichever applies. With one
+ * of these flags it does only the one or the other.
  */
-TN_API TN_NODISCARD int tn_domain_create(const char *name, const tn_domain_options *options,
-                                         tn_domain **ret_domain);
+enum {
+    TN_OPEN_EXISTING = 1u << 0, /* do not make it: TN_ERR_NOT_FOUND if there is none */
+    TN_OPEN_NEW = 1u << 1       /* do not join it: TN_ERR_EXISTS if there is one */
+};
 
 /**
- * Take a seat in the domain of this name, or, if the name is 32 hexadecimal digits, of this id.
+ * Take a seat in a domain, and make the domain if there is none.
  *
  * A name belongs to the runtime folder of the process that made the domain
  * (tn_runtime_folder()). This call looks in the runtime folder of the caller first, and then at
  * every domain of this user: so a shell, a service and a cron job of one user meet, whatever
- * XDG_RUNTIME_DIR says in each. A process with TENON_RUNTIME_DIR set sees that folder only.
+ * XDG_RUNTIME_DIR says in each. A process with TENON_RUNTIME_DIR set sees that folder only. A
+ * new domain is made in the runtime folder of the caller; with TN_OPEN_NEW the call looks for
+ * the name nowhere else.
  *
  * A domain that its last member left stays for about a second, and may be joined in that time.
  *
+ * @param name     1 to 63 of [A-Za-z0-9._-], not starting with a dot; to join, also the 32
+ *                 hexadecimal digits of a domain's id; or NULL: a new domain without a name,
+ *                 which is joined only by inheritance
+ * @param options  of a domain that is made; borrowed; NULL for the defaults. A domain that
+ *                 exists stays as it is
+ * @param flags    TN_OPEN_*
+ * @param ret_domain  owned by the caller, ended with tn_domain_close(); untouched on failure
  * @return 0, or
- *         TN_ERR_INVALID    the name is malformed; or two domains have it, in other folders
- *                           than the caller's: the detail names both ids
- *         TN_ERR_NOT_FOUND  no domain has this name; the detail says which folder was looked
- *                           in, and where a domain of that name is
+ *         TN_ERR_INVALID    a name, a flag or an option is out of range; or two domains have
+ *                           the name, in other folders than the caller's: the detail names both
+ *                           ids
+ *         TN_ERR_NOT_FOUND  TN_OPEN_EXISTING, and no domain has this name; the detail says
+ *                           which folder was looked in, and where a domain of that name is. Or
+ *                           the folder that the runtime folder would be made in is missing
+ *         TN_ERR_EXISTS     TN_OPEN_NEW, and a domain with this name lives
  *         TN_ERR_VERSION    it was made by another version of the shared layout
- *         TN_ERR_DENIED     it belongs to another user
+ *         TN_ERR_DENIED     it belongs to another user; or the runtime folder is not ours or
+ *                           not writable; or its tenond is of another user namespace, where our
+ *                           user has another number
  *         TN_ERR_CORRUPT    its control segment is truncated or makes no sense
  *         TN_ERR_FULL       every seat is taken
- *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
+ *         TN_ERR_NO_MEMORY  no memory or address space
+ *         TN_ERR_MANAGER    tenond is missing, not executable or does not answer
+ *         TN_ERR_SYSTEM     a system call failed, such as for want of descriptors
  *
- * Threads: any.   Blocks: bounded.   Fork: yes.
- * Crash: the seat is given back.
- */
-TN_API TN_NODISCARD int tn_domain_join(const char *name, tn_domain **ret_domain);
-
-/**
- * Join the domain of this name, or make it: whichever applies. Errors as of tn_domain_join()
- * and tn_domain_create().
+ * Threads: any.   Blocks: bounded (5 s at most, for tenond).   Fork: yes.
+ * Crash: the domain either exists whole or not at all; the seat is given back.
  */
 TN_API TN_NODISCARD int tn_domain_open(const char *name, const tn_domain_options *options,
-                                       tn_domain **ret_domain);
+                                       uint32_t flags, tn_domain **ret_domain);
 
 /**
  * Take a seat in the domain that this process inherited through exec, named by TENON_DOMAIN.
  *
- * @return as tn_domain_join(); TN_ERR_NOT_FOUND when the variable is not set, or nobody was
- * left in a domain with a name, which may be another domain's by now; TN_ERR_CORRUPT when its
- *         descriptors are not a domain.
+ * @return as tn_domain_open() with TN_OPEN_EXISTING; TN_ERR_NOT_FOUND when the variable is not
+ * set, or nobody was left in a domain with a name, which may be another domain's by now;
+ * TN_ERR_CORRUPT when its descriptors are not a domain.
  */
 TN_API TN_NODISCARD int tn_domain_inherit(tn_domain **ret_domain);
 

@@ -47,12 +47,12 @@ TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_info_fn *each, void *contex
  *
  * @return 0, or
  *         TN_ERR_INVALID    the name is malformed; or two domains of this user have it. The
- *                           detail names both ids. tn_domain_join() prefers the one of the
+ *                           detail names both ids. tn_domain_open() prefers the one of the
  *                           caller's runtime folder; who looks at a domain may have another
  *                           folder than its members, so this call prefers none, unless
  *                           TENON_RUNTIME_DIR is set
  *         TN_ERR_NOT_FOUND, TN_ERR_VERSION, TN_ERR_DENIED, TN_ERR_CORRUPT  as of
- *                           tn_domain_join()
+ *                           tn_domain_open()
  *         TN_ERR_NO_MEMORY, TN_ERR_SYSTEM
  *
  * Threads: any.   Blocks: bounded.   Fork: yes, both sides may use it.

@@ -2,6 +2,7 @@
 #ifndef TENON_QUEUE_H
 #define TENON_QUEUE_H
 
+#include <tenon/object.h>
 #include <tenon/tensor.h>
 
 TN_BEGIN_DECLS
@@ -25,7 +26,7 @@ TN_BEGIN_DECLS
  *
  * Threads: any number at once may use one tn_queue.
  */
-typedef struct tn_queue tn_queue;
+typedef tn_object tn_queue;
 
 /**
  * What happens to a message whose consumer dies.
@@ -74,37 +75,35 @@ enum {
 };
 
 /**
- * Make a queue.
+ * Open the queue of this name, and make it if there is none.
  *
  * @param name     1 to 47 of [A-Za-z0-9._-], not starting with a dot, unique in the domain; or
- *                 NULL: reached by fork or through tn_queue_id()
- * @param options  borrowed; NULL for defaults
- * @return 0, or TN_ERR_INVALID, TN_ERR_EXISTS, TN_ERR_FULL (objects), TN_ERR_NO_MEMORY,
- *         TN_ERR_FORKED;
- *         TN_ERR_TIMED_OUT: a member is stopped in the middle of making, opening or ending an
- *         object, and was waited for (5 s; 0.1 s once it has been waited for so long)
+ *                 NULL: a new queue, reached by fork or through tn_object_id()
+ * @param options  borrowed; NULL: the defaults for a queue that is made, and any for one that
+ *                 exists. A queue that exists and differs from a field that is not zero is
+ *                 refused, and the detail names both values
+ * @param flags    TN_OPEN_*
+ * @param ret_queue  owned by the caller, ended with tn_object_close(); untouched on failure
+ * @return 0, or
+ *         TN_ERR_INVALID    a name, an option or a flag is out of range; the queue is not as
+ *                           the options say; the name is of another kind of object
+ *         TN_ERR_NOT_FOUND  TN_OPEN_EXISTING, and there is none
+ *         TN_ERR_EXISTS     TN_OPEN_NEW, and there is an object of this name
+ *         TN_ERR_FULL       all objects of the domain are in use
+ *         TN_ERR_TIMED_OUT  a member is stopped in the middle of making, opening or ending an
+ *                           object, and was waited for (5 s; 0.1 s once it has been waited for
+ *                           so long)
+ *         TN_ERR_NO_MEMORY, TN_ERR_FORKED, TN_ERR_CORRUPT
+ *
+ * Threads: any.   Blocks: bounded.   Fork: yes.
+ * Crash: the queue either exists whole or not at all.
  *
  * The queue ends, and gives its messages back, when the last process that has it open closed
  * it or died.
  */
-TN_API TN_NODISCARD int tn_queue_create(tn_domain *domain, const char *name,
-                                        const tn_queue_options *options, tn_queue **ret_queue);
-
-/**
- * Open a queue by name. TN_ERR_NOT_FOUND; TN_ERR_INVALID when the name is of another kind of
- * object; TN_ERR_NO_MEMORY (private memory), TN_ERR_FORKED; TN_ERR_TIMED_OUT as of
- * tn_queue_create().
- */
 TN_API TN_NODISCARD int tn_queue_open(tn_domain *domain, const char *name,
+                                      const tn_queue_options *options, uint32_t flags,
                                       tn_queue **ret_queue);
-
-/** A number that opens this queue in any member, for as long as it is open somewhere. */
-TN_API uint64_t tn_queue_id(const tn_queue *queue);
-/** Open a queue by that number. Errors as of tn_queue_open(). */
-TN_API TN_NODISCARD int tn_queue_open_id(tn_domain *domain, uint64_t id, tn_queue **ret_queue);
-
-/** Close this process's handle. Returns NULL; NULL is accepted. */
-TN_API tn_queue *tn_queue_close(tn_queue *queue);
 
 /** Declare this process a producer and/or consumer (TN_PRODUCER | TN_CONSUMER) now. */
 TN_API TN_NODISCARD int tn_queue_attach(tn_queue *queue, uint32_t roles);

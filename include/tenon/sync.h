@@ -2,39 +2,39 @@
 #ifndef TENON_SYNC_H
 #define TENON_SYNC_H
 
-#include <tenon/domain.h>
+#include <tenon/object.h>
 
 TN_BEGIN_DECLS
 
 /*
  * Events, semaphores, locks, conditions and barriers between the processes of a domain.
  *
- * All are opened, named and ended as queues are: `name` NULL is anonymous, reached by fork or
- * by id; the object ends when the last process that has it open closed it or died. Making one
- * fails as tn_queue_create() does, opening one as tn_queue_open(). All calls
- * that wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means that
- * nobody is left to end the wait, and never hang because of a process that was killed.
+ * Each is a tn_object: opened as a queue is, by a function of its kind, with the same flags and
+ * errors (tn_queue_open()), and closed with tn_object_close(). A flag of the kind, and a number
+ * that is not zero, must be those of an object that exists.
+ *
+ * All calls that wait take an absolute deadline, end with TN_ERR_PEER_DIED where a death means
+ * that no process is left to end the wait, and never hang because of a process that was killed.
  * TN_ERR_INTERRUPTED: tn_interrupt_set().
  *
  * Threads: any number at once may use one object.   Fork: a child may use its parent's.
  */
-typedef struct tn_event tn_event;
-typedef struct tn_semaphore tn_semaphore;
-typedef struct tn_lock tn_lock;
-typedef struct tn_condition tn_condition;
-typedef struct tn_barrier tn_barrier;
+typedef tn_object tn_event;
+typedef tn_object tn_semaphore;
+typedef tn_object tn_lock;
+typedef tn_object tn_condition;
+typedef tn_object tn_barrier;
 
+enum {
+    /** One waiter passes for each set. */
+    TN_EVENT_AUTO_RESET = 1u << 8
+};
 /**
- * An event is set or not; waiters pass while it is set. With `auto_reset`, one waiter passes
- * per set.
+ * Open an event, made unset. Waiters pass while it is set.
+ * @param flags  TN_OPEN_*, TN_EVENT_*
  */
-TN_API TN_NODISCARD int tn_event_create(tn_domain *domain, const char *name, bool auto_reset,
-                                        tn_event **ret_event);
-TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name,
+TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name, uint32_t flags,
                                       tn_event **ret_event);
-TN_API TN_NODISCARD int tn_event_open_id(tn_domain *domain, uint64_t id, tn_event **ret_event);
-TN_API uint64_t tn_event_id(const tn_event *event);
-TN_API tn_event *tn_event_close(tn_event *event);
 TN_API TN_NODISCARD int tn_event_set(tn_event *event);
 TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
 TN_API bool tn_event_is_set(const tn_event *event);
@@ -46,24 +46,18 @@ TN_API TN_NODISCARD int tn_event_wait(tn_event *event, tn_deadline deadline);
 
 enum {
     /** Permits belong to who acquired them: a dead process's come back. */
-    TN_SEMAPHORE_OWNED = 1u << 0,
+    TN_SEMAPHORE_OWNED = 1u << 8,
     /** With OWNED: who holds no permit releases one that another process holds. */
-    TN_SEMAPHORE_ANY_RELEASES = 1u << 1
+    TN_SEMAPHORE_ANY_RELEASES = 1u << 9
 };
 /**
- * A semaphore of `permits` permits. An owned one gives a dead process's permits back, and
- * refuses a release by who holds none (with ANY_RELEASES: while nobody holds one); one that is
- * not owned may be released by anybody, up to 2^31 - 1, as a signal.
+ * Open a semaphore, made with `permits` permits. An owned one gives a dead process's permits
+ * back, and refuses a release by who holds none (with ANY_RELEASES: while nobody holds one);
+ * one that is not owned may be released by anybody, up to 2^31 - 1, as a signal.
+ * @param flags  TN_OPEN_*, TN_SEMAPHORE_*
  */
-TN_API TN_NODISCARD int tn_semaphore_create(tn_domain *domain, const char *name,
-                                            uint32_t permits, uint32_t flags,
-                                            tn_semaphore **ret_semaphore);
-TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name,
-                                          tn_semaphore **ret_semaphore);
-TN_API TN_NODISCARD int tn_semaphore_open_id(tn_domain *domain, uint64_t id,
-                                             tn_semaphore **ret_semaphore);
-TN_API uint64_t tn_semaphore_id(const tn_semaphore *semaphore);
-TN_API tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore);
+TN_API TN_NODISCARD int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits,
+                                          uint32_t flags, tn_semaphore **ret_semaphore);
 /**
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED (no permit, and the last other opener died)
  */
@@ -78,12 +72,9 @@ TN_API uint32_t tn_semaphore_get(const tn_semaphore *semaphore);
 
 /** A positive result: the lock is held, and its last owner died holding it. */
 enum { TN_LOCK_RECOVERED = 1 };
-/** A mutual exclusion lock, owned by a thread; not recursive. */
-TN_API TN_NODISCARD int tn_lock_create(tn_domain *domain, const char *name, tn_lock **ret_lock);
-TN_API TN_NODISCARD int tn_lock_open(tn_domain *domain, const char *name, tn_lock **ret_lock);
-TN_API TN_NODISCARD int tn_lock_open_id(tn_domain *domain, uint64_t id, tn_lock **ret_lock);
-TN_API uint64_t tn_lock_id(const tn_lock *lock);
-TN_API tn_lock *tn_lock_close(tn_lock *lock);
+/** Open a mutual exclusion lock. A thread owns it; it is not recursive. */
+TN_API TN_NODISCARD int tn_lock_open(tn_domain *domain, const char *name, uint32_t flags,
+                                     tn_lock **ret_lock);
 /**
  * @return 0: held; TN_LOCK_RECOVERED: held, and what it protects may be half changed
  *         (tn_error_peer() names the dead owner); TN_ERR_TIMED_OUT;
@@ -93,15 +84,9 @@ TN_API TN_NODISCARD int tn_lock_acquire(tn_lock *lock, tn_deadline deadline);
 /** TN_ERR_INVALID: this thread does not hold it. */
 TN_API TN_NODISCARD int tn_lock_release(tn_lock *lock);
 
-/** A condition variable, used with any tn_lock that the caller holds. */
-TN_API TN_NODISCARD int tn_condition_create(tn_domain *domain, const char *name,
-                                            tn_condition **ret_condition);
-TN_API TN_NODISCARD int tn_condition_open(tn_domain *domain, const char *name,
+/** Open a condition variable, used with any tn_lock that the caller holds. */
+TN_API TN_NODISCARD int tn_condition_open(tn_domain *domain, const char *name, uint32_t flags,
                                           tn_condition **ret_condition);
-TN_API TN_NODISCARD int tn_condition_open_id(tn_domain *domain, uint64_t id,
-                                             tn_condition **ret_condition);
-TN_API uint64_t tn_condition_id(const tn_condition *condition);
-TN_API tn_condition *tn_condition_close(tn_condition *condition);
 /**
  * Release the lock, wait for a signal, acquire the lock again. May return early: test the
  * condition in a loop.
@@ -115,15 +100,9 @@ TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock
 TN_API TN_NODISCARD int tn_condition_signal(tn_condition *condition);
 TN_API TN_NODISCARD int tn_condition_broadcast(tn_condition *condition);
 
-/** A barrier for `parties` waiters, 1 to 65535. */
-TN_API TN_NODISCARD int tn_barrier_create(tn_domain *domain, const char *name, uint32_t parties,
-                                          tn_barrier **ret_barrier);
-TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name,
-                                        tn_barrier **ret_barrier);
-TN_API TN_NODISCARD int tn_barrier_open_id(tn_domain *domain, uint64_t id,
-                                           tn_barrier **ret_barrier);
-TN_API uint64_t tn_barrier_id(const tn_barrier *barrier);
-TN_API tn_barrier *tn_barrier_close(tn_barrier *barrier);
+/** Open a barrier for `parties` waiters, 1 to 65535; 0 with TN_OPEN_EXISTING: any. */
+TN_API TN_NODISCARD int tn_barrier_open(tn_domain *domain, const char *name, uint32_t parties,
+                                        uint32_t flags, tn_barrier **ret_barrier);
 /**
  * Wait until all parties came. A process that has the barrier open and dies, breaks it: every
  * waiter gets TN_ERR_PEER_DIED, until tn_barrier_reset(). A deadline that passes, or a wait

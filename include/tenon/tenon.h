@@ -30,6 +30,7 @@
 #include <tenon/domain.h>
 #include <tenon/handle.h>
 #include <tenon/inspect.h>
+#include <tenon/object.h>
 #include <tenon/pool.h>
 #include <tenon/process.h>
 #include <tenon/queue.h>

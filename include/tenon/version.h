@@ -24,7 +24,8 @@
 /*
  * A struct of options, or one that a call fills, with its size set, in C:
  *
- *     tn_queue_open(domain, "frames", TN_OPTIONS(tn_queue_options, .capacity = 4), &queue);
+ *     tn_queue_open(domain, "frames", NULL, TN_OPEN_EXISTING, TN_OPTIONS(tn_queue_options,
+ * .capacity = 4));
  */
 #define TN_OPTIONS(type, ...) (&(type){.struct_size = sizeof(type), __VA_ARGS__})
 

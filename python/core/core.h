@@ -216,18 +216,16 @@ int tnp_parse_format(const char *format, Py_ssize_t item_bytes, tn_dtype *ret_dt
 
 /* ---- objects of a domain (object.c; queue.c, sync.c) ------------------------------------- */
 
-/* How a kind of the C API's is opened and closed. */
+/* A kind of object. */
 struct tnp_kind {
     const char *noun;
-    int (*open)(tn_domain *domain, const char *name, void **ret_handle);
-    int (*open_id)(tn_domain *domain, uint64_t id, void **ret_handle);
-    uint64_t (*id)(const void *handle);
-    void (*close)(void *handle);
+    int number;                                                               /* TN_OBJECT_* */
+    int (*open)(tn_domain *domain, const char *name, tn_object **ret_handle); /* that exists */
 };
 
 typedef struct {
     PyObject_HEAD const struct tnp_kind *kind;
-    void *handle; /* tn_queue, tn_event, ...; NULL: closed */
+    tn_object *handle; /* NULL: closed */
     PyObject *domain;
     PyObject *weak;
     tnp_waiters waiters;
@@ -235,14 +233,14 @@ typedef struct {
 } tnp_object;
 
 /** An object; the handle is consumed, also on failure. `domain` is borrowed. NULL: raised. */
-PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void *handle,
+PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, tn_object *handle,
                           PyObject *domain);
 /** open(domain, name or id) */
 PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args);
 /** The handle, borrowed; NULL: raised (ValueError: closed). */
-void *tnp_object_of(PyObject *object);
+tn_object *tnp_object_of(PyObject *object);
 /** The same, inline for most. pre: `object` is one */
-static inline void *tnp_object_here(PyObject *object)
+static inline tn_object *tnp_object_here(PyObject *object)
 {
     const tnp_object *self = (const tnp_object *)object;
     bool is_open = self->handle != NULL && !self->is_closed &&
@@ -267,20 +265,13 @@ extern PyMemberDef tnp_object_members[];
         tnp_object_come_out(self_);                                                            \
     } while (0)
 
-/** A kind: its functions with the types that struct tnp_kind wants, and `open` as a method. */
-#define TNP_KIND(kind)                                                                         \
-    static int kind##_open(tn_domain *domain, const char *name, void **ret_handle)             \
+/** A kind, and `open` as a method. `open_call` opens by `name` an object that exists. */
+#define TNP_KIND(kind, kind_number, open_call)                                                 \
+    static int kind##_open(tn_domain *domain, const char *name, tn_object **ret_handle)        \
     {                                                                                          \
-        return tn_##kind##_open(domain, name, (tn_##kind **)ret_handle);                       \
+        return open_call;                                                                      \
     }                                                                                          \
-    static int kind##_open_id(tn_domain *domain, uint64_t id, void **ret_handle)               \
-    {                                                                                          \
-        return tn_##kind##_open_id(domain, id, (tn_##kind **)ret_handle);                      \
-    }                                                                                          \
-    static uint64_t kind##_id(const void *handle) { return tn_##kind##_id(handle); }           \
-    static void kind##_close(void *handle) { tn_##kind##_close(handle); }                      \
-    static const struct tnp_kind kind##_kind = {#kind, kind##_open, kind##_open_id, kind##_id, \
-                                                kind##_close};                                 \
+    static const struct tnp_kind kind##_kind = {#kind, kind_number, kind##_open};              \
     static PyTypeObject kind##_type;                                                           \
     static PyObject *kind##_from(PyObject *type, PyObject *args)                               \
     {                                                                                          \

@@ -140,7 +140,7 @@ static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
     int status;
     if (read_options(args, keywords, "|z$KKIIIIp", names, &name, &options) < 0)
         return NULL;
-    TNP_UNLOCKED(status, tn_domain_create(name, &options, &domain));
+    TNP_UNLOCKED(status, tn_domain_open(name, &options, TN_OPEN_NEW, &domain));
     return status != 0 ? tnp_raise(status) : wrap((PyTypeObject *)type, domain);
 }
 
@@ -154,7 +154,7 @@ static PyObject *open_or_create(PyObject *type, PyObject *args, PyObject *keywor
     int status;
     if (read_options(args, keywords, "s|$KKIIII", names, &name, &options) < 0)
         return NULL;
-    TNP_UNLOCKED(status, tn_domain_open(name, &options, &domain));
+    TNP_UNLOCKED(status, tn_domain_open(name, &options, 0, &domain));
     return status != 0 ? tnp_raise(status) : wrap((PyTypeObject *)type, domain);
 }
 
@@ -165,7 +165,7 @@ static PyObject *join(PyObject *type, PyObject *argument)
     int status;
     if (name == NULL)
         return NULL;
-    TNP_UNLOCKED(status, tn_domain_join(name, &domain));
+    TNP_UNLOCKED(status, tn_domain_open(name, NULL, TN_OPEN_EXISTING, &domain));
     return status != 0 ? tnp_raise(status) : wrap((PyTypeObject *)type, domain);
 }
 

@@ -2,12 +2,12 @@
 /* What queues, events, semaphores, locks and conditions have in common: handles of a domain. */
 #include "core.h"
 
-PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void *handle,
+PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, tn_object *handle,
                           PyObject *domain)
 {
     tnp_object *self = (tnp_object *)type->tp_alloc(type, 0);
     if (self == NULL) {
-        kind->close(handle);
+        tn_object_close(handle);
         return NULL;
     }
     self->kind = kind;
@@ -20,7 +20,7 @@ PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, void 
 PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args)
 {
     PyObject *domain, *which;
-    void *handle;
+    tn_object *handle;
     int status;
     if (!PyArg_ParseTuple(args, "OO", &domain, &which))
         return NULL;
@@ -36,12 +36,12 @@ PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObj
         unsigned long long id = PyLong_AsUnsignedLongLong(which);
         if (id == (unsigned long long)-1 && PyErr_Occurred())
             return NULL;
-        TNP_WAIT(domain, status, kind->open_id(d, id, &handle));
+        TNP_WAIT(domain, status, tn_object_open_id(d, kind->number, id, &handle));
     }
     return status != 0 ? tnp_raise(status) : tnp_object_wrap(type, kind, handle, domain);
 }
 
-void *tnp_object_of(PyObject *object)
+tn_object *tnp_object_of(PyObject *object)
 {
     tnp_object *self = (tnp_object *)object;
     if (self->handle == NULL || self->is_closed) {
@@ -54,12 +54,12 @@ void *tnp_object_of(PyObject *object)
 /* With the GIL: another thread may close the domain. Who waits closes it when he comes out. */
 static void leave(tnp_object *self)
 {
-    void *handle = self->handle;
+    tn_object *handle = self->handle;
     self->is_closed = true;
     if (tnp_waiting(&self->waiters) > 0 || handle == NULL)
         return;
     self->handle = NULL;
-    self->kind->close(handle);
+    tn_object_close(handle);
 }
 
 bool tnp_object_is_beside(PyObject *object, PyObject *other)
@@ -97,10 +97,9 @@ void tnp_object_dealloc(PyObject *object)
 
 PyObject *tnp_object_id(PyObject *self, void *unused)
 {
-    void *handle = tnp_object_of(self);
+    const tn_object *handle = tnp_object_of(self);
     (void)unused;
-    return handle == NULL ? NULL
-                          : PyLong_FromUnsignedLongLong(((tnp_object *)self)->kind->id(handle));
+    return handle == NULL ? NULL : PyLong_FromUnsignedLongLong(tn_object_id(handle));
 }
 
 PyMemberDef tnp_object_members[] = {

@@ -12,7 +12,8 @@ typedef struct {
 
 static PyTypeObject message_type;
 
-TNP_KIND(queue)
+TNP_KIND(queue, TN_OBJECT_QUEUE,
+         tn_queue_open(domain, name, NULL, TN_OPEN_EXISTING, ret_handle))
 
 static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
 {
@@ -28,7 +29,7 @@ static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
     tn_domain *d = tnp_domain_of(domain);
     if (d == NULL)
         return NULL;
-    TNP_WAIT(domain, status, tn_queue_create(d, name, &options, &queue));
+    TNP_WAIT(domain, status, tn_queue_open(d, name, &options, TN_OPEN_NEW, &queue));
     return status != 0 ? tnp_raise(status)
                        : tnp_object_wrap((PyTypeObject *)type, &queue_kind, queue, domain);
 }

@@ -2,10 +2,12 @@
 /* Event, Semaphore, Lock and Condition: what waits and is waited for. */
 #include "core.h"
 
-TNP_KIND(event)
-TNP_KIND(semaphore)
-TNP_KIND(lock)
-TNP_KIND(condition)
+TNP_KIND(event, TN_OBJECT_EVENT, tn_event_open(domain, name, TN_OPEN_EXISTING, ret_handle))
+TNP_KIND(semaphore, TN_OBJECT_SEMAPHORE,
+         tn_semaphore_open(domain, name, 0, TN_OPEN_EXISTING, ret_handle))
+TNP_KIND(lock, TN_OBJECT_LOCK, tn_lock_open(domain, name, TN_OPEN_EXISTING, ret_handle))
+TNP_KIND(condition, TN_OBJECT_CONDITION,
+         tn_condition_open(domain, name, TN_OPEN_EXISTING, ret_handle))
 
 static PyObject *none_or_raise(int status)
 {
@@ -44,7 +46,7 @@ static PyGetSetDef attributes[] = {TNP_OBJECT_ID, {NULL, NULL, NULL, NULL, NULL}
         tn_domain *d = tnp_domain_of(domain);                                                  \
         if (d == NULL)                                                                         \
             return NULL;                                                                       \
-        int status = tn_##kind##_create(d, name, &handle);                                     \
+        int status = tn_##kind##_open(d, name, TN_OPEN_NEW, &handle);                          \
         return status != 0                                                                     \
                    ? tnp_raise(status)                                                         \
                    : tnp_object_wrap((PyTypeObject *)type, &kind##_kind, handle, domain);      \
@@ -67,7 +69,8 @@ static PyObject *create_event(PyObject *type, PyObject *args, PyObject *keywords
     tn_domain *d = tnp_domain_of(domain);
     if (d == NULL)
         return NULL;
-    int status = tn_event_create(d, name, auto_reset != 0, &event);
+    int status = tn_event_open(
+        d, name, TN_OPEN_NEW | (auto_reset != 0 ? TN_EVENT_AUTO_RESET : 0), &event);
     return status != 0 ? tnp_raise(status)
                        : tnp_object_wrap((PyTypeObject *)type, &event_kind, event, domain);
 }
@@ -145,7 +148,7 @@ static PyObject *create_semaphore(PyObject *type, PyObject *args, PyObject *keyw
         return NULL;
     uint32_t flags = (owned ? (uint32_t)TN_SEMAPHORE_OWNED : 0) |
                      (any_releases ? (uint32_t)TN_SEMAPHORE_ANY_RELEASES : 0);
-    int status = tn_semaphore_create(d, name, permits, flags, &semaphore);
+    int status = tn_semaphore_open(d, name, permits, TN_OPEN_NEW | flags, &semaphore);
     return status != 0
                ? tnp_raise(status)
                : tnp_object_wrap((PyTypeObject *)type, &semaphore_kind, semaphore, domain);

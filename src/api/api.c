@@ -105,14 +105,12 @@ static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
     return 0;
 }
 
-int tn_domain_create(const char *name, const tn_domain_options *options, tn_domain **ret_domain)
+static int create(const char *name, const tn_domain_options *options, tn_domain **ret_domain)
 {
     struct tni_segment_options o;
     struct tni_segment segment;
     tn_domain *d;
 
-    if (ret_domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_create: NULL argument");
     int status = name != NULL ? tni_check_name("domain", name, TNI_NAME_BYTES - 1) : 0;
     if (status == 0)
         status = read_options(name, options, &o);
@@ -163,11 +161,9 @@ static int join_descriptors(int control_fd, int arena_fd, tn_domain **ret_domain
     return 0;
 }
 
-int tn_domain_join(const char *name, tn_domain **ret_domain)
+static int join(const char *name, tn_domain **ret_domain)
 {
     int control_fd, arena_fd;
-    if (name == NULL || ret_domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_join: NULL argument");
     int status = tni_check_name("domain", name, TNI_NAME_BYTES - 1);
     if (status == 0)
         status = tni_manager_find(name, false, &control_fd, &arena_fd);
@@ -180,18 +176,35 @@ int tn_domain_join(const char *name, tn_domain **ret_domain)
     return status;
 }
 
-int tn_domain_open(const char *name, const tn_domain_options *options, tn_domain **ret_domain)
+/* The domain may end, or be made, between the two: each round another process got on. */
+static int join_or_create(const char *name, const tn_domain_options *options,
+                          tn_domain **ret_domain)
 {
-    if (name == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_domain_open: NULL name");
-    /* The domain may end, or be made, between the two: each round somebody else got on. */
     for (int round = 0;; round++) {
-        int status = tn_domain_join(name, ret_domain);
+        int status = join(name, ret_domain);
         if (status == TN_ERR_NOT_FOUND)
-            status = tn_domain_create(name, options, ret_domain);
+            status = create(name, options, ret_domain);
         if (status != TN_ERR_EXISTS || round == 8)
             return status;
     }
+}
+
+int tn_domain_open(const char *name, const tn_domain_options *options, uint32_t flags,
+                   tn_domain **ret_domain)
+{
+    if (ret_domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_open: NULL argument");
+    if ((flags & ~(uint32_t)(TN_OPEN_EXISTING | TN_OPEN_NEW)) != 0 ||
+        flags == (TN_OPEN_EXISTING | TN_OPEN_NEW))
+        return tni_fail(TN_ERR_INVALID, "tn_domain_open: flags %#x", flags);
+    if (flags == TN_OPEN_EXISTING)
+        return name != NULL ? join(name, ret_domain)
+                            : tni_fail(TN_ERR_INVALID,
+                                       "tn_domain_open: without a name there is no domain to "
+                                       "join");
+    if (flags == TN_OPEN_NEW || name == NULL)
+        return create(name, options, ret_domain);
+    return join_or_create(name, options, ret_domain);
 }
 
 int tn_domain_inherit(tn_domain **ret_domain)

@@ -171,7 +171,7 @@ static int join(const struct tni_segment *s, tn_domain **ret_domain)
 {
     char id[TNI_HEX_ID_BYTES];
     tni_inspect_hex_id(s, id);
-    return tn_domain_join(id, ret_domain);
+    return tn_domain_open(id, NULL, TN_OPEN_EXISTING, ret_domain);
 }
 
 int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, void *context)

@@ -48,7 +48,7 @@
 #define TNI_MAGIC UINT64_C(0x314E4F4E4554) /* "TENON1", little-endian bytes */
 /* A number, since it is part of names too. Tests build the library with another one as well. */
 #ifndef TNI_LAYOUT_VERSION_TEST
-#define TNI_LAYOUT_VERSION 3
+#define TNI_LAYOUT_VERSION 4
 #else
 #define TNI_LAYOUT_VERSION TNI_LAYOUT_VERSION_TEST
 #endif
@@ -434,7 +434,7 @@ struct tni_seat_set {
 
 struct tni_object {
     _Atomic uint64_t word;
-    uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, auto_reset */
+    uint32_t flags;    /* policy of a queue, TN_SEMAPHORE_*, TN_EVENT_AUTO_RESET */
     uint32_t capacity; /* slots of a queue, permits, parties */
     uint32_t slot_bytes;
     _Atomic uint32_t ring; /* a record: block with the slots, or semaphore counts; 0 none */

@@ -57,7 +57,7 @@ struct tni_thread {
 enum { TNI_ASIDE_NOT = 0, TNI_ASIDE = 1, TNI_ASIDE_FORKING = 2 };
 
 struct tn_domain;
-struct tni_handle;
+struct tn_object;
 struct tni_mapping;
 
 /*
@@ -163,12 +163,12 @@ struct tn_domain {
                                     it never was */
     _Atomic uint64_t
         reaping; /* reaper: `who` of us while a thread of this process settles somebody */
-    _Atomic uint64_t keepers;   /* who still points here: the public pointer, handles, and once
-                                   closed local references */
-    struct tni_handle *handles; /* queue: every object handle of this process */
-    struct tni_handle **handles_on; /* queue: [objects], the first on each; NULL: none was */
-    _Atomic uint32_t *roles;        /* queue: [objects], see struct tni_handle */
-    _Atomic uint32_t object_hint;   /* queue: where a free entry was seen last */
+    _Atomic uint64_t keepers;  /* who still points here: the public pointer, handles, and once
+                                  closed local references */
+    struct tn_object *handles; /* queue: every object handle of this process */
+    struct tn_object **handles_on; /* queue: [objects], the first on each; NULL: none was */
+    _Atomic uint32_t *roles;       /* queue: [objects], see struct tn_object */
+    _Atomic uint32_t object_hint;  /* queue: where a free entry was seen last */
     _Atomic uint64_t
         registering; /* queue: turn at the claim on names, see tni_process_claim() */
     _Atomic uint64_t registry_suspect; /* queue: who kept that claim for longer than we wait */

@@ -20,10 +20,6 @@
 
 enum { FATE_PASSED = 0, FATE_DIED = 1, FATE_LATE = 2, MAX_PARTIES = 0xffff, FATES = 8 };
 
-struct tn_barrier {
-    struct tni_handle handle;
-};
-
 static uint32_t generation_of(uint64_t word) { return (uint32_t)(word >> 40); }
 static uint32_t arrived_of(uint64_t word) { return (uint32_t)(word >> 8) & 0xffff; }
 static uint32_t fate_of(uint64_t word) { return (uint32_t)word & 0xff; }
@@ -39,59 +35,18 @@ static uint64_t next_word(uint64_t word, uint32_t fate)
     return ((word >> 40) + 1) << 40 | (fates & 0xffff) << 24;
 }
 
-/* ---- making, opening, closing ------------------------------------------------------------ */
-
-static int take_handle(int status, void *handle, tn_barrier **ret_barrier)
+int tn_barrier_open(tn_domain *domain, const char *name, uint32_t parties, uint32_t flags,
+                    tn_barrier **ret_barrier)
 {
-    if (status == 0)
-        *ret_barrier = handle;
-    return status;
-}
-
-int tn_barrier_create(tn_domain *domain, const char *name, uint32_t parties,
-                      tn_barrier **ret_barrier)
-{
-    struct tni_object_spec spec = {
-        .kind = TNI_OBJECT_BARRIER, .name = name, .capacity = parties};
-    void *handle = NULL;
-    if (domain == NULL || ret_barrier == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_barrier_create: NULL argument");
-    if (parties < 1 || parties > MAX_PARTIES)
+    struct tni_object_spec spec = {.kind = &tni_barrier_kind,
+                                   .name = name,
+                                   .capacity = parties,
+                                   .wanted_capacity = parties,
+                                   .count_name = "parties"};
+    if (parties > MAX_PARTIES || (parties == 0 && (flags & TN_OPEN_EXISTING) == 0))
         return tni_fail(TN_ERR_INVALID, "a barrier for %u parties; 1 to %d are possible",
                         parties, MAX_PARTIES);
-    int status = tni_object_create(domain, &spec, sizeof(struct tn_barrier), &handle);
-    return take_handle(status, handle, ret_barrier);
-}
-
-int tn_barrier_open(tn_domain *domain, const char *name, tn_barrier **ret_barrier)
-{
-    void *handle = NULL;
-    if (domain == NULL || name == NULL || ret_barrier == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_barrier_open: NULL argument");
-    int status = tni_object_open(domain, TNI_OBJECT_BARRIER, name, 0, sizeof(struct tn_barrier),
-                                 &handle);
-    return take_handle(status, handle, ret_barrier);
-}
-
-int tn_barrier_open_id(tn_domain *domain, uint64_t id, tn_barrier **ret_barrier)
-{
-    void *handle = NULL;
-    if (domain == NULL || ret_barrier == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_barrier_open_id: NULL argument");
-    int status = tni_object_open(domain, TNI_OBJECT_BARRIER, NULL, id,
-                                 sizeof(struct tn_barrier), &handle);
-    return take_handle(status, handle, ret_barrier);
-}
-
-uint64_t tn_barrier_id(const tn_barrier *barrier)
-{
-    return barrier != NULL ? tni_object_id(&barrier->handle) : 0;
-}
-
-tn_barrier *tn_barrier_close(tn_barrier *barrier)
-{
-    tni_object_close(barrier != NULL ? &barrier->handle : NULL);
-    return NULL;
+    return tni_object_open("tn_barrier_open", domain, &spec, flags, ret_barrier);
 }
 
 /* ---- wait -------------------------------------------------------------------------------- */
@@ -169,10 +124,10 @@ static int break_late(const struct gathering *g, int why)
 
 int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
 {
-    int status = tni_face_check((const struct tni_handle *)barrier);
+    int status = tni_object_check(barrier, TNI_OBJECT_BARRIER);
     if (status != 0)
         return status;
-    struct tni_object *object = barrier->handle.object;
+    struct tni_object *object = barrier->object;
     uint64_t seen = atomic_load(&object->value);
     bool is_last;
     do {
@@ -189,12 +144,11 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
         return 1;
     }
     struct gathering g = {object, generation_of(seen)};
-    const struct tn_domain *d = barrier->handle.domain;
+    const struct tn_domain *d = barrier->domain;
     uint64_t who = d->who;
     /* No side: a death is a fate of the generation. */
-    status =
-        tni_object_wait(&barrier->handle, &object->items, TNI_SIDE_NONE,
-                        tni_spins(&barrier->handle, &object->items), deadline.ns, try_pass, &g);
+    status = tni_object_wait(barrier, &object->items, TNI_SIDE_NONE,
+                             tni_spins(barrier, &object->items), deadline.ns, try_pass, &g);
     bool goes = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
     return goes && tni_process_is_still(d, who) ? break_late(&g, status) : status;
 }
@@ -202,10 +156,10 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
 /* A whole barrier stays as it is: two survivors may reset it, and one may wait by then. */
 int tn_barrier_reset(tn_barrier *barrier)
 {
-    int status = tni_face_check((const struct tni_handle *)barrier);
+    int status = tni_object_check(barrier, TNI_OBJECT_BARRIER);
     if (status != 0)
         return status;
-    struct tni_object *object = barrier->handle.object;
+    struct tni_object *object = barrier->object;
     uint64_t seen = atomic_load(&object->value);
     do {
         if ((status = check_word(object, seen)) != 0 || fate_of(seen) == FATE_PASSED)
@@ -217,7 +171,7 @@ int tn_barrier_reset(tn_barrier *barrier)
 }
 
 /* May be done again for the same death, if the one who reaps dies: it breaks once more then. */
-void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);
     do {
@@ -229,3 +183,10 @@ void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object
     TNI_KILL_POINT("barrier_broken");
     tni_wait_notify(&object->items, INT32_MAX);
 }
+
+const struct tni_kind tni_barrier_kind = {
+    .number = TNI_OBJECT_BARRIER,
+    .name = "barrier",
+    .handle_bytes = sizeof(struct tn_object),
+    .settle_seat = settle_seat,
+};

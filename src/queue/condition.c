@@ -18,58 +18,11 @@
 /* Two waiters that both came late could hand one wake to each other for ever. */
 enum { MAX_HANDED_ON = 4 };
 
-struct tn_condition {
-    struct tni_handle handle;
-};
-
-/* ---- making, opening, closing ------------------------------------------------------------ */
-
-static int take_handle(int status, void *handle, tn_condition **ret_condition)
+int tn_condition_open(tn_domain *domain, const char *name, uint32_t flags,
+                      tn_condition **ret_condition)
 {
-    if (status == 0)
-        *ret_condition = handle;
-    return status;
-}
-
-int tn_condition_create(tn_domain *domain, const char *name, tn_condition **ret_condition)
-{
-    struct tni_object_spec spec = {.kind = TNI_OBJECT_CONDITION, .name = name};
-    void *handle = NULL;
-    if (domain == NULL || ret_condition == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_condition_create: NULL argument");
-    int status = tni_object_create(domain, &spec, sizeof(struct tn_condition), &handle);
-    return take_handle(status, handle, ret_condition);
-}
-
-int tn_condition_open(tn_domain *domain, const char *name, tn_condition **ret_condition)
-{
-    void *handle = NULL;
-    if (domain == NULL || name == NULL || ret_condition == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_condition_open: NULL argument");
-    int status = tni_object_open(domain, TNI_OBJECT_CONDITION, name, 0,
-                                 sizeof(struct tn_condition), &handle);
-    return take_handle(status, handle, ret_condition);
-}
-
-int tn_condition_open_id(tn_domain *domain, uint64_t id, tn_condition **ret_condition)
-{
-    void *handle = NULL;
-    if (domain == NULL || ret_condition == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_condition_open_id: NULL argument");
-    int status = tni_object_open(domain, TNI_OBJECT_CONDITION, NULL, id,
-                                 sizeof(struct tn_condition), &handle);
-    return take_handle(status, handle, ret_condition);
-}
-
-uint64_t tn_condition_id(const tn_condition *condition)
-{
-    return condition != NULL ? tni_object_id(&condition->handle) : 0;
-}
-
-tn_condition *tn_condition_close(tn_condition *condition)
-{
-    tni_object_close(condition != NULL ? &condition->handle : NULL);
-    return NULL;
+    struct tni_object_spec spec = {.kind = &tni_condition_kind, .name = name};
+    return tni_object_open("tn_condition_open", domain, &spec, flags, ret_condition);
 }
 
 /* ---- wait and signal --------------------------------------------------------------------- */
@@ -101,10 +54,10 @@ static int try_pass(void *context)
 
 int tn_condition_wait(tn_condition *condition, tn_lock *lock, tn_deadline deadline)
 {
-    int status = tni_face_check((const struct tni_handle *)condition);
+    int status = tni_object_check(condition, TNI_OBJECT_CONDITION);
     if (status != 0 || (status = tni_lock_check_held(lock)) != 0)
         return status;
-    struct tni_handle *handle = &condition->handle;
+    struct tn_object *handle = condition;
     struct tni_object *object = handle->object;
     uint32_t deaths_seen = atomic_load(&handle->deaths_seen[TNI_SIDE_ANY]);
     struct wait w = {object, atomic_load(&object->value), epoch_of(object), 0};
@@ -125,10 +78,10 @@ int tn_condition_wait(tn_condition *condition, tn_lock *lock, tn_deadline deadli
 
 static int wake(tn_condition *condition, uint32_t count)
 {
-    int status = tni_face_check((const struct tni_handle *)condition);
+    int status = tni_object_check(condition, TNI_OBJECT_CONDITION);
     if (status != 0)
         return status;
-    struct tni_object *object = condition->handle.object;
+    struct tni_object *object = condition->object;
     atomic_fetch_add(&object->value, 1);
     TNI_KILL_POINT("condition_signalled");
     tni_wait_notify(&object->items, count);
@@ -138,3 +91,9 @@ static int wake(tn_condition *condition, uint32_t count)
 int tn_condition_signal(tn_condition *condition) { return wake(condition, 1); }
 
 int tn_condition_broadcast(tn_condition *condition) { return wake(condition, INT32_MAX); }
+
+const struct tni_kind tni_condition_kind = {
+    .number = TNI_OBJECT_CONDITION,
+    .name = "condition",
+    .handle_bytes = sizeof(struct tn_object),
+};

@@ -19,10 +19,6 @@
 #define HELD      (UINT64_C(1) << 63)
 #define RECOVERED (UINT64_C(1) << 62)
 
-struct tn_lock {
-    struct tni_handle handle;
-};
-
 static uint32_t owner_seat(uint64_t word) { return (uint32_t)(word >> 24) & 0xffff; }
 
 /* The id of this thread without a system call; a forked child's thread has another one. */
@@ -43,54 +39,10 @@ static uint64_t word_of_this_thread(const struct tn_domain *domain)
            (uint64_t)domain->seat << 24 | (thread_id() & 0xffffff);
 }
 
-/* ---- making, opening, closing ------------------------------------------------------------ */
-
-static int take_handle(int status, void *handle, tn_lock **ret_lock)
+int tn_lock_open(tn_domain *domain, const char *name, uint32_t flags, tn_lock **ret_lock)
 {
-    if (status == 0)
-        *ret_lock = handle;
-    return status;
-}
-
-int tn_lock_create(tn_domain *domain, const char *name, tn_lock **ret_lock)
-{
-    struct tni_object_spec spec = {.kind = TNI_OBJECT_LOCK, .name = name};
-    void *handle = NULL;
-    if (domain == NULL || ret_lock == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_lock_create: NULL argument");
-    int status = tni_object_create(domain, &spec, sizeof(struct tn_lock), &handle);
-    return take_handle(status, handle, ret_lock);
-}
-
-int tn_lock_open(tn_domain *domain, const char *name, tn_lock **ret_lock)
-{
-    void *handle = NULL;
-    if (domain == NULL || name == NULL || ret_lock == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_lock_open: NULL argument");
-    int status =
-        tni_object_open(domain, TNI_OBJECT_LOCK, name, 0, sizeof(struct tn_lock), &handle);
-    return take_handle(status, handle, ret_lock);
-}
-
-int tn_lock_open_id(tn_domain *domain, uint64_t id, tn_lock **ret_lock)
-{
-    void *handle = NULL;
-    if (domain == NULL || ret_lock == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_lock_open_id: NULL argument");
-    int status =
-        tni_object_open(domain, TNI_OBJECT_LOCK, NULL, id, sizeof(struct tn_lock), &handle);
-    return take_handle(status, handle, ret_lock);
-}
-
-uint64_t tn_lock_id(const tn_lock *lock)
-{
-    return lock != NULL ? tni_object_id(&lock->handle) : 0;
-}
-
-tn_lock *tn_lock_close(tn_lock *lock)
-{
-    tni_object_close(lock != NULL ? &lock->handle : NULL);
-    return NULL;
+    struct tni_object_spec spec = {.kind = &tni_lock_kind, .name = name};
+    return tni_object_open("tn_lock_open", domain, &spec, flags, ret_lock);
 }
 
 /* ---- acquire and release ----------------------------------------------------------------- */
@@ -177,14 +129,13 @@ static int try_acquire(void *context)
 
 static int acquire_slow(tn_lock *lock, uint64_t own, int side, uint64_t deadline_ns)
 {
-    struct tni_object *object = lock->handle.object;
-    uint32_t spins = tni_spins(&lock->handle, &object->items);
-    struct acquire a = {lock->handle.domain, object, own, spins, 0};
+    struct tni_object *object = lock->object;
+    uint32_t spins = tni_spins(lock, &object->items);
+    struct acquire a = {lock->domain, object, own, spins, 0};
     int status = try_acquire(&a);
     if (status != TN_ERR_TIMED_OUT)
         return status;
-    return tni_object_wait(&lock->handle, &object->items, side, spins, deadline_ns, try_acquire,
-                           &a);
+    return tni_object_wait(lock, &object->items, side, spins, deadline_ns, try_acquire, &a);
 }
 
 /*
@@ -193,11 +144,11 @@ static int acquire_slow(tn_lock *lock, uint64_t own, int side, uint64_t deadline
  */
 static int acquire(tn_lock *lock, int side, uint64_t deadline_ns)
 {
-    int status = tni_face_check((const struct tni_handle *)lock);
+    int status = tni_object_check(lock, TNI_OBJECT_LOCK);
     if (TNI_UNLIKELY(status != 0))
         return status;
-    struct tni_object *object = lock->handle.object;
-    uint64_t own = word_of_this_thread(lock->handle.domain), seen = 0;
+    struct tni_object *object = lock->object;
+    uint64_t own = word_of_this_thread(lock->domain), seen = 0;
     return TNI_LIKELY(take(object, &seen, own)) ? 0
                                                 : acquire_slow(lock, own, side, deadline_ns);
 }
@@ -220,22 +171,22 @@ static int fail_not_held(const struct tni_object *object)
 
 int tni_lock_check_held(const tn_lock *lock)
 {
-    int status = tni_face_check((const struct tni_handle *)lock);
+    int status = tni_object_check(lock, TNI_OBJECT_LOCK);
     if (status != 0)
         return status;
-    const struct tni_object *object = lock->handle.object;
-    return atomic_load(&object->value) == word_of_this_thread(lock->handle.domain)
+    const struct tni_object *object = lock->object;
+    return atomic_load(&object->value) == word_of_this_thread(lock->domain)
                ? 0
                : fail_not_held(object);
 }
 
 int tn_lock_release(tn_lock *lock)
 {
-    int status = tni_face_check((const struct tni_handle *)lock);
+    int status = tni_object_check(lock, TNI_OBJECT_LOCK);
     if (status != 0)
         return status;
-    struct tni_object *object = lock->handle.object;
-    uint64_t own = word_of_this_thread(lock->handle.domain);
+    struct tni_object *object = lock->object;
+    uint64_t own = word_of_this_thread(lock->domain);
     if (!atomic_compare_exchange_strong(&object->value, &own, 0))
         return fail_not_held(object);
     TNI_KILL_POINT("lock_released");
@@ -244,7 +195,7 @@ int tn_lock_release(tn_lock *lock)
 }
 
 /* Idempotent, for a seat that is dead, or whose process closes the lock. */
-void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);
     if ((seen & HELD) == 0 || owner_seat(seen) != seat)
@@ -256,3 +207,11 @@ void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, u
         tni_wait_notify(&object->items, 1);
     }
 }
+
+const struct tni_kind tni_lock_kind = {
+    .number = TNI_OBJECT_LOCK,
+    .name = "lock",
+    .handle_bytes = sizeof(struct tn_object),
+    .settle_seat = settle_seat,
+    .close_seat = settle_seat,
+};

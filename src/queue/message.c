@@ -197,7 +197,7 @@ static int build_packed(struct tn_domain *d, const struct packing *p, uint64_t d
     return status;
 }
 
-static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadline_ns,
+static int build_block(struct tni_queue *q, const tn_message *m, uint64_t deadline_ns,
                        tni_block *ret_block)
 {
     struct packing p;
@@ -211,7 +211,7 @@ static int build_block(struct tn_queue *q, const tn_message *m, uint64_t deadlin
     return status;
 }
 
-static int check_message(const struct tn_queue *q, const tn_message *m)
+static int check_message(const struct tni_queue *q, const tn_message *m)
 {
     if (m->tensor_count > TN_MESSAGE_MAX_TENSORS)
         return tni_fail(TN_ERR_INVALID, "a message of %u tensors; at most %d are allowed",
@@ -229,7 +229,7 @@ static int check_message(const struct tn_queue *q, const tn_message *m)
     return tni_attributes_check_parts(m->tensors, m->tensor_count);
 }
 
-int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t deadline_ns,
+int tni_parcel_pack(struct tni_queue *q, const tn_message *m, bool move, uint64_t deadline_ns,
                     struct tni_parcel *ret_parcel)
 {
     int status = check_message(q, m);
@@ -259,7 +259,7 @@ int tni_parcel_pack(struct tn_queue *q, const tn_message *m, bool move, uint64_t
     return status;
 }
 
-void tni_parcel_end(struct tn_queue *q, const struct tni_parcel *p, const tn_message *m,
+void tni_parcel_end(struct tni_queue *q, const struct tni_parcel *p, const tn_message *m,
                     bool is_pushed, bool move)
 {
     tni_attributes_drop(p->held);
@@ -289,7 +289,7 @@ struct contents {
     bool are_bytes_shared; /* they stay where they are, as long as the block is held */
 };
 
-static int read_message_block(const struct tn_queue *q, tni_block block, struct contents *c)
+static int read_message_block(const struct tni_queue *q, tni_block block, struct contents *c)
 {
     const struct tni_segment *s = &q->handle.domain->segment;
     uint32_t count;
@@ -332,7 +332,7 @@ static int read_message_block(const struct tn_queue *q, tni_block block, struct 
 }
 
 /* Each field once. */
-static int read_slot(const struct tn_queue *q, const struct tni_taken *found,
+static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
                      struct contents *c)
 {
     const struct tni_slot *slot = found->slot;
@@ -375,7 +375,7 @@ struct unpacking {
  * meanwhile is left: TN_ERR_TIMED_OUT. What is read of it is noise, and its storages are worth
  * no system call.
  */
-static int decode_all(struct tn_queue *q, struct tni_thread *thread, const struct unpacking *u,
+static int decode_all(struct tni_queue *q, struct tni_thread *thread, const struct unpacking *u,
                       tn_tensor **ret_tensors)
 {
     struct tn_domain *d = q->handle.domain;
@@ -411,7 +411,7 @@ static int decode_all(struct tn_queue *q, struct tni_thread *thread, const struc
 }
 
 /* The private side of the message. What others see stays as it is. */
-static int obtain_parts(struct tn_queue *q, struct tni_thread *thread, struct unpacking *u)
+static int obtain_parts(struct tni_queue *q, struct tni_thread *thread, struct unpacking *u)
 {
     const struct contents *c = &u->contents;
     uint64_t copied = c->are_bytes_shared ? 0 : c->bytes_count;
@@ -456,7 +456,7 @@ static bool is_lost(int status)
 }
 
 /* That hold_all() and a lease will find room in the counts. */
-static int check_room(struct tn_queue *q, const struct unpacking *u)
+static int check_room(struct tni_queue *q, const struct unpacking *u)
 {
     const struct contents *c = &u->contents;
     int status = 0;
@@ -469,7 +469,7 @@ static int check_room(struct tn_queue *q, const struct unpacking *u)
     return status;
 }
 
-static int fail_not_a_tensor(const struct tn_queue *q)
+static int fail_not_a_tensor(const struct tni_queue *q)
 {
     return tni_fail(TN_ERR_INVALID,
                     "the oldest message of queue " TNI_NAME_FORMAT " is not one tensor",
@@ -477,7 +477,7 @@ static int fail_not_a_tensor(const struct tn_queue *q)
 }
 
 /* All that the message at u->at needs. */
-static int obtain(struct tn_queue *q, struct tni_thread *thread,
+static int obtain(struct tni_queue *q, struct tni_thread *thread,
                   const struct tni_wanted *wanted, struct unpacking *u)
 {
     u->is_single = wanted->tensor != NULL;
@@ -501,7 +501,7 @@ static int obtain(struct tn_queue *q, struct tni_thread *thread,
 }
 
 /* References for tensors that a message block keeps. The slot is TAKEN, so that block stays. */
-static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct contents *c,
+static int hold_all(struct tni_queue *q, struct tni_thread *thread, const struct contents *c,
                     tn_tensor **tensors)
 {
     struct tn_domain *d = q->handle.domain;
@@ -524,7 +524,7 @@ static int hold_all(struct tn_queue *q, struct tni_thread *thread, const struct 
     return status;
 }
 
-static int end_taking(struct tn_queue *q, struct tni_thread *thread,
+static int end_taking(struct tni_queue *q, struct tni_thread *thread,
                       const struct tni_taken *taken)
 {
     if (q->policy == TN_QUEUE_LEASE)
@@ -534,7 +534,7 @@ static int end_taking(struct tn_queue *q, struct tni_thread *thread,
 }
 
 /* The references. pre: taken. Only counts that are noise can fail: then the message is lost. */
-static int take_over(struct tn_queue *q, struct tni_thread *thread, struct unpacking *u)
+static int take_over(struct tni_queue *q, struct tni_thread *thread, struct unpacking *u)
 {
     const struct contents *c = &u->contents;
     tn_message *m = &u->message;
@@ -556,7 +556,7 @@ static int take_over(struct tn_queue *q, struct tni_thread *thread, struct unpac
     return status;
 }
 
-static void give(struct tn_queue *q, struct tni_thread *thread, const struct unpacking *u,
+static void give(struct tni_queue *q, struct tni_thread *thread, const struct unpacking *u,
                  const struct tni_wanted *wanted)
 {
     const struct contents *c = &u->contents;
@@ -580,7 +580,7 @@ static void give(struct tn_queue *q, struct tni_thread *thread, const struct unp
  * The taking of a message that is lost ends all the same. Where `lost` asks for it, what can be
  * read of it was obtained without its tensors; here not even its bytes can.
  */
-static int lose(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken,
+static int lose(struct tni_queue *q, struct tni_thread *thread, const struct tni_taken *taken,
                 int status, const struct tni_wanted *wanted)
 {
     tni_ring_discard(q, thread, taken);
@@ -591,7 +591,7 @@ static int lose(struct tn_queue *q, struct tni_thread *thread, const struct tni_
     return 0;
 }
 
-int tni_parcel_pop(struct tn_queue *q, struct tni_thread *thread,
+int tni_parcel_pop(struct tni_queue *q, struct tni_thread *thread,
                    const struct tni_wanted *wanted)
 {
     struct unpacking u;

@@ -9,10 +9,10 @@
  * Make a parcel. Tensors stay the caller's; a message block is made if the slot has no room.
  * @param move  the tensor's reference shall go along; the parcel says whether it can
  */
-int tni_parcel_pack(struct tn_queue *queue, const tn_message *message, bool move,
+int tni_parcel_pack(struct tni_queue *queue, const tn_message *message, bool move,
                     uint64_t deadline_ns, struct tni_parcel *ret_parcel);
 /** After the push: end what the parcel holds, and the moved tensors. */
-void tni_parcel_end(struct tn_queue *queue, const struct tni_parcel *parcel,
+void tni_parcel_end(struct tni_queue *queue, const struct tni_parcel *parcel,
                     const tn_message *message, bool is_pushed, bool move);
 
 /* What a pop is to give. */
@@ -28,7 +28,7 @@ struct tni_wanted {
  * of memory or because it is not one tensor as it should be, stays in the queue all the time.
  * @return 0, TN_ERR_TIMED_OUT (there is none), or as tn_queue_pop()
  */
-int tni_parcel_pop(struct tn_queue *queue, struct tni_thread *thread,
+int tni_parcel_pop(struct tni_queue *queue, struct tni_thread *thread,
                    const struct tni_wanted *wanted);
 
 #endif

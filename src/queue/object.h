@@ -24,70 +24,93 @@ enum {
 };
 
 /*
- * A process's handle. tn_queue, tn_event, ... are each a struct with this as first member. All
+ * A process's handle: what tn_queue, tn_event, ... are to users. A queue's or a semaphore's is
+ * a struct with this as first member. All
  * handles of one object in one process share the seat's bits, hence `next`.
  */
-struct tni_handle {
+struct tn_object {
     struct tn_domain *domain;
     struct tni_object *object;
     uint64_t word; /* what the object's word is while it lives */
     uint32_t index;
     uint32_t generation;
+    uint32_t kind; /* TNI_OBJECT_* */
     /*
      * TN_PRODUCER | TN_CONSUMER that this process's seat is known to have at the object: one
      * word for all handles of it. The kernel empties the word in every child, as the child has
      * another seat or none, so who looks at it knows that this process is no copy of another.
      */
     _Atomic uint32_t *roles;
-    _Atomic uint32_t deaths_seen[3];  /* by side: each death is reported once for each handle */
-    _Atomic uint32_t doubt[2];        /* whether to look before a sleep: see tni_spins() */
-    struct tni_handle *next, *before; /* all handles of the process */
-    struct tni_handle *next_same, *before_same; /* those on one entry of the table */
+    _Atomic uint32_t deaths_seen[3]; /* by side: each death is reported once for each handle */
+    _Atomic uint32_t doubt[2];       /* whether to look before a sleep: see tni_spins() */
+    struct tn_object *next, *before; /* all handles of the process */
+    struct tn_object *next_same, *before_same; /* those on one entry of the table */
     bool is_listed;
 };
 
+/*
+ * What the table of objects asks of a kind. All but `name` and `handle_bytes` may be NULL.
+ */
+struct tni_kind {
+    uint32_t number; /* TNI_OBJECT_* */
+    const char *name;
+    size_t handle_bytes; /* of the struct that begins with struct tn_object */
+    /** Fill in the rest of a handle, from numbers that other processes wrote. */
+    int (*bind)(struct tn_object *handle);
+    /** For a seat that is dead, with its bits still set. Idempotent. */
+    void (*settle_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+    /** For a process that closes its last handle: give back what it holds. */
+    void (*close_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+    /** Nobody has the object open any more. Resumable. */
+    void (*end)(struct tn_domain *domain, struct tni_object *object);
+    /** The references that the object holds, besides that to its own block. */
+    uint64_t (*count_records)(const struct tni_segment *segment,
+                              const struct tni_object *object, tni_block block);
+    void (*for_each_record)(const struct tni_segment *segment, const struct tni_object *object,
+                            tni_record_fn *each, void *context);
+    /** Whether what a wait is for may come though nobody is left on the other side. */
+    bool (*has_more)(const struct tn_object *handle);
+};
+extern const struct tni_kind tni_queue_kind, tni_event_kind, tni_semaphore_kind, tni_lock_kind,
+    tni_condition_kind, tni_barrier_kind;
+/** NULL: no such kind. */
+const struct tni_kind *tni_kind_of(uint32_t number);
+
 struct tni_object_spec {
-    uint32_t kind;
+    const struct tni_kind *kind;
     const char *name; /* may be NULL */
     uint32_t flags;
     uint32_t capacity;
+    const char *count_name; /* what `capacity` counts, for errors */
     uint32_t slot_bytes;
-    uint64_t ring_bytes; /* a block of so many zeroed bytes; 0: none */
+    bool wants_flags;                            /* one that exists must have these flags */
+    uint32_t wanted_capacity, wanted_slot_bytes; /* of one that exists; 0: any */
+    uint64_t ring_bytes;                         /* a block of so many zeroed bytes; 0: none */
     uint64_t value;
 };
 
 /**
- * Make an object and a handle on it.
- * @param handle_bytes  of the struct that begins with struct tni_handle; zeroed behind it
+ * Open the object of this name, or make it: tn_queue_open() and its like.
+ * @param function  for errors
+ * @param flags  TN_OPEN_*; any other is refused
  */
-int tni_object_create(struct tn_domain *domain, const struct tni_object_spec *spec,
-                      size_t handle_bytes, void **ret_handle);
-/**
- * Open by name, or by id if `name` is NULL. TN_ERR_NOT_FOUND, TN_ERR_INVALID (another kind),
- * TN_ERR_FORKED.
- */
-int tni_object_open(struct tn_domain *domain, uint32_t kind, const char *name, uint64_t id,
-                    size_t handle_bytes, void **ret_handle);
-uint64_t tni_object_id(const struct tni_handle *handle);
-/**
- * Close; with the last handle of this process its bits go, with the last process the object.
- */
-void tni_object_close(struct tni_handle *handle);
+int tni_object_open(const char *function, struct tn_domain *domain,
+                    const struct tni_object_spec *spec, uint32_t flags,
+                    struct tn_object **ret_handle);
 
 /**
- * 0, or TN_ERR_FORKED / TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone.
+ * 0; or TN_ERR_INVALID: NULL, or of another kind (`kind` 0: any will do) / TN_ERR_FORKED /
+ * TN_ERR_CLOSED: the domain was left / TN_ERR_STALE: the object is gone.
  */
-int tni_object_check_slow(const struct tni_handle *handle);
-static inline int tni_object_check(const struct tni_handle *handle)
+int tni_object_check_slow(const struct tn_object *handle, uint32_t kind);
+static inline int tni_object_check(const struct tn_object *handle, uint32_t kind)
 {
-    const struct tn_domain *home = handle->domain;
-    if (TNI_UNLIKELY(home == NULL) || TNI_UNLIKELY(!tni_process_sits(home)))
-        return tni_object_check_slow(handle);
-    uint64_t word = atomic_load_explicit(&handle->object->word, memory_order_relaxed);
-    return TNI_LIKELY(tni_object_generation(word) == handle->generation &&
-                      tni_object_state(word) == TNI_OBJECT_LIVE)
+    return TNI_LIKELY(handle != NULL && handle->kind == kind && handle->domain != NULL &&
+                      tni_process_sits(handle->domain) &&
+                      atomic_load_explicit(&handle->object->word, memory_order_relaxed) ==
+                          handle->word)
                ? 0
-               : tni_object_check_slow(handle);
+               : tni_object_check_slow(handle, kind);
 }
 
 /** The block with the slots, checked; NULL if there is none or it makes no sense. */
@@ -111,7 +134,7 @@ enum {
  * for who would bring it. `doubt` is {waits:28, doubt:4}: up by one with each look in vain,
  * down by two with each that paid, so looks go on while a third of them pays.
  */
-static inline uint32_t tni_spins(const struct tni_handle *handle, const _Atomic uint32_t *word)
+static inline uint32_t tni_spins(const struct tn_object *handle, const _Atomic uint32_t *word)
 {
     uint32_t doubt = atomic_load_explicit(&handle->doubt[word == &handle->object->room],
                                           memory_order_relaxed);
@@ -119,7 +142,7 @@ static inline uint32_t tni_spins(const struct tni_handle *handle, const _Atomic 
     return (doubt & 15) < TNI_DOUBT_MOST || is_probe ? TNI_SPINS : 0;
 }
 /** A wait looked `spins` times, and that was enough, or in vain. */
-void tni_spins_learn(struct tni_handle *handle, const _Atomic uint32_t *word, uint32_t spins,
+void tni_spins_learn(struct tn_object *handle, const _Atomic uint32_t *word, uint32_t spins,
                      bool has_paid);
 
 /**
@@ -129,7 +152,7 @@ void tni_spins_learn(struct tni_handle *handle, const _Atomic uint32_t *word, ui
  * what `attempt` says, with TN_ERR_PEER_DIED or TN_ERR_INTERRUPTED (see TNI_SIDE_NONE), or with
  * TN_ERR_TIMED_OUT at the deadline.
  */
-int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
+int tni_object_wait(struct tn_object *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context);
 
 /** Wake everybody who waits at an object, pollers too. */
@@ -138,19 +161,6 @@ void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *o
 void tni_object_ring_watchers(const struct tni_segment *segment,
                               const struct tni_object *object);
 
-/*
- * What each kind does for a dead seat, called with the seat's bits still set; and when its
- * object ends.
- */
-void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
-void tni_ring_end(struct tn_domain *domain, struct tni_object *object);
-uint64_t tni_ring_count_records(const struct tni_segment *segment,
-                                const struct tni_object *object, tni_block block);
-void tni_ring_for_each_record(const struct tni_segment *segment,
-                              const struct tni_object *object, tni_record_fn *each,
-                              void *context);
-void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
-                               uint32_t seat);
 /**
  * Mark the semaphores that a dead seat was changing, its own or as a reaper another's, to be
  * recounted; and clear its announces of them.
@@ -161,8 +171,4 @@ void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t seat);
  * @return false: the living are in the way, come again
  */
 bool tni_semaphore_recount(struct tn_domain *domain, uint32_t object);
-void tni_lock_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
-void tni_barrier_settle_seat(struct tn_domain *domain, struct tni_object *object,
-                             uint32_t seat);
-
 #endif

@@ -31,8 +31,9 @@ enum {
 /* ---- making, opening, closing ------------------------------------------------------------ */
 
 /* Private copies of an object's numbers, checked against the block that holds the slots. */
-static int bind(struct tn_queue *q)
+static int bind(struct tn_object *handle)
 {
+    struct tni_queue *q = tni_queue_of(handle);
     const struct tni_object *object = q->handle.object;
     uint32_t capacity = TNI_LOOK(object->capacity), slot_bytes = TNI_LOOK(object->slot_bytes);
     uint32_t policy = TNI_LOOK(object->flags);
@@ -64,77 +65,45 @@ static int read_options(const tn_queue_options *options, struct tni_object_spec 
         return tni_fail(TN_ERR_INVALID, "a queue of %u messages with %u inline bytes",
                         o.capacity, o.inline_bytes);
     uint32_t inline_bytes = o.inline_bytes != 0 ? o.inline_bytes : DEFAULT_INLINE_BYTES;
+    spec->wants_flags = o.policy != 0;
+    spec->wanted_capacity = o.capacity;
+    spec->count_name = "slots";
     spec->flags = o.policy;
     spec->capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
     spec->slot_bytes =
         (uint32_t)tni_align_up(sizeof(struct tni_slot) + VIEW_ROOM_BYTES + inline_bytes, 64);
+    spec->wanted_slot_bytes = o.inline_bytes != 0 ? spec->slot_bytes : 0;
     spec->ring_bytes = (uint64_t)spec->capacity * spec->slot_bytes;
     return 0;
 }
 
-static int finish_open(int status, void *handle, tn_queue **ret_queue)
+int tn_queue_open(tn_domain *d, const char *name, const tn_queue_options *options,
+                  uint32_t flags, tn_queue **ret_queue)
 {
-    if (status != 0)
-        return status;
-    struct tn_queue *q = handle;
-    if ((status = bind(q)) != 0)
-        tni_object_close(&q->handle);
-    else
-        *ret_queue = q;
-    return status;
-}
-
-int tn_queue_create(tn_domain *d, const char *name, const tn_queue_options *options,
-                    tn_queue **ret_queue)
-{
-    struct tni_object_spec spec = {.kind = TNI_OBJECT_QUEUE, .name = name};
-    void *handle = NULL;
-    if (d == NULL || ret_queue == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_create: NULL argument");
+    struct tni_object_spec spec = {.kind = &tni_queue_kind, .name = name};
     int status = read_options(options, &spec);
-    if (status == 0)
-        status = tni_object_create(d, &spec, sizeof(struct tn_queue), &handle);
-    return finish_open(status, handle, ret_queue);
+    return status != 0 ? status : tni_object_open("tn_queue_open", d, &spec, flags, ret_queue);
 }
 
-int tn_queue_open(tn_domain *d, const char *name, tn_queue **ret_queue)
+static bool is_queue(const tn_queue *handle)
 {
-    void *handle = NULL;
-    if (d == NULL || name == NULL || ret_queue == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_open: NULL argument");
-    int status =
-        tni_object_open(d, TNI_OBJECT_QUEUE, name, 0, sizeof(struct tn_queue), &handle);
-    return finish_open(status, handle, ret_queue);
+    return tni_object_check(handle, TNI_OBJECT_QUEUE) == 0;
 }
 
-int tn_queue_open_id(tn_domain *d, uint64_t id, tn_queue **ret_queue)
+uint32_t tn_queue_capacity(const tn_queue *handle)
 {
-    void *handle = NULL;
-    if (d == NULL || ret_queue == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_open_id: NULL argument");
-    int status =
-        tni_object_open(d, TNI_OBJECT_QUEUE, NULL, id, sizeof(struct tn_queue), &handle);
-    return finish_open(status, handle, ret_queue);
+    return handle != NULL && handle->kind == TNI_OBJECT_QUEUE ? (tni_queue_of(handle))->capacity
+                                                              : 0;
 }
-
-uint64_t tn_queue_id(const tn_queue *q) { return q != NULL ? tni_object_id(&q->handle) : 0; }
-
-tn_queue *tn_queue_close(tn_queue *q)
-{
-    tni_object_close(q != NULL ? &q->handle : NULL);
-    return NULL;
-}
-
-uint32_t tn_queue_capacity(const tn_queue *q) { return q != NULL ? q->capacity : 0; }
 
 uint32_t tn_queue_peers(const tn_queue *q, uint32_t roles)
 {
-    if (q == NULL || tni_object_check(&q->handle) != 0)
+    if (!is_queue(q))
         return 0;
-    const struct tni_object *object = q->handle.object;
+    const struct tni_object *object = q->object;
     uint32_t count = 0;
-    for (uint32_t seat = 0; seat < q->handle.domain->segment.geometry.seats; seat++)
-        count += seat != q->handle.domain->seat &&
+    for (uint32_t seat = 0; seat < q->domain->segment.geometry.seats; seat++)
+        count += seat != q->domain->seat &&
                  (((roles & TN_PRODUCER) != 0 && tni_seat_set_has(&object->producers, seat)) ||
                   ((roles & TN_CONSUMER) != 0 && tni_seat_set_has(&object->consumers, seat)));
     return count;
@@ -142,25 +111,23 @@ uint32_t tn_queue_peers(const tn_queue *q, uint32_t roles)
 
 uint32_t tn_queue_count(const tn_queue *q)
 {
-    return q != NULL && tni_object_check(&q->handle) == 0 ? tni_ring_count(q) : 0;
+    return is_queue(q) ? tni_ring_count(tni_queue_of(q)) : 0;
 }
 
 int tn_queue_end(tn_queue *q)
 {
-    if (q == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_queue_end: NULL argument");
-    int status = tni_object_check(&q->handle);
+    int status = tni_object_check(q, TNI_OBJECT_QUEUE);
     if (status == 0) {
-        atomic_fetch_or(&q->handle.object->ended, TNI_QUEUE_ENDED);
+        atomic_fetch_or(&q->object->ended, TNI_QUEUE_ENDED);
         TNI_KILL_POINT("queue_ended");
-        tni_object_wake_all(&q->handle.domain->segment, q->handle.object);
+        tni_object_wake_all(&q->domain->segment, q->object);
     }
     return status;
 }
 
 /* ---- roles ------------------------------------------------------------------------------- */
 
-static void take_role(struct tn_queue *q, uint32_t role)
+static void take_role(struct tni_queue *q, uint32_t role)
 {
     struct tni_object *object = q->handle.object;
     tni_seat_set_add(role == TN_PRODUCER ? &object->producers : &object->consumers,
@@ -168,30 +135,28 @@ static void take_role(struct tn_queue *q, uint32_t role)
     atomic_fetch_or(q->handle.roles, role);
 }
 
-static int begin(struct tn_queue *q, uint32_t role)
+static int begin(struct tni_queue *q, uint32_t role)
 {
-    if (TNI_UNLIKELY(q == NULL))
-        return tni_fail(TN_ERR_INVALID, "the queue is NULL");
-    int status = tni_object_check(&q->handle);
+    int status = tni_object_check(&q->handle, TNI_OBJECT_QUEUE);
     if (TNI_LIKELY(status == 0) &&
         TNI_UNLIKELY((atomic_load_explicit(q->handle.roles, memory_order_relaxed) & role) == 0))
         take_role(q, role);
     return status;
 }
 
-int tn_queue_attach(tn_queue *q, uint32_t roles)
+int tn_queue_attach(tn_queue *queue, uint32_t roles)
 {
-    if (q == NULL || roles == 0 || (roles & ~(uint32_t)(TN_PRODUCER | TN_CONSUMER)) != 0)
+    if (roles == 0 || (roles & ~(uint32_t)(TN_PRODUCER | TN_CONSUMER)) != 0)
         return tni_fail(TN_ERR_INVALID, "tn_queue_attach: roles %u", roles);
     int status = 0;
     for (uint32_t role = TN_PRODUCER; role <= TN_CONSUMER && status == 0; role <<= 1)
         if ((roles & role) != 0)
-            status = begin(q, role);
+            status = begin(tni_queue_of(queue), role);
     return status;
 }
 
 /* `object` is the queue's: read once before the ring, compilers read it once more after. */
-static inline bool is_there(const struct tn_queue *q, const struct tni_object *object)
+static inline bool is_there(const struct tni_queue *q, const struct tni_object *object)
 {
     return atomic_load_explicit(&object->word, memory_order_relaxed) == q->handle.word;
 }
@@ -200,13 +165,13 @@ static inline bool is_there(const struct tn_queue *q, const struct tni_object *o
  * A process has no roles before its first push or pop, in a child however that was made, and
  * after it left: who has none may not look at the ring.
  */
-static inline bool has_role(const struct tn_queue *q, uint32_t role)
+static inline bool has_role(const struct tni_queue *q, uint32_t role)
 {
     return (atomic_load_explicit(q->handle.roles, memory_order_relaxed) & role) != 0;
 }
 
 /* Whether the object lives too: then there is nothing else that begin() would do or say. */
-static inline bool may_look(const struct tn_queue *q, uint32_t role)
+static inline bool may_look(const struct tni_queue *q, uint32_t role)
 {
     return has_role(q, role) && is_there(q, q->handle.object);
 }
@@ -215,7 +180,7 @@ static inline bool may_look(const struct tn_queue *q, uint32_t role)
  * Whether a call has nothing to say but that the queue is empty, or full. pre: may_look(), or
  * is_there()
  */
-static inline bool has_no_news(const struct tn_queue *q, const struct tni_object *object,
+static inline bool has_no_news(const struct tni_queue *q, const struct tni_object *object,
                                uint32_t side)
 {
     uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
@@ -233,7 +198,7 @@ static int fail_not_ready(void)
 /* ---- push -------------------------------------------------------------------------------- */
 
 struct push {
-    struct tn_queue *queue;
+    struct tni_queue *queue;
     const struct tni_parcel *parcel;
     uint64_t who; /* packed the parcel */
 };
@@ -257,8 +222,8 @@ static int try_push(void *context)
  * One that is awake wakes the next, if there is something for it: what came while one looked
  * woke nobody, and may be more than it took.
  */
-static void pass_on(struct tn_queue *q, _Atomic uint32_t *word,
-                    bool (*has_more)(struct tn_queue *))
+static void pass_on(struct tni_queue *q, _Atomic uint32_t *word,
+                    bool (*has_more)(struct tni_queue *))
 {
     if ((atomic_load(word) & TNI_WAIT_ARMED) != 0 && has_more(q))
         tni_wait_call(word);
@@ -278,7 +243,7 @@ enum {
  * waits like that; so does a thread that only pushes and waits for room. A thread that pushes
  * and pops in turns does not: another process waits for its answer.
  */
-static bool may_gather(const struct tn_queue *q, bool is_push)
+static bool may_gather(const struct tni_queue *q, bool is_push)
 {
     if (q->capacity < GATHER_CAPACITY ||
         atomic_load_explicit(&q->short_looks[is_push], memory_order_relaxed) < SHORT_LOOKS)
@@ -289,7 +254,7 @@ static bool may_gather(const struct tn_queue *q, bool is_push)
     return is_same;
 }
 
-static void note_look(struct tn_queue *q, bool is_push, bool is_short)
+static void note_look(struct tni_queue *q, bool is_push, bool is_short)
 {
     uint32_t seen = atomic_load_explicit(&q->short_looks[is_push], memory_order_relaxed);
     seen = is_short ? TNI_MIN(seen + 1, (uint32_t)SHORT_LOOKS) : 0;
@@ -301,8 +266,8 @@ static void note_look(struct tn_queue *q, bool is_push, bool is_short)
  * of them for what we are about to take. Before we go, whatever was left to us is passed on:
  * who trusted us acted before we took the word back, so we see it.
  */
-static int look(struct tn_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt, void *context,
-                bool (*has_more)(struct tn_queue *))
+static int look(struct tni_queue *q, _Atomic uint32_t *word, tni_try_fn *attempt, void *context,
+                bool (*has_more)(struct tni_queue *))
 {
     int status = TN_ERR_TIMED_OUT;
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
@@ -342,11 +307,11 @@ struct turn {
     int side; /* whose death ends the wait */
     tni_try_fn *attempt;
     void *context;
-    bool (*has_more)(struct tn_queue *);
+    bool (*has_more)(struct tni_queue *);
 };
 
 /* pre: one attempt was in vain. */
-static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline_ns)
+static int wait_turn(struct tni_queue *q, const struct turn *t, uint64_t deadline_ns)
 {
     int status = TN_ERR_TIMED_OUT;
     if (deadline_ns != 0)
@@ -360,7 +325,7 @@ static int wait_turn(struct tn_queue *q, const struct turn *t, uint64_t deadline
     return status;
 }
 
-static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel, uint64_t who,
+static int push_parcel(struct tni_queue *q, const struct tni_parcel *parcel, uint64_t who,
                        uint64_t deadline_ns)
 {
     int status = tni_ring_push(q, parcel);
@@ -374,7 +339,7 @@ static int push_parcel(struct tn_queue *q, const struct tni_parcel *parcel, uint
 }
 
 /* `is_next`: of several, after the first. It does not wait, and takes no news of a death. */
-static int push_once(struct tn_queue *q, const tn_message *message, uint32_t flags,
+static int push_once(struct tni_queue *q, const tn_message *message, uint32_t flags,
                      uint64_t deadline_ns, bool is_next)
 {
     struct tni_parcel parcel;
@@ -394,7 +359,7 @@ static int push_once(struct tn_queue *q, const tn_message *message, uint32_t fla
     return status;
 }
 
-static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *message,
+static __attribute__((noinline)) int push(struct tni_queue *q, const tn_message *message,
                                           uint32_t flags, uint64_t deadline_ns, bool is_next)
 {
     int status = push_once(q, message, flags, deadline_ns, is_next);
@@ -404,7 +369,7 @@ static __attribute__((noinline)) int push(struct tn_queue *q, const tn_message *
 }
 
 /* For who does not wait: false means that only the long way knows. */
-static inline bool has_no_room(const struct tn_queue *q, uint64_t deadline_ns)
+static inline bool has_no_room(const struct tni_queue *q, uint64_t deadline_ns)
 {
     if (deadline_ns != 0 || q == NULL || !has_role(q, TN_PRODUCER))
         return false;
@@ -413,15 +378,19 @@ static inline bool has_no_room(const struct tn_queue *q, uint64_t deadline_ns)
            has_no_news(q, object, TNI_SIDE_CONSUMER);
 }
 
-int tn_queue_push(tn_queue *q, const tn_message *message, uint32_t flags, tn_deadline deadline)
+int tn_queue_push(tn_queue *queue, const tn_message *message, uint32_t flags,
+                  tn_deadline deadline)
 {
+    struct tni_queue *q = tni_queue_of(queue);
     if (TNI_UNLIKELY(has_no_room(q, deadline.ns)))
         return fail_not_ready();
     return push(q, message, flags, deadline.ns, false);
 }
 
-int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, tn_deadline deadline)
+int tn_queue_push_tensor(tn_queue *queue, tn_tensor *tensor, uint32_t flags,
+                         tn_deadline deadline)
 {
+    struct tni_queue *q = tni_queue_of(queue);
     bool move = flags == TN_PUSH_MOVE;
     size_t view_bytes;
     if (TNI_LIKELY(q != NULL && tensor != NULL && may_look(q, TN_PRODUCER) &&
@@ -433,19 +402,19 @@ int tn_queue_push_tensor(tn_queue *q, tn_tensor *tensor, uint32_t flags, tn_dead
             return status;
     }
     tn_message message = {.tensors = &tensor, .tensor_count = 1};
-    return tn_queue_push(q, &message, flags, deadline);
+    return tn_queue_push(queue, &message, flags, deadline);
 }
 
-int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, uint32_t flags,
-                       tn_deadline deadline)
+int tn_queue_push_many(tn_queue *queue, const tn_message *messages, uint32_t count,
+                       uint32_t flags, tn_deadline deadline)
 {
     if (count == 0 || count > INT32_MAX || messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
-    int status = tn_queue_push(q, &messages[0], flags, deadline);
+    int status = tn_queue_push(queue, &messages[0], flags, deadline);
     if (status != 0)
         return status;
     uint32_t pushed = 1;
-    while (pushed < count && push(q, &messages[pushed], flags, 0, true) == 0)
+    while (pushed < count && push(tni_queue_of(queue), &messages[pushed], flags, 0, true) == 0)
         pushed++;
     return (int)pushed;
 }
@@ -453,7 +422,7 @@ int tn_queue_push_many(tn_queue *q, const tn_message *messages, uint32_t count, 
 /* ---- pop --------------------------------------------------------------------------------- */
 
 struct pop {
-    struct tn_queue *queue;
+    struct tni_queue *queue;
     struct tni_wanted wanted;
 };
 
@@ -463,7 +432,7 @@ struct pop {
 static int try_pop(void *context)
 {
     const struct pop *p = context;
-    struct tn_queue *q = p->queue;
+    struct tni_queue *q = p->queue;
     bool is_ended = (atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) &
                      TNI_QUEUE_ENDED) != 0;
     struct tni_thread *thread = tni_thread_enter(q->handle.domain);
@@ -487,7 +456,7 @@ static int poll_pop(void *context)
 }
 
 /* As has_no_room(). */
-static inline bool has_nothing(const struct tn_queue *q, uint64_t deadline_ns)
+static inline bool has_nothing(const struct tni_queue *q, uint64_t deadline_ns)
 {
     if (deadline_ns != 0 || q == NULL || !has_role(q, TN_CONSUMER))
         return false;
@@ -498,10 +467,15 @@ static inline bool has_nothing(const struct tn_queue *q, uint64_t deadline_ns)
 
 static int pop(struct pop *p, uint64_t deadline_ns)
 {
-    struct tn_queue *q = p->queue;
+    struct tni_queue *q = p->queue;
     int status = begin(q, TN_CONSUMER);
     if (TNI_UNLIKELY(status != 0))
         return status;
+    if (TNI_UNLIKELY(p->wanted.tensor != NULL && q->policy == TN_QUEUE_LEASE))
+        return tni_fail(TN_ERR_INVALID,
+                        "the queue " TNI_NAME_FORMAT
+                        " has leases: its messages are popped by tn_queue_pop()",
+                        q->handle.object->name);
     status = try_pop(p);
     if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
         return status;
@@ -511,14 +485,15 @@ static int pop(struct pop *p, uint64_t deadline_ns)
                      deadline_ns);
 }
 
-static __attribute__((noinline)) int pop_message(struct tn_queue *q, uint64_t deadline_ns,
+static __attribute__((noinline)) int pop_message(struct tni_queue *q, uint64_t deadline_ns,
                                                  tn_message *ret_message)
 {
     return pop(&(struct pop){q, {.message = ret_message}}, deadline_ns);
 }
 
-int tn_queue_pop(tn_queue *q, tn_deadline deadline, tn_message *ret_message)
+int tn_queue_pop(tn_queue *queue, tn_deadline deadline, tn_message *ret_message)
 {
+    struct tni_queue *q = tni_queue_of(queue);
     if (ret_message == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
     if (has_nothing(q, deadline.ns))
@@ -526,14 +501,15 @@ int tn_queue_pop(tn_queue *q, tn_deadline deadline, tn_message *ret_message)
     return pop_message(q, deadline.ns, ret_message);
 }
 
-int tni_queue_pop_bytes(struct tn_queue *q, uint64_t deadline_ns, tn_message *ret_message,
+int tni_queue_pop_bytes(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message,
                         int *ret_lost)
 {
     *ret_lost = 0;
-    return pop(&(struct pop){q, {.message = ret_message, .lost = ret_lost}}, deadline_ns);
+    return pop(&(struct pop){tni_queue_of(queue), {.message = ret_message, .lost = ret_lost}},
+               deadline_ns);
 }
 
-static __attribute__((noinline)) int pop_tensor(struct tn_queue *q, uint64_t deadline_ns,
+static __attribute__((noinline)) int pop_tensor(struct tni_queue *q, uint64_t deadline_ns,
                                                 tn_tensor **ret_tensor)
 {
     return pop(&(struct pop){q, {.tensor = ret_tensor}}, deadline_ns);
@@ -543,7 +519,7 @@ static __attribute__((noinline)) int pop_tensor(struct tn_queue *q, uint64_t dea
  * pre: the caller read the slot at the head, and it was not empty. If its producer was still
  * filling it, look once more before pop_tensor() searches the whole ring.
  */
-static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_t deadline_ns,
+static __attribute__((noinline)) int pop_seen_tensor(struct tni_queue *q, uint64_t deadline_ns,
                                                      tn_tensor **ret_tensor,
                                                      struct tni_seen seen)
 {
@@ -556,12 +532,12 @@ static __attribute__((noinline)) int pop_seen_tensor(struct tn_queue *q, uint64_
     return pop_tensor(q, deadline_ns, ret_tensor);
 }
 
-int tn_queue_pop_tensor(tn_queue *q, tn_deadline deadline, tn_tensor **ret_tensor)
+int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline, tn_tensor **ret_tensor)
 {
-    if (q == NULL || ret_tensor == NULL || q->policy == TN_QUEUE_LEASE)
-        return tni_fail(TN_ERR_INVALID,
-                        "tn_queue_pop_tensor: NULL argument, or a queue of leases");
-    if (TNI_LIKELY(may_look(q, TN_CONSUMER))) {
+    struct tni_queue *q = tni_queue_of(queue);
+    if (q == NULL || ret_tensor == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_pop_tensor: NULL argument");
+    if (TNI_LIKELY(may_look(q, TN_CONSUMER) && q->policy != TN_QUEUE_LEASE)) {
         struct tni_seen seen = tni_ring_see(q);
         if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
             return pop_seen_tensor(q, deadline.ns, ret_tensor, seen);
@@ -572,33 +548,34 @@ int tn_queue_pop_tensor(tn_queue *q, tn_deadline deadline, tn_tensor **ret_tenso
 }
 
 /* What ends the row is for the next call to report: the news of a death, a lost message. */
-static int pop_next(struct tn_queue *q, tn_message *ret_message)
+static int pop_next(struct tni_queue *q, tn_message *ret_message)
 {
     int status = begin(q, TN_CONSUMER);
     return status != 0 ? status
                        : try_pop(&(struct pop){q, {.message = ret_message, .is_next = true}});
 }
 
-int tn_queue_pop_many(tn_queue *q, uint32_t count, tn_deadline deadline,
+int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
                       tn_message *ret_messages)
 {
     if (count == 0 || count > INT32_MAX || ret_messages == NULL)
         return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
-    int status = tn_queue_pop(q, deadline, &ret_messages[0]);
+    int status = tn_queue_pop(queue, deadline, &ret_messages[0]);
     if (status != 0)
         return status;
     uint32_t popped = 1;
-    while (popped < count && pop_next(q, &ret_messages[popped]) == 0)
+    while (popped < count && pop_next(tni_queue_of(queue), &ret_messages[popped]) == 0)
         popped++;
     return (int)popped;
 }
 
 /* ---- leases ------------------------------------------------------------------------------ */
 
-static int end_lease(tn_queue *q, tn_message *message, bool give_back)
+static int end_lease(tn_queue *queue, tn_message *message, bool give_back)
 {
-    if (q == NULL || message == NULL)
-        return tni_fail(TN_ERR_INVALID, "the queue or the message is NULL");
+    struct tni_queue *q = tni_queue_of(queue);
+    if (message == NULL)
+        return tni_fail(TN_ERR_INVALID, "the message is NULL");
     if (message->lease == 0)
         return tni_fail(TN_ERR_STALE, "the message is not leased");
     int status = begin(q, TN_CONSUMER);
@@ -615,7 +592,7 @@ int tn_message_return(tn_queue *q, tn_message *message) { return end_lease(q, me
 
 /* ---- several at once --------------------------------------------------------------------- */
 
-static void watch(struct tn_queue *q)
+static void watch(struct tni_queue *q)
 {
     struct tni_object *object = q->handle.object;
     if (tni_seat_set_has(&object->watchers, q->handle.domain->seat))
@@ -626,7 +603,7 @@ static void watch(struct tn_queue *q)
     tni_seat_set_add(&object->watchers, q->handle.domain->seat);
 }
 
-static bool is_ready(struct tn_queue *q)
+static bool is_ready(struct tni_queue *q)
 {
     const struct tni_object *object = q->handle.object;
     uint64_t death = atomic_load(&object->death[TNI_SIDE_PRODUCER]);
@@ -640,7 +617,7 @@ static bool is_ready(struct tn_queue *q)
 static int find_ready(tn_queue *const *queues, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (is_ready(queues[i]))
+        if (is_ready(tni_queue_of(queues[i])))
             return (int)i;
     return TN_ERR_TIMED_OUT;
 }
@@ -650,14 +627,14 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadl
     if (queues == NULL || count == 0 || count > INT32_MAX)
         return tni_fail(TN_ERR_INVALID, "tn_queue_wait_any: %u queues", count);
     for (uint32_t i = 0; i < count; i++) {
-        int status = begin(queues[i], TN_CONSUMER);
+        int status = begin(tni_queue_of(queues[i]), TN_CONSUMER);
         if (status != 0)
             return status;
-        if (queues[i]->handle.domain != queues[0]->handle.domain)
+        if (queues[i]->domain != queues[0]->domain)
             return tni_fail(TN_ERR_INVALID,
                             "queues of different domains cannot be waited for together");
     }
-    struct tn_domain *d = queues[0]->handle.domain;
+    struct tn_domain *d = queues[0]->domain;
     int found = find_ready(queues, count);
     if (found != TN_ERR_TIMED_OUT)
         return found;
@@ -670,7 +647,7 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadl
         if (status != 0)
             return status;
         for (uint32_t i = 0; i < count; i++)
-            watch(queues[i]);
+            watch(tni_queue_of(queues[i]));
         uint32_t seen = tni_wait_arm(&d->me->bell);
         if ((found = find_ready(queues, count)) != TN_ERR_TIMED_OUT)
             return found;
@@ -687,8 +664,9 @@ int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadl
     }
 }
 
-int tn_queue_watch(tn_queue *q, bool is_on)
+int tn_queue_watch(tn_queue *queue, bool is_on)
 {
+    struct tni_queue *q = tni_queue_of(queue);
     int status = begin(q, TN_CONSUMER);
     if (status != 0)
         return status;
@@ -737,3 +715,28 @@ void tn_domain_poll_clear(tn_domain *d)
     tni_process_bell_clear(d);
     arm_descriptor(d); /* before the caller looks at its queues */
 }
+
+static bool has_more(const struct tn_object *handle)
+{
+    return tni_ring_has_more(tni_queue_of(handle));
+}
+
+/* Leases that were not acknowledged, and what a pop had in its hands. */
+static void close_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
+{
+    if (tni_seat_set_has(&object->consumers, seat))
+        tni_ring_settle_seat(d, object, seat);
+}
+
+const struct tni_kind tni_queue_kind = {
+    .number = TNI_OBJECT_QUEUE,
+    .name = "queue",
+    .handle_bytes = sizeof(struct tni_queue),
+    .bind = bind,
+    .settle_seat = tni_ring_settle_seat,
+    .close_seat = close_seat,
+    .end = tni_ring_end,
+    .count_records = tni_ring_count_records,
+    .for_each_record = tni_ring_for_each_record,
+    .has_more = has_more,
+};

@@ -27,7 +27,7 @@ void tni_queue_fini(struct tn_domain *domain);
  * it would be with them. It is empty, and not leased, if not even its bytes can be read
  * @return as tn_queue_pop(), except that 0 stands for a lost message, too
  */
-int tni_queue_pop_bytes(struct tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message,
+int tni_queue_pop_bytes(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message,
                         int *ret_lost);
 
 /**

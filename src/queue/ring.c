@@ -53,7 +53,7 @@ static void retreat_head(struct tni_object *object, uint64_t position)
 }
 
 /* A bell is rung for those who poll; sleepers are woken one for each message. */
-static void announce_item(struct tn_queue *q)
+static void announce_item(struct tni_queue *q)
 {
     if (TNI_UNLIKELY(tni_wait_call(&q->handle.object->items)))
         tni_object_ring_watchers(&q->handle.domain->segment, q->handle.object);
@@ -71,7 +71,7 @@ static bool has_no_producer(const struct tni_object *object)
 
 /* Whether a message is there or being pushed. As a rule the slot at the head says so at once.
  */
-static bool has_full(const struct tn_queue *q)
+static bool has_full(const struct tni_queue *q)
 {
     uint32_t head = tni_position_index(atomic_load(&q->handle.object->head));
     for (uint32_t i = 0; i < q->capacity; i++) {
@@ -88,7 +88,7 @@ static bool has_full(const struct tn_queue *q)
  * that others waited for: while it was out, it could come back. While another one is FULL, they
  * wait for that, and who empties its slot comes here.
  */
-static __attribute__((noinline)) void wake_all(struct tn_queue *q)
+static __attribute__((noinline)) void wake_all(struct tni_queue *q)
 {
     struct tni_object *object = q->handle.object;
     bool is_told =
@@ -97,13 +97,13 @@ static __attribute__((noinline)) void wake_all(struct tn_queue *q)
         tni_object_wake_all(&q->handle.domain->segment, object);
 }
 
-static inline void tell_end(struct tn_queue *q)
+static inline void tell_end(struct tni_queue *q)
 {
     if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0))
         wake_all(q);
 }
 
-static __attribute__((noinline)) int fail_ended(const struct tn_queue *q)
+static __attribute__((noinline)) int fail_ended(const struct tni_queue *q)
 {
     return tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
                     q->handle.object->name);
@@ -121,7 +121,7 @@ static void note_unpushed(struct tni_object *object)
  * Whether a slot can be claimed behind the leases that begin at `tail`: else they are not
  * stepped over yet.
  */
-static bool has_room_behind(const struct tn_queue *q, uint64_t tail)
+static bool has_room_behind(const struct tni_queue *q, uint64_t tail)
 {
     uint64_t at = tail;
     for (uint32_t n = 1; n < q->capacity; n++) {
@@ -135,13 +135,13 @@ static bool has_room_behind(const struct tn_queue *q, uint64_t tail)
 }
 
 /* Noise must not keep us here: more steps than this are for the caller's next try. */
-static uint64_t most_steps(const struct tn_queue *q)
+static uint64_t most_steps(const struct tni_queue *q)
 {
     return 64 * (uint64_t)q->capacity + 1024;
 }
 
 /* A slot that is a round further than a tail that stands still: no push can have come there. */
-static int fail_ahead(const struct tn_queue *q, uint64_t tail, int32_t ahead)
+static int fail_ahead(const struct tni_queue *q, uint64_t tail, int32_t ahead)
 {
     return tni_fail(
         TN_ERR_CORRUPT, "queue " TNI_NAME_FORMAT ": slot %u is %d rounds ahead of round %u",
@@ -149,7 +149,7 @@ static int fail_ahead(const struct tn_queue *q, uint64_t tail, int32_t ahead)
 }
 
 /* I2. @return the tail now */
-static inline uint64_t pass_tail(const struct tn_queue *q, uint64_t position)
+static inline uint64_t pass_tail(const struct tni_queue *q, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t seen = position, next = after(position, q->capacity);
@@ -164,7 +164,7 @@ static inline uint64_t pass_tail(const struct tn_queue *q, uint64_t position)
 /*
  * I1. @return the claimed position; TN_ERR_TIMED_OUT when the ring is full; TN_ERR_CORRUPT
  */
-static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
+static int claim(struct tni_queue *q, uint32_t tag, uint64_t *ret_position)
 {
     struct tni_object *object = q->handle.object;
     uint64_t tail = atomic_load_explicit(&object->tail, memory_order_relaxed);
@@ -204,7 +204,7 @@ static int claim(struct tn_queue *q, uint32_t tag, uint64_t *ret_position)
 }
 
 /* pre: view and bytes fit into the slot; the view is encoded as it was measured */
-static inline void write_slot(struct tn_queue *q, struct tni_slot *slot,
+static inline void write_slot(struct tni_queue *q, struct tni_slot *slot,
                               const struct tni_parcel *p)
 {
     TNI_PUT(*tni_slot_content(slot), (uint64_t)p->bytes_count << 32 | p->block.id);
@@ -224,7 +224,7 @@ struct claimed {
     uint64_t position, word;
 };
 
-static inline uint64_t claim_word(const struct tn_queue *q, const struct tni_thread *thread,
+static inline uint64_t claim_word(const struct tni_queue *q, const struct tni_thread *thread,
                                   uint64_t empty)
 {
     return empty | tni_slot_word(0, TNI_SLOT_CLAIMED, q->handle.domain->seat, thread->number);
@@ -234,7 +234,7 @@ static inline uint64_t claim_word(const struct tn_queue *q, const struct tni_thr
  * From the claimed slot to the end, with the thread's record given back. The block is
  * announced, and the claiming was the read-modify-write that ref.c, I5 asks for.
  */
-static inline __attribute__((always_inline)) int push_claimed(struct tn_queue *q,
+static inline __attribute__((always_inline)) int push_claimed(struct tni_queue *q,
                                                               struct tni_thread *thread,
                                                               const struct claimed *c,
                                                               const struct tni_parcel *p)
@@ -278,7 +278,7 @@ static inline __attribute__((always_inline)) int push_claimed(struct tn_queue *q
     return status;
 }
 
-int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
+int tni_ring_push(struct tni_queue *q, const struct tni_parcel *p)
 {
     struct tni_object *object = q->handle.object;
     struct claimed c;
@@ -301,7 +301,7 @@ int tni_ring_push(struct tn_queue *q, const struct tni_parcel *p)
     return status;
 }
 
-int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, uint32_t view_bytes, bool move)
+int tni_ring_push_plain(struct tni_queue *q, tn_tensor *tensor, uint32_t view_bytes, bool move)
 {
     struct tni_object *object = q->handle.object;
     struct claimed c = {.position = atomic_load_explicit(&object->tail, memory_order_relaxed)};
@@ -330,13 +330,13 @@ int tni_ring_push_plain(struct tn_queue *q, tn_tensor *tensor, uint32_t view_byt
 
 /* ---- take -------------------------------------------------------------------------------- */
 
-static inline bool move_head(struct tn_queue *q, uint64_t from, uint64_t to)
+static inline bool move_head(struct tni_queue *q, uint64_t from, uint64_t to)
 {
     return atomic_compare_exchange_strong(&q->handle.object->head, &from, to);
 }
 
 /* I2. The position will never hold anything again. */
-static inline void pass_emptied(struct tn_queue *q, uint64_t position)
+static inline void pass_emptied(struct tni_queue *q, uint64_t position)
 {
     move_head(q, position, after(position, q->capacity));
 }
@@ -345,7 +345,7 @@ static inline void pass_emptied(struct tn_queue *q, uint64_t position)
  * I2. From `head` to `position` there is nothing to take now; if `position` was a lease, it may
  * come to hold something.
  */
-static void pass_head(struct tn_queue *q, uint64_t head, uint64_t position)
+static void pass_head(struct tni_queue *q, uint64_t head, uint64_t position)
 {
     struct tni_object *object = q->handle.object;
     if (!move_head(q, head, after(position, q->capacity)))
@@ -374,7 +374,7 @@ static inline uint64_t catch_up(uint64_t position, int32_t ahead)
  * How far the head can be behind the last message, when it has caught up: two rounds behind the
  * word of its slot, and the last push is less than a round beyond that word.
  */
-static inline uint32_t farthest(const struct tn_queue *q) { return 3 * q->capacity; }
+static inline uint32_t farthest(const struct tni_queue *q) { return 3 * q->capacity; }
 
 struct found {
     uint64_t position, word;
@@ -382,7 +382,7 @@ struct found {
 };
 
 /* Find the first FULL slot from the head on; false: there is none. */
-static bool scan(struct tn_queue *q, bool may_pass, struct found *ret)
+static bool scan(struct tni_queue *q, bool may_pass, struct found *ret)
 {
     struct tni_object *object = q->handle.object;
     uint64_t head = atomic_load_explicit(&object->head, memory_order_relaxed), at = head;
@@ -432,7 +432,7 @@ static bool was_pushed_to(uint64_t word, uint64_t position)
 }
 
 /* The head is behind where messages were taken out of order: those in front are not counted. */
-static __attribute__((noinline)) uint32_t count_from_head(const struct tn_queue *q)
+static __attribute__((noinline)) uint32_t count_from_head(const struct tni_queue *q)
 {
     uint64_t head = atomic_load(&q->handle.object->head),
              end = atomic_load(&q->handle.object->tail);
@@ -452,7 +452,7 @@ static __attribute__((noinline)) uint32_t count_from_head(const struct tn_queue 
     return 0;
 }
 
-uint32_t tni_ring_count(const struct tn_queue *q)
+uint32_t tni_ring_count(const struct tni_queue *q)
 {
     return tni_ring_looks_empty(q) ? 0 : count_from_head(q);
 }
@@ -464,7 +464,7 @@ uint32_t tni_ring_count(const struct tn_queue *q)
  * same slot again. That one was FULL before the last scan began, and so was everything its
  * producer had pushed before.
  */
-static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
+static bool find_full(struct tni_queue *q, bool may_pass, struct found *ret)
 {
     struct found again;
     if (!scan(q, may_pass, ret))
@@ -479,7 +479,7 @@ static bool find_full(struct tn_queue *q, bool may_pass, struct found *ret)
     return true;
 }
 
-static inline struct tni_taken as_found(const struct tn_queue *q, struct tni_slot *slot,
+static inline struct tni_taken as_found(const struct tni_queue *q, struct tni_slot *slot,
                                         uint64_t position, uint64_t word)
 {
     uint64_t content = TNI_LOOK(*tni_slot_content(slot));
@@ -495,7 +495,7 @@ static inline struct tni_taken as_found(const struct tn_queue *q, struct tni_slo
                               .form = TNI_LOOK(*tni_slot_form(slot))};
 }
 
-int tni_ring_find(struct tn_queue *q, struct tni_taken *ret_found)
+int tni_ring_find(struct tni_queue *q, struct tni_taken *ret_found)
 {
     struct found found;
     if (!find_full(q, true, &found))
@@ -509,7 +509,7 @@ static bool is_full(const struct tni_seen *seen)
     return seen->word >> 24 == tni_position_full(seen->position) >> 24;
 }
 
-bool tni_ring_sees_full(const struct tn_queue *q, struct tni_seen *ret_seen)
+bool tni_ring_sees_full(const struct tni_queue *q, struct tni_seen *ret_seen)
 {
     *ret_seen = tni_ring_see(q);
     for (int i = 0; i < CLAIM_LOOKS && tni_slot_state(ret_seen->word) == TNI_SLOT_CLAIMED;
@@ -526,7 +526,7 @@ bool tni_ring_is_still(const struct tni_taken *found)
     return atomic_load_explicit(&found->slot->word, memory_order_relaxed) == found->word;
 }
 
-static inline void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
+static inline void empty_slot(struct tni_queue *q, const struct tni_taken *taken)
 {
     uint64_t empty = tni_slot_word(tni_slot_round(taken->word) + 1, TNI_SLOT_EMPTY, 0, 0);
     atomic_store_explicit(&taken->slot->word, empty, memory_order_release);
@@ -537,7 +537,7 @@ static inline void empty_slot(struct tn_queue *q, const struct tni_taken *taken)
 }
 
 static inline __attribute__((always_inline)) void
-take_end(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+take_end(struct tni_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
     tni_block block = taken->block;
@@ -548,14 +548,14 @@ take_end(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *
         tni_ref_adopt(d, thread, block);
 }
 
-void tni_ring_take_end(struct tn_queue *q, struct tni_thread *thread,
+void tni_ring_take_end(struct tni_queue *q, struct tni_thread *thread,
                        const struct tni_taken *taken)
 {
     take_end(q, thread, taken);
 }
 
 /* One tensor like the last one, over no reference yet. NULL: go the long way. */
-static inline tn_tensor *decode_alike(struct tn_queue *q, struct tni_thread *thread,
+static inline tn_tensor *decode_alike(struct tni_queue *q, struct tni_thread *thread,
                                       const struct tni_taken *found)
 {
     uint32_t view_bytes = tni_form_view_bytes(found->form);
@@ -567,7 +567,7 @@ static inline tn_tensor *decode_alike(struct tn_queue *q, struct tni_thread *thr
                                    (const void *)found->slot->data, view_bytes);
 }
 
-bool tni_ring_pop_plain(struct tn_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
+bool tni_ring_pop_plain(struct tni_queue *q, struct tni_seen seen, tn_tensor **ret_tensor)
 {
     struct tni_thread *thread;
     if (TNI_UNLIKELY(!is_full(&seen)) ||
@@ -590,14 +590,15 @@ bool tni_ring_pop_plain(struct tn_queue *q, struct tni_seen seen, tn_tensor **re
  * A message that becomes a lease makes room if a free slot lies behind it: a push steps over
  * leases, and not over messages.
  */
-static void tell_room(struct tn_queue *q)
+static void tell_room(struct tni_queue *q)
 {
     _Atomic uint32_t *room = &q->handle.object->room;
     if (TNI_UNLIKELY((atomic_load(room) & TNI_WAIT_ARMED) != 0) && tni_ring_has_room(q))
         tni_wait_call(room);
 }
 
-int tni_ring_lease(struct tn_queue *q, struct tni_thread *thread, const struct tni_taken *taken)
+int tni_ring_lease(struct tni_queue *q, struct tni_thread *thread,
+                   const struct tni_taken *taken)
 {
     struct tn_domain *d = q->handle.domain;
     tni_block block = taken->block;
@@ -634,7 +635,7 @@ static void refill(struct tni_object *object, struct tni_slot *slot, uint64_t wo
     retreat_head(object, tni_position(round, index));
 }
 
-void tni_ring_discard(struct tn_queue *q, struct tni_thread *thread,
+void tni_ring_discard(struct tni_queue *q, struct tni_thread *thread,
                       const struct tni_taken *taken)
 {
     tni_block block = taken->block;
@@ -669,7 +670,7 @@ static void give_back_slot(struct tni_object *object, struct tni_slot *slot, uin
     refill(object, slot, word, index);
 }
 
-int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
+int tni_ring_lease_end(struct tni_queue *q, uint64_t lease, bool give_back)
 {
     struct tn_domain *d = q->handle.domain;
     struct tni_slot *slot = tni_slot_at(q, lease);
@@ -710,7 +711,7 @@ int tni_ring_lease_end(struct tn_queue *q, uint64_t lease, bool give_back)
 }
 
 /* Whether a message is in the slot, or may come to be there without another push. */
-static bool has_or_gets(const struct tn_queue *q, uint64_t word)
+static bool has_or_gets(const struct tni_queue *q, uint64_t word)
 {
     uint32_t state = tni_slot_state(word);
     if (state == TNI_SLOT_CLAIMED || state == TNI_SLOT_FULL)
@@ -719,7 +720,7 @@ static bool has_or_gets(const struct tn_queue *q, uint64_t word)
            tni_slot_seat(word) != q->handle.domain->seat && q->policy != TN_QUEUE_DROP;
 }
 
-bool tni_ring_has_more(const struct tn_queue *q)
+bool tni_ring_has_more(const struct tni_queue *q)
 {
     for (uint32_t i = 0; i < q->capacity; i++)
         if (has_or_gets(q, atomic_load(&tni_slot_at(q, i)->word)))
@@ -727,13 +728,13 @@ bool tni_ring_has_more(const struct tn_queue *q)
     return false;
 }
 
-bool tni_ring_is_ready(struct tn_queue *q)
+bool tni_ring_is_ready(struct tni_queue *q)
 {
     struct found found;
     return scan(q, false, &found);
 }
 
-bool tni_ring_has_room(struct tn_queue *q)
+bool tni_ring_has_room(struct tni_queue *q)
 {
     uint64_t tail = atomic_load(&q->handle.object->tail);
     uint64_t word = atomic_load(&tni_slot_at(q, tail)->word);

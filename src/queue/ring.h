@@ -5,8 +5,8 @@
 
 #include "queue/object.h"
 
-struct tn_queue {
-    struct tni_handle handle;
+struct tni_queue {
+    struct tn_object handle;
     uint8_t *slots; /* checked at open; the numbers beside it are private copies */
     uint32_t capacity;
     uint32_t slot_bytes;
@@ -14,6 +14,12 @@ struct tn_queue {
     uint32_t policy;
     _Atomic uint32_t short_looks[2]; /* of pops, of pushes: in a row that ended at once */
 };
+
+/** pre: `handle` is a queue's, or NULL, or nothing but its struct tn_object is looked at. */
+static inline struct tni_queue *tni_queue_of(const tn_queue *handle)
+{
+    return (struct tni_queue *)(uintptr_t)handle;
+}
 
 /* What goes into a slot. */
 struct tni_parcel {
@@ -110,7 +116,7 @@ static inline uint64_t tni_position_full(uint64_t position)
     return tni_position_empty(position) | (uint64_t)TNI_SLOT_FULL << 24;
 }
 /** What noise made of a position leads to a slot all the same. */
-static inline struct tni_slot *tni_slot_at(const struct tn_queue *q, uint64_t position)
+static inline struct tni_slot *tni_slot_at(const struct tni_queue *q, uint64_t position)
 {
     uint32_t index = tni_position_index(position);
     if (TNI_UNLIKELY(index >= q->capacity))
@@ -119,8 +125,8 @@ static inline struct tni_slot *tni_slot_at(const struct tn_queue *q, uint64_t po
 }
 
 /* Where a slot further on is, for a hint to the processor: perhaps beyond the last one. */
-static inline const void *tni_slot_beyond(const struct tn_queue *q, const struct tni_slot *slot,
-                                          uint32_t count)
+static inline const void *tni_slot_beyond(const struct tni_queue *q,
+                                          const struct tni_slot *slot, uint32_t count)
 {
     return (const void *)((uintptr_t)slot + (uintptr_t)count * q->slot_bytes);
 }
@@ -150,14 +156,14 @@ enum { TNI_MOST_TRIES = 10000 };
 struct tni_seen {
     uint64_t position, word;
 };
-static inline struct tni_seen tni_ring_see(const struct tn_queue *q)
+static inline struct tni_seen tni_ring_see(const struct tni_queue *q)
 {
     uint64_t head = atomic_load_explicit(&q->handle.object->head, memory_order_relaxed);
     return (struct tni_seen){
         head, atomic_load_explicit(&tni_slot_at(q, head)->word, memory_order_acquire)};
 }
 /** The slot at the head was not pushed to yet, and so none behind it was. */
-static inline bool tni_ring_looks_empty(const struct tn_queue *q)
+static inline bool tni_ring_looks_empty(const struct tni_queue *q)
 {
     struct tni_seen seen = tni_ring_see(q);
     return seen.word == tni_position_empty(seen.position);
@@ -166,10 +172,10 @@ static inline bool tni_ring_looks_empty(const struct tn_queue *q)
  * Whether the slot at the head is FULL. While a producer is filling it, read it again a few
  * times. *ret_seen is the last reading.
  */
-bool tni_ring_sees_full(const struct tn_queue *q, struct tni_seen *ret_seen);
+bool tni_ring_sees_full(const struct tni_queue *q, struct tni_seen *ret_seen);
 
 /** The slot at the tail is in use since the round before, and not leased. */
-static inline bool tni_ring_looks_full(const struct tn_queue *q)
+static inline bool tni_ring_looks_full(const struct tni_queue *q)
 {
     uint64_t tail = atomic_load_explicit(&q->handle.object->tail, memory_order_relaxed);
     uint64_t word = atomic_load_explicit(&tni_slot_at(q, tail)->word, memory_order_acquire);
@@ -181,7 +187,7 @@ static inline bool tni_ring_looks_full(const struct tn_queue *q)
  * Put a parcel into the next slot. TN_ERR_TIMED_OUT: full; TN_ERR_CLOSED; TN_ERR_FULL: too many
  * references.
  */
-int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
+int tni_ring_push(struct tni_queue *queue, const struct tni_parcel *parcel);
 
 /**
  * The same of a tensor that tni_tensor_is_plain(), and has room in a slot, into the slot at the
@@ -189,11 +195,11 @@ int tni_ring_push(struct tn_queue *queue, const struct tni_parcel *parcel);
  * @param view_bytes  tni_tensor_view_bytes()
  * @return 0, TN_ERR_FULL; 1: ask tni_ring_push()
  */
-int tni_ring_push_plain(struct tn_queue *queue, tn_tensor *tensor, uint32_t view_bytes,
+int tni_ring_push_plain(struct tni_queue *queue, tn_tensor *tensor, uint32_t view_bytes,
                         bool move);
 
 /** At most the messages in the ring, those in the hands of a push or a pop too; 0: none. */
-uint32_t tni_ring_count(const struct tn_queue *queue);
+uint32_t tni_ring_count(const struct tni_queue *queue);
 
 /*
  * A pop finds a message, reads it and obtains all that it needs, and takes the message last:
@@ -206,14 +212,14 @@ uint32_t tni_ring_count(const struct tn_queue *queue);
  */
 
 /** Find the oldest message. @return 0, or TN_ERR_TIMED_OUT: empty */
-int tni_ring_find(struct tn_queue *queue, struct tni_taken *ret_found);
+int tni_ring_find(struct tni_queue *queue, struct tni_taken *ret_found);
 /** Whether nobody has taken the message since it was found. */
 bool tni_ring_is_still(const struct tni_taken *found);
 /**
  * Take what was found: its slot is TAKEN and its block announced by `thread`. False: others
  * were quicker, and nothing is announced.
  */
-static inline bool tni_ring_take(struct tn_queue *q, struct tni_thread *thread,
+static inline bool tni_ring_take(struct tni_queue *q, struct tni_thread *thread,
                                  struct tni_taken *found)
 {
     struct tn_domain *d = q->handle.domain;
@@ -240,39 +246,48 @@ static inline bool tni_ring_take(struct tn_queue *q, struct tni_thread *thread,
 }
 
 /** The message is ours: the slot is empty, its reference a local one of this process. */
-void tni_ring_take_end(struct tn_queue *queue, struct tni_thread *thread,
+void tni_ring_take_end(struct tni_queue *queue, struct tni_thread *thread,
                        const struct tni_taken *taken);
 /**
  * Pop, of a queue without leases, the message that was seen at the head, if it is one tensor
  * like the one that ended last in this thread's record. False: only a general pop can tell.
  */
-bool tni_ring_pop_plain(struct tn_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
+bool tni_ring_pop_plain(struct tni_queue *queue, struct tni_seen seen, tn_tensor **ret_tensor);
 
 /**
  * The message stays in its slot, leased to this process, which gets a reference of its own.
  * @return 0, or TN_ERR_FULL: as of tni_ref_pin(), which only noise brings about
  */
-int tni_ring_lease(struct tn_queue *queue, struct tni_thread *thread,
+int tni_ring_lease(struct tni_queue *queue, struct tni_thread *thread,
                    const struct tni_taken *taken);
 /** Throw it away. */
-void tni_ring_discard(struct tn_queue *queue, struct tni_thread *thread,
+void tni_ring_discard(struct tni_queue *queue, struct tni_thread *thread,
                       const struct tni_taken *taken);
 
 /**
  * End a lease: acknowledged, or given back to be delivered again. TN_ERR_STALE: not leased to
  * us.
  */
-int tni_ring_lease_end(struct tn_queue *queue, uint64_t lease, bool give_back);
+int tni_ring_lease_end(struct tni_queue *queue, uint64_t lease, bool give_back);
 
 /**
  * Whether there may be a message yet: one that is in the queue or in the middle of a push, or
  * is out with another process and may come back.
  */
-bool tni_ring_has_more(const struct tn_queue *queue);
+bool tni_ring_has_more(const struct tni_queue *queue);
 
 /** Whether a pop would find something now. */
-bool tni_ring_is_ready(struct tn_queue *queue);
+bool tni_ring_is_ready(struct tni_queue *queue);
 /** Whether a push would find a slot now. */
-bool tni_ring_has_room(struct tn_queue *queue);
+bool tni_ring_has_room(struct tni_queue *queue);
+
+/* What the queue does for the table of objects: see struct tni_kind. */
+void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+void tni_ring_end(struct tn_domain *domain, struct tni_object *object);
+uint64_t tni_ring_count_records(const struct tni_segment *segment,
+                                const struct tni_object *object, tni_block block);
+void tni_ring_for_each_record(const struct tni_segment *segment,
+                              const struct tni_object *object, tni_record_fn *each,
+                              void *context);
 
 #endif

@@ -28,8 +28,8 @@
 
 enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS = INT32_MAX };
 
-struct tn_semaphore {
-    struct tni_handle handle;
+struct tni_semaphore {
+    struct tn_object handle;
     uint32_t limit;         /* private copy: most permits there can be */
     _Atomic uint32_t *held; /* [seats]; NULL: not owned, or of one permit */
     bool is_one;            /* owned, of one permit */
@@ -57,9 +57,10 @@ static uint64_t held_bytes(const struct tni_segment *s)
 
 /* ---- making, opening, closing ------------------------------------------------------------ */
 
-static int bind(struct tn_semaphore *semaphore)
+static int bind(struct tn_object *handle)
 {
-    const struct tni_object *object = semaphore->handle.object;
+    struct tni_semaphore *semaphore = (struct tni_semaphore *)handle;
+    const struct tni_object *object = handle->object;
     uint32_t flags = TNI_LOOK(object->flags);
     bool is_owned = (flags & TN_SEMAPHORE_OWNED) != 0;
     semaphore->any_releases = (flags & TN_SEMAPHORE_ANY_RELEASES) != 0;
@@ -67,7 +68,7 @@ static int bind(struct tn_semaphore *semaphore)
     semaphore->is_one = is_one(object);
     if (!is_owned || semaphore->is_one)
         return 0;
-    const struct tni_segment *s = &semaphore->handle.domain->segment;
+    const struct tni_segment *s = &handle->domain->segment;
     semaphore->held = tni_object_ring(s, object, held_bytes(s));
     if (semaphore->held == NULL || semaphore->limit > MAX_PERMITS)
         return tni_fail(TN_ERR_CORRUPT,
@@ -77,76 +78,36 @@ static int bind(struct tn_semaphore *semaphore)
     return 0;
 }
 
-static int take_handle(int status, void *handle, tn_semaphore **ret_semaphore)
+int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits, uint32_t flags,
+                      tn_semaphore **ret_semaphore)
 {
-    if (status != 0)
-        return status;
-    struct tn_semaphore *semaphore = handle;
-    if ((status = bind(semaphore)) != 0)
-        tni_object_close(&semaphore->handle);
-    else
-        *ret_semaphore = semaphore;
-    return status;
-}
-
-int tn_semaphore_create(tn_domain *domain, const char *name, uint32_t permits, uint32_t flags,
-                        tn_semaphore **ret_semaphore)
-{
-    struct tni_object_spec spec = {.kind = TNI_OBJECT_SEMAPHORE,
+    struct tni_object_spec spec = {.kind = &tni_semaphore_kind,
                                    .name = name,
-                                   .flags = flags,
+                                   .flags = flags & ALL_FLAGS,
                                    .capacity = permits,
+                                   .wanted_capacity = permits,
+                                   .count_name = "permits",
                                    .value = permits};
-    void *handle = NULL;
-    if (domain == NULL || ret_semaphore == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_semaphore_create: NULL argument");
-    if (flags != 0 && flags != TN_SEMAPHORE_OWNED && flags != ALL_FLAGS)
-        return tni_fail(TN_ERR_INVALID, "semaphore flags %#x", flags);
+    if (domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_semaphore_open: the domain is NULL");
+    if (spec.flags != 0 && (spec.flags & TN_SEMAPHORE_OWNED) == 0)
+        return tni_fail(TN_ERR_INVALID,
+                        "TN_SEMAPHORE_ANY_RELEASES goes together with TN_SEMAPHORE_OWNED");
     if (permits > MAX_PERMITS)
         return tni_fail(TN_ERR_INVALID, "a semaphore of %u permits; at most %d are possible",
                         permits, MAX_PERMITS);
-    if (flags != 0 && permits != 1)
+    spec.wants_flags = spec.flags != 0 || (flags & TN_OPEN_EXISTING) == 0;
+    if (spec.flags != 0 && permits != 1)
         spec.ring_bytes = held_bytes(&domain->segment);
-    int status = tni_object_create(domain, &spec, sizeof(struct tn_semaphore), &handle);
-    return take_handle(status, handle, ret_semaphore);
-}
-
-int tn_semaphore_open(tn_domain *domain, const char *name, tn_semaphore **ret_semaphore)
-{
-    void *handle = NULL;
-    if (domain == NULL || name == NULL || ret_semaphore == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_semaphore_open: NULL argument");
-    int status = tni_object_open(domain, TNI_OBJECT_SEMAPHORE, name, 0,
-                                 sizeof(struct tn_semaphore), &handle);
-    return take_handle(status, handle, ret_semaphore);
-}
-
-int tn_semaphore_open_id(tn_domain *domain, uint64_t id, tn_semaphore **ret_semaphore)
-{
-    void *handle = NULL;
-    if (domain == NULL || ret_semaphore == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_semaphore_open_id: NULL argument");
-    int status = tni_object_open(domain, TNI_OBJECT_SEMAPHORE, NULL, id,
-                                 sizeof(struct tn_semaphore), &handle);
-    return take_handle(status, handle, ret_semaphore);
-}
-
-uint64_t tn_semaphore_id(const tn_semaphore *semaphore)
-{
-    return semaphore != NULL ? tni_object_id(&semaphore->handle) : 0;
-}
-
-tn_semaphore *tn_semaphore_close(tn_semaphore *semaphore)
-{
-    tni_object_close(semaphore != NULL ? &semaphore->handle : NULL);
-    return NULL;
+    return tni_object_open("tn_semaphore_open", domain, &spec, flags & ~spec.flags,
+                           ret_semaphore);
 }
 
 uint32_t tn_semaphore_get(const tn_semaphore *semaphore)
 {
-    if (tni_face_check((const struct tni_handle *)semaphore) != 0)
+    if (tni_object_check(semaphore, TNI_OBJECT_SEMAPHORE) != 0)
         return 0;
-    return permits_of(atomic_load(&semaphore->handle.object->value));
+    return permits_of(atomic_load(&semaphore->object->value));
 }
 
 /* ---- the two halves ---------------------------------------------------------------------- */
@@ -206,7 +167,7 @@ static bool uncount(_Atomic uint32_t *held)
 
 /* ---- acquire and release ----------------------------------------------------------------- */
 
-static int try_acquire_owned(struct tn_semaphore *semaphore)
+static int try_acquire_owned(struct tni_semaphore *semaphore)
 {
     struct tn_domain *domain = semaphore->handle.domain;
     struct tni_object *object = semaphore->handle.object;
@@ -231,7 +192,7 @@ static int fail_one(const struct tni_object *object, uint64_t word)
                     object->name, (unsigned long long)word);
 }
 
-static int try_acquire_one(struct tn_semaphore *semaphore)
+static int try_acquire_one(struct tni_semaphore *semaphore)
 {
     struct tni_object *object = semaphore->handle.object;
     uint64_t seen = ONE_FREE;
@@ -244,7 +205,7 @@ static int try_acquire_one(struct tn_semaphore *semaphore)
 
 static int try_acquire(void *context)
 {
-    struct tn_semaphore *semaphore = context;
+    struct tni_semaphore *semaphore = context;
     if (semaphore->is_one)
         return try_acquire_one(semaphore);
     if (semaphore->held != NULL)
@@ -252,19 +213,20 @@ static int try_acquire(void *context)
     return take_permit(semaphore->handle.object, semaphore->limit);
 }
 
-int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadline deadline)
+int tn_semaphore_acquire(tn_semaphore *handle, tn_deadline deadline)
 {
-    int status = tni_face_check((const struct tni_handle *)semaphore);
+    struct tni_semaphore *semaphore = (struct tni_semaphore *)handle;
+    int status = tni_object_check(handle, TNI_OBJECT_SEMAPHORE);
     if (TNI_UNLIKELY(status != 0))
         return status;
     if (TNI_LIKELY((status = try_acquire(semaphore)) != TN_ERR_TIMED_OUT))
         return status;
-    return tni_object_wait(&semaphore->handle, &semaphore->handle.object->items, TNI_SIDE_ANY,
-                           tni_spins(&semaphore->handle, &semaphore->handle.object->items),
-                           deadline.ns, try_acquire, semaphore);
+    return tni_object_wait(handle, &handle->object->items, TNI_SIDE_ANY,
+                           tni_spins(handle, &handle->object->items), deadline.ns, try_acquire,
+                           semaphore);
 }
 
-static bool uncount_anothers(struct tn_semaphore *semaphore)
+static bool uncount_anothers(struct tni_semaphore *semaphore)
 {
     const struct tni_segment *s = &semaphore->handle.domain->segment;
     for (uint32_t seat = 0; seat < s->geometry.seats; seat++)
@@ -273,7 +235,7 @@ static bool uncount_anothers(struct tn_semaphore *semaphore)
     return false;
 }
 
-static int fail_not_held(const struct tn_semaphore *semaphore)
+static int fail_not_held(const struct tni_semaphore *semaphore)
 {
     return tni_fail(TN_ERR_INVALID, "%s holds no permit of the semaphore " TNI_NAME_FORMAT,
                     semaphore->any_releases ? "nobody" : "this process",
@@ -281,7 +243,7 @@ static int fail_not_held(const struct tn_semaphore *semaphore)
 }
 
 /* I5 */
-static int release_one(struct tn_semaphore *semaphore)
+static int release_one(struct tni_semaphore *semaphore)
 {
     struct tni_object *object = semaphore->handle.object;
     uint64_t seen = one_held(semaphore->handle.domain->seat);
@@ -294,7 +256,7 @@ static int release_one(struct tn_semaphore *semaphore)
     return 0;
 }
 
-static int release_owned(struct tn_semaphore *semaphore)
+static int release_owned(struct tni_semaphore *semaphore)
 {
     struct tn_domain *domain = semaphore->handle.domain;
     struct tni_object *object = semaphore->handle.object;
@@ -312,7 +274,7 @@ static int release_owned(struct tn_semaphore *semaphore)
     return status;
 }
 
-static int give_one(struct tn_semaphore *semaphore)
+static int give_one(struct tni_semaphore *semaphore)
 {
     if (semaphore->is_one)
         return release_one(semaphore);
@@ -323,11 +285,12 @@ static int give_one(struct tn_semaphore *semaphore)
 
 int tn_semaphore_release(tn_semaphore *semaphore)
 {
-    int status = tni_face_check((const struct tni_handle *)semaphore);
-    if (TNI_UNLIKELY(status != 0) || (status = give_one(semaphore)) != 0)
+    int status = tni_object_check(semaphore, TNI_OBJECT_SEMAPHORE);
+    if (TNI_UNLIKELY(status != 0) ||
+        (status = give_one((struct tni_semaphore *)semaphore)) != 0)
         return status;
     TNI_KILL_POINT("semaphore_released");
-    tni_wait_notify(&semaphore->handle.object->items, 1);
+    tni_wait_notify(&semaphore->object->items, 1);
     return 0;
 }
 
@@ -418,8 +381,7 @@ void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead)
  * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: all
  * permits are uncounted and given under an announce of our own, and one permit by one CAS.
  */
-void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *object,
-                               uint32_t seat)
+static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     const struct tni_segment *s = &domain->segment;
     uint32_t index = (uint32_t)(object - tni_object_at(s, 0));
@@ -443,3 +405,12 @@ void tni_semaphore_settle_seat(struct tn_domain *domain, struct tni_object *obje
     }
     tni_wait_notify(&object->items, INT32_MAX);
 }
+
+const struct tni_kind tni_semaphore_kind = {
+    .number = TNI_OBJECT_SEMAPHORE,
+    .name = "semaphore",
+    .handle_bytes = sizeof(struct tni_semaphore),
+    .bind = bind,
+    .settle_seat = settle_seat,
+    .close_seat = settle_seat,
+};

@@ -14,14 +14,13 @@
  */
 #include "queue/object.h"
 
-#include "queue/ring.h"
 #include "sync/sync.h"
 
 /*
  * Whether there was a death on this side since `told`, nobody else is left there, and nothing
  * that is out with others may come back.
  */
-static bool are_peers_dead(const struct tni_handle *handle, uint32_t side, uint32_t told)
+static bool are_peers_dead(const struct tn_object *handle, uint32_t side, uint32_t told)
 {
     const struct tni_object *object = handle->object;
     const struct tni_seat_set *set = side == TNI_SIDE_PRODUCER   ? &object->producers
@@ -29,24 +28,23 @@ static bool are_peers_dead(const struct tni_handle *handle, uint32_t side, uint3
                                                                  : &object->openers;
     return TNI_UNLIKELY((uint32_t)(atomic_load(&object->death[side]) >> 32) != told) &&
            tni_seat_set_count(set, handle->domain->seat) == 0 &&
-           (side != TNI_SIDE_PRODUCER || !tni_ring_has_more((const struct tn_queue *)handle));
+           (side != TNI_SIDE_PRODUCER || !tni_kind_of(handle->kind)->has_more(handle));
 }
 
-static int report_death(struct tni_handle *handle, uint32_t side)
+static int report_death(struct tn_object *handle, uint32_t side)
 {
     const struct tni_object *object = handle->object;
     uint64_t death = atomic_load(&object->death[side]);
     atomic_store(&handle->deaths_seen[side], (uint32_t)(death >> 32));
     int32_t pid = atomic_load(&object->death_pid[side]);
     tni_set_peer(tni_who_seat(death), pid);
-    return tni_fail(
-        TN_ERR_PEER_DIED, "process %d in seat %u died, the last %s of %s " TNI_NAME_FORMAT, pid,
-        tni_who_seat(death),
-        side == TNI_SIDE_PRODUCER   ? "producer"
-        : side == TNI_SIDE_CONSUMER ? "consumer"
-                                    : "other member",
-        tni_object_kind_name(tni_object_kind(atomic_load(&object->word)) % TNI_OBJECT_KINDS),
-        object->name);
+    return tni_fail(TN_ERR_PEER_DIED,
+                    "process %d in seat %u died, the last %s of %s " TNI_NAME_FORMAT, pid,
+                    tni_who_seat(death),
+                    side == TNI_SIDE_PRODUCER   ? "producer"
+                    : side == TNI_SIDE_CONSUMER ? "consumer"
+                                                : "other member",
+                    tni_object_kind_name(handle->kind), object->name);
 }
 
 /* A deadline far in the past is likely a duration that was taken for a time. */
@@ -62,7 +60,7 @@ static int fail_late(uint64_t deadline_ns)
 }
 
 /* Two threads may learn at once, and one of them in vain. */
-void tni_spins_learn(struct tni_handle *handle, const _Atomic uint32_t *word, uint32_t spins,
+void tni_spins_learn(struct tn_object *handle, const _Atomic uint32_t *word, uint32_t spins,
                      bool has_paid)
 {
     _Atomic uint32_t *at = &handle->doubt[word == &handle->object->room];
@@ -75,7 +73,7 @@ void tni_spins_learn(struct tni_handle *handle, const _Atomic uint32_t *word, ui
 }
 
 /* pre: one attempt was in vain. */
-static int spin(struct tni_handle *handle, const _Atomic uint32_t *word, uint32_t spins,
+static int spin(struct tn_object *handle, const _Atomic uint32_t *word, uint32_t spins,
                 tni_try_fn *attempt, void *context)
 {
     int status = TN_ERR_TIMED_OUT;
@@ -89,7 +87,7 @@ static int spin(struct tni_handle *handle, const _Atomic uint32_t *word, uint32_
     return status;
 }
 
-int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side, uint32_t spins,
+int tni_object_wait(struct tn_object *handle, _Atomic uint32_t *word, int side, uint32_t spins,
                     uint64_t deadline_ns, tni_try_fn *attempt, void *context)
 {
     /*
@@ -122,7 +120,7 @@ int tni_object_wait(struct tni_handle *handle, _Atomic uint32_t *word, int side,
         if (slept == TN_ERR_INTERRUPTED)
             return slept; /* without another attempt, which might take something */
         /* In a child that the program's hook forked, which may have no seat, too. */
-        if ((status = tni_object_check(handle)) != 0)
+        if ((status = tni_object_check(handle, handle->kind)) != 0)
             return status;
         status = attempt(context);
         if (status == TN_ERR_TIMED_OUT && slept == TN_ERR_TIMED_OUT &&

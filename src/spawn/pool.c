@@ -491,9 +491,9 @@ static void free_pool(struct tn_pool *pool)
 {
     tni_jobs_fini(&pool->table);
     tn_tensor_unref(pool->board);
-    tn_queue_close(pool->jobs);
-    tn_queue_close(pool->results);
-    tn_queue_close(pool->boards);
+    tn_object_close(pool->jobs);
+    tn_object_close(pool->results);
+    tn_object_close(pool->boards);
     for (uint32_t i = 0; pool->workers != NULL && i < pool->worker_count; i++)
         tn_process_close(pool->workers[i]);
     free_strings(pool->argv);
@@ -598,12 +598,12 @@ static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
                               .policy = TN_QUEUE_LEASE};
     tn_queue_options boards = {.struct_size = sizeof boards, .capacity = o->workers};
     int64_t shape[2] = {o->workers, TNI_POOL_ROW};
-    int status = tn_queue_create(pool->domain, NULL, &queue, &pool->jobs);
+    int status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->jobs);
     queue.policy = TN_QUEUE_REDELIVER;
     if (status == 0)
-        status = tn_queue_create(pool->domain, NULL, &queue, &pool->results);
+        status = tn_queue_open(pool->domain, NULL, &queue, 0, &pool->results);
     if (status == 0)
-        status = tn_queue_create(pool->domain, NULL, &boards, &pool->boards);
+        status = tn_queue_open(pool->domain, NULL, &boards, 0, &pool->boards);
     if (status == 0)
         status = tn_queue_attach(pool->jobs, TN_PRODUCER);
     if (status == 0)
@@ -614,9 +614,9 @@ static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
                                   &pool->board);
     if (status != 0)
         return status;
-    pool->pass.jobs = tn_queue_id(pool->jobs);
-    pool->pass.results = tn_queue_id(pool->results);
-    pool->pass.boards = tn_queue_id(pool->boards);
+    pool->pass.jobs = tn_object_id(pool->jobs);
+    pool->pass.results = tn_object_id(pool->results);
+    pool->pass.boards = tn_object_id(pool->boards);
     return 0;
 }
 

@@ -62,11 +62,11 @@ static int read_variable(struct tni_pool_pass *ret_pass)
 static int open_board(struct worker *w)
 {
     tn_queue *boards;
-    int status = tn_queue_open_id(w->domain, w->pass->boards, &boards);
+    int status = tn_object_open_id(w->domain, TN_OBJECT_QUEUE, w->pass->boards, &boards);
     if (status != 0)
         return status;
     status = tn_queue_pop_tensor(boards, tn_deadline_after(board_ns), &w->board);
-    tn_queue_close(boards);
+    tn_object_close(boards);
     if (status != 0)
         return status;
     if (w->board->dtype != TN_UINT64 || !w->board->is_row_major ||
@@ -79,9 +79,9 @@ static int open_board(struct worker *w)
 
 static int open_worker(struct worker *w)
 {
-    int status = tn_queue_open_id(w->domain, w->pass->jobs, &w->jobs);
+    int status = tn_object_open_id(w->domain, TN_OBJECT_QUEUE, w->pass->jobs, &w->jobs);
     if (status == 0)
-        status = tn_queue_open_id(w->domain, w->pass->results, &w->results);
+        status = tn_object_open_id(w->domain, TN_OBJECT_QUEUE, w->pass->results, &w->results);
     if (status == 0)
         status = tn_queue_attach(w->jobs, TN_CONSUMER);
     if (status == 0)
@@ -92,8 +92,8 @@ static int open_worker(struct worker *w)
 static void close_worker(struct worker *w)
 {
     tn_tensor_unref(w->board);
-    tn_queue_close(w->results);
-    tn_queue_close(w->jobs);
+    tn_object_close(w->results);
+    tn_object_close(w->jobs);
     free(w->out);
     free(w);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: every byte that two processes read is where layout version 3 has it.
+ * Tests: every byte that two processes read is where layout version 4 has it.
  *
  * When one of these fails, the shared layout has changed: processes of the old and the new
  * library would misread each other. Undo the change, or raise TNI_LAYOUT_VERSION and put the
@@ -17,7 +17,7 @@
         assert_int_equal(_Alignof(struct tni_##type), alignment);                              \
     } while (0)
 
-TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 3); }
+TN_TEST(these_numbers_are_of_this_layout_version) { assert_int_equal(TNI_LAYOUT_VERSION, 4); }
 
 TN_TEST(atomics_of_the_layout_need_no_lock)
 {

@@ -50,7 +50,7 @@ static int live_in_a_newer_domain(void *argument)
 {
     struct newer *newer = argument;
     tn_domain *domain;
-    TN_CHECK_OK(tn_domain_create("newer", NULL, &domain));
+    TN_CHECK_OK(tn_domain_open("newer", NULL, TN_OPEN_NEW, &domain));
     domain->segment.header->layout_version++;
     tnt_signal(&newer->made);
     tnt_await(&newer->go_on);
@@ -75,7 +75,7 @@ static void expect_refused(void)
     tn_inspector *inspector = NULL;
     unsigned domains = 0;
 
-    expect_version(tn_domain_join("newer", &domain), newer_layout());
+    expect_version(tn_domain_open("newer", NULL, TN_OPEN_EXISTING, &domain), newer_layout());
     expect_version(tn_inspector_open("newer", &inspector), newer_layout());
     assert_null(domain);
     assert_null(inspector);
@@ -136,8 +136,8 @@ TN_TEST(a_tenond_of_another_version_is_named_as_such)
     tn_domain *domain = NULL;
     pid_t pid = tnt_fork(be_a_newer_tenond, &listening);
     tnt_await(&listening);
-    expect_version(tn_domain_create("d", NULL, &domain), "of another version");
-    expect_version(tn_domain_join("d", &domain), "of another version");
+    expect_version(tn_domain_open("d", NULL, TN_OPEN_NEW, &domain), "of another version");
+    expect_version(tn_domain_open("d", NULL, TN_OPEN_EXISTING, &domain), "of another version");
     assert_null(domain);
     tnt_wait_ok(pid);
     tnt_signal_close(&listening);
@@ -152,12 +152,12 @@ TN_TEST(options_that_a_newer_header_added_are_taken_if_they_are_not_used)
         uint64_t added;
     } options = {.known = {.struct_size = sizeof options, .flags = TN_DOMAIN_NO_MANAGER}};
     tn_domain *domain = NULL;
-    TN_CHECK_OK(tn_domain_create(NULL, &options.known, &domain));
+    TN_CHECK_OK(tn_domain_open(NULL, &options.known, 0, &domain));
     tn_domain_close(domain);
 
     options.added = 1;
     domain = NULL;
-    assert_int_equal(tn_domain_create(NULL, &options.known, &domain), TN_ERR_UNSUPPORTED);
+    assert_int_equal(tn_domain_open(NULL, &options.known, 0, &domain), TN_ERR_UNSUPPORTED);
     assert_non_null(strstr(tn_error_detail(), "sets byte 48"));
     assert_null(domain);
 }
@@ -168,9 +168,9 @@ TN_TEST(a_size_that_no_options_have_is_invalid)
     tn_domain *domain = tnt_domain(&(tn_domain_options){
         .struct_size = sizeof(tn_domain_options), .flags = TN_DOMAIN_NO_MANAGER});
     tn_queue *queue = NULL;
-    assert_int_equal(tn_queue_create(domain, NULL, &options, &queue), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_open(domain, NULL, &options, 0, &queue), TN_ERR_INVALID);
     options.struct_size = SIZE_MAX;
-    assert_int_equal(tn_queue_create(domain, NULL, &options, &queue), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_open(domain, NULL, &options, 0, &queue), TN_ERR_INVALID);
     assert_null(queue);
     tn_domain_close(domain);
 }

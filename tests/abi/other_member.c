@@ -30,9 +30,9 @@ int main(int argc, char **argv)
     tn_domain *domain;
     tn_queue *queue;
     tn_tensor *tensor;
-    if (argc != 2 || tn_domain_open(argv[1], NULL, &domain) != 0)
+    if (argc != 2 || tn_domain_open(argv[1], NULL, 0, &domain) != 0)
         return fail("no domain");
-    if (tn_queue_create(domain, "q", NULL, &queue) != 0)
+    if (tn_queue_open(domain, "q", NULL, TN_OPEN_NEW, &queue) != 0)
         return fail("no queue");
     if (tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, &tensor) != 0)
         return fail("no tensor");
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     while (getchar() != EOF) {
     }
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
     return 0;
 }

@@ -92,14 +92,14 @@ static void live_as_ours(const char *name, tn_domain **ret_domain)
                                        .strategy = TN_STRATEGY_FILE_DESCRIPTOR};
     tn_queue *queue;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_domain_create(name, NULL, ret_domain));
-    TN_CHECK_OK(tn_queue_create(*ret_domain, "q", NULL, &queue));
+    TN_CHECK_OK(tn_domain_open(name, NULL, TN_OPEN_NEW, ret_domain));
+    TN_CHECK_OK(tn_queue_open(*ret_domain, "q", NULL, TN_OPEN_NEW, &queue));
     TN_CHECK_OK(
         tn_tensor_create(*ret_domain, TN_FLOAT32, 1, (int64_t[]){1000}, &options, &tensor));
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
     TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     tn_tensor_unref(tensor);
-    tn_queue_close(queue);
+    tn_object_close(queue);
 }
 
 struct seen {
@@ -127,8 +127,8 @@ static void expect_side_by_side(const struct other *other)
     TN_CHECK_OK(tn_inspect_domains(see, &seen));
     assert_int_equal(seen.ours, 1);
     assert_int_equal(seen.others, 1);
-    assert_int_equal(tn_domain_join("theirs", &domain), TN_ERR_VERSION);
-    assert_int_equal(tn_domain_open("theirs", NULL, &domain), TN_ERR_VERSION);
+    assert_int_equal(tn_domain_open("theirs", NULL, TN_OPEN_EXISTING, &domain), TN_ERR_VERSION);
+    assert_int_equal(tn_domain_open("theirs", NULL, 0, &domain), TN_ERR_VERSION);
     snprintf(layout, sizeof layout, "layout %d", TNT_OTHER_LAYOUT);
     assert_non_null(strstr(tn_error_detail(), layout));
 #ifdef TNT_COMMAND
@@ -177,13 +177,13 @@ TN_TEST(two_versions_may_make_domains_of_one_name)
     assert_int_not_equal(tnt_wait(other.pid), 0);
     close(other.to);
     close(other.from);
-    TN_CHECK_OK(tn_domain_join("both", &again));
+    TN_CHECK_OK(tn_domain_open("both", NULL, TN_OPEN_EXISTING, &again));
     tn_domain_close(again);
     tn_domain_close(domain);
 
     other = live_as_other("theirs");
-    TN_CHECK_OK(tn_domain_create("theirs", NULL, &domain));
-    TN_CHECK_OK(tn_domain_join("theirs", &again));
+    TN_CHECK_OK(tn_domain_open("theirs", NULL, TN_OPEN_NEW, &domain));
+    TN_CHECK_OK(tn_domain_open("theirs", NULL, TN_OPEN_EXISTING, &again));
     tn_domain_close(again);
     tn_domain_close(domain);
     end_other(&other);

@@ -14,17 +14,17 @@ static int create_alone(void)
 {
     tn_domain_options options = {
         .struct_size = sizeof options, .quota_bytes = 1 << 20, .flags = TN_DOMAIN_NO_MANAGER};
-    return tn_domain_create(NULL, &options, FAULTS_OUT(tn_domain *));
+    return tn_domain_open(NULL, &options, 0, FAULTS_OUT(tn_domain *));
 }
 static int create_named(void)
 {
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
-    return tn_domain_create("named", &options, FAULTS_OUT(tn_domain *));
+    return tn_domain_open("named", &options, TN_OPEN_NEW, FAULTS_OUT(tn_domain *));
 }
 static void close_out(void) { tn_domain_close(*FAULTS_OUT(tn_domain *)); }
 
-FAULTS(tn_domain_create, .call = create_alone, .undo = close_out)
-FAULTS_WHEN(tn_domain_create, as_the_first_call, .is_cold = true, .call = create_alone,
+FAULTS(tn_domain_open, .call = create_alone, .undo = close_out)
+FAULTS_WHEN(tn_domain_open, as_the_first_call, .is_cold = true, .call = create_alone,
             .undo = close_out)
 
 /* tenond runs for another domain. */
@@ -38,9 +38,9 @@ static void choose_name(void) { snprintf(name, sizeof name, "named-%u", ++number
 static int create_chosen(void)
 {
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
-    return tn_domain_create(name, &options, FAULTS_OUT(tn_domain *));
+    return tn_domain_open(name, &options, TN_OPEN_NEW, FAULTS_OUT(tn_domain *));
 }
-FAULTS_WHEN(tn_domain_create, with_tenond, WITH_OTHER, .before = choose_name,
+FAULTS_WHEN(tn_domain_open, with_tenond, WITH_OTHER, .before = choose_name,
             .call = create_chosen, .undo = close_out)
 
 /* Each in a process of its own, whose runtime folder has no tenond yet. */
@@ -62,16 +62,21 @@ static void leave_folder(void)
     unlink(path);
     rmdir(folder);
 }
-FAULTS_WHEN(tn_domain_create, starting_tenond, .is_cold = true, .makes_files = true,
+FAULTS_WHEN(tn_domain_open, starting_tenond, .is_cold = true, .makes_files = true,
             .prepare = choose_folder, .call = create_named, .undo = close_out,
             .finish = leave_folder)
 
 /* ---- joining ----------------------------------------------------------------------------- */
 
-static int join(void) { return tn_domain_join("other", FAULTS_OUT(tn_domain *)); }
-static int open_it(void) { return tn_domain_open("other", NULL, FAULTS_OUT(tn_domain *)); }
-FAULTS(tn_domain_join, WITH_OTHER, .searches = true, .call = join, .undo = close_out)
-FAULTS(tn_domain_open, WITH_OTHER, .searches = true, .call = open_it, .undo = close_out)
+static int join(void)
+{
+    return tn_domain_open("other", NULL, TN_OPEN_EXISTING, FAULTS_OUT(tn_domain *));
+}
+static int open_it(void) { return tn_domain_open("other", NULL, 0, FAULTS_OUT(tn_domain *)); }
+FAULTS_WHEN(tn_domain_open, it_exists, WITH_OTHER, .searches = true, .call = join,
+            .undo = close_out)
+FAULTS_WHEN(tn_domain_open, it_may_exist, WITH_OTHER, .searches = true, .call = open_it,
+            .undo = close_out)
 
 static int pass(void) { return tn_domain_pass(faults_d, FAULTS_OUT(char), 64); }
 FAULTS(tn_domain_pass, .prepare = faults_begin, .finish = faults_end, .has_no_calls = true,

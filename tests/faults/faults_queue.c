@@ -16,24 +16,24 @@ static uint8_t large[LARGE_BYTES];
 static int create(void)
 {
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
-    return tn_queue_create(faults_d, "queue", &options, FAULTS_OUT(tn_queue *));
+    return tn_queue_open(faults_d, "queue", &options, TN_OPEN_NEW, FAULTS_OUT(tn_queue *));
 }
-static void close_out(void) { tn_queue_close(*FAULTS_OUT(tn_queue *)); }
-FAULTS(tn_queue_create, .prepare = faults_begin, .call = create, .undo = close_out,
+static void close_out(void) { tn_object_close(*FAULTS_OUT(tn_queue *)); }
+FAULTS(tn_queue_open, .prepare = faults_begin, .call = create, .undo = close_out,
        .finish = faults_end)
 
 static void make_queue_of(uint32_t policy)
 {
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 4, .policy = policy};
     faults_begin();
-    TN_CHECK_OK(tn_queue_create(faults_d, "queue", &options, &q));
+    TN_CHECK_OK(tn_queue_open(faults_d, "queue", &options, TN_OPEN_NEW, &q));
     TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER | TN_CONSUMER));
 }
 static void make_queue(void) { make_queue_of(TN_QUEUE_REDELIVER); }
 static void make_leasing(void) { make_queue_of(TN_QUEUE_LEASE); }
 static void end_queue(void)
 {
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     faults_end();
 }
 static uint64_t waiting(void) { return tn_queue_count(q); }
@@ -42,43 +42,54 @@ static uint64_t waiting(void) { return tn_queue_count(q); }
 
 static int open_by_name(void)
 {
-    return tn_queue_open(faults_d, "queue", FAULTS_OUT(tn_queue *));
+    return tn_queue_open(faults_d, "queue", NULL, TN_OPEN_EXISTING, FAULTS_OUT(tn_queue *));
 }
-FAULTS(tn_queue_open, WITH_QUEUE, .call = open_by_name, .undo = close_out)
+FAULTS_WHEN(tn_queue_open, it_exists, WITH_QUEUE, .call = open_by_name, .undo = close_out)
 
 static int open_by_id(void)
 {
-    return tn_queue_open_id(faults_d, tn_queue_id(q), FAULTS_OUT(tn_queue *));
+    return tn_object_open_id(faults_d, TN_OBJECT_QUEUE, tn_object_id(q),
+                             FAULTS_OUT(tn_queue *));
 }
-FAULTS(tn_queue_open_id, WITH_QUEUE, .call = open_by_id, .undo = close_out)
+FAULTS(tn_object_open_id, WITH_QUEUE, .call = open_by_id, .undo = close_out)
 
-static int get_id(void) { return tn_queue_id(q) == 0; }
-FAULTS(tn_queue_id, WITH_QUEUE, .has_no_calls = true, .call = get_id)
+static int get_kind(void) { return tn_object_kind(q) == TN_OBJECT_QUEUE ? 0 : TN_ERR_CORRUPT; }
+FAULTS(tn_object_kind, WITH_QUEUE, .has_no_calls = true, .call = get_kind)
+
+static int get_name(void)
+{
+    char name[48];
+    return tn_object_name(q, name, sizeof name);
+}
+FAULTS(tn_object_name, WITH_QUEUE, .has_no_calls = true, .call = get_name)
+
+static int get_id(void) { return tn_object_id(q) == 0; }
+FAULTS(tn_object_id, WITH_QUEUE, .has_no_calls = true, .call = get_id)
 
 static void open_other(void)
 {
     tn_tensor *t = faults_tensor(100);
-    TN_CHECK_OK(tn_queue_create(faults_d, NULL, NULL, &other));
+    TN_CHECK_OK(tn_queue_open(faults_d, NULL, NULL, 0, &other));
     TN_CHECK_OK(tn_queue_push_tensor(other, t, TN_PUSH_MOVE, TN_NOW));
 }
-static int close_other(void) { return other = tn_queue_close(other), 0; }
-FAULTS(tn_queue_close, WITH_QUEUE, .never_fails = true, .has_no_calls = true,
+static int close_other(void) { return other = tn_object_close(other), 0; }
+FAULTS(tn_object_close, WITH_QUEUE, .never_fails = true, .has_no_calls = true,
        .before = open_other, .call = close_other)
 
 /* The tensors that wait in it have memory of their own, which ends with it. */
 static void open_other_with_storages(void)
 {
-    TN_CHECK_OK(tn_queue_create(faults_d, NULL, NULL, &other));
+    TN_CHECK_OK(tn_queue_open(faults_d, NULL, NULL, 0, &other));
     TN_CHECK_OK(tn_queue_push_tensor(
         other, faults_tensor_as(TN_STRATEGY_FILE_DESCRIPTOR, 0, 100), TN_PUSH_MOVE, TN_NOW));
     TN_CHECK_OK(tn_queue_push_tensor(other, faults_tensor_as(TN_STRATEGY_FILE_SYSTEM, 0, 100),
                                      TN_PUSH_MOVE, TN_NOW));
 }
-FAULTS_WHEN(tn_queue_close, with_storages_in_it, WITH_QUEUE, .never_fails = true,
+FAULTS_WHEN(tn_object_close, with_storages_in_it, WITH_QUEUE, .never_fails = true,
             .ends_files = true, .before = open_other_with_storages, .call = close_other)
 
-static void close_now(void) { tn_queue_close(other); }
-static void open_plain(void) { TN_CHECK_OK(tn_queue_create(faults_d, NULL, NULL, &other)); }
+static void close_now(void) { tn_object_close(other); }
+static void open_plain(void) { TN_CHECK_OK(tn_queue_open(faults_d, NULL, NULL, 0, &other)); }
 static int attach(void) { return tn_queue_attach(other, TN_PRODUCER | TN_CONSUMER); }
 FAULTS(tn_queue_attach, WITH_QUEUE, .has_no_calls = true, .before = open_plain, .call = attach,
        .undo = close_now)

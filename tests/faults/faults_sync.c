@@ -11,56 +11,63 @@ static tn_barrier *barrier;
 static void make_all(void)
 {
     faults_begin();
-    TN_CHECK_OK(tn_event_create(faults_d, "event", false, &event));
-    TN_CHECK_OK(tn_semaphore_create(faults_d, "semaphore", 1, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_lock_create(faults_d, "lock", &lock));
-    TN_CHECK_OK(tn_condition_create(faults_d, "condition", &condition));
-    TN_CHECK_OK(tn_barrier_create(faults_d, "barrier", 2, &barrier));
+    TN_CHECK_OK(tn_event_open(faults_d, "event", TN_OPEN_NEW, &event));
+    TN_CHECK_OK(tn_semaphore_open(faults_d, "semaphore", 1, TN_OPEN_NEW | TN_SEMAPHORE_OWNED,
+                                  &semaphore));
+    TN_CHECK_OK(tn_lock_open(faults_d, "lock", TN_OPEN_NEW, &lock));
+    TN_CHECK_OK(tn_condition_open(faults_d, "condition", TN_OPEN_NEW, &condition));
+    TN_CHECK_OK(tn_barrier_open(faults_d, "barrier", 2, TN_OPEN_NEW, &barrier));
 }
 static void end_all(void)
 {
-    tn_event_close(event);
-    tn_semaphore_close(semaphore);
-    tn_lock_close(lock);
-    tn_condition_close(condition);
-    tn_barrier_close(barrier);
+    tn_object_close(event);
+    tn_object_close(semaphore);
+    tn_object_close(lock);
+    tn_object_close(condition);
+    tn_object_close(barrier);
     faults_end();
 }
 #define WITH_ALL .prepare = make_all, .finish = end_all
 
-/* Each kind is made, opened and closed alike. */
-#define KIND(kind, create_call)                                                                \
-    static tn_##kind *other_##kind;                                                            \
-    static void close_##kind##_out(void) { tn_##kind##_close(*FAULTS_OUT(tn_##kind *)); }      \
+/* Each kind is made, opened by name and by id, and closed. */
+#define KIND(kind, number, create_call, open_call)                                             \
     static int create_##kind(void) { return create_call; }                                     \
-    FAULTS(tn_##kind##_create, WITH_ALL, .call = create_##kind, .undo = close_##kind##_out)    \
-    static int open_##kind(void)                                                               \
-    {                                                                                          \
-        return tn_##kind##_open(faults_d, #kind, FAULTS_OUT(tn_##kind *));                     \
-    }                                                                                          \
-    FAULTS(tn_##kind##_open, WITH_ALL, .call = open_##kind, .undo = close_##kind##_out)        \
+    FAULTS(tn_##kind##_open, WITH_ALL, .call = create_##kind, .undo = close_out)               \
+    static int open_##kind(void) { return open_call; }                                         \
+    FAULTS_WHEN(tn_##kind##_open, it_exists, WITH_ALL, .call = open_##kind, .undo = close_out) \
     static int open_##kind##_by_id(void)                                                       \
     {                                                                                          \
-        return tn_##kind##_open_id(faults_d, tn_##kind##_id(kind), FAULTS_OUT(tn_##kind *));   \
+        return tn_object_open_id(faults_d, number, tn_object_id(kind),                         \
+                                 FAULTS_OUT(tn_object *));                                     \
     }                                                                                          \
-    FAULTS(tn_##kind##_open_id, WITH_ALL, .call = open_##kind##_by_id,                         \
-           .undo = close_##kind##_out)                                                         \
-    static int id_of_##kind(void) { return tn_##kind##_id(kind) == 0; }                        \
-    FAULTS(tn_##kind##_id, WITH_ALL, .has_no_calls = true, .call = id_of_##kind)               \
+    FAULTS_WHEN(tn_object_open_id, of_a_##kind, WITH_ALL, .call = open_##kind##_by_id,         \
+                .undo = close_out)                                                             \
     static void make_other_##kind(void)                                                        \
     {                                                                                          \
         TN_CHECK_OK(create_##kind());                                                          \
-        other_##kind = *FAULTS_OUT(tn_##kind *);                                               \
+        other = *FAULTS_OUT(tn_object *);                                                      \
     }                                                                                          \
-    static int close_other_##kind(void) { return tn_##kind##_close(other_##kind), 0; }         \
-    FAULTS(tn_##kind##_close, WITH_ALL, .never_fails = true, .has_no_calls = true,             \
-           .before = make_other_##kind, .call = close_other_##kind)
+    FAULTS_WHEN(tn_object_close, of_a_##kind, WITH_ALL, .never_fails = true,                   \
+                .has_no_calls = true, .before = make_other_##kind, .call = close_other)
 
-KIND(event, tn_event_create(faults_d, "one", true, FAULTS_OUT(tn_event *)))
-KIND(semaphore, tn_semaphore_create(faults_d, "one", 3, 0, FAULTS_OUT(tn_semaphore *)))
-KIND(lock, tn_lock_create(faults_d, "one", FAULTS_OUT(tn_lock *)))
-KIND(condition, tn_condition_create(faults_d, "one", FAULTS_OUT(tn_condition *)))
-KIND(barrier, tn_barrier_create(faults_d, "one", 2, FAULTS_OUT(tn_barrier *)))
+static tn_object *other;
+static void close_out(void) { tn_object_close(*FAULTS_OUT(tn_object *)); }
+static int close_other(void) { return other = tn_object_close(other), 0; }
+
+KIND(event, TN_OBJECT_EVENT,
+     tn_event_open(faults_d, "one", TN_OPEN_NEW | TN_EVENT_AUTO_RESET, FAULTS_OUT(tn_event *)),
+     tn_event_open(faults_d, "event", TN_OPEN_EXISTING, FAULTS_OUT(tn_event *)))
+KIND(semaphore, TN_OBJECT_SEMAPHORE,
+     tn_semaphore_open(faults_d, "one", 3, TN_OPEN_NEW, FAULTS_OUT(tn_semaphore *)),
+     tn_semaphore_open(faults_d, "semaphore", 0, TN_OPEN_EXISTING, FAULTS_OUT(tn_semaphore *)))
+KIND(lock, TN_OBJECT_LOCK, tn_lock_open(faults_d, "one", TN_OPEN_NEW, FAULTS_OUT(tn_lock *)),
+     tn_lock_open(faults_d, "lock", TN_OPEN_EXISTING, FAULTS_OUT(tn_lock *)))
+KIND(condition, TN_OBJECT_CONDITION,
+     tn_condition_open(faults_d, "one", TN_OPEN_NEW, FAULTS_OUT(tn_condition *)),
+     tn_condition_open(faults_d, "condition", TN_OPEN_EXISTING, FAULTS_OUT(tn_condition *)))
+KIND(barrier, TN_OBJECT_BARRIER,
+     tn_barrier_open(faults_d, "one", 2, TN_OPEN_NEW, FAULTS_OUT(tn_barrier *)),
+     tn_barrier_open(faults_d, "barrier", 0, TN_OPEN_EXISTING, FAULTS_OUT(tn_barrier *)))
 
 /* ---- events ------------------------------------------------------------------------------ */
 

@@ -150,8 +150,8 @@ static void use_a_domain(void)
 {
     tn_domain *domain, *again;
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 1 << 20};
-    TN_CHECK_OK(tn_domain_create("used", &options, &domain));
-    TN_CHECK_OK(tn_domain_join("used", &again));
+    TN_CHECK_OK(tn_domain_open("used", &options, TN_OPEN_NEW, &domain));
+    TN_CHECK_OK(tn_domain_open("used", NULL, TN_OPEN_EXISTING, &again));
     tn_domain_close(again);
     tn_domain_close(domain);
 }
@@ -163,7 +163,7 @@ TN_TEST_WITHIN(tenond_serves_or_says_why_not_whatever_call_of_its_start_fails, 2
     tn_domain *lives;
     begin();
     start_traced(UINT32_MAX, 0);
-    TN_CHECK_OK(tn_domain_create("lives", &options, &lives));
+    TN_CHECK_OK(tn_domain_open("lives", &options, TN_OPEN_NEW, &lives));
     end_traced();
     close(said);
     for (bool is_over = false; !is_over;) {
@@ -229,7 +229,7 @@ static void make_requests(void)
         tn_tensor_unref(tensor);
     if (tn_queue_pop_tensor(q, TN_NOW, &tensor) == 0)
         tn_tensor_unref(tensor);
-    if (tn_domain_join("kept", &again) == 0)
+    if (tn_domain_open("kept", NULL, TN_OPEN_EXISTING, &again) == 0)
         tn_domain_close(again);
 }
 
@@ -249,8 +249,8 @@ TN_TEST_WITHIN(tenond_goes_on_and_keeps_what_it_has_whatever_call_of_a_request_f
     uint32_t n = 1, variant = 0, failures = 0;
     begin();
     start_traced(UINT32_MAX, 0);
-    TN_CHECK_OK(tn_domain_create("kept", &options, &d));
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_domain_open("kept", &options, TN_OPEN_NEW, &d));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     struct faults_control *c = faults_control;
     unsigned descriptors = 0;
     for (bool is_over = false; !is_over;) {
@@ -282,7 +282,7 @@ TN_TEST_WITHIN(tenond_goes_on_and_keeps_what_it_has_whatever_call_of_a_request_f
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         tni_os_sleep_until(tni_os_now_ns() + 10000000);
     }
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
     end_traced();
     close(said);
@@ -316,8 +316,8 @@ TN_TEST_WITHIN(the_vault_keeps_all_whatever_call_of_the_start_of_tenond_fails, 2
     begin();
     struct fake_vault *vault = fake_vault_start();
     start_traced(UINT32_MAX, 0);
-    TN_CHECK_OK(tn_domain_create("recalled", &options, &d));
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_domain_open("recalled", &options, TN_OPEN_NEW, &d));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     tnt_wait_ok(tnt_fork(push_and_end, NULL));
     fake_vault_await(&vault->puts, 1);
     kill_traced();
@@ -341,7 +341,7 @@ TN_TEST_WITHIN(the_vault_keeps_all_whatever_call_of_the_start_of_tenond_fails, 2
     start_traced(UINT32_MAX, 0);
     await_kept();
     check_kept();
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
     end_traced();
     close(said);

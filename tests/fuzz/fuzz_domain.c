@@ -103,11 +103,11 @@ static void reopen(struct run *r, uint32_t at, uint64_t id)
     for (uint32_t i = 0; i < MESSAGES; i++)
         if (r->from[i] == r->queues[at])
             end_message(r, i);
-    r->queues[at] = tn_queue_close(r->queues[at]);
+    r->queues[at] = tn_object_close(r->queues[at]);
     if (id != 0)
-        (void)!tn_queue_open_id(r->domain, id, &r->queues[at]);
+        (void)!tn_object_open_id(r->domain, TN_OBJECT_QUEUE, id, &r->queues[at]);
     else
-        (void)!tn_queue_open(r->domain, names[at], &r->queues[at]);
+        (void)!tn_queue_open(r->domain, names[at], NULL, TN_OPEN_EXISTING, &r->queues[at]);
 }
 
 static void create(struct run *r, uint32_t at)
@@ -116,7 +116,7 @@ static void create(struct run *r, uint32_t at)
         .struct_size = sizeof options, .capacity = 2 + at % 8, .policy = at % 3};
     at %= QUEUES;
     if (r->queues[at] == NULL)
-        (void)!tn_queue_create(r->domain, NULL, &options, &r->queues[at]);
+        (void)!tn_queue_open(r->domain, NULL, &options, 0, &r->queues[at]);
 }
 
 static void use_queue(struct run *r, struct fuzz_input *in)
@@ -174,24 +174,24 @@ static void use_queue(struct run *r, struct fuzz_input *in)
 static void open_objects(struct run *r)
 {
     if (r->event == NULL)
-        (void)!tn_event_open(r->domain, "event", &r->event);
+        (void)!tn_event_open(r->domain, "event", TN_OPEN_EXISTING, &r->event);
     if (r->semaphore == NULL)
-        (void)!tn_semaphore_open(r->domain, "semaphore", &r->semaphore);
+        (void)!tn_semaphore_open(r->domain, "semaphore", 0, TN_OPEN_EXISTING, &r->semaphore);
     if (r->lock == NULL)
-        (void)!tn_lock_open(r->domain, "lock", &r->lock);
+        (void)!tn_lock_open(r->domain, "lock", TN_OPEN_EXISTING, &r->lock);
     if (r->condition == NULL)
-        (void)!tn_condition_open(r->domain, "condition", &r->condition);
+        (void)!tn_condition_open(r->domain, "condition", TN_OPEN_EXISTING, &r->condition);
     if (r->barrier == NULL)
-        (void)!tn_barrier_open(r->domain, "barrier", &r->barrier);
+        (void)!tn_barrier_open(r->domain, "barrier", 0, TN_OPEN_EXISTING, &r->barrier);
 }
 
 static void close_objects(struct run *r)
 {
-    r->event = tn_event_close(r->event);
-    r->semaphore = tn_semaphore_close(r->semaphore);
-    r->condition = tn_condition_close(r->condition);
-    r->lock = tn_lock_close(r->lock);
-    r->barrier = tn_barrier_close(r->barrier);
+    r->event = tn_object_close(r->event);
+    r->semaphore = tn_object_close(r->semaphore);
+    r->condition = tn_object_close(r->condition);
+    r->lock = tn_object_close(r->lock);
+    r->barrier = tn_object_close(r->barrier);
 }
 
 static void use_event(struct run *r, uint32_t verb, tn_deadline deadline)
@@ -426,7 +426,7 @@ static void end(struct run *r)
     for (uint32_t i = 0; i < TENSORS; i++)
         tn_tensor_unref(r->tensors[i]);
     for (uint32_t i = 0; i < QUEUES; i++)
-        tn_queue_close(r->queues[i]);
+        tn_object_close(r->queues[i]);
     close_objects(r);
     tn_domain_close(r->domain);
 }

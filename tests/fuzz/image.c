@@ -81,7 +81,7 @@ static void make_queues(tn_domain *d)
             .struct_size = sizeof options, .capacity = 4, .inline_bytes = 96, .policy = i};
         tn_queue *queue;
         tn_tensor *pair[] = {make(d, TN_STRATEGY_ARENA, 5), make(d, TN_STRATEGY_ARENA, 9000)};
-        MUST(tn_queue_create(d, names[i], &options, &queue));
+        MUST(tn_queue_open(d, names[i], &options, TN_OPEN_NEW, &queue));
         push(queue, 1, pair, 0);
         push(queue, 2, pair, 1500);
         push(queue, 0, NULL, 20);
@@ -95,11 +95,11 @@ static void make_objects(tn_domain *d)
     tn_lock *lock;
     tn_condition *condition;
     tn_barrier *barrier;
-    MUST(tn_event_create(d, "event", true, &event));
-    MUST(tn_semaphore_create(d, "semaphore", 2, TN_SEMAPHORE_OWNED, &semaphore));
-    MUST(tn_lock_create(d, "lock", &lock));
-    MUST(tn_condition_create(d, "condition", &condition));
-    MUST(tn_barrier_create(d, "barrier", 2, &barrier));
+    MUST(tn_event_open(d, "event", TN_OPEN_NEW | TN_EVENT_AUTO_RESET, &event));
+    MUST(tn_semaphore_open(d, "semaphore", 2, TN_OPEN_NEW | TN_SEMAPHORE_OWNED, &semaphore));
+    MUST(tn_lock_open(d, "lock", TN_OPEN_NEW, &lock));
+    MUST(tn_condition_open(d, "condition", TN_OPEN_NEW, &condition));
+    MUST(tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &barrier));
 }
 
 static void make_tensors(tn_domain *d)
@@ -132,11 +132,11 @@ static void live_and_die(tn_domain *d, uint32_t number)
     tn_semaphore *semaphore;
     tn_barrier *barrier;
     struct fuzz_handle handle;
-    MUST(tn_queue_open(d, number == 0 ? "redeliver" : "lease", &queue));
+    MUST(tn_queue_open(d, number == 0 ? "redeliver" : "lease", NULL, TN_OPEN_EXISTING, &queue));
     MUST(tn_queue_pop(queue, TN_NOW, &message));
-    MUST(tn_lock_open(d, "lock", &lock));
-    MUST(tn_semaphore_open(d, "semaphore", &semaphore));
-    MUST(tn_barrier_open(d, "barrier", &barrier));
+    MUST(tn_lock_open(d, "lock", TN_OPEN_EXISTING, &lock));
+    MUST(tn_semaphore_open(d, "semaphore", 0, TN_OPEN_EXISTING, &semaphore));
+    MUST(tn_barrier_open(d, "barrier", 0, TN_OPEN_EXISTING, &barrier));
     MUST(tn_semaphore_acquire(semaphore, TN_NOW));
     if (number == 0) {
         MUST(tn_lock_acquire(lock, TN_NOW));
@@ -212,7 +212,7 @@ static void make_image(void)
                                        .tickets = 16,
                                        .flags = TN_DOMAIN_NO_MANAGER};
     atexit(remove_file);
-    MUST(tn_domain_create(NULL, &options, &original));
+    MUST(tn_domain_open(NULL, &options, 0, &original));
     const struct tni_segment *s = &original->segment;
     make_tensors(original);
     make_queues(original);

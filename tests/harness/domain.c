@@ -13,9 +13,9 @@ tn_domain *tnt_domain(const tn_domain_options *options)
         small.blocks = 1 << 14;
     options = &small;
 #endif
-    int status = tn_domain_create(NULL, options, &domain);
+    int status = tn_domain_open(NULL, options, 0, &domain);
     if (status != 0)
-        fail_msg("tn_domain_create: %s: %s", tn_status_name(status), tn_error_detail());
+        fail_msg("tn_domain_open: %s: %s", tn_status_name(status), tn_error_detail());
     return domain;
 }
 

@@ -116,7 +116,7 @@ static void be_served(struct house *house)
     tn_domain *again;
     tn_tensor *t;
     uint64_t begun_ns = tni_os_now_ns();
-    TN_CHECK_OK(tn_domain_join("house", &again));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &again));
     uint64_t joined_ns = tni_os_now_ns();
     TN_CHECK_OK(tn_tensor_create(again, TN_UINT8, 1, &bytes, &options, &t));
     uint64_t made_ns = tni_os_now_ns();
@@ -131,7 +131,7 @@ static void be_served(struct house *house)
 static void move_in(struct house *house)
 {
     *house = (struct house){0};
-    TN_CHECK_OK(tn_domain_create("house", NULL, &house->domain));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_NEW, &house->domain));
     be_served(house); /* and with the first deposit there is a vault */
     house->tenond = manager_pid(house->domain);
     house->vault = listener_of(TNI_VAULT_SOCKET);

@@ -41,16 +41,17 @@ TN_TEST(a_ring_of_slots_that_are_rounds_ahead_is_corrupt_and_no_endless_search)
 {
     tn_domain *d = tnt_domain(&small);
     tn_queue *q;
-    TN_CHECK_OK(tn_queue_create(d, "q", NULL, &q));
-    for (uint32_t i = 0; i < q->capacity; i++) {
-        struct tni_slot *slot = (void *)(q->slots + (size_t)i * q->slot_bytes);
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &q));
+    const struct tni_queue *own = tni_queue_of(q);
+    for (uint32_t i = 0; i < own->capacity; i++) {
+        struct tni_slot *slot = (void *)(own->slots + (size_t)i * own->slot_bytes);
         atomic_store(&slot->word, tni_slot_word(0x40000000, TNI_SLOT_EMPTY, 0, 0));
     }
     const tn_message message = {.bytes = "x", .size_bytes = 1};
     uint64_t begun_ns = tni_os_now_ns();
     assert_int_equal(tn_queue_push(q, &message, 0, tnt_deadline(SOON_MS)), TN_ERR_CORRUPT);
     assert_in_range(ms_since(begun_ns), 0, MOST_MS);
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
 }
 
@@ -58,13 +59,13 @@ TN_TEST(a_semaphore_whose_count_of_permits_is_huge_is_closed_at_once)
 {
     tn_domain *d = tnt_domain(&small);
     tn_semaphore *semaphore;
-    TN_CHECK_OK(tn_semaphore_create(d, "s", 2, TN_SEMAPHORE_OWNED, &semaphore));
-    struct tni_object *object = ((struct tni_handle *)semaphore)->object;
+    TN_CHECK_OK(tn_semaphore_open(d, "s", 2, TN_OPEN_NEW | TN_SEMAPHORE_OWNED, &semaphore));
+    struct tni_object *object = ((struct tn_object *)semaphore)->object;
     _Atomic uint32_t *held = tni_object_ring(&d->segment, object, 4);
     atomic_store(&held[d->seat], UINT32_MAX);
     object->capacity = UINT32_MAX;
     uint64_t begun_ns = tni_os_now_ns();
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     assert_in_range(ms_since(begun_ns), 0, MOST_MS);
     tn_domain_close(d);
 }
@@ -88,9 +89,9 @@ static void expect_queue(tn_domain *d, uint64_t claim)
     tn_queue *q;
     atomic_store(&d->segment.header->registry, claim);
     uint64_t begun_ns = tni_os_now_ns();
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     atomic_store(&d->segment.header->registry, claim);
-    tn_queue_close(q);
+    tn_object_close(q);
     assert_in_range(ms_since(begun_ns), 0, MOST_MS);
 }
 
@@ -120,19 +121,19 @@ TN_TEST(a_claim_on_names_that_is_not_given_back_is_an_error_and_no_hang)
     tn_domain *d = tnt_domain(&small);
     tn_queue *q, *other;
     struct tnt_signal signals[2] = {tnt_signal_open(), tnt_signal_open()};
-    TN_CHECK_OK(tn_queue_create(d, "q", NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &q));
     pid_t pid = tnt_fork(sit, signals);
     tnt_await(&signals[0]);
     uint32_t seat = d->seat == 0 ? 1 : 0;
     uint64_t word = atomic_load(&tni_seat_at(&d->segment, seat)->word);
     atomic_store(&d->segment.header->registry, tni_who(seat, tni_seat_incarnation(word)));
     uint64_t begun_ns = tni_os_now_ns();
-    assert_int_equal(tn_queue_create(d, NULL, NULL, &other), TN_ERR_TIMED_OUT);
-    tn_queue_close(q);
+    assert_int_equal(tn_queue_open(d, NULL, NULL, 0, &other), TN_ERR_TIMED_OUT);
+    tn_object_close(q);
     assert_in_range(ms_since(begun_ns), 0, CLAIM_MS);
     atomic_store(&d->segment.header->registry, 0);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &other));
-    tn_queue_close(other);
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &other));
+    tn_object_close(other);
     tnt_signal(&signals[1]);
     tnt_wait_ok(pid);
     tnt_signal_close(&signals[0]);
@@ -144,8 +145,8 @@ TN_TEST(a_lock_that_a_thread_holds_which_is_none_is_corrupt)
 {
     tn_domain *d = tnt_domain(&small);
     tn_lock *lock;
-    TN_CHECK_OK(tn_lock_create(d, "l", &lock));
-    _Atomic uint64_t *value = &((struct tni_handle *)lock)->object->value;
+    TN_CHECK_OK(tn_lock_open(d, "l", TN_OPEN_NEW, &lock));
+    _Atomic uint64_t *value = &((struct tn_object *)lock)->object->value;
     TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     const uint64_t own = atomic_load(value);
     const uint64_t forged[] = {
@@ -162,7 +163,7 @@ TN_TEST(a_lock_that_a_thread_holds_which_is_none_is_corrupt)
     }
     atomic_store(value, own);
     TN_CHECK_OK(tn_lock_release(lock));
-    tn_lock_close(lock);
+    tn_object_close(lock);
     tn_domain_close(d);
 }
 
@@ -242,8 +243,8 @@ TN_TEST(a_domain_that_overwrote_tenonds_seat_is_let_go_and_others_are_served)
 {
     tn_domain *good, *bad;
     int none = -1;
-    TN_CHECK_OK(tn_domain_create("good", NULL, &good));
-    TN_CHECK_OK(tn_domain_create("bad", NULL, &bad));
+    TN_CHECK_OK(tn_domain_open("good", NULL, TN_OPEN_NEW, &good));
+    TN_CHECK_OK(tn_domain_open("bad", NULL, TN_OPEN_NEW, &bad));
     uint32_t seat = tni_who_seat(atomic_load(&bad->segment.header->manager));
     int32_t tenond = atomic_load(&tni_seat_at(&bad->segment, seat)->pid);
     assert_true(is_mapped(tenond, "tenon-control:bad"));
@@ -254,7 +255,7 @@ TN_TEST(a_domain_that_overwrote_tenonds_seat_is_let_go_and_others_are_served)
         tni_os_poll(&none, 1, tnt_until_ns(20));
     }
     tn_domain *again;
-    TN_CHECK_OK(tn_domain_join("good", &again));
+    TN_CHECK_OK(tn_domain_open("good", NULL, TN_OPEN_EXISTING, &again));
     tn_domain_close(again);
     tn_domain_close(good);
 }

@@ -59,7 +59,7 @@ static int live(void *argument)
     become(OWNER);
     setenv("TENON_RUNTIME_DIR", house->folder, 1);
     setenv("TENON_SHM_DIR", house->shm_folder, 1);
-    TN_CHECK_OK(tn_domain_create("secret-house", NULL, &d));
+    TN_CHECK_OK(tn_domain_open("secret-house", NULL, TN_OPEN_NEW, &d));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, &options, &file));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
@@ -103,7 +103,7 @@ static void try_to_join(const struct house *house)
             setenv("TENON_RUNTIME_DIR", house->folder, 1);
         else
             unsetenv("TENON_RUNTIME_DIR");
-        int status = tn_domain_join("secret-house", &d);
+        int status = tn_domain_open("secret-house", NULL, TN_OPEN_EXISTING, &d);
         printf("join: %s: %s\n", tn_status_name(status), tn_error_detail());
         TN_CHECK(status == TN_ERR_DENIED || status == TN_ERR_NOT_FOUND);
         TN_CHECK(tn_error_detail()[0] != 0);
@@ -180,7 +180,7 @@ static void import_handle(const struct house *house)
                                               .flags = TN_DOMAIN_NO_MANAGER};
     tn_domain *own;
     tn_tensor *t;
-    TN_CHECK_OK(tn_domain_create(NULL, &options, &own));
+    TN_CHECK_OK(tn_domain_open(NULL, &options, 0, &own));
     TN_CHECK(tn_handle_import(own, house->handle, house->handle_bytes, &t) < 0);
     tn_domain_close(own);
 }
@@ -273,7 +273,7 @@ static void copy_programs(void)
     char path[128];
     snprintf(programs, sizeof programs, "/tmp/tnt-programs-XXXXXX");
     TN_CHECK(mkdtemp(programs) != NULL && chmod(programs, 0755) == 0);
-    copy_program(TNT_LIBTENON, "libtenon.so.0", path, sizeof path);
+    copy_program(TNT_LIBTENON, "libtenon.so.1", path, sizeof path);
     copy_program(TNT_TENON, "tenon", copied_tool, sizeof copied_tool);
     copy_program(getenv("TENON_TENOND"), "tenond", path, sizeof path);
     setenv("TENON_TENOND", path, 1);

@@ -94,7 +94,7 @@ static void move_in(struct neighbours *n)
                                        .strategy = TN_STRATEGY_FILE_SYSTEM};
     const int64_t bytes = 1000;
     n->bystander = tnt_fork(stand_by, NULL);
-    TN_CHECK_OK(tn_domain_create("neighbour", &options, &n->domain));
+    TN_CHECK_OK(tn_domain_open("neighbour", &options, TN_OPEN_NEW, &n->domain));
     TN_CHECK_OK(tn_tensor_create(n->domain, TN_UINT8, 1, &bytes, &as_file, &n->file));
     TN_CHECK_OK(tn_tensor_create(n->domain, TN_UINT8, 1, &bytes,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
@@ -110,7 +110,7 @@ static void expect_unharmed(struct neighbours *n)
     assert_int_equal(access(n->path, F_OK), 0);
     assert_int_equal(ask_tenond(), n->tenond);
     tn_domain *again;
-    TN_CHECK_OK(tn_domain_join("neighbour", &again));
+    TN_CHECK_OK(tn_domain_open("neighbour", NULL, TN_OPEN_EXISTING, &again));
     tn_domain_close(again);
     TNT_AUDIT(n->domain);
 }

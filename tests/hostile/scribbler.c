@@ -207,7 +207,7 @@ int scribble(void *argument)
     struct board *board = round->board;
     struct target t = {0};
     tn_domain *d;
-    TN_CHECK_OK(tn_domain_join(board->name, &d));
+    TN_CHECK_OK(tn_domain_open(board->name, NULL, TN_OPEN_EXISTING, &d));
     uint64_t pid_space = d->me->pid_space;
     t.segment = &d->segment;
     for (uint32_t i = 0; i < 8; i++)

@@ -73,8 +73,10 @@ static void open_queue(struct worker *w, uint32_t i)
                                       .inline_bytes = 64};
     if (w->queues[i] != NULL)
         return;
-    if (UNTIMED(w, tn_queue_open(w->domain, queue_names[i], &w->queues[i])) == TN_ERR_NOT_FOUND)
-        UNTIMED(w, tn_queue_create(w->domain, queue_names[i], &options, &w->queues[i]));
+    if (UNTIMED(w, tn_queue_open(w->domain, queue_names[i], NULL, TN_OPEN_EXISTING,
+                                 &w->queues[i])) == TN_ERR_NOT_FOUND)
+        UNTIMED(w,
+                tn_queue_open(w->domain, queue_names[i], &options, TN_OPEN_NEW, &w->queues[i]));
 }
 
 #define OPEN(w, field, open, create)                                                           \
@@ -88,17 +90,18 @@ void open_objects(struct worker *w)
     tn_domain *d = w->domain;
     for (uint32_t i = 0; i < QUEUES; i++)
         open_queue(w, i);
-    OPEN(w, event, tn_event_open(d, "event", &w->event),
-         tn_event_create(d, "event", true, &w->event));
-    OPEN(w, permits, tn_semaphore_open(d, "permits", &w->permits),
-         tn_semaphore_create(d, "permits", 2, 0, &w->permits));
-    OPEN(w, owned, tn_semaphore_open(d, "owned", &w->owned),
-         tn_semaphore_create(d, "owned", 3, TN_SEMAPHORE_OWNED, &w->owned));
-    OPEN(w, lock, tn_lock_open(d, "lock", &w->lock), tn_lock_create(d, "lock", &w->lock));
-    OPEN(w, condition, tn_condition_open(d, "condition", &w->condition),
-         tn_condition_create(d, "condition", &w->condition));
-    OPEN(w, barrier, tn_barrier_open(d, "barrier", &w->barrier),
-         tn_barrier_create(d, "barrier", 2, &w->barrier));
+    OPEN(w, event, tn_event_open(d, "event", TN_OPEN_EXISTING, &w->event),
+         tn_event_open(d, "event", TN_OPEN_NEW | TN_EVENT_AUTO_RESET, &w->event));
+    OPEN(w, permits, tn_semaphore_open(d, "permits", 0, TN_OPEN_EXISTING, &w->permits),
+         tn_semaphore_open(d, "permits", 2, TN_OPEN_NEW, &w->permits));
+    OPEN(w, owned, tn_semaphore_open(d, "owned", 0, TN_OPEN_EXISTING, &w->owned),
+         tn_semaphore_open(d, "owned", 3, TN_OPEN_NEW | TN_SEMAPHORE_OWNED, &w->owned));
+    OPEN(w, lock, tn_lock_open(d, "lock", TN_OPEN_EXISTING, &w->lock),
+         tn_lock_open(d, "lock", TN_OPEN_NEW, &w->lock));
+    OPEN(w, condition, tn_condition_open(d, "condition", TN_OPEN_EXISTING, &w->condition),
+         tn_condition_open(d, "condition", TN_OPEN_NEW, &w->condition));
+    OPEN(w, barrier, tn_barrier_open(d, "barrier", 0, TN_OPEN_EXISTING, &w->barrier),
+         tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &w->barrier));
 }
 
 #define CLOSE(w, field, close)                                                                 \
@@ -110,13 +113,13 @@ void open_objects(struct worker *w)
 void close_objects(struct worker *w)
 {
     for (uint32_t i = 0; i < QUEUES; i++)
-        CLOSE(w, queues[i], tn_queue_close);
-    CLOSE(w, event, tn_event_close);
-    CLOSE(w, permits, tn_semaphore_close);
-    CLOSE(w, owned, tn_semaphore_close);
-    CLOSE(w, lock, tn_lock_close);
-    CLOSE(w, condition, tn_condition_close);
-    CLOSE(w, barrier, tn_barrier_close);
+        CLOSE(w, queues[i], tn_object_close);
+    CLOSE(w, event, tn_object_close);
+    CLOSE(w, permits, tn_object_close);
+    CLOSE(w, owned, tn_object_close);
+    CLOSE(w, lock, tn_object_close);
+    CLOSE(w, condition, tn_object_close);
+    CLOSE(w, barrier, tn_object_close);
 }
 
 /* ---- coming and going -------------------------------------------------------------------- */
@@ -141,7 +144,7 @@ static void leave(struct worker *w)
 
 static bool join(struct worker *w)
 {
-    return UNTIMED(w, tn_domain_join(w->board->name, &w->domain)) == 0;
+    return UNTIMED(w, tn_domain_open(w->board->name, NULL, TN_OPEN_EXISTING, &w->domain)) == 0;
 }
 
 /* Shows where a crash was. */
@@ -210,7 +213,7 @@ int found(void *argument)
     struct round *round = argument;
     struct worker w;
     prepare(&w, round);
-    TN_CHECK_OK(tn_domain_create(round->board->name, &options, &w.domain));
+    TN_CHECK_OK(tn_domain_open(round->board->name, &options, TN_OPEN_NEW, &w.domain));
     open_objects(&w);
     tnt_signal(&round->ready);
     go_on(&w);

@@ -256,13 +256,13 @@ static void close_one(struct worker *w)
 {
     uint32_t i = below(QUEUES);
     if (below(2) == 0) {
-        VOID(w, tn_queue_close(w->queues[i]));
+        VOID(w, tn_object_close(w->queues[i]));
         w->queues[i] = NULL;
         return;
     }
-    VOID(w, tn_semaphore_close(w->owned));
+    VOID(w, tn_object_close(w->owned));
     w->owned = NULL;
-    VOID(w, tn_lock_close(w->lock));
+    VOID(w, tn_object_close(w->lock));
     w->lock = NULL;
 }
 

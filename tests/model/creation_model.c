@@ -261,11 +261,16 @@ static void settle_whoever_dies(void)
         tiny_settle_until_done();
 }
 
+static int make_named(tn_event **ret_handle)
+{
+    const struct tni_object_spec spec = {.kind = tni_kind_of(TNI_OBJECT_EVENT), .name = "name"};
+    return tni_object_open("the model", tiny_me(), &spec, TN_OPEN_NEW, ret_handle);
+}
+
 static void make_object(void)
 {
-    static const struct tni_object_spec spec = {.kind = TNI_OBJECT_EVENT, .name = "name"};
-    void *handle;
-    int status = tni_object_create(tiny_me(), &spec, sizeof(struct tni_handle), &handle);
+    tn_event *handle;
+    int status = make_named(&handle);
     model_require(status == 0 || status == TN_ERR_EXISTS, "made, or there is one");
     outcomes[model_self()] = status == 0 ? 1 : 2;
 }
@@ -273,12 +278,11 @@ static void make_object(void)
 /* Another maker, which closes what it made: the name is free again. */
 static void make_and_close_object(void)
 {
-    static const struct tni_object_spec spec = {.kind = TNI_OBJECT_EVENT, .name = "name"};
-    void *handle;
-    int status = tni_object_create(tiny_me(), &spec, sizeof(struct tni_handle), &handle);
+    tn_event *handle;
+    int status = make_named(&handle);
     model_require(status == 0 || status == TN_ERR_EXISTS, "made, or there is one");
     if (status == 0)
-        tni_object_close(handle);
+        tn_object_close(handle);
 }
 
 __attribute__((no_sanitize("thread"), noinline)) static uint64_t peek(const void *at)

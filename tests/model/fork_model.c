@@ -33,7 +33,7 @@ static struct image {
     uint32_t local[2];
 } * image;
 
-static struct tni_handle *handles[2];
+static struct tn_object *handles[2];
 
 static tni_block a_block(void) { return tiny_block(0); }
 static tni_block b_block(void) { return tiny_block(1); }

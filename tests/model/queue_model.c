@@ -44,7 +44,7 @@ struct notes {
     bool has_produced[2], is_settling, is_settled;
 };
 static struct notes *notes; /* private */
-static struct tn_queue *janitors;
+static struct tni_queue *janitors;
 
 static tni_block the_block(void) { return tiny_block(0); }
 static unsigned slots(void) { return scene.slots != 0 ? scene.slots : 2; }
@@ -102,7 +102,7 @@ static void setup(void)
 /* What waits looks at the ring without a step, and comes back when there is something to do. */
 __attribute__((no_sanitize("thread"), noinline)) static bool has_slot(uint32_t state)
 {
-    const struct tn_queue *q = tiny_queue(0);
+    const struct tni_queue *q = tiny_queue(0);
     for (unsigned i = 0; i < slots(); i++) {
         const struct tni_slot *slot = (const void *)(q->slots + (size_t)i * q->slot_bytes);
         if (tni_slot_state(*(const volatile uint64_t *)&slot->word) == state)
@@ -230,7 +230,7 @@ static void note_finished(unsigned self, unsigned name)
     notes->is_giving_up[self] = false;
 }
 
-static void end_lease(struct tn_queue *q, const struct tni_taken *taken, unsigned name,
+static void end_lease(struct tni_queue *q, const struct tni_taken *taken, unsigned name,
                       unsigned attempt)
 {
     unsigned self = model_self();
@@ -254,7 +254,7 @@ peek(const struct tni_taken *taken, unsigned *ret_attempt)
     return slot->data[0];
 }
 
-static bool take_one(struct tn_queue *q, unsigned self)
+static bool take_one(struct tni_queue *q, unsigned self)
 {
     struct tn_domain *d = q->handle.domain;
     struct tni_taken taken;

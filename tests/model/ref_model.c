@@ -102,7 +102,7 @@ static void push(tni_block block, bool move)
 /* @return false: who was to push has died, or did before */
 static bool pop(uint32_t producer, tni_block *ret_block)
 {
-    struct tn_queue *q = tiny_queue(model_self());
+    struct tni_queue *q = tiny_queue(model_self());
     struct tni_taken taken;
     for (;;) {
         bool is_last = model_is_dead(producer) || model_has_ended(producer);
@@ -321,7 +321,7 @@ TN_TEST_WITHIN(counts_hold_while_two_allocate_and_free, 600)
 
 static void lease_and_end(void)
 {
-    struct tn_queue *q = tiny_queue(model_self());
+    struct tni_queue *q = tiny_queue(model_self());
     struct tni_taken taken;
     for (;;) {
         bool is_last = model_is_dead(0) || model_has_ended(0);

@@ -13,7 +13,7 @@ enum { SLOT_BYTES = 64, MESSAGE_BYTES = 64, TABLES = 12, JANITOR_PID = 40 };
 struct tni_segment tiny_segment;
 struct tn_domain *tiny_domains[MODEL_MOST_PROCESSES + 1];
 static struct tiny_spec spec;
-static struct tn_queue *queues[MODEL_MOST_PROCESSES + 1];
+static struct tni_queue *queues[MODEL_MOST_PROCESSES + 1];
 static uint32_t queue_block;
 
 /* ---- constants --------------------------------------------------------------------------- */
@@ -202,11 +202,12 @@ static void make_queue(void)
     }
 }
 
-static struct tn_queue *make_handle(uint32_t process)
+static struct tni_queue *make_handle(uint32_t process)
 {
-    struct tn_queue *q = model_private(sizeof *q, 8);
-    *q = (struct tn_queue){
+    struct tni_queue *q = model_private(sizeof *q, 8);
+    *q = (struct tni_queue){
         .handle = {.domain = tiny_domains[process],
+                   .kind = TNI_OBJECT_QUEUE,
                    .roles = tiny_domains[process]->roles,
                    .object = tni_object_at(&tiny_segment, 0),
                    .word = tni_object_word(1, 0, TNI_OBJECT_LIVE, TNI_OBJECT_QUEUE),
@@ -260,7 +261,7 @@ void tiny_sit(uint32_t process, uint32_t seat)
 
 struct tn_domain *tiny_me(void) { return tiny_domains[model_self()]; }
 
-struct tn_queue *tiny_queue(uint32_t process) { return queues[process]; }
+struct tni_queue *tiny_queue(uint32_t process) { return queues[process]; }
 
 /* ---- setup ------------------------------------------------------------------------------- */
 

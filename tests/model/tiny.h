@@ -69,9 +69,9 @@ void tiny_slot(uint32_t index, uint32_t state, uint32_t seat, tni_block block);
 /** A live ticket of generation 1. */
 void tiny_ticket(uint32_t index, tni_block block, uint32_t uses, uint32_t issuer);
 /** The process's handle on the queue. */
-struct tn_queue *tiny_queue(uint32_t process);
+struct tni_queue *tiny_queue(uint32_t process);
 /** Find a message and take it, as a pop does. @return whether there is one */
-static inline bool tiny_take(struct tn_queue *queue, struct tni_thread *thread,
+static inline bool tiny_take(struct tni_queue *queue, struct tni_thread *thread,
                              struct tni_taken *ret_taken)
 {
     while (tni_ring_find(queue, ret_taken) == 0)

@@ -88,7 +88,7 @@ static int take_token(void *context)
 
 static void wait_for_token(void)
 {
-    struct tni_handle *handle = &tiny_queue(model_self())->handle;
+    struct tn_object *handle = &tiny_queue(model_self())->handle;
     for (unsigned i = 0; i < scene.pops; i++)
         model_require(tni_object_wait(handle, &handle->object->items, -1, TNI_LOOKED,
                                       TNI_FOREVER, take_token, NULL) == 0,
@@ -97,7 +97,7 @@ static void wait_for_token(void)
 
 static void give_token(void)
 {
-    struct tni_handle *handle = &tiny_queue(model_self())->handle;
+    struct tn_object *handle = &tiny_queue(model_self())->handle;
     for (unsigned i = 0; i < scene.pushes; i++) {
         atomic_fetch_add(tokens, 1);
         tni_wait_notify(&handle->object->items, 1);
@@ -118,7 +118,7 @@ static void push_each(void)
     for (unsigned i = 0; i < scene.pushes; i++) {
         uint8_t name = (uint8_t)(model_self() * scene.pushes + i);
         tn_message message = {.bytes = &name, .size_bytes = 1};
-        int status = tn_queue_push(tiny_queue(model_self()), &message, 0, TN_FOREVER);
+        int status = tn_queue_push(&tiny_queue(model_self())->handle, &message, 0, TN_FOREVER);
         if (status == TN_ERR_PEER_DIED)
             return;
         model_require(status == 0, "who waits for ever gets room");
@@ -126,19 +126,19 @@ static void push_each(void)
 }
 
 /* As an event loop does. */
-static int pop_polling(struct tn_queue *q, tn_message *message)
+static int pop_polling(tn_queue *q, tn_message *message)
 {
     int status;
     while ((status = tn_queue_pop(q, TN_NOW, message)) == TN_ERR_TIMED_OUT) {
         tiny_poll((int)model_self());
-        tn_domain_poll_clear(q->handle.domain);
+        tn_domain_poll_clear(q->domain);
     }
     return status;
 }
 
 static void pop_each(void)
 {
-    struct tn_queue *q = tiny_queue(model_self());
+    tn_queue *q = &tiny_queue(model_self())->handle;
     tn_message message;
     for (unsigned i = 0; i < scene.pops; i++) {
         int status = scene.is_polled ? tn_queue_wait_any(&q, 1, TN_FOREVER) : 0;

@@ -22,9 +22,9 @@ static int add_one(tn_domain *domain, void *tensor)
 int main(void)
 {
     tn_domain *domain = NULL;
-    int status = tn_domain_create("outside", NULL, &domain);
+    int status = tn_domain_open("outside", NULL, TN_OPEN_NEW, &domain);
     if (status < 0)
-        return fail("tn_domain_create", status);
+        return fail("tn_domain_open", status);
 
     tn_tensor *tensor = NULL;
     status = tn_tensor_create(

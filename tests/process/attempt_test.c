@@ -60,7 +60,7 @@ static void count_with_a_kill_at(const char *point)
                                                   .flags = TN_DOMAIN_NO_MANAGER})};
     const tn_queue_options options = {
         .struct_size = sizeof options, .capacity = 4, .policy = TN_QUEUE_LEASE};
-    TN_CHECK_OK(tn_queue_create(scene.domain, NULL, &options, &scene.queue));
+    TN_CHECK_OK(tn_queue_open(scene.domain, NULL, &options, 0, &scene.queue));
     /* Two attempts; each is settled by one who is killed in it, and by another. */
     push_one(&scene);
     for (uint32_t attempt = 0; attempt < 2; attempt++) {
@@ -74,7 +74,7 @@ static void count_with_a_kill_at(const char *point)
     assert_true(tnt_kill_at(point, 1, pop_and_return, &scene));
     settle(&scene);
     expect_attempts(&scene, 1);
-    tn_queue_close(scene.queue);
+    tn_object_close(scene.queue);
     TNT_AUDIT(scene.domain);
     tn_domain_close(scene.domain);
 }

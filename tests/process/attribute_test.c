@@ -318,7 +318,7 @@ static int pop_each_kind(void *argument)
 TN_TEST(attributes_of_one_tensor_arrive_as_they_were_in_a_slot_and_in_a_message_block)
 {
     struct place place = {.domain = open_domain()};
-    TN_CHECK_OK(tn_queue_create(place.domain, NULL, NULL, &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
     for (uint32_t s = 0; s < STRATEGIES; s++) {
         pid_t child = tnt_fork(pop_each_kind, &place);
         for (uint32_t i = 0; i < KINDS; i++)
@@ -326,7 +326,7 @@ TN_TEST(attributes_of_one_tensor_arrive_as_they_were_in_a_slot_and_in_a_message_
                                              TN_PUSH_MOVE, TN_FOREVER));
         tnt_wait_ok(child);
     }
-    tn_queue_close(place.queue);
+    tn_object_close(place.queue);
     TNT_AUDIT(place.domain);
     tn_domain_close(place.domain);
 }
@@ -344,13 +344,13 @@ static int pop_all(void *argument)
 TN_TEST(attributes_of_many_tensors_and_parts_of_sparse_ones_arrive_in_one_message)
 {
     struct place place = {.domain = open_domain()};
-    TN_CHECK_OK(tn_queue_create(place.domain, NULL, NULL, &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
     for (; place.strategy < STRATEGIES; place.strategy++) {
         pid_t child = tnt_fork(pop_all, &place);
         push_all(&place);
         tnt_wait_ok(child);
     }
-    tn_queue_close(place.queue);
+    tn_object_close(place.queue);
     TNT_AUDIT(place.domain);
     tn_domain_close(place.domain);
 }
@@ -360,12 +360,12 @@ static int pass_on(void *argument)
     struct place *place = argument;
     tn_message message;
     tn_queue *back;
-    TN_CHECK_OK(tn_queue_open(place->domain, "back", &back));
+    TN_CHECK_OK(tn_queue_open(place->domain, "back", NULL, TN_OPEN_EXISTING, &back));
     TN_CHECK_OK(tn_queue_pop(place->queue, TN_FOREVER, &message));
     tn_message again = {.tensors = message.tensors, .tensor_count = message.tensor_count};
     TN_CHECK_OK(tn_queue_push(back, &again, 0, TN_FOREVER));
     tn_message_fini(&message);
-    tn_queue_close(back);
+    tn_object_close(back);
     return 0;
 }
 
@@ -373,8 +373,8 @@ TN_TEST(attributes_arrive_as_they_were_when_a_receiver_passes_them_on_and_ends)
 {
     struct place place = {.domain = open_domain()};
     tn_queue *back;
-    TN_CHECK_OK(tn_queue_create(place.domain, NULL, NULL, &place.queue));
-    TN_CHECK_OK(tn_queue_create(place.domain, "back", NULL, &back));
+    TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, "back", NULL, TN_OPEN_NEW, &back));
     for (; place.strategy < STRATEGIES; place.strategy++) {
         tn_message message;
         pid_t child = tnt_fork(pass_on, &place);
@@ -384,8 +384,8 @@ TN_TEST(attributes_arrive_as_they_were_when_a_receiver_passes_them_on_and_ends)
         expect_all(message.tensors, message.tensor_count);
         tn_message_fini(&message);
     }
-    tn_queue_close(back);
-    tn_queue_close(place.queue);
+    tn_object_close(back);
+    tn_object_close(place.queue);
     TNT_AUDIT(place.domain);
     tn_domain_close(place.domain);
 }
@@ -394,7 +394,7 @@ TN_TEST(a_part_of_a_sparse_tensor_is_refused_by_name_without_the_others)
 {
     struct place place = {.domain = open_domain()};
     tn_tensor *parts[PARTS], *view;
-    TN_CHECK_OK(tn_queue_create(place.domain, NULL, NULL, &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
     make_parts(place.domain, 0, parts);
     for (uint32_t i = 0; i < PARTS; i++) {
         assert_int_equal(tn_queue_push_tensor(place.queue, parts[i], 0, TN_NOW),
@@ -410,7 +410,7 @@ TN_TEST(a_part_of_a_sparse_tensor_is_refused_by_name_without_the_others)
     TN_CHECK_OK(tn_tensor_slice(parts[1], 0, 0, 7, 1, &view));
     TN_CHECK_OK(tn_queue_push_tensor(place.queue, view, TN_PUSH_MOVE, TN_NOW));
     unref_all(parts, PARTS);
-    tn_queue_close(place.queue);
+    tn_object_close(place.queue);
     TNT_AUDIT(place.domain);
     tn_domain_close(place.domain);
 }
@@ -538,9 +538,9 @@ __attribute__((constructor)) static void be_a_program_that_pops(void)
     if (getenv("ATTRIBUTE_TEST_POPS") == NULL)
         return;
     TN_CHECK_OK(tn_domain_inherit(&place.domain));
-    TN_CHECK_OK(tn_queue_open(place.domain, "all", &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, "all", NULL, TN_OPEN_EXISTING, &place.queue));
     pop_all(&place);
-    tn_queue_close(place.queue);
+    tn_object_close(place.queue);
     tn_domain_close(place.domain);
     (void)fflush(NULL);
     _exit(0);
@@ -562,7 +562,7 @@ static tn_process *start_program(tn_domain *domain)
 TN_TEST(attributes_arrive_as_they_were_in_a_program_that_was_executed)
 {
     struct place place = {.domain = open_domain()};
-    TN_CHECK_OK(tn_queue_create(place.domain, "all", NULL, &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, "all", NULL, TN_OPEN_NEW, &place.queue));
     for (; place.strategy < STRATEGIES; place.strategy++) {
         tn_process_status status;
         tn_process *process = start_program(place.domain);
@@ -571,7 +571,7 @@ TN_TEST(attributes_arrive_as_they_were_in_a_program_that_was_executed)
         assert_int_equal(status.exit_code, 0);
         tn_process_close(process);
     }
-    tn_queue_close(place.queue);
+    tn_object_close(place.queue);
     TNT_AUDIT(place.domain);
     tn_domain_close(place.domain);
 }
@@ -607,7 +607,7 @@ TN_TEST(pinned_memory_arrives_as_plain_memory_and_what_dlpack_cannot_carry_is_re
     static tn_tensor *(*const sent[])(void) = {make_whole_quantized, make_channel_quantized,
                                                make_conjugate, make_pinned};
     struct place place = {.domain = open_domain()};
-    TN_CHECK_OK(tn_queue_create(place.domain, NULL, NULL, &place.queue));
+    TN_CHECK_OK(tn_queue_open(place.domain, NULL, NULL, 0, &place.queue));
     for (uint32_t s = 0; s < STRATEGIES; s++) {
         pid_t child = tnt_fork(export_what_arrives, &place);
         for (uint32_t i = 0; i < 4; i++)
@@ -615,7 +615,7 @@ TN_TEST(pinned_memory_arrives_as_plain_memory_and_what_dlpack_cannot_carry_is_re
                                              TN_PUSH_MOVE, TN_FOREVER));
         tnt_wait_ok(child);
     }
-    tn_queue_close(place.queue);
+    tn_object_close(place.queue);
     TNT_AUDIT(place.domain);
     tn_domain_close(place.domain);
 }

@@ -46,7 +46,7 @@ static inline tn_queue *open_queue(tn_domain *d)
 {
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 16};
     tn_queue *queue = NULL;
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &queue));
     return queue;
 }
 

@@ -34,7 +34,7 @@ static void begin(void)
 
 static void finish(void)
 {
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     d = tn_domain_close(d);
@@ -145,7 +145,7 @@ TN_TEST(a_file_goes_a_moment_after_the_last_member_left)
     push(q, make(1), TN_PUSH_MOVE);
     export_one();
     assert_int_equal(count_files(), 2);
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
     await_files(0);
 }
@@ -252,7 +252,7 @@ struct world {
 static int live(void *argument)
 {
     struct world *world = argument;
-    TN_CHECK_OK(tn_domain_create(world->name, NULL, &d));
+    TN_CHECK_OK(tn_domain_open(world->name, NULL, TN_OPEN_NEW, &d));
     tn_tensor *t = make(1);
     snprintf(world->path, sizeof world->path, "%s", tnt_info(t).path);
     make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, 1);

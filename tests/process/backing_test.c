@@ -22,8 +22,8 @@ static void begin(void)
 
 static void finish(void)
 {
-    q = tn_queue_close(q);
-    onward = tn_queue_close(onward);
+    q = tn_object_close(q);
+    onward = tn_object_close(onward);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);
@@ -310,8 +310,8 @@ TN_TEST(the_end_of_a_domain_ends_what_its_tickets_still_held)
     TN_CHECK_OK(tn_handle_export(t, NULL, bytes, sizeof bytes, &used));
     tn_tensor_unref(t);
     assert_int_equal(count_open(manager_pid(other), STORAGE_TARGET), 1);
-    tn_queue_close(q);
-    tn_queue_close(onward);
+    tn_object_close(q);
+    tn_object_close(onward);
     tn_domain_close(d);
     await_storages(manager_pid(other), 0);
     tn_domain_close(other);
@@ -639,13 +639,13 @@ static void race_once(struct race *r, uint32_t strategy)
 TN_TEST(an_import_that_races_with_a_revocation_says_stale)
 {
     struct race r = {.domain = tnt_domain(NULL)};
-    TN_CHECK_OK(tn_queue_create(r.domain, NULL, NULL, &r.handles));
-    TN_CHECK_OK(tn_queue_create(r.domain, NULL, NULL, &r.answers));
+    TN_CHECK_OK(tn_queue_open(r.domain, NULL, NULL, 0, &r.handles));
+    TN_CHECK_OK(tn_queue_open(r.domain, NULL, NULL, 0, &r.answers));
     pid_t pid = tnt_fork(import_all, &r);
     for (int i = 0; i < RACES; i++)
         race_once(&r, i % 2 == 0 ? TN_STRATEGY_FILE_DESCRIPTOR : TN_STRATEGY_FILE_SYSTEM);
     tnt_wait_ok(pid);
-    tn_queue_close(r.handles);
-    tn_queue_close(r.answers);
+    tn_object_close(r.handles);
+    tn_object_close(r.answers);
     tn_domain_close(r.domain);
 }

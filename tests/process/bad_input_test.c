@@ -42,14 +42,14 @@ static void expect_working(tn_domain *d)
     int64_t bytes = 1000;
     tn_tensor *tensor;
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
                                  &tensor));
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
     TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     tn_tensor_unref(tensor);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     TNT_AUDIT(d);
 }
 
@@ -73,18 +73,20 @@ TN_TEST(a_domain_name_that_is_none_is_refused)
     char longest[64];
     tn_domain *d = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        assert_int_equal(tn_domain_create(names[i], NULL, &d), TN_ERR_INVALID);
+        assert_int_equal(tn_domain_open(names[i], NULL, TN_OPEN_NEW, &d), TN_ERR_INVALID);
         assert_int_not_equal(tn_error_detail()[0], '\0');
-        assert_int_equal(tn_domain_join(names[i], &d), TN_ERR_INVALID);
-        assert_int_equal(tn_domain_open(names[i], NULL, &d), TN_ERR_INVALID);
+        assert_int_equal(tn_domain_open(names[i], NULL, TN_OPEN_EXISTING, &d), TN_ERR_INVALID);
+        assert_int_equal(tn_domain_open(names[i], NULL, 0, &d), TN_ERR_INVALID);
     }
-    assert_int_equal(tn_domain_join(NULL, &d), TN_ERR_INVALID);
-    assert_int_equal(tn_domain_open(NULL, NULL, &d), TN_ERR_INVALID);
-    assert_int_equal(tn_domain_create("a", NULL, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open(NULL, NULL, TN_OPEN_EXISTING, &d), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open("a", NULL, TN_OPEN_NEW | TN_OPEN_EXISTING, &d),
+                     TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open("a", NULL, 1u << 9, &d), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open("a", NULL, TN_OPEN_NEW, NULL), TN_ERR_INVALID);
     assert_null(d);
     memset(longest, 'x', 63);
     longest[63] = '\0';
-    TN_CHECK_OK(tn_domain_create(longest, NULL, &d));
+    TN_CHECK_OK(tn_domain_open(longest, NULL, TN_OPEN_NEW, &d));
     assert_string_equal(tn_domain_name(d), longest);
     tn_domain_close(d);
 }
@@ -92,7 +94,7 @@ TN_TEST(a_domain_name_that_is_none_is_refused)
 static void expect_refused(tn_domain_options options)
 {
     tn_domain *d = NULL;
-    assert_int_equal(tn_domain_create(NULL, &options, &d), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open(NULL, &options, 0, &d), TN_ERR_INVALID);
     assert_int_not_equal(tn_error_detail()[0], '\0');
     assert_null(d);
 }
@@ -151,7 +153,7 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     assert_int_equal(tn_tensor_create_private(TN_UINT8, 1, &bytes, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_tensor_view(NULL, TN_UINT8, 1, &bytes, NULL, 0, &tensor),
                      TN_ERR_INVALID);
-    assert_int_equal(tn_queue_create(d, NULL, NULL, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_open(d, NULL, NULL, 0, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_queue_push(NULL, NULL, 0, TN_NOW), TN_ERR_INVALID);
     assert_int_equal(tn_queue_pop(NULL, TN_NOW, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_reap(NULL, NULL), TN_ERR_INVALID);
@@ -162,7 +164,7 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     assert_int_equal(tn_event_wait(NULL, TN_NOW), TN_ERR_INVALID);
     assert_null(tn_domain_close(NULL));
     assert_null(tn_tensor_unref(NULL));
-    assert_null(tn_queue_close(NULL));
+    assert_null(tn_object_close(NULL));
     assert_null(tensor);
     expect_working(d);
     tn_domain_close(d);
@@ -347,10 +349,10 @@ static int join_as_somebody_else(void *argument)
     setenv("TENON_DOMAIN", value, 1);
     TN_CHECK(tn_domain_inherit(&none) == TN_ERR_DENIED);
     expect_detail("65534");
-    int status = tn_domain_join("house", &none);
+    int status = tn_domain_open("house", NULL, TN_OPEN_EXISTING, &none);
     TN_CHECK(status == TN_ERR_DENIED || status == TN_ERR_NOT_FOUND);
     /* The folder of the first user is not his to use. */
-    TN_CHECK(tn_domain_create("other", NULL, &none) == TN_ERR_DENIED);
+    TN_CHECK(tn_domain_open("other", NULL, TN_OPEN_NEW, &none) == TN_ERR_DENIED);
     TN_CHECK(none == NULL);
     _exit(0); /* not as a member */
 }
@@ -360,7 +362,7 @@ TN_TEST(a_domain_of_another_user_cannot_be_joined)
     if (getuid() != 0)
         tnt_skip("only root can become another user");
     tn_domain *d;
-    TN_CHECK_OK(tn_domain_create("house", NULL, &d));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_NEW, &d));
     tnt_wait_ok(tnt_fork(join_as_somebody_else, d));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     expect_working(d);
@@ -458,7 +460,7 @@ static int live_without_address_space(void *argument)
     getrlimit(RLIMIT_AS, &limit);
     limit.rlim_cur = (rlim_t)8 << 30;
     TN_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    TN_CHECK(tn_domain_create(NULL, NULL, &none) == TN_ERR_NO_MEMORY);
+    TN_CHECK(tn_domain_open(NULL, NULL, 0, &none) == TN_ERR_NO_MEMORY);
     TN_CHECK(tn_tensor_create_private(TN_UINT8, 1, &bytes, &tensor) == TN_ERR_NO_MEMORY);
     TN_CHECK(none == NULL && tensor == NULL);
     expect_working(d);
@@ -493,11 +495,11 @@ static int live_without_descriptors(void *argument)
     int fd = -1;
     static const char *const argv[] = {"true", NULL};
     use_all_descriptors();
-    TN_CHECK(tn_domain_create("two", NULL, &none) == TN_ERR_SYSTEM);
+    TN_CHECK(tn_domain_open("two", NULL, TN_OPEN_NEW, &none) == TN_ERR_SYSTEM);
     TN_CHECK(strstr(tn_error_detail(), "descriptor") != NULL ||
              strstr(tn_error_detail(), "open files") != NULL);
-    TN_CHECK(tn_domain_create(NULL, &small, &none) == TN_ERR_SYSTEM);
-    TN_CHECK(tn_domain_join("house", &none) == TN_ERR_SYSTEM);
+    TN_CHECK(tn_domain_open(NULL, &small, 0, &none) == TN_ERR_SYSTEM);
+    TN_CHECK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &none) == TN_ERR_SYSTEM);
     TN_CHECK(tn_inspector_open("house", &inspector) == TN_ERR_SYSTEM);
     TN_CHECK(tn_domain_poll_fd(d, &fd) == TN_ERR_SYSTEM);
     TN_CHECK(tn_process_exec(d, argv, NULL, 0, &process) == TN_ERR_SYSTEM);
@@ -511,7 +513,7 @@ static int live_without_descriptors(void *argument)
 TN_TEST(no_descriptors_left_is_a_system_error_and_the_domain_goes_on)
 {
     tn_domain *d;
-    TN_CHECK_OK(tn_domain_create("house", NULL, &d));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_NEW, &d));
     tnt_wait_ok(tnt_fork(live_without_descriptors, d));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     expect_working(d);
@@ -550,7 +552,7 @@ static int create_in(const char *folder)
 {
     tn_domain *d = NULL;
     setenv("TENON_RUNTIME_DIR", folder, 1);
-    int status = tn_domain_create("house", NULL, &d);
+    int status = tn_domain_open("house", NULL, TN_OPEN_NEW, &d);
     if (status == 0)
         tn_domain_close(d);
     else

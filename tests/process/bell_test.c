@@ -39,13 +39,13 @@ static struct place *open_place(uint32_t flags)
                                                 .quota_bytes = 16 << 20,
                                                 .blocks = 1024,
                                                 .flags = flags});
-    TN_CHECK_OK(tn_queue_create(p->domain, NULL, NULL, &p->queue));
+    TN_CHECK_OK(tn_queue_open(p->domain, NULL, NULL, 0, &p->queue));
     return p;
 }
 
 static void close_place(struct place *p)
 {
-    tn_queue_close(p->queue);
+    tn_object_close(p->queue);
     TN_CHECK_OK(tn_domain_reap(p->domain, NULL));
     TNT_AUDIT(p->domain);
     tn_domain_close(p->domain);

@@ -22,13 +22,13 @@ struct talk {
 static struct talk open_talk(int rounds)
 {
     struct talk talk = {.done = tnt_signal_open(), .rounds = rounds};
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &talk.back));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &talk.back));
     return talk;
 }
 
 static void close_talk(struct talk *talk)
 {
-    tn_queue_close(talk->back);
+    tn_object_close(talk->back);
     tnt_signal_close(&talk->done);
 }
 
@@ -522,9 +522,9 @@ static int name_itself(tn_domain *domain, void *argument)
     tn_queue *queue;
     if (prctl(PR_SET_NAME, "loader-3", 0, 0, 0) != 0)
         return 2;
-    if (tn_queue_create(domain, NULL, NULL, &queue) != 0)
+    if (tn_queue_open(domain, NULL, NULL, 0, &queue) != 0)
         return 3;
-    tn_queue_close(queue);
+    tn_object_close(queue);
     prctl(PR_GET_NAME, name, 0, 0, 0);
     return strcmp(name, "loader-3") != 0;
 }

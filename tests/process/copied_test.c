@@ -117,9 +117,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_for_each_metadata, 0,                                                          \
       tn_tensor_for_each_metadata(tensor, each_metadata, NULL))                                \
     X(tn_tensor_copy_attributes, 0, tn_tensor_copy_attributes(own, tensor))                    \
-    X(tn_domain_create, 0, tn_domain_create(NULL, &small, OUT(tn_domain *)))                   \
-    X(tn_domain_join, TN_ERR_NOT_FOUND, tn_domain_join("of-nobody", OUT(tn_domain *)))         \
-    X(tn_domain_open, TN_ERR_INVALID, tn_domain_open("of-nobody", &small, OUT(tn_domain *)))   \
+    X(tn_domain_open, 0, tn_domain_open(NULL, &small, 0, OUT(tn_domain *)))                    \
     X(tn_domain_inherit, TN_ERR_NOT_FOUND, tn_domain_inherit(OUT(tn_domain *)))                \
     X(tn_domain_pass, 0, tn_domain_pass(d, (char *)out, sizeof out))                           \
     X(tn_domain_close, 0, DO(tn_domain_close(d)))                                              \
@@ -163,12 +161,16 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_process_follow, TN_ERR_FORKED, tn_process_follow(d, getppid()))                       \
     X(tn_forkserver_start, TN_ERR_FORKED, tn_forkserver_start(d, OUT(tn_forkserver *)))        \
     X(tn_group_create, TN_ERR_FORKED, tn_group_create(d, OUT(tn_group *)))                     \
-    X(tn_queue_create, TN_ERR_FORKED, tn_queue_create(d, NULL, NULL, OUT(tn_queue *)))         \
-    X(tn_queue_open, TN_ERR_FORKED, tn_queue_open(d, "queue", OUT(tn_queue *)))                \
-    X(tn_queue_id, ANY, DO(tn_queue_id(queue)))                                                \
-    X(tn_queue_open_id, TN_ERR_FORKED,                                                         \
-      tn_queue_open_id(d, tn_queue_id(queue), OUT(tn_queue *)))                                \
-    X(tn_queue_close, 0, DO(tn_queue_close(queue)))                                            \
+    X(tn_queue_open, TN_ERR_FORKED,                                                            \
+      tn_queue_open(d, NULL, NULL, 0, OUT(tn_queue *)) == TN_ERR_FORKED                        \
+          ? tn_queue_open(d, "queue", NULL, TN_OPEN_EXISTING, OUT(tn_queue *))                 \
+          : ANY)                                                                               \
+    X(tn_object_id, ANY, DO(tn_object_id(queue)))                                              \
+    X(tn_object_open_id, TN_ERR_FORKED,                                                        \
+      tn_object_open_id(d, TN_OBJECT_QUEUE, tn_object_id(queue), OUT(tn_queue *)))             \
+    X(tn_object_close, 0, DO(tn_object_close(queue)))                                          \
+    X(tn_object_kind, TN_OBJECT_QUEUE, tn_object_kind(queue))                                  \
+    X(tn_object_name, TN_ERR_FORKED, tn_object_name(queue, (char *)out, sizeof out))           \
     X(tn_queue_attach, TN_ERR_FORKED, tn_queue_attach(queue, TN_PRODUCER))                     \
     X(tn_queue_end, TN_ERR_FORKED, tn_queue_end(queue))                                        \
     X(tn_queue_push, TN_ERR_FORKED, tn_queue_push(queue, &message, 0, TN_NOW))                 \
@@ -210,45 +212,33 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_error_peer, ANY, DO(tn_error_peer()))                                                 \
     X(tn_log_set, 0, DO(tn_log_set(NULL, NULL)))                                               \
     X(tn_interrupt_set, 0, DO(tn_interrupt_set(NULL, NULL)))                                   \
-    X(tn_event_create, TN_ERR_FORKED, tn_event_create(d, NULL, false, OUT(tn_event *)))        \
-    X(tn_event_open, TN_ERR_FORKED, tn_event_open(d, "event", OUT(tn_event *)))                \
-    X(tn_event_open_id, TN_ERR_FORKED,                                                         \
-      tn_event_open_id(d, tn_event_id(event), OUT(tn_event *)))                                \
-    X(tn_event_id, ANY, DO(tn_event_id(event)))                                                \
-    X(tn_event_close, 0, DO(tn_event_close(event)))                                            \
+    X(tn_event_open, TN_ERR_FORKED,                                                            \
+      tn_event_open(d, NULL, 0, OUT(tn_event *)) == TN_ERR_FORKED                              \
+          ? tn_event_open(d, "event", TN_OPEN_EXISTING, OUT(tn_event *))                       \
+          : ANY)                                                                               \
     X(tn_event_set, TN_ERR_FORKED, tn_event_set(event))                                        \
     X(tn_event_clear, TN_ERR_FORKED, tn_event_clear(event))                                    \
     X(tn_event_is_set, false, tn_event_is_set(event))                                          \
-    X(tn_semaphore_create, TN_ERR_FORKED,                                                      \
-      tn_semaphore_create(d, NULL, 1, 0, OUT(tn_semaphore *)))                                 \
     X(tn_semaphore_open, TN_ERR_FORKED,                                                        \
-      tn_semaphore_open(d, "semaphore", OUT(tn_semaphore *)))                                  \
-    X(tn_semaphore_open_id, TN_ERR_FORKED,                                                     \
-      tn_semaphore_open_id(d, tn_semaphore_id(semaphore), OUT(tn_semaphore *)))                \
-    X(tn_semaphore_id, ANY, DO(tn_semaphore_id(semaphore)))                                    \
-    X(tn_semaphore_close, 0, DO(tn_semaphore_close(semaphore)))                                \
+      tn_semaphore_open(d, NULL, 1, 0, OUT(tn_semaphore *)) == TN_ERR_FORKED                   \
+          ? tn_semaphore_open(d, "semaphore", 0, TN_OPEN_EXISTING, OUT(tn_semaphore *))        \
+          : ANY)                                                                               \
     X(tn_semaphore_release, TN_ERR_FORKED, tn_semaphore_release(semaphore))                    \
     X(tn_semaphore_get, 0, (int)tn_semaphore_get(semaphore))                                   \
-    X(tn_lock_create, TN_ERR_FORKED, tn_lock_create(d, NULL, OUT(tn_lock *)))                  \
-    X(tn_lock_open, TN_ERR_FORKED, tn_lock_open(d, "lock", OUT(tn_lock *)))                    \
-    X(tn_lock_open_id, TN_ERR_FORKED, tn_lock_open_id(d, tn_lock_id(lock), OUT(tn_lock *)))    \
-    X(tn_lock_id, ANY, DO(tn_lock_id(lock)))                                                   \
-    X(tn_lock_close, 0, DO(tn_lock_close(lock)))                                               \
-    X(tn_condition_create, TN_ERR_FORKED, tn_condition_create(d, NULL, OUT(tn_condition *)))   \
+    X(tn_lock_open, TN_ERR_FORKED,                                                             \
+      tn_lock_open(d, NULL, 0, OUT(tn_lock *)) == TN_ERR_FORKED                                \
+          ? tn_lock_open(d, "lock", TN_OPEN_EXISTING, OUT(tn_lock *))                          \
+          : ANY)                                                                               \
     X(tn_condition_open, TN_ERR_FORKED,                                                        \
-      tn_condition_open(d, "condition", OUT(tn_condition *)))                                  \
-    X(tn_condition_open_id, TN_ERR_FORKED,                                                     \
-      tn_condition_open_id(d, tn_condition_id(condition), OUT(tn_condition *)))                \
-    X(tn_condition_id, ANY, DO(tn_condition_id(condition)))                                    \
-    X(tn_condition_close, 0, DO(tn_condition_close(condition)))                                \
+      tn_condition_open(d, NULL, 0, OUT(tn_condition *)) == TN_ERR_FORKED                      \
+          ? tn_condition_open(d, "condition", TN_OPEN_EXISTING, OUT(tn_condition *))           \
+          : ANY)                                                                               \
     X(tn_condition_signal, TN_ERR_FORKED, tn_condition_signal(condition))                      \
     X(tn_condition_broadcast, TN_ERR_FORKED, tn_condition_broadcast(condition))                \
-    X(tn_barrier_create, TN_ERR_FORKED, tn_barrier_create(d, NULL, 2, OUT(tn_barrier *)))      \
-    X(tn_barrier_open, TN_ERR_FORKED, tn_barrier_open(d, "barrier", OUT(tn_barrier *)))        \
-    X(tn_barrier_open_id, TN_ERR_FORKED,                                                       \
-      tn_barrier_open_id(d, tn_barrier_id(barrier), OUT(tn_barrier *)))                        \
-    X(tn_barrier_id, ANY, DO(tn_barrier_id(barrier)))                                          \
-    X(tn_barrier_close, 0, DO(tn_barrier_close(barrier)))                                      \
+    X(tn_barrier_open, TN_ERR_FORKED,                                                          \
+      tn_barrier_open(d, NULL, 2, 0, OUT(tn_barrier *)) == TN_ERR_FORKED                       \
+          ? tn_barrier_open(d, "barrier", 0, TN_OPEN_EXISTING, OUT(tn_barrier *))              \
+          : ANY)                                                                               \
     X(tn_barrier_reset, TN_ERR_FORKED, tn_barrier_reset(barrier))                              \
     X(tn_event_wait, TN_ERR_FORKED, tn_event_wait(event, TN_NOW))                              \
     X(tn_semaphore_acquire, TN_ERR_FORKED, tn_semaphore_acquire(semaphore, TN_NOW))            \
@@ -366,16 +356,17 @@ static tn_tensor *make_tensor(const tn_tensor_options *options)
 
 static void make_objects(void)
 {
-    TN_CHECK_OK(tn_queue_create(d, "queue", NULL, &queue));
-    TN_CHECK_OK(tn_event_create(d, "event", false, &event));
+    TN_CHECK_OK(tn_queue_open(d, "queue", NULL, TN_OPEN_NEW, &queue));
+    TN_CHECK_OK(tn_event_open(d, "event", TN_OPEN_NEW, &event));
     TN_CHECK_OK(tn_event_set(event));
-    TN_CHECK_OK(tn_semaphore_create(d, "semaphore", PERMITS, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(d, "semaphore", PERMITS, TN_OPEN_NEW | TN_SEMAPHORE_OWNED,
+                                  &semaphore));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
-    TN_CHECK_OK(tn_lock_create(d, "lock", &lock));
-    TN_CHECK_OK(tn_lock_create(d, NULL, &held));
+    TN_CHECK_OK(tn_lock_open(d, "lock", TN_OPEN_NEW, &lock));
+    TN_CHECK_OK(tn_lock_open(d, NULL, 0, &held));
     TN_CHECK_OK(tn_lock_acquire(held, TN_NOW));
-    TN_CHECK_OK(tn_condition_create(d, "condition", &condition));
-    TN_CHECK_OK(tn_barrier_create(d, "barrier", 2, &barrier));
+    TN_CHECK_OK(tn_condition_open(d, "condition", TN_OPEN_NEW, &condition));
+    TN_CHECK_OK(tn_barrier_open(d, "barrier", 2, TN_OPEN_NEW, &barrier));
 }
 
 /* The parent has both roles of each queue, and something lies in each. */
@@ -383,7 +374,7 @@ static void fill_queues(void)
 {
     tn_queue_options options = {.struct_size = sizeof options, .policy = TN_QUEUE_LEASE};
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &leases));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &leases));
     TN_CHECK_OK(tn_queue_push(leases, &message, 0, TN_NOW));
     TN_CHECK_OK(tn_queue_pop(leases, TN_NOW, &leased));
     for (int i = 0; i < 3; i++) {
@@ -429,14 +420,14 @@ static void end_all(void)
     close(ends[1]);
     close(descriptor);
     tn_inspector_close(inspector);
-    tn_queue_close(queue);
-    tn_queue_close(leases);
-    tn_event_close(event);
-    tn_semaphore_close(semaphore);
-    tn_lock_close(lock);
-    tn_lock_close(held);
-    tn_condition_close(condition);
-    tn_barrier_close(barrier);
+    tn_object_close(queue);
+    tn_object_close(leases);
+    tn_object_close(event);
+    tn_object_close(semaphore);
+    tn_object_close(lock);
+    tn_object_close(held);
+    tn_object_close(condition);
+    tn_object_close(barrier);
     TNT_AUDIT(d);
     tn_domain_close(d);
 }

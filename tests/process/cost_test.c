@@ -211,7 +211,7 @@ static void measure(uint32_t strategy, struct cost costs[STEPS])
     assert_true(counts != MAP_FAILED);
     tn_domain *domain = tnt_domain(NULL);
     tn_queue *queue;
-    assert_int_equal(tn_queue_create(domain, NULL, NULL, &queue), 0);
+    assert_int_equal(tn_queue_open(domain, NULL, NULL, 0, &queue), 0);
     struct job job = {domain, queue, strategy, counts, true};
     long maker[3] = {0}, taker[3] = {0};
     run_job(&job, maker, 3);
@@ -222,7 +222,7 @@ static void measure(uint32_t strategy, struct cost costs[STEPS])
     costs[POP] = cost_of(&counts[POP], taker[1], taker[0]);
     costs[RELEASE] = cost_of(&counts[RELEASE], taker[2], taker[0]);
     munmap(counts, sizeof *counts * STEPS);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
 }
 

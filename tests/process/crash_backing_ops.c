@@ -497,9 +497,9 @@ static void create_with_mortal_tenond(struct crash_world *w, const char *point)
     tn_queue_options queue = {.struct_size = sizeof queue, .capacity = 8};
     *w = (struct crash_world){.op = &op};
     setenv("TENON_KILL_POINT", point, 1);
-    TN_CHECK_OK(tn_domain_create("mortal", &options, &w->domain));
+    TN_CHECK_OK(tn_domain_open("mortal", &options, TN_OPEN_NEW, &w->domain));
     unsetenv("TENON_KILL_POINT");
-    TN_CHECK_OK(tn_queue_create(w->domain, "queue", &queue, &w->queue));
+    TN_CHECK_OK(tn_queue_open(w->domain, "queue", &queue, TN_OPEN_NEW, &w->queue));
 }
 
 /* Who waits starts another one, and gives it what the first one had or did not answer for. */
@@ -534,7 +534,7 @@ static void end_mortal_world(struct crash_world *w)
 {
     TNT_AUDIT(w->domain);
     crash_check_storages(w, 0);
-    tn_queue_close(w->queue);
+    tn_object_close(w->queue);
     tn_domain_close(w->domain);
 }
 
@@ -577,7 +577,7 @@ TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
     tn_queue_options queue = {.struct_size = sizeof queue, .capacity = 8};
     struct crash_world w = {.op = &op, .domain = tnt_domain(&options)};
     unsigned mappings = tnt_mapping_count();
-    TN_CHECK_OK(tn_queue_create(w.domain, "queue", &queue, &w.queue));
+    TN_CHECK_OK(tn_queue_open(w.domain, "queue", &queue, TN_OPEN_NEW, &w.queue));
     TN_CHECK_OK(tn_queue_push_tensor(w.queue, make(&w, FD), TN_PUSH_MOVE, TN_NOW));
     tn_tensor *kept = make(&w, FD);
     TN_CHECK_OK(tn_queue_push_tensor(w.queue, kept, 0, TN_NOW));
@@ -587,7 +587,7 @@ TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
     tn_tensor_unref(pop_made(&w));
     tni_backing_sweep(w.domain); /* as who waits does: the first one ended elsewhere */
     assert_int_equal(w.domain->kept_fds, 0);
-    tn_queue_close(w.queue);
+    tn_object_close(w.queue);
     tn_domain_close(w.domain);
 }
 
@@ -612,7 +612,7 @@ static int push_and_await_tenond(void *argument)
     uint64_t first = manager_of(w);
     tn_queue *queue = w->queue;
     TN_CHECK_OK(tn_queue_push_tensor(queue, make(w, FD), TN_PUSH_MOVE, TN_NOW));
-    TN_CHECK_OK(tn_queue_open(w->domain, "empty", &w->queue));
+    TN_CHECK_OK(tn_queue_open(w->domain, "empty", NULL, TN_OPEN_EXISTING, &w->queue));
     await_next_tenond(w, first);
     kill(getpid(), SIGKILL);
     return 0;
@@ -624,10 +624,10 @@ TN_TEST(what_was_pushed_away_while_tenond_was_dead_is_given_to_the_next_one)
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
     tn_queue *empty;
     create_with_mortal_tenond(&w, "tenond_deposit_kept");
-    TN_CHECK_OK(tn_queue_create(w.domain, "empty", &options, &empty));
+    TN_CHECK_OK(tn_queue_open(w.domain, "empty", &options, TN_OPEN_NEW, &empty));
     tnt_wait(tnt_fork(push_and_await_tenond, &w));
     tn_tensor_unref(pop_made(&w));
-    tn_queue_close(empty);
+    tn_object_close(empty);
     end_mortal_world(&w);
 }
 

@@ -189,7 +189,7 @@ static void use(tn_domain *domain)
     tn_queue *queue;
     TN_CHECK_OK(tn_tensor_create(domain, TN_UINT8, 1, &size, NULL, &tensor));
     crash_fill(tn_tensor_data(tensor), (size_t)size);
-    TN_CHECK_OK(tn_queue_open(domain, "queue", &queue));
+    TN_CHECK_OK(tn_queue_open(domain, "queue", NULL, TN_OPEN_EXISTING, &queue));
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
 }
 
@@ -197,9 +197,9 @@ static void join_by_name(struct crash_world *w)
 {
     tn_domain *domain;
     w->domain = tn_domain_close(w->domain);
-    TN_CHECK_OK(tn_domain_join(w->name, &domain));
+    TN_CHECK_OK(tn_domain_open(w->name, NULL, TN_OPEN_EXISTING, &domain));
     use(domain);
-    TN_CHECK_OK(tn_domain_open(w->name, NULL, &domain));
+    TN_CHECK_OK(tn_domain_open(w->name, NULL, 0, &domain));
 }
 
 /* As after an exec: through descriptors and nothing else. */
@@ -223,7 +223,7 @@ static void create_domain(struct crash_world *w)
     tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 64 << 20};
     char name[64];
     snprintf(name, sizeof name, "%s-more", w->name);
-    TN_CHECK_OK(tn_domain_create(name, &options, &domain));
+    TN_CHECK_OK(tn_domain_open(name, &options, TN_OPEN_NEW, &domain));
     tn_domain_close(domain);
 }
 

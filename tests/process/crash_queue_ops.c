@@ -207,7 +207,7 @@ static void pop_and_close(struct crash_world *w)
 {
     tn_message m = crash_pop(w);
     tn_message_fini(&m);
-    w->queue = tn_queue_close(w->queue);
+    w->queue = tn_object_close(w->queue);
 }
 
 static void pop_nothing(struct crash_world *w)
@@ -252,14 +252,14 @@ const struct crash_op crash_pop_ops[] = {
 static void open_extra(struct crash_world *w)
 {
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 4};
-    TN_CHECK_OK(tn_queue_create(w->domain, "extra", &options, &w->extra));
+    TN_CHECK_OK(tn_queue_open(w->domain, "extra", &options, TN_OPEN_NEW, &w->extra));
 }
 
 static void create(struct crash_world *w)
 {
     tn_queue *anonymous;
     open_extra(w);
-    TN_CHECK_OK(tn_queue_create(w->domain, NULL, NULL, &anonymous));
+    TN_CHECK_OK(tn_queue_open(w->domain, NULL, NULL, 0, &anonymous));
 }
 
 /* Its name is free again. */
@@ -274,11 +274,11 @@ static void lose_names(struct crash_world *w)
 static void open_by_name(struct crash_world *w)
 {
     tn_queue *queue, *other;
-    TN_CHECK_OK(tn_queue_open(w->domain, "extra", &queue));
-    TN_CHECK_OK(tn_queue_open_id(w->domain, tn_queue_id(queue), &other));
+    TN_CHECK_OK(tn_queue_open(w->domain, "extra", NULL, TN_OPEN_EXISTING, &queue));
+    TN_CHECK_OK(tn_object_open_id(w->domain, TN_OBJECT_QUEUE, tn_object_id(queue), &other));
 }
 
-static void close_extra(struct crash_world *w) { w->extra = tn_queue_close(w->extra); }
+static void close_extra(struct crash_world *w) { w->extra = tn_object_close(w->extra); }
 
 static void create_and_close(struct crash_world *w)
 {

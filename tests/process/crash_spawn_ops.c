@@ -31,18 +31,18 @@ static int use_domain(tn_domain *domain, void *argument)
 {
     tn_queue *queue;
     tn_message message;
-    TN_CHECK_OK(tn_queue_open_id(domain, *(uint64_t *)argument, &queue));
+    TN_CHECK_OK(tn_object_open_id(domain, TN_OBJECT_QUEUE, *(uint64_t *)argument, &queue));
     TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &message));
     TN_CHECK_OK(tn_queue_push(queue, &message, TN_PUSH_MOVE, TN_NOW));
     message.tensor_count = 0;
     tn_message_fini(&message);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     return 0;
 }
 
 static int run_server(struct crash_world *w)
 {
-    uint64_t id = tn_queue_id(w->queue);
+    uint64_t id = tn_object_id(w->queue);
     tn_forkserver *server;
     tn_process *process;
     tn_process_status end;

@@ -27,7 +27,7 @@ static void acquire_and_release(struct crash_world *w)
 static void close_with_permit(struct crash_world *w)
 {
     TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
-    w->semaphore = tn_semaphore_close(w->semaphore);
+    w->semaphore = tn_object_close(w->semaphore);
 }
 
 static void release_anothers(struct crash_world *w)
@@ -60,7 +60,7 @@ static void lock_and_unlock(struct crash_world *w)
 static void close_locked(struct crash_world *w)
 {
     lock(w);
-    w->lock = tn_lock_close(w->lock);
+    w->lock = tn_object_close(w->lock);
 }
 
 /* Who takes it next learns of the death, if it was held then. */

@@ -56,7 +56,7 @@ static void start_popper(struct crash_world *w)
 {
     attach(w);
     start_helper(w, sleep_in_pop);
-    await_armed(&w->queue->handle.object->items);
+    await_armed(&w->queue->object->items);
 }
 
 static void push_one(struct crash_world *w) { crash_push(w, 1, 100); }
@@ -143,7 +143,7 @@ static void start_pusher(struct crash_world *w)
     attach(w);
     fill(w);
     start_helper(w, sleep_in_push);
-    await_armed(&w->queue->handle.object->room);
+    await_armed(&w->queue->object->room);
 }
 
 static void pop_one(struct crash_world *w)
@@ -271,7 +271,7 @@ static void create_anonymous(struct crash_world *w)
                                  .blocks = 256,
                                  .flags = TN_DOMAIN_NO_MANAGER};
     (void)w;
-    TN_CHECK_OK(tn_domain_create(NULL, &options, &domain));
+    TN_CHECK_OK(tn_domain_open(NULL, &options, 0, &domain));
     tn_domain_close(domain);
 }
 

@@ -65,7 +65,8 @@ static void make_domain(struct crash_world *w)
                                  .flags = w->op->is_named ? 0 : TN_DOMAIN_NO_MANAGER};
     if (w->op->is_named)
         snprintf(w->name, sizeof w->name, "crash-%07d-%03u", (int)getpid(), ++number);
-    TN_CHECK_OK(tn_domain_create(w->op->is_named ? w->name : NULL, &options, &w->domain));
+    TN_CHECK_OK(
+        tn_domain_open(w->op->is_named ? w->name : NULL, &options, TN_OPEN_NEW, &w->domain));
 }
 
 void crash_make_world(struct crash_world *w, const struct crash_op *op)
@@ -74,13 +75,13 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op)
     *w = (struct crash_world){.op = op};
     make_domain(w);
     open_inspector(w);
-    TN_CHECK_OK(tn_queue_create(w->domain, "queue", &queue, &w->queue));
-    TN_CHECK_OK(tn_event_create(w->domain, NULL, true, &w->event));
+    TN_CHECK_OK(tn_queue_open(w->domain, "queue", &queue, TN_OPEN_NEW, &w->queue));
+    TN_CHECK_OK(tn_event_open(w->domain, NULL, TN_EVENT_AUTO_RESET, &w->event));
     uint32_t flags = op->is_owned ? TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES : 0;
-    TN_CHECK_OK(tn_semaphore_create(w->domain, NULL, op->is_one ? 1 : 2, flags, &w->semaphore));
-    TN_CHECK_OK(tn_lock_create(w->domain, NULL, &w->lock));
-    TN_CHECK_OK(tn_condition_create(w->domain, NULL, &w->condition));
-    TN_CHECK_OK(tn_barrier_create(w->domain, NULL, 2, &w->barrier));
+    TN_CHECK_OK(tn_semaphore_open(w->domain, NULL, op->is_one ? 1 : 2, flags, &w->semaphore));
+    TN_CHECK_OK(tn_lock_open(w->domain, NULL, 0, &w->lock));
+    TN_CHECK_OK(tn_condition_open(w->domain, NULL, 0, &w->condition));
+    TN_CHECK_OK(tn_barrier_open(w->domain, NULL, 2, 0, &w->barrier));
     w->base_blocks = crash_live_blocks(w);
     if (op->prepare != NULL)
         op->prepare(w);
@@ -114,12 +115,12 @@ static void check_empty(struct crash_world *w)
 
 static void unmake_world(struct crash_world *w)
 {
-    tn_queue_close(w->queue);
-    tn_event_close(w->event);
-    tn_semaphore_close(w->semaphore);
-    tn_lock_close(w->lock);
-    tn_condition_close(w->condition);
-    tn_barrier_close(w->barrier);
+    tn_object_close(w->queue);
+    tn_object_close(w->event);
+    tn_object_close(w->semaphore);
+    tn_object_close(w->lock);
+    tn_object_close(w->condition);
+    tn_object_close(w->barrier);
     TNT_AUDIT(w->domain);
     check_empty(w);
     tn_inspector_close(w->inspector);
@@ -320,7 +321,7 @@ static void give_back(struct crash_world *w)
         tn_tensor_unref(w->tensor[i]);
     }
     TN_CHECK_OK(tn_ticket_for_each(w->domain, crash_revoke, w->domain));
-    w->extra = tn_queue_close(w->extra);
+    w->extra = tn_object_close(w->extra);
 }
 
 /* Nothing is wrong, nothing is lost, nothing is kept for nobody. */

@@ -32,7 +32,7 @@ static tn_domain *create(const char *name, uint64_t quota_bytes, uint64_t waterm
                                  .quota_bytes = quota_bytes,
                                  .watermark_bytes = watermark_bytes,
                                  .flags = name == NULL ? TN_DOMAIN_NO_MANAGER : 0};
-    TN_CHECK_OK(tn_domain_create(name, &options, &d));
+    TN_CHECK_OK(tn_domain_open(name, &options, TN_OPEN_NEW, &d));
     return d;
 }
 
@@ -96,10 +96,10 @@ static int push_from_a_joined_domain(void *argument)
     tn_domain *d;
     tn_queue *queue;
     tn_domain_close(argument);
-    TN_CHECK_OK(tn_domain_join("house", &d));
-    TN_CHECK_OK(tn_queue_open(d, "door", &queue));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &d));
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_EXISTING, &queue));
     TN_CHECK_OK(tn_queue_push_tensor(queue, filled(d, 1000, 7), TN_PUSH_MOVE, TN_FOREVER));
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(d);
     return 0;
 }
@@ -109,28 +109,28 @@ TN_TEST(who_joins_by_name_shares_memory_with_who_created)
     tn_domain *d = create("house", 64 * MIB, 0), *same;
     tn_queue *queue;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_create(d, "door", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_NEW, &queue));
     assert_string_equal(tn_domain_name(d), "house");
     tnt_wait_ok(tnt_fork(push_from_a_joined_domain, d));
     TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     expect_filled(tensor, 7);
     tn_tensor_unref(tensor);
     /* And tn_domain_open() finds it, with a seat of its own. */
-    TN_CHECK_OK(tn_domain_open("house", NULL, &same));
+    TN_CHECK_OK(tn_domain_open("house", NULL, 0, &same));
     assert_int_not_equal(tn_domain_seat(same), tn_domain_seat(d));
     assert_int_equal(tnt_members(&d->segment, 2), 2);
     tn_domain_close(same);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     TNT_AUDIT(d);
     tn_domain_close(d);
-    TN_CHECK_OK(tn_domain_open("another", NULL, &d));
+    TN_CHECK_OK(tn_domain_open("another", NULL, 0, &d));
     assert_string_equal(tn_domain_name(d), "another");
     tn_domain_close(d);
 }
 
 static int tell_number_and_stay(void *queue)
 {
-    uint64_t number = tn_domain_member(((struct tni_handle *)queue)->domain);
+    uint64_t number = tn_domain_member(((struct tn_object *)queue)->domain);
     tn_message message = {.bytes = &number, .size_bytes = sizeof number};
     TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
     return pause();
@@ -154,7 +154,7 @@ TN_TEST(a_member_is_known_by_its_number_until_it_dies)
     uint64_t numbers[2];
     assert_true(tn_domain_has_member(d, tn_domain_member(d)));
     for (int i = 0; i < 2; i++) { /* on the same seat, one after the other */
-        TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+        TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
         pid_t child = tnt_fork(tell_number_and_stay, queue);
         numbers[i] = pop_number(queue);
         assert_true(tn_domain_has_member(d, numbers[i]));
@@ -162,7 +162,7 @@ TN_TEST(a_member_is_known_by_its_number_until_it_dies)
         assert_false(tn_domain_has_member(d, numbers[i]));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         assert_false(tn_domain_has_member(d, numbers[i]));
-        tn_queue_close(queue);
+        tn_object_close(queue);
     }
     assert_true(numbers[0] != numbers[1] && numbers[0] != tn_domain_member(d));
     const uint64_t nobodys[] = {0, 2, UINT64_MAX, UINT64_C(0xffff0001)};
@@ -194,9 +194,9 @@ __attribute__((constructor)) static void be_a_program_that_inherits(void)
     if (getenv("DOMAIN_TEST_INHERITS") == NULL)
         return;
     TN_CHECK_OK(tn_domain_inherit(&d));
-    TN_CHECK_OK(tn_queue_open(d, "door", &queue));
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_EXISTING, &queue));
     TN_CHECK_OK(tn_queue_push_tensor(queue, filled(d, 1000, 9), TN_PUSH_MOVE, TN_FOREVER));
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(d);
     fflush(NULL);
     _exit(0);
@@ -207,7 +207,7 @@ TN_TEST(a_program_inherits_an_anonymous_domain_through_exec)
     tn_domain *d = create(NULL, 64 * MIB, 0);
     tn_queue *queue;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_create(d, "door", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_NEW, &queue));
     for (int i = 0; i < INHERITORS; i++) {
         tnt_wait_ok(tnt_fork(exec_with_domain, d));
         TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
@@ -217,7 +217,7 @@ TN_TEST(a_program_inherits_an_anonymous_domain_through_exec)
     /* The seats of the forked children went with the exec. */
     uint32_t reaped = 0;
     TN_CHECK_OK(tn_domain_reap(d, &reaped));
-    tn_queue_close(queue);
+    tn_object_close(queue);
     TNT_AUDIT(d);
     tn_domain_close(d);
 }
@@ -229,9 +229,9 @@ static int hold_and_leave(void *argument)
     tn_queue *queue;
     tn_lock *lock;
     tn_semaphore *semaphore;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
-    TN_CHECK_OK(tn_lock_create(d, NULL, &lock));
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
+    TN_CHECK_OK(tn_lock_open(d, NULL, 0, &lock));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
     TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (int i = 0; i < 200; i++)
@@ -243,9 +243,9 @@ static int hold_and_leave(void *argument)
     for (int i = 0; i < 200; i++)
         if (i >= 50 || i % 2 == 0)
             tn_tensor_unref(tensors[i]);
-    tn_queue_close(queue);
-    tn_lock_close(lock);
-    tn_semaphore_close(semaphore);
+    tn_object_close(queue);
+    tn_object_close(lock);
+    tn_object_close(semaphore);
     TN_CHECK(tnt_mapping_count() == 0);
     return 0;
 }
@@ -323,7 +323,7 @@ TN_TEST(a_domain_is_gone_a_moment_after_its_last_member_left)
     await_manager_end(manager);
     assert_int_equal(count_openers(control), 0);
     assert_int_equal(count_openers(arena), 0);
-    assert_int_equal(tn_domain_join("house", &none), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &none), TN_ERR_NOT_FOUND);
     assert_true(tnt_mapping_count() > 0);
     tn_tensor_unref(left);
     assert_int_equal(tnt_mapping_count(), 0);
@@ -336,7 +336,7 @@ struct doomed {
 static void be_doomed(const struct doomed *doomed, tn_domain *d)
 {
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_open(d, "door", &queue));
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_EXISTING, &queue));
     TN_CHECK_OK(tn_queue_push_tensor(queue, filled(d, MIB, 3), 0, TN_NOW));
     TN_CHECK(write(doomed->pipe_fds[1], "", 1) == 1);
     for (;;)
@@ -351,7 +351,7 @@ static int found_a_doomed_house(void *argument)
     int64_t facts[3] = {(int64_t)d->segment.control_inode, (int64_t)d->segment.arena_inode,
                         stat_of("house").manager_pid};
     setpgid(0, 0);
-    TN_CHECK_OK(tn_queue_create(d, "door", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_NEW, &queue));
     for (int i = 0; i < 3; i++)
         if (fork() == 0)
             be_doomed(doomed, d);
@@ -561,7 +561,7 @@ TN_TEST(who_waits_for_memory_is_woken_by_another_process_that_frees)
         TN_CHECK_OK(tn_tensor_create(w.domain, TN_UINT8, 1, &bytes, NULL, &tensor));
         /* Held by a message while we fork: the child would have a hold of its own. */
         tn_queue *queue;
-        TN_CHECK_OK(tn_queue_create(w.domain, "door", NULL, &queue));
+        TN_CHECK_OK(tn_queue_open(w.domain, "door", NULL, TN_OPEN_NEW, &queue));
         TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
         pid_t child = tnt_fork(wait_for_memory, &w);
         tnt_await(&w.ready);
@@ -569,7 +569,7 @@ TN_TEST(who_waits_for_memory_is_woken_by_another_process_that_frees)
         TN_CHECK_OK(tn_queue_pop(queue, TN_NOW, &m));
         tn_message_fini(&m);
         tnt_wait_ok(child);
-        tn_queue_close(queue);
+        tn_object_close(queue);
     }
     TNT_AUDIT(w.domain);
     tnt_signal_close(&w.ready);

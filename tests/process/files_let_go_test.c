@@ -167,7 +167,7 @@ TN_TEST(a_waiting_member_removes_a_file_that_was_let_go)
     tn_tensor *other = make();
     tn_queue *q;
     tn_message m;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
     while (is_there(h->path)) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
@@ -175,7 +175,7 @@ TN_TEST(a_waiting_member_removes_a_file_that_was_let_go)
     }
     assert_true(is_there(tnt_info(other).path));
     TNT_AUDIT(d);
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_tensor_unref(other);
     tn_domain_close(d);
     close_holder(h);
@@ -395,7 +395,7 @@ static int push_and_end(void *argument)
 static void begin_with_a_dead_maker(struct holder *h)
 {
     d = without_tenond();
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     tnt_wait_ok(tnt_fork(push_and_end, h));
 }
 
@@ -447,7 +447,7 @@ TN_TEST(gc_in_another_user_namespace_leaves_the_files_of_a_living_domain)
     tnt_wait_ok(collects);
     TN_CHECK(is_there(h->path));
     expect_message();
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
     close_holder(h);
 }

@@ -47,7 +47,7 @@ static void begin(void)
 
 static void finish(void)
 {
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);
@@ -223,17 +223,17 @@ TN_TEST(a_tenond_that_moved_is_replaced_after_a_login_too)
     finish();
 }
 
-/* The member makes no call between the logout and tn_domain_create() or tn_domain_join(). */
+/* The member makes no call between the logout and tn_domain_open() or tn_domain_open(). */
 TN_TEST(a_member_finds_its_names_again_after_a_login)
 {
     tn_domain *named = NULL, *second = NULL;
     begin_in_session("next");
     int32_t tenond = manager_pid(d);
-    TN_CHECK_OK(tn_domain_create("house", NULL, &named));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_NEW, &named));
     log_out_and_in();
-    assert_int_equal(tn_domain_create("house", NULL, &second), TN_ERR_EXISTS);
+    assert_int_equal(tn_domain_open("house", NULL, TN_OPEN_NEW, &second), TN_ERR_EXISTS);
     expect_folder("next");
-    TN_CHECK_OK(tn_domain_join("house", &second));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &second));
     assert_memory_equal(second->segment.header->id, named->segment.header->id, 16);
     tn_domain *later = tnt_domain(NULL);
     assert_int_equal(manager_pid(later), tenond);
@@ -400,7 +400,7 @@ TN_TEST(a_tenond_killed_as_it_hands_its_deposits_over_is_replaced)
 static int own_house(void *signal)
 {
     tn_domain *house = NULL;
-    TN_CHECK_OK(tn_domain_create("house", NULL, &house));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_NEW, &house));
     tnt_signal(signal);
     for (;;)
         pause();
@@ -426,7 +426,7 @@ TN_TEST(who_visits_a_domain_of_another_folder_keeps_its_own)
     begin();
     snprintf(folder, sizeof folder, "%s/tenon", below("next"));
     setenv("XDG_RUNTIME_DIR", below("next"), 1);
-    TN_CHECK_OK(tn_domain_join("house", &house));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &house));
     uint32_t runtime = atomic_load(&house->segment.header->runtime);
     assert_int_not_equal(runtime, tni_manager_runtime());
     atomic_store(&house->segment.header->runtime, tni_manager_hash_folder(folder));
@@ -447,7 +447,7 @@ TN_TEST(who_joins_from_a_session_replaces_the_tenond_of_a_service)
     pid_t service = tnt_fork(own_house, &signal);
     tnt_await(&signal);
     make("session");
-    TN_CHECK_OK(tn_domain_join("house", &d));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &d));
     q = open_queue(d);
     uint32_t runtime = atomic_load(&d->segment.header->runtime);
     int32_t old = manager_pid(d);
@@ -590,7 +590,7 @@ TN_TEST(a_domain_that_another_tenond_has_is_not_registered_again)
     pid_t owner = tnt_fork(own_house_elsewhere, &signal);
     tnt_await(&signal);
     begin_beside("next");
-    TN_CHECK_OK(tn_domain_join("house", &house));
+    TN_CHECK_OK(tn_domain_open("house", NULL, TN_OPEN_EXISTING, &house));
     int32_t tenond = manager_pid(house);
     assert_int_not_equal(tenond, manager_pid(d));
     assert_int_equal(tni_manager_register(house), TN_ERR_MANAGER);

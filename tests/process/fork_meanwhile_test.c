@@ -66,7 +66,7 @@ static int live_on(void *argument)
     (void)argument;
     for (int i = 0; i < TENSORS; i++)
         tn_tensor_unref(tensors[i]);
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     tnt_signal(&ready);
     while (pause() == -1) {
     }
@@ -86,7 +86,7 @@ static void open_full_queue(void)
 {
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
     const tn_message first = {.bytes = "x", .size_bytes = 1};
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     TN_CHECK_OK(tn_queue_push(q, &first, 0, TN_NOW));
 }
 
@@ -94,7 +94,7 @@ static void drop_all(void)
 {
     for (int i = 0; i < TENSORS; i++)
         tensors[i] = tn_tensor_unref(tensors[i]);
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
 }
 
 static void pop(uint32_t tensor_count)
@@ -122,7 +122,7 @@ TN_TEST(a_child_has_nothing_of_a_message_that_waits_for_room)
     for (int i = 0; i < TENSORS; i++)
         TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &bytes, NULL, &tensors[i]));
     start(&pusher, push, NULL);
-    await_armed(&((struct tni_handle *)(void *)q)->object->room);
+    await_armed(&((struct tn_object *)(void *)q)->object->room);
     pid_t child = fork_one_that_lives_on();
     pop(0);
     pop(TENSORS);
@@ -228,7 +228,7 @@ static void *push_and_be_interrupted_in_a_child(void *argument)
         TN_CHECK(tn_queue_push(own, &packed, 0, TN_NOW) == TN_ERR_FULL);
         while (held_count > 0)
             tn_message_fini(&held[--held_count]);
-        tn_queue_close(own);
+        tn_object_close(own);
         drop_all();
         tn_domain_close(d);
         _exit(0);
@@ -244,7 +244,7 @@ TN_TEST(a_child_whose_push_the_hook_ends_gives_no_block_of_its_parent_back)
     open_small_domain();
     open_full_queue();
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1};
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &own));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &own));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (int64_t[]){8}, NULL, &tensors[0]));
     tensors[1] = tn_tensor_ref(tensors[0]);
     packed = (tn_message){
@@ -262,7 +262,7 @@ TN_TEST(a_child_whose_push_the_hook_ends_gives_no_block_of_its_parent_back)
     tnt_signal(&go);
     TN_CHECK(waitpid(forked, &status, 0) == forked);
     assert_int_equal(status, 0);
-    own = tn_queue_close(own);
+    own = tn_object_close(own);
     drop_all();
     finish();
 }
@@ -281,7 +281,7 @@ static void *meet(void *argument)
     int status = tn_barrier_wait(barrier, tnt_deadline(LONG_MS));
     if (getpid() != parent) {
         TN_CHECK(status == TN_ERR_INTERRUPTED);
-        tn_barrier_close(barrier);
+        tn_object_close(barrier);
         tn_domain_close(d);
         _exit(0);
     }
@@ -294,7 +294,7 @@ TN_TEST(a_child_whose_wait_at_a_barrier_the_hook_ends_breaks_nothing)
     pthread_t waiter;
     int status;
     begin(64 * MIB);
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 2, &barrier));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 2, 0, &barrier));
     parent = getpid();
     forked = 0;
     tn_interrupt_set(fork_once_and_interrupt_the_child, NULL);
@@ -305,7 +305,7 @@ TN_TEST(a_child_whose_wait_at_a_barrier_the_hook_ends_breaks_nothing)
     assert_int_equal(tn_barrier_wait(barrier, tnt_deadline(LONG_MS)), 1);
     TN_CHECK(pthread_join(waiter, NULL) == 0);
     tn_interrupt_set(NULL, NULL);
-    barrier = tn_barrier_close(barrier);
+    barrier = tn_object_close(barrier);
     finish();
 }
 
@@ -314,7 +314,7 @@ static void *await_any(void *argument)
     (void)argument;
     TN_CHECK(tn_queue_wait_any(&q, 1, tnt_deadline(LONG_MS)) == 0);
     if (getpid() != parent) {
-        tn_queue_close(q);
+        tn_object_close(q);
         tn_domain_close(d);
         _exit(0);
     }
@@ -323,7 +323,7 @@ static void *await_any(void *argument)
 
 static void await_watchers(uint32_t least)
 {
-    const struct tni_object *object = ((struct tni_handle *)(void *)q)->object;
+    const struct tni_object *object = ((struct tn_object *)(void *)q)->object;
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (tni_seat_set_count(&object->watchers, TNI_NO_SEAT) < least) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
@@ -338,7 +338,7 @@ TN_TEST(a_child_that_the_hook_of_a_wait_for_any_queue_forks_is_woken_too)
     pthread_t waiter;
     int status;
     begin(64 * MIB);
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     parent = getpid();
     forked = 0;
     tn_interrupt_set(fork_once, NULL);
@@ -351,7 +351,7 @@ TN_TEST(a_child_that_the_hook_of_a_wait_for_any_queue_forks_is_woken_too)
     TN_CHECK(waitpid(forked, &status, 0) == forked);
     assert_int_equal(status, 0);
     pop(0);
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     finish();
 }
 
@@ -441,11 +441,11 @@ static void push_beside_a_child_without_a_seat(void *(*wait)(void *))
     const tn_message m = {.bytes = "x", .size_bytes = 1};
     pthread_t waiter;
     open_domain_of_one_seat();
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     start_and_fork(&waiter, wait, NULL);
     TN_CHECK_OK(tn_queue_push(q, &m, 0, TN_NOW));
     join(waiter);
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     finish();
 }
 
@@ -640,7 +640,7 @@ static void *create_queue(void *argument)
     const tn_queue_options options = {
         .struct_size = sizeof options, .capacity = 8192, .inline_bytes = 4096};
     (void)argument;
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     return NULL;
 }
 

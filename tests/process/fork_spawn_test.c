@@ -288,8 +288,8 @@ static void set_go(void) { TN_CHECK_OK(tn_event_set(world.go)); }
 static void drop_pool(void)
 {
     tn_pool_close(world.pool);
-    tn_queue_close(world.pids);
-    tn_event_close(world.go);
+    tn_object_close(world.pids);
+    tn_object_close(world.go);
     tn_forkserver_close(world.server);
 }
 

@@ -436,8 +436,8 @@ static tn_tensor *make_filled(tn_domain *domain, int value)
 static struct inheritance open_inheritance(void)
 {
     struct inheritance of = {.tensor = make_filled(d, 0x11)};
-    TN_CHECK_OK(tn_queue_create(d, "queue", NULL, &of.queue));
-    TN_CHECK_OK(tn_lock_create(d, "lock", &of.lock));
+    TN_CHECK_OK(tn_queue_open(d, "queue", NULL, TN_OPEN_NEW, &of.queue));
+    TN_CHECK_OK(tn_lock_open(d, "lock", TN_OPEN_NEW, &of.lock));
     TN_CHECK_OK(tn_lock_acquire(of.lock, TN_NOW));
     return of;
 }
@@ -445,8 +445,8 @@ static struct inheritance open_inheritance(void)
 static void close_inheritance(struct inheritance *of)
 {
     TN_CHECK_OK(tn_lock_release(of->lock));
-    tn_lock_close(of->lock);
-    tn_queue_close(of->queue);
+    tn_object_close(of->lock);
+    tn_object_close(of->queue);
     tn_tensor_unref(of->tensor);
 }
 
@@ -473,8 +473,8 @@ static int unref_first(struct inheritance *of)
 
 static int close_first(struct inheritance *of)
 {
-    tn_lock_close(of->lock);
-    tn_queue_close(of->queue);
+    tn_object_close(of->lock);
+    tn_object_close(of->queue);
     tn_tensor_unref(of->tensor);
     tn_domain_close(d);
     return 0;
@@ -592,8 +592,8 @@ static int close_handles_and_fork(void)
 {
     int status = 0;
     TN_CHECK(tn_event_set(event) == TN_ERR_FORKED);
-    tn_event_close(event);
-    tn_queue_close(queue);
+    tn_object_close(event);
+    tn_object_close(queue);
     damage_what_is_free();
     pid_t pid = fork();
     if (pid == 0)
@@ -610,8 +610,8 @@ static int close_the_domain_before_its_handles(void)
     damage_what_is_free();
     TN_CHECK(tn_event_set(event) == TN_ERR_CLOSED);
     TN_CHECK(tn_queue_end(queue) == TN_ERR_CLOSED);
-    tn_event_close(event);
-    tn_queue_close(queue);
+    tn_object_close(event);
+    tn_object_close(queue);
     return 0;
 }
 
@@ -620,8 +620,8 @@ TN_TEST(a_child_without_a_seat_uses_nothing_that_it_freed)
     int (*const acts[])(void) = {close_handles_and_fork, close_the_domain_before_its_handles};
     d = tnt_domain(&(tn_domain_options){
         .struct_size = sizeof(tn_domain_options), .seats = 1, .flags = TN_DOMAIN_NO_MANAGER});
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
     for (uint32_t i = 0; i < TNI_COUNT(acts); i++) {
         int status = 0;
         pid_t pid = fork();
@@ -631,8 +631,8 @@ TN_TEST(a_child_without_a_seat_uses_nothing_that_it_freed)
         assert_int_equal(status, 0);
         TN_CHECK_OK(tn_event_set(event));
     }
-    tn_event_close(event);
-    tn_queue_close(queue);
+    tn_object_close(event);
+    tn_object_close(queue);
     TNT_AUDIT(d);
     tn_domain_close(d);
 }
@@ -647,7 +647,7 @@ static int fail_to_fork(void *argument)
     TN_CHECK(fork() == -1 && errno == EAGAIN);
     tnt_signal(&told);
     TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) >= 0);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     tn_domain_close(d);
     return 0;
 }
@@ -657,14 +657,14 @@ static void check_that_a_failed_fork_is_no_death(void)
     tn_barrier *barrier;
     uint32_t reaped;
     begin();
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 2, &barrier));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 2, 0, &barrier));
     pid_t parent = tnt_fork(fail_to_fork, barrier);
     tnt_await(&told);
     TN_CHECK_OK(tn_domain_reap(d, &reaped));
     assert_int_equal(reaped, 1); /* its child's seat */
     TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) >= 0);
     tnt_wait_ok(parent);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -721,7 +721,7 @@ TN_TEST(a_death_counts_though_an_errno_looked_like_a_failed_fork)
     tn_barrier *barrier;
     uint32_t reaped;
     begin();
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 3, &barrier));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 3, 0, &barrier));
     pid_t parent = tnt_fork(fork_beside_a_handler_that_fails, &next);
     tnt_await(&told);
     tnt_signal(&next);
@@ -731,7 +731,7 @@ TN_TEST(a_death_counts_though_an_errno_looked_like_a_failed_fork)
     TN_CHECK(tn_barrier_wait(barrier, TN_FOREVER) == TN_ERR_PEER_DIED);
     tnt_signal(&next);
     tnt_wait_ok(parent);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     tnt_signal_close(&next);
     finish();
 }

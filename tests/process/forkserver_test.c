@@ -142,11 +142,11 @@ static int write_word(tn_domain *domain, void *argument)
 {
     tn_tensor *tensor;
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_open_id(domain, *(uint64_t *)argument, &queue));
+    TN_CHECK_OK(tn_object_open_id(domain, TN_OBJECT_QUEUE, *(uint64_t *)argument, &queue));
     TN_CHECK_OK(tn_queue_pop_tensor(queue, tnt_deadline(10000), &tensor));
     *(int32_t *)tn_tensor_data(tensor) = 7;
     tn_tensor_unref(tensor);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     return 0;
 }
 
@@ -157,16 +157,16 @@ TN_TEST(a_child_of_a_server_shares_what_was_made_after_the_server)
     int64_t size = 1;
     tn_queue *queue;
     tn_tensor *tensor;
-    TN_CHECK_OK(tn_queue_create(domain, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &queue));
     TN_CHECK_OK(tn_tensor_create(domain, TN_INT32, 1, &size,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
                                  &tensor));
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, 0, TN_NOW));
-    uint64_t id = tn_queue_id(queue);
+    uint64_t id = tn_object_id(queue);
     assert_int_equal(end_of(start(server, write_word, &id, sizeof id)), 0);
     assert_int_equal(*(int32_t *)tn_tensor_data(tensor), 7);
     tn_tensor_unref(tensor);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_forkserver_close(server);
     close_domain(domain);
 }

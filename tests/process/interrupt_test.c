@@ -117,14 +117,14 @@ static int pop(tn_deadline deadline)
 static void open_queues(void)
 {
     tn_queue_options options = {.struct_size = sizeof options, .capacity = CAPACITY};
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &queue));
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &other));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &other));
     first_number = 0;
 }
 static void close_queues(void)
 {
-    tn_queue_close(other);
-    tn_queue_close(queue);
+    tn_object_close(other);
+    tn_object_close(queue);
 }
 static void push_one(void) { TN_CHECK_OK(push(TN_NOW)); }
 
@@ -157,14 +157,17 @@ static int wait_any(tn_deadline deadline)
     return found == 1 ? 0 : found;
 }
 
-static void open_event(void) { TN_CHECK_OK(tn_event_create(d, NULL, true, &event)); }
+static void open_event(void)
+{
+    TN_CHECK_OK(tn_event_open(d, NULL, TN_EVENT_AUTO_RESET, &event));
+}
 static int wait_for_event(tn_deadline deadline) { return tn_event_wait(event, deadline); }
 static void set_event(void) { TN_CHECK_OK(tn_event_set(event)); }
-static void close_event(void) { tn_event_close(event); }
+static void close_event(void) { tn_object_close(event); }
 
 static void open_permits(uint32_t flags)
 {
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 1, flags, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 1, flags, &semaphore));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
 }
 static void open_semaphore(void) { open_permits(0); }
@@ -179,23 +182,23 @@ static void close_semaphore(void)
 {
     release_permit();
     assert_int_equal(tn_semaphore_get(semaphore), 1);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
 }
 static void close_owned(void)
 {
     release_permit();
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
 }
 
-static void open_lock(void) { TN_CHECK_OK(tn_lock_create(d, NULL, &lock)); }
+static void open_lock(void) { TN_CHECK_OK(tn_lock_open(d, NULL, 0, &lock)); }
 static void hold_lock(void) { TN_CHECK_OK(tn_lock_acquire(lock, TN_FOREVER)); }
 static int wait_for_lock(tn_deadline deadline) { return tn_lock_acquire(lock, deadline); }
 static void release_lock(void) { TN_CHECK_OK(tn_lock_release(lock)); }
 static void close_lock(void)
 {
     release_lock();
-    tn_lock_close(lock);
+    tn_object_close(lock);
 }
 
 static int make_large(tn_deadline deadline, tn_tensor **ret_tensor)
@@ -293,7 +296,7 @@ static int work(tn_domain *domain, const tn_pool_job *job, tn_message *ret_resul
 }
 static void start_pool(void)
 {
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
     tn_pool_options options = {.struct_size = sizeof options, .workers = 1, .capacity = 1};
     TN_CHECK_OK(tn_pool_create(d, &options, work, event, &pool));
     TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, TN_NOW, NULL));
@@ -322,7 +325,7 @@ static int join(tn_deadline deadline) { return tn_pool_join(pool, deadline); }
 static void close_pool(void)
 {
     tn_pool_close(pool);
-    tn_event_close(event);
+    tn_object_close(event);
 }
 /* The job of the interrupted submit was not submitted. */
 static void close_submitted(void)
@@ -445,19 +448,19 @@ static _Atomic bool is_released;
 static void open_condition(void)
 {
     open_lock();
-    TN_CHECK_OK(tn_condition_create(d, NULL, &condition));
+    TN_CHECK_OK(tn_condition_open(d, NULL, 0, &condition));
     hold_lock();
 }
 
 static void close_condition(void)
 {
-    tn_condition_close(condition);
-    tn_lock_close(lock);
+    tn_object_close(condition);
+    tn_object_close(lock);
 }
 
 static void await_sleeper(const void *handle)
 {
-    const struct tni_object *object = ((const struct tni_handle *)handle)->object;
+    const struct tni_object *object = ((const struct tn_object *)handle)->object;
     while ((atomic_load(&object->items) & TNI_WAIT_ARMED) == 0)
         sched_yield();
 }
@@ -615,7 +618,7 @@ TN_TEST(a_barrier_is_broken_by_a_waiter_that_the_hook_ends)
 {
     pthread_t helper;
     begin();
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 3, &barrier));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 3, 0, &barrier));
     pid_t child = tnt_fork(come_first, NULL);
     await_sleeper(barrier);
     listen(true);
@@ -628,7 +631,7 @@ TN_TEST(a_barrier_is_broken_by_a_waiter_that_the_hook_ends)
     tnt_wait_ok(child);
     TN_CHECK_OK(tn_barrier_reset(barrier));
     assert_int_equal(tn_barrier_wait(barrier, TN_NOW), TN_ERR_TIMED_OUT);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -637,14 +640,14 @@ TN_TEST(a_wait_at_a_barrier_goes_on_when_the_hook_says_so)
     pthread_t helper;
     int of_last = -1;
     begin();
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 2, &barrier));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 2, 0, &barrier));
     listen(false);
     TN_CHECK(pthread_create(&helper, NULL, come_last, &of_last) == 0);
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), 0);
     pthread_join(helper, NULL);
     assert_int_equal(of_last, 1);
     tn_interrupt_set(NULL, NULL);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -694,9 +697,9 @@ static int use_everything(void *context)
     TN_CHECK_OK(tn_queue_push_tensor(context, tensor, 0, TN_NOW));
     tn_tensor_unref(tensor);
     tn_queue *mine;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &mine));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &mine));
     TN_CHECK(tn_queue_pop_tensor(mine, tnt_deadline(1), &tensor) == TN_ERR_TIMED_OUT);
-    tn_queue_close(mine);
+    tn_object_close(mine);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     return 0;
 }

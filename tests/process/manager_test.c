@@ -32,14 +32,14 @@ __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); 
 static tn_domain *create(const char *name)
 {
     tn_domain *d = NULL;
-    TN_CHECK_OK(tn_domain_create(name, NULL, &d));
+    TN_CHECK_OK(tn_domain_open(name, NULL, TN_OPEN_NEW, &d));
     return d;
 }
 
 static tn_domain *join(const char *name)
 {
     tn_domain *d = NULL;
-    TN_CHECK_OK(tn_domain_join(name, &d));
+    TN_CHECK_OK(tn_domain_open(name, NULL, TN_OPEN_EXISTING, &d));
     return d;
 }
 
@@ -142,7 +142,7 @@ TN_TEST(a_domain_that_leaves_tenond_no_seat_is_not_made)
 {
     const tn_domain_options options = {.struct_size = sizeof options, .seats = 1};
     tn_domain *domain;
-    assert_int_equal(tn_domain_create("no-seat", &options, &domain), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open("no-seat", &options, TN_OPEN_NEW, &domain), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "one of them for tenond"));
 }
 
@@ -197,11 +197,11 @@ TN_TEST(tenond_ends_what_was_closed_beside_a_stopped_owner_of_the_registry)
     struct member member = open_member(d, 0);
     pid_t pid = tnt_fork(hold_the_registry, &member);
     tn_event *event;
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
-    const struct tni_object *object = tni_object_at(&d->segment, (uint32_t)tn_event_id(event));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
+    const struct tni_object *object = tni_object_at(&d->segment, (uint32_t)tn_object_id(event));
     tnt_signal(&member.go);
     tnt_await(&member.ready);
-    tn_event_close(event);
+    tn_object_close(event);
     tnt_signal(&member.go);
     while (tni_object_state(atomic_load(&object->word)) != TNI_OBJECT_FREE)
         tni_os_yield();
@@ -262,16 +262,17 @@ TN_TEST(a_domain_can_be_joined_while_tenond_is_dead)
     TN_CHECK_OK(tni_manager_find(id, true, &control_fd, &arena_fd));
     tni_os_close(control_fd);
     tni_os_close(arena_fd);
-    assert_int_equal(tn_domain_join("nobody", &by_id), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_domain_open("nobody", NULL, TN_OPEN_EXISTING, &by_id),
+                     TN_ERR_NOT_FOUND);
     tn_domain_close(d);
 }
 
 TN_TEST(a_name_belongs_to_one_living_domain)
 {
     tn_domain *d = create("d"), *other = NULL;
-    assert_int_equal(tn_domain_create("d", NULL, &other), TN_ERR_EXISTS);
+    assert_int_equal(tn_domain_open("d", NULL, TN_OPEN_NEW, &other), TN_ERR_EXISTS);
     assert_non_null(strstr(tn_error_detail(), "'d'"));
-    assert_int_equal(tn_domain_join("e", &other), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_domain_open("e", NULL, TN_OPEN_EXISTING, &other), TN_ERR_NOT_FOUND);
     TN_CHECK_OK(tni_manager_register(d)); /* again: nothing happens */
     uint64_t inode = d->segment.control_inode;
     tn_domain_close(d);
@@ -346,7 +347,7 @@ TN_TEST(who_polls_alone_learns_of_a_death_though_tenond_was_killed)
     tn_message m;
     tn_queue *q;
     int fd, status;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
     TN_CHECK_OK(tn_queue_watch(q, true));
@@ -362,7 +363,7 @@ TN_TEST(who_polls_alone_learns_of_a_death_though_tenond_was_killed)
         assert_int_equal(status, TN_ERR_PEER_DIED);
         tnt_wait(pid);
     }
-    tn_queue_close(q);
+    tn_object_close(q);
     tnt_signal_close(&is_there);
     tn_domain_close(d);
 }
@@ -373,7 +374,7 @@ static void expect_manager_error(const char *path)
 {
     tn_domain *d = NULL;
     setenv("TENON_TENOND", path, 1);
-    assert_int_equal(tn_domain_create("d", NULL, &d), TN_ERR_MANAGER);
+    assert_int_equal(tn_domain_open("d", NULL, TN_OPEN_NEW, &d), TN_ERR_MANAGER);
     if (strstr(tn_error_detail(), path) == NULL)
         fail_msg("'%s' does not name %s", tn_error_detail(), path);
     assert_null(d);
@@ -431,7 +432,7 @@ static int create_with_few_descriptors(void *argument)
     tn_domain *d = NULL;
     snprintf(number, sizeof number, "limit of %u descriptors", (unsigned)*most);
     TN_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-    TN_CHECK(tn_domain_create(NULL, NULL, &d) == TN_ERR_MANAGER);
+    TN_CHECK(tn_domain_open(NULL, NULL, 0, &d) == TN_ERR_MANAGER);
     TN_CHECK(strstr(tn_error_detail(), number) != NULL);
     return 0;
 }
@@ -464,7 +465,7 @@ TN_TEST(a_domain_without_tenond_needs_none)
     tn_domain *d = NULL;
     const tn_domain_options options = {.struct_size = sizeof options,
                                        .flags = TN_DOMAIN_NO_MANAGER};
-    TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
+    TN_CHECK_OK(tn_domain_open(NULL, &options, 0, &d));
     assert_int_equal(manager_pid(d), 0);
     tn_domain_close(d);
 }
@@ -555,7 +556,7 @@ static int live_in_a_large_domain(void *argument)
                                        .quota_bytes = UINT64_C(1) << 40};
     struct tnt_signal *made = argument;
     tn_domain *d;
-    TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
+    TN_CHECK_OK(tn_domain_open(NULL, &options, 0, &d));
     struct member member = open_member(d, 10);
     tnt_kill(start_member(&member));
     await_deaths(d, 1);
@@ -782,7 +783,7 @@ static int come_late(void *argument)
     TN_CHECK(d == NULL);
     tni_os_close(control_fd); /* not consumed */
     tni_os_close(arena_fd);
-    TN_CHECK_OK(tn_domain_open("d", NULL, &d));
+    TN_CHECK_OK(tn_domain_open("d", NULL, 0, &d));
     tnt_signal(&late->found);
     tnt_await(&late->go);
     tn_domain_close(d);
@@ -849,7 +850,7 @@ static int join_and_look(void *argument)
     for (uint64_t end_ns = tnt_until_ns(30000); joined < RACES;) {
         struct tni_os_memory memory;
         tn_domain *d;
-        int control_fd, arena_fd, status = tn_domain_join("d", &d);
+        int control_fd, arena_fd, status = tn_domain_open("d", NULL, TN_OPEN_EXISTING, &d);
         TN_CHECK(status == 0 || status == TN_ERR_NOT_FOUND);
         TN_CHECK(tni_os_now_ns() < end_ns);
         if (status != 0)
@@ -872,7 +873,7 @@ TN_TEST_WITHIN(a_name_is_one_domains_however_who_joins_and_who_makes_it_race, 60
     uint32_t made = 0;
     while (tni_os_poll(&fd, 1, 0) == TN_ERR_TIMED_OUT) {
         tn_domain *d;
-        int status = tn_domain_create("d", NULL, &d);
+        int status = tn_domain_open("d", NULL, TN_OPEN_NEW, &d);
         TN_CHECK(status == 0 || status == TN_ERR_EXISTS);
         made += status == 0;
         if (status == 0)
@@ -930,7 +931,7 @@ TN_TEST(a_tenond_that_dies_while_it_settles_is_followed_by_one_that_finishes)
         char name[16];
         snprintf(name, sizeof name, "d%zu", i);
         setenv("TENON_KILL_POINT", points[i], 1);
-        /* Not by tn_domain_create(): we must not be killed at that point ourselves. */
+        /* Not by tn_domain_open(): we must not be killed at that point ourselves. */
         tn_domain *d = create(name);
         unsetenv("TENON_KILL_POINT");
         int32_t old = manager_pid(d);
@@ -979,7 +980,7 @@ static int join_and_become_cat(void *argument)
 {
     struct member *member = argument;
     tn_domain *d;
-    TN_CHECK_OK(tn_domain_join("d", &d));
+    TN_CHECK_OK(tn_domain_open("d", NULL, TN_OPEN_EXISTING, &d));
     member->domain = d;
     return become_cat(member);
 }

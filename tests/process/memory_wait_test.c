@@ -336,7 +336,7 @@ static void open_queue(tn_tensor **tensors)
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     for (uint32_t i = 0; i < TENSORS; i++)
         tensors[i] = t;
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &queue));
     message = (tn_message){.bytes = calloc(1, 4 * MIB),
                            .size_bytes = 4 * MIB,
                            .tensors = tensors,
@@ -346,7 +346,7 @@ static void open_queue(tn_tensor **tensors)
 
 static void close_queue(void)
 {
-    queue = tn_queue_close(queue);
+    queue = tn_object_close(queue);
     tn_tensor_unref(message.tensors[0]);
     free((void *)message.bytes);
 }
@@ -513,7 +513,7 @@ TN_TEST(a_wait_for_memory_that_is_woken_on_and_on_settles_the_dead)
 static int produce_nothing(void *argument)
 {
     tn_queue *q = NULL;
-    TN_CHECK_OK(tn_queue_open(d, argument, &q));
+    TN_CHECK_OK(tn_queue_open(d, argument, NULL, TN_OPEN_EXISTING, &q));
     TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
     tnt_signal(&ready);
     while (pause() == -1) {
@@ -527,14 +527,14 @@ TN_TEST(a_pop_that_is_woken_on_and_on_hears_of_its_producers_death)
     tn_queue *q = NULL;
     tn_message m;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, name, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, name, NULL, TN_OPEN_NEW, &q));
     TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
-    struct noise noise = {.word = &((struct tni_handle *)q)->object->items,
+    struct noise noise = {.word = &((struct tn_object *)q)->object->items,
                           .victim = tnt_fork(produce_nothing, name)};
     tnt_await(&ready);
     begin_noise(&noise);
     assert_int_equal(tn_queue_pop(q, tnt_deadline(LONG_MS), &m), TN_ERR_PEER_DIED);
     end_noise(&noise);
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }

@@ -213,7 +213,7 @@ static const struct space container = {"pid,mount,proc", CLONE_NEWPID | CLONE_NE
 static tn_domain *create(const char *name)
 {
     tn_domain *domain = NULL;
-    TN_CHECK_OK(tn_domain_create(name, NULL, &domain));
+    TN_CHECK_OK(tn_domain_open(name, NULL, TN_OPEN_NEW, &domain));
     return domain;
 }
 
@@ -316,7 +316,7 @@ static int join_by_name(void *argument)
 {
     struct meeting *m = argument;
     tn_domain *domain = NULL;
-    TN_CHECK_OK(tn_domain_join("box", &domain));
+    TN_CHECK_OK(tn_domain_open("box", NULL, TN_OPEN_EXISTING, &domain));
     stay(m, make_filled(domain, FILLED));
 }
 
@@ -352,13 +352,13 @@ static int be_another_user(void *unused)
     unsigned uid = geteuid();
     (void)unused;
     TN_CHECK(unshare(CLONE_NEWUSER) == 0);
-    TN_CHECK(tn_domain_join("box", &domain) == TN_ERR_DENIED);
+    TN_CHECK(tn_domain_open("box", NULL, TN_OPEN_EXISTING, &domain) == TN_ERR_DENIED);
     TN_CHECK(strstr(tn_error_detail(), "has no mapping for its user") != NULL);
-    TN_CHECK(tn_domain_create(NULL, NULL, &domain) == TN_ERR_DENIED);
+    TN_CHECK(tn_domain_open(NULL, NULL, 0, &domain) == TN_ERR_DENIED);
     TN_CHECK(strstr(tn_error_detail(), "in another user namespace") != NULL);
     snprintf(map, sizeof map, "%u %u 1", ANOTHER_UID, uid);
     TN_CHECK(write_text("/proc/self/uid_map", map));
-    TN_CHECK(tn_domain_join("box", &domain) == TN_ERR_DENIED);
+    TN_CHECK(tn_domain_open("box", NULL, TN_OPEN_EXISTING, &domain) == TN_ERR_DENIED);
     snprintf(map, sizeof map, "user %u, this process runs as %u", uid, ANOTHER_UID);
     TN_CHECK(strstr(tn_error_detail(), map) != NULL);
     return 0;
@@ -377,7 +377,7 @@ static int be_outside(void *argument)
 {
     struct tnt_signal *joined = argument;
     tn_domain *domain = NULL;
-    TN_CHECK_OK(tn_domain_join("box", &domain));
+    TN_CHECK_OK(tn_domain_open("box", NULL, TN_OPEN_EXISTING, &domain));
     make_filled(domain, FILLED);
     tnt_signal(joined);
     while (pause() == -1) {
@@ -389,7 +389,7 @@ TN_TEST(tenond_in_a_container_settles_who_is_killed_outside)
 {
     struct meeting *m = open_container(have_a_domain);
     tn_domain *domain = NULL;
-    TN_CHECK_OK(tn_domain_join("box", &domain));
+    TN_CHECK_OK(tn_domain_open("box", NULL, TN_OPEN_EXISTING, &domain));
     uint64_t deaths = atomic_load(&domain->segment.header->deaths);
     int32_t tenond = manager_pid(domain);
     struct tnt_signal joined = tnt_signal_open();
@@ -785,7 +785,7 @@ TN_TEST(a_message_stays_queued_for_who_may_look_into_its_maker)
                                     .run = pop_without_a_view,
                                     .leave = leave_a_popping,
                                     .argument = p};
-    TN_CHECK_OK(tn_queue_create(p->domain, NULL, NULL, &p->queue));
+    TN_CHECK_OK(tn_queue_open(p->domain, NULL, NULL, 0, &p->queue));
     move_in(&p->resident);
     while (p->resident.pid == 0)
         sched_yield();
@@ -798,7 +798,7 @@ TN_TEST(a_message_stays_queued_for_who_may_look_into_its_maker)
     TN_CHECK_OK(tn_queue_pop_tensor(p->queue, TN_NOW, &popped));
     tn_tensor_unref(popped);
     tn_tensor_unref(t);
-    tn_queue_close(p->queue);
+    tn_object_close(p->queue);
     tnt_signal_close(&p->pushed);
     TNT_AUDIT(p->domain);
     tn_domain_close(p->domain);

@@ -15,14 +15,14 @@ static tn_domain *fill_domain(tn_event **events, uint32_t count)
                                        .flags = TN_DOMAIN_NO_MANAGER};
     tn_domain *d = tnt_domain(&options);
     for (uint32_t i = 0; i < count; i++)
-        TN_CHECK_OK(tn_event_create(d, NULL, false, &events[i]));
+        TN_CHECK_OK(tn_event_open(d, NULL, 0, &events[i]));
     return d;
 }
 
 static void close_all(tn_domain *d, tn_event **events, int count)
 {
     for (int i = 0; i < count; i++)
-        tn_event_close(events[i]);
+        tn_object_close(events[i]);
     tn_domain_close(d);
 }
 
@@ -34,10 +34,10 @@ static uint64_t cost_of_one_more(tn_domain *d)
         uint64_t begun_ns = tni_os_now_ns();
         for (int i = 0; i < TURNS; i++) {
             tn_event *event, *again;
-            TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
-            TN_CHECK_OK(tn_event_open_id(d, tn_event_id(event), &again));
-            tn_event_close(again);
-            tn_event_close(event);
+            TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
+            TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_EVENT, tn_object_id(event), &again));
+            tn_object_close(again);
+            tn_object_close(event);
         }
         least_ns = TNI_MIN(least_ns, tni_os_now_ns() - begun_ns);
     }
@@ -62,7 +62,7 @@ static tn_domain *fill_with_names(tn_event **events, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "event-%u", i);
-        TN_CHECK_OK(tn_event_create(d, name, false, &events[i]));
+        TN_CHECK_OK(tn_event_open(d, name, TN_OPEN_NEW, &events[i]));
     }
     return d;
 }
@@ -77,8 +77,8 @@ static uint64_t cost_of_a_look(tn_domain *d, uint32_t last)
         uint64_t begun_ns = tni_os_now_ns();
         for (int i = 0; i < TURNS; i++) {
             tn_event *event;
-            TN_CHECK_OK(tn_event_open(d, name, &event));
-            tn_event_close(event);
+            TN_CHECK_OK(tn_event_open(d, name, TN_OPEN_EXISTING, &event));
+            tn_object_close(event);
         }
         least_ns = TNI_MIN(least_ns, tni_os_now_ns() - begun_ns);
     }
@@ -110,17 +110,18 @@ TN_TEST(each_name_is_found_while_it_lives_and_not_afterwards)
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < ALL; i++) {
             snprintf(name, sizeof name, "%d-of-turn-%d", i, turn);
-            TN_CHECK_OK(tn_event_create(d, name, false, &events[i]));
-            assert_int_equal(tn_event_create(d, name, false, &again), TN_ERR_EXISTS);
+            TN_CHECK_OK(tn_event_open(d, name, TN_OPEN_NEW, &events[i]));
+            assert_int_equal(tn_event_open(d, name, TN_OPEN_NEW, &again), TN_ERR_EXISTS);
         }
         for (int n = 0; n < ALL; n++) {
             int i = n * 7 % ALL;
             snprintf(name, sizeof name, "%d-of-turn-%d", i, turn);
-            TN_CHECK_OK(tn_event_open(d, name, &again));
-            assert_true(tn_event_id(again) == tn_event_id(events[i]));
-            tn_event_close(again);
-            tn_event_close(events[i]);
-            assert_int_equal(tn_event_open(d, name, &again), TN_ERR_NOT_FOUND);
+            TN_CHECK_OK(tn_event_open(d, name, TN_OPEN_EXISTING, &again));
+            assert_true(tn_object_id(again) == tn_object_id(events[i]));
+            tn_object_close(again);
+            tn_object_close(events[i]);
+            assert_int_equal(tn_event_open(d, name, TN_OPEN_EXISTING, &again),
+                             TN_ERR_NOT_FOUND);
         }
     }
     tn_domain_close(d);
@@ -129,7 +130,7 @@ TN_TEST(each_name_is_found_while_it_lives_and_not_afterwards)
 static int open_first(void *context)
 {
     tn_event *event;
-    return tn_event_open(context, "event-0", &event);
+    return tn_event_open(context, "event-0", TN_OPEN_EXISTING, &event);
 }
 
 TN_TEST(a_death_while_names_are_sorted_leaves_it_to_the_next)
@@ -139,10 +140,10 @@ TN_TEST(a_death_while_names_are_sorted_leaves_it_to_the_next)
     atomic_store(&d->segment.header->names_lost, 1);
     assert_true(tnt_kill_at("names_cleared", 1, open_first, d));
     assert_true(tn_domain_reap(d, NULL) >= 0);
-    TN_CHECK_OK(tn_event_open(d, "event-9", &again));
-    assert_true(tn_event_id(again) == tn_event_id(events[9]));
+    TN_CHECK_OK(tn_event_open(d, "event-9", TN_OPEN_EXISTING, &again));
+    assert_true(tn_object_id(again) == tn_object_id(events[9]));
     assert_int_equal(atomic_load(&d->segment.header->names_lost), 0);
-    tn_event_close(again);
+    tn_object_close(again);
     close_all(d, events, 10);
 }
 
@@ -156,7 +157,7 @@ static int keep_one(void *argument)
 {
     struct keeper *keeper = argument;
     tn_event *event;
-    TN_CHECK_OK(tn_event_create(keeper->domain, "kept", false, &event));
+    TN_CHECK_OK(tn_event_open(keeper->domain, "kept", TN_OPEN_NEW, &event));
     tnt_signal(&keeper->ready);
     tnt_await(&keeper->never);
     return 0;
@@ -176,7 +177,7 @@ TN_TEST(what_only_the_dead_had_open_ends_whoever_dies_ending_it)
         assert_true(tnt_kill_at(turn == 0 ? "object_unopened_cleared" : "settle_object_woken",
                                 1, reap, d));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
-        assert_int_equal(tn_event_open(d, "kept", &event), TN_ERR_NOT_FOUND);
+        assert_int_equal(tn_event_open(d, "kept", TN_OPEN_EXISTING, &event), TN_ERR_NOT_FOUND);
         TNT_AUDIT(d);
         tnt_signal_close(&keeper.ready);
         tnt_signal_close(&keeper.never);
@@ -190,10 +191,10 @@ TN_TEST(each_owner_of_the_registry_is_one_turn_more)
     tn_domain *d = fill_domain(NULL, 0);
     tn_event *event, *again;
     uint32_t before = atomic_load(&d->segment.header->registry_turns);
-    TN_CHECK_OK(tn_event_create(d, "event", false, &event));
-    TN_CHECK_OK(tn_event_open(d, "event", &again));
-    tn_event_close(again);
-    tn_event_close(event);
+    TN_CHECK_OK(tn_event_open(d, "event", TN_OPEN_NEW, &event));
+    TN_CHECK_OK(tn_event_open(d, "event", TN_OPEN_EXISTING, &again));
+    tn_object_close(again);
+    tn_object_close(event);
     assert_int_equal(atomic_load(&d->segment.header->registry_turns), before + 3);
     assert_true(tnt_kill_at("registry_taken", 1, open_first, d));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
@@ -208,9 +209,9 @@ TN_TEST(a_death_with_the_registry_before_any_object_is_no_harm)
     assert_true(tnt_kill_at("registry_taken", 1, open_first, d));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(atomic_load(&d->segment.header->registry), 0);
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
     TNT_AUDIT(d);
-    tn_event_close(event);
+    tn_object_close(event);
     tn_domain_close(d);
 }
 
@@ -223,13 +224,13 @@ TN_TEST(a_full_table_of_objects_takes_one_for_each_that_ended)
     tn_event *events[ALL], *more;
     tn_domain *d = tnt_domain(&options);
     for (int i = 0; i < ALL; i++)
-        TN_CHECK_OK(tn_event_create(d, NULL, false, &events[i]));
+        TN_CHECK_OK(tn_event_open(d, NULL, 0, &events[i]));
     for (int i = 0; i < ALL; i += 7) {
-        assert_int_equal(tn_event_create(d, NULL, false, &more), TN_ERR_FULL);
-        tn_event_close(events[i]);
-        TN_CHECK_OK(tn_event_create(d, NULL, false, &events[i]));
+        assert_int_equal(tn_event_open(d, NULL, 0, &more), TN_ERR_FULL);
+        tn_object_close(events[i]);
+        TN_CHECK_OK(tn_event_open(d, NULL, 0, &events[i]));
     }
     for (int i = 0; i < ALL; i++)
-        tn_event_close(events[i]);
+        tn_object_close(events[i]);
     tn_domain_close(d);
 }

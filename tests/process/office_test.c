@@ -92,7 +92,7 @@ TN_TEST_WITHIN(who_waits_replaces_a_tenond_that_dies_on_its_way, 60)
     for (size_t i = 0; i < TNI_COUNT(points); i++) {
         struct tnt_signal is_there = tnt_signal_open();
         tn_domain *d = NULL, *again = NULL;
-        TN_CHECK_OK(tn_domain_create("d", NULL, &d));
+        TN_CHECK_OK(tn_domain_open("d", NULL, TN_OPEN_NEW, &d));
         pid_t pid = tnt_fork(hold_a_block, (void *[]){d, &is_there});
         tnt_await(&is_there);
         kill_tenond(d);
@@ -103,7 +103,7 @@ TN_TEST_WITHIN(who_waits_replaces_a_tenond_that_dies_on_its_way, 60)
         tnt_kill(pid);
         tnt_note("%s: the next tenond was there after %llu ms", points[i],
                  (unsigned long long)(await_tenond(d) / 1000000));
-        TN_CHECK_OK(tn_domain_join("d", &again));
+        TN_CHECK_OK(tn_domain_open("d", NULL, TN_OPEN_EXISTING, &again));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         TNT_AUDIT(d);
         tn_domain_close(again);
@@ -119,7 +119,7 @@ TN_TEST(a_domain_is_made_after_a_tenond_that_died_on_its_way)
         if (!run_tenond_to(points[i]))
             continue; /* where there is no domain to take the office of */
         uint64_t begun_ns = tni_os_now_ns();
-        TN_CHECK_OK(tn_domain_create("d", NULL, &d));
+        TN_CHECK_OK(tn_domain_open("d", NULL, TN_OPEN_NEW, &d));
         tnt_note("%s: the domain was made after %llu ms", points[i],
                  (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000000));
         kill_tenond(d);
@@ -150,7 +150,7 @@ TN_TEST(who_begins_to_poll_without_a_tenond_soon_has_one)
 {
     tn_domain *d = NULL;
     int fd;
-    TN_CHECK_OK(tn_domain_create(NULL, NULL, &d));
+    TN_CHECK_OK(tn_domain_open(NULL, NULL, 0, &d));
     kill_tenond(d);
     atomic_store(&d->survive_ns, tnt_until_ns(60 * 1000));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
@@ -168,8 +168,8 @@ TN_TEST_WITHIN(who_polls_replaces_a_tenond_that_dies_on_its_way, 60)
         tn_message m;
         tn_queue *q;
         int fd, status;
-        TN_CHECK_OK(tn_domain_create(NULL, NULL, &d));
-        TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+        TN_CHECK_OK(tn_domain_open(NULL, NULL, 0, &d));
+        TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
         TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
         TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
         TN_CHECK_OK(tn_queue_watch(q, true));
@@ -188,7 +188,7 @@ TN_TEST_WITHIN(who_polls_replaces_a_tenond_that_dies_on_its_way, 60)
         tnt_note("%s: the death was heard of after %llu ms", points[i],
                  (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000000));
         tnt_wait(pid);
-        tn_queue_close(q);
+        tn_object_close(q);
         tn_domain_close(d);
         tnt_signal_close(&is_there);
     }

@@ -280,7 +280,7 @@ TN_TEST(what_came_from_outside_stays_outside)
     tn_queue *queue;
     uint8_t handle[1024];
     size_t used;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
     assert_int_equal(tn_tensor_share(d, there, NULL), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "copy it"));
     assert_int_equal(tn_queue_push_tensor(queue, there, 0, TN_NOW), TN_ERR_INVALID);
@@ -293,7 +293,7 @@ TN_TEST(what_came_from_outside_stays_outside)
     assert_null(tnt_info(there).path);
     tn_tensor_unref(there);
     tn_tensor_unref(t);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(d);
 }
 

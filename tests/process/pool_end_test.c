@@ -310,8 +310,8 @@ TN_TEST(a_pool_outlives_its_domain_as_an_object)
     tn_pool_result result;
     pool_submit(&w, SLEEP, 0);
     int fd = pool_pidfd(pool_pop_pid(&w));
-    tn_queue_close(w.pids);
-    tn_event_close(w.go);
+    tn_object_close(w.pids);
+    tn_object_close(w.go);
     tn_domain_close(w.domain);
     assert_true(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_NOW, &result) < 0);
     assert_true(tn_pool_submit(w.pool, NULL, 0, TN_NOW, NULL) < 0);
@@ -366,7 +366,7 @@ static void family_ends(uint32_t method, int signal, bool is_for_group)
         .domain = pool_open_domain(), .method = method, .has_exited = signal == 0};
     pid_t pids[3];
     int fds[3];
-    TN_CHECK_OK(tn_queue_create(family.domain, "pids", NULL, &family.pids));
+    TN_CHECK_OK(tn_queue_open(family.domain, "pids", NULL, TN_OPEN_NEW, &family.pids));
     uint32_t before = live_blocks(family.domain);
     assert_int_equal(pipe(family.told), 0);
     pid_t main_pid = tnt_fork(be_main, &family);
@@ -388,7 +388,7 @@ static void family_ends(uint32_t method, int signal, bool is_for_group)
         tn_message_fini(&message);
     assert_int_equal(live_blocks(family.domain), before);
     assert_int_equal(tnt_members(&family.domain->segment, 1), 1);
-    tn_queue_close(family.pids);
+    tn_object_close(family.pids);
     pool_close_domain(family.domain);
 }
 

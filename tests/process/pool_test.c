@@ -123,7 +123,7 @@ TN_TEST(what_the_function_returns_is_the_status_of_its_job)
     }
     tn_pool_result result = pool_get(&w, pool_submit(&w, FAIL_SAYING, 0));
     assert_int_equal(result.status, TN_ERR_INVALID);
-    pool_expect_detail(result.detail, "tn_queue_end");
+    pool_expect_detail(result.detail, "the queue is NULL");
     tn_pool_result_fini(&result);
     pool_close_world(&w);
 }
@@ -678,8 +678,8 @@ static struct pool_world open_losing(uint32_t *strategy)
     struct pool_world w = {.domain = pool_open_domain()};
     tn_pool_options options = pool_options(1);
     options.attempts = 1;
-    TN_CHECK_OK(tn_queue_create(w.domain, "pids", NULL, &w.pids));
-    TN_CHECK_OK(tn_event_create(w.domain, "go", false, &w.go));
+    TN_CHECK_OK(tn_queue_open(w.domain, "pids", NULL, TN_OPEN_NEW, &w.pids));
+    TN_CHECK_OK(tn_event_open(w.domain, "go", TN_OPEN_NEW, &w.go));
     TN_CHECK_OK(tn_pool_create(w.domain, &options, lose_tensors, strategy, &w.pool));
     return w;
 }
@@ -719,7 +719,7 @@ TN_TEST(results_whose_descriptors_died_with_their_worker_are_lost_by_name)
 }
 
 /* Break the one message of a queue that waits to be taken. */
-static void break_message(const struct tn_queue *queue)
+static void break_message(const struct tni_queue *queue)
 {
     uint32_t broken = 0;
     for (uint32_t i = 0; i < queue->capacity; i++) {
@@ -740,7 +740,7 @@ TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
     uint64_t job = pool_submit(&w, ADD_ONE, 1);
     while (tn_queue_count(w.pool->jobs) > 1) /* until the first is taken */
         sched_yield();
-    break_message(w.pool->jobs);
+    break_message(tni_queue_of(w.pool->jobs));
     TN_CHECK_OK(tn_event_set(w.go));
     tn_pool_result result = pool_get(&w, job);
     expect_lost(&result, TN_ERR_CORRUPT, ": it or its result was lost");
@@ -752,7 +752,7 @@ TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
     w = pool_open_by(TN_START_FORK, 1);
     job = pool_submit(&w, ADD_ONE, 1);
     assert_int_equal(tn_queue_wait_any(&w.pool->results, 1, tnt_deadline(20000)), 0);
-    break_message(w.pool->results);
+    break_message(tni_queue_of(w.pool->results));
     result = pool_get(&w, job);
     expect_lost(&result, TN_ERR_CORRUPT, ": it or its result was lost");
     expect_works(&w, 0);

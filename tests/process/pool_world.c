@@ -36,9 +36,9 @@ static void say_pid(tn_domain *domain)
     tn_queue *queue;
     pid_t pid = getpid();
     tn_message message = {.bytes = &pid, .size_bytes = sizeof pid};
-    TN_CHECK_OK(tn_queue_open(domain, "pids", &queue));
+    TN_CHECK_OK(tn_queue_open(domain, "pids", NULL, TN_OPEN_EXISTING, &queue));
     TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
-    tn_queue_close(queue);
+    tn_object_close(queue);
 }
 
 static int sleep_for_ever(tn_domain *domain)
@@ -52,9 +52,9 @@ static int sleep_for_ever(tn_domain *domain)
 static int wait_for_go(tn_domain *domain)
 {
     tn_event *event;
-    TN_CHECK_OK(tn_event_open(domain, "go", &event));
+    TN_CHECK_OK(tn_event_open(domain, "go", TN_OPEN_EXISTING, &event));
     TN_CHECK_OK(tn_event_wait(event, tnt_deadline(20000)));
-    tn_event_close(event);
+    tn_object_close(event);
     return 0;
 }
 
@@ -209,8 +209,8 @@ struct pool_world pool_open_world_in(tn_domain *domain, tn_pool_options options)
         options.argv = pool_argv;
         options.environment = pool_environment;
     }
-    TN_CHECK_OK(tn_queue_create(w.domain, "pids", NULL, &w.pids));
-    TN_CHECK_OK(tn_event_create(w.domain, "go", false, &w.go));
+    TN_CHECK_OK(tn_queue_open(w.domain, "pids", NULL, TN_OPEN_NEW, &w.pids));
+    TN_CHECK_OK(tn_event_open(w.domain, "go", TN_OPEN_NEW, &w.go));
     w.pool = pool_open(w.domain, &options);
     return w;
 }
@@ -225,8 +225,8 @@ struct pool_world pool_open_by(uint32_t method, uint32_t workers)
 void pool_close_world(struct pool_world *w)
 {
     assert_null(tn_pool_close(w->pool));
-    tn_queue_close(w->pids);
-    tn_event_close(w->go);
+    tn_object_close(w->pids);
+    tn_object_close(w->go);
     tn_forkserver_close(w->server);
     pool_close_domain(w->domain);
 }

@@ -89,7 +89,8 @@ static int part_sleep(void)
     tn_tensor *board = NULL;
     tn_event *event = NULL;
     open_board(&domain, &board)[0] = getpid();
-    if (tn_event_open(domain, "ready", &event) != 0 || tn_event_set(event) != 0)
+    if (tn_event_open(domain, "ready", TN_OPEN_EXISTING, &event) != 0 ||
+        tn_event_set(event) != 0)
         tn_process_fail(tn_error_detail());
     return pause_for_ever();
 }
@@ -236,7 +237,7 @@ static void program_ends_with(tnt_child_fn *parent_run)
     struct program_family family = {.domain = open_domain(8)};
     tn_event *event = NULL;
     family.board = make_board(family.domain);
-    TN_CHECK_OK(tn_event_create(family.domain, "ready", false, &event));
+    TN_CHECK_OK(tn_event_open(family.domain, "ready", TN_OPEN_NEW, &event));
     pid_t parent = tnt_fork(parent_run, &family);
     TN_CHECK_OK(tn_event_wait(event, tnt_deadline(10000)));
     int fd = (int)syscall(434, *(int32_t *)tn_tensor_data(family.board), 0); /* pidfd_open */
@@ -246,7 +247,7 @@ static void program_ends_with(tnt_child_fn *parent_run)
     assert_true(ends_within(fd, 10000));
     close(fd);
     TN_CHECK_OK(tn_domain_reap(family.domain, NULL));
-    tn_event_close(event);
+    tn_object_close(event);
     tn_tensor_unref(family.board);
     TNT_AUDIT(family.domain);
     tn_domain_close(family.domain);

@@ -14,7 +14,7 @@
 static void begin_at_round(uint32_t capacity, uint32_t policy, uint32_t round)
 {
     begin(capacity, policy);
-    struct tn_queue *own = q;
+    struct tni_queue *own = tni_queue_of(q);
     for (uint32_t i = 0; i < capacity; i++)
         atomic_store(&tni_slot_at(own, i)->word, tni_slot_word(round, TNI_SLOT_EMPTY, 0, 0));
     atomic_store(&own->handle.object->head, tni_position(round, 0));
@@ -25,7 +25,7 @@ static void begin_at_round(uint32_t capacity, uint32_t policy, uint32_t round)
 static uint64_t pushed_so_far(void)
 {
     struct tni_queue_figures figures;
-    tni_queue_figures(&d->segment, q->handle.index, &figures);
+    tni_queue_figures(&d->segment, q->index, &figures);
     return figures.pushed;
 }
 
@@ -35,8 +35,8 @@ static int push_and_take(void *unused)
     (void)unused;
     push_number(8);
     struct tni_thread *thread = tni_thread_enter(d);
-    TN_CHECK_OK(tni_ring_find(q, &taken));
-    TN_CHECK(tni_ring_take(q, thread, &taken));
+    TN_CHECK_OK(tni_ring_find(tni_queue_of(q), &taken));
+    TN_CHECK(tni_ring_take(tni_queue_of(q), thread, &taken));
     return raise(SIGKILL);
 }
 

@@ -97,12 +97,12 @@ TN_TEST(a_row_of_pops_ends_before_a_message_that_it_cannot_have)
 
 static int take_and_die(void *argument)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     struct tni_thread *thread = tni_thread_enter(d);
     struct tni_taken taken;
     TN_CHECK_OK(tn_queue_attach(q, TN_CONSUMER));
-    TN_CHECK_OK(tni_ring_find(q, &taken));
-    TN_CHECK(tni_ring_take(q, thread, &taken));
+    TN_CHECK_OK(tni_ring_find(tni_queue_of(q), &taken));
+    TN_CHECK(tni_ring_take(tni_queue_of(q), thread, &taken));
     tnt_signal(argument);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();
@@ -132,7 +132,7 @@ static int take_and_finish(void *argument)
     struct tnt_signal *signals = argument;
     struct tni_thread *thread = tni_thread_enter(d);
     struct tni_taken taken = take_and_await_a_sleeper(thread, &signals[0]);
-    tni_ring_take_end(q, thread, &taken);
+    tni_ring_take_end(tni_queue_of(q), thread, &taken);
     tni_thread_leave(thread);
     tnt_signal(&signals[1]);
     tnt_await(&signals[2]); /* its death would wake them too */
@@ -148,7 +148,7 @@ TN_TEST(who_pops_the_last_message_of_an_ended_queue_wakes_the_others)
     TN_CHECK_OK(tn_queue_end(q));
     pid_t pid = tnt_fork(take_and_finish, signals);
     tnt_await(&signals[0]);
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     uint32_t epoch = atomic_load(items) / TNI_WAIT_EPOCH;
     assert_int_equal(tn_queue_pop(q, TN_FOREVER, &m), TN_ERR_CLOSED);
     tnt_await(&signals[1]);
@@ -165,7 +165,7 @@ TN_TEST(an_ended_queue_waits_for_a_push_that_had_begun)
     tn_message m;
     begin(2, 0);
     TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER | TN_CONSUMER));
-    _Atomic uint64_t *word = &tni_slot_at(q, 0)->word;
+    _Atomic uint64_t *word = &tni_slot_at(tni_queue_of(q), 0)->word;
     uint64_t empty = atomic_load(word);
     /* as in the middle of a push of this process */
     atomic_store(word, empty | tni_slot_word(0, TNI_SLOT_CLAIMED, d->seat, 0));
@@ -264,13 +264,13 @@ TN_TEST(a_death_is_no_news_while_a_message_may_come_back)
 /* @return how often the wait word of pops was moved on */
 static uint32_t wakes(void)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     return atomic_load(items) / TNI_WAIT_EPOCH;
 }
 
 static int lease_and_ack_beside_a_sleeper(void *argument)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     struct tnt_signal *signals = argument;
     tn_message m;
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
@@ -336,7 +336,7 @@ static int attach_and_die(void *role)
 static int close_and_reap(void *unused)
 {
     (void)unused;
-    q = tn_queue_close(q); /* so that its own death is no matter of the queue */
+    q = tn_object_close(q); /* so that its own death is no matter of the queue */
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     return 0;
 }
@@ -372,17 +372,17 @@ static int produce_until_told(void *argument)
     TN_CHECK_OK(tn_queue_attach(q, TN_PRODUCER));
     tnt_signal(&signals[0]);
     tnt_await(&signals[1]);
-    tn_queue_close(q);
+    tn_object_close(q);
     return 0;
 }
 
 static int push_again_and_be_killed(void *unused)
 {
     (void)unused;
-    uint64_t id = tn_queue_id(q);
+    uint64_t id = tn_object_id(q);
     push_number(1);
-    tn_queue_close(q);
-    TN_CHECK_OK(tn_queue_open_id(d, id, &q));
+    tn_object_close(q);
+    TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_QUEUE, id, &q));
     push_number(2);
     return raise(SIGKILL);
 }

@@ -79,9 +79,9 @@ TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
 {
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
     begin(8, 0);
-    tn_queue_close(q);
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, TN_SEMAPHORE_OWNED, &owed));
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    tn_object_close(q);
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 2, TN_SEMAPHORE_OWNED, &owed));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     push_number(1);
     assert_true(tnt_kill_at("pop_taken", 1, owe_and_pop, NULL));
     assert_true(tnt_kill_at("semaphore_settle_announced", 1, reap, NULL));
@@ -89,7 +89,7 @@ TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
     assert_int_equal(pop_number(TN_NOW), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(tn_semaphore_get(owed), 2);
-    tn_semaphore_close(owed);
+    tn_object_close(owed);
     finish();
 }
 
@@ -252,7 +252,7 @@ TN_TEST(messages_left_in_a_queue_are_released_when_it_ends)
         t = numbers(1 << 18, 0);
         TN_CHECK_OK(tn_queue_push_tensor(q, t, TN_PUSH_MOVE, TN_NOW));
     }
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     TNT_AUDIT(d);
     TN_CHECK_OK(tn_domain_trim(d, 0, &freed));
     assert_true(freed >= 5 << 20);
@@ -317,25 +317,26 @@ TN_TEST(names_and_ids_open_the_same_queue_and_only_queues)
     tn_queue *named, *again, *by_id, *other;
     tn_event *event;
     begin(4, 0);
-    TN_CHECK_OK(tn_queue_create(d, "batches", NULL, &named));
-    assert_int_equal(tn_queue_create(d, "batches", NULL, &again), TN_ERR_EXISTS);
-    assert_int_equal(tn_queue_create(d, "a/b", NULL, &again), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_create(d, "", NULL, &again), TN_ERR_INVALID);
-    assert_int_equal(tn_queue_open(d, "nothing", &again), TN_ERR_NOT_FOUND);
-    TN_CHECK_OK(tn_queue_open(d, "batches", &again));
-    TN_CHECK_OK(tn_queue_open_id(d, tn_queue_id(named), &by_id));
+    TN_CHECK_OK(tn_queue_open(d, "batches", NULL, TN_OPEN_NEW, &named));
+    assert_int_equal(tn_queue_open(d, "batches", NULL, TN_OPEN_NEW, &again), TN_ERR_EXISTS);
+    assert_int_equal(tn_queue_open(d, "a/b", NULL, TN_OPEN_NEW, &again), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_open(d, "", NULL, TN_OPEN_NEW, &again), TN_ERR_INVALID);
+    assert_int_equal(tn_queue_open(d, "nothing", NULL, TN_OPEN_EXISTING, &again),
+                     TN_ERR_NOT_FOUND);
+    TN_CHECK_OK(tn_queue_open(d, "batches", NULL, TN_OPEN_EXISTING, &again));
+    TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_QUEUE, tn_object_id(named), &by_id));
     tn_message m = {.bytes = "abc", .size_bytes = 3}, got;
     TN_CHECK_OK(tn_queue_push(again, &m, 0, TN_NOW));
     TN_CHECK_OK(tn_queue_pop(by_id, TN_NOW, &got));
     tn_message_fini(&got);
-    TN_CHECK_OK(tn_event_create(d, "go", false, &event));
-    assert_int_equal(tn_queue_open(d, "go", &other), TN_ERR_INVALID);
-    uint64_t id = tn_queue_id(named);
-    tn_queue_close(named);
-    tn_queue_close(again);
-    tn_queue_close(by_id);
-    assert_int_equal(tn_queue_open_id(d, id, &named), TN_ERR_NOT_FOUND);
-    tn_event_close(event);
+    TN_CHECK_OK(tn_event_open(d, "go", TN_OPEN_NEW, &event));
+    assert_int_equal(tn_queue_open(d, "go", NULL, TN_OPEN_EXISTING, &other), TN_ERR_INVALID);
+    uint64_t id = tn_object_id(named);
+    tn_object_close(named);
+    tn_object_close(again);
+    tn_object_close(by_id);
+    assert_int_equal(tn_object_open_id(d, TN_OBJECT_QUEUE, id, &named), TN_ERR_NOT_FOUND);
+    tn_object_close(event);
     finish();
 }
 
@@ -347,13 +348,13 @@ TN_TEST(a_table_of_objects_that_is_full_says_so)
                                  .flags = TN_DOMAIN_NO_MANAGER};
     tn_queue *two[3];
     d = tnt_domain(&options);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &two[0]));
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &two[1]));
-    assert_int_equal(tn_queue_create(d, NULL, NULL, &two[2]), TN_ERR_FULL);
-    tn_queue_close(two[0]);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &two[2]));
-    tn_queue_close(two[1]);
-    tn_queue_close(two[2]);
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &two[0]));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &two[1]));
+    assert_int_equal(tn_queue_open(d, NULL, NULL, 0, &two[2]), TN_ERR_FULL);
+    tn_object_close(two[0]);
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &two[2]));
+    tn_object_close(two[1]);
+    tn_object_close(two[2]);
     tn_domain_close(d);
 }
 
@@ -604,7 +605,7 @@ static int pop_one_and_leave(void *argument)
     tn_message m;
     TN_CHECK_OK(tn_queue_pop(q, TN_FOREVER, &m));
     if (argument != NULL)
-        q = tn_queue_close(q);
+        q = tn_object_close(q);
     tn_domain_close(d);
     return 0;
 }
@@ -717,7 +718,7 @@ TN_TEST(a_lease_that_ends_wakes_who_waits_for_a_message_or_for_room)
 {
     tn_message m;
     begin(2, TN_QUEUE_LEASE);
-    struct tni_object *object = ((const struct tni_handle *)q)->object;
+    struct tni_object *object = ((const struct tn_object *)q)->object;
     push_number(80);
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
     uint32_t seen = tni_wait_arm(&object->items); /* as who sleeps in a pop */
@@ -822,7 +823,7 @@ TN_TEST(wait_any_names_the_queue_that_became_ready)
     tn_message m;
     begin(4, 0);
     queues[0] = q;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queues[1]));
     assert_int_equal(tn_queue_wait_any(queues, 2, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_queue_wait_any(queues, 2, tnt_deadline(10)), TN_ERR_TIMED_OUT);
     for (int i = 0; i < 20; i++) {
@@ -834,7 +835,7 @@ TN_TEST(wait_any_names_the_queue_that_became_ready)
     }
     TN_CHECK_OK(tn_queue_end(queues[0]));
     assert_int_equal(tn_queue_wait_any(queues, 2, TN_FOREVER), 0);
-    tn_queue_close(queues[1]);
+    tn_object_close(queues[1]);
     finish();
 }
 
@@ -875,7 +876,7 @@ TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
                                  .seats = 1,
                                  .flags = TN_DOMAIN_NO_MANAGER};
     d = tnt_domain(&options);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     tnt_wait_ok(tnt_fork(use_after_all, NULL));
     push_number(5);
     assert_int_equal(pop_number(TN_NOW), 5);

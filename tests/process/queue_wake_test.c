@@ -24,7 +24,7 @@ TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear
     tn_queue *queues[2];
     int fd;
     begin(4, 0);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[1]));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queues[1]));
     TN_CHECK_OK(tn_domain_poll_fd(d, &fd));
     TN_CHECK_OK(tn_queue_watch(queues[1], true));
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -36,7 +36,7 @@ TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear
         assert_int_equal(poll(&p, 1, 0), 0);
     }
     assert_int_equal(tn_queue_count(queues[1]), 3);
-    tn_queue_close(queues[1]);
+    tn_object_close(queues[1]);
     finish();
 }
 
@@ -61,7 +61,7 @@ static int take_and_discard(void *argument)
     struct tnt_signal *signals = argument;
     struct tni_thread *thread = tni_thread_enter(d);
     struct tni_taken taken = take_and_await_a_sleeper(thread, &signals[0]);
-    tni_ring_discard(q, thread, &taken); /* as a pop of what is lost does */
+    tni_ring_discard(tni_queue_of(q), thread, &taken); /* as a pop of what is lost does */
     tni_thread_leave(thread);
     tnt_await(&signals[1]); /* its death would wake them too */
     return 0;
@@ -120,7 +120,7 @@ static bool wake_one_for_two(uint32_t *ret_wakes)
     pthread_t popper;
     _Atomic pid_t id = 0;
     begin(8, 0);
-    _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     uint64_t begun_ns = tni_os_now_ns();
     pthread_create(&popper, NULL, pop_what_is_lost, &id);
     await_asleep(&id);
@@ -156,7 +156,7 @@ static int pop_a_number(void *argument)
 TN_TEST(who_sleeps_looks_again_though_nobody_calls_it)
 {
     begin(4, 0);
-    _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     atomic_fetch_or(items, TNI_WAIT_LOOKING);
     pid_t sleeper = tnt_fork(pop_a_number, NULL);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
@@ -183,7 +183,7 @@ static void *push_when_there_is_room(void *argument)
 
 static void start_pusher(struct pusher *pusher)
 {
-    const _Atomic uint32_t *room = &((const struct tni_handle *)q)->object->room;
+    const _Atomic uint32_t *room = &((const struct tn_object *)q)->object->room;
     atomic_store(&pusher->id, 0);
     TN_CHECK(pthread_create(&pusher->thread, NULL, push_when_there_is_room, pusher) == 0);
     while ((atomic_load(room) & TNI_WAIT_ARMED) == 0)
@@ -210,7 +210,7 @@ static void ack(tn_message *message)
 /* @return how often the wait word of pushes was moved on */
 static uint32_t room_epoch(void)
 {
-    const _Atomic uint32_t *room = &((const struct tni_handle *)q)->object->room;
+    const _Atomic uint32_t *room = &((const struct tn_object *)q)->object->room;
     return atomic_load(room) / TNI_WAIT_EPOCH;
 }
 
@@ -248,7 +248,7 @@ static bool does_a_pusher_wake_the_next(void)
     struct pusher pushers[2];
     tn_message m[4];
     begin_leased(4, m);
-    _Atomic uint32_t *room = &((const struct tni_handle *)q)->object->room;
+    _Atomic uint32_t *room = &((const struct tn_object *)q)->object->room;
     for (int i = 0; i < 2; i++)
         start_pusher(&pushers[i]);
     atomic_fetch_or(room, TNI_WAIT_LOOKING);
@@ -278,7 +278,7 @@ TN_TEST(looks_before_a_sleep_end_while_they_do_not_pay)
 {
     tn_message m;
     begin(4, 0);
-    struct tni_handle *handle = &q->handle;
+    struct tn_object *handle = q;
     const _Atomic uint32_t *items = &handle->object->items, *room = &handle->object->room;
     assert_int_equal(tni_spins(handle, items), TNI_SPINS);
     for (int i = 0; i < TNI_DOUBT_MOST; i++)
@@ -328,8 +328,8 @@ TN_TEST(who_waits_uses_no_processor)
     tn_event *event;
     tn_semaphore *semaphore;
     begin(1, 0);
-    TN_CHECK_OK(tn_event_create(d, NULL, 0, &event));
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 0, 0, &semaphore));
+    TN_CHECK_OK(tn_event_open(d, NULL, (0 ? TN_EVENT_AUTO_RESET : 0), &event));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 0, 0, &semaphore));
     for (int what = 0; what < WAITS; what++) {
         if (what == PUSH)
             push_number(1);
@@ -339,8 +339,8 @@ TN_TEST(who_waits_uses_no_processor)
         if (what == PUSH)
             pop_number(TN_NOW);
     }
-    tn_event_close(event);
-    tn_semaphore_close(semaphore);
+    tn_object_close(event);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -349,7 +349,7 @@ TN_TEST(who_waits_uses_no_processor)
 /* One sleeps in a pop, another was killed while it looked on its behalf. @return the sleeper */
 static pid_t kill_the_one_that_looks(void)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     pid_t sleeper = tnt_fork(pop_a_number, NULL);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();
@@ -378,7 +378,7 @@ static int attach_and_die(void *argument)
 static int close_and_reap(void *argument)
 {
     (void)argument;
-    q = tn_queue_close(q); /* so that its own death is no matter of the queue */
+    q = tn_object_close(q); /* so that its own death is no matter of the queue */
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     return 0;
 }
@@ -526,8 +526,8 @@ TN_TEST_WITHIN(a_real_time_process_lets_the_one_run_that_it_waits_for, 60)
     cpu_set_t one;
     const struct sched_param real_time = {.sched_priority = 1};
     begin(4, 0);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &turns.answers));
-    TN_CHECK_OK(tn_lock_create(d, NULL, &turns.lock));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &turns.answers));
+    TN_CHECK_OK(tn_lock_open(d, NULL, 0, &turns.lock));
     CPU_ZERO(&one);
     CPU_SET((size_t)sched_getcpu(), &one);
     TN_CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
@@ -548,8 +548,8 @@ TN_TEST_WITHIN(a_real_time_process_lets_the_one_run_that_it_waits_for, 60)
     /* The kernel takes the processor from a real-time process that hogs it only after 0.95 s.
      */
     assert_true(after.ru_utime.tv_sec - before.ru_utime.tv_sec < 2);
-    tn_queue_close(turns.answers);
-    tn_lock_close(turns.lock);
+    tn_object_close(turns.answers);
+    tn_object_close(turns.lock);
     finish();
 }
 
@@ -557,7 +557,7 @@ TN_TEST_WITHIN(a_real_time_process_lets_the_one_run_that_it_waits_for, 60)
 TN_TEST(a_message_reaches_a_sleeper_though_its_waker_was_killed)
 {
     begin(4, 0);
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     pid_t sleeper = tnt_fork(pop_a_number, NULL);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();
@@ -571,7 +571,7 @@ TN_TEST(a_message_reaches_a_sleeper_though_its_waker_was_killed)
 TN_TEST(settling_the_one_that_looked_takes_its_word_back)
 {
     begin(4, 0);
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     pid_t sleeper = kill_the_one_that_looks();
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_true((atomic_load(items) & TNI_WAIT_LOOKING) == 0);

@@ -24,12 +24,12 @@ static void begin(uint32_t capacity, uint32_t policy)
     tn_queue_options queue = {
         .struct_size = sizeof queue, .capacity = capacity, .policy = policy};
     d = tnt_domain(&options);
-    TN_CHECK_OK(tn_queue_create(d, NULL, &queue, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &queue, 0, &q));
 }
 
 static void finish(void)
 {
-    tn_queue_close(q);
+    tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     tn_domain_close(d);
@@ -56,10 +56,10 @@ static inline uint32_t pop_number(tn_deadline deadline)
 static inline struct tni_taken take_and_await_a_sleeper(struct tni_thread *thread,
                                                         struct tnt_signal *is_taken)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     struct tni_taken taken;
-    TN_CHECK_OK(tni_ring_find(q, &taken));
-    TN_CHECK(tni_ring_take(q, thread, &taken));
+    TN_CHECK_OK(tni_ring_find(tni_queue_of(q), &taken));
+    TN_CHECK(tni_ring_take(tni_queue_of(q), thread, &taken));
     tnt_signal(is_taken);
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         sched_yield();

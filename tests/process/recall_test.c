@@ -20,12 +20,12 @@ static void begin(uint32_t seats)
                                               .seats = seats};
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 256};
     d = tnt_domain(&domain_options);
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
 }
 
 static void finish(void)
 {
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);

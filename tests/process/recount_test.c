@@ -49,7 +49,7 @@ static int push_and_pop(void *argument)
     const struct job *job = argument;
     struct scene *scene = job->scene;
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(scene->domain, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(scene->domain, NULL, NULL, 0, &queue));
     for (;;) {
         tn_tensor *popped;
         TN_CHECK_OK(tn_queue_push_tensor(queue, scene->tensor, 0, TN_NOW));
@@ -235,7 +235,7 @@ static struct scene open_permits(void)
     struct scene scene = open_scene(0);
     scene.work = acquire_and_release;
     TN_CHECK_OK(
-        tn_semaphore_create(scene.domain, NULL, PERMITS, TN_SEMAPHORE_OWNED, &scene.semaphore));
+        tn_semaphore_open(scene.domain, NULL, PERMITS, TN_SEMAPHORE_OWNED, &scene.semaphore));
     return scene;
 }
 
@@ -243,7 +243,7 @@ static void close_permits(struct scene *scene)
 {
     stop_hot(scene);
     assert_int_equal(tn_semaphore_get(scene->semaphore), PERMITS);
-    tn_semaphore_close(scene->semaphore);
+    tn_object_close(scene->semaphore);
     close_scene(scene);
 }
 
@@ -369,7 +369,7 @@ TN_TEST(a_reap_beside_a_stopped_recounter_ends_and_the_next_one_recounts)
 
 static uint32_t object_index(const struct scene *scene)
 {
-    return ((const struct tni_handle *)scene->semaphore)->index;
+    return ((const struct tn_object *)scene->semaphore)->index;
 }
 
 /* At what a recount waits for, on one processor, below whoever recounts. */
@@ -418,8 +418,7 @@ TN_TEST(a_real_time_recounter_lets_the_one_run_it_waits_for)
     struct scene scene = open_scene(TN_DOMAIN_NO_MANAGER);
     struct announced of = {&scene, tnt_signal_open(), tnt_signal_open()};
     uint32_t reaped = 0;
-    TN_CHECK_OK(
-        tn_semaphore_create(scene.domain, NULL, 2, TN_SEMAPHORE_OWNED, &scene.semaphore));
+    TN_CHECK_OK(tn_semaphore_open(scene.domain, NULL, 2, TN_SEMAPHORE_OWNED, &scene.semaphore));
     if (!take_one_processor())
         tnt_skip("a real-time priority needs a privilege");
     assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
@@ -437,7 +436,7 @@ TN_TEST(a_real_time_recounter_lets_the_one_run_it_waits_for)
     assert_int_equal(reaped, 1);
     tnt_wait_ok(below);
     assert_int_equal(tn_semaphore_get(scene.semaphore), 2);
-    tn_semaphore_close(scene.semaphore);
+    tn_object_close(scene.semaphore);
     tnt_signal_close(&of.ready);
     tnt_signal_close(&of.go);
     close_scene(&scene);

@@ -104,8 +104,8 @@ static int create(struct scene *s)
                                  .blocks = 1024,
                                  .seats = 16,
                                  .flags = TN_DOMAIN_NO_MANAGER};
-    int status = tn_domain_create(NULL, &options, &s->domain);
-    return status != 0 ? status : tn_queue_create(s->domain, NULL, NULL, &s->queue);
+    int status = tn_domain_open(NULL, &options, 0, &s->domain);
+    return status != 0 ? status : tn_queue_open(s->domain, NULL, NULL, 0, &s->queue);
 }
 
 static int pass_tensor(struct scene *s)
@@ -228,14 +228,14 @@ static int start_program(struct scene *s)
 
 static int leave(struct scene *s)
 {
-    s->queue = tn_queue_close(s->queue);
+    s->queue = tn_object_close(s->queue);
     s->domain = tn_domain_close(s->domain);
     return 0;
 }
 
 static int use_tenond(struct scene *s)
 {
-    int status = tn_domain_create(NULL, NULL, &s->domain);
+    int status = tn_domain_open(NULL, NULL, 0, &s->domain);
     if (status == 0)
         status = make_file_descriptor(s);
     tn_domain_close(s->domain);

@@ -36,9 +36,9 @@ static void push_number(tn_domain *domain, int32_t number)
 {
     tn_queue *queue;
     tn_message message = {.bytes = &number, .size_bytes = sizeof number};
-    TN_CHECK_OK(tn_queue_open(domain, "numbers", &queue));
+    TN_CHECK_OK(tn_queue_open(domain, "numbers", NULL, TN_OPEN_EXISTING, &queue));
     TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
-    tn_queue_close(queue);
+    tn_object_close(queue);
 }
 
 static int nest(tn_domain *domain, struct part part)
@@ -51,7 +51,7 @@ static int nest(tn_domain *domain, struct part part)
 static int raise_after_the_first(tn_domain *domain)
 {
     tn_event *event;
-    TN_CHECK_OK(tn_event_open(domain, "first_ended", &event));
+    TN_CHECK_OK(tn_event_open(domain, "first_ended", TN_OPEN_EXISTING, &event));
     TN_CHECK_OK(tn_event_wait(event, tnt_deadline(10000)));
     tn_process_fail("the second one is broken");
 }
@@ -148,8 +148,8 @@ static struct world open_world(enum method method, enum behaviour behaviour, uin
     struct world w = {.domain = open_domain(16)};
     if (method == BY_SERVER)
         w.server = open_server(w.domain);
-    TN_CHECK_OK(tn_queue_create(w.domain, "numbers", NULL, &w.numbers));
-    TN_CHECK_OK(tn_event_create(w.domain, "first_ended", false, &w.first_ended));
+    TN_CHECK_OK(tn_queue_open(w.domain, "numbers", NULL, TN_OPEN_NEW, &w.numbers));
+    TN_CHECK_OK(tn_event_open(w.domain, "first_ended", TN_OPEN_NEW, &w.first_ended));
     TN_CHECK_OK(tn_group_create(w.domain, &w.group));
     for (uint32_t i = 0; i < count; i++)
         TN_CHECK_OK(tn_group_add(
@@ -160,8 +160,8 @@ static struct world open_world(enum method method, enum behaviour behaviour, uin
 static void close_world(struct world *w)
 {
     tn_group_close(w->group);
-    tn_queue_close(w->numbers);
-    tn_event_close(w->first_ended);
+    tn_object_close(w->numbers);
+    tn_object_close(w->first_ended);
     tn_forkserver_close(w->server);
     close_domain(w->domain);
 }

@@ -52,8 +52,8 @@ static inline void begin_with(const char *strategy, const char *name,
 {
     tn_queue_options queue = {.struct_size = sizeof queue, .capacity = capacity};
     tnt_set_strategy(strategy);
-    TN_CHECK_OK(tn_domain_create(name, options, &d));
-    TN_CHECK_OK(tn_queue_create(d, name != NULL ? "work" : NULL, &queue, &q));
+    TN_CHECK_OK(tn_domain_open(name, options, TN_OPEN_NEW, &d));
+    TN_CHECK_OK(tn_queue_open(d, name != NULL ? "work" : NULL, &queue, TN_OPEN_NEW, &q));
 }
 
 /** Without tenond: who waits, or says so, settles the dead. */
@@ -111,7 +111,7 @@ static inline void await_settled(void)
 /** Nothing may be left: no reference, no record, no file. */
 static inline void finish(void)
 {
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     await_settled();
     TNT_AUDIT(d);

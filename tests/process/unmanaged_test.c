@@ -137,14 +137,14 @@ TN_TEST(who_waits_at_a_queue_ends_expired_handles)
     tn_queue *q = NULL;
     tn_message m;
     begin(&four_mib);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     export_and_let_go(MIB, 1);
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     while (ticket_count() != 0) {
         TN_CHECK(tni_os_now_ns() < deadline_ns);
         assert_int_equal(tn_queue_pop(q, tnt_deadline(LATE_MS), &m), TN_ERR_TIMED_OUT);
     }
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -162,7 +162,7 @@ TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
     tn_queue *q = NULL;
     tn_message m;
     begin(&four_mib);
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     for (int i = 0; i < TRIES; i++) {
         run_and_kill(push_and_hang, q);
         TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &m));
@@ -170,7 +170,7 @@ TN_TEST(a_wait_shorter_than_a_slice_tells_of_who_died_before_it)
         tni_os_sleep_until(tnt_until_ns(LATE_MS)); /* no two looks within 50 ms */
         assert_int_equal(tn_queue_pop(q, tnt_deadline(SHORT_MS), &m), TN_ERR_PEER_DIED);
     }
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -194,8 +194,8 @@ static int make_all_objects(void *argument)
     tn_event *event;
     (void)argument;
     for (int i = 0; i < OBJECTS; i++)
-        TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
-    TN_CHECK(tn_event_create(d, NULL, false, &event) == TN_ERR_FULL);
+        TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
+    TN_CHECK(tn_event_open(d, NULL, 0, &event) == TN_ERR_FULL);
     return hang();
 }
 
@@ -205,8 +205,8 @@ TN_TEST(objects_of_the_dead_make_room_before_full_is_said)
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
     for (int i = 0; i < 3; i++) {
         run_and_kill(make_all_objects, NULL);
-        TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
-        event = tn_event_close(event);
+        TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
+        event = tn_object_close(event);
     }
     finish();
 }
@@ -217,14 +217,14 @@ TN_TEST(a_queue_that_finds_no_entry_gives_its_memory_back)
     tn_queue *q;
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
     for (int i = 0; i < OBJECTS; i++)
-        TN_CHECK_OK(tn_event_create(d, NULL, false, &events[i]));
+        TN_CHECK_OK(tn_event_open(d, NULL, 0, &events[i]));
     for (int i = 0; i < 64; i++) {
-        assert_int_equal(tn_queue_create(d, NULL, NULL, &q), TN_ERR_FULL);
+        assert_int_equal(tn_queue_open(d, NULL, NULL, 0, &q), TN_ERR_FULL);
         TN_CHECK(strstr(tn_error_detail(), "objects") != NULL);
     }
     TNT_AUDIT(d);
     for (int i = 0; i < OBJECTS; i++)
-        tn_event_close(events[i]);
+        tn_object_close(events[i]);
     finish();
 }
 
@@ -283,9 +283,9 @@ static int take_while_another_settles(int (*take)(void))
 static int take_object(void)
 {
     tn_event *event;
-    int status = tn_event_create(d, NULL, false, &event);
+    int status = tn_event_open(d, NULL, 0, &event);
     if (status == 0)
-        tn_event_close(event);
+        tn_object_close(event);
     return status;
 }
 
@@ -326,7 +326,7 @@ static int make_one_object(void *argument)
 {
     tn_event *event;
     (void)argument;
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
     return hang();
 }
 
@@ -363,9 +363,9 @@ TN_TEST(who_did_not_wait_for_a_settler_is_waited_for_by_others)
     assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
     atomic_fetch_and(&d->segment.header->registry_wait, ~(uint32_t)TNI_WAIT_ARMED);
     TN_CHECK(pthread_create(&thread, NULL, release_late, NULL) == 0);
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
     pthread_join(thread, NULL);
-    tn_event_close(event);
+    tn_object_close(event);
     tnt_kill(holder);
     finish();
 }
@@ -384,7 +384,7 @@ static tn_queue *make_filled_queue(const char *name)
 {
     tn_queue *queue = NULL;
     tn_tensor *t = NULL;
-    TN_CHECK_OK(tn_queue_create(d, name, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, name, NULL, TN_OPEN_NEW, &queue));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, (const int64_t[]){MIB},
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     TN_CHECK_OK(tn_queue_push_tensor(queue, t, TN_PUSH_MOVE, TN_NOW));
@@ -422,14 +422,15 @@ TN_TEST(what_is_closed_beside_a_stopped_owner_of_the_registry_ends)
         queues[i] = make_filled_queue(names[i]);
     take_claim_as(holder);
     for (uint32_t i = 0; i < TNI_COUNT(names); i++)
-        tn_queue_close(queues[i]);
+        tn_object_close(queues[i]);
     give_claim_back();
     assert_int_equal(count_objects(), 3);
-    assert_int_equal(tn_queue_open(d, "opened", &queue), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_queue_open(d, "opened", NULL, TN_OPEN_EXISTING, &queue),
+                     TN_ERR_NOT_FOUND);
     assert_int_equal(count_objects(), 2);
-    TN_CHECK_OK(tn_queue_create(d, "made", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, "made", NULL, TN_OPEN_NEW, &queue));
     assert_int_equal(tn_queue_count(queue), 0);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     assert_int_equal(count_objects(), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(count_objects(), 0);
@@ -443,11 +444,11 @@ TN_TEST(a_recount_beside_a_stopped_owner_of_the_registry_ends)
     enum { LAST = TNI_THREADS - 1 }; /* a record of ours that no thread uses */
     tn_semaphore *semaphore = NULL;
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = 8});
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     struct tni_announce *at_work = tni_announce_at(&d->segment, d->seat, LAST);
     pid_t holder = tnt_fork(sit, NULL);
     tnt_await(&ready);
-    atomic_store(&at_work->object, (uint32_t)tn_semaphore_id(semaphore) + 1);
+    atomic_store(&at_work->object, (uint32_t)tn_object_id(semaphore) + 1);
     assert_true(tnt_kill_at("semaphore_taken", 1, acquire_one, semaphore));
     assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
     take_claim_as(holder);
@@ -457,7 +458,7 @@ TN_TEST(a_recount_beside_a_stopped_owner_of_the_registry_ends)
     give_claim_back();
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(tn_semaphore_get(semaphore), 2);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     tnt_kill(holder);
     finish();
 }
@@ -480,13 +481,13 @@ TN_TEST(a_suspect_that_gave_the_claim_back_is_none_any_more)
     pid_t holder = tnt_fork(sit, NULL);
     tnt_await(&ready);
     take_claim_as(holder);
-    assert_int_equal(tn_event_create(d, NULL, false, &event), TN_ERR_TIMED_OUT);
+    assert_int_equal(tn_event_open(d, NULL, 0, &event), TN_ERR_TIMED_OUT);
     TN_CHECK(strstr(tn_error_detail(), "is it stopped?") != NULL);
     atomic_fetch_and(&d->segment.header->registry_wait, ~(uint32_t)TNI_WAIT_ARMED);
     TN_CHECK(pthread_create(&thread, NULL, hand_on, NULL) == 0);
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
     pthread_join(thread, NULL);
-    tn_event_close(event);
+    tn_object_close(event);
     tnt_kill(holder);
     finish();
 }
@@ -631,7 +632,7 @@ static int expect_no_seat(void *argument)
 {
     tn_event *event;
     (void)argument;
-    assert_int_equal(tn_event_create(d, NULL, false, &event), TN_ERR_FORKED);
+    assert_int_equal(tn_event_open(d, NULL, 0, &event), TN_ERR_FORKED);
     TN_CHECK(strstr(tn_error_detail(), "every seat was taken") != NULL);
     return 0;
 }
@@ -665,7 +666,7 @@ static int join_by_id(void *argument)
     char id[33] = {0};
     tn_domain *domain;
     TN_CHECK(read(joiner->id_pipe[0], id, 32) == 32);
-    TN_CHECK_OK(tn_domain_join(id, &domain));
+    TN_CHECK_OK(tn_domain_open(id, NULL, TN_OPEN_EXISTING, &domain));
     tn_domain_close(domain);
     tnt_signal(&joiner->go);
     return 0;
@@ -680,7 +681,7 @@ TN_TEST(a_join_takes_a_dead_ones_seat_while_a_member_waits)
     TN_CHECK(pipe(joiner.id_pipe) == 0);
     pid_t pid = tnt_fork(join_by_id, &joiner);
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     fill_seats_with_dead();
     for (size_t i = 0; i < 16; i++)
         snprintf(id + 2 * i, 3, "%02x", d->segment.id[i]);
@@ -691,7 +692,7 @@ TN_TEST(a_join_takes_a_dead_ones_seat_while_a_member_waits)
         assert_int_equal(tn_queue_pop(q, tnt_deadline(LATE_MS), &m), TN_ERR_TIMED_OUT);
     }
     tnt_wait_ok(pid);
-    tn_queue_close(q);
+    tn_object_close(q);
     close(joiner.id_pipe[0]);
     close(joiner.id_pipe[1]);
     tnt_signal_close(&joiner.go);

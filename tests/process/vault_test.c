@@ -15,7 +15,7 @@ static void begin(void)
 {
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 1024};
     d = tnt_domain(NULL);
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
 }
 
 static tn_tensor *make(float first) { return make_as(d, TN_STRATEGY_FILE_DESCRIPTOR, first); }
@@ -32,7 +32,7 @@ static void await_no_vault(void)
 /* Everything is given back, in both. */
 static void finish(void)
 {
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);
@@ -141,7 +141,7 @@ TN_TEST(a_vault_that_was_given_up_ends_when_nothing_is_left_to_keep)
     begin();
     int32_t vault = leave_in_queue(MANY);
     assert_int_equal(kill(vault, SIGSTOP), 0);
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     await_storages(manager_pid(d), 0);
     kill_and_await(vault,
                    SIGCONT); /* there may be another by now, for what was not over then */
@@ -597,7 +597,7 @@ TN_TEST(the_vault_ends_with_the_last_domain)
 {
     begin();
     leave_in_queue(2);
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     d = tn_domain_close(d);
     await_no_vault();
 }

@@ -130,7 +130,7 @@ EACH_STRATEGY(a_message_that_nobody_reads_goes_with_its_queue)
     begin_with_quota(strategy, 32 * MIB);
     push(await_room_for(20 * MIB));
     assert_false(has_room_for(20 * MIB));
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     tn_tensor_unref(await_room_for(20 * MIB));
     finish();
 }
@@ -158,7 +158,7 @@ static int exchange(void *argument)
 static void exchange_both_ways(void)
 {
     struct exchange e = {.done = tnt_signal_open()};
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &e.back));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &e.back));
     pid_t pid = tnt_fork(exchange, &e);
     tn_tensor *mine = numbers(2, 5);
     push_kept(mine);
@@ -172,7 +172,7 @@ static void exchange_both_ways(void)
     tn_tensor_unref(mine);
     tn_tensor_unref(same);
     tn_tensor_unref(theirs);
-    tn_queue_close(e.back);
+    tn_object_close(e.back);
     tnt_signal_close(&e.done);
 }
 
@@ -237,7 +237,7 @@ TN_TEST(a_runtime_folder_with_a_path_that_is_too_long_is_an_error_that_says_so)
     folder[used] = 'x';
     folder[200] = '\0';
     setenv("TENON_RUNTIME_DIR", folder, 1);
-    assert_int_equal(tn_domain_create("long", NULL, &domain), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_open("long", NULL, TN_OPEN_NEW, &domain), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "200 bytes long"));
     assert_null(domain);
 }
@@ -327,7 +327,7 @@ EACH_STRATEGY(a_tensor_that_is_sent_many_times_and_read_half_as_often_is_counted
     TNT_AUDIT(d);
     tn_tensor_unref(t);
     assert_false(has_room_for(20 * MIB)); /* the other half has it */
-    q = tn_queue_close(q);
+    q = tn_object_close(q);
     tn_tensor_unref(await_room_for(20 * MIB));
     finish();
 }
@@ -378,7 +378,7 @@ EACH_STRATEGY(a_received_tensor_can_be_passed_on_after_its_maker_died)
     begin_with_tenond(strategy);
     queues[0] = q;
     for (int i = 1; i <= LINKS; i++)
-        TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queues[i]));
+        TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queues[i]));
     tnt_wait(tnt_fork(push_three, &d));
     for (int i = 0; i < LINKS; i++) {
         struct link link = {queues[i], queues[i + 1]};
@@ -389,7 +389,7 @@ EACH_STRATEGY(a_received_tensor_can_be_passed_on_after_its_maker_died)
     assert_true(is_number(t, 999, 999));
     tn_tensor_unref(t);
     for (int i = 1; i <= LINKS; i++)
-        tn_queue_close(queues[i]);
+        tn_object_close(queues[i]);
     finish();
 }
 

@@ -276,10 +276,10 @@ static void check_that_the_default_quota_leaves_room(void)
     enum { LIMIT_MIB = 256 };
     int64_t size = MIB;
     int made = 0, status;
-    TN_CHECK_OK(tn_domain_create(NULL,
-                                 &(tn_domain_options){.struct_size = sizeof(tn_domain_options),
-                                                      .flags = TN_DOMAIN_NO_MANAGER},
-                                 &d));
+    TN_CHECK_OK(tn_domain_open(NULL,
+                               &(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                                    .flags = TN_DOMAIN_NO_MANAGER},
+                               0, &d));
     while (made < LIMIT_MIB &&
            (status = tn_tensor_create(d, TN_UINT8, 1, &size, NULL, &many[made])) == 0)
         made++;
@@ -316,7 +316,7 @@ static int fill_a_group(void *folder)
     int made = 0, status = 0;
     const tn_domain_options options = {.struct_size = sizeof options,
                                        .flags = TN_DOMAIN_NO_MANAGER};
-    TN_CHECK_OK(tn_domain_create(NULL, &options, &d));
+    TN_CHECK_OK(tn_domain_open(NULL, &options, 0, &d));
     while (made < MOST &&
            (status = tn_tensor_create(d, TN_UINT8, 1, &size, NULL, &many[made])) == 0)
         memset(tn_tensor_data(many[made++]), 1, MIB);

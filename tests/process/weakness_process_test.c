@@ -265,7 +265,7 @@ TN_TEST(a_killed_lock_holder_stops_nobody)
 {
     struct locked locked = {.has_it = tnt_signal_open()};
     begin("arena");
-    TN_CHECK_OK(tn_lock_create(d, NULL, &locked.lock));
+    TN_CHECK_OK(tn_lock_open(d, NULL, 0, &locked.lock));
     pid_t pid = tnt_fork(lock_and_hang, &locked);
     tnt_await(&locked.has_it);
     assert_int_equal(tn_lock_acquire(locked.lock, TN_NOW), TN_ERR_TIMED_OUT);
@@ -273,7 +273,7 @@ TN_TEST(a_killed_lock_holder_stops_nobody)
     assert_int_equal(tn_lock_acquire(locked.lock, tnt_deadline(LONG_MS)), TN_LOCK_RECOVERED);
     assert_int_equal(tn_error_peer().pid, pid);
     TN_CHECK_OK(tn_lock_release(locked.lock));
-    tn_lock_close(locked.lock);
+    tn_object_close(locked.lock);
     tnt_signal_close(&locked.has_it);
     finish();
 }
@@ -289,7 +289,7 @@ static int attach_and_hang(void *argument)
 
 static void *kill_when_asleep(void *argument)
 {
-    const _Atomic uint32_t *items = &((const struct tni_handle *)q)->object->items;
+    const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;
     while ((atomic_load(items) & TNI_WAIT_ARMED) == 0)
         tni_os_yield();
     kill(*(pid_t *)argument, SIGKILL);
@@ -336,13 +336,13 @@ TN_TEST(the_death_of_a_peer_ends_a_wait_at_once_where_there_is_no_tenond)
 static void be_unrelated(void)
 {
     tn_tensor *by_path;
-    TN_CHECK_OK(tn_domain_join("open-house", &d));
-    TN_CHECK_OK(tn_queue_open(d, "work", &q));
+    TN_CHECK_OK(tn_domain_open("open-house", NULL, TN_OPEN_EXISTING, &d));
+    TN_CHECK_OK(tn_queue_open(d, "work", NULL, TN_OPEN_EXISTING, &q));
     TN_CHECK_OK(tn_tensor_open_path(getenv("TNT_PROGRAM"), &by_path));
     float first = number_at(by_path, 0);
     tn_tensor_unref(by_path); /* first: who lets go last removes the file */
     push(numbers(3, first));
-    tn_queue_close(q);
+    tn_object_close(q);
     tn_domain_close(d);
     fflush(NULL);
     _exit(0);
@@ -633,8 +633,8 @@ EACH_STRATEGY(a_chain_of_processes_goes_on_whoever_of_it_is_killed)
     struct pipeline p = {.received = tnt_signal_open()};
     tn_queue_options options = {.struct_size = sizeof options, .capacity = 16};
     begin_with_tenond(strategy);
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &p.first));
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &p.second));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &p.first));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &p.second));
     for (int i = 0; i < 3; i++)
         p.pids[i] = tnt_fork(stages[i], &p);
     for (int round = 0; round < 16; round++) {
@@ -652,8 +652,8 @@ EACH_STRATEGY(a_chain_of_processes_goes_on_whoever_of_it_is_killed)
     TN_CHECK_OK(tn_queue_end(p.second));
     for (int i = 0; i < 3; i++)
         tnt_wait_ok(p.pids[i]);
-    tn_queue_close(p.first);
-    tn_queue_close(p.second);
+    tn_object_close(p.first);
+    tn_object_close(p.second);
     tnt_signal_close(&p.received);
     finish();
 }

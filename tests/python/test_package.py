@@ -115,8 +115,8 @@ import ctypes, os, sys
 library = ctypes.CDLL(sys.argv[1])
 import numpy, tenon, tenon.multiprocessing as mp
 made = ctypes.c_void_p()
-library.tn_domain_join.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
-assert library.tn_domain_join(tenon.domain().name.encode(), ctypes.byref(made)) == 0
+library.tn_domain_open.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p)]
+assert library.tn_domain_open(tenon.domain().name.encode(), None, 1, ctypes.byref(made)) == 0
 library.tn_domain_seat.argtypes = [ctypes.c_void_p]
 assert library.tn_domain_seat(made) != tenon.domain().seat
 queue = mp.get_context("fork").Queue()

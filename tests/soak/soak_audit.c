@@ -266,27 +266,28 @@ static void make_objects(void)
                                     .capacity = kind->capacity,
                                     .inline_bytes = kind->inline_bytes,
                                     .policy = kind->policy};
-        status = tn_queue_create(me.domain, kind->name, &options, &me.queues[i]);
+        status = tn_queue_open(me.domain, kind->name, &options, TN_OPEN_NEW, &me.queues[i]);
         if (status != 0)
             break;
         struct soak_queue_book *book = &soak->queues[i];
-        book->ring_offset = (uint64_t)(me.queues[i]->slots - me.domain->segment.arena);
-        book->capacity = me.queues[i]->capacity;
-        book->slot_bytes = me.queues[i]->slot_bytes;
+        const struct tni_queue *queue = tni_queue_of(me.queues[i]);
+        book->ring_offset = (uint64_t)(queue->slots - me.domain->segment.arena);
+        book->capacity = queue->capacity;
+        book->slot_bytes = queue->slot_bytes;
     }
     if (status == 0)
-        status = tn_lock_create(me.domain, "lock", &me.lock);
+        status = tn_lock_open(me.domain, "lock", TN_OPEN_NEW, &me.lock);
     if (status == 0)
-        status = tn_semaphore_create(me.domain, "permits", SOAK_PERMITS, TN_SEMAPHORE_OWNED,
-                                     &me.permits);
+        status = tn_semaphore_open(me.domain, "permits", SOAK_PERMITS,
+                                   TN_OPEN_NEW | TN_SEMAPHORE_OWNED, &me.permits);
     if (status == 0)
-        status = tn_semaphore_create(me.domain, "signal", FIRST_SIGNALS, 0, &me.signal);
+        status = tn_semaphore_open(me.domain, "signal", FIRST_SIGNALS, TN_OPEN_NEW, &me.signal);
     if (status == 0)
-        status = tn_event_create(me.domain, "door", false, &me.door);
+        status = tn_event_open(me.domain, "door", TN_OPEN_NEW, &me.door);
     if (status == 0)
-        status = tn_event_create(me.domain, "bell", true, &me.bell);
+        status = tn_event_open(me.domain, "bell", TN_OPEN_NEW | TN_EVENT_AUTO_RESET, &me.bell);
     if (status == 0)
-        status = tn_condition_create(me.domain, "condition", &me.condition);
+        status = tn_condition_open(me.domain, "condition", TN_OPEN_NEW, &me.condition);
     if (status != 0)
         soak_fail_status(SOAK_ON_TABLES, "making objects", status);
 }
@@ -300,9 +301,9 @@ void soak_audit_begin(void)
                                  .blocks = 1 << 15,
                                  .objects = 64,
                                  .tickets = 1 << 14};
-    int status = tn_domain_create(soak->domain, &options, &me.domain);
+    int status = tn_domain_open(soak->domain, &options, TN_OPEN_NEW, &me.domain);
     if (status != 0)
-        soak_fail_status(SOAK_ON_LIVENESS, "tn_domain_create", status);
+        soak_fail_status(SOAK_ON_LIVENESS, "tn_domain_open", status);
     make_objects();
     soak_left_begin();
     atomic_store(&soak->round, 1);

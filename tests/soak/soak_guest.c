@@ -110,32 +110,33 @@ int soak_open_objects(tn_domain *domain)
     int status = 0;
     me.domain = domain;
     for (uint32_t i = 0; i < SOAK_QUEUES && status == 0; i++)
-        status = tn_queue_open(domain, soak_queue_kinds[i].name, &me.queues[i]);
+        status = tn_queue_open(domain, soak_queue_kinds[i].name, NULL, TN_OPEN_EXISTING,
+                               &me.queues[i]);
     if (status == 0)
-        status = tn_lock_open(domain, "lock", &me.lock);
+        status = tn_lock_open(domain, "lock", TN_OPEN_EXISTING, &me.lock);
     if (status == 0)
-        status = tn_semaphore_open(domain, "permits", &me.permits);
+        status = tn_semaphore_open(domain, "permits", 0, TN_OPEN_EXISTING, &me.permits);
     if (status == 0)
-        status = tn_semaphore_open(domain, "signal", &me.signal);
+        status = tn_semaphore_open(domain, "signal", 0, TN_OPEN_EXISTING, &me.signal);
     if (status == 0)
-        status = tn_event_open(domain, "door", &me.door);
+        status = tn_event_open(domain, "door", TN_OPEN_EXISTING, &me.door);
     if (status == 0)
-        status = tn_event_open(domain, "bell", &me.bell);
+        status = tn_event_open(domain, "bell", TN_OPEN_EXISTING, &me.bell);
     if (status == 0)
-        status = tn_condition_open(domain, "condition", &me.condition);
+        status = tn_condition_open(domain, "condition", TN_OPEN_EXISTING, &me.condition);
     return status;
 }
 
 void soak_close_objects(void)
 {
     for (uint32_t i = 0; i < SOAK_QUEUES; i++)
-        me.queues[i] = tn_queue_close(me.queues[i]);
-    me.lock = tn_lock_close(me.lock);
-    me.permits = tn_semaphore_close(me.permits);
-    me.signal = tn_semaphore_close(me.signal);
-    me.door = tn_event_close(me.door);
-    me.bell = tn_event_close(me.bell);
-    me.condition = tn_condition_close(me.condition);
+        me.queues[i] = tn_object_close(me.queues[i]);
+    me.lock = tn_object_close(me.lock);
+    me.permits = tn_object_close(me.permits);
+    me.signal = tn_object_close(me.signal);
+    me.door = tn_object_close(me.door);
+    me.bell = tn_object_close(me.bell);
+    me.condition = tn_object_close(me.condition);
 }
 
 /* Comes by name, does something, goes in good order; and again. */
@@ -144,7 +145,7 @@ void soak_visit(uint32_t turns)
     for (uint32_t i = 0; i < turns && soak_goes_on(); i++) {
         tn_domain *domain = NULL;
         soak_do(SOAK_JOINING);
-        int status = tn_domain_join(soak->domain, &domain);
+        int status = tn_domain_open(soak->domain, NULL, TN_OPEN_EXISTING, &domain);
         if (status == TN_ERR_FULL)
             continue;
         if (status == 0)

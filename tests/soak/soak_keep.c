@@ -145,9 +145,9 @@ static tn_barrier *open_barrier(void)
 {
     tn_barrier *barrier = NULL;
     soak_do(SOAK_MAKING_OBJECT);
-    int status = tn_barrier_create(me.domain, "barrier", 2, &barrier);
+    int status = tn_barrier_open(me.domain, "barrier", 2, TN_OPEN_NEW, &barrier);
     if (status == TN_ERR_EXISTS)
-        status = tn_barrier_open(me.domain, "barrier", &barrier);
+        status = tn_barrier_open(me.domain, "barrier", 0, TN_OPEN_EXISTING, &barrier);
     /* It may have ended since. */
     if (status != 0 && status != TN_ERR_NOT_FOUND && status != TN_ERR_FULL)
         soak_fail_status(SOAK_ON_LOCKS, "opening a barrier", status);
@@ -170,7 +170,7 @@ static void use_barrier(void)
         judge("tn_barrier_reset", tn_barrier_reset(barrier));
     }
     soak_do(SOAK_MAKING_OBJECT);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
 }
 
 void soak_keep(uint32_t turns)

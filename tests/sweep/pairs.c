@@ -184,8 +184,8 @@ static void fork_one(struct crash_world *w) { crash_fork(w, look); }
 static void make_and_close(struct crash_world *w)
 {
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(w->domain, NULL, NULL, &queue));
-    tn_queue_close(queue);
+    TN_CHECK_OK(tn_queue_open(w->domain, NULL, NULL, 0, &queue));
+    tn_object_close(queue);
 }
 
 static void leave(struct crash_world *w) { w->domain = tn_domain_close(w->domain); }

@@ -19,15 +19,16 @@ static void open_queue(uint32_t capacity, uint32_t policy)
 {
     const tn_queue_options options = {
         .struct_size = sizeof options, .capacity = capacity, .policy = policy};
-    TN_CHECK_OK(tn_queue_create(members[0], NULL, &options, &queues[0]));
+    TN_CHECK_OK(tn_queue_open(members[0], NULL, &options, 0, &queues[0]));
     for (unsigned i = 1; i < MEMBERS; i++)
-        TN_CHECK_OK(tn_queue_open_id(members[i], tn_queue_id(queues[0]), &queues[i]));
+        TN_CHECK_OK(tn_object_open_id(members[i], TN_OBJECT_QUEUE, tn_object_id(queues[0]),
+                                      &queues[i]));
 }
 
 static void close_queue(void)
 {
     for (unsigned i = 0; i < MEMBERS; i++)
-        tn_queue_close(queues[i]);
+        tn_object_close(queues[i]);
 }
 
 static tn_queue *queue_of(const struct worker *w) { return queues[w->number % MEMBERS]; }
@@ -361,15 +362,16 @@ static void make_and_end(struct worker *w)
     uint32_t number = 1;
     tn_queue *q;
     tn_message message = {.bytes = &number, .size_bytes = sizeof number};
-    if (!DID(tn_queue_open(w->domain, name, &q), TN_ERR_NOT_FOUND) &&
-        !DID(tn_queue_create(w->domain, name, &options, &q), TN_ERR_EXISTS, TN_ERR_FULL))
+    if (!DID(tn_queue_open(w->domain, name, NULL, TN_OPEN_EXISTING, &q), TN_ERR_NOT_FOUND) &&
+        !DID(tn_queue_open(w->domain, name, &options, TN_OPEN_NEW, &q), TN_ERR_EXISTS,
+             TN_ERR_FULL))
         return;
     DID(tn_queue_push(q, &message, 0, TN_NOW), TN_ERR_TIMED_OUT, TN_ERR_CLOSED);
     if (DID(tn_queue_pop(q, TN_NOW, &message), TN_ERR_TIMED_OUT, TN_ERR_CLOSED))
         tn_message_fini(&message);
     if (worker_random(w, 4) == 0)
         TN_CHECK_OK(tn_queue_end(q));
-    tn_queue_close(q);
+    tn_object_close(q);
 }
 
 TN_TEST(queues_are_made_found_and_ended_by_name_at_the_same_time)
@@ -384,7 +386,7 @@ static void look(struct worker *w)
 {
     struct tni_queue_figures figures;
     TN_CHECK(tn_queue_count(queue_of(w)) <= tn_queue_capacity(queue_of(w)));
-    tni_queue_figures(&w->domain->segment, (uint32_t)tn_queue_id(queue_of(w)) & 63, &figures);
+    tni_queue_figures(&w->domain->segment, (uint32_t)tn_object_id(queue_of(w)) & 63, &figures);
     TN_CHECK(figures.full + figures.leased + figures.claimed <= 3 * 8);
     sched_yield();
 }

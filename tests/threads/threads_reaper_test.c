@@ -37,14 +37,15 @@ static void begin(uint32_t policy)
     const tn_queue_options options = {
         .struct_size = sizeof options, .capacity = 8, .policy = policy};
     world_begin(16 << 20);
-    TN_CHECK_OK(tn_queue_create(members[0], NULL, &options, &queues[0]));
-    TN_CHECK_OK(tn_semaphore_create(members[0], NULL, 2, TN_SEMAPHORE_OWNED, &semaphores[0]));
-    TN_CHECK_OK(tn_lock_create(members[0], NULL, &locks[0]));
+    TN_CHECK_OK(tn_queue_open(members[0], NULL, &options, 0, &queues[0]));
+    TN_CHECK_OK(tn_semaphore_open(members[0], NULL, 2, TN_SEMAPHORE_OWNED, &semaphores[0]));
+    TN_CHECK_OK(tn_lock_open(members[0], NULL, 0, &locks[0]));
     for (unsigned i = 1; i < MEMBERS; i++) {
         struct tn_domain *d = members[i];
-        TN_CHECK_OK(tn_queue_open_id(d, tn_queue_id(queues[0]), &queues[i]));
-        TN_CHECK_OK(tn_semaphore_open_id(d, tn_semaphore_id(semaphores[0]), &semaphores[i]));
-        TN_CHECK_OK(tn_lock_open_id(d, tn_lock_id(locks[0]), &locks[i]));
+        TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_QUEUE, tn_object_id(queues[0]), &queues[i]));
+        TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_SEMAPHORE, tn_object_id(semaphores[0]),
+                                      &semaphores[i]));
+        TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_LOCK, tn_object_id(locks[0]), &locks[i]));
     }
 }
 
@@ -58,9 +59,9 @@ static void finish(void)
     }
     assert_int_equal(tn_semaphore_get(semaphores[0]), 2);
     for (unsigned i = 0; i < MEMBERS; i++) {
-        tn_queue_close(queues[i]);
-        tn_semaphore_close(semaphores[i]);
-        tn_lock_close(locks[i]);
+        tn_object_close(queues[i]);
+        tn_object_close(semaphores[i]);
+        tn_object_close(locks[i]);
     }
     world_end();
 }

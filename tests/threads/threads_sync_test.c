@@ -45,15 +45,16 @@ static void begin(void)
 
 static void open_locks(void)
 {
-    TN_CHECK_OK(tn_lock_create(members[0], NULL, &object.lock[0]));
+    TN_CHECK_OK(tn_lock_open(members[0], NULL, 0, &object.lock[0]));
     for (unsigned i = 1; i < MEMBERS; i++)
-        TN_CHECK_OK(tn_lock_open_id(members[i], tn_lock_id(object.lock[0]), &object.lock[i]));
+        TN_CHECK_OK(tn_object_open_id(members[i], TN_OBJECT_LOCK, tn_object_id(object.lock[0]),
+                                      &object.lock[i]));
 }
 
 static void close_locks(void)
 {
     for (unsigned i = 0; i < MEMBERS; i++)
-        tn_lock_close(object.lock[i]);
+        tn_object_close(object.lock[i]);
 }
 
 static void change_locked(struct worker *w)
@@ -111,14 +112,14 @@ TN_TEST(a_condition_wakes_who_waits_with_the_lock)
 {
     begin();
     open_locks();
-    TN_CHECK_OK(tn_condition_create(members[0], "boxes", &conditions[0]));
-    TN_CHECK_OK(tn_condition_open(members[1], "boxes", &conditions[1]));
-    TN_CHECK_OK(
-        tn_condition_open_id(members[2], tn_condition_id(conditions[0]), &conditions[2]));
+    TN_CHECK_OK(tn_condition_open(members[0], "boxes", TN_OPEN_NEW, &conditions[0]));
+    TN_CHECK_OK(tn_condition_open(members[1], "boxes", TN_OPEN_EXISTING, &conditions[1]));
+    TN_CHECK_OK(tn_object_open_id(members[2], TN_OBJECT_CONDITION, tn_object_id(conditions[0]),
+                                  &conditions[2]));
     run_crews((struct crew[]){{put_box, 2}, {take_box, 4}, {NULL, 0}});
     assert_int_equal(guarded.count, guarded.twice + guarded.boxes);
     for (unsigned i = 0; i < MEMBERS; i++)
-        tn_condition_close(conditions[i]);
+        tn_object_close(conditions[i]);
     close_locks();
     world_end();
 }
@@ -127,17 +128,18 @@ TN_TEST(a_condition_wakes_who_waits_with_the_lock)
 
 static void open_semaphores(uint32_t permits, uint32_t flags)
 {
-    TN_CHECK_OK(tn_semaphore_create(members[0], "s", permits, flags, &object.semaphore[0]));
-    TN_CHECK_OK(tn_semaphore_open(members[1], "s", &object.semaphore[1]));
-    TN_CHECK_OK(tn_semaphore_open_id(members[2], tn_semaphore_id(object.semaphore[0]),
-                                     &object.semaphore[2]));
+    TN_CHECK_OK(
+        tn_semaphore_open(members[0], "s", permits, TN_OPEN_NEW | flags, &object.semaphore[0]));
+    TN_CHECK_OK(tn_semaphore_open(members[1], "s", 0, TN_OPEN_EXISTING, &object.semaphore[1]));
+    TN_CHECK_OK(tn_object_open_id(members[2], TN_OBJECT_SEMAPHORE,
+                                  tn_object_id(object.semaphore[0]), &object.semaphore[2]));
 }
 
 static void close_semaphores(uint32_t permits)
 {
     assert_int_equal(tn_semaphore_get(object.semaphore[0]), permits);
     for (unsigned i = 0; i < MEMBERS; i++)
-        tn_semaphore_close(object.semaphore[i]);
+        tn_object_close(object.semaphore[i]);
     world_end();
 }
 
@@ -216,15 +218,18 @@ static void pass_token(struct worker *w)
 
 static void open_events(bool auto_reset)
 {
-    TN_CHECK_OK(tn_event_create(members[0], "e", auto_reset, &object.event[0]));
-    TN_CHECK_OK(tn_event_open(members[1], "e", &object.event[1]));
-    TN_CHECK_OK(tn_event_open_id(members[2], tn_event_id(object.event[0]), &object.event[2]));
+    TN_CHECK_OK(tn_event_open(members[0], "e",
+                              TN_OPEN_NEW | (auto_reset ? TN_EVENT_AUTO_RESET : 0),
+                              &object.event[0]));
+    TN_CHECK_OK(tn_event_open(members[1], "e", TN_OPEN_EXISTING, &object.event[1]));
+    TN_CHECK_OK(tn_object_open_id(members[2], TN_OBJECT_EVENT, tn_object_id(object.event[0]),
+                                  &object.event[2]));
 }
 
 static void close_events(void)
 {
     for (unsigned i = 0; i < MEMBERS; i++)
-        tn_event_close(object.event[i]);
+        tn_object_close(object.event[i]);
     world_end();
 }
 
@@ -269,16 +274,16 @@ static void pass_phases(struct worker *w)
 
 static void open_barriers(void)
 {
-    TN_CHECK_OK(tn_barrier_create(members[0], "b", PARTIES, &object.barrier[0]));
-    TN_CHECK_OK(tn_barrier_open(members[1], "b", &object.barrier[1]));
-    TN_CHECK_OK(
-        tn_barrier_open_id(members[2], tn_barrier_id(object.barrier[0]), &object.barrier[2]));
+    TN_CHECK_OK(tn_barrier_open(members[0], "b", PARTIES, TN_OPEN_NEW, &object.barrier[0]));
+    TN_CHECK_OK(tn_barrier_open(members[1], "b", 0, TN_OPEN_EXISTING, &object.barrier[1]));
+    TN_CHECK_OK(tn_object_open_id(members[2], TN_OBJECT_BARRIER,
+                                  tn_object_id(object.barrier[0]), &object.barrier[2]));
 }
 
 static void close_barriers(void)
 {
     for (unsigned i = 0; i < MEMBERS; i++)
-        tn_barrier_close(object.barrier[i]);
+        tn_object_close(object.barrier[i]);
     world_end();
 }
 
@@ -320,33 +325,35 @@ static void make_and_close(struct worker *w)
     switch (worker_random(w, 4)) {
     case 0: {
         tn_event *event;
-        if (DID(creates ? tn_event_create(d, name, false, &event)
-                        : tn_event_open(d, name, &event),
+        if (DID(creates ? tn_event_open(d, name, TN_OPEN_NEW, &event)
+                        : tn_event_open(d, name, TN_OPEN_EXISTING, &event),
                 ALLOWED))
-            tn_event_close(event);
+            tn_object_close(event);
         break;
     }
     case 1: {
         tn_semaphore *semaphore;
-        if (DID(creates ? tn_semaphore_create(d, name, 2, TN_SEMAPHORE_OWNED, &semaphore)
-                        : tn_semaphore_open(d, name, &semaphore),
+        if (DID(creates ? tn_semaphore_open(d, name, 2, TN_OPEN_NEW | TN_SEMAPHORE_OWNED,
+                                            &semaphore)
+                        : tn_semaphore_open(d, name, 0, TN_OPEN_EXISTING, &semaphore),
                 ALLOWED))
-            tn_semaphore_close(semaphore);
+            tn_object_close(semaphore);
         break;
     }
     case 2: {
         tn_lock *lock;
-        if (DID(creates ? tn_lock_create(d, name, &lock) : tn_lock_open(d, name, &lock),
+        if (DID(creates ? tn_lock_open(d, name, TN_OPEN_NEW, &lock)
+                        : tn_lock_open(d, name, TN_OPEN_EXISTING, &lock),
                 ALLOWED))
-            tn_lock_close(lock);
+            tn_object_close(lock);
         break;
     }
     default: {
         tn_barrier *barrier;
-        if (DID(creates ? tn_barrier_create(d, name, 2, &barrier)
-                        : tn_barrier_open(d, name, &barrier),
+        if (DID(creates ? tn_barrier_open(d, name, 2, TN_OPEN_NEW, &barrier)
+                        : tn_barrier_open(d, name, 0, TN_OPEN_EXISTING, &barrier),
                 ALLOWED))
-            tn_barrier_close(barrier);
+            tn_object_close(barrier);
     }
     }
 #undef ALLOWED
@@ -364,14 +371,15 @@ TN_TEST(objects_of_one_name_are_made_opened_and_ended_at_the_same_time)
 static void *open_it(void *argument)
 {
     tn_semaphore **ret_semaphore = argument;
-    if (!DID(tn_semaphore_open(members[0], "it", ret_semaphore), TN_ERR_NOT_FOUND))
+    if (!DID(tn_semaphore_open(members[0], "it", 0, TN_OPEN_EXISTING, ret_semaphore),
+             TN_ERR_NOT_FOUND))
         *ret_semaphore = NULL;
     return NULL;
 }
 
 static void *close_it(void *semaphore)
 {
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     return NULL;
 }
 
@@ -393,7 +401,8 @@ static void open_while_closing(void)
     struct tni_header *h = members[0]->segment.header;
     tn_semaphore *first, *second;
     pthread_t opener, closer;
-    TN_CHECK_OK(tn_semaphore_create(members[0], "it", 1, TN_SEMAPHORE_OWNED, &first));
+    TN_CHECK_OK(
+        tn_semaphore_open(members[0], "it", 1, TN_OPEN_NEW | TN_SEMAPHORE_OWNED, &first));
     TN_CHECK(tni_claim_try(&h->registry, members[1]->who));
     atomic_store(&h->registry_wait, 0);
     assert_int_equal(pthread_create(&opener, NULL, open_it, &second), 0);
@@ -410,7 +419,7 @@ static void open_while_closing(void)
         TN_CHECK_OK(tn_semaphore_acquire(second, TN_NOW));
         TN_CHECK_OK(tn_semaphore_release(second));
     }
-    tn_semaphore_close(second);
+    tn_object_close(second);
 }
 
 TN_TEST(an_object_stays_open_for_one_thread_while_another_closes_it)

@@ -56,29 +56,29 @@ static void make_objects(tn_domain *domain, struct objects *o)
     tn_tensor *tensor;
     const tn_queue_options options = {.struct_size = sizeof options, .capacity = 8};
 
-    check(tn_queue_create(domain, "work", &options, &o->queue), "queue");
+    check(tn_queue_open(domain, "work", &options, TN_OPEN_NEW, &o->queue), "queue");
     check(tn_tensor_create(domain, TN_INT32, 2, (int64_t[]){5, 7},
                            TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &tensor),
           "queued tensor");
     check(tn_queue_push_tensor(o->queue, tensor, TN_PUSH_MOVE, TN_NOW), "push");
     check(tn_queue_push(o->queue, &(tn_message){.bytes = "hello", .size_bytes = 5}, 0, TN_NOW),
           "push");
-    check(tn_event_create(domain, "go", false, &o->event), "event");
+    check(tn_event_open(domain, "go", TN_OPEN_NEW, &o->event), "event");
     check(tn_event_set(o->event), "event");
-    check(tn_semaphore_create(domain, "room", 3, 0, &o->semaphore), "semaphore");
-    check(tn_lock_create(domain, "mutex", &o->lock), "lock");
+    check(tn_semaphore_open(domain, "room", 3, TN_OPEN_NEW, &o->semaphore), "semaphore");
+    check(tn_lock_open(domain, "mutex", TN_OPEN_NEW, &o->lock), "lock");
     check(tn_lock_acquire(o->lock, TN_NOW), "lock");
-    check(tn_barrier_create(domain, "meet", 4, &o->barrier), "barrier");
+    check(tn_barrier_open(domain, "meet", 4, TN_OPEN_NEW, &o->barrier), "barrier");
 }
 
 static void close_objects(struct objects *o)
 {
     check(tn_lock_release(o->lock), "lock");
-    tn_queue_close(o->queue);
-    tn_event_close(o->event);
-    tn_semaphore_close(o->semaphore);
-    tn_lock_close(o->lock);
-    tn_barrier_close(o->barrier);
+    tn_object_close(o->queue);
+    tn_object_close(o->event);
+    tn_object_close(o->semaphore);
+    tn_object_close(o->lock);
+    tn_object_close(o->barrier);
 }
 
 /* A tensor of each strategy with memory of its own; the child, which is there, has none. */
@@ -138,7 +138,8 @@ int main(int argc, char **argv)
 
     if (argc < 2 || argc > 3 || pipe(ready) != 0 || pipe(done) != 0)
         return 2;
-    check(tn_domain_create(options.flags != 0 ? NULL : argv[1], &options, &domain), "domain");
+    check(tn_domain_open(options.flags != 0 ? NULL : argv[1], &options, TN_OPEN_NEW, &domain),
+          "domain");
     check(tn_tensor_create(domain, TN_FLOAT32, 2, (int64_t[]){3, 4},
                            TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &matrix),
           "matrix");

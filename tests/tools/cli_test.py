@@ -467,7 +467,7 @@ class Repair(Case):
         self.assertEqual([a for a in self.gc() if "settled" in a["what"]], [])
 
     def test_gc_removes_the_files_of_a_dead_tenond_and_leaves_those_of_a_living_one(self):
-        files = ["tenond-3.2.lock", "tenond-3.2.sock"]
+        files = ["tenond-4.2.lock", "tenond-4.2.sock"]
         for name in files:
             with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
                 pass

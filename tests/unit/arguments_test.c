@@ -31,37 +31,163 @@ static void finish(void)
 
 /* ---- arguments that are missing ---------------------------------------------------------- */
 
-#define OPENERS_REFUSE(kind, create)                                                           \
+/* `OPEN(domain, name, flags, ret)` opens an object of one kind. */
+#define OPENER_REFUSES(OPEN)                                                                   \
     do {                                                                                       \
-        tn_##kind *it;                                                                         \
-        INVALID(create);                                                                       \
-        INVALID(tn_##kind##_open(NULL, "x", &it));                                             \
-        INVALID(tn_##kind##_open(d, NULL, &it));                                               \
-        INVALID(tn_##kind##_open(d, "x", NULL));                                               \
-        INVALID(tn_##kind##_open_id(NULL, 1, &it));                                            \
-        INVALID(tn_##kind##_open_id(d, 1, NULL));                                              \
-        assert_int_equal(tn_##kind##_open_id(d, UINT64_C(7) << 32, &it), TN_ERR_NOT_FOUND);    \
-        assert_int_equal(tn_##kind##_open(d, "x", &it), TN_ERR_NOT_FOUND);                     \
-        INVALID(tn_##kind##_open(d, "no/name", &it));                                          \
-        assert_null(tn_##kind##_close(NULL));                                                  \
-        assert_int_equal(tn_##kind##_id(NULL), 0);                                             \
+        tn_object *none;                                                                       \
+        INVALID(OPEN(NULL, NULL, 0, &none));                                                   \
+        INVALID(OPEN(d, NULL, 0, NULL));                                                       \
+        INVALID(OPEN(NULL, "x", TN_OPEN_EXISTING, &none));                                     \
+        INVALID(OPEN(d, NULL, TN_OPEN_EXISTING, &none));                                       \
+        INVALID(OPEN(d, "x", TN_OPEN_EXISTING, NULL));                                         \
+        INVALID(OPEN(d, "x", TN_OPEN_EXISTING | TN_OPEN_NEW, &none));                          \
+        INVALID(OPEN(d, "x", 1u << 20, &none));                                                \
+        INVALID(OPEN(d, "no/name", 0, &none));                                                 \
+        assert_int_equal(OPEN(d, "x", TN_OPEN_EXISTING, &none), TN_ERR_NOT_FOUND);             \
     } while (0)
+#define OPEN_QUEUE(d_, name, flags, ret)     tn_queue_open(d_, name, NULL, flags, ret)
+#define OPEN_SEMAPHORE(d_, name, flags, ret) tn_semaphore_open(d_, name, 1, flags, ret)
+#define OPEN_BARRIER(d_, name, flags, ret)   tn_barrier_open(d_, name, 1, flags, ret)
 
 TN_TEST(no_object_is_made_or_opened_without_what_it_takes)
 {
+    tn_object *it;
     begin();
-    OPENERS_REFUSE(queue, tn_queue_create(NULL, NULL, NULL, &it));
-    OPENERS_REFUSE(queue, tn_queue_create(d, NULL, NULL, NULL));
-    OPENERS_REFUSE(event, tn_event_create(NULL, NULL, false, &it));
-    OPENERS_REFUSE(event, tn_event_create(d, NULL, false, NULL));
-    OPENERS_REFUSE(semaphore, tn_semaphore_create(NULL, NULL, 1, 0, &it));
-    OPENERS_REFUSE(semaphore, tn_semaphore_create(d, NULL, 1, 0, NULL));
-    OPENERS_REFUSE(lock, tn_lock_create(NULL, NULL, &it));
-    OPENERS_REFUSE(lock, tn_lock_create(d, NULL, NULL));
-    OPENERS_REFUSE(condition, tn_condition_create(NULL, NULL, &it));
-    OPENERS_REFUSE(condition, tn_condition_create(d, NULL, NULL));
-    OPENERS_REFUSE(barrier, tn_barrier_create(NULL, NULL, 1, &it));
-    OPENERS_REFUSE(barrier, tn_barrier_create(d, NULL, 1, NULL));
+    OPENER_REFUSES(OPEN_QUEUE);
+    OPENER_REFUSES(tn_event_open);
+    OPENER_REFUSES(OPEN_SEMAPHORE);
+    OPENER_REFUSES(tn_lock_open);
+    OPENER_REFUSES(tn_condition_open);
+    OPENER_REFUSES(OPEN_BARRIER);
+    INVALID(tn_object_open_id(NULL, 0, 1, &it));
+    INVALID(tn_object_open_id(d, 0, 1, NULL));
+    INVALID(tn_object_open_id(d, -1, 1, &it));
+    INVALID(tn_object_open_id(d, TN_OBJECT_BARRIER + 1, 1, &it));
+    assert_int_equal(tn_object_open_id(d, 0, UINT64_C(7) << 32, &it), TN_ERR_NOT_FOUND);
+    assert_null(tn_object_close(NULL));
+    assert_int_equal(tn_object_id(NULL), 0);
+    INVALID(tn_object_kind(NULL));
+    INVALID(tn_object_name(NULL, NULL, 0));
+    finish();
+}
+
+/* ---- objects of another kind, and that are not as the caller says ------------------------ */
+
+/* What tn_error_detail() says has this in it. */
+#define SAYS(words) assert_non_null(strstr(tn_error_detail(), words))
+
+TN_TEST(an_object_of_another_kind_is_refused_and_unchanged)
+{
+    tn_message message = {0};
+    tn_tensor *t;
+    tn_queue *q;
+    tn_event *event;
+    tn_object *it;
+    char name[48];
+    begin();
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, 0, &q));
+    TN_CHECK_OK(tn_event_open(d, "e", 0, &event));
+    assert_int_equal(tn_object_kind(q), TN_OBJECT_QUEUE);
+    assert_int_equal(tn_object_kind(event), TN_OBJECT_EVENT);
+    assert_int_equal(tn_object_name(event, name, sizeof name), 1);
+    assert_string_equal(name, "e");
+    INVALID(tn_object_name(event, name, 1));
+
+    INVALID(tn_event_set(q));
+    SAYS("the object is of the kind queue, not event");
+    INVALID(tn_event_clear(q));
+    INVALID(tn_event_wait(q, TN_NOW));
+    assert_false(tn_event_is_set(q));
+    INVALID(tn_semaphore_acquire(q, TN_NOW));
+    INVALID(tn_semaphore_release(q));
+    assert_int_equal(tn_semaphore_get(q), 0);
+    INVALID(tn_lock_acquire(q, TN_NOW));
+    INVALID(tn_lock_release(q));
+    INVALID(tn_condition_wait(q, event, TN_NOW));
+    INVALID(tn_condition_signal(q));
+    INVALID(tn_condition_broadcast(q));
+    INVALID(tn_barrier_wait(q, TN_NOW));
+    INVALID(tn_barrier_reset(q));
+    INVALID(tn_queue_push(event, &message, 0, TN_NOW));
+    INVALID(tn_queue_push(event, &message, 0, tn_deadline_after(TN_MILLISECOND)));
+    INVALID(tn_queue_push_many(event, &message, 1, 0, TN_NOW));
+    INVALID(tn_queue_pop(event, TN_NOW, &message));
+    INVALID(tn_queue_pop_many(event, 1, TN_NOW, &message));
+    INVALID(tn_queue_pop_tensor(event, TN_NOW, &t));
+    INVALID(tn_queue_attach(event, TN_PRODUCER));
+    INVALID(tn_queue_end(event));
+    INVALID(tn_queue_watch(event, true));
+    INVALID(tn_queue_wait_any(&event, 1, TN_NOW));
+    message.lease = 1;
+    INVALID(tn_message_ack(event, &message));
+    INVALID(tn_message_return(event, &message));
+    assert_int_equal(tn_queue_count(event), 0);
+    assert_int_equal(tn_queue_capacity(event), 0);
+    assert_int_equal(tn_queue_peers(event, TN_PRODUCER), 0);
+
+    INVALID(tn_event_open(d, "q", 0, &it));
+    SAYS("is of the kind queue, not event");
+    INVALID(tn_object_open_id(d, TN_OBJECT_EVENT, tn_object_id(q), &it));
+    TN_CHECK_OK(tn_object_open_id(d, 0, tn_object_id(q), &it));
+    assert_int_equal(tn_object_kind(it), TN_OBJECT_QUEUE);
+    tn_object_close(it);
+    tn_object_close(q);
+    tn_object_close(event);
+    finish();
+}
+
+TN_TEST(an_open_joins_what_is_there_and_makes_what_is_not)
+{
+    tn_queue *q, *again;
+    begin();
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, 0, &q));
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, 0, &again));
+    assert_int_equal(tn_object_id(q), tn_object_id(again));
+    tn_object_close(again);
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_EXISTING, &again));
+    assert_int_equal(tn_object_id(q), tn_object_id(again));
+    assert_int_equal(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &again), TN_ERR_EXISTS);
+    tn_object_close(again);
+    tn_object_close(q);
+    finish();
+}
+
+TN_TEST(an_object_that_differs_is_refused_with_both_numbers)
+{
+    const tn_queue_options leases = {.struct_size = sizeof leases, .policy = TN_QUEUE_LEASE};
+    const tn_queue_options seven = {.struct_size = sizeof seven, .capacity = 7};
+    const tn_queue_options long_slots = {.struct_size = sizeof long_slots,
+                                         .inline_bytes = 4096};
+    tn_object *it, *q, *event, *semaphore, *barrier;
+    begin();
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, 0, &q));
+    TN_CHECK_OK(tn_event_open(d, "e", TN_EVENT_AUTO_RESET, &event));
+    TN_CHECK_OK(tn_semaphore_open(d, "s", 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_barrier_open(d, "b", 3, 0, &barrier));
+
+    INVALID(tn_queue_open(d, "q", &seven, 0, &it));
+    SAYS("256 slots, not 7");
+    INVALID(tn_queue_open(d, "q", &seven, TN_OPEN_EXISTING, &it));
+    INVALID(tn_queue_open(d, "q", &leases, 0, &it));
+    SAYS("has the flags 0, not 0x2");
+    INVALID(tn_queue_open(d, "q", &long_slots, 0, &it));
+    INVALID(tn_event_open(d, "e", 0, &it));
+    INVALID(tn_semaphore_open(d, "s", 1, TN_SEMAPHORE_OWNED, &it));
+    SAYS("2 permits, not 1");
+    INVALID(tn_semaphore_open(d, "s", 2, 0, &it));
+    INVALID(tn_barrier_open(d, "b", 2, 0, &it));
+    SAYS("3 parties, not 2");
+
+    TN_CHECK_OK(tn_event_open(d, "e", TN_OPEN_EXISTING, &it));
+    tn_object_close(it);
+    TN_CHECK_OK(tn_semaphore_open(d, "s", 0, TN_OPEN_EXISTING, &it));
+    tn_object_close(it);
+    TN_CHECK_OK(tn_barrier_open(d, "b", 0, TN_OPEN_EXISTING, &it));
+    tn_object_close(it);
+    tn_object_close(q);
+    tn_object_close(event);
+    tn_object_close(semaphore);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -116,14 +242,14 @@ TN_TEST(options_that_make_no_sense_are_refused)
     tn_barrier *barrier;
     begin();
     options.capacity = 1u << 21;
-    INVALID(tn_queue_create(d, NULL, &options, &q));
+    INVALID(tn_queue_open(d, NULL, &options, 0, &q));
     options = (tn_queue_options){.struct_size = sizeof options, .policy = 3};
-    INVALID(tn_queue_create(d, NULL, &options, &q));
+    INVALID(tn_queue_open(d, NULL, &options, 0, &q));
     options = (tn_queue_options){.struct_size = 1};
-    INVALID(tn_queue_create(d, NULL, &options, &q));
-    INVALID(tn_semaphore_create(d, NULL, UINT32_MAX, 0, &semaphore));
-    INVALID(tn_semaphore_create(d, NULL, 1, 1u << 7, &semaphore));
-    INVALID(tn_barrier_create(d, NULL, 0, &barrier));
+    INVALID(tn_queue_open(d, NULL, &options, 0, &q));
+    INVALID(tn_semaphore_open(d, NULL, UINT32_MAX, 0, &semaphore));
+    INVALID(tn_semaphore_open(d, NULL, 1, 1u << 7, &semaphore));
+    INVALID(tn_barrier_open(d, NULL, 0, 0, &barrier));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     INVALID(tn_handle_export(
@@ -145,7 +271,7 @@ TN_TEST(a_message_larger_than_any_block_is_refused)
 {
     tn_queue *q;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     const tn_message message = {.bytes = "x", .size_bytes = SIZE_MAX / 2};
     assert_true(tn_queue_push(q, &message, 0, TN_NOW) < 0);
     INVALID(tn_queue_wait_any(&(tn_queue *){q}, 0, TN_NOW));
@@ -153,7 +279,7 @@ TN_TEST(a_message_larger_than_any_block_is_refused)
     INVALID(tn_queue_pop_many(q, 1, TN_NOW, NULL));
     assert_int_equal(tn_queue_pop_many(q, 0, TN_NOW, NULL), 0);
     assert_int_equal(tn_queue_count(q), 0);
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -165,11 +291,11 @@ TN_TEST(queues_of_two_domains_cannot_be_waited_for_together)
     other = tnt_domain(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
                                             .quota_bytes = 16 << 20,
                                             .flags = TN_DOMAIN_NO_MANAGER});
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &both[0]));
-    TN_CHECK_OK(tn_queue_create(other, NULL, NULL, &both[1]));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &both[0]));
+    TN_CHECK_OK(tn_queue_open(other, NULL, NULL, 0, &both[1]));
     INVALID(tn_queue_wait_any(both, 2, TN_NOW));
-    tn_queue_close(both[0]);
-    tn_queue_close(both[1]);
+    tn_object_close(both[0]);
+    tn_object_close(both[1]);
     tn_domain_close(other);
     finish();
 }
@@ -179,13 +305,13 @@ TN_TEST(the_pollable_descriptor_is_one_however_often_it_is_asked_for)
     tn_queue *q;
     int one, again;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     TN_CHECK_OK(tn_queue_watch(q, true));
     TN_CHECK_OK(tn_domain_poll_fd(d, &one));
     TN_CHECK_OK(tn_domain_poll_fd(d, &again));
     assert_int_equal(one, again);
     TN_CHECK_OK(tn_queue_watch(q, false));
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -194,10 +320,10 @@ TN_TEST(a_tenond_that_cannot_be_started_is_an_error_that_names_it)
     const tn_domain_options options = {.struct_size = sizeof options, .quota_bytes = 16 << 20};
     tn_inspector *inspector;
     setenv("TENON_TENOND", "relative/tenond", 1);
-    assert_int_equal(tn_domain_create(NULL, &options, &d), TN_ERR_MANAGER);
+    assert_int_equal(tn_domain_open(NULL, &options, 0, &d), TN_ERR_MANAGER);
     assert_non_null(strstr(tn_error_detail(), "relative/tenond"));
     setenv("TENON_TENOND", "/nowhere/tenond", 1);
-    assert_int_equal(tn_domain_create(NULL, &options, &d), TN_ERR_MANAGER);
+    assert_int_equal(tn_domain_open(NULL, &options, 0, &d), TN_ERR_MANAGER);
     assert_non_null(strstr(tn_error_detail(), "/nowhere/tenond"));
     begin(); /* a domain to be compared with */
     assert_int_equal(tn_inspector_open("0123456789abcdef0123456789abcdeX", &inspector),
@@ -217,12 +343,12 @@ TN_TEST(objects_of_a_domain_that_was_left_say_so)
     tn_barrier *barrier;
     tn_message message = {0};
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
-    TN_CHECK_OK(tn_event_create(d, NULL, false, &event));
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_lock_create(d, NULL, &lock));
-    TN_CHECK_OK(tn_condition_create(d, NULL, &condition));
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 1, &barrier));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
+    TN_CHECK_OK(tn_event_open(d, NULL, 0, &event));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_lock_open(d, NULL, 0, &lock));
+    TN_CHECK_OK(tn_condition_open(d, NULL, 0, &condition));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 1, 0, &barrier));
     tn_domain_close(d);
     CLOSED(tn_queue_push(q, &message, 0, TN_NOW));
     CLOSED(tn_queue_pop(q, TN_NOW, &message));
@@ -245,12 +371,12 @@ TN_TEST(objects_of_a_domain_that_was_left_say_so)
     CLOSED(tn_condition_wait(condition, lock, TN_NOW));
     CLOSED(tn_barrier_wait(barrier, TN_NOW));
     CLOSED(tn_barrier_reset(barrier));
-    tn_queue_close(q);
-    tn_event_close(event);
-    tn_semaphore_close(semaphore);
-    tn_lock_close(lock);
-    tn_condition_close(condition);
-    tn_barrier_close(barrier);
+    tn_object_close(q);
+    tn_object_close(event);
+    tn_object_close(semaphore);
+    tn_object_close(lock);
+    tn_object_close(condition);
+    tn_object_close(barrier);
 }
 
 TN_TEST(a_lease_is_ended_once)
@@ -259,7 +385,7 @@ TN_TEST(a_lease_is_ended_once)
     tn_message message = {.bytes = "x", .size_bytes = 1};
     tn_queue *q;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     TN_CHECK_OK(tn_queue_push(q, &message, 0, TN_NOW));
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     tn_message again = message;
@@ -267,7 +393,7 @@ TN_TEST(a_lease_is_ended_once)
     assert_int_equal(tn_message_ack(q, &again), TN_ERR_STALE);
     assert_int_equal(tn_message_return(q, &again), TN_ERR_STALE);
     tn_message_fini(&message);
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -293,7 +419,7 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
     tn_tensor *t, *another;
     tn_queue *q;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     tn_tensor *both[2] = {t, t};
@@ -324,7 +450,7 @@ TN_TEST(a_block_with_all_references_that_it_can_have_gets_no_more)
     tn_tensor_unref(t);
     TN_CHECK_OK(tn_queue_pop_tensor(q, TN_NOW, &t));
     tn_tensor_unref(t);
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -337,7 +463,7 @@ TN_TEST(a_pop_that_gets_not_all_references_leaves_the_message_in_the_queue)
     tn_message message;
     tn_queue *q;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     for (unsigned i = 0; i < 2; i++)
         TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
                                      TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
@@ -353,7 +479,7 @@ TN_TEST(a_pop_that_gets_not_all_references_leaves_the_message_in_the_queue)
     TN_CHECK_OK(tn_queue_pop(q, TN_NOW, &message));
     assert_int_equal(message.tensor_count, 2);
     tn_message_fini(&message);
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }
 
@@ -365,7 +491,7 @@ TN_TEST(a_lease_that_gets_no_reference_leaves_the_message_in_the_queue)
     tn_tensor *t;
     tn_queue *q;
     begin();
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
     const tni_block block = block_of(t);
@@ -378,6 +504,6 @@ TN_TEST(a_lease_that_gets_no_reference_leaves_the_message_in_the_queue)
     assert_int_equal(message.attempt, 0);
     TN_CHECK_OK(tn_message_ack(q, &message));
     tn_message_fini(&message);
-    tn_queue_close(q);
+    tn_object_close(q);
     finish();
 }

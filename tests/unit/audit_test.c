@@ -25,16 +25,16 @@ static void begin(void)
                                         .objects = 16,
                                         .tickets = 16,
                                         .flags = TN_DOMAIN_NO_MANAGER});
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &q));
     TN_CHECK_OK(tn_tensor_create(d, TN_UINT8, 1, &count,
                                  TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &t));
-    object = q->handle.object;
+    object = q->object;
 }
 
 static void finish(void)
 {
     tn_tensor_unref(t);
-    tn_queue_close(q);
+    tn_object_close(q);
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);
     tn_domain_close(d);
@@ -70,7 +70,7 @@ TN_TEST(a_record_of_a_block_that_does_not_exist_is_counted_as_stray)
 {
     begin();
     TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
-    struct tni_slot *slot = (struct tni_slot *)(void *)q->slots;
+    struct tni_slot *slot = (struct tni_slot *)(void *)tni_queue_of(q)->slots;
     const uint32_t block = slot->block;
     slot->block = 0x3fffffff;
     assert_says("1 records name blocks that do not exist, such as 3fffffff", false);
@@ -211,8 +211,8 @@ TN_TEST(who_listens_can_stop_it_and_hears_nothing_that_a_terminal_obeys)
     struct findings f = {.stop_after = 1};
     tn_event *event;
     begin();
-    TN_CHECK_OK(tn_event_create(d, "plain", false, &event));
-    struct tni_object *of_event = ((struct tni_handle *)(void *)event)->object;
+    TN_CHECK_OK(tn_event_open(d, "plain", TN_OPEN_NEW, &event));
+    struct tni_object *of_event = ((struct tn_object *)(void *)event)->object;
     memcpy(of_event->name, "pl\x1bin", 5);
     const uint64_t word = atomic_load(&of_event->word), of_queue = atomic_load(&object->word);
     atomic_store(&of_event->word, (word & ~UINT64_C(0xff)) | 99);
@@ -225,6 +225,6 @@ TN_TEST(who_listens_can_stop_it_and_hears_nothing_that_a_terminal_obeys)
     assert_non_null(strstr(f.text, "pl?in"));
     atomic_store(&of_event->word, word);
     atomic_store(&object->word, of_queue);
-    tn_event_close(event);
+    tn_object_close(event);
     finish();
 }

@@ -27,12 +27,12 @@ static void begin(uint32_t policy)
                                         .objects = 16,
                                         .tickets = 16,
                                         .flags = TN_DOMAIN_NO_MANAGER});
-    TN_CHECK_OK(tn_queue_create(d, NULL, &options, &q));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
 }
 
 static void finish(void)
 {
-    tn_queue_close(q);
+    tn_object_close(q);
     TNT_AUDIT(d);
     assert_int_equal(live_blocks(d), 0);
     tn_domain_close(d);
@@ -49,7 +49,8 @@ static tn_tensor *make(void)
 
 static struct tni_slot *slot(uint32_t index)
 {
-    return (struct tni_slot *)(void *)(q->slots + (size_t)index * q->slot_bytes);
+    return (struct tni_slot *)(void *)(tni_queue_of(q)->slots +
+                                       (size_t)index * tni_queue_of(q)->slot_bytes);
 }
 
 struct findings {
@@ -167,9 +168,9 @@ TN_TEST(a_head_that_was_put_ahead_of_a_message_comes_back_to_it)
     tn_tensor *t;
     begin(TN_QUEUE_REDELIVER);
     TN_CHECK_OK(tn_queue_push_tensor(q, make(), TN_PUSH_MOVE, TN_NOW));
-    atomic_fetch_add(&q->handle.object->head, tni_position(1, 0));
+    atomic_fetch_add(&q->object->head, tni_position(1, 0));
     TN_CHECK_OK(tn_queue_pop_tensor(q, TN_FOREVER, &t));
-    assert_int_equal(atomic_load(&q->handle.object->head), 1);
+    assert_int_equal(atomic_load(&q->object->head), 1);
     tn_tensor_unref(t);
     finish();
 }
@@ -206,16 +207,18 @@ TN_TEST(a_queue_whose_numbers_make_no_sense_cannot_be_opened)
 {
     tn_queue *again;
     begin(TN_QUEUE_REDELIVER);
-    struct tni_object *object = q->handle.object;
+    struct tni_object *object = q->object;
     const uint32_t capacity = object->capacity, ring = atomic_load(&object->ring);
     object->capacity = 0;
-    assert_int_equal(tn_queue_open_id(d, tn_queue_id(q), &again), TN_ERR_CORRUPT);
+    assert_int_equal(tn_object_open_id(d, TN_OBJECT_QUEUE, tn_object_id(q), &again),
+                     TN_ERR_CORRUPT);
     object->capacity = capacity;
     atomic_store(&object->ring, 0x3fffffff);
-    assert_int_equal(tn_queue_open_id(d, tn_queue_id(q), &again), TN_ERR_CORRUPT);
+    assert_int_equal(tn_object_open_id(d, TN_OBJECT_QUEUE, tn_object_id(q), &again),
+                     TN_ERR_CORRUPT);
     atomic_store(&object->ring, ring);
-    TN_CHECK_OK(tn_queue_open_id(d, tn_queue_id(q), &again));
-    tn_queue_close(again);
+    TN_CHECK_OK(tn_object_open_id(d, TN_OBJECT_QUEUE, tn_object_id(q), &again));
+    tn_object_close(again);
     finish();
 }
 
@@ -223,21 +226,21 @@ TN_TEST(an_owned_semaphore_without_a_block_for_its_owners_cannot_be_opened)
 {
     tn_semaphore *semaphore, *again;
     begin(TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
-    struct tni_object *object = ((struct tni_handle *)(void *)semaphore)->object;
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    struct tni_object *object = ((struct tn_object *)(void *)semaphore)->object;
     const uint32_t ring = atomic_load(&object->ring);
     atomic_store(&object->ring, 0);
-    assert_int_equal(tn_semaphore_open_id(d, tn_semaphore_id(semaphore), &again),
+    assert_int_equal(tn_object_open_id(d, TN_OBJECT_SEMAPHORE, tn_object_id(semaphore), &again),
                      TN_ERR_CORRUPT);
     atomic_store(&object->ring, ring);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
 TN_TEST(a_handle_of_an_object_that_is_gone_is_stale)
 {
     begin(TN_QUEUE_REDELIVER);
-    struct tni_object *object = q->handle.object;
+    struct tni_object *object = q->object;
     const uint64_t word = atomic_load(&object->word);
     atomic_store(&object->word, word + (UINT64_C(1) << 32));
     assert_int_equal(tn_queue_end(q), TN_ERR_STALE);
@@ -291,9 +294,9 @@ static void assert_names(const char *const *names, tn_event *const *events, int 
 {
     for (int i = 0; i < count; i++) {
         tn_event *again;
-        TN_CHECK_OK(tn_event_open(d, names[i], &again));
-        assert_true(tn_event_id(again) == tn_event_id(events[i]));
-        tn_event_close(again);
+        TN_CHECK_OK(tn_event_open(d, names[i], TN_OPEN_EXISTING, &again));
+        assert_true(tn_object_id(again) == tn_object_id(events[i]));
+        tn_object_close(again);
     }
 }
 
@@ -304,7 +307,7 @@ TN_TEST(names_are_sorted_anew_when_a_chain_leads_astray)
     tn_event *events[TNI_COUNT(names)], *none;
     begin(TN_QUEUE_REDELIVER);
     for (size_t i = 0; i < TNI_COUNT(names); i++)
-        TN_CHECK_OK(tn_event_create(d, names[i], false, &events[i]));
+        TN_CHECK_OK(tn_event_open(d, names[i], TN_OPEN_NEW, &events[i]));
     const uint32_t heads = tni_geometry_names(&d->segment.geometry);
     const uint32_t strays[] = {9, 17, 1u << 30, UINT32_MAX}; /* free; none at all */
     for (uint32_t stray = 0; stray < TNI_COUNT(strays); stray++) {
@@ -318,9 +321,9 @@ TN_TEST(names_are_sorted_anew_when_a_chain_leads_astray)
     for (uint32_t i = 1; i <= TNI_COUNT(names); i++)
         atomic_store(&tni_object_at(&d->segment, i)->name_next, i + 1);
     assert_names(names, events, TNI_COUNT(names));
-    assert_int_equal(tn_event_open(d, "none", &none), TN_ERR_NOT_FOUND);
+    assert_int_equal(tn_event_open(d, "none", TN_OPEN_EXISTING, &none), TN_ERR_NOT_FOUND);
     for (size_t i = 0; i < TNI_COUNT(names); i++)
-        tn_event_close(events[i]);
+        tn_object_close(events[i]);
     finish();
 }
 
@@ -330,18 +333,18 @@ TN_TEST(names_are_sorted_anew_when_a_chain_has_no_end)
     enum { MOST = 10000 };
     tn_event *event, *none;
     begin(TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(tn_event_create(d, "a", false, &event));
-    const uint32_t index = (uint32_t)tn_event_id(event);
+    TN_CHECK_OK(tn_event_open(d, "a", TN_OPEN_NEW, &event));
+    const uint32_t index = (uint32_t)tn_object_id(event);
     struct tni_object *object = tni_object_at(&d->segment, index);
     atomic_store(&object->name_next, index + 1);
     for (int i = 0; i < MOST && atomic_load(&object->name_next) != 0; i++) {
         char name[16];
         snprintf(name, sizeof name, "none-%d", i);
-        assert_int_equal(tn_event_open(d, name, &none), TN_ERR_NOT_FOUND);
+        assert_int_equal(tn_event_open(d, name, TN_OPEN_EXISTING, &none), TN_ERR_NOT_FOUND);
     }
     assert_int_equal(atomic_load(&object->name_next), 0);
     assert_names((const char *const[]){"a"}, &event, 1);
-    tn_event_close(event);
+    tn_object_close(event);
     finish();
 }
 
@@ -349,13 +352,13 @@ TN_TEST(a_name_that_no_chain_leads_to_is_found_and_repaired)
 {
     tn_event *event, *again;
     begin(TN_QUEUE_REDELIVER);
-    TN_CHECK_OK(tn_event_create(d, "lost", false, &event));
+    TN_CHECK_OK(tn_event_open(d, "lost", TN_OPEN_NEW, &event));
     for (uint32_t n = 0; n < tni_geometry_names(&d->segment.geometry); n++)
         atomic_store(tni_name_at(&d->segment, n), 0);
     assert_found("is not found by its name 'lost'", true);
-    TN_CHECK_OK(tn_event_open(d, "lost", &again));
-    tn_event_close(again);
-    tn_event_close(event);
+    TN_CHECK_OK(tn_event_open(d, "lost", TN_OPEN_EXISTING, &again));
+    tn_object_close(again);
+    tn_object_close(event);
     finish();
 }
 

@@ -456,7 +456,7 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
     tn_message m = {.bytes = "x", .size_bytes = 1};
     tn_object_info info = {.redelivered = 0};
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(domain, NULL, &leases, &queue));
+    TN_CHECK_OK(tn_queue_open(domain, NULL, &leases, 0, &queue));
     TN_CHECK_OK(tn_queue_push(queue, &m, 0, TN_NOW));
     TN_CHECK_OK(tn_queue_push(queue, &m, 0, TN_NOW));
     for (uint32_t step = 0; step < TNI_COUNT(expected); step++) {
@@ -471,7 +471,7 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
         TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
         assert_int_equal(info.redelivered, expected[step]);
     }
-    tn_queue_close(queue);
+    tn_object_close(queue);
     tn_domain_close(domain);
 }
 
@@ -493,7 +493,7 @@ TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
     for (uint32_t permits = 1; permits <= 2; permits++) {
         struct tnt_signal is_taken = tnt_signal_open();
         tn_semaphore *semaphore;
-        TN_CHECK_OK(tn_semaphore_create(domain, NULL, permits, TN_SEMAPHORE_OWNED, &semaphore));
+        TN_CHECK_OK(tn_semaphore_open(domain, NULL, permits, TN_SEMAPHORE_OWNED, &semaphore));
         TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
         assert_int_equal(info.owner_pid, 0);
         pid_t child = tnt_fork(acquire_and_stay, (void *[]){semaphore, &is_taken});
@@ -510,7 +510,7 @@ TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
         TN_CHECK_OK(tn_domain_reap(domain, NULL));
         TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
         assert_int_equal(info.owner_pid, 0);
-        tn_semaphore_close(semaphore);
+        tn_object_close(semaphore);
         tnt_signal_close(&is_taken);
     }
     tn_domain_close(domain);

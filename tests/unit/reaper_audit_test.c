@@ -51,7 +51,7 @@ TN_TEST(an_audit_finds_and_repairs_what_free_seats_still_have)
     struct tn_domain *d = open_domain();
     struct tni_segment *s = &d->segment;
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(d, "q", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &queue));
     tni_block block = alloc_block(d, 64, TNI_KIND_TENSOR);
     uint32_t at = tni_block_position(&s->geometry, block);
     tni_raise_limit(&s->header->seat_limit, 6);
@@ -65,7 +65,7 @@ TN_TEST(an_audit_finds_and_repairs_what_free_seats_still_have)
     expect_finding(d, "seat 5 is free, but has objects open");
     assert_int_equal(live_blocks(d), 2);
     tni_ref_release(d, block);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     close_domain(d);
 }
 
@@ -74,7 +74,7 @@ TN_TEST(an_audit_finds_and_repairs_orphaned_claims_and_objects)
     struct tn_domain *d = open_domain();
     struct tni_header *h = d->segment.header;
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(d, "q", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &queue));
 
     atomic_store(&h->registry, tni_who(9, 4));
     expect_finding(d, "the claim on names belongs to seat 9");
@@ -86,7 +86,7 @@ TN_TEST(an_audit_finds_and_repairs_orphaned_claims_and_objects)
     expect_finding(d, "the limit of objects is 5000");
     tni_seat_set_remove(&tni_object_at(&d->segment, 0)->openers, d->seat);
     expect_finding(d, "object 0 (queue 'q') is open nowhere");
-    tn_queue_close(queue);
+    tn_object_close(queue);
     assert_int_equal(live_blocks(d), 0);
     close_domain(d);
 }
@@ -95,8 +95,8 @@ TN_TEST(an_audit_names_a_slot_whose_owner_sits_nowhere)
 {
     struct tn_domain *d = open_domain();
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(d, "q", NULL, &queue));
-    _Atomic uint64_t *word = &((struct tni_slot *)(void *)queue->slots)->word;
+    TN_CHECK_OK(tn_queue_open(d, "q", NULL, TN_OPEN_NEW, &queue));
+    _Atomic uint64_t *word = &((struct tni_slot *)(void *)tni_queue_of(queue)->slots)->word;
     uint64_t was = atomic_load(word);
 
     atomic_store(word, tni_slot_word(tni_slot_round(was), TNI_SLOT_CLAIMED, 9, 0));
@@ -104,7 +104,7 @@ TN_TEST(an_audit_names_a_slot_whose_owner_sits_nowhere)
     atomic_store(word, tni_slot_word(tni_slot_round(was), TNI_SLOT_CLAIMED, d->seat, 0));
     assert_int_equal(audit(d), 0);
     atomic_store(word, was);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     close_domain(d);
 }
 

@@ -114,24 +114,24 @@ static inline void open_work(struct work *w, struct tn_domain *d)
     for (uint32_t policy = 0; policy < 3; policy++) {
         const tn_queue_options options = {
             .struct_size = sizeof options, .capacity = 4, .policy = policy};
-        TN_CHECK_OK(tn_queue_create(d, NULL, &options, &w->queues[policy]));
+        TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &w->queues[policy]));
     }
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 2, TN_SEMAPHORE_OWNED, &w->owned));
-    TN_CHECK_OK(tn_semaphore_create(d, NULL, 0, 0, &w->signal));
-    TN_CHECK_OK(tn_lock_create(d, NULL, &w->lock));
-    TN_CHECK_OK(tn_event_create(d, NULL, true, &w->event));
-    TN_CHECK_OK(tn_barrier_create(d, NULL, 1, &w->barrier));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 2, TN_SEMAPHORE_OWNED, &w->owned));
+    TN_CHECK_OK(tn_semaphore_open(d, NULL, 0, 0, &w->signal));
+    TN_CHECK_OK(tn_lock_open(d, NULL, 0, &w->lock));
+    TN_CHECK_OK(tn_event_open(d, NULL, TN_EVENT_AUTO_RESET, &w->event));
+    TN_CHECK_OK(tn_barrier_open(d, NULL, 1, 0, &w->barrier));
 }
 
 static inline void close_work(struct work *w)
 {
     for (uint32_t policy = 0; policy < 3; policy++)
-        tn_queue_close(w->queues[policy]);
-    tn_semaphore_close(w->owned);
-    tn_semaphore_close(w->signal);
-    tn_lock_close(w->lock);
-    tn_event_close(w->event);
-    tn_barrier_close(w->barrier);
+        tn_object_close(w->queues[policy]);
+    tn_object_close(w->owned);
+    tn_object_close(w->signal);
+    tn_object_close(w->lock);
+    tn_object_close(w->event);
+    tn_object_close(w->barrier);
 }
 
 /* What a killed worker left in the queues is taken out, so that live blocks can be compared. */
@@ -216,10 +216,10 @@ static inline void use_objects(struct work *w)
     TN_CHECK_OK(tn_event_set(w->event));
     TN_CHECK_OK(tn_event_wait(w->event, TN_NOW));
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(w->domain, "of-a-worker", NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(w->domain, "of-a-worker", NULL, TN_OPEN_NEW, &queue));
     tn_tensor *tensor = make_tensor(w->domain, 50);
     TN_CHECK_OK(tn_queue_push_tensor(queue, tensor, TN_PUSH_MOVE, TN_NOW));
-    tn_queue_close(queue); /* ends it with a message inside */
+    tn_object_close(queue); /* ends it with a message inside */
 }
 
 static inline void use_memory(struct tn_domain *d)

@@ -315,7 +315,7 @@ TN_TEST(one_message_carries_tensors_of_every_strategy_across_a_switch)
     tn_domain *d = open_domain();
     tn_queue *queue;
     tn_tensor *tensors[TNI_COUNT(all_strategies)];
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
     pid_t pid = tnt_fork(pop_all_kinds, queue);
     tn_message message = {.tensors = tensors, .tensor_count = TNI_COUNT(tensors)};
     for (size_t i = 0; i < TNI_COUNT(tensors); i++)
@@ -326,7 +326,7 @@ TN_TEST(one_message_carries_tensors_of_every_strategy_across_a_switch)
     tnt_wait_ok(pid);
     for (size_t i = 0; i < TNI_COUNT(tensors); i++)
         tn_tensor_unref(tensors[i]);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     end_domain(d);
 }
 
@@ -485,7 +485,7 @@ TN_TEST(what_is_written_once_is_written_by_its_creator_alone)
 {
     tn_domain *d = open_domain();
     tn_queue *queue;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
     pid_t other = tnt_fork(pop_and_only_read, queue); /* before there is a tensor */
     tn_tensor *t = make_as(d, TN_STRATEGY_DEFAULT, TN_TENSOR_WRITE_ONCE), *view;
     assert_int_equal(tnt_info(t).strategy, TN_STRATEGY_FILE_DESCRIPTOR);
@@ -498,7 +498,7 @@ TN_TEST(what_is_written_once_is_written_by_its_creator_alone)
     fill(t); /* after all that, it still writes */
     tn_tensor_unref(view);
     tn_tensor_unref(t);
-    tn_queue_close(queue);
+    tn_object_close(queue);
     end_domain(d);
 }
 
@@ -584,7 +584,7 @@ TN_TEST(many_tensors_of_an_arena_take_one_mapping_and_one_descriptor)
     struct readers readers = {.tensors = MANY};
     tn_arena *arena;
     tn_tensor *tensors[MANY];
-    TN_CHECK_OK(tn_queue_create(d, NULL, &queue_options, &readers.queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, &queue_options, 0, &readers.queue));
     pid_t pid = tnt_fork(read_many, &readers);
     uint64_t before = payload_bytes(d);
     unsigned descriptors = tnt_descriptor_count();
@@ -612,7 +612,7 @@ TN_TEST(many_tensors_of_an_arena_take_one_mapping_and_one_descriptor)
     assert_in_range(payload_bytes(d), 0, before + (1 << 20));
     assert_int_equal(storage_mappings(), 0);
     assert_int_equal(tnt_descriptor_count(), descriptors);
-    tn_queue_close(readers.queue);
+    tn_object_close(readers.queue);
     end_domain(d);
 }
 
@@ -667,7 +667,7 @@ static uint64_t bytes_with_readers(tn_domain *d, uint32_t strategy, uint32_t fla
     tn_tensor_options options = options_of(strategy, flags);
     pid_t pids[MOST_READERS];
     tn_tensor *t;
-    TN_CHECK_OK(tn_queue_create(d, NULL, NULL, &b.queue));
+    TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &b.queue));
     for (int i = 0; i < readers; i++)
         pids[i] = tnt_fork(read_broadcast, &b);
     uint64_t before = payload_bytes(d);
@@ -683,7 +683,7 @@ static uint64_t bytes_with_readers(tn_domain *d, uint32_t strategy, uint32_t fla
     for (int i = 0; i < readers; i++)
         tnt_wait_ok(pids[i]);
     tn_tensor_unref(t);
-    tn_queue_close(b.queue);
+    tn_object_close(b.queue);
     tnt_signal_close(&b.has_read);
     tnt_signal_close(&b.go);
     return bytes;

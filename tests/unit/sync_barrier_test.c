@@ -13,7 +13,7 @@ static int meet_often(void *argument)
         uint32_t before = atomic_fetch_add(&board->count, 1);
         TN_CHECK(before / CHILDREN <= i && before < CHILDREN * (i + 1));
     }
-    TN_CHECK(tn_barrier_close(argument) == NULL);
+    TN_CHECK(tn_object_close(argument) == NULL);
     return 0;
 }
 
@@ -22,13 +22,13 @@ TN_TEST(every_party_passes_a_barrier_and_exactly_one_is_told_so)
     tn_barrier *barrier;
     pid_t children[CHILDREN];
     begin();
-    TN_CHECK_OK(tn_barrier_create(domain, NULL, CHILDREN, &barrier));
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, CHILDREN, 0, &barrier));
     for (uint32_t i = 0; i < CHILDREN; i++)
         children[i] = tnt_fork(meet_often, barrier);
     for (uint32_t i = 0; i < CHILDREN; i++)
         tnt_wait_ok(children[i]);
     assert_int_equal(atomic_load(&board->firsts), MEETINGS);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -49,7 +49,7 @@ TN_TEST(a_death_breaks_a_barrier_for_all_until_it_is_reset)
     void *result;
     begin();
     domain->survive = survive;
-    TN_CHECK_OK(tn_barrier_create(domain, NULL, 3, &barrier));
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, 3, 0, &barrier));
     pid_t child = tnt_fork(wait_at_barrier, barrier);
     await_word(barrier, ARRIVED_MASK, ARRIVED(1));
     pthread_create(&thread, NULL, wait_for_all, barrier);
@@ -62,7 +62,7 @@ TN_TEST(a_death_breaks_a_barrier_for_all_until_it_is_reset)
     TN_CHECK_OK(tn_barrier_reset(barrier));
     TN_CHECK_OK(tn_barrier_reset(barrier)); /* whole already: nothing happens */
     assert_int_equal(tn_barrier_wait(barrier, tnt_deadline(5)), TN_ERR_TIMED_OUT);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -72,7 +72,7 @@ TN_TEST(a_deadline_breaks_a_barrier_for_the_others_too)
     pthread_t thread;
     void *result;
     begin();
-    TN_CHECK_OK(tn_barrier_create(domain, NULL, 3, &barrier));
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, 3, 0, &barrier));
     pthread_create(&thread, NULL, wait_for_all, barrier);
     await_word(barrier, ARRIVED_MASK, ARRIVED(1));
     assert_int_equal(tn_barrier_wait(barrier, tnt_deadline(5)), TN_ERR_TIMED_OUT);
@@ -90,14 +90,14 @@ TN_TEST(a_deadline_breaks_a_barrier_for_the_others_too)
         firsts += (int)(intptr_t)result;
     }
     assert_int_equal(firsts, 1);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
 static int wait_and_tell(void *barrier)
 {
     int status = tn_barrier_wait(barrier, TN_FOREVER);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     return -status;
 }
 
@@ -106,7 +106,7 @@ TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_meeting)
 {
     tn_barrier *barrier;
     begin();
-    TN_CHECK_OK(tn_barrier_create(domain, NULL, 2, &barrier));
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, 2, 0, &barrier));
     for (uint32_t breaks = 0; breaks <= 1; breaks++) {
         pid_t child = tnt_fork(wait_and_tell, barrier);
         await_word(barrier, ARRIVED_MASK, ARRIVED(1));
@@ -135,7 +135,7 @@ TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_meeting)
         assert_int_equal(WEXITSTATUS(status), breaks == 0 ? 0 : -TN_ERR_CLOSED);
         settle();
     }
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -151,7 +151,7 @@ TN_TEST(a_barrier_goes_on_wherever_a_party_or_its_reaper_is_killed)
     pthread_t thread;
     void *result;
     begin();
-    TN_CHECK_OK(tn_barrier_create(domain, NULL, 2, &barrier));
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, 2, 0, &barrier));
     /*
      * The last to come dies before its wake: the others pass, and the next meeting is broken.
      */
@@ -179,6 +179,6 @@ TN_TEST(a_barrier_goes_on_wherever_a_party_or_its_reaper_is_killed)
     int mine = TN_CHECK_OK(tn_barrier_wait(barrier, TN_FOREVER));
     pthread_join(thread, &result);
     assert_int_equal(mine + (int)(intptr_t)result, 1);
-    tn_barrier_close(barrier);
+    tn_object_close(barrier);
     finish();
 }

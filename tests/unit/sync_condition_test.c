@@ -40,16 +40,16 @@ static int empty_box(void *argument)
 
 static void open_box(struct box *box)
 {
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &box->lock));
-    TN_CHECK_OK(tn_condition_create(domain, NULL, &box->filled));
-    TN_CHECK_OK(tn_condition_create(domain, NULL, &box->emptied));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &box->lock));
+    TN_CHECK_OK(tn_condition_open(domain, NULL, 0, &box->filled));
+    TN_CHECK_OK(tn_condition_open(domain, NULL, 0, &box->emptied));
 }
 
 static void close_box(struct box *box)
 {
-    tn_condition_close(box->emptied);
-    tn_condition_close(box->filled);
-    tn_lock_close(box->lock);
+    tn_object_close(box->emptied);
+    tn_object_close(box->filled);
+    tn_object_close(box->lock);
 }
 
 /* Sleepers look again every 100 ms; were wakes lost, that alone would take too long. */

@@ -29,8 +29,8 @@ TN_TEST(an_auto_reset_event_passes_exactly_one_of_four_processes_for_each_set)
     struct two_events events;
     pid_t children[CHILDREN];
     begin();
-    TN_CHECK_OK(tn_event_create(domain, NULL, true, &events.go));
-    TN_CHECK_OK(tn_event_create(domain, NULL, true, &events.passed));
+    TN_CHECK_OK(tn_event_open(domain, NULL, TN_EVENT_AUTO_RESET, &events.go));
+    TN_CHECK_OK(tn_event_open(domain, NULL, TN_EVENT_AUTO_RESET, &events.passed));
     for (uint32_t i = 0; i < CHILDREN; i++)
         children[i] = tnt_fork(pass_until_stopped, &events);
     for (uint32_t i = 0; i < SETS + CHILDREN; i++) {
@@ -43,8 +43,8 @@ TN_TEST(an_auto_reset_event_passes_exactly_one_of_four_processes_for_each_set)
     }
     for (uint32_t i = 0; i < CHILDREN; i++)
         tnt_wait_ok(children[i]);
-    tn_event_close(events.go);
-    tn_event_close(events.passed);
+    tn_object_close(events.go);
+    tn_object_close(events.passed);
     finish();
 }
 
@@ -52,19 +52,19 @@ TN_TEST(a_set_event_lets_everybody_pass_until_it_is_cleared)
 {
     tn_event *event, *again;
     begin();
-    TN_CHECK_OK(tn_event_create(domain, "ready", false, &event));
+    TN_CHECK_OK(tn_event_open(domain, "ready", TN_OPEN_NEW, &event));
     assert_int_equal(tn_event_wait(event, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_event_set(event));
-    TN_CHECK_OK(tn_event_open(domain, "ready", &again));
+    TN_CHECK_OK(tn_event_open(domain, "ready", TN_OPEN_EXISTING, &again));
     assert_true(tn_event_is_set(again));
     TN_CHECK_OK(tn_event_wait(event, TN_NOW));
     TN_CHECK_OK(tn_event_wait(again, TN_NOW));
     TN_CHECK_OK(tn_event_clear(again));
     assert_int_equal(tn_event_wait(event, tnt_deadline(1)), TN_ERR_TIMED_OUT);
-    tn_event_close(again);
-    TN_CHECK_OK(tn_event_open_id(domain, tn_event_id(event), &again));
-    tn_event_close(again);
-    tn_event_close(event);
+    tn_object_close(again);
+    TN_CHECK_OK(tn_object_open_id(domain, TN_OBJECT_EVENT, tn_object_id(event), &again));
+    tn_object_close(again);
+    tn_object_close(event);
     finish();
 }
 
@@ -82,7 +82,7 @@ TN_TEST(the_death_of_the_last_other_process_ends_the_wait_of_every_thread_and_is
     struct tnt_signal is_there = tnt_signal_open();
     begin();
     domain->survive = survive;
-    TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(domain, NULL, 0, &event));
     pid_t child = tnt_fork(stay, &is_there);
     tnt_await(&is_there);
     for (uint32_t i = 0; i < 2; i++)
@@ -96,7 +96,7 @@ TN_TEST(the_death_of_the_last_other_process_ends_the_wait_of_every_thread_and_is
         assert_int_equal((int)(intptr_t)result, TN_ERR_PEER_DIED);
     }
     assert_int_equal(tn_event_wait(event, tnt_deadline(1)), TN_ERR_TIMED_OUT);
-    tn_event_close(event);
+    tn_object_close(event);
     tnt_signal_close(&is_there);
     finish();
 }
@@ -110,7 +110,7 @@ static int close_when_told(void *argument)
 {
     struct leaver *leaver = argument;
     tnt_await(&leaver->leave);
-    tn_event_close(leaver->event);
+    tn_object_close(leaver->event);
     tnt_signal(&leaver->has_left);
     tnt_await(&leaver->end); /* its death would wake them too */
     return 0;
@@ -127,7 +127,7 @@ TN_TEST(the_last_other_process_that_leaves_after_a_death_wakes_all)
     struct leaver leaver = {
         .leave = tnt_signal_open(), .has_left = tnt_signal_open(), .end = tnt_signal_open()};
     begin();
-    TN_CHECK_OK(tn_event_create(domain, NULL, false, &leaver.event));
+    TN_CHECK_OK(tn_event_open(domain, NULL, 0, &leaver.event));
     pid_t child = tnt_fork(close_when_told, &leaver);
     tnt_wait(tnt_fork(be_killed, NULL));
     assert_int_equal(settle(), 1);
@@ -139,7 +139,7 @@ TN_TEST(the_last_other_process_that_leaves_after_a_death_wakes_all)
     assert_int_equal(tn_event_wait(leaver.event, TN_NOW), TN_ERR_PEER_DIED);
     tnt_signal(&leaver.end);
     tnt_wait_ok(child);
-    tn_event_close(leaver.event);
+    tn_object_close(leaver.event);
     tnt_signal_close(&leaver.leave);
     tnt_signal_close(&leaver.has_left);
     tnt_signal_close(&leaver.end);
@@ -154,14 +154,14 @@ TN_TEST(a_setter_that_dies_before_its_wake_lets_the_sleeper_pass_all_the_same)
     pthread_t thread;
     void *result;
     begin();
-    TN_CHECK_OK(tn_event_create(domain, NULL, true, &event));
+    TN_CHECK_OK(tn_event_open(domain, NULL, TN_EVENT_AUTO_RESET, &event));
     pthread_create(&thread, NULL, wait_for_event, event);
     await_sleeper(event);
     assert_true(tnt_kill_at("event_set", 1, set_event, event));
     assert_int_equal(settle(), 1);
     pthread_join(thread, &result);
     assert_int_equal((int)(intptr_t)result, 0);
-    tn_event_close(event);
+    tn_object_close(event);
     finish();
 }
 
@@ -174,24 +174,25 @@ TN_TEST(senseless_arguments_are_refused)
     tn_barrier *barrier = NULL;
     tn_lock *lock = NULL;
     begin();
-    assert_int_equal(tn_semaphore_create(domain, NULL, 1, 2, &semaphore), TN_ERR_INVALID);
-    assert_int_equal(tn_semaphore_create(domain, NULL, 1, 4, &semaphore), TN_ERR_INVALID);
-    assert_int_equal(tn_semaphore_create(domain, NULL, 1u << 31, 0, &semaphore),
+    assert_int_equal(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_ANY_RELEASES, &semaphore),
                      TN_ERR_INVALID);
-    assert_int_equal(tn_barrier_create(domain, NULL, 0, &barrier), TN_ERR_INVALID);
-    assert_int_equal(tn_barrier_create(domain, NULL, 1 << 16, &barrier), TN_ERR_INVALID);
-    assert_int_equal(tn_event_create(domain, ".hidden", false, &event), TN_ERR_INVALID);
-    assert_int_equal(tn_event_open(domain, "nobody", &event), TN_ERR_NOT_FOUND);
-    TN_CHECK_OK(tn_event_create(domain, "it", false, &event));
-    assert_int_equal(tn_event_create(domain, "it", false, &second), TN_ERR_EXISTS);
-    assert_int_equal(tn_lock_open(domain, "it", &lock), TN_ERR_INVALID);
+    assert_int_equal(tn_semaphore_open(domain, NULL, 1, 1u << 10, &semaphore), TN_ERR_INVALID);
+    assert_int_equal(tn_semaphore_open(domain, NULL, 1u << 31, 0, &semaphore), TN_ERR_INVALID);
+    assert_int_equal(tn_barrier_open(domain, NULL, 0, 0, &barrier), TN_ERR_INVALID);
+    assert_int_equal(tn_barrier_open(domain, NULL, 1 << 16, 0, &barrier), TN_ERR_INVALID);
+    assert_int_equal(tn_event_open(domain, ".hidden", TN_OPEN_NEW, &event), TN_ERR_INVALID);
+    assert_int_equal(tn_event_open(domain, "nobody", TN_OPEN_EXISTING, &event),
+                     TN_ERR_NOT_FOUND);
+    TN_CHECK_OK(tn_event_open(domain, "it", TN_OPEN_NEW, &event));
+    assert_int_equal(tn_event_open(domain, "it", TN_OPEN_NEW, &second), TN_ERR_EXISTS);
+    assert_int_equal(tn_lock_open(domain, "it", TN_OPEN_EXISTING, &lock), TN_ERR_INVALID);
     assert_int_equal(tn_event_wait(NULL, TN_NOW), TN_ERR_INVALID);
     assert_null(second);
     assert_null(semaphore);
     assert_null(barrier);
     assert_null(lock);
-    assert_null(tn_lock_close(NULL));
-    tn_event_close(event);
+    assert_null(tn_object_close(NULL));
+    tn_object_close(event);
     finish();
 }
 
@@ -202,10 +203,10 @@ TN_TEST(senseless_shared_words_are_corrupt_and_harm_nobody)
     tn_lock *lock;
     tn_barrier *barrier;
     begin();
-    TN_CHECK_OK(tn_event_create(domain, NULL, true, &event));
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
-    TN_CHECK_OK(tn_barrier_create(domain, NULL, 2, &barrier));
+    TN_CHECK_OK(tn_event_open(domain, NULL, TN_EVENT_AUTO_RESET, &event));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
+    TN_CHECK_OK(tn_barrier_open(domain, NULL, 2, 0, &barrier));
     for (uint32_t i = 0; i < 1000; i++) {
         uint64_t word = tnt_random();
         atomic_store(&inside(event)->value, word | 2);
@@ -218,10 +219,10 @@ TN_TEST(senseless_shared_words_are_corrupt_and_harm_nobody)
         assert_int_equal(tn_barrier_wait(barrier, TN_NOW), TN_ERR_CORRUPT);
         assert_int_equal(tn_barrier_reset(barrier), TN_ERR_CORRUPT);
     }
-    tn_event_close(event);
-    tn_semaphore_close(semaphore);
-    tn_lock_close(lock);
-    tn_barrier_close(barrier);
+    tn_object_close(event);
+    tn_object_close(semaphore);
+    tn_object_close(lock);
+    tn_object_close(barrier);
     finish();
 }
 
@@ -230,22 +231,22 @@ TN_TEST(an_object_of_a_domain_that_was_left_is_closed)
     tn_event *event;
     tn_lock *lock;
     begin();
-    TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_event_open(domain, NULL, 0, &event));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
     finish();
     assert_int_equal(tn_event_wait(event, TN_FOREVER), TN_ERR_CLOSED);
     assert_int_equal(tn_lock_release(lock), TN_ERR_CLOSED);
     assert_false(tn_event_is_set(event));
-    tn_event_close(event);
-    tn_lock_close(lock);
+    tn_object_close(event);
+    tn_object_close(lock);
 }
 
 TN_TEST(a_duration_taken_for_a_deadline_is_named_by_its_age)
 {
     tn_event *event;
     begin();
-    TN_CHECK_OK(tn_event_create(domain, NULL, false, &event));
+    TN_CHECK_OK(tn_event_open(domain, NULL, 0, &event));
     uint64_t before_s = tni_os_now_ns() / UINT64_C(1000000000);
     assert_int_equal(tn_event_wait(event, (tn_deadline){1000}), TN_ERR_TIMED_OUT);
     char *end = NULL;
@@ -257,6 +258,6 @@ TN_TEST(a_duration_taken_for_a_deadline_is_named_by_its_age)
     assert_memory_equal(end, " s ago", 6);
     assert_int_equal(tn_event_wait(event, tn_deadline_after(1000)), TN_ERR_TIMED_OUT);
     assert_string_equal(tn_error_detail(), "the deadline passed");
-    tn_event_close(event);
+    tn_object_close(event);
     finish();
 }

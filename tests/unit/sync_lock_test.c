@@ -22,13 +22,13 @@ TN_TEST(a_lock_is_held_by_one_process_at_a_time)
     tn_lock *lock;
     pid_t children[CHILDREN];
     begin();
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     for (uint32_t i = 0; i < CHILDREN; i++)
         children[i] = tnt_fork(count_under_lock, lock);
     for (uint32_t i = 0; i < CHILDREN; i++)
         tnt_wait_ok(children[i]);
     assert_int_equal(board->plain, CHILDREN * 3000);
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }
 
@@ -51,7 +51,7 @@ TN_TEST(a_lock_belongs_to_one_thread_and_not_to_a_forked_child)
     pthread_t thread;
     void *result;
     begin();
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     assert_int_equal(tn_lock_release(lock), TN_ERR_INVALID);
     assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
     assert_int_equal(tn_lock_acquire(lock, TN_FOREVER), TN_ERR_INVALID);
@@ -60,7 +60,7 @@ TN_TEST(a_lock_belongs_to_one_thread_and_not_to_a_forked_child)
     assert_int_equal((int)(intptr_t)result, TN_ERR_INVALID);
     tnt_wait_ok(tnt_fork(release_the_parents, lock));
     assert_int_equal(tn_lock_release(lock), 0);
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }
 
@@ -71,7 +71,7 @@ TN_TEST(who_waits_for_a_lock_gets_it_recovered_when_its_owner_dies_and_learns_th
     tn_lock *lock;
     begin();
     domain->survive = survive;
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     pid_t child = tnt_fork(acquire_and_end, lock);
     tnt_wait_ok(child);
     assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_ERR_TIMED_OUT);
@@ -80,7 +80,7 @@ TN_TEST(who_waits_for_a_lock_gets_it_recovered_when_its_owner_dies_and_learns_th
     TN_CHECK_OK(tn_lock_release(lock));
     assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
     TN_CHECK_OK(tn_lock_release(lock));
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }
 
@@ -88,7 +88,7 @@ static int hold_and_leave(void *argument)
 {
     tn_lock *lock = argument;
     TN_CHECK_OK(tn_lock_acquire(lock, TN_NOW));
-    tn_lock_close(lock);
+    tn_object_close(lock);
     return 0;
 }
 
@@ -128,7 +128,7 @@ TN_TEST(an_owner_whose_threads_end_one_by_one_is_not_taken_for_one_that_lost_the
     tn_lock *lock;
     pid_t waiters[WAITERS];
     begin();
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     for (int i = 0; i < WAITERS; i++)
         waiters[i] = tnt_fork(try_until_stopped, lock);
     for (uint32_t i = 0; i < KILLS; i++) {
@@ -141,7 +141,7 @@ TN_TEST(an_owner_whose_threads_end_one_by_one_is_not_taken_for_one_that_lost_the
     atomic_store(&board->stop, 1);
     for (int i = 0; i < WAITERS; i++)
         tnt_wait_ok(waiters[i]);
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }
 
@@ -155,12 +155,12 @@ TN_TEST(a_lock_whose_owner_returned_without_releasing_it_is_an_error_that_says_s
     tn_lock *lock;
     pthread_t thread;
     begin();
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     TN_CHECK(pthread_create(&thread, NULL, acquire_and_return, lock) == 0);
     pthread_join(thread, NULL);
     assert_int_equal(tn_lock_acquire(lock, TN_FOREVER), TN_ERR_CORRUPT);
     assert_non_null(strstr(tn_error_detail(), "has ended"));
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }
 
@@ -168,13 +168,13 @@ TN_TEST(a_lock_that_is_closed_while_it_is_held_is_recovered)
 {
     tn_lock *lock;
     begin();
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     pid_t child = tnt_fork(hold_and_leave, lock);
     tnt_wait_ok(child);
     assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_LOCK_RECOVERED);
     assert_int_equal(tn_error_peer().pid, child);
     TN_CHECK_OK(tn_lock_release(lock));
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }
 
@@ -190,7 +190,7 @@ TN_TEST(a_lock_can_be_had_wherever_its_owner_or_its_reaper_is_killed)
     static const char *const reaper_points[] = {"lock_dead_named", "lock_recovered"};
     tn_lock *lock;
     begin();
-    TN_CHECK_OK(tn_lock_create(domain, NULL, &lock));
+    TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     assert_true(tnt_kill_at("lock_released", 1, lock_and_unlock, lock));
     assert_int_equal(settle(), 1);
     assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
@@ -202,6 +202,6 @@ TN_TEST(a_lock_can_be_had_wherever_its_owner_or_its_reaper_is_killed)
         assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_LOCK_RECOVERED);
         TN_CHECK_OK(tn_lock_release(lock));
     }
-    tn_lock_close(lock);
+    tn_object_close(lock);
     finish();
 }

@@ -8,16 +8,16 @@ TN_TEST(a_semaphore_without_owners_may_be_released_by_anybody_up_to_its_limit)
 {
     tn_semaphore *semaphore, *full;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 0, 0, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 0, 0, &semaphore));
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, INT32_MAX, 0, &full));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, INT32_MAX, 0, &full));
     assert_int_equal(tn_semaphore_release(full), TN_ERR_INVALID);
     assert_int_equal(tn_semaphore_get(full), INT32_MAX);
-    tn_semaphore_close(full);
-    tn_semaphore_close(semaphore);
+    tn_object_close(full);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -30,7 +30,7 @@ TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
 {
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
@@ -38,7 +38,7 @@ TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
     TN_CHECK_OK(tn_semaphore_release(semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     assert_int_equal(tn_semaphore_get(semaphore), 2);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -52,20 +52,20 @@ TN_TEST(an_owned_semaphore_that_anybody_releases_takes_the_permit_from_who_has_i
 {
     tn_semaphore *semaphore, *none;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(
-        domain, NULL, 1, TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1,
+                                  TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, &semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     assert_non_null(strstr(tn_error_detail(), "nobody holds"));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_once, semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
-    tn_semaphore_close(semaphore);
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 0, TN_SEMAPHORE_OWNED, &none));
+    tn_object_close(semaphore);
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 0, TN_SEMAPHORE_OWNED, &none));
     assert_int_equal(tn_semaphore_acquire(none, TN_NOW), TN_ERR_TIMED_OUT);
     assert_int_equal(tn_semaphore_release(none), TN_ERR_INVALID);
-    tn_semaphore_close(none);
-    assert_int_equal(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_ANY_RELEASES, &none),
+    tn_object_close(none);
+    assert_int_equal(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_ANY_RELEASES, &none),
                      TN_ERR_INVALID);
     finish();
 }
@@ -82,14 +82,14 @@ TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
     tn_semaphore *semaphore;
     begin();
     domain->survive = survive;
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     tnt_wait_ok(tnt_fork(take_two_and_end, semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 0);
     TN_CHECK_OK(
         tn_semaphore_acquire(semaphore, TN_FOREVER)); /* not PEER_DIED: there is a permit */
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_FOREVER), TN_ERR_PEER_DIED);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -104,7 +104,7 @@ TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
     tn_semaphore *semaphore;
     begin();
     domain->survive = survive;
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
     tnt_wait_ok(tnt_fork(take_one_and_end, semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 0);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID); /* it is not ours */
@@ -112,7 +112,7 @@ TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -120,12 +120,12 @@ TN_TEST(a_word_of_one_permit_that_makes_no_sense_is_corrupt)
 {
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
-    struct tni_object *object = ((struct tni_handle *)(void *)semaphore)->object;
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    struct tni_object *object = ((struct tn_object *)(void *)semaphore)->object;
     atomic_store(&object->value, 7);
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_CORRUPT);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_CORRUPT);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -134,20 +134,21 @@ TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
     tn_semaphore *keeper, *semaphore;
     struct tnt_signal is_there = tnt_signal_open();
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, "slots", 3, TN_SEMAPHORE_OWNED, &keeper));
+    TN_CHECK_OK(
+        tn_semaphore_open(domain, "slots", 3, TN_OPEN_NEW | TN_SEMAPHORE_OWNED, &keeper));
     pid_t child = tnt_fork(stay, &is_there); /* keeps the semaphore alive */
     tnt_await(&is_there);
-    TN_CHECK_OK(tn_semaphore_open(domain, "slots", &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, "slots", 0, TN_OPEN_EXISTING, &semaphore));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     assert_int_equal(tn_semaphore_get(keeper), 1);
-    tn_semaphore_close(keeper);
-    TN_CHECK_OK(tn_semaphore_open(domain, "slots", &semaphore));
+    tn_object_close(keeper);
+    TN_CHECK_OK(tn_semaphore_open(domain, "slots", 0, TN_OPEN_EXISTING, &semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 3);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     tnt_kill(child);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     tnt_signal_close(&is_there);
     finish();
 }
@@ -168,7 +169,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
                                          "semaphore_given",     "semaphore_released"};
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 3, TN_SEMAPHORE_OWNED, &semaphore));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (uint32_t i = 0; i < TNI_COUNT(points); i++)
         for (uint32_t passing = 1; passing <= 2; passing++) {
@@ -178,7 +179,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
             tnt_wait_ok(tnt_fork(acquire_and_release, semaphore));
             settle();
         }
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -194,7 +195,7 @@ TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
     static const char *const points[] = {"semaphore_one_taken", "semaphore_released"};
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
     for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
         assert_true(tnt_kill_at(points[i], 1, acquire_one_and_release, semaphore));
         assert_int_equal(settle(), 1);
@@ -205,7 +206,7 @@ TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
     assert_true(tnt_kill_at("semaphore_one_settled", 1, reap_as_a_stranger, semaphore));
     assert_true(settle() >= 1);
     assert_int_equal(tn_semaphore_get(semaphore), 1);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -216,7 +217,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
                                          "semaphore_marked", "semaphore_recounted"};
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 4, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 4, TN_SEMAPHORE_OWNED, &semaphore));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
         /* One permit counted, one taken and not counted. */
@@ -226,7 +227,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
         assert_true(settle() >= 1); /* the reaper, and whom it had not settled */
         assert_int_equal(tn_semaphore_get(semaphore), 3);
     }
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -234,18 +235,18 @@ TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
 {
     tn_semaphore *semaphore;
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     assert_true(tnt_kill_at("semaphore_taken", 1, acquire_and_release, semaphore));
     struct tni_announce *ours =
         tni_announce_at(&domain->segment, domain->seat, TNI_THREADS - 1);
-    atomic_store(&ours->object, ((struct tni_handle *)semaphore)->index + 1);
+    atomic_store(&ours->object, ((struct tn_object *)semaphore)->index + 1);
     assert_int_equal(tni_reaper_settle_all(domain), TN_ERR_TIMED_OUT);
     assert_int_equal(tni_process_count(&domain->segment), 1); /* its seat does not wait */
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     atomic_store(&ours->object, 0);
     assert_int_equal(settle(), 0);
     assert_int_equal(tn_semaphore_get(semaphore), 2);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }
 
@@ -265,7 +266,7 @@ TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones,
     tn_semaphore *semaphore;
     pid_t children[CHILDREN];
     begin();
-    TN_CHECK_OK(tn_semaphore_create(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
+    TN_CHECK_OK(tn_semaphore_open(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     for (uint32_t i = 0; i < CHILDREN; i++)
         children[i] = tnt_fork(acquire_and_release_for_ever, semaphore);
     for (uint32_t i = 0; i < KILLS; i++) {
@@ -283,6 +284,6 @@ TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones,
         tnt_wait_ok(children[i]);
     settle();
     assert_int_equal(tn_semaphore_get(semaphore), 2);
-    tn_semaphore_close(semaphore);
+    tn_object_close(semaphore);
     finish();
 }

@@ -76,7 +76,7 @@ static inline uint32_t settle(void)
 
 static inline struct tni_object *inside(const void *handle)
 {
-    return ((const struct tni_handle *)handle)->object;
+    return ((const struct tn_object *)handle)->object;
 }
 
 /* Wait until an object's word says what the test waits for. */
@@ -104,7 +104,7 @@ static inline int stay(void *argument)
 /* A child that has not the object open, and settles the dead. */
 static inline int reap_as_a_stranger(void *handle)
 {
-    tni_object_close(handle);
+    tn_object_close(handle);
     int settled = tni_reaper_settle_all(domain);
     return settled >= 0 ? 0 : 1;
 }

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kinds: which kinds of objects there are. object.c calls them through this table only.
+ *
+ * Callers: object.c, wait.c. Death: the table is constant.
+ */
+#include "queue/object.h"
+
+_Static_assert((int)TN_OBJECT_QUEUE == (int)TNI_OBJECT_QUEUE &&
+                   (int)TN_OBJECT_BARRIER == (int)TNI_OBJECT_BARRIER &&
+                   (int)TN_OBJECT_BARRIER + 1 == (int)TNI_OBJECT_KINDS,
+               "the numbers of the API are those of the shared layout");
+
+static const struct tni_kind *const kinds[TNI_OBJECT_KINDS] = {
+    [TNI_OBJECT_QUEUE] = &tni_queue_kind,         [TNI_OBJECT_EVENT] = &tni_event_kind,
+    [TNI_OBJECT_SEMAPHORE] = &tni_semaphore_kind, [TNI_OBJECT_LOCK] = &tni_lock_kind,
+    [TNI_OBJECT_CONDITION] = &tni_condition_kind, [TNI_OBJECT_BARRIER] = &tni_barrier_kind,
+};
+
+const struct tni_kind *tni_kind_of(uint32_t number)
+{
+    return number < TNI_OBJECT_KINDS ? kinds[number] : NULL;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settle: what a dead process leaves at the objects that it had open.
+ *
+ * Callers: the reaper. Death: of whoever settles: each step is idempotent, and the next one
+ * begins anew. I2 to I5: handle.c, entry.c.
+ */
+#include "queue/entry.h"
+#include "queue/names.h"
+#include "queue/registry.h"
+#include "sync/sync.h"
+
+static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
+{
+    uint64_t old = atomic_load(&object->death[side]), next;
+    if (side == TNI_SIDE_PRODUCER)
+        atomic_fetch_or(&object->ended, TNI_QUEUE_BEREFT); /* before anybody knows of it */
+    atomic_store(&object->death_pid[side], pid);
+    do /* others settle other seats: the count never falls */
+        next = tni_who(seat, (uint32_t)(old >> 32) + 1);
+    while (!atomic_compare_exchange_strong(&object->death[side], &old, next));
+}
+
+static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t number,
+                        uint32_t seat)
+{
+    const struct tni_kind *kind = tni_kind_of(number);
+    if (kind != NULL && kind->settle_seat != NULL)
+        kind->settle_seat(d, object, seat);
+}
+
+/* fork() failed: nobody had the seat, so nobody has died. */
+static bool is_unborn(const struct tni_seat *entry)
+{
+    return (atomic_load(&entry->flags) & TNI_SEAT_UNBORN) != 0 && atomic_load(&entry->pid) == 0;
+}
+
+/*
+ * The seat's bit goes after its death was noted: a recoverer that is killed in between leaves
+ * the bit, and the next one notes the death again. Nobody is told of a death while the bit is
+ * there, so two recoverers may also count the deaths of two seats as one.
+ */
+static void settle_role(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
+{
+    struct tni_seat_set *set =
+        side == TNI_SIDE_PRODUCER ? &object->producers : &object->consumers;
+    if (!tni_seat_set_has(set, seat))
+        return;
+    note_death(object, side, seat, pid);
+    TNI_KILL_POINT("settle_role_noted");
+    tni_seat_set_remove(set, seat);
+}
+
+/*
+ * I4: a recoverer that starts anew comes to the object again, and wakes all at it even if the
+ * one before cleared the seat's bits.
+ */
+static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
+                        uint32_t seat)
+{
+    const struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+    int32_t pid = atomic_load(&entry->pid);
+
+    if (!tni_seat_set_has(&object->openers, seat) || is_unborn(entry)) {
+        tni_entry_clear_bits(object, seat);
+        tni_object_wake_all(&d->segment, object);
+        return;
+    }
+    settle_kind(d, object, kind, seat);
+    TNI_KILL_POINT("settle_object_kind");
+    settle_role(object, TNI_SIDE_PRODUCER, seat, pid);
+    settle_role(object, TNI_SIDE_CONSUMER, seat, pid);
+    note_death(object, TNI_SIDE_ANY, seat, pid);
+    TNI_KILL_POINT("settle_object_noted");
+    tni_entry_clear_bits(object, seat);
+    TNI_KILL_POINT("settle_object_closed");
+    tni_object_wake_all(&d->segment, object);
+}
+
+/*
+ * pre: the registry is ours. What nobody makes is undone, what nobody has open or what is half
+ * ended is ended.
+ */
+static void finish_object(struct tn_domain *d, uint32_t index)
+{
+    if (!tni_geometry_has_object(&d->segment.geometry, index))
+        return;
+    struct tni_object *object = tni_object_at(&d->segment, index);
+    uint64_t word = atomic_load(&object->word);
+    uint32_t state = tni_object_state(word);
+    if (state == TNI_OBJECT_MAKING) {
+        tni_entry_undo(d, object);
+    } else if (state == TNI_OBJECT_ENDING ||
+               (state == TNI_OBJECT_LIVE && tni_entry_is_unopened(object))) {
+        tni_entry_end(d, object);
+    } else if (tni_entry_has_suspects(object)) {
+        tni_bit_set(tni_loose_of(&d->segment, TNI_LOOSE_SUSPECT), index);
+    }
+}
+
+/*
+ * The claim of a dead seat passes to us, with what it was at (I5); a live one's is waited for a
+ * moment.
+ */
+static int registry_take_over(struct tn_domain *d, uint32_t dead)
+{
+    uint64_t who = atomic_load(&d->segment.header->registry);
+    if (who == 0 || tni_who_seat(who) != dead || !tni_registry_take(d, who))
+        return tni_registry_enter_settling(d);
+    finish_object(d, atomic_load(&d->segment.header->registry_object) - 1);
+    return 0;
+}
+
+/*
+ * pre: the registry is ours. The bit goes first: an opener that goes meanwhile either is seen
+ * by our look, or sets it again.
+ */
+static void finish_unopened(struct tn_domain *d)
+{
+    _Atomic uint64_t *row = tni_loose_of(&d->segment, TNI_LOOSE_UNOPENED);
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = tni_bit_next(row, 0, limit); i < limit;
+         i = tni_bit_next(row, i + 1, limit)) {
+        atomic_store(&d->segment.header->registry_object, i + 1); /* I5 */
+        tni_bit_clear(row, i);
+        TNI_KILL_POINT("object_unopened_cleared");
+        finish_object(d, i);
+    }
+}
+
+static bool has_unopened(const struct tni_segment *s)
+{
+    uint32_t limit = tni_object_limit(s);
+    return tni_bit_next(tni_loose_of(s, TNI_LOOSE_UNOPENED), 0, limit) < limit;
+}
+
+void tni_queue_finish_unopened(struct tn_domain *d)
+{
+    if (!has_unopened(&d->segment) || tni_registry_enter_settling(d) != 0)
+        return;
+    finish_unopened(d);
+    tni_registry_leave(d);
+}
+
+int tni_queue_finish(struct tn_domain *d, uint32_t index)
+{
+    int status = tni_registry_enter_settling(d);
+    if (status == 0) {
+        finish_object(d, index);
+        tni_registry_leave(d);
+    }
+    return status;
+}
+
+static bool needs_finish(const struct tn_domain *d, uint32_t dead)
+{
+    uint64_t who = atomic_load(&d->segment.header->registry);
+    return (who != 0 && tni_who_seat(who) == dead) || has_unopened(&d->segment);
+}
+
+/* I4. The seat is dead: nobody but its recoverer writes its row. */
+static void settle_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
+{
+    _Atomic uint64_t *row = tni_opens_of(&d->segment, seat);
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = tni_bit_next(row, 0, limit); i < limit;
+         i = tni_bit_next(row, i + 1, limit)) {
+        struct tni_object *object = tni_object_at(&d->segment, i);
+        uint64_t word = atomic_load(&object->word);
+        uint32_t kind = tni_object_kind(word);
+        bool is_live = tni_object_state(word) == TNI_OBJECT_LIVE && kind < TNI_OBJECT_KINDS;
+        if (are_queues && !(is_live && kind == TNI_OBJECT_QUEUE))
+            continue;
+        if (is_live) {
+            settle_live(d, object, kind, seat);
+            tni_entry_end_unopened(d, object, false);
+        }
+        TNI_KILL_POINT("settle_object_woken");
+        tni_bit_clear(row, i);
+    }
+    tni_bit_forget(row, limit);
+}
+
+int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
+{
+    /* Queues first: who counts in a semaphore what queues gave out never finds too little. */
+    settle_opens(d, true, seat);
+    settle_opens(d, false, seat);
+    int status = 0;
+    if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
+        finish_unopened(d);
+        tni_registry_leave(d);
+    }
+    tni_semaphore_take_announces(d, seat);
+    /* It may have freed the registry and told nobody, or died of the one wake-up there was. */
+    tni_wait_notify(&d->segment.header->registry_wait, INT32_MAX);
+    return status;
+}
+
+/* ---- recounts of what the dead were changing --------------------------------------------- */
+
+bool tni_queue_has_suspects(const struct tni_segment *s)
+{
+    return atomic_load(&s->header->objects_added) != atomic_load(&s->header->objects_done);
+}
+
+static bool recount_object(struct tn_domain *d, uint32_t index, uint64_t deadline_ns)
+{
+    bool is_done = tni_semaphore_recount(d, index);
+    if (is_done || tni_os_now_ns() >= deadline_ns)
+        return is_done;
+    tni_process_name_recounted(d, tni_recounted_object(index));
+    uint32_t tries = 0;
+    do {
+        tni_os_back_off(tries++);
+        is_done = tni_semaphore_recount(d, index);
+    } while (!is_done && tni_os_now_ns() < deadline_ns);
+    tni_process_name_recounted(d, 0);
+    return is_done;
+}
+
+int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
+{
+    struct tni_header *h = d->segment.header;
+    if (!tni_queue_has_suspects(&d->segment))
+        return 0;
+    /* Has objects stay: whoever ends one has the registry. */
+    int status = tni_registry_enter_settling(d);
+    if (status != 0)
+        return status;
+    uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */
+    uint32_t left = 0;
+    _Atomic uint64_t *row = tni_loose_of(&d->segment, TNI_LOOSE_SUSPECT);
+    uint32_t limit = tni_object_limit(&d->segment);
+    for (uint32_t i = tni_bit_next(row, 0, limit); i < limit;
+         i = tni_bit_next(row, i + 1, limit)) {
+        const struct tni_object *object = tni_object_at(&d->segment, i);
+        left += tni_entry_has_suspects(object) && !recount_object(d, i, deadline_ns);
+        atomic_store(&h->registry_object, i + 1); /* I5 */
+        tni_bit_clear(row, i);
+        TNI_KILL_POINT("semaphore_unmarked");
+        if (tni_entry_has_suspects(object)) /* it is not done, or was marked meanwhile */
+            tni_bit_set(row, i);
+    }
+    if (left == 0)
+        atomic_store(&h->objects_done, added);
+    tni_registry_leave(d);
+    if (left == 0)
+        return 0;
+    return tni_fail(TN_ERR_TIMED_OUT,
+                    "%u semaphores are still to be recounted: live threads are changing them",
+                    left);
+}
+
+/* ---- records ----------------------------------------------------------------------------- */
+
+uint64_t tni_queue_count_records(const struct tni_segment *s, tni_block block)
+{
+    uint32_t limit = tni_object_limit(s);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        uint64_t word = atomic_load(&object->word);
+        if (tni_object_state(word) == TNI_OBJECT_FREE)
+            continue;
+        count += atomic_load(&object->ring) == block.id;
+        const struct tni_kind *kind = tni_kind_of(tni_object_kind(word));
+        if (kind != NULL && kind->count_records != NULL)
+            count += kind->count_records(s, object, block);
+    }
+    return count;
+}
+
+void tni_queue_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)
+{
+    uint32_t limit = tni_object_limit(s);
+    for (uint32_t i = 0; i < limit; i++) {
+        const struct tni_object *object = tni_object_at(s, i);
+        uint64_t word = atomic_load(&object->word);
+        if (tni_object_state(word) == TNI_OBJECT_FREE)
+            continue;
+        uint32_t ring = atomic_load(&object->ring);
+        if (ring != 0)
+            each((tni_block){ring}, context);
+        const struct tni_kind *kind = tni_kind_of(tni_object_kind(word));
+        if (kind != NULL && kind->for_each_record != NULL)
+            kind->for_each_record(s, object, each, context);
+    }
+}
