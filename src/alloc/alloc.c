@@ -30,7 +30,7 @@
 #include <string.h>
 
 #include "alloc/commit.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum { FETCH_BLOCKS = 32 };
 

@@ -11,7 +11,7 @@
 
 #include "os/os.h"
 #include "segment/segment.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum { TNI_CACHE_BLOCKS = 64, TNI_FORK_HOOKS = 6 };
 
@@ -58,6 +58,7 @@ enum { TNI_ASIDE_NOT = 0, TNI_ASIDE = 1, TNI_ASIDE_FORKING = 2 };
 
 struct tn_domain;
 struct tn_object;
+struct tni_kind;
 struct tni_mapping;
 
 /*
@@ -163,10 +164,11 @@ struct tn_domain {
                                     it never was */
     _Atomic uint64_t
         reaping; /* reaper: `who` of us while a thread of this process settles somebody */
-    _Atomic uint64_t keepers;  /* who still points here: the public pointer, handles, and once
-                                  closed local references */
-    struct tn_object *handles; /* queue: every object handle of this process */
-    struct tn_object **handles_on; /* queue: [objects], the first on each; NULL: none was */
+    _Atomic uint64_t keepers; /* who still points here: the public pointer, handles, and once
+                                 closed local references */
+    const struct tni_kind *const *kinds; /* object: [TNI_OBJECT_KINDS], by number */
+    struct tn_object *handles;           /* object: every object handle of this process */
+    struct tn_object **handles_on; /* object: [objects], the first on each; NULL: none was */
     _Atomic uint32_t *roles;       /* queue: [objects], see struct tn_object */
     _Atomic uint32_t object_hint;  /* queue: where a free entry was seen last */
     _Atomic uint64_t

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kinds: which kinds of objects there are. object.c calls them through this table only.
+ * kinds: which kinds of objects there are.
  *
- * Callers: object.c, wait.c. Death: the table is constant.
+ * Callers: whoever joins a domain. Death: the table is constant.
  */
-#include "queue/object.h"
+#include "queue/ring.h"
 
 _Static_assert((int)TN_OBJECT_QUEUE == (int)TNI_OBJECT_QUEUE &&
                    (int)TN_OBJECT_BARRIER == (int)TNI_OBJECT_BARRIER &&
@@ -17,7 +17,10 @@ static const struct tni_kind *const kinds[TNI_OBJECT_KINDS] = {
     [TNI_OBJECT_CONDITION] = &tni_condition_kind, [TNI_OBJECT_BARRIER] = &tni_barrier_kind,
 };
 
-const struct tni_kind *tni_kind_of(uint32_t number)
+void tni_queue_set_kinds(struct tn_domain *d) { tni_object_set_kinds(d, kinds); }
+
+void tni_queue_init(struct tn_domain *d)
 {
-    return number < TNI_OBJECT_KINDS ? kinds[number] : NULL;
+    tni_queue_set_kinds(d);
+    tni_object_init(d);
 }

@@ -18,7 +18,7 @@
 
 #include "queue/message.h"
 #include "queue/ring.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum {
     DEFAULT_CAPACITY = 256,
@@ -736,7 +736,5 @@ const struct tni_kind tni_queue_kind = {
     .settle_seat = tni_ring_settle_seat,
     .close_seat = close_seat,
     .end = tni_ring_end,
-    .count_records = tni_ring_count_records,
-    .for_each_record = tni_ring_for_each_record,
     .has_more = has_more,
 };

@@ -24,7 +24,7 @@
 
 #include <string.h>
 
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 /* How often a pop reads a CLAIMED slot again: a producer that is running fills it in less. */
 enum { CLAIM_LOOKS = 32 };

@@ -3,7 +3,7 @@
 #ifndef TNI_QUEUE_RING_H
 #define TNI_QUEUE_RING_H
 
-#include "queue/object.h"
+#include "queue/queue.h"
 
 struct tni_queue {
     struct tn_object handle;
@@ -281,6 +281,7 @@ bool tni_ring_is_ready(struct tni_queue *queue);
 /** Whether a push would find a slot now. */
 bool tni_ring_has_room(struct tni_queue *queue);
 
+extern const struct tni_kind tni_queue_kind;
 /* What the queue does for the table of objects: see struct tni_kind. */
 void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_ring_end(struct tn_domain *domain, struct tni_object *object);

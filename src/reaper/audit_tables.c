@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "reaper/audit.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 static const char *const state_names[] = {"free", "joining", "alive", "leaving", "reaping"};
 
@@ -267,7 +267,7 @@ static void check_object(struct tni_audit *a, uint32_t index)
         return;
     const char *kind = tni_object_kind_name(tni_object_kind(subject.word));
     bool is_repaired =
-        a->is_repair && tni_queue_finish(a->domain, index) == 0 && !is_faulty(a, &subject);
+        a->is_repair && tni_object_finish(a->domain, index) == 0 && !is_faulty(a, &subject);
     tni_audit_say(a, is_repaired, "object %u (%s '%.*s') is %s", index,
                   kind != NULL ? kind : "?", TNI_OBJECT_NAME_BYTES, object->name, fault);
 }

@@ -27,7 +27,7 @@
 
 #include "queue/queue.h"
 #include "share/share.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 /* Suspects of one pass over all records. */
 #if !defined(MOST_SUSPECTS)
@@ -434,7 +434,7 @@ static uint32_t recount_blocks(struct tn_domain *d, uint64_t deadline_ns)
 bool tni_recount_has_suspects(const struct tni_segment *s)
 {
     return atomic_load(&s->header->suspects_added) != atomic_load(&s->header->suspects_done) ||
-           tni_queue_has_suspects(s);
+           tni_object_has_suspects(s);
 }
 
 int tni_recount_suspects(struct tn_domain *d, uint64_t deadline_ns)
@@ -445,7 +445,7 @@ int tni_recount_suspects(struct tn_domain *d, uint64_t deadline_ns)
     if (status != 0)
         return status;
     uint32_t left = recount_blocks(d, deadline_ns);
-    status = tni_queue_recount(d, TNI_MIN(deadline_ns, tni_os_now_ns() + PATIENCE_NS));
+    status = tni_object_recount(d, TNI_MIN(deadline_ns, tni_os_now_ns() + PATIENCE_NS));
     tni_recount_end(d);
     if (left == 0)
         return status;

@@ -21,7 +21,7 @@
 
 #include "reaper/manager.h"
 #include "reaper/recount.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 /* ---- who settles ------------------------------------------------------------------------- */
 
@@ -143,8 +143,8 @@ static void end_children(struct tn_domain *d, uint64_t parent)
 }
 
 /*
- * The registry is not here: tni_queue_settle_seat() took it over and finished what it was taken
- * for.
+ * The registry is not here: tni_object_settle_seat() took it over and finished what it was
+ * taken for.
  */
 static void release_claims(struct tn_domain *d, uint64_t who)
 {
@@ -188,7 +188,7 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
 
     tni_text_copy(command, sizeof command, entry->command, sizeof entry->command);
     TNI_KILL_POINT("settle_claimed");
-    int status = tni_queue_settle_seat(d, seat); /* I5 */
+    int status = tni_object_settle_seat(d, seat); /* I5 */
     TNI_KILL_POINT("settle_waits_ended");
     end_children(d, who);
     TNI_KILL_POINT("settle_children_ended");
@@ -284,7 +284,7 @@ int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
 {
     if (d->seat == TNI_NO_SEAT)
         return 0;
-    tni_queue_finish_unopened(d);
+    tni_object_finish_unopened(d);
     return tni_recount_suspects(d, deadline_ns);
 }
 
@@ -314,7 +314,7 @@ void tni_reaper_leave(struct tn_domain *d)
         tni_process_begin_leave(d);
         TNI_KILL_POINT("leave_begun");
     }
-    tni_queue_fini(d);
+    tni_object_fini(d);
     if (is_member) {
         TNI_KILL_POINT("leave_objects_closed");
         /* For good: no thread of ours may settle somebody while our seat goes. */

@@ -263,7 +263,8 @@ static void settle_whoever_dies(void)
 
 static int make_named(tn_event **ret_handle)
 {
-    const struct tni_object_spec spec = {.kind = tni_kind_of(TNI_OBJECT_EVENT), .name = "name"};
+    const struct tni_object_spec spec = {.kind = tni_kind_of(tiny_me(), TNI_OBJECT_EVENT),
+                                         .name = "name"};
     return tni_object_open("the model", tiny_me(), &spec, TN_OPEN_NEW, ret_handle);
 }
 

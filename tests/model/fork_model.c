@@ -203,7 +203,7 @@ static void begin(uint32_t seats)
     }
     atomic_store(&tiny_segment.header->object_limit, 1);
     tiny_domains[PARENT]->handles = handles[0];
-    tni_queue_init(tiny_domains[PARENT]);
+    tni_object_init(tiny_domains[PARENT]);
     fork_register(tiny_domains[PARENT]);
 }
 

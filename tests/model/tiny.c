@@ -148,6 +148,7 @@ static struct tn_domain *make_domain(uint32_t seat)
 {
     struct tn_domain *d = model_private(sizeof *d, 64);
     d->segment = tiny_segment;
+    tiny_set_kinds(d);
     d->mark = tni_os_mark();
     d->segment.geometry.seats = TNI_MAX(spec.seats, seat + 1); /* the janitor's is his alone */
     d->child_seat = TNI_NO_SEAT;

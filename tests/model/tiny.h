@@ -70,6 +70,8 @@ void tiny_slot(uint32_t index, uint32_t state, uint32_t seat, tni_block block);
 void tiny_ticket(uint32_t index, tni_block block, uint32_t uses, uint32_t issuer);
 /** The process's handle on the queue. */
 struct tni_queue *tiny_queue(uint32_t process);
+/** Tell a domain of the kinds that models make. */
+void tiny_set_kinds(struct tn_domain *domain);
 /** Find a message and take it, as a pop does. @return whether there is one */
 static inline bool tiny_take(struct tni_queue *queue, struct tni_thread *thread,
                              struct tni_taken *ret_taken)

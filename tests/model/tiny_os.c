@@ -10,7 +10,7 @@
 #include "tiny_os.h"
 
 #include "model.h"
-#include "queue/object.h"
+#include "object/object.h"
 
 enum { FD_OF_PROCESS = 100, SECOND_NS = 1000 * 1000 * 1000 };
 

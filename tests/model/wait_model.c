@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait_model: sleeping and waking, as shipped: src/sync, and the waits of src/queue.
+ * wait_model: sleeping and waking, as shipped: src/wait, and the waits of src/object.
  *
  * Sleeps have no end of their own here: not the slices of 100 ms that a process has, and no
  * timeout. So a sleeper whose message is there, and whom nobody is going to wake, is found as
@@ -16,7 +16,7 @@
 #include "tiny.h"
 #include "tiny_os.h"
 
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 struct scenario {
     unsigned pushers, poppers, pushes, pops; /* how many each */
@@ -171,7 +171,8 @@ static void settle(void)
         bool have_all_ended = true;
         for (unsigned p = 0; p + 1 < all(); p++) {
             if (model_peek_dead(p)) {
-                model_require(tni_queue_settle_seat(tiny_me(), p) == 0, "the dead are settled");
+                model_require(tni_object_settle_seat(tiny_me(), p) == 0,
+                              "the dead are settled");
                 return;
             }
             have_all_ended &= has_returned[p];

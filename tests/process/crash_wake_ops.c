@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "queue/ring.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum { CAPACITY = 8 };
 

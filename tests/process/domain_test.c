@@ -14,8 +14,8 @@
 
 #include "harness/harness.h"
 #include "harness/members.h"
-#include "queue/face.h"
 #include "reaper/reaper.h"
+#include "sync/face.h"
 
 enum { MIB = 1 << 20, LONG_MS = 20000 };
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
-#include "queue/object.h"
-#include "queue/registry.h"
+#include "object/object.h"
+#include "object/registry.h"
 
 enum { MIB = 1 << 20, LONG_MS = 10000, TENSORS = 2 };
 

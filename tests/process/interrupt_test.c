@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "object/object.h"
 #include "os/os.h"
-#include "queue/object.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 /* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
  */

@@ -17,7 +17,7 @@
 #include "harness/live_blocks.h"
 #include "harness/members.h"
 #include "reaper/manager.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum { LONG_MS = 10000 };
 

@@ -12,7 +12,7 @@
 #include "alloc/alloc.h"
 #include "harness/harness.h"
 #include "harness/tensor.h"
-#include "queue/object.h"
+#include "object/object.h"
 
 enum { MIB = 1 << 20, LONG_MS = 10000, SOON_MS = 650, FEW = 3 };
 

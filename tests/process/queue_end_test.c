@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "harness/harness.h"
 #include "process/queue_world.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 static int try_push_number(uint32_t number)
 {

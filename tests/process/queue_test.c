@@ -14,7 +14,7 @@
 #include "os/os.h"
 #include "process/queue_world.h"
 #include "queue/ring.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 static tn_tensor *numbers(int64_t count, float first)
 {

@@ -17,7 +17,7 @@
 #include "os/os.h"
 #include "process/queue_world.h"
 #include "queue/ring.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 TN_TEST(the_pollable_descriptor_is_readable_after_a_push_and_quiet_after_a_clear)
 {

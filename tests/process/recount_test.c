@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 
 #include "harness/harness.h"
+#include "object/object.h"
 #include "os/os.h"
 #include "process/process.h"
-#include "queue/object.h"
 #include "reaper/recount.h"
 #include "tensor/tensor.h"
 

@@ -7,7 +7,7 @@
 #include "harness/harness.h"
 #include "process/process.h"
 #include "reaper/reaper.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 /* A process keeps one socket for ringing: before a test's descriptors are counted. */
 __attribute__((constructor)) static void ring_once(void) { tni_os_bell_ring(1); }

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "object/object.h"
 #include "process/process.h"
-#include "queue/object.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum { MIB = 1 << 20, LONG_MS = 10000, LATE_MS = 150 };
 

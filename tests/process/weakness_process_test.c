@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 
 #include "harness/tensor.h"
+#include "object/object.h"
 #include "process/strategies.h"
-#include "queue/object.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 enum { MIB = 1 << 20 };
 

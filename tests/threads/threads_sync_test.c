@@ -7,8 +7,8 @@
 #include <sched.h>
 #include <string.h>
 
-#include "sync/sync.h"
 #include "threads/threads.h"
+#include "wait/wait.h"
 
 /* The same object in each member. */
 static union {

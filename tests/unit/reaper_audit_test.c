@@ -2,8 +2,8 @@
 /* The audit: what it finds and repairs, beside a busy domain too; and tables full of noise. */
 #include "queue/ring.h"
 #include "reaper/recount.h"
-#include "sync/sync.h"
 #include "unit/reaper_test.h"
+#include "wait/wait.h"
 
 /* ---- the audit --------------------------------------------------------------------------- */
 

@@ -13,8 +13,8 @@
 
 #include "queue/ring.h"
 #include "reaper/recount.h"
-#include "sync/sync.h"
 #include "unit/reaper_test.h"
+#include "wait/wait.h"
 
 /* ---- kills ------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 

@@ -12,9 +12,9 @@
  * Callers: queue.c, event.c, ... Death: leaves a word armed, or `looking` in it, which costs
  * others one wake-up or one slice; the reaper wakes all at the object.
  */
-#include "queue/object.h"
+#include "object/object.h"
 
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 /*
  * Whether there was a death on this side since `told`, nobody else is left there, and nothing
@@ -28,7 +28,8 @@ static bool are_peers_dead(const struct tn_object *handle, uint32_t side, uint32
                                                                  : &object->openers;
     return TNI_UNLIKELY((uint32_t)(atomic_load(&object->death[side]) >> 32) != told) &&
            tni_seat_set_count(set, handle->domain->seat) == 0 &&
-           (side != TNI_SIDE_PRODUCER || !tni_kind_of(handle->kind)->has_more(handle));
+           (side != TNI_SIDE_PRODUCER ||
+            !tni_kind_of(handle->domain, handle->kind)->has_more(handle));
 }
 
 static int report_death(struct tn_object *handle, uint32_t side)

@@ -11,10 +11,9 @@
  * reaper makes it RECOVERED; a releaser's before its wake is made good by the reaper's wake. A
  * process that closes a lock it holds, or leaves the domain, is treated as dead.
  */
-#include "queue/lock.h"
+#include "sync/lock.h"
 
-#include "queue/face.h"
-#include "sync/sync.h"
+#include "sync/face.h"
 
 #define HELD      (UINT64_C(1) << 63)
 #define RECOVERED (UINT64_C(1) << 62)

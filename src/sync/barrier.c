@@ -15,8 +15,7 @@
  * generation DIED; of the last arrival before its wake, or of a breaker before its: the reaper
  * wakes all.
  */
-#include "queue/face.h"
-#include "sync/sync.h"
+#include "sync/face.h"
 
 enum { FATE_PASSED = 0, FATE_DIED = 1, FATE_LATE = 2, MAX_PARTIES = 0xffff, FATES = 8 };
 

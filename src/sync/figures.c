@@ -2,8 +2,7 @@
 /*
  * figures: what the word of an event, semaphore, lock or barrier says; for people, who look on.
  */
-#include "queue/object.h"
-#include "queue/queue.h"
+#include "sync/sync.h"
 
 /*
  * The words are as event.c, semaphore.c, lock.c and barrier.c state them;

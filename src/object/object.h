@@ -1,11 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object: the table of named things, and this process's handles on them. Inside the room queue.
+ * object: the table of objects in the control segment: queues, events, semaphores, locks,
+ * conditions, barriers, found by name or number; and this process's handles on them. What a
+ * kind does is a table of functions (struct tni_kind) that a room above registers.
  */
-#ifndef TNI_QUEUE_OBJECT_H
-#define TNI_QUEUE_OBJECT_H
+#ifndef TNI_OBJECT_H
+#define TNI_OBJECT_H
 
-#include "queue/queue.h"
+#include <tenon/object.h>
+
+#include "ref/ref.h"
+#include "wait/wait.h"
+
+static inline uint32_t tni_object_kind(uint64_t word) { return (uint32_t)word & 0xff; }
+static inline uint32_t tni_object_state(uint64_t word) { return (uint32_t)(word >> 8) & 0xff; }
+static inline uint32_t tni_object_maker(uint64_t word)
+{
+    return (uint32_t)(word >> 16) & 0xffff;
+}
+static inline uint32_t tni_object_generation(uint64_t word) { return (uint32_t)(word >> 32); }
+static inline uint64_t tni_object_word(uint32_t generation, uint32_t maker, uint32_t state,
+                                       uint32_t kind)
+{
+    return (uint64_t)generation << 32 | (uint64_t)maker << 16 | (uint64_t)state << 8 | kind;
+}
+
+/**
+ * First of all for each domain that is joined.
+ * @param kinds  [TNI_OBJECT_KINDS], by number; NULL: no such kind
+ */
+void tni_object_set_kinds(struct tn_domain *domain, const struct tni_kind *const *kinds);
+/** Fork hook: objects that the parent has open are open in the child. */
+void tni_object_init(struct tn_domain *domain);
+/** Close what this process has open, at leave; no handle points at the domain from then on. */
+void tni_object_fini(struct tn_domain *domain);
 
 /* How a name that stands in shared memory is said: it may have lost its end. */
 #define TNI_NAME_FORMAT "'%.48s'"
@@ -63,18 +91,25 @@ struct tni_kind {
     void (*close_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
     /** Nobody has the object open any more. Resumable. */
     void (*end)(struct tn_domain *domain, struct tni_object *object);
-    /** The references that the object holds, besides that to its own block. */
-    uint64_t (*count_records)(const struct tni_segment *segment,
-                              const struct tni_object *object, tni_block block);
-    void (*for_each_record)(const struct tni_segment *segment, const struct tni_object *object,
-                            tni_record_fn *each, void *context);
+    /**
+     * Mark the objects that threads of a dead seat were changing, its own or as a reaper
+     * another's, to be recounted; and clear its announces of them.
+     */
+    void (*take_announces)(struct tn_domain *domain, uint32_t seat);
+    /**
+     * Make the count of a marked object right. pre: the object cannot end meanwhile.
+     * @return false: the living are in the way, come again
+     */
+    bool (*recount)(struct tn_domain *domain, uint32_t object);
     /** Whether what a wait is for may come though nobody is left on the other side. */
     bool (*has_more)(const struct tn_object *handle);
 };
-extern const struct tni_kind tni_queue_kind, tni_event_kind, tni_semaphore_kind, tni_lock_kind,
-    tni_condition_kind, tni_barrier_kind;
 /** NULL: no such kind. */
-const struct tni_kind *tni_kind_of(uint32_t number);
+static inline const struct tni_kind *tni_kind_of(const struct tn_domain *domain,
+                                                 uint32_t number)
+{
+    return number < TNI_OBJECT_KINDS ? domain->kinds[number] : NULL;
+}
 
 struct tni_object_spec {
     const struct tni_kind *kind;
@@ -161,14 +196,37 @@ void tni_object_wake_all(const struct tni_segment *segment, struct tni_object *o
 void tni_object_ring_watchers(const struct tni_segment *segment,
                               const struct tni_object *object);
 
+/** "queue", "event", ...; NULL for none */
+const char *tni_object_kind_name(uint32_t kind);
+/** Whether a look for the object's name would come to it. */
+bool tni_names_has(const struct tni_segment *segment, uint32_t object);
+
+/* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
+
 /**
- * Mark the semaphores that a dead seat was changing, its own or as a reaper another's, to be
- * recounted; and clear its announces of them.
+ * Settle a dead seat in every object: slots it claimed, took or leased, locks, permits,
+ * barriers; its bits; and wake everybody whose wait this may end. Waits end before memory is
+ * reclaimed. Objects that nobody has open any more are ended.
+ * @return 0, or TN_ERR_TIMED_OUT: the registry is in use; everything else is done, come again
  */
-void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t seat);
+int tni_object_settle_seat(struct tn_domain *domain, uint32_t seat);
 /**
- * Make the permits of a marked semaphore right. pre: the object cannot end meanwhile.
- * @return false: the living are in the way, come again
+ * Recount the semaphores that dead threads were changing. Until the deadline, who is about to
+ * change one of them waits. pre: the claim header->recount is ours.
+ * @return 0, or TN_ERR_TIMED_OUT: the living are in the way, or the registry is in use
  */
-bool tni_semaphore_recount(struct tn_domain *domain, uint32_t object);
+int tni_object_recount(struct tn_domain *domain, uint64_t deadline_ns);
+/**
+ * End the objects that their last opener closed while another process had the registry. Those
+ * stay whose registry is in use now.
+ */
+void tni_object_finish_unopened(struct tn_domain *domain);
+/** Whether there may be any. */
+bool tni_object_has_suspects(const struct tni_segment *segment);
+/**
+ * End an object that nobody has open or that is half ended, and undo one that is half made by
+ * nobody. TN_ERR_TIMED_OUT: the registry is in use.
+ */
+int tni_object_finish(struct tn_domain *domain, uint32_t object);
+
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * registry: who may make, open and end objects; one at a time in a domain. Inside the room
- * queue.
+ * object.
  */
-#ifndef TNI_QUEUE_REGISTRY_H
-#define TNI_QUEUE_REGISTRY_H
+#ifndef TNI_OBJECT_REGISTRY_H
+#define TNI_OBJECT_REGISTRY_H
 
 #include "process/process.h"
 

@@ -5,8 +5,8 @@
  * Callers: ring.c, object.c, settle.c. Death: whoever settles the dead wakes all at each object
  * that the dead had open.
  */
-#include "queue/object.h"
-#include "sync/sync.h"
+#include "object/object.h"
+#include "wait/wait.h"
 
 /*
  * Ring first, and disarm only what was armed at our look. Who is killed or stopped before the

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle: making a handle and taking it off the list. Inside the room queue. */
-#ifndef TNI_QUEUE_HANDLE_H
-#define TNI_QUEUE_HANDLE_H
+/* handle: making a handle and taking it off the list. Inside the room object. */
+#ifndef TNI_OBJECT_HANDLE_H
+#define TNI_OBJECT_HANDLE_H
 
-#include "queue/object.h"
+#include "object/object.h"
 
 /** NULL: no private memory. pre: the registry is ours and `index` is LIVE, or MAKING by us. */
 struct tn_object *tni_handle_make(struct tn_domain *domain, uint32_t index,

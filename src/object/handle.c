@@ -11,14 +11,17 @@
  * Callers: object.c, users. Death: handles are private memory; the reaper clears the seat's
  * bits.
  */
-#include "queue/handle.h"
+#include "object/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const kind_names[TNI_OBJECT_KINDS] = {
+    NULL, "queue", "event", "semaphore", "lock", "condition", "barrier"};
+
 const char *tni_object_kind_name(uint32_t kind)
 {
-    return tni_kind_of(kind) != NULL ? tni_kind_of(kind)->name : NULL;
+    return kind < TNI_OBJECT_KINDS ? kind_names[kind] : NULL;
 }
 
 static struct tni_thread *handles_enter(struct tn_domain *d)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* entry: an entry of the table of objects, from FREE to FREE. Inside the room queue. */
-#ifndef TNI_QUEUE_ENTRY_H
-#define TNI_QUEUE_ENTRY_H
+/* entry: an entry of the table of objects, from FREE to FREE. Inside the room object. */
+#ifndef TNI_OBJECT_ENTRY_H
+#define TNI_OBJECT_ENTRY_H
 
-#include "queue/object.h"
+#include "object/object.h"
 
 static inline uint32_t tni_entry_index(const struct tn_domain *d,
                                        const struct tni_object *object)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * face: who died, as locks and barriers say it. Inside the room queue.
+ * face: who died, as locks and barriers say it. Inside the room sync.
  */
-#ifndef TNI_QUEUE_FACE_H
-#define TNI_QUEUE_FACE_H
+#ifndef TNI_SYNC_FACE_H
+#define TNI_SYNC_FACE_H
 
-#include "queue/object.h"
+#include "sync/sync.h"
 
 /* Who died, in `value2` of locks and barriers: {pid:32, seat:16, 1:16}. */
 static inline uint64_t tni_face_dead(const struct tni_segment *segment, uint32_t seat)

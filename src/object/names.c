@@ -11,7 +11,7 @@
  * dead was making or ending takes it out. `names_lost` says that the chains are to be built; a
  * death while they are built leaves it set, and the next who looks for a name builds them.
  */
-#include "queue/names.h"
+#include "object/names.h"
 
 #include <string.h>
 

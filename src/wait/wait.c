@@ -9,7 +9,7 @@
  *     that wake and the CAS is woken by a second wake, of everybody, and arms again.
  * Callers: every room that waits. Death: leaves `armed` set at worst, which costs one wake.
  */
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 #include "os/os.h"
 

@@ -10,17 +10,17 @@
  *
  * Callers: ring.c, event.c, ... and users. Death: bits are cleared; a claim of the dead is
  * taken over, and the one object that the dead was at is undone, ended or marked again (I5):
- * all by tni_queue_settle_seat().
+ * all by tni_object_settle_seat().
  */
-#include "queue/object.h"
+#include "object/object.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "queue/entry.h"
-#include "queue/handle.h"
-#include "queue/names.h"
-#include "queue/registry.h"
+#include "object/entry.h"
+#include "object/handle.h"
+#include "object/names.h"
+#include "object/registry.h"
 
 /* pre: the registry is ours. */
 static int check_new_name(struct tn_domain *d, const char *name)
@@ -126,7 +126,7 @@ static int open_in(struct tn_domain *d, const struct tni_object_spec *spec, uint
                               "the domain has no object named " TNI_NAME_FORMAT, spec->name)
                    : tni_fail(TN_ERR_NOT_FOUND, "the domain has no object %llx",
                               (unsigned long long)id);
-    const struct tni_kind *found = tni_kind_of(tni_object_kind(word));
+    const struct tni_kind *found = tni_kind_of(d, tni_object_kind(word));
     if (found == NULL || (kind != 0 && kind != found->number))
         return tni_fail(TN_ERR_INVALID, "object %u is of the kind %s, not %s", index,
                         found != NULL ? found->name : "none that is known",
@@ -163,7 +163,7 @@ static int open_or_create(struct tn_domain *d, const struct tni_object_spec *spe
 
 static int bind_handle(struct tn_object *handle, struct tn_object **ret_handle)
 {
-    const struct tni_kind *kind = tni_kind_of(handle->kind);
+    const struct tni_kind *kind = tni_kind_of(handle->domain, handle->kind);
     int status = kind->bind != NULL ? kind->bind(handle) : 0;
     if (status != 0)
         tn_object_close(handle);
@@ -218,7 +218,7 @@ int tn_object_open_id(tn_domain *d, int kind, uint64_t id, tn_object **ret_objec
 /* What a process holds ends with its last handle: its seat will be somebody else's. */
 static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t number)
 {
-    const struct tni_kind *kind = tni_kind_of(number);
+    const struct tni_kind *kind = tni_kind_of(d, number);
     if (kind != NULL && kind->close_seat != NULL)
         kind->close_seat(d, object, d->seat);
 }
@@ -274,7 +274,7 @@ tn_object *tn_object_close(tn_object *handle)
     if (handle == NULL)
         return NULL;
     struct tn_domain *d = handle->domain;
-    /* After the domain was left the domain may be gone: see tni_queue_fini(). */
+    /* After the domain was left the domain may be gone: see tni_object_fini(). */
     if (d != NULL)
         detach(d, handle);
     free(handle);
@@ -283,7 +283,7 @@ tn_object *tn_object_close(tn_object *handle)
 
 static _Atomic uint32_t no_roles;
 
-void tni_queue_fini(struct tn_domain *d)
+void tni_object_fini(struct tn_domain *d)
 {
     while (d->handles != NULL) {
         struct tn_object *handle = d->handles;
@@ -315,9 +315,13 @@ TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
             atomic_store(h->roles, 0);
 }
 
-int tni_queue_init(struct tn_domain *d)
+void tni_object_set_kinds(struct tn_domain *d, const struct tni_kind *const *kinds)
+{
+    d->kinds = kinds;
+}
+
+void tni_object_init(struct tn_domain *d)
 {
     tni_process_hook(
         d, &(struct tni_fork_hooks){.prepare = open_for_child, .child = reset_in_child});
-    return 0;
 }

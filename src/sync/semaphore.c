@@ -23,8 +23,7 @@
  * also when the dead was a reaper. Permits without owners die with who took them. Who closes
  * its last handle, or leaves, gives back as the dead do.
  */
-#include "queue/face.h"
-#include "sync/sync.h"
+#include "sync/face.h"
 
 enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS = INT32_MAX };
 
@@ -338,7 +337,7 @@ static _Atomic uint32_t *held_of(const struct tni_segment *s, const struct tni_o
     return tni_object_ring(s, object, held_bytes(s));
 }
 
-bool tni_semaphore_recount(struct tn_domain *domain, uint32_t index)
+static bool recount(struct tn_domain *domain, uint32_t index)
 {
     const struct tni_segment *s = &domain->segment;
     struct tni_object *object = tni_object_at(s, index);
@@ -359,7 +358,7 @@ bool tni_semaphore_recount(struct tn_domain *domain, uint32_t index)
     return true;
 }
 
-void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t dead)
+static void take_announces(struct tn_domain *domain, uint32_t dead)
 {
     const struct tni_segment *s = &domain->segment;
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
@@ -413,4 +412,6 @@ const struct tni_kind tni_semaphore_kind = {
     .bind = bind,
     .settle_seat = settle_seat,
     .close_seat = settle_seat,
+    .take_announces = take_announces,
+    .recount = recount,
 };

@@ -11,11 +11,11 @@
  * Death: the next owner of the registry finds the entry by `registry_object`, and undoes or
  * ends it (settle.c).
  */
-#include "queue/entry.h"
+#include "object/entry.h"
 
 #include <string.h>
 
-#include "queue/names.h"
+#include "object/names.h"
 
 /* The first from the hint on, around the end: whoever made or ended an object was there last.
  */
@@ -142,7 +142,7 @@ void tni_entry_end(struct tn_domain *d, struct tni_object *object)
     atomic_store(&d->segment.header->registry_object, index + 1); /* I5 */
     atomic_store(&object->word, tni_object_word(generation, d->seat, TNI_OBJECT_ENDING, kind));
     TNI_KILL_POINT("object_ending");
-    const struct tni_kind *is = tni_kind_of(kind);
+    const struct tni_kind *is = tni_kind_of(d, kind);
     if (is != NULL && is->end != NULL)
         is->end(d, object);
     take_ring(d, object);

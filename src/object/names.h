@@ -3,10 +3,10 @@
  * names: which object has a name, at a cost that does not depend on how many there are. Inside
  * the room queue. All but tni_names_has() take: the registry is ours.
  */
-#ifndef TNI_QUEUE_NAMES_H
-#define TNI_QUEUE_NAMES_H
+#ifndef TNI_OBJECT_NAMES_H
+#define TNI_OBJECT_NAMES_H
 
-#include "queue/queue.h"
+#include "object/object.h"
 
 /** The LIVE object of this name, or the geometry's object count. */
 uint32_t tni_names_find(const struct tni_segment *segment, const char *name);

@@ -5,10 +5,10 @@
  * Callers: the reaper. Death: of whoever settles: each step is idempotent, and the next one
  * begins anew. I2 to I5: handle.c, entry.c.
  */
-#include "queue/entry.h"
-#include "queue/names.h"
-#include "queue/registry.h"
-#include "sync/sync.h"
+#include "object/entry.h"
+#include "object/names.h"
+#include "object/registry.h"
+#include "wait/wait.h"
 
 static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
 {
@@ -24,7 +24,7 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
 static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t number,
                         uint32_t seat)
 {
-    const struct tni_kind *kind = tni_kind_of(number);
+    const struct tni_kind *kind = tni_kind_of(d, number);
     if (kind != NULL && kind->settle_seat != NULL)
         kind->settle_seat(d, object, seat);
 }
@@ -134,7 +134,7 @@ static bool has_unopened(const struct tni_segment *s)
     return tni_bit_next(tni_loose_of(s, TNI_LOOSE_UNOPENED), 0, limit) < limit;
 }
 
-void tni_queue_finish_unopened(struct tn_domain *d)
+void tni_object_finish_unopened(struct tn_domain *d)
 {
     if (!has_unopened(&d->segment) || tni_registry_enter_settling(d) != 0)
         return;
@@ -142,7 +142,7 @@ void tni_queue_finish_unopened(struct tn_domain *d)
     tni_registry_leave(d);
 }
 
-int tni_queue_finish(struct tn_domain *d, uint32_t index)
+int tni_object_finish(struct tn_domain *d, uint32_t index)
 {
     int status = tni_registry_enter_settling(d);
     if (status == 0) {
@@ -181,7 +181,7 @@ static void settle_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
     tni_bit_forget(row, limit);
 }
 
-int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
+int tni_object_settle_seat(struct tn_domain *d, uint32_t seat)
 {
     /* Queues first: who counts in a semaphore what queues gave out never finds too little. */
     settle_opens(d, true, seat);
@@ -191,7 +191,9 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
         finish_unopened(d);
         tni_registry_leave(d);
     }
-    tni_semaphore_take_announces(d, seat);
+    for (uint32_t k = 0; k < TNI_OBJECT_KINDS; k++)
+        if (tni_kind_of(d, k) != NULL && tni_kind_of(d, k)->take_announces != NULL)
+            tni_kind_of(d, k)->take_announces(d, seat);
     /* It may have freed the registry and told nobody, or died of the one wake-up there was. */
     tni_wait_notify(&d->segment.header->registry_wait, INT32_MAX);
     return status;
@@ -199,30 +201,38 @@ int tni_queue_settle_seat(struct tn_domain *d, uint32_t seat)
 
 /* ---- recounts of what the dead were changing --------------------------------------------- */
 
-bool tni_queue_has_suspects(const struct tni_segment *s)
+bool tni_object_has_suspects(const struct tni_segment *s)
 {
     return atomic_load(&s->header->objects_added) != atomic_load(&s->header->objects_done);
 }
 
+/* True: there is nothing to recount any more. */
+static bool recount_kind(struct tn_domain *d, uint32_t index)
+{
+    const struct tni_kind *kind =
+        tni_kind_of(d, tni_object_kind(atomic_load(&tni_object_at(&d->segment, index)->word)));
+    return kind == NULL || kind->recount == NULL || kind->recount(d, index);
+}
+
 static bool recount_object(struct tn_domain *d, uint32_t index, uint64_t deadline_ns)
 {
-    bool is_done = tni_semaphore_recount(d, index);
+    bool is_done = recount_kind(d, index);
     if (is_done || tni_os_now_ns() >= deadline_ns)
         return is_done;
     tni_process_name_recounted(d, tni_recounted_object(index));
     uint32_t tries = 0;
     do {
         tni_os_back_off(tries++);
-        is_done = tni_semaphore_recount(d, index);
+        is_done = recount_kind(d, index);
     } while (!is_done && tni_os_now_ns() < deadline_ns);
     tni_process_name_recounted(d, 0);
     return is_done;
 }
 
-int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
+int tni_object_recount(struct tn_domain *d, uint64_t deadline_ns)
 {
     struct tni_header *h = d->segment.header;
-    if (!tni_queue_has_suspects(&d->segment))
+    if (!tni_object_has_suspects(&d->segment))
         return 0;
     /* Has objects stay: whoever ends one has the registry. */
     int status = tni_registry_enter_settling(d);
@@ -250,40 +260,4 @@ int tni_queue_recount(struct tn_domain *d, uint64_t deadline_ns)
     return tni_fail(TN_ERR_TIMED_OUT,
                     "%u semaphores are still to be recounted: live threads are changing them",
                     left);
-}
-
-/* ---- records ----------------------------------------------------------------------------- */
-
-uint64_t tni_queue_count_records(const struct tni_segment *s, tni_block block)
-{
-    uint32_t limit = tni_object_limit(s);
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(s, i);
-        uint64_t word = atomic_load(&object->word);
-        if (tni_object_state(word) == TNI_OBJECT_FREE)
-            continue;
-        count += atomic_load(&object->ring) == block.id;
-        const struct tni_kind *kind = tni_kind_of(tni_object_kind(word));
-        if (kind != NULL && kind->count_records != NULL)
-            count += kind->count_records(s, object, block);
-    }
-    return count;
-}
-
-void tni_queue_for_each_record(const struct tni_segment *s, tni_record_fn *each, void *context)
-{
-    uint32_t limit = tni_object_limit(s);
-    for (uint32_t i = 0; i < limit; i++) {
-        const struct tni_object *object = tni_object_at(s, i);
-        uint64_t word = atomic_load(&object->word);
-        if (tni_object_state(word) == TNI_OBJECT_FREE)
-            continue;
-        uint32_t ring = atomic_load(&object->ring);
-        if (ring != 0)
-            each((tni_block){ring}, context);
-        const struct tni_kind *kind = tni_kind_of(tni_object_kind(word));
-        if (kind != NULL && kind->for_each_record != NULL)
-            kind->for_each_record(s, object, each, context);
-    }
 }

@@ -12,9 +12,9 @@
  * what it was at; a death between the claim and its turn leaves a turn uncounted, which costs a
  * waiter one shorter wait.
  */
-#include "queue/registry.h"
+#include "object/registry.h"
 
-#include "sync/sync.h"
+#include "wait/wait.h"
 
 #define MS_NS UINT64_C(1000000)
 
