@@ -449,7 +449,8 @@ struct tni_object {
     _Atomic uint32_t ended;    /* TNI_QUEUE_ENDED, TNI_QUEUE_BEREFT */
     _Atomic uint64_t unpushed; /* positions of a queue that the tail passes without a push */
     /*
-     * Each on a line of its own. `items`, `room`: wait words, {epoch:30, pollers:1, armed:1}.
+     * Each on a line of its own. `items`, `room`: wait words, {epoch:29, looking:1, pollers:1,
+     * armed:1}; see wait.h.
      */
     /* Positions in a ring are {round:32, slot:32}; rounds wrap. */
     _Alignas(64) _Atomic uint64_t head; /* a hint: positions before hold nothing to take */
@@ -457,8 +458,10 @@ struct tni_object {
     _Alignas(64) _Atomic uint32_t items;
     _Alignas(64) _Atomic uint32_t room;
     /*
-     * semaphores: {version:32, permits:32}; locks: {recovered:1, owner pid.., see lock.c};
-     * barriers; events
+     * Semaphores: {version:32, permits:32}; owned ones of one permit: {holder's seat + 1:32,
+     * permits:32}. Locks: {held:1, recovered:1, incarnation:22, seat:16, thread:24}. Barriers:
+     * {generation:24, fates:16, arrived:16, fate:8}. Conditions: signals so far. Events: 1 set,
+     * 0 not. `value2` of locks and barriers: who died, {pid:32, seat:16, 1:16}.
      */
     _Alignas(64) _Atomic uint64_t value;
     _Atomic uint64_t value2;

@@ -3,7 +3,9 @@
  * process: the table of seats.
  *
  * Nouns: seat, incarnation, thread (an announce record and its private side), witness.
- * I1  A seat's word is moved by CAS only, and each FREE raises the incarnation.
+ * I1  A seat that is FREE or JOINING is taken by CAS. The word of a seat that is taken is
+ *     written by its process, by plain stores, and by its recoverer once that process is dead.
+ *     Each FREE raises the incarnation.
  * I2  A seat is FREE only when its row, its announces and its bits in objects are all zero.
  * I3  A JOINING seat's word names the process that it waits for: the claimer; for a forked
  *     child the parent, until the child's CAS of just that word put its own name there. Only

@@ -15,13 +15,10 @@
  * generation DIED; of the last arrival before its wake, or of a breaker before its: the reaper
  * wakes all.
  */
-#include "sync/face.h"
+#include "sync/words.h"
 
 enum { FATE_PASSED = 0, FATE_DIED = 1, FATE_LATE = 2, MAX_PARTIES = 0xffff, FATES = 8 };
 
-static uint32_t generation_of(uint64_t word) { return (uint32_t)(word >> 40); }
-static uint32_t arrived_of(uint64_t word) { return (uint32_t)(word >> 8) & 0xffff; }
-static uint32_t fate_of(uint64_t word) { return (uint32_t)word & 0xff; }
 static uint64_t with_arrival(uint64_t word) { return word + (1u << 8); }
 static uint64_t with_fate(uint64_t word, uint32_t fate)
 {
@@ -52,8 +49,8 @@ int tn_barrier_open(tn_domain *domain, const char *name, uint32_t parties, uint3
 
 static int check_word(const struct tni_object *object, uint64_t word)
 {
-    if (TNI_LIKELY(arrived_of(word) < object->capacity && object->capacity <= MAX_PARTIES &&
-                   fate_of(word) <= FATE_LATE))
+    if (TNI_LIKELY(tni_barrier_arrived(word) < object->capacity &&
+                   object->capacity <= MAX_PARTIES && tni_barrier_fate(word) <= FATE_LATE))
         return 0;
     return tni_fail(TN_ERR_CORRUPT,
                     "barrier " TNI_NAME_FORMAT " for %u parties has the word %llx",
@@ -70,18 +67,19 @@ static int report(const struct tni_object *object, uint32_t fate)
                         " is broken: a waiter went, at its deadline or interrupted",
                         object->name);
     uint64_t dead = atomic_load(&object->value2); /* I4 */
-    tni_set_peer(tni_face_dead_seat(dead), tni_face_dead_pid(dead));
+    tni_set_peer(tni_dead_seat(dead), tni_dead_pid(dead));
     return tni_fail(TN_ERR_PEER_DIED,
                     "barrier " TNI_NAME_FORMAT " is broken: process %d in seat %u died",
-                    object->name, tni_face_dead_pid(dead), tni_face_dead_seat(dead));
+                    object->name, tni_dead_pid(dead), tni_dead_seat(dead));
 }
 
 /* I3. TN_ERR_TIMED_OUT: nothing is decided yet. */
 static int outcome(const struct tni_object *object, uint64_t word, uint32_t generation)
 {
-    uint32_t since = (generation_of(word) - generation) & 0xffffff;
+    uint32_t since = (tni_barrier_generation(word) - generation) & 0xffffff;
     if (since == 0)
-        return fate_of(word) == FATE_PASSED ? TN_ERR_TIMED_OUT : report(object, fate_of(word));
+        return tni_barrier_fate(word) == FATE_PASSED ? TN_ERR_TIMED_OUT
+                                                     : report(object, tni_barrier_fate(word));
     /* Others than us have met, or broken it, more than eight times since: it is forgotten. */
     if (since > FATES)
         return 0;
@@ -116,7 +114,7 @@ static int break_late(const struct gathering *g, int why)
     TNI_KILL_POINT("barrier_broken_late");
     tni_wait_notify(&g->object->items, INT32_MAX);
     return tni_fail(why, "barrier " TNI_NAME_FORMAT ": %u of %u had come when %s",
-                    g->object->name, arrived_of(seen), g->object->capacity,
+                    g->object->name, tni_barrier_arrived(seen), g->object->capacity,
                     why == TN_ERR_TIMED_OUT ? "the deadline passed"
                                             : "the wait was interrupted");
 }
@@ -132,9 +130,9 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
     do {
         if ((status = check_word(object, seen)) != 0)
             return status;
-        if (fate_of(seen) != FATE_PASSED)
-            return report(object, fate_of(seen)); /* I2 */
-        is_last = arrived_of(seen) + 1 == object->capacity;
+        if (tni_barrier_fate(seen) != FATE_PASSED)
+            return report(object, tni_barrier_fate(seen)); /* I2 */
+        is_last = tni_barrier_arrived(seen) + 1 == object->capacity;
     } while (!atomic_compare_exchange_weak(
         &object->value, &seen, is_last ? next_word(seen, FATE_PASSED) : with_arrival(seen)));
     TNI_KILL_POINT("barrier_arrived");
@@ -142,7 +140,7 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
         tni_wait_notify(&object->items, INT32_MAX);
         return 1;
     }
-    struct gathering g = {object, generation_of(seen)};
+    struct gathering g = {object, tni_barrier_generation(seen)};
     const struct tn_domain *d = barrier->domain;
     uint64_t who = d->who;
     /* No side: a death is a fate of the generation. */
@@ -161,10 +159,10 @@ int tn_barrier_reset(tn_barrier *barrier)
     struct tni_object *object = barrier->object;
     uint64_t seen = atomic_load(&object->value);
     do {
-        if ((status = check_word(object, seen)) != 0 || fate_of(seen) == FATE_PASSED)
+        if ((status = check_word(object, seen)) != 0 || tni_barrier_fate(seen) == FATE_PASSED)
             return status;
-    } while (
-        !atomic_compare_exchange_weak(&object->value, &seen, next_word(seen, fate_of(seen))));
+    } while (!atomic_compare_exchange_weak(&object->value, &seen,
+                                           next_word(seen, tni_barrier_fate(seen))));
     TNI_KILL_POINT("barrier_reset");
     return 0;
 }
@@ -174,9 +172,9 @@ static void settle_seat(struct tn_domain *domain, struct tni_object *object, uin
 {
     uint64_t seen = atomic_load(&object->value);
     do {
-        if (fate_of(seen) == FATE_DIED)
+        if (tni_barrier_fate(seen) == FATE_DIED)
             return;
-        atomic_store(&object->value2, tni_face_dead(&domain->segment, seat)); /* I4 */
+        atomic_store(&object->value2, tni_dead_word(&domain->segment, seat)); /* I4 */
         TNI_KILL_POINT("barrier_dead_named");
     } while (!atomic_compare_exchange_weak(&object->value, &seen, with_fate(seen, FATE_DIED)));
     TNI_KILL_POINT("barrier_broken");

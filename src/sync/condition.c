@@ -11,8 +11,8 @@
  * reaper wakes all, and those that a signal was meant for pass by I1. A waiter that dies
  * holding the lock again: see lock.c.
  */
-#include "sync/face.h"
 #include "sync/lock.h"
+#include "sync/words.h"
 
 /* Two waiters that both came late could hand one wake to each other for ever. */
 enum { MAX_HANDED_ON = 4 };

@@ -2,22 +2,17 @@
 /*
  * figures: what the word of an event, semaphore, lock or barrier says; for people, who look on.
  */
-#include "sync/sync.h"
+#include "sync/words.h"
 
-/*
- * The words are as event.c, semaphore.c, lock.c and barrier.c state them;
- * tests/tools/cli_test.py sees each.
- */
 /* The seat that holds all taken permits of an owned semaphore; TNI_NO_SEAT: there is none, or
  * several hold some. */
 static uint32_t only_holder(const struct tni_segment *s, const struct tni_object *object)
 {
     if ((TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) == 0)
         return TNI_NO_SEAT;
-    if (TNI_LOOK(object->capacity) == 1) { /* {holder's seat + 1:32, permits:32} */
-        uint64_t holder_and_one = atomic_load(&object->value) >> 32;
-        bool is_held = holder_and_one != 0 && holder_and_one <= s->geometry.seats;
-        return is_held ? (uint32_t)holder_and_one - 1 : TNI_NO_SEAT;
+    if (TNI_LOOK(object->capacity) == 1) {
+        uint32_t holder = tni_semaphore_one_holder(atomic_load(&object->value));
+        return tni_geometry_has_seat(&s->geometry, holder) ? holder : TNI_NO_SEAT;
     }
     const _Atomic uint32_t *held =
         tni_object_ring(s, object, (uint64_t)s->geometry.seats * sizeof *held);
@@ -44,18 +39,18 @@ void tni_object_figures(const struct tni_segment *s, uint32_t index,
     case TNI_OBJECT_EVENT:
         figures.count = value != 0;
         break;
-    case TNI_OBJECT_SEMAPHORE: /* {version or holder:32, permits:32} */
-        figures.count = (uint32_t)value;
+    case TNI_OBJECT_SEMAPHORE:
+        figures.count = tni_semaphore_permits(value);
         figures.owner_seat = only_holder(s, object);
         break;
-    case TNI_OBJECT_LOCK: /* {HELD:1, RECOVERED:1, incarnation:22, seat:16, thread:24} */
-        figures.count = (uint32_t)(value >> 63);
-        owner = (uint32_t)(value >> 24) & 0xffff;
+    case TNI_OBJECT_LOCK:
+        figures.count = (value & TNI_LOCK_HELD) != 0;
+        owner = tni_lock_seat(value);
         if (figures.count != 0 && tni_geometry_has_seat(&s->geometry, owner))
             figures.owner_seat = owner;
         break;
-    case TNI_OBJECT_BARRIER: /* {generation:24, fates:16, arrived:16, fate:8} */
-        figures.count = (uint32_t)(value >> 8) & 0xffff;
+    case TNI_OBJECT_BARRIER:
+        figures.count = tni_barrier_arrived(value);
         break;
     default:
         break;

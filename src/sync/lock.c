@@ -13,12 +13,7 @@
  */
 #include "sync/lock.h"
 
-#include "sync/face.h"
-
-#define HELD      (UINT64_C(1) << 63)
-#define RECOVERED (UINT64_C(1) << 62)
-
-static uint32_t owner_seat(uint64_t word) { return (uint32_t)(word >> 24) & 0xffff; }
+#include "sync/words.h"
 
 /* The id of this thread without a system call; a forked child's thread has another one. */
 static uint32_t thread_id(void)
@@ -34,8 +29,7 @@ static uint32_t thread_id(void)
 
 static uint64_t word_of_this_thread(const struct tn_domain *domain)
 {
-    return HELD | (uint64_t)(domain->incarnation & 0x3fffff) << 40 |
-           (uint64_t)domain->seat << 24 | (thread_id() & 0xffffff);
+    return tni_lock_word(domain->incarnation, domain->seat, thread_id());
 }
 
 int tn_lock_open(tn_domain *domain, const char *name, uint32_t flags, tn_lock **ret_lock)
@@ -59,16 +53,16 @@ struct acquire {
  */
 static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
 {
-    const struct tni_seat *entry = tni_seat_at(s, owner_seat(word));
+    const struct tni_seat *entry = tni_seat_at(s, tni_lock_seat(word));
     uint64_t seat = atomic_load(&entry->word);
     if (tni_seat_state(seat) == TNI_SEAT_FREE ||
-        (tni_seat_incarnation(seat) & 0x3fffff) != ((word >> 40) & 0x3fffff))
+        (tni_seat_incarnation(seat) & 0x3fffff) != tni_lock_incarnation(word))
         return true;
     return tni_seat_state(seat) == TNI_SEAT_ALIVE &&
            tni_os_has_pid_space(TNI_LOOK(entry->pid_space)) &&
-           tni_process_seat_state(s, owner_seat(word)) == TNI_OS_ALIVE &&
-           tni_os_lost_thread(atomic_load(&entry->pid), (int32_t)(word & 0xffffff)) &&
-           tni_process_seat_state(s, owner_seat(word)) == TNI_OS_ALIVE;
+           tni_process_seat_state(s, tni_lock_seat(word)) == TNI_OS_ALIVE &&
+           tni_os_lost_thread(atomic_load(&entry->pid), (int32_t)tni_lock_thread(word)) &&
+           tni_process_seat_state(s, tni_lock_seat(word)) == TNI_OS_ALIVE;
 }
 
 static int fail_word(const struct acquire *a, uint64_t word)
@@ -77,22 +71,21 @@ static int fail_word(const struct acquire *a, uint64_t word)
         TN_ERR_CORRUPT,
         "lock " TNI_NAME_FORMAT
         " is held by thread %u of seat %u, which has ended, or by nobody (word %llx)",
-        a->object->name, (uint32_t)(word & 0xffffff), owner_seat(word),
-        (unsigned long long)word);
+        a->object->name, tni_lock_thread(word), tni_lock_seat(word), (unsigned long long)word);
 }
 
 /* What keeps us from taking a lock with this word; 0: nothing. */
 static int check_free(struct acquire *a, uint64_t word)
 {
     const struct tni_segment *s = &a->domain->segment;
-    if (TNI_LIKELY(word == 0 || word == RECOVERED))
+    if (TNI_LIKELY(word == 0 || word == TNI_LOCK_RECOVERED))
         return 0;
     if (word == a->own)
         return tni_fail(TN_ERR_INVALID,
                         "this thread holds the lock " TNI_NAME_FORMAT " already",
                         a->object->name);
-    if ((word & (HELD | RECOVERED)) != HELD ||
-        !tni_geometry_has_seat(&s->geometry, owner_seat(word)))
+    if ((word & (TNI_LOCK_HELD | TNI_LOCK_RECOVERED)) != TNI_LOCK_HELD ||
+        !tni_geometry_has_seat(&s->geometry, tni_lock_seat(word)))
         return fail_word(a, word);
     /* Who is about to sleep looks for the owner; then the word must still be the same. */
     if (++a->looks > a->spins + 2 && is_held_by_nobody(s, word) &&
@@ -122,7 +115,7 @@ static int try_acquire(void *context)
     if (TNI_LIKELY(seen == 0))
         return 0;
     uint64_t dead = atomic_load(&a->object->value2); /* I3 */
-    tni_set_peer(tni_face_dead_seat(dead), tni_face_dead_pid(dead));
+    tni_set_peer(tni_dead_seat(dead), tni_dead_pid(dead));
     return TN_LOCK_RECOVERED;
 }
 
@@ -197,11 +190,11 @@ int tn_lock_release(tn_lock *lock)
 static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);
-    if ((seen & HELD) == 0 || owner_seat(seen) != seat)
+    if ((seen & TNI_LOCK_HELD) == 0 || tni_lock_seat(seen) != seat)
         return;
-    atomic_store(&object->value2, tni_face_dead(&domain->segment, seat)); /* I3 */
+    atomic_store(&object->value2, tni_dead_word(&domain->segment, seat)); /* I3 */
     TNI_KILL_POINT("lock_dead_named");
-    if (atomic_compare_exchange_strong(&object->value, &seen, RECOVERED)) {
+    if (atomic_compare_exchange_strong(&object->value, &seen, TNI_LOCK_RECOVERED)) {
         TNI_KILL_POINT("lock_recovered");
         tni_wait_notify(&object->items, 1);
     }

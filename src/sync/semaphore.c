@@ -23,7 +23,7 @@
  * also when the dead was a reaper. Permits without owners die with who took them. Who closes
  * its last handle, or leaves, gives back as the dead do.
  */
-#include "sync/face.h"
+#include "sync/words.h"
 
 enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS = INT32_MAX };
 
@@ -36,14 +36,12 @@ struct tni_semaphore {
 };
 
 enum { ONE_FREE = 1 }; /* the word of one permit that nobody holds (I5) */
-static uint64_t one_held(uint32_t seat) { return (uint64_t)(seat + 1) << 32; }
 static bool is_one(const struct tni_object *object)
 {
     return (TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) != 0 &&
            TNI_LOOK(object->capacity) == 1;
 }
 
-static uint32_t permits_of(uint64_t word) { return (uint32_t)word; }
 static uint64_t next_word(uint64_t word, uint32_t permits)
 {
     return ((word >> 32) + 1) << 32 | permits;
@@ -106,7 +104,7 @@ uint32_t tn_semaphore_get(const tn_semaphore *semaphore)
 {
     if (tni_object_check(semaphore, TNI_OBJECT_SEMAPHORE) != 0)
         return 0;
-    return permits_of(atomic_load(&semaphore->object->value));
+    return tni_semaphore_permits(atomic_load(&semaphore->object->value));
 }
 
 /* ---- the two halves ---------------------------------------------------------------------- */
@@ -130,14 +128,14 @@ static int take_permit(struct tni_object *object, uint32_t limit)
 {
     uint64_t seen = atomic_load(&object->value);
     do {
-        if (permits_of(seen) == 0)
+        if (tni_semaphore_permits(seen) == 0)
             return TN_ERR_TIMED_OUT;
-        if (permits_of(seen) > limit)
+        if (tni_semaphore_permits(seen) > limit)
             return tni_fail(TN_ERR_CORRUPT,
                             "semaphore " TNI_NAME_FORMAT " has %u permits of %u", object->name,
-                            permits_of(seen), limit);
+                            tni_semaphore_permits(seen), limit);
     } while (!atomic_compare_exchange_weak(&object->value, &seen,
-                                           next_word(seen, permits_of(seen) - 1)));
+                                           next_word(seen, tni_semaphore_permits(seen) - 1)));
     return 0;
 }
 
@@ -145,12 +143,13 @@ static int give_permits(struct tni_object *object, uint32_t limit, uint32_t coun
 {
     uint64_t seen = atomic_load(&object->value);
     do {
-        if (permits_of(seen) > limit || count > limit - permits_of(seen))
-            return tni_fail(permits_of(seen) == MAX_PERMITS ? TN_ERR_INVALID : TN_ERR_CORRUPT,
+        if (tni_semaphore_permits(seen) > limit || count > limit - tni_semaphore_permits(seen))
+            return tni_fail(tni_semaphore_permits(seen) == MAX_PERMITS ? TN_ERR_INVALID
+                                                                       : TN_ERR_CORRUPT,
                             "semaphore " TNI_NAME_FORMAT " has %u permits already",
-                            object->name, permits_of(seen));
-    } while (!atomic_compare_exchange_weak(&object->value, &seen,
-                                           next_word(seen, permits_of(seen) + count)));
+                            object->name, tni_semaphore_permits(seen));
+    } while (!atomic_compare_exchange_weak(
+        &object->value, &seen, next_word(seen, tni_semaphore_permits(seen) + count)));
     return 0;
 }
 
@@ -170,7 +169,7 @@ static int try_acquire_owned(struct tni_semaphore *semaphore)
 {
     struct tn_domain *domain = semaphore->handle.domain;
     struct tni_object *object = semaphore->handle.object;
-    if (permits_of(atomic_load(&object->value)) == 0)
+    if (tni_semaphore_permits(atomic_load(&object->value)) == 0)
         return TN_ERR_TIMED_OUT;
     struct tni_thread *thread = begin(domain, semaphore->handle.index);
     TNI_KILL_POINT("semaphore_announced");
@@ -196,7 +195,7 @@ static int try_acquire_one(struct tni_semaphore *semaphore)
     struct tni_object *object = semaphore->handle.object;
     uint64_t seen = ONE_FREE;
     if (!atomic_compare_exchange_strong(&object->value, &seen,
-                                        one_held(semaphore->handle.domain->seat)))
+                                        tni_semaphore_one_held(semaphore->handle.domain->seat)))
         return (uint32_t)seen == 0 ? TN_ERR_TIMED_OUT : fail_one(object, seen);
     TNI_KILL_POINT("semaphore_one_taken");
     return 0;
@@ -245,7 +244,7 @@ static int fail_not_held(const struct tni_semaphore *semaphore)
 static int release_one(struct tni_semaphore *semaphore)
 {
     struct tni_object *object = semaphore->handle.object;
-    uint64_t seen = one_held(semaphore->handle.domain->seat);
+    uint64_t seen = tni_semaphore_one_held(semaphore->handle.domain->seat);
     while (!atomic_compare_exchange_strong(&object->value, &seen, ONE_FREE)) {
         if (seen != ONE_FREE && (uint32_t)seen != 0)
             return fail_one(object, seen);
@@ -386,7 +385,7 @@ static void settle_seat(struct tn_domain *domain, struct tni_object *object, uin
     uint32_t index = (uint32_t)(object - tni_object_at(s, 0));
     _Atomic uint32_t *held = held_of(s, object);
     if (is_one(object)) {
-        uint64_t word = one_held(seat);
+        uint64_t word = tni_semaphore_one_held(seat);
         if (atomic_compare_exchange_strong(&object->value, &word, ONE_FREE))
             TNI_KILL_POINT("semaphore_one_settled");
     } else if (held == NULL) {

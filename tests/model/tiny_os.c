@@ -272,21 +272,6 @@ void tiny_poll(int fd)
         model_yield();
 }
 
-/* ---- no model has a semaphore ------------------------------------------------------------ */
-
-void tni_semaphore_take_announces(struct tn_domain *domain, uint32_t seat)
-{
-    (void)domain;
-    (void)seat;
-}
-
-bool tni_semaphore_recount(struct tn_domain *domain, uint32_t object)
-{
-    (void)domain;
-    (void)object;
-    return true;
-}
-
 /* ---- kill points: steps at which a process can die --------------------------------------- */
 
 #if defined(TN_KILL_POINTS)

@@ -15,7 +15,7 @@
 #include "harness/harness.h"
 #include "harness/members.h"
 #include "reaper/reaper.h"
-#include "sync/face.h"
+#include "sync/words.h"
 
 enum { MIB = 1 << 20, LONG_MS = 20000 };
 
