@@ -63,13 +63,4 @@ uint64_t tni_commit_span_bytes(const struct tn_domain *domain, uint32_t class_id
  */
 void tni_commit_give(struct tni_thread *thread, uint64_t bytes);
 
-/** So many bytes that were behind hints are not any more. */
-void tni_alloc_note_taken(struct tn_domain *domain, uint64_t bytes);
-
-/**
- * Undo a take: give the reference of a block that nobody recorded back. pre: announced
- * @return as of tni_alloc_publish()
- */
-bool tni_alloc_untake(struct tn_domain *domain, tni_block block);
-
 #endif

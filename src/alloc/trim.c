@@ -8,6 +8,7 @@
  */
 #include "alloc/alloc.h"
 #include "alloc/commit.h"
+#include "alloc/hints.h"
 
 static const tni_block none = {0};
 

@@ -37,10 +37,6 @@ static inline uint64_t tni_inspect_age(uint64_t now_ns, uint64_t then_ns)
 {
     return then_ns < now_ns ? now_ns - then_ns : 0;
 }
-static inline bool tni_inspect_ticket_is_live(const struct tni_ticket *ticket)
-{
-    return ((atomic_load(&ticket->word) >> 20) & 0xff) == TNI_TICKET_LIVE;
-}
 /** Whether there is memory behind a block; looking at one without would give it some. */
 bool tni_inspect_has_memory(const struct tni_segment *segment, tni_block block);
 /**

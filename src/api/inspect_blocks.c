@@ -66,7 +66,7 @@ static void tally_tickets(struct scan *scan)
     for (uint32_t t = 0; t < limit; t++) {
         const struct tni_ticket *ticket = tni_ticket_at(scan->s, t);
         uint32_t block = atomic_load(&ticket->block);
-        if (tni_inspect_ticket_is_live(ticket) && tni_geometry_has_block(g, block))
+        if (tni_ticket_is_live(ticket) && tni_geometry_has_block(g, block))
             scan->tallies[tni_block_position(g, (tni_block){block})].in_tickets++;
     }
 }

@@ -53,7 +53,7 @@ static uint32_t tickets_used(const struct tni_segment *s)
 {
     uint32_t used = 0, limit = tni_ticket_limit(s);
     for (uint32_t i = 0; i < limit; i++)
-        used += tni_inspect_ticket_is_live(tni_ticket_at(s, i));
+        used += tni_ticket_is_live(tni_ticket_at(s, i));
     return used;
 }
 

@@ -23,47 +23,6 @@
 
 #include "backing/mapping.h"
 
-static int check_backing(const struct tni_segment *s, tni_block block,
-                         const struct tni_backing *b)
-{
-    uint32_t strategy = atomic_load_explicit(&b->strategy, memory_order_relaxed);
-    bool is_file = strategy == TN_STRATEGY_FILE_SYSTEM;
-    if (strategy == TN_STRATEGY_DEFAULT)
-        return tni_fail(TN_ERR_NOT_FOUND, "block %x has no object", block.id);
-    if ((!is_file && strategy != TN_STRATEGY_FILE_DESCRIPTOR) ||
-        memchr(b->path, 0, sizeof b->path) == NULL || is_file != (b->path[0] != 0) ||
-        b->data_bytes > b->object_bytes || (is_file && !tni_files_is_ours(s, b->path)))
-        return tni_fail(TN_ERR_CORRUPT,
-                        "the record of the memory object of block %x (strategy %u) is damaged",
-                        block.id, strategy);
-    return 0;
-}
-
-/* @return the word of the strategy as it stands there; 0: there is no object any more */
-static uint32_t copy_backing(const struct tni_backing *b, struct tni_backing *ret_copy)
-{
-    /* pairs with the release in name_object() */
-    uint32_t word = atomic_load_explicit(&b->strategy, memory_order_acquire);
-    memcpy(ret_copy, b, sizeof *ret_copy);
-    /* Whoever writes the rest anew found the word cleared: pairs with tni_backing_end(). */
-    atomic_thread_fence(memory_order_acquire);
-    bool is_whole = atomic_load_explicit(&b->strategy, memory_order_relaxed) == word;
-    uint32_t strategy = is_whole ? word & ((1u << TNI_STRATEGY_BITS) - 1) : TN_STRATEGY_DEFAULT;
-    atomic_store_explicit(&ret_copy->strategy, strategy, memory_order_relaxed);
-    return is_whole ? word : 0;
-}
-
-int tni_backing_read(const struct tni_segment *s, tni_block block,
-                     struct tni_backing *ret_backing)
-{
-    struct tni_backing b;
-    copy_backing(tni_backing_at(s, block), &b);
-    int status = check_backing(s, block, &b);
-    if (status == 0)
-        *ret_backing = b;
-    return status;
-}
-
 /* ---- making ------------------------------------------------------------------------------ */
 
 /* I1. What the record said before was of a block that ended; the strategy 0 says so. */
@@ -87,7 +46,7 @@ static int name_object(struct tn_domain *d, tni_block block,
     atomic_store_explicit(&b->owner, d->who, memory_order_relaxed);
     atomic_store_explicit(&b->depositary, 0, memory_order_relaxed);
     memcpy(b->path, path, sizeof b->path);
-    /* pairs with the acquire in copy_backing() */
+    /* pairs with the acquire in tni_backing_copy_record() */
     atomic_store_explicit(&b->strategy, tni_strategy_word(about->strategy, m->generation),
                           memory_order_release);
     TNI_KILL_POINT("backing_named");
@@ -382,16 +341,16 @@ static void end_file(const struct tni_backing *b)
 void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
 {
     struct tni_backing b;
-    uint32_t word = copy_backing(tni_backing_at(&d->segment, block), &b);
+    uint32_t word = tni_backing_copy_record(tni_backing_at(&d->segment, block), &b);
     if (!tni_strategy_is_of(word, generation))
         return; /* there is none, or I5: somebody else has done it */
-    int status = check_backing(&d->segment, block, &b);
+    int status = tni_backing_check_record(&d->segment, block, &b);
     if (status != 0)
         tni_log(TNI_LOG_ERROR, "an object was left: %s", tn_error_detail());
     else if (b.path[0] != 0)
         end_file(&b);
     TNI_KILL_POINT("backing_ended");
-    /* pairs with the acquire fence in copy_backing() */
+    /* pairs with the acquire fence in tni_backing_copy_record() */
     atomic_compare_exchange_strong(&tni_backing_at(&d->segment, block)->strategy, &word,
                                    TN_STRATEGY_DEFAULT);
     TNI_KILL_POINT("backing_cleared");

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: names of FILE_SYSTEM storages, and those that were left behind.
- *
- * A name is tenon-UID-SPACE-DOMAIN-NUMBER: the user, the pid namespace (its inode), the first
- * 8 bytes of the domain's id, and 8 random bytes, the last three in hexadecimal digits. So no
- * reused pid and no other container that sees the same files comes to the same name, and whose
- * it is can be told of a file that a death left without a header. The id begins with the inode
- * of the domain's control segment, of which each member has a witness.
+ * files: FILE_SYSTEM storages that were left behind; their names are in names.c.
  *
  * Left behind is a file that no living process holds, and whose domain
  * - has ended: tni_files_collect(), tni_files_end_domain(); or
@@ -23,86 +17,13 @@
 
 #include "backing/backing.h"
 #include "backing/mapping.h"
-
-#define NAME_PREFIX "tenon-"
-
-struct file_name {
-    uint32_t uid;
-    uint64_t space, domain, number;
-};
-
-static uint64_t domain_part(const uint8_t id[16])
-{
-    uint64_t part = 0;
-    for (size_t i = 0; i < sizeof part; i++)
-        part = part << 8 | id[i];
-    return part;
-}
-
-static void write_name(const struct file_name *name, char *text, size_t size_bytes)
-{
-    snprintf(text, size_bytes, NAME_PREFIX "%" PRIu32 "-%" PRIx64 "-%016" PRIx64 "-%016" PRIx64,
-             name->uid, name->space, name->domain, name->number);
-}
-
-/* Only what write_name() writes: read, written again and compared. */
-static bool parse_name(const char *text, struct file_name *ret_name)
-{
-    struct file_name name;
-    char again[96];
-    if (sscanf(text, NAME_PREFIX "%" SCNu32 "-%" SCNx64 "-%" SCNx64 "-%" SCNx64, &name.uid,
-               &name.space, &name.domain, &name.number) != 4)
-        return false;
-    write_name(&name, again, sizeof again);
-    if (strcmp(text, again) != 0)
-        return false;
-    *ret_name = name;
-    return true;
-}
-
-/* What is relative is another folder in each process. */
-static int check_folder(void)
-{
-    const char *folder = tni_os_shm_folder();
-    return folder[0] == '/' ? 0
-                            : tni_fail(TN_ERR_INVALID,
-                                       "TENON_SHM_DIR, the folder for named memory, is "
-                                       "'%.64s', which is no absolute path",
-                                       folder);
-}
-
-int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
-{
-    struct tni_os_process self; /* not what our seat says: anybody could write that */
-    struct file_name name = {.uid = tni_os_uid(), .domain = domain_part(d->segment.id)};
-    char text[96];
-    int status = check_folder();
-    if (status != 0 || (status = tni_os_self(&self)) != 0)
-        return status;
-    name.space = self.pid_space;
-    if ((status = tni_os_random(&name.number, sizeof name.number)) != 0)
-        return status;
-    write_name(&name, text, sizeof text);
-    int used = snprintf(path, TNI_PATH_BYTES, "%s/%s", tni_os_shm_folder(), text);
-    if (used >= TNI_PATH_BYTES)
-        return tni_fail(TN_ERR_INVALID, "the folder for named memory has a path of %zu bytes",
-                        strlen(tni_os_shm_folder()));
-    return 0;
-}
-
-bool tni_files_is_ours(const struct tni_segment *s, const char *path)
-{
-    struct file_name name;
-    const char *last = strrchr(path, '/');
-    return last != NULL && parse_name(last + 1, &name) && name.uid == tni_os_uid() &&
-           name.domain == domain_part(s->id);
-}
+#include "backing/names.h"
 
 /* ---- left behind ------------------------------------------------------------------------- */
 
 struct candidate {
     char *path; /* owned */
-    struct file_name name;
+    struct tni_file_name name;
     bool is_living; /* its domain */
 };
 
@@ -120,9 +41,10 @@ struct collection {
 static int add_file(const char *path, const char *text, void *context)
 {
     struct collection *c = context;
-    struct file_name name;
-    if (!parse_name(text, &name) || name.uid != tni_os_uid() || name.space != c->space ||
-        (c->only != NULL && name.domain != domain_part(c->only->id)))
+    struct tni_file_name name;
+    if (!tni_file_name_parse(text, &name) || name.uid != tni_os_uid() ||
+        name.space != c->space ||
+        (c->only != NULL && name.domain != tni_file_name_domain(c->only->id)))
         return 0;
     if (c->count == c->room) {
         size_t room = 2 * c->room + 16;
@@ -143,11 +65,11 @@ static int add_file(const char *path, const char *text, void *context)
 static int list_files(struct collection *c)
 {
     struct tni_os_process self;
-    int status = check_folder();
+    int status = tni_files_check_folder();
     if (status != 0 || (status = tni_os_self(&self)) != 0)
         return status;
     c->space = self.pid_space;
-    return tni_os_shm_for_each(tni_os_shm_folder(), NAME_PREFIX, add_file, c);
+    return tni_os_shm_for_each(tni_os_shm_folder(), TNI_FILE_NAME_PREFIX, add_file, c);
 }
 
 enum finding { IS_LEFT, IS_HELD, IS_GONE };
@@ -275,7 +197,7 @@ static int find_living(struct collection *c, tni_files_living_fn *living)
     qsort(c->files, c->count, sizeof *c->files, compare_domains);
     int status = living(&ids, &count);
     for (uint32_t i = 0; status == 0 && i < count; i++)
-        note_living(c, domain_part(ids[i]), domain_part(ids[i]));
+        note_living(c, tni_file_name_domain(ids[i]), tni_file_name_domain(ids[i]));
     free(ids);
     return status == 0 ? tni_os_witness_for_each(note_witnessed, c) : status;
 }
@@ -342,14 +264,15 @@ static int list_named(const struct tni_segment *s, uint64_t **ret_numbers, size_
                         frontier);
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(TNI_BACKING_CLASS, i);
-        struct file_name name;
+        struct tni_file_name name;
         struct tni_backing b;
         int status = has_object(s, block) ? tni_backing_read(s, block, &b) : TN_ERR_NOT_FOUND;
         if (status != 0 && status != TN_ERR_NOT_FOUND) {
             free(numbers);
             return status;
         }
-        if (status == 0 && b.path[0] != 0 && parse_name(strrchr(b.path, '/') + 1, &name))
+        if (status == 0 && b.path[0] != 0 &&
+            tni_file_name_parse(strrchr(b.path, '/') + 1, &name))
             numbers[count++] = name.number;
     }
     qsort(numbers, count, sizeof *numbers, compare_numbers);

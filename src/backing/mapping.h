@@ -30,6 +30,16 @@ static inline tn_storage_header *tni_mapping_header(const struct tni_mapping *m)
     return (tn_storage_header *)(void *)m->address;
 }
 
+/** What a block says of its object. @return TN_ERR_NOT_FOUND: it has none; TN_ERR_CORRUPT */
+int tni_backing_check_record(const struct tni_segment *segment, tni_block block,
+                             const struct tni_backing *backing);
+/**
+ * Copy it whole. @return the word of the strategy as it stands there; 0: there is no object any
+ * more
+ */
+uint32_t tni_backing_copy_record(const struct tni_backing *backing,
+                                 struct tni_backing *ret_copy);
+
 /** fork() takes it too, after all thread records: who has it must not want one. */
 void tni_mappings_lock(struct tn_domain *domain);
 void tni_mappings_unlock(struct tn_domain *domain);
@@ -56,6 +66,13 @@ bool tni_mapping_has_descriptor(const struct tni_mapping *mapping);
 
 /** To the system a full table of descriptors is an error among others: here it is FULL. */
 int tni_backing_name_shortage(int status);
+
+/** Close the descriptor that is kept of a mapping, if there is one. pre: locked */
+void tni_mapping_close_kept(struct tn_domain *domain, struct tni_mapping *mapping);
+/** Whether anybody but this process names this life of the mapping's block. */
+bool tni_mapping_is_wanted(const struct tn_domain *domain, const struct tni_mapping *mapping);
+/** Close what is parked and that nobody wants any more, or all of it. pre: locked */
+void tni_mappings_sweep_parked(struct tn_domain *domain, bool all);
 
 /** I6. The object of a block has ended: close what was kept for it. */
 void tni_mappings_unpark(struct tn_domain *domain, tni_block block);

@@ -520,6 +520,21 @@ enum {
     TNI_TICKET_REVOKED = 4,
     TNI_TICKET_EXPIRED = 5
 };
+#define TNI_TICKET_GENERATIONS (UINT64_C(1) << 36)
+enum { TNI_TICKET_MAX_USES = (1 << 20) - 1 };
+
+static inline uint64_t tni_ticket_word(uint64_t generation, uint32_t state, uint32_t uses)
+{
+    return generation << 28 | (uint64_t)state << 20 | uses;
+}
+static inline uint64_t tni_ticket_generation(uint64_t word) { return word >> 28; }
+static inline uint32_t tni_ticket_state(uint64_t word) { return (uint32_t)(word >> 20) & 0xff; }
+static inline uint32_t tni_ticket_uses(uint64_t word)
+{
+    return (uint32_t)word & TNI_TICKET_MAX_USES;
+}
+/** pre: MAKING. The seat of the process that makes the ticket. */
+static inline uint32_t tni_ticket_maker(uint64_t word) { return tni_ticket_uses(word); }
 /*
  * A ticket without an end of its own is bound to its issuer, and gets one when that seat ended.
  * The generation beside the bit makes it certain that the end is given to the ticket it was
@@ -536,6 +551,11 @@ struct tni_ticket {
     _Atomic int32_t issuer_pid;
     uint32_t reserved[7];
 };
+
+static inline bool tni_ticket_is_live(const struct tni_ticket *ticket)
+{
+    return tni_ticket_state(atomic_load(&ticket->word)) == TNI_TICKET_LIVE;
+}
 
 /* One bit of a seat's row of issues stands for so many tickets side by side. */
 enum { TNI_TICKET_GROUP = 64 };

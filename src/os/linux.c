@@ -2,11 +2,12 @@
 /*
  * os: the only room that makes system calls; this is its answer for Linux 5.4 and newer.
  *
- * Nouns: time, machine (linux.c); memory object, mapping (linux_memory.c); named memory
- * (linux_shm.c); packet (linux_packet.c); wait word (linux_futex.c); process, image
- * (linux_process.c); fork, child (linux_fork.c); detached process (linux_start.c); witness
- * (linux_witness.c); descriptor, loop (linux_descriptor.c); runtime folder, lock
- * (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
+ * Nouns: time, machine, limit of descriptors (linux.c); forced fallback (linux_forced.c);
+ * memory object, mapping (linux_memory.c); named memory (linux_shm.c); packet (linux_packet.c);
+ * wait word (linux_futex.c); process, image (linux_process.c); fork, child (linux_fork.c);
+ * detached process (linux_start.c); witness (linux_witness.c); descriptor, loop
+ * (linux_descriptor.c); runtime folder, lock (linux_file.c); socket (linux_socket.c); bell
+ * (linux_bell.c); search (linux_search.c).
  *
  * I1  Every descriptor that leaves this room is close-on-exec.
  * I2  A memory object never shrinks: a mapping inside its size can fail only for want of
@@ -79,9 +80,9 @@ int tni_linux_fail(int status, int errno_value, const char *format, ...)
         text, (uint64_t)limit.rlim_cur);
 }
 
-/* Fallbacks. */
+/* Text. */
 
-static bool has_word(const char *list, const char *word)
+bool tni_linux_has_word(const char *list, const char *word)
 {
     size_t len = strlen(word);
     for (const char *at = list; *at != '\0';) {
@@ -91,30 +92,6 @@ static bool has_word(const char *list, const char *word)
         at += part + (at[part] == ',');
     }
     return false;
-}
-
-static uint32_t read_forced(void)
-{
-    static const char *const names[TNI_LINUX_CALL_COUNT] = {
-        "populate_write", "noexec_seal", "close_range", "fallocate", "witness"};
-    const char *list = secure_getenv("TENON_FORCE_FALLBACK");
-    uint32_t forced = 0;
-    for (uint32_t i = 0; list != NULL && i < TNI_LINUX_CALL_COUNT; i++)
-        forced |= has_word(list, names[i]) ? 1u << i : 0;
-    return forced;
-}
-
-/* Read once for each process: the low half holds the bits, the high half whose they are. */
-bool tni_linux_is_forced(enum tni_linux_call call)
-{
-    static _Atomic uint64_t cache;
-    uint64_t pid = (uint32_t)tni_os_pid();
-    uint64_t known = atomic_load_explicit(&cache, memory_order_relaxed);
-    if (known >> 32 != pid) {
-        known = pid << 32 | read_forced();
-        atomic_store_explicit(&cache, known, memory_order_relaxed);
-    }
-    return (known >> (uint32_t)call & 1) != 0;
 }
 
 /* Time. */
@@ -227,7 +204,7 @@ static uint64_t cgroup_limit(void)
         uint64_t limit = UINT64_MAX;
         if (controllers[0] == '\0')
             limit = limit_of_group("/sys/fs/cgroup", group, "memory.max");
-        else if (has_word(controllers, "memory"))
+        else if (tni_linux_has_word(controllers, "memory"))
             limit = limit_of_group("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
         least = TNI_MIN(least, limit);
     }
@@ -307,4 +284,37 @@ void tni_os_huge_page_policy(char *text, size_t size_bytes)
     len = TNI_MIN(len, size_bytes - 1);
     memcpy(text, word, len);
     text[len] = '\0';
+}
+
+/* Descriptors. */
+
+uint64_t tni_linux_descriptor_limit(void)
+{
+    struct rlimit limit = {.rlim_cur = 1024}; /* the usual one, where a filter refuses to say */
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+uint64_t tni_os_raise_descriptor_limit(void)
+{
+    struct rlimit limit = {0};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    return tni_linux_descriptor_limit();
+}
+
+/* Tried again even if nothing was raised here: another thread may have done it just now. */
+bool tni_linux_try_again(bool *raised)
+{
+    int error = errno;
+    if (error == EINTR)
+        return true;
+    if (error != EMFILE || *raised)
+        return false;
+    *raised = true;
+    tni_os_raise_descriptor_limit();
+    errno = error;
+    return true;
 }

@@ -26,6 +26,8 @@ enum tni_linux_call {
     TNI_LINUX_CALL_COUNT
 };
 bool tni_linux_is_forced(enum tni_linux_call call);
+/** Whether a comma-separated list has a word. */
+bool tni_linux_has_word(const char *list, const char *word);
 
 /** The status that fits an errno when nothing more is known: NOT_FOUND, DENIED, NO_MEMORY or
  * SYSTEM. */

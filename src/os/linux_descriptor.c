@@ -43,24 +43,7 @@ int tni_os_duplicate(int fd, int *ret_fd)
     return 0;
 }
 
-/* The limit. */
-
-uint64_t tni_linux_descriptor_limit(void)
-{
-    struct rlimit limit = {.rlim_cur = 1024}; /* the usual one, where a filter refuses to say */
-    getrlimit(RLIMIT_NOFILE, &limit);
-    return limit.rlim_cur;
-}
-
-uint64_t tni_os_raise_descriptor_limit(void)
-{
-    struct rlimit limit = {0};
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-    return tni_linux_descriptor_limit();
-}
+/* The limit; linux.c raises it. */
 
 uint64_t tni_os_hard_descriptor_limit(void)
 {
@@ -75,20 +58,6 @@ bool tni_os_has_descriptor_left(void)
     TNI_LINUX_MAKE((fd = epoll_create1(EPOLL_CLOEXEC)) >= 0);
     tni_os_close(fd);
     return fd >= 0;
-}
-
-/* Tried again even if nothing was raised here: another thread may have done it just now. */
-bool tni_linux_try_again(bool *raised)
-{
-    int error = errno;
-    if (error == EINTR)
-        return true;
-    if (error != EMFILE || *raised)
-        return false;
-    *raised = true;
-    tni_os_raise_descriptor_limit();
-    errno = error;
-    return true;
 }
 
 /* Waiting for one of several. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit: what the two files of the audit share. Inside the room reaper. */
+/* audit: what the files of the audit share. Inside the room reaper. */
 #ifndef TNI_REAPER_AUDIT_H
 #define TNI_REAPER_AUDIT_H
 
@@ -30,6 +30,8 @@ bool tni_audit_stays(struct tni_audit *audit, tni_audit_wrong_fn *wrong, const v
 
 /** Seats, objects, tickets, claims, limits. */
 void tni_audit_tables(struct tni_audit *audit);
+/** Of these, objects and tickets. */
+void tni_audit_objects(struct tni_audit *audit);
 /** What storages outside of the arena name: files that somebody else may have touched. */
 int tni_audit_storages(struct tni_audit *audit);
 

@@ -20,13 +20,7 @@
 #include "reaper/manager.h"
 
 #define MS_NS UINT64_C(1000000)
-enum {
-    PATIENCE_MS = 1000,
-    PAUSE_MS = 1000,
-    KILLED_MOST = 4,
-    ID_TEXT_BYTES = 33,
-    FOLDER_BYTES = 128
-};
+enum { PATIENCE_MS = 1000, PAUSE_MS = 1000, KILLED_MOST = 4, ID_TEXT_BYTES = 33 };
 
 /* ---- the line ---------------------------------------------------------------------------- */
 
@@ -58,7 +52,7 @@ static bool is_for_our_tenond(const struct tn_domain *d)
 static int open_line(struct tn_domain *d)
 {
     struct tni_depot_line *line = &d->depot_line;
-    char folder[FOLDER_BYTES];
+    char folder[TNI_FOLDER_BYTES];
     int status;
     if (is_for_our_tenond(d))
         status = tni_os_connect(TNI_MANAGER_SOCKET, &line->fd);

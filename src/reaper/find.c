@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * find: a domain by its name or id, the runtime folder that its name belongs to, and whether
- * the tenond in office has the lock of one.
+ * find: a domain by its name or id.
  *
  * Nouns: wanted (what is looked for), place (a domain of the wanted name, and where its name
  * belongs).
@@ -19,12 +18,12 @@
 #include "reaper/manager.h"
 
 #define MS_NS UINT64_C(1000000)
-enum { PATIENCE_MS = 5000, FOLDER_BYTES = 128, MOST_PLACES = 2, ID_TEXT_BYTES = 33 };
+enum { PATIENCE_MS = 5000, MOST_PLACES = 2, ID_TEXT_BYTES = 33 };
 
 struct place {
     uint8_t id[16];
     int32_t pid;
-    char folder[FOLDER_BYTES]; /* "": not known */
+    char folder[TNI_FOLDER_BYTES]; /* "": not known */
 };
 
 struct wanted {
@@ -67,58 +66,6 @@ static const char *write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
     return text;
 }
 
-/* ---- folders ----------------------------------------------------------------------------- */
-
-/* 0: none lives, or none whose descriptors can be looked at from here. */
-static int32_t pid_in_office(const struct tni_segment *s)
-{
-    uint64_t manager = atomic_load(&s->header->manager);
-    uint32_t seat = tni_who_seat(manager);
-    bool is_visible = tni_process_who_lives(s, manager) && tni_process_is_here(s, seat);
-    return is_visible ? atomic_load(&tni_seat_at(s, seat)->pid) : 0;
-}
-
-bool tni_manager_is_in_office(const struct tni_segment *s)
-{
-    char folder[FOLDER_BYTES];
-    int32_t pid = pid_in_office(s);
-    return pid != 0 && pid != tni_os_pid() &&
-           tni_os_process_folder(pid, TNI_MANAGER_LOCK, folder, FOLDER_BYTES) == 0;
-}
-
-bool tni_manager_is_in_folder(const struct tni_segment *s, const char *folder)
-{
-    int32_t pid = pid_in_office(s);
-    return pid != 0 && tni_os_process_has(pid, folder, TNI_MANAGER_LOCK);
-}
-
-/* Of a tenond, by the lock that it holds; the hash says whether it is the one that is meant. */
-static bool find_folder(int32_t pid, uint32_t runtime, char folder[FOLDER_BYTES])
-{
-    bool is_found = tni_os_process_folder(pid, TNI_MANAGER_LOCK, folder, FOLDER_BYTES) == 0 &&
-                    tni_manager_hash_folder(folder) == runtime;
-    if (!is_found)
-        folder[0] = '\0';
-    return is_found;
-}
-
-int tni_manager_folder(const struct tni_segment *s, char *folder, size_t size_bytes)
-{
-    uint32_t runtime = atomic_load(&s->header->runtime);
-    char found[FOLDER_BYTES];
-
-    if (runtime == tni_manager_runtime()) {
-        snprintf(folder, size_bytes, "%s", tni_os_runtime_folder());
-        return 0;
-    }
-    if (runtime == 0 || !find_folder(pid_in_office(s), runtime, found))
-        return tni_fail(TN_ERR_NOT_FOUND,
-                        "no tenond that can be seen from here looks after the domain '%s'",
-                        s->name);
-    snprintf(folder, size_bytes, "%s", found);
-    return 0;
-}
-
 /* ---- search ------------------------------------------------------------------------------ */
 
 static void note_place(struct wanted *wanted, const struct tni_found *found)
@@ -135,7 +82,7 @@ static void note_place(struct wanted *wanted, const struct tni_found *found)
         wanted->place_count++;
     }
     if (place->folder[0] == '\0')
-        find_folder(found->pid, found->runtime, place->folder);
+        tni_folder_of_tenond(found->pid, found->runtime, place->folder);
 }
 
 /* A name that no tenond gives out, or that it gave up, is nobody's. An id is one domain's. */

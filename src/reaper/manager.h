@@ -42,6 +42,21 @@ bool tni_manager_is_in_folder(const struct tni_segment *segment, const char *fol
 /** What header->runtime says of the domains of a runtime folder. Never 0. */
 uint32_t tni_manager_hash_folder(const char *folder);
 
+/* ---- discover.c, folder.c, contact.c ------------------------------------------------------
+ */
+
+enum { TNI_FOLDER_BYTES = 128 };
+
+/** What tni_manager_follow() does, of one domain. */
+void tni_folder_follow(struct tn_domain *domain);
+/**
+ * The runtime folder of the tenond `pid`, by the lock that it holds. False: it holds none, or
+ * the hash of its folder is not `runtime`; the text is empty.
+ */
+bool tni_folder_of_tenond(int32_t pid, uint32_t runtime, char folder[TNI_FOLDER_BYTES]);
+/** Start a tenond, or tell the one that listens of the domain. Waits for no answer. */
+int tni_contact_replace(struct tn_domain *domain);
+
 #define TNI_MANAGER_START_NS UINT64_C(5000000000) /* a new tenond listens by then */
 
 /**
@@ -50,6 +65,13 @@ uint32_t tni_manager_hash_folder(const char *folder);
  *         TN_ERR_TIMED_OUT, TN_ERR_DENIED, TN_ERR_SYSTEM
  */
 int tni_manager_connect(uint64_t deadline_ns, int *ret_fd);
+
+/* ---- settle.c ---------------------------------------------------------------------------- */
+
+/** Only one thread of a process settles at a time. False: another one does. */
+bool tni_settle_begin(struct tn_domain *domain);
+/** Give up the claims that a seat, which ends, has on shared tables. */
+void tni_settle_release_claims(struct tn_domain *domain, uint64_t who);
 
 /* ---- depot.c ----------------------------------------------------------------------------- */
 

@@ -53,7 +53,7 @@ static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
  * One thread of a process at a time. What a parent's thread was at is nothing to its forked
  * child.
  */
-static bool begin(struct tn_domain *d)
+bool tni_settle_begin(struct tn_domain *d)
 {
     uint64_t seen = atomic_load(&d->reaping);
     return d->seat != TNI_NO_SEAT && seen != d->who &&
@@ -82,8 +82,8 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
         break;
     case TNI_SEAT_REAPING:
         /*
-         * Our own name: begin() says that no thread of ours is at it, so one was torn away from
-         * it.
+         * Our own name: tni_settle_begin() says that no thread of ours is at it, so one was
+         * torn away from it.
          */
         if (tni_seat_recoverer(word) != us && is_recoverer_alive(s, tni_seat_recoverer(word)))
             return 0;
@@ -146,7 +146,7 @@ static void end_children(struct tn_domain *d, uint64_t parent)
  * The registry is not here: tni_object_settle_seat() took it over and finished what it was
  * taken for.
  */
-static void release_claims(struct tn_domain *d, uint64_t who)
+void tni_settle_release_claims(struct tn_domain *d, uint64_t who)
 {
     tni_recount_release(d, who);
     tni_claim_release(&d->segment.header->manager, who);
@@ -194,7 +194,7 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     TNI_KILL_POINT("settle_children_ended");
     tni_ticket_settle_seat(d, who);
     TNI_KILL_POINT("settle_tickets_settled");
-    release_claims(d, who);
+    tni_settle_release_claims(d, who);
     TNI_KILL_POINT("settle_claims_released");
     uint64_t blocks = tni_ref_release_row(d, seat);
     TNI_KILL_POINT("settle_row_released");
@@ -221,7 +221,7 @@ int tni_reaper_settle(struct tn_domain *d, uint32_t seat)
 
     if (!tni_geometry_has_seat(&d->segment.geometry, seat) || seat == d->seat ||
         tni_seat_state(atomic_load(&tni_seat_at(&d->segment, seat)->word)) == TNI_SEAT_FREE ||
-        !begin(d))
+        !tni_settle_begin(d))
         return 0;
     int status = claim(d, seat, &word);
     bool was_our_parent = false;
@@ -291,45 +291,4 @@ int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
 int tni_reaper_settle_all(struct tn_domain *d)
 {
     return tni_reaper_settle_until(d, TNI_FOREVER);
-}
-
-/* ---- our own end ------------------------------------------------------------------------- */
-
-static void publish_hints(struct tn_domain *d)
-{
-    for (uint32_t t = 0; t < TNI_THREADS; t++) {
-        struct tni_thread *thread = &d->threads[t];
-        tni_thread_take(thread);
-        if (thread->has_cached)
-            tni_alloc_flush(d, thread);
-        tni_thread_leave(thread);
-    }
-}
-
-void tni_reaper_leave(struct tn_domain *d)
-{
-    bool is_member = d->seat != TNI_NO_SEAT;
-    if (is_member) {
-        tni_backing_hand_over(d);
-        tni_process_begin_leave(d);
-        TNI_KILL_POINT("leave_begun");
-    }
-    tni_object_fini(d);
-    if (is_member) {
-        TNI_KILL_POINT("leave_objects_closed");
-        /* For good: no thread of ours may settle somebody while our seat goes. */
-        for (uint32_t tries = 0; !begin(d); tries++)
-            tni_os_back_off(tries);
-        tni_ticket_settle_seat(d, d->who);
-        publish_hints(d);
-        TNI_KILL_POINT("leave_hints_published");
-    }
-    tni_ref_close(d);
-    TNI_KILL_POINT("leave_holds_released");
-    tni_depot_fini(d);
-    tni_backing_fini(d);
-    if (is_member) {
-        release_claims(d, d->who);
-        tni_alloc_wake(d);
-    }
 }

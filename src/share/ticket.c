@@ -133,58 +133,6 @@ int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block bl
 
 /* ---- ending ------------------------------------------------------------------------------ */
 
-static bool is_tensor_block(const struct tn_domain *d, tni_block block)
-{
-    return tni_geometry_has_block(&d->segment.geometry, block.id) &&
-           !tni_class_is_message(tni_block_class(block));
-}
-
-static int fail_corrupt(uint32_t index, tni_block block)
-{
-    return tni_fail(TN_ERR_CORRUPT, "ticket %u names %x, which is no block of a tensor", index,
-                    block.id);
-}
-
-static void note_free(struct tn_domain *d, uint32_t index)
-{
-    atomic_store_explicit(&d->ticket_hint, index, memory_order_relaxed);
-}
-
-int tni_ticket_end(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
-                   uint64_t word, uint32_t state)
-{
-    struct tni_ticket *ticket = tni_ticket_at(&d->segment, index);
-    tni_block block = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
-    uint64_t over = tni_ticket_word(tni_ticket_generation(word), state, 0);
-
-    if (!is_tensor_block(d, block))
-        return fail_corrupt(index, block);
-    tni_announce(thread, block, 1);
-    TNI_KILL_POINT("ticket_end_announced");
-    if (!atomic_compare_exchange_strong(&ticket->word, &word, over)) {
-        tni_announce_clear(thread);
-        return 0;
-    }
-    TNI_KILL_POINT("ticket_end_unrecorded");
-    note_free(d, index);
-    tni_ref_drop(d, thread, block);
-    return 1;
-}
-
-int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word)
-{
-    uint32_t state = tni_ticket_state(word);
-    const char *why = "is over";
-    if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_USED)
-        why = "was used up";
-    if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_REVOKED)
-        why = "was revoked";
-    if (tni_ticket_generation(word) == name.generation && state == TNI_TICKET_EXPIRED)
-        why = "expired";
-    return tni_fail(TN_ERR_STALE, "ticket %u (generation %llu) %s", name.index,
-                    (unsigned long long)name.generation, why);
-}
-
 static bool is_live(struct tni_ticket_name name, uint64_t word)
 {
     return tni_ticket_state(word) == TNI_TICKET_LIVE &&
@@ -195,12 +143,6 @@ int tni_ticket_check(const struct tn_domain *d, struct tni_ticket_name name)
 {
     uint64_t word = atomic_load(&tni_ticket_at(&d->segment, name.index)->word);
     return is_live(name, word) ? 0 : tni_ticket_fail_stale(name, word);
-}
-
-bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns)
-{
-    /* BOUND and never are both far beyond any clock. */
-    return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) <= now_ns;
 }
 
 /* ---- using ------------------------------------------------------------------------------- */
@@ -221,8 +163,8 @@ static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
     tni_block own = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
     uint32_t own_generation = atomic_load_explicit(&ticket->generation, memory_order_relaxed);
 
-    if (!is_tensor_block(d, own))
-        return fail_corrupt(index, own);
+    if (!tni_ticket_names_tensor(d, own))
+        return tni_ticket_fail_corrupt(index, own);
     if (own.id != block.id || own_generation != generation)
         return tni_fail(TN_ERR_INVALID,
                         "the handle names block %x (generation %u), its ticket %x (%u)",
@@ -263,7 +205,7 @@ static bool use_last(struct tn_domain *d, struct tni_thread *thread, uint32_t in
         return false;
     }
     TNI_KILL_POINT("ticket_used_up");
-    note_free(d, index);
+    tni_ticket_note_free(d, index);
     tni_ref_before_move(d, block); /* I4; the CAS was the read-modify-write */
     tni_ref_adopt(d, thread, block);
     return true;

@@ -5,20 +5,6 @@
 
 #include "share/share.h"
 
-#define TNI_TICKET_GENERATIONS (UINT64_C(1) << 36)
-enum { TNI_TICKET_MAX_USES = (1 << 20) - 1 };
-
-static inline uint64_t tni_ticket_word(uint64_t generation, uint32_t state, uint32_t uses)
-{
-    return generation << 28 | (uint64_t)state << 20 | uses;
-}
-static inline uint64_t tni_ticket_generation(uint64_t word) { return word >> 28; }
-static inline uint32_t tni_ticket_state(uint64_t word) { return (uint32_t)(word >> 20) & 0xff; }
-static inline uint32_t tni_ticket_uses(uint64_t word)
-{
-    return (uint32_t)word & TNI_TICKET_MAX_USES;
-}
-
 /* Which ticket a handle means: a number and which of its lives. */
 struct tni_ticket_name {
     uint32_t index;
@@ -59,6 +45,17 @@ int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word);
 /** tni_ticket_expire() for a thread that has its record. */
 uint64_t tni_ticket_expire_with(struct tn_domain *domain, struct tni_thread *thread,
                                 uint64_t now_ns, uint32_t *ret_ended);
+
+/** Give a ticket that is bound to its issuer the time of its end: the issuer is gone. */
+void tni_ticket_unbind(struct tni_ticket *ticket, uint64_t word, uint64_t now_ns);
+
+/** The word, and with it what the maker wrote before. */
+uint64_t tni_ticket_load(const struct tni_ticket *ticket);
+/** Whether a block is one that a ticket may name. */
+bool tni_ticket_names_tensor(const struct tn_domain *domain, tni_block block);
+int tni_ticket_fail_corrupt(uint32_t index, tni_block block);
+/** A search for a free ticket may begin with this one. */
+void tni_ticket_note_free(struct tn_domain *domain, uint32_t index);
 
 /** Whether the ticket's own end has come. */
 bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns);

@@ -5,60 +5,6 @@
  */
 #include "share/ticket.h"
 
-static const uint64_t after_issuer_ns = 60 * UINT64_C(1000000000);
-
-static uint64_t load_word(const struct tni_ticket *ticket)
-{
-    /* pairs with the release in tni_ticket_make() */
-    return atomic_load_explicit(&ticket->word, memory_order_acquire);
-}
-
-/*
- * A ticket that was bound to its issuer gets a time. The generation in the expected value makes
- * a ticket that was taken anew meanwhile refuse it; and what has a time keeps it, however often
- * this runs.
- */
-static void unbind(struct tni_ticket *ticket, uint64_t word, uint64_t now_ns)
-{
-    uint64_t bound = TNI_TICKET_BOUND | tni_ticket_generation(word);
-    uint64_t seen = atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed);
-    uint64_t end_ns = (seen & TNI_TICKET_WITH_ISSUER) != 0 ? now_ns : now_ns + after_issuer_ns;
-    bound |= seen & TNI_TICKET_WITH_ISSUER;
-    if (atomic_compare_exchange_strong(&ticket->expires_ns, &bound, end_ns))
-        TNI_KILL_POINT("ticket_unbound");
-}
-
-static bool is_bound(const struct tni_ticket *ticket, uint64_t word)
-{
-    uint64_t end = atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed);
-    return (end & ~TNI_TICKET_WITH_ISSUER) == (TNI_TICKET_BOUND | tni_ticket_generation(word));
-}
-
-uint64_t tni_ticket_expire_with(struct tn_domain *d, struct tni_thread *thread, uint64_t now_ns,
-                                uint32_t *ret_ended)
-{
-    uint32_t limit = tni_ticket_limit(&d->segment), ended = 0;
-    uint64_t next_ns = TNI_FOREVER;
-
-    for (uint32_t i = 0; i < limit; i++) {
-        struct tni_ticket *ticket = tni_ticket_at(&d->segment, i);
-        uint64_t word = load_word(ticket);
-        if (tni_ticket_state(word) != TNI_TICKET_LIVE)
-            continue;
-        if (is_bound(ticket, word) &&
-            !tni_process_who_lives(&d->segment,
-                                   atomic_load_explicit(&ticket->issuer, memory_order_relaxed)))
-            unbind(ticket, word, now_ns);
-        if (tni_ticket_is_over_time(ticket, now_ns))
-            ended += tni_ticket_end(d, thread, i, word, TNI_TICKET_EXPIRED) == 1;
-        else if (!is_bound(ticket, word))
-            next_ns = TNI_MIN(next_ns,
-                              atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed));
-    }
-    *ret_ended = ended;
-    return next_ns < TNI_TICKET_BOUND ? next_ns : TNI_FOREVER;
-}
-
 static uint64_t expire(struct tn_domain *d, uint64_t now_ns, uint32_t *ret_ended)
 {
     *ret_ended = 0;
@@ -87,7 +33,7 @@ uint32_t tni_ticket_expire_due(struct tn_domain *d)
 
 static void settle_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now_ns)
 {
-    uint64_t word = load_word(ticket);
+    uint64_t word = tni_ticket_load(ticket);
     if (tni_ticket_state(word) == TNI_TICKET_MAKING &&
         tni_ticket_uses(word) == tni_who_seat(who)) {
         uint64_t undone = tni_ticket_word(tni_ticket_generation(word), TNI_TICKET_FREE, 0);
@@ -95,7 +41,7 @@ static void settle_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now_
         TNI_KILL_POINT("ticket_undone");
     } else if (tni_ticket_state(word) == TNI_TICKET_LIVE &&
                atomic_load_explicit(&ticket->issuer, memory_order_relaxed) == who) {
-        unbind(ticket, word, now_ns);
+        tni_ticket_unbind(ticket, word, now_ns);
     }
 }
 
@@ -124,7 +70,7 @@ void tni_ticket_for_each_record(const struct tni_segment *s, tni_record_fn *each
     uint32_t limit = tni_ticket_limit(s);
     for (uint32_t i = 0; i < limit; i++) {
         const struct tni_ticket *ticket = tni_ticket_at(s, i);
-        if (tni_ticket_state(load_word(ticket)) != TNI_TICKET_LIVE)
+        if (tni_ticket_state(tni_ticket_load(ticket)) != TNI_TICKET_LIVE)
             continue;
         tni_block block = {atomic_load_explicit(&ticket->block, memory_order_relaxed)};
         if (tni_geometry_has_block(&s->geometry, block.id))
@@ -175,7 +121,7 @@ static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_
                       tn_ticket_info *ret_info)
 {
     const struct tni_ticket *ticket = tni_ticket_at(s, index);
-    uint64_t word = load_word(ticket);
+    uint64_t word = tni_ticket_load(ticket);
     if (tni_ticket_state(word) != TNI_TICKET_LIVE)
         return false;
     tni_block block = {atomic_load(&ticket->block)};
@@ -230,7 +176,7 @@ int tn_ticket_revoke(tn_domain *domain, tn_ticket_id id)
     const struct tni_ticket *ticket = tni_ticket_at(&domain->segment, name.index);
     struct tni_thread *thread = tni_thread_enter(domain);
     do {
-        uint64_t word = load_word(ticket);
+        uint64_t word = tni_ticket_load(ticket);
         if (tni_ticket_state(word) != TNI_TICKET_LIVE ||
             tni_ticket_generation(word) != name.generation)
             status = tni_ticket_fail_stale(name, word);

@@ -112,7 +112,7 @@ static void take_domain(struct faults_state *s)
         s->objects +=
             tni_object_kind(atomic_load(&tni_object_at(segment, i)->word)) != TNI_OBJECT_FREE;
     for (uint32_t i = 0; i < tni_ticket_limit(segment); i++)
-        s->tickets += tni_inspect_ticket_is_live(tni_ticket_at(segment, i));
+        s->tickets += tni_ticket_is_live(tni_ticket_at(segment, i));
     s->seats = tni_process_count(segment);
     s->outside_bytes = tni_inspect_outside_bytes(segment, &outside);
     int found = tni_audit(segment, NULL, false, print_discrepancy, NULL);

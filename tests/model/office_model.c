@@ -407,9 +407,9 @@ static const struct {
     {"tools/tenond/clients.c", "status = tenond_add(t, fds[0], fds[1])",
      "tni_os_send(client->fd"},
     {"src/os/linux_file.c", "flock(fd, LOCK_EX | LOCK_NB)", "is_still_named(fd, path)"},
-    {"src/reaper/manager.c", "status = tni_os_connect(TNI_MANAGER_SOCKET",
+    {"src/reaper/contact.c", "status = tni_os_connect(TNI_MANAGER_SOCKET",
      "status = start_tenond()"},
-    {"src/reaper/manager.c", "status = tni_manager_connect(deadline_ns, &socket_fd)",
+    {"src/reaper/contact.c", "status = tni_manager_connect(deadline_ns, &socket_fd)",
      "if (status != TN_ERR_CLOSED && status != TN_ERR_TIMED_OUT)"},
     {"src/api/api.c", "status = sit_down(&segment, &d)", "status = tni_manager_register(d)"},
 };

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * names: the names of FILE_SYSTEM storages.
+ *
+ * A name is tenon-UID-SPACE-DOMAIN-NUMBER: the user, the pid namespace (its inode), the first
+ * 8 bytes of the domain's id, and 8 random bytes, the last three in hexadecimal digits. So no
+ * reused pid and no other container that sees the same files comes to the same name, and whose
+ * it is can be told of a file that a death left without a header. The id begins with the inode
+ * of the domain's control segment, of which each member has a witness.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backing/names.h"
+
+uint64_t tni_file_name_domain(const uint8_t id[16])
+{
+    uint64_t part = 0;
+    for (size_t i = 0; i < sizeof part; i++)
+        part = part << 8 | id[i];
+    return part;
+}
+
+static void write_name(const struct tni_file_name *name, char *text, size_t size_bytes)
+{
+    snprintf(text, size_bytes,
+             TNI_FILE_NAME_PREFIX "%" PRIu32 "-%" PRIx64 "-%016" PRIx64 "-%016" PRIx64,
+             name->uid, name->space, name->domain, name->number);
+}
+
+/* Only what write_name() writes: read, written again and compared. */
+bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name)
+{
+    struct tni_file_name name;
+    char again[96];
+    if (sscanf(text, TNI_FILE_NAME_PREFIX "%" SCNu32 "-%" SCNx64 "-%" SCNx64 "-%" SCNx64,
+               &name.uid, &name.space, &name.domain, &name.number) != 4)
+        return false;
+    write_name(&name, again, sizeof again);
+    if (strcmp(text, again) != 0)
+        return false;
+    *ret_name = name;
+    return true;
+}
+
+/* What is relative is another folder in each process. */
+int tni_files_check_folder(void)
+{
+    const char *folder = tni_os_shm_folder();
+    return folder[0] == '/' ? 0
+                            : tni_fail(TN_ERR_INVALID,
+                                       "TENON_SHM_DIR, the folder for named memory, is "
+                                       "'%.64s', which is no absolute path",
+                                       folder);
+}
+
+int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
+{
+    struct tni_os_process self; /* not what our seat says: anybody could write that */
+    struct tni_file_name name = {.uid = tni_os_uid(),
+                                 .domain = tni_file_name_domain(d->segment.id)};
+    char text[96];
+    int status = tni_files_check_folder();
+    if (status != 0 || (status = tni_os_self(&self)) != 0)
+        return status;
+    name.space = self.pid_space;
+    if ((status = tni_os_random(&name.number, sizeof name.number)) != 0)
+        return status;
+    write_name(&name, text, sizeof text);
+    int used = snprintf(path, TNI_PATH_BYTES, "%s/%s", tni_os_shm_folder(), text);
+    if (used >= TNI_PATH_BYTES)
+        return tni_fail(TN_ERR_INVALID, "the folder for named memory has a path of %zu bytes",
+                        strlen(tni_os_shm_folder()));
+    return 0;
+}
+
+bool tni_files_is_ours(const struct tni_segment *s, const char *path)
+{
+    struct tni_file_name name;
+    const char *last = strrchr(path, '/');
+    return last != NULL && tni_file_name_parse(last + 1, &name) && name.uid == tni_os_uid() &&
+           name.domain == tni_file_name_domain(s->id);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* names: names of FILE_SYSTEM storages. Inside the room backing. */
+#ifndef TNI_BACKING_NAMES_H
+#define TNI_BACKING_NAMES_H
+
+#include "backing/backing.h"
+
+#define TNI_FILE_NAME_PREFIX "tenon-"
+
+struct tni_file_name {
+    uint32_t uid;
+    uint64_t space, domain, number;
+};
+
+/** The part of a domain's id that stands in a name. */
+uint64_t tni_file_name_domain(const uint8_t id[16]);
+/** Read a name that tni_files_name() wrote, without its folder. False: it is another one. */
+bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name);
+/** TN_ERR_INVALID if the folder for named memory is not an absolute path. */
+int tni_files_check_folder(void);
+
+#endif

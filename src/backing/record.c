@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record: what a block says of its memory object, copied whole and checked. */
+#include <string.h>
+
+#include "backing/mapping.h"
+
+int tni_backing_check_record(const struct tni_segment *s, tni_block block,
+                             const struct tni_backing *b)
+{
+    uint32_t strategy = atomic_load_explicit(&b->strategy, memory_order_relaxed);
+    bool is_file = strategy == TN_STRATEGY_FILE_SYSTEM;
+    if (strategy == TN_STRATEGY_DEFAULT)
+        return tni_fail(TN_ERR_NOT_FOUND, "block %x has no object", block.id);
+    if ((!is_file && strategy != TN_STRATEGY_FILE_DESCRIPTOR) ||
+        memchr(b->path, 0, sizeof b->path) == NULL || is_file != (b->path[0] != 0) ||
+        b->data_bytes > b->object_bytes || (is_file && !tni_files_is_ours(s, b->path)))
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the record of the memory object of block %x (strategy %u) is damaged",
+                        block.id, strategy);
+    return 0;
+}
+
+uint32_t tni_backing_copy_record(const struct tni_backing *b, struct tni_backing *ret_copy)
+{
+    /* pairs with the release in name_object() */
+    uint32_t word = atomic_load_explicit(&b->strategy, memory_order_acquire);
+    memcpy(ret_copy, b, sizeof *ret_copy);
+    /* Whoever writes the rest anew found the word cleared: pairs with tni_backing_end(). */
+    atomic_thread_fence(memory_order_acquire);
+    bool is_whole = atomic_load_explicit(&b->strategy, memory_order_relaxed) == word;
+    uint32_t strategy = is_whole ? word & ((1u << TNI_STRATEGY_BITS) - 1) : TN_STRATEGY_DEFAULT;
+    atomic_store_explicit(&ret_copy->strategy, strategy, memory_order_relaxed);
+    return is_whole ? word : 0;
+}
+
+int tni_backing_read(const struct tni_segment *s, tni_block block,
+                     struct tni_backing *ret_backing)
+{
+    struct tni_backing b;
+    tni_backing_copy_record(tni_backing_at(s, block), &b);
+    int status = tni_backing_check_record(s, block, &b);
+    if (status == 0)
+        *ret_backing = b;
+    return status;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table: what this process has mapped, by block, and the descriptors that it keeps.
+ *
+ * I2  mappings[i] is the newest mapping that this process has of block i; NULL: it has none. A
+ *     mapping lives while its `refs` is not 0, which may be longer than this process holds the
+ *     block: a push gives its reference away before it unmaps, an import maps before it has
+ *     one. So one of a generation that is over may live beside its successor, out of the table.
+ * I4  A process keeps the descriptor of a mapping only while it may be the last to have it: if
+ *     there is no tenond, for some of them in case tenond is killed (64, or an eighth of what
+ *     it may have open), and always for one that it alone can write, since a forked child must
+ *     map it anew.
+ * I6  A descriptor that tenond has not got is parked when its mapping ends while others name
+ *     the storage, in a queue or a ticket: they find it here. It is closed once nobody does, or
+ *     given to the next tenond. Until somebody looks, it keeps the memory of a storage that has
+ *     ended.
+ * All of it is private, changes under one lock, and goes with the process.
+ */
+#include <stdlib.h>
+
+#include "backing/mapping.h"
+
+enum { KEPT = 64, PARKED = 16 };
+#define HAND_OVER_NS UINT64_C(5000000000)
+
+void tni_mappings_lock(struct tn_domain *d) { tni_mutex_lock(&d->mappings_lock); }
+
+void tni_mappings_unlock(struct tn_domain *d) { tni_mutex_unlock(&d->mappings_lock); }
+
+bool tni_mapping_has_descriptor(const struct tni_mapping *m)
+{
+    struct tni_os_memory memory;
+    return m->fd >= 0 && tni_os_memory_stat(m->fd, &memory) == 0 && memory.inode == m->inode;
+}
+
+/* A program that closes what it did not open may have its own behind this number by now. */
+void tni_mapping_close_kept(struct tn_domain *d, struct tni_mapping *m)
+{
+    if (m->fd < 0)
+        return;
+    if (tni_mapping_has_descriptor(m))
+        tni_os_close(m->fd);
+    m->fd = -1;
+    d->kept_fds--;
+}
+
+int tni_mappings_ensure(struct tn_domain *d)
+{
+    uint64_t bytes =
+        d->segment.geometry.classes[TNI_BACKING_CLASS].capacity * sizeof *d->mappings;
+    void *table;
+    if (d->mappings != NULL)
+        return 0;
+    int status = tni_os_map_private(bytes, &table);
+    if (status != 0)
+        return status;
+    d->kept_limit = (uint32_t)TNI_MIN(tni_os_raise_descriptor_limit() / 8, (uint64_t)KEPT);
+    d->mappings = table;
+    d->mappings_bytes = bytes;
+    return 0;
+}
+
+/* I4 */
+static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
+{
+    m->is_deposited = is_deposited;
+    bool is_needed =
+        !is_deposited || d->kept_fds < d->kept_limit || (m->is_write_once && !m->is_read_only);
+    if (is_needed) {
+        m->fd = fd;
+        d->kept_fds++;
+    } else {
+        tni_os_close(fd);
+    }
+}
+
+/* I2 */
+void tni_mapping_enter(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
+{
+    if (fd >= 0)
+        keep_or_close(d, m, fd, is_deposited);
+    d->mappings[m->index] = m;
+    d->mappings_limit = TNI_MAX(d->mappings_limit, m->index + 1);
+}
+
+static void discard_mapping(struct tn_domain *d, struct tni_mapping *m)
+{
+    tni_mapping_close_kept(d, m);
+    free(m->path);
+    free(m);
+}
+
+/* I6. Whether anybody but us names this life of the block. */
+bool tni_mapping_is_wanted(const struct tn_domain *d, const struct tni_mapping *m)
+{
+    const struct tni_segment *s = &d->segment;
+    tni_block block = tni_block_make(TNI_BACKING_CLASS, m->index);
+    uint32_t at = tni_block_position(&s->geometry, block);
+    uint32_t word = atomic_load(&tni_backing_at(s, block)->strategy);
+    if (!tni_strategy_is_of(word, m->generation))
+        return false;
+    bool is_ours = d->seat != TNI_NO_SEAT &&
+                   (atomic_load(tni_row_at(s, d->seat, at)) >> (at % 64) & 1) != 0;
+    return tni_word_count(atomic_load(tni_word_at(s, block))) > is_ours;
+}
+
+void tni_mappings_sweep_parked(struct tn_domain *d, bool all)
+{
+    for (struct tni_mapping **at = &d->parked; *at != NULL;) {
+        struct tni_mapping *m = *at;
+        if (!all && !m->is_deposited && tni_mapping_is_wanted(d, m)) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        d->parked_count--;
+        discard_mapping(d, m);
+    }
+    d->parked_limit = 2 * d->parked_count + PARKED; /* so that few are looked at in vain */
+}
+
+static void park(struct tn_domain *d, struct tni_mapping *m)
+{
+    m->address = NULL;
+    m->next = d->parked;
+    d->parked = m;
+    if (++d->parked_count > d->parked_limit)
+        tni_mappings_sweep_parked(d, false);
+}
+
+/* Mapped again while it was parked: once is enough. */
+static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
+{
+    for (const struct tni_mapping *p = d->parked; p != NULL; p = p->next)
+        if (p->index == m->index && p->generation == m->generation &&
+            tni_mapping_has_descriptor(p))
+            return true;
+    return false;
+}
+
+static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
+{
+    if (d->mappings[m->index] == m)
+        d->mappings[m->index] = NULL;
+    tni_os_unmap(m->address, m->object_bytes);
+    if (m->fd >= 0 && !m->is_deposited && !d->is_closed && tni_mapping_is_wanted(d, m) &&
+        !is_parked(d, m))
+        park(d, m);
+    else
+        discard_mapping(d, m);
+}
+
+/* To free it could wait for ever, for a thread of the parent that was in malloc(). */
+TNI_AROUND_FORK void tni_mapping_abandon(struct tn_domain *d, struct tni_mapping *m)
+{
+    d->mappings[m->index] = NULL;
+    tni_mapping_close_kept(d, m);
+    tni_os_unmap(m->address, m->object_bytes);
+}
+
+void tni_backing_sweep(struct tn_domain *d)
+{
+    tni_mappings_lock(d);
+    tni_mappings_sweep_parked(d, false);
+    tni_mappings_unlock(d);
+}
+
+void tni_backing_fini(struct tn_domain *d)
+{
+    tni_mappings_lock(d);
+    tni_mappings_sweep_parked(d, true);
+    tni_mappings_unlock(d);
+}
+
+struct tni_mapping *tni_mapping_new(void)
+{
+    struct tni_mapping *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        tni_fail(TN_ERR_NO_MEMORY, "no private memory for a mapping");
+    return m;
+}
+
+void tni_backing_unmap(struct tn_domain *d, struct tni_mapping *m)
+{
+    tni_mappings_lock(d);
+    if (--m->refs == 0)
+        end_mapping(d, m);
+    tni_mappings_unlock(d);
+}
+
+void tni_mappings_unpark(struct tn_domain *d, tni_block block)
+{
+    tni_mappings_lock(d);
+    for (struct tni_mapping **at = &d->parked; *at != NULL;) {
+        struct tni_mapping *m = *at;
+        if (m->index != tni_block_index(block) || tni_mapping_is_wanted(d, m)) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        d->parked_count--;
+        discard_mapping(d, m);
+    }
+    tni_mappings_unlock(d);
+}
