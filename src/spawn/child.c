@@ -67,7 +67,6 @@ void tni_children_forget(void)
     for (struct tn_process *child = children; child != NULL; child = child->next)
         close_descriptors(child);
     children = NULL;
-    tni_servers_forget();
     tni_children_unlock();
 }
 

@@ -30,7 +30,7 @@ int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process
  */
 void tni_children_lock(void);
 void tni_children_unlock(void);
-/** In a forked child: the lock is free, and the descriptors of its siblings are closed. */
+/** In a forked child: the descriptors of its siblings are closed, and the lock is free. */
 void tni_children_forget(void);
 /** Watch a child that was started now, and may have ended. On failure it was killed. */
 int tni_child_watch(struct tn_process *child, int32_t pid);
@@ -71,7 +71,7 @@ int tni_child_end_failed(struct tn_process *child, int status);
 
 /* ---- fork servers (server.c) ------------------------------------------------------------- */
 
-/** In a forked child: the sockets of its parent's servers are closed. */
+/** In a forked child, under the lock: the sockets of its parent's servers are closed. */
 void tni_servers_forget(void);
 struct tni_server_call {
     tn_process_fn *run;

@@ -2,8 +2,8 @@
 /*
  * pool: worker processes, seen from the process that made them.
  *
- * Nouns: job, result, worker, board (pool.h), attempt, barren (a worker that ended before it
- * began a job).
+ * Nouns: job, result, worker, board (pool.h), attempt, early end (of a worker that began no
+ * job).
  * I1  A job is under way from its push until its result is filed; at most `limit` are. Both
  *     queues have room for more than that, so neither side waits for room while the other waits
  *     for it; who submits files results meanwhile. Before the owner waits, the bytes of all
@@ -17,14 +17,13 @@
  * I5  A job whose tensors are lost, or whose result's are, still has its result: one that says
  *     so. A message that cannot even be read is of a job that is under way and in neither
  *     queue: an empty queue of jobs, and then one of results, tell which.
- * I6  Workers that end before they begin a job are not replaced for ever: `barren` in a row is
- *     bounded, and then the pool stays without them.
- * I7  A fork server that does not answer holds up one call, for `patience_ns` or until the
- *     program's hook ends the wait. It is not asked for another worker before it has answered;
- *     then `patience_ns` is twice as long, up to a limit, until a worker was started.
- * Callers: the user. A death of the owner ends the workers (child.c, I3) and, when its seat is
- * settled, gives back its queues, the board and what was in them. A death of a worker: see
- * pool_worker.c.
+ * I6  Workers that end before they begin a job are not replaced for ever: `early_ends` in a row
+ * is bounded, and then the pool stays without them. I7  A fork server that does not answer
+ * holds up one call, for `patience_ns` or until the program's hook ends the wait. It is not
+ * asked for another worker before it has answered; then `patience_ns` is twice as long, up to a
+ * limit, until a worker was started. Callers: the user. A death of the owner ends the workers
+ * (child.c, I3) and, when its seat is settled, gives back its queues, the board and what was in
+ * them. A death of a worker: see pool_worker.c.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -44,180 +43,11 @@ enum {
 
 /* ---- results ----------------------------------------------------------------------------- */
 
-static bool has_ended(const struct tni_job *job) { return job->death_count != 0; }
-
-static char *format_exhausted(const struct tni_job *job)
-{
-    char text[256], how[160], end[112];
-    tni_child_describe_end(&job->death, end, sizeof end);
-    if (!has_ended(job))
-        snprintf(how, sizeof how, "the last had not begun it");
-    else
-        snprintf(how, sizeof how, "the last, worker %u, process %d, %s", job->death_worker,
-                 job->death.pid, end);
-    snprintf(text, sizeof text,
-             "job %" PRIu64 " was started %u times, and each worker ended: %s", job->id,
-             job->attempt, how);
-    return strdup(text);
-}
-
-/*
- * Whose death it was is known before: the job came again only when its worker was gone.
- */
-static void name_exhausted(struct tn_pool *pool, struct tni_job *job)
-{
-    tni_crew_collect(pool);
-    job->detail = format_exhausted(job);
-    if (has_ended(job)) {
-        job->pid = job->death.pid;
-        job->worker = job->death_worker;
-    }
-}
-
-static bool split(const tn_message *m, struct tni_pool_result_head *ret_head)
-{
-    if (m->size_bytes < sizeof *ret_head || m->bytes == NULL)
-        return false;
-    memcpy(ret_head, m->bytes, sizeof *ret_head);
-    return ret_head->detail_bytes <= m->size_bytes - sizeof *ret_head;
-}
-
-static void finish_lost(struct tn_pool *pool, struct tni_job *job, int status, const char *what)
-{
-    char text[256];
-    snprintf(text, sizeof text, "job %" PRIu64 "%s", job->id, what);
-    job->status = status;
-    job->detail = strdup(text);
-    tni_jobs_finish(&pool->table, job);
-}
-
-/* I5. This thread's detail says why. */
-static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
-{
-    char what[224];
-    snprintf(what, sizeof what, ": its result cannot be had any more: %s", tn_error_detail());
-    finish_lost(pool, job, lost, what);
-}
-
-/* I2. The message is consumed. */
-static void file_result(struct tn_pool *pool, tn_message *m, int lost)
-{
-    struct tni_pool_result_head head = {.kind = TNI_POOL_UNREAD};
-    struct tni_job *job = split(m, &head) ? tni_jobs_find(&pool->table, head.job) : NULL;
-    pool->may_have_lost |= head.kind == TNI_POOL_UNREAD;
-    if (job == NULL || job->is_done) {
-        tn_message_fini(m);
-        return;
-    }
-    job->pid = head.pid;
-    job->worker = head.worker;
-    job->attempt = head.attempt;
-    if (lost != 0) {
-        file_lost(pool, job, lost);
-        tn_message_fini(m);
-        return;
-    }
-    const char *bytes = (const char *)m->bytes + sizeof head;
-    size_t size_bytes = m->size_bytes - sizeof head - head.detail_bytes;
-    job->status = head.status;
-    if (head.detail_bytes > 0)
-        job->detail = strndup(bytes + size_bytes, head.detail_bytes);
-    if (head.kind == TNI_POOL_EXHAUSTED)
-        name_exhausted(pool, job);
-    job->message = *m;
-    job->message.bytes = size_bytes > 0 ? bytes : NULL;
-    job->message.size_bytes = size_bytes;
-    tni_jobs_finish(&pool->table, job);
-}
-
-int tni_pool_check(const struct tn_pool *pool)
-{
-    if (pool == NULL || pool->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "no pool, or one that another process made");
-    return tni_process_check(pool->domain);
-}
-
-/* child.c, I7 */
-static int ask(const struct tn_pool *pool)
-{
-    int asked = tni_interrupt_ask(tni_os_now_ns()), status = tni_pool_check(pool);
-    return status != 0 ? status : asked;
-}
-
-/* TN_ERR_TIMED_OUT also when the hook was asked, and says that the wait goes on. */
-static int file_next(struct tn_pool *pool, uint64_t deadline_ns)
-{
-    tn_message m;
-    bool deferred = tni_interrupt_defer(true);
-    int lost, status = tni_queue_pop_bytes(pool->results, deadline_ns, &m, &lost);
-    tni_interrupt_defer(deferred);
-    if (status == TN_ERR_INTERRUPTED && (status = ask(pool)) == 0)
-        return TN_ERR_TIMED_OUT;
-    if (status == 0)
-        file_result(pool, &m, lost);
-    return status;
-}
-
-static bool is_nothing_there(int status)
-{
-    return status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
-}
-
-/*
- * I1. Results are detached as they came, so those that are not are the last ones. Without
- * private memory a result stays where it is, until the next time. @return whether shared memory
- * was given back
- */
-static bool detach_results(struct tn_pool *pool)
-{
-    bool is_given = false;
-    struct tni_job *job = pool->table.last;
-    while (job != NULL && job->prev != NULL && !job->prev->is_detached)
-        job = job->prev;
-    for (; job != NULL && !job->is_detached; job = job->next) {
-        int detached = tni_message_detach(&job->message);
-        if (detached < 0)
-            break;
-        is_given |= detached > 0;
-        job->is_detached = true;
-    }
-    return is_given;
-}
-
 /* I1. Until a worker ends, for a slice at most. */
 static void await_worker(struct tn_pool *pool, uint64_t deadline_ns)
 {
-    detach_results(pool);
+    tni_pool_detach_results(pool);
     tni_crew_await(pool, deadline_ns);
-}
-
-int tni_pool_drain(struct tn_pool *pool)
-{
-    int status;
-    do
-        status = file_next(pool, 0);
-    while (status == 0);
-    return is_nothing_there(status) ? 0 : status;
-}
-
-/*
- * I5. A message stays in its slot until it is gone, and a job's is not before its result is in
- * the queue: so one look at each, in this order, will do.
- */
-static void find_lost(struct tn_pool *pool)
-{
-    struct tni_queue_figures jobs;
-    tni_queue_figures(&pool->domain->segment, (uint32_t)pool->pass.jobs, &jobs);
-    if (jobs.full + jobs.leased + jobs.claimed > 0 || tni_pool_drain(pool) != 0)
-        return;
-    pool->may_have_lost = false;
-    (void)tni_jobs_oldest(&pool->table);
-    for (uint64_t id = pool->table.oldest; id <= pool->table.newest; id++) {
-        struct tni_job *job = tni_jobs_find(&pool->table, id);
-        if (job != NULL && !job->is_done)
-            finish_lost(pool, job, TN_ERR_CORRUPT,
-                        ": it or its result was lost: a message could not be read");
-    }
 }
 
 /* Calls that come one after the other do it now and then. */
@@ -231,16 +61,16 @@ static int receive(struct tn_pool *pool, uint64_t deadline_ns)
 {
     for (;;) {
         uint64_t slice_ns = deadline_ns == 0 ? 0 : tni_os_now_ns() + TNI_CREW_SLICE_NS;
-        int status = file_next(pool, TNI_MIN(deadline_ns, slice_ns));
-        if (!is_nothing_there(status))
+        int status = tni_pool_file_next(pool, TNI_MIN(deadline_ns, slice_ns));
+        if (!tni_pool_is_empty(status))
             return status;
-        detach_results(pool);
+        tni_pool_detach_results(pool);
         uint64_t finished = pool->table.count - pool->table.under_way;
         int tended = tni_crew_tend(pool);
         if (tended != 0 && (status = tni_pool_check(pool)) != 0)
             return status;
         if (pool->may_have_lost)
-            find_lost(pool);
+            tni_pool_find_lost(pool);
         if (pool->table.count - pool->table.under_way > finished)
             return 0;
         if (tended != 0)
@@ -293,7 +123,7 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         int status =
             tn_queue_push(pool->jobs, m, flags, (tn_deadline){TNI_MIN(deadline_ns, slice_ns)});
         tni_interrupt_defer(deferred);
-        if (status == TN_ERR_INTERRUPTED && (status = ask(pool)) == 0)
+        if (status == TN_ERR_INTERRUPTED && (status = tni_pool_ask(pool)) == 0)
             continue;
         bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
         if (!is_full && status != TN_ERR_NO_MEMORY)
@@ -302,7 +132,7 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         snprintf(why, sizeof why, "%s", tn_error_detail());
         (void)!tni_pool_drain(pool);
         bool is_last = now_ns >= deadline_ns || !is_full;
-        if (!detach_results(pool) && is_last)
+        if (!tni_pool_detach_results(pool) && is_last)
             return tni_fail(status == TN_ERR_PEER_DIED ? TN_ERR_TIMED_OUT : status, "%s", why);
         if ((status = tend_if_due(pool)) != 0)
             return status;
@@ -424,7 +254,7 @@ int tn_pool_join(tn_pool *pool, tn_deadline deadline)
                             tni_crew_count(pool), pool->table.under_way);
         if (pool->table.under_way > 0)
             status = receive(pool, TNI_MIN(deadline.ns, now_ns + TNI_CREW_SLICE_NS));
-        else if ((status = ask(pool)) == 0)
+        else if ((status = tni_pool_ask(pool)) == 0)
             await_worker(pool, deadline.ns);
         status = status == TN_ERR_TIMED_OUT ? 0 : status;
     }

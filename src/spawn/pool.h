@@ -122,8 +122,8 @@ struct tn_pool {
     bool
         may_have_lost; /* a message that could not be read, or a worker that may have had one */
     uint64_t given_up, restarts;
-    uint32_t barren;
-    uint64_t begun; /* jobs, by all workers when it was last counted */
+    uint32_t early_ends; /* of workers that began no job, one after the other */
+    uint64_t begun;      /* jobs, by all workers when it was last counted */
     uint64_t begun_by_gone;
     tn_process_status last_end;
     int start_status;     /* of the last start, with its sentence */
@@ -132,13 +132,28 @@ struct tn_pool {
     uint64_t tend_ns; /* when it is due */
 };
 
+/* ---- results (pool_results.c) ------------------------------------------------------------ */
+
 /** Fails in another process than that which made the pool. */
 int tni_pool_check(const struct tn_pool *pool);
+/** Ask the program's hook whether to go on. It may fork: as tni_pool_check() in the copy. */
+int tni_pool_ask(const struct tn_pool *pool);
+/** File one result. @return as a pop; TN_ERR_TIMED_OUT also when the hook was asked */
+int tni_pool_file_next(struct tn_pool *pool, uint64_t deadline_ns);
+/** Whether a pop that ended with `status` found nothing. */
+bool tni_pool_is_empty(int status);
 /**
- * File all results that are there (pool.c).
+ * File all results that are there.
  * @return 0, or why there may be more
  */
 int tni_pool_drain(struct tn_pool *pool);
+/**
+ * Copy results that nobody fetched yet to private memory. @return whether shared memory was
+ * given back
+ */
+bool tni_pool_detach_results(struct tn_pool *pool);
+/** End the jobs that are in no queue and with no worker: each gets a result that says so. */
+void tni_pool_find_lost(struct tn_pool *pool);
 
 /* ---- its workers (pool_crew.c) ----------------------------------------------------------- */
 
@@ -151,8 +166,10 @@ int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait);
 uint32_t tni_crew_count(const struct tn_pool *pool);
 /** Collect those that have ended, and note what they died of. */
 void tni_crew_collect(struct tn_pool *pool);
+/** Workers began jobs since the last count: that others ended early is no reason to stop. */
+void tni_crew_note_progress(struct tn_pool *pool);
 /**
- * Collect and replace who ended.
+ * Collect and replace workers that ended (pool_tend.c).
  * @return 0; why there is nobody to do what is under way; TN_ERR_INTERRUPTED: the program's
  *         hook ended the wait for a fork server; or as tni_pool_check(): the hook forked
  */

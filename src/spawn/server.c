@@ -26,86 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spawn/serve.h"
-
-struct tn_forkserver {
-    struct tn_domain *domain;
-    struct tn_process *process;
-    int32_t owner_pid;
-    int socket_fd;
-    int server_fd; /* its end, while it starts */
-    struct tni_place *place;
-    struct tn_forkserver *next;
-    /* Under tni_children_lock(), and in the process that started the server only. */
-    uint64_t last_request; /* its number */
-    uint64_t out_request;  /* 0: none is out */
-    struct asker *asker;   /* of the request that is out; NULL: the asker has given up */
-    bool is_read; /* somebody is the reader: `process` and `late` are the reader's, too */
-    struct tn_process *late; /* the child of a request that was withdrawn; NULL: none */
-    _Atomic uint32_t news;   /* raised when one of these changed */
-};
-
-static const uint64_t end_ns = UINT64_C(2000000000); /* for a server that was told to end */
-
-struct asker {
-    bool is_answered;
-    struct tni_fork_answer answer;
-};
-
-/* ---- all servers of this process --------------------------------------------------------- */
-
-static struct tn_forkserver *servers; /* under tni_children_lock() */
-/* The one that this thread is starting: in its own process, its end stays open. */
-static _Thread_local struct tn_forkserver *starting;
-
-void tni_servers_forget(void)
-{
-    for (struct tn_forkserver *server = servers; server != NULL; server = server->next) {
-        tni_os_close(server->socket_fd);
-        server->socket_fd = -1;
-        if (server == starting)
-            continue;
-        tni_os_close(server->server_fd);
-        server->server_fd = -1;
-    }
-    servers = NULL;
-}
-
-static int put_on_list(struct tn_forkserver *server)
-{
-    int ends[2];
-    tni_children_lock();
-    int status = tni_os_pair(ends);
-    if (status == 0) {
-        server->socket_fd = ends[0];
-        server->server_fd = ends[1];
-        server->next = servers;
-        servers = server;
-    }
-    tni_children_unlock();
-    return status;
-}
-
-/* child.c, I7 */
-static void close_ends(struct tn_forkserver *server)
-{
-    int socket_fd = server->socket_fd, server_fd = server->server_fd;
-    server->socket_fd = server->server_fd = -1;
-    tni_os_close(socket_fd);
-    tni_os_close(server_fd);
-}
-
-static void take_off_list(struct tn_forkserver *server)
-{
-    tni_children_lock();
-    for (struct tn_forkserver **at = &servers; *at != NULL; at = &(*at)->next)
-        if (*at == server) {
-            *at = server->next;
-            break;
-        }
-    close_ends(server);
-    tni_children_unlock();
-}
+#include "spawn/server.h"
 
 /* ---- who decides whether a child runs (I5) ----------------------------------------------- */
 
@@ -128,16 +49,16 @@ static bool withdraw_claim(struct tni_place *place, uint64_t number)
 static int start(struct tn_forkserver *server)
 {
     struct tni_service service = {.origin = tni_child_origin(server->domain)};
-    int status = put_on_list(server);
+    int status = tni_server_enlist(server);
     if (status != 0)
         return status;
     service.socket_fd = server->server_fd;
     service.place = server->place;
-    starting = server;
+    tni_servers_set_starting(server);
     status = tn_process_fork(server->domain, tni_serve, &service, 0, &server->process);
-    starting = NULL;
+    tni_servers_set_starting(NULL);
     if (status != 0) {
-        take_off_list(server);
+        tni_server_unlist(server);
         return status;
     }
     tni_children_lock();
@@ -176,146 +97,6 @@ int32_t tn_forkserver_pid(const tn_forkserver *server)
     return server != NULL ? tn_process_pid(server->process) : 0;
 }
 
-/* ---- the answer -------------------------------------------------------------------------- */
-
-static void tell_askers(struct tn_forkserver *server)
-{
-    atomic_fetch_add(&server->news, 1);
-    tni_os_wake(&server->news, UINT32_MAX);
-}
-
-static void end_request(struct tn_forkserver *server)
-{
-    tni_children_lock();
-    server->out_request = 0;
-    server->asker = NULL;
-    tni_children_unlock();
-}
-
-/* child.c, I7 */
-static void close_late(struct tn_forkserver *server)
-{
-    struct tn_process *late = server->late;
-    server->late = NULL;
-    tn_process_close(late);
-}
-
-/*
- * I5. The child of a request that was withdrawn: it is watched from now on, or is gone.
- * Without a descriptor for it, there is nothing to wait on but its pid.
- */
-static void watch_late(struct tn_forkserver *server, int32_t pid)
-{
-    if (tni_child_create(server->domain, 0, &server->late) != 0)
-        tni_os_child_abort(pid);
-    else if (tni_child_watch(server->late, pid) != 0)
-        close_late(server);
-    if (server->late == NULL)
-        end_request(server);
-}
-
-/* It has no function to run, so that nobody misses it. */
-static void collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
-{
-    int status = tni_child_collect(server->late, 0);
-    if (status == TN_ERR_TIMED_OUT) {
-        (void)!tn_process_kill(server->late, SIGKILL);
-        status = tni_child_collect(server->late, deadline_ns);
-    }
-    if (status == TN_ERR_TIMED_OUT)
-        return;
-    close_late(server);
-    end_request(server);
-}
-
-/*
- * pre: under tni_children_lock(). One that could not be read when it was new is not taken for
- * that of a later request (I4). @return the pid of a child for watch_late(), or 0
- */
-static int32_t file_locked(struct tn_forkserver *server, const struct tni_fork_answer *answer)
-{
-    if (server->out_request == 0 || server->out_request != answer->number)
-        return 0;
-    if (server->asker == NULL && answer->status > 0)
-        return answer->status;
-    if (server->asker != NULL)
-        *server->asker = (struct asker){.is_answered = true, .answer = *answer};
-    server->out_request = 0;
-    server->asker = NULL;
-    return 0;
-}
-
-static void file_answer(struct tn_forkserver *server, const struct tni_fork_answer *answer)
-{
-    tni_children_lock();
-    int32_t late_pid = file_locked(server, answer);
-    tni_children_unlock();
-    if (late_pid > 0)
-        watch_late(server, late_pid);
-}
-
-static bool receive_answer(struct tn_forkserver *server, int *ret_got)
-{
-    struct tni_fork_answer answer;
-    *ret_got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
-    bool is_answer = *ret_got == (int)sizeof answer;
-    if (is_answer)
-        file_answer(server, &answer);
-    return is_answer;
-}
-
-/*
- * I3. The server forks no more, and has said all that it will say: only now the place tells
- * whether it forked for the request that is out.
- */
-static void file_death(struct tn_forkserver *server)
-{
-    struct tni_fork_answer answer = {0};
-    int got;
-    while (server->late == NULL && receive_answer(server, &got)) {
-    }
-    tni_children_lock();
-    int32_t forked = __atomic_load_n(&server->place->forked, __ATOMIC_ACQUIRE);
-    answer.number = server->out_request;
-    answer.status = forked > 0 ? forked : TN_ERR_PEER_DIED;
-    int32_t late_pid = server->late == NULL ? file_locked(server, &answer) : 0;
-    tni_children_unlock();
-    if (late_pid > 0)
-        watch_late(server, late_pid);
-}
-
-/* By the reader. @return 0: there may be news; or why the answer was not received */
-static int read_answer(struct tn_forkserver *server, uint64_t deadline_ns)
-{
-    int got, fds[2] = {server->socket_fd, server->process->pid_fd};
-    if (server->late != NULL)
-        return collect_late(server, deadline_ns), 0;
-    int status = tni_os_poll(fds, 2, deadline_ns);
-    if (status < 0 && status != TN_ERR_TIMED_OUT)
-        return status;
-    if (status < 0 && deadline_ns != 0)
-        tni_child_survive(server->domain);
-    if (receive_answer(server, &got))
-        return 0;
-    /* Its socket ends a moment before it does. */
-    uint64_t until_ns = got == 0 && deadline_ns != 0 ? tn_deadline_after(end_ns).ns : 0;
-    bool is_dead = tni_child_await(server->process, until_ns, true) == 0;
-    if (is_dead || got == 0)
-        file_death(server);
-    return is_dead || got >= 0 || got == TN_ERR_TIMED_OUT ? 0 : got;
-}
-
-/* Before the server is freed: the child of an asker that gave up is known, or there is none. */
-static void settle_request(struct tn_forkserver *server)
-{
-    if (server->out_request != 0) {
-        (void)!tn_process_kill(server->process, SIGKILL);
-        (void)!tni_child_await(server->process, TNI_FOREVER, true);
-    }
-    while (server->out_request != 0 && server->late == NULL && read_answer(server, 0) == 0) {
-    }
-}
-
 /* ---- asking ------------------------------------------------------------------------------ */
 
 /* Unless there were news meanwhile, or somebody is the reader. */
@@ -333,7 +114,7 @@ static void stop_reading(struct tn_forkserver *server)
     tni_children_lock();
     server->is_read = false;
     tni_children_unlock();
-    tell_askers(server);
+    tni_server_tell(server);
 }
 
 static int check_owner(const struct tn_forkserver *server)
@@ -361,12 +142,13 @@ static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wa
             return TN_ERR_INVALID;
         return status == TN_ERR_TIMED_OUT ? 0 : status;
     }
-    status = read_answer(server, TNI_MIN(wait->deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
+    status = tni_server_read(server, TNI_MIN(wait->deadline_ns, now_ns + TNI_SPAWN_SLICE_NS));
     stop_reading(server);
     return status;
 }
 
-static bool take_turn(struct tn_forkserver *server, struct asker *asker, uint64_t *ret_number)
+static bool take_turn(struct tn_forkserver *server, struct tni_asker *asker,
+                      uint64_t *ret_number)
 {
     tni_children_lock();
     bool is_ours = server->out_request == 0;
@@ -379,7 +161,7 @@ static bool take_turn(struct tn_forkserver *server, struct asker *asker, uint64_
     return is_ours;
 }
 
-static bool is_answered(const struct asker *asker)
+static bool is_answered(const struct tni_asker *asker)
 {
     tni_children_lock();
     bool answered = asker->is_answered;
@@ -413,7 +195,8 @@ static int fail_dead(const struct tn_forkserver *server)
 /* The request could not be sent: nobody is there to read it. */
 static int await_death(struct tn_forkserver *server)
 {
-    struct tni_wait wait = {.deadline_ns = tn_deadline_after(end_ns).ns, .is_through = true};
+    struct tni_wait wait = {.deadline_ns = tn_deadline_after(TNI_SERVER_END_NS).ns,
+                            .is_through = true};
     uint32_t seen;
     do {
         seen = atomic_load(&server->news);
@@ -449,9 +232,9 @@ static void end_withdrawn(struct tn_forkserver *server, uint64_t number, int sta
     int32_t pid = is_out ? __atomic_load_n(&server->place->forked, __ATOMIC_ACQUIRE) : 0;
     tni_children_unlock();
     if (pid > 0)
-        watch_late(server, pid);
+        tni_server_watch_late(server, pid);
     if (server->late != NULL)
-        collect_late(server, tni_os_now_ns() + TNI_SPAWN_SLICE_NS);
+        tni_server_collect_late(server, tni_os_now_ns() + TNI_SPAWN_SLICE_NS);
     stop_reading(server);
     (void)!tni_fail(status, "%s", detail);
 }
@@ -460,7 +243,7 @@ static void end_withdrawn(struct tn_forkserver *server, uint64_t number, int sta
  * I5. @return the pid of a child that runs already, an error that the server answered, or
  * `status`: no child runs the function, and none will
  */
-static int give_up(struct tn_forkserver *server, struct asker *asker, uint64_t number,
+static int give_up(struct tn_forkserver *server, struct tni_asker *asker, uint64_t number,
                    int status)
 {
     int32_t pid = 0;
@@ -476,7 +259,7 @@ static int give_up(struct tn_forkserver *server, struct asker *asker, uint64_t n
     tni_children_unlock();
     if (answered)
         return take_answer(server, &asker->answer);
-    tell_askers(server);
+    tni_server_tell(server);
     if (pid == 0)
         end_withdrawn(server, number, status);
     return pid > 0 ? pid : status;
@@ -486,7 +269,7 @@ static int give_up(struct tn_forkserver *server, struct asker *asker, uint64_t n
 static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
                struct tn_process *child, struct tni_wait *wait)
 {
-    struct asker asker = {0};
+    struct tni_asker asker = {0};
     int status = 0;
     uint32_t seen = atomic_load(&server->news);
     while (status == 0 && !take_turn(server, &asker, &request->number)) {
@@ -497,8 +280,8 @@ static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
         return status;
     status = send_request(server, request, child);
     if (status != 0) {
-        end_request(server); /* it was not sent */
-        tell_askers(server);
+        tni_server_end_request(server); /* it was not sent */
+        tni_server_tell(server);
         return status == TN_ERR_CLOSED ? await_death(server) : status;
     }
     while (status == 0) {
@@ -513,7 +296,7 @@ static int ask(struct tn_forkserver *server, struct tni_fork_request *request,
 bool tni_server_is_free(struct tn_forkserver *server)
 {
     if (become_reader(server, atomic_load(&server->news))) {
-        (void)!read_answer(server, 0);
+        (void)!tni_server_read(server, 0);
         stop_reading(server);
     }
     tni_children_lock();
@@ -585,10 +368,11 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
         struct tni_fork_request end = {.magic = TNI_FORK_MAGIC, .verb = TNI_VERB_END};
         if (tni_child_collect(server->process, 0) != 0 &&
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
-            (void)!tni_child_await(server->process, tn_deadline_after(end_ns).ns, true);
-        settle_request(server);
+            (void)!tni_child_await(server->process, tn_deadline_after(TNI_SERVER_END_NS).ns,
+                                   true);
+        tni_server_settle(server);
     }
-    take_off_list(server);
+    tni_server_unlist(server);
     tn_process_close(server->late);
     tn_process_close(server->process);
     tni_os_unmap(server->place, sizeof *server->place);

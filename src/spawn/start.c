@@ -171,6 +171,7 @@ static int fork_child(struct tn_process *child, tn_process_fn *run, void *argume
         status = tni_os_fork();
         if (status == 0) {
             child->message_fd = -1; /* the copy's: the descriptor is closed below */
+            tni_servers_forget();
             tni_children_forget();
             tni_os_close(ends[0]);
             tni_child_run(child->domain, run, argument, child->flags, &origin, ends[1]);

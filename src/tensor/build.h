@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "tensor/shape.h"
 #include "tensor/storage.h"
 
 /*
@@ -23,17 +22,6 @@
 
 /* The most axes of a tensor whose memory serves again. */
 enum { TNI_SPARE_NDIM = 4 };
-
-static inline int64_t *tni_tensor_sizes(tn_tensor *tensor) { return tensor->extents; }
-static inline int64_t *tni_tensor_steps(tn_tensor *tensor)
-{
-    return tensor->extents + tensor->ndim;
-}
-
-static inline int tni_tensor_check(const tn_tensor *tensor)
-{
-    return TNI_LIKELY(tensor != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no tensor");
-}
 
 /* What follows from a type and a shape, once both are checked. */
 struct tni_size {
@@ -112,21 +100,19 @@ static inline void tni_tensor_take_spare(struct tni_thread *thread)
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 
-/** Of where a function is to leave its result. TN_ERR_INVALID: NULL. */
-static inline int tni_tensor_check_result(const void *ret_result)
-{
-    if (TNI_LIKELY(ret_result != NULL))
-        return 0;
-    return tni_fail(TN_ERR_INVALID, "no place for the result");
-}
-
 static inline int tni_tensor_check_domain(const struct tn_domain *domain)
 {
     return TNI_LIKELY(domain != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no domain");
 }
 
 /** What a block for this tensor is to say of itself. */
-struct tni_block_about tni_tensor_about(const tn_tensor *tensor);
+static inline struct tni_block_about tni_tensor_about(const tn_tensor *t)
+{
+    return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
+                                    .ndim = (uint8_t)t->ndim,
+                                    .dtype = t->dtype,
+                                    .shape = t->extents};
+}
 
 /** Options as they are meant, every default put in. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
 static inline bool tni_tensor_is_to_be_zeroed(const tn_tensor_options *options)
@@ -146,10 +132,6 @@ size_t tni_tensor_encode_all(const tn_tensor *tensor, const struct tni_attribute
  */
 int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
                          tn_tensor **ret_tensor);
-
-/** The path of a storage that came from outside of its domain (outside.c); NULL: it has none.
- */
-const char *tni_outside_path(const struct tni_storage *storage);
 
 /** After its strides were set. */
 void tni_tensor_settle_strides(tn_tensor *tensor);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/attribute.h"
+#include "tensor/build.h"
 
 /* Two strided places of one shape; steps in bytes. */
 struct plan {

@@ -56,6 +56,7 @@ struct outside {
     uint32_t block;             /* in the domain that it came from */
     uint32_t entry;             /* of a file's holders */
 };
+_Static_assert(offsetof(struct outside, mapping) == 0, "about.c looks at the mapping");
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
@@ -411,9 +412,4 @@ int tn_tensor_open_path(const char *path, tn_tensor **ret_tensor)
     if (status != 0)
         release_outside(o);
     return status;
-}
-
-const char *tni_outside_path(const struct tni_storage *storage)
-{
-    return ((const struct outside *)storage->context)->mapping.path;
 }

@@ -5,38 +5,6 @@
 
 #include "tensor/build.h"
 
-/* ---- options ----------------------------------------------------------------------------- */
-
-int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options)
-{
-    tn_tensor_options o = {.struct_size = sizeof o};
-    int status = tni_take_options("tn_tensor_options", given, sizeof o, &o);
-    if (status != 0)
-        return status;
-    if ((o.flags & ~(uint32_t)(TN_TENSOR_WRITE_ONCE | TN_TENSOR_ZEROED)) != 0)
-        return tni_fail(TN_ERR_INVALID, "tn_tensor_options.flags is 0x%x", o.flags);
-    if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)
-        return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", o.strategy);
-    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
-        o.strategy = TN_STRATEGY_FILE_DESCRIPTOR;
-    if (o.strategy == TN_STRATEGY_DEFAULT)
-        o.strategy = tn_strategy_get();
-    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
-        return tni_fail(
-            TN_ERR_UNSUPPORTED,
-            "the strategy '%s' cannot keep others from writing: file_descriptor can",
-            tn_strategy_name(o.strategy));
-    if (o.source != NULL && tni_tensor_is_to_be_zeroed(&o))
-        return tni_fail(TN_ERR_INVALID,
-                        "the options have TN_TENSOR_ZEROED and a source: only one "
-                        "of them can fill the tensor");
-    if (o.source == NULL && o.source_bytes != 0)
-        return tni_fail(TN_ERR_INVALID, "source_bytes is %zu, but source is NULL",
-                        o.source_bytes);
-    *ret_options = o;
-    return 0;
-}
-
 /* ---- moving ------------------------------------------------------------------------------ */
 
 static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
@@ -56,38 +24,6 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
                         "%u DLPack exports point into the tensor's memory: it cannot be moved",
                         exports);
     return tni_process_check(domain);
-}
-
-int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *source,
-                         uint64_t size_bytes, const tn_tensor_options *options,
-                         bool *ret_lacks_other)
-{
-    tn_tensor_options ours;
-    tni_block block;
-    int status;
-    *ret_lacks_other = false;
-    if (options == NULL && tn_strategy_get() != TN_STRATEGY_ARENA) {
-        if ((status = tni_tensor_read_options(NULL, &ours)) != 0)
-            return status;
-        options = &ours;
-    }
-    if (options == NULL || options->strategy == TN_STRATEGY_ARENA) {
-        struct tni_block_about about = tni_tensor_about(t);
-        status = tni_block_fill_new(domain, source, size_bytes, &about,
-                                    options != NULL ? options->deadline.ns : 0, &block);
-        if (status == 0)
-            tni_storage_set_shared(t->storage, domain, block, size_bytes);
-        return status;
-    }
-    struct tni_mapping *mapping;
-    status = tni_backed_new(domain, t, size_bytes, options, &block, &mapping, ret_lacks_other);
-    if (status != 0)
-        return status;
-    if (size_bytes > 0)
-        memcpy(mapping->address + mapping->data_offset, source, size_bytes);
-    tni_ref_finish(domain, block);
-    tni_storage_set_mapped(t->storage, domain, block, mapping);
-    return 0;
 }
 
 /* Sharing again is free, but does not give what the first time did not. */
@@ -220,18 +156,6 @@ int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_
     tni_ref_finish(domain, t->storage->block);
     *ret_tensor = t;
     return 0;
-}
-
-uint32_t tni_tensor_strategy(const tn_tensor *tensor)
-{
-    const struct tni_storage *s = tensor->storage;
-    if (s->outside != 0)
-        return s->outside;
-    if (s->domain == NULL)
-        return TN_STRATEGY_DEFAULT;
-    return s->mapping == NULL         ? TN_STRATEGY_ARENA
-           : s->mapping->path != NULL ? TN_STRATEGY_FILE_SYSTEM
-                                      : TN_STRATEGY_FILE_DESCRIPTOR;
 }
 
 /* ---- resizing ---------------------------------------------------------------------------- */

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor: types, shapes, strides, views, storages; DLPack. What other rooms need of it: a
- * tensor as bytes (struct tni_view) and back.
+ * tensor: tensors and their storages: made, viewed, copied, shared; DLPack. What other rooms
+ * need of it: a tensor as bytes (struct tni_view) and back.
  */
 #ifndef TNI_TENSOR_H
 #define TNI_TENSOR_H
 
-#include <tenon/attribute.h>
-#include <tenon/tensor.h>
-
+#include "attribute/attribute.h"
 #include "ref/ref.h"
 
 #define TNI_SIZE_IN_DESC UINT64_MAX
@@ -35,53 +33,6 @@ struct tni_storage {
     void *context;
     tni_block block; /* 0: not shared */
 };
-
-/*
- * Attributes as they travel: checked struct tni_attribute, one after the other. Immutable but
- * for the two fields in front.
- */
-struct tni_attributes {
-    struct tni_attributes *next; /* among those that wait for their end; attribute.c */
-    _Atomic uint32_t refs;       /* the tensor's, and one of each call that holds them */
-    uint32_t bytes;              /* a multiple of 8, not 0 */
-    uint32_t flags;              /* what the FLAGS attribute says; else 0 */
-    uint64_t words[];
-};
-
-struct tn_tensor {
-    _Atomic uint32_t refs;
-    tn_dtype dtype;
-    int32_t ndim;
-    bool is_contiguous;
-    bool is_row_major; /* contiguous, and with just the strides that a new tensor has */
-    bool is_read_only;
-    bool is_inner; /* lies behind its storage, in one allocation */
-    uint64_t form; /* tni_view_form() of it without attributes; its storage may be read-only */
-    struct tni_storage *storage;
-    _Atomic(struct tni_attributes *) attributes; /* its own; NULL: none */
-    uint64_t byte_offset;
-    int64_t count; /* elements */
-    uint64_t item_bytes;
-    int64_t extents[]; /* shape [ndim], strides [ndim] */
-};
-
-/**
- * Hold the attributes that the tensor has now until tni_attributes_drop(): they stay as they
- * are, whatever another thread sets meanwhile. NULL: the tensor has none.
- */
-struct tni_attributes *tni_attributes_hold_all(const tn_tensor *tensor);
-static inline struct tni_attributes *tni_attributes_hold(const tn_tensor *tensor)
-{
-    return TNI_LIKELY(atomic_load_explicit(&tensor->attributes, memory_order_relaxed) == NULL)
-               ? NULL
-               : tni_attributes_hold_all(tensor);
-}
-void tni_attributes_drop_all(struct tni_attributes *held);
-static inline void tni_attributes_drop(struct tni_attributes *held)
-{
-    if (TNI_UNLIKELY(held != NULL))
-        tni_attributes_drop_all(held);
-}
 
 /** Bytes that tni_tensor_encode() will write. @param held  attributes of the tensor; or NULL */
 static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
@@ -146,42 +97,6 @@ tn_tensor *tni_tensor_decode_again(struct tn_domain *domain, struct tni_thread *
                                    tni_block block, const struct tni_view *view,
                                    size_t size_bytes);
 
-/**
- * Check the attributes that stand in a copy of a view, and make them the tensor's.
- * TN_ERR_CORRUPT, TN_ERR_VERSION (a kind that is not known, by number), TN_ERR_NO_MEMORY.
- */
-int tni_attributes_adopt(tn_tensor *tensor, const void *bytes, size_t size_bytes);
-/** A bit for each TNI_ATTRIBUTE_* among them. */
-uint32_t tni_attributes_kinds(const struct tni_attributes *held);
-/**
- * Give a new view what its base's elements mean. TN_ERR_UNSUPPORTED: one of the base's
- * attributes cannot be kept by a view.
- */
-int tni_attributes_inherit(tn_tensor *view, const tn_tensor *base);
-/** TN_ERR_UNSUPPORTED, naming what changes the meaning of elements, for a user that cannot. */
-int tni_attributes_check_plain(const tn_tensor *tensor, const char *what);
-/**
- * That tensors [count], which travel together, hold all parts of each sparse tensor side by
- * side. TN_ERR_INVALID.
- */
-int tni_attributes_check_all_parts(tn_tensor *const *tensors, uint32_t count);
-static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t count)
-{
-    if (TNI_LIKELY(count == 0 ||
-                   (count == 1 && atomic_load_explicit(&tensors[0]->attributes,
-                                                       memory_order_relaxed) == NULL)))
-        return 0;
-    return tni_attributes_check_all_parts(tensors, count);
-}
-
-static inline const int64_t *tni_tensor_strides(const tn_tensor *tensor)
-{
-    return tensor->extents + tensor->ndim;
-}
-static inline uint64_t tni_tensor_size_bytes(const tn_tensor *tensor)
-{
-    return (uint64_t)tensor->count * tensor->item_bytes;
-}
 /* As struct tn_tensor_info says it. */
 bool tni_tensor_is_shared(const tn_tensor *tensor);
 bool tni_tensor_is_read_only(const tn_tensor *tensor);

@@ -25,14 +25,6 @@ static int check_inside(const tn_tensor *v)
                     (unsigned long long)v->byte_offset, (unsigned long long)bytes);
 }
 
-void tni_tensor_settle_strides(tn_tensor *t)
-{
-    t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tni_tensor_strides(t));
-    t->is_row_major =
-        t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, tni_tensor_strides(t));
-    tni_tensor_settle_form(t);
-}
-
 int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                    const int64_t *strides, uint64_t byte_offset, tn_tensor **ret_view)
 {

@@ -320,13 +320,25 @@ TN_TEST(what_a_kill_of_everything_left_goes_with_the_next_start)
     munmap(world, sizeof *world);
 }
 
+/*
+ * Another process of this user that looks for domains holds a descriptor of each for a moment,
+ * and then the domain counts as living: gc leaves its file to the next gc.
+ */
+static void gc_until_named(const char *path)
+{
+    uint64_t deadline_ns = tnt_until_ns(BACKING_MS);
+    do
+        gc();
+    while (strstr(said, path) == NULL && tni_os_now_ns() < deadline_ns);
+    if (strstr(said, path) == NULL)
+        fail_msg("'%s' does not name %s", said, path);
+}
+
 TN_TEST(what_a_kill_of_everything_left_goes_with_gc_which_names_it)
 {
     struct world *world = begin_and_kill_all();
     assert_int_equal(count_files(), 1);
-    gc();
-    if (strstr(said, world->path) == NULL)
-        fail_msg("'%s' does not name %s", said, world->path);
+    gc_until_named(world->path);
     assert_int_equal(count_files(), 0);
     assert_int_equal(count_entries(tnt_folder()), 0);
     munmap(world, sizeof *world);

@@ -170,7 +170,8 @@ static void meet(const struct space *of_looker, const struct space *of_member)
     look_from_there(m);
     bool is_settled = m->state == TNI_OS_DEAD && m->has_member == 0 && m->reaped == 1;
     if (!is_told || !m->is_mine_whole || !is_settled)
-        tnt_note("from %s, of %s", of_looker->name, of_member->name);
+        tnt_note("from %s, of %s: state %d, member %d, reaped %d", of_looker->name,
+                 of_member->name, m->state, m->has_member, m->reaped);
     assert_true(is_told);
     assert_true(m->is_mine_whole);
     assert_true(is_settled);

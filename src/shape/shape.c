@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shape: see shape.h. */
-#include "tensor/shape.h"
+#include "shape/shape.h"
 
 int tni_shape_count(int32_t ndim, const int64_t *shape, uint64_t item_bytes, int64_t *ret_count)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/attribute.h"
+#include "attribute/edit.h"
 
 enum { MAX_PARTS = 3 };
 
@@ -217,7 +217,7 @@ static int begin_part(const tn_tensor *t, const struct whole *w,
     if (status != 0)
         return status;
     memcpy(ret_edit->payload, w, bytes);
-    return tni_attribute_check(t, ret_edit);
+    return tni_attribute_check(t, ret_edit, tni_attribute_check_part);
 }
 
 int tn_sparse_mark(const tn_sparse *s)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/attribute.h"
+#include "attribute/edit.h"
 
 _Static_assert(TNI_ATTRIBUTE_METADATA + 1 == TNI_ATTRIBUTE_KINDS, "metadata come last");
 enum { NAME_MAX_BYTES = 127, AXIS_NAME_MAX_BYTES = 63, KEY_MAX_BYTES = 63 };
@@ -101,7 +101,7 @@ int tn_tensor_set_name(tn_tensor *t, const char *name)
     if (status != 0)
         return status;
     memcpy(edit.payload, name, length);
-    return tni_attribute_end(t, &edit);
+    return tni_attribute_end(t, &edit, tni_attribute_check_name);
 }
 
 const char *tn_tensor_name(const tn_tensor *t)
@@ -157,7 +157,7 @@ int tn_tensor_set_axis_names(tn_tensor *t, const char *const *names)
     uint8_t *to = edit.payload;
     for (int32_t i = 0; i < t->ndim; to += lengths[i++] + 1)
         memcpy(to, names[i], lengths[i]);
-    return tni_attribute_end(t, &edit);
+    return tni_attribute_end(t, &edit, tni_attribute_check_axis_names);
 }
 
 const char *tn_tensor_axis_name(const tn_tensor *t, int32_t axis)
@@ -246,7 +246,7 @@ int tn_tensor_set_metadata(tn_tensor *t, const char *key, const void *bytes, siz
         if (size_bytes > 0)
             memcpy((uint8_t *)edit.payload + value_offset(length), bytes, size_bytes);
     }
-    return tni_attribute_end(t, &edit);
+    return tni_attribute_end(t, &edit, tni_attribute_check_metadata);
 }
 
 static const void *value_of(const struct tni_attribute *a, size_t *ret_size_bytes)

@@ -2,7 +2,7 @@
 /* attribute_lod: levels of detail. */
 #include <string.h>
 
-#include "tensor/attribute.h"
+#include "attribute/edit.h"
 
 /* Counts follow the number of levels; then, aligned to 8, the offsets of all levels. */
 static uint32_t offsets_at(uint32_t levels)
@@ -140,7 +140,7 @@ int tn_tensor_set_lod(tn_tensor *t, uint32_t levels, const uint32_t *counts,
         memcpy(to, offsets[i], counts[i] * sizeof(uint64_t));
         to += counts[i] * sizeof(uint64_t);
     }
-    return tni_attribute_end(t, &edit);
+    return tni_attribute_end(t, &edit, tni_attribute_check_lod);
 }
 
 uint32_t tn_tensor_lod_levels(const tn_tensor *t)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tensor/attribute.h"
+#include "attribute/edit.h"
 
 /* The payload; scales [count] and zero points [count] follow. */
 struct wire {
@@ -96,7 +96,7 @@ int tn_tensor_set_quantizer(tn_tensor *t, const tn_quantizer *q)
         memcpy(to + sizeof w + q->count * sizeof(double), q->zero_points,
                q->count * sizeof(int64_t));
     }
-    return tni_attribute_end(t, &edit);
+    return tni_attribute_end(t, &edit, tni_attribute_check_quantizer);
 }
 
 uint32_t tni_attribute_scheme(const tn_tensor *t)

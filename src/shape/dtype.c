@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dtype: types of elements, by number and by name. */
-#include "tensor/dtype.h"
+#include "shape/shape.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Check who calls whom, as the linker sees it: check-calls.py BUILD
+
+A room calls only rooms below it in src/LAYERS, and the files of a room do not call each other in
+circles. BUILD is a finished build without link-time optimisation, which nm does not see through.
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OBJECT = re.compile(r"libtenon_(\w+)\.a\.p/\1_(.+)\.o$")
+
+
+def read_symbols(build):
+    """@return {file: symbols that it uses}, {symbol: file that defines it}"""
+    uses, homes = {}, {}
+    for path in sorted((build / "src").glob("libtenon_*.a.p/*.o")):
+        room, source = OBJECT.search(str(path)).groups()
+        file = f"{room}/{source}"
+        listing = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
+        kinds = [line.split()[-2:] for line in listing.splitlines()]
+        uses[file] = {name for kind, name in kinds if kind == "U"}
+        homes.update({name: file for kind, name in kinds if kind in "TDBRVW"})
+    return uses, homes
+
+
+def find_circles(calls):
+    """Tarjan: groups of files of which each reaches each other."""
+    order, low, stack, circles = {}, {}, [], []
+
+    def visit(file):
+        order[file] = low[file] = len(order)
+        stack.append(file)
+        for other in calls[file]:
+            if other not in order:
+                visit(other)
+            if other in stack:
+                low[file] = min(low[file], low[other])
+        if low[file] == order[file]:
+            group = stack[stack.index(file) :]
+            del stack[stack.index(file) :]
+            if len(group) > 1:
+                circles.append(sorted(group))
+
+    for file in sorted(calls):
+        if file not in order:
+            visit(file)
+    return circles
+
+
+def main():
+    uses, homes = read_symbols(pathlib.Path(sys.argv[1]))
+    if not uses:
+        sys.exit(f"check-calls: {sys.argv[1]} holds no objects of the library: build it first")
+    rank = {room: place for place, room in enumerate((ROOT / "src" / "LAYERS").read_text(encoding="utf-8").split())}
+    calls = {file: collections.defaultdict(set) for file in uses}
+    for file, symbols in uses.items():
+        for name in symbols:
+            if homes.get(name, file) != file:
+                calls[file][homes[name]].add(name)
+    problems = []
+    for file in sorted(calls):
+        for other, names in sorted(calls[file].items()):
+            if rank[other.split("/")[0]] < rank[file.split("/")[0]]:
+                problems.append(f"src/{file} calls up into src/{other}: {', '.join(sorted(names))}")
+    for circle in find_circles(calls):
+        problems.append(f"these files call each other in a circle: {', '.join(circle)}")
+        for file in circle:
+            for other in circle:
+                if other in calls[file]:
+                    problems.append(f"    {file} -> {other}: {', '.join(sorted(calls[file][other]))}")
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

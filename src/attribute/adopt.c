@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attribute: check attributes that came from another tensor or process, and take them over. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attribute/edit.h"
+
+/* edit.c, I7 */
+static tni_attribute_check_fn *const checks[TNI_ATTRIBUTE_KINDS] = {
+    [TNI_ATTRIBUTE_FLAGS] = tni_attribute_check_flags,
+    [TNI_ATTRIBUTE_NAME] = tni_attribute_check_name,
+    [TNI_ATTRIBUTE_AXIS_NAMES] = tni_attribute_check_axis_names,
+    [TNI_ATTRIBUTE_LOD] = tni_attribute_check_lod,
+    [TNI_ATTRIBUTE_QUANTIZER] = tni_attribute_check_quantizer,
+    [TNI_ATTRIBUTE_PART] = tni_attribute_check_part,
+    [TNI_ATTRIBUTE_METADATA] = tni_attribute_check_metadata,
+};
+
+/* The frame of one attribute. `left`: bytes that may be read, whole words, at least one. */
+static int check_frame(const struct tni_attribute *attribute, uint32_t left)
+{
+    if (attribute->kind == 0 || attribute->kind >= TNI_ATTRIBUTE_KINDS)
+        return tni_fail(TN_ERR_VERSION, "attribute of kind %u is not known", attribute->kind);
+    const char *name = tni_attribute_kind_name(attribute->kind);
+    if (attribute->reserved != 0 || attribute->bytes > left - TNI_ATTRIBUTE_HEAD_BYTES)
+        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' states %u bytes of %u, and 0x%x", name,
+                        attribute->bytes, left - TNI_ATTRIBUTE_HEAD_BYTES, attribute->reserved);
+    const uint8_t *payload = tni_attribute_payload(attribute);
+    if (!tni_attribute_is_zero(payload + attribute->bytes,
+                               payload + tni_align_up(attribute->bytes, 8)))
+        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' is filled up with other than zeros",
+                        name);
+    return 0;
+}
+
+/* Metadata keys stay in the order they were set in, so each is compared with all before it. */
+static int check_order(const struct tni_attributes *a,
+                       const struct tni_attribute *first_of_kind,
+                       const struct tni_attribute *before,
+                       const struct tni_attribute *attribute)
+{
+    const char *name = tni_attribute_kind_name(attribute->kind);
+    if (before == NULL || attribute->kind > before->kind)
+        return 0;
+    if (attribute->kind < before->kind)
+        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' stands behind '%s'", name,
+                        tni_attribute_kind_name(before->kind));
+    if (attribute->kind != TNI_ATTRIBUTE_METADATA)
+        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' occurs twice", name);
+    uint32_t keys = 1;
+    for (uint32_t at = tni_attribute_position(a, first_of_kind);
+         tni_attribute_at(a, at) != attribute;
+         at += tni_attribute_bytes(tni_attribute_at(a, at)), keys++)
+        if (tni_attribute_same_key(tni_attribute_at(a, at), attribute))
+            return tni_fail(TN_ERR_CORRUPT, "metadata key '%s' occurs twice",
+                            (const char *)tni_attribute_payload(attribute));
+    if (keys > TN_METADATA_MAX_KEYS)
+        return tni_fail(TN_ERR_CORRUPT, "metadata of %u keys: at most %d", keys,
+                        TN_METADATA_MAX_KEYS);
+    return 0;
+}
+
+static int check_all(const tn_tensor *t, const struct tni_attributes *a)
+{
+    const struct tni_attribute *before = NULL, *first_of_kind = NULL;
+    for (uint32_t at = 0; at < a->bytes; at += tni_attribute_bytes(before)) {
+        const struct tni_attribute *attribute = tni_attribute_at(a, at);
+        int status = check_frame(attribute, a->bytes - at);
+        if (status != 0)
+            return status;
+        if (checks[attribute->kind](t, tni_attribute_payload(attribute), attribute->bytes) != 0)
+            return tni_fail(TN_ERR_CORRUPT, "attribute '%s': %s",
+                            tni_attribute_kind_name(attribute->kind), tn_error_detail());
+        if (before == NULL || before->kind != attribute->kind)
+            first_of_kind = attribute;
+        if ((status = check_order(a, first_of_kind, before, attribute)) != 0)
+            return status;
+        before = attribute;
+    }
+    return 0;
+}
+
+int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
+{
+    if (size_bytes > TN_ATTRIBUTES_MAX_BYTES || size_bytes % 8 != 0)
+        return tni_fail(TN_ERR_CORRUPT, "attributes of %zu bytes: at most %d, and whole words",
+                        size_bytes, TN_ATTRIBUTES_MAX_BYTES);
+    if (size_bytes == 0)
+        return 0;
+    struct tni_attributes *made = tni_attributes_alloc(size_bytes);
+    if (made == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
+    /* Once: the bytes may lie where others write. */
+    tni_copy_unstable(made->words, bytes, size_bytes);
+    int status = check_all(t, made);
+    if (status != 0)
+        free(made);
+    else
+        tni_attributes_replace(t, made);
+    return status;
+}
+
+/* Check that all of them fit, and make the same once more. `from` may be NULL. */
+static int check_and_copy(const tn_tensor *target, const struct tni_attributes *from,
+                          struct tni_attributes **ret_made)
+{
+    int status = 0;
+    *ret_made = NULL;
+    for (uint32_t at = 0; from != NULL && at < from->bytes && status == 0;
+         at += tni_attribute_bytes(tni_attribute_at(from, at))) {
+        const struct tni_attribute *one = tni_attribute_at(from, at);
+        status = checks[one->kind](target, tni_attribute_payload(one), one->bytes);
+    }
+    if (status != 0 || from == NULL)
+        return status;
+    *ret_made = tni_attributes_alloc(from->bytes);
+    if (*ret_made == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
+    memcpy((*ret_made)->words, from->words, from->bytes);
+    return 0;
+}
+
+int tn_tensor_copy_attributes(tn_tensor *target, const tn_tensor *source)
+{
+    int status = tni_tensor_check(target);
+    if (status != 0 || (status = tni_tensor_check(source)) != 0)
+        return status;
+    struct tni_attributes *from = tni_attributes_hold(source), *made;
+    status = check_and_copy(target, from, &made);
+    tni_attributes_drop(from);
+    if (status == 0)
+        tni_attributes_replace(target, made);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool: file the results that workers pushed, and find jobs that were lost (pool.c, I1-I5). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spawn/pool.h"
+
+static bool has_ended(const struct tni_job *job) { return job->death_count != 0; }
+
+static char *format_exhausted(const struct tni_job *job)
+{
+    char text[256], how[160], end[112];
+    tni_child_describe_end(&job->death, end, sizeof end);
+    if (!has_ended(job))
+        snprintf(how, sizeof how, "the last had not begun it");
+    else
+        snprintf(how, sizeof how, "the last, worker %u, process %d, %s", job->death_worker,
+                 job->death.pid, end);
+    snprintf(text, sizeof text,
+             "job %" PRIu64 " was started %u times, and each worker ended: %s", job->id,
+             job->attempt, how);
+    return strdup(text);
+}
+
+/*
+ * Whose death it was is known before: the job came again only when its worker was gone.
+ */
+static void name_exhausted(struct tn_pool *pool, struct tni_job *job)
+{
+    tni_crew_collect(pool);
+    job->detail = format_exhausted(job);
+    if (has_ended(job)) {
+        job->pid = job->death.pid;
+        job->worker = job->death_worker;
+    }
+}
+
+static bool split(const tn_message *m, struct tni_pool_result_head *ret_head)
+{
+    if (m->size_bytes < sizeof *ret_head || m->bytes == NULL)
+        return false;
+    memcpy(ret_head, m->bytes, sizeof *ret_head);
+    return ret_head->detail_bytes <= m->size_bytes - sizeof *ret_head;
+}
+
+static void finish_lost(struct tn_pool *pool, struct tni_job *job, int status, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "job %" PRIu64 "%s", job->id, what);
+    job->status = status;
+    job->detail = strdup(text);
+    tni_jobs_finish(&pool->table, job);
+}
+
+/* I5. This thread's detail says why. */
+static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
+{
+    char what[224];
+    snprintf(what, sizeof what, ": its result cannot be had any more: %s", tn_error_detail());
+    finish_lost(pool, job, lost, what);
+}
+
+/* I2. The message is consumed. */
+static void file_result(struct tn_pool *pool, tn_message *m, int lost)
+{
+    struct tni_pool_result_head head = {.kind = TNI_POOL_UNREAD};
+    struct tni_job *job = split(m, &head) ? tni_jobs_find(&pool->table, head.job) : NULL;
+    pool->may_have_lost |= head.kind == TNI_POOL_UNREAD;
+    if (job == NULL || job->is_done) {
+        tn_message_fini(m);
+        return;
+    }
+    job->pid = head.pid;
+    job->worker = head.worker;
+    job->attempt = head.attempt;
+    if (lost != 0) {
+        file_lost(pool, job, lost);
+        tn_message_fini(m);
+        return;
+    }
+    const char *bytes = (const char *)m->bytes + sizeof head;
+    size_t size_bytes = m->size_bytes - sizeof head - head.detail_bytes;
+    job->status = head.status;
+    if (head.detail_bytes > 0)
+        job->detail = strndup(bytes + size_bytes, head.detail_bytes);
+    if (head.kind == TNI_POOL_EXHAUSTED)
+        name_exhausted(pool, job);
+    job->message = *m;
+    job->message.bytes = size_bytes > 0 ? bytes : NULL;
+    job->message.size_bytes = size_bytes;
+    tni_jobs_finish(&pool->table, job);
+}
+
+int tni_pool_check(const struct tn_pool *pool)
+{
+    if (pool == NULL || pool->owner_pid != tni_os_pid())
+        return tni_fail(TN_ERR_INVALID, "no pool, or one that another process made");
+    return tni_process_check(pool->domain);
+}
+
+/* child.c, I7 */
+int tni_pool_ask(const struct tn_pool *pool)
+{
+    int asked = tni_interrupt_ask(tni_os_now_ns()), status = tni_pool_check(pool);
+    return status != 0 ? status : asked;
+}
+
+/* TN_ERR_TIMED_OUT also when the hook was asked, and says that the wait goes on. */
+int tni_pool_file_next(struct tn_pool *pool, uint64_t deadline_ns)
+{
+    tn_message m;
+    bool deferred = tni_interrupt_defer(true);
+    int lost, status = tni_queue_pop_bytes(pool->results, deadline_ns, &m, &lost);
+    tni_interrupt_defer(deferred);
+    if (status == TN_ERR_INTERRUPTED && (status = tni_pool_ask(pool)) == 0)
+        return TN_ERR_TIMED_OUT;
+    if (status == 0)
+        file_result(pool, &m, lost);
+    return status;
+}
+
+bool tni_pool_is_empty(int status)
+{
+    return status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
+}
+
+/*
+ * I1. Results are detached as they came, so those that are not are the last ones. Without
+ * private memory a result stays where it is, until the next time. @return whether shared memory
+ * was given back
+ */
+bool tni_pool_detach_results(struct tn_pool *pool)
+{
+    bool is_given = false;
+    struct tni_job *job = pool->table.last;
+    while (job != NULL && job->prev != NULL && !job->prev->is_detached)
+        job = job->prev;
+    for (; job != NULL && !job->is_detached; job = job->next) {
+        int detached = tni_message_detach(&job->message);
+        if (detached < 0)
+            break;
+        is_given |= detached > 0;
+        job->is_detached = true;
+    }
+    return is_given;
+}
+
+int tni_pool_drain(struct tn_pool *pool)
+{
+    int status;
+    do
+        status = tni_pool_file_next(pool, 0);
+    while (status == 0);
+    return tni_pool_is_empty(status) ? 0 : status;
+}
+
+/*
+ * I5. A message stays in its slot until it is gone, and a job's is not before its result is in
+ * the queue: so one look at each, in this order, will do.
+ */
+void tni_pool_find_lost(struct tn_pool *pool)
+{
+    struct tni_queue_figures jobs;
+    tni_queue_figures(&pool->domain->segment, (uint32_t)pool->pass.jobs, &jobs);
+    if (jobs.full + jobs.leased + jobs.claimed > 0 || tni_pool_drain(pool) != 0)
+        return;
+    pool->may_have_lost = false;
+    (void)tni_jobs_oldest(&pool->table);
+    for (uint64_t id = pool->table.oldest; id <= pool->table.newest; id++) {
+        struct tni_job *job = tni_jobs_find(&pool->table, id);
+        if (job != NULL && !job->is_done)
+            finish_lost(pool, job, TN_ERR_CORRUPT,
+                        ": it or its result was lost: a message could not be read");
+    }
+}

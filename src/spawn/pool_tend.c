@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool: replace workers that ended, and say when that is hopeless (pool.c, I6, I7). */
+#include <stdio.h>
+
+#include "spawn/pool.h"
+
+enum {
+    TEND_NS = 10 * 1000 * 1000 /* how long calls that do not wait leave the workers alone */
+};
+static const uint64_t most_patience_ns = UINT64_C(10000000000); /* with a fork server */
+
+/* Whether the last start ended with the wait for a fork server. */
+static bool was_unanswered(const struct tn_pool *pool)
+{
+    return pool->start_status == TN_ERR_TIMED_OUT || pool->start_status == TN_ERR_INTERRUPTED;
+}
+
+static uint32_t early_ends_limit(const struct tn_pool *pool) { return pool->worker_count + 4; }
+
+static int fail_early_ends(const struct tn_pool *pool)
+{
+    char end[TNI_CHILD_END_BYTES];
+    if (pool->start_status != 0 && !was_unanswered(pool))
+        return tni_fail(pool->start_status, "no worker can be started: %s", pool->start_detail);
+    tni_child_describe_end(&pool->last_end, end, sizeof end);
+    return tni_fail(TN_ERR_CHILD_FAILED,
+                    "%u workers ended one after the other before they began a job; the last, "
+                    "process %d, %s",
+                    pool->early_ends, pool->last_end.pid, end);
+}
+
+static bool is_wanted(struct tn_pool *pool)
+{
+    if (pool->early_ends >= early_ends_limit(pool))
+        tni_crew_note_progress(pool);
+    if (pool->is_over || pool->early_ends >= early_ends_limit(pool))
+        return false;
+    if (!pool->is_ended)
+        return true;
+    /* Those that are left finish it; there may be results of who is gone. */
+    if (pool->table.under_way > 0)
+        (void)!tni_pool_drain(pool);
+    return pool->table.under_way > 0 && tni_crew_count(pool) == 0;
+}
+
+/* I7. Not of workers that are not wanted any more (I6). */
+static bool awaits_server(const struct tn_pool *pool)
+{
+    return pool->start == TN_START_FORKSERVER && was_unanswered(pool) &&
+           pool->early_ends < early_ends_limit(pool);
+}
+
+static void note_failed_start(struct tn_pool *pool, uint32_t index)
+{
+    if (pool->start_status == TN_ERR_INTERRUPTED)
+        return;
+    tni_log(TNI_LOG_WARNING, "worker %u of a pool cannot be started: %s", index,
+            pool->start_detail);
+    if (awaits_server(pool))
+        pool->patience_ns = TNI_MIN(2 * pool->patience_ns, most_patience_ns);
+}
+
+/* @return 0, TN_ERR_INTERRUPTED, or as tni_pool_check(): the hook of the wait forked */
+static int restart(struct tn_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->worker_count; i++) {
+        if (pool->workers[i] != NULL || !is_wanted(pool))
+            continue;
+        if (awaits_server(pool) && !tni_server_is_free(pool->server))
+            return 0;
+        struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns).ns};
+        int started = tni_crew_start(pool, i, &wait), status = tni_pool_check(pool);
+        if (status != 0)
+            return status;
+        if (started != 0) {
+            note_failed_start(pool, i);
+            return started == TN_ERR_INTERRUPTED ? started : 0;
+        }
+        pool->patience_ns = TNI_CREW_PATIENCE_NS;
+        pool->restarts++;
+    }
+    return 0;
+}
+
+int tni_crew_tend(struct tn_pool *pool)
+{
+    pool->tend_ns = tni_os_coarse_ns() + TEND_NS;
+    tni_crew_collect(pool);
+    int status = restart(pool);
+    if (status != 0)
+        return status;
+    if (pool->is_over || tni_crew_count(pool) > 0 || awaits_server(pool) ||
+        (pool->is_ended && pool->table.under_way == 0))
+        return 0;
+    return fail_early_ends(pool);
+}

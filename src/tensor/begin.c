@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensor: options, and a new tensor or storage in a domain. See tensor.c for the invariants. */
+#include <string.h>
+
+#include "tensor/build.h"
+
+/* What `options` is NULL for: this process's strategy, which usually is the arena. */
+static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
+                       bool *ret_is_zero)
+{
+    uint64_t deadline_ns = options != NULL ? options->deadline.ns : 0;
+    uint64_t bytes = (uint64_t)t->count * t->item_bytes;
+    struct tni_mapping *mapping;
+    tni_block block;
+    bool lacks_other;
+    int status;
+    if (TNI_LIKELY(options == NULL || options->strategy == TN_STRATEGY_ARENA)) {
+        struct tni_block_about about = tni_tensor_about(t);
+        about.is_unfinished = bytes >= TNI_LONG_WRITE_BYTES;
+        status = tni_ref_alloc(domain, bytes, &about, true, deadline_ns, &block, ret_is_zero);
+        if (TNI_LIKELY(status == 0))
+            tni_storage_set_shared(t->storage, domain, block, bytes);
+        return status;
+    }
+    status = tni_backed_new(domain, t, bytes, options, &block, &mapping, &lacks_other);
+    if (status == 0)
+        tni_storage_set_mapped(t->storage, domain, block, mapping);
+    *ret_is_zero = true;
+    return status;
+}
+
+int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
+                            const int64_t *shape, const tn_tensor_options *options,
+                            bool *ret_is_zero, tn_tensor **ret_tensor)
+{
+    tn_tensor *t;
+    tn_tensor_options ours;
+    int status = tni_tensor_check_domain(domain);
+    if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0)
+        return status;
+    if (TNI_UNLIKELY(options != NULL || tn_strategy_get() != TN_STRATEGY_ARENA)) {
+        if ((status = tni_tensor_read_options(options, &ours)) != 0)
+            return status;
+        options = &ours;
+    }
+    if (TNI_UNLIKELY((status = tni_process_check(domain)) != 0))
+        return status;
+    struct tni_thread *thread = tni_thread_enter(domain);
+    status = tni_tensor_build_with(thread, dtype, ndim, shape, &t);
+    tni_thread_leave(thread);
+    if (TNI_UNLIKELY(status != 0))
+        return status;
+    status = give_memory(domain, t, options, ret_is_zero);
+    if (TNI_UNLIKELY(status != 0)) {
+        thread = tni_thread_enter(domain);
+        tni_tensor_forget(thread, t); /* what was spare is spare again */
+        tni_thread_leave(thread);
+        return status;
+    }
+    *ret_tensor = t;
+    return 0;
+}
+
+int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options)
+{
+    tn_tensor_options o = {.struct_size = sizeof o};
+    int status = tni_take_options("tn_tensor_options", given, sizeof o, &o);
+    if (status != 0)
+        return status;
+    if ((o.flags & ~(uint32_t)(TN_TENSOR_WRITE_ONCE | TN_TENSOR_ZEROED)) != 0)
+        return tni_fail(TN_ERR_INVALID, "tn_tensor_options.flags is 0x%x", o.flags);
+    if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)
+        return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", o.strategy);
+    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
+        o.strategy = TN_STRATEGY_FILE_DESCRIPTOR;
+    if (o.strategy == TN_STRATEGY_DEFAULT)
+        o.strategy = tn_strategy_get();
+    if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
+        return tni_fail(
+            TN_ERR_UNSUPPORTED,
+            "the strategy '%s' cannot keep others from writing: file_descriptor can",
+            tn_strategy_name(o.strategy));
+    if (o.source != NULL && tni_tensor_is_to_be_zeroed(&o))
+        return tni_fail(TN_ERR_INVALID,
+                        "the options have TN_TENSOR_ZEROED and a source: only one "
+                        "of them can fill the tensor");
+    if (o.source == NULL && o.source_bytes != 0)
+        return tni_fail(TN_ERR_INVALID, "source_bytes is %zu, but source is NULL",
+                        o.source_bytes);
+    *ret_options = o;
+    return 0;
+}
+
+int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *t, const void *source,
+                         uint64_t size_bytes, const tn_tensor_options *options,
+                         bool *ret_lacks_other)
+{
+    tn_tensor_options ours;
+    tni_block block;
+    int status;
+    *ret_lacks_other = false;
+    if (options == NULL && tn_strategy_get() != TN_STRATEGY_ARENA) {
+        if ((status = tni_tensor_read_options(NULL, &ours)) != 0)
+            return status;
+        options = &ours;
+    }
+    if (options == NULL || options->strategy == TN_STRATEGY_ARENA) {
+        struct tni_block_about about = tni_tensor_about(t);
+        status = tni_block_fill_new(domain, source, size_bytes, &about,
+                                    options != NULL ? options->deadline.ns : 0, &block);
+        if (status == 0)
+            tni_storage_set_shared(t->storage, domain, block, size_bytes);
+        return status;
+    }
+    struct tni_mapping *mapping;
+    status = tni_backed_new(domain, t, size_bytes, options, &block, &mapping, ret_lacks_other);
+    if (status != 0)
+        return status;
+    if (size_bytes > 0)
+        memcpy(mapping->address + mapping->data_offset, source, size_bytes);
+    tni_ref_finish(domain, block);
+    tni_storage_set_mapped(t->storage, domain, block, mapping);
+    return 0;
+}
