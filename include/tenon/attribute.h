@@ -42,6 +42,7 @@ enum {
 
 /** TN_ERR_INVALID: unknown flags, or such as exclude each other. */
 TN_API TN_NODISCARD int tn_tensor_set_flags(tn_tensor *tensor, uint32_t flags);
+/** The flags that are set: TN_REQUIRES_GRAD and the others; 0 for none. */
 TN_API uint32_t tn_tensor_flags(const tn_tensor *tensor);
 
 /** A name of at most 127 bytes of UTF-8 without control characters; NULL or "" for none. */

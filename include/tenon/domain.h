@@ -183,6 +183,7 @@ TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_by
  * @return 0, TN_ERR_FORKED, TN_ERR_SYSTEM (no descriptor)
  */
 TN_API TN_NODISCARD int tn_domain_poll_fd(tn_domain *domain, int *ret_fd);
+/** Make the descriptor of tn_domain_poll_fd() unreadable, until a watched queue rings again. */
 TN_API void tn_domain_poll_clear(tn_domain *domain);
 
 TN_END_DECLS

@@ -59,6 +59,7 @@ TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_info_fn *each, void *contex
  * Crash: nothing is left.
  */
 TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_inspector);
+/** Stop looking at the domain. Returns NULL; NULL is accepted. */
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 
 typedef struct tn_domain_stat {
@@ -83,6 +84,7 @@ typedef struct tn_domain_stat {
     uint64_t manager_starts; /* how often a tenond took the domain over */
 } tn_domain_stat;
 
+/** Read the sizes, limits and counts of the domain as a whole. */
 TN_API TN_NODISCARD int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat);
 
 typedef struct tn_seat_info {
@@ -97,6 +99,7 @@ typedef struct tn_seat_info {
     uint64_t bytes_held; /* of blocks it holds, shared ones counted in full */
 } tn_seat_info;
 typedef int tn_seat_info_fn(const tn_seat_info *seat, void *context);
+/** Call `each` for every seat that is taken: the members, and tenond. */
 TN_API TN_NODISCARD int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each,
                                          void *context);
 
@@ -135,6 +138,7 @@ typedef struct tn_block_info {
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
 } tn_block_info;
 typedef int tn_block_info_fn(const tn_block_info *block, void *context);
+/** Call `each` for every live block, with the processes that hold it. */
 TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each,
                                           void *context);
 
@@ -155,6 +159,7 @@ typedef struct tn_object_info {
         redelivered; /* messages waiting or on lease that are not at their first delivery */
 } tn_object_info;
 typedef int tn_object_info_fn(const tn_object_info *object, void *context);
+/** Call `each` for every queue, event, semaphore, lock, condition and barrier. */
 TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each,
                                            void *context);
 

@@ -61,6 +61,7 @@ TN_API TN_NODISCARD int tn_process_exec(tn_domain *domain, const char *const *ar
  */
 TN_API TN_NODISCARD int tn_process_follow(tn_domain *domain, int32_t pid);
 
+/** The process number of the child. */
 TN_API int32_t tn_process_pid(const tn_process *process);
 
 typedef struct tn_process_status {
@@ -151,6 +152,7 @@ TN_API TN_NODISCARD int tn_forkserver_fork(tn_forkserver *server, tn_process_fn 
                                            const void *argument, size_t size_bytes,
                                            uint32_t flags, tn_process **ret_process);
 
+/** The process number of the server. */
 TN_API int32_t tn_forkserver_pid(const tn_forkserver *server);
 
 /** End the server; its children go on. Returns NULL; NULL is accepted. */
@@ -165,6 +167,7 @@ TN_API tn_forkserver *tn_forkserver_close(tn_forkserver *server);
  */
 typedef struct tn_group tn_group;
 
+/** Make a group without children. TN_ERR_NO_MEMORY (private memory), TN_ERR_FORKED. */
 TN_API TN_NODISCARD int tn_group_create(tn_domain *domain, tn_group **ret_group);
 /** Runs in each child; `index` counts from 0 within the group. */
 typedef int tn_group_fn(tn_domain *domain, uint32_t index, void *argument);
@@ -184,6 +187,7 @@ TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
  */
 TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_deadline deadline,
                                       tn_process_status *ret_first);
+/** How many children were put into the group, those that ended too. */
 TN_API uint32_t tn_group_count(const tn_group *group);
 /** Borrowed until the group is closed; NULL when out of range. */
 TN_API tn_process *tn_group_get(tn_group *group, uint32_t index);

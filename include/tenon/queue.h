@@ -216,6 +216,7 @@ TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
  * counted.
  */
 TN_API uint32_t tn_queue_count(const tn_queue *queue);
+/** Messages that the queue holds at most. */
 TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
 /**
  * Other processes that are producers or consumers of it now (TN_PRODUCER, TN_CONSUMER, or

@@ -61,6 +61,7 @@ typedef struct tn_peer {
     uint32_t seat;
     int32_t pid;
 } tn_peer;
+/** The process that died, as this thread's last failed call found it. */
 TN_API tn_peer tn_error_peer(void);
 
 /** Receives one line for each event that a person may want to see; level 0 error .. 3 debug. */

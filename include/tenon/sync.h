@@ -35,8 +35,11 @@ enum {
  */
 TN_API TN_NODISCARD int tn_event_open(tn_domain *domain, const char *name, uint32_t flags,
                                       tn_event **ret_event);
+/** Set the event: every waiter passes, or one with TN_EVENT_AUTO_RESET. */
 TN_API TN_NODISCARD int tn_event_set(tn_event *event);
+/** Unset the event: who waits from now on waits for the next tn_event_set(). */
 TN_API TN_NODISCARD int tn_event_clear(tn_event *event);
+/** Whether the event is set now. */
 TN_API bool tn_event_is_set(const tn_event *event);
 /**
  * @return 0, TN_ERR_TIMED_OUT, or TN_ERR_PEER_DIED: it is not set, and the last other process
@@ -97,7 +100,9 @@ TN_API TN_NODISCARD int tn_condition_open(tn_domain *domain, const char *name, u
  */
 TN_API TN_NODISCARD int tn_condition_wait(tn_condition *condition, tn_lock *lock,
                                           tn_deadline deadline);
+/** Wake one process that waits for the condition, if there is one. */
 TN_API TN_NODISCARD int tn_condition_signal(tn_condition *condition);
+/** Wake all processes that wait for the condition. */
 TN_API TN_NODISCARD int tn_condition_broadcast(tn_condition *condition);
 
 /** Open a barrier for `parties` waiters, 1 to 65535; 0 with TN_OPEN_EXISTING: any. */

@@ -224,7 +224,9 @@ TN_API TN_NODISCARD int tn_tensor_copy(tn_tensor *target, const tn_tensor *sourc
  * shared anew.
  */
 TN_API void *tn_tensor_data(const tn_tensor *tensor);
+/** The type of its elements. */
 TN_API tn_dtype tn_tensor_dtype(const tn_tensor *tensor);
+/** How many axes it has; 0 for a single element. */
 TN_API int32_t tn_tensor_ndim(const tn_tensor *tensor);
 /** [ndim], elements; borrowed while the tensor lives. */
 TN_API const int64_t *tn_tensor_shape(const tn_tensor *tensor);
