@@ -10,6 +10,7 @@ help:
 	@echo 'make bench        measure the figures of docs/figures.md'
 	@echo 'make bench-peers  the Python package beside PyTorch and the standard library'
 	@echo 'make check        before a release: format, layers, symbols, headers, tidy, sanitizers, tests'
+	@echo 'make docs         build the site of the documentation: build/docs/html/index.html'
 	@echo 'make prove        the whole proof of docs/crash.md, each test at full size: hours'
 	@echo 'make soak         kill processes at random for MINUTES=30, and account for everything'
 	@echo 'make install      install to PREFIX (/usr/local); DESTDIR and LIBDIR (lib) are honoured'
@@ -58,6 +59,9 @@ soak:
 	@dev/setup test
 	@dev/soak $(MINUTES)
 
+docs:
+	@dev/docs
+
 install:
 	@dev/setup build
 	@dev/build install
@@ -73,4 +77,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-python test test-fast bench bench-peers check prove soak install uninstall format clean
+.PHONY: help demo demo-python test test-fast bench bench-peers check prove soak docs install uninstall format clean

@@ -148,26 +148,28 @@ class Site:
         self.roles = {name: role for header in headers for name, role in header.names()}
 
     def refer(self, text):
-        out = []
+        out = ""
         for token in re.split(r"(`[^`]+`|(?<!\w)\*\w+\*|\$?\b[A-Za-z_]\w*(?:\(\)|\*)?|\s+)", text):
-            name = token.rstrip("()")
-            if re.fullmatch(r"\*\w+\*", token):
-                out.append(token)
-            elif token.startswith("`"):
-                inner = token.strip("`")
-                known = self.roles.get(inner.rstrip("()"))
-                out.append(f":c:{known}:`{inner}`" if known else f"``{inner}``")
-            elif self.roles.get(name) == "func" and token.endswith("()"):
-                out.append(f":c:func:`{name}`")
-            elif name in self.roles and not token.endswith("*"):
-                out.append(f":c:{self.roles[name]}:`{name}`")
-            elif re.fullmatch(r"\$?[A-Z]+_\w*\*?|\w+\(\)", token):
-                out.append(f"``{token}``")
-            else:
-                out.append(re.sub(r"([\\*`|]|_(?!\w))", r"\\\1", token))
-        # A role needs a character that ends it.
-        text = "".join(out)
-        return re.sub(r"(:c:\w+:`[^`]+`|``[^`]+``)(?=[\w])", r"\1\\ ", re.sub(r"(?<=[\w/])(:c:\w+:`|``(?=\S))", r"\\ \1", text)) if out else text
+            marked = self.mark(token)
+            # Markup begins behind a space and ends before one, or at a backslash with a space.
+            if marked != token and marked[0] in ":`" and re.search(r"[\w/]$", out):
+                out += "\\ "
+            elif re.search(r"(?<!`)`{1,2}$", out) and re.match(r"\w", token):
+                out += "\\ "
+            out += marked
+        return out
+
+    def mark(self, token):
+        name = token.removesuffix("()")
+        role = self.roles.get(name.strip("`"))
+        if role and (role == "func") == (token != name):
+            return f":c:{role}:`{name}`"
+        if token.startswith("`"):
+            role = self.roles.get(token.strip("`()"))
+            return f":c:{role}:`{token.strip('`')}`" if role else f"`{token}`"
+        if re.fullmatch(r"\$?[A-Z]+_\w*\*?|\w+\(\)", token):
+            return f"``{token}``"
+        return token if re.fullmatch(r"\*\w+\*", token) else re.sub(r"([\\*`|]|_(?!\w))", r"\\\1", token)
 
     def lines(self, text, indent):
         pad = " " * indent
