@@ -17,6 +17,19 @@ def read(paths):
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
+def check_sentences(problems):
+    """The sentences of docs/errors.md are the library's: what stands between their dots is in the sources."""
+    name = "docs/errors.md"
+    sources = re.sub(r'"\s*"', "", read(sorted((ROOT / "src").rglob("*.c"))))
+    tables = (ROOT / name).read_text(encoding="utf-8").split("## By sentence")[1]
+    for sentence in re.findall(r"^\| `([^`]+)` \|", tables, re.M):
+        # A number or a name, which may end the part, is a format in the source.
+        parts = [re.sub(r"^\W+|\W+$", "", part) for part in sentence.split("...")]
+        for part in parts:
+            if len(part.split()) > 1 and part not in sources:
+                problems.append(f"{name}: no source says '{part}'")
+
+
 def main():
     tests = read([*(ROOT / "tests").rglob("*.c"), *(ROOT / "tests").rglob("*.py")])
     headers = read((ROOT / "include").rglob("*.h"))
@@ -38,6 +51,7 @@ def main():
         for name in set(re.findall(r"`(tn_\w+)\(\)`", text)):
             if f"{name}(" not in headers:
                 problems.append(f"{here}: no header declares {name}()")
+    check_sentences(problems)
     name = "docs/architecture.md"
     block = re.findall(r"^ *(\w+) {2,}\S", (ROOT / name).read_text(encoding="utf-8"), re.M)
     if not any(block[i : i + len(rooms)] == rooms for i in range(len(block))):
