@@ -266,7 +266,7 @@ def write_site(headers, folder):
 def man_text(text):
     flat = " ".join(text.replace("`", "").split())
     flat = flat.replace("\\", "\\e").replace("-", "\\-")
-    flat = re.sub(r"\b(tn_\w+)\(\)", r"\\fB\1\\fP()", flat)
+    flat = re.sub(r"(?<!\w)\*(\w+)\*", r"\\fI\1\\fP", re.sub(r"\b(tn_\w+)\(\)", r"\\fB\1\\fP()", flat))
     return ("\\&" if flat[:1] in ".'" else "") + flat
 
 
@@ -301,7 +301,11 @@ def man_page(header, version):
     names = [function.name for function in header.functions]
     out += [f"{', '.join([f'tenon_{header.stem}', *names])} \\- {TITLES[header.stem]}", ".SH SYNOPSIS", ".nf",
             f"#include <tenon/{header.path.name}>", ".PP"]
-    out += [man_text(function.text) + ";" for function in header.functions]
+    for function in header.functions:
+        # Lines break between parameters.
+        text = function.text.replace(" ", "\0").replace(",\0", ", ") + ";"
+        lines = [line.replace("\0", " ") for line in textwrap.wrap(text, 62, break_on_hyphens=False)]
+        out += [man_text(lines[0]), *["        " + man_text(line) for line in lines[1:]]]
     out += [".fi", "Link with \\fI\\-ltenon\\fP.", ".SH DESCRIPTION"]
     for item in header.items:
         if item.kind == "section":
@@ -313,7 +317,7 @@ def man_page(header, version):
             out += [f'.SS "{man_text(item.text if item.kind == "type" else "struct " + item.name)}"']
         out += man_comment(item.comment)
         for text, comment in item.members:
-            out += [".TP", f".B {man_text(text)}", man_text(comment) or "\\&"]
+            out += [".TP", f".B {man_text(text)}", man_text(comment)] if comment else [".PP", f".B {man_text(text)}"]
         if item.kind == "macro" or item.kind == "variable":
             out += [".PP", f".B {man_text(item.text)}"]
         if item.name in shown:
