@@ -15,6 +15,9 @@ int tni_parcel_pack(struct tni_queue *queue, const tn_message *message, bool mov
 void tni_parcel_end(struct tni_queue *queue, const struct tni_parcel *parcel,
                     const tn_message *message, bool is_pushed, bool move);
 
+/* What tn_message.internal keeps of a popped message. */
+enum { TNI_OWNS_DOMAIN, TNI_OWNS_BLOCK, TNI_OWNS_BUFFER };
+
 /* What a pop is to give. */
 struct tni_wanted {
     tn_message *message; /* one of the two */

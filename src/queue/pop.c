@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue: pops, and the ends of leases. The invariants are in ring.c. */
+#include "queue/message.h"
+#include "queue/turn.h"
+#include "wait/wait.h"
+
+struct pop {
+    struct tni_queue *queue;
+    struct tni_wanted wanted;
+};
+
+/*
+ * The end of a queue counts only when nothing is left: looked at before the look for a message.
+ */
+static int try_pop(void *context)
+{
+    const struct pop *p = context;
+    struct tni_queue *q = p->queue;
+    bool is_ended = (atomic_load_explicit(&q->handle.object->ended, memory_order_acquire) &
+                     TNI_QUEUE_ENDED) != 0;
+    struct tni_thread *thread = tni_thread_enter(q->handle.domain);
+    int status = tni_parcel_pop(q, thread, &p->wanted);
+    if (status == TN_ERR_TIMED_OUT && is_ended && !tni_ring_has_more(q))
+        status = tni_fail(TN_ERR_CLOSED, "the queue " TNI_NAME_FORMAT " was ended",
+                          q->handle.object->name);
+    tni_thread_leave(thread);
+    return status;
+}
+
+/* As try_pop(), for a caller that polls: it looks at the ring once before it takes a record. */
+static int poll_pop(void *context)
+{
+    const struct pop *p = context;
+    const struct tni_object *object = p->queue->handle.object;
+    if (tni_ring_looks_empty(p->queue) &&
+        (atomic_load_explicit(&object->ended, memory_order_acquire) & TNI_QUEUE_ENDED) == 0)
+        return TN_ERR_TIMED_OUT;
+    return try_pop(context);
+}
+
+/* As has_no_room(). */
+static inline bool has_nothing(const struct tni_queue *q, uint64_t deadline_ns)
+{
+    if (deadline_ns != 0 || q == NULL || !tni_queue_has_role(q, TN_CONSUMER))
+        return false;
+    const struct tni_object *object = q->handle.object;
+    return tni_ring_looks_empty(q) && tni_queue_is_there(q, object) &&
+           tni_queue_has_no_news(q, object, TNI_SIDE_PRODUCER);
+}
+
+static int pop(struct pop *p, uint64_t deadline_ns)
+{
+    struct tni_queue *q = p->queue;
+    int status = tni_queue_begin(q, TN_CONSUMER);
+    if (TNI_UNLIKELY(status != 0))
+        return status;
+    if (TNI_UNLIKELY(p->wanted.tensor != NULL && q->policy == TN_QUEUE_LEASE))
+        return tni_fail(TN_ERR_INVALID,
+                        "the queue " TNI_NAME_FORMAT
+                        " has leases: its messages are popped by tn_queue_pop()",
+                        q->handle.object->name);
+    status = try_pop(p);
+    if (TNI_LIKELY(status != TN_ERR_TIMED_OUT))
+        return status;
+    return tni_queue_wait_turn(q,
+                               &(struct tni_turn){&q->handle.object->items, TNI_SIDE_PRODUCER,
+                                                  poll_pop, p, tni_ring_is_ready},
+                               deadline_ns);
+}
+
+static __attribute__((noinline)) int pop_message(struct tni_queue *q, uint64_t deadline_ns,
+                                                 tn_message *ret_message)
+{
+    return pop(&(struct pop){q, {.message = ret_message}}, deadline_ns);
+}
+
+int tn_queue_pop(tn_queue *queue, tn_deadline deadline, tn_message *ret_message)
+{
+    struct tni_queue *q = tni_queue_of(queue);
+    if (ret_message == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_pop: NULL argument");
+    if (has_nothing(q, deadline.ns))
+        return tni_queue_fail_not_ready();
+    return pop_message(q, deadline.ns, ret_message);
+}
+
+int tni_queue_pop_bytes(tn_queue *queue, uint64_t deadline_ns, tn_message *ret_message,
+                        int *ret_lost)
+{
+    *ret_lost = 0;
+    return pop(&(struct pop){tni_queue_of(queue), {.message = ret_message, .lost = ret_lost}},
+               deadline_ns);
+}
+
+static __attribute__((noinline)) int pop_tensor(struct tni_queue *q, uint64_t deadline_ns,
+                                                tn_tensor **ret_tensor)
+{
+    return pop(&(struct pop){q, {.tensor = ret_tensor}}, deadline_ns);
+}
+
+/*
+ * pre: the caller read the slot at the head, and it was not empty. If its producer was still
+ * filling it, look once more before pop_tensor() searches the whole ring.
+ */
+static __attribute__((noinline)) int pop_seen_tensor(struct tni_queue *q, uint64_t deadline_ns,
+                                                     tn_tensor **ret_tensor,
+                                                     struct tni_seen seen)
+{
+    bool is_again = false;
+    do {
+        if (TNI_LIKELY(tni_ring_pop_plain(q, seen, ret_tensor)))
+            return 0;
+        is_again = !is_again;
+    } while (is_again && tni_ring_sees_full(q, &seen));
+    return pop_tensor(q, deadline_ns, ret_tensor);
+}
+
+int tn_queue_pop_tensor(tn_queue *queue, tn_deadline deadline, tn_tensor **ret_tensor)
+{
+    struct tni_queue *q = tni_queue_of(queue);
+    if (q == NULL || ret_tensor == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_pop_tensor: NULL argument");
+    if (TNI_LIKELY(tni_queue_may_look(q, TN_CONSUMER) && q->policy != TN_QUEUE_LEASE)) {
+        struct tni_seen seen = tni_ring_see(q);
+        if (TNI_LIKELY(seen.word != tni_position_empty(seen.position)))
+            return pop_seen_tensor(q, deadline.ns, ret_tensor, seen);
+        if (deadline.ns == 0 && tni_queue_has_no_news(q, q->handle.object, TNI_SIDE_PRODUCER))
+            return tni_queue_fail_not_ready();
+    }
+    return pop_tensor(q, deadline.ns, ret_tensor);
+}
+
+/* What ends the row is for the next call to report: the news of a death, a lost message. */
+static int pop_next(struct tni_queue *q, tn_message *ret_message)
+{
+    int status = tni_queue_begin(q, TN_CONSUMER);
+    return status != 0 ? status
+                       : try_pop(&(struct pop){q, {.message = ret_message, .is_next = true}});
+}
+
+int tn_queue_pop_many(tn_queue *queue, uint32_t count, tn_deadline deadline,
+                      tn_message *ret_messages)
+{
+    if (count == 0 || count > INT32_MAX || ret_messages == NULL)
+        return count == 0 ? 0 : tni_fail(TN_ERR_INVALID, "%u messages at once", count);
+    int status = tn_queue_pop(queue, deadline, &ret_messages[0]);
+    if (status != 0)
+        return status;
+    uint32_t popped = 1;
+    while (popped < count && pop_next(tni_queue_of(queue), &ret_messages[popped]) == 0)
+        popped++;
+    return (int)popped;
+}
+
+static int end_lease(tn_queue *queue, tn_message *message, bool give_back)
+{
+    struct tni_queue *q = tni_queue_of(queue);
+    if (message == NULL)
+        return tni_fail(TN_ERR_INVALID, "the message is NULL");
+    if (message->lease == 0)
+        return tni_fail(TN_ERR_STALE, "the message is not leased");
+    int status = tni_queue_begin(q, TN_CONSUMER);
+    if (status == 0)
+        status = tni_ring_lease_end(q, message->lease - 1, give_back);
+    if (status == 0)
+        message->lease = 0;
+    return status;
+}
+
+int tn_message_ack(tn_queue *q, tn_message *message) { return end_lease(q, message, false); }
+
+int tn_message_return(tn_queue *q, tn_message *message) { return end_lease(q, message, true); }

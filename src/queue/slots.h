@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slots: what the files of the ring share. Inside the room queue; the invariants are in ring.c.
+ */
+#ifndef TNI_QUEUE_SLOTS_H
+#define TNI_QUEUE_SLOTS_H
+
+#include "queue/ring.h"
+
+/* What noise made of a position still leads to a slot, and on to a position that there is. */
+static inline uint64_t tni_position_after(uint64_t position, uint32_t capacity)
+{
+    return TNI_LIKELY(tni_position_index(position) + UINT64_C(1) < capacity)
+               ? position + 1
+               : tni_position(tni_position_round(position) + 1, 0);
+}
+
+/* Positions from `from` to `to`; below 0 if `to` comes first. */
+static inline int64_t tni_position_distance(uint64_t from, uint64_t to, uint32_t capacity)
+{
+    return (int64_t)(int32_t)(tni_position_round(to) - tni_position_round(from)) * capacity +
+           tni_position_index(to) - tni_position_index(from);
+}
+
+static inline bool tni_ring_move_head(struct tni_queue *q, uint64_t from, uint64_t to)
+{
+    return atomic_compare_exchange_strong(&q->handle.object->head, &from, to);
+}
+
+/* I2. The position will never hold anything again. */
+static inline void tni_ring_pass_emptied(struct tni_queue *q, uint64_t position)
+{
+    tni_ring_move_head(q, position, tni_position_after(position, q->capacity));
+}
+
+static inline bool tni_seen_is_full(const struct tni_seen *seen)
+{
+    return seen->word >> 24 == tni_position_full(seen->position) >> 24;
+}
+
+static inline struct tni_taken tni_ring_as_found(const struct tni_queue *q,
+                                                 struct tni_slot *slot, uint64_t position,
+                                                 uint64_t word)
+{
+    uint64_t content = TNI_LOOK(*tni_slot_content(slot));
+    tni_block named = {(uint32_t)content}, block = named;
+    if (TNI_UNLIKELY(!tni_geometry_has_block(&q->handle.domain->segment.geometry, block.id)))
+        block.id = 0;
+    return (struct tni_taken){.slot = slot,
+                              .word = word,
+                              .position = position,
+                              .block = block,
+                              .named = named,
+                              .bytes_count = (uint32_t)(content >> 32),
+                              .form = TNI_LOOK(*tni_slot_form(slot))};
+}
+
+/* A position that the tail passes, or passed, without a push. For figures only. */
+static inline void tni_ring_note_unpushed(struct tni_object *object)
+{
+    atomic_fetch_add_explicit(&object->unpushed, 1, memory_order_relaxed);
+}
+
+struct tni_ring_found {
+    uint64_t position, word;
+    bool has_skipped; /* a slot before it is being pushed or popped */
+};
+
+/** Find the first FULL slot from the head on; false: there is none. */
+bool tni_ring_scan(struct tni_queue *queue, bool may_pass, struct tni_ring_found *ret_found);
+/**
+ * I2. From `head` to `position` there is nothing to take now; if `position` was a lease, it may
+ * come to hold something.
+ */
+void tni_ring_pass_head(struct tni_queue *queue, uint64_t head, uint64_t position);
+/** Whether a slot's word says that a push to this position came to its end. */
+bool tni_ring_was_pushed_to(uint64_t word, uint64_t position);
+/** Make a slot that is TAKEN, LEASED or RETURNING, and is ours, FULL again: one attempt more.
+ */
+void tni_ring_give_back(struct tni_object *object, struct tni_slot *slot, uint64_t word,
+                        uint32_t index);
+/** Move the head back to a position where something can be taken. */
+void tni_ring_retreat_head(struct tni_object *object, uint64_t position);
+/** A message is there: wake one sleeper, and ring for those that poll. */
+void tni_ring_announce_item(struct tni_queue *queue);
+/** The queue was ended, or its last producer died: wake all, if no message is left. */
+void tni_ring_wake_all(struct tni_queue *queue);
+static inline void tni_ring_tell_end(struct tni_queue *q)
+{
+    if (TNI_UNLIKELY(atomic_load(&q->handle.object->ended) != 0))
+        tni_ring_wake_all(q);
+}
+
+#endif

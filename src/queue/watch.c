@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue: waiting for several queues at once, and polling a descriptor. */
+#include "queue/turn.h"
+#include "wait/wait.h"
+
+static void watch(struct tni_queue *q)
+{
+    struct tni_object *object = q->handle.object;
+    if (tni_seat_set_has(&object->watchers, q->handle.domain->seat))
+        return;
+    /* First: another thread that sees the bit relies on it. Stays: a look at the set is cheap.
+     */
+    atomic_fetch_or(&object->items, TNI_WAIT_POLLERS);
+    tni_seat_set_add(&object->watchers, q->handle.domain->seat);
+}
+
+static bool is_ready(struct tni_queue *q)
+{
+    const struct tni_object *object = q->handle.object;
+    uint64_t death = atomic_load(&object->death[TNI_SIDE_PRODUCER]);
+    bool is_over =
+        (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 ||
+        ((uint32_t)(death >> 32) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
+         tni_seat_set_count(&object->producers, q->handle.domain->seat) == 0);
+    return tni_ring_is_ready(q) || (is_over && !tni_ring_has_more(q));
+}
+
+static int find_ready(tn_queue *const *queues, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (is_ready(tni_queue_of(queues[i])))
+            return (int)i;
+    return TN_ERR_TIMED_OUT;
+}
+
+int tn_queue_wait_any(tn_queue *const *queues, uint32_t count, tn_deadline deadline)
+{
+    if (queues == NULL || count == 0 || count > INT32_MAX)
+        return tni_fail(TN_ERR_INVALID, "tn_queue_wait_any: %u queues", count);
+    for (uint32_t i = 0; i < count; i++) {
+        int status = tni_queue_begin(tni_queue_of(queues[i]), TN_CONSUMER);
+        if (status != 0)
+            return status;
+        if (queues[i]->domain != queues[0]->domain)
+            return tni_fail(TN_ERR_INVALID,
+                            "queues of different domains cannot be waited for together");
+    }
+    struct tn_domain *d = queues[0]->domain;
+    int found = find_ready(queues, count);
+    if (found != TN_ERR_TIMED_OUT)
+        return found;
+    if (deadline.ns == 0)
+        return tni_queue_fail_not_ready();
+    struct tni_wait wait = {.deadline_ns = deadline.ns};
+    for (;;) {
+        /* Each time: a child that the program's hook forked in the sleep has its own seat. */
+        int status = tni_process_check(d);
+        if (status != 0)
+            return status;
+        for (uint32_t i = 0; i < count; i++)
+            watch(tni_queue_of(queues[i]));
+        uint32_t seen = tni_wait_arm(&d->me->bell);
+        if ((found = find_ready(queues, count)) != TN_ERR_TIMED_OUT)
+            return found;
+        int slept = tni_process_sleep(d, &d->me->bell, seen, &wait);
+        if (slept == TN_ERR_INTERRUPTED)
+            return slept;
+        if (slept == TN_ERR_TIMED_OUT) {
+            found = find_ready(queues, count);
+            return found != TN_ERR_TIMED_OUT
+                       ? found
+                       : tni_fail(TN_ERR_TIMED_OUT,
+                                  "none of %u queues was ready until the deadline", count);
+        }
+    }
+}
+
+int tn_queue_watch(tn_queue *queue, bool is_on)
+{
+    struct tni_queue *q = tni_queue_of(queue);
+    int status = tni_queue_begin(q, TN_CONSUMER);
+    if (status != 0)
+        return status;
+    if (is_on)
+        watch(q);
+    else
+        tni_seat_set_remove(&q->handle.object->watchers, q->handle.domain->seat);
+    return 0;
+}
+
+/* Each time another value: who rang before, and disarms only now, leaves this one armed. */
+static void arm_descriptor(struct tn_domain *d)
+{
+    uint32_t seen = atomic_load(&d->me->bell_fd_armed);
+    while (!atomic_compare_exchange_weak(&d->me->bell_fd_armed, &seen,
+                                         (seen | TNI_BELL_ARMED) + TNI_BELL_EPOCH))
+        ;
+    tni_fence_after_modify();
+}
+
+int tn_domain_poll_fd(tn_domain *d, int *ret_fd)
+{
+    int fd;
+    if (d == NULL || ret_fd == NULL)
+        return tni_fail(TN_ERR_INVALID, "tn_domain_poll_fd: NULL argument");
+    int status = tni_process_check(d);
+    if (status != 0)
+        return status;
+    bool is_new = atomic_load(&d->poll_fd) < 0;
+    if ((status = tni_process_bell_open(d, &fd)) != 0)
+        return status;
+    if (is_new)
+        arm_descriptor(d);
+    *ret_fd = fd;
+    return 0;
+}
+
+void tn_domain_poll_clear(tn_domain *d)
+{
+    if (d == NULL || tni_process_check(d) != 0 || atomic_load(&d->poll_fd) < 0)
+        return;
+    if (tni_process_bell_lost_tenond(d))
+        atomic_store(&d->survive_ns, 0); /* now, whenever the last look was */
+    if (d->survive != NULL)
+        d->survive(d); /* who polls waits in no call that would look */
+    tni_process_bell_clear(d);
+    arm_descriptor(d); /* before the caller looks at its queues */
+}
