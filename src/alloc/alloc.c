@@ -295,7 +295,8 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
         put_slowly(d, thread, block);
 }
 
-/* ---- fork -------------------------------------------------------------------------------- */
+/* ---- a domain's private state --------------------------------------------------------------
+ */
 
 TNI_AROUND_FORK static void forget(struct tn_domain *d)
 {
@@ -310,7 +311,12 @@ TNI_AROUND_FORK static void forget(struct tn_domain *d)
     tni_os_discard_private(d->mapped, g->total_blocks / 8);
 }
 
+static void free_table(struct tn_domain *d)
+{
+    tni_os_unmap(tni_alloc_part(d)->idle, (uint64_t)d->segment.geometry.total_blocks * 8);
+}
+
 void tni_alloc_init(struct tn_domain *d)
 {
-    tni_process_hook(d, &(struct tni_fork_hooks){.child = forget});
+    tni_process_hook(d, &(struct tni_fork_hooks){.child = forget, .free = free_table});
 }

@@ -10,6 +10,13 @@
 
 #include "process/process.h"
 
+/* What this room keeps of a domain. */
+struct tni_alloc_part {
+    uint64_t *idle;           /* a span's words when it was last looked at; NULL: not yet */
+    _Atomic uint64_t idle_ns; /* when they are looked at again */
+};
+TNI_PART(alloc, TNI_PART_ALLOC)
+
 enum {
     /*
      * Whether there is room is known once others have committed what they announced. Nothing is

@@ -269,7 +269,7 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
 {
     enum { PIECE_BYTES = 64 << 20 }; /* between two of them who needs the block can have it */
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
-    uint64_t *seen = &d->idle[c->base + tni_block_index(first) / c->span];
+    uint64_t *seen = &tni_alloc_part(d)->idle[c->base + tni_block_index(first) / c->span];
     uint64_t sum = sum_words(d, first), freed = 0, part = 1;
     uint64_t most = count_span(d, thread, first, pages, enough);
     if (*seen != sum) {
@@ -289,16 +289,18 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
 /* @return whether it is this thread's to do */
 static bool begin_idle(struct tn_domain *d)
 {
-    uint64_t now_ns = tni_os_now_ns(), due_ns = atomic_load(&d->idle_ns), committed = 0;
+    uint64_t now_ns = tni_os_now_ns(), due_ns = atomic_load(&tni_alloc_part(d)->idle_ns),
+             committed = 0;
     if (now_ns < due_ns ||
-        !atomic_compare_exchange_strong(&d->idle_ns, &due_ns, now_ns + TNI_IDLE_NS) ||
+        !atomic_compare_exchange_strong(&tni_alloc_part(d)->idle_ns, &due_ns,
+                                        now_ns + TNI_IDLE_NS) ||
         tni_os_memory_committed(d->segment.arena_fd, &committed) != 0 || committed == 0)
         return false;
-    void *idle = d->idle;
+    void *idle = tni_alloc_part(d)->idle;
     if (idle == NULL &&
         tni_os_map_private((uint64_t)d->segment.geometry.total_blocks * 8, &idle) != 0)
         return false;
-    d->idle = idle;
+    tni_alloc_part(d)->idle = idle;
     return true;
 }
 
@@ -312,5 +314,6 @@ void tni_alloc_trim_idle(struct tn_domain *d)
     tni_alloc_note_taken(d, for_each_span(d, thread, UINT64_MAX, trim_if_idle, none));
     tni_thread_leave(thread);
     uint64_t done_ns = tni_os_now_ns();
-    atomic_store(&d->idle_ns, done_ns + tni_pause_ns(done_ns - begun_ns, SHARE, TNI_IDLE_NS));
+    atomic_store(&tni_alloc_part(d)->idle_ns,
+                 done_ns + tni_pause_ns(done_ns - begun_ns, SHARE, TNI_IDLE_NS));
 }

@@ -149,8 +149,8 @@ static int build(struct tn_domain *d, tni_block block, const struct tni_backing_
 static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int fd)
 {
     bool is_deposited = false;
-    if (fd >= 0 && d->depot != NULL) {
-        int status = d->depot->put(d, block, m->generation, fd);
+    if (fd >= 0 && tni_backing_part(d)->depot != NULL) {
+        int status = tni_backing_part(d)->depot->put(d, block, m->generation, fd);
         is_deposited = status == 0;
         TNI_KILL_POINT("backing_deposited");
         /* No tenond now: the next one is told, see tni_backing_deposit_again(). */
@@ -357,8 +357,8 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
     if (status != 0 || b.path[0] != 0)
         return;
     tni_mappings_unpark(d, block);
-    if (d->depot != NULL)
-        d->depot->ring(d);
+    if (tni_backing_part(d)->depot != NULL)
+        tni_backing_part(d)->depot->ring(d);
 }
 
 /* ---- a domain's private state ------------------------------------------------------------ */
@@ -386,8 +386,8 @@ TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
  */
 TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
 {
-    for (uint32_t i = 0; i < d->mappings_limit; i++) {
-        struct tni_mapping *m = d->mappings[i];
+    for (uint32_t i = 0; i < tni_backing_part(d)->mappings_limit; i++) {
+        struct tni_mapping *m = tni_backing_part(d)->mappings[i];
         if (m == NULL)
             continue;
         uint32_t at =
@@ -399,7 +399,23 @@ TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
     }
 }
 
+static void unlock_around_fork(struct tn_domain *d, bool in_child)
+{
+    if (in_child)
+        tni_mutex_reset(&tni_backing_part(d)->mappings_lock);
+    else
+        tni_mappings_unlock(d);
+}
+
+static void free_table(struct tn_domain *d)
+{
+    tni_os_unmap(tni_backing_part(d)->mappings, tni_backing_part(d)->mappings_bytes);
+}
+
 void tni_backing_init(struct tn_domain *d)
 {
-    tni_process_hook(d, &(struct tni_fork_hooks){.child = map_as_child});
+    tni_process_hook(d, &(struct tni_fork_hooks){.lock = tni_mappings_lock,
+                                                 .unlock = unlock_around_fork,
+                                                 .child = map_as_child,
+                                                 .free = free_table});
 }

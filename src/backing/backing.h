@@ -12,6 +12,59 @@
 
 #include "alloc/alloc.h"
 
+/*
+ * Descriptors that tenond keeps for all members, so that a storage can be mapped after its
+ * maker has ended. Set by the room reaper; NULL in a domain without tenond.
+ */
+struct tni_depot {
+    /**
+     * The descriptor stays the caller's. A tenond is started if none listens. TN_ERR_FULL:
+     * tenond has no room for it. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond is
+     * silent.
+     */
+    int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
+    /**
+     * TN_ERR_NOT_FOUND: it has none, or there is no tenond. TN_ERR_MANAGER: it did not answer.
+     * TN_ERR_SYSTEM: no descriptor is left here.
+     */
+    int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
+    /** Start a tenond if none listens. TN_ERR_MANAGER: it cannot be; TN_ERR_TIMED_OUT. */
+    int (*summon)(struct tn_domain *domain);
+    /**
+     * Called before an operation that may put or get, without the lock of mappings: another
+     * tenond is given what this process still has.
+     */
+    void (*catch_up)(struct tn_domain *domain);
+    /** Whether a tenond that lives has all that this process gave to any. */
+    bool (*has_all)(const struct tn_domain *domain);
+    /** Some of them are not needed any more. Never blocks. */
+    void (*ring)(struct tn_domain *domain);
+};
+
+/* This process's connection to it; see depot.c of the room reaper. */
+struct tni_depot_line {
+    int fd;                   /* with `number`; else of anybody */
+    uint64_t number;          /* of the socket; 0: none */
+    uint64_t pause_ns;        /* not tried before: it did not answer */
+    _Atomic uint64_t manager; /* the tenond that has what this process deposited; 0: none */
+    _Atomic bool has_missed;  /* a deposit that it did not get */
+};
+
+/* What this room keeps of a domain. */
+struct tni_backing_part {
+    const struct tni_depot *depot;
+    struct tni_depot_line depot_line; /* whoever has `mappings_lock` */
+    struct tni_mapping **mappings;    /* what is mapped, by block index; NULL until then */
+    uint64_t mappings_bytes;
+    uint32_t mappings_limit;        /* one above the highest index that was mapped */
+    struct tni_mutex mappings_lock; /* fork() takes it too, after every thread record */
+    uint32_t kept_limit;            /* most of them that may be kept without need */
+    uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
+    struct tni_mapping *parked;     /* what it is the last to have, see table.c, I6 */
+    uint32_t parked_count, parked_limit;
+};
+TNI_PART(backing, TNI_PART_BACKING)
+
 /** What this process has mapped of one storage; lives while `refs` is not 0. */
 struct tni_mapping {
     uint8_t *address; /* of the object; the data follows at data_offset */
@@ -179,5 +232,10 @@ void tni_files_end_domain(const struct tni_segment *segment);
  */
 int tni_files_let_go(const struct tni_segment *segment, bool look_only, tni_files_fn *each,
                      void *context);
+
+/** The lock of all that a domain's part of backing keeps. fork() takes it too, after all thread
+ * records: who has it must not want one. */
+void tni_mappings_lock(struct tn_domain *domain);
+void tni_mappings_unlock(struct tn_domain *domain);
 
 #endif

@@ -76,13 +76,14 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                         is_ending(d, maker, (int32_t)pid)
                             ? "is ending"
                             : "lives, but this process may not look into it",
-                        d->depot != NULL ? ", and tenond has no copy" : "");
+                        tni_backing_part(d)->depot != NULL ? ", and tenond has no copy" : "");
     return tni_fail(TN_ERR_NOT_FOUND,
                     "nobody has the descriptor of block %x any more: process %u, which made "
                     "the block, has ended%s",
                     block.id, pid,
-                    d->depot != NULL ? " before tenond had got the descriptor"
-                                     : ", and the domain has no tenond that would keep it");
+                    tni_backing_part(d)->depot != NULL
+                        ? " before tenond had got the descriptor"
+                        : ", and the domain has no tenond that would keep it");
 }
 
 static int fail_manager(tni_block block, const char *why)
@@ -97,8 +98,8 @@ static int look_for_memory(struct tn_domain *d, tni_block block, uint32_t genera
 {
     struct search search = {.inode = inode, .fd = -1};
     int status = TN_ERR_NOT_FOUND;
-    if (d->depot != NULL)
-        status = d->depot->get(d, block, generation, ret_fd);
+    if (tni_backing_part(d)->depot != NULL)
+        status = tni_backing_part(d)->depot->get(d, block, generation, ret_fd);
     *ret_is_deposited = status == 0;
     if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER)
         return status;
@@ -122,8 +123,8 @@ static int find_memory(struct tn_domain *d, tni_block block, uint32_t generation
      * There may have been no tenond. Or its maker has given it to tenond, and closed it,
      * between the two looks.
      */
-    if (status == TN_ERR_NOT_FOUND && d->depot != NULL) {
-        if (d->depot->summon(d) != 0) {
+    if (status == TN_ERR_NOT_FOUND && tni_backing_part(d)->depot != NULL) {
+        if (tni_backing_part(d)->depot->summon(d) != 0) {
             char why[160];
             snprintf(why, sizeof why, "%s", tn_error_detail());
             return fail_manager(block, why);
@@ -228,7 +229,7 @@ static int map_locked(struct tn_domain *d, tni_block block, uint32_t generation,
     int status = tni_mappings_ensure(d);
     if (status != 0)
         return status;
-    struct tni_mapping *m = d->mappings[tni_block_index(block)];
+    struct tni_mapping *m = tni_backing_part(d)->mappings[tni_block_index(block)];
     if (m == NULL || m->generation != generation)
         return map_new(d, block, generation, ret_mapping);
     if (m->address == NULL)
@@ -242,8 +243,8 @@ static int map_locked(struct tn_domain *d, tni_block block, uint32_t generation,
 int tni_backing_map(struct tn_domain *d, tni_block block, uint32_t generation,
                     struct tni_mapping **ret_mapping)
 {
-    if (d->depot != NULL)
-        d->depot->catch_up(d);
+    if (tni_backing_part(d)->depot != NULL)
+        tni_backing_part(d)->depot->catch_up(d);
     tni_mappings_lock(d);
     int status = tni_backing_name_shortage(map_locked(d, block, generation, ret_mapping));
     tni_mappings_unlock(d);
@@ -264,9 +265,11 @@ struct tni_mapping *tni_backing_find(struct tn_domain *d, uintptr_t address,
 {
     struct tni_mapping *found = NULL;
     tni_mappings_lock(d);
-    for (uint32_t i = 0; d->mappings != NULL && i < d->mappings_limit && found == NULL; i++)
-        if (has_bytes(d->mappings[i], address, size_bytes))
-            found = d->mappings[i];
+    for (uint32_t i = 0; tni_backing_part(d)->mappings != NULL &&
+                         i < tni_backing_part(d)->mappings_limit && found == NULL;
+         i++)
+        if (has_bytes(tni_backing_part(d)->mappings[i], address, size_bytes))
+            found = tni_backing_part(d)->mappings[i];
     if (found != NULL)
         found->refs++;
     tni_mappings_unlock(d);
@@ -326,21 +329,22 @@ static int deposit(struct tn_domain *d, struct tni_mapping *m)
 {
     if (!tni_mapping_has_descriptor(m))
         return 0;
-    int status =
-        d->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index), m->generation, m->fd);
+    int status = tni_backing_part(d)->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index),
+                                                 m->generation, m->fd);
     m->is_deposited = status == 0;
     return status;
 }
 
 void tni_backing_confirm(struct tn_domain *d, struct tni_mapping *m)
 {
-    if (m->path != NULL || d->depot == NULL)
+    if (m->path != NULL || tni_backing_part(d)->depot == NULL)
         return;
-    d->depot->catch_up(d);
+    tni_backing_part(d)->depot->catch_up(d);
     if (m->is_deposited)
         return;
     tni_mappings_lock(d);
-    d->depot_line.pause_ns = 0; /* now is the last moment to ask a tenond that was silent */
+    tni_backing_part(d)->depot_line.pause_ns =
+        0; /* now is the last moment to ask a tenond that was silent */
     if (!m->is_deposited && deposit(d, m) != 0)
         tni_log(TNI_LOG_WARNING, "tenond has not got a storage: %s", tn_error_detail());
     tni_mappings_unlock(d);
@@ -367,25 +371,26 @@ static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct han
 static struct hand_over hand_over_all(struct tn_domain *d, bool again)
 {
     struct hand_over h = {.again = again};
-    for (struct tni_mapping *m = d->parked; m != NULL; m = m->next)
+    for (struct tni_mapping *m = tni_backing_part(d)->parked; m != NULL; m = m->next)
         hand_over_one(d, m, &h);
-    for (uint32_t i = 0; d->mappings != NULL && i < d->mappings_limit; i++)
-        hand_over_one(d, d->mappings[i], &h);
+    for (uint32_t i = 0;
+         tni_backing_part(d)->mappings != NULL && i < tni_backing_part(d)->mappings_limit; i++)
+        hand_over_one(d, tni_backing_part(d)->mappings[i], &h);
     return h;
 }
 
 void tni_backing_hand_over(struct tn_domain *d)
 {
-    if (d->depot == NULL)
+    if (tni_backing_part(d)->depot == NULL)
         return;
     uint64_t deadline_ns = tni_os_now_ns() + HAND_OVER_NS;
     struct hand_over h = {0};
     tni_mappings_lock(d);
-    d->depot_line.pause_ns = 0;
-    if (d->kept_fds > 0)
-        h = hand_over_all(d, !d->depot->has_all(d));
+    tni_backing_part(d)->depot_line.pause_ns = 0;
+    if (tni_backing_part(d)->kept_fds > 0)
+        h = hand_over_all(d, !tni_backing_part(d)->depot->has_all(d));
     while (h.is_silent && tni_os_now_ns() < deadline_ns) {
-        d->depot_line.pause_ns = 0;
+        tni_backing_part(d)->depot_line.pause_ns = 0;
         h = hand_over_all(d, false); /* what failed is not deposited */
     }
     tni_mappings_unlock(d);
@@ -406,17 +411,19 @@ static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
 void tni_backing_deposit_again(struct tn_domain *d)
 {
     tni_mappings_lock(d);
-    uint32_t limit = d->kept_fds > 0 ? d->mappings_limit : 0;
-    bool goes_on = d->depot != NULL;
-    for (struct tni_mapping *m = d->parked; goes_on && m != NULL; m = m->next)
+    uint32_t limit =
+        tni_backing_part(d)->kept_fds > 0 ? tni_backing_part(d)->mappings_limit : 0;
+    bool goes_on = tni_backing_part(d)->depot != NULL;
+    for (struct tni_mapping *m = tni_backing_part(d)->parked; goes_on && m != NULL; m = m->next)
         goes_on = deposit_one(d, m);
     tni_mappings_sweep_parked(d, false);
-    for (uint32_t i = 0; goes_on && d->mappings != NULL && i < limit; i++) {
-        struct tni_mapping *m = d->mappings[i];
+    for (uint32_t i = 0; goes_on && tni_backing_part(d)->mappings != NULL && i < limit; i++) {
+        struct tni_mapping *m = tni_backing_part(d)->mappings[i];
         if (m == NULL)
             continue;
         goes_on = deposit_one(d, m);
-        if (m->is_deposited && d->kept_fds > d->kept_limit &&
+        if (m->is_deposited &&
+            tni_backing_part(d)->kept_fds > tni_backing_part(d)->kept_limit &&
             !(m->is_write_once && !m->is_read_only))
             tni_mapping_close_kept(d, m);
     }

@@ -40,10 +40,6 @@ int tni_backing_check_record(const struct tni_segment *segment, tni_block block,
 uint32_t tni_backing_copy_record(const struct tni_backing *backing,
                                  struct tni_backing *ret_copy);
 
-/** fork() takes it too, after all thread records: who has it must not want one. */
-void tni_mappings_lock(struct tn_domain *domain);
-void tni_mappings_unlock(struct tn_domain *domain);
-
 /** Sparse: what is never touched costs nothing. pre: locked */
 int tni_mappings_ensure(struct tn_domain *domain);
 

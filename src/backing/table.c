@@ -23,9 +23,15 @@
 enum { KEPT = 64, PARKED = 16 };
 #define HAND_OVER_NS UINT64_C(5000000000)
 
-void tni_mappings_lock(struct tn_domain *d) { tni_mutex_lock(&d->mappings_lock); }
+void tni_mappings_lock(struct tn_domain *d)
+{
+    tni_mutex_lock(&tni_backing_part(d)->mappings_lock);
+}
 
-void tni_mappings_unlock(struct tn_domain *d) { tni_mutex_unlock(&d->mappings_lock); }
+void tni_mappings_unlock(struct tn_domain *d)
+{
+    tni_mutex_unlock(&tni_backing_part(d)->mappings_lock);
+}
 
 bool tni_mapping_has_descriptor(const struct tni_mapping *m)
 {
@@ -41,22 +47,23 @@ void tni_mapping_close_kept(struct tn_domain *d, struct tni_mapping *m)
     if (tni_mapping_has_descriptor(m))
         tni_os_close(m->fd);
     m->fd = -1;
-    d->kept_fds--;
+    tni_backing_part(d)->kept_fds--;
 }
 
 int tni_mappings_ensure(struct tn_domain *d)
 {
-    uint64_t bytes =
-        d->segment.geometry.classes[TNI_BACKING_CLASS].capacity * sizeof *d->mappings;
+    uint64_t bytes = d->segment.geometry.classes[TNI_BACKING_CLASS].capacity *
+                     sizeof *tni_backing_part(d)->mappings;
     void *table;
-    if (d->mappings != NULL)
+    if (tni_backing_part(d)->mappings != NULL)
         return 0;
     int status = tni_os_map_private(bytes, &table);
     if (status != 0)
         return status;
-    d->kept_limit = (uint32_t)TNI_MIN(tni_os_raise_descriptor_limit() / 8, (uint64_t)KEPT);
-    d->mappings = table;
-    d->mappings_bytes = bytes;
+    tni_backing_part(d)->kept_limit =
+        (uint32_t)TNI_MIN(tni_os_raise_descriptor_limit() / 8, (uint64_t)KEPT);
+    tni_backing_part(d)->mappings = table;
+    tni_backing_part(d)->mappings_bytes = bytes;
     return 0;
 }
 
@@ -64,11 +71,12 @@ int tni_mappings_ensure(struct tn_domain *d)
 static void keep_or_close(struct tn_domain *d, struct tni_mapping *m, int fd, bool is_deposited)
 {
     m->is_deposited = is_deposited;
-    bool is_needed =
-        !is_deposited || d->kept_fds < d->kept_limit || (m->is_write_once && !m->is_read_only);
+    bool is_needed = !is_deposited ||
+                     tni_backing_part(d)->kept_fds < tni_backing_part(d)->kept_limit ||
+                     (m->is_write_once && !m->is_read_only);
     if (is_needed) {
         m->fd = fd;
-        d->kept_fds++;
+        tni_backing_part(d)->kept_fds++;
     } else {
         tni_os_close(fd);
     }
@@ -79,8 +87,9 @@ void tni_mapping_enter(struct tn_domain *d, struct tni_mapping *m, int fd, bool 
 {
     if (fd >= 0)
         keep_or_close(d, m, fd, is_deposited);
-    d->mappings[m->index] = m;
-    d->mappings_limit = TNI_MAX(d->mappings_limit, m->index + 1);
+    tni_backing_part(d)->mappings[m->index] = m;
+    tni_backing_part(d)->mappings_limit =
+        TNI_MAX(tni_backing_part(d)->mappings_limit, m->index + 1);
 }
 
 static void discard_mapping(struct tn_domain *d, struct tni_mapping *m)
@@ -106,32 +115,33 @@ bool tni_mapping_is_wanted(const struct tn_domain *d, const struct tni_mapping *
 
 void tni_mappings_sweep_parked(struct tn_domain *d, bool all)
 {
-    for (struct tni_mapping **at = &d->parked; *at != NULL;) {
+    for (struct tni_mapping **at = &tni_backing_part(d)->parked; *at != NULL;) {
         struct tni_mapping *m = *at;
         if (!all && !m->is_deposited && tni_mapping_is_wanted(d, m)) {
             at = &m->next;
             continue;
         }
         *at = m->next;
-        d->parked_count--;
+        tni_backing_part(d)->parked_count--;
         discard_mapping(d, m);
     }
-    d->parked_limit = 2 * d->parked_count + PARKED; /* so that few are looked at in vain */
+    tni_backing_part(d)->parked_limit =
+        2 * tni_backing_part(d)->parked_count + PARKED; /* so that few are looked at in vain */
 }
 
 static void park(struct tn_domain *d, struct tni_mapping *m)
 {
     m->address = NULL;
-    m->next = d->parked;
-    d->parked = m;
-    if (++d->parked_count > d->parked_limit)
+    m->next = tni_backing_part(d)->parked;
+    tni_backing_part(d)->parked = m;
+    if (++tni_backing_part(d)->parked_count > tni_backing_part(d)->parked_limit)
         tni_mappings_sweep_parked(d, false);
 }
 
 /* Mapped again while it was parked: once is enough. */
 static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
 {
-    for (const struct tni_mapping *p = d->parked; p != NULL; p = p->next)
+    for (const struct tni_mapping *p = tni_backing_part(d)->parked; p != NULL; p = p->next)
         if (p->index == m->index && p->generation == m->generation &&
             tni_mapping_has_descriptor(p))
             return true;
@@ -140,8 +150,8 @@ static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
 
 static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
 {
-    if (d->mappings[m->index] == m)
-        d->mappings[m->index] = NULL;
+    if (tni_backing_part(d)->mappings[m->index] == m)
+        tni_backing_part(d)->mappings[m->index] = NULL;
     tni_os_unmap(m->address, m->object_bytes);
     if (m->fd >= 0 && !m->is_deposited && !d->is_closed && tni_mapping_is_wanted(d, m) &&
         !is_parked(d, m))
@@ -153,7 +163,7 @@ static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
 /* To free it could wait for ever, for a thread of the parent that was in malloc(). */
 TNI_AROUND_FORK void tni_mapping_abandon(struct tn_domain *d, struct tni_mapping *m)
 {
-    d->mappings[m->index] = NULL;
+    tni_backing_part(d)->mappings[m->index] = NULL;
     tni_mapping_close_kept(d, m);
     tni_os_unmap(m->address, m->object_bytes);
 }
@@ -191,14 +201,14 @@ void tni_backing_unmap(struct tn_domain *d, struct tni_mapping *m)
 void tni_mappings_unpark(struct tn_domain *d, tni_block block)
 {
     tni_mappings_lock(d);
-    for (struct tni_mapping **at = &d->parked; *at != NULL;) {
+    for (struct tni_mapping **at = &tni_backing_part(d)->parked; *at != NULL;) {
         struct tni_mapping *m = *at;
         if (m->index != tni_block_index(block) || tni_mapping_is_wanted(d, m)) {
             at = &m->next;
             continue;
         }
         *at = m->next;
-        d->parked_count--;
+        tni_backing_part(d)->parked_count--;
         discard_mapping(d, m);
     }
     tni_mappings_unlock(d);

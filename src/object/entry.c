@@ -21,7 +21,8 @@
  */
 int tni_entry_find_free(struct tn_domain *d, uint32_t *ret_index)
 {
-    uint32_t count = d->segment.geometry.objects, at = atomic_load(&d->object_hint);
+    uint32_t count = d->segment.geometry.objects,
+             at = atomic_load(&tni_object_part(d)->object_hint);
     for (uint32_t n = 0; n < count; n++, at++) {
         if (at >= count)
             at = 0;
@@ -29,7 +30,7 @@ int tni_entry_find_free(struct tn_domain *d, uint32_t *ret_index)
         if (tni_object_state(word) != TNI_OBJECT_FREE)
             continue;
         tni_raise_limit(&d->segment.header->object_limit, at + 1);
-        atomic_store(&d->object_hint, at + 1);
+        atomic_store(&tni_object_part(d)->object_hint, at + 1);
         *ret_index = at;
         return 0;
     }
@@ -40,8 +41,8 @@ int tni_entry_find_free(struct tn_domain *d, uint32_t *ret_index)
 static void note_free(struct tn_domain *d, const struct tni_object *object)
 {
     uint32_t index = tni_entry_index(d, object);
-    if (index < atomic_load(&d->object_hint))
-        atomic_store(&d->object_hint, index);
+    if (index < atomic_load(&tni_object_part(d)->object_hint))
+        atomic_store(&tni_object_part(d)->object_hint, index);
 }
 
 /* Before the registry is entered: it may take long, and settle the dead. The block is ours. */

@@ -27,13 +27,13 @@ const char *tni_object_kind_name(uint32_t kind)
 static struct tni_thread *handles_enter(struct tn_domain *d)
 {
     struct tni_thread *thread = tni_thread_enter(d);
-    tni_mutex_lock(&d->handles_lock);
+    tni_mutex_lock(&tni_object_part(d)->handles_lock);
     return thread;
 }
 
 static void handles_leave(struct tn_domain *d, struct tni_thread *thread)
 {
-    tni_mutex_unlock(&d->handles_lock);
+    tni_mutex_unlock(&tni_object_part(d)->handles_lock);
     tni_thread_leave(thread);
 }
 
@@ -52,14 +52,14 @@ static bool is_first_of_object(const struct tn_object *handle, const struct tn_o
 /* pre: handles_busy is ours */
 static void list_handle(struct tn_domain *d, struct tn_object *handle)
 {
-    struct tn_object **same = &d->handles_on[handle->index];
+    struct tn_object **same = &tni_object_part(d)->handles_on[handle->index];
     handle->roles = &d->roles[handle->index];
     if (is_first_of_object(handle, *same))
         atomic_store(handle->roles, 0);
-    handle->next = d->handles;
-    if (d->handles != NULL)
-        d->handles->before = handle;
-    d->handles = handle;
+    handle->next = tni_object_part(d)->handles;
+    if (tni_object_part(d)->handles != NULL)
+        tni_object_part(d)->handles->before = handle;
+    tni_object_part(d)->handles = handle;
     handle->next_same = *same;
     if (*same != NULL)
         (*same)->before_same = handle;
@@ -70,11 +70,13 @@ static void list_handle(struct tn_domain *d, struct tn_object *handle)
 /* pre: handles_busy is ours */
 static void unlist_handle(struct tn_domain *d, struct tn_object *handle)
 {
-    *(handle->before != NULL ? &handle->before->next : &d->handles) = handle->next;
+    *(handle->before != NULL ? &handle->before->next : &tni_object_part(d)->handles) =
+        handle->next;
     if (handle->next != NULL)
         handle->next->before = handle->before;
     *(handle->before_same != NULL ? &handle->before_same->next_same
-                                  : &d->handles_on[handle->index]) = handle->next_same;
+                                  : &tni_object_part(d)->handles_on[handle->index]) =
+        handle->next_same;
     if (handle->next_same != NULL)
         handle->next_same->before_same = handle->before_same;
     handle->is_listed = false;
@@ -83,9 +85,10 @@ static void unlist_handle(struct tn_domain *d, struct tn_object *handle)
 /* pre: the registry is ours: no other thread makes the table. */
 static bool ensure_table(struct tn_domain *d)
 {
-    if (d->handles_on == NULL)
-        d->handles_on = calloc(d->segment.geometry.objects, sizeof(struct tn_object *));
-    return d->handles_on != NULL;
+    if (tni_object_part(d)->handles_on == NULL)
+        tni_object_part(d)->handles_on =
+            calloc(d->segment.geometry.objects, sizeof(struct tn_object *));
+    return tni_object_part(d)->handles_on != NULL;
 }
 
 struct tn_object *tni_handle_make(struct tn_domain *d, uint32_t index,
@@ -104,7 +107,7 @@ struct tn_object *tni_handle_make(struct tn_domain *d, uint32_t index,
     handle->generation = tni_object_generation(word);
     handle->word = tni_object_word(handle->generation, tni_object_maker(word), TNI_OBJECT_LIVE,
                                    tni_object_kind(word));
-    tni_mutex_lock(&d->opening_lock);
+    tni_mutex_lock(&tni_object_part(d)->opening_lock);
     tni_bit_set(tni_opens_of(&d->segment, d->seat), index); /* I4 */
     TNI_KILL_POINT("object_opening");
     tni_seat_set_add(&handle->object->openers, d->seat);
@@ -113,7 +116,7 @@ struct tn_object *tni_handle_make(struct tn_domain *d, uint32_t index,
     struct tni_thread *thread = handles_enter(d);
     list_handle(d, handle);
     handles_leave(d, thread);
-    tni_mutex_unlock(&d->opening_lock);
+    tni_mutex_unlock(&tni_object_part(d)->opening_lock);
     return handle;
 }
 
@@ -172,8 +175,8 @@ bool tni_handle_unlink(struct tn_domain *d, struct tn_object *handle)
     struct tni_thread *thread = handles_enter(d);
     if (handle->is_listed)
         unlist_handle(d, handle);
-    for (const struct tn_object *h = d->handles_on[handle->index]; h != NULL && is_last;
-         h = h->next_same)
+    for (const struct tn_object *h = tni_object_part(d)->handles_on[handle->index];
+         h != NULL && is_last; h = h->next_same)
         is_last = h->generation != handle->generation;
     handles_leave(d, thread);
     return is_last;

@@ -242,7 +242,8 @@ static void tell_of_leaving(struct tn_domain *d, struct tni_object *object, bool
 static void close_object(struct tn_domain *d, struct tn_object *handle)
 {
     bool has_claim = tni_registry_enter(d) == 0;
-    tni_mutex_lock(&d->opening_lock); /* a thread of ours that opens it may have the claim */
+    tni_mutex_lock(&tni_object_part(d)
+                        ->opening_lock); /* a thread of ours that opens it may have the claim */
     uint64_t word = atomic_load(&handle->object->word);
     /* Once more: another thread of ours may have opened it before we had the registry. */
     if (tni_object_generation(word) == handle->generation &&
@@ -256,7 +257,7 @@ static void close_object(struct tn_domain *d, struct tn_object *handle)
         if (has_claim)
             tni_bit_clear(tni_opens_of(&d->segment, d->seat), handle->index); /* I4 */
     }
-    tni_mutex_unlock(&d->opening_lock);
+    tni_mutex_unlock(&tni_object_part(d)->opening_lock);
     if (has_claim)
         tni_registry_leave(d);
 }
@@ -285,8 +286,8 @@ static _Atomic uint32_t no_roles;
 
 void tni_object_fini(struct tn_domain *d)
 {
-    while (d->handles != NULL) {
-        struct tn_object *handle = d->handles;
+    while (tni_object_part(d)->handles != NULL) {
+        struct tn_object *handle = tni_object_part(d)->handles;
         detach(d, handle);
         handle->roles = &no_roles;
         handle->domain = NULL; /* the user frees it; there is nothing left to do then */
@@ -297,7 +298,7 @@ void tni_object_fini(struct tn_domain *d)
 
 static int open_for_child(struct tn_domain *d, uint32_t child)
 {
-    for (const struct tn_object *h = d->handles; h != NULL; h = h->next) {
+    for (const struct tn_object *h = tni_object_part(d)->handles; h != NULL; h = h->next) {
         tni_bit_set(tni_opens_of(&d->segment, child), h->index); /* I4 */
         tni_seat_set_add(&h->object->openers, child);
         TNI_KILL_POINT("fork_object_opened");
@@ -307,21 +308,25 @@ static int open_for_child(struct tn_domain *d, uint32_t child)
 
 TNI_AROUND_FORK static void reset_in_child(struct tn_domain *d)
 {
-    tni_mutex_reset(&d->opening_lock);
+    tni_mutex_reset(&tni_object_part(d)->opening_lock);
+    tni_mutex_reset(&tni_object_part(d)->handles_lock);
     if (d->is_empty_in_children)
         return;
-    for (struct tn_object *h = d->handles; h != NULL; h = h->next)
+    for (struct tn_object *h = tni_object_part(d)->handles; h != NULL; h = h->next)
         if (atomic_load(h->roles) != 0) /* what is not written to is not copied */
             atomic_store(h->roles, 0);
 }
 
 void tni_object_set_kinds(struct tn_domain *d, const struct tni_kind *const *kinds)
 {
-    d->kinds = kinds;
+    tni_object_part(d)->kinds = kinds;
 }
+
+static void free_handles(struct tn_domain *d) { free(tni_object_part(d)->handles_on); }
 
 void tni_object_init(struct tn_domain *d)
 {
-    tni_process_hook(
-        d, &(struct tni_fork_hooks){.prepare = open_for_child, .child = reset_in_child});
+    tni_process_hook(d, &(struct tni_fork_hooks){.prepare = open_for_child,
+                                                 .child = reset_in_child,
+                                                 .free = free_handles});
 }

@@ -12,6 +12,21 @@
 #include "ref/ref.h"
 #include "wait/wait.h"
 
+/* What this room keeps of a domain. */
+struct tni_object_part {
+    const struct tni_kind *const *kinds; /* [TNI_OBJECT_KINDS], by number */
+    struct tn_object *handles;           /* every object handle of this process */
+    struct tn_object **handles_on;       /* [objects], the first on each; NULL: none was */
+    _Atomic uint32_t object_hint;        /* where a free entry was seen last */
+    _Atomic uint64_t registering;      /* turn at the claim on names, see tni_process_claim() */
+    _Atomic uint64_t registry_suspect; /* who kept that claim for longer than we wait */
+    _Atomic uint32_t registry_turn;    /* header->registry_turns at that time */
+    struct tni_mutex
+        handles_lock; /* by a thread that also has a record, so never across fork */
+    struct tni_mutex opening_lock; /* who opens an object, or closes one */
+};
+TNI_PART(object, TNI_PART_OBJECT)
+
 static inline uint32_t tni_object_kind(uint64_t word) { return (uint32_t)word & 0xff; }
 static inline uint32_t tni_object_state(uint64_t word) { return (uint32_t)(word >> 8) & 0xff; }
 static inline uint32_t tni_object_maker(uint64_t word)
@@ -108,7 +123,7 @@ struct tni_kind {
 static inline const struct tni_kind *tni_kind_of(const struct tn_domain *domain,
                                                  uint32_t number)
 {
-    return number < TNI_OBJECT_KINDS ? domain->kinds[number] : NULL;
+    return number < TNI_OBJECT_KINDS ? tni_object_part(domain)->kinds[number] : NULL;
 }
 
 struct tni_object_spec {

@@ -14,6 +14,7 @@
  */
 #include "object/registry.h"
 
+#include "object/object.h"
 #include "wait/wait.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -27,7 +28,8 @@ enum { REGISTRY_MS = 5000, SUSPECT_MS = 100, SETTLER_MS = 1, REGISTRY_ROUNDS = 4
 
 bool tni_registry_take(struct tn_domain *d, uint64_t from)
 {
-    if (!tni_process_claim(d, &d->segment.header->registry, &d->registering, from, true))
+    if (!tni_process_claim(d, &d->segment.header->registry, &tni_object_part(d)->registering,
+                           from, true))
         return false;
     TNI_KILL_POINT("registry_taken");
     atomic_fetch_add(&d->segment.header->registry_turns, 1);
@@ -50,15 +52,16 @@ static int fail_held(const struct tn_domain *d)
 static bool is_suspect(const struct tn_domain *d)
 {
     const struct tni_header *h = d->segment.header;
-    uint64_t suspect = atomic_load(&d->registry_suspect);
+    uint64_t suspect = atomic_load(&tni_object_part(d)->registry_suspect);
     return suspect != 0 && atomic_load(&h->registry) == suspect &&
-           atomic_load(&h->registry_turns) == atomic_load(&d->registry_turn);
+           atomic_load(&h->registry_turns) == atomic_load(&tni_object_part(d)->registry_turn);
 }
 
 static void suspect(struct tn_domain *d, uint32_t turn)
 {
-    atomic_store(&d->registry_suspect, atomic_load(&d->segment.header->registry));
-    atomic_store(&d->registry_turn, turn);
+    atomic_store(&tni_object_part(d)->registry_suspect,
+                 atomic_load(&d->segment.header->registry));
+    atomic_store(&tni_object_part(d)->registry_turn, turn);
 }
 
 static int await(struct tn_domain *d, struct tni_wait wait)
@@ -104,6 +107,6 @@ int tni_registry_enter(struct tn_domain *d)
 void tni_registry_leave(struct tn_domain *d)
 {
     struct tni_header *h = d->segment.header;
-    tni_process_unclaim(d, &h->registry, &d->registering);
+    tni_process_unclaim(d, &h->registry, &tni_object_part(d)->registering);
     tni_wait_notify(&h->registry_wait, 1);
 }

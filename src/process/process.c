@@ -332,6 +332,20 @@ static void run_child_hooks(struct tn_domain *d)
             d->hooks[h].child(d);
 }
 
+static void lock_rooms(struct tn_domain *d)
+{
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].lock != NULL)
+            d->hooks[h].lock(d);
+}
+
+static void unlock_rooms(struct tn_domain *d, bool in_child)
+{
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].unlock != NULL)
+            d->hooks[h].unlock(d, in_child);
+}
+
 /* Its parent may have had other threads, in the middle of what they never finish here. */
 void tni_process_set_apart(void)
 {
@@ -343,8 +357,7 @@ void tni_process_set_apart(void)
             atomic_store(&d->threads[t].aside, TNI_ASIDE_NOT);
             tni_thread_leave(&d->threads[t]);
         }
-        tni_mutex_reset(&d->mappings_lock);
-        tni_mutex_reset(&d->handles_lock);
+        unlock_rooms(d, true);
         run_child_hooks(d);
     }
 }
@@ -410,9 +423,6 @@ static void unmap_private(struct tn_domain *d)
                  sizeof(struct tni_block_cache) * TNI_CLASSES * TNI_THREADS);
     tni_os_unmap(d->local, (uint64_t)g->total_blocks * 4);
     tni_os_unmap(d->mapped, mapped_bytes(g));
-    tni_os_unmap(d->mappings, d->mappings_bytes);
-    tni_os_unmap(d->idle, (uint64_t)g->total_blocks * 8);
-    free(d->handles_on);
 }
 
 /*
@@ -529,6 +539,9 @@ void tni_process_unkeep(struct tn_domain *d)
 
 void tni_process_free(struct tn_domain *d)
 {
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].free != NULL)
+            d->hooks[h].free(d);
     unmap_private(d);
     tni_segment_detach(&d->segment);
     free(d);
@@ -771,7 +784,7 @@ TNI_AROUND_FORK static void fork_prepare(void)
     claim_seats();
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
         stop_threads(d);
-        tni_mutex_lock(&d->mappings_lock);
+        lock_rooms(d);
     }
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next)
         give_child(d);
@@ -792,10 +805,7 @@ static void release_thread(struct tni_thread *thread, bool in_child)
 static void release_threads(bool in_child)
 {
     for (struct tn_domain *d = all_domains; d != NULL; d = d->next) {
-        if (in_child)
-            tni_mutex_reset(&d->mappings_lock);
-        else
-            tni_mutex_unlock(&d->mappings_lock);
+        unlock_rooms(d, in_child);
         for (uint32_t t = 0; t < TNI_THREADS; t++)
             release_thread(&d->threads[t], in_child);
     }

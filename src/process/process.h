@@ -2,9 +2,9 @@
 /*
  * process: the table of seats, and this process's end of a domain.
  *
- * struct tn_domain is the private object behind the public pointer. Rooms above keep their
- * private state in it, each behind one pointer of its own, and are told of forks by a table of
- * hooks.
+ * struct tn_domain is the private object behind the public pointer. A room above keeps its
+ * private state in a part of it, which only that room looks into, and is told of forks by a
+ * table of hooks.
  */
 #ifndef TNI_PROCESS_H
 #define TNI_PROCESS_H
@@ -58,46 +58,6 @@ enum { TNI_ASIDE_NOT = 0, TNI_ASIDE = 1, TNI_ASIDE_FORKING = 2 };
 
 struct tn_domain;
 struct tn_object;
-struct tni_kind;
-struct tni_mapping;
-
-/*
- * Descriptors that tenond keeps for all members, so that a storage can be mapped after its
- * maker has ended. Set by the room reaper; NULL in a domain without tenond.
- */
-struct tni_depot {
-    /**
-     * The descriptor stays the caller's. A tenond is started if none listens. TN_ERR_FULL:
-     * tenond has no room for it. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond is
-     * silent.
-     */
-    int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
-    /**
-     * TN_ERR_NOT_FOUND: it has none, or there is no tenond. TN_ERR_MANAGER: it did not answer.
-     * TN_ERR_SYSTEM: no descriptor is left here.
-     */
-    int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
-    /** Start a tenond if none listens. TN_ERR_MANAGER: it cannot be; TN_ERR_TIMED_OUT. */
-    int (*summon)(struct tn_domain *domain);
-    /**
-     * Called before an operation that may put or get, without the lock of mappings: another
-     * tenond is given what this process still has.
-     */
-    void (*catch_up)(struct tn_domain *domain);
-    /** Whether a tenond that lives has all that this process gave to any. */
-    bool (*has_all)(const struct tn_domain *domain);
-    /** Some of them are not needed any more. Never blocks. */
-    void (*ring)(struct tn_domain *domain);
-};
-
-/* This process's connection to it; see depot.c of the room reaper. */
-struct tni_depot_line {
-    int fd;                   /* with `number`; else of anybody */
-    uint64_t number;          /* of the socket; 0: none */
-    uint64_t pause_ns;        /* not tried before: it did not answer */
-    _Atomic uint64_t manager; /* the tenond that has what this process deposited; 0: none */
-    _Atomic bool has_missed;  /* a deposit that it did not get */
-};
 
 struct tni_fork_hooks {
     /*
@@ -105,8 +65,25 @@ struct tni_fork_hooks {
      * JOINING.
      */
     int (*prepare)(struct tn_domain *domain, uint32_t child);
+    /* Around fork(), when no other thread has a record: take and release the room's locks. */
+    void (*lock)(struct tn_domain *domain);
+    void (*unlock)(struct tn_domain *domain, bool in_child);
     /* In the child, with domain->seat set: forget what was the parent's. */
     void (*child)(struct tn_domain *domain);
+    /* The domain is freed: unmap and free what the room made in its part. */
+    void (*free)(struct tn_domain *domain);
+};
+
+/* Rooms that keep a part of their own in a domain. */
+enum {
+    TNI_PART_ALLOC,
+    TNI_PART_BACKING,
+    TNI_PART_REF,
+    TNI_PART_SHARE,
+    TNI_PART_OBJECT,
+    TNI_PART_REAPER,
+    TNI_PARTS,
+    TNI_PART_BYTES = 192
 };
 
 struct tn_domain {
@@ -121,71 +98,59 @@ struct tn_domain {
     struct tni_thread threads[TNI_THREADS];
     bool is_manager; /* this process is tenond */
     bool is_closed;
-    bool is_empty_in_children; /* the kernel empties `caches` of the threads, `mapped`, `roles`
-                                */
+    uint64_t clock_ahead_ns;  /* tni_os_clock_ahead_ns() of who has the seat */
+    _Atomic uint64_t keepers; /* who still points here: the public pointer, handles, and once
+                                 closed local references */
+    struct tn_domain *next;   /* all domains of the process, for fork */
+
+    /* Private tables for the rooms above, sparse: what is never touched costs nothing. */
+    _Atomic uint32_t *local;                   /* [blocks], by position: local references */
+    _Atomic uint32_t local_limit[TNI_CLASSES]; /* of `local`: one above the highest not 0 */
+    _Atomic uint64_t *mapped;  /* a bit for each block: this process touched it */
+    _Atomic uint32_t *roles;   /* [objects], see struct tn_object */
+    bool is_empty_in_children; /* the kernel empties `mapped`, `roles` and all caches */
+
+    /* What rooms above registered. */
     struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
     uint32_t hook_count;
-    _Atomic(uint32_t) *local; /* ref: local references by position, see ref.c */
-    _Atomic uint32_t local_limit[TNI_CLASSES]; /* ref: one above the highest that was not 0 */
-    uint64_t held_back;      /* ref: unfinished blocks that the last fork kept from the child */
-    uint64_t clock_ahead_ns; /* tni_os_clock_ahead_ns() of who has the seat */
-    _Atomic uint64_t *mapped; /* alloc: a bit a block's position: this process touched it */
-    uint64_t *idle; /* alloc: a span's words when it was last looked at; NULL: not yet */
-    _Atomic uint64_t idle_ns; /* alloc: when they are looked at again */
-    void (*survive)(struct tn_domain
-                        *domain); /* reaper: do what tenond should, now and then; may be NULL */
+    /* Do what tenond should, now and then. May be NULL */
+    void (*survive)(struct tn_domain *domain);
+    _Atomic uint64_t survive_ns; /* when it is due again */
     /*
-     * reaper: a table or the memory is full: look whether the dead or what has expired hold it,
-     * and wait for those who settle the dead, for 50 ms at most. True: it looked, so try once
-     * more. pre: no thread record, no claim. May be NULL
+     * A table or the memory is full: look whether the dead or what has expired hold it, and
+     * wait for those who settle the dead, for 50 ms at most. True: it looked, so try once more.
+     * pre: no thread record, no claim. May be NULL
      */
     bool (*relieve)(struct tn_domain *domain);
     _Atomic uint64_t relieve_ns; /* not again before */
-    _Atomic uint64_t files_ns;   /* reaper: no look for files that were let go before */
-    const struct tni_depot *depot;
-    struct tni_depot_line depot_line; /* whoever has `mappings_lock` */
-    struct tni_mapping *
-        *mappings; /* backing: what is mapped, by block index; NULL until then */
-    uint64_t mappings_bytes;
-    uint32_t mappings_limit;        /* one above the highest index that was mapped */
-    struct tni_mutex mappings_lock; /* taken by fork() too, after every thread record */
-    uint32_t kept_limit;            /* most of them that may be kept without need */
-    uint32_t kept_fds;              /* backing: descriptors in `mappings` and `parked` */
-    struct tni_mapping *parked;     /* backing: what it is the last to have, see backing.c I6 */
-    uint32_t parked_count, parked_limit;
+
     _Atomic int poll_fd; /* -1 until asked for; see bell.c */
     struct {
         bool is_there; /* poll_fd is a loop over these */
         int fd, watch_fd;
-        _Atomic int tenond_fd;   /* readable once we have to look for a tenond */
-    } bell;                      /* by who made poll_fd, before others see that */
-    _Atomic uint64_t survive_ns; /* when it is due again */
-    _Atomic uint32_t runtime;    /* reaper: header->runtime when that was last our folder's; 0:
-                                    it never was */
-    _Atomic uint64_t
-        reaping; /* reaper: `who` of us while a thread of this process settles somebody */
-    _Atomic uint64_t keepers; /* who still points here: the public pointer, handles, and once
-                                 closed local references */
-    const struct tni_kind *const *kinds; /* object: [TNI_OBJECT_KINDS], by number */
-    struct tn_object *handles;           /* object: every object handle of this process */
-    struct tn_object **handles_on; /* object: [objects], the first on each; NULL: none was */
-    _Atomic uint32_t *roles;       /* queue: [objects], see struct tn_object */
-    _Atomic uint32_t object_hint;  /* queue: where a free entry was seen last */
-    _Atomic uint64_t
-        registering; /* queue: turn at the claim on names, see tni_process_claim() */
-    _Atomic uint64_t registry_suspect; /* queue: who kept that claim for longer than we wait */
-    _Atomic uint32_t registry_turn;    /* queue: header->registry_turns at that time */
-    struct tni_mutex
-        handles_lock; /* held only by a thread that also has a record, so never across fork */
-    struct tni_mutex opening_lock; /* queue: who opens an object, or closes one */
-    _Atomic uint32_t ticket_hint;  /* share: where a free ticket was seen last */
-    struct tn_domain *next;        /* all domains of the process, for fork */
-    _Atomic uint64_t recounting;   /* reaper: turn at the claim of who recounts */
-    uint64_t child_word;           /* of that seat, as the child must find it */
-    void *child_witness;           /* between prepare and fork's return; NULL: none */
-    char child_reason[160];        /* why a child has no seat */
-    uint32_t child_seat;           /* between prepare and fork's return */
+        _Atomic int tenond_fd; /* readable once we have to look for a tenond */
+    } bell;                    /* by who made poll_fd, before others see that */
+
+    /* Between prepare and fork's return. */
+    uint64_t child_word;    /* of the child's seat, as the child must find it */
+    void *child_witness;    /* NULL: none */
+    char child_reason[160]; /* why a child has no seat */
+    uint32_t child_seat;
+
+    /* A struct of each room above: what that room keeps of the domain. See TNI_PART(). */
+    _Alignas(TNI_CACHE_LINE) uint8_t parts[TNI_PARTS][TNI_PART_BYTES];
 };
+
+/*
+ * The part of a domain that a room keeps. A room's door defines its struct and calls this once:
+ * tni_ROOM_part(domain). All zero in a new domain.
+ */
+#define TNI_PART(room, number)                                                                 \
+    _Static_assert(sizeof(struct tni_##room##_part) <= TNI_PART_BYTES, "parts are larger");    \
+    static inline struct tni_##room##_part *tni_##room##_part(const struct tn_domain *domain)  \
+    {                                                                                          \
+        return (struct tni_##room##_part *)(uintptr_t)domain->parts[number];                   \
+    }
 
 /**
  * Take a seat, over a segment that is consumed on success.

@@ -51,7 +51,7 @@ static bool is_for_our_tenond(const struct tn_domain *d)
 
 static int open_line(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     char folder[TNI_FOLDER_BYTES];
     int status;
     if (is_for_our_tenond(d))
@@ -67,7 +67,7 @@ static int open_line(struct tn_domain *d)
 static int talk(struct tn_domain *d, const struct tni_request *request, int fd,
                 struct tni_reply *ret_reply, int *ret_fd)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_MS * MS_NS;
     for (;;) {
         bool was_open = is_open(line);
@@ -99,7 +99,7 @@ static void write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
 static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t generation, int fd,
                struct tni_reply *ret_reply, int *ret_fd)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     struct tni_request request;
     char id[ID_TEXT_BYTES];
     int status = check(line);
@@ -120,7 +120,7 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
 /* I4. In another folder than ours somebody else has to. */
 static int connect_or_start(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     if (!is_for_our_tenond(d)) {
         int status = open_line(d);
         return status != TN_ERR_NOT_FOUND
@@ -138,7 +138,7 @@ static int connect_or_start(struct tn_domain *d)
 
 static int summon(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     int status = check(line);
     if (status != 0 || is_open(line))
         return status;
@@ -181,7 +181,7 @@ static int ask_anyone(struct tn_domain *d, tni_block block, uint32_t generation,
 
 static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     uint64_t manager = atomic_load(&d->segment.header->manager), nobody = 0;
     struct tni_reply reply;
     int status = ask_anyone(d, block, generation, fd, &reply);
@@ -223,7 +223,7 @@ static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *r
 
 static bool has_all(const struct tn_domain *d)
 {
-    const struct tni_depot_line *line = &d->depot_line;
+    const struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     uint64_t manager = atomic_load(&d->segment.header->manager);
     return !atomic_load(&line->has_missed) && atomic_load(&line->manager) == manager &&
            tni_manager_is_alive(&d->segment);
@@ -231,11 +231,11 @@ static bool has_all(const struct tn_domain *d)
 
 void tni_depot_catch_up(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &d->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
     uint64_t seen = atomic_load(&line->manager);
     uint64_t manager = atomic_load(&d->segment.header->manager);
     bool is_another = seen != 0 && manager != seen;
-    if (d->depot == NULL || d->is_closed || manager == 0 ||
+    if (tni_backing_part(d)->depot == NULL || d->is_closed || manager == 0 ||
         (!is_another && !atomic_load(&line->has_missed)) || tni_os_now_ns() < line->pause_ns)
         return;
     /* Before: what fails meanwhile is missed again. */
@@ -247,7 +247,10 @@ void tni_depot_catch_up(struct tn_domain *d)
 /* ---- a domain's private state ------------------------------------------------------------ */
 
 /* I1: the parent goes on with it. */
-TNI_AROUND_FORK static void forget_line(struct tn_domain *d) { close_line(&d->depot_line); }
+TNI_AROUND_FORK static void forget_line(struct tn_domain *d)
+{
+    close_line(&tni_backing_part(d)->depot_line);
+}
 
 void tni_depot_init(struct tn_domain *d)
 {
@@ -259,13 +262,13 @@ void tni_depot_init(struct tn_domain *d)
                                            .ring = tni_manager_ring};
     if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) != 0)
         return;
-    d->depot = &depot;
+    tni_backing_part(d)->depot = &depot;
     tni_process_hook(d, &(struct tni_fork_hooks){.child = forget_line});
 }
 
 void tni_depot_fini(struct tn_domain *d)
 {
-    tni_mutex_lock(&d->mappings_lock);
-    close_line(&d->depot_line);
-    tni_mutex_unlock(&d->mappings_lock);
+    tni_mappings_lock(d);
+    close_line(&tni_backing_part(d)->depot_line);
+    tni_mappings_unlock(d);
 }

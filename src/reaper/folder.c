@@ -117,14 +117,14 @@ static int is_place_of_tenond(const char *folder, void *context)
 void tni_folder_follow(struct tn_domain *d)
 {
     struct place place = {atomic_load(&d->segment.header->runtime), &d->segment};
-    uint32_t before = atomic_load(&d->runtime);
+    uint32_t before = atomic_load(&tni_reaper_part(d)->runtime);
     bool is_managed = (d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0;
     if (d->is_manager || !is_managed || place.runtime == 0 || place.runtime == before)
         return;
     bool is_ours = before != 0 ? tni_os_runtime_follow(is_place_of_tenond, &place)
                                : tni_manager_is_ours(place.runtime);
     if (is_ours)
-        atomic_store(&d->runtime, place.runtime);
+        atomic_store(&tni_reaper_part(d)->runtime, place.runtime);
 }
 
 void tni_manager_follow(void) { tni_process_for_each(tni_folder_follow); }

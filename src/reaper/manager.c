@@ -91,14 +91,14 @@ enum {
 static void end_files_let_go(struct tn_domain *d)
 {
     enum { SHARE_OF_FILES = 100, FILES_LEAST_MS = 1000 };
-    uint64_t begun_ns = tni_os_now_ns(), due_ns = atomic_load(&d->files_ns);
+    uint64_t begun_ns = tni_os_now_ns(), due_ns = atomic_load(&tni_reaper_part(d)->files_ns);
     if ((d->segment.flags & TN_DOMAIN_NO_MANAGER) == 0 || begun_ns < due_ns)
         return;
     (void)tni_files_let_go(&d->segment, false, NULL, NULL);
     uint64_t done_ns = tni_os_now_ns();
     uint64_t pause_ns =
         tni_pause_ns(done_ns - begun_ns, SHARE_OF_FILES, FILES_LEAST_MS * MS_NS);
-    atomic_store(&d->files_ns, done_ns + pause_ns);
+    atomic_store(&tni_reaper_part(d)->files_ns, done_ns + pause_ns);
 }
 
 /*
@@ -120,7 +120,7 @@ static bool is_being_settled(const struct tn_domain *d)
 {
     const struct tni_segment *s = &d->segment;
     uint32_t seat = 0, limit = tni_seat_limit(s);
-    if (atomic_load(&d->reaping) == d->who ||
+    if (atomic_load(&tni_reaper_part(d)->reaping) == d->who ||
         (atomic_load(&s->header->recount) != 0 && tni_recount_has_suspects(s)))
         return true;
     while (seat < limit &&

@@ -13,6 +13,15 @@
 #include "queue/queue.h"
 #include "share/share.h"
 
+/* What this room keeps of a domain. */
+struct tni_reaper_part {
+    _Atomic uint64_t files_ns; /* no look for files that were let go before */
+    _Atomic uint32_t runtime;  /* header->runtime when that was last our folder's; 0: never */
+    _Atomic uint64_t reaping;  /* `who` of us while a thread of this process settles somebody */
+    _Atomic uint64_t recounting; /* turn at the claim of who recounts */
+};
+TNI_PART(reaper, TNI_PART_REAPER)
+
 /**
  * At join: this process does tenond's work now and then while it waits, and rings tenond after
  * a fork.

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "queue/queue.h"
+#include "reaper/reaper.h"
 #include "share/share.h"
 #include "wait/wait.h"
 
@@ -56,7 +57,7 @@ int tni_recount_begin(struct tn_domain *d)
     _Atomic uint64_t *claim = &d->segment.header->recount;
     uint64_t deadline_ns = 0;
 
-    while (!tni_process_claim(d, claim, &d->recounting, 0, false)) {
+    while (!tni_process_claim(d, claim, &tni_reaper_part(d)->recounting, 0, false)) {
         uint64_t now_ns = tni_os_now_ns();
         if (deadline_ns == 0)
             deadline_ns = now_ns + CLAIM_NS;
@@ -78,7 +79,7 @@ int tni_recount_begin(struct tn_domain *d)
 void tni_recount_end(struct tn_domain *d)
 {
     name_none(d);
-    tni_process_unclaim(d, &d->segment.header->recount, &d->recounting);
+    tni_process_unclaim(d, &d->segment.header->recount, &tni_reaper_part(d)->recounting);
 }
 
 void tni_recount_release(struct tn_domain *d, uint64_t who)

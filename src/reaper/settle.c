@@ -55,12 +55,12 @@ static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
  */
 bool tni_settle_begin(struct tn_domain *d)
 {
-    uint64_t seen = atomic_load(&d->reaping);
+    uint64_t seen = atomic_load(&tni_reaper_part(d)->reaping);
     return d->seat != TNI_NO_SEAT && seen != d->who &&
-           atomic_compare_exchange_strong(&d->reaping, &seen, d->who);
+           atomic_compare_exchange_strong(&tni_reaper_part(d)->reaping, &seen, d->who);
 }
 
-static void end(struct tn_domain *d) { atomic_store(&d->reaping, 0); }
+static void end(struct tn_domain *d) { atomic_store(&tni_reaper_part(d)->reaping, 0); }
 
 /*
  * I1, I4. @return 1: *ret_word is the seat's word now, and we are its recoverer

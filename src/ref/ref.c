@@ -681,7 +681,7 @@ static uint64_t hold_back(struct tn_domain *d, uint32_t at, uint64_t bits)
         if (!is_unfinished(d, at + tni_low_bit(left)))
             continue;
         bits &= ~(left & -left);
-        d->held_back++;
+        tni_ref_part(d)->held_back++;
     }
     return bits;
 }
@@ -716,7 +716,7 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
     const struct tni_geometry *g = &d->segment.geometry;
     int status = 0;
 
-    d->held_back = 0;
+    tni_ref_part(d)->held_back = 0;
     for (uint32_t c = 1; c < g->class_count && status == 0; c++) {
         uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
         for (uint32_t w = 0; w < words && status == 0; w++) {
@@ -741,7 +741,7 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
 TNI_AROUND_FORK static void forget_unfinished(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
-    if (d->seat != TNI_NO_SEAT && d->held_back == 0)
+    if (d->seat != TNI_NO_SEAT && tni_ref_part(d)->held_back == 0)
         return;
     for (uint32_t c = 1; c < g->class_count; c++) {
         uint32_t base = g->classes[c].base, limit = atomic_load(&d->local_limit[c]);

@@ -16,6 +16,12 @@
 
 #include "backing/backing.h"
 
+/* What this room keeps of a domain. */
+struct tni_ref_part {
+    uint64_t held_back; /* unfinished blocks that the last fork kept from the child */
+};
+TNI_PART(ref, TNI_PART_REF)
+
 /* A block's count of local references while a thread changes its hold bit: ref.c, I2. */
 #define TNI_LOCAL_BUSY UINT32_MAX
 /*

@@ -19,7 +19,7 @@ int tni_ticket_fail_corrupt(uint32_t index, tni_block block)
 
 void tni_ticket_note_free(struct tn_domain *d, uint32_t index)
 {
-    atomic_store_explicit(&d->ticket_hint, index, memory_order_relaxed);
+    atomic_store_explicit(&tni_share_part(d)->ticket_hint, index, memory_order_relaxed);
 }
 
 int tni_ticket_end(struct tn_domain *d, struct tni_thread *thread, uint32_t index,

@@ -10,6 +10,12 @@
 
 #include "tensor/tensor.h"
 
+/* What this room keeps of a domain. */
+struct tni_share_part {
+    _Atomic uint32_t ticket_hint; /* where a free ticket was seen last */
+};
+TNI_PART(share, TNI_PART_SHARE)
+
 /**
  * End tickets whose time is over; and those of a seat that ended get their last 60 s.
  * @return the next expiry, or TNI_FOREVER

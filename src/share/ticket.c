@@ -45,7 +45,7 @@ static bool try_take(struct tn_domain *d, uint32_t index, struct tni_ticket_name
             word, &seen, tni_ticket_word(generation, TNI_TICKET_MAKING, d->seat)))
         return false;
     *ret_name = (struct tni_ticket_name){.index = index, .generation = generation};
-    atomic_store_explicit(&d->ticket_hint, index + 1, memory_order_relaxed);
+    atomic_store_explicit(&tni_share_part(d)->ticket_hint, index + 1, memory_order_relaxed);
     return true;
 }
 
@@ -68,7 +68,7 @@ static bool look(struct tn_domain *d, uint32_t from, uint32_t count, uint32_t li
 static bool find(struct tn_domain *d, struct tni_ticket_name *ret_name)
 {
     uint32_t limit = tni_ticket_limit(&d->segment), tickets = d->segment.geometry.tickets;
-    uint32_t from = atomic_load_explicit(&d->ticket_hint, memory_order_relaxed);
+    uint32_t from = atomic_load_explicit(&tni_share_part(d)->ticket_hint, memory_order_relaxed);
 
     if (look(d, from, TNI_MIN(limit, PROBES), limit, ret_name))
         return true;

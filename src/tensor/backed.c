@@ -15,8 +15,8 @@ struct backed_wish {
 static int attempt_backed(struct tn_domain *d, struct tni_wish *wish)
 {
     struct backed_wish *w = (struct backed_wish *)wish;
-    if (d->depot != NULL)
-        d->depot->catch_up(d);
+    if (tni_backing_part(d)->depot != NULL)
+        tni_backing_part(d)->depot->catch_up(d);
     struct tni_thread *thread = tni_thread_enter(d);
     int status = tni_ref_alloc_with(d, thread, sizeof(struct tni_backing), w->about, &w->block);
     wish->lacks_other = false;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "alloc/alloc.h"
 #include "base/base.h"
 #include "faults.h"
 #include "faults_documented.h"
@@ -46,7 +47,7 @@ static void begin(const char *name, uint32_t flags)
                                  .flags = flags};
     TN_CHECK_OK(tn_domain_open(name, &options, TN_OPEN_NEW, &faults_d));
     /* No look for memory that nobody uses: its table, made once, would count as left. */
-    atomic_store(&faults_d->idle_ns, UINT64_MAX);
+    atomic_store(&tni_alloc_part(faults_d)->idle_ns, UINT64_MAX);
 }
 
 void faults_begin(void) { begin(NULL, TN_DOMAIN_NO_MANAGER); }

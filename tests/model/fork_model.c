@@ -105,7 +105,7 @@ static void take_image(struct tn_domain *d)
     d->mapped = own.mapped;
     d->roles = own.roles;
     d->threads[0].caches = own.threads[0].caches;
-    d->handles = handles[1];
+    tni_object_part(d)->handles = handles[1];
     atomic_store(&d->local[0], image->local[0]);
     atomic_store(&d->local[1], image->local[1]);
 }
@@ -202,7 +202,7 @@ static void begin(uint32_t seats)
         tni_seat_set_add(&handles[0]->object->openers, seat);
     }
     atomic_store(&tiny_segment.header->object_limit, 1);
-    tiny_domains[PARENT]->handles = handles[0];
+    tni_object_part(tiny_domains[PARENT])->handles = handles[0];
     tni_object_init(tiny_domains[PARENT]);
     fork_register(tiny_domains[PARENT]);
 }

@@ -223,19 +223,19 @@ static int push_descriptor_and_die(void *argument)
 
 static void leave_a_deposit(struct crash_world *w)
 {
-    if (w->domain->depot != NULL)
+    if (tni_backing_part(w->domain)->depot != NULL)
         tnt_wait(tnt_fork(push_descriptor_and_die, w));
 }
 
 static void pop_deposit(struct crash_world *w)
 {
-    if (w->domain->depot != NULL)
+    if (tni_backing_part(w->domain)->depot != NULL)
         pop_one(w);
 }
 
 static void push_deposit(struct crash_world *w)
 {
-    if (w->domain->depot != NULL)
+    if (tni_backing_part(w->domain)->depot != NULL)
         TN_CHECK_OK(tn_queue_push_tensor(w->queue, make(w, FD), TN_PUSH_MOVE, TN_NOW));
 }
 
@@ -505,7 +505,7 @@ static void create_with_mortal_tenond(struct crash_world *w, const char *point)
 /* Who waits starts another one, and gives it what the first one had or did not answer for. */
 static void await_next_tenond(struct crash_world *w, uint64_t first)
 {
-    struct tni_depot_line *line = &w->domain->depot_line;
+    struct tni_depot_line *line = &tni_backing_part(w->domain)->depot_line;
     _Atomic uint64_t *manager = &w->domain->segment.header->manager;
     tn_message m;
     while (atomic_load(manager) == first || atomic_load(manager) == 0 ||
@@ -586,7 +586,7 @@ TN_TEST(what_was_pushed_away_can_be_mapped_where_there_is_no_tenond)
     tnt_wait_ok(tnt_fork(pop_in_another, &w));
     tn_tensor_unref(pop_made(&w));
     tni_backing_sweep(w.domain); /* as who waits does: the first one ended elsewhere */
-    assert_int_equal(w.domain->kept_fds, 0);
+    assert_int_equal(tni_backing_part(w.domain)->kept_fds, 0);
     tn_object_close(w.queue);
     tn_domain_close(w.domain);
 }
@@ -601,7 +601,7 @@ TN_TEST(who_leaves_closes_the_descriptors_that_it_kept_for_others)
     tn_tensor *tensor = make(&w, FD);
     export(&w, tensor, 1, TN_NO_EXPIRY);
     tn_tensor_unref(tensor);
-    assert_int_equal(w.domain->kept_fds, 1);
+    assert_int_equal(tni_backing_part(w.domain)->kept_fds, 1);
     tn_domain_close(w.domain);
     assert_int_equal(tnt_descriptor_count(), descriptors);
 }

@@ -219,7 +219,7 @@ static void check_no_storages(struct crash_world *w)
         tni_files_end_domain(&w->domain->segment);
     crash_check_storages(w, 0);
     crash_check_intents(w);
-    assert_int_equal(w->domain->kept_fds, 0);
+    assert_int_equal(tni_backing_part(w->domain)->kept_fds, 0);
 }
 
 static void go_on_with_storages(struct crash_world *w)

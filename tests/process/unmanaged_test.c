@@ -11,7 +11,7 @@
 
 #include "harness/harness.h"
 #include "object/object.h"
-#include "process/process.h"
+#include "reaper/reaper.h"
 #include "wait/wait.h"
 
 enum { MIB = 1 << 20, LONG_MS = 10000, LATE_MS = 150 };
@@ -257,9 +257,9 @@ TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
  */
 static void *settle_nobody(void *unused)
 {
-    while (atomic_load(&d->files_ns) == 0)
+    while (atomic_load(&tni_reaper_part(d)->files_ns) == 0)
         tni_os_yield();
-    atomic_store(&d->reaping, 0);
+    atomic_store(&tni_reaper_part(d)->reaping, 0);
     return unused;
 }
 
@@ -270,9 +270,9 @@ static int take_while_another_settles(int (*take)(void))
     int status = TN_ERR_FULL;
     for (int i = 0; i < TRIES && status == TN_ERR_FULL; i++) {
         pthread_t thread;
-        atomic_store(&d->files_ns, 0);
+        atomic_store(&tni_reaper_part(d)->files_ns, 0);
         atomic_store(&d->relieve_ns, 0);
-        atomic_store(&d->reaping, d->who);
+        atomic_store(&tni_reaper_part(d)->reaping, d->who);
         TN_CHECK(pthread_create(&thread, NULL, settle_nobody, NULL) == 0);
         status = take();
         pthread_join(thread, NULL);

@@ -385,10 +385,11 @@ static void *close_it(void *semaphore)
 
 static bool has_handles(struct tn_domain *d)
 {
-    while (atomic_exchange_explicit(&d->handles_lock.state, 2, memory_order_acquire) != 0)
+    while (atomic_exchange_explicit(&tni_object_part(d)->handles_lock.state, 2,
+                                    memory_order_acquire) != 0)
         sched_yield();
-    bool has = d->handles != NULL;
-    tni_mutex_unlock(&d->handles_lock);
+    bool has = tni_object_part(d)->handles != NULL;
+    tni_mutex_unlock(&tni_object_part(d)->handles_lock);
     return has;
 }
 

@@ -532,7 +532,7 @@ TN_TEST(memory_is_given_back_by_no_descriptor_but_the_arenas)
 
 static void look_for_idle_memory(void)
 {
-    atomic_store(&d->idle_ns, 0); /* time has passed */
+    atomic_store(&tni_alloc_part(d)->idle_ns, 0); /* time has passed */
     tni_alloc_trim_idle(d);
 }
 

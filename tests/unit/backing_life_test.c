@@ -72,7 +72,7 @@ TN_TEST(the_next_life_of_a_block_is_mapped_though_the_one_before_it_still_is)
     tn_tensor_unref(t);
     t = make_again(domain, TN_STRATEGY_FILE_SYSTEM, block);
     made = t->storage->mapping;
-    domain->mappings[tni_block_index(block)] = late;
+    tni_backing_part(domain)->mappings[tni_block_index(block)] = late;
     found = map_without_hold(domain, t);
     assert_ptr_not_equal(found, late);
     assert_string_equal(found->path, made->path);

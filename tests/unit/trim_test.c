@@ -106,7 +106,7 @@ static void take_one_of_a_span(tni_block *ret_block)
 
 static void look_for_idle_memory(void)
 {
-    atomic_store(&d->idle_ns, 0); /* time has passed */
+    atomic_store(&tni_alloc_part(d)->idle_ns, 0); /* time has passed */
     tni_alloc_trim_idle(d);
 }
 

@@ -334,6 +334,7 @@ static int sit_down(struct tenond *t, struct tni_segment *segment)
         free(d);
         return status;
     }
+    tni_alloc_init(domain);
     tni_queue_set_kinds(domain);
     for (uint32_t i = 0; i < segment->geometry.seats; i++)
         watches[i].fd = -1;
