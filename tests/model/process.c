@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process.c as it is shipped, and a door to its fork handlers: fork() of the model is a process
- * that begins where the child would, with a copy of its parent's private memory.
+ * The sources of src/process as they are shipped, and a door to its fork handlers: fork() of
+ * the model is a process that begins where the child would, with a copy of its parent's private
+ * memory.
  */
 #include "fork.h"
 
@@ -14,7 +15,11 @@
 void name_recounted_unexplored(struct tn_domain *domain, uint32_t id);
 #define tni_process_name_recounted name_recounted_unexplored
 #endif
+#include "process/claims.c"
+#include "process/fork.c"
 #include "process/process.c"
+#include "process/sit.c"
+#include "process/thread.c"
 #if defined(MODEL_NOT_X86)
 #undef tni_process_name_recounted
 void tni_process_name_recounted(struct tn_domain *domain, uint32_t id)
@@ -24,15 +29,15 @@ void tni_process_name_recounted(struct tn_domain *domain, uint32_t id)
 }
 #endif
 
-void fork_register(struct tn_domain *parent) { all_domains = parent; }
+void fork_register(struct tn_domain *parent) { tni_domains = parent; }
 void fork_before(void) { fork_prepare(); }
 void fork_after_in_parent(bool seems_failed) { fork_parent(seems_failed); }
 
 void fork_after_in_child(struct tn_domain *copy)
 {
     /* As the parent left them: the list is locked, the pipe is open. */
-    all_domains = copy;
-    atomic_store(&all_domains_lock.state, 1);
+    tni_domains = copy;
+    atomic_store(&domains_lock.state, 1);
     tni_os_pipe(fork_pipe);
     fork_child();
 }

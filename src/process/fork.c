@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process: all domains of this process, and what fork() makes of them. See process.c, I3. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "process/fork.h"
+
+struct tn_domain *tni_domains;
+static struct tni_mutex domains_lock;
+
+void tni_domains_lock(void) { tni_mutex_lock(&domains_lock); }
+void tni_domains_unlock(void) { tni_mutex_unlock(&domains_lock); }
+
+static void note_reason(struct tn_domain *d, const char *why)
+{
+    snprintf(d->child_reason, sizeof d->child_reason, "%s", why);
+}
+
+/* reason: why it has no seat; NULL: as its parent said */
+static void forget_parent(struct tn_domain *d, const char *reason)
+{
+    d->seat = TNI_NO_SEAT;
+    d->witness = NULL; /* is not mapped here */
+    if (reason != NULL)
+        note_reason(d, reason);
+    tni_process_bell_close(d);
+}
+
+static void run_child_hooks(struct tn_domain *d)
+{
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].child != NULL)
+            d->hooks[h].child(d);
+}
+
+static void lock_rooms(struct tn_domain *d)
+{
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].lock != NULL)
+            d->hooks[h].lock(d);
+}
+
+static void unlock_rooms(struct tn_domain *d, bool in_child)
+{
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].unlock != NULL)
+            d->hooks[h].unlock(d, in_child);
+}
+
+/* Its parent may have had other threads, in the middle of what they never finish here. */
+void tni_process_set_apart(void)
+{
+    tni_mutex_reset(&domains_lock);
+    tni_os_mark();
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        forget_parent(d, "_Fork() and clone() run no handlers, so it could take none");
+        for (uint32_t t = 0; t < TNI_THREADS; t++) {
+            atomic_store(&d->threads[t].aside, TNI_ASIDE_NOT);
+            tni_thread_leave(&d->threads[t]);
+        }
+        unlock_rooms(d, true);
+        run_child_hooks(d);
+    }
+}
+
+/* Before a process that may be such a child sits down, or forks, as if the seats were its own.
+ */
+void tni_domains_leave_copies(void)
+{
+    if (tni_domains != NULL && tni_process_is_copy(tni_domains))
+        tni_process_set_apart();
+}
+
+void tni_process_for_each(void (*each)(struct tn_domain *domain))
+{
+    tni_domains_leave_copies();
+    tni_domains_lock();
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next)
+        each(d);
+    tni_domains_unlock();
+}
+
+/* ---- fork -------------------------------------------------------------------------------- */
+/*
+ * Before fork() the parent takes a seat for the child, in its own name (I3), and has every room
+ * write the child's holds there; so that no hold is ever written for a block that the parent,
+ * running on, has already given back. After fork() the parent drops its mapping of the child's
+ * witness. The child has the only one then, so the seat counts as dead when the child is gone,
+ * or when fork() failed and there is none. The parent does not wait for the child.
+ *
+ * Without a witness nobody could tell: the parent waits on a pipe until the child has put its
+ * own name on the seat, or is known not to exist, and then disowns the seat.
+ */
+static int fork_pipe[2] = {-1, -1};
+static void (*joined_hook)(struct tn_domain *);
+
+void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = joined; }
+
+static bool has_free_seat(const struct tni_segment *s)
+{
+    uint32_t seat = 0;
+    while (seat < s->geometry.seats &&
+           tni_seat_state(atomic_load(&tni_seat_at(s, seat)->word)) != TNI_SEAT_FREE)
+        seat++;
+    return seat < s->geometry.seats;
+}
+
+/* Every seat was taken: settle the dead. @return whether to look for a seat once more */
+static bool settle_for_seat(struct tn_domain *d, struct tni_seat_wait *wait)
+{
+    if (d->relieve == NULL)
+        return false;
+    atomic_store(&d->relieve_ns, 0);
+    (void)d->relieve(d);
+    return tni_process_await_seat(&d->segment, wait);
+}
+
+void tni_process_make_room(struct tn_domain *d)
+{
+    struct tni_seat_wait wait = {0};
+    while (d->seat != TNI_NO_SEAT && !has_free_seat(&d->segment) && settle_for_seat(d, &wait)) {
+    }
+}
+
+static void note_full(struct tn_domain *d)
+{
+    uint32_t dead = tni_process_count_dead(&d->segment);
+    if (dead == 0)
+        note_reason(d, "every seat was taken");
+    else
+        snprintf(
+            d->child_reason, sizeof d->child_reason,
+            "every seat was taken, %u of them by processes that have ended and that nobody "
+            "has settled",
+            dead);
+    tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", d->child_reason);
+}
+
+/*
+ * A seat for the child in one domain. pre: the thread records are not taken yet: who settles
+ * needs one
+ */
+static void claim_for_child(struct tn_domain *d, const struct tni_os_process *self)
+{
+    struct tni_seat_wait wait = {0};
+    struct tni_sit claim = {.process = *self,
+                            .flags = TNI_SEAT_FORKED,
+                            .parent = d->who,
+                            .command = d->me->command};
+    int status;
+    while ((status = tni_sit_claim(&d->segment, &claim)) != 0 && settle_for_seat(d, &wait)) {
+    }
+    if (status != 0) {
+        note_full(d);
+        return;
+    }
+    TNI_KILL_POINT("fork_seat_claimed");
+    if (claim.witness == NULL && fork_pipe[0] < 0 && tni_os_pipe(fork_pipe) != 0) {
+        /*
+         * Without a witness and without a pipe, nobody could tell a seat whose child lives from
+         * one whose fork() failed. No hold is written for the child yet: free the seat again.
+         */
+        note_reason(d, tn_error_detail());
+        uint64_t word = claim.word,
+                 free = tni_seat_word(tni_seat_incarnation(word) + 1, TNI_SEAT_FREE, 0);
+        atomic_compare_exchange_strong(&tni_seat_at(&d->segment, claim.seat)->word, &word,
+                                       free);
+        return;
+    }
+    d->child_seat = claim.seat;
+    d->child_word = claim.word;
+    d->child_witness = claim.witness;
+}
+
+/* Everything that the parent holds becomes the child's too. */
+static void give_child(struct tn_domain *d)
+{
+    if (d->child_seat == TNI_NO_SEAT)
+        return;
+    for (uint32_t h = 0; h < d->hook_count; h++)
+        if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
+            tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
+                    d->segment.name, tn_error_detail());
+    TNI_KILL_POINT("fork_holds_written");
+}
+
+/* @return whether nobody is at work with it, or whoever is stands aside until fork() is over */
+static bool fork_may_pass(struct tni_thread *thread)
+{
+    uint32_t aside = TNI_ASIDE;
+    return atomic_exchange_explicit(&thread->busy, 1, memory_order_acquire) == 0 ||
+           atomic_compare_exchange_strong_explicit(&thread->aside, &aside, TNI_ASIDE_FORKING,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static bool is_aside(const struct tni_thread *thread)
+{
+    return atomic_load_explicit(&thread->aside, memory_order_relaxed) == TNI_ASIDE_FORKING;
+}
+
+/* Every thread's operation ends first, so that the child inherits no half of one. */
+static void stop_threads(struct tn_domain *d)
+{
+    bool has_own = false; /* one at least is ours, to announce with */
+    for (uint32_t t = 0; t < TNI_THREADS; t++) {
+        struct tni_thread *thread = &d->threads[t];
+        if (t == TNI_THREADS - 1 && !has_own) {
+            tni_thread_take(thread);
+            return;
+        }
+        for (uint32_t tries = 0; !fork_may_pass(thread); tries++)
+            tni_os_back_off(tries);
+        has_own |= !is_aside(thread);
+    }
+}
+
+struct tni_thread *tni_process_fork_thread(struct tn_domain *d)
+{
+    uint32_t t = 0;
+    while (is_aside(&d->threads[t]))
+        t++;
+    return &d->threads[t];
+}
+
+static bool is_unwitnessed(const struct tn_domain *d)
+{
+    return d->child_seat != TNI_NO_SEAT && d->child_witness == NULL;
+}
+
+/*
+ * fork() seems to have failed: a seat without a pid is that of nobody's death. A child that
+ * there is names itself, and its seat has a pid. pre: nobody settles the seat yet, since it
+ * names us or we have its witness too; without a witness, no child will come any more.
+ */
+static void mark_unborn(struct tn_domain *d)
+{
+    if (d->child_seat == TNI_NO_SEAT)
+        return;
+    struct tni_seat *entry = tni_seat_at(&d->segment, d->child_seat);
+    if (atomic_load(&entry->word) != d->child_word)
+        return;
+    if (is_unwitnessed(d))
+        atomic_store(&entry->pid, 0);
+    atomic_fetch_or(&entry->flags, TNI_SEAT_UNBORN);
+    TNI_KILL_POINT("fork_unborn_marked");
+}
+
+/*
+ * A seat that still waits for a child that will not come: name nobody in it, so that it counts
+ * as dead. If its word has moved on, it is none of our business.
+ */
+static void disown_unwitnessed(struct tn_domain *d)
+{
+    uint64_t word = d->child_word;
+    if (!is_unwitnessed(d))
+        return;
+    _Atomic uint64_t *seat = &tni_seat_at(&d->segment, d->child_seat)->word;
+    atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
+}
+
+/* Before the thread records are taken. */
+static void claim_seats(void)
+{
+    struct tni_os_process self;
+    int known = tni_domains != NULL ? tni_os_self(&self) : 0;
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        d->child_seat = TNI_NO_SEAT;
+        d->child_witness = NULL;
+        if (d->seat == TNI_NO_SEAT)
+            continue;
+        if (known != 0)
+            note_reason(d, tn_error_detail());
+        else
+            claim_for_child(d, &self);
+    }
+}
+
+TNI_AROUND_FORK static void fork_prepare(void)
+{
+    tni_domains_leave_copies();
+    tni_domains_lock();
+    claim_seats();
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        stop_threads(d);
+        lock_rooms(d);
+    }
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next)
+        give_child(d);
+}
+
+static void release_thread(struct tni_thread *thread, bool in_child)
+{
+    if (!in_child && is_aside(thread)) {
+        /* pairs with the acquire in tni_thread_come_back() */
+        atomic_store_explicit(&thread->aside, TNI_ASIDE, memory_order_release);
+        tni_os_wake(&thread->aside, INT32_MAX);
+        return;
+    }
+    atomic_store_explicit(&thread->aside, TNI_ASIDE_NOT, memory_order_relaxed);
+    tni_thread_leave(thread);
+}
+
+static void release_threads(bool in_child)
+{
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        unlock_rooms(d, in_child);
+        for (uint32_t t = 0; t < TNI_THREADS; t++)
+            release_thread(&d->threads[t], in_child);
+    }
+}
+
+TNI_AROUND_FORK static void fork_parent(bool seems_failed)
+{
+    char byte;
+    if (fork_pipe[0] >= 0) {
+        tni_os_close(fork_pipe[1]);
+        int got;
+        do {
+            tni_os_poll(&fork_pipe[0], 1, TNI_FOREVER);
+            got = tni_os_read(fork_pipe[0], &byte, 1);
+        } while (got == TN_ERR_TIMED_OUT);
+        tni_os_close(fork_pipe[0]);
+        fork_pipe[0] = fork_pipe[1] = -1;
+    }
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        if (seems_failed)
+            mark_unborn(d);
+        /* fork() failed, or the child was killed early on, or it could not sit down. */
+        disown_unwitnessed(d);
+        tni_os_witness_drop(d->child_witness); /* it is the child's alone from now on */
+        d->child_witness = NULL;
+    }
+    release_threads(false);
+    tni_domains_unlock();
+}
+
+/* I3. The seat is ours from the CAS on, for as long as we live. */
+TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
+                                         const struct tni_os_process *self)
+{
+    struct tni_seat *entry = tni_seat_at(&d->segment, seat);
+    uint64_t word = d->child_word;
+    uint32_t incarnation = tni_seat_incarnation(word);
+    uint64_t named = tni_sit_word(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
+    /* Read first: what lies beside a page that is read is mapped with it. */
+    if (atomic_load(&entry->word) != word ||
+        !atomic_compare_exchange_strong(&entry->word, &word, named)) {
+        note_reason(d, "its parent died, and was settled together with it");
+        return;
+    }
+    TNI_KILL_POINT("fork_child_claimed");
+    if (d->child_witness != NULL)
+        tni_os_witness_keep(d->child_witness);
+    TNI_PUT(entry->start_time, self->start_time);
+    TNI_PUT(entry->image, self->image);
+    TNI_PUT(entry->pid_space, self->pid_space); /* its parent's unshare() may have changed it */
+    atomic_store(&entry->pid, self->pid);
+    TNI_KILL_POINT("fork_child_named");
+    tni_sit_down(d, seat, incarnation, d->child_witness);
+    atomic_store(&entry->word, tni_process_word(d));
+}
+
+TNI_AROUND_FORK static void fork_child(void)
+{
+    struct tni_os_process self;
+    if (fork_pipe[0] >= 0)
+        tni_os_close(fork_pipe[0]); /* it may be the descriptor that is needed now */
+    tni_os_mark();
+    int known = tni_os_self(&self);
+
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        uint32_t seat = d->child_seat;
+        d->child_seat = TNI_NO_SEAT;
+        forget_parent(d, known == 0 ? NULL : "no descriptor was left to find out its identity");
+        if (seat != TNI_NO_SEAT && known == 0)
+            sit_as_child(d, seat, &self);
+        if (d->seat == TNI_NO_SEAT)
+            tni_os_witness_drop(d->child_witness);
+        d->child_witness = NULL;
+    }
+    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
+        run_child_hooks(d);
+        if (d->seat != TNI_NO_SEAT && joined_hook != NULL)
+            joined_hook(d);
+    }
+    if (fork_pipe[1] >= 0) {
+        tni_os_write(fork_pipe[1], "", 1);
+        tni_os_close(fork_pipe[1]);
+        fork_pipe[0] = fork_pipe[1] = -1;
+    }
+    release_threads(true);
+    tni_mutex_reset(&domains_lock);
+}
+
+int tni_fork_register(void)
+{
+    tni_domains_lock(); /* one thread at a time */
+    int status = tni_os_at_fork(fork_prepare, fork_parent, fork_child);
+    tni_domains_unlock();
+    return status;
+}
