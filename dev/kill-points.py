@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every kill point of the sources: where it is, and whether docs/crash.md tells of it.
+"""Every kill point of the sources: where it is, and whether docs/crash-tables.md tells of it.
 
 kill-points.py          print each point, its place, and the tests that name it
-kill-points.py --check  fail if docs/crash.md leaves one out, names one that is not there, or is
+kill-points.py --check  fail if docs/crash-tables.md leaves one out, names one that is not there, or is
                         wrong about which of them no test names
 """
 
@@ -12,9 +12,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "crash.md"
+DOCUMENT = ROOT / "docs" / "crash-tables.md"
 POINT = re.compile(r'\bTNI_KILL_POINT\("(\w+)"\)')
-# In docs/crash.md, a row of a table that opens with points is about them.
+# In docs/crash-tables.md, a row of a table that opens with points is about them.
 ROW = re.compile(r"^\|((?:\s*`\w+`,?)+)\s*\|", re.M)
 
 
@@ -53,11 +53,11 @@ def main():
     problems = [f"{name}: two places have this name: {' '.join(points[name])}" for name in twice]
     if sys.argv[1:] == ["--check"]:
         told = of_document()
-        problems += [f"{name}: not in a table of docs/crash.md" for name in sorted(points.keys() - told)]
-        problems += [f"{name}: docs/crash.md has it, no source does" for name in sorted(told - points.keys())]
+        problems += [f"{name}: not in a table of docs/crash-tables.md" for name in sorted(points.keys() - told)]
+        problems += [f"{name}: docs/crash-tables.md has it, no source does" for name in sorted(told - points.keys())]
         untested = points.keys() - of_tests().keys()
-        problems += [f"{name}: no test names it, and docs/crash.md does not say so" for name in sorted(untested - of_untested())]
-        problems += [f"{name}: docs/crash.md says that no test names it" for name in sorted(of_untested() - untested)]
+        problems += [f"{name}: no test names it, and docs/crash-tables.md does not say so" for name in sorted(untested - of_untested())]
+        problems += [f"{name}: docs/crash-tables.md says that no test names it" for name in sorted(of_untested() - untested)]
     else:
         tests = of_tests()
         for name, places in points.items():
