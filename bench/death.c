@@ -2,7 +2,7 @@
 /*
  * reap_100k: a process that holds 100,000 tensors is killed; time from its pidfd becoming
  * readable until a survivor has released all of them (tenond runs the same code).
- * settle_60k: the same of a process that has an event, a tensor and a ticket, in a domain with
+ * reclaim_60k: the same of a process that has an event, a tensor and a ticket, in a domain with
  * 60,000 events of others; baseline: the same in a domain with 10.
  * kill_to_wait_error: SIGKILL of the last producer until the sleeping consumer has its error;
  * the baseline is another thread's pidfd becoming readable after the same kill.
@@ -127,7 +127,7 @@ static void end_among(struct job *j)
     tn_domain_close(j->domain);
 }
 
-static void settle_among_many(void)
+static void reclaim_among_many(void)
 {
     struct job full = {0}, empty = {0};
     struct bench_series many = {0}, few = {0};
@@ -137,7 +137,7 @@ static void settle_among_many(void)
         bench_add(&many, reap_once(&full, hold_little));
         bench_add(&few, reap_once(&empty, hold_little));
     }
-    bench_print("settle_60k", &many, "us", &few, 1e-3);
+    bench_print("reclaim_60k", &many, "us", &few, 1e-3);
     end_among(&full);
     end_among(&empty);
 }
@@ -224,7 +224,7 @@ int main(void)
         bench_add(&reap, reap_once(&j, hold_many));
     bench_print("reap_100k", &reap, "ms", NULL, 1e-6);
     tn_domain_close(j.domain);
-    settle_among_many();
+    reclaim_among_many();
     bench_check(tn_domain_open(NULL, NULL, 0, &j.domain), "domain");
     for (int round = 0; round < KILL_ROUNDS; round++)
         kill_once(&j, &error, &notice);

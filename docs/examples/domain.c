@@ -62,7 +62,7 @@ static void limit_memory(tn_domain *domain)
     /* end */
 }
 
-static void settle(tn_domain *domain)
+static void reclaim(tn_domain *domain)
 {
     /* show: tn_domain_reap */
     uint32_t reaped;
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
     tn_queue *queue;
     must(tn_domain_open(NULL, NULL, 0, &domain));
     limit_memory(domain);
-    settle(domain);
+    reclaim(domain);
     must(tn_queue_open(domain, NULL, NULL, 0, &queue));
     struct pollfd polled = begin(domain, queue);
     must(tn_queue_push(queue, &(tn_message){.bytes = "hello", .size_bytes = 5}, 0, TN_NOW));

@@ -25,7 +25,7 @@ done
 # end
 
 # show: doctor
-tenon gc        # settles the dead, and removes files that nobody needs
+tenon gc        # reclaims the dead, and removes files that nobody needs
 tenon doctor    # recounts everything; its exit status is 1 if something is wrong
 # end
 

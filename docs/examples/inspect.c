@@ -78,7 +78,7 @@ static void clean(void)
     /* show: tn_inspect_files tn_inspect_gc tn_runtime_folder */
     printf("domains are found in %s\n", tn_runtime_folder());
     must(tn_inspect_files(print_finding, NULL)); /* files that nobody needs any more */
-    must(tn_inspect_gc(print_finding, NULL));    /* removes them, and settles the dead */
+    must(tn_inspect_gc(print_finding, NULL));    /* removes them, and reclaims the dead */
     /* end */
 }
 

@@ -33,7 +33,7 @@ BATCH = 32
 TOLD = 10  # batches that a trainer tells of at a time
 BAR_WIDTH = 20
 LOOK_S = 0.25
-SETTLED_S = 10  # within which what a dead process held must be released
+RECLAIMED_S = 10  # within which what a dead process held must be released
 BEGIN_S = 100  # within which the trainers must have begun
 END_S = 20  # within which they must end
 
@@ -131,8 +131,8 @@ def kill(role, pid, at_s):
     begun = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     while held_by(pid):
-        if time.monotonic() - begun > SETTLED_S:
-            raise SystemExit(f"what process {pid} held was not released within {SETTLED_S} s of its death")
+        if time.monotonic() - begun > RECLAIMED_S:
+            raise SystemExit(f"what process {pid} held was not released within {RECLAIMED_S} s of its death")
     return {
         "role": role,
         "pid": pid,

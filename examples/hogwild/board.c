@@ -71,8 +71,8 @@ int64_t board_batches(const struct board *board)
     return batches;
 }
 
-static void settle_loader(const struct board *board, int32_t loader, int64_t said, bool died,
-                          struct board_account *account)
+static void reclaim_loader(const struct board *board, int32_t loader, int64_t said, bool died,
+                           struct board_account *account)
 {
     for (int64_t sequence = 0; sequence < board->capacity; ++sequence) {
         int popped = *counter(board, board->popped_tensor, loader, sequence);
@@ -86,12 +86,12 @@ static void settle_loader(const struct board *board, int32_t loader, int64_t sai
     }
 }
 
-void board_settle(const struct board *board, const bool *died,
-                  struct board_account *ret_account)
+void board_reclaim(const struct board *board, const bool *died,
+                   struct board_account *ret_account)
 {
     struct board_account account = {0};
     for (int32_t loader = 0; loader < board->loader_lines; ++loader)
-        settle_loader(board, loader, atomic_load(&board->loaders[loader].batches), died[loader],
-                      &account);
+        reclaim_loader(board, loader, atomic_load(&board->loaders[loader].batches),
+                       died[loader], &account);
     *ret_account = account;
 }

@@ -62,7 +62,7 @@ struct board_account {
 /**
  * @param died  [loader_lines]: a loader that died may have pushed one batch more than it said
  */
-void board_settle(const struct board *board, const bool *died,
-                  struct board_account *ret_account);
+void board_reclaim(const struct board *board, const bool *died,
+                   struct board_account *ret_account);
 
 #endif

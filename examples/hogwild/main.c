@@ -218,10 +218,10 @@ static void audit(struct stage *stage)
         tn_domain_audit(stage->run.domain, false, print_discrepancy, NULL), "cannot audit");
 }
 
-static void settle_account(struct stage *stage)
+static void reclaim_account(struct stage *stage)
 {
     struct report *report = &stage->report;
-    board_settle(&stage->run.board, stage->loader_died, &report->account);
+    board_reclaim(&stage->run.board, stage->loader_died, &report->account);
     report->handoffs = 2 * (report->account.acked + report->account.redelivered);
     must(tn_inspect_objects(stage->inspector, count_pushed, stage), "cannot look at the queue");
 }
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
     make_shared_things(&stage, &rows);
     train(&stage);
     wind_up(&stage);
-    settle_account(&stage);
+    reclaim_account(&stage);
     audit(&stage);
     drop_everything(&stage);
     audit(&stage);

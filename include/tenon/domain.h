@@ -142,18 +142,18 @@ TN_API uint64_t tn_domain_member(const tn_domain *domain);
 TN_API bool tn_domain_has_member(const tn_domain *domain, uint64_t member);
 
 /**
- * Settle every dead seat and end every handle whose time is over now, instead of leaving both
+ * Reclaim every dead seat and end every handle whose time is over now, instead of leaving both
  * to tenond. Also count again the blocks that dead processes were changing.
  * @param ret_reaped  how many seats; may be NULL; untouched on failure
  * @return 0, or
  *         TN_ERR_TIMED_OUT  a member that lives is in the way, as one that is stopped in the
- *                           middle of a call: a seat is not settled yet, or all are, and some
+ *                           middle of a call: a seat is not reclaimed yet, or all are, and some
  *                           blocks are not counted yet, whose memory may be kept until they
  *                           are. Everything else is done. tenond and members that wait try
  *                           again; so may the caller
  *         TN_ERR_CORRUPT, TN_ERR_FORKED
  *
- * Threads: any.   Blocks: bounded, unless another process settles the same seat.   Fork: yes.
+ * Threads: any.   Blocks: bounded, unless another process reclaims the same seat.   Fork: yes.
  * Crash: who comes next goes on with it.
  */
 TN_API TN_NODISCARD int tn_domain_reap(tn_domain *domain, uint32_t *ret_reaped);

@@ -80,7 +80,7 @@ typedef struct tn_domain_stat {
     uint32_t layout_version;
     int32_t manager_pid;     /* 0: no tenond now */
     char huge_pages[32];     /* the system's policy for shared memory, as in "advise" */
-    uint64_t deaths;         /* members that ended without leaving, and were settled */
+    uint64_t deaths;         /* members that ended without leaving, and were reclaimed */
     uint64_t manager_starts; /* how often a tenond took the domain over */
 } tn_domain_stat;
 
@@ -226,7 +226,7 @@ TN_API const char *tn_runtime_folder(void);
 
 /**
  * Remove what dead processes left in every domain, the files that tn_inspect_files() names, and
- * what a dead tenond, of whatever version, left in the runtime folder. @return seats settled,
+ * what a dead tenond, of whatever version, left in the runtime folder. @return seats reclaimed,
  * or TN_ERR_DENIED as tn_inspect_files()
  */
 TN_API TN_NODISCARD int tn_inspect_gc(tn_audit_fn *each, void *context);

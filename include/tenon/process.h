@@ -13,7 +13,7 @@ TN_BEGIN_DECLS
  *
  * The kernel tells a child that its parent ended by SIGURG, which the library handles; programs
  * may use it as well, if they call the handler that was there before. A child that blocks
- * SIGURG or takes it over ends when a survivor or tenond settles its parent; one that replaced
+ * SIGURG or takes it over ends when a survivor or tenond reclaims its parent; one that replaced
  * itself by exec() is no member any more, and goes on: tn_process_exec() is for that. A program
  * that the main thread started with tn_process_exec() has SIGKILL instead, from before it
  * joins: it also ends when the main thread leaves by pthread_exit().

@@ -220,7 +220,7 @@ TN_API uint32_t tn_queue_count(const tn_queue *queue);
 TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
 /**
  * Other processes that are producers or consumers of it now (TN_PRODUCER, TN_CONSUMER, or
- * both); one that died counts until its death is settled.
+ * both); one that died counts until its death is reclaimed.
  */
 TN_API uint32_t tn_queue_peers(const tn_queue *queue, uint32_t roles);
 

@@ -424,7 +424,7 @@ static PyMethodDef methods[] = {
      "Whether the process with that number lives."},
     {"reap", reap, METH_NOARGS,
      "reap($self, /)\n--\n\n"
-     "Settle every dead seat now; returns how many."},
+     "Reclaim every dead seat now; returns how many."},
     {"trim", WITH_KEYWORDS(trim), METH_VARARGS | METH_KEYWORDS,
      "trim($self, /, keep_bytes=0)\n--\n\n"
      "Give free memory back until at most keep_bytes of it stay warm; returns the bytes "

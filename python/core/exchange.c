@@ -495,7 +495,7 @@ static int check_target(PyObject *stream, PyObject *device)
  * DLPack allows negative strides, and PyTorch ends the process over one, so that nobody is
  * given any. Those that are never taken, as of one element, become 0. -1: raised
  */
-static int settle_strides(PyObject *self, DLTensor *dl)
+static int reclaim_strides(PyObject *self, DLTensor *dl)
 {
     bool is_empty = tnp_info(of(self)).size_bytes == 0;
     for (int32_t i = 0; i < dl->ndim; i++) {
@@ -536,7 +536,7 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
         return raise_as(PyExc_BufferError);
     if (status != 0)
         return tnp_raise(status);
-    if (settle_strides(self, &managed->dl_tensor) < 0) {
+    if (reclaim_strides(self, &managed->dl_tensor) < 0) {
         managed->deleter(managed);
         return NULL;
     }

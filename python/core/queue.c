@@ -360,7 +360,7 @@ TNP_OBJECT_TYPE("Queue", queue, queue_attributes, "A bounded queue of messages."
 
 /* ---- popped messages --------------------------------------------------------------------- */
 
-static PyObject *settle(PyObject *object, int (*verb)(tn_queue *, tn_message *))
+static PyObject *reclaim(PyObject *object, int (*verb)(tn_queue *, tn_message *))
 {
     tnp_message *self = (tnp_message *)object;
     tn_queue *queue = tnp_object_of(self->queue);
@@ -375,13 +375,13 @@ static PyObject *settle(PyObject *object, int (*verb)(tn_queue *, tn_message *))
 static PyObject *ack(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return settle(self, tn_message_ack);
+    return reclaim(self, tn_message_ack);
 }
 
 static PyObject *give_back(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return settle(self, tn_message_return);
+    return reclaim(self, tn_message_return);
 }
 
 static PyObject *load(PyObject *object, PyObject *unused)

@@ -59,7 +59,7 @@ class Message:
 
     def __init__(self, core: _core.Message) -> None:
         self._core = core
-        self._is_settled = False
+        self._is_reclaimed = False
         self._loaded: Any = None
         self._is_loaded = False
 
@@ -78,12 +78,12 @@ class Message:
     def ack(self) -> None:
         """It was dealt with: it comes to nobody again."""
         self._core.ack()
-        self._is_settled = True
+        self._is_reclaimed = True
 
     def give_back(self) -> None:
         """Deliver it again, to whoever receives next."""
         self._core.give_back()
-        self._is_settled = True
+        self._is_reclaimed = True
 
     def __enter__(self) -> "Message":
         return self
@@ -94,7 +94,7 @@ class Message:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if not self._is_settled:
+        if not self._is_reclaimed:
             self.ack() if kind is None else self.give_back()
 
 

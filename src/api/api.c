@@ -4,7 +4,7 @@
  *
  * A domain is put together here, bottom up: segment, seat, then each room's private state. It
  * is taken apart in the opposite order. No invariants of its own. A death at any point of
- * joining or leaving leaves a seat, which the reaper settles.
+ * joining or leaving leaves a seat, which the reaper reclaims.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -72,10 +72,10 @@ static void take_apart(tn_domain *d)
 }
 
 /*
- * Who has no seat can settle nobody. Where all seats are taken, some by the dead, a member that
- * waits settles these within its slice of 100 ms, and tenond does at once.
+ * Who has no seat can reclaim nobody. Where all seats are taken, some by the dead, a member
+ * that waits reclaims these within its slice of 100 ms, and tenond does at once.
  */
-static int join_when_settled(struct tni_segment *segment, tn_domain **ret_domain)
+static int join_when_reclaimed(struct tni_segment *segment, tn_domain **ret_domain)
 {
     struct tni_seat_wait wait = {0};
     int status;
@@ -87,14 +87,14 @@ static int join_when_settled(struct tni_segment *segment, tn_domain **ret_domain
         return status;
     return tni_fail(TN_ERR_FULL,
                     "all %u seats of the domain '%s' are taken, %u of them by processes that "
-                    "have ended and that no member settles",
+                    "have ended and that no member reclaims",
                     segment->geometry.seats, segment->name, dead);
 }
 
 /* Sit down in a segment, which is consumed on success. */
 static int sit_down(struct tni_segment *segment, tn_domain **ret_domain)
 {
-    int status = join_when_settled(segment, ret_domain);
+    int status = join_when_reclaimed(segment, ret_domain);
     if (status != 0)
         return status;
     tni_alloc_init(*ret_domain);
@@ -268,7 +268,7 @@ int tn_domain_reap(tn_domain *d, uint32_t *ret_reaped)
     int status = check(d);
     if (status == 0) {
         tni_ticket_expire_due(d);
-        status = tni_reaper_settle_all(d);
+        status = tni_reaper_reclaim_all(d);
     }
     if (status < 0)
         return status;

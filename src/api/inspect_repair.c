@@ -41,7 +41,7 @@ uint32_t tn_audit_unchecked(void) { return tni_audit_unchecked(); }
 struct gc {
     tn_audit_fn *each; /* may be NULL */
     void *context;
-    uint32_t settled;
+    uint32_t reclaimed;
     int stop; /* what `each` said of a file */
 };
 
@@ -63,14 +63,14 @@ say(const struct gc *gc, bool is_done, const char *format, ...)
 static int clean_domain(struct gc *gc, tn_domain *domain, const char *label)
 {
     uint64_t freed = 0, watermark = atomic_load(&domain->segment.header->watermark_bytes);
-    uint32_t settled = 0;
+    uint32_t reclaimed = 0;
     int stop = 0;
-    int status = tn_domain_reap(domain, &settled);
+    int status = tn_domain_reap(domain, &reclaimed);
 
-    gc->settled += settled;
-    if (settled > 0)
-        stop = say(gc, true, "domain %s: %u dead %s settled", label, settled,
-                   settled == 1 ? "seat" : "seats");
+    gc->reclaimed += reclaimed;
+    if (reclaimed > 0)
+        stop = say(gc, true, "domain %s: %u dead %s reclaimed", label, reclaimed,
+                   reclaimed == 1 ? "seat" : "seats");
     if (stop == 0 && status < 0)
         stop = say(gc, false, "domain %s: %s", label, tn_error_detail());
     if (stop == 0 && tn_domain_trim(domain, watermark, &freed) < 0)
@@ -94,7 +94,7 @@ static void say_let_go(const char *path, int status, void *context)
             say(gc, false, "left %s, which its domain let go: %s", path, tn_error_detail());
 }
 
-/* After the dead are settled: they may have been the last who held a file. */
+/* After the dead are reclaimed: they may have been the last who held a file. */
 static int remove_let_go(struct gc *gc, const struct tni_segment *s, const char *label)
 {
     int status = tni_files_let_go(s, false, say_let_go, gc);
@@ -251,5 +251,5 @@ int tn_inspect_gc(tn_audit_fn *each, void *context)
         status = remove_storages(&gc);
     if (status == 0)
         status = remove_stale_files(&gc);
-    return status != 0 ? status : (int)gc.settled;
+    return status != 0 ? status : (int)gc.reclaimed;
 }

@@ -119,7 +119,7 @@ struct tni_header {
     _Atomic uint32_t registry_wait;
     /* Object + 1 that the owner of `registry` was at last: who takes it over looks at it. */
     _Atomic uint32_t registry_object;
-    _Atomic uint64_t deaths;         /* seats settled since creation */
+    _Atomic uint64_t deaths;         /* seats reclaimed since creation */
     _Atomic uint64_t manager_starts; /* tenond starts so far */
     _Atomic uint32_t registry_turns; /* how often `registry` was taken */
     uint32_t ring; /* written to be seen by who watches this object; the value says nothing */
@@ -145,8 +145,8 @@ struct tni_header {
 /* ---- seats ------------------------------------------------------------------------------- */
 
 /*
- * A seat's word is {incarnation:32, state:8, recoverer:24}; recoverer says who settles this one
- * while REAPING: the low bits of its incarnation and its seat, {14, 10}; all ones is nobody
+ * A seat's word is {incarnation:32, state:8, recoverer:24}; recoverer says who reclaims this
+ * one while REAPING: the low bits of its incarnation and its seat, {14, 10}; all ones is nobody
  * yet. JOINING, ALIVE, LEAVING: {has a witness: 1, pid: 22} in its place, the pid 0 while
  * ALIVE; all ones is JOINING for a child that will not come. FREE -> JOINING (taken, holds may
  * be written) -> ALIVE -> LEAVING -> FREE; JOINING, ALIVE, LEAVING of a dead process -> REAPING
@@ -422,7 +422,7 @@ enum {
 enum { TNI_OBJECT_MAKING = 1, TNI_OBJECT_LIVE = 2, TNI_OBJECT_ENDING = 3 };
 
 /* `ended` of a queue: by tn_queue_end(), and that a producer of it died once. */
-enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_BEREFT = 2 };
+enum { TNI_QUEUE_ENDED = 1, TNI_QUEUE_ORPHANED = 2 };
 
 /*
  * One bit a seat: who has it open, who pushes, who pops, whose bell rings. Set and cleared by
@@ -446,7 +446,7 @@ struct tni_object {
      */
     _Alignas(64) _Atomic uint64_t death[3];
     _Atomic int32_t death_pid[3];
-    _Atomic uint32_t ended;    /* TNI_QUEUE_ENDED, TNI_QUEUE_BEREFT */
+    _Atomic uint32_t ended;    /* TNI_QUEUE_ENDED, TNI_QUEUE_ORPHANED */
     _Atomic uint64_t unpushed; /* positions of a queue that the tail passes without a push */
     /*
      * Each on a line of its own. `items`, `room`: wait words, {epoch:29, looking:1, pollers:1,
@@ -475,9 +475,9 @@ struct tni_object {
 };
 
 /*
- * Hints, so that who settles a seat need not look at every object: a bit is set before there is
- * something to find. UNOPENED: nobody may have it open any more. SUSPECT: `suspects_added` may
- * be ahead of `suspects_done`.
+ * Hints, so that who reclaims a seat need not look at every object: a bit is set before there
+ * is something to find. UNOPENED: nobody may have it open any more. SUSPECT: `suspects_added`
+ * may be ahead of `suspects_done`.
  */
 enum { TNI_LOOSE_UNOPENED = 0, TNI_LOOSE_SUSPECT = 1, TNI_LOOSE_ROWS = 2 };
 /* Rows of opens, of loose and of issues begin with so many words: a bit a word behind them. */

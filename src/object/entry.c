@@ -7,9 +7,9 @@
  * I5  Whoever takes away the last opener without the claim sets UNOPENED, before its row says
  *     less. The owner of the claim writes `registry_object` before MAKING, before ENDING, and
  *     before it clears a bit of UNOPENED or SUSPECT.
- * Callers: object.c, settle.c; all but tni_object_ring() with the registry, where they say so.
+ * Callers: object.c, reclaim.c; all but tni_object_ring() with the registry, where they say so.
  * Death: the next owner of the registry finds the entry by `registry_object`, and undoes or
- * ends it (settle.c).
+ * ends it (reclaim.c).
  */
 #include "object/entry.h"
 
@@ -45,7 +45,7 @@ static void note_free(struct tn_domain *d, const struct tni_object *object)
         atomic_store(&tni_object_part(d)->object_hint, index);
 }
 
-/* Before the registry is entered: it may take long, and settle the dead. The block is ours. */
+/* Before the registry is entered: it may take long, and reclaim the dead. The block is ours. */
 int tni_entry_make_ring(struct tn_domain *d, uint64_t ring_bytes, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_RING, .is_unfinished = true};

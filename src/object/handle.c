@@ -7,7 +7,7 @@
  * I2  A seat's bit in `openers` is set before any other bit of it in that object, and cleared
  *     last.
  * I4  Before a seat's bit in `openers` comes its bit in the seat's row of opens, which goes
- *     after all else is done: to settle a seat is to look at the objects of its row.
+ *     after all else is done: to reclaim a seat is to look at the objects of its row.
  * Callers: object.c, users. Death: handles are private memory; the reaper clears the seat's
  * bits.
  */

@@ -10,7 +10,7 @@
  *
  * Callers: ring.c, event.c, ... and users. Death: bits are cleared; a claim of the dead is
  * taken over, and the one object that the dead was at is undone, ended or marked again (I5):
- * all by tni_object_settle_seat().
+ * all by tni_object_reclaim_seat().
  */
 #include "object/object.h"
 
@@ -227,7 +227,7 @@ static void give_back(struct tn_domain *d, struct tni_object *object, uint32_t n
  * Wake who waits at an object that this process has left. A wait for a dead process ends only
  * when no living one could serve it, and this process was perhaps the last; and the leases that
  * this process gave back are messages again. pre: its bits are cleared. If it dies before it
- * wakes the others, whoever settles it does.
+ * wakes the others, whoever reclaims it does.
  */
 static void tell_of_leaving(struct tn_domain *d, struct tni_object *object, bool is_consumer)
 {

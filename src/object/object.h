@@ -101,7 +101,7 @@ struct tni_kind {
     /** Fill in the rest of a handle, from numbers that other processes wrote. */
     int (*bind)(struct tn_object *handle);
     /** For a seat that is dead, with its bits still set. Idempotent. */
-    void (*settle_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+    void (*reclaim_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
     /** For a process that closes its last handle: give back what it holds. */
     void (*close_seat)(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
     /** Nobody has the object open any more. Resumable. */
@@ -219,12 +219,12 @@ bool tni_names_has(const struct tni_segment *segment, uint32_t object);
 /* ---- for the reaper: each is idempotent and resumable ------------------------------------ */
 
 /**
- * Settle a dead seat in every object: slots it claimed, took or leased, locks, permits,
+ * Reclaim a dead seat in every object: slots it claimed, took or leased, locks, permits,
  * barriers; its bits; and wake everybody whose wait this may end. Waits end before memory is
  * reclaimed. Objects that nobody has open any more are ended.
  * @return 0, or TN_ERR_TIMED_OUT: the registry is in use; everything else is done, come again
  */
-int tni_object_settle_seat(struct tn_domain *domain, uint32_t seat);
+int tni_object_reclaim_seat(struct tn_domain *domain, uint32_t seat);
 /**
  * Recount the semaphores that dead threads were changing. Until the deadline, who is about to
  * change one of them waits. pre: the claim header->recount is ours.

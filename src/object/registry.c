@@ -3,7 +3,7 @@
  * registry: the claim of the one who makes, opens or ends an object.
  *
  * Nouns: suspect (who was waited for in vain, and may be stopped).
- * I1  One thread of one process has the claim; of a dead process, whoever settles it takes the
+ * I1  One thread of one process has the claim; of a dead process, whoever reclaims it takes the
  *     claim over, before the dead one's seat is free.
  * I2  A wait for the claim ends: a stopped owner costs each process one long wait, then short
  *     ones until the claim changes hands.
@@ -22,9 +22,9 @@
 /*
  * Whoever has it is back in far less than REGISTRY_MS, or stopped, or a word that noise has
  * written. Who was waited for that long in vain (a suspect) is waited for SUSPECT_MS from then
- * on, until the claim changes hands. Who settles a seat waits less, and suspects nobody.
+ * on, until the claim changes hands. Who reclaims a seat waits less, and suspects nobody.
  */
-enum { REGISTRY_MS = 5000, SUSPECT_MS = 100, SETTLER_MS = 1, REGISTRY_ROUNDS = 4 };
+enum { REGISTRY_MS = 5000, SUSPECT_MS = 100, RECLAIMER_MS = 1, REGISTRY_ROUNDS = 4 };
 
 bool tni_registry_take(struct tn_domain *d, uint64_t from)
 {
@@ -77,11 +77,11 @@ static int await(struct tn_domain *d, struct tni_wait wait)
     return 0;
 }
 
-int tni_registry_enter_settling(struct tn_domain *d)
+int tni_registry_enter_reclaiming(struct tn_domain *d)
 {
-    return await(d, (struct tni_wait){.deadline_ns = tni_os_now_ns() + SETTLER_MS * MS_NS,
+    return await(d, (struct tni_wait){.deadline_ns = tni_os_now_ns() + RECLAIMER_MS * MS_NS,
                                       .is_through = true,
-                                      .is_settling = true});
+                                      .is_reclaiming = true});
 }
 
 int tni_registry_enter(struct tn_domain *d)

@@ -18,8 +18,8 @@ bool tni_registry_take(struct tn_domain *domain, uint64_t from);
  * @return 0, or TN_ERR_TIMED_OUT, with the owner named
  */
 int tni_registry_enter(struct tn_domain *domain);
-/** For who settles the dead: wait 1 ms at most, and suspect nobody. */
-int tni_registry_enter_settling(struct tn_domain *domain);
+/** For who reclaims the dead: wait 1 ms at most, and suspect nobody. */
+int tni_registry_enter_reclaiming(struct tn_domain *domain);
 /** pre: the claim is ours. */
 void tni_registry_leave(struct tn_domain *domain);
 

@@ -2,15 +2,15 @@
 /*
  * wake: waking who waits at an object, and who watches it through a descriptor.
  *
- * Callers: ring.c, object.c, settle.c. Death: whoever settles the dead wakes all at each object
- * that the dead had open.
+ * Callers: ring.c, object.c, reclaim.c. Death: whoever reclaims the dead wakes all at each
+ * object that the dead had open.
  */
 #include "object/object.h"
 #include "wait/wait.h"
 
 /*
  * Ring first, and disarm only what was armed at our look. Who is killed or stopped before the
- * ring leaves it to the next one who rings, or to who settles the dead; so does who cannot
+ * ring leaves it to the next one who rings, or to who reclaims the dead; so does who cannot
  * ring. Who dies after it has made the descriptor readable. One that was cleared and armed
  * again meanwhile stays armed.
  */

@@ -9,10 +9,10 @@
  * I2  Both are gone with their last descriptor: a death leaves a number that rings nothing. Who
  *     is killed between bell and watch leaves the bell armed: see ring_descriptor() in
  * object.c.
- * I3  Who polls sleeps for as long as nobody rings. Where all members poll, only tenond settles
- *     the dead and rings for them; so the descriptor is readable, too, once tenond is gone, and
- *     whoever clears it starts another one. That one rings everybody, who then follow it. It
- *     may be killed before it rings: so, until a tenond lives, a timer makes the descriptor
+ * I3  Who polls sleeps for as long as nobody rings. Where all members poll, only tenond
+ * reclaims the dead and rings for them; so the descriptor is readable, too, once tenond is
+ * gone, and whoever clears it starts another one. That one rings everybody, who then follow it.
+ * It may be killed before it rings: so, until a tenond lives, a timer makes the descriptor
  *     readable in its place.
  */
 #include <stddef.h>

@@ -105,8 +105,8 @@ static bool has_free_seat(const struct tni_segment *s)
     return seat < s->geometry.seats;
 }
 
-/* Every seat was taken: settle the dead. @return whether to look for a seat once more */
-static bool settle_for_seat(struct tn_domain *d, struct tni_seat_wait *wait)
+/* Every seat was taken: reclaim the dead. @return whether to look for a seat once more */
+static bool reclaim_for_seat(struct tn_domain *d, struct tni_seat_wait *wait)
 {
     if (d->relieve == NULL)
         return false;
@@ -118,7 +118,8 @@ static bool settle_for_seat(struct tn_domain *d, struct tni_seat_wait *wait)
 void tni_process_make_room(struct tn_domain *d)
 {
     struct tni_seat_wait wait = {0};
-    while (d->seat != TNI_NO_SEAT && !has_free_seat(&d->segment) && settle_for_seat(d, &wait)) {
+    while (d->seat != TNI_NO_SEAT && !has_free_seat(&d->segment) &&
+           reclaim_for_seat(d, &wait)) {
     }
 }
 
@@ -131,13 +132,13 @@ static void note_full(struct tn_domain *d)
         snprintf(
             d->child_reason, sizeof d->child_reason,
             "every seat was taken, %u of them by processes that have ended and that nobody "
-            "has settled",
+            "has reclaimed",
             dead);
     tni_log(TNI_LOG_WARNING, "fork: the child gets no seat: %s", d->child_reason);
 }
 
 /*
- * A seat for the child in one domain. pre: the thread records are not taken yet: who settles
+ * A seat for the child in one domain. pre: the thread records are not taken yet: who reclaims
  * needs one
  */
 static void claim_for_child(struct tn_domain *d, const struct tni_os_process *self)
@@ -148,7 +149,7 @@ static void claim_for_child(struct tn_domain *d, const struct tni_os_process *se
                             .parent = d->who,
                             .command = d->me->command};
     int status;
-    while ((status = tni_sit_claim(&d->segment, &claim)) != 0 && settle_for_seat(d, &wait)) {
+    while ((status = tni_sit_claim(&d->segment, &claim)) != 0 && reclaim_for_seat(d, &wait)) {
     }
     if (status != 0) {
         note_full(d);
@@ -229,7 +230,7 @@ static bool is_unwitnessed(const struct tn_domain *d)
 
 /*
  * fork() seems to have failed: a seat without a pid is that of nobody's death. A child that
- * there is names itself, and its seat has a pid. pre: nobody settles the seat yet, since it
+ * there is names itself, and its seat has a pid. pre: nobody reclaims the seat yet, since it
  * names us or we have its witness too; without a witness, no child will come any more.
  */
 static void mark_unborn(struct tn_domain *d)
@@ -345,7 +346,7 @@ TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
     /* Read first: what lies beside a page that is read is mapped with it. */
     if (atomic_load(&entry->word) != word ||
         !atomic_compare_exchange_strong(&entry->word, &word, named)) {
-        note_reason(d, "its parent died, and was settled together with it");
+        note_reason(d, "its parent died, and was reclaimed together with it");
         return;
     }
     TNI_KILL_POINT("fork_child_claimed");

@@ -82,8 +82,8 @@ int tni_process_end_with(struct tn_domain *d, uint64_t parent)
     atomic_fetch_or(&d->me->flags, TNI_SEAT_ENDS_WITH_PARENT);
     TNI_KILL_POINT("process_bound_to_parent");
     /*
-     * After the flag: whoever settles the parent sees it, or we see that the parent is gone. A
-     * killed parent that nobody has settled yet is gone too.
+     * After the flag: whoever reclaims the parent sees it, or we see that the parent is gone. A
+     * killed parent that nobody has reclaimed yet is gone too.
      */
     if (tni_process_who_runs(&d->segment, parent))
         return 0;

@@ -18,7 +18,7 @@
  *     took for it. Where none can be had, pid and start time say it, and to nobody in another
  *     namespace.
  * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
- * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper settles it.
+ * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper reclaims it.
  *
  * Here: join and leave. sit.c claims seats, fork.c gives children theirs, thread.c has the
  * thread records, seats.c says who lives.

@@ -118,8 +118,8 @@ struct tn_domain {
     _Atomic uint64_t survive_ns; /* when it is due again */
     /*
      * A table or the memory is full: look whether the dead or what has expired hold it, and
-     * wait for those who settle the dead, for 50 ms at most. True: it looked, so try once more.
-     * pre: no thread record, no claim. May be NULL
+     * wait for those who reclaim the dead, for 50 ms at most. True: it looked, so try once
+     * more. pre: no thread record, no claim. May be NULL
      */
     bool (*relieve)(struct tn_domain *domain);
     _Atomic uint64_t relieve_ns; /* not again before */
@@ -177,15 +177,15 @@ struct tni_seat_wait {
 };
 #define TNI_SEAT_PATIENCE_NS UINT64_C(1000000000)
 /**
- * Wait for a moment, if a seat may come free: a dead process has it, or somebody settles that
+ * Wait for a moment, if a seat may come free: a dead process has it, or somebody reclaims that
  * one, or it is free by now.
  * @return false: at one moment of this call a living process had each seat; or a second is over
  */
 bool tni_process_await_seat(const struct tni_segment *segment, struct tni_seat_wait *wait);
 
 /**
- * If every seat is taken, settle the dead, and wait for those whom somebody else settles, for a
- * second at most. For somebody who is about to come.
+ * If every seat is taken, reclaim the dead, and wait for those whom somebody else reclaims, for
+ * a second at most. For somebody who is about to come.
  */
 void tni_process_make_room(struct tn_domain *domain);
 
@@ -261,7 +261,7 @@ struct tni_wait {
     uint64_t look_ns; /* tni_process_sleep(): when its slice of 100 ms ends; 0: no sleep yet */
     bool is_late;     /* after the deadline, the caller was sent to check once more */
     bool is_through;  /* it must come to its end: the program is not asked */
-    bool is_settling; /* the waiter settles the dead; it does not begin that again inside */
+    bool is_reclaiming; /* the waiter reclaims the dead; it does not begin that again inside */
 };
 
 /**
@@ -422,7 +422,7 @@ static inline void tni_announce_clear(struct tni_thread *thread)
  * and would be waited for in vain.
  */
 void tni_process_clear_idle(struct tn_domain *domain);
-/** Whether a seat that is not being settled announces this block. */
+/** Whether a seat that is not being reclaimed announces this block. */
 bool tni_process_is_announced(const struct tni_segment *segment,
                               const struct tni_thread *except, tni_block block);
 
@@ -544,7 +544,7 @@ uint32_t tni_process_who_state(const struct tni_segment *segment, uint64_t who);
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
 /** The same, and its process has not ended either, as far as that can be known. */
 bool tni_process_who_runs(const struct tni_segment *segment, uint64_t who);
-/** Seats that are taken by processes that have ended, and not settled yet. */
+/** Seats that are taken by processes that have ended, and not reclaimed yet. */
 uint32_t tni_process_count_dead(const struct tni_segment *segment);
 /** Whether a process lives that has a seat, and has not put its name on it yet. */
 bool tni_process_has_joining(const struct tni_segment *segment);

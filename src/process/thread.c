@@ -51,7 +51,7 @@ void tni_thread_come_back(struct tni_thread *thread)
 /* The next one begins after a look. */
 static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 {
-    if (d->survive != NULL && !wait->is_settling)
+    if (d->survive != NULL && !wait->is_reclaiming)
         d->survive(d);
     wait->look_ns = tni_os_now_ns() + SLICE_NS;
 }
@@ -78,7 +78,7 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
             return TN_ERR_INTERRUPTED;
         if (is_over || atomic_load(word) != seen)
             return 0; /* after each slice, the last one too, the caller checks its condition
-                         again: to settle a death may have changed it */
+                         again: to reclaim a death may have changed it */
         uint64_t until_ns = TNI_MIN(wait->look_ns, wait->deadline_ns);
         if (!wait->is_through)
             until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());

@@ -161,7 +161,7 @@ static bool has_more(const struct tn_object *handle)
 static void close_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
 {
     if (tni_seat_set_has(&object->consumers, seat))
-        tni_ring_settle_seat(d, object, seat);
+        tni_ring_reclaim_seat(d, object, seat);
 }
 
 const struct tni_kind tni_queue_kind = {
@@ -169,7 +169,7 @@ const struct tni_kind tni_queue_kind = {
     .name = "queue",
     .handle_bytes = sizeof(struct tni_queue),
     .bind = bind,
-    .settle_seat = tni_ring_settle_seat,
+    .reclaim_seat = tni_ring_reclaim_seat,
     .close_seat = close_seat,
     .end = tni_ring_end,
     .has_more = has_more,

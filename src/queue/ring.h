@@ -283,7 +283,7 @@ bool tni_ring_has_room(struct tni_queue *queue);
 
 extern const struct tni_kind tni_queue_kind;
 /* What the queue does for the table of objects: see struct tni_kind. */
-void tni_ring_settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
+void tni_ring_reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat);
 void tni_ring_end(struct tn_domain *domain, struct tni_object *object);
 uint64_t tni_ring_count_records(const struct tni_segment *segment,
                                 const struct tni_object *object, tni_block block);

@@ -12,7 +12,7 @@
  * I2  A block that stood still in no pass is counted by a member under its name (recount.c,
  *     I3). What is left is not looked into: that is told apart, and is no discrepancy.
  * Callers: api. Death: an inspector writes nothing. A member leaves its claim on recounts, as a
- * recounter does; a repair is one CAS, or a settling.
+ * recounter does; a repair is one CAS, or a reclaiming.
  */
 #include "reaper/audit.h"
 
@@ -109,7 +109,7 @@ static void note_moved(struct hearing *h, uint32_t first, uint32_t span)
         heard_of(h, (tni_block){first + i})->has_moved = true;
 }
 
-/* Announces of the dead too: their counts may be too high until they are settled. */
+/* Announces of the dead too: their counts may be too high until they are reclaimed. */
 static void note_announced(struct hearing *h)
 {
     const struct tni_segment *s = h->audit->segment;
@@ -263,7 +263,7 @@ static bool count_named(struct tni_audit *a, tni_block block, struct tni_recount
 static bool repair(struct tni_audit *a, tni_block block, const struct tni_recounted *r)
 {
     struct tni_thread *thread = tni_thread_enter(a->domain);
-    bool is_repaired = tni_recount_settle(a->domain, thread, block, r);
+    bool is_repaired = tni_recount_reclaim(a->domain, thread, block, r);
     tni_thread_leave(thread);
     return is_repaired;
 }
@@ -345,7 +345,7 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool 
                           .each = each,
                           .context = context};
 
-    /* The dead first: what they announced is theirs, and right once they are settled. */
+    /* The dead first: what they announced is theirs, and right once they are reclaimed. */
     tni_audit_tables(&a);
     if (is_repair && a.stop == 0)
         tni_recount_suspects(domain, TNI_FOREVER); /* what it cannot do is not looked into */

@@ -23,7 +23,7 @@ void tni_audit_say(struct tni_audit *audit, bool repaired, const char *format, .
 
 /**
  * Whether `wrong` stays true for about 50 ms: longer than any operation, and than a prompt
- * settling. Where many stayed so, which is damage and no motion, a few looks do for the rest.
+ * reclaiming. Where many stayed so, which is damage and no motion, a few looks do for the rest.
  */
 typedef bool tni_audit_wrong_fn(const struct tni_audit *audit, const void *subject);
 bool tni_audit_stays(struct tni_audit *audit, tni_audit_wrong_fn *wrong, const void *subject);

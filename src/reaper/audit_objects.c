@@ -80,7 +80,7 @@ static void check_name(struct tni_audit *a, uint32_t index)
                   TNI_OBJECT_NAME_BYTES, object->name);
 }
 
-/* An opener whose row does not tell: to settle it would pass the object by. */
+/* An opener whose row does not tell: to reclaim it would pass the object by. */
 static uint32_t untold_opener(const struct tni_segment *s, uint32_t index)
 {
     const struct tni_object *object = tni_object_at(s, index);
@@ -197,8 +197,8 @@ static bool undo_ticket(struct tn_domain *d, uint32_t index, uint64_t word)
     if (!tni_geometry_has_seat(&d->segment.geometry, maker))
         return false;
     tni_bit_set(tni_issues_of(&d->segment, maker), index / TNI_TICKET_GROUP);
-    tni_ticket_settle_seat(d, tni_who(maker, tni_seat_incarnation(atomic_load(
-                                                 &tni_seat_at(&d->segment, maker)->word))));
+    tni_ticket_reclaim_seat(d, tni_who(maker, tni_seat_incarnation(atomic_load(
+                                                  &tni_seat_at(&d->segment, maker)->word))));
     return true;
 }
 

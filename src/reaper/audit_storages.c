@@ -13,7 +13,7 @@
 enum { PAUSE_NS = 50 * 1000 * 1000 };
 
 /* Only what is whole, and not on its way out: its object is there. */
-static bool is_settled(const struct tni_segment *s, tni_block block)
+static bool is_reclaimed(const struct tni_segment *s, tni_block block)
 {
     uint64_t word = atomic_load(tni_word_at(s, block));
     return tni_word_state(word) == TNI_BLOCK_ALLOC && tni_word_count(word) > 0 &&
@@ -40,7 +40,7 @@ static const char *storage_fault(const struct tni_segment *s, tni_block block,
     int fd;
 
     path[0] = '\0';
-    if (!is_settled(s, block))
+    if (!is_reclaimed(s, block))
         return NULL;
     int status = tni_backing_read(s, block, &b);
     if (status != 0)

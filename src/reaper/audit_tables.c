@@ -3,8 +3,8 @@
  * audit_tables: seats, claims and limits, each looked at until it is right or has been wrong
  * for a while; audit_objects.c does the same of objects and tickets.
  *
- * A free seat with something left in it is repaired by having it settled: it becomes REAPING by
- * nobody, and goes the way of every dead seat.
+ * A free seat with something left in it is repaired by having it reclaimed: it becomes REAPING
+ * by nobody, and goes the way of every dead seat.
  */
 #include "reaper/audit.h"
 #include "wait/wait.h"
@@ -52,7 +52,7 @@ struct seat_subject {
     uint64_t word;
 };
 
-static bool is_unsettled(const struct tni_audit *a, const void *subject)
+static bool is_unreclaimed(const struct tni_audit *a, const void *subject)
 {
     const struct seat_subject *of = subject;
     uint64_t word = load_seat(a->segment, of->seat);
@@ -68,15 +68,15 @@ static void check_taken(struct tni_audit *a, uint32_t seat, uint64_t word)
     struct seat_subject subject = {.seat = seat, .word = word};
     int32_t pid = atomic_load(&tni_seat_at(a->segment, seat)->pid);
 
-    if (!is_unsettled(a, &subject))
+    if (!is_unreclaimed(a, &subject))
         return;
     if (a->is_repair) {
-        bool is_settled = tni_reaper_settle(a->domain, seat) == 1;
-        if (is_settled || tni_audit_stays(a, is_unsettled, &subject))
-            tni_audit_say(a, is_settled, "seat %u: process %d is dead and was not settled",
+        bool is_reclaimed = tni_reaper_reclaim(a->domain, seat) == 1;
+        if (is_reclaimed || tni_audit_stays(a, is_unreclaimed, &subject))
+            tni_audit_say(a, is_reclaimed, "seat %u: process %d is dead and was not reclaimed",
                           seat, pid);
-    } else if (tni_audit_stays(a, is_unsettled, &subject)) {
-        tni_audit_say(a, false, "seat %u: process %d is dead and not settled (%s)", seat, pid,
+    } else if (tni_audit_stays(a, is_unreclaimed, &subject)) {
+        tni_audit_say(a, false, "seat %u: process %d is dead and not reclaimed (%s)", seat, pid,
                       state_names[tni_seat_state(word)]);
     }
 }
@@ -121,7 +121,7 @@ static bool has_object(const struct tni_segment *s, uint32_t seat)
     return false;
 }
 
-/* Who settles a seat looks at the objects that its row tells of. */
+/* Who reclaims a seat looks at the objects that its row tells of. */
 static void tell_of_objects(const struct tni_segment *s, uint32_t seat)
 {
     uint32_t limit = tni_object_limit(s);
@@ -146,13 +146,13 @@ static bool has_leftover(const struct tni_audit *a, const void *subject)
            load_seat(a->segment, of->seat) == of->word;
 }
 
-static bool settle_free_seat(struct tn_domain *d, uint32_t seat, uint64_t word)
+static bool reclaim_free_seat(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
     uint64_t reaping = tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, 0xffffff);
     tell_of_objects(&d->segment, seat);
     return atomic_compare_exchange_strong(&tni_seat_at(&d->segment, seat)->word, &word,
                                           reaping) &&
-           tni_reaper_settle(d, seat) == 1;
+           tni_reaper_reclaim(d, seat) == 1;
 }
 
 static void check_free(struct tni_audit *a, uint32_t seat, uint64_t word)
@@ -161,8 +161,8 @@ static void check_free(struct tni_audit *a, uint32_t seat, uint64_t word)
     const char *what = leftover(a->segment, seat);
     if (what == NULL || !tni_audit_stays(a, has_leftover, &subject))
         return;
-    bool is_settled = a->is_repair && settle_free_seat(a->domain, seat, word);
-    tni_audit_say(a, is_settled, "seat %u is free, but %s", seat, what);
+    bool is_reclaimed = a->is_repair && reclaim_free_seat(a->domain, seat, word);
+    tni_audit_say(a, is_reclaimed, "seat %u is free, but %s", seat, what);
 }
 
 static void check_seats(struct tni_audit *a)

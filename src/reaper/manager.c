@@ -33,10 +33,10 @@ void tni_reaper_leave(struct tn_domain *d)
     tni_object_fini(d);
     if (is_member) {
         TNI_KILL_POINT("leave_objects_closed");
-        /* For good: no thread of ours may settle somebody while our seat goes. */
-        for (uint32_t tries = 0; !tni_settle_begin(d); tries++)
+        /* For good: no thread of ours may reclaim somebody while our seat goes. */
+        for (uint32_t tries = 0; !tni_reclaim_begin(d); tries++)
             tni_os_back_off(tries);
-        tni_ticket_settle_seat(d, d->who);
+        tni_ticket_reclaim_seat(d, d->who);
         publish_hints(d);
         TNI_KILL_POINT("leave_hints_published");
     }
@@ -45,7 +45,7 @@ void tni_reaper_leave(struct tn_domain *d)
     tni_depot_fini(d);
     tni_backing_fini(d);
     if (is_member) {
-        tni_settle_release_claims(d, d->who);
+        tni_reclaim_release_claims(d, d->who);
         tni_alloc_wake(d);
     }
 }
@@ -61,7 +61,7 @@ void tni_manager_leave(struct tn_domain *d)
 {
     bool has_files = tni_process_has_seat(d) && has_files_to_end(d);
     if (has_files)
-        tni_reaper_settle_all(d); /* who died in it is not a member */
+        tni_reaper_reclaim_all(d); /* who died in it is not a member */
     tni_reaper_leave(d);
     tni_process_leave(d);
     if (has_files && tni_process_count(&d->segment) == 0) {
@@ -108,15 +108,15 @@ static void end_files_let_go(struct tn_domain *d)
 static int look_after(struct tn_domain *d, uint64_t deadline_ns)
 {
     tni_process_clear_idle(d);
-    int settled = tni_reaper_settle_until(d, deadline_ns);
+    int reclaimed = tni_reaper_reclaim_until(d, deadline_ns);
     uint32_t ended = tni_ticket_expire_due(d);
     tni_backing_sweep(d);
     end_files_let_go(d);
-    return settled < 0 ? settled : settled + (int)ended;
+    return reclaimed < 0 ? reclaimed : reclaimed + (int)ended;
 }
 
 /* Somebody else, or another thread of ours, is about to give back what the dead had. */
-static bool is_being_settled(const struct tn_domain *d)
+static bool is_being_reclaimed(const struct tn_domain *d)
 {
     const struct tni_segment *s = &d->segment;
     uint32_t seat = 0, limit = tni_seat_limit(s);
@@ -137,7 +137,7 @@ static uint64_t given_back(const struct tn_domain *d)
 }
 
 /*
- * While others settle the dead we wait for them, and take over from those who die. Who finds
+ * While others reclaim the dead we wait for them, and take over from those who die. Who finds
  * nothing does not look again for a few times as long as that took: a program may ask for what
  * is not there as often as it likes.
  */
@@ -149,11 +149,11 @@ static bool relieve(struct tn_domain *d)
         return false;
     uint64_t before = given_back(d);
     int came_back = look_after(d, deadline_ns);
-    for (uint32_t tries = 0; came_back <= 0 && given_back(d) == before && is_being_settled(d) &&
-                             tni_os_now_ns() < deadline_ns;
+    for (uint32_t tries = 0; came_back <= 0 && given_back(d) == before &&
+                             is_being_reclaimed(d) && tni_os_now_ns() < deadline_ns;
          tries++) {
         tni_os_back_off(tries);
-        came_back = tni_reaper_settle_until(d, deadline_ns);
+        came_back = tni_reaper_reclaim_until(d, deadline_ns);
     }
     bool has_found = came_back > 0 || given_back(d) != before;
     uint64_t done_ns = tni_os_now_ns(), pause_ns = tni_pause_ns(done_ns - begun_ns, REST, 0);

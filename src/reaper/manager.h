@@ -66,12 +66,13 @@ int tni_contact_replace(struct tn_domain *domain);
  */
 int tni_manager_connect(uint64_t deadline_ns, int *ret_fd);
 
-/* ---- settle.c ---------------------------------------------------------------------------- */
+/* ---- reclaim.c ----------------------------------------------------------------------------
+ */
 
-/** Only one thread of a process settles at a time. False: another one does. */
-bool tni_settle_begin(struct tn_domain *domain);
+/** Only one thread of a process reclaims at a time. False: another one does. */
+bool tni_reclaim_begin(struct tn_domain *domain);
 /** Give up the claims that a seat, which ends, has on shared tables. */
-void tni_settle_release_claims(struct tn_domain *domain, uint64_t who);
+void tni_reclaim_release_claims(struct tn_domain *domain, uint64_t who);
 
 /* ---- depot.c ----------------------------------------------------------------------------- */
 

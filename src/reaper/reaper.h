@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reaper: settles the dead. Any member can run it; tenond does it at once.
+ * reaper: reclaims the dead. Any member can run it; tenond does it at once.
  *
  * Every step is idempotent, and the seat stays REAPING until the last one, so that whoever
  * finds a dead recoverer starts again from the top.
@@ -17,7 +17,7 @@
 struct tni_reaper_part {
     _Atomic uint64_t files_ns; /* no look for files that were let go before */
     _Atomic uint32_t runtime;  /* header->runtime when that was last our folder's; 0: never */
-    _Atomic uint64_t reaping;  /* `who` of us while a thread of this process settles somebody */
+    _Atomic uint64_t reaping; /* `who` of us while a thread of this process reclaims somebody */
     _Atomic uint64_t recounting; /* turn at the claim of who recounts */
 };
 TNI_PART(reaper, TNI_PART_REAPER)
@@ -29,21 +29,21 @@ TNI_PART(reaper, TNI_PART_REAPER)
 void tni_reaper_init(struct tn_domain *domain);
 
 /**
- * Settle one seat if its process is gone. The blocks that it announced are left to
+ * Reclaim one seat if its process is gone. The blocks that it announced are left to
  * tni_reaper_recount().
- * @return 1: settled now; 0: alive, free, or being settled by someone alive;
+ * @return 1: reclaimed now; 0: alive, free, or being reclaimed by someone alive;
  *         TN_ERR_TIMED_OUT: a live thread is in the way, try again shortly;
  *         TN_ERR_CORRUPT: the seat's word makes no sense
  */
-int tni_reaper_settle(struct tn_domain *domain, uint32_t seat);
+int tni_reaper_reclaim(struct tn_domain *domain, uint32_t seat);
 
 /**
- * Settle every dead seat, and recount what they announced.
+ * Reclaim every dead seat, and recount what they announced.
  * @return how many, or TN_ERR_TIMED_OUT if a seat or a block must be tried again
  */
-int tni_reaper_settle_all(struct tn_domain *domain);
+int tni_reaper_reclaim_all(struct tn_domain *domain);
 /** The same, but no further seat after the deadline. */
-int tni_reaper_settle_until(struct tn_domain *domain, uint64_t deadline_ns);
+int tni_reaper_reclaim_until(struct tn_domain *domain, uint64_t deadline_ns);
 /**
  * End objects whose last closer could not, and recount the blocks that dead seats had
  * announced. Waits for threads that are at work on one of them for 50 ms altogether, and not

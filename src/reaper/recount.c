@@ -154,10 +154,11 @@ bool tni_recount_is_right(const struct tni_recounted *r)
     }
 }
 
-/* ---- settling ---------------------------------------------------------------------------- */
+/* ---- reclaiming ----------------------------------------------------------------------------
+ */
 
-bool tni_recount_settle(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                        const struct tni_recounted *r)
+bool tni_recount_reclaim(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                         const struct tni_recounted *r)
 {
     bool is_done;
     /*
@@ -173,8 +174,8 @@ bool tni_recount_settle(struct tn_domain *d, struct tni_thread *thread, tni_bloc
     }
     atomic_store(&thread->announce->outer, block.id);
     TNI_KILL_POINT("recount_announced");
-    is_done = tni_ref_settle(d, thread, block, r->word, r->records);
-    TNI_KILL_POINT("recount_settled");
+    is_done = tni_ref_reclaim(d, thread, block, r->word, r->records);
+    TNI_KILL_POINT("recount_reclaimed");
     atomic_store(&thread->announce->outer, 0);
     return is_done;
 }
@@ -191,8 +192,8 @@ static bool is_damage(const struct tni_recounted *r)
 }
 
 /* @return whether the block is dealt with */
-static bool settle_counted(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                           const struct tni_recounted *r)
+static bool reclaim_counted(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                            const struct tni_recounted *r)
 {
     if (tni_recount_is_right(r))
         return true;
@@ -202,7 +203,7 @@ static bool settle_counted(struct tn_domain *d, struct tni_thread *thread, tni_b
                 (unsigned long long)r->records);
         return true;
     }
-    return tni_recount_settle(d, thread, block, r);
+    return tni_recount_reclaim(d, thread, block, r);
 }
 
 /* ---- marking suspects -------------------------------------------------------------------- */
@@ -239,7 +240,7 @@ static void mark_announced(const struct tni_segment *s, const struct tni_announc
         mark(s, outer);
 }
 
-/* `object` is the queue's to settle and to clear: it may still have to come again for it. */
+/* `object` is the queue's to reclaim and to clear: it may still have to come again for it. */
 static void clear_announce(struct tni_announce *a)
 {
     atomic_store(&a->commit_bytes, 0);
@@ -270,7 +271,7 @@ struct suspects {
     struct tni_thread *thread;
     uint32_t count; /* of this pass */
     uint32_t left;  /* of all passes: were not quiet */
-    bool has_settled;
+    bool has_reclaimed;
     tni_block block[MOST_SUSPECTS]; /* in rising order */
     struct tni_recounted seen[MOST_SUSPECTS];
     bool is_open[MOST_SUSPECTS];
@@ -283,7 +284,7 @@ static void close_suspect(struct suspects *of, uint32_t i)
     TNI_KILL_POINT("recount_block_done");
     atomic_fetch_and(tni_suspects_at(s, TNI_SUSPECT_COUNTING, at), ~(UINT64_C(1) << (at % 64)));
     of->is_open[i] = false;
-    of->has_settled = true;
+    of->has_reclaimed = true;
 }
 
 static uint32_t find(const struct suspects *of, tni_block block)
@@ -308,7 +309,7 @@ static void tally(tni_block block, void *context)
 }
 
 /* One pass over all records, for all of them. @return how many are still open */
-static uint32_t settle_together(struct suspects *of)
+static uint32_t reclaim_together(struct suspects *of)
 {
     const struct tni_segment *s = &of->domain->segment;
     uint32_t open = 0;
@@ -322,18 +323,18 @@ static uint32_t settle_together(struct suspects *of)
     for (uint32_t i = 0; i < of->count; i++) {
         if (is_quiet[i] && !tni_process_is_announced(s, of->thread, of->block[i]) &&
             load_word(s, of->block[i]) == of->seen[i].word &&
-            settle_counted(of->domain, of->thread, of->block[i], &of->seen[i]))
+            reclaim_counted(of->domain, of->thread, of->block[i], &of->seen[i]))
             close_suspect(of, i);
         open += of->is_open[i];
     }
     return open;
 }
 
-static void settle_named(struct suspects *of, uint32_t i, uint64_t until_ns)
+static void reclaim_named(struct suspects *of, uint32_t i, uint64_t until_ns)
 {
     struct tni_recounted recounted;
     while (tni_recount_look_named(of->domain, of->thread, of->block[i], until_ns, &recounted)) {
-        if (settle_counted(of->domain, of->thread, of->block[i], &recounted)) {
+        if (reclaim_counted(of->domain, of->thread, of->block[i], &recounted)) {
             close_suspect(of, i);
             return;
         }
@@ -347,7 +348,7 @@ static void settle_named(struct suspects *of, uint32_t i, uint64_t until_ns)
  * stopped thread announces must not use up the patience for the others.
  * @return how many are still open
  */
-static uint32_t settle_in_turn(struct suspects *of, uint32_t open, uint64_t deadline_ns)
+static uint32_t reclaim_in_turn(struct suspects *of, uint32_t open, uint64_t deadline_ns)
 {
     do {
         bool is_last = open == 1;
@@ -356,7 +357,7 @@ static uint32_t settle_in_turn(struct suspects *of, uint32_t open, uint64_t dead
             if (!of->is_open[i])
                 continue;
             uint64_t turn_ns = tni_os_now_ns() + TURN_NS;
-            settle_named(of, i, is_last ? deadline_ns : TNI_MIN(turn_ns, deadline_ns));
+            reclaim_named(of, i, is_last ? deadline_ns : TNI_MIN(turn_ns, deadline_ns));
             open += of->is_open[i];
         }
     } while (open > 0 && tni_os_now_ns() < deadline_ns);
@@ -364,11 +365,11 @@ static uint32_t settle_in_turn(struct suspects *of, uint32_t open, uint64_t dead
     return open;
 }
 
-static void settle_suspects(struct suspects *of, uint64_t deadline_ns)
+static void reclaim_suspects(struct suspects *of, uint64_t deadline_ns)
 {
-    uint32_t open = settle_together(of);
+    uint32_t open = reclaim_together(of);
     if (open > 0 && tni_os_now_ns() < deadline_ns)
-        open = settle_in_turn(of, open, deadline_ns);
+        open = reclaim_in_turn(of, open, deadline_ns);
     of->left += open;
     of->count = 0;
 }
@@ -406,12 +407,12 @@ static void for_each_suspect(struct suspects *of, uint64_t deadline_ns)
                 if (tni_geometry_has_block(g, block.id))
                     add(of, block);
                 if (of->count == MOST_SUSPECTS)
-                    settle_suspects(of, deadline_ns);
+                    reclaim_suspects(of, deadline_ns);
             }
         }
     }
     if (of->count > 0)
-        settle_suspects(of, deadline_ns);
+        reclaim_suspects(of, deadline_ns);
 }
 
 /* @return how many are left */
@@ -427,7 +428,7 @@ static uint32_t recount_blocks(struct tn_domain *d, uint64_t deadline_ns)
     if (of.left == 0)
         atomic_store(&h->suspects_done, added);
     TNI_KILL_POINT("recount_suspects_done");
-    if (of.has_settled)
+    if (of.has_reclaimed)
         tni_alloc_wake(d);
     return of.left;
 }

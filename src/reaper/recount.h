@@ -57,7 +57,7 @@ void tni_recount_release(struct tn_domain *domain, uint64_t who);
  * freed.
  * pre: between tni_recount_begin() and end. @return whether it was done
  */
-bool tni_recount_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
-                        const struct tni_recounted *recounted);
+bool tni_recount_reclaim(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+                         const struct tni_recounted *recounted);
 
 #endif

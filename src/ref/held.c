@@ -11,7 +11,7 @@ bool tni_ref_local_if_held(struct tn_domain *d, tni_block block)
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY)) {
             tni_os_back_off(tries++);
             seen = atomic_load_explicit(local, memory_order_relaxed);
-        } else if (/* pairs with the release in local_settle() */
+        } else if (/* pairs with the release in local_reclaim() */
                    atomic_compare_exchange_weak_explicit(
                        local, &seen, seen + 1, memory_order_acquire, memory_order_relaxed)) {
             return true;

@@ -48,7 +48,7 @@ static int try_relieved(struct tn_domain *d, struct tni_wish *wish, int status)
 static int sleep_once(struct tn_domain *d, const struct tni_wish *wish, struct tni_wait *wait,
                       uint32_t seen)
 {
-    char why[256]; /* who sleeps settles the dead, which may fail in its own ways */
+    char why[256]; /* who sleeps reclaims the dead, which may fail in its own ways */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     int slept = tni_process_sleep(d, &d->segment.header->memory_wait, seen, wait);
     if (slept != TN_ERR_TIMED_OUT)

@@ -77,7 +77,7 @@ static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, 
     TNI_KILL_POINT("release_unrecorded");
     /*
      * Before the block can be FREE: whoever allocates it next in this process finds local[b]
-     * settled.
+     * reclaimed.
      */
     atomic_store_explicit(&d->local[at], 0, memory_order_release);
     if (TNI_UNLIKELY(tni_block_class(block) < TNI_SMALL_CLASS) ||

@@ -21,7 +21,7 @@
  * an announced block; the reaper recounts it. Never a count too low.
  *
  * Here: counts, and the records of message blocks. local.c has local references, make.c new
- * blocks, insist.c the wait for memory, fork.c and settle.c what their names say.
+ * blocks, insist.c the wait for memory, fork.c and reclaim.c what their names say.
  */
 #include "ref/ref.h"
 

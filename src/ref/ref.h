@@ -95,7 +95,7 @@ struct tni_wish {
 /* How long a call that waits comes again, while others commit, before it sleeps. */
 #define TNI_REF_PATIENCE_NS (UINT64_C(1000) * 1000 * 1000)
 /**
- * The tries after the first one, which returned `status`. The call settles the dead at least
+ * The tries after the first one, which returned `status`. The call reclaims the dead at least
  * once. While others commit, and so leave open whether there is room, it comes again: for a
  * second, or until its deadline; for 100 ms without one. Then it gives all free memory of the
  * domain back, once a second at most, and, with a deadline, sleeps between tries.
@@ -311,7 +311,7 @@ void tni_ref_for_each_record(const struct tni_segment *segment, tni_record_fn *e
  * message block holds.
  * pre: announced by thread as `outer`. @return whether it was done
  */
-bool tni_ref_settle(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
-                    uint64_t seen, uint64_t records);
+bool tni_ref_reclaim(struct tn_domain *domain, struct tni_thread *thread, tni_block block,
+                     uint64_t seen, uint64_t records);
 
 #endif

@@ -27,7 +27,7 @@ uint32_t tni_ticket_expire_due(struct tn_domain *domain);
  * A seat ended (died or left): its tickets without an end of their own get one; one that is
  * half made is undone.
  */
-void tni_ticket_settle_seat(struct tn_domain *domain, uint64_t who);
+void tni_ticket_reclaim_seat(struct tn_domain *domain, uint64_t who);
 /** Live tickets that name a block. */
 uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block block);
 /** tn_ticket_for_each() without a seat. What it says of a block is as the block says it. */

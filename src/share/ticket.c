@@ -11,10 +11,10 @@
  * I4  A record changes only between an announce of the block and its clearing, and the block's
  *     version moves meanwhile if somebody recounts: no recount takes half a change for a whole.
  * I5  Before a ticket is MAKING, its maker's row of issues says that it may be the maker's: to
- *     settle a seat is to look at the tickets that its row tells of. Only that clears the row.
- * Callers: handle.c; tenond, survivors (expire); reaper (settle_seat, records); inspect.
+ *     reclaim a seat is to look at the tickets that its row tells of. Only that clears the row.
+ * Callers: handle.c; tenond, survivors (expire); reaper (reclaim_seat, records); inspect.
  * A death leaves, and the reaper repairs:
- *   after the ticket was taken      MAKING, by a dead seat: FREE by tni_ticket_settle_seat()
+ *   after the ticket was taken      MAKING, by a dead seat: FREE by tni_ticket_reclaim_seat()
  *   after the increment, not LIVE   the same, and one reference too many, announced: recounted
  *   pinned, the use not taken       one too many, announced, perhaps on a FREE block: recounted
  *   use taken, no hold yet          the same; the use is gone with its taker

@@ -31,7 +31,7 @@ uint32_t tni_ticket_expire_due(struct tn_domain *d)
     return ended;
 }
 
-static void settle_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now_ns)
+static void reclaim_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now_ns)
 {
     uint64_t word = tni_ticket_load(ticket);
     if (tni_ticket_state(word) == TNI_TICKET_MAKING &&
@@ -45,9 +45,9 @@ static void settle_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now_
     }
 }
 
-/* I5 of ticket.c. A bit goes when its tickets are settled: the next recoverer finds the rest.
+/* I5 of ticket.c. A bit goes when its tickets are reclaimed: the next recoverer finds the rest.
  */
-void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
+void tni_ticket_reclaim_seat(struct tn_domain *d, uint64_t who)
 {
     uint32_t limit = tni_ticket_limit(&d->segment);
     uint32_t groups = (limit + TNI_TICKET_GROUP - 1) / TNI_TICKET_GROUP;
@@ -58,8 +58,8 @@ void tni_ticket_settle_seat(struct tn_domain *d, uint64_t who)
          group = tni_bit_next(row, group + 1, groups)) {
         uint32_t first = group * TNI_TICKET_GROUP;
         for (uint32_t i = first; i < TNI_MIN(first + TNI_TICKET_GROUP, limit); i++)
-            settle_ticket(tni_ticket_at(&d->segment, i), who, now_ns);
-        TNI_KILL_POINT("ticket_group_settled");
+            reclaim_ticket(tni_ticket_at(&d->segment, i), who, now_ns);
+        TNI_KILL_POINT("ticket_group_reclaimed");
         tni_bit_clear(row, group);
     }
     tni_bit_forget(row, groups);

@@ -8,7 +8,7 @@
  *     it was collected; then none. A pid is used only through the pidfd.
  * I2  No child that this room starts inherits the descriptors of another one.
  * I3  Unless detached, a child ends with its parent, by two ways that do not need each other:
- *     the kernel's death signal, and its seat, which whoever settles the parent reads.
+ *     the kernel's death signal, and its seat, which whoever reclaims the parent reads.
  * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it is gone.
  * I5  Once one child of a group has failed, the others are told to end, and the first failure
  *     stays the group's answer. Children that we end are not failures of their own.
@@ -19,7 +19,7 @@
  *     who closes a descriptor or frees an object first erases what a copy would close it by.
  * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it
  * looks for its parent after each of the two ways is set up. A death of a child leaves a seat,
- * which the reaper settles; here when its parent collects it, so that needs no tenond.
+ * which the reaper reclaims; here when its parent collects it, so that needs no tenond.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -155,7 +155,7 @@ static void note_end(struct tn_process *child, const struct tni_os_exit *end)
     child->is_ended = true;
     /* One that exited well has left the domain by itself, if it was polite. */
     if (child->status.exit_code != 0 && is_seated(child->domain))
-        tni_reaper_settle_all(child->domain);
+        tni_reaper_reclaim_all(child->domain);
 }
 
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)

@@ -22,8 +22,8 @@
  * holds up one call, for `patience_ns` or until the program's hook ends the wait. It is not
  * asked for another worker before it has answered; then `patience_ns` is twice as long, up to a
  * limit, until a worker was started. Callers: the user. A death of the owner ends the workers
- * (child.c, I3) and, when its seat is settled, gives back its queues, the board and what was in
- * them. A death of a worker: see pool_worker.c.
+ * (child.c, I3) and, when its seat is reclaimed, gives back its queues, the board and what was
+ * in them. A death of a worker: see pool_worker.c.
  */
 #include <inttypes.h>
 #include <signal.h>

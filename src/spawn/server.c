@@ -370,7 +370,7 @@ tn_forkserver *tn_forkserver_close(tn_forkserver *server)
             tni_os_send(server->socket_fd, &end, sizeof end, NULL, 0) == 0)
             (void)!tni_child_await(server->process, tn_deadline_after(TNI_SERVER_END_NS).ns,
                                    true);
-        tni_server_settle(server);
+        tni_server_reclaim(server);
     }
     tni_server_unlist(server);
     tn_process_close(server->late);

@@ -48,6 +48,6 @@ void tni_server_end_request(struct tn_forkserver *server);
 int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns);
 /** Before the server is freed: the child of an asker that gave up is known, or there is none.
  */
-void tni_server_settle(struct tn_forkserver *server);
+void tni_server_reclaim(struct tn_forkserver *server);
 
 #endif

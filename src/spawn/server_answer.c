@@ -137,7 +137,7 @@ int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns)
 }
 
 /* Before the server is freed: the child of an asker that gave up is known, or there is none. */
-void tni_server_settle(struct tn_forkserver *server)
+void tni_server_reclaim(struct tn_forkserver *server)
 {
     if (server->out_request != 0) {
         (void)!tn_process_kill(server->process, SIGKILL);

@@ -22,7 +22,7 @@ int tni_child_end_failed(struct tn_process *child, int status)
     tn_process_close(child);
     /* A fork that failed, or a child that nobody could wait for, left a seat. */
     if (tni_process_has_seat(domain))
-        tni_reaper_settle_all(domain);
+        tni_reaper_reclaim_all(domain);
     return tni_fail(status, "%s", detail);
 }
 
@@ -96,7 +96,7 @@ static uint64_t find_member(struct tn_domain *domain, int32_t pid)
     for (uint32_t i = 0; pid > 0 && i < limit; i++) {
         const struct tni_seat *seat = tni_seat_at(segment, i);
         uint64_t word = atomic_load(&seat->word);
-        /* A dead one that is not settled yet may have had this pid before. */
+        /* A dead one that is not reclaimed yet may have had this pid before. */
         if (atomic_load(&seat->pid) == pid && tni_seat_state(word) == TNI_SEAT_ALIVE &&
             i != domain->seat && is_here(segment, i, pid) &&
             tni_process_seat_state(segment, i) == TNI_OS_ALIVE)

@@ -168,7 +168,7 @@ int tn_barrier_reset(tn_barrier *barrier)
 }
 
 /* May be done again for the same death, if the one who reaps dies: it breaks once more then. */
-static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);
     do {
@@ -185,5 +185,5 @@ const struct tni_kind tni_barrier_kind = {
     .number = TNI_OBJECT_BARRIER,
     .name = "barrier",
     .handle_bytes = sizeof(struct tn_object),
-    .settle_seat = settle_seat,
+    .reclaim_seat = reclaim_seat,
 };

@@ -48,7 +48,7 @@ struct acquire {
 };
 
 /*
- * Nobody will let it go: no such seat is taken or being settled, or its process lives on
+ * Nobody will let it go: no such seat is taken or being reclaimed, or its process lives on
  * without that thread.
  */
 static bool is_held_by_nobody(const struct tni_segment *s, uint64_t word)
@@ -187,7 +187,7 @@ int tn_lock_release(tn_lock *lock)
 }
 
 /* Idempotent, for a seat that is dead, or whose process closes the lock. */
-static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     uint64_t seen = atomic_load(&object->value);
     if ((seen & TNI_LOCK_HELD) == 0 || tni_lock_seat(seen) != seat)
@@ -204,6 +204,6 @@ const struct tni_kind tni_lock_kind = {
     .number = TNI_OBJECT_LOCK,
     .name = "lock",
     .handle_bytes = sizeof(struct tn_object),
-    .settle_seat = settle_seat,
-    .close_seat = settle_seat,
+    .reclaim_seat = reclaim_seat,
+    .close_seat = reclaim_seat,
 };

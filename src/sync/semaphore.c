@@ -379,7 +379,7 @@ static void take_announces(struct tn_domain *domain, uint32_t dead)
  * Give back what a seat holds: it is dead, or its process closes the semaphore. Resumable: all
  * permits are uncounted and given under an announce of our own, and one permit by one CAS.
  */
-static void settle_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
+static void reclaim_seat(struct tn_domain *domain, struct tni_object *object, uint32_t seat)
 {
     const struct tni_segment *s = &domain->segment;
     uint32_t index = (uint32_t)(object - tni_object_at(s, 0));
@@ -387,18 +387,18 @@ static void settle_seat(struct tn_domain *domain, struct tni_object *object, uin
     if (is_one(object)) {
         uint64_t word = tni_semaphore_one_held(seat);
         if (atomic_compare_exchange_strong(&object->value, &word, ONE_FREE))
-            TNI_KILL_POINT("semaphore_one_settled");
+            TNI_KILL_POINT("semaphore_one_reclaimed");
     } else if (held == NULL) {
         return;
     } else if (atomic_load(&held[seat]) != 0) {
         struct tni_thread *thread = begin(domain, index);
-        TNI_KILL_POINT("semaphore_settle_announced");
+        TNI_KILL_POINT("semaphore_reclaim_announced");
         uint32_t count = atomic_exchange(&held[seat], 0);
-        TNI_KILL_POINT("semaphore_settle_uncounted");
+        TNI_KILL_POINT("semaphore_reclaim_uncounted");
         /* What makes no sense is not given. */
         if (count != 0 && give_permits(object, TNI_LOOK(object->capacity), count) != 0)
             tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
-        TNI_KILL_POINT("semaphore_settle_given");
+        TNI_KILL_POINT("semaphore_reclaim_given");
         end(thread);
     }
     tni_wait_notify(&object->items, INT32_MAX);
@@ -409,8 +409,8 @@ const struct tni_kind tni_semaphore_kind = {
     .name = "semaphore",
     .handle_bytes = sizeof(struct tni_semaphore),
     .bind = bind,
-    .settle_seat = settle_seat,
-    .close_seat = settle_seat,
+    .reclaim_seat = reclaim_seat,
+    .close_seat = reclaim_seat,
     .take_announces = take_announces,
     .recount = recount,
 };

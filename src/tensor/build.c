@@ -55,7 +55,7 @@ static int fill(tn_tensor *t, tn_dtype dtype, int32_t ndim, const int64_t *shape
     t->ndim = ndim;
     t->is_contiguous = true;
     t->is_row_major = true;
-    tni_tensor_settle_form(t);
+    tni_tensor_complete_form(t);
     t->count = size->count;
     t->item_bytes = size->item_bytes;
     for (int32_t i = 0; i < ndim; i++)
@@ -123,10 +123,10 @@ void tni_tensor_end(tn_tensor *t)
     tni_storage_unref(s);
 }
 
-void tni_tensor_settle_strides(tn_tensor *t)
+void tni_tensor_complete_strides(tn_tensor *t)
 {
     t->is_contiguous = tni_shape_is_contiguous(t->ndim, t->extents, tni_tensor_strides(t));
     t->is_row_major =
         t->is_contiguous && tni_shape_is_row_major(t->ndim, t->extents, tni_tensor_strides(t));
-    tni_tensor_settle_form(t);
+    tni_tensor_complete_form(t);
 }

@@ -134,9 +134,9 @@ int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
                          tn_tensor **ret_tensor);
 
 /** After its strides were set. */
-void tni_tensor_settle_strides(tn_tensor *tensor);
+void tni_tensor_complete_strides(tn_tensor *tensor);
 /** After anything that the form says has changed. */
-static inline void tni_tensor_settle_form(tn_tensor *t)
+static inline void tni_tensor_complete_form(tn_tensor *t)
 {
     uint32_t flags = (t->is_row_major ? TNI_VIEW_CONTIGUOUS : 0u) |
                      (t->is_read_only ? TNI_VIEW_READ_ONLY : 0u);

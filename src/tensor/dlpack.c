@@ -125,7 +125,7 @@ int tn_tensor_from_dlpack(DLManagedTensorVersioned *managed, tn_tensor **ret_ten
         return status;
     for (int32_t i = 0; i < t->ndim && dl->strides != NULL; i++)
         tni_tensor_steps(t)[i] = dl->strides[i];
-    tni_tensor_settle_strides(t);
+    tni_tensor_complete_strides(t);
     if ((status = cover(t, dl)) != 0 || (status = note_pinned(t, dl)) != 0) {
         tni_tensor_end(t);
         return status;

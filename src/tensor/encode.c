@@ -179,11 +179,11 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
         return status;
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0) {
         memcpy(tni_tensor_steps(t), head->extents + head->ndim, head->ndim * sizeof(int64_t));
-        tni_tensor_settle_strides(t);
+        tni_tensor_complete_strides(t);
     }
     t->byte_offset = head->byte_offset;
     t->is_read_only = (head->flags & TNI_VIEW_READ_ONLY) != 0;
-    tni_tensor_settle_form(t);
+    tni_tensor_complete_form(t);
     if (TNI_UNLIKELY(head->attribute_bytes != 0) &&
         (status = tni_attributes_adopt(t, attributes, head->attribute_bytes)) != 0) {
         tni_tensor_end(t);

@@ -36,7 +36,7 @@ int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_
     v->byte_offset = byte_offset;
     for (int32_t i = 0; i < ndim && strides != NULL; i++)
         tni_tensor_steps(v)[i] = strides[i];
-    tni_tensor_settle_strides(v);
+    tni_tensor_complete_strides(v);
     if ((status = check_inside(v)) != 0) {
         tn_tensor_unref(v);
         return status;
@@ -95,7 +95,7 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
         if (first != 0)
             v->byte_offset += (uint64_t)first * (uint64_t)strides[axis] * v->item_bytes;
     }
-    tni_tensor_settle_strides(v);
+    tni_tensor_complete_strides(v);
     *ret_view = v;
     return 0;
 }
@@ -136,7 +136,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
         return status;
     for (int32_t i = 0; i < ndim; i++)
         tni_tensor_steps(v)[i] = tni_tensor_strides(tensor)[axes[i]];
-    tni_tensor_settle_strides(v);
+    tni_tensor_complete_strides(v);
     *ret_view = v;
     return 0;
 }
@@ -217,7 +217,7 @@ int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
     if (tensor->count > 0) {
         for (int32_t i = 0; i < ndim; i++)
             tni_tensor_steps(v)[i] = strides[i];
-        tni_tensor_settle_strides(v);
+        tni_tensor_complete_strides(v);
     }
     *ret_view = v;
     return 0;

@@ -2,7 +2,7 @@
 /*
  * image: a small domain with a bit of everything in it, made once with real processes.
  *
- * Seat 0 is this process, alive. Seats 1 and 2 are dead and not settled: they held blocks,
+ * Seat 0 is this process, alive. Seats 1 and 2 are dead and not reclaimed: they held blocks,
  * leases, a lock and a permit, and announced. Each copy is two new memory objects with the
  * bytes of the first ones, so an input begins with the same domain whatever the one before did.
  */

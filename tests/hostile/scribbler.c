@@ -233,5 +233,5 @@ int scribble(void *argument)
     }
     name_members(t.segment, pid_space);
     fflush(NULL);
-    _exit(0); /* without leaving: its seat is one to be settled, too */
+    _exit(0); /* without leaving: its seat is one to be reclaimed, too */
 }

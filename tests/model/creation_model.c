@@ -4,9 +4,9 @@
  *
  *   attached_early    a domain is made while another process attaches: its header is whole, or
  *                     it is refused
- *   joined_at_once    two join and leave where one seat is free, and a third settles
+ *   joined_at_once    two join and leave where one seat is free, and a third reclaims
  *   looked_at_meanwhile  the same two, and a third looks whether anybody is dead
- *   named_at_once     two make an object of one name, and a third settles
+ *   named_at_once     two make an object of one name, and a third reclaims
  * Who becomes tenond and gives out names is office_model.c.
  */
 #include "harness/harness.h"
@@ -175,10 +175,10 @@ static void join_and_stay(void)
     tiny_domains[model_self()]->witness = d->witness;
 }
 
-static void settle_dead_joiners(void)
+static void reclaim_dead_joiners(void)
 {
     if (tiny_await_death())
-        tiny_settle_until_done();
+        tiny_reclaim_until_done();
 }
 
 static void check_joined(void)
@@ -199,7 +199,7 @@ TN_TEST_WITHIN(one_seat_is_never_taken_by_two, 600)
                                  .process_count = 3,
                                  .kills = tiny_is_deep() ? 2 : 1,
                                  .setup = setup_joined_at_once,
-                                 .run = {join_and_leave, join_and_stay, settle_dead_joiners},
+                                 .run = {join_and_leave, join_and_stay, reclaim_dead_joiners},
                                  .check = check_joined,
                                  .invariant = tiny_invariant});
 }
@@ -208,24 +208,24 @@ TN_TEST_WITHIN(one_seat_is_never_taken_by_two, 600)
 
 static void look_for_the_dead(void)
 {
-    (void)tni_reaper_settle_all(tiny_me());
+    (void)tni_reaper_reclaim_all(tiny_me());
     tiny_os_calm();
 }
 
-static void check_nobody_settled(void)
+static void check_nobody_reclaimed(void)
 {
     tiny_check();
     model_require(atomic_load(&tiny_segment.header->deaths) == 0,
-                  "nobody is settled who lives");
+                  "nobody is reclaimed who lives");
 }
 
-TN_TEST_WITHIN(nobody_is_settled_who_joins_or_leaves_and_lives, 600)
+TN_TEST_WITHIN(nobody_is_reclaimed_who_joins_or_leaves_and_lives, 600)
 {
     tiny_explore(&(struct model){.name = "looked_at_meanwhile",
                                  .process_count = 3,
                                  .setup = setup_joined_at_once,
                                  .run = {join_and_leave, join_and_stay, look_for_the_dead},
-                                 .check = check_nobody_settled,
+                                 .check = check_nobody_reclaimed,
                                  .invariant = tiny_invariant});
 }
 
@@ -234,9 +234,9 @@ TN_TEST_WITHIN(nobody_is_settled_who_joins_or_leaves_and_lives, 600)
 enum { OBJECTS = 2 };
 static uint32_t *outcomes; /* private: 1 + status of each; 0: none yet */
 
-static void settle_now(struct tn_domain *d)
+static void reclaim_now(struct tn_domain *d)
 {
-    (void)tni_reaper_settle_all(d);
+    (void)tni_reaper_reclaim_all(d);
     tiny_os_calm();
 }
 
@@ -249,16 +249,16 @@ static void setup_named(bool has_no_slices)
                                    .has_no_slices = has_no_slices});
     outcomes = model_private(4 * sizeof *outcomes, 8);
     for (uint32_t i = 0; i < 3; i++)
-        tiny_domains[i]->survive = settle_now;
+        tiny_domains[i]->survive = reclaim_now;
 }
 
 static void setup_named_at_once(void) { setup_named(false); }
 
 /* In the tight model the makers themselves do, when they find the registry taken. */
-static void settle_whoever_dies(void)
+static void reclaim_whoever_dies(void)
 {
     if (!tiny_is_tight() && tiny_await_death())
-        tiny_settle_until_done();
+        tiny_reclaim_until_done();
 }
 
 static int make_named(tn_event **ret_handle)
@@ -317,7 +317,7 @@ static void check_named(void)
                               TNI_OBJECT_MAKING &&
                           tni_object_state(peek(&tni_object_at(&tiny_segment, i)->word)) !=
                               TNI_OBJECT_ENDING,
-                      "nothing is half made, once the dead are settled");
+                      "nothing is half made, once the dead are reclaimed");
     for (uint32_t i = 0; i < OBJECTS; i++)
         model_require(tni_object_state(peek(&tni_object_at(&tiny_segment, i)->word)) !=
                               TNI_OBJECT_LIVE ||
@@ -331,7 +331,7 @@ TN_TEST_WITHIN(two_who_make_one_name_make_one_object, 600)
                                  .process_count = 3,
                                  .kills = tiny_size(), /* see named_again for deaths, too */
                                  .setup = setup_named_at_once,
-                                 .run = {make_object, make_object, settle_whoever_dies},
+                                 .run = {make_object, make_object, reclaim_whoever_dies},
                                  .check = check_named,
                                  .invariant = one_name});
 }
@@ -348,20 +348,20 @@ TN_TEST_WITHIN(a_name_that_is_given_back_can_be_had_again, 600)
 }
 
 /*
- * Nobody looks again by itself: settling wakes who waits for the registry of names. On other
+ * Nobody looks again by itself: reclaiming wakes who waits for the registry of names. On other
  * machines than x86 three processes with all these steps have too many states to explore.
  */
 #if !defined(MODEL_NOT_X86)
 static void setup_named_and_woken(void) { setup_named(true); }
 
-TN_TEST_WITHIN(who_waits_to_make_a_name_is_woken_by_who_settles, 600)
+TN_TEST_WITHIN(who_waits_to_make_a_name_is_woken_by_who_reclaims, 600)
 {
     tiny_explore_at(TINY_FULL, &(struct model){.name = "named_and_woken",
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_named_and_woken,
                                                .run = {make_and_close_object, make_object,
-                                                       settle_whoever_dies},
+                                                       reclaim_whoever_dies},
                                                .check = check_named,
                                                .invariant = one_name});
 }

@@ -389,7 +389,7 @@ static bool search(void)
 static void explore(void)
 {
     run_alone(ex.model->setup, PHASE_SETUP);
-    world_settle_base();
+    world_reclaim_base();
     if (!ex.has_failed)
         learn();
     while (!ex.has_failed && !search())

@@ -160,7 +160,7 @@ extern struct explorer ex;
 /* explore_world.c */
 void world_open(void);
 void world_close(void);
-void world_settle_base(void); /* setup() is over: from here on changes are undone */
+void world_reclaim_base(void); /* setup() is over: from here on changes are undone */
 uint32_t world_mark(void);
 void world_undo(uint32_t mark);
 extern uint64_t world_hash[2];

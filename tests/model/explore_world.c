@@ -175,7 +175,7 @@ void world_note(uint64_t at, uint64_t size_bytes)
     }
 }
 
-void world_settle_base(void)
+void world_reclaim_base(void)
 {
     world_take_notes();
     for (uint32_t i = 0; i < static_count; i++)

@@ -3,7 +3,7 @@
  * fork_model: fork().
  *
  * A parent with two blocks, one of them held twice, and an open object forks and then goes on;
- * the child sits down, uses what it was given, and gives it back; a third process settles
+ * the child sits down, uses what it was given, and gives it back; a third process reclaims
  * whoever dies. Any of the three may be killed before any of its steps (TN_MODEL_DEEP: any
  * two). fork() itself may fail, and so may the parent's taking of a seat for the child, when it
  * finds none. The child is a process that waits until the parent forked, and takes over a copy
@@ -176,7 +176,7 @@ static void run_child(void)
 static void run_recoverer(void)
 {
     if (tiny_await_death() || atomic_load(&kernel->state) == FAILED)
-        tiny_settle_until_done();
+        tiny_reclaim_until_done();
 }
 
 static void begin(uint32_t seats)

@@ -11,7 +11,7 @@ static const struct tni_kind queue = {
     .number = TNI_OBJECT_QUEUE,
     .name = "queue",
     .handle_bytes = sizeof(struct tni_queue),
-    .settle_seat = tni_ring_settle_seat,
+    .reclaim_seat = tni_ring_reclaim_seat,
     .end = tni_ring_end,
     .has_more = has_more,
 };

@@ -5,7 +5,7 @@
  *
  * Producers push numbered messages into a ring of two slots, so that rounds come; consumers
  * take them until the producers are gone. Nobody sleeps here: see wait_model.c. With a kill,
- * whoever finds nothing to take settles the dead, as a survivor does, while the others go on.
+ * whoever finds nothing to take reclaims the dead, as a survivor does, while the others go on.
  *
  * What is noted beside (struct note) is no step, and tells at the end:
  *   each message that was pushed came to one consumer, once, or is still there;
@@ -41,7 +41,7 @@ struct notes {
     uint8_t last[MODEL_MOST_PROCESSES]
                 [2]; /* by consumer and producer: the last one taken + 1 */
     struct note of[2][MOST_MESSAGES];
-    bool has_produced[2], is_settling, is_settled;
+    bool has_produced[2], is_reclaiming, is_reclaimed;
 };
 static struct notes *notes; /* private */
 static struct tni_queue *janitors;
@@ -120,13 +120,13 @@ static bool are_dead(unsigned from, unsigned to)
 }
 
 /* As a survivor does; one of them. */
-static void settle_dead(void)
+static void reclaim_dead(void)
 {
     for (unsigned p = 0; p < all(); p++)
-        if (p != model_self() && !notes->is_settling && model_peek_dead(p)) {
-            notes->is_settling = true;
-            tni_ring_settle_seat(tiny_me(), tni_object_at(&tiny_segment, 0), p);
-            notes->is_settled = true;
+        if (p != model_self() && !notes->is_reclaiming && model_peek_dead(p)) {
+            notes->is_reclaiming = true;
+            tni_ring_reclaim_seat(tiny_me(), tni_object_at(&tiny_segment, 0), p);
+            notes->is_reclaimed = true;
         }
 }
 
@@ -144,7 +144,8 @@ static bool is_done(void)
         is_busy |= !is_dead &&
                    (notes->holding[p] != 0 || (p < scene.producers && !notes->has_produced[p]));
     }
-    return has_death ? notes->is_settled && !is_busy : finished == scene.producers * scene.each;
+    return has_death ? notes->is_reclaimed && !is_busy
+                     : finished == scene.producers * scene.each;
 }
 
 /* ---- producing --------------------------------------------------------------------------- */
@@ -167,7 +168,7 @@ static bool push(unsigned producer, unsigned number)
         model_require(status == TN_ERR_TIMED_OUT, "a push succeeds, or the queue is full");
         do {
             model_yield();
-            settle_dead();
+            reclaim_dead();
             if (are_dead(scene.producers, all()))
                 return false;
         } while (!has_slot(TNI_SLOT_EMPTY));
@@ -293,7 +294,7 @@ static void consume(void)
             if (is_done())
                 return;
             model_yield();
-            settle_dead();
+            reclaim_dead();
         } while (!has_slot(TNI_SLOT_FULL));
     }
 }

@@ -3,17 +3,17 @@
  * reaper_model: reaper against reaper.
  *
  * Seats of processes that died before the model began, each at a bad moment; two survivors
- * settle them at the same time, and one of the two may be killed before any of its steps, so
- * that the other settles it as well, and what it was at. TN_MODEL_DEEP: three survivors, of
+ * reclaim them at the same time, and one of the two may be killed before any of its steps, so
+ * that the other reclaims it as well, and what it was at. TN_MODEL_DEEP: three survivors, of
  * whom two are killed.
  *
- *   settled_by_two      a seat with a hold, and an announce of a block that is no longer held
- *   settled_at_once     two dead seats that announce one block
- *   settled_apart       two dead seats that announce one block each
+ *   reclaimed_by_two      a seat with a hold, and an announce of a block that is no longer held
+ *   reclaimed_at_once     two dead seats that announce one block
+ *   reclaimed_apart       two dead seats that announce one block each
  *   claim_taken_over    the dead seat was recounting: it has the recount claim, and `outer`
  *   apart_taken_over    it was taking a message block apart
- *   recoverer_died      it was settling another dead seat
- *   slots_settled       it had a slot taken, and one claimed; it was producer and consumer
+ *   recoverer_died      it was reclaiming another dead seat
+ *   slots_reclaimed       it had a slot taken, and one claimed; it was producer and consumer
  */
 #include "harness/harness.h"
 #include "tiny.h"
@@ -39,8 +39,8 @@ static void explore_at(enum tiny_size size, const char *name, void (*setup)(void
                                     .process_count = survivors(),
                                     .kills = survivors() - 1,
                                     .setup = setup,
-                                    .run = {tiny_settle_until_done, tiny_settle_until_done,
-                                            tiny_settle_until_done},
+                                    .run = {tiny_reclaim_until_done, tiny_reclaim_until_done,
+                                            tiny_reclaim_until_done},
                                     .check = check,
                                     .invariant = tiny_invariant});
 }
@@ -56,29 +56,29 @@ static void check_nothing_left(void)
     model_require(tiny_allocated() == 0, "what only the dead held is free");
 }
 
-static void setup_settled_by_two(void)
+static void setup_reclaimed_by_two(void)
 {
     begin((struct tiny_spec){.blocks = 2}, 1);
     tiny_hold(first_dead(), a_block(), 0);
     tiny_dead_announces(first_dead(), b_block());
 }
-TN_TEST_WITHIN(a_dead_seat_is_settled_by_two_of_whom_one_is_killed, 600)
+TN_TEST_WITHIN(a_dead_seat_is_reclaimed_by_two_of_whom_one_is_killed, 600)
 {
-    explore("settled_by_two", setup_settled_by_two, check_nothing_left);
+    explore("reclaimed_by_two", setup_reclaimed_by_two, check_nothing_left);
 }
 
-static void setup_settled_at_once(void)
+static void setup_reclaimed_at_once(void)
 {
     begin((struct tiny_spec){.blocks = 1}, 2);
     tiny_dead_announces(first_dead(), a_block());
     tiny_dead_announces(first_dead() + 1, a_block());
 }
-TN_TEST_WITHIN(two_dead_seats_that_announce_one_block_are_settled_at_once, 600)
+TN_TEST_WITHIN(two_dead_seats_that_announce_one_block_are_reclaimed_at_once, 600)
 {
-    explore_at(TINY_FULL, "settled_at_once", setup_settled_at_once, check_nothing_left);
+    explore_at(TINY_FULL, "reclaimed_at_once", setup_reclaimed_at_once, check_nothing_left);
 }
 
-static void setup_settled_apart(void)
+static void setup_reclaimed_apart(void)
 {
     begin((struct tiny_spec){.blocks = 2}, 2);
     tiny_dead_announces(first_dead(), a_block());
@@ -86,7 +86,7 @@ static void setup_settled_apart(void)
 }
 TN_TEST_WITHIN(no_suspect_is_lost_while_others_are_recounted, 600)
 {
-    explore_at(TINY_FULL, "settled_apart", setup_settled_apart, check_nothing_left);
+    explore_at(TINY_FULL, "reclaimed_apart", setup_reclaimed_apart, check_nothing_left);
 }
 
 static void setup_claim_taken_over(void)
@@ -128,15 +128,15 @@ static void setup_recoverer_died(void)
     begin((struct tiny_spec){.blocks = 1}, 2);
     tiny_hold(first_dead(), a_block(), 0);
     tiny_kill(first_dead());
-    tiny_settled_by(first_dead(), first_dead() + 1);
+    tiny_reclaimed_by(first_dead(), first_dead() + 1);
     tiny_dead_announces(first_dead() + 1, a_block());
 }
-TN_TEST_WITHIN(what_a_dead_recoverer_settled_is_settled_anew, 600)
+TN_TEST_WITHIN(what_a_dead_recoverer_reclaimed_is_reclaimed_anew, 600)
 {
     explore_at(TINY_FULL, "recoverer_died", setup_recoverer_died, check_nothing_left);
 }
 
-static void setup_slots_settled(void)
+static void setup_slots_reclaimed(void)
 {
     begin((struct tiny_spec){.blocks = 1, .slots = 2}, 1);
     tiny_slot(0, TNI_SLOT_TAKEN, first_dead(), a_block());
@@ -164,7 +164,7 @@ static void check_redelivered(void)
                       atomic_load(&queue->death[TNI_SIDE_CONSUMER]) >> 32 != 0,
                   "the death is noted on both sides");
 }
-TN_TEST_WITHIN(slots_of_the_dead_are_settled_by_two_of_whom_one_is_killed, 600)
+TN_TEST_WITHIN(slots_of_the_dead_are_reclaimed_by_two_of_whom_one_is_killed, 600)
 {
-    explore("slots_settled", setup_slots_settled, check_redelivered);
+    explore("slots_reclaimed", setup_slots_reclaimed, check_redelivered);
 }

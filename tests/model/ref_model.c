@@ -3,8 +3,8 @@
  * ref_model: references of two blocks by three seats, with a death anywhere.
  *
  * Each scenario has two processes at work, one of which may be killed before any of its steps,
- * and a third that settles whoever died while the other goes on. After every step
- * count >= records; at the end the janitor settles what is left, and count = records.
+ * and a third that reclaims whoever died while the other goes on. After every step
+ * count >= records; at the end the janitor reclaims what is left, and count = records.
  * Together they explore each function of ref.c that writes shared memory against each other and
  * against the recount:
  *
@@ -38,10 +38,10 @@ static void release(tni_block block)
 }
 
 /* The third seat. */
-static void settle(void)
+static void reclaim(void)
 {
     if (tiny_await_death())
-        tiny_settle_all();
+        tiny_reclaim_all();
 }
 
 /* ---- released_by_two --------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ TN_TEST_WITHIN(counts_hold_while_two_release_both_blocks, 600)
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_released_by_two,
-                                               .run = {release_a_b, release_b_a, settle},
+                                               .run = {release_a_b, release_b_a, reclaim},
                                                .check = check_all_free,
                                                .invariant = tiny_invariant});
 }
@@ -139,7 +139,7 @@ TN_TEST_WITHIN(counts_hold_while_a_reference_is_passed_by_move, 600)
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_passed,
-                                               .run = {push_moved, pop_and_release, settle},
+                                               .run = {push_moved, pop_and_release, reclaim},
                                                .check = tiny_check,
                                                .invariant = tiny_invariant});
 }
@@ -164,7 +164,7 @@ TN_TEST_WITHIN(counts_hold_while_a_reference_is_passed_to_who_has_one, 600)
                                     .process_count = 3,
                                     .kills = 1,
                                     .setup = setup_passed_by_copy,
-                                    .run = {push_copied, pop_held_and_release, settle},
+                                    .run = {push_copied, pop_held_and_release, reclaim},
                                     .check = tiny_check,
                                     .invariant = tiny_invariant});
 }
@@ -195,7 +195,7 @@ TN_TEST_WITHIN(counts_hold_while_a_message_is_filled_and_taken_apart, 600)
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_taken_apart,
-                                               .run = {fill_and_take_apart, release_b, settle},
+                                               .run = {fill_and_take_apart, release_b, reclaim},
                                                .check = check_all_free,
                                                .invariant = tiny_invariant});
 }
@@ -246,7 +246,7 @@ TN_TEST_WITHIN(counts_hold_while_a_ticket_is_made_and_used_up, 600)
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_used_up,
-                                               .run = {make_ticket, use_when_made, settle},
+                                               .run = {make_ticket, use_when_made, reclaim},
                                                .check = tiny_check,
                                                .invariant = tiny_invariant});
 }
@@ -293,7 +293,7 @@ TN_TEST_WITHIN(counts_hold_while_tickets_pin_what_may_be_free, 600)
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_pinned,
-                                               .run = {end_ticket, use_and_release, settle},
+                                               .run = {end_ticket, use_and_release, reclaim},
                                                .check = tiny_check,
                                                .invariant = tiny_invariant});
 }
@@ -312,7 +312,7 @@ TN_TEST_WITHIN(counts_hold_while_two_allocate_and_free, 600)
                                     .process_count = 3,
                                     .kills = 1,
                                     .setup = setup_allocated,
-                                    .run = {alloc_and_release, alloc_and_release, settle},
+                                    .run = {alloc_and_release, alloc_and_release, reclaim},
                                     .check = check_all_free,
                                     .invariant = tiny_invariant});
 }
@@ -346,7 +346,7 @@ TN_TEST_WITHIN(counts_hold_while_a_message_is_leased, 600)
                                                .process_count = 3,
                                                .kills = 1,
                                                .setup = setup_passed,
-                                               .run = {push_moved, lease_and_end, settle},
+                                               .run = {push_moved, lease_and_end, reclaim},
                                                .check = tiny_check,
                                                .invariant = tiny_invariant});
 }
@@ -402,7 +402,7 @@ TN_TEST_WITHIN(a_recount_is_right_while_the_reference_moves, 600)
                         .kills = tiny_is_deep() ? 1 : 0,
                         .setup = is_tight ? setup_recounted_slot : setup_recounted,
                         .run = {is_tight ? nothing : push_moved,
-                                is_tight ? pop_and_keep : pop_then_push, tiny_settle_all},
+                                is_tight ? pop_and_keep : pop_then_push, tiny_reclaim_all},
                         .check = tiny_check,
                         .invariant = tiny_invariant});
 }
@@ -413,7 +413,7 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_slot_is_filled_and_emptied, 600)
                                  .process_count = 2,
                                  .kills = 1,
                                  .setup = setup_recounted,
-                                 .run = {push_then_pop, tiny_settle_all},
+                                 .run = {push_then_pop, tiny_reclaim_all},
                                  .check = tiny_check,
                                  .invariant = tiny_invariant});
 }
@@ -441,7 +441,7 @@ TN_TEST_WITHIN(who_is_about_to_use_a_block_waits_for_its_recount, 600)
                                           .process_count = 2,
                                           .kills = !tiny_is_tightest(),
                                           .setup = setup_recounted,
-                                          .run = {to_and_fro, tiny_settle_all},
+                                          .run = {to_and_fro, tiny_reclaim_all},
                                           .check = tiny_check,
                                           .invariant = tiny_invariant});
 }
@@ -466,7 +466,7 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_ticket_is_used_up, 600)
                                     .process_count = 3,
                                     .kills = 1,
                                     .setup = setup_recounted_ticket,
-                                    .run = {use_and_keep, use_and_release, tiny_settle_all},
+                                    .run = {use_and_keep, use_and_release, tiny_reclaim_all},
                                     .check = tiny_check,
                                     .invariant = tiny_invariant});
 }
@@ -501,7 +501,7 @@ TN_TEST_WITHIN(a_recount_is_right_while_a_message_is_filled_and_taken_apart, 600
                                     .process_count = 3,
                                     .kills = 1,
                                     .setup = setup_recounted_message,
-                                    .run = {add_and_take_apart, release_a, tiny_settle_all},
+                                    .run = {add_and_take_apart, release_a, tiny_reclaim_all},
                                     .check = tiny_check,
                                     .invariant = tiny_invariant});
 }

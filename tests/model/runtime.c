@@ -30,7 +30,7 @@ void runtime_reset(void)
 }
 
 /* What was under way is over. */
-static void settle(void)
+static void reclaim(void)
 {
     world_take_notes();
     if (has_plain) {
@@ -54,7 +54,7 @@ static uint64_t stop(struct op *op)
 /* The next access is about to come. A process may die after what it has written. */
 static void before_access(void)
 {
-    settle();
+    reclaim();
     if (!has_point)
         return;
     has_point = false;
@@ -68,7 +68,7 @@ static void before_access(void)
 
 uint64_t runtime_stop(struct op *op)
 {
-    settle();
+    reclaim();
     step_has_written |= has_point;
     has_point = false;
     return stop(op);

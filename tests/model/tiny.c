@@ -292,9 +292,9 @@ void tiny_dead_announces(uint32_t seat, tni_block block)
     atomic_store(&tni_announce_at(&tiny_segment, seat, 0)->block, block.id);
 }
 
-void tiny_settled_by(uint32_t seat, uint32_t recoverer)
+void tiny_reclaimed_by(uint32_t seat, uint32_t recoverer)
 {
-    enum { RECOVERER_SEATS = 10 }; /* as settle.c has it */
+    enum { RECOVERER_SEATS = 10 }; /* as reclaim.c has it */
     atomic_store(&tni_seat_at(&tiny_segment, seat)->word,
                  tni_seat_word(1, TNI_SEAT_REAPING, 1 << RECOVERER_SEATS | recoverer));
 }
@@ -358,11 +358,11 @@ bool tiny_await_death(void)
     }
 }
 
-void tiny_settle_all(void)
+void tiny_reclaim_all(void)
 {
     int status;
     do {
-        status = tni_reaper_settle_all(tiny_me());
+        status = tni_reaper_reclaim_all(tiny_me());
         tiny_os_calm();
         if (status < 0)
             model_yield_timed();
@@ -381,10 +381,10 @@ static bool has_dead(void)
     return false;
 }
 
-void tiny_settle_until_done(void)
+void tiny_reclaim_until_done(void)
 {
     for (;;) {
-        int status = tni_reaper_settle_all(tiny_me());
+        int status = tni_reaper_reclaim_all(tiny_me());
         tiny_os_calm();
         if (status >= 0 && !has_dead())
             return;
@@ -521,9 +521,9 @@ static void check_blocks(void)
         uint64_t word = peek(tni_word_at(&tiny_segment, blocks[i]));
         uint32_t records = count_records(blocks[i]);
         model_require(tni_word_count(word) == records,
-                      "count = records, once the dead are settled");
+                      "count = records, once the dead are reclaimed");
         model_require((tni_word_state(word) == TNI_BLOCK_FREE) == (records == 0),
-                      "what nobody records is FREE, once the dead are settled");
+                      "what nobody records is FREE, once the dead are reclaimed");
     }
 }
 
@@ -541,7 +541,7 @@ static void check_seat(uint32_t seat)
 {
     const struct tni_announce *a = tni_announce_at(&tiny_segment, seat, 0);
     model_require(peek32(&a->block) == 0 && peek32(&a->outer) == 0 && peek32(&a->object) == 0,
-                  "no announce is left, once the dead are settled");
+                  "no announce is left, once the dead are reclaimed");
     if (is_gone(seat))
         for (uint32_t i = 0; i < tiny_segment.geometry.row_bytes / 8; i++)
             model_require(peek(tni_row_at(&tiny_segment, seat, i * 64)) == 0,
@@ -647,18 +647,18 @@ void tiny_check(void)
 {
     check_constants();
     sit_down_as_janitor();
-    model_require(tni_reaper_settle_all(tiny_domains[spec.processes]) >= 0,
-                  "the dead can be settled, once nobody else is at work");
+    model_require(tni_reaper_reclaim_all(tiny_domains[spec.processes]) >= 0,
+                  "the dead can be reclaimed, once nobody else is at work");
     check_constants();
     for (uint32_t seat = 0; seat < spec.seats; seat++) {
         model_require(is_gone(seat) || !tiny_os_is_dead(pid_in(seat)),
-                      "a dead process has no seat, once the dead are settled");
+                      "a dead process has no seat, once the dead are reclaimed");
         check_seat(seat);
     }
     check_seat(spec.seats);
     model_require(peek(&tiny_segment.header->recount) == 0 &&
                       peek(&tiny_segment.header->registry) == 0,
-                  "no claim is left, once the dead are settled");
+                  "no claim is left, once the dead are reclaimed");
     check_blocks();
     for (uint32_t i = 0; i < spec.processes; i++)
         if (!model_is_dead(i))

@@ -3,7 +3,7 @@
  * tiny: a tiny domain in the memory of a model, made by hand, without a system call.
  *
  * Process i of the model sits in seat i, as pid i + 1, or is one more thread of the first, in
- * seat 0. One seat more is free, for the janitor: whoever settles, in check(), what is left.
+ * seat 0. One seat more is free, for the janitor: whoever reclaims, in check(), what is left.
  * Blocks: `blocks` of payload and at most one message block. What no scenario writes lies in
  * private memory, so that to read it is no step; tiny_check_constants() proves that nobody
  * wrote there.
@@ -62,8 +62,8 @@ void tiny_dead_announces(uint32_t seat, tni_block block);
 void tiny_kill(uint32_t seat);
 /** A message block that a seat holds, with these records. */
 void tiny_fill_message(uint32_t seat, const tni_block *blocks, uint32_t count);
-/** A seat is being settled by another one. */
-void tiny_settled_by(uint32_t seat, uint32_t recoverer);
+/** A seat is being reclaimed by another one. */
+void tiny_reclaimed_by(uint32_t seat, uint32_t recoverer);
 /** A slot of the queue is in this state, by this seat, and owns a block (0: none). */
 void tiny_slot(uint32_t index, uint32_t state, uint32_t seat, tni_block block);
 /** A live ticket of generation 1. */
@@ -86,10 +86,11 @@ static inline bool tiny_take(struct tni_queue *queue, struct tni_thread *thread,
 
 /** Wait until somebody has died, or all others have ended. @return whether somebody has died */
 bool tiny_await_death(void);
-/** Settle who is dead now. */
-void tiny_settle_all(void);
-/** Settle the dead until no dead process has a seat, and whoever else settles them is done. */
-void tiny_settle_until_done(void);
+/** Reclaim who is dead now. */
+void tiny_reclaim_all(void);
+/** Reclaim the dead until no dead process has a seat, and whoever else reclaims them is done.
+ */
+void tiny_reclaim_until_done(void);
 /** A reference that this process has: its block is allocated, and of this generation. */
 void tiny_check_mine(tni_block block, uint32_t generation);
 uint32_t tiny_generation(tni_block block);
@@ -101,7 +102,7 @@ uint64_t tiny_recounted(void);
 /** count >= records; nothing that is recorded is FREE. To be called after every step. */
 void tiny_invariant(void);
 /**
- * Everybody has ended or is dead: the janitor settles the dead; then count = records, FREE
+ * Everybody has ended or is dead: the janitor reclaims the dead; then count = records, FREE
  * exactly when both are 0, no announce, no claim, and each living process has what it believes
  * to have.
  */
@@ -128,7 +129,7 @@ bool tiny_is_tight(void);
 /** Smaller still: C11, and TINY_QUICK. */
 bool tiny_is_tightest(void);
 /** The same, and the living have left nothing for the janitor to do. */
-void tiny_check_settled(void);
+void tiny_check_reclaimed(void);
 /** Blocks of payload that are not FREE. */
 uint32_t tiny_allocated(void);
 

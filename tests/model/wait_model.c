@@ -4,7 +4,7 @@
  *
  * Sleeps have no end of their own here: not the slices of 100 ms that a process has, and no
  * timeout. So a sleeper whose message is there, and whom nobody is going to wake, is found as
- * "all sleep". With a death, somebody settles the dead, and that is all that helps.
+ * "all sleep". With a death, somebody reclaims the dead, and that is all that helps.
  *
  *   tokens        a counter, and the waits of tni_object_wait(): two waiters, two notifiers
  *   pops, pushes  tn_queue_push() and tn_queue_pop(), with LOOKING; for want of messages, and
@@ -23,7 +23,7 @@ struct scenario {
     unsigned slots;
     bool is_polled;   /* poppers wait for any of one queue, then pop */
     bool has_poll_fd; /* poppers poll the domain's descriptor whenever a pop finds nothing */
-    bool has_janitor; /* the last process settles who dies */
+    bool has_janitor; /* the last process reclaims who dies */
 };
 static struct scenario scene;
 static uint8_t *popped;    /* private: how often each message was taken */
@@ -165,14 +165,14 @@ static void pop_all(void)
 }
 
 /* It looks when something happens, and that is no step. */
-static void settle(void)
+static void reclaim(void)
 {
     for (;;) {
         bool have_all_ended = true;
         for (unsigned p = 0; p + 1 < all(); p++) {
             if (model_peek_dead(p)) {
-                model_require(tni_object_settle_seat(tiny_me(), p) == 0,
-                              "the dead are settled");
+                model_require(tni_object_reclaim_seat(tiny_me(), p) == 0,
+                              "the dead are reclaimed");
                 return;
             }
             have_all_ended &= has_returned[p];
@@ -211,7 +211,7 @@ static void explore_at(enum tiny_size size, const char *name, unsigned kills,
     for (unsigned p = 0; p < all(); p++)
         model.run[p] = p < scene.pushers                   ? push_all
                        : p < scene.pushers + scene.poppers ? pop_all
-                                                           : settle;
+                                                           : reclaim;
     tiny_explore_at(size, &model);
 }
 

@@ -17,7 +17,7 @@ static void push_one(const struct scene *scene)
     TN_CHECK_OK(tn_queue_push(scene->queue, &message, 0, TN_NOW));
 }
 
-static int settle(void *argument)
+static int reclaim(void *argument)
 {
     const struct scene *scene = argument;
     while (tn_domain_reap(scene->domain, NULL) == TN_ERR_TIMED_OUT)
@@ -61,18 +61,18 @@ static void count_with_a_kill_at(const char *point)
     const tn_queue_options options = {
         .struct_size = sizeof options, .capacity = 4, .policy = TN_QUEUE_LEASE};
     TN_CHECK_OK(tn_queue_open(scene.domain, NULL, &options, 0, &scene.queue));
-    /* Two attempts; each is settled by one who is killed in it, and by another. */
+    /* Two attempts; each is reclaimed by one who is killed in it, and by another. */
     push_one(&scene);
     for (uint32_t attempt = 0; attempt < 2; attempt++) {
         assert_true(WIFSIGNALED(tnt_wait(tnt_fork(pop_and_die, &scene))));
-        assert_true(tnt_kill_at(point, 1, settle, &scene));
-        settle(&scene);
+        assert_true(tnt_kill_at(point, 1, reclaim, &scene));
+        reclaim(&scene);
     }
     expect_attempts(&scene, 2);
     /* One that its consumer gives back, and is killed in it. */
     push_one(&scene);
     assert_true(tnt_kill_at(point, 1, pop_and_return, &scene));
-    settle(&scene);
+    reclaim(&scene);
     expect_attempts(&scene, 1);
     tn_object_close(scene.queue);
     TNT_AUDIT(scene.domain);

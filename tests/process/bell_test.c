@@ -154,7 +154,7 @@ TN_TEST(a_push_into_another_network_namespace_ends_a_poll)
     close_place(p);
 }
 
-/* tenond, which is outside, settles the dead and rings. */
+/* tenond, which is outside, reclaims the dead and rings. */
 static int poll_for_a_death(void *argument)
 {
     struct place *p = argument;

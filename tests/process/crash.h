@@ -3,7 +3,7 @@
  * Operations that are killed: what their runners share.
  *
  * An operation runs in a forked member of a domain, which is killed: at each of its kill points
- * by crash_runner.c, at each of its instructions by tests/sweep. A survivor settles it, and
+ * by crash_runner.c, at each of its instructions by tests/sweep. A survivor reclaims it, and
  * crash_world.c asks of the survivor: an audit that finds nothing, every live block accounted
  * for, and all that was shared still working.
  */
@@ -53,7 +53,7 @@ struct crash_op {
     void (*finish)(struct crash_world *w);  /* in the survivor: ends who prepare() started; may
                                                be NULL */
     void (*check)(
-        struct crash_world *w); /* in the survivor, once all is settled; may be NULL */
+        struct crash_world *w); /* in the survivor, once all is reclaimed; may be NULL */
 };
 
 extern const struct crash_op crash_memory_ops[], crash_push_ops[], crash_pop_ops[],
@@ -73,8 +73,8 @@ void crash_make_world(struct crash_world *w, const struct crash_op *op);
 /* As the survivor: until no dead seat is left. */
 void crash_reap(struct crash_world *w);
 /* Until nobody but the survivor is left, and the audit finds nothing. */
-void crash_settle(struct crash_world *w);
-/* Settle, and ask of the survivor all that it must find; the world is gone afterwards. */
+void crash_reclaim(struct crash_world *w);
+/* Reclaim, and ask of the survivor all that it must find; the world is gone afterwards. */
 void crash_judge(struct crash_world *w);
 
 /* ---- the runner -------------------------------------------------------------------------- */
@@ -100,7 +100,7 @@ bool crash_run_and_die(struct crash_world *w, crash_step_fn *step, const char *p
 void crash_learn(const struct crash_op *op, struct crash_points *points);
 /* Kill at every passing of every point, and at the end of the operation. */
 void crash_run(const struct crash_op *op);
-/* Let it die at each of its points, and kill who settles that, at points of his. */
+/* Let it die at each of its points, and kill who reclaims that, at points of his. */
 void crash_run_reaper(const struct crash_op *op);
 /* Add what the reaper passes after a death at each point of an operation. */
 void crash_learn_reaper(const struct crash_op *op, struct crash_points *points);

@@ -354,7 +354,8 @@ static void attach_and_go(struct crash_world *w)
     tn_tensor_unref(attach(w->tensor[1]));
 }
 
-/* ---- settling ---------------------------------------------------------------------------- */
+/* ---- reclaiming ----------------------------------------------------------------------------
+ */
 
 static int die_with_storages(void *argument)
 {
@@ -384,7 +385,7 @@ static void reap(struct crash_world *w)
 
 /* ---- what is left ------------------------------------------------------------------------ */
 
-/* After a death, and before anybody settles it: as docs/crash.md has it. */
+/* After a death, and before anybody reclaims it: as docs/crash.md has it. */
 struct left {
     const char *point;
     tnt_child_fn *run;
@@ -460,7 +461,7 @@ static bool has_intent(const struct tni_segment *s)
 static void check_left(const struct left *left)
 {
     static const struct crash_op op = {.name = "left"};
-    /* No tenond, which would settle it before we look. */
+    /* No tenond, which would reclaim it before we look. */
     static const tn_domain_options options = {
         .struct_size = sizeof options, .quota_bytes = 64 << 20, .flags = TN_DOMAIN_NO_MANAGER};
     struct crash_world w = {.op = &op, .domain = tnt_domain(&options)};

@@ -85,7 +85,7 @@ static void from_bytes_large(struct crash_world *w)
 static void leave_bytes(struct crash_world *w)
 {
     TN_CHECK(crash_run_and_die(w, from_bytes_large, "tensor_written", 1));
-    crash_settle(w);
+    crash_reclaim(w);
 }
 
 static void zeros_large(struct crash_world *w)
@@ -102,7 +102,7 @@ static void leave_bytes_twice(struct crash_world *w)
 {
     leave_bytes(w);
     TN_CHECK(crash_run_and_die(w, zeros_large, "alloc_mended", 1));
-    crash_settle(w);
+    crash_reclaim(w);
 }
 
 /* Of whole blocks, so that nothing of the dead process is behind the end of one. */

@@ -148,7 +148,7 @@ void crash_run(const struct crash_op *op)
 
 /* ---- the reaper at every point ----------------------------------------------------------- */
 
-/* A world with a dead member that nobody has settled. */
+/* A world with a dead member that nobody has reclaimed. */
 static bool make_victim(struct crash_world *w, const struct crash_op *op, struct death death)
 {
     crash_make_world(w, op);
@@ -204,6 +204,6 @@ void crash_run_reaper(const struct crash_op *op)
         for (unsigned p = (i + turn) % stride; p < points.count; p += stride)
             deaths += kill_reaper(op, victim, points.point[p].name);
     }
-    tnt_note("%s: %u points to die at, %u deaths of who settled it", op->name, own.count + 1,
+    tnt_note("%s: %u points to die at, %u deaths of who reclaimed it", op->name, own.count + 1,
              deaths);
 }

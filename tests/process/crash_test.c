@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: whoever is killed, wherever, leaves nothing that a survivor does not settle.
+ * Tests: whoever is killed, wherever, leaves nothing that a survivor does not reclaim.
  *
  * crash_runner.c kills, crash_*_ops.c are what is killed. Each operation is a test of its own,
- * and another one in which the one who settles it is killed too.
+ * and another one in which the one who reclaims it is killed too.
  */
 #include <dirent.h>
 #include <sched.h>
@@ -28,7 +28,7 @@ static const struct crash_op *op_of_test(void)
     const struct crash_op *op;
     for (unsigned n = 0; (op = crash_nth(n)) != NULL; n++) {
         size_t len = strlen(op->name);
-        if (strncmp(op->name, name, len) == 0 && strcmp(name + len, "_is_settled") == 0)
+        if (strncmp(op->name, name, len) == 0 && strcmp(name + len, "_is_reclaimed") == 0)
             return op;
     }
     fail_msg("no operation is called %s", name);
@@ -37,7 +37,7 @@ static const struct crash_op *op_of_test(void)
 
 static void die(void) { crash_run(op_of_test()); }
 
-static void die_while_settling(void) { crash_run_reaper(op_of_test()); }
+static void die_while_reclaiming(void) { crash_run_reaper(op_of_test()); }
 
 enum { MOST_OPERATIONS = 192 };
 __attribute__((constructor)) static void register_operations(void)
@@ -45,11 +45,11 @@ __attribute__((constructor)) static void register_operations(void)
     static char names[2][MOST_OPERATIONS][96];
     const struct crash_op *op;
     for (unsigned n = 0; n < MOST_OPERATIONS && (op = crash_nth(n)) != NULL; n++) {
-        snprintf(names[0][n], sizeof names[0][n], "a_death_in_%s_is_settled", op->name);
+        snprintf(names[0][n], sizeof names[0][n], "a_death_in_%s_is_reclaimed", op->name);
         tnt_register(names[0][n], die, 60);
         snprintf(names[1][n], sizeof names[1][n],
-                 "a_second_death_while_settling_one_in_%s_is_settled", op->name);
-        tnt_register(names[1][n], die_while_settling, 60);
+                 "a_second_death_while_reclaiming_one_in_%s_is_reclaimed", op->name);
+        tnt_register(names[1][n], die_while_reclaiming, 60);
     }
 }
 
@@ -123,7 +123,7 @@ static unsigned count_missing(const struct crash_points *wanted,
     return missing;
 }
 
-/* Who settles a death is watched for the points that no operation passes by itself. */
+/* Who reclaims a death is watched for the points that no operation passes by itself. */
 TN_TEST_WITHIN(every_kill_point_of_the_sources_is_passed_by_an_operation, 300)
 {
     static struct crash_points wanted, passed;
@@ -179,7 +179,7 @@ TN_TEST(who_is_killed_while_the_kernel_writes_leaves_new_zeros_zero)
         while (memory_of(&w) < before + GROWN_BYTES)
             sched_yield();
         tnt_kill(pid);
-        crash_settle(&w);
+        crash_reclaim(&w);
         TN_CHECK_OK(tn_tensor_create(w.domain, TN_UINT8, 1, &size,
                                      TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED),
                                      &zeros));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The world that an operation is killed in: made anew for each death, settled by its maker, and
- * judged. Who kills, and where, is the business of crash_runner.c and of tests/sweep.
+ * The world that an operation is killed in: made anew for each death, reclaimed by its maker,
+ * and judged. Who kills, and where, is the business of crash_runner.c and of tests/sweep.
  */
 #include "harness/members.h"
 #include "harness/tensor.h"
@@ -238,7 +238,8 @@ static void go_on_with_storages(struct crash_world *w)
     check_no_storages(w);
 }
 
-/* ---- settling ---------------------------------------------------------------------------- */
+/* ---- reclaiming ----------------------------------------------------------------------------
+ */
 
 void crash_reap(struct crash_world *w)
 {
@@ -253,9 +254,9 @@ void crash_reap(struct crash_world *w)
 
 /*
  * Until nobody but the survivor is left: a process may be seen to end before its seat can be
- * settled.
+ * reclaimed.
  */
-void crash_settle(struct crash_world *w)
+void crash_reclaim(struct crash_world *w)
 {
     crash_reap(w);
     if (w->op->finish != NULL)
@@ -383,7 +384,7 @@ static void go_on(struct crash_world *w)
 
 void crash_judge(struct crash_world *w)
 {
-    crash_settle(w);
+    crash_reclaim(w);
     check_accounts(w);
     go_on(w);
     unmake_world(w);

@@ -94,7 +94,7 @@ TN_TEST(a_forked_process_that_follows_its_parent_ends_when_that_is_killed)
     close_pair(&pair);
 }
 
-TN_TEST(a_process_that_follows_another_member_ends_once_that_is_settled)
+TN_TEST(a_process_that_follows_another_member_ends_once_that_is_reclaimed)
 {
     struct pair pair = open_pair();
     pair.leader = tnt_fork(pause_for_ever, NULL);

@@ -120,7 +120,7 @@ static int fork_and_pause(void *argument)
     return 1;
 }
 
-TN_TEST(a_late_child_has_what_its_settled_parent_had)
+TN_TEST(a_late_child_has_what_its_reclaimed_parent_had)
 {
     struct tnt_signal check = tnt_signal_open();
     uint32_t reaped;
@@ -317,8 +317,8 @@ static int say_and_pause(void *argument)
     return 0;
 }
 
-/* settle.c, I3: what still names the old one must not meet the new. */
-TN_TEST(a_seat_that_was_settled_has_the_next_incarnation)
+/* reclaim.c, I3: what still names the old one must not meet the new. */
+TN_TEST(a_seat_that_was_reclaimed_has_the_next_incarnation)
 {
     tn_domain *domain = tnt_domain(&(tn_domain_options){
         .struct_size = sizeof(tn_domain_options), .flags = TN_DOMAIN_NO_MANAGER});
@@ -686,7 +686,7 @@ static int fail_to_fork_and_die(void *argument)
     return 1;
 }
 
-TN_TEST(who_is_killed_beside_the_seat_of_no_child_leaves_two_to_settle)
+TN_TEST(who_is_killed_beside_the_seat_of_no_child_leaves_two_to_reclaim)
 {
     uint32_t reaped;
     begin();

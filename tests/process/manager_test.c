@@ -73,8 +73,8 @@ static void kill_and_await(int32_t pid, int signal_number)
 static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }
 
 /*
- * Wait for a settled seat, without doing tenond's work ourselves: settling wakes who waits for
- * memory.
+ * Wait for a reclaimed seat, without doing tenond's work ourselves: reclaiming wakes who waits
+ * for memory.
  */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
@@ -163,7 +163,7 @@ TN_TEST(tenond_is_started_with_the_first_domain_in_a_session_of_its_own)
     tn_domain_close(d);
 }
 
-TN_TEST(tenond_settles_a_killed_member_and_nobody_has_to_ask)
+TN_TEST(tenond_reclaims_a_killed_member_and_nobody_has_to_ask)
 {
     tn_domain *d = create("d");
     struct member member = open_member(d, 100);
@@ -922,11 +922,11 @@ TN_TEST(a_member_that_tenond_did_not_see_as_it_died_has_the_next_one_look_after_
 
 /* ---- dying at its work ------------------------------------------------------------------- */
 
-TN_TEST(a_tenond_that_dies_while_it_settles_is_followed_by_one_that_finishes)
+TN_TEST(a_tenond_that_dies_while_it_reclaims_is_followed_by_one_that_finishes)
 {
 #if defined(TN_KILL_POINTS)
-    static const char *const points[] = {"settle_claimed", "row_unrecorded:3",
-                                         "settle_before_free"};
+    static const char *const points[] = {"reclaim_claimed", "row_unrecorded:3",
+                                         "reclaim_before_free"};
     for (size_t i = 0; i < TNI_COUNT(points); i++) {
         char name[16];
         snprintf(name, sizeof name, "d%zu", i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tests: waiting for memory, of the arena or outside of it, in a domain without tenond. A
- * waiter uses no processor, wakes nobody, gives back what the arena keeps warm, and settles the
- * dead.
+ * waiter uses no processor, wakes nobody, gives back what the arena keeps warm, and reclaims
+ * the dead.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -494,7 +494,7 @@ static void end_noise(struct noise *noise)
     TN_CHECK(pthread_join(noise->thread, NULL) == 0);
 }
 
-TN_TEST(a_wait_for_memory_that_is_woken_on_and_on_settles_the_dead)
+TN_TEST(a_wait_for_memory_that_is_woken_on_and_on_reclaims_the_dead)
 {
     for (size_t i = 0; i < TNI_COUNT(strategies); i++) {
         tn_tensor *t;

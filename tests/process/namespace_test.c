@@ -168,13 +168,13 @@ static void meet(const struct space *of_looker, const struct space *of_member)
     bool is_told = m->state == TNI_OS_ALIVE && m->has_member == 1 && m->reaped == 0;
     kill_resident(&m->member);
     look_from_there(m);
-    bool is_settled = m->state == TNI_OS_DEAD && m->has_member == 0 && m->reaped == 1;
-    if (!is_told || !m->is_mine_whole || !is_settled)
+    bool is_reclaimed = m->state == TNI_OS_DEAD && m->has_member == 0 && m->reaped == 1;
+    if (!is_told || !m->is_mine_whole || !is_reclaimed)
         tnt_note("from %s, of %s: state %d, member %d, reaped %d", of_looker->name,
                  of_member->name, m->state, m->has_member, m->reaped);
     assert_true(is_told);
     assert_true(m->is_mine_whole);
-    assert_true(is_settled);
+    assert_true(is_reclaimed);
     close_meeting(m);
 }
 
@@ -321,7 +321,7 @@ static int join_by_name(void *argument)
     stay(m, make_filled(domain, FILLED));
 }
 
-TN_TEST(tenond_settles_a_killed_container_while_others_live_outside)
+TN_TEST(tenond_reclaims_a_killed_container_while_others_live_outside)
 {
     tn_domain *domain = create("box");
     struct meeting *m = open_container(join_by_name);
@@ -386,7 +386,7 @@ static int be_outside(void *argument)
     return 0;
 }
 
-TN_TEST(tenond_in_a_container_settles_who_is_killed_outside)
+TN_TEST(tenond_in_a_container_reclaims_who_is_killed_outside)
 {
     struct meeting *m = open_container(have_a_domain);
     tn_domain *domain = NULL;

@@ -77,7 +77,7 @@ static inline bool enter(const struct space *space)
 }
 
 /* Called in that child. */
-static inline bool settle_in(const struct space *space)
+static inline bool reclaim_in(const struct space *space)
 {
     return !space->has_own_proc || (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
                                     mount("proc", "/proc", "proc", 0, NULL) == 0);
@@ -102,7 +102,7 @@ static inline int stand_at_the_entrance(void *argument)
     TN_CHECK(pid >= 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        TN_CHECK(settle_in(resident->space));
+        TN_CHECK(reclaim_in(resident->space));
         while (resident->pid == 0)
             sched_yield();
         _exit(resident->run(resident->argument));
@@ -136,7 +136,7 @@ static inline int try_to_enter(void *argument)
         return errno;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(settle_in(space) ? 0 : errno);
+        _exit(reclaim_in(space) ? 0 : errno);
     int status = 0;
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         return errno;

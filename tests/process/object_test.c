@@ -174,7 +174,7 @@ TN_TEST(what_only_the_dead_had_open_ends_whoever_dies_ending_it)
         pid_t child = tnt_fork(keep_one, &keeper);
         tnt_await(&keeper.ready);
         tnt_kill(child);
-        assert_true(tnt_kill_at(turn == 0 ? "object_unopened_cleared" : "settle_object_woken",
+        assert_true(tnt_kill_at(turn == 0 ? "object_unopened_cleared" : "reclaim_object_woken",
                                 1, reap, d));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         assert_int_equal(tn_event_open(d, "kept", TN_OPEN_EXISTING, &event), TN_ERR_NOT_FOUND);

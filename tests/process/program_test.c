@@ -281,7 +281,7 @@ static int be_parent_of_late_program(void *argument)
     return pause_for_ever();
 }
 
-/* Nobody has settled the dead parent: its seat still says that it lives. */
+/* Nobody has reclaimed the dead parent: its seat still says that it lives. */
 TN_TEST(a_program_does_not_join_when_its_parent_was_killed)
 {
     struct late_family family = {.domain = open_domain(8)};

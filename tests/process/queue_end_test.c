@@ -348,7 +348,7 @@ TN_TEST(a_death_is_told_though_its_reaper_is_killed_beside_it)
         begin(1, 0);
         TN_CHECK_OK(tn_queue_attach(q, role == TN_PRODUCER ? TN_CONSUMER : TN_PRODUCER));
         tnt_wait(tnt_fork(attach_and_die, &role));
-        assert_true(tnt_kill_at("settle_role_noted", 1, close_and_reap, NULL));
+        assert_true(tnt_kill_at("reclaim_role_noted", 1, close_and_reap, NULL));
         TN_CHECK_OK(tn_domain_reap(d, NULL));
         if (role == TN_PRODUCER) {
             assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
@@ -408,7 +408,7 @@ static int produce_and_be_killed(void *unused)
 }
 
 /* A queue of which one producer is dead and one, the child, leaves when it is told to. */
-static pid_t begin_bereft(struct tnt_signal *signals)
+static pid_t begin_without_producer(struct tnt_signal *signals)
 {
     for (int i = 0; i < 2; i++)
         signals[i] = tnt_signal_open();
@@ -422,7 +422,7 @@ static pid_t begin_bereft(struct tnt_signal *signals)
     return pid;
 }
 
-static void finish_bereft(struct tnt_signal *signals, pid_t pid)
+static void finish_orphaned(struct tnt_signal *signals, pid_t pid)
 {
     tn_message m;
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_PEER_DIED);
@@ -436,7 +436,7 @@ TN_TEST(who_polls_hears_that_the_last_producer_left_after_a_death)
 {
     struct tnt_signal signals[2];
     struct pollfd p = {.events = POLLIN};
-    pid_t pid = begin_bereft(signals);
+    pid_t pid = begin_without_producer(signals);
     TN_CHECK_OK(tn_domain_poll_fd(d, &p.fd));
     TN_CHECK_OK(tn_queue_watch(q, true));
     tn_domain_poll_clear(d);
@@ -444,18 +444,18 @@ TN_TEST(who_polls_hears_that_the_last_producer_left_after_a_death)
     tnt_signal(&signals[1]);
     assert_int_equal(poll(&p, 1, 10000), 1);
     assert_int_equal(tn_queue_wait_any(&q, 1, TN_NOW), 0);
-    finish_bereft(signals, pid);
+    finish_orphaned(signals, pid);
 }
 
 TN_TEST(who_sleeps_is_woken_when_the_last_producer_leaves_after_a_death)
 {
     struct tnt_signal signals[2];
-    pid_t pid = begin_bereft(signals);
+    pid_t pid = begin_without_producer(signals);
     uint32_t before = wakes();
     tnt_signal(&signals[1]);
     while (wakes() == before) /* the test's time limit ends it */
         sched_yield();
-    finish_bereft(signals, pid);
+    finish_orphaned(signals, pid);
 }
 
 /* ---- a push beside the end --------------------------------------------------------------- */

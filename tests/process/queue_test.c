@@ -84,7 +84,7 @@ TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
     TN_CHECK_OK(tn_queue_open(d, NULL, &options, 0, &q));
     push_number(1);
     assert_true(tnt_kill_at("pop_taken", 1, owe_and_pop, NULL));
-    assert_true(tnt_kill_at("semaphore_settle_announced", 1, reap, NULL));
+    assert_true(tnt_kill_at("semaphore_reclaim_announced", 1, reap, NULL));
     assert_int_equal(tn_semaphore_get(owed), 1);
     assert_int_equal(pop_number(TN_NOW), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
@@ -100,7 +100,7 @@ static int stay_as_consumer(void *ready)
     return pause();
 }
 
-TN_TEST(the_peers_of_a_queue_are_counted_by_role_until_their_death_is_settled)
+TN_TEST(the_peers_of_a_queue_are_counted_by_role_until_their_death_is_reclaimed)
 {
     struct tnt_signal ready = tnt_signal_open();
     begin(4, 0);

@@ -52,7 +52,7 @@ static int push_a_lost_file_and_a_number(void *argument)
     TN_CHECK_OK(tn_queue_push_tensor(q, t, 0, TN_NOW));
     push_number(2);
     tn_tensor_unref(t);
-    tn_domain_close(d); /* nobody is to be settled */
+    tn_domain_close(d); /* nobody is to be reclaimed */
     return 0;
 }
 
@@ -392,7 +392,7 @@ TN_TEST(a_poll_hears_of_a_death_though_its_reaper_was_killed)
     TN_CHECK_OK(tn_queue_watch(q, true));
     assert_int_equal(tn_queue_pop(q, TN_NOW, &m), TN_ERR_TIMED_OUT);
     tnt_wait(tnt_fork(attach_and_die, NULL));
-    assert_true(tnt_kill_at("settle_object_closed", 1, close_and_reap, NULL));
+    assert_true(tnt_kill_at("reclaim_object_closed", 1, close_and_reap, NULL));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     assert_int_equal(poll(&p, 1, 10000), 1);
     tn_domain_poll_clear(d);
@@ -409,7 +409,7 @@ static int push_and_be_killed(void *argument)
 
 /*
  * Of a poller whose bell nobody reaches, as in another network namespace: its watch of the
- * control segment stands for it, and who settles the dead rings that.
+ * control segment stands for it, and who reclaims the dead rings that.
  */
 TN_TEST(a_poll_through_a_watch_ends_though_who_rang_was_killed)
 {
@@ -568,7 +568,7 @@ TN_TEST(a_message_reaches_a_sleeper_though_its_waker_was_killed)
     finish();
 }
 
-TN_TEST(settling_the_one_that_looked_takes_its_word_back)
+TN_TEST(reclaiming_the_one_that_looked_takes_its_word_back)
 {
     begin(4, 0);
     const _Atomic uint32_t *items = &((const struct tn_object *)q)->object->items;

@@ -77,7 +77,7 @@ static uint32_t taken_seats(void)
     return taken;
 }
 
-/* The dead tenond has the last seat, and nobody waits who would settle it. */
+/* The dead tenond has the last seat, and nobody waits who would reclaim it. */
 TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
 {
     struct tnt_signal signal = tnt_signal_open();
@@ -94,7 +94,7 @@ TN_TEST(tenonds_that_find_every_seat_taken_lose_nothing)
     assert_int_equal(manager_pid(d), old);
     assert_true(without_seat != old);
     pop_all(0, 1);
-    await_successor(d, old); /* as a member that waits, and settles */
+    await_successor(d, old); /* as a member that waits, and reclaims */
     survive_until(d, 2);
     await_vault(0, 2);
     pop_all(1, 3);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests: settling the dead ends in bounded time, whatever load there is on what they held.
+ * Tests: reclaiming the dead ends in bounded time, whatever load there is on what they held.
  *
  * Eight processes push and pop one tensor as fast as they can, each through a queue of its own;
  * victims do the same and are killed in it. A victim that dies inside of an operation leaves an
@@ -291,7 +291,7 @@ static int announce_until_told(void *argument)
     return 0;
 }
 
-static int settle(void *argument)
+static int reclaim(void *argument)
 {
     struct scene *scene = argument;
     uint32_t reaped;
@@ -310,7 +310,7 @@ TN_TEST(who_waits_for_a_recounter_that_was_killed_goes_on)
     pid_t alive = tnt_fork(announce_until_told, &of);
     tnt_await(&of.ready);
     assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &scene))));
-    assert_true(tnt_kill_at("recount_named", 1, settle, &scene));
+    assert_true(tnt_kill_at("recount_named", 1, reclaim, &scene));
 
     /* It is named, and nobody counts: who is about to announce it waits, once. */
     assert_int_equal((uint32_t)atomic_load(&h->recounted), block.id);

@@ -170,10 +170,10 @@ static int make_file_descriptor(struct scene *s)
 }
 static int make_file(struct scene *s) { return make_outside(s, TN_STRATEGY_FILE_SYSTEM); }
 
-/* A member that is killed and that nobody collects is settled. It dies without a call. */
+/* A member that is killed and that nobody collects is reclaimed. It dies without a call. */
 static int notice_death(struct scene *s)
 {
-    uint32_t settled = 0;
+    uint32_t reclaimed = 0;
     pid_t pid = fork();
     if (pid < 0)
         return tni_fail(TN_ERR_SYSTEM, "the test's own fork: clone");
@@ -184,11 +184,11 @@ static int notice_death(struct scene *s)
     }
     tn_deadline deadline = tnt_deadline(LONG_MS);
     int status = 0;
-    while (status == 0 && settled == 0 && s->why_no_seat[0] == 0 &&
+    while (status == 0 && reclaimed == 0 && s->why_no_seat[0] == 0 &&
            tnt_until_ns(0) < deadline.ns)
-        status = tn_domain_reap(s->domain, &settled);
+        status = tn_domain_reap(s->domain, &reclaimed);
     syscall(SYS_wait4, pid, NULL, 0, NULL);
-    if (status != 0 || settled == 1)
+    if (status != 0 || reclaimed == 1)
         return status;
     return tni_fail(TN_ERR_SYSTEM, "the death was not noticed; %s", s->why_no_seat);
 }

@@ -16,7 +16,7 @@ enum { LONG_MS = 10000 };
 
 static uint64_t deaths(const tn_domain *d) { return atomic_load(&d->segment.header->deaths); }
 
-/* Until tenond has settled so many: settling wakes who waits for memory. */
+/* Until tenond has reclaimed so many: reclaiming wakes who waits for memory. */
 static void await_deaths(tn_domain *d, uint64_t count)
 {
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
@@ -62,7 +62,7 @@ enum { SEEN_LATE, SEEN_SOON, NO_SUCH_CASE };
 
 /*
  * Two members come and are killed without a ring. A ring follows, and the look that it causes
- * settles the second; only then does the first, whose seat that look has passed, seem to come:
+ * reclaims the second; only then does the first, whose seat that look has passed, seem to come:
  * in the 2 ms in which nobody rings.
  */
 static int come_after_a_look(tn_domain *d, struct tnt_signal *there)

@@ -100,7 +100,7 @@ TN_TEST(wait_times_out_while_it_runs_and_tells_the_signal_that_ended_it)
     assert_int_equal(status.exit_code, -1);
     assert_int_equal(status.signal, SIGUSR1);
     tn_process_close(process);
-    /* The one that waited has settled it. */
+    /* The one that waited has reclaimed it. */
     TNT_AUDIT(domain);
     tn_domain_close(domain);
 }
@@ -173,7 +173,7 @@ TN_TEST(exit_codes_are_known_where_sigchld_is_ignored_except_of_who_exits_by_its
         assert_int_equal(await_end(quick).exit_code, i);
         tn_process_close(quick);
     }
-    TNT_AUDIT(domain); /* those of whom nothing is known were settled */
+    TNT_AUDIT(domain); /* those of whom nothing is known were reclaimed */
     tn_domain_close(domain);
     signal(SIGCHLD, SIG_DFL);
 }
@@ -521,7 +521,7 @@ static int be_parent_of_blocking(void *argument)
     return pause_for_ever();
 }
 
-TN_TEST(a_child_that_blocks_signals_is_ended_by_whoever_settles_its_parent)
+TN_TEST(a_child_that_blocks_signals_is_ended_by_whoever_reclaims_its_parent)
 {
     struct family family = make_family(0);
     pid_t grandchild, parent = tnt_fork(be_parent_of_blocking, &family);

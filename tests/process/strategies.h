@@ -56,7 +56,7 @@ static inline void begin_with(const char *strategy, const char *name,
     TN_CHECK_OK(tn_queue_open(d, name != NULL ? "work" : NULL, &queue, TN_OPEN_NEW, &q));
 }
 
-/** Without tenond: who waits, or says so, settles the dead. */
+/** Without tenond: who waits, or says so, reclaims the dead. */
 static inline void begin(const char *strategy)
 {
     tn_domain_options options = {
@@ -94,8 +94,8 @@ static inline void kill_tenond(void)
     tni_os_close(fd);
 }
 
-/* tenond may be at it: settling wakes who waits for memory. */
-static inline void await_settled(void)
+/* tenond may be at it: reclaiming wakes who waits for memory. */
+static inline void await_reclaimed(void)
 {
     uint64_t deadline_ns = tnt_until_ns(LONG_MS);
     for (uint32_t i = 0; i < d->segment.geometry.seats; i++) {
@@ -113,7 +113,7 @@ static inline void finish(void)
 {
     q = tn_object_close(q);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    await_settled();
+    await_reclaimed();
     TNT_AUDIT(d);
     assert_int_equal(shm_files(), 0);
     d = tn_domain_close(d);

@@ -44,7 +44,7 @@ static int hang(void)
     return 0;
 }
 
-/* A child that comes as far as hang(), and is killed there. Nobody has settled it then. */
+/* A child that comes as far as hang(), and is killed there. Nobody has reclaimed it then. */
 static void run_and_kill(tnt_child_fn *run, void *argument)
 {
     pid_t pid = tnt_fork(run, argument);
@@ -255,7 +255,7 @@ TN_TEST(blocks_of_the_dead_make_room_before_full_is_said)
  * Another thread of ours is at the dead until a look at them was in vain: then it is at nobody.
  * That it ends is no event of which a call that gave up could still hear.
  */
-static void *settle_nobody(void *unused)
+static void *reclaim_nobody(void *unused)
 {
     while (atomic_load(&tni_reaper_part(d)->files_ns) == 0)
         tni_os_yield();
@@ -264,7 +264,7 @@ static void *settle_nobody(void *unused)
 }
 
 /* The patience of a call may end before that thread runs on a busy machine: then once more. */
-static int take_while_another_settles(int (*take)(void))
+static int take_while_another_reclaims(int (*take)(void))
 {
     enum { TRIES = 10 };
     int status = TN_ERR_FULL;
@@ -273,7 +273,7 @@ static int take_while_another_settles(int (*take)(void))
         atomic_store(&tni_reaper_part(d)->files_ns, 0);
         atomic_store(&d->relieve_ns, 0);
         atomic_store(&tni_reaper_part(d)->reaping, d->who);
-        TN_CHECK(pthread_create(&thread, NULL, settle_nobody, NULL) == 0);
+        TN_CHECK(pthread_create(&thread, NULL, reclaim_nobody, NULL) == 0);
         status = take();
         pthread_join(thread, NULL);
     }
@@ -289,11 +289,11 @@ static int take_object(void)
     return status;
 }
 
-TN_TEST(who_finds_no_entry_waits_for_who_settles_the_dead)
+TN_TEST(who_finds_no_entry_waits_for_who_reclaims_the_dead)
 {
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .objects = OBJECTS});
     run_and_kill(make_all_objects, NULL);
-    TN_CHECK_OK(take_while_another_settles(take_object));
+    TN_CHECK_OK(take_while_another_reclaims(take_object));
     finish();
 }
 
@@ -306,11 +306,11 @@ static int take_block(void)
     return status;
 }
 
-TN_TEST(who_finds_no_block_waits_for_who_settles_the_dead)
+TN_TEST(who_finds_no_block_waits_for_who_reclaims_the_dead)
 {
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .blocks = BLOCKS});
     run_and_kill(take_all_blocks, NULL);
-    TN_CHECK_OK(take_while_another_settles(take_block));
+    TN_CHECK_OK(take_while_another_reclaims(take_block));
     finish();
 }
 
@@ -350,7 +350,7 @@ static void *release_late(void *unused)
     return unused;
 }
 
-TN_TEST(who_did_not_wait_for_a_settler_is_waited_for_by_others)
+TN_TEST(who_did_not_wait_for_a_reclaimer_is_waited_for_by_others)
 {
     tn_event *event = NULL;
     pthread_t thread;
@@ -359,7 +359,7 @@ TN_TEST(who_did_not_wait_for_a_settler_is_waited_for_by_others)
     tnt_await(&ready);
     run_and_kill(make_one_object, NULL);
     take_claim_as(holder);
-    /* Settling the dead needs the claim, and gives up after a moment. */
+    /* Reclaiming the dead needs the claim, and gives up after a moment. */
     assert_int_equal(tn_domain_reap(d, NULL), TN_ERR_TIMED_OUT);
     atomic_fetch_and(&d->segment.header->registry_wait, ~(uint32_t)TNI_WAIT_ARMED);
     TN_CHECK(pthread_create(&thread, NULL, release_late, NULL) == 0);
@@ -512,7 +512,7 @@ static void fill_seats_with_dead(void)
     assert_int_equal(tni_process_count_dead(&d->segment), SEATS - 1);
 }
 
-TN_TEST(a_fork_settles_the_dead_when_every_seat_is_taken)
+TN_TEST(a_fork_reclaims_the_dead_when_every_seat_is_taken)
 {
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
     for (int i = 0; i < FORKS; i++)
@@ -520,16 +520,16 @@ TN_TEST(a_fork_settles_the_dead_when_every_seat_is_taken)
     finish();
 }
 
-/* A seat of the dead that the member in another seat is settling. */
-struct settling {
-    pid_t settler;
+/* A seat of the dead that the member in another seat is reclaiming. */
+struct reclaiming {
+    pid_t reclaimer;
     uint32_t seat;
-    void (*end)(const struct settling *);
+    void (*end)(const struct reclaiming *);
 };
 
-static void kill_settler(const struct settling *at) { kill(at->settler, SIGKILL); }
+static void kill_reclaimer(const struct reclaiming *at) { kill(at->reclaimer, SIGKILL); }
 
-static void set_seat_free(const struct settling *at)
+static void set_seat_free(const struct reclaiming *at)
 {
     _Atomic uint64_t *word = &tni_seat_at(&d->segment, at->seat)->word;
     uint32_t incarnation = tni_seat_incarnation(atomic_load(word));
@@ -537,56 +537,56 @@ static void set_seat_free(const struct settling *at)
 }
 
 /* Ends it when fork() has looked for the dead in vain. */
-static void *end_late(void *settling)
+static void *end_late(void *reclaiming)
 {
-    const struct settling *at = settling;
+    const struct reclaiming *at = reclaiming;
     while (atomic_load(&d->relieve_ns) == 0)
         tni_os_yield();
     at->end(at);
     return NULL;
 }
 
-static void begin_settling(struct settling *at)
+static void begin_reclaiming(struct reclaiming *at)
 {
-    enum { RECOVERER_SEATS = 10 }; /* as settle.c has it */
+    enum { RECOVERER_SEATS = 10 }; /* as reclaim.c has it */
     const struct tni_segment *s = &d->segment;
-    at->settler = tnt_fork(sit, NULL);
+    at->reclaimer = tnt_fork(sit, NULL);
     tnt_await(&ready);
     pid_t dead = tnt_fork(sit, NULL);
     tnt_await(&ready);
     at->seat = seat_of(dead);
-    uint32_t seat = seat_of(at->settler);
-    uint32_t settler = tni_seat_incarnation(atomic_load(&tni_seat_at(s, seat)->word))
-                           << RECOVERER_SEATS |
-                       seat;
+    uint32_t seat = seat_of(at->reclaimer);
+    uint32_t reclaimer = tni_seat_incarnation(atomic_load(&tni_seat_at(s, seat)->word))
+                             << RECOVERER_SEATS |
+                         seat;
     tnt_kill(dead);
     _Atomic uint64_t *word = &tni_seat_at(s, at->seat)->word;
     atomic_store(word, tni_seat_word(tni_seat_incarnation(atomic_load(word)), TNI_SEAT_REAPING,
-                                     settler & 0xffffff));
+                                     reclaimer & 0xffffff));
 }
 
-static void fork_while_another_settles(void (*end_settling)(const struct settling *))
+static void fork_while_another_reclaims(void (*end_reclaiming)(const struct reclaiming *))
 {
-    struct settling settling = {.end = end_settling};
+    struct reclaiming reclaiming = {.end = end_reclaiming};
     pthread_t thread;
     begin(&(tn_domain_options){.quota_bytes = 4 * MIB, .seats = SEATS});
-    begin_settling(&settling);
+    begin_reclaiming(&reclaiming);
     atomic_store(&d->relieve_ns, 0);
-    TN_CHECK(pthread_create(&thread, NULL, end_late, &settling) == 0);
+    TN_CHECK(pthread_create(&thread, NULL, end_late, &reclaiming) == 0);
     assert_int_equal(tnt_wait(tnt_fork(be_killed, NULL)), SIGKILL);
     pthread_join(thread, NULL);
-    tnt_kill(settling.settler);
+    tnt_kill(reclaiming.reclaimer);
     finish();
 }
 
-TN_TEST(a_fork_waits_for_who_settles_the_only_seat_of_the_dead)
+TN_TEST(a_fork_waits_for_who_reclaims_the_only_seat_of_the_dead)
 {
-    fork_while_another_settles(set_seat_free);
+    fork_while_another_reclaims(set_seat_free);
 }
 
-TN_TEST(a_fork_takes_over_from_a_settler_that_is_killed)
+TN_TEST(a_fork_takes_over_from_a_reclaimer_that_is_killed)
 {
-    fork_while_another_settles(kill_settler);
+    fork_while_another_reclaims(kill_reclaimer);
 }
 
 TN_TEST(who_finds_no_seat_waits_unless_all_were_alive_at_once)
@@ -610,7 +610,7 @@ TN_TEST(who_finds_no_seat_waits_unless_all_were_alive_at_once)
     finish();
 }
 
-TN_TEST(an_exec_settles_the_dead_when_every_seat_is_taken)
+TN_TEST(an_exec_reclaims_the_dead_when_every_seat_is_taken)
 {
     const char *const argv[] = {"true", NULL};
     tn_process *process = NULL;

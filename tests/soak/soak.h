@@ -226,7 +226,7 @@ void soak_serve_pool(void);
 void soak_be_parent(uint32_t turns);
 int soak_be_child(tn_domain *domain, void *argument);
 void soak_hoard(uint32_t turns);
-void soak_settle(uint32_t turns);
+void soak_reclaim(uint32_t turns);
 void soak_visit(uint32_t turns);
 
 /** Open what a role needs by name. @return 0 or a status */

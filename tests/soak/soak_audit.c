@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The audit of a round: everybody is parked and the dead are settled, so that what the ledger
+ * The audit of a round: everybody is parked and the dead are reclaimed, so that what the ledger
  * says must be what the domain has, to the last message, block, byte, file and descriptor.
  */
 #include "soak.h"
@@ -11,14 +11,15 @@
 #include "queue/ring.h"
 #include "reaper/reaper.h"
 
-enum { SETTLE_S = 20, FIRST_SIGNALS = 2, MAX_TICKETS = 1 << 16 };
+enum { RECLAIM_S = 20, FIRST_SIGNALS = 2, MAX_TICKETS = 1 << 16 };
 #define QUOTA_BYTES     ((uint64_t)SOAK_QUOTA_MIB << 20)
 #define WATERMARK_BYTES (UINT64_C(4) << 20)
 
-/* ---- the dead are settled ---------------------------------------------------------------- */
+/* ---- the dead are reclaimed ----------------------------------------------------------------
+ */
 
 /* @return a seat that is taken, and by nobody who lives; or TNI_NO_SEAT */
-static uint32_t find_unsettled(void)
+static uint32_t find_unreclaimed(void)
 {
     const struct tni_segment *s = &me.domain->segment;
     for (uint32_t i = 0; i < s->geometry.seats; i++) {
@@ -32,20 +33,20 @@ static uint32_t find_unsettled(void)
     return TNI_NO_SEAT;
 }
 
-static void settle_all(void)
+static void reclaim_all(void)
 {
-    uint64_t deadline_ns = soak_now_ns() + SETTLE_S * SOAK_S_NS;
+    uint64_t deadline_ns = soak_now_ns() + RECLAIM_S * SOAK_S_NS;
     for (;;) {
         int status = tn_domain_reap(me.domain, NULL);
         if (status != 0 && status != TN_ERR_TIMED_OUT)
             soak_fail_status(SOAK_ON_AUDIT, "tn_domain_reap", status);
-        uint32_t seat = find_unsettled();
+        uint32_t seat = find_unreclaimed();
         if (seat == TNI_NO_SEAT)
             return;
         soak_crew_collect();
         if (soak_now_ns() > deadline_ns) {
             uint64_t word = atomic_load(&tni_seat_at(&me.domain->segment, seat)->word);
-            soak_fail(SOAK_ON_TABLES, "seat %u of pid %d is not settled: word %#llx", seat,
+            soak_fail(SOAK_ON_TABLES, "seat %u of pid %d is not reclaimed: word %#llx", seat,
                       (int)atomic_load(&tni_seat_at(&me.domain->segment, seat)->pid),
                       (unsigned long long)word);
         }
@@ -312,7 +313,7 @@ void soak_audit_begin(void)
 void soak_audit_round(void)
 {
     set_taps();
-    settle_all();
+    reclaim_all();
     soak_check_files();
     check_tickets();
     for (uint32_t i = 0; i < SOAK_QUEUES; i++)
@@ -327,7 +328,7 @@ void soak_audit_round(void)
 /* Everybody has left. */
 void soak_audit_end(void)
 {
-    settle_all();
+    reclaim_all();
     soak_close_objects();
     soak_check_emptiness();
     me.domain = tn_domain_close(me.domain);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hoarders, settlers, visitors; and how a process comes to its role. */
+/* Hoarders, reclaimers, visitors; and how a process comes to its role. */
 #include "soak.h"
 
 #include <linux/futex.h>
@@ -57,7 +57,8 @@ void soak_hoard(uint32_t turns)
     soak_drop_tensors(hoard, count);
 }
 
-/* ---- settling ---------------------------------------------------------------------------- */
+/* ---- reclaiming ----------------------------------------------------------------------------
+ */
 
 static int look_at_seat(const tn_seat_info *seat, void *context)
 {
@@ -75,7 +76,7 @@ static void inspect(void)
 {
     tn_inspector *inspector = NULL;
     tn_domain_stat stat;
-    soak_do(SOAK_SETTLING);
+    soak_do(SOAK_RECLAIMING);
     int status = tn_inspector_open(soak->domain, &inspector);
     if (status == 0)
         status = tn_inspect_stat(inspector, &stat);
@@ -88,15 +89,15 @@ static void inspect(void)
     tn_inspector_close(inspector);
 }
 
-void soak_settle(uint32_t turns)
+void soak_reclaim(uint32_t turns)
 {
     for (uint32_t i = 0; i < turns && soak_goes_on(); i++) {
-        uint32_t settled = 0;
-        soak_do(SOAK_SETTLING);
-        int status = tn_domain_reap(me.domain, &settled);
+        uint32_t reclaimed = 0;
+        soak_do(SOAK_RECLAIMING);
+        int status = tn_domain_reap(me.domain, &reclaimed);
         if (status != 0 && status != TN_ERR_TIMED_OUT)
             soak_fail_status(SOAK_ON_AUDIT, "tn_domain_reap", status);
-        soak_count(SOAK_N_SETTLED, settled);
+        soak_count(SOAK_N_RECLAIMED, reclaimed);
         usleep(500 + soak_below(3000));
         if (soak_chance(2))
             inspect();
@@ -190,7 +191,7 @@ int soak_play(struct soak_slot *slot)
         [SOAK_PRODUCER] = soak_produce, [SOAK_CONSUMER] = soak_consume,
         [SOAK_RELAY] = soak_relay,      [SOAK_KEEPER] = soak_keep,
         [SOAK_POOL] = soak_own_pool,    [SOAK_PARENT] = soak_be_parent,
-        [SOAK_HOARDER] = soak_hoard,    [SOAK_SETTLER] = soak_settle,
+        [SOAK_HOARDER] = soak_hoard,    [SOAK_RECLAIMER] = soak_reclaim,
         [SOAK_VISITOR] = soak_visit};
     enum soak_role role = atomic_load(&slot->role);
     soak_take_slot(slot, role);

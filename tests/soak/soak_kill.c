@@ -244,13 +244,13 @@ static pid_t some_process(void)
     return count > 0 ? tree[soak_below(count)] : 0;
 }
 
-/* Who settles somebody this moment; 0: nobody. */
-static pid_t find_settler(void)
+/* Who reclaims somebody this moment; 0: nobody. */
+static pid_t find_reclaimer(void)
 {
     const struct tni_segment *s = &inspector->segment;
     for (uint32_t i = 0; i < s->geometry.seats; i++) {
         uint64_t word = atomic_load(&tni_seat_at(s, i)->word);
-        uint32_t recoverer = tni_seat_recoverer(word) % TNI_MAX_SEATS; /* settle.c */
+        uint32_t recoverer = tni_seat_recoverer(word) % TNI_MAX_SEATS; /* reclaim.c */
         if (tni_seat_state(word) == TNI_SEAT_REAPING &&
             tni_geometry_has_seat(&s->geometry, recoverer))
             return atomic_load(&tni_seat_at(s, recoverer)->pid);
@@ -258,16 +258,16 @@ static pid_t find_settler(void)
     return 0;
 }
 
-/* Whoever comes to settle the victim is the next one. */
-static void kill_with_settler(pid_t victim)
+/* Whoever comes to reclaim the victim is the next one. */
+static void kill_with_reclaimer(pid_t victim)
 {
     uint64_t end_ns = soak_now_ns() + hunt_ns;
     pid_t pid = 0;
     kill_one(victim, true);
     while (pid == 0 && soak_now_ns() < end_ns)
-        pid = find_settler();
+        pid = find_reclaimer();
     if (pid != 0 && pid != conductor && kill_one(pid, soak_chance(60)))
-        soak_count(SOAK_N_SETTLERS, 1);
+        soak_count(SOAK_N_RECLAIMERS, 1);
 }
 
 static void stop_one(pid_t pid)
@@ -320,7 +320,7 @@ static void strike(void)
         soak_count(SOAK_N_BURSTS, 1);
         strike_many(2 + soak_below(BURST));
     } else if (dice < 14) {
-        kill_with_settler(some_process());
+        kill_with_reclaimer(some_process());
     } else {
         strike_many(1);
     }

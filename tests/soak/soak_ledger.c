@@ -167,7 +167,7 @@ void soak_tell_of_children(void)
     sigaction(SIGCHLD, &action, NULL);
 }
 
-/* Nobody tells of a seat that tenond settles, or of what ends below a program of exec. */
+/* Nobody tells of a seat that tenond reclaims, or of what ends below a program of exec. */
 void soak_await_news(void)
 {
     static uint32_t seen;

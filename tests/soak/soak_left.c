@@ -67,7 +67,7 @@ static pid_t vault_pid(void)
     return 0;
 }
 
-/* As a survivor that waits: it settles, and starts a tenond where there is none. */
+/* As a survivor that waits: it reclaims, and starts a tenond where there is none. */
 static void survive(uint64_t ms)
 {
     _Atomic uint32_t word = 0;

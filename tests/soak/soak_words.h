@@ -13,7 +13,7 @@
     X(PARENT, "parent")                                                                        \
     X(CHILD, "child of a child")                                                               \
     X(HOARDER, "hoarder")                                                                      \
-    X(SETTLER, "settler")                                                                      \
+    X(RECLAIMER, "reclaimer")                                                                  \
     X(VISITOR, "visitor")                                                                      \
     X(SERVER, "fork server")                                                                   \
     X(TENOND, "tenond")                                                                        \
@@ -59,7 +59,7 @@ enum soak_role {
     X(FETCHING)                                                                                \
     X(CLOSING_POOL)                                                                            \
     X(IN_JOB)                                                                                  \
-    X(SETTLING)                                                                                \
+    X(RECLAIMING)                                                                              \
     X(TRIMMING)                                                                                \
     X(MAKING_OBJECT)                                                                           \
     X(PARKED)
@@ -100,7 +100,7 @@ enum soak_promise {
 #define SOAK_FIGURES(X)                                                                        \
     X(KILLS, "kills")                                                                          \
     X(BURSTS, "bursts of several kills")                                                       \
-    X(SETTLERS, "of these: while settling somebody")                                           \
+    X(RECLAIMERS, "of these: while reclaiming somebody")                                       \
     X(TAKERS, "of these: with a message taken and not yet had")                                \
     X(WAITERS, "of these: asleep at an empty queue")                                           \
     X(STOPS, "processes stopped for a while")                                                  \
@@ -140,7 +140,7 @@ enum soak_promise {
     X(BROKEN, "barriers broken")                                                               \
     X(PEERS, "waits ended by a death")                                                         \
     X(JOINS, "visits by name")                                                                 \
-    X(SETTLED, "seats settled by members on purpose")                                          \
+    X(RECLAIMED, "seats reclaimed by members on purpose")                                      \
     X(AUDITS, "audits")
 
 enum soak_figure {

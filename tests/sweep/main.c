@@ -347,7 +347,7 @@ static bool write_table(const char *path)
     }
     print_kind(file, SOLO, "operation", &all);
     print_kind(file, CHILD, "the process that an operation forks", &all);
-    print_kind(file, REAPER, "who settles a death in", &all);
+    print_kind(file, REAPER, "who reclaims a death in", &all);
     print_kind(file, PAIR, "victim, beside each paused peer", &all);
     fprintf(
         file,

@@ -5,7 +5,7 @@
  * messages, use the same handle. So what an operation finds may be taken or busy, and that is
  * no failure.
  *
- * While the peer is paused the survivor settles what it can, without a hang, and no count is
+ * While the peer is paused the survivor reclaims what it can, without a hang, and no count is
  * below its records. Then the peer goes on to its end, and crash_judge() asks all that it asks.
  */
 #include <signal.h>
@@ -120,7 +120,7 @@ static void give_back(struct crash_world *w)
     tn_message_fini(&m);
 }
 
-static void settle(struct crash_world *w)
+static void reclaim(struct crash_world *w)
 {
     int status = tn_domain_reap(w->domain, NULL);
     if (status != TN_ERR_TIMED_OUT)
@@ -217,7 +217,7 @@ const struct pair_op pair_ops[] = {
     {.name = "pop_to_drop", .policy = TN_QUEUE_DROP, .run = pop, .least = -1},
     {.name = "lease_and_ack", .policy = TN_QUEUE_LEASE, .run = pop, .least = -1},
     {.name = "lease_and_return", .policy = TN_QUEUE_LEASE, .run = give_back},
-    {.name = "settle", .needs_dead = true, .run = settle},
+    {.name = "reclaim", .needs_dead = true, .run = reclaim},
     {.name = "lock", .run = lock},
     {.name = "semaphore", .run = semaphore},
     {.name = "event", .run = event},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reaper, swept: a victim dies at a kill point of its operation, a member settles it and is
- * killed at each of its own instructions, and another one settles both.
+ * The reaper, swept: a victim dies at a kill point of its operation, a member reclaims it and
+ * is killed at each of its own instructions, and another one reclaims both.
  */
 #include <string.h>
 

@@ -90,7 +90,7 @@ static void start_peer(struct traced *t, struct crash_world *w, const struct swe
 }
 
 /* With the peer where it is: that must not hang, and free nothing that it has. */
-static void settle_beside_peer(struct crash_world *w)
+static void reclaim_beside_peer(struct crash_world *w)
 {
     check_counts(w);
     int status = tn_domain_reap(w->domain, NULL);
@@ -114,7 +114,7 @@ static void run_boundary(const struct scene *scene, const struct trace *trace, u
     if (scene->point == NULL)
         w.has_died = !has_ended && !trace_is_end(trace, k);
     if (scene->peer != NULL) {
-        settle_beside_peer(&w);
+        reclaim_beside_peer(&w);
         tracer_finish(&peer);
     }
     crash_judge(&w);

@@ -5,7 +5,7 @@
  * Nouns: scene (what is stepped, and what stands around it), boundary (see tracer.h), row (what
  * a sweep found; in memory that all its processes share).
  * I1  Each boundary has a process of its own, which makes the world, brings the victim there,
- *     kills it, settles it, and asks all that crash_judge() asks. How it exits is the verdict.
+ *     kills it, reclaims it, and asks all that crash_judge() asks. How it exits is the verdict.
  * I2  A boundary counts as swept only if the victim was there (tracer.h, I1) and all was well.
  */
 #ifndef TENON_TESTS_SWEEP_H
@@ -23,7 +23,7 @@ struct sweep_peer {
 struct scene {
     char name[128];
     const struct crash_op *op;
-    const char *point; /* if set: a victim died there, and who settles it is the one stepped */
+    const char *point; /* if set: a victim died there, and who reclaims it is the one stepped */
     bool in_child;     /* the first process that the operation forks is the one stepped */
     struct sweep_peer *peer; /* may be NULL */
 };
@@ -69,7 +69,7 @@ struct pair_op {
     crash_step_fn *run;
     uint32_t policy;     /* of the queue, if it is the victim's */
     int32_t least, most; /* messages that it adds to the queue or takes from it */
-    bool needs_dead;     /* a dead member that nobody has settled */
+    bool needs_dead;     /* a dead member that nobody has reclaimed */
     bool has_storages;
 };
 extern const struct pair_op pair_ops[];
@@ -82,7 +82,7 @@ void sweep_pair(const struct pair_op *victim, const struct pair_op *peer,
 
 /* ---- the reaper (reaper.c) --------------------------------------------------------------- */
 
-/* Who settles a death at each kill point of an operation. */
+/* Who reclaims a death at each kill point of an operation. */
 void sweep_reaper(const struct crash_op *op, const struct sweep_plan *plan,
                   struct sweep_row *row);
 /* false: it comes to no kill point. Named, so that another one without any is a failure. */

@@ -87,7 +87,7 @@ static void sweep_table(const struct crash_op *table)
 }
 
 #define SWEEP_TEST(what, table)                                                                \
-    TN_TEST_WITHIN(a_death_at_any_instruction_of_##what##_is_settled, 200)                     \
+    TN_TEST_WITHIN(a_death_at_any_instruction_of_##what##_is_reclaimed, 200)                   \
     {                                                                                          \
         sweep_table(table);                                                                    \
     }
@@ -102,7 +102,7 @@ SWEEP_TEST(a_member, crash_member_ops)
 SWEEP_TEST(a_storage_outside_of_the_arena, crash_backing_ops)
 SWEEP_TEST(what_starts_processes, crash_spawn_ops)
 
-TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_settled, 200)
+TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_reclaimed, 200)
 {
     struct sweep_row row = {0};
     const struct crash_op *op;
@@ -117,7 +117,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_of_a_forked_child_is_settled, 200)
     judge(&row);
 }
 
-TN_TEST_WITHIN(a_death_at_any_instruction_of_who_settles_one_is_settled, 200)
+TN_TEST_WITHIN(a_death_at_any_instruction_of_who_reclaims_one_is_reclaimed, 200)
 {
     struct sweep_row row = {0};
     const struct crash_op *op;
@@ -130,7 +130,7 @@ TN_TEST_WITHIN(a_death_at_any_instruction_of_who_settles_one_is_settled, 200)
     judge(&row);
 }
 
-TN_TEST_WITHIN(a_death_at_any_instruction_beside_a_peer_that_is_paused_is_settled, 200)
+TN_TEST_WITHIN(a_death_at_any_instruction_beside_a_peer_that_is_paused_is_reclaimed, 200)
 {
     struct sweep_row row = {0};
     begin();

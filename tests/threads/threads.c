@@ -66,12 +66,12 @@ static void leave(struct tn_domain *d, bool is_last)
 
 void world_end(void)
 {
-    int settled;
-    while ((settled = tni_reaper_settle_all(members[0])) == TN_ERR_TIMED_OUT)
+    int reclaimed;
+    while ((reclaimed = tni_reaper_reclaim_all(members[0])) == TN_ERR_TIMED_OUT)
         sched_yield();
-    assert_true(settled >= 0);
+    assert_true(reclaimed >= 0);
     for (unsigned i = 0; i < MEMBERS; i++)
-        tni_ticket_settle_seat(members[i], members[i]->who);
+        tni_ticket_reclaim_seat(members[i], members[i]->who);
     tni_ticket_expire(members[0], UINT64_MAX - 1); /* of issuers that are dead now */
     assert_int_equal(tni_process_count(&members[0]->segment), MEMBERS);
     assert_int_equal(tni_audit(&members[0]->segment, NULL, false, print_finding, NULL), 0);

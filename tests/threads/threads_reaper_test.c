@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A child that is killed in the middle of its work is settled by one thread, while the others
+ * A child that is killed in the middle of its work is reclaimed by one thread, while the others
  * go on with the same queue, blocks and objects; and audits and inspectors look on.
  *
  * The child works in a process of its own, which ThreadSanitizer does not see; it sees those
@@ -189,14 +189,14 @@ static void fork_and_kill(struct worker *w)
     TN_CHECK(ended == 0); /* it ends only by a failed check of its own */
     kill(child, SIGKILL);
     TN_CHECK(waitpid(child, NULL, 0) == child);
-    /* The others settle as well: whoever is first. */
-    while (tni_reaper_settle_all(w->domain) < 0)
+    /* The others reclaim as well: whoever is first. */
+    while (tni_reaper_reclaim_all(w->domain) < 0)
         sched_yield();
 }
 
-static void settle(struct worker *w)
+static void reclaim(struct worker *w)
 {
-    DID(tni_reaper_settle_all(w->domain), TN_ERR_TIMED_OUT);
+    DID(tni_reaper_reclaim_all(w->domain), TN_ERR_TIMED_OUT);
     sched_yield();
 }
 
@@ -212,7 +212,7 @@ static void kill_beside_work(uint32_t policy)
     share_child_rounds();
     begin(policy);
     run_crews((struct crew[]){{fork_and_kill, 1},
-                              {settle, 1},
+                              {reclaim, 1},
                               {push, 1},
                               {pop, 1},
                               {use_permit, 1},
@@ -223,14 +223,14 @@ static void kill_beside_work(uint32_t policy)
     munmap((void *)child_rounds, sizeof *child_rounds);
 }
 
-TN_TEST(the_dead_are_settled_beside_the_living) { kill_beside_work(TN_QUEUE_REDELIVER); }
+TN_TEST(the_dead_are_reclaimed_beside_the_living) { kill_beside_work(TN_QUEUE_REDELIVER); }
 
-TN_TEST(the_dead_are_settled_beside_the_living_and_their_messages_dropped)
+TN_TEST(the_dead_are_reclaimed_beside_the_living_and_their_messages_dropped)
 {
     kill_beside_work(TN_QUEUE_DROP);
 }
 
-TN_TEST(the_dead_are_settled_beside_the_living_and_their_leases_come_again)
+TN_TEST(the_dead_are_reclaimed_beside_the_living_and_their_leases_come_again)
 {
     kill_beside_work(TN_QUEUE_LEASE);
 }

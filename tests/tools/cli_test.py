@@ -455,7 +455,7 @@ class Repair(Case):
             file.write((1).to_bytes(8, "little"))
         return copy
 
-    def test_gc_settles_a_killed_child_and_its_blocks_are_gone(self):
+    def test_gc_reclaims_a_killed_child_and_its_blocks_are_gone(self):
         domain = self.hold()
         os.kill(domain.child, signal.SIGKILL)
         self.gc()
@@ -464,7 +464,7 @@ class Repair(Case):
         blocks = self.json("blocks", self.name)
         self.assertNotIn("bfloat16", [b.get("dtype") for b in blocks])
         self.assertEqual(self.block("float32")["references"], 1)
-        self.assertEqual([a for a in self.gc() if "settled" in a["what"]], [])
+        self.assertEqual([a for a in self.gc() if "reclaimed" in a["what"]], [])
 
     def test_gc_removes_the_files_of_a_dead_tenond_and_leaves_those_of_a_living_one(self):
         files = ["tenond-4.2.lock", "tenond-4.2.sock"]
@@ -511,7 +511,7 @@ class Repair(Case):
         self.assertIn({"what": f"removed {stray}: its domain has ended", "done": True}, done)
         self.assertEqual(os.listdir(self.files), [os.path.basename(path)])
 
-    def test_everything_can_be_seen_and_settled_while_tenond_is_dead(self):
+    def test_everything_can_be_seen_and_reclaimed_while_tenond_is_dead(self):
         domain = self.hold()
         manager = self.json("stat", self.name)["manager_pid"]
         os.kill(manager, signal.SIGKILL)

@@ -364,7 +364,7 @@ TN_TEST(a_name_that_no_chain_leads_to_is_found_and_repaired)
 
 /* ---- seats ------------------------------------------------------------------------------- */
 
-TN_TEST(a_seat_in_a_state_that_does_not_exist_is_named_and_not_settled)
+TN_TEST(a_seat_in_a_state_that_does_not_exist_is_named_and_not_reclaimed)
 {
     begin(TN_QUEUE_REDELIVER);
     struct tni_seat *seat = tni_seat_at(&d->segment, 5);

@@ -108,14 +108,14 @@ TN_TEST(an_audit_names_a_slot_whose_owner_sits_nowhere)
     close_domain(d);
 }
 
-TN_TEST(an_audit_names_the_dead_that_nobody_settled)
+TN_TEST(an_audit_names_the_dead_that_nobody_reclaimed)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 3);
     pid_t child = tnt_fork(hold_until_told, &held);
     tnt_await(&held.ready);
     tnt_kill(child);
-    expect_finding(d, "is dead and not settled");
+    expect_finding(d, "is dead and not reclaimed");
     assert_int_equal(live_blocks(d), 0);
     close_held(&held);
     close_domain(d);
@@ -140,7 +140,7 @@ TN_TEST_WITHIN(an_audit_of_a_busy_domain_finds_nothing, 60)
     for (int i = 0; i < 3; i++)
         tnt_wait_ok(children[i]);
     assert_int_equal(found, 0);
-    settle_all(c.w.domain);
+    reclaim_all(c.w.domain);
     drain(&c.w);
     assert_int_equal(audit(c.w.domain), 0);
     tni_os_unmap(page, tni_os_page_bytes());
@@ -161,7 +161,7 @@ static void spoil(struct tn_domain *d, uint64_t offset, uint64_t size_bytes, uin
 }
 
 /* In a child, and never in seat 0 or our own: they say who we are. */
-static int settle_damaged(void *argument)
+static int reclaim_damaged(void *argument)
 {
     struct work *w = argument;
     struct tn_domain *d = w->domain;
@@ -178,7 +178,7 @@ static int settle_damaged(void *argument)
     spoil(d, g->tickets_off, 64 * sizeof(struct tni_ticket), 60);
     spoil(d, g->names_off, tni_geometry_names(g) * sizeof(uint32_t), 60);
     spoil(d, g->opens_off, g->control_bytes - g->opens_off, 60);
-    tni_reaper_settle_all(d);
+    tni_reaper_reclaim_all(d);
     tni_audit(&d->segment, NULL, false, NULL, NULL);
     tni_audit(&d->segment, d, true, NULL, NULL);
     return 0;
@@ -191,7 +191,7 @@ TN_TEST_WITHIN(damaged_tables_do_not_crash_the_reaper_or_the_audit, 120)
         open_work(&w, open_domain());
         tnt_wait_ok(tnt_fork(work, &w));
         tnt_random(); /* the children of two rounds begin with different numbers */
-        tnt_wait_ok(tnt_fork(settle_damaged, &w));
+        tnt_wait_ok(tnt_fork(reclaim_damaged, &w));
         tni_process_leave(w.domain); /* what follows touches no shared memory any more */
         close_work(&w);
         tni_process_unkeep(w.domain);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reaper: a kill at every named point of what writes shared memory, and of the reaper
- * itself; then settling, an audit, and the count of live blocks that there was before.
+ * itself; then reclaiming, an audit, and the count of live blocks that there was before.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -121,7 +121,7 @@ static void check_as_before(struct work *w, uint32_t live, const char *point, ui
              point, passing, found, now, live, taken);
 }
 
-TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_settled, 120)
+TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_reclaimed, 120)
 {
     struct work w;
     open_work(&w, open_domain());
@@ -130,11 +130,11 @@ TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_settled, 1
     for (size_t i = 0; i < TNI_COUNT(work_points); i++) {
         uint32_t passing = 1;
         for (; passing <= 6 && tnt_kill_at(work_points[i], passing, work, &w); passing++) {
-            settle_all(w.domain);
+            reclaim_all(w.domain);
             check_as_before(&w, live, work_points[i], passing);
         }
         /* Not passed, or by its forked child only. */
-        settle_all(w.domain);
+        reclaim_all(w.domain);
         check_as_before(&w, live, work_points[i], 0);
         if (passing == 1)
             printf("# not passed: %s\n", work_points[i]);
@@ -143,7 +143,7 @@ TN_TEST_WITHIN(a_worker_killed_at_any_point_leaves_nothing_once_it_is_settled, 1
     assert_true(points >= TNI_COUNT(work_points) - 2); /* but for fork_child_* */
     /* And the survivor goes on, and others can come. */
     tnt_wait_ok(tnt_fork(work, &w));
-    settle_all(w.domain);
+    reclaim_all(w.domain);
     check_as_before(&w, live, "no kill", 0);
     close_work(&w);
     close_domain(w.domain);
@@ -156,19 +156,19 @@ TN_TEST(a_kill_between_the_frontier_and_its_blocks_loses_no_block)
     uint32_t live = live_blocks(w.domain);
     for (uint32_t passing = 1; tnt_kill_at("alloc_frontier_moved", passing, work, &w);
          passing++) {
-        settle_all(w.domain);
+        reclaim_all(w.domain);
         check_as_before(&w, live, "alloc_frontier_moved", passing);
     }
-    settle_all(w.domain);
+    reclaim_all(w.domain);
     check_as_before(&w, live, "alloc_frontier_moved", 0);
     close_work(&w);
     close_domain(w.domain);
 }
 
-static int settle_as_a_child(void *argument)
+static int reclaim_as_a_child(void *argument)
 {
     const struct work *w = argument;
-    while (tni_reaper_settle_all(w->domain) == TN_ERR_TIMED_OUT)
+    while (tni_reaper_reclaim_all(w->domain) == TN_ERR_TIMED_OUT)
         tni_os_yield();
     return 0;
 }
@@ -188,28 +188,48 @@ static const char *const victims[] = {
     "semaphore_given",   "object_name_linked",    "object_name_unlinked",
     "registry_taken"};
 
-static const char *const reaper_points[] = {
-    "settle_claimed",         "settle_waits_ended",
-    "settle_children_ended",  "settle_tickets_settled",
-    "settle_claims_released", "settle_row_released",
-    "settle_announces_taken", "settle_hints_marked",
-    "settle_before_free",     "settle_freed",
-    "recount_marked",         "recount_begun",
-    "recount_taken",          "recount_announced",
-    "recount_settled",        "recount_block_done",
-    "recount_outer_cleared",  "recount_announce_done",
-    "recount_suspects_done",  "row_unrecorded",
-    "ref_decremented",        "ref_freed",
-    "take_apart_unrecorded",  "settle_object_kind",
-    "settle_object_noted",    "settle_slot",
-    "drop_slot_emptied",      "refill_full",
-    "object_bits_cleared",    "object_ending",
-    "object_ended",           "object_ring_unrecorded",
-    "ticket_undone",          "semaphore_settle_announced",
-    "semaphore_settle_given", "semaphore_settle_uncounted",
-    "lock_dead_named",        "object_name_unlinked",
-    "settle_object_woken",    "ticket_group_settled",
-    "semaphore_unmarked",     "settle_role_noted"};
+static const char *const reaper_points[] = {"reclaim_claimed",
+                                            "reclaim_waits_ended",
+                                            "reclaim_children_ended",
+                                            "reclaim_tickets_reclaimed",
+                                            "reclaim_claims_released",
+                                            "reclaim_row_released",
+                                            "reclaim_announces_taken",
+                                            "reclaim_hints_marked",
+                                            "reclaim_before_free",
+                                            "reclaim_freed",
+                                            "recount_marked",
+                                            "recount_begun",
+                                            "recount_taken",
+                                            "recount_announced",
+                                            "recount_reclaimed",
+                                            "recount_block_done",
+                                            "recount_outer_cleared",
+                                            "recount_announce_done",
+                                            "recount_suspects_done",
+                                            "row_unrecorded",
+                                            "ref_decremented",
+                                            "ref_freed",
+                                            "take_apart_unrecorded",
+                                            "reclaim_object_kind",
+                                            "reclaim_object_noted",
+                                            "reclaim_slot",
+                                            "drop_slot_emptied",
+                                            "refill_full",
+                                            "object_bits_cleared",
+                                            "object_ending",
+                                            "object_ended",
+                                            "object_ring_unrecorded",
+                                            "ticket_undone",
+                                            "semaphore_reclaim_announced",
+                                            "semaphore_reclaim_given",
+                                            "semaphore_reclaim_uncounted",
+                                            "lock_dead_named",
+                                            "object_name_unlinked",
+                                            "reclaim_object_woken",
+                                            "ticket_group_reclaimed",
+                                            "semaphore_unmarked",
+                                            "reclaim_role_noted"};
 
 /* @return whether a reaper died there */
 static bool kill_reapers_at(struct work *w, const char *point, uint32_t live)
@@ -220,8 +240,8 @@ static bool kill_reapers_at(struct work *w, const char *point, uint32_t live)
         for (uint32_t passing = 1; passing <= passings; passing++) {
             if (!tnt_kill_at(victims[v], 1, work, w))
                 fail_msg("a worker does not pass %s", victims[v]);
-            bool was_killed = tnt_kill_at(point, passing, settle_as_a_child, w);
-            settle_all(w->domain);
+            bool was_killed = tnt_kill_at(point, passing, reclaim_as_a_child, w);
+            reclaim_all(w->domain);
             check_as_before(w, live, victims[v], passing);
             was_reached |= was_killed;
             if (!was_killed)
@@ -233,7 +253,7 @@ static bool kill_reapers_at(struct work *w, const char *point, uint32_t live)
 
 TN_TEST_WITHIN(a_reaper_killed_at_any_point_is_replaced, 200)
 {
-    enum { TRIES = 3 }; /* a gc of another test settles the dead of all this user's domains */
+    enum { TRIES = 3 }; /* a gc of another test reclaims the dead of all this user's domains */
     struct work w;
     open_work(&w, open_domain());
     uint32_t live = warm_up(&w), points = 0;
@@ -263,10 +283,10 @@ TN_TEST_WITHIN(kills_at_any_moment_of_a_busy_domain_leave_nothing, 60)
         /* Not waiting for anything: any moment is the one to die in. */
         tni_os_sleep_until(tni_os_now_ns() + tnt_random_below(8 * MS));
         tnt_kill(children[0]);
-        int status = tni_reaper_settle_all(c.w.domain);
+        int status = tni_reaper_reclaim_all(c.w.domain);
         TN_CHECK(status >= 0 || status == TN_ERR_TIMED_OUT);
         tnt_kill(children[1]);
-        settle_all(c.w.domain);
+        reclaim_all(c.w.domain);
         check_as_before(&c.w, live, "any moment, round", (uint32_t)round);
     }
     close_work(&c.w);
@@ -275,21 +295,21 @@ TN_TEST_WITHIN(kills_at_any_moment_of_a_busy_domain_leave_nothing, 60)
 
 /* ---- who is dead ------------------------------------------------------------------------- */
 
-TN_TEST(the_living_are_left_alone_and_the_dead_settled)
+TN_TEST(the_living_are_left_alone_and_the_dead_reclaimed)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 10);
     pid_t child = tnt_fork(hold_until_told, &held);
     tnt_await(&held.ready);
 
-    assert_int_equal(tni_reaper_settle_all(d), 0);
+    assert_int_equal(tni_reaper_reclaim_all(d), 0);
     assert_int_equal(live_blocks(d), 10);
-    assert_int_equal(tni_reaper_settle(d, d->seat), 0);
-    assert_int_equal(tni_reaper_settle(d, 5000), 0);
+    assert_int_equal(tni_reaper_reclaim(d, d->seat), 0);
+    assert_int_equal(tni_reaper_reclaim(d, 5000), 0);
     tnt_kill(child);
-    assert_int_equal(tni_reaper_settle_all(d), 1);
+    assert_int_equal(tni_reaper_reclaim_all(d), 1);
     assert_int_equal(live_blocks(d), 0);
-    assert_int_equal(tni_reaper_settle_all(d), 0);
+    assert_int_equal(tni_reaper_reclaim_all(d), 0);
     assert_int_equal(audit(d), 0);
     close_held(&held);
     close_domain(d);
@@ -314,7 +334,7 @@ TN_TEST(a_process_that_execed_holds_nothing_any_more)
     tnt_signal(&held.go); /* comes back through cat: exec is over */
     tnt_await(&held.ready);
     assert_int_equal(kill(child, 0), 0);
-    assert_int_equal(tni_reaper_settle_all(d), 1);
+    assert_int_equal(tni_reaper_reclaim_all(d), 1);
     assert_int_equal(live_blocks(d), 0);
     assert_int_equal(audit(d), 0);
     tnt_kill(child);
@@ -355,17 +375,17 @@ TN_TEST(a_seat_is_free_while_the_living_hold_up_the_recount)
     tnt_await(&held.ready);
     assert_true(WIFSIGNALED(tnt_wait(tnt_fork(increment_and_die, &held))));
 
-    assert_int_equal(tni_reaper_settle_all(d), TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_reaper_reclaim_all(d), TN_ERR_TIMED_OUT);
     assert_int_equal(state_of(d, 2), TNI_SEAT_FREE);
     assert_int_equal(tni_word_count(atomic_load(tni_word_at(&d->segment, held.block))), 3);
     /* The suspect is anybody's: a child may go on with it. */
     struct work w = {.domain = d};
     tnt_signal(&held.go);
     tnt_await(&held.ready);
-    tnt_wait_ok(tnt_fork(settle_as_a_child, &w));
+    tnt_wait_ok(tnt_fork(reclaim_as_a_child, &w));
     tnt_signal(&held.go);
     tnt_wait_ok(alive);
-    settle_all(d);
+    reclaim_all(d);
     assert_int_equal(tni_word_count(atomic_load(tni_word_at(&d->segment, held.block))), 1);
     assert_int_equal(audit(d), 0);
     tni_ref_release(d, held.block);
@@ -382,7 +402,7 @@ TN_TEST(two_dead_that_announce_one_block_do_not_wait_for_each_other)
           second = tnt_fork(increment_and_die, &held);
     tnt_wait(first);
     tnt_wait(second);
-    assert_int_equal(tni_reaper_settle_all(d), 2);
+    assert_int_equal(tni_reaper_reclaim_all(d), 2);
     assert_int_equal(tni_word_count(atomic_load(tni_word_at(&d->segment, held.block))), 1);
     assert_int_equal(audit(d), 0);
     tni_ref_release(d, held.block);
@@ -405,7 +425,7 @@ static int wait_as_a_bound_child(void *argument)
     return 0;
 }
 
-TN_TEST(children_that_end_with_their_parent_are_killed_when_it_is_settled)
+TN_TEST(children_that_end_with_their_parent_are_killed_when_it_is_reclaimed)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 0);
@@ -418,10 +438,10 @@ TN_TEST(children_that_end_with_their_parent_are_killed_when_it_is_settled)
     int child_fd;
     TN_CHECK_OK(tni_os_process_open(child, &child_fd));
     tnt_kill(parent);
-    assert_true(tni_reaper_settle_all(d) >= 1);
+    assert_true(tni_reaper_reclaim_all(d) >= 1);
     TN_CHECK_OK(tni_os_poll(&child_fd, 1, tnt_until_ns(5000)));
     tni_os_close(child_fd);
-    settle_all(d);
+    reclaim_all(d);
     assert_int_equal(seats_taken(d), 1);
     assert_int_equal(audit(d), 0);
     close_held(&held);
@@ -436,7 +456,8 @@ TN_TEST(a_seat_number_that_was_taken_anew_is_not_the_recoverer_that_died_in_it)
     tnt_await(&held.ready);
     tnt_kill(victim);
     /*
-     * As if a reaper in seat 2, incarnation 0, had died, and been settled, before it was done.
+     * As if a reaper in seat 2, incarnation 0, had died, and been reclaimed, before it was
+     * done.
      */
     struct tni_seat *entry = tni_seat_at(&d->segment, 1);
     uint64_t word = atomic_load(&entry->word);
@@ -445,10 +466,10 @@ TN_TEST(a_seat_number_that_was_taken_anew_is_not_the_recoverer_that_died_in_it)
     pid_t other = tnt_fork(hold_until_told, &held); /* sits in seat 2 now, alive */
     tnt_await(&held.ready);
     assert_int_equal(state_of(d, 2), TNI_SEAT_ALIVE);
-    assert_int_equal(tni_reaper_settle(d, 1), 1);
+    assert_int_equal(tni_reaper_reclaim(d, 1), 1);
     tnt_signal(&held.go);
     tnt_wait_ok(other);
-    settle_all(d);
+    reclaim_all(d);
     assert_int_equal(audit(d), 0);
     close_held(&held);
     close_domain(d);
@@ -463,7 +484,7 @@ TN_TEST(a_hundred_thousand_blocks_are_given_back_at_once)
     assert_int_equal(live_blocks(d), 100000);
     tnt_kill(child);
     uint64_t begun_ns = tni_os_now_ns();
-    assert_int_equal(tni_reaper_settle_all(d), 1);
+    assert_int_equal(tni_reaper_reclaim_all(d), 1);
     printf("# 100000 blocks in %llu us\n",
            (unsigned long long)(tni_os_now_ns() - begun_ns) / 1000);
     assert_int_equal(live_blocks(d), 0);
@@ -478,7 +499,7 @@ TN_TEST(a_member_that_leaves_gives_everything_back)
     open_work(&w, open_domain());
     uint32_t live = warm_up(&w);
     tnt_wait_ok(tnt_fork(work, &w)); /* closes the domain at its end */
-    settle_all(w.domain);            /* its forked child, which did not */
+    reclaim_all(w.domain);           /* its forked child, which did not */
     check_as_before(&w, live, "leaving", 0);
     close_work(&w);
     close_domain(w.domain);
@@ -486,7 +507,7 @@ TN_TEST(a_member_that_leaves_gives_everything_back)
 
 /* ---- survivors --------------------------------------------------------------------------- */
 
-TN_TEST(who_waits_settles_the_dead_where_there_is_no_tenond)
+TN_TEST(who_waits_reclaims_the_dead_where_there_is_no_tenond)
 {
     struct tn_domain *d = open_domain();
     struct held held = open_held(d, 4);

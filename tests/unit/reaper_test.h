@@ -86,7 +86,7 @@ static inline uint32_t seats_taken(const struct tn_domain *d)
 }
 
 /* Nobody else is alive, so nothing may be in the way. */
-static inline void settle_all(struct tn_domain *d) { TN_CHECK_OK(tni_reaper_settle_all(d)); }
+static inline void reclaim_all(struct tn_domain *d) { TN_CHECK_OK(tni_reaper_reclaim_all(d)); }
 
 static inline tni_block alloc_block(struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
@@ -275,7 +275,7 @@ static inline int work(void *argument)
 static inline uint32_t warm_up(struct work *w)
 {
     tnt_wait_ok(tnt_fork(work, w));
-    settle_all(w->domain);
+    reclaim_all(w->domain);
     drain(w);
     return live_blocks(w->domain);
 }

@@ -688,7 +688,7 @@ TN_TEST(a_use_whose_taker_dies_is_taken_and_the_others_are_not)
     close_clean(domain);
 }
 
-static int settle_for_dead(void *argument)
+static int reclaim_for_dead(void *argument)
 {
     tn_domain *domain = argument;
     return tn_domain_reap(domain, NULL);
@@ -701,7 +701,7 @@ TN_TEST(a_recoverer_that_dies_among_tickets_is_replaced)
         tn_domain *domain = open_domain(64);
         /* One half made, and one live and bound: */
         assert_true(tnt_kill_at("ticket_making", 2, live_a_life, domain));
-        assert_true(tnt_kill_at(at[i], 1, settle_for_dead, domain));
+        assert_true(tnt_kill_at(at[i], 1, reclaim_for_dead, domain));
         TN_CHECK_OK(tn_domain_reap(domain, NULL));
         TNT_AUDIT(domain);
         tni_ticket_expire(domain, tni_os_now_ns() + 61 * second_ns);

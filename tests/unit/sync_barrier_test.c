@@ -133,7 +133,7 @@ TN_TEST(a_slow_waiter_learns_the_fate_of_its_own_meeting)
         int status = tnt_wait(child);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), breaks == 0 ? 0 : -TN_ERR_CLOSED);
-        settle();
+        reclaim();
     }
     tn_object_close(barrier);
     finish();
@@ -158,21 +158,21 @@ TN_TEST(a_barrier_goes_on_wherever_a_party_or_its_reaper_is_killed)
     pthread_create(&thread, NULL, wait_for_all, barrier);
     await_sleeper(barrier);
     assert_true(tnt_kill_at("barrier_arrived", 1, wait_at_barrier, barrier));
-    assert_int_equal(settle(), 1);
+    assert_int_equal(reclaim(), 1);
     pthread_join(thread, &result);
     assert_int_equal((int)(intptr_t)result, 0);
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_barrier_reset(barrier));
-    /* The first to come dies, then who settles it. */
+    /* The first to come dies, then who reclaims it. */
     for (uint32_t i = 0; i < TNI_COUNT(reaper_points); i++) {
         assert_true(tnt_kill_at("barrier_arrived", 1, wait_at_barrier, barrier));
         assert_true(tnt_kill_at(reaper_points[i], 1, reap_as_a_stranger, barrier));
-        assert_int_equal(settle(), 2);
+        assert_int_equal(reclaim(), 2);
         assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_PEER_DIED);
         TN_CHECK_OK(tn_barrier_reset(barrier));
     }
     assert_true(tnt_kill_at("barrier_broken_late", 1, wait_briefly, barrier));
-    assert_int_equal(settle(), 1);
+    assert_int_equal(reclaim(), 1);
     assert_int_equal(tn_barrier_wait(barrier, TN_FOREVER), TN_ERR_PEER_DIED);
     TN_CHECK_OK(tn_barrier_reset(barrier));
     pthread_create(&thread, NULL, wait_for_all, barrier);

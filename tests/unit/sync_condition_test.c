@@ -175,7 +175,7 @@ TN_TEST(a_signal_arrives_though_its_sender_or_another_waiter_is_killed)
     await_sleeper(box.filled);
     assert_true(tnt_kill_at("condition_lock_released", 1, wait_once, &box));
     assert_true(tnt_kill_at("condition_signalled", 1, signal_filled, &box));
-    assert_int_equal(settle(), 2);
+    assert_int_equal(reclaim(), 2);
     pthread_join(waiter, &result);
     assert_int_equal((int)(intptr_t)result, 0);
     assert_int_equal(tn_lock_acquire(box.lock, TN_NOW), 0);

@@ -130,7 +130,7 @@ TN_TEST(the_last_other_process_that_leaves_after_a_death_wakes_all)
     TN_CHECK_OK(tn_event_open(domain, NULL, 0, &leaver.event));
     pid_t child = tnt_fork(close_when_told, &leaver);
     tnt_wait(tnt_fork(be_killed, NULL));
-    assert_int_equal(settle(), 1);
+    assert_int_equal(reclaim(), 1);
     assert_int_equal(tn_event_wait(leaver.event, TN_NOW), TN_ERR_TIMED_OUT);
     uint32_t before = atomic_load(&inside(leaver.event)->items) / TNI_WAIT_EPOCH;
     tnt_signal(&leaver.leave);
@@ -158,7 +158,7 @@ TN_TEST(a_setter_that_dies_before_its_wake_lets_the_sleeper_pass_all_the_same)
     pthread_create(&thread, NULL, wait_for_event, event);
     await_sleeper(event);
     assert_true(tnt_kill_at("event_set", 1, set_event, event));
-    assert_int_equal(settle(), 1);
+    assert_int_equal(reclaim(), 1);
     pthread_join(thread, &result);
     assert_int_equal((int)(intptr_t)result, 0);
     tn_object_close(event);

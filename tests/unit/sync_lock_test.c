@@ -136,7 +136,7 @@ TN_TEST(an_owner_whose_threads_end_one_by_one_is_not_taken_for_one_that_lost_the
         while (atomic_load(&board->count) == i)
             sched_yield();
         tnt_kill(child);
-        settle();
+        reclaim();
     }
     atomic_store(&board->stop, 1);
     for (int i = 0; i < WAITERS; i++)
@@ -192,13 +192,13 @@ TN_TEST(a_lock_can_be_had_wherever_its_owner_or_its_reaper_is_killed)
     begin();
     TN_CHECK_OK(tn_lock_open(domain, NULL, 0, &lock));
     assert_true(tnt_kill_at("lock_released", 1, lock_and_unlock, lock));
-    assert_int_equal(settle(), 1);
+    assert_int_equal(reclaim(), 1);
     assert_int_equal(tn_lock_acquire(lock, TN_NOW), 0);
     TN_CHECK_OK(tn_lock_release(lock));
     for (uint32_t i = 0; i < TNI_COUNT(reaper_points); i++) {
         assert_true(tnt_kill_at("lock_acquired", 1, lock_and_unlock, lock));
         assert_true(tnt_kill_at(reaper_points[i], 1, reap_as_a_stranger, lock));
-        assert_int_equal(settle(), 2);
+        assert_int_equal(reclaim(), 2);
         assert_int_equal(tn_lock_acquire(lock, TN_NOW), TN_LOCK_RECOVERED);
         TN_CHECK_OK(tn_lock_release(lock));
     }

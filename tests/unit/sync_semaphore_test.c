@@ -174,10 +174,10 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
     for (uint32_t i = 0; i < TNI_COUNT(points); i++)
         for (uint32_t passing = 1; passing <= 2; passing++) {
             assert_true(tnt_kill_at(points[i], passing, acquire_and_release, semaphore));
-            assert_int_equal(settle(), 1);
+            assert_int_equal(reclaim(), 1);
             assert_int_equal(tn_semaphore_get(semaphore), 2);
             tnt_wait_ok(tnt_fork(acquire_and_release, semaphore));
-            settle();
+            reclaim();
         }
     tn_object_close(semaphore);
     finish();
@@ -198,13 +198,13 @@ TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
     for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
         assert_true(tnt_kill_at(points[i], 1, acquire_one_and_release, semaphore));
-        assert_int_equal(settle(), 1);
+        assert_int_equal(reclaim(), 1);
         assert_int_equal(tn_semaphore_get(semaphore), 1);
     }
     assert_true(tnt_kill_at("semaphore_one_taken", 1, acquire_one_and_release, semaphore));
     assert_int_equal(tn_semaphore_get(semaphore), 0);
-    assert_true(tnt_kill_at("semaphore_one_settled", 1, reap_as_a_stranger, semaphore));
-    assert_true(settle() >= 1);
+    assert_true(tnt_kill_at("semaphore_one_reclaimed", 1, reap_as_a_stranger, semaphore));
+    assert_true(reclaim() >= 1);
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     tn_object_close(semaphore);
     finish();
@@ -212,9 +212,9 @@ TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
 
 TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed)
 {
-    static const char *const points[] = {"semaphore_settle_announced",
-                                         "semaphore_settle_uncounted", "semaphore_settle_given",
-                                         "semaphore_marked", "semaphore_recounted"};
+    static const char *const points[] = {
+        "semaphore_reclaim_announced", "semaphore_reclaim_uncounted", "semaphore_reclaim_given",
+        "semaphore_marked", "semaphore_recounted"};
     tn_semaphore *semaphore;
     begin();
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 4, TN_SEMAPHORE_OWNED, &semaphore));
@@ -224,7 +224,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
         assert_true(tnt_kill_at("semaphore_taken", 2, acquire_and_release, semaphore));
         assert_int_equal(tn_semaphore_get(semaphore), 1);
         assert_true(tnt_kill_at(points[i], 1, reap_as_a_stranger, semaphore));
-        assert_true(settle() >= 1); /* the reaper, and whom it had not settled */
+        assert_true(reclaim() >= 1); /* the reaper, and whom it had not reclaimed */
         assert_int_equal(tn_semaphore_get(semaphore), 3);
     }
     tn_object_close(semaphore);
@@ -240,11 +240,11 @@ TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
     struct tni_announce *ours =
         tni_announce_at(&domain->segment, domain->seat, TNI_THREADS - 1);
     atomic_store(&ours->object, ((struct tn_object *)semaphore)->index + 1);
-    assert_int_equal(tni_reaper_settle_all(domain), TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_reaper_reclaim_all(domain), TN_ERR_TIMED_OUT);
     assert_int_equal(tni_process_count(&domain->segment), 1); /* its seat does not wait */
     assert_int_equal(tn_semaphore_get(semaphore), 1);
     atomic_store(&ours->object, 0);
-    assert_int_equal(settle(), 0);
+    assert_int_equal(reclaim(), 0);
     assert_int_equal(tn_semaphore_get(semaphore), 2);
     tn_object_close(semaphore);
     finish();
@@ -275,14 +275,14 @@ TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones,
             sched_yield();
         uint32_t victim = (uint32_t)tnt_random_below(CHILDREN);
         tnt_kill(children[victim]);
-        settle();
+        reclaim();
         assert_int_equal(tni_process_count(&domain->segment), CHILDREN);
         children[victim] = tnt_fork(acquire_and_release_for_ever, semaphore);
     }
     atomic_store(&board->stop, 1);
     for (uint32_t i = 0; i < CHILDREN; i++)
         tnt_wait_ok(children[i]);
-    settle();
+    reclaim();
     assert_int_equal(tn_semaphore_get(semaphore), 2);
     tn_object_close(semaphore);
     finish();

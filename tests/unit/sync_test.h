@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of events, semaphores, locks, conditions and barriers share. Domains are put
- * together from the rooms, so that nothing but the test settles the dead.
+ * together from the rooms, so that nothing but the test reclaims the dead.
  */
 #ifndef TENON_TESTS_SYNC_TEST_H
 #define TENON_TESTS_SYNC_TEST_H
@@ -34,7 +34,7 @@ struct board {
 static struct tn_domain *domain;
 static struct board *board;
 
-static inline void survive(struct tn_domain *d) { (void)tni_reaper_settle_all(d); }
+static inline void survive(struct tn_domain *d) { (void)tni_reaper_reclaim_all(d); }
 
 static inline void begin(void)
 {
@@ -64,14 +64,14 @@ static inline void finish(void)
     munmap(board, sizeof *board);
 }
 
-/* Settle all that are dead now; nobody alive is in the way for long. */
-static inline uint32_t settle(void)
+/* Reclaim all that are dead now; nobody alive is in the way for long. */
+static inline uint32_t reclaim(void)
 {
-    int settled;
-    while ((settled = tni_reaper_settle_all(domain)) == TN_ERR_TIMED_OUT)
+    int reclaimed;
+    while ((reclaimed = tni_reaper_reclaim_all(domain)) == TN_ERR_TIMED_OUT)
         sched_yield();
-    assert_true(settled >= 0);
-    return (uint32_t)settled;
+    assert_true(reclaimed >= 0);
+    return (uint32_t)reclaimed;
 }
 
 static inline struct tni_object *inside(const void *handle)
@@ -101,12 +101,12 @@ static inline int stay(void *argument)
     return 0;
 }
 
-/* A child that has not the object open, and settles the dead. */
+/* A child that has not the object open, and reclaims the dead. */
 static inline int reap_as_a_stranger(void *handle)
 {
     tn_object_close(handle);
-    int settled = tni_reaper_settle_all(domain);
-    return settled >= 0 ? 0 : 1;
+    int reclaimed = tni_reaper_reclaim_all(domain);
+    return reclaimed >= 0 ? 0 : 1;
 }
 
 #endif

@@ -50,10 +50,10 @@ static int hear(const char *sentence, bool is_done, void *context)
     return 0;
 }
 
-static int print_json(struct report *report, int settled)
+static int print_json(struct report *report, int reclaimed)
 {
     json_t *root = json_object();
-    cmd_json_set(root, "seats_settled", json_integer(settled));
+    cmd_json_set(root, "seats_reclaimed", json_integer(reclaimed));
     cmd_json_set(root, "failures", cmd_json_count(report->failures));
     cmd_json_set(root, "actions", report->actions);
     return cmd_json_print("gc", root);
@@ -64,10 +64,11 @@ int cmd_gc(int argc, char **argv)
     const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "Settle dead processes in every domain of this user, give free memory above the "
-               "watermark back to the system, and remove files: storages that nobody has any "
-               "more ($TENON_SHM_DIR, else /dev/shm), and what a dead tenond left in the "
-               "runtime folder."};
+        .doc =
+            "Reclaim dead processes in every domain of this user, give free memory above the "
+            "watermark back to the system, and remove files: storages that nobody has any "
+            "more ($TENON_SHM_DIR, else /dev/shm), and what a dead tenond left in the "
+            "runtime folder."};
     struct report report = {0};
     bool as_json = false;
     int code = CMD_FINE;
@@ -76,15 +77,15 @@ int cmd_gc(int argc, char **argv)
         return CMD_USAGE;
     if (as_json && (report.actions = json_array()) == NULL)
         return cmd_no_memory("gc");
-    int settled = tn_inspect_gc(hear, &report);
-    if (settled < 0) {
+    int reclaimed = tn_inspect_gc(hear, &report);
+    if (reclaimed < 0) {
         json_decref(report.actions);
-        cmd_fail("gc", NULL, settled);
+        cmd_fail("gc", NULL, reclaimed);
         return CMD_TROUBLE;
     }
     if (as_json)
-        code = print_json(&report, settled);
+        code = print_json(&report, reclaimed);
     else
-        printf("%d dead %s settled\n", settled, settled == 1 ? "seat" : "seats");
+        printf("%d dead %s reclaimed\n", reclaimed, reclaimed == 1 ? "seat" : "seats");
     return report.failures > 0 ? CMD_TROUBLE : code;
 }

@@ -118,7 +118,7 @@ uint64_t tenond_clients_due(struct tenond *t, uint64_t now_ns)
 static void gc(struct tenond *t)
 {
     for (struct tenond_domain *d = t->domains; d != NULL; d = d->next) {
-        tni_reaper_settle_all(d->domain);
+        tni_reaper_reclaim_all(d->domain);
         tenond_sweep_soon(d);
     }
     tenond_look(t);

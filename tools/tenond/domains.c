@@ -6,13 +6,13 @@
  * poll (a look at seats whose end no descriptor tells: in another pid namespace there is none),
  * retry.
  * I1  What is private here can be rebuilt from the domain, and is compared with it at each
- *     look: a survivor may have settled a seat, a new process may sit in it.
+ *     look: a survivor may have reclaimed a seat, a new process may sit in it.
  * I2  A pidfd that was readable is never watched again, so that the loop cannot spin.
  * I3  A domain that makes no sense any more is dropped, and harms no other.
  * I4  A domain whose name may become another's has no member, and gets none: see give_up().
  * I5  Nobody takes the office of a tenond that lives and has the lock of its folder, whoever
  *     asks. Should two have taken it at once, folder.c ends that.
- * Death: survivors start another tenond, which adopts the domains and settles our seats.
+ * Death: survivors start another tenond, which adopts the domains and reclaims our seats.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,9 +56,9 @@ static void retry_soon(struct tenond_domain *d)
     d->retry_ns = TNI_MIN(d->retry_ns, at_ns);
 }
 
-static void settle(struct tenond_domain *d, uint32_t seat)
+static void reclaim(struct tenond_domain *d, uint32_t seat)
 {
-    int status = tni_reaper_settle(d->domain, seat);
+    int status = tni_reaper_reclaim(d->domain, seat);
     if (status == 1) {
         d->pause_ns = RETRY_LEAST_NS;
         tenond_sweep_soon(d);
@@ -107,7 +107,7 @@ static void watch_seat(struct tenond *t, struct tenond_domain *d, uint32_t seat,
     if (watch->fd < 0)
         d->poll_ns = TNI_MIN(d->poll_ns, tni_os_now_ns() + POLL_NS);
     /* Gone before we looked, or its number is another's by now. */
-    settle(d, seat);
+    reclaim(d, seat);
 }
 
 static void look_at_seat(struct tenond *t, struct tenond_domain *d, uint32_t seat)
@@ -123,7 +123,7 @@ static void look_at_seat(struct tenond *t, struct tenond_domain *d, uint32_t sea
         return;
     case TNI_SEAT_REAPING:
         unwatch(t, watch);
-        settle(d, seat);
+        reclaim(d, seat);
         if (tni_seat_state(atomic_load(&entry->word)) == TNI_SEAT_REAPING)
             retry_soon(d); /* by a survivor, which may die or give up */
         return;
@@ -203,7 +203,7 @@ static bool look_at_unwatched(struct tenond_domain *d, bool is_tick)
         const struct tenond_watch *watch = &d->watches[seat];
         /* A process that execs goes on without its seat, and its descriptor does not tell. */
         if (watch->is_known && (watch->fd < 0 || is_tick))
-            settle(d, seat);
+            reclaim(d, seat);
         has_unwatched |= watch->is_known && watch->fd < 0;
     }
     return has_unwatched;
@@ -220,7 +220,7 @@ void tenond_seat_ready(struct tenond *t, uint32_t number, uint32_t seat)
     /* The tag may be older than the watch. */
     if (fd < 0 || tni_os_poll(&fd, 1, 0) != 0)
         return;
-    settle(d, seat);
+    reclaim(d, seat);
     unwatch(t, &d->watches[seat]);
     /* Its death may be what another seat's recount waited for, or the end of a recoverer. */
     look_at_unwatched(d, false);
@@ -296,7 +296,7 @@ static int make_room(struct tenond *t, const char *name)
     struct tenond_domain *other = name[0] != 0 ? tenond_find(t, name) : NULL;
     if (other == NULL)
         return 0;
-    tni_reaper_settle_all(other->domain);
+    tni_reaper_reclaim_all(other->domain);
     if (tni_process_count(segment_of(other)) != 0 || !give_up(t, other))
         return tni_fail(TN_ERR_EXISTS, "a domain named '%s' lives", name);
     tenond_drop(t, other);
@@ -426,7 +426,7 @@ static int adopt_found(const struct tni_found *found, void *context)
     int status = tni_manager_open_found(found, false, &control_fd, &arena_fd);
     if (status == 0)
         status = add(t, control_fd, arena_fd, missed_level(t));
-    /* FULL: the tenond before us may have a seat still, until a member settles it. */
+    /* FULL: the tenond before us may have a seat still, until a member reclaims it. */
     bool is_missed =
         status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY || status == TN_ERR_FULL;
     if (is_missed)

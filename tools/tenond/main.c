@@ -59,7 +59,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = option_table,
     .parser = parse_option,
-    .doc = "Look after the tenon domains of this user: settle dead processes at once, find "
+    .doc = "Look after the tenon domains of this user: reclaim dead processes at once, find "
            "domains by "
            "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else the first "
            "that can be "

@@ -49,11 +49,11 @@ class _Watcher:
                 self._domain.poll_clear()
             except _core.Error:
                 return  # this process has left the domain
-            self._settle_all()
+            self._reclaim_all()
 
-    def _settle_all(self):
+    def _reclaim_all(self):
         for reader in self._readers.all():
-            reader.settle()
+            reader.reclaim()
 
 
 _watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher
@@ -86,7 +86,7 @@ class Reader:
             with _making:
                 if self._pid != os.getpid():  # no other thread has made the pipe meanwhile
                     self._make_pipe()
-        self.settle()
+        self.reclaim()
         return self._pipe[0]
 
     def _make_pipe(self):
@@ -99,9 +99,9 @@ class Reader:
             raise
         util.Finalize(self, util.close_fds, pipe)
         self._pipe, self._has_byte, self._lock = pipe, False, threading.Lock()
-        self._pid = os.getpid()  # last: settle() uses the rest, and what fails is tried again
+        self._pid = os.getpid()  # last: reclaim() uses the rest, and what fails is tried again
 
-    def settle(self):
+    def reclaim(self):
         """Let the pipe say what the queue is; after each message that was taken, too."""
         if self._pid != os.getpid():
             return
@@ -128,7 +128,7 @@ class Reader:
         try:
             return self._core.get()
         finally:
-            self.settle()
+            self.reclaim()
 
 
 class Readable:
@@ -140,6 +140,6 @@ class Readable:
     def _reader(self):
         if self._made_reader is None:
             self._check()
-            # One for all threads: get() settles no other one.
+            # One for all threads: get() reclaims no other one.
             return self.__dict__.setdefault("_made_reader", Reader(self._core))
         return self._made_reader

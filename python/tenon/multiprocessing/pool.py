@@ -188,9 +188,9 @@ class _Engine:
             self.died_idle = 0
         else:
             self.died_idle += 1
-        self._settle_dead()
+        self._reclaim_dead()
 
-    def _settle_dead(self):
+    def _reclaim_dead(self):
         try:
             self.tasks.domain.reap()  # its task comes back now, and not when others look
         except _core.Error:

@@ -264,7 +264,7 @@ class Queue(Readable, _standard.Queue):
             raise Empty from None
         finally:
             if self._made_reader is not None:
-                self._made_reader.settle()
+                self._made_reader.reclaim()
 
     def get_nowait(self):
         return self.get(False)
@@ -472,7 +472,7 @@ class SimpleQueue(Readable, _standard.SimpleQueue):
             return _next(self._core, None)
         finally:
             if self._made_reader is not None:
-                self._made_reader.settle()
+                self._made_reader.reclaim()
 
     def empty(self):
         self._check()

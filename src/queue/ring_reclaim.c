@@ -53,7 +53,7 @@ static void drop_slot(struct tn_domain *d, struct tni_slot *slot, uint64_t word)
     tni_thread_leave(thread);
 }
 
-void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
+void tni_ring_reclaim_seat(struct tn_domain *d, struct tni_object *object, uint32_t seat)
 {
     struct slots slots;
     if (!get_slots(&d->segment, object, &slots))
@@ -76,7 +76,7 @@ void tni_ring_settle_seat(struct tn_domain *d, struct tni_object *object, uint32
         } else if (state <= TNI_SLOT_RETURNING) {
             tni_ring_give_back(object, slot, word, i);
         }
-        TNI_KILL_POINT("settle_slot");
+        TNI_KILL_POINT("reclaim_slot");
     }
 }
 
@@ -121,8 +121,8 @@ void tni_ring_for_each_record(const struct tni_segment *s, const struct tni_obje
 }
 
 /*
- * Asked in this order: a seat becomes FREE once its slots are settled, so a slot that names a
- * free seat, and still does, is one that nobody will settle.
+ * Asked in this order: a seat becomes FREE once its slots are reclaimed, so a slot that names a
+ * free seat, and still does, is one that nobody will reclaim.
  */
 static bool is_stray(const struct tni_segment *s, const struct tni_slot *slot)
 {

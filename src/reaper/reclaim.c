@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settle: one dead seat, from REAPING to FREE.
+ * reclaim: one dead seat, from REAPING to FREE.
  *
- * Nouns: recoverer (the seat that settles another one), suspect (a block whose count may be
+ * Nouns: recoverer (the seat that reclaims another one), suspect (a block whose count may be
  * wrong).
  * I1  Only a seat whose whole process is gone, or was replaced by exec, becomes REAPING.
  * I2  Every step may be repeated: what a step gives back it un-records first, under our own
@@ -12,10 +12,10 @@
  * I4  A seat has at most one recoverer; one that cannot finish gives the seat back to nobody.
  * I5  Waits end before memory is reclaimed.
  * I6  A seat waits for no recount: the blocks that it announced become suspects (recount.c),
- *     which are recounted once all seats are settled, and again until it has been done.
+ *     which are recounted once all seats are reclaimed, and again until it has been done.
  * Callers: tenond, every member that waits, tn_domain_reap(), the audit. Death: the seat stays
  * REAPING by somebody dead, and the next to look takes it over and starts from the top (I2);
- * our own announces and row are settled with our own seat.
+ * our own announces and row are reclaimed with our own seat.
  */
 #include <signal.h>
 
@@ -23,7 +23,8 @@
 #include "reaper/recount.h"
 #include "wait/wait.h"
 
-/* ---- who settles ------------------------------------------------------------------------- */
+/* ---- who reclaims -------------------------------------------------------------------------
+ */
 
 enum { NOBODY = 0xffffff, RECOVERER_SEATS = 10 };
 
@@ -53,7 +54,7 @@ static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
  * One thread of a process at a time. What a parent's thread was at is nothing to its forked
  * child.
  */
-bool tni_settle_begin(struct tn_domain *d)
+bool tni_reclaim_begin(struct tn_domain *d)
 {
     uint64_t seen = atomic_load(&tni_reaper_part(d)->reaping);
     return d->seat != TNI_NO_SEAT && seen != d->who &&
@@ -82,7 +83,7 @@ static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
         break;
     case TNI_SEAT_REAPING:
         /*
-         * Our own name: tni_settle_begin() says that no thread of ours is at it, so one was
+         * Our own name: tni_reclaim_begin() says that no thread of ours is at it, so one was
          * torn away from it.
          */
         if (tni_seat_recoverer(word) != us && is_recoverer_alive(s, tni_seat_recoverer(word)))
@@ -143,10 +144,10 @@ static void end_children(struct tn_domain *d, uint64_t parent)
 }
 
 /*
- * The registry is not here: tni_object_settle_seat() took it over and finished what it was
+ * The registry is not here: tni_object_reclaim_seat() took it over and finished what it was
  * taken for.
  */
-void tni_settle_release_claims(struct tn_domain *d, uint64_t who)
+void tni_reclaim_release_claims(struct tn_domain *d, uint64_t who)
 {
     tni_recount_release(d, who);
     tni_claim_release(&d->segment.header->manager, who);
@@ -162,24 +163,24 @@ static void set_free(struct tn_domain *d, uint32_t seat, uint64_t word)
     atomic_store(&entry->parent, 0);
     atomic_store(&entry->bell_number, 0);
     atomic_store(&entry->pid, 0);
-    TNI_KILL_POINT("settle_before_free");
+    TNI_KILL_POINT("reclaim_before_free");
     atomic_compare_exchange_strong(
         &entry->word, &word, tni_seat_word(tni_seat_incarnation(word) + 1, TNI_SEAT_FREE, 0));
-    TNI_KILL_POINT("settle_freed");
+    TNI_KILL_POINT("reclaim_freed");
     tni_alloc_wake(d);
 }
 
-static void log_settled(uint32_t seat, int32_t pid, const char *command, uint64_t blocks,
-                        uint64_t begun_ns)
+static void log_reclaimed(uint32_t seat, int32_t pid, const char *command, uint64_t blocks,
+                          uint64_t begun_ns)
 {
     tni_log(TNI_LOG_INFO,
-            "settled seat %u: process %d (%s) is gone, %llu blocks released, %llu us", seat,
+            "reclaimed seat %u: process %d (%s) is gone, %llu blocks released, %llu us", seat,
             pid, command, (unsigned long long)blocks,
             (unsigned long long)((tni_os_now_ns() - begun_ns) / 1000));
 }
 
 /* pre: the seat is REAPING by us; word says so. */
-static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
+static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
 {
     struct tni_seat *entry = tni_seat_at(&d->segment, seat);
     uint64_t who = tni_who(seat, tni_seat_incarnation(word)), begun_ns = tni_os_now_ns();
@@ -187,21 +188,21 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
     char command[sizeof entry->command];
 
     tni_text_copy(command, sizeof command, entry->command, sizeof entry->command);
-    TNI_KILL_POINT("settle_claimed");
-    int status = tni_object_settle_seat(d, seat); /* I5 */
-    TNI_KILL_POINT("settle_waits_ended");
+    TNI_KILL_POINT("reclaim_claimed");
+    int status = tni_object_reclaim_seat(d, seat); /* I5 */
+    TNI_KILL_POINT("reclaim_waits_ended");
     end_children(d, who);
-    TNI_KILL_POINT("settle_children_ended");
-    tni_ticket_settle_seat(d, who);
-    TNI_KILL_POINT("settle_tickets_settled");
-    tni_settle_release_claims(d, who);
-    TNI_KILL_POINT("settle_claims_released");
+    TNI_KILL_POINT("reclaim_children_ended");
+    tni_ticket_reclaim_seat(d, who);
+    TNI_KILL_POINT("reclaim_tickets_reclaimed");
+    tni_reclaim_release_claims(d, who);
+    TNI_KILL_POINT("reclaim_claims_released");
     uint64_t blocks = tni_ref_release_row(d, seat);
-    TNI_KILL_POINT("settle_row_released");
+    TNI_KILL_POINT("reclaim_row_released");
     tni_recount_take_announces(d, seat);
-    TNI_KILL_POINT("settle_announces_taken");
+    TNI_KILL_POINT("reclaim_announces_taken");
     tni_alloc_mark_sweep(d); /* the hints it had cached are lost */
-    TNI_KILL_POINT("settle_hints_marked");
+    TNI_KILL_POINT("reclaim_hints_marked");
     if (status != 0) {
         /* I4: whoever comes first goes on, be it us. */
         atomic_compare_exchange_strong(
@@ -211,24 +212,24 @@ static int settle_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
         return tni_fail(TN_ERR_TIMED_OUT, "seat %u: a live thread is in the way", seat);
     }
     set_free(d, seat, word);
-    log_settled(seat, pid, command, blocks, begun_ns);
+    log_reclaimed(seat, pid, command, blocks, begun_ns);
     return 1;
 }
 
-int tni_reaper_settle(struct tn_domain *d, uint32_t seat)
+int tni_reaper_reclaim(struct tn_domain *d, uint32_t seat)
 {
     uint64_t word = 0;
 
     if (!tni_geometry_has_seat(&d->segment.geometry, seat) || seat == d->seat ||
         tni_seat_state(atomic_load(&tni_seat_at(&d->segment, seat)->word)) == TNI_SEAT_FREE ||
-        !tni_settle_begin(d))
+        !tni_reclaim_begin(d))
         return 0;
     int status = claim(d, seat, &word);
     bool was_our_parent = false;
     if (status > 0) {
         was_our_parent =
             ends_with(&d->segment, d->seat, tni_who(seat, tni_seat_incarnation(word)));
-        status = settle_claimed(d, seat, word);
+        status = reclaim_claimed(d, seat, word);
     }
     end(d);
     /* We were to end with it, and nobody looks for us once its seat is free. */
@@ -248,36 +249,36 @@ static uint32_t last_seat(const struct tni_segment *s)
 }
 
 /* @return how many, or the last failure */
-static int settle_seats(struct tn_domain *d, uint64_t deadline_ns)
+static int reclaim_seats(struct tn_domain *d, uint64_t deadline_ns)
 {
     uint32_t limit = last_seat(&d->segment);
-    int settled = 0;
+    int reclaimed = 0;
 
     for (uint32_t pass = 0;; pass++) {
         int now = 0, failed = 0;
         for (uint32_t seat = 0; seat < limit; seat++) {
             if (seat > 0 && deadline_ns != TNI_FOREVER && tni_os_now_ns() >= deadline_ns)
-                return tni_fail(TN_ERR_TIMED_OUT, "there are more of the dead to be settled");
-            int status = tni_reaper_settle(d, seat);
+                return tni_fail(TN_ERR_TIMED_OUT, "there are more of the dead to be reclaimed");
+            int status = tni_reaper_reclaim(d, seat);
             now += status == 1;
             if (status < 0)
                 failed = failed == TN_ERR_TIMED_OUT ? failed : status;
         }
-        settled += now;
+        reclaimed += now;
         if (failed == 0)
-            return settled;
-        /* What was in the way may have been one of the others that are settled now. */
+            return reclaimed;
+        /* What was in the way may have been one of the others that are reclaimed now. */
         if (now == 0 || pass == limit)
             return failed;
     }
 }
 
-int tni_reaper_settle_until(struct tn_domain *d, uint64_t deadline_ns)
+int tni_reaper_reclaim_until(struct tn_domain *d, uint64_t deadline_ns)
 {
-    int settled = settle_seats(d, deadline_ns);
-    /* I6. Last: an announce of a dead seat that was not settled would be in the way. */
+    int reclaimed = reclaim_seats(d, deadline_ns);
+    /* I6. Last: an announce of a dead seat that was not reclaimed would be in the way. */
     int recounted = tni_reaper_recount(d, deadline_ns);
-    return settled < 0 || recounted == 0 ? settled : recounted;
+    return reclaimed < 0 || recounted == 0 ? reclaimed : recounted;
 }
 
 int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
@@ -288,7 +289,7 @@ int tni_reaper_recount(struct tn_domain *d, uint64_t deadline_ns)
     return tni_recount_suspects(d, deadline_ns);
 }
 
-int tni_reaper_settle_all(struct tn_domain *d)
+int tni_reaper_reclaim_all(struct tn_domain *d)
 {
-    return tni_reaper_settle_until(d, TNI_FOREVER);
+    return tni_reaper_reclaim_until(d, TNI_FOREVER);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref: what the reaper does: a row is released, records are counted, blocks are settled. */
+/* ref: what the reaper does: a row is released, records are counted, blocks are reclaimed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,8 +142,8 @@ uint64_t tni_ref_count_records(const struct tni_segment *s, tni_block block)
     return counted.count;
 }
 
-bool tni_ref_settle(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                    uint64_t seen, uint64_t records)
+bool tni_ref_reclaim(struct tn_domain *d, struct tni_thread *thread, tni_block block,
+                     uint64_t seen, uint64_t records)
 {
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
 

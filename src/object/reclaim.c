@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settle: what a dead process leaves at the objects that it had open.
+ * reclaim: what a dead process leaves at the objects that it had open.
  *
- * Callers: the reaper. Death: of whoever settles: each step is idempotent, and the next one
+ * Callers: the reaper. Death: of whoever reclaims: each step is idempotent, and the next one
  * begins anew. I2 to I5: handle.c, entry.c.
  */
 #include "object/entry.h"
@@ -14,19 +14,19 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
 {
     uint64_t old = atomic_load(&object->death[side]), next;
     if (side == TNI_SIDE_PRODUCER)
-        atomic_fetch_or(&object->ended, TNI_QUEUE_BEREFT); /* before anybody knows of it */
+        atomic_fetch_or(&object->ended, TNI_QUEUE_ORPHANED); /* before anybody knows of it */
     atomic_store(&object->death_pid[side], pid);
-    do /* others settle other seats: the count never falls */
+    do /* others reclaim other seats: the count never falls */
         next = tni_who(seat, (uint32_t)(old >> 32) + 1);
     while (!atomic_compare_exchange_strong(&object->death[side], &old, next));
 }
 
-static void settle_kind(struct tn_domain *d, struct tni_object *object, uint32_t number,
-                        uint32_t seat)
+static void reclaim_kind(struct tn_domain *d, struct tni_object *object, uint32_t number,
+                         uint32_t seat)
 {
     const struct tni_kind *kind = tni_kind_of(d, number);
-    if (kind != NULL && kind->settle_seat != NULL)
-        kind->settle_seat(d, object, seat);
+    if (kind != NULL && kind->reclaim_seat != NULL)
+        kind->reclaim_seat(d, object, seat);
 }
 
 /* fork() failed: nobody had the seat, so nobody has died. */
@@ -40,14 +40,14 @@ static bool is_unborn(const struct tni_seat *entry)
  * the bit, and the next one notes the death again. Nobody is told of a death while the bit is
  * there, so two recoverers may also count the deaths of two seats as one.
  */
-static void settle_role(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
+static void reclaim_role(struct tni_object *object, uint32_t side, uint32_t seat, int32_t pid)
 {
     struct tni_seat_set *set =
         side == TNI_SIDE_PRODUCER ? &object->producers : &object->consumers;
     if (!tni_seat_set_has(set, seat))
         return;
     note_death(object, side, seat, pid);
-    TNI_KILL_POINT("settle_role_noted");
+    TNI_KILL_POINT("reclaim_role_noted");
     tni_seat_set_remove(set, seat);
 }
 
@@ -55,8 +55,8 @@ static void settle_role(struct tni_object *object, uint32_t side, uint32_t seat,
  * I4: a recoverer that starts anew comes to the object again, and wakes all at it even if the
  * one before cleared the seat's bits.
  */
-static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
-                        uint32_t seat)
+static void reclaim_live(struct tn_domain *d, struct tni_object *object, uint32_t kind,
+                         uint32_t seat)
 {
     const struct tni_seat *entry = tni_seat_at(&d->segment, seat);
     int32_t pid = atomic_load(&entry->pid);
@@ -66,14 +66,14 @@ static void settle_live(struct tn_domain *d, struct tni_object *object, uint32_t
         tni_object_wake_all(&d->segment, object);
         return;
     }
-    settle_kind(d, object, kind, seat);
-    TNI_KILL_POINT("settle_object_kind");
-    settle_role(object, TNI_SIDE_PRODUCER, seat, pid);
-    settle_role(object, TNI_SIDE_CONSUMER, seat, pid);
+    reclaim_kind(d, object, kind, seat);
+    TNI_KILL_POINT("reclaim_object_kind");
+    reclaim_role(object, TNI_SIDE_PRODUCER, seat, pid);
+    reclaim_role(object, TNI_SIDE_CONSUMER, seat, pid);
     note_death(object, TNI_SIDE_ANY, seat, pid);
-    TNI_KILL_POINT("settle_object_noted");
+    TNI_KILL_POINT("reclaim_object_noted");
     tni_entry_clear_bits(object, seat);
-    TNI_KILL_POINT("settle_object_closed");
+    TNI_KILL_POINT("reclaim_object_closed");
     tni_object_wake_all(&d->segment, object);
 }
 
@@ -106,7 +106,7 @@ static int registry_take_over(struct tn_domain *d, uint32_t dead)
 {
     uint64_t who = atomic_load(&d->segment.header->registry);
     if (who == 0 || tni_who_seat(who) != dead || !tni_registry_take(d, who))
-        return tni_registry_enter_settling(d);
+        return tni_registry_enter_reclaiming(d);
     finish_object(d, atomic_load(&d->segment.header->registry_object) - 1);
     return 0;
 }
@@ -136,7 +136,7 @@ static bool has_unopened(const struct tni_segment *s)
 
 void tni_object_finish_unopened(struct tn_domain *d)
 {
-    if (!has_unopened(&d->segment) || tni_registry_enter_settling(d) != 0)
+    if (!has_unopened(&d->segment) || tni_registry_enter_reclaiming(d) != 0)
         return;
     finish_unopened(d);
     tni_registry_leave(d);
@@ -144,7 +144,7 @@ void tni_object_finish_unopened(struct tn_domain *d)
 
 int tni_object_finish(struct tn_domain *d, uint32_t index)
 {
-    int status = tni_registry_enter_settling(d);
+    int status = tni_registry_enter_reclaiming(d);
     if (status == 0) {
         finish_object(d, index);
         tni_registry_leave(d);
@@ -159,7 +159,7 @@ static bool needs_finish(const struct tn_domain *d, uint32_t dead)
 }
 
 /* I4. The seat is dead: nobody but its recoverer writes its row. */
-static void settle_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
+static void reclaim_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
 {
     _Atomic uint64_t *row = tni_opens_of(&d->segment, seat);
     uint32_t limit = tni_object_limit(&d->segment);
@@ -172,20 +172,20 @@ static void settle_opens(struct tn_domain *d, bool are_queues, uint32_t seat)
         if (are_queues && !(is_live && kind == TNI_OBJECT_QUEUE))
             continue;
         if (is_live) {
-            settle_live(d, object, kind, seat);
+            reclaim_live(d, object, kind, seat);
             tni_entry_end_unopened(d, object, false);
         }
-        TNI_KILL_POINT("settle_object_woken");
+        TNI_KILL_POINT("reclaim_object_woken");
         tni_bit_clear(row, i);
     }
     tni_bit_forget(row, limit);
 }
 
-int tni_object_settle_seat(struct tn_domain *d, uint32_t seat)
+int tni_object_reclaim_seat(struct tn_domain *d, uint32_t seat)
 {
     /* Queues first: who counts in a semaphore what queues gave out never finds too little. */
-    settle_opens(d, true, seat);
-    settle_opens(d, false, seat);
+    reclaim_opens(d, true, seat);
+    reclaim_opens(d, false, seat);
     int status = 0;
     if (needs_finish(d, seat) && (status = registry_take_over(d, seat)) == 0) {
         finish_unopened(d);
@@ -235,7 +235,7 @@ int tni_object_recount(struct tn_domain *d, uint64_t deadline_ns)
     if (!tni_object_has_suspects(&d->segment))
         return 0;
     /* Has objects stay: whoever ends one has the registry. */
-    int status = tni_registry_enter_settling(d);
+    int status = tni_registry_enter_reclaiming(d);
     if (status != 0)
         return status;
     uint64_t added = atomic_load(&h->objects_added); /* whoever added has marked its object */
