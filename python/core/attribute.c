@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a framework knows of a tensor beyond its elements: tenon/attribute.h, as attributes. */
-#include "core.h"
+#include "tensor.h"
 
 #include <string.h>
 

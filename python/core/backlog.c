@@ -16,7 +16,7 @@
  * B4  A forked child does nothing with its parent's but free it. Its feeder may have been
  *     anywhere in feed_in_hand(): what `read` is beyond is not touched again.
  */
-#include "core.h"
+#include "message.h"
 
 #include <string.h>
 #include <time.h>

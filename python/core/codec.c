@@ -18,7 +18,7 @@
  * It is one file since each kind of object is written and read by two functions that must
  * agree, and stand side by side.
  */
-#include "core.h"
+#include "message.h"
 
 #include <string.h>
 

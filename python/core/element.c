@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elements: from bytes to Python's numbers and back. They need not be aligned. */
-#include "core.h"
+#include "tensor.h"
 
 #include <math.h>
 #include <string.h>

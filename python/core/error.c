@@ -99,22 +99,8 @@ PyObject *tnp_raise_saying(int status, const char *format, ...)
     return raise_text(status, text, (tn_peer){0});
 }
 
-/* ---- signals ----------------------------------------------------------------------------- */
-
-_Thread_local struct tnp_wait *tnp_wait_now;
-_Thread_local tn_lock *tnp_waiting_with;
-
-/* Called in a thread that waits without the GIL. Only the main thread runs handlers. */
-static int check_signals(void *context)
-{
-    (void)context;
-    if (tnp_wait_now != NULL && atomic_load(&tnp_wait_now->domain->is_closing))
-        return 1;
-    PyGILState_STATE state = PyGILState_Ensure();
-    int raised = PyErr_CheckSignals(); /* what it raises stays with this thread's state */
-    PyGILState_Release(state);
-    return raised;
-}
+/* ---- the module ---------------------------------------------------------------------------
+ */
 
 int tnp_add(PyObject *module, const char *name, PyObject *object)
 {
@@ -148,6 +134,5 @@ int tnp_error_init(PyObject *module)
         if (classes[i].type == NULL || tnp_add(module, classes[i].name, classes[i].type) < 0)
             return -1;
     }
-    tn_interrupt_set(check_signals, NULL);
     return 0;
 }

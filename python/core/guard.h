@@ -4,7 +4,7 @@
 #ifndef TENON_GUARD_H
 #define TENON_GUARD_H
 
-#include "core.h"
+#include "object.h"
 
 /** Wait as long as it takes. -1: raised */
 int tnp_any_lock_acquire(PyObject *lock);

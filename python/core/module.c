@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-#include <pthread.h>
-
 static PyObject *version(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -15,9 +13,6 @@ static PyMethodDef functions[] = {
      "The version of the C library."},
     {NULL, NULL, 0, NULL},
 };
-
-unsigned tnp_forks;
-__attribute__((cold)) static void count_fork(void) { tnp_forks++; }
 
 /*
  * Types, exceptions and the default domain are one for the process, as its seat in a domain is:
@@ -38,15 +33,15 @@ static PyObject *filled;
 static int fill(PyObject *module)
 {
     static int (*const rooms[])(PyObject *) = {
-        tnp_error_init,        tnp_domain_init,    tnp_tensor_init,  tnp_queue_init,
-        tnp_backlog_init,      tnp_codec_init,     tnp_sync_init,    tnp_guard_init,
-        tnp_synchronized_init, tnp_condition_init, tnp_process_init, tnp_inspect_init,
+        tnp_error_init,   tnp_wait_init,         tnp_domain_init,    tnp_tensor_init,
+        tnp_queue_init,   tnp_backlog_init,      tnp_codec_init,     tnp_sync_init,
+        tnp_guard_init,   tnp_synchronized_init, tnp_condition_init, tnp_process_init,
+        tnp_inspect_init,
     };
     if (check_interpreter() < 0)
         return -1;
     if (filled != NULL)
         return PyDict_Merge(PyModule_GetDict(module), PyModule_GetDict(filled), 0);
-    pthread_atfork(NULL, NULL, count_fork);
     for (size_t i = 0; i < TNP_COUNT(rooms); i++)
         if (rooms[i](module) < 0)
             return -1;

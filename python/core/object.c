@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What queues, events, semaphores, locks and conditions have in common: handles of a domain. */
-#include "core.h"
+#include "object.h"
 
 PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, tn_object *handle,
                           PyObject *domain)

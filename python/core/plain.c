@@ -8,7 +8,7 @@
  * or more references may stand in two places, and is left to the pickler unless it is a number,
  * a text or bytes, of which a copy is as good.
  */
-#include "core.h"
+#include "message.h"
 
 #include <string.h>
 

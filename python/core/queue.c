@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queue and Message: messages of bytes and tensors, and of any object (codec.c). */
-#include "core.h"
+#include "message.h"
 
 typedef struct {
     PyObject_HEAD tn_message

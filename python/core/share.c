@@ -5,7 +5,7 @@
  * Memory that is shared never moves; that of a private storage moves when it is shared. So
  * whatever looks at private memory has the GIL, or an export of it, which forbids the move.
  */
-#include "core.h"
+#include "tensor.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Event, Semaphore, Lock and Condition: what waits and is waited for. */
-#include "core.h"
+#include "object.h"
 
 TNP_KIND(event, TN_OBJECT_EVENT, tn_event_open(domain, name, TN_OPEN_EXISTING, ret_handle))
 TNP_KIND(semaphore, TN_OBJECT_SEMAPHORE,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Indexing: views by ints, slices, ... and None; assignment; elements as Python's numbers. */
-#include "core.h"
+#include "tensor.h"
 
 #include <string.h>
 

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dlpack_export: a tensor as a DLPack capsule. exchange.c says what an export is.
+ * Source: the array API standard, "Data interchange mechanisms", and DLPack's "Python
+ * Specification", https://dmlc.github.io/dlpack/latest/python_spec.html.
+ */
+#include "dlpack.h"
+
+#include <stdlib.h>
+
+static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+
+/* A failed call of tenon as `type`, with its detail. */
+static PyObject *raise_as(PyObject *type)
+{
+    PyErr_SetString(type, tn_error_detail());
+    return NULL;
+}
+
+static void end_unversioned(struct tnp_unversioned *self)
+{
+    DLManagedTensorVersioned *managed = self->manager_ctx;
+    managed->deleter(managed);
+    free(self);
+}
+
+/* A capsule that nobody took. */
+static void end_capsule(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, VERSIONED)) {
+        DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
+        managed->deleter(managed);
+    } else if (PyCapsule_IsValid(capsule, UNVERSIONED)) {
+        struct tnp_unversioned *old = PyCapsule_GetPointer(capsule, UNVERSIONED);
+        old->deleter(old);
+    }
+}
+
+/* `managed` is consumed, also on failure. */
+static PyObject *versioned_capsule(DLManagedTensorVersioned *managed)
+{
+    PyObject *capsule = PyCapsule_New(managed, VERSIONED, end_capsule);
+    if (capsule == NULL)
+        managed->deleter(managed);
+    return capsule;
+}
+
+static PyObject *unversioned_capsule(DLManagedTensorVersioned *managed)
+{
+    struct tnp_unversioned *old = NULL;
+    if ((managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0)
+        PyErr_SetString(PyExc_BufferError,
+                        "the tensor is read-only, and DLPack before 1.0 cannot "
+                        "say so: ask with max_version=(1, 0)");
+    else if ((old = malloc(sizeof *old)) == NULL)
+        PyErr_NoMemory();
+    if (old == NULL) {
+        managed->deleter(managed);
+        return NULL;
+    }
+    *old = (struct tnp_unversioned){managed->dl_tensor, managed, end_unversioned};
+    PyObject *capsule = PyCapsule_New(old, UNVERSIONED, end_capsule);
+    if (capsule == NULL)
+        end_unversioned(old);
+    return capsule;
+}
+
+static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
+{
+    tn_tensor *dense, *t = of(self);
+    int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                          tn_tensor_shape(t), &dense);
+    if (status != 0)
+        return status;
+    status = tnp_tensor_copy_status((tnp_side){dense, NULL}, (tnp_side){t, self});
+    if (status == 0 && (status = tn_tensor_to_dlpack(dense, ret_managed)) == 0)
+        (*ret_managed)->flags |= DLPACK_FLAG_BITMASK_IS_COPIED;
+    tn_tensor_unref(dense);
+    return status;
+}
+
+static void (*end_of_library)(DLManagedTensorVersioned *managed); /* its deleter, of all */
+
+/*
+ * The thread that lets the tensor go may have no GIL, while a thread that has the GIL closes
+ * the domain. Once the interpreter is on its way out, a thread without the GIL cannot get it
+ * any more: the reference then ends with the process.
+ */
+static void end_with_gil(DLManagedTensorVersioned *managed)
+{
+    if (tnp_is_finalizing()) {
+        if (PyGILState_Check())
+            end_of_library(managed);
+        return;
+    }
+    PyGILState_STATE state = PyGILState_Ensure();
+    end_of_library(managed);
+    PyGILState_Release(state);
+}
+
+/* A pair of numbers, or None. -1: raised */
+static int parse_pair(PyObject *pair, const char *what, long ret[2])
+{
+    if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
+        for (Py_ssize_t i = 0; i < 2; i++)
+            if ((ret[i] = PyLong_AsLong(PyTuple_GET_ITEM(pair, i))) == -1 && PyErr_Occurred())
+                return -1;
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "%s is a tuple of two ints, not %R", what, pair);
+    return -1;
+}
+
+static int check_target(PyObject *stream, PyObject *device)
+{
+    long pair[2];
+    if (stream != Py_None) {
+        PyErr_Format(PyExc_ValueError, "stream=%R: memory of the CPU has none", stream);
+        return -1;
+    }
+    if (device == Py_None)
+        return 0;
+    if (parse_pair(device, "dl_device", pair) < 0)
+        return -1;
+    if (pair[0] == kDLCPU && pair[1] == 0)
+        return 0;
+    PyErr_Format(PyExc_BufferError, "dl_device=(%ld, %ld): the tensor is on the CPU, (%d, 0)",
+                 pair[0], pair[1], (int)kDLCPU);
+    return -1;
+}
+
+/*
+ * DLPack allows negative strides, and PyTorch ends the process over one, so that nobody is
+ * given any. Those that are never taken, as of one element, become 0. -1: raised
+ */
+static int replace_negative_strides(PyObject *self, DLTensor *dl)
+{
+    bool is_empty = tnp_info(of(self)).size_bytes == 0;
+    for (int32_t i = 0; i < dl->ndim; i++) {
+        if (dl->strides[i] >= 0)
+            continue;
+        if (!is_empty && dl->shape[i] > 1) {
+            PyObject *strides = tnp_tuple(dl->strides, dl->ndim);
+            if (strides != NULL)
+                PyErr_Format(PyExc_BufferError,
+                             "strides %R: not every library takes negative ones by DLPack; "
+                             "copy() the tensor, or let NumPy have it by np.asarray()",
+                             strides);
+            Py_XDECREF(strides);
+            return -1;
+        }
+        dl->strides[i] = 0;
+    }
+    return 0;
+}
+
+PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
+    PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
+    DLManagedTensorVersioned *managed;
+    long most[2] = {0, 0};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$OOOO:__dlpack__", names, &stream,
+                                     &version, &device, &copy) ||
+        check_target(stream, device) < 0 ||
+        (version != Py_None && parse_pair(version, "max_version", most) < 0))
+        return NULL;
+    int wants_copy = copy == Py_None ? 0 : PyObject_IsTrue(copy);
+    if (wants_copy < 0)
+        return NULL;
+    int status =
+        wants_copy ? export_copy(self, &managed) : tn_tensor_to_dlpack(of(self), &managed);
+    if (status == TN_ERR_UNSUPPORTED)
+        return raise_as(PyExc_BufferError);
+    if (status != 0)
+        return tnp_raise(status);
+    if (replace_negative_strides(self, &managed->dl_tensor) < 0) {
+        managed->deleter(managed);
+        return NULL;
+    }
+    end_of_library = managed->deleter;
+    managed->deleter = end_with_gil;
+    return most[0] >= 1 ? versioned_capsule(managed) : unversioned_capsule(managed);
+}
+
+PyObject *tnp_tensor_dlpack_device(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return Py_BuildValue("ii", (int)kDLCPU, 0);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dlpack_import: a DLPack capsule as a tensor. Source: as in dlpack_export.c.
+ */
+#include "dlpack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One of before 1.0, in the clothes of 1.x. */
+static void end_dressed(DLManagedTensorVersioned *managed)
+{
+    struct tnp_unversioned *old = managed->manager_ctx;
+    if (old->deleter != NULL)
+        old->deleter(old);
+    free(managed);
+}
+
+static const char *device_name(int type)
+{
+    static const struct {
+        int type;
+        const char *name;
+    } names[] = {{1, "cpu"},        {2, "cuda"},     {3, "cuda_host"},     {4, "opencl"},
+                 {7, "vulkan"},     {8, "metal"},    {9, "vpi"},           {10, "rocm"},
+                 {11, "rocm_host"}, {12, "ext_dev"}, {13, "cuda_managed"}, {14, "oneapi"},
+                 {15, "webgpu"},    {16, "hexagon"}, {17, "maia"},         {18, "trn"}};
+    for (size_t i = 0; i < TNP_COUNT(names); i++)
+        if (names[i].type == type)
+            return names[i].name;
+    return "unknown";
+}
+
+static bool is_cpu(long type)
+{
+    return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
+}
+
+static int check_device(long type, long number)
+{
+    if (is_cpu(type))
+        return 0;
+    PyErr_Format(
+        PyExc_BufferError,
+        "the tensor is on device %s:%ld (DLPack's type %ld): only memory of the CPU can "
+        "be shared, copy it there first",
+        device_name((int)type), number, type);
+    return -1;
+}
+
+static PyObject *take_versioned(PyObject *capsule)
+{
+    DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
+    tn_tensor *tensor;
+    if (managed == NULL)
+        return NULL;
+    const DLDevice *device = &managed->dl_tensor.device;
+    if (managed->version.major == DLPACK_MAJOR_VERSION &&
+        check_device((long)device->device_type, device->device_id) < 0)
+        return NULL;
+    int status = tn_tensor_from_dlpack(managed, &tensor);
+    if (status != 0)
+        return tnp_raise(status);
+    if (PyCapsule_SetName(capsule, USED_VERSIONED) < 0)
+        PyErr_Clear(); /* it was valid a moment ago */
+    return tnp_tensor_wrap(tensor, NULL);
+}
+
+static PyObject *take_unversioned(PyObject *capsule)
+{
+    struct tnp_unversioned *old = PyCapsule_GetPointer(capsule, UNVERSIONED);
+    tn_tensor *tensor;
+    if (old == NULL || check_device((long)old->dl_tensor.device.device_type,
+                                    old->dl_tensor.device.device_id) < 0)
+        return NULL;
+    DLManagedTensorVersioned *managed = malloc(sizeof *managed);
+    if (managed == NULL)
+        return PyErr_NoMemory();
+    *managed = (DLManagedTensorVersioned){
+        .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+        .manager_ctx = old,
+        .deleter = end_dressed,
+        .dl_tensor = old->dl_tensor,
+    };
+    int status = tn_tensor_from_dlpack(managed, &tensor);
+    if (status != 0) {
+        free(managed);
+        return tnp_raise(status);
+    }
+    if (PyCapsule_SetName(capsule, USED_UNVERSIONED) < 0)
+        PyErr_Clear();
+    return tnp_tensor_wrap(tensor, NULL);
+}
+
+static PyObject *take_capsule(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, VERSIONED))
+        return take_versioned(capsule);
+    if (PyCapsule_IsValid(capsule, UNVERSIONED))
+        return take_unversioned(capsule);
+    const char *name = PyCapsule_GetName(capsule);
+    PyErr_Clear();
+    bool was_used = name != NULL &&
+                    (strcmp(name, USED_VERSIONED) == 0 || strcmp(name, USED_UNVERSIONED) == 0);
+    PyErr_Format(PyExc_ValueError,
+                 was_used ? "the DLPack capsule '%.100s' was taken before"
+                          : "a capsule '%.100s' is not one of DLPack",
+                 name != NULL ? name : "");
+    return NULL;
+}
+
+/* Before anything is exported: a stream, or a copy, would be in vain. */
+static int ask_device(PyObject *source)
+{
+    PyObject *pair = PyObject_CallMethod(source, "__dlpack_device__", NULL);
+    long numbers[2] = {kDLCPU, 0};
+    if (pair == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return 0;
+    }
+    int failed = pair == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; failed == 0 && i < 2; i++) {
+        PyObject *item = PySequence_GetItem(pair, i);
+        PyObject *index = item != NULL ? PyNumber_Index(item) : NULL;
+        numbers[i] = index != NULL ? PyLong_AsLong(index) : -1;
+        failed = index == NULL || PyErr_Occurred() ? -1 : 0;
+        Py_XDECREF(index);
+        Py_XDECREF(item);
+    }
+    Py_XDECREF(pair);
+    return failed < 0 ? -1 : check_device(numbers[0], numbers[1]);
+}
+
+static PyObject *ask_capsule(PyObject *source)
+{
+    PyObject *method = PyObject_GetAttrString(source, "__dlpack__"), *capsule = NULL;
+    PyObject *none = method != NULL ? PyTuple_New(0) : NULL;
+    PyObject *keywords = none != NULL
+                             ? Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR_VERSION,
+                                             DLPACK_MINOR_VERSION)
+                             : NULL;
+    if (keywords != NULL)
+        capsule = PyObject_Call(method, none, keywords);
+    if (keywords != NULL && capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear(); /* it is of before 1.0 */
+        capsule = PyObject_CallNoArgs(method);
+    }
+    Py_XDECREF(keywords);
+    Py_XDECREF(none);
+    Py_XDECREF(method);
+    return capsule;
+}
+
+PyObject *tnp_from_dlpack(PyObject *module, PyObject *source)
+{
+    (void)module;
+    if (tnp_is_tensor(source)) {
+        Py_INCREF(source);
+        return source;
+    }
+    if (PyCapsule_CheckExact(source))
+        return take_capsule(source);
+    if (!PyObject_HasAttrString(source, "__dlpack__")) {
+        PyErr_Format(PyExc_TypeError, "%.200s has no __dlpack__", Py_TYPE(source)->tp_name);
+        return NULL;
+    }
+    if (ask_device(source) < 0)
+        return NULL;
+    PyObject *capsule = ask_capsule(source), *tensor = NULL;
+    if (capsule != NULL && !PyCapsule_CheckExact(capsule))
+        PyErr_Format(PyExc_TypeError, "__dlpack__ of %.200s gave %.200s, not a capsule",
+                     Py_TYPE(source)->tp_name, Py_TYPE(capsule)->tp_name);
+    else if (capsule != NULL)
+        tensor = take_capsule(capsule);
+    Py_XDECREF(capsule);
+    return tensor;
+}

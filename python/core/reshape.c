@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reshape: views of a tensor in another shape, dtype or order of axes; and copies of a tensor.
+ */
+#include "tensor.h"
+
+#include <string.h>
+
+static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+
+/* ---- views ------------------------------------------------------------------------------- */
+
+static PyObject *wrap_view(int status, tn_tensor *view, PyObject *self)
+{
+    return status != 0 ? tnp_raise(status) : tnp_tensor_wrap_view(view, self);
+}
+
+PyObject *tnp_tensor_view(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"shape", "dtype", "strides", "byte_offset", NULL};
+    PyObject *shape_object, *dtype_object = Py_None, *strides_object = Py_None;
+    PyObject *offset_object = Py_None;
+    int64_t shape[TN_MAX_NDIM], strides[TN_MAX_NDIM];
+    int32_t ndim, stride_count;
+    tn_dtype dtype = tn_tensor_dtype(of(self));
+    uint64_t byte_offset = tnp_info(of(self)).byte_offset;
+    tn_tensor *result = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|OOO:view", names, &shape_object,
+                                     &dtype_object, &strides_object, &offset_object) ||
+        tnp_shape(shape_object, shape, &ndim) < 0 ||
+        (dtype_object != Py_None && tnp_dtype(dtype_object, &dtype) < 0) ||
+        (strides_object != Py_None && tnp_shape(strides_object, strides, &stride_count) < 0))
+        return NULL;
+    if (strides_object != Py_None && stride_count != ndim) {
+        PyErr_Format(PyExc_ValueError, "%d strides for %d axes", (int)stride_count, (int)ndim);
+        return NULL;
+    }
+    if (offset_object != Py_None) {
+        byte_offset = PyLong_AsUnsignedLongLong(offset_object);
+        if (byte_offset == UINT64_MAX && PyErr_Occurred())
+            return NULL;
+    }
+    int status =
+        tn_tensor_view(of(self), dtype, ndim, shape, strides_object != Py_None ? strides : NULL,
+                       byte_offset, &result);
+    return wrap_view(status, result, self);
+}
+
+/* Numbers given one by one, or as one sequence. */
+static PyObject *numbers_of(PyObject *args)
+{
+    return PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : args;
+}
+
+PyObject *tnp_tensor_reshape(PyObject *self, PyObject *args)
+{
+    int64_t shape[TN_MAX_NDIM];
+    int32_t ndim;
+    tn_tensor *result = NULL;
+    if (tnp_shape(numbers_of(args), shape, &ndim) < 0)
+        return NULL;
+    int status = tn_tensor_reshape(of(self), ndim, shape, &result);
+    return wrap_view(status, result, self);
+}
+
+static PyObject *transpose_by(PyObject *self, const int32_t *axes)
+{
+    tn_tensor *result = NULL;
+    int status = tn_tensor_transpose(of(self), axes, &result);
+    return wrap_view(status, result, self);
+}
+
+PyObject *tnp_tensor_transpose(PyObject *self, PyObject *args)
+{
+    int64_t numbers[TN_MAX_NDIM];
+    int32_t axes[TN_MAX_NDIM], count, ndim = tn_tensor_ndim(of(self));
+    if (PyTuple_GET_SIZE(args) == 0)
+        return transpose_by(self, NULL);
+    if (tnp_shape(numbers_of(args), numbers, &count) < 0)
+        return NULL;
+    if (count != ndim) {
+        PyErr_Format(PyExc_ValueError, "%d axes for a tensor of %d", (int)count, (int)ndim);
+        return NULL;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        int64_t axis = numbers[i] < 0 ? numbers[i] + ndim : numbers[i];
+        axes[i] = axis < 0 || axis >= ndim ? -1 : (int32_t)axis;
+    }
+    return transpose_by(self, axes);
+}
+
+PyObject *tnp_tensor_get_transposed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return transpose_by(self, NULL);
+}
+
+/* ---- copies ------------------------------------------------------------------------------ */
+
+/* A tensor of the same dtype and shape, in the same place. */
+static int make_alike(const tn_tensor *t, PyObject *domain, tn_tensor **ret)
+{
+    if (domain == NULL)
+        return tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                        tn_tensor_shape(t), ret);
+    tnp_wanted wanted = {.dtype = tn_tensor_dtype(t), .ndim = tn_tensor_ndim(t)};
+    memcpy(wanted.shape, tn_tensor_shape(t), (size_t)wanted.ndim * sizeof wanted.shape[0]);
+    return tnp_domain_make(domain, &wanted, ret);
+}
+
+PyObject *tnp_tensor_copy(PyObject *self, PyObject *unused)
+{
+    PyObject *domain = tnp_tensor_domain(self);
+    tn_tensor *result;
+    (void)unused;
+    if (domain != NULL && tnp_domain_of(domain) == NULL)
+        return NULL;
+    int status = make_alike(of(self), domain, &result);
+    if (status == 0 && (status = tn_tensor_copy_attributes(result, of(self))) != 0)
+        tn_tensor_unref(result);
+    if (status != 0)
+        return tnp_raise(status);
+    if (tnp_tensor_copy_all((tnp_side){result, NULL}, (tnp_side){of(self), self}) < 0) {
+        tn_tensor_unref(result);
+        return NULL;
+    }
+    return tnp_tensor_wrap(result, domain);
+}
+
+/* copy.deepcopy() and copy.copy(): by way of a handle both would be the same storage. */
+PyObject *tnp_tensor_deep_copy(PyObject *self, PyObject *memo)
+{
+    (void)memo;
+    return tnp_tensor_copy(self, NULL);
+}
+
+PyObject *tnp_tensor_shallow_copy(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return tnp_tensor_wrap_view(tn_tensor_ref(of(self)), self);
+}
+
+PyObject *tnp_tensor_tobytes(PyObject *self, PyObject *unused)
+{
+    tn_tensor *t = of(self), *dense;
+    (void)unused;
+    if (tnp_info(t).is_contiguous)
+        return tnp_bytes(self, tn_tensor_data(t), tnp_info(t).size_bytes);
+    int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
+                                          tn_tensor_shape(t), &dense);
+    if (status == 0 && (status = tn_tensor_copy_attributes(dense, t)) != 0)
+        tn_tensor_unref(dense);
+    if (status != 0)
+        return tnp_raise(status);
+    PyObject *bytes = NULL;
+    if (tnp_tensor_copy_all((tnp_side){dense, NULL}, (tnp_side){t, self}) == 0)
+        bytes = tnp_bytes(NULL, tn_tensor_data(dense), tnp_info(dense).size_bytes);
+    tn_tensor_unref(dense);
+    return bytes;
+}
