@@ -3,7 +3,8 @@
 """Check who calls whom, as the linker sees it: check-calls.py BUILD
 
 A room calls only rooms below it in src/LAYERS, and the files of a room do not call each other in
-circles. BUILD is a finished build without link-time optimisation, which nm does not see through.
+circles, nor do those of the extension in python/core. BUILD is a finished build without link-time
+optimisation, which nm does not see through.
 """
 
 import collections
@@ -14,14 +15,25 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OBJECT = re.compile(r"libtenon_(\w+)\.a\.p/\1_(.+)\.o$")
+EXTENSION_OBJECT = re.compile(r"_core\..+\.p/core_(.+)\.o$")
+
+
+def find_objects(build):
+    """@return {source file, from the root, with .c: its object}"""
+    objects = {}
+    for path in sorted((build / "src").glob("libtenon_*.a.p/*.o")):
+        objects["/".join(("src", *OBJECT.search(str(path)).groups()))] = path
+    for path in sorted((build / "python").glob("_core.*.p/core_*.o")):
+        file = f"python/core/{EXTENSION_OBJECT.search(str(path)).group(1)}"
+        if (ROOT / file).exists():  # an object of a file that is no more may lie there still
+            objects[file] = path
+    return objects
 
 
 def read_symbols(build):
     """@return {file: symbols that it uses}, {symbol: file that defines it}"""
     uses, homes = {}, {}
-    for path in sorted((build / "src").glob("libtenon_*.a.p/*.o")):
-        room, source = OBJECT.search(str(path)).groups()
-        file = f"{room}/{source}"
+    for file, path in find_objects(build).items():
         listing = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
         kinds = [line.split()[-2:] for line in listing.splitlines()]
         uses[file] = {name for kind, name in kinds if kind == "U"}
@@ -58,6 +70,7 @@ def main():
     if not uses:
         sys.exit(f"check-calls: {sys.argv[1]} holds no objects of the library: build it first")
     rank = {room: place for place, room in enumerate((ROOT / "src" / "LAYERS").read_text(encoding="utf-8").split())}
+    rank["core"] = -1  # the extension calls the library, and nothing calls the extension
     calls = {file: collections.defaultdict(set) for file in uses}
     for file, symbols in uses.items():
         for name in symbols:
@@ -66,8 +79,8 @@ def main():
     problems = []
     for file in sorted(calls):
         for other, names in sorted(calls[file].items()):
-            if rank[other.split("/")[0]] < rank[file.split("/")[0]]:
-                problems.append(f"src/{file} calls up into src/{other}: {', '.join(sorted(names))}")
+            if rank[other.split("/")[1]] < rank[file.split("/")[1]]:
+                problems.append(f"{file} calls up into {other}: {', '.join(sorted(names))}")
     for circle in find_circles(calls):
         problems.append(f"these files call each other in a circle: {', '.join(circle)}")
         for file in circle:
