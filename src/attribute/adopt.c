@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attribute: check attributes that came from another tensor or process, and take them over. */
+/* adopt: check attributes that come from another process or tensor, and give them to a tensor.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,24 +17,33 @@ static tni_attribute_check_fn *const checks[TNI_ATTRIBUTE_KINDS] = {
     [TNI_ATTRIBUTE_METADATA] = tni_attribute_check_metadata,
 };
 
-/* The frame of one attribute. `left`: bytes that may be read, whole words, at least one. */
+/*
+ * Check the head and the padding of one attribute. @param left  bytes that may be read from its
+ * head on: a multiple of 8, not 0
+ */
 static int check_frame(const struct tni_attribute *attribute, uint32_t left)
 {
     if (attribute->kind == 0 || attribute->kind >= TNI_ATTRIBUTE_KINDS)
-        return tni_fail(TN_ERR_VERSION, "attribute of kind %u is not known", attribute->kind);
+        return tni_fail(TN_ERR_VERSION, "the attribute of kind %u is not known",
+                        attribute->kind);
     const char *name = tni_attribute_kind_name(attribute->kind);
     if (attribute->reserved != 0 || attribute->bytes > left - TNI_ATTRIBUTE_HEAD_BYTES)
-        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' states %u bytes of %u, and 0x%x", name,
-                        attribute->bytes, left - TNI_ATTRIBUTE_HEAD_BYTES, attribute->reserved);
+        return tni_fail(
+            TN_ERR_CORRUPT,
+            "the attribute '%s' states %u bytes, but %u are left; its field reserved is "
+            "0x%x",
+            name, attribute->bytes, left - TNI_ATTRIBUTE_HEAD_BYTES, attribute->reserved);
     const uint8_t *payload = tni_attribute_payload(attribute);
     if (!tni_attribute_is_zero(payload + attribute->bytes,
                                payload + tni_align_up(attribute->bytes, 8)))
-        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' is filled up with other than zeros",
-                        name);
+        return tni_fail(TN_ERR_CORRUPT, "the padding of the attribute '%s' is not zero", name);
     return 0;
 }
 
-/* Metadata keys stay in the order they were set in, so each is compared with all before it. */
+/*
+ * Check that an attribute may follow `before`. Metadata keys stand in the order in which the
+ * user set them, so a new key is compared with each earlier one.
+ */
 static int check_order(const struct tni_attributes *a,
                        const struct tni_attribute *first_of_kind,
                        const struct tni_attribute *before,
@@ -43,20 +53,20 @@ static int check_order(const struct tni_attributes *a,
     if (before == NULL || attribute->kind > before->kind)
         return 0;
     if (attribute->kind < before->kind)
-        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' stands behind '%s'", name,
+        return tni_fail(TN_ERR_CORRUPT, "the attribute '%s' stands behind '%s'", name,
                         tni_attribute_kind_name(before->kind));
     if (attribute->kind != TNI_ATTRIBUTE_METADATA)
-        return tni_fail(TN_ERR_CORRUPT, "attribute '%s' occurs twice", name);
+        return tni_fail(TN_ERR_CORRUPT, "the attribute '%s' occurs twice", name);
     uint32_t keys = 1;
     for (uint32_t at = tni_attribute_position(a, first_of_kind);
          tni_attribute_at(a, at) != attribute;
          at += tni_attribute_bytes(tni_attribute_at(a, at)), keys++)
         if (tni_attribute_same_key(tni_attribute_at(a, at), attribute))
-            return tni_fail(TN_ERR_CORRUPT, "metadata key '%s' occurs twice",
+            return tni_fail(TN_ERR_CORRUPT, "the metadata key '%s' occurs twice",
                             (const char *)tni_attribute_payload(attribute));
     if (keys > TN_METADATA_MAX_KEYS)
-        return tni_fail(TN_ERR_CORRUPT, "metadata of %u keys: at most %d", keys,
-                        TN_METADATA_MAX_KEYS);
+        return tni_fail(TN_ERR_CORRUPT, "the metadata have %u keys: at most %d are allowed",
+                        keys, TN_METADATA_MAX_KEYS);
     return 0;
 }
 
@@ -69,7 +79,7 @@ static int check_all(const tn_tensor *t, const struct tni_attributes *a)
         if (status != 0)
             return status;
         if (checks[attribute->kind](t, tni_attribute_payload(attribute), attribute->bytes) != 0)
-            return tni_fail(TN_ERR_CORRUPT, "attribute '%s': %s",
+            return tni_fail(TN_ERR_CORRUPT, "the attribute '%s' does not fit its tensor: %s",
                             tni_attribute_kind_name(attribute->kind), tn_error_detail());
         if (before == NULL || before->kind != attribute->kind)
             first_of_kind = attribute;
@@ -83,14 +93,16 @@ static int check_all(const tn_tensor *t, const struct tni_attributes *a)
 int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
 {
     if (size_bytes > TN_ATTRIBUTES_MAX_BYTES || size_bytes % 8 != 0)
-        return tni_fail(TN_ERR_CORRUPT, "attributes of %zu bytes: at most %d, and whole words",
-                        size_bytes, TN_ATTRIBUTES_MAX_BYTES);
+        return tni_fail(
+            TN_ERR_CORRUPT,
+            "the attributes take %zu bytes: at most %d are allowed, and a multiple of 8",
+            size_bytes, TN_ATTRIBUTES_MAX_BYTES);
     if (size_bytes == 0)
         return 0;
     struct tni_attributes *made = tni_attributes_alloc(size_bytes);
     if (made == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for attributes");
-    /* Once: the bytes may lie where others write. */
+    /* Copied once, then checked: another process may write the bytes meanwhile. */
     tni_copy_unstable(made->words, bytes, size_bytes);
     int status = check_all(t, made);
     if (status != 0)
@@ -100,7 +112,7 @@ int tni_attributes_adopt(tn_tensor *t, const void *bytes, size_t size_bytes)
     return status;
 }
 
-/* Check that all of them fit, and make the same once more. `from` may be NULL. */
+/* Check that all attributes fit the target, and copy them. `from` may be NULL. */
 static int check_and_copy(const tn_tensor *target, const struct tni_attributes *from,
                           struct tni_attributes **ret_made)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attribute: what a framework knows of a tensor beside its type and shape (flags, names, levels
- * of detail, a quantizer, parts of a sparse tensor, metadata), kept as it travels.
+ * attribute: what a framework knows of a tensor beside its type and shape: flags, names, levels
+ * of detail, a quantizer, its part of a sparse tensor, metadata. The room keeps attributes in
+ * the form in which messages carry them (struct tni_attribute in layout.h).
  */
 #ifndef TNI_ATTRIBUTE_H
 #define TNI_ATTRIBUTE_H
@@ -12,20 +13,21 @@
 #include "shape/shape.h"
 
 /*
- * Attributes as they travel: checked struct tni_attribute, one after the other. Immutable but
- * for the two fields in front.
+ * All attributes of a tensor: a sequence of struct tni_attribute, each checked. Only `next` and
+ * `refs` change once a tensor points at it.
  */
 struct tni_attributes {
-    struct tni_attributes *next; /* among those that wait for their end; edit.c */
-    _Atomic uint32_t refs;       /* the tensor's, and one of each call that holds them */
+    struct tni_attributes *next; /* in the list of replaced attributes: edit.c */
+    _Atomic uint32_t refs;       /* one of the tensor, one of each call that holds them */
     uint32_t bytes;              /* a multiple of 8, not 0 */
-    uint32_t flags;              /* what the FLAGS attribute says; else 0 */
+    uint32_t flags;              /* the payload of the FLAGS attribute; 0: there is none */
     uint64_t words[];
 };
 
 /**
- * Hold the attributes that the tensor has now until tni_attributes_drop(): they stay as they
- * are, whatever another thread sets meanwhile. NULL: the tensor has none.
+ * Take a reference to the attributes that the tensor has now. They neither change nor go away
+ * until tni_attributes_drop(), even if another thread sets attributes of the tensor meanwhile.
+ * @return NULL: the tensor has no attributes
  */
 struct tni_attributes *tni_attributes_hold_all(const tn_tensor *tensor);
 static inline struct tni_attributes *tni_attributes_hold(const tn_tensor *tensor)
@@ -42,22 +44,27 @@ static inline void tni_attributes_drop(struct tni_attributes *held)
 }
 
 /**
- * Check the attributes that stand in a copy of a view, and make them the tensor's.
- * TN_ERR_CORRUPT, TN_ERR_VERSION (a kind that is not known, by number), TN_ERR_NO_MEMORY.
+ * Copy the attributes that arrived with a view, check the copy, and give it to the tensor.
+ * Another process may write `bytes` meanwhile.
+ * TN_ERR_CORRUPT, TN_ERR_VERSION (the number of a kind is not known), TN_ERR_NO_MEMORY.
  */
 int tni_attributes_adopt(tn_tensor *tensor, const void *bytes, size_t size_bytes);
-/** A bit for each TNI_ATTRIBUTE_* among them. */
+/** Which kinds there are: bit n is set for the TNI_ATTRIBUTE_* with the number n. */
 uint32_t tni_attributes_kinds(const struct tni_attributes *held);
 /**
- * Give a new view what its base's elements mean. TN_ERR_UNSUPPORTED: one of the base's
- * attributes cannot be kept by a view.
+ * Give a new view those attributes of its base that say what the elements mean.
+ * TN_ERR_UNSUPPORTED: the view cannot keep one of them.
  */
 int tni_attributes_inherit(tn_tensor *view, const tn_tensor *base);
-/** TN_ERR_UNSUPPORTED, naming what changes the meaning of elements, for a user that cannot. */
+/**
+ * Check that no attribute changes what the bits of the elements mean, for an interface that
+ * cannot carry such an attribute. @param what  the name of the interface, for the error
+ * TN_ERR_UNSUPPORTED: an attribute does; the error names it.
+ */
 int tni_attributes_check_plain(const tn_tensor *tensor, const char *what);
 /**
- * That tensors [count], which travel together, hold all parts of each sparse tensor side by
- * side. TN_ERR_INVALID.
+ * Check the tensors of one message: all parts of each sparse tensor must be there, side by side
+ * and in order. TN_ERR_INVALID.
  */
 int tni_attributes_check_all_parts(tn_tensor *const *tensors, uint32_t count);
 static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t count)
@@ -68,9 +75,9 @@ static inline int tni_attributes_check_parts(tn_tensor *const *tensors, uint32_t
         return 0;
     return tni_attributes_check_all_parts(tensors, count);
 }
-/** TN_QUANTIZER_*, NONE without one. */
+/** The scheme of the quantizer of a tensor; TN_QUANTIZER_NONE: it has no quantizer. */
 uint32_t tni_attribute_scheme(const tn_tensor *tensor);
-/** TN_ERR_UNSUPPORTED unless equal bits in both tensors stand for equal values. */
+/** Check that equal bits mean equal values in both tensors. TN_ERR_UNSUPPORTED: they do not. */
 int tni_attributes_check_same_meaning(const tn_tensor *target, const tn_tensor *source);
 
 #endif

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attribute: what a framework knows of a tensor, kept as it travels (layout.h). Here: keeping
- * and replacing them. Each kind has a file of its own; adopt.c checks all.
+ * attribute: what a framework knows of a tensor beside its type and shape. This file finds,
+ * holds and replaces attributes. Each kind has a file of its own; adopt.c checks all kinds.
  *
- * I6  struct tni_attributes does not change once a tensor points at it; a setter makes another.
- *     One tensor at most points at it: what was replaced is chained through it.
- *     A failed setter leaves the tensor as it was. One thread at a time sets attributes of a
- *     tensor; a call that may run meanwhile holds those that it found (hold_all()).
- * I7  What a tensor points at was checked against its type and shape, which never change, by
- *     the same functions whether it was set here or came from another process. It is canonical:
- *     rising kinds, each once, metadata once a key, padding zero.
+ * Nouns: attributes (all those of one tensor, in one allocation), attribute (one of them),
+ * kind, edit (a change that is not visible yet). I6  Attributes do not change once a tensor
+ * points at them: a setter makes a changed copy and replaces the pointer. At most one tensor
+ * points at them, so that `next` is free for the list of replaced attributes. A setter that
+ * fails leaves the tensor as it was. Only one thread at a time may set attributes of a tensor;
+ * a call that may run at the same time takes a reference to the attributes that it reads
+ * (tni_attributes_hold()). I7  The attributes of a tensor were checked against its type and
+ * shape, which never change. Setters and attributes from another process go through the same
+ * checks. The form is canonical: kinds in rising order, each kind once, each metadata key once,
+ * padding zero. Callers: the user; tensor, queue and share, which write and read views.
+ * Everything here is private memory, so a death leaves nothing.
  */
 #include "attribute/edit.h"
 
@@ -25,7 +29,7 @@ static const char *const kind_names[TNI_ATTRIBUTE_KINDS] = {
 
 const char *tni_attribute_kind_name(uint16_t kind) { return kind_names[kind]; }
 
-/* ---- walking ----------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------- */
 
 const struct tni_attribute *tni_attribute_find_in(const struct tni_attributes *a, uint16_t kind)
 {
@@ -60,14 +64,15 @@ uint32_t tni_attributes_kinds(const struct tni_attributes *a)
 /* ---- holding ----------------------------------------------------------------------------- */
 
 /*
- * Between reading a tensor's pointer and counting itself, a thread is a looker of the tensor's
- * row. Who replaces attributes gives the tensor's reference of what it replaced back when the
- * row has no looker; else what it replaced waits in the row for a later setter. No thread waits
- * for another one.
+ * A reader loads the pointer of a tensor and then raises the reference count behind it; between
+ * these two steps the attributes must not be freed. So a reader first counts itself in a row of
+ * this table, which the address of the tensor selects. A setter drops the tensor's reference to
+ * the attributes that it replaced only if it sees no reader in the row; otherwise it leaves
+ * them in the row, for a later setter to drop. No thread waits for another.
  */
 enum { ROWS = 32 };
 static struct row {
-    _Alignas(64) _Atomic uint32_t lookers;
+    _Alignas(64) _Atomic uint32_t readers;
     _Atomic(struct tni_attributes *) replaced;
 } rows[ROWS];
 
@@ -76,11 +81,11 @@ static struct row *row_of(const tn_tensor *t) { return &rows[((uintptr_t)t >> 6)
 struct tni_attributes *tni_attributes_hold_all(const tn_tensor *t)
 {
     struct row *row = row_of(t);
-    atomic_fetch_add(&row->lookers, 1); /* before the load: pairs with publish() */
+    atomic_fetch_add(&row->readers, 1); /* before the load: pairs with publish() */
     struct tni_attributes *a = atomic_load(&t->attributes);
     if (a != NULL)
         atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&row->lookers, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&row->readers, 1, memory_order_release);
     return a;
 }
 
@@ -98,17 +103,19 @@ static void add_replaced(struct row *row, struct tni_attributes *a)
         ;
 }
 
-/* Whoever looks from now on finds what replaced `old`: the lookers are read after the taking.
+/*
+ * pre: the tensor points at the new attributes already. A reader that counts itself after this
+ * call has taken the list therefore finds the new ones, so the count is read after the list.
  */
-static void end_replaced(struct row *row, struct tni_attributes *old)
+static void drop_replaced(struct row *row, struct tni_attributes *old)
 {
     struct tni_attributes *next;
     add_replaced(row, old);
     struct tni_attributes *a = atomic_exchange(&row->replaced, NULL);
-    bool is_looked_at = atomic_load(&row->lookers) != 0;
+    bool is_read = atomic_load(&row->readers) != 0;
     for (; a != NULL; a = next) {
         next = a->next;
-        if (is_looked_at)
+        if (is_read)
             add_replaced(row, a);
         else
             tni_attributes_drop_all(a);
@@ -127,7 +134,7 @@ struct tni_attributes *tni_attributes_alloc(uint64_t bytes)
     return a;
 }
 
-/* Where attributes of a higher kind begin. */
+/* The position at which attributes with a higher kind begin. */
 static uint32_t end_of_kind(const struct tni_attributes *a, uint16_t kind)
 {
     uint32_t at = 0;
@@ -147,8 +154,8 @@ int tni_attribute_begin(const tn_tensor *t, uint16_t kind, const struct tni_attr
     uint64_t room = bytes == 0 ? 0 : TNI_ATTRIBUTE_HEAD_BYTES + tni_align_up(bytes, 8);
     if (bytes > TN_ATTRIBUTES_MAX_BYTES || others + room > TN_ATTRIBUTES_MAX_BYTES)
         return tni_fail(TN_ERR_INVALID,
-                        "attribute '%s' of %llu bytes beside others of %llu: at most %d "
-                        "together",
+                        "the attribute '%s' takes %llu bytes and the others take %llu: at most "
+                        "%d bytes are allowed together",
                         tni_attribute_kind_name(kind), (unsigned long long)bytes,
                         (unsigned long long)others, TN_ATTRIBUTES_MAX_BYTES);
     struct tni_attribute_edit edit = {0};
@@ -185,7 +192,7 @@ static void publish(tn_tensor *t, struct tni_attributes *a)
 {
     struct tni_attributes *old = atomic_exchange(&t->attributes, a);
     if (old != NULL)
-        end_replaced(row_of(t), old);
+        drop_replaced(row_of(t), old);
 }
 
 /* I6 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * edit: one attribute in its wire form, and how one is put among others. Inside the room
- * attribute; see edit.c for the invariants.
+ * edit: reading one attribute, and replacing one attribute among the others of a tensor.
+ * Private to the room attribute. The invariants are in edit.c.
  */
 #ifndef TNI_ATTRIBUTE_EDIT_H
 #define TNI_ATTRIBUTE_EDIT_H
@@ -11,7 +11,7 @@
 enum { TNI_ATTRIBUTE_HEAD_BYTES = sizeof(struct tni_attribute) };
 _Static_assert(TNI_ATTRIBUTE_HEAD_BYTES == 8, "payloads are aligned to 8");
 
-/* What follows the head, which is aligned to 8 bytes. */
+/* The payload follows the head, so it is aligned to 8 bytes, too. */
 static inline const void *tni_attribute_payload(const struct tni_attribute *attribute)
 {
     return attribute + 1;
@@ -22,7 +22,7 @@ static inline const struct tni_attribute *tni_attribute_at(const struct tni_attr
 {
     return (const struct tni_attribute *)(const void *)((const uint8_t *)a->words + at);
 }
-/** With its head and what fills it up. pre: it was checked */
+/** Bytes of an attribute with its head and its padding. pre: it was checked */
 static inline uint32_t tni_attribute_bytes(const struct tni_attribute *attribute)
 {
     return TNI_ATTRIBUTE_HEAD_BYTES + (uint32_t)tni_align_up(attribute->bytes, 8);
@@ -34,39 +34,41 @@ static inline uint32_t tni_attribute_position(const struct tni_attributes *a,
 }
 const char *tni_attribute_kind_name(uint16_t kind);
 
-/** Private memory for attributes of `bytes`, zeroed; NULL: there is none. */
+/** Allocate zeroed private memory for `bytes` bytes of attributes. NULL: out of memory */
 struct tni_attributes *tni_attributes_alloc(uint64_t bytes);
-/** Let the tensor have these, which were checked, in place of those that it has. */
+/** Replace the attributes of a tensor by these. pre: they were checked for this tensor */
 void tni_attributes_replace(tn_tensor *tensor, struct tni_attributes *made);
 
-/** NULL: none of this kind; METADATA: the first. @param held  NULL: none at all */
+/** The first attribute of this kind; NULL: there is none. @param held  may be NULL */
 const struct tni_attribute *tni_attribute_find_in(const struct tni_attributes *held,
                                                   uint16_t kind);
-/** Of those that the tensor has, for who knows that no thread sets them. */
+/** The same in the attributes of a tensor. pre: no other thread sets attributes meanwhile */
 const struct tni_attribute *tni_attribute_find(const tn_tensor *tensor, uint16_t kind);
-/** The next one that the tensor has, whatever its kind; NULL: no more. */
+/** The next attribute of the tensor, of any kind; NULL: there is no more. */
 const struct tni_attribute *tni_attribute_next(const tn_tensor *tensor,
                                                const struct tni_attribute *attribute);
 
 /**
- * Attributes as they will be: those of a tensor, with room for one of `kind` in place of `old`,
- * or behind the others of its kind for NULL.
+ * A change of one attribute that is not visible yet: a private copy of all attributes of a
+ * tensor, in which the payload of the new one is still to be filled in. The new attribute takes
+ * the place of `old`; if `old` is NULL, it follows the others of its kind.
  */
 struct tni_attribute_edit {
-    struct tni_attributes *made; /* private; NULL: none are left */
-    void *payload;               /* zeroed, aligned to 8 bytes; NULL: the attribute goes */
+    struct tni_attributes *made; /* private; NULL: no attribute is left */
+    void *payload; /* zeroed, aligned to 8 bytes; NULL: the attribute is removed */
     const struct tni_attribute *head;
 };
 
 /**
- * Begin to set an attribute. @param bytes  of its payload; 0 removes it
- * @return 0, TN_ERR_INVALID (too long together), TN_ERR_NO_MEMORY
+ * Begin a change. @param bytes  of the payload; 0 removes the attribute
+ * @return 0, TN_ERR_INVALID (all attributes together are too long), TN_ERR_NO_MEMORY
  */
 int tni_attribute_begin(const tn_tensor *tensor, uint16_t kind, const struct tni_attribute *old,
                         uint64_t bytes, struct tni_attribute_edit *ret_edit);
 /*
- * What each kind must be to fit its tensor, in a private copy of its wire form: for setters and
- * for what came from another process. `bytes` is of the payload. TN_ERR_INVALID.
+ * Each kind has one check: does this payload fit this tensor? Setters and attributes that came
+ * from another process go through the same check. The payload is a private copy.
+ * TN_ERR_INVALID: it does not fit.
  */
 typedef int tni_attribute_check_fn(const tn_tensor *tensor, const void *payload,
                                    uint32_t bytes);
@@ -74,13 +76,14 @@ tni_attribute_check_fn tni_attribute_check_flags, tni_attribute_check_name,
     tni_attribute_check_axis_names, tni_attribute_check_lod, tni_attribute_check_quantizer,
     tni_attribute_check_part, tni_attribute_check_metadata;
 
-/** Check what was filled in. TN_ERR_INVALID: it does not fit the tensor; the edit is over. */
+/** Check the payload that was filled in. TN_ERR_INVALID: it does not fit; the edit was freed.
+ */
 int tni_attribute_check(const tn_tensor *tensor, struct tni_attribute_edit *edit,
                         tni_attribute_check_fn *check);
-/** Let the tensor have them. */
+/** Give the tensor the changed attributes. */
 void tni_attribute_commit(tn_tensor *tensor, struct tni_attribute_edit *edit);
 
-/** Both: check, then commit. */
+/** Check, and commit if the check passes. */
 static inline int tni_attribute_end(tn_tensor *tensor, struct tni_attribute_edit *edit,
                                     tni_attribute_check_fn *check)
 {
@@ -90,13 +93,13 @@ static inline int tni_attribute_end(tn_tensor *tensor, struct tni_attribute_edit
     return status;
 }
 
-/** Take an attribute away; not having it is fine. TN_ERR_NO_MEMORY. */
+/** Remove an attribute, if the tensor has it. TN_ERR_NO_MEMORY. */
 int tni_attribute_remove(tn_tensor *tensor, uint16_t kind);
 
-/** Whether [at, end) holds zeros only: what fills up to 8 bytes. */
+/** Whether the bytes from `at` up to `end` are all zero, as padding must be. */
 bool tni_attribute_is_zero(const uint8_t *at, const uint8_t *end);
 
-/** Whether two METADATA attributes, both checked, have one key. */
+/** Whether two METADATA attributes have the same key. pre: both were checked */
 bool tni_attribute_same_key(const struct tni_attribute *a, const struct tni_attribute *b);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attribute: flags. */
+/* flags: the attribute that holds TN_REQUIRES_GRAD and the like. */
 #include <string.h>
 
 #include "attribute/edit.h"
@@ -22,14 +22,15 @@ static int check_flag_bits(const tn_tensor *t, uint32_t flags)
     for (size_t i = 0; i < TNI_COUNT(flag_names); i++)
         known |= flag_names[i].bit;
     if ((flags & ~known) != 0)
-        return tni_fail(TN_ERR_INVALID, "flags 0x%x of a tensor are not known", flags & ~known);
+        return tni_fail(TN_ERR_INVALID, "the tensor flags 0x%x are not known", flags & ~known);
     for (size_t i = 0; i < TNI_COUNT(pairs); i++)
         if ((flags & pairs[i]) == pairs[i])
-            return tni_fail(TN_ERR_INVALID, "%s and %s exclude each other",
+            return tni_fail(TN_ERR_INVALID, "the flags %s and %s exclude each other",
                             flag_names[2 * i].name, flag_names[2 * i + 1].name);
     if ((flags & TN_CONJUGATE) != 0 && TN_DTYPE_CODE(t->dtype) != kDLComplex) {
         tni_dtype_describe(t->dtype, type);
-        return tni_fail(TN_ERR_INVALID, "TN_CONJUGATE of a tensor of %s, which is not complex",
+        return tni_fail(TN_ERR_INVALID,
+                        "the flag TN_CONJUGATE needs a complex type, but the tensor has %s",
                         type);
     }
     return 0;
@@ -39,10 +40,12 @@ int tni_attribute_check_flags(const tn_tensor *t, const void *payload, uint32_t 
 {
     uint32_t flags;
     if (bytes != sizeof flags)
-        return tni_fail(TN_ERR_INVALID, "flags of %u bytes", bytes);
+        return tni_fail(TN_ERR_INVALID, "the flags take %u bytes instead of %zu", bytes,
+                        sizeof flags);
     memcpy(&flags, payload, sizeof flags);
     return flags != 0 ? check_flag_bits(t, flags)
-                      : tni_fail(TN_ERR_INVALID, "flags that say nothing");
+                      : tni_fail(TN_ERR_INVALID,
+                                 "the attribute 'flags' is 0: it must be left out instead");
 }
 
 int tn_tensor_set_flags(tn_tensor *t, uint32_t flags)

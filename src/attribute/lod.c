@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attribute_lod: levels of detail. */
+/* lod: the attribute that holds levels of detail. */
 #include <string.h>
 
 #include "attribute/edit.h"
 
-/* Counts follow the number of levels; then, aligned to 8, the offsets of all levels. */
+/*
+ * The payload is the number of levels, the count of offsets of each level, and, aligned to 8
+ * bytes, the offsets of all levels. This is where the offsets begin.
+ */
 static uint32_t offsets_at(uint32_t levels)
 {
     return (uint32_t)tni_align_up((1 + (uint64_t)levels) * sizeof(uint32_t), 8);
@@ -17,32 +20,34 @@ static uint32_t count_of(const void *payload, uint32_t level)
     return count;
 }
 
-/* One level, whose last offset is to be `sequences`, of `of`. */
+/* Check one level. Its last offset must be `sequences`; `of` says what that number counts. */
 static int check_level(uint32_t level, const uint64_t *offsets, uint32_t count,
                        uint64_t sequences, const char *of)
 {
     if (offsets[0] != 0)
-        return tni_fail(TN_ERR_INVALID, "level %u of detail begins with %llu, not with 0",
-                        level, (unsigned long long)offsets[0]);
+        return tni_fail(TN_ERR_INVALID,
+                        "level %u of detail begins with the offset %llu instead of 0", level,
+                        (unsigned long long)offsets[0]);
     for (uint32_t i = 1; i < count; i++)
         if (offsets[i] < offsets[i - 1])
-            return tni_fail(TN_ERR_INVALID, "level %u of detail falls from %llu to %llu at %u",
-                            level, (unsigned long long)offsets[i - 1],
-                            (unsigned long long)offsets[i], i);
+            return tni_fail(
+                TN_ERR_INVALID, "level %u of detail falls from %llu to %llu at its offset %u",
+                level, (unsigned long long)offsets[i - 1], (unsigned long long)offsets[i], i);
     if (offsets[count - 1] != sequences)
-        return tni_fail(TN_ERR_INVALID, "level %u of detail ends with %llu: %s %llu", level,
-                        (unsigned long long)offsets[count - 1], of,
-                        (unsigned long long)sequences);
+        return tni_fail(
+            TN_ERR_INVALID, "level %u of detail ends with the offset %llu, but %s %llu", level,
+            (unsigned long long)offsets[count - 1], of, (unsigned long long)sequences);
     return 0;
 }
 
 static int check_levels(const tn_tensor *t, uint32_t levels)
 {
     if (levels == 0 || levels > TN_LOD_MAX_LEVELS)
-        return tni_fail(TN_ERR_INVALID, "%u levels of detail: at most %d", levels,
-                        TN_LOD_MAX_LEVELS);
+        return tni_fail(TN_ERR_INVALID,
+                        "the tensor would have %u levels of detail: 1 to %d are allowed",
+                        levels, TN_LOD_MAX_LEVELS);
     if (t->ndim == 0)
-        return tni_fail(TN_ERR_INVALID, "levels of detail of a tensor without axes");
+        return tni_fail(TN_ERR_INVALID, "a tensor without axes cannot have levels of detail");
     return 0;
 }
 
@@ -50,11 +55,11 @@ static int check_count(uint32_t level, uint32_t count)
 {
     if (count >= 2 && count <= TN_ATTRIBUTES_MAX_BYTES / sizeof(uint64_t))
         return 0;
-    return tni_fail(TN_ERR_INVALID, "level %u of detail has %u offsets: 2 to %zu", level, count,
-                    TN_ATTRIBUTES_MAX_BYTES / sizeof(uint64_t));
+    return tni_fail(TN_ERR_INVALID, "level %u of detail has %u offsets: 2 to %zu are allowed",
+                    level, count, TN_ATTRIBUTES_MAX_BYTES / sizeof(uint64_t));
 }
 
-/* That the payload is as long as its counts say. pre: the levels were checked */
+/* Check that the payload is as long as its counts say. pre: check_levels() passed */
 static int check_length(const void *payload, uint32_t bytes, uint32_t levels)
 {
     uint64_t need = offsets_at(levels);
@@ -67,7 +72,8 @@ static int check_length(const void *payload, uint32_t bytes, uint32_t levels)
     }
     if (need != bytes || !tni_attribute_is_zero(start + (1 + (size_t)levels) * sizeof(uint32_t),
                                                 start + offsets_at(levels)))
-        return tni_fail(TN_ERR_INVALID, "%u levels of detail in %u bytes", levels, bytes);
+        return tni_fail(TN_ERR_INVALID, "%u levels of detail do not fit their %u bytes exactly",
+                        levels, bytes);
     return 0;
 }
 
@@ -85,10 +91,10 @@ int tni_attribute_check_lod(const tn_tensor *t, const void *payload, uint32_t by
         uint32_t count = count_of(payload, i);
         if (i + 1 < levels)
             status = check_level(i, offsets, count, count_of(payload, i + 1) - UINT64_C(1),
-                                 "sequences of the next level are");
+                                 "the next level has this many sequences:");
         else
             status = check_level(i, offsets, count, (uint64_t)t->extents[0],
-                                 "the first axis has size");
+                                 "the first axis has the size");
         offsets += count;
     }
     return status;
@@ -102,14 +108,14 @@ static int measure(const tn_tensor *t, uint32_t levels, const uint32_t *counts,
     if (status != 0)
         return status;
     if (counts == NULL || offsets == NULL)
-        return tni_fail(TN_ERR_INVALID, "no counts or no offsets of %u levels of detail",
-                        levels);
+        return tni_fail(TN_ERR_INVALID,
+                        "counts or offsets is NULL, but there are %u levels of detail", levels);
     uint64_t bytes = offsets_at(levels);
     for (uint32_t i = 0; i < levels; i++) {
         if ((status = check_count(i, counts[i])) != 0)
             return status;
         if (offsets[i] == NULL)
-            return tni_fail(TN_ERR_INVALID, "no offsets of level %u of detail", i);
+            return tni_fail(TN_ERR_INVALID, "the offsets of level %u of detail are NULL", i);
         bytes += counts[i] * sizeof(uint64_t);
     }
     *ret_bytes = bytes;

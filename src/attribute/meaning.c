@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attribute: what a tensor's elements mean, and what a view or a copy makes of that. */
+/* meaning: attributes that say what the bits of elements mean, in views, copies and exports. */
 #include <string.h>
 
 #include "attribute/edit.h"
@@ -8,7 +8,7 @@ static uint32_t flags_in(const struct tni_attributes *a) { return a != NULL ? a-
 
 enum { MEANING_FLAGS = TN_CONJUGATE | TN_NEGATIVE };
 
-/* Of what changes the meaning of elements, the first by name; NULL: nothing does. */
+/* The name of the first thing that changes what the bits of elements mean; NULL: nothing. */
 static const char *meaning_name(uint32_t flags, uint32_t scheme)
 {
     return (flags & TN_CONJUGATE) != 0             ? "conjugate bit"
@@ -35,7 +35,7 @@ static int inherit_quantizer(tn_tensor *view, const tn_tensor *base)
         return 0;
     if (quantizer.scheme == TN_QUANTIZER_AFFINE_CHANNEL)
         return tni_fail(TN_ERR_UNSUPPORTED,
-                        "a view cannot keep the tensor's quantizer by channel, of axis %d",
+                        "a view cannot keep the tensor's quantizer by channel, along axis %d",
                         quantizer.axis);
     return tn_tensor_set_quantizer(view, &quantizer);
 }
@@ -72,10 +72,14 @@ int tni_attributes_check_same_meaning(const tn_tensor *target, const tn_tensor *
     uint32_t differ = (flags_in(a) ^ flags_in(b)) & MEANING_FLAGS;
     int status = 0;
     if (differ != 0)
-        status = tni_fail(TN_ERR_UNSUPPORTED, "a copy between tensors of which one has the %s",
-                          meaning_name(differ, TN_QUANTIZER_NONE));
+        status =
+            tni_fail(TN_ERR_UNSUPPORTED,
+                     "one of the two tensors has the %s and the other has not: they cannot be "
+                     "copied",
+                     meaning_name(differ, TN_QUANTIZER_NONE));
     else if (!has_equal_quantizer(a, b))
-        status = tni_fail(TN_ERR_UNSUPPORTED, "a copy between tensors whose quantizers differ");
+        status = tni_fail(TN_ERR_UNSUPPORTED,
+                          "the quantizers of the two tensors differ: they cannot be copied");
     tni_attributes_drop(a);
     tni_attributes_drop(b);
     return status;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attribute_quantizer: what integers stand for. */
+/* quantizer: the attribute that says which real values the integers of a tensor stand for. */
 #include <math.h>
 #include <string.h>
 
 #include "attribute/edit.h"
 
-/* The payload; scales [count] and zero points [count] follow. */
+/* The head of the payload. The scales [count] and the zero points [count] follow. */
 struct wire {
     uint32_t scheme;
     int32_t axis;
@@ -21,28 +21,31 @@ static int check_type(const tn_tensor *t)
     if (TN_DTYPE_CODE(t->dtype) == kDLInt || TN_DTYPE_CODE(t->dtype) == kDLUInt)
         return 0;
     tni_dtype_describe(t->dtype, type);
-    return tni_fail(TN_ERR_INVALID, "a quantizer of a tensor of %s, which is no integer", type);
+    return tni_fail(TN_ERR_INVALID, "a quantizer needs an integer type, but the tensor has %s",
+                    type);
 }
 
 static int check_wire(const tn_tensor *t, const struct wire *w)
 {
     if (w->scheme != TN_QUANTIZER_AFFINE && w->scheme != TN_QUANTIZER_AFFINE_CHANNEL)
-        return tni_fail(TN_ERR_INVALID, "no quantizer has the scheme %u", w->scheme);
+        return tni_fail(TN_ERR_INVALID, "no quantizer scheme has the number %u", w->scheme);
     if (w->reserved != 0)
-        return tni_fail(TN_ERR_INVALID, "a quantizer whose reserved is %u, not 0", w->reserved);
+        return tni_fail(TN_ERR_INVALID, "the field reserved of a quantizer is %u instead of 0",
+                        w->reserved);
     if (w->scheme == TN_QUANTIZER_AFFINE) {
         if (w->axis != 0 || w->count != 1)
-            return tni_fail(TN_ERR_INVALID,
-                            "an affine quantizer of axis %d and %u scales, not 0 and 1",
-                            w->axis, w->count);
+            return tni_fail(
+                TN_ERR_INVALID,
+                "an affine quantizer has axis %d and %u scales instead of axis 0 and 1 scale",
+                w->axis, w->count);
         return 0;
     }
     if (w->axis < 0 || w->axis >= t->ndim)
-        return tni_fail(TN_ERR_INVALID, "a quantizer by channel, of axis %d of %d", w->axis,
+        return tni_fail(TN_ERR_INVALID, "a quantizer by channel names axis %d of %d", w->axis,
                         t->ndim);
     if (w->count != (uint64_t)t->extents[w->axis])
         return tni_fail(TN_ERR_INVALID,
-                        "a quantizer by channel, of %u scales for axis %d of size %lld",
+                        "a quantizer by channel has %u scales for axis %d of size %lld",
                         w->count, w->axis, (long long)t->extents[w->axis]);
     return 0;
 }
@@ -51,7 +54,9 @@ static int check_scales(const double *scales, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (!isfinite(scales[i]) || scales[i] == 0)
-            return tni_fail(TN_ERR_INVALID, "scale %u of a quantizer is %g", i, scales[i]);
+            return tni_fail(TN_ERR_INVALID,
+                            "scale %u of a quantizer is %g: it must be finite and not 0", i,
+                            scales[i]);
     return 0;
 }
 
@@ -59,13 +64,15 @@ int tni_attribute_check_quantizer(const tn_tensor *t, const void *payload, uint3
 {
     struct wire w;
     if (bytes < sizeof w)
-        return tni_fail(TN_ERR_INVALID, "a quantizer of %u bytes", bytes);
+        return tni_fail(TN_ERR_INVALID, "a quantizer does not fit in %u bytes", bytes);
     memcpy(&w, payload, sizeof w);
     int status = check_type(t);
     if (status != 0 || (status = check_wire(t, &w)) != 0)
         return status;
     if (bytes != sizeof w + (uint64_t)w.count * ENTRY_BYTES)
-        return tni_fail(TN_ERR_INVALID, "a quantizer of %u scales in %u bytes", w.count, bytes);
+        return tni_fail(TN_ERR_INVALID,
+                        "a quantizer of %u scales does not fit its %u bytes exactly", w.count,
+                        bytes);
     return check_scales((const double *)(const void *)((const uint8_t *)payload + sizeof w),
                         w.count);
 }
@@ -79,11 +86,11 @@ int tn_tensor_set_quantizer(tn_tensor *t, const tn_quantizer *q)
     if (q == NULL || q->scheme == TN_QUANTIZER_NONE)
         return tni_attribute_remove(t, TNI_ATTRIBUTE_QUANTIZER);
     struct wire w = {q->scheme, q->axis, q->count, q->reserved};
-    /* First: the count says how much may be read. */
+    /* Checked before the arrays are read: `count` says how long they are. */
     if ((status = check_type(t)) != 0 || (status = check_wire(t, &w)) != 0)
         return status;
     if (q->count > 0 && (q->scales == NULL || q->zero_points == NULL))
-        return tni_fail(TN_ERR_INVALID, "a quantizer without scales or zero points");
+        return tni_fail(TN_ERR_INVALID, "scales or zero_points of a quantizer is NULL");
     status = tni_attribute_begin(t, TNI_ATTRIBUTE_QUANTIZER,
                                  tni_attribute_find(t, TNI_ATTRIBUTE_QUANTIZER),
                                  sizeof w + (uint64_t)q->count * ENTRY_BYTES, &edit);

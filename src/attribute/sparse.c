@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sparse: sparse tensors as dense ones that travel side by side.
+ * sparse: a sparse tensor is two or three dense tensors, its parts, side by side in a message.
  *
- * Each part says of which whole it is one, and which. One alone is a dense tensor like any
- * other: it may be viewed, copied and exported; only a message must have them all.
+ * The attribute of each part describes the whole sparse tensor and says which part this is. A
+ * part alone is a dense tensor like any other: it may be viewed, copied and exported. Only a
+ * message must hold all parts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 enum { MAX_PARTS = 3 };
 
-/* struct tni_attribute_part with room for every shape. */
+/* struct tni_attribute_part with room for the longest shape. */
 struct whole {
     uint32_t layout;
     uint32_t flags;
@@ -23,7 +24,7 @@ struct whole {
 };
 _Static_assert(offsetof(struct whole, ndim) == offsetof(struct tni_attribute_part, ndim) &&
                    offsetof(struct whole, shape) == sizeof(struct tni_attribute_part),
-               "a whole begins as it travels");
+               "struct whole begins as struct tni_attribute_part does");
 
 static uint32_t part_count(uint32_t layout) { return layout == TN_LAYOUT_COO ? 2 : 3; }
 static const char *layout_name(uint32_t layout)
@@ -46,15 +47,19 @@ static int check_whole(const struct whole *w)
         return tni_fail(TN_ERR_INVALID, "no sparse layout has the number %u", w->layout);
     const char *name = layout_name(w->layout);
     if (w->flags != 0 && (w->flags != TN_SPARSE_COALESCED || w->layout != TN_LAYOUT_COO))
-        return tni_fail(TN_ERR_INVALID, "flags 0x%x of a sparse tensor, %s", w->flags, name);
+        return tni_fail(TN_ERR_INVALID, "a sparse tensor in %s cannot have the flags 0x%x",
+                        name, w->flags);
     if (w->parts != part_count(w->layout) || w->part >= w->parts)
-        return tni_fail(TN_ERR_INVALID, "part %u of %u of a sparse tensor, %s, which has %u",
-                        w->part, w->parts, name, part_count(w->layout));
+        return tni_fail(TN_ERR_INVALID,
+                        "a sparse tensor in %s has %u parts, but this is part %u of %u", name,
+                        part_count(w->layout), w->part, w->parts);
     if (w->ndim < 1 || w->ndim > TN_MAX_NDIM || (w->layout == TN_LAYOUT_CSR && w->ndim != 2))
-        return tni_fail(TN_ERR_INVALID, "a sparse tensor, %s, of %d axes", name, w->ndim);
+        return tni_fail(TN_ERR_INVALID, "a sparse tensor in %s cannot have %d axes", name,
+                        w->ndim);
     for (int32_t i = 0; i < w->ndim; i++)
         if (w->shape[i] < 0)
-            return tni_fail(TN_ERR_INVALID, "axis %d of a sparse tensor has size %lld", i,
+            return tni_fail(TN_ERR_INVALID,
+                            "axis %d of a sparse tensor has the negative size %lld", i,
                             (long long)w->shape[i]);
     return 0;
 }
@@ -63,9 +68,9 @@ static int check_axes(const tn_tensor *t, const struct whole *w, int32_t least, 
 {
     if (t->ndim >= least && t->ndim <= most)
         return 0;
-    return tni_fail(TN_ERR_INVALID, "the %s of a sparse tensor, %s, have %d axes: %d to %d",
-                    part_name(w->layout, w->part), layout_name(w->layout), t->ndim, least,
-                    most);
+    return tni_fail(
+        TN_ERR_INVALID, "the %s of a sparse tensor in %s have %d axes: %d to %d are allowed",
+        part_name(w->layout, w->part), layout_name(w->layout), t->ndim, least, most);
 }
 
 static int check_index_type(const tn_tensor *t, const struct whole *w)
@@ -75,20 +80,20 @@ static int check_index_type(const tn_tensor *t, const struct whole *w)
     if (t->dtype == TN_INT64 || (!is_coo && t->dtype == TN_INT32))
         return 0;
     tni_dtype_describe(t->dtype, type);
-    return tni_fail(TN_ERR_INVALID, "the %s of a sparse tensor, %s, are %s: int64%s",
-                    part_name(w->layout, w->part), layout_name(w->layout), type,
-                    is_coo ? "" : " or int32");
+    return tni_fail(
+        TN_ERR_INVALID, "the %s of a sparse tensor in %s have the type %s: it must be int64%s",
+        part_name(w->layout, w->part), layout_name(w->layout), type, is_coo ? "" : " or int32");
 }
 
-/* The values' axes behind the first are the last ones of the whole. */
+/* All axes of the values but the first are the last axes of the sparse tensor. */
 static int check_dense_axes(const tn_tensor *t, const struct whole *w)
 {
     int32_t sparse_ndim = w->ndim - (t->ndim - 1);
     for (int32_t i = 1; i < t->ndim; i++)
         if (t->extents[i] != w->shape[sparse_ndim + i - 1])
             return tni_fail(TN_ERR_INVALID,
-                            "axis %d of the values has size %lld, axis %d of the sparse tensor "
-                            "%lld",
+                            "axis %d of the values has size %lld, but axis %d of the sparse "
+                            "tensor has %lld",
                             i, (long long)t->extents[i], sparse_ndim + i - 1,
                             (long long)w->shape[sparse_ndim + i - 1]);
     return 0;
@@ -105,7 +110,7 @@ static int check_coo_part(const tn_tensor *t, const struct whole *w)
         return status;
     if (t->extents[0] <= w->ndim)
         return 0;
-    return tni_fail(TN_ERR_INVALID, "indices of %lld axes of a sparse tensor of %d",
+    return tni_fail(TN_ERR_INVALID, "the indices name %lld axes, but the sparse tensor has %d",
                     (long long)t->extents[0], w->ndim);
 }
 
@@ -118,7 +123,8 @@ static int check_csr_part(const tn_tensor *t, const struct whole *w)
         return status;
     if (t->extents[0] - 1 == w->shape[0])
         return 0;
-    return tni_fail(TN_ERR_INVALID, "%lld row offsets of a sparse tensor of %lld rows",
+    return tni_fail(TN_ERR_INVALID,
+                    "there are %lld row offsets, but the sparse tensor has %lld rows",
                     (long long)t->extents[0], (long long)w->shape[0]);
 }
 
@@ -132,7 +138,7 @@ static size_t part_bytes(int32_t ndim)
     return sizeof(struct tni_attribute_part) + (size_t)ndim * sizeof(int64_t);
 }
 
-/* pre: a part that was checked, or room for all axes that it states */
+/* pre: the payload is as long as part_bytes() of the axes that it states */
 static void read_part(const void *payload, struct whole *ret_whole)
 {
     memcpy(ret_whole, payload, sizeof(struct tni_attribute_part));
@@ -145,7 +151,8 @@ int tni_attribute_check_part(const tn_tensor *t, const void *payload, uint32_t b
     memcpy(&w, payload, TNI_MIN(bytes, sizeof(struct tni_attribute_part)));
     if (bytes < sizeof(struct tni_attribute_part) || w.ndim < 0 || w.ndim > TN_MAX_NDIM ||
         bytes != part_bytes(w.ndim))
-        return tni_fail(TN_ERR_INVALID, "a part of a sparse tensor in %u bytes", bytes);
+        return tni_fail(TN_ERR_INVALID, "a part of a sparse tensor does not fit its %u bytes",
+                        bytes);
     read_part(payload, &w);
     int status = check_whole(&w);
     return status != 0 ? status : check_one(t, &w);
@@ -153,18 +160,19 @@ int tni_attribute_check_part(const tn_tensor *t, const void *payload, uint32_t b
 
 /* ---- all parts --------------------------------------------------------------------------- */
 
-/* That parts, each of which fits, fit each other. */
+/* Check that the parts fit each other. pre: each part passed check_one() */
 static int check_coo_together(tn_tensor *const *parts, const struct whole *w)
 {
     const tn_tensor *indices = parts[0], *values = parts[1];
     int32_t dense = values->ndim - 1;
     if (indices->extents[0] + dense != w->ndim)
-        return tni_fail(TN_ERR_INVALID,
-                        "indices of %lld axes and values of %d dense ones do not make a sparse "
-                        "tensor of %d",
-                        (long long)indices->extents[0], dense, w->ndim);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the indices name %lld axes and the values have %d dense ones, but the sparse "
+            "tensor has %d axes",
+            (long long)indices->extents[0], dense, w->ndim);
     if (indices->extents[1] != values->extents[0])
-        return tni_fail(TN_ERR_INVALID, "%lld indices of a sparse tensor, and %lld values",
+        return tni_fail(TN_ERR_INVALID, "a sparse tensor has %lld indices but %lld values",
                         (long long)indices->extents[1], (long long)values->extents[0]);
     return 0;
 }
@@ -172,10 +180,12 @@ static int check_coo_together(tn_tensor *const *parts, const struct whole *w)
 static int check_csr_together(tn_tensor *const *parts)
 {
     if (parts[0]->dtype != parts[1]->dtype)
-        return tni_fail(TN_ERR_INVALID,
-                        "row offsets and columns of a sparse tensor: one is int32, one int64");
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the row offsets and the columns of a sparse tensor have different types: int32 "
+            "and int64");
     if (parts[1]->extents[0] != parts[2]->extents[0])
-        return tni_fail(TN_ERR_INVALID, "%lld columns of a sparse tensor, and %lld values",
+        return tni_fail(TN_ERR_INVALID, "a sparse tensor has %lld columns but %lld values",
                         (long long)parts[1]->extents[0], (long long)parts[2]->extents[0]);
     return 0;
 }
@@ -189,10 +199,10 @@ static int check_together(tn_tensor *const *parts, const struct whole *w)
 static int read_sparse(const tn_sparse *s, struct whole *ret_whole)
 {
     if (s == NULL)
-        return tni_fail(TN_ERR_INVALID, "no sparse tensor");
+        return tni_fail(TN_ERR_INVALID, "the sparse tensor is NULL");
     if (s->ndim < 0 || s->ndim > TN_MAX_NDIM || s->part_count > MAX_PARTS)
-        return tni_fail(TN_ERR_INVALID, "a sparse tensor of %d axes in %u parts", s->ndim,
-                        s->part_count);
+        return tni_fail(TN_ERR_INVALID, "a sparse tensor cannot have %d axes in %u parts",
+                        s->ndim, s->part_count);
     *ret_whole = (struct whole){.layout = s->layout,
                                 .flags = s->flags,
                                 .parts = (uint16_t)s->part_count,
@@ -203,7 +213,7 @@ static int read_sparse(const tn_sparse *s, struct whole *ret_whole)
         status = tni_tensor_check(s->parts[i]);
         for (uint32_t j = 0; j < i && status == 0; j++)
             if (s->parts[i] == s->parts[j])
-                status = tni_fail(TN_ERR_INVALID, "parts %u and %u are one tensor", j, i);
+                status = tni_fail(TN_ERR_INVALID, "parts %u and %u are the same tensor", j, i);
     }
     return status;
 }
@@ -245,7 +255,7 @@ int tn_sparse_mark(const tn_sparse *s)
 
 /* ---- finding ----------------------------------------------------------------------------- */
 
-/* False: the tensor is no part. */
+/* Read which part a tensor is. @return whether it is a part of a sparse tensor */
 static bool get_part(const tn_tensor *t, struct whole *ret_whole)
 {
     struct tni_attributes *held = tni_attributes_hold(t);
@@ -263,7 +273,10 @@ static bool is_same_whole(const struct whole *a, const struct whole *b)
            memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof(int64_t)) == 0;
 }
 
-/* @return the tensors that the one in front takes up, or TN_ERR_INVALID */
+/*
+ * Check what the first tensor begins: a sparse tensor or a dense one. @return how many of the
+ * tensors belong to it, or TN_ERR_INVALID
+ */
 static int find_whole(tn_tensor *const *tensors, uint32_t count, struct whole *ret_whole)
 {
     struct whole other;
@@ -273,14 +286,14 @@ static int find_whole(tn_tensor *const *tensors, uint32_t count, struct whole *r
     }
     uint32_t layout = ret_whole->layout, parts = ret_whole->parts;
     if (ret_whole->part != 0)
-        return tni_fail(TN_ERR_INVALID, "the %s of a sparse tensor, %s, without the %s before",
+        return tni_fail(TN_ERR_INVALID, "the %s of a sparse tensor in %s do not follow the %s",
                         part_name(layout, ret_whole->part), layout_name(layout),
                         part_name(layout, ret_whole->part - 1u));
     for (uint32_t i = 1; i < parts; i++)
         if (i >= count || !get_part(tensors[i], &other) || other.part != i ||
             !is_same_whole(ret_whole, &other))
             return tni_fail(
-                TN_ERR_INVALID, "the %s of a sparse tensor, %s, are not behind the %s",
+                TN_ERR_INVALID, "the %s of a sparse tensor in %s are missing behind the %s",
                 part_name(layout, i), layout_name(layout), part_name(layout, i - 1));
     int status = check_together(tensors, ret_whole);
     return status != 0 ? status : (int)parts;
@@ -309,7 +322,8 @@ int tn_sparse_find(tn_tensor *const *tensors, uint32_t count, tn_sparse *ret_spa
     if (status != 0)
         return status;
     if (tensors == NULL || count == 0)
-        return tni_fail(TN_ERR_INVALID, "no tensors to find a sparse one in");
+        return tni_fail(TN_ERR_INVALID,
+                        "tensors is NULL or count is 0: there is no sparse tensor to find");
     for (uint32_t i = 0; i < TNI_MIN(count, MAX_PARTS) && status == 0; i++)
         status = tni_tensor_check(tensors[i]);
     if (status != 0)

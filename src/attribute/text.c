@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attribute_text: attributes that are names, and the user's own bytes under names. */
+/* text: the attributes that hold text: the name, the names of axes, and metadata under keys. */
 #include <stdio.h>
 #include <string.h>
 
 #include "attribute/edit.h"
 
-_Static_assert(TNI_ATTRIBUTE_METADATA + 1 == TNI_ATTRIBUTE_KINDS, "metadata come last");
+_Static_assert(TNI_ATTRIBUTE_METADATA + 1 == TNI_ATTRIBUTE_KINDS, "metadata are the last kind");
 enum { NAME_MAX_BYTES = 127, AXIS_NAME_MAX_BYTES = 63, KEY_MAX_BYTES = 63 };
 
 /* ---- text -------------------------------------------------------------------------------- */
 
 /*
- * Bytes of the code point at `at`, in a text that ends with a zero byte, which no code point
- * goes on with. 0: not UTF-8, or a control character. Source: RFC 3629, section 4, "Syntax of
- * UTF-8 Byte Sequences".
+ * The bytes of the code point at `at`; 0: it is not UTF-8, or it is a control character. The
+ * text ends with a zero byte, which is never inside of a code point, so the loop stops there.
+ * Source: RFC 3629, section 4, "Syntax of UTF-8 Byte Sequences".
  */
 static uint32_t code_point_bytes(const uint8_t *at)
 {
@@ -24,7 +24,7 @@ static uint32_t code_point_bytes(const uint8_t *at)
     if (at[0] < 0xc2 || at[0] > 0xf4)
         return 0;
     switch (at[0]) {
-    case 0xc2: /* U+0080 to U+009F are control characters too */
+    case 0xc2: /* U+0080 to U+009F are control characters, too */
     case 0xe0:
         low = 0xa0;
         break;
@@ -49,23 +49,24 @@ static uint32_t code_point_bytes(const uint8_t *at)
 }
 
 /*
- * A text that ends with a zero byte within [0, size_bytes). `ret_length` is without it. What it
- * says of the text in an error is printable: the text itself need not be.
+ * Check a text that must end with a zero byte within `size_bytes`. `ret_length` is without that
+ * byte. The errors do not quote the text: it may not be printable.
  */
 static int check_text(const char *what, const char *text, size_t size_bytes, size_t max_bytes,
                       size_t *ret_length)
 {
     size_t length = strnlen(text, TNI_MIN(size_bytes, max_bytes + 1));
     if (length > max_bytes)
-        return tni_fail(TN_ERR_INVALID, "%s of more than %zu bytes", what, max_bytes);
+        return tni_fail(TN_ERR_INVALID, "%s has more than %zu bytes", what, max_bytes);
     if (length == size_bytes)
-        return tni_fail(TN_ERR_INVALID, "%s without an end in %zu bytes", what, size_bytes);
+        return tni_fail(TN_ERR_INVALID, "%s has no zero byte at its end within %zu bytes", what,
+                        size_bytes);
     for (size_t at = 0; at < length;) {
         uint32_t bytes = code_point_bytes((const uint8_t *)text + at);
         if (bytes == 0)
             return tni_fail(TN_ERR_INVALID,
-                            "byte %zu of %s, 0x%02x, is not UTF-8, or a control character", at,
-                            what, (uint8_t)text[at]);
+                            "byte %zu of %s, 0x%02x, is not UTF-8 or is a control character",
+                            at, what, (uint8_t)text[at]);
         at += bytes;
     }
     *ret_length = length;
@@ -80,8 +81,9 @@ int tni_attribute_check_name(const tn_tensor *t, const void *payload, uint32_t b
     (void)t;
     int status = check_text("the name", payload, bytes, NAME_MAX_BYTES, &length);
     if (status == 0 && (length == 0 || length + 1 != bytes))
-        status =
-            tni_fail(TN_ERR_INVALID, "a name of %zu bytes and its end in %u", length, bytes);
+        status = tni_fail(TN_ERR_INVALID,
+                          "a name of %zu bytes and its zero byte do not fill %u bytes exactly",
+                          length, bytes);
     return status;
 }
 
@@ -95,7 +97,7 @@ int tn_tensor_set_name(tn_tensor *t, const char *name)
     if (length == 0)
         return tni_attribute_remove(t, TNI_ATTRIBUTE_NAME);
     if (length > NAME_MAX_BYTES)
-        return tni_fail(TN_ERR_INVALID, "the name of more than %d bytes", NAME_MAX_BYTES);
+        return tni_fail(TN_ERR_INVALID, "the name has more than %d bytes", NAME_MAX_BYTES);
     status = tni_attribute_begin(t, TNI_ATTRIBUTE_NAME,
                                  tni_attribute_find(t, TNI_ATTRIBUTE_NAME), length + 1, &edit);
     if (status != 0)
@@ -126,8 +128,10 @@ int tni_attribute_check_axis_names(const tn_tensor *t, const void *payload, uint
         at += length + 1;
     }
     if (at != bytes || letters == 0)
-        return tni_fail(TN_ERR_INVALID, "%d names of axes take %zu bytes of %u, %zu letters",
-                        t->ndim, at, bytes, letters);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the names of %d axes take %zu of %u bytes and have %zu letters together", t->ndim,
+            at, bytes, letters);
     return 0;
 }
 
@@ -173,7 +177,7 @@ const char *tn_tensor_axis_name(const tn_tensor *t, int32_t axis)
 
 /* ---- metadata ---------------------------------------------------------------------------- */
 
-/* The value follows the key and its end, aligned to 8. */
+/* The value follows the key and its zero byte, aligned to 8 bytes. */
 static size_t value_offset(size_t key_length) { return tni_align_up(key_length + 1, 8); }
 
 int tni_attribute_check_metadata(const tn_tensor *t, const void *payload, uint32_t bytes)
@@ -188,7 +192,9 @@ int tni_attribute_check_metadata(const tn_tensor *t, const void *payload, uint32
     size_t value_off = value_offset(length);
     if (length == 0 || value_off > bytes ||
         !tni_attribute_is_zero(key + length, key + value_off))
-        return tni_fail(TN_ERR_INVALID, "a metadata key of %zu bytes in %u", length, bytes);
+        return tni_fail(TN_ERR_INVALID,
+                        "a metadata key of %zu bytes and its padding do not fit in %u bytes",
+                        length, bytes);
     return 0;
 }
 
@@ -197,7 +203,8 @@ bool tni_attribute_same_key(const struct tni_attribute *a, const struct tni_attr
     return strcmp(tni_attribute_payload(a), tni_attribute_payload(b)) == 0;
 }
 
-/* Metadata are the last kind. @return how many keys; `ret_found`: NULL: none is `key` */
+/* Metadata are the last kind. `ret_found`: NULL: no such key. @return how many keys there are
+ */
 static uint32_t find_key(const tn_tensor *t, const char *key,
                          const struct tni_attribute **ret_found)
 {
@@ -217,13 +224,17 @@ static int begin_metadata(tn_tensor *t, const char *key, size_t length, const vo
     uint32_t keys = find_key(t, key, &old);
     bool is_gone = bytes == NULL && size_bytes == 0;
     if (bytes == NULL && size_bytes != 0)
-        return tni_fail(TN_ERR_INVALID, "no bytes for the metadata key '%s'", key);
-    if (size_bytes > TN_ATTRIBUTES_MAX_BYTES)
         return tni_fail(TN_ERR_INVALID,
-                        "metadata '%s' of %zu bytes: attributes take at most %d", key,
-                        size_bytes, TN_ATTRIBUTES_MAX_BYTES);
+                        "bytes is NULL for the metadata key '%s', but size_bytes is %zu", key,
+                        size_bytes);
+    if (size_bytes > TN_ATTRIBUTES_MAX_BYTES)
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the metadata '%s' have %zu bytes: all attributes together have at most %d", key,
+            size_bytes, TN_ATTRIBUTES_MAX_BYTES);
     if (old == NULL && !is_gone && keys == TN_METADATA_MAX_KEYS)
-        return tni_fail(TN_ERR_INVALID, "metadata '%s' would be key %u: at most %d", key,
+        return tni_fail(TN_ERR_INVALID,
+                        "the metadata '%s' would be key %u: at most %d are allowed", key,
                         keys + 1, TN_METADATA_MAX_KEYS);
     return tni_attribute_begin(t, TNI_ATTRIBUTE_METADATA, old,
                                is_gone ? 0 : value_offset(length) + size_bytes, ret_edit);
@@ -237,7 +248,7 @@ int tn_tensor_set_metadata(tn_tensor *t, const char *key, const void *bytes, siz
     if (status != 0)
         return status;
     if (key == NULL || key[0] == '\0')
-        return tni_fail(TN_ERR_INVALID, "no metadata key");
+        return tni_fail(TN_ERR_INVALID, "the metadata key is NULL or empty");
     if ((status = check_text("the metadata key", key, SIZE_MAX, KEY_MAX_BYTES, &length)) != 0 ||
         (status = begin_metadata(t, key, length, bytes, size_bytes, &edit)) != 0)
         return status;
@@ -275,7 +286,7 @@ int tn_tensor_for_each_metadata(const tn_tensor *t, tn_metadata_fn *each, void *
 {
     int status = tni_tensor_check(t);
     if (status == 0 && each == NULL)
-        status = tni_fail(TN_ERR_INVALID, "no function to call");
+        status = tni_fail(TN_ERR_INVALID, "the function to call is NULL");
     if (status != 0)
         return status;
     const struct tni_attribute *a = tni_attribute_find(t, TNI_ATTRIBUTE_METADATA);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype: types of elements, by number and by name. */
+/* dtype: the types of elements, by number and by name. */
 #include "shape/shape.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * Every type that has a name, also those whose elements are no whole bytes: an error can name
- * them.
+ * Every type that has a name. Types whose elements are not whole bytes are listed too, so that
+ * an error can name them.
  */
 static const struct dtype_name {
     uint8_t code;
@@ -53,8 +53,8 @@ static const struct dtype_name {
 };
 
 /*
- * Bit n: the code has elements of n whole bytes. What `names` says, for the path that must be
- * short.
+ * Bit n of widths[code] is set if the code has elements of n bytes. The table repeats `names`
+ * in a form that needs no loop, because tn_dtype_size() is on the hot path.
  */
 static const uint32_t widths[] = {
     [kDLInt] = 1u << 1 | 1u << 2 | 1u << 4 | 1u << 8,
@@ -73,7 +73,7 @@ static const uint32_t widths[] = {
     [kDLFloat8_e8m0fnu] = 1u << 1,
 };
 
-/* The public names are numbers, so that a program needs no DLPack header for them. */
+/* The public headers write the codes as numbers, so that they need no DLPack header. */
 _Static_assert(TN_INT8 == TN_DTYPE(kDLInt, 8, 1) && TN_UINT8 == TN_DTYPE(kDLUInt, 8, 1) &&
                    TN_FLOAT16 == TN_DTYPE(kDLFloat, 16, 1) &&
                    TN_BFLOAT16 == TN_DTYPE(kDLBfloat, 16, 1) &&
@@ -81,7 +81,7 @@ _Static_assert(TN_INT8 == TN_DTYPE(kDLInt, 8, 1) && TN_UINT8 == TN_DTYPE(kDLUInt
                    TN_BOOL == TN_DTYPE(kDLBool, 8, 1) &&
                    TN_FLOAT8_E4M3FN == TN_DTYPE(kDLFloat8_e4m3fn, 8, 1) &&
                    TN_FLOAT8_E5M2 == TN_DTYPE(kDLFloat8_e5m2, 8, 1),
-               "the codes are DLPack's");
+               "the public types have the codes of DLPack");
 
 static const struct dtype_name *find(tn_dtype dtype)
 {
@@ -95,14 +95,16 @@ static int refuse(tn_dtype dtype)
 {
     const struct dtype_name *found = TN_DTYPE_LANES(dtype) != 0 ? find(dtype) : NULL;
     if (found == NULL)
-        return tni_fail(TN_ERR_INVALID, "no type has code %u, %u bits and %u lanes",
+        return tni_fail(TN_ERR_INVALID, "no element type has the code %u, %u bits and %u lanes",
                         TN_DTYPE_CODE(dtype), TN_DTYPE_BITS(dtype), TN_DTYPE_LANES(dtype));
     if (TN_DTYPE_CODE(dtype) == kDLOpaqueHandle)
-        return tni_fail(TN_ERR_UNSUPPORTED,
-                        "the type %s: handles mean nothing in another process", found->name);
+        return tni_fail(
+            TN_ERR_UNSUPPORTED,
+            "the type %s is not supported: a handle means nothing in another process",
+            found->name);
     return tni_fail(TN_ERR_UNSUPPORTED,
-                    "the type %s: its elements of %u bits are not whole bytes", found->name,
-                    TN_DTYPE_BITS(dtype));
+                    "the type %s is not supported: its elements of %u bits are not whole bytes",
+                    found->name, TN_DTYPE_BITS(dtype));
 }
 
 int tn_dtype_size(tn_dtype dtype, size_t *ret_bytes)
@@ -127,13 +129,16 @@ int tn_dtype_name(tn_dtype dtype, char *name, size_t size_bytes)
     else
         snprintf(text, sizeof text, "%sx%u", found->name, TN_DTYPE_LANES(dtype));
     if (strlen(text) >= size_bytes)
-        return tni_fail(TN_ERR_INVALID, "the type's name '%s' does not fit in %zu bytes", text,
-                        size_bytes);
+        return tni_fail(TN_ERR_INVALID, "the name of the type, '%s', does not fit in %zu bytes",
+                        text, size_bytes);
     memcpy(name, text, strlen(text) + 1);
     return 0;
 }
 
-/* "" is one lane, "x2" to "x65535" more; nothing else, so that a type has one name. */
+/*
+ * The lanes that follow the name of a type: "" is one lane, "x2" to "x65535" are more. Any
+ * other text is refused, so that each type has exactly one name.
+ */
 static bool parse_lanes(const char *text, uint16_t *ret_lanes)
 {
     uint32_t lanes = 0;
@@ -162,7 +167,8 @@ int tn_dtype_parse(const char *name, tn_dtype *ret_dtype)
             return 0;
         }
     }
-    return tni_fail(TN_ERR_INVALID, "no type is named '%s'", name != NULL ? name : "");
+    return tni_fail(TN_ERR_INVALID, "no element type has the name '%s'",
+                    name != NULL ? name : "");
 }
 
 void tni_dtype_describe(tn_dtype dtype, char text[TNI_DTYPE_NAME_BYTES])

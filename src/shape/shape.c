@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape: see shape.h. */
+/* shape: arithmetic on sizes and strides. The contracts stand in shape.h. */
 #include "shape/shape.h"
 
 int tni_shape_count(int32_t ndim, const int64_t *shape, uint64_t item_bytes, int64_t *ret_count)
@@ -8,20 +8,22 @@ int tni_shape_count(int32_t ndim, const int64_t *shape, uint64_t item_bytes, int
     bool is_empty = false;
 
     if (ndim < 0 || ndim > TN_MAX_NDIM)
-        return tni_fail(TN_ERR_INVALID, "%d axes: a tensor has 0 to %d", ndim, TN_MAX_NDIM);
+        return tni_fail(TN_ERR_INVALID, "ndim is %d, but a tensor has 0 to %d axes", ndim,
+                        TN_MAX_NDIM);
     if (ndim > 0 && shape == NULL)
-        return tni_fail(TN_ERR_INVALID, "no shape for %d axes", ndim);
+        return tni_fail(TN_ERR_INVALID, "shape is NULL, but ndim is %d", ndim);
     for (int32_t i = 0; i < ndim; i++) {
         if (shape[i] < 0)
-            return tni_fail(TN_ERR_INVALID, "axis %d has size %lld", i, (long long)shape[i]);
+            return tni_fail(TN_ERR_INVALID, "axis %d has the negative size %lld", i,
+                            (long long)shape[i]);
         if (shape[i] == 0)
             is_empty = true;
         else if (__builtin_mul_overflow(bytes, shape[i], &bytes))
             return tni_fail(TN_ERR_INVALID,
-                            "the tensor's bytes pass 2^63 at axis %d of size %lld", i,
-                            (long long)shape[i]);
+                            "the tensor would take 2^63 bytes or more, at axis %d of size %lld",
+                            i, (long long)shape[i]);
         else
-            count *= shape[i]; /* no more than bytes: it cannot overflow */
+            count *= shape[i]; /* cannot overflow: count <= bytes */
     }
     *ret_count = is_empty ? 0 : count;
     return 0;
@@ -50,15 +52,15 @@ bool tni_shape_is_row_major(int32_t ndim, const int64_t *shape, const int64_t *s
 bool tni_shape_is_contiguous(int32_t ndim, const int64_t *shape, const int64_t *strides)
 {
     int64_t step = 1;
-    bool is_even = true;
+    bool is_dense = true;
     for (int32_t i = ndim - 1; i >= 0; i--) {
         if (shape[i] == 0)
             return true;
         if (shape[i] != 1 && strides[i] != step)
-            is_even = false;
+            is_dense = false;
         step *= shape[i];
     }
-    return is_even;
+    return is_dense;
 }
 
 int tni_shape_reach(int32_t ndim, const int64_t *shape, const int64_t *strides,
@@ -79,15 +81,16 @@ int tni_shape_reach(int32_t ndim, const int64_t *shape, const int64_t *strides,
         if (__builtin_mul_overflow(shape[i] - 1, strides[i], &far) ||
             __builtin_mul_overflow(far, (int64_t)item_bytes, &far) ||
             __builtin_add_overflow(*side, far, side))
-            return tni_fail(TN_ERR_INVALID,
-                            "axis %d of size %lld with stride %lld reaches too far", i,
-                            (long long)shape[i], (long long)strides[i]);
+            return tni_fail(
+                TN_ERR_INVALID,
+                "axis %d of size %lld with stride %lld reaches further than 2^63 bytes", i,
+                (long long)shape[i], (long long)strides[i]);
     }
     *ret_reach = reach;
     return 0;
 }
 
-static bool is_even(int64_t outer_stride, int64_t inner_stride, int64_t inner_size)
+static bool is_evenly_spaced(int64_t outer_stride, int64_t inner_stride, int64_t inner_size)
 {
     int64_t step = 0;
     return !__builtin_mul_overflow(inner_stride, inner_size, &step) && outer_stride == step;
@@ -101,8 +104,8 @@ int32_t tni_shape_collapse(int32_t ndim, int64_t *shape, int64_t *a, int64_t *b)
         int64_t size = shape[i], step_a = a[i], step_b = b[i];
         if (size == 1)
             continue;
-        if (kept > 0 && is_even(a[kept - 1], step_a, size) &&
-            is_even(b[kept - 1], step_b, size)) {
+        if (kept > 0 && is_evenly_spaced(a[kept - 1], step_a, size) &&
+            is_evenly_spaced(b[kept - 1], step_b, size)) {
             shape[kept - 1] *= size;
             kept--;
         } else {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shape: the type, sizes and strides of a tensor, and arithmetic on them that cannot overflow.
- * It reads no memory of a tensor.
+ * shape: the type, the sizes and the strides of a tensor, and arithmetic on them that reports
+ * every overflow. The room never reads the elements of a tensor.
  *
- * A size of 0 makes a tensor empty, and then no stride is ever used; a stride of an axis of
- * size 1 is not used either. So both may be any number, and every function here passes over
- * them.
+ * Some strides are never used: all strides of a tensor that has an axis of size 0, and the
+ * stride of an axis of size 1. Such a stride may be any number, and every function here
+ * ignores it.
  */
 #ifndef TNI_SHAPE_H
 #define TNI_SHAPE_H
@@ -23,12 +23,14 @@ struct tn_tensor {
     tn_dtype dtype;
     int32_t ndim;
     bool is_contiguous;
-    bool is_row_major; /* contiguous, and with just the strides that a new tensor has */
+    bool is_row_major; /* contiguous, and unused strides are those of a new tensor, too */
     bool is_read_only;
-    bool is_inner; /* lies behind its storage, in one allocation */
-    uint64_t form; /* tni_view_form() of it without attributes; its storage may be read-only */
+    bool is_inner; /* lies behind its storage in the same allocation */
+    /* tni_view_form() of this tensor without attributes. A read-only storage does not show in
+     * it. */
+    uint64_t form;
     struct tni_storage *storage;
-    _Atomic(struct tni_attributes *) attributes; /* its own; NULL: none */
+    _Atomic(struct tni_attributes *) attributes; /* NULL: none */
     uint64_t byte_offset;
     int64_t count; /* elements */
     uint64_t item_bytes;
@@ -51,24 +53,25 @@ static inline int64_t *tni_tensor_steps(tn_tensor *tensor)
 
 static inline int tni_tensor_check(const tn_tensor *tensor)
 {
-    return TNI_LIKELY(tensor != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no tensor");
+    return TNI_LIKELY(tensor != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "the tensor is NULL");
 }
 
-/** Of where a function is to leave its result. TN_ERR_INVALID: NULL. */
+/** Check the pointer at which a function leaves its result. TN_ERR_INVALID: it is NULL. */
 static inline int tni_tensor_check_result(const void *ret_result)
 {
     if (TNI_LIKELY(ret_result != NULL))
         return 0;
-    return tni_fail(TN_ERR_INVALID, "no place for the result");
+    return tni_fail(TN_ERR_INVALID, "the pointer for the result is NULL");
 }
 
 enum { TNI_DTYPE_NAME_BYTES = 32 };
 
-/** The name, or the three numbers of a type that has none: for error details. */
+/** Write the name of a type, or its three numbers if it has no name. For error sentences. */
 void tni_dtype_describe(tn_dtype dtype, char text[TNI_DTYPE_NAME_BYTES]);
 
 /**
- * Bytes that a tensor's elements take up, relative to its first one: [low, high). Empty: 0, 0.
+ * The bytes that the elements of a tensor occupy, relative to the first element: from low to
+ * high, without high. An empty tensor has {0, 0}.
  */
 struct tni_reach {
     int64_t low_bytes;  /* <= 0 */
@@ -76,34 +79,33 @@ struct tni_reach {
 };
 
 /**
- * Check a shape and count its elements. The sizes that are not 0, and the bytes of an element,
- * have a product that fits in 63 bits. @return 0, TN_ERR_INVALID
+ * Check a shape and count its elements. A shape is valid if the product of the bytes of an
+ * element and of all sizes that are not 0 fits in 63 bits. @return 0, TN_ERR_INVALID
  */
 int tni_shape_count(int32_t ndim, const int64_t *shape, uint64_t item_bytes,
                     int64_t *ret_count);
 
-/** Strides in row-major order; an axis of size 0 counts as 1. pre: tni_shape_count() passed */
+/** Fill in row-major strides; a size of 0 counts as 1. pre: tni_shape_count() passed */
 void tni_shape_row_major(int32_t ndim, const int64_t *shape, int64_t *ret_strides);
 
-/** Whether the strides are exactly those of tni_shape_row_major(). */
+/** Whether all strides, used or not, are those that tni_shape_row_major() fills in. */
 bool tni_shape_is_row_major(int32_t ndim, const int64_t *shape, const int64_t *strides);
 
-/**
- * Whether the elements lie in row-major order without gaps: strides that are not used do not
- * matter.
+/** Whether the elements lie in row-major order without gaps. Ignores strides that are not used.
  */
 bool tni_shape_is_contiguous(int32_t ndim, const int64_t *shape, const int64_t *strides);
 
 /**
- * How far the elements reach. TN_ERR_INVALID: further than 63 bits. pre: tni_shape_count()
- * passed
+ * Compute which bytes the elements occupy. TN_ERR_INVALID: a bound does not fit in 63 bits.
+ * pre: tni_shape_count() passed
  */
 int tni_shape_reach(int32_t ndim, const int64_t *shape, const int64_t *strides,
                     uint64_t item_bytes, struct tni_reach *ret_reach);
 
 /**
- * Join neighbouring axes that are evenly spaced under both sets of strides, and leave out those
- * of size 1, in place. `b` may be `a`. pre: no size is 0. @return how many axes are left
+ * Simplify a shape with two sets of strides in place: remove the axes of size 1, and join two
+ * neighbouring axes into one where the elements are evenly spaced in both sets. `b` may be `a`.
+ * pre: no size is 0. @return how many axes are left
  */
 int32_t tni_shape_collapse(int32_t ndim, int64_t *shape, int64_t *a, int64_t *b);
 

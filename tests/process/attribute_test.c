@@ -403,8 +403,9 @@ TN_TEST(a_part_of_a_sparse_tensor_is_refused_by_name_without_the_others)
     }
     tn_message some = {.tensors = parts + COO_PARTS, .tensor_count = CSR_PARTS - 1};
     assert_int_equal(tn_queue_push(place.queue, &some, 0, TN_NOW), TN_ERR_INVALID);
-    assert_non_null(strstr(tn_error_detail(),
-                           "the values of a sparse tensor, CSR, are not behind the columns"));
+    assert_non_null(
+        strstr(tn_error_detail(),
+               "the values of a sparse tensor in CSR are missing behind the columns"));
     assert_int_equal(tn_queue_count(place.queue), 0);
     /* A view is no part. */
     TN_CHECK_OK(tn_tensor_slice(parts[1], 0, 0, 7, 1, &view));

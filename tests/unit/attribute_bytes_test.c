@@ -71,27 +71,29 @@ TN_TEST(flags_and_names_of_others_are_checked_as_if_they_were_set_here)
         const char *payload;
         const char *words;
     } cases[] = {
-        {TNI_ATTRIBUTE_FLAGS, 4, "\0\0\0\0", "flags that say nothing"},
+        {TNI_ATTRIBUTE_FLAGS, 4, "\0\0\0\0", "the attribute 'flags' is 0"},
         {TNI_ATTRIBUTE_FLAGS, 4, "\0\1\0\0", "flags 0x100"},
         {TNI_ATTRIBUTE_FLAGS, 4, "\3\0\0\0", "exclude each other"},
-        {TNI_ATTRIBUTE_FLAGS, 4, "\x10\0\0\0", "not complex"},
-        {TNI_ATTRIBUTE_FLAGS, 3, "\1\0\0", "flags of 3 bytes"},
-        {TNI_ATTRIBUTE_FLAGS, 8, "\1\0\0\0\0\0\0", "flags of 8 bytes"},
-        {TNI_ATTRIBUTE_FLAGS, 0, "", "flags of 0 bytes"},
-        {TNI_ATTRIBUTE_NAME, 8, "12345678", "without an end in 8 bytes"},
-        {TNI_ATTRIBUTE_NAME, 0, "", "without an end in 0 bytes"},
+        {TNI_ATTRIBUTE_FLAGS, 4, "\x10\0\0\0", "needs a complex type"},
+        {TNI_ATTRIBUTE_FLAGS, 3, "\1\0\0", "flags take 3 bytes"},
+        {TNI_ATTRIBUTE_FLAGS, 8, "\1\0\0\0\0\0\0", "flags take 8 bytes"},
+        {TNI_ATTRIBUTE_FLAGS, 0, "", "flags take 0 bytes"},
+        {TNI_ATTRIBUTE_NAME, 8, "12345678", "no zero byte at its end within 8 bytes"},
+        {TNI_ATTRIBUTE_NAME, 0, "", "no zero byte at its end within 0 bytes"},
         {TNI_ATTRIBUTE_NAME, 1, "\0", "a name of 0 bytes"},
-        {TNI_ATTRIBUTE_NAME, 4, "ab\0", "a name of 2 bytes and its end in 4"},
+        {TNI_ATTRIBUTE_NAME, 4, "ab\0", "a name of 2 bytes and its zero byte do not fill 4"},
         {TNI_ATTRIBUTE_NAME, 3, "a\n", "not UTF-8"},
-        {TNI_ATTRIBUTE_AXIS_NAMES, 4, "abc", "the name of axis 1 without an end"},
-        {TNI_ATTRIBUTE_AXIS_NAMES, 4, "a\0bc", "the name of axis 1 without an end in 2"},
-        {TNI_ATTRIBUTE_AXIS_NAMES, 6, "a\0b\0c", "take 4 bytes of 6"},
+        {TNI_ATTRIBUTE_AXIS_NAMES, 4, "abc", "the name of axis 1 has no zero byte"},
+        {TNI_ATTRIBUTE_AXIS_NAMES, 4, "a\0bc",
+         "the name of axis 1 has no zero byte at its end within 2"},
+        {TNI_ATTRIBUTE_AXIS_NAMES, 6, "a\0b\0c", "take 4 of 6 bytes"},
         {TNI_ATTRIBUTE_AXIS_NAMES, 2, "\0", "0 letters"},
         {TNI_ATTRIBUTE_AXIS_NAMES, 4, "a\0\x80", "the name of axis 1"},
-        {TNI_ATTRIBUTE_METADATA, 8, "12345678", "without an end"},
+        {TNI_ATTRIBUTE_METADATA, 8, "12345678", "no zero byte at its end"},
         {TNI_ATTRIBUTE_METADATA, 8, "\0\0\0\0\0\0\0", "a metadata key of 0 bytes"},
-        {TNI_ATTRIBUTE_METADATA, 4, "key", "a metadata key of 3 bytes in 4"},
-        {TNI_ATTRIBUTE_METADATA, 9, "key\0\0\1\0\0x", "a metadata key of 3 bytes in 9"},
+        {TNI_ATTRIBUTE_METADATA, 4, "key", "key of 3 bytes and its padding do not fit in 4"},
+        {TNI_ATTRIBUTE_METADATA, 9, "key\0\0\1\0\0x",
+         "key of 3 bytes and its padding do not fit in 9"},
         {TNI_ATTRIBUTE_METADATA, 8, "k\1y\0\0\0\0", "byte 1 of the metadata key"},
     };
     for (size_t i = 0; i < TNI_COUNT(cases); i++)
@@ -112,50 +114,58 @@ TN_TEST(levels_of_detail_of_others_are_checked_as_if_they_were_set_here)
     refuse_words(LOD, NULL, 0, "0 levels of detail");
     refuse_words(LOD, (uint32_t[]){0, 0}, 2, "0 levels of detail");
     refuse_words(LOD, (uint32_t[]){9}, 1, "9 levels of detail");
-    refuse_words(LOD, (uint32_t[]){UINT32_MAX, 2}, 2, "levels of detail: at most 8");
-    refuse_words(LOD, (uint32_t[]){1, 2}, 2, "1 levels of detail in 8 bytes");
+    refuse_words(LOD, (uint32_t[]){UINT32_MAX, 2}, 2, "levels of detail: 1 to 8");
+    refuse_words(LOD, (uint32_t[]){1, 2}, 2, "1 levels of detail do not fit their 8 bytes");
     refuse_words(LOD, (uint32_t[]){1, UINT32_MAX, 0, 0}, 4, "level 0 of detail has 4294967295");
     refuse_words(LOD, (uint32_t[]){1, 1, 0, 0}, 4, "level 0 of detail has 1 offsets");
-    refuse_words(LOD, (uint32_t[]){1, 2, 0, 0, 2, 0, 2, 0}, 8, "in 32 bytes");
-    refuse_words(LOD, (uint32_t[]){1, 4096, 0, 0, 2, 0}, 6, "in 24 bytes");
-    refuse_words(LOD, (uint32_t[]){2, 2, 2, 1, 0, 0, 1, 0, 0, 0, 2, 0}, 12, "in 48 bytes");
-    refuse_words(LOD, (uint32_t[]){8}, 1, "in 4 bytes");
+    refuse_words(LOD, (uint32_t[]){1, 2, 0, 0, 2, 0, 2, 0}, 8, "fit their 32 bytes");
+    refuse_words(LOD, (uint32_t[]){1, 4096, 0, 0, 2, 0}, 6, "fit their 24 bytes");
+    refuse_words(LOD, (uint32_t[]){2, 2, 2, 1, 0, 0, 1, 0, 0, 0, 2, 0}, 12,
+                 "fit their 48 bytes");
+    refuse_words(LOD, (uint32_t[]){8}, 1, "fit their 4 bytes");
     refuse_words(LOD, (uint32_t[]){1, 2, 0, 0, 3, 0}, 6,
-                 "ends with 3: the first axis has size 2");
-    refuse_words(LOD, (uint32_t[]){1, 2, 0, 0, 2, 1}, 6, "ends with 4294967298");
-    refuse_words(LOD, (uint32_t[]){1, 2, 1, 0, 2, 0}, 6, "begins with 1");
+                 "offset 3, but the first axis has the size 2");
+    refuse_words(LOD, (uint32_t[]){1, 2, 0, 0, 2, 1}, 6, "ends with the offset 4294967298");
+    refuse_words(LOD, (uint32_t[]){1, 2, 1, 0, 2, 0}, 6, "begins with the offset 1");
     refuse_words(LOD, (uint32_t[]){2, 2, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0}, 12,
-                 "ends with 2: sequences of the next level are 1");
+                 "offset 2, but the next level has this many sequences: 1");
 }
 
 TN_TEST(quantizers_of_others_are_checked_as_if_they_were_set_here)
 {
     enum { QUANTIZER = TNI_ATTRIBUTE_QUANTIZER };
     const uint32_t half = 0x3fe00000; /* of 0.5, the upper word */
-    refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1}, 3, "a quantizer of 12 bytes");
-    refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1, 0, 0, half}, 6, "1 scales in 24 bytes");
-    refuse_words(QUANTIZER, (uint32_t[]){0, 0, 1, 0, 0, half, 0, 0}, 8, "the scheme 0");
-    refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1, 7, 0, half, 0, 0}, 8, "reserved is 7");
+    refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1}, 3, "a quantizer does not fit in 12 bytes");
+    refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1, 0, 0, half}, 6,
+                 "1 scales does not fit its 24 bytes");
+    refuse_words(QUANTIZER, (uint32_t[]){0, 0, 1, 0, 0, half, 0, 0}, 8,
+                 "scheme has the number 0");
+    refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1, 7, 0, half, 0, 0}, 8,
+                 "reserved of a quantizer is 7");
     refuse_words(QUANTIZER, (uint32_t[]){1, 0, 1, 0, 0, 0x7ff00000, 0, 0}, 8, "scale 0");
     refuse_words(QUANTIZER, (uint32_t[]){2, 0, UINT32_MAX, 0, 0, half, 0, 0}, 8,
                  "4294967295 scales for axis 0 of size 2");
-    refuse_words(QUANTIZER, (uint32_t[]){2, 0, 2, 0, 0, half, 0, 0}, 8, "2 scales in 32 bytes");
-    refuse_words(QUANTIZER, (uint32_t[]){2, 0x80000000, 2, 0, 0, half, 0, 0}, 8, "axis -2147");
+    refuse_words(QUANTIZER, (uint32_t[]){2, 0, 2, 0, 0, half, 0, 0}, 8,
+                 "2 scales does not fit its 32 bytes");
+    refuse_words(QUANTIZER, (uint32_t[]){2, 0x80000000, 2, 0, 0, half, 0, 0}, 8,
+                 "names axis -2147");
 }
 
 TN_TEST(parts_of_others_are_checked_as_if_they_were_marked_here)
 {
     enum { PART = TNI_ATTRIBUTE_PART, COO = TN_LAYOUT_COO, PARTS_2 = 2 << 16 };
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2}, 3, "in 12 bytes");
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 2, 9, 0}, 6, "in 24 bytes");
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 0x80000000}, 4, "in 16 bytes");
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 33}, 4, "in 16 bytes");
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 0}, 4, "COO, of 0 axes");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2}, 3, "fit its 12 bytes");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 2, 9, 0}, 6, "fit its 24 bytes");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 0x80000000}, 4, "fit its 16 bytes");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 33}, 4, "fit its 16 bytes");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 0}, 4, "COO cannot have 0 axes");
     refuse_words(PART, (uint32_t[]){7, 0, PARTS_2, 1, 9, 0}, 6, "the number 7");
     refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2 | 2, 1, 9, 0}, 6, "part 2 of 2");
     refuse_words(PART, (uint32_t[]){COO, 0, 3 << 16, 1, 9, 0}, 6, "part 0 of 3");
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 1, 0, 0x80000000}, 6, "has size -9223");
-    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 2, 9, 0, 9, 0}, 8, "COO, are int32");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 1, 0, 0x80000000}, 6,
+                 "the negative size -9223");
+    refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2, 2, 9, 0, 9, 0}, 8,
+                 "COO have the type int32");
     refuse_words(PART, (uint32_t[]){COO, 0, PARTS_2 | 1, 2, 9, 0, 9, 0}, 8,
                  "axis 1 of the values has size 3");
 }
@@ -180,14 +190,15 @@ TN_TEST(attributes_out_of_order_repeated_or_badly_framed_are_corrupt)
     put(&w, TNI_ATTRIBUTE_METADATA, "a\0\0\0\0\0\0\0other", 13);
     refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "key 'a' occurs twice");
     w.bytes[23] = 1; /* the last byte that fills up the first value */
-    refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "other than zeros");
+    refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "is not zero");
     w.bytes[23] = 0, w.bytes[2] = 1;
-    refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "and 0x1");
+    refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "reserved is 0x1");
     w.bytes[2] = 0, w.bytes[4] = 255;
-    refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "states 255 bytes of 64");
+    refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT,
+            "states 255 bytes, but 64 are left");
     memset(w.bytes + 4, 0xff, 4);
     refused(adopt_at_the_edge(t, w.bytes, w.used), TN_ERR_CORRUPT, "states 4294967295 bytes");
-    refused(tni_attributes_adopt(t, w.bytes, 12), TN_ERR_CORRUPT, "attributes of 12 bytes");
+    refused(tni_attributes_adopt(t, w.bytes, 12), TN_ERR_CORRUPT, "attributes take 12 bytes");
     assert_null(t->attributes);
     tn_tensor_unref(t);
 }
@@ -205,7 +216,7 @@ TN_TEST(too_many_or_too_long_attributes_are_corrupt)
     TN_CHECK_OK(adopt_at_the_edge(t, w.bytes, w.used - 16));
     w.used = 0;
     put(&w, TNI_ATTRIBUTE_METADATA, large, sizeof large);
-    refused(tni_attributes_adopt(t, w.bytes, w.used), TN_ERR_CORRUPT, "attributes of 32776");
+    refused(tni_attributes_adopt(t, w.bytes, w.used), TN_ERR_CORRUPT, "attributes take 32776");
     assert_non_null(tn_tensor_metadata(t, "k63", NULL));
     tn_tensor_unref(t);
 }

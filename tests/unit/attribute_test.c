@@ -98,7 +98,7 @@ TN_TEST(flags_that_are_unknown_or_exclude_each_other_are_refused_and_change_noth
     refused(tn_tensor_set_flags(t, TN_PARAMETER | TN_BUFFER), TN_ERR_INVALID,
             "TN_PARAMETER and TN_BUFFER");
     refused(tn_tensor_set_flags(t, TN_CONJUGATE), TN_ERR_INVALID, "float32");
-    refused(tn_tensor_set_flags(NULL, 0), TN_ERR_INVALID, "no tensor");
+    refused(tn_tensor_set_flags(NULL, 0), TN_ERR_INVALID, "the tensor is NULL");
     assert_int_equal(tn_tensor_flags(t), TN_BUFFER);
     tn_tensor_unref(t);
 }
@@ -215,21 +215,24 @@ TN_TEST(levels_of_detail_that_do_not_cover_the_tensor_are_refused_by_level)
     static const uint64_t late[] = {1, 3, 6}, small[] = {0, 3, 5}, large[] = {0, 3, 7};
     tn_tensor *t = make(TN_FLOAT32, 2, (int64_t[]){6, 2}), *scalar = make(TN_FLOAT32, 0, NULL);
     refused(set_two(t, 3, coarse, 3, small), TN_ERR_INVALID,
-            "level 1 of detail ends with 5: the first axis has size 6");
-    refused(set_two(t, 3, coarse, 3, large), TN_ERR_INVALID, "level 1 of detail ends with 7");
+            "level 1 of detail ends with the offset 5, but the first axis has the size 6");
+    refused(set_two(t, 3, coarse, 3, large), TN_ERR_INVALID,
+            "level 1 of detail ends with the offset 7");
     refused(set_two(t, 3, small, 3, fine), TN_ERR_INVALID,
-            "level 0 of detail ends with 5: sequences of the next level are 2");
-    refused(set_two(t, 3, late, 3, fine), TN_ERR_INVALID, "level 0 of detail begins with 1");
+            "offset 5, but the next level has this many sequences: 2");
+    refused(set_two(t, 3, late, 3, fine), TN_ERR_INVALID,
+            "level 0 of detail begins with the offset 1");
     refused(set_two(t, 3, coarse, 3, falls), TN_ERR_INVALID,
-            "level 1 of detail falls from 4 to 3 at 2");
+            "level 1 of detail falls from 4 to 3 at its offset 2");
     refused(set_two(t, 3, coarse, 1, fine), TN_ERR_INVALID, "level 1 of detail has 1 offsets");
     refused(set_two(t, UINT32_MAX, coarse, 3, fine), TN_ERR_INVALID, "level 0");
-    refused(set_two(t, 3, NULL, 3, fine), TN_ERR_INVALID, "no offsets of level 0");
+    refused(set_two(t, 3, NULL, 3, fine), TN_ERR_INVALID,
+            "the offsets of level 0 of detail are NULL");
     refused(tn_tensor_set_lod(t, 9, (uint32_t[9]){2}, (const uint64_t *[9]){fine}),
-            TN_ERR_INVALID, "9 levels of detail: at most 8");
-    refused(tn_tensor_set_lod(t, 1, NULL, NULL), TN_ERR_INVALID, "no counts");
+            TN_ERR_INVALID, "9 levels of detail: 1 to 8");
+    refused(tn_tensor_set_lod(t, 1, NULL, NULL), TN_ERR_INVALID, "counts or offsets is NULL");
     refused(tn_tensor_set_lod(scalar, 1, (uint32_t[]){2}, (const uint64_t *[]){fine}),
-            TN_ERR_INVALID, "without axes");
+            TN_ERR_INVALID, "a tensor without axes");
     assert_null(t->attributes);
     tn_tensor_unref(scalar);
     tn_tensor_unref(t);
@@ -265,25 +268,26 @@ TN_TEST(a_quantizer_that_does_not_fit_the_tensor_is_refused)
     static const double bad[][1] = {{0}, {NAN}, {INFINITY}};
     tn_tensor *t = make(TN_UINT8, 2, (int64_t[]){4, 3}), *real = make_line(TN_FLOAT32, 3);
     tn_quantizer whole = {TN_QUANTIZER_AFFINE, 0, 1, 0, three_scales, three_zeros}, q = whole;
-    refused(tn_tensor_set_quantizer(real, &q), TN_ERR_INVALID, "float32, which is no integer");
+    refused(tn_tensor_set_quantizer(real, &q), TN_ERR_INVALID,
+            "integer type, but the tensor has float32");
     q.scheme = 3;
-    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "the scheme 3");
+    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "scheme has the number 3");
     q = whole, q.axis = 1;
-    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "axis 1 and 1 scales");
+    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "has axis 1 and 1 scales");
     q = whole, q.count = 2;
     refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "axis 0 and 2 scales");
     q = whole, q.reserved = 1;
     refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "reserved");
     q = whole, q.zero_points = NULL;
-    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "zero points");
+    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "zero_points");
     for (size_t i = 0; i < TNI_COUNT(bad); i++) {
         q = whole, q.scales = bad[i];
         refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "scale 0 of a quantizer");
     }
     q = (tn_quantizer){TN_QUANTIZER_AFFINE_CHANNEL, 2, 3, 0, three_scales, three_zeros};
-    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "axis 2 of 2");
+    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "names axis 2 of 2");
     q.axis = -1;
-    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "axis -1 of 2");
+    refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "names axis -1 of 2");
     q.axis = 0;
     refused(tn_tensor_set_quantizer(t, &q), TN_ERR_INVALID, "3 scales for axis 0 of size 4");
     assert_null(t->attributes);
@@ -303,7 +307,7 @@ TN_TEST(a_quantizer_by_channel_has_at_most_2046_channels_and_says_so_as_a_quanti
     TN_CHECK_OK(tn_tensor_set_quantizer(t, &q));
     q.count = MOST + 1;
     refused(tn_tensor_set_quantizer(longer, &q), TN_ERR_INVALID,
-            "'quantizer' of 32768 bytes beside others of 0: at most 32768 together");
+            "'quantizer' takes 32768 bytes and the others take 0: at most 32768");
     tn_tensor_unref(longer);
     tn_tensor_unref(t);
 }
@@ -344,7 +348,8 @@ TN_TEST(metadata_come_in_the_order_in_which_their_keys_were_set)
     assert_string_equal(stopped.keys, "zebra=a longer one ähre=3 ");
     assert_null(tn_tensor_metadata(t, "gone", &bytes));
     assert_null(tn_tensor_metadata(t, NULL, &bytes));
-    refused(tn_tensor_for_each_metadata(t, NULL, NULL), TN_ERR_INVALID, "no function");
+    refused(tn_tensor_for_each_metadata(t, NULL, NULL), TN_ERR_INVALID,
+            "the function to call is NULL");
     tn_tensor_unref(t);
 }
 
@@ -352,13 +357,16 @@ TN_TEST(metadata_keys_have_1_to_63_bytes_and_there_are_at_most_64)
 {
     tn_tensor *t = make_line(TN_FLOAT32, 4);
     char key[16];
-    refused(tn_tensor_set_metadata(t, NULL, "x", 1), TN_ERR_INVALID, "no metadata key");
-    refused(tn_tensor_set_metadata(t, "", "x", 1), TN_ERR_INVALID, "no metadata key");
+    refused(tn_tensor_set_metadata(t, NULL, "x", 1), TN_ERR_INVALID,
+            "the metadata key is NULL or empty");
+    refused(tn_tensor_set_metadata(t, "", "x", 1), TN_ERR_INVALID,
+            "the metadata key is NULL or empty");
     refused(tn_tensor_set_metadata(t, letters(64), "x", 1), TN_ERR_INVALID,
             "more than 63 bytes");
     refused(tn_tensor_set_metadata(t, "a\tb", "x", 1), TN_ERR_INVALID,
             "byte 1 of the metadata");
-    refused(tn_tensor_set_metadata(t, "key", NULL, 1), TN_ERR_INVALID, "no bytes for");
+    refused(tn_tensor_set_metadata(t, "key", NULL, 1), TN_ERR_INVALID,
+            "bytes is NULL for the metadata key");
     assert_null(t->attributes);
     for (int i = 0; i < TN_METADATA_MAX_KEYS; i++) {
         (void)snprintf(key, sizeof key, "k%d", i);
@@ -382,10 +390,10 @@ TN_TEST(all_attributes_together_take_at_most_their_limit_and_too_many_change_not
     TN_CHECK_OK(tn_tensor_set_metadata(t, "key", value, most));
     assert_int_equal(t->attributes->bytes, TN_ATTRIBUTES_MAX_BYTES);
     refused(tn_tensor_set_metadata(t, "key", value, most + 1), TN_ERR_INVALID,
-            "32768 together");
+            "32768 bytes are allowed together");
     refused(tn_tensor_set_metadata(t, "key", value, sizeof value), TN_ERR_INVALID, "32768");
     refused(tn_tensor_set_metadata(t, "key", value, SIZE_MAX), TN_ERR_INVALID, "32768");
-    refused(tn_tensor_set_name(t, "n"), TN_ERR_INVALID, "32768 together");
+    refused(tn_tensor_set_name(t, "n"), TN_ERR_INVALID, "32768 bytes are allowed together");
     TN_CHECK_OK(tn_tensor_set_flags(t, TN_PARAMETER));
     size_t bytes;
     assert_memory_equal(tn_tensor_metadata(t, "key", &bytes), value, most);
@@ -444,7 +452,7 @@ TN_TEST(a_view_that_cannot_keep_what_elements_mean_is_refused_by_name)
     tn_quantizer q = {TN_QUANTIZER_AFFINE_CHANNEL, 1, 3, 0, three_scales, three_zeros};
     TN_CHECK_OK(tn_tensor_set_quantizer(t, &q));
     refused(tn_tensor_slice(t, 0, 1, 3, 1, &v), TN_ERR_UNSUPPORTED,
-            "quantizer by channel, of axis 1");
+            "quantizer by channel, along axis 1");
     refused(tn_tensor_transpose(t, NULL, &v), TN_ERR_UNSUPPORTED, "quantizer by channel");
     refused(tn_tensor_reshape(t, 1, (int64_t[]){12}, &v), TN_ERR_UNSUPPORTED, "quantizer by");
     refused(tn_tensor_view(t, TN_INT8, 2, (int64_t[]){4, 3}, NULL, 0, &v), TN_ERR_UNSUPPORTED,
@@ -546,11 +554,11 @@ TN_TEST(attributes_that_do_not_fit_the_target_are_not_copied)
     tn_tensor *type = make(TN_FLOAT32, 3, (int64_t[]){3, 2, 2});
     tn_tensor *size = make(TN_INT32, 3, (int64_t[]){4, 2, 2});
     TN_CHECK_OK(tn_tensor_set_name(type, "kept"));
-    refused(tn_tensor_copy_attributes(axes, full), TN_ERR_INVALID, "2 names of axes");
-    refused(tn_tensor_copy_attributes(type, full), TN_ERR_INVALID, "no integer");
-    refused(tn_tensor_copy_attributes(size, full), TN_ERR_INVALID, "first axis has size 4");
-    refused(tn_tensor_copy_attributes(size, NULL), TN_ERR_INVALID, "no tensor");
-    refused(tn_tensor_copy_attributes(NULL, size), TN_ERR_INVALID, "no tensor");
+    refused(tn_tensor_copy_attributes(axes, full), TN_ERR_INVALID, "the names of 2 axes");
+    refused(tn_tensor_copy_attributes(type, full), TN_ERR_INVALID, "needs an integer type");
+    refused(tn_tensor_copy_attributes(size, full), TN_ERR_INVALID, "first axis has the size 4");
+    refused(tn_tensor_copy_attributes(size, NULL), TN_ERR_INVALID, "the tensor is NULL");
+    refused(tn_tensor_copy_attributes(NULL, size), TN_ERR_INVALID, "the tensor is NULL");
     assert_string_equal(tn_tensor_name(type), "kept");
     assert_null(axes->attributes);
     tn_tensor_unref(size);

@@ -33,17 +33,18 @@ TN_TEST(parts_without_the_others_are_refused_by_name)
     TN_CHECK_OK(tn_sparse_mark(&csr));
     tn_tensor *all[] = {csr.parts[0], csr.parts[1], coo.parts[0], coo.parts[1]};
     refused(tn_sparse_find(all, 4, &found), TN_ERR_INVALID,
-            "the values of a sparse tensor, CSR, are not behind the columns");
+            "the values of a sparse tensor in CSR are missing behind the columns");
     refused(tn_sparse_find(all + 1, 3, &found), TN_ERR_INVALID,
-            "the columns of a sparse tensor, CSR, without the row offsets before");
+            "the columns of a sparse tensor in CSR do not follow the row offsets");
     refused(tn_sparse_find(all + 2, 1, &found), TN_ERR_INVALID, "the values");
     refused(tni_attributes_check_parts(all, 4), TN_ERR_INVALID, "CSR");
-    refused(tni_attributes_check_parts(all + 3, 1), TN_ERR_INVALID, "without the indices");
+    refused(tni_attributes_check_parts(all + 3, 1), TN_ERR_INVALID,
+            "do not follow the indices");
     TN_CHECK_OK(tni_attributes_check_parts(all + 2, 2));
-    refused(tn_sparse_find(NULL, 1, &found), TN_ERR_INVALID, "no tensors");
-    refused(tn_sparse_find(all, 0, &found), TN_ERR_INVALID, "no tensors");
+    refused(tn_sparse_find(NULL, 1, &found), TN_ERR_INVALID, "tensors is NULL or count is 0");
+    refused(tn_sparse_find(all, 0, &found), TN_ERR_INVALID, "tensors is NULL or count is 0");
     refused(tn_sparse_find((tn_tensor *[]){coo.parts[0], NULL}, 2, &found), TN_ERR_INVALID,
-            "no tensor");
+            "tensor is NULL");
     assert_int_equal(found.ndim, 77);
     unref_parts(&coo);
     unref_parts(&csr);
@@ -56,9 +57,9 @@ TN_TEST(parts_of_different_sparse_tensors_do_not_go_together)
     TN_CHECK_OK(tn_sparse_mark(&one));
     TN_CHECK_OK(tn_sparse_mark(&other));
     tn_tensor *mixed[] = {one.parts[0], other.parts[1]};
-    refused(tn_sparse_find(mixed, 2, &found), TN_ERR_INVALID, "are not behind");
+    refused(tn_sparse_find(mixed, 2, &found), TN_ERR_INVALID, "are missing behind");
     tn_tensor *twice[] = {one.parts[0], one.parts[0], one.parts[1]};
-    refused(tn_sparse_find(twice, 3, &found), TN_ERR_INVALID, "are not behind");
+    refused(tn_sparse_find(twice, 3, &found), TN_ERR_INVALID, "are missing behind");
     unref_parts(&one);
     unref_parts(&other);
 }
@@ -89,19 +90,20 @@ TN_TEST(coo_parts_that_do_not_fit_are_refused_and_none_is_marked)
 {
     tn_tensor *i = make(TN_INT64, 2, (int64_t[]){2, 7}), *v = make_line(TN_FLOAT32, 7);
     refuse_mark(make_coo(tn_tensor_ref(i), tn_tensor_ref(v)),
-                "indices of 2 axes and values of 0 dense ones");
+                "the indices name 2 axes and the values have 0 dense ones");
     refuse_mark(make_coo(tn_tensor_ref(i), make(TN_INT8, 2, (int64_t[]){6, 5})),
-                "7 indices of a sparse tensor, and 6 values");
+                "7 indices but 6 values");
     refuse_mark(make_coo(tn_tensor_ref(i), make(TN_INT8, 2, (int64_t[]){7, 4})),
-                "axis 1 of the values has size 4, axis 2 of the sparse tensor 5");
+                "axis 1 of the values has size 4, but axis 2 of the sparse tensor has 5");
     refuse_mark(make_coo(tn_tensor_ref(i), make(TN_INT8, 0, NULL)), "have 0 axes");
     refuse_mark(make_coo(make(TN_INT32, 2, (int64_t[]){2, 7}), tn_tensor_ref(v)),
-                "indices of a sparse tensor, COO, are int32");
+                "indices of a sparse tensor in COO have the type int32");
     refuse_mark(make_coo(make_line(TN_INT64, 7), tn_tensor_ref(v)), "have 1 axes");
     refuse_mark(make_coo(make(TN_INT64, 2, (int64_t[]){4, 7}), tn_tensor_ref(v)),
-                "indices of 4 axes of a sparse tensor of 3");
-    refuse_mark(make_coo(tn_tensor_ref(i), NULL), "no tensor");
-    refuse_mark(make_coo(tn_tensor_ref(i), tn_tensor_ref(i)), "parts 0 and 1 are one tensor");
+                "the indices name 4 axes, but the sparse tensor has 3");
+    refuse_mark(make_coo(tn_tensor_ref(i), NULL), "tensor is NULL");
+    refuse_mark(make_coo(tn_tensor_ref(i), tn_tensor_ref(i)),
+                "parts 0 and 1 are the same tensor");
     tn_tensor_unref(i);
     tn_tensor_unref(v);
 }
@@ -111,13 +113,14 @@ TN_TEST(csr_parts_that_do_not_fit_are_refused_and_none_is_marked)
     tn_tensor *r = make_line(TN_INT32, 11), *c = make_line(TN_INT32, 4);
     tn_tensor *v = make_line(TN_INT8, 4);
     refuse_mark(make_csr(make_line(TN_INT32, 10), tn_tensor_ref(c), tn_tensor_ref(v)),
-                "10 row offsets of a sparse tensor of 10 rows");
+                "10 row offsets, but the sparse tensor has 10 rows");
     refuse_mark(make_csr(make_line(TN_INT64, 11), tn_tensor_ref(c), tn_tensor_ref(v)),
-                "one is int32, one int64");
-    refuse_mark(make_csr(tn_tensor_ref(r), make_line(TN_INT16, 4), tn_tensor_ref(v)),
-                "columns of a sparse tensor, CSR, are int16: int64 or int32");
+                "different types");
+    refuse_mark(
+        make_csr(tn_tensor_ref(r), make_line(TN_INT16, 4), tn_tensor_ref(v)),
+        "columns of a sparse tensor in CSR have the type int16: it must be int64 or int32");
     refuse_mark(make_csr(tn_tensor_ref(r), make_line(TN_INT32, 5), tn_tensor_ref(v)),
-                "5 columns of a sparse tensor, and 4 values");
+                "5 columns but 4 values");
     refuse_mark(
         make_csr(tn_tensor_ref(r), tn_tensor_ref(c), make(TN_INT8, 2, (int64_t[]){4, 1})),
         "have 2 axes: 1 to 1");
@@ -129,7 +132,7 @@ TN_TEST(csr_parts_that_do_not_fit_are_refused_and_none_is_marked)
 TN_TEST(a_sparse_tensor_that_makes_no_sense_is_refused)
 {
     tn_sparse coo = new_coo(), csr = new_csr(), s;
-    refused(tn_sparse_mark(NULL), TN_ERR_INVALID, "no sparse tensor");
+    refused(tn_sparse_mark(NULL), TN_ERR_INVALID, "the sparse tensor is NULL");
     s = coo, s.layout = TN_LAYOUT_STRIDED;
     refused(tn_sparse_mark(&s), TN_ERR_INVALID, "layout has the number 0");
     s = coo, s.layout = 3;
@@ -137,19 +140,21 @@ TN_TEST(a_sparse_tensor_that_makes_no_sense_is_refused)
     s = coo, s.flags = 2;
     refused(tn_sparse_mark(&s), TN_ERR_INVALID, "flags 0x2");
     s = csr, s.flags = TN_SPARSE_COALESCED;
-    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "flags 0x1 of a sparse tensor, CSR");
+    refused(tn_sparse_mark(&s), TN_ERR_INVALID,
+            "a sparse tensor in CSR cannot have the flags 0x1");
     s = coo, s.part_count = 3;
-    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "COO, which has 2");
+    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "COO has 2 parts");
     s = coo, s.part_count = UINT32_MAX;
     refused(tn_sparse_mark(&s), TN_ERR_INVALID, "parts");
     s = coo, s.ndim = 33;
     refused(tn_sparse_mark(&s), TN_ERR_INVALID, "33 axes");
     s = coo, s.ndim = 0;
-    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "COO, of 0 axes");
+    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "COO cannot have 0 axes");
     s = csr, s.ndim = 3;
-    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "CSR, of 3 axes");
+    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "CSR cannot have 3 axes");
     s = coo, s.shape[1] = -4;
-    refused(tn_sparse_mark(&s), TN_ERR_INVALID, "axis 1 of a sparse tensor has size -4");
+    refused(tn_sparse_mark(&s), TN_ERR_INVALID,
+            "axis 1 of a sparse tensor has the negative size -4");
     unref_parts(&coo);
     unref_parts(&csr);
 }
