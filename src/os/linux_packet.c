@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packets with a descriptor over a local socket that somebody else made, a stream or packets.
+ * Packets with a descriptor, over a local socket of the program's: a stream, or a socket of
+ * packets.
  *
- * On a stream a packet is never over-read: neither a byte nor a descriptor of the next one is
- * taken. A receive that finds nothing takes nothing, and so does one that only tries; one that
- * waits and sees its deadline in the middle of a packet leaves the stream out of step, as a
- * send does, and says so.
+ * I1  A receive takes no byte and no descriptor of the next packet from a stream.
+ * I2  A receive with a deadline of 0 takes a whole packet from a stream, or nothing. A send or
+ * a receive whose later deadline passes in the middle of a packet leaves the stream out of
+ *     step, and its detail says so.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,10 +26,10 @@
 enum {
     PACKET_BYTES = 1 << 16,
     RIGHTS_BYTES = CMSG_SPACE(253 * sizeof(int)), /* SCM_MAX_FD */
-    OTHER_BYTES = 1024, /* credentials, labels: what the socket's owner may have asked for */
+    OTHER_BYTES = 1024, /* credentials and labels, which the program may have turned on */
 };
 
-/** A local connection. @return 0 or TN_ERR_INVALID */
+/** Check that it is a connected local socket. @return 0 or TN_ERR_INVALID */
 static int check_socket(int fd, bool *ret_is_stream)
 {
     struct sockaddr_storage peer = {0};
@@ -96,7 +97,7 @@ static int fail_unsent(int fd, size_t done, size_t size_bytes)
         done, size_bytes, fd);
 }
 
-/** @return 0: there is room; TN_ERR_TIMED_OUT with no sentence yet; another error */
+/** @return 0: there is room; TN_ERR_TIMED_OUT, without a detail; another error */
 static int wait_writable(int fd, uint64_t deadline_ns)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
@@ -106,7 +107,10 @@ static int wait_writable(int fd, uint64_t deadline_ns)
     return ready > 0 ? 0 : TN_ERR_TIMED_OUT;
 }
 
-/* Waited for first: then there is room for all of a packet, and a try does not tear it. */
+/*
+ * poll() says that the socket is writable when there is room for a whole packet. So a deadline
+ * of 0 does not send a part of a packet.
+ */
 static int send_all(int fd, const char *bytes, size_t size_bytes, int sent_fd,
                     uint64_t deadline_ns)
 {
@@ -140,16 +144,19 @@ int tni_os_socket_send(int fd, const void *bytes, size_t size_bytes, int sent_fd
 
 /* Receiving. */
 
-struct packet {
+struct arrival {
     int socket_fd;
-    char *bytes;
-    size_t got;
-    int fd;        /* the first that came, or -1 */
-    bool has_lost; /* there was no room for one */
+    const struct tni_os_packet *packet; /* where it goes */
+    size_t got;                         /* bytes taken so far */
+    int fd;                             /* the first descriptor that came with it, or -1 */
+    bool has_lost;                      /* the table had no room for a descriptor */
     uint64_t deadline_ns;
 };
 
-static void take_descriptors(struct packet *packet, struct msghdr *message)
+static char *bytes_of(const struct arrival *a) { return a->packet->bytes; }
+
+/* Keep the first descriptor of the message, and close the others. */
+static void take_descriptors(struct arrival *a, struct msghdr *message)
 {
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL;
          at = CMSG_NXTHDR(message, at)) {
@@ -160,8 +167,8 @@ static void take_descriptors(struct packet *packet, struct msghdr *message)
         for (size_t i = 0; i < count; i++) {
             int fd = -1;
             memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
-            if (at->cmsg_type == SCM_RIGHTS && packet->fd < 0)
-                packet->fd = fd;
+            if (at->cmsg_type == SCM_RIGHTS && a->fd < 0)
+                a->fd = fd;
             else
                 tni_os_close(fd);
         }
@@ -176,86 +183,90 @@ static ssize_t receive_now(int fd, struct msghdr *message, int flags)
         ssize_t got = recvmsg(fd, message, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got >= 0)
             return got;
-        /* Said once, and before what is still there to be read. */
+        /* The kernel reports a reset once, before the bytes that can still be read. */
         bool again = errno == EINTR || (errno == ECONNRESET && !was_reset);
         was_reset = was_reset || errno == ECONNRESET;
         if (again)
             continue;
-        message->msg_controllen = 0; /* what lies in its buffer is of another message */
+        message->msg_controllen =
+            0; /* the buffer still holds the control data of an earlier message */
         return errno == ECONNRESET ? 0 : -errno;
     }
 }
 
-/** Take what is there, at most up to `want` bytes altogether. @return bytes, 0, or -errno */
-static ssize_t take(struct packet *packet, size_t want, int *ret_flags)
+/**
+ * Take the bytes that are there, until the packet has at most `want` bytes. @return bytes, 0 at
+ * the end, or -errno
+ */
+static ssize_t take(struct arrival *a, size_t want, int *ret_flags)
 {
     _Alignas(struct cmsghdr) char control[RIGHTS_BYTES + OTHER_BYTES];
-    struct iovec part = {.iov_base = packet->bytes + packet->got,
-                         .iov_len = want - packet->got};
+    struct iovec part = {.iov_base = bytes_of(a) + a->got, .iov_len = want - a->got};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control,
                              .msg_controllen = sizeof control};
-    ssize_t got = receive_now(packet->socket_fd, &message, 0);
+    ssize_t got = receive_now(a->socket_fd, &message, 0);
     if (got < 0)
         return got;
-    take_descriptors(packet, &message);
-    packet->has_lost = packet->has_lost || (message.msg_flags & MSG_CTRUNC) != 0;
-    packet->got += (size_t)got;
+    take_descriptors(a, &message);
+    a->has_lost = a->has_lost || (message.msg_flags & MSG_CTRUNC) != 0;
+    a->got += (size_t)got;
     *ret_flags = message.msg_flags;
     return got;
 }
 
-static int fail_end(const struct packet *packet)
+static int fail_end(const struct arrival *a)
 {
-    if (packet->got == 0)
+    if (a->got == 0)
         return tni_fail(TN_ERR_CLOSED, "the other side of descriptor %d is closed",
-                        packet->socket_fd);
+                        a->socket_fd);
     return tni_fail(TN_ERR_CLOSED,
                     "the other side of descriptor %d closed it %zu bytes into a packet",
-                    packet->socket_fd, packet->got);
+                    a->socket_fd, a->got);
 }
 
-static int wait_readable(const struct packet *packet)
+static int wait_readable(const struct arrival *a)
 {
-    int ready = tni_os_poll(&packet->socket_fd, 1, packet->deadline_ns);
+    int ready = tni_os_poll(&a->socket_fd, 1, a->deadline_ns);
     if (ready != TN_ERR_TIMED_OUT)
         return ready;
-    if (packet->got == 0)
-        return tni_fail(TN_ERR_TIMED_OUT, "no packet at descriptor %d", packet->socket_fd);
+    if (a->got == 0)
+        return tni_fail(TN_ERR_TIMED_OUT, "no packet at descriptor %d", a->socket_fd);
     return tni_fail(TN_ERR_TIMED_OUT,
                     "only %zu bytes of a packet came at descriptor %d: the stream is out of "
                     "step and can only be closed",
-                    packet->got, packet->socket_fd);
+                    a->got, a->socket_fd);
 }
 
-/** Take from a stream until there are `want` bytes. */
-static int fill(struct packet *packet, size_t want)
+/** Take from a stream until the packet has `want` bytes. */
+static int fill(struct arrival *a, size_t want)
 {
-    while (packet->got < want) {
+    while (a->got < want) {
         int flags = 0;
-        ssize_t got = take(packet, want, &flags);
+        ssize_t got = take(a, want, &flags);
         if (got == 0)
-            return fail_end(packet);
+            return fail_end(a);
         if (got < 0 && got != -EAGAIN)
-            return fail_socket((int)-got, packet->socket_fd, "receiving");
-        int status = got == -EAGAIN ? wait_readable(packet) : 0;
+            return fail_socket((int)-got, a->socket_fd, "receiving");
+        int status = got == -EAGAIN ? wait_readable(a) : 0;
         if (status != 0)
             return status;
     }
     return 0;
 }
 
-static int fail_room(const struct packet *packet, const char *what)
+static int fail_room(const struct arrival *a, const char *what)
 {
     return tni_fail(TN_ERR_SYSTEM,
                     "a packet %s at descriptor %d: no room for a descriptor (limit %" PRIu64
                     ")",
-                    what, packet->socket_fd, tni_linux_descriptor_limit());
+                    what, a->socket_fd, tni_linux_descriptor_limit());
 }
 
 /**
- * Look at what is there without taking it. MSG_CTRUNC means that a descriptor is there as well.
+ * Read the bytes that are there, and leave them in the socket. There is no buffer for control
+ * data, so MSG_CTRUNC means that a descriptor came with the bytes.
  * @return bytes, 0 at the end, or -errno
  */
 static ssize_t peek_now(int fd, struct iovec *parts, size_t part_count,
@@ -268,145 +279,144 @@ static ssize_t peek_now(int fd, struct iovec *parts, size_t part_count,
 }
 
 /*
- * Looking at a stream goes on to the next packet and stops behind the first descriptor: if that
- * is inside of the first `want` bytes, it is this packet's.
+ * A peek at a stream reads on into the next packet, and stops after the part that a descriptor
+ * came with. So if it stops within the first `want` bytes, the descriptor is this packet's.
  */
-static bool is_descriptor_of_first(const struct packet *packet, size_t want)
+static bool is_descriptor_of_first(const struct arrival *a, size_t want)
 {
     char beyond = 0;
     bool has_descriptor = false;
-    struct iovec parts[] = {{.iov_base = packet->bytes, .iov_len = want},
+    struct iovec parts[] = {{.iov_base = bytes_of(a), .iov_len = want},
                             {.iov_base = &beyond, .iov_len = sizeof beyond}};
-    ssize_t got = peek_now(packet->socket_fd, parts, TNI_COUNT(parts), &has_descriptor);
+    ssize_t got = peek_now(a->socket_fd, parts, TNI_COUNT(parts), &has_descriptor);
     return has_descriptor && (size_t)got <= want;
 }
 
-/** Wait for the head, or what there is of it. @return bytes, or an error */
-static int peek(const struct packet *packet, size_t head_bytes, bool *ret_has_descriptor)
+/** Wait for the head or a part of it, and leave it in the socket. @return bytes, or an error */
+static int peek(const struct arrival *a, bool *ret_has_descriptor)
 {
     ssize_t got = 0;
     do {
-        int status = wait_readable(packet);
+        int status = wait_readable(a);
         if (status != 0)
             return status;
-        struct iovec part = {.iov_base = packet->bytes, .iov_len = head_bytes};
-        got = peek_now(packet->socket_fd, &part, 1, ret_has_descriptor);
-    } while (got == -EAGAIN && packet->deadline_ns != 0);
+        struct iovec part = {.iov_base = bytes_of(a), .iov_len = a->packet->head_bytes};
+        got = peek_now(a->socket_fd, &part, 1, ret_has_descriptor);
+    } while (got == -EAGAIN && a->deadline_ns != 0);
     if (got == -EAGAIN)
-        return tni_fail(TN_ERR_TIMED_OUT, "no packet at descriptor %d", packet->socket_fd);
+        return tni_fail(TN_ERR_TIMED_OUT, "no packet at descriptor %d", a->socket_fd);
     if (got == 0)
-        return fail_end(packet);
-    return got > 0 ? (int)got : fail_socket((int)-got, packet->socket_fd, "receiving");
+        return fail_end(a);
+    return got > 0 ? (int)got : fail_socket((int)-got, a->socket_fd, "receiving");
 }
 
-static int fail_length(const struct packet *packet, size_t total, size_t size_bytes)
+static size_t total_of(const struct arrival *a) { return a->packet->total(bytes_of(a)); }
+
+static int fail_length(const struct arrival *a, size_t total)
 {
     if (total == 0)
         return tni_fail(TN_ERR_INVALID, "what came at descriptor %d is no packet of ours",
-                        packet->socket_fd);
+                        a->socket_fd);
     return tni_fail(
         TN_ERR_INVALID,
         "a packet at descriptor %d says that it has %zu bytes: %zu came, at most %zu "
         "may",
-        packet->socket_fd, total, packet->got, size_bytes);
+        a->socket_fd, total, a->got, a->packet->size_bytes);
 }
 
 /*
- * Only tried: nothing is taken unless all is there. Of a head whose first part carries the
- * descriptor no more than that part can be looked at; then it is the head that must be there.
+ * For a deadline of 0: nothing is taken from the stream unless the whole packet is there. If
+ * the descriptor came with a first part of the head, only that part could be peeked at: `want`
+ * is then the size of the head.
  */
-static int check_is_whole(const struct packet *packet, size_t want)
+static int check_is_whole(const struct arrival *a, size_t want)
 {
     int there = 0;
-    if (ioctl(packet->socket_fd, SIOCINQ, &there) != 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, errno, "descriptor %d", packet->socket_fd);
+    if (ioctl(a->socket_fd, SIOCINQ, &there) != 0)
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "descriptor %d", a->socket_fd);
     if ((size_t)there < want)
         return tni_fail(TN_ERR_TIMED_OUT, "%d of %zu bytes of a packet are at descriptor %d",
-                        there, want, packet->socket_fd);
+                        there, want, a->socket_fd);
     return 0;
 }
 
-/** Before anything is taken: whether this packet can be. @return 0 or an error */
-static int check_stream(const struct packet *packet, size_t size_bytes, size_t head_bytes,
-                        size_t (*total)(const void *head))
+/** Check, before anything is taken, that the packet can be taken. @return 0 or an error */
+static int check_stream(const struct arrival *a)
 {
     bool has_descriptor = false;
-    int peeked = peek(packet, head_bytes, &has_descriptor);
+    size_t head_bytes = a->packet->head_bytes;
+    int peeked = peek(a, &has_descriptor);
     if (peeked < 0)
         return peeked;
-    size_t want = (size_t)peeked < head_bytes ? head_bytes : total(packet->bytes);
-    if (want < head_bytes || want > size_bytes)
-        return 0; /* refused once the head is taken */
-    if (has_descriptor && !tni_os_has_descriptor_left() && is_descriptor_of_first(packet, want))
-        return fail_room(packet, "waits");
-    return packet->deadline_ns == 0 ? check_is_whole(packet, want) : 0;
+    size_t want = (size_t)peeked < head_bytes ? head_bytes : total_of(a);
+    if (want < head_bytes || want > a->packet->size_bytes)
+        return 0; /* receive_from_stream() takes the head and refuses the packet */
+    if (has_descriptor && !tni_os_has_descriptor_left() && is_descriptor_of_first(a, want))
+        return fail_room(a, "waits");
+    return a->deadline_ns == 0 ? check_is_whole(a, want) : 0;
 }
 
-static int receive_from_stream(struct packet *packet, size_t size_bytes, size_t head_bytes,
-                               size_t (*total)(const void *head))
+static int receive_from_stream(struct arrival *a)
 {
-    int status = check_stream(packet, size_bytes, head_bytes, total);
+    int status = check_stream(a);
     if (status == 0)
-        status = fill(packet, head_bytes);
+        status = fill(a, a->packet->head_bytes);
     if (status != 0)
         return status;
-    size_t want = total(packet->bytes);
-    if (want < head_bytes || want > size_bytes)
-        return fail_length(packet, want, size_bytes);
-    return fill(packet, want);
+    size_t want = total_of(a);
+    if (want < a->packet->head_bytes || want > a->packet->size_bytes)
+        return fail_length(a, want);
+    return fill(a, want);
 }
 
-static int receive_packet(struct packet *packet, size_t size_bytes, size_t head_bytes,
-                          size_t (*total)(const void *head))
+static int receive_packet(struct arrival *a)
 {
     int flags = 0;
     ssize_t got = 0;
     do {
         bool has_descriptor = false;
-        int peeked = peek(packet, head_bytes, &has_descriptor);
+        int peeked = peek(a, &has_descriptor);
         if (peeked < 0)
             return peeked;
         if (has_descriptor && !tni_os_has_descriptor_left())
-            return fail_room(packet, "waits");
-        got = take(packet, size_bytes, &flags);
-    } while (got == -EAGAIN && packet->deadline_ns != 0);
+            return fail_room(a, "waits");
+        got = take(a, a->packet->size_bytes, &flags);
+    } while (got == -EAGAIN && a->deadline_ns != 0);
     if (got == 0)
-        return fail_end(packet);
+        return fail_end(a);
     if (got == -EAGAIN)
-        return tni_fail(TN_ERR_TIMED_OUT, "no packet at descriptor %d", packet->socket_fd);
+        return tni_fail(TN_ERR_TIMED_OUT, "no packet at descriptor %d", a->socket_fd);
     if (got < 0)
-        return fail_socket((int)-got, packet->socket_fd, "receiving");
+        return fail_socket((int)-got, a->socket_fd, "receiving");
 
-    size_t want = packet->got < head_bytes ? 0 : total(packet->bytes);
-    if (want != packet->got || (flags & MSG_TRUNC))
-        return fail_length(packet, want, size_bytes);
+    size_t want = a->got < a->packet->head_bytes ? 0 : total_of(a);
+    if (want != a->got || (flags & MSG_TRUNC))
+        return fail_length(a, want);
     return 0;
 }
 
-int tni_os_socket_receive(int fd, void *bytes, size_t size_bytes, size_t head_bytes,
-                          size_t (*total)(const void *head), int *ret_fd, uint64_t deadline_ns)
+int tni_os_socket_receive(int fd, const struct tni_os_packet *packet, uint64_t deadline_ns,
+                          int *ret_fd)
 {
-    if (head_bytes == 0 || size_bytes < head_bytes || size_bytes > PACKET_BYTES)
+    if (packet->head_bytes == 0 || packet->size_bytes < packet->head_bytes ||
+        packet->size_bytes > PACKET_BYTES)
         return tni_fail(TN_ERR_INVALID,
-                        "packets of %zu to %zu bytes: at least 1 and at most %d", head_bytes,
-                        size_bytes, PACKET_BYTES);
+                        "packets of %zu to %zu bytes: at least 1 and at most %d",
+                        packet->head_bytes, packet->size_bytes, PACKET_BYTES);
     bool is_stream = false;
     int status = check_socket(fd, &is_stream);
     if (status != 0)
         return status;
 
-    struct packet packet = {
-        .socket_fd = fd, .bytes = bytes, .fd = -1, .deadline_ns = deadline_ns};
-    if (is_stream)
-        status = receive_from_stream(&packet, size_bytes, head_bytes, total);
-    else
-        status = receive_packet(&packet, size_bytes, head_bytes, total);
-    if (status == 0 && packet.has_lost)
-        status = fail_room(&packet, "is lost");
+    struct arrival a = {
+        .socket_fd = fd, .packet = packet, .fd = -1, .deadline_ns = deadline_ns};
+    status = is_stream ? receive_from_stream(&a) : receive_packet(&a);
+    if (status == 0 && a.has_lost)
+        status = fail_room(&a, "is lost");
     if (status != 0) {
-        tni_os_close(packet.fd);
+        tni_os_close(a.fd);
         return status;
     }
-    *ret_fd = packet.fd;
-    return (int)packet.got;
+    *ret_fd = a.fd;
+    return (int)a.got;
 }

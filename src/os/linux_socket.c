@@ -246,11 +246,12 @@ static ssize_t receive_now(int fd, struct msghdr *message)
     }
 }
 
-int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_t max_fds,
-                   uint32_t *ret_fd_count, uint64_t deadline_ns)
+int tni_os_receive(int fd, const struct tni_os_buffer *buffer, uint64_t deadline_ns,
+                   uint32_t *ret_fd_count)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(RECEIVE_FDS * sizeof(int))];
-    struct iovec part = {.iov_base = bytes, .iov_len = TNI_MIN(size_bytes, (size_t)INT_MAX)};
+    struct iovec part = {.iov_base = buffer->bytes,
+                         .iov_len = TNI_MIN(buffer->size_bytes, (size_t)INT_MAX)};
     struct msghdr message;
     ssize_t got = 0;
     do {
@@ -270,15 +271,15 @@ int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_
 
     int fds[RECEIVE_FDS];
     uint32_t count = take_descriptors(&message, fds);
-    int status = check_received(&message, size_bytes);
+    int status = check_received(&message, buffer->size_bytes);
     if (status != 0) {
         close_all(fds, count);
         return status;
     }
-    uint32_t kept = TNI_MIN(count, max_fds);
+    uint32_t kept = TNI_MIN(count, buffer->max_fds);
     close_all(fds + kept, count - kept);
     if (kept > 0)
-        memcpy(ret_fds, fds, kept * sizeof(int));
+        memcpy(buffer->fds, fds, kept * sizeof(int));
     if (ret_fd_count != NULL)
         *ret_fd_count = kept;
     return (int)got;

@@ -89,14 +89,11 @@ void tni_os_die_with_process(int32_t parent_pid)
 
 /* Starting a program. */
 
-struct program {
-    const char *const *argv;
-    const char **environment;
-    const int *keep_fds;
-    uint32_t keep_count;
-    bool ends_with_us;
+struct child {
+    const struct tni_os_program *program;
+    const char **environment; /* merged */
     int32_t parent_pid;
-    sigset_t mask;
+    sigset_t mask; /* of the thread, before all signals were blocked */
 };
 
 /*
@@ -117,42 +114,42 @@ static void reset_handlers(void)
 }
 
 /*
- * In the child, which borrows our memory: only system calls, nothing that takes a lock.
+ * Runs in the child, in the parent's memory: only system calls, nothing that takes a lock.
  * @return an errno
  */
-static int become(const struct program *program)
+static int become(const struct child *child)
 {
+    const struct tni_os_program *program = child->program;
     reset_handlers();
     if (program->ends_with_us) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (has_other_parent(program->parent_pid))
+        if (has_other_parent(child->parent_pid))
             _exit(128 + SIGKILL);
     }
     for (uint32_t i = 0; i < program->keep_count; i++)
         if (fcntl(program->keep_fds[i], F_SETFD, 0) != 0)
             return errno;
-    pthread_sigmask(SIG_SETMASK, &program->mask, NULL);
-    execvpe(program->argv[0], (char *const *)program->argv,
-            (char *const *)program->environment);
+    pthread_sigmask(SIG_SETMASK, &child->mask, NULL);
+    execvpe(program->argv[0], (char *const *)program->argv, (char *const *)child->environment);
     return errno;
 }
 
 /** @return the pid, or -1 with errno */
-static pid_t start(struct program *program, const char **ret_call)
+static pid_t start(struct child *child, const char **ret_call)
 {
     sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &program->mask);
+    pthread_sigmask(SIG_SETMASK, &all, &child->mask);
     volatile int error = 0;
     pid_t pid = vfork();
     if (pid == 0) {
-        error = become(program);
+        error = become(child);
         _exit(127);
     }
     *ret_call = pid < 0 ? "vfork" : "execve";
     if (pid < 0)
         error = errno;
-    pthread_sigmask(SIG_SETMASK, &program->mask, NULL);
+    pthread_sigmask(SIG_SETMASK, &child->mask, NULL);
     if (error != 0 && pid > 0)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
         }
@@ -160,30 +157,27 @@ static pid_t start(struct program *program, const char **ret_call)
     return error == 0 ? pid : -1;
 }
 
-int tni_os_spawn(const char *const *argv, const char *const *environment, const int *keep_fds,
-                 uint32_t keep_count, bool ends_with_us, int32_t *ret_pid)
+int tni_os_spawn(const struct tni_os_program *program, int32_t *ret_pid)
 {
-    if (argv == NULL || argv[0] == NULL)
+    if (program->argv == NULL || program->argv[0] == NULL)
         return tni_fail(TN_ERR_INVALID, "no program to execute");
-    struct program program = {.argv = argv,
-                              .environment = tni_linux_merge_environment(environment),
-                              .keep_fds = keep_fds,
-                              .keep_count = keep_count,
-                              .ends_with_us = ends_with_us,
-                              .parent_pid = (int32_t)getpid()};
-    if (program.environment == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s", argv[0]);
+    struct child child = {.program = program,
+                          .environment = tni_linux_merge_environment(program->environment),
+                          .parent_pid = (int32_t)getpid()};
+    if (child.environment == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s",
+                        program->argv[0]);
 
     const char *call = "";
-    pid_t pid = start(&program, &call);
+    pid_t pid = start(&child, &call);
     int error = errno;
-    free(program.environment);
+    free(child.environment);
     if (pid > 0) {
         *ret_pid = (int32_t)pid;
         return 0;
     }
     int status = error == ENOMEM ? TN_ERR_SYSTEM : tni_linux_status(error);
-    return tni_linux_fail(status, error, "starting %s (%s)", argv[0], call);
+    return tni_linux_fail(status, error, "starting %s (%s)", program->argv[0], call);
 }
 
 void tni_os_child_abort(int32_t pid)

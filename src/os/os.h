@@ -282,14 +282,20 @@ int tni_os_fork(void);
  * TN_ERR_NOT_FOUND, TN_ERR_DENIED, TN_ERR_NO_MEMORY, TN_ERR_SYSTEM.
  */
 int tni_os_exec(const char *const *argv, const char *const *environment);
+struct tni_os_program {
+    const char *const *argv;        /* up to a NULL */
+    const char *const *environment; /* as of tni_os_exec() */
+    const int *keep_fds;            /* [keep_count]: stay open in the child */
+    uint32_t keep_count;
+    bool ends_with_us; /* the child is killed when the calling thread ends */
+};
 /**
  * Start argv[0] in a child that keeps `keep_fds` open; the environment as of tni_os_exec(). No
  * fork handlers run, and nothing is copied. With `ends_with_us`, the child is killed when the
  * calling thread ends.
  * @return 0 once the program runs, or as tni_os_exec()
  */
-int tni_os_spawn(const char *const *argv, const char *const *environment, const int *keep_fds,
-                 uint32_t keep_count, bool ends_with_us, int32_t *ret_pid);
+int tni_os_spawn(const struct tni_os_program *program, int32_t *ret_pid);
 int32_t tni_os_parent_pid(void);
 /**
  * Kill and collect a child that nobody has waited for. For one that no descriptor could be had
@@ -420,13 +426,20 @@ uint64_t tni_os_socket_number(int fd);
  */
 int tni_os_send(int fd, const void *bytes, size_t size_bytes, const int *fds,
                 uint32_t fd_count);
+/** Where a message goes. */
+struct tni_os_buffer {
+    void *bytes;
+    size_t size_bytes;
+    int *fds; /* [max_fds]: the descriptors of the message, which become the caller's */
+    uint32_t max_fds;
+};
 /**
  * @return bytes received (0: the other side is gone); descriptors beyond max_fds are closed,
  * *ret_fd_count set. TN_ERR_INVALID: the message is longer than size_bytes; TN_ERR_SYSTEM: no
  * room for its descriptors; it is lost then.
  */
-int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_t max_fds,
-                   uint32_t *ret_fd_count, uint64_t deadline_ns);
+int tni_os_receive(int fd, const struct tni_os_buffer *buffer, uint64_t deadline_ns,
+                   uint32_t *ret_fd_count);
 
 /*
  * The same over a socket of the user's: a stream or packets, connected, blocking or not; the
@@ -438,6 +451,14 @@ int tni_os_receive(int fd, void *bytes, size_t size_bytes, int *ret_fds, uint32_
  */
 int tni_os_socket_send(int fd, const void *bytes, size_t size_bytes, int sent_fd,
                        uint64_t deadline_ns);
+/** Where a packet goes, and how its length is known. */
+struct tni_os_packet {
+    void *bytes;
+    size_t size_bytes;
+    size_t head_bytes; /* every packet begins with a head of this size, at least 1 byte */
+    /* The length of the whole packet with this head; 0: this is not a head. */
+    size_t (*total)(const void *head);
+};
 /**
  * Receive a head of `head_bytes`, ask `total` how long the packet is altogether (0: it makes no
  * sense, nothing but the head is consumed on a stream), then receive the rest, and no more.
@@ -449,8 +470,8 @@ int tni_os_socket_send(int fd, const void *bytes, size_t size_bytes, int sent_fd
  *         more than size_bytes, or a packet has another length), TN_ERR_SYSTEM (no room for the
  *         descriptor)
  */
-int tni_os_socket_receive(int fd, void *bytes, size_t size_bytes, size_t head_bytes,
-                          size_t (*total)(const void *head), int *ret_fd, uint64_t deadline_ns);
+int tni_os_socket_receive(int fd, const struct tni_os_packet *packet, uint64_t deadline_ns,
+                          int *ret_fd);
 
 /*
  * Doorbells: a descriptor that any process of the machine can make readable by number. No file,

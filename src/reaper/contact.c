@@ -76,8 +76,9 @@ void tni_manager_fill(struct tni_request *request, uint32_t verb, const char *na
 static int receive_reply(int socket_fd, uint64_t deadline_ns, struct tni_reply *ret_reply,
                          int got_fds[2], uint32_t *ret_fd_count)
 {
-    int got = tni_os_receive(socket_fd, ret_reply, sizeof *ret_reply, got_fds, 2, ret_fd_count,
-                             deadline_ns);
+    int got = tni_os_receive(socket_fd,
+                             &(struct tni_os_buffer){ret_reply, sizeof *ret_reply, got_fds, 2},
+                             deadline_ns, ret_fd_count);
     if (got == 0)
         return tni_fail(TN_ERR_CLOSED, "tenond closed the connection");
     if (got < 0)

@@ -75,8 +75,11 @@ int tni_serve(struct tn_domain *domain, void *argument)
         int message_fd = -1;
         uint32_t fd_count = 0;
         request->magic = 0;
-        int got = tni_os_receive(fd, request, sizeof *request + TN_FORKSERVER_MAX_BYTES,
-                                 &message_fd, 1, &fd_count, TNI_FOREVER);
+        int got = tni_os_receive(
+            fd,
+            &(struct tni_os_buffer){request, sizeof *request + TN_FORKSERVER_MAX_BYTES,
+                                    &message_fd, 1},
+            TNI_FOREVER, &fd_count);
         if (got == 0 || (got == (int)sizeof *request && request->verb == TNI_VERB_END))
             break;
         int status = got < 0 ? got : check_request(request, (size_t)got, fd_count);

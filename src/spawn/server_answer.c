@@ -87,7 +87,8 @@ static void file_answer(struct tn_forkserver *server, const struct tni_fork_answ
 static bool receive_answer(struct tn_forkserver *server, int *ret_got)
 {
     struct tni_fork_answer answer;
-    *ret_got = tni_os_receive(server->socket_fd, &answer, sizeof answer, NULL, 0, NULL, 0);
+    *ret_got = tni_os_receive(
+        server->socket_fd, &(struct tni_os_buffer){&answer, sizeof answer, NULL, 0}, 0, NULL);
     bool is_answer = *ret_got == (int)sizeof answer;
     if (is_answer)
         file_answer(server, &answer);

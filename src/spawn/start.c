@@ -262,8 +262,13 @@ static int start_program(struct tn_process *child, const char *const *argv,
     /* Until it joins and does as bind_to_parent() does: a program that does not, has this. */
     bool ends_with_us =
         (child->flags & TN_PROCESS_DETACHED) == 0 && tni_os_thread_id() == tni_os_pid();
-    status = tni_os_spawn(argv, variables.list, (int[]){s->control_fd, s->arena_fd, message_fd},
-                          3, ends_with_us, &pid);
+    const int keep_fds[] = {s->control_fd, s->arena_fd, message_fd};
+    const struct tni_os_program program = {.argv = argv,
+                                           .environment = variables.list,
+                                           .keep_fds = keep_fds,
+                                           .keep_count = TNI_COUNT(keep_fds),
+                                           .ends_with_us = ends_with_us};
+    status = tni_os_spawn(&program, &pid);
     free(variables.list);
     return status != 0 ? status : tni_child_watch(child, pid);
 }

@@ -358,8 +358,10 @@ int tn_tensor_receive(int socket_fd, tn_deadline deadline, tn_tensor **ret_tenso
     if (bytes == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a packet");
     int received =
-        tni_os_socket_receive(socket_fd, bytes, PACKET_MAX_BYTES, sizeof(struct packet_head),
-                              packet_bytes, &fd, deadline.ns);
+        tni_os_socket_receive(socket_fd,
+                              &(struct tni_os_packet){bytes, PACKET_MAX_BYTES,
+                                                      sizeof(struct packet_head), packet_bytes},
+                              deadline.ns, &fd);
     status = received < 0
                  ? received
                  : fault_of_sender(open_packet(bytes, (size_t)received, fd, ret_tensor));

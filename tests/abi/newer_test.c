@@ -119,8 +119,8 @@ static int be_a_newer_tenond(void *argument)
         TN_CHECK_OK(tni_os_poll(&listen_fd, 1, TNI_FOREVER));
         TN_CHECK_OK(tni_os_accept(listen_fd, &fd));
         fds[0] = fds[1] = -1;
-        TN_CHECK(tni_os_receive(fd, &request, sizeof request, fds, 2, &fd_count, TNI_FOREVER) >
-                 0);
+        TN_CHECK(tni_os_receive(fd, &(struct tni_os_buffer){&request, sizeof request, fds, 2},
+                                TNI_FOREVER, &fd_count) > 0);
         TN_CHECK_OK(tni_os_send(fd, &reply, sizeof reply, NULL, 0));
         tni_os_close(fds[0]);
         tni_os_close(fds[1]);

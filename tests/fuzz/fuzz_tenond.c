@@ -84,7 +84,8 @@ static void empty(int fd)
     char bytes[256];
     int fds[2] = {-1, -1};
     uint32_t count = 0;
-    while (tni_os_receive(fd, bytes, sizeof bytes, fds, 2, &count, 0) > 0) {
+    while (tni_os_receive(fd, &(struct tni_os_buffer){bytes, sizeof bytes, fds, 2}, 0, &count) >
+           0) {
         tni_os_close(fds[0]);
         tni_os_close(fds[1]);
         fds[0] = fds[1] = -1;

@@ -60,8 +60,8 @@ static int32_t ask_tenond(void)
     int fd;
     TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &fd));
     TN_CHECK_OK(tni_os_send(fd, &request, sizeof request, NULL, 0));
-    int got =
-        tni_os_receive(fd, &reply, sizeof reply, NULL, 0, &fd_count, tnt_until_ns(SERVED_MS));
+    int got = tni_os_receive(fd, &(struct tni_os_buffer){&reply, sizeof reply, NULL, 0},
+                             tnt_until_ns(SERVED_MS), &fd_count);
     TN_CHECK(got == (int)sizeof reply && reply.status == TN_ERR_NOT_FOUND);
     tni_os_close(fd);
     return reply.pid;

@@ -499,8 +499,8 @@ static int ask(int socket_fd, const struct tni_request *request, const int *fds,
     struct tni_reply reply;
     int fd = -1;
     TN_CHECK_OK(tni_os_send(socket_fd, request, sizeof *request, fds, count));
-    int got = tni_os_receive(socket_fd, &reply, sizeof reply, &fd, 1, ret_fds,
-                             tnt_until_ns(BACKING_MS));
+    int got = tni_os_receive(socket_fd, &(struct tni_os_buffer){&reply, sizeof reply, &fd, 1},
+                             tnt_until_ns(BACKING_MS), ret_fds);
     tni_os_close(fd);
     return got == (int)sizeof reply ? reply.status : 1;
 }

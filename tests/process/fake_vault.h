@@ -73,7 +73,8 @@ static inline bool fake_vault_serve(struct fake_vault *v, int fd, struct fake_va
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
     int with_fd = -1;
-    int got = tni_os_receive(fd, &p, sizeof p, &with_fd, 1, &fd_count, TNI_FOREVER);
+    int got = tni_os_receive(fd, &(struct tni_os_buffer){&p, sizeof p, &with_fd, 1},
+                             TNI_FOREVER, &fd_count);
     if (got != (int)sizeof p || p.magic != VAULT_MAGIC)
         return false;
     if (p.verb == VAULT_LIST)

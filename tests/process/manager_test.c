@@ -604,8 +604,8 @@ static int send_packet(const void *bytes, size_t size_bytes, const int *fds, uin
     struct tni_reply reply;
     uint32_t got_fds;
     TN_CHECK_OK(tni_os_send(fd, bytes, size_bytes, fds, fd_count));
-    while ((got = tni_os_receive(fd, &reply, sizeof reply, NULL, 0, &got_fds,
-                                 tnt_until_ns(LONG_MS))) > 0) {
+    while ((got = tni_os_receive(fd, &(struct tni_os_buffer){&reply, sizeof reply, NULL, 0},
+                                 tnt_until_ns(LONG_MS), &got_fds)) > 0) {
         TN_CHECK(got == (int)sizeof reply && reply.magic == TNI_REQUEST_MAGIC);
         status = reply.status;
     }

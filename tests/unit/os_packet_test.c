@@ -62,7 +62,8 @@ static int send_packet(int fd, uint32_t size_bytes, uint32_t number, int sent_fd
 static int receive(int fd, int *ret_fd, uint64_t deadline_ns)
 {
     memset(got, 0, sizeof got);
-    return tni_os_socket_receive(fd, got, sizeof got, HEAD, total_of, ret_fd, deadline_ns);
+    return tni_os_socket_receive(fd, &(struct tni_os_packet){got, sizeof got, HEAD, total_of},
+                                 deadline_ns, ret_fd);
 }
 
 static void check_packet(int result, uint32_t size_bytes, uint32_t number)
@@ -293,8 +294,8 @@ static void senseless_body(struct pair *pair)
     CHECK(receive(pair->there, &fd, soon()) == TN_ERR_INVALID);
     CHECK(strstr(tn_error_detail(), "65537") != NULL);
     send_raw(pair->here, make_packet(101, 1), 101, &pair->here, 1);
-    CHECK(tni_os_socket_receive(pair->there, got, 100, HEAD, total_of, &fd, 0) ==
-          TN_ERR_INVALID);
+    CHECK(tni_os_socket_receive(pair->there, &(struct tni_os_packet){got, 100, HEAD, total_of},
+                                0, &fd) == TN_ERR_INVALID);
     if (is_stream) {
         char rest[101];
         CHECK(tni_os_read(pair->there, rest, sizeof rest) == 101 - HEAD);
@@ -447,7 +448,8 @@ static void one_descriptor_body(void)
     for (int done = 0; done < MOST;) {
         int fds[8];
         uint32_t count = 0;
-        int size = tni_os_receive(pair.there, got, sizeof got, fds, 8, &count, soon());
+        int size = tni_os_receive(pair.there, &(struct tni_os_buffer){got, sizeof got, fds, 8},
+                                  soon(), &count);
         CHECK(size > 0 && size < MOST);
         done += size;
         all += count;

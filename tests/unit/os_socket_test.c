@@ -379,7 +379,9 @@ static void a_message_carries_bytes_and_descriptors(void **state)
     assert_int_equal(tni_os_memory_create("t", PAGE, &memory), 0);
     const int fds[] = {memory, memory, memory};
     assert_int_equal(tni_os_send(pair.here, "hello", 5, fds, 3), 0);
-    assert_int_equal(tni_os_receive(pair.there, bytes, sizeof bytes, got, 2, &count, soon()),
+    assert_int_equal(tni_os_receive(pair.there,
+                                    &(struct tni_os_buffer){bytes, sizeof bytes, got, 2},
+                                    soon(), &count),
                      5);
     assert_string_equal(bytes, "hello");
     assert_int_equal(count, 2);
@@ -401,18 +403,23 @@ static void receive_waits_ends_and_refuses_what_is_too_long(void **state)
     char bytes[4];
     uint32_t count = 0;
     const int nine[9] = {0};
-    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, 0),
-                     TN_ERR_TIMED_OUT);
     assert_int_equal(
-        tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, tni_os_now_ns() + 1000000),
+        tni_os_receive(pair.there, &(struct tni_os_buffer){bytes, 4, NULL, 0}, 0, &count),
         TN_ERR_TIMED_OUT);
+    assert_int_equal(tni_os_receive(pair.there, &(struct tni_os_buffer){bytes, 4, NULL, 0},
+                                    tni_os_now_ns() + 1000000, &count),
+                     TN_ERR_TIMED_OUT);
     assert_int_equal(tni_os_send(pair.here, "12345", 5, NULL, 0), 0);
-    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, 0), TN_ERR_INVALID);
+    assert_int_equal(
+        tni_os_receive(pair.there, &(struct tni_os_buffer){bytes, 4, NULL, 0}, 0, &count),
+        TN_ERR_INVALID);
     assert_int_equal(tni_os_send(pair.here, "", 0, NULL, 0), TN_ERR_INVALID);
     assert_int_equal(tni_os_send(pair.here, "x", 1, nine, 9), TN_ERR_INVALID);
     tni_os_close(pair.here);
     pair.here = -1;
-    assert_int_equal(tni_os_receive(pair.there, bytes, 4, NULL, 0, &count, TNI_FOREVER), 0);
+    assert_int_equal(tni_os_receive(pair.there, &(struct tni_os_buffer){bytes, 4, NULL, 0},
+                                    TNI_FOREVER, &count),
+                     0);
     assert_int_equal(tni_os_send(pair.there, "x", 1, NULL, 0), TN_ERR_CLOSED);
     close_pair(pair);
 }
@@ -428,12 +435,16 @@ static void a_reset_connection_closes_nothing_that_came_before(void **state)
     const int fds[] = {pair.listener};
     assert_int_equal(tni_os_send(pair.here, "x", 1, fds, 1), 0);
     assert_int_equal(tni_os_send(pair.there, "y", 1, NULL, 0), 0);
-    assert_int_equal(tni_os_receive(pair.there, &byte, 1, got, 2, &count, soon()), 1);
+    assert_int_equal(
+        tni_os_receive(pair.there, &(struct tni_os_buffer){&byte, 1, got, 2}, soon(), &count),
+        1);
     assert_int_equal(count, 1);
     tni_os_close(pair.here);
     pair.here = -1;
     int mine = got[0], again[2] = {-1, -1};
-    assert_int_equal(tni_os_receive(pair.there, &byte, 1, again, 2, &count, soon()), 0);
+    assert_int_equal(
+        tni_os_receive(pair.there, &(struct tni_os_buffer){&byte, 1, again, 2}, soon(), &count),
+        0);
     assert_int_equal(count, 0);
     assert_int_equal(again[0], -1);
     assert_true(fcntl(mine, F_GETFD) >= 0);
@@ -454,7 +465,8 @@ static void lost_descriptors_body(void)
     const struct rlimit limit = {.rlim_cur = most, .rlim_max = most};
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     uint32_t before = open_count();
-    CHECK(tni_os_receive(ends[1], &byte, 1, got, 8, &count, 0) == TN_ERR_SYSTEM);
+    CHECK(tni_os_receive(ends[1], &(struct tni_os_buffer){&byte, 1, got, 8}, 0, &count) ==
+          TN_ERR_SYSTEM);
     CHECK(strstr(tn_error_detail(), "no descriptors left") != NULL);
     CHECK(count == 0 && open_count() == before);
 }

@@ -234,7 +234,8 @@ void tenond_client_ready(struct tenond *t, uint32_t index)
 
     if (client == NULL || client->fd < 0)
         return;
-    int got = tni_os_receive(client->fd, &request, sizeof request, fds, 2, &fd_count, 0);
+    const struct tni_os_buffer buffer = {&request, sizeof request, fds, 2};
+    int got = tni_os_receive(client->fd, &buffer, 0, &fd_count);
     if (got == TN_ERR_TIMED_OUT)
         return; /* the place was taken anew since the loop looked */
     if (got > 0 && is_request(&request, got))

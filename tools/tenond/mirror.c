@@ -280,8 +280,8 @@ static int take_next(struct tenond *t)
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
     int fd = -1;
-    int got = tni_os_receive(t->mirror.fd, &p, sizeof p, &fd, 1, &fd_count,
-                             tni_os_now_ns() + RECEIVE_NS);
+    int got = tni_os_receive(t->mirror.fd, &(struct tni_os_buffer){&p, sizeof p, &fd, 1},
+                             tni_os_now_ns() + RECEIVE_NS, &fd_count);
     if (got == TN_ERR_SYSTEM && p.magic == VAULT_MAGIC) {
         t->mirror.left_count++; /* there was no room for its descriptor */
         return 1;

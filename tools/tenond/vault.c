@@ -194,7 +194,8 @@ static enum heard hear(int fd, struct vault_packet *ret_packet, int *ret_fd)
     struct vault_packet p = {0};
     uint32_t fd_count = 0;
     int with_fd = -1;
-    int got = tni_os_receive(fd, &p, sizeof p, &with_fd, 1, &fd_count, 0);
+    int got =
+        tni_os_receive(fd, &(struct tni_os_buffer){&p, sizeof p, &with_fd, 1}, 0, &fd_count);
     if (got == TN_ERR_SYSTEM && p.magic == VAULT_MAGIC)
         return LOST;
     if (got != (int)sizeof p || p.magic != VAULT_MAGIC) {
