@@ -14,17 +14,6 @@
 
 enum { SIGNALS, PERMITS, LOCK, RLOCK };
 
-typedef struct {
-    PyObject_HEAD PyObject *core; /* a tnp_object: a semaphore or a lock; NULL: not begun */
-    int kind;                     /* one of those */
-    int most;                     /* permits, beyond which release() raises */
-    unsigned forks;               /* tnp_forks when `holder` was noted */
-    uint64_t holder;              /* the thread of ours that took it last */
-    unsigned long count;          /* how often threads of ours have it; 0: it was given back */
-    PyObject *waking;             /* a Condition of sync.c, see guard_wake_later(); or NULL */
-} tnp_guard;
-static PyTypeObject guard_type;
-
 /* ---- who has it -------------------------------------------------------------------------- */
 
 /* A number that no other thread of this process has or had, without a call. */
@@ -37,7 +26,7 @@ static uint64_t this_thread(void)
     return number;
 }
 
-static bool guard_is_mine(const tnp_guard *guard)
+bool tnp_guard_is_mine(const tnp_guard *guard)
 {
     return guard->count > 0 && guard->forks == tnp_forks && guard->holder == this_thread();
 }
@@ -118,9 +107,9 @@ static void *core_of(const tnp_guard *guard)
     return NULL;
 }
 
-static int guard_acquire(tnp_guard *guard, tn_deadline deadline)
+int tnp_guard_acquire(tnp_guard *guard, tn_deadline deadline)
 {
-    if (guard->kind == RLOCK && guard_is_mine(guard)) {
+    if (guard->kind == RLOCK && tnp_guard_is_mine(guard)) {
         guard->count++;
         return 1;
     }
@@ -154,7 +143,7 @@ static int wake(tnp_guard *guard)
     return failed;
 }
 
-static int guard_wake_later(tnp_guard *guard, PyObject *core)
+int tnp_guard_wake_later(tnp_guard *guard, PyObject *core)
 {
     bool is_later = guard->kind == RLOCK && guard->waking == NULL;
     if (!is_later && guard->waking != core)
@@ -168,7 +157,7 @@ static int guard_wake_later(tnp_guard *guard, PyObject *core)
 
 static int release_rlock(tnp_guard *guard)
 {
-    if (!guard_is_mine(guard)) {
+    if (!tnp_guard_is_mine(guard)) {
         if (core_of(guard) != NULL) /* else a wait for a condition could not take it again */
             PyErr_SetString(PyExc_AssertionError,
                             "attempt to release recursive lock not owned by thread");
@@ -185,7 +174,7 @@ static int release_rlock(tnp_guard *guard)
     return -1;
 }
 
-static int guard_release(tnp_guard *guard)
+int tnp_guard_release(tnp_guard *guard)
 {
     if (guard->kind == RLOCK)
         return release_rlock(guard);
@@ -207,98 +196,26 @@ static int guard_release(tnp_guard *guard)
     return -1;
 }
 
-static int guard_release_all(tnp_guard *guard, unsigned long *ret_count)
+int tnp_guard_release_all(tnp_guard *guard, unsigned long *ret_count)
 {
     int failed = 0;
     *ret_count = guard->count;
     if (guard->kind == RLOCK)
         guard->count = 1;
     for (unsigned long count = guard->count; count > 0 && failed == 0; count--)
-        failed = guard_release(guard);
+        failed = tnp_guard_release(guard);
     return failed;
 }
 
-static int guard_acquire_again(tnp_guard *guard, unsigned long count)
+int tnp_guard_acquire_again(tnp_guard *guard, unsigned long count)
 {
     unsigned long times = guard->kind == RLOCK ? 1 : count;
     int got = 1;
     for (; times > 0 && got > 0; times--)
-        got = guard_acquire(guard, TN_FOREVER);
+        got = tnp_guard_acquire(guard, TN_FOREVER);
     if (got > 0 && guard->kind == RLOCK)
         guard->count = count;
     return got < 0 ? -1 : 0;
-}
-
-/* ---- any lock (guard.h) ------------------------------------------------------------------ */
-
-static PyObject *acquire_name, *release_name;
-
-static int call(PyObject *lock, PyObject *name)
-{
-    PyObject *result = PyObject_CallMethodNoArgs(lock, name);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
-}
-
-int tnp_any_lock_acquire(PyObject *lock)
-{
-    if (PyObject_TypeCheck(lock, &guard_type))
-        return guard_acquire((tnp_guard *)lock, TN_FOREVER) < 0 ? -1 : 0;
-    return call(lock, acquire_name);
-}
-
-int tnp_any_lock_release(PyObject *lock)
-{
-    if (PyObject_TypeCheck(lock, &guard_type))
-        return guard_release((tnp_guard *)lock);
-    return call(lock, release_name);
-}
-
-/* As the standard library's locks say it. -1: raised */
-static long ask_semlock(PyObject *lock, const char *method)
-{
-    PyObject *semlock = PyObject_GetAttrString(lock, "_semlock");
-    PyObject *answer = semlock == NULL ? NULL : PyObject_CallMethod(semlock, method, NULL);
-    long number = answer == NULL ? -1 : PyLong_AsLong(answer);
-    Py_XDECREF(semlock);
-    Py_XDECREF(answer);
-    return number == -1 && PyErr_Occurred() ? -1 : number;
-}
-
-int tnp_any_lock_is_mine(PyObject *lock)
-{
-    if (PyObject_TypeCheck(lock, &guard_type))
-        return guard_is_mine((tnp_guard *)lock);
-    return (int)ask_semlock(lock, "_is_mine");
-}
-
-int tnp_any_lock_release_all(PyObject *lock, unsigned long *ret_count)
-{
-    if (PyObject_TypeCheck(lock, &guard_type))
-        return guard_release_all((tnp_guard *)lock, ret_count);
-    long count = ask_semlock(lock, "_count");
-    int failed = count < 0 ? -1 : 0;
-    for (long i = 0; i < count && failed == 0; i++)
-        failed = call(lock, release_name);
-    *ret_count = (unsigned long)count;
-    return failed;
-}
-
-int tnp_any_lock_acquire_again(PyObject *lock, unsigned long count)
-{
-    if (PyObject_TypeCheck(lock, &guard_type))
-        return guard_acquire_again((tnp_guard *)lock, count);
-    int failed = 0;
-    for (; count > 0 && failed == 0; count--)
-        failed = call(lock, acquire_name);
-    return failed;
-}
-
-int tnp_any_lock_wake_later(PyObject *lock, PyObject *core)
-{
-    if (PyObject_TypeCheck(lock, &guard_type))
-        return guard_wake_later((tnp_guard *)lock, core);
-    return tnp_condition_broadcast(core);
 }
 
 /* ---- methods ----------------------------------------------------------------------------- */
@@ -353,7 +270,7 @@ static PyObject *acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     tn_deadline deadline = TN_FOREVER;
     if ((nargs > 0 || names != NULL) && read_acquire(args, nargs, names, &deadline) < 0)
         return NULL;
-    int got = guard_acquire((tnp_guard *)self, deadline);
+    int got = tnp_guard_acquire((tnp_guard *)self, deadline);
     if (got < 0)
         return NULL;
     if (got == 0)
@@ -364,7 +281,7 @@ static PyObject *acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 static PyObject *release(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (guard_release((tnp_guard *)self) < 0)
+    if (tnp_guard_release((tnp_guard *)self) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -372,7 +289,7 @@ static PyObject *release(PyObject *self, PyObject *unused)
 static PyObject *enter(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (guard_acquire((tnp_guard *)self, TN_FOREVER) < 0)
+    if (tnp_guard_acquire((tnp_guard *)self, TN_FOREVER) < 0)
         return NULL;
     Py_RETURN_TRUE;
 }
@@ -386,7 +303,7 @@ static PyObject *leave(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *is_mine(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return PyBool_FromLong(guard_is_mine((tnp_guard *)self));
+    return PyBool_FromLong(tnp_guard_is_mine((tnp_guard *)self));
 }
 
 static PyObject *count(PyObject *self, PyObject *unused)
@@ -457,7 +374,7 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject guard_type = {
+PyTypeObject tnp_guard_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Guard",
     .tp_doc = "A lock or semaphore, as the standard library's behave.",
     .tp_basicsize = sizeof(tnp_guard),
@@ -470,9 +387,7 @@ static PyTypeObject guard_type = {
 
 int tnp_guard_init(PyObject *module)
 {
-    acquire_name = PyUnicode_InternFromString("acquire");
-    release_name = PyUnicode_InternFromString("release");
-    if (acquire_name == NULL || release_name == NULL || PyType_Ready(&guard_type) < 0)
+    if (PyType_Ready(&tnp_guard_type) < 0)
         return -1;
-    return tnp_add(module, "Guard", (PyObject *)&guard_type);
+    return tnp_add(module, "Guard", (PyObject *)&tnp_guard_type);
 }

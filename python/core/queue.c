@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queue and Message: messages of bytes and tensors, and of any object (codec.c). */
-#include "message.h"
-
-typedef struct {
-    PyObject_HEAD tn_message
-        message; /* what a lease needs; its bytes and tensors are in the two below */
-    PyObject *queue;
-    PyObject *data;
-    PyObject *tensors;
-} tnp_message;
-
-static PyTypeObject message_type;
+/* Queue: messages of bytes and tensors, and of any object (codec.c). */
+#include "popped.h"
 
 TNP_KIND(queue, TN_OBJECT_QUEUE,
          tn_queue_open(domain, name, NULL, TN_OPEN_EXISTING, ret_handle))
@@ -193,7 +183,7 @@ static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t n
     tn_queue *queue;
     if (tnp_timeout(args, nargs, names, 0, &deadline) < 0)
         return NULL;
-    tnp_message *m = (tnp_message *)message_type.tp_alloc(&message_type, 0);
+    tnp_message *m = (tnp_message *)tnp_message_type.tp_alloc(&tnp_message_type, 0);
     if (m == NULL || (queue = tnp_object_of(self)) == NULL) {
         Py_XDECREF(m);
         return NULL;
@@ -358,83 +348,6 @@ static PyMethodDef queue_methods[] = {
 
 TNP_OBJECT_TYPE("Queue", queue, queue_attributes, "A bounded queue of messages.");
 
-/* ---- popped messages --------------------------------------------------------------------- */
-
-static PyObject *reclaim(PyObject *object, int (*verb)(tn_queue *, tn_message *))
-{
-    tnp_message *self = (tnp_message *)object;
-    tn_queue *queue = tnp_object_of(self->queue);
-    if (queue == NULL)
-        return NULL;
-    int status = verb(queue, &self->message);
-    if (status != 0)
-        return tnp_raise(status);
-    Py_RETURN_NONE;
-}
-
-static PyObject *ack(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    return reclaim(self, tn_message_ack);
-}
-
-static PyObject *give_back(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    return reclaim(self, tn_message_return);
-}
-
-static PyObject *load(PyObject *object, PyObject *unused)
-{
-    tnp_message *self = (tnp_message *)object;
-    (void)unused;
-    return tnp_decode(PyBytes_AS_STRING(self->data), PyBytes_GET_SIZE(self->data),
-                      self->tensors);
-}
-
-static void dealloc_message(PyObject *object)
-{
-    tnp_message *self = (tnp_message *)object;
-    tn_message_fini(&self->message);
-    Py_XDECREF(self->data);
-    Py_XDECREF(self->tensors);
-    Py_XDECREF(self->queue);
-    Py_TYPE(object)->tp_free(object);
-}
-
-static PyMemberDef message_members[] = {
-    {"data", T_OBJECT, offsetof(tnp_message, data), READONLY, "Its bytes."},
-    {"tensors", T_OBJECT, offsetof(tnp_message, tensors), READONLY, "Its tensors, a list."},
-    {"attempt", T_UINT, offsetof(tnp_message, message.attempt), READONLY,
-     "How often it was delivered before."},
-    {"producer_seat", T_UINT, offsetof(tnp_message, message.producer_seat), READONLY,
-     "Who pushed it."},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyMethodDef message_methods[] = {
-    {"load", load, METH_NOARGS,
-     "load($self, /)\n--\n\n"
-     "The object that was put."},
-    {"ack", ack, METH_NOARGS,
-     "ack($self, /)\n--\n\n"
-     "Of a leased message: it was dealt with."},
-    {"give_back", give_back, METH_NOARGS,
-     "give_back($self, /)\n--\n\n"
-     "Of a leased message: deliver it again."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyTypeObject message_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.Message",
-    .tp_doc = "A popped message.",
-    .tp_basicsize = sizeof(tnp_message),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_dealloc = dealloc_message,
-    .tp_methods = message_methods,
-    .tp_members = message_members,
-};
-
 PyObject *tnp_queue_checked(PyObject *object)
 {
     if (PyObject_TypeCheck(object, &queue_type))
@@ -446,10 +359,7 @@ PyObject *tnp_queue_checked(PyObject *object)
 
 int tnp_queue_init(PyObject *module)
 {
-    if (PyType_Ready(&queue_type) < 0 || PyType_Ready(&message_type) < 0)
+    if (PyType_Ready(&queue_type) < 0)
         return -1;
-    return tnp_add(module, "Queue", (PyObject *)&queue_type) < 0 ||
-                   tnp_add(module, "Message", (PyObject *)&message_type) < 0
-               ? -1
-               : 0;
+    return tnp_add(module, "Queue", (PyObject *)&queue_type);
 }

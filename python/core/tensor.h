@@ -60,6 +60,11 @@ PyObject *tnp_domain_find(PyObject *domain, PyObject *args);
 PyObject *tnp_domain_load_handle(PyObject *domain, PyObject *handle);
 /** attribute.c: those of tenon/attribute.h; a name NULL ends them. */
 extern PyGetSetDef tnp_tensor_attributes[];
+/** attribute_number.c: a getter and a setter of that table. */
+PyObject *tnp_tensor_get_lod(PyObject *tensor, void *unused);
+int tnp_tensor_set_lod(PyObject *tensor, PyObject *value, void *unused);
+PyObject *tnp_tensor_get_quantizer(PyObject *tensor, void *unused);
+int tnp_tensor_set_quantizer(PyObject *tensor, PyObject *value, void *unused);
 /** element.c: one element, which need not be aligned. */
 PyObject *tnp_element_get(tn_dtype dtype, const void *element);
 /** -1: raised (TypeError, OverflowError), and the element is as it was. */
