@@ -13,180 +13,30 @@
  * it. Of who has the gate: the next one has it, and each row is whole (C1).
  */
 #include "guard.h"
+#include "turns.h"
 
 #include <math.h>
-#include <string.h>
 
-/* In the table, behind `used`. */
-typedef struct {
-    _Atomic uint64_t turn;   /* {ticket:63, told:1}; 0: free. Written after `member` */
-    _Atomic uint64_t member; /* tn_domain_member() */
-} row;
-
-typedef struct {
-    _Atomic uint64_t used; /* rows from here on were never taken */
-    uint64_t spare;
-    row rows[];
-} table;
-
-enum { TOLD = 1, TICKET = 2 };
 #define LOOK_NS UINT64_C(500000000)
 
 typedef struct {
     PyObject_HEAD PyObject *lock;
     PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: not begun */
     Py_buffer memory;      /* the table's; obj NULL: none */
-    uint64_t most;         /* rows */
+    tnp_turns turns;       /* in that memory */
 } condition;
-
-static table *table_of(const condition *self) { return self->memory.buf; }
-
-/* Rows that may be taken. -1: raised, the table makes no sense */
-static int64_t used_of(const condition *self)
-{
-    uint64_t used = atomic_load(&table_of(self)->used);
-    if (used <= self->most)
-        return (int64_t)used;
-    PyObject *corrupt = PyObject_GetAttrString(PyImport_AddModule("tenon._core"), "Corrupt");
-    if (corrupt != NULL)
-        PyErr_Format(corrupt, "a condition of %llu rows uses %llu of them",
-                     (unsigned long long)self->most, (unsigned long long)used);
-    Py_XDECREF(corrupt);
-    return -1;
-}
 
 static tn_domain *domain_of(const condition *self)
 {
     return tnp_domain_of(((tnp_object *)self->core)->domain);
 }
 
-/* ---- the table; pre: the gate is ours -----------------------------------------------------
- */
-
-static void drop_dead(const condition *self, const tn_domain *domain)
-{
-    int64_t used = used_of(self);
-    for (int64_t i = 0; i < used; i++) {
-        row *r = &table_of(self)->rows[i];
-        if (atomic_load(&r->turn) != 0 &&
-            !tn_domain_has_member(domain, atomic_load(&r->member)))
-            atomic_store(&r->turn, 0);
-    }
-}
-
-/* A free row, and the next ticket. NULL: there is none, or raised */
-static row *find_free(const condition *self, uint64_t *ret_turn)
-{
-    table *t = table_of(self);
-    int64_t used = used_of(self);
-    row *found = NULL;
-    uint64_t last = 0;
-    for (int64_t i = 0; i < used; i++) {
-        uint64_t turn = atomic_load(&t->rows[i].turn) & ~(uint64_t)TOLD;
-        if (turn == 0 && found == NULL)
-            found = &t->rows[i];
-        if (turn > last)
-            last = turn;
-    }
-    if (found == NULL && used >= 0 && (uint64_t)used < self->most) {
-        found = &t->rows[used];
-        atomic_store(&found->turn, 0);
-        atomic_store(&t->used, (uint64_t)used + 1);
-    }
-    *ret_turn = last + TICKET;
-    return found;
-}
-
-/* NULL: raised */
-static row *enter(const condition *self)
-{
-    const tn_domain *domain = domain_of(self);
-    uint64_t turn;
-    if (domain == NULL)
-        return NULL;
-    row *r = find_free(self, &turn);
-    if (r == NULL && !PyErr_Occurred()) {
-        drop_dead(self, domain);
-        r = find_free(self, &turn);
-    }
-    if (r == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_RuntimeError, "%llu threads wait for this condition already",
-                         (unsigned long long)self->most);
-        return NULL;
-    }
-    atomic_store(&r->member, tn_domain_member(domain));
-    atomic_store(&r->turn, turn);
-    return r;
-}
-
-/* The living one that has waited longest and was not told; NULL: there is none. */
-static row *find_oldest(const condition *self, const tn_domain *domain, int64_t used)
-{
-    row *oldest = NULL;
-    uint64_t first = UINT64_MAX;
-    for (int64_t i = 0; i < used; i++) {
-        row *r = &table_of(self)->rows[i];
-        uint64_t turn = atomic_load(&r->turn);
-        if (turn == 0 || (turn & TOLD) != 0 || turn >= first)
-            continue;
-        if (tn_domain_has_member(domain, atomic_load(&r->member))) {
-            oldest = r;
-            first = turn;
-        } else {
-            atomic_store(&r->turn, 0);
-        }
-    }
-    return oldest;
-}
-
-static bool is_waiting(const row *r)
-{
-    uint64_t turn = atomic_load(&r->turn);
-    return turn != 0 && (turn & TOLD) == 0;
-}
-
-static int64_t count_waiting(const condition *self, int64_t used)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < used; i++)
-        count += is_waiting(&table_of(self)->rows[i]);
-    return count;
-}
-
-/* What a dead one is told is lost to nobody then. */
-static void tell_all(const condition *self, int64_t used)
-{
-    for (int64_t i = 0; i < used; i++)
-        if (is_waiting(&table_of(self)->rows[i]))
-            atomic_fetch_or(&table_of(self)->rows[i].turn, TOLD);
-}
-
-/* The oldest first. The kernel says who lives. */
-static void tell_some(const condition *self, const tn_domain *domain, int64_t used,
-                      long long most)
-{
-    for (long long told = 0; told < most; told++) {
-        row *r = find_oldest(self, domain, used);
-        if (r == NULL)
-            return;
-        atomic_fetch_or(&r->turn, TOLD);
-    }
-}
-
 /* Tell up to `most`. -1: raised */
 static int tell(const condition *self, long long most)
 {
     const tn_domain *domain = domain_of(self);
-    int64_t used = domain == NULL ? -1 : used_of(self);
-    int64_t waiting = count_waiting(self, used);
-    if (used < 0 || waiting == 0)
-        return used < 0 ? -1 : 0;
-    if (most >= waiting)
-        tell_all(self, used);
-    else
-        tell_some(self, domain, used, most);
-    return tnp_any_lock_wake_later(self->lock, self->core); /* C2 */
+    int told = domain == NULL ? -1 : tnp_turns_tell(&self->turns, domain, most);
+    return told > 0 ? tnp_any_lock_wake_later(self->lock, self->core) /* C2 */ : told;
 }
 
 /* ---- wait and notify --------------------------------------------------------------------- */
@@ -210,10 +60,10 @@ static bool is_mine(const condition *self, const char *otherwise)
 }
 
 /* pre: the gate is ours, and is again then. -1: raised */
-static int sleep_until_told(const condition *self, const row *r, tn_deadline deadline)
+static int sleep_until_told(const condition *self, const tnp_turn *turn, tn_deadline deadline)
 {
     int status = deadline.ns == 0 ? TN_ERR_TIMED_OUT : 0;
-    while (status == 0 && (atomic_load(&r->turn) & TOLD) == 0) {
+    while (status == 0 && !tnp_turn_is_told(turn)) {
         tn_deadline look = tn_deadline_after(LOOK_NS); /* C2 */
         bool is_last = deadline.ns <= look.ns;
         if (tnp_condition_wait(self->core, self->gate, is_last ? deadline : look, &status) < 0)
@@ -265,15 +115,16 @@ static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     if (tnp_lock_acquire(self->gate) < 0)
         return NULL;
-    row *r = enter(self);
-    if (r == NULL || tnp_any_lock_release_all(self->lock, &count) < 0) {
-        if (r != NULL)
-            atomic_store(&r->turn, 0);
+    const tn_domain *domain = domain_of(self);
+    tnp_turn *turn = domain == NULL ? NULL : tnp_turns_enter(&self->turns, domain);
+    if (turn == NULL || tnp_any_lock_release_all(self->lock, &count) < 0) {
+        if (turn != NULL)
+            (void)tnp_turn_leave(turn);
         after(-1, leave_gate, self, 0);
         return NULL;
     }
-    int failed = sleep_until_told(self, r, deadline);
-    bool was_told = (atomic_exchange(&r->turn, 0) & TOLD) != 0;
+    int failed = sleep_until_told(self, turn, deadline);
+    bool was_told = tnp_turn_leave(turn);
     failed = after(failed, leave_gate, self, 0);
     failed = after(failed, take_again, self, count);
     return failed < 0 ? NULL : PyBool_FromLong(was_told);
@@ -321,14 +172,9 @@ static PyObject *count_living(PyObject *object, PyObject *unused)
 {
     const condition *self = begun(object);
     const tn_domain *domain = self == NULL ? NULL : domain_of(self);
-    int64_t used = domain == NULL ? -1 : used_of(self);
-    long count = 0;
+    long count = domain == NULL ? -1 : tnp_turns_count(&self->turns, domain);
     (void)unused;
-    for (int64_t i = 0; i < used; i++) {
-        const row *r = &table_of(self)->rows[i];
-        count += is_waiting(r) && tn_domain_has_member(domain, atomic_load(&r->member));
-    }
-    return used < 0 ? NULL : PyLong_FromLong(count);
+    return count < 0 ? NULL : PyLong_FromLong(count);
 }
 
 static PyObject *go_in(PyObject *object, PyObject *unused)
@@ -365,9 +211,7 @@ static PyObject *begin(PyObject *object, PyObject *args)
     }
     if (PyObject_GetBuffer(tensor, &self->memory, PyBUF_WRITABLE) < 0)
         return NULL;
-    Py_ssize_t rows = self->memory.len - (Py_ssize_t)sizeof(table);
-    self->most = rows > 0 ? (uint64_t)rows / sizeof(row) : 0;
-    if (self->most == 0 || (uintptr_t)self->memory.buf % _Alignof(table) != 0) {
+    if (!tnp_turns_init(&self->turns, &self->memory)) {
         PyBuffer_Release(&self->memory);
         PyErr_SetString(PyExc_ValueError, "no memory for those that wait");
         return NULL;

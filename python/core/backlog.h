@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The messages of a backlog, as backlog.c appends them and feeder.c pushes them. */
+#ifndef TENON_CORE_BACKLOG_H
+#define TENON_CORE_BACKLOG_H
+
+#include "message.h"
+
+enum { TNP_MOST_DEBTS = 2 };
+#define TNP_TAKEN_BACK SIZE_MAX
+
+/* Then tensors [tensor_count], each with a reference; then the bytes, unless they are kept. */
+struct tnp_record {
+    size_t size_bytes; /* TNP_TAKEN_BACK: the message is no more */
+    PyObject *kept;    /* bytes, when there are many; or NULL */
+    uint32_t tensor_count;
+    uint32_t record_bytes; /* a multiple of 8 */
+};
+
+struct tnp_chunk {
+    struct tnp_chunk *next;
+    size_t room, used;
+    _Atomic size_t read; /* records before it are in the queue */
+    _Alignas(8) char records[];
+};
+
+typedef struct {
+    PyObject_HEAD PyObject *queue;
+    PyObject *debts[TNP_MOST_DEBTS]; /* semaphores; then NULL */
+    struct tnp_chunk *first, *last;
+    struct tnp_chunk *_Atomic in_hand;
+    _Atomic size_t count; /* messages that wait: in `first` and behind it, and in hand */
+    bool is_fed;          /* there is a feeder, or will be */
+    struct tnp_record
+        *asked;      /* whose put() asks for the feeder that has not begun yet; or NULL */
+    bool is_feeding; /* it is in feed() */
+    _Atomic bool is_closing;
+} tnp_backlog;
+
+static inline struct tnp_record *tnp_record_at(struct tnp_chunk *chunk, size_t at)
+{
+    return (struct tnp_record *)(void *)(chunk->records + at);
+}
+static inline tn_tensor **tnp_record_tensors(struct tnp_record *r)
+{
+    return (tn_tensor **)(void *)(r + 1);
+}
+static inline const char *tnp_record_bytes(struct tnp_record *r)
+{
+    return r->kept != NULL ? PyBytes_AS_STRING(r->kept)
+                           : (const char *)(tnp_record_tensors(r) + r->tensor_count);
+}
+
+/** The semaphores of the debts. With the GIL. @return how many there are; -1: raised */
+int tnp_open_debts(tnp_backlog *backlog, tn_semaphore **ret_debts);
+/** Release one permit of each; what fails has ended with its domain. */
+void tnp_pay_debts(tn_semaphore *const *debts, int count);
+/** feed(), as a method. */
+PyObject *tnp_backlog_feed(PyObject *backlog, PyObject *unused);
+
+#endif
