@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ABOUT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 # The contents of the site, in the order of its menu. A page that is not there yet is left out.
 CONTENTS = {
-    "Begin": ["overview", "install", "tutorial-python", "tutorial-c", "glossary"],
+    "Begin": ["install", "tutorial", "tutorial-python", "tutorial-c", "tutorial-terminal", "tutorial-exercises", "overview",
+              "glossary"],
     "Guides": ["guide/queues", "guide/children", "guide/pools", "guide/names", "guide/operations", "guide/README",
                "guide/arena", "guide/file_descriptor", "guide/file_system", "guide/costs", "guide/lifetimes",
                "guide/python-names", "guide/python-multiprocessing", "guide/python-torch", "guide/python-dataloader"],

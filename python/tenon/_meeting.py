@@ -6,7 +6,7 @@ when the last process that has it open closed it or ended.
 """
 
 from types import TracebackType
-from typing import Any, Callable, Optional, Type, TypeVar, Union
+from typing import Any, Callable, List, Optional, Type, TypeVar, Union
 
 from . import _core, _domain
 
@@ -69,6 +69,16 @@ class Message:
         if not self._is_loaded:
             self._loaded, self._is_loaded = self._core.load(), True
         return self._loaded
+
+    @property
+    def tensors(self) -> List[_core.Tensor]:
+        """The tensors alone, in their order: of a message that a program in C pushed, which has no `value`."""
+        return self._core.tensors
+
+    @property
+    def data(self) -> bytes:
+        """The bytes alone: of a message that put() made, a pickle."""
+        return self._core.data
 
     @property
     def attempt(self) -> int:

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of the tutorial, in C and in Python, and the solutions of its exercises: run, mixed, and killed."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+TUTORIAL = pathlib.Path(__file__).resolve().parents[2] / "docs" / "tutorial"
+BUILD = pathlib.Path(os.environ["TENON_LIBRARY"]).parents[1]
+COMPILED = BUILD / "docs" / "tutorial"
+WAIT_S = 60
+BOTH = pytest.mark.parametrize("language", ["c", "python"])
+MIXED = pytest.mark.parametrize("languages", [("c", "c"), ("python", "python"), ("c", "python"), ("python", "c")],
+                                ids="-".join)
+
+
+class Desk:
+    """A folder and a runtime folder of a test's own, in which it starts programs."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tenon-tutorial-"))
+        self.started = []
+        self.environment = dict(os.environ, TENON_RUNTIME_DIR=str(self.folder / "run"))
+        self.environment["TENON_TENOND"] = str(BUILD / "tools" / "tenond" / "tenond")
+        path = [str(TUTORIAL / "python"), os.environ.get("PYTHONPATH", "")]
+        self.environment["PYTHONPATH"] = os.pathsep.join(path)
+
+    def start(self, language, name, *arguments):
+        compiled = COMPILED / f"tutorial_{name}"
+        source = next(iter(TUTORIAL.rglob(f"python/{name}.py")), None)
+        if language == "c" and not compiled.exists():
+            pytest.skip("the examples were not compiled")
+        command = [str(compiled)] if language == "c" else [sys.executable, str(source)]
+        program = subprocess.Popen([*command, *map(str, arguments)], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.PIPE, text=True)
+        self.started.append(program)
+        return program
+
+    def output(self, language, name, *arguments):
+        return finish(self.start(language, name, *arguments))
+
+    def clear(self):
+        for program in self.started:
+            program.kill()
+            program.wait()
+            program.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def desk():
+    made = Desk()
+    yield made
+    made.clear()
+
+
+def finish(program):
+    output, _ = program.communicate(timeout=WAIT_S)
+    assert program.returncode == 0
+    return output
+
+
+def line(program):
+    return program.stdout.readline().strip()
+
+
+def number_in(text):
+    return int(re.search(r"\d+", text.split("process")[1])[0])
+
+
+@BOTH
+def test_a_frame_is_drawn_and_read(desk, language):
+    assert desk.output(language, "step1") == "frame 3 shows a 1\n"
+
+
+@BOTH
+def test_a_second_process_reads_and_writes_the_same_memory(desk, language):
+    wanted = "the child sees a 1\nthe parent reads the child's pixel: 255\n"
+    assert desk.output(language, "step2") == wanted
+
+
+@BOTH
+def test_a_pool_reads_every_frame(desk, language):
+    assert desk.output(language, "step3") == "100 of 100 frames were read right\n"
+
+
+@BOTH
+def test_no_frame_is_lost_when_a_worker_is_killed(desk, language):
+    program = desk.start(language, "step4", 100)
+    pids = [number_in(line(program)) for _ in range(3)]
+    os.kill(pids[1], signal.SIGKILL)
+    assert "100 of 100 frames were read right" in finish(program)
+
+
+@BOTH
+def test_a_full_queue_drops_frames_and_ends_in_order(desk, language):
+    read, dropped = map(int, re.findall(r"\d+", desk.output(language, "step6")))
+    assert read + dropped == 60 and read >= 4
+
+
+@MIXED
+def test_unrelated_programs_meet_and_one_is_killed(desk, languages):
+    workers = [desk.start(language, "worker") for language in languages]
+    pids = [number_in(line(worker)) for worker in workers]
+    camera = desk.start(languages[0], "camera", 300)
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGSTOP)
+    os.kill(pids[0], signal.SIGKILL)
+    os.kill(pids[1], signal.SIGCONT)
+    assert finish(camera) == "300 of 300 frames were read right\n"
+    assert finish(workers[1]).startswith(f"process {pids[1]} read ")
+
+
+@MIXED
+def test_the_cutter_sends_views_of_the_digits(desk, languages):
+    worker = desk.start(languages[0], "worker", "crops")
+    line(worker)
+    desk.start(languages[1], "cutter")
+    assert desk.output(languages[0], "camera", 100) == "100 of 100 frames were read right\n"
+    finish(worker)
+
+
+@BOTH
+def test_the_keeper_starts_workers_again_and_gives_a_frame_up(desk, language):
+    keeper = desk.start(language, "keeper", 17)
+    assert desk.output(language, "camera", 100) == "99 of 100 frames were read right\n"
+    assert finish(keeper) == "2 workers were started again\n"
+
+
+@MIXED
+def test_the_board_is_mended_after_a_death_with_the_lock(desk, languages):
+    keeper = desk.start(languages[0], "board", "keep")
+    assert line(keeper) == "the board is there"
+    adders = [desk.start(languages[1], "board", "add", digit, 50) for digit in (3, 3, 7)]
+    for adder in adders:
+        finish(adder)
+    broken = desk.start(languages[1], "board", "break", 3)
+    assert broken.wait(timeout=WAIT_S) == -signal.SIGKILL
+    assert "the total is mended" in desk.output(languages[0], "board", "add", 7, 1)
+    desk.output(languages[1], "board", "stop")
+    assert finish(keeper) == "0 0 0 100 0 0 0 51 0 0 total 151\n"
