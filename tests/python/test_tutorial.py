@@ -146,3 +146,12 @@ def test_the_board_is_mended_after_a_death_with_the_lock(desk, languages):
     assert "the total is mended" in desk.output(languages[0], "board", "add", 7, 1)
     desk.output(languages[1], "board", "stop")
     assert finish(keeper) == "0 0 0 100 0 0 0 51 0 0 total 151\n"
+
+
+@pytest.mark.parametrize("name", ["guide_python", "guide_torch"])
+def test_the_python_program_of_the_guides_runs(desk, name):
+    if name == "guide_torch":
+        pytest.importorskip("torch")
+    program = TUTORIAL.parent / "examples" / f"{name}.py"
+    done = subprocess.run([sys.executable, str(program)], cwd=desk.folder, env=desk.environment, timeout=WAIT_S, check=False)
+    assert done.returncode == 0
