@@ -2,28 +2,31 @@
 /*
  * alloc: finding free blocks.
  *
- * Nouns: hint (a bit: may be free), cache (hints that this thread slot keeps), frontier (blocks
- * at and above it were never used), sweep (a look at the words themselves).
- * I1  A block is taken by one CAS on its word, FREE,0 -> ALLOC,1, while it is announced.
- * I2  Every FREE block below its frontier has a hint, is in a live process's cache, or its
- *     class has `sweep` set. What breaks I2 for a moment is a thread; its death sets `sweep`
- *     (the reaper).
- *     `full` is set before the words of a class are looked at for the last time, and cleared by
- *     whoever frees a block after it was set: both change first, and look then.
+ * Nouns: hint (a bit: the block may be free), cache (hints that one thread record keeps),
+ * frontier (blocks at and above it were never used), sweep (a scan of the words themselves).
+ * I1  A thread takes a block with one CAS on its word, {FREE, 0} -> {ALLOC, 1}, while it
+ *     announces the block.
+ * I2  Every FREE block below its frontier has a hint, or is in a live process's cache, or its
+ *     class has `sweep` set. Only a thread in the middle of an operation breaks I2; if it dies
+ *     there, the reaper sets `sweep`. A thread sets `full` before it scans the words of a class
+ *     for the last time; a thread that frees a block clears `full` if it finds it set. Each of
+ *     the two writes before it reads, so no free block is overlooked.
  * I3  desc.committed never claims more memory than there is: it falls before a discard and
  *     rises after a commit. Of a block that is committed by itself, desc.memory_end never
- *     claims less than there is: it rises before memory comes and falls after it went. What
- *     lies between the two may hold any bytes, and the next taker gives it back. Of a span,
- *     only a set bit says anything: a page without one may hold any bytes, so no block of a
- *     span is ever called zero. Pages are taken away only by who has taken every block in
- *     them; who commits pages of other blocks as well says so only if none was taken away
- *     meanwhile.
- * I4  committed + all commits in flight <= quota: both sides announce, then count. Until a
- *     commit has landed its last chunk may count twice: who is refused for that comes again.
+ *     claims less than there is: it rises before a commit and falls after a discard. The bytes
+ *     between the two may have any value, and the next taker gives that memory back. Of a span
+ *     of several blocks, `committed` has a bit for each page. A page whose bit is clear may
+ *     hold any bytes, so no block of a span counts as zeroed. Only a thread that has taken
+ *     every block in a page discards it. A thread that commits pages of other blocks too sets
+ *     their bits only if no page of the span was discarded meanwhile.
+ * I4  committed memory + all commits in flight <= quota. Each thread announces its commit
+ *     before it sums up. Until a commit has ended, one chunk of it may count twice: a thread
+ *     that is refused because of that gets TNI_ALLOC_AGAIN.
  *
- * Death leaves: an announced block ALLOC,1 that nobody recorded (recounted by the reaper), lost
- * hints (I2), memory of a FREE block between `committed` and `memory_end` (given back by the
- * next taker or trim) or behind a clear bit of a span (committed again, for nothing).
+ * A death leaves a block {ALLOC, 1} that is announced and has no record (the reaper recounts
+ * it); lost hints (I2); memory of a FREE block between `committed` and `memory_end` (the next
+ * taker or trim gives it back); or memory behind a clear bit of a span (the next commit finds
+ * it there).
  */
 #include "alloc/alloc.h"
 
@@ -32,7 +35,8 @@
 
 /* ---- taking ------------------------------------------------------------------------------ */
 
-/* I1. From {FREE, 0}, as the word was seen. On success the block is announced. */
+/* I1. `seen` is the word as the caller read it, {FREE, 0}. On success the block is announced.
+ */
 static inline bool try_take_seen(struct tni_thread *thread, tni_block block,
                                  _Atomic uint64_t *word, uint64_t seen)
 {
@@ -51,12 +55,12 @@ static inline bool try_take(struct tn_domain *d, struct tni_thread *thread, tni_
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(block)];
     if (TNI_UNLIKELY(tni_block_index(block) >= c->capacity))
-        return false; /* hints are anybody's to write */
+        return false; /* any process can write a wrong hint */
     _Atomic uint64_t *word = tni_word_of(&d->segment, c->base + tni_block_index(block));
     uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
     if (TNI_UNLIKELY((seen & TNI_WORD_USED) != 0))
         return false;
-    tni_let_recount(thread, block, 1);
+    tni_yield_to_recount(thread, block, 1);
     return try_take_seen(thread, block, word, seen);
 }
 
@@ -67,8 +71,8 @@ static void untake(struct tn_domain *d, struct tni_thread *thread, tni_block blo
 }
 
 /*
- * When the table or the quota is used up: a free block of the class that others have in their
- * caches, with memory behind [0, bytes).
+ * The table or the quota is used up: take a free block of the class that another thread has in
+ * its cache, with memory behind [0, bytes).
  */
 static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                   uint64_t bytes, tni_block *ret_block)
@@ -77,12 +81,12 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
     for (uint32_t i = 0; i < frontier; i++) {
         tni_block block = tni_block_make(class_id, i);
         _Atomic uint64_t *word = tni_word_at(&d->segment, block);
-        /* I3: a trim changes the word, so the memory is there while the word is as seen. This
-         * load pairs with the CAS by which a trim gives the block back. */
+        /* I3: a trim changes the word, so the memory is there while the word is unchanged. This
+         * load pairs with the CAS with which a trim frees the block again. */
         uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
         if ((seen & TNI_WORD_USED) != 0 || tni_segment_committed(&d->segment, block) < bytes)
             continue;
-        tni_let_recount(thread, block, 1);
+        tni_yield_to_recount(thread, block, 1);
         if (try_take_seen(thread, block, word, seen)) {
             *ret_block = block;
             return true;
@@ -92,11 +96,11 @@ static bool steal(struct tn_domain *d, struct tni_thread *thread, uint32_t class
 }
 
 /*
- * I2. The class seems to be used up: of what others have in their caches, rather one with
- * memory.
+ * I2. The class seems to be used up: take a block from another thread's cache, preferably one
+ * with memory, or leave the class marked `full`.
  */
-static bool take_last(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
-                      uint64_t bytes, tni_block *ret_block)
+static bool steal_or_mark_full(struct tn_domain *d, struct tni_thread *thread,
+                               uint32_t class_id, uint64_t bytes, tni_block *ret_block)
 {
     _Atomic uint32_t *full = &tni_class_at(&d->segment, class_id)->full;
     if (atomic_load(full) != 0)
@@ -113,7 +117,7 @@ static __attribute__((noinline)) bool take_next(struct tn_domain *d, struct tni_
                                                 uint32_t class_id, tni_block *ret_block)
 {
     struct tni_block_cache *cache = &thread->caches[class_id];
-    /* Every block twice: hints that are noise must not keep us here. */
+    /* At most two tries for each block: wrong hints must not keep this loop going for ever. */
     uint32_t left = 2 * d->segment.geometry.classes[class_id].capacity + TNI_FETCH_BLOCKS;
     thread->has_cached = true;
     for (;;) {
@@ -129,7 +133,7 @@ static __attribute__((noinline)) bool take_next(struct tn_domain *d, struct tni_
     }
 }
 
-/* The block that this thread freed last, as a rule. */
+/* Take a block of a class: normally the one that this thread freed last. */
 static inline bool take_candidate(struct tn_domain *d, struct tni_thread *thread,
                                   uint32_t class_id, tni_block *ret_block)
 {
@@ -145,38 +149,38 @@ static inline bool take_candidate(struct tn_domain *d, struct tni_thread *thread
 }
 
 /*
- * No memory for the block that was taken, for this reason: what others keep warm, in this class
- * or another, may do. No more of it is given back than is missing. The block keeps what it has,
- * and is taken again: else each round could give back what the next one lacks. NO_MEMORY is
- * told only when nothing is left to give back.
+ * The commit of `taken` failed with `status`. Use memory that
+ * free blocks still have: take a free block that has enough, or give back as much as is missing
+ * and retry. The retry takes the same block, whose memory is kept: else each round could give
+ * back the memory that the next round needs. The result is NO_MEMORY only when no free memory
+ * is left to give back.
  */
-static int take_elsewhere(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
-                          int status, tni_block *block, bool *ret_is_zero)
+static int trim_and_retry(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                          int status, struct tni_new_block *taken)
 {
-    enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
-    uint32_t class_id = tni_block_class(*block);
+    enum { ROUNDS = 8 }; /* other threads may be quicker to use what was given back */
+    uint32_t class_id = tni_block_class(taken->block);
     bool is_last = false;
     for (uint32_t round = 0;; round++) {
-        untake(d, thread, *block);
+        untake(d, thread, taken->block);
         if (status != TN_ERR_NO_MEMORY && status != TNI_ALLOC_AGAIN)
             return status;
-        if (round == 0 && steal(d, thread, class_id, bytes, block))
+        if (round == 0 && steal(d, thread, class_id, bytes, &taken->block))
             return 0;
         if (status == TNI_ALLOC_AGAIN || is_last)
             return status;
-        /* What others had in hand, and gave back meanwhile, may be enough. */
-        is_last = tni_alloc_trim_some(d, thread, thread->missing_bytes, *block) == 0;
-        if (round == ROUNDS ||
-            (!try_take(d, thread, *block) && !take_candidate(d, thread, class_id, block)))
+        /* If nothing is left to trim, retry once: other threads may have freed enough. */
+        is_last = tni_alloc_trim_some(d, thread, thread->missing_bytes, taken->block) == 0;
+        if (round == ROUNDS || (!try_take(d, thread, taken->block) &&
+                                !take_candidate(d, thread, class_id, &taken->block)))
             return TNI_ALLOC_AGAIN;
-        status = tni_commit(d, thread, *block, bytes, ret_is_zero);
+        status = tni_commit(d, thread, taken->block, bytes, &taken->is_zero);
         if (status == 0)
             return 0;
     }
 }
 
-/* No block of its class is free: the next ones will do, but not ones of another size
- * altogether. */
+/* No block of the class is free: take one of the next few larger classes. */
 static bool take_larger(struct tn_domain *d, struct tni_thread *thread, uint32_t class_id,
                         uint8_t kind, tni_block *ret_block)
 {
@@ -185,20 +189,22 @@ static bool take_larger(struct tn_domain *d, struct tni_thread *thread, uint32_t
                    : kind == TNI_KIND_BACKING ? 0
                                               : d->segment.geometry.class_count;
     for (uint32_t c = class_id + 1; c <= class_id + LARGER_CLASSES && c < end; c++)
-        if (take_candidate(d, thread, c, ret_block) || take_last(d, thread, c, 0, ret_block))
+        if (take_candidate(d, thread, c, ret_block) ||
+            steal_or_mark_full(d, thread, c, 0, ret_block))
             return true;
     return false;
 }
 
-int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes, uint8_t kind,
-                   bool want_memory, tni_block *ret_block, bool *ret_is_zero)
+int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread,
+                   const struct tni_alloc_request *request, struct tni_new_block *ret_new)
 {
-    uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, kind);
+    uint64_t bytes = request->bytes;
+    uint32_t class_id = tni_geometry_class(&d->segment.geometry, bytes, request->kind);
     tni_block block;
 
-    *ret_is_zero = false;
+    ret_new->is_zero = false;
     if (class_id == 0)
-        return kind == TNI_KIND_MESSAGE
+        return request->kind == TNI_KIND_MESSAGE
                    ? tni_fail(TN_ERR_INVALID, "a message of %llu bytes is too large",
                               (unsigned long long)bytes)
                    : tni_fail(TN_ERR_NO_MEMORY,
@@ -206,19 +212,17 @@ int tni_alloc_take(struct tn_domain *d, struct tni_thread *thread, uint64_t byte
                               (unsigned long long)bytes,
                               (unsigned long long)d->segment.geometry.quota_limit_bytes);
     if (TNI_UNLIKELY(!take_candidate(d, thread, class_id, &block)) &&
-        !take_last(d, thread, class_id, want_memory ? bytes : 0, &block) &&
-        !take_larger(d, thread, class_id, kind, &block))
+        !steal_or_mark_full(d, thread, class_id, request->is_uncommitted ? 0 : bytes, &block) &&
+        !take_larger(d, thread, class_id, request->kind, &block))
         return tni_fail(TN_ERR_FULL, "all %u blocks of %llu bytes are in use",
                         d->segment.geometry.classes[class_id].capacity,
                         (unsigned long long)d->segment.geometry.classes[class_id].size_bytes);
-    if (!want_memory || TNI_LIKELY(tni_commit_is_done(d, block, bytes))) {
-        *ret_block = block;
+    ret_new->block = block;
+    if (request->is_uncommitted || TNI_LIKELY(tni_commit_is_done(d, block, bytes)))
         return 0;
-    }
-    *ret_block = block;
-    int status = tni_commit(d, thread, block, bytes, ret_is_zero);
+    int status = tni_commit(d, thread, block, bytes, &ret_new->is_zero);
     if (TNI_UNLIKELY(status != 0))
-        status = take_elsewhere(d, thread, bytes, status, ret_block, ret_is_zero);
+        status = trim_and_retry(d, thread, bytes, status, ret_new);
     return status;
 }
 
@@ -232,7 +236,7 @@ bool tni_alloc_take_warm(struct tn_domain *d, struct tni_thread *thread, uint64_
     tni_block block = {cache->id[cache->count - 1]};
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
-    /* I3: it has memory as long as its word stays as it was seen. */
+    /* I3: the block has memory as long as its word does not change. */
     if (TNI_UNLIKELY((seen & TNI_WORD_USED) != 0 || !tni_commit_is_whole(d, block)))
         return false;
     cache->count--;
@@ -247,7 +251,7 @@ bool tni_alloc_take_again(struct tn_domain *d, struct tni_thread *thread,
     uint64_t seen = spare->freed;
     _Atomic uint64_t *word = tni_word_of(&d->segment, spare->at);
     struct tni_block_cache *cache = &thread->caches[tni_block_class(block)];
-    uint32_t top = cache->count - 1; /* of none it is far beyond the last one */
+    uint32_t top = cache->count - 1; /* an empty cache: wraps, and is out of range below */
     if (TNI_UNLIKELY(top >= TNI_CACHE_BLOCKS) || TNI_UNLIKELY(cache->id[top] != block.id) ||
         tni_thread_sees_recount(thread) ||
         TNI_UNLIKELY(!try_take_seen(thread, block, word, seen)))
@@ -258,7 +262,7 @@ bool tni_alloc_take_again(struct tn_domain *d, struct tni_thread *thread,
 
 /* ---- giving back ------------------------------------------------------------------------- */
 
-static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
+static void trim_to_watermark(struct tn_domain *d, struct tni_thread *thread)
 {
     uint64_t keep =
         atomic_load_explicit(&d->segment.header->watermark_bytes, memory_order_relaxed);
@@ -266,7 +270,7 @@ static void over_watermark(struct tn_domain *d, struct tni_thread *thread)
         tni_alloc_trim(d, thread, keep - keep / 4);
 }
 
-/* The cache is full, or the class is for no cache, or somebody is short of its blocks. */
+/* The cache is full, or the class is not cached, or another thread lacks blocks or memory. */
 static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni_thread *thread,
                                                  tni_block block)
 {
@@ -275,12 +279,12 @@ static __attribute__((noinline)) void put_slowly(struct tn_domain *d, struct tni
 
     if (limit == 0 || tni_alloc_was_full(d, class_id)) {
         tni_alloc_publish(d, block);
-        over_watermark(d, thread);
+        trim_to_watermark(d, thread);
     } else {
         if (cache->count >= limit) {
             tni_hints_drain(d, class_id, cache,
-                            limit / 2); /* the oldest, which are the coldest */
-            over_watermark(d, thread);
+                            limit / 2); /* the oldest: the CPU caches have them least */
+            trim_to_watermark(d, thread);
         }
         thread->has_cached = true;
         cache->id[cache->count++] = block.id;
@@ -298,7 +302,8 @@ void tni_alloc_put(struct tn_domain *d, struct tni_thread *thread, tni_block blo
 /* ---- a domain's private state --------------------------------------------------------------
  */
 
-TNI_AROUND_FORK static void forget(struct tn_domain *d)
+/* In a forked child: drop the hints that belong to the parent. */
+TNI_AROUND_FORK static void empty_caches(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     if (d->is_empty_in_children)
@@ -307,7 +312,7 @@ TNI_AROUND_FORK static void forget(struct tn_domain *d)
         for (uint32_t c = 1; d->threads[t].has_cached && c < g->class_count; c++)
             if (d->threads[t].caches[c].count > 0)
                 d->threads[t].caches[c].count = 0;
-    /* Page tables of shared memory are not copied: the child touched nothing yet. */
+    /* fork() does not copy page tables of shared memory: the child has touched nothing yet. */
     tni_os_discard_private(d->mapped, g->total_blocks / 8);
 }
 
@@ -318,5 +323,5 @@ static void free_table(struct tn_domain *d)
 
 void tni_alloc_init(struct tn_domain *d)
 {
-    tni_process_hook(d, &(struct tni_fork_hooks){.child = forget, .free = free_table});
+    tni_process_hook(d, &(struct tni_fork_hooks){.child = empty_caches, .free = free_table});
 }

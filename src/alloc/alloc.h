@@ -2,8 +2,9 @@
 /*
  * alloc: which blocks are free, and memory behind them.
  *
- * Free is what a block's word says; caches, hints and cursors only tell where to look. So there
- * is no list that a death could tear, and a lost hint costs a later look at the words.
+ * A block is free if its word says FREE. Caches, hints and cursors only tell where to search.
+ * So there is no list that a death could leave half changed, and a lost hint only costs a later
+ * scan of the words.
  */
 #ifndef TNI_ALLOC_H
 #define TNI_ALLOC_H
@@ -12,65 +13,84 @@
 
 /* What this room keeps of a domain. */
 struct tni_alloc_part {
-    uint64_t *idle;           /* a span's words when it was last looked at; NULL: not yet */
-    _Atomic uint64_t idle_ns; /* when they are looked at again */
+    uint64_t *idle;           /* sums of the spans' words at the last scan; NULL: none yet */
+    _Atomic uint64_t idle_ns; /* when the next scan for idle memory is due */
 };
 TNI_PART(alloc, TNI_PART_ALLOC)
 
 enum {
     /*
-     * Whether there is room is known once others have committed what they announced. Nothing is
-     * taken: come again, with no thread record in hand meanwhile.
+     * A status: whether there is room is not known until other threads have finished commits
+     * that they announced. Nothing was taken. The caller gives its thread record back and
+     * retries.
      */
     TNI_ALLOC_AGAIN = 1,
-    /* Memory is committed in pieces: so much of an announced commit may count twice. */
+    /* Memory is committed in chunks. One chunk of an announced commit may count twice. */
     TNI_COMMIT_CHUNK_BYTES = 16 << 20
 };
 
-/** Of a class of which a block is FREE since: somebody had found none. alloc.c, I2 */
+/**
+ * Whether a thread has found no free block in the class. Called after a block of it became
+ * FREE: alloc.c, I2.
+ */
 static inline bool tni_alloc_was_full(struct tn_domain *domain, uint32_t class_id)
 {
     tni_fence_after_modify();
     return atomic_load_explicit(&tni_class_at(&domain->segment, class_id)->full,
                                 memory_order_relaxed) != 0;
 }
-/** Whether somebody waits for memory. */
+/** Whether a thread waits for memory. */
 static inline bool tni_alloc_is_awaited(const struct tn_domain *domain)
 {
     return (atomic_load_explicit(&domain->segment.header->memory_wait, memory_order_seq_cst) &
             TNI_WAIT_ARMED) != 0;
 }
 
+/** What tni_alloc_take() is to take. */
+struct tni_alloc_request {
+    uint64_t bytes;
+    uint8_t kind;        /* TNI_KIND_* */
+    bool is_uncommitted; /* memory may be missing behind the block: the caller commits it */
+};
+
+/** A block that a thread has taken. */
+struct tni_new_block {
+    tni_block block;
+    bool is_zero; /* every byte is known to be zero */
+};
+
 /**
- * Take a free block of at least `bytes` and have memory behind it: FREE -> ALLOC with count 1.
- *
- * The block stays announced by `thread`: the caller records the reference, then clears the
- * announce.
- * @param want_memory  false: the block may lack memory behind it, see tni_alloc_committed()
- * @param ret_is_zero  every byte is zero
+ * Take a free block of at least request->bytes and put memory behind it: FREE -> ALLOC with
+ * count 1. The block stays announced by `thread`: the caller records the reference, then clears
+ * the announce.
+ * @param ret_new  undefined after a failure
  * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY, TN_ERR_FULL, TN_ERR_INVALID (larger than any
  *         class)
  */
-int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
-                   uint8_t kind, bool want_memory, tni_block *ret_block, bool *ret_is_zero);
+int tni_alloc_take(struct tn_domain *domain, struct tni_thread *thread,
+                   const struct tni_alloc_request *request, struct tni_new_block *ret_new);
 
 /**
- * The same of payload, from this thread's cache and with memory that this process has touched.
- * False: there is none.
+ * Take the block of payload on top of this thread's cache, if it has memory that this process
+ * has touched. @return false: there is no such block
  */
 bool tni_alloc_take_warm(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes,
                          tni_block *ret_block);
 
 /**
- * The same of the block in `spare`, if this thread freed it last and its word is as that left
- * it: then nobody had it since, and the memory that was behind it still is.
+ * Take the block in `spare` again, if it is on top of this thread's cache and its word has not
+ * changed since this thread freed it: then no thread had the block since, and the memory that
+ * was behind it still is.
  */
 bool tni_alloc_take_again(struct tn_domain *domain, struct tni_thread *thread,
                           const struct tni_spare *spare);
 
-/** A hint that a block, whose word says FREE, can be had. */
+/** Put a block that is FREE into this thread's cache, or publish it if others lack blocks. */
 void tni_alloc_put(struct tn_domain *domain, struct tni_thread *thread, tni_block block);
-/** The same where nobody waits for it and this thread keeps few. False: ask tni_alloc_put(). */
+/**
+ * The fast case of tni_alloc_put(): the cache has room and nobody waits. @return false: nothing
+ * was done; call tni_alloc_put()
+ */
 static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_thread *thread,
                                       tni_block block)
 {
@@ -86,81 +106,84 @@ static inline bool tni_alloc_put_back(struct tn_domain *domain, struct tni_threa
     return true;
 }
 /**
- * The same for one that no thread of this process will want soon: straight to everybody. Wakes
- * nobody. @return whether somebody had found none of its class, and may wait for one
+ * Publish the hint of a FREE block to all processes. For a block that this process will not
+ * need soon. Wakes nobody.
+ * @return whether a thread had found no free block of the class, and may be waiting
  */
 bool tni_alloc_publish(struct tn_domain *domain, tni_block block);
 
 /**
- * Whether a block is said to have memory behind it: where there is none there is nothing to
- * read, and a look would put some there.
+ * Whether memory is recorded behind a block. Readers of payload check this first: reading a
+ * page without memory would allocate it.
  */
 static inline bool tni_alloc_has_memory(const struct tni_segment *segment, tni_block block)
 {
     return tni_segment_committed(segment, block) != 0;
 }
 /**
- * Say that [0, bytes) of a block of this process may have memory, before some comes: who dies
- * or fails from here on leaves a block of which the next one gives back what nobody knows. pre:
- * this and the next two: the block is committed by itself (span is 1)
+ * Record that [0, bytes) of a block of this process may have memory, before memory is put
+ * there. If this process dies or fails after that, the next process that takes the block gives
+ * back the memory that `committed` does not cover. pre, for this and the next two: the block is
+ * committed by itself (span is 1)
  */
 void tni_alloc_raise_end(struct tn_domain *domain, tni_block block, uint64_t bytes);
-/** Give back what a block of this process may have beyond what it is said to have. */
-void tni_alloc_mend(struct tn_domain *domain, tni_block block);
+/** Give back the memory that a block of this process may have beyond `committed`. */
+void tni_alloc_discard_excess(struct tn_domain *domain, tni_block block);
 /**
- * Say that [0, bytes) of a block of this process now has memory behind it, though it is not
+ * Record that [0, bytes) of a block of this process now has memory behind it, which is not
  * mapped yet.
  */
 void tni_alloc_set_committed(struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
- * Map [0, bytes) of a block, which has memory there, in one call instead of a fault for each
- * page; nothing if this process has touched it before. pre: the block is committed by itself
- * (span is 1)
+ * Map [0, bytes) of a block, which has memory there, in large pieces instead of one page fault
+ * for each page. Does nothing if this process has touched the block before. pre: the block is
+ * committed by itself (span is 1)
  */
 int tni_alloc_map(struct tn_domain *domain, tni_block block, uint64_t bytes);
 /**
- * Ask the quota for `bytes` that are about to be committed; end with tni_alloc_quota_end().
- * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY: thread->missing_bytes are too many
+ * Announce that this thread is about to commit `bytes`, and check them against the quota. The
+ * caller ends the announce with tni_alloc_quota_end().
+ * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY: the quota lacks thread->missing_bytes
  */
 int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes);
-/** `bytes` of them have memory behind them now, and count as that. */
+/** `bytes` of them are committed now and count as committed, so announce that much less. */
 void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
-/** Bytes of the objects that blocks of TNI_BACKING_CLASS name: the arena does not have them. */
+/** Bytes of the objects that blocks of TNI_BACKING_CLASS name. They are not in the arena. */
 uint64_t tni_alloc_outside_bytes(const struct tni_segment *segment);
 
-/** Arm header->memory_wait and read it; look for memory once more before sleeping on it. */
+/** Arm header->memory_wait and return its value. The caller retries before it sleeps on it. */
 uint32_t tni_alloc_arm(struct tn_domain *domain);
-/** Wake who waits for memory. */
+/** Wake up the threads that wait for memory. */
 void tni_alloc_wake(struct tn_domain *domain);
 
-/**
- * Give free memory back to the system until about `keep_bytes` stay. @return bytes given back
- */
+/** Give free memory back to the system, all but about `keep_bytes`. @return bytes given back */
 uint64_t tni_alloc_trim(struct tn_domain *domain, struct tni_thread *thread,
                         uint64_t keep_bytes);
 /**
- * The same of about `bytes`, and no more than that; nothing of the block `kept`. For this
- * thread itself: nobody is woken, as each try of a wait gives back by itself what is free.
- * @return bytes given back; 0: there is nothing
+ * Give about `bytes` of free memory back, not more than needed, and none of the block `kept`.
+ * For a thread that lacks memory itself: it wakes nobody, because each waiter does the same in
+ * each of its tries.
+ * @return bytes given back; 0: nothing is free
  */
 uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread,
                              uint64_t bytes, tni_block kept);
 
 /**
- * Give memory back to the system that was free at the last look, and that nobody has used
- * since; a look is due after TNI_IDLE_NS, or later if it takes long. Call it now and then.
+ * Give memory back to the system that was free at the last scan and that nobody has used since.
+ * Does nothing unless a scan is due: TNI_IDLE_NS after the last one, or later if scans take
+ * long. tenond calls it repeatedly.
  */
 void tni_alloc_trim_idle(struct tn_domain *domain);
 #define TNI_IDLE_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 
-/** Publish everything this process has cached; at leave, and when somebody waits for memory. */
+/** Publish every hint in this thread record's caches. */
 void tni_alloc_flush(struct tn_domain *domain, struct tni_thread *thread);
 
-/** Have all words of all classes looked at anew: hints of the dead are lost. */
+/** Let the next search in each class scan all words: a dead process took hints with it. */
 void tni_alloc_mark_sweep(struct tn_domain *domain);
 
-/** Hook for fork. */
+/** Register the fork hook. */
 void tni_alloc_init(struct tn_domain *domain);
 
 #endif

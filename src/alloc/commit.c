@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit: see alloc.c for the invariants (I3, I4). */
+/* commit: put memory behind blocks, within the quota. See alloc.c for the invariants (I3, I4).
+ */
 #include "alloc/commit.h"
 
 #include "alloc/alloc.h"
 
-enum { ASIDE_FROM_BYTES = 1 << 20 };
+enum { ASIDE_FROM_BYTES = 1 << 20 }; /* a commit this large lets fork() go on meanwhile */
 
 static tni_block leader(const struct tn_domain *d, tni_block block)
 {
@@ -42,7 +43,7 @@ void tni_alloc_set_committed(struct tn_domain *d, tni_block block, uint64_t byte
     tni_block first = leader(d, block);
     atomic_store_explicit(&tni_desc_at(&d->segment, first)->committed, bytes,
                           memory_order_release);
-    /* It was written through the descriptor: no page of it is mapped yet. */
+    /* The caller wrote through the descriptor: this process has mapped no page of it yet. */
     clear_touched(d, first);
 }
 
@@ -53,7 +54,7 @@ void tni_alloc_raise_end(struct tn_domain *d, tni_block block, uint64_t bytes)
     TNI_KILL_POINT("alloc_end_raised");
 }
 
-void tni_alloc_mend(struct tn_domain *d, tni_block block)
+void tni_alloc_discard_excess(struct tn_domain *d, tni_block block)
 {
     uint64_t have =
         tni_align_up(tni_segment_committed(&d->segment, block), d->segment.geometry.page_bytes);
@@ -85,10 +86,12 @@ bool tni_commit_is_there(const struct tn_domain *d, tni_block block, uint64_t by
            was_touched(d, leader(d, block));
 }
 
-/* What the threads of all seats but one thread announce. */
+/* Sums over the announces of all threads but one. */
 struct intents {
     uint64_t granted, asked;
-    /* At most so much of `granted` has memory already, or is memory that is being given back.
+    /*
+     * Bytes that may be counted although they soon are not: one chunk of each granted commit,
+     * which may be committed already, and memory that is being given back.
      */
     uint64_t may_fall;
 };
@@ -144,12 +147,13 @@ static int fail_quota(uint64_t bytes, uint64_t quota)
 }
 
 /*
- * `here` is what we ask for and what is there. Who only asks may be refused yet, and of what
- * others commit a chunk may be there already, and what others give back still counts: if there
- * is room but for these, time will tell.
+ * Decide a request. `here` is the committed memory plus this request. The sum may be too large
+ * only for the moment: other requests may be refused yet, one chunk of another's commit may
+ * count twice, and memory that others are giving back still counts. If there would be room
+ * without those, the caller retries.
  */
-static int judge(struct tni_thread *thread, uint64_t here, const struct intents *others,
-                 uint64_t quota)
+static int check_quota(struct tni_thread *thread, uint64_t here, const struct intents *others,
+                       uint64_t quota)
 {
     uint64_t sure, all;
     if (!tni_add_size(here, others->granted, &sure) || !tni_add_size(sure, others->asked, &all))
@@ -163,9 +167,9 @@ static int judge(struct tni_thread *thread, uint64_t here, const struct intents 
 }
 
 /*
- * I4: what we ask for is visible before we count, and so is what everybody else asks for before
- * they count. Intents are counted before what is there: a chunk that lands meanwhile counts
- * twice, never not at all. Two that ask at once may both withdraw; they come again.
+ * I4: each thread makes its request visible before it sums up. Announces are summed before the
+ * committed memory is read: so a chunk that is committed in between counts twice, and never not
+ * at all. Of two threads that ask at once, both may be refused; both retry.
  */
 int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes)
 {
@@ -174,8 +178,8 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     uint64_t committed = 0, here;
     struct intents others;
 
-    /* What can never be must not stand in the way of others, not even for a moment, and to
-     * give back would not help it. */
+    /* A request that can never be granted is not announced, since it would make others retry.
+     * It lacks 0 bytes, since giving memory back would not help. */
     thread->missing_bytes = 0;
     if (bytes > quota)
         return fail_quota(bytes, quota);
@@ -189,7 +193,8 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     if (status == 0) {
         bool fits = tni_add_size(committed, tni_alloc_outside_bytes(&d->segment), &here) &&
                     tni_add_size(here, bytes, &here);
-        status = fits && summed == 0 ? judge(thread, here, &others, quota) : TN_ERR_NO_MEMORY;
+        status =
+            fits && summed == 0 ? check_quota(thread, here, &others, quota) : TN_ERR_NO_MEMORY;
         if (status != 0)
             fail_quota(bytes, quota);
     }
@@ -206,7 +211,7 @@ void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes)
 {
     _Atomic uint64_t *intent = &thread->announce->commit_bytes;
     uint64_t seen = atomic_load_explicit(intent, memory_order_relaxed);
-    atomic_store(intent, seen - TNI_MIN(bytes, seen)); /* others may overwrite it */
+    atomic_store(intent, seen - TNI_MIN(bytes, seen)); /* must not wrap if it was damaged */
 }
 
 void tni_alloc_quota_end(struct tni_thread *thread)
@@ -215,8 +220,8 @@ void tni_alloc_quota_end(struct tni_thread *thread)
 }
 
 /*
- * One chunk. fork() passes by meanwhile: what was announced stands, and a child has nothing of
- * the block.
+ * Commit one chunk. fork() may go on meanwhile: the announce stays, and the block has no hold
+ * yet that a child could inherit.
  */
 static int populate(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 {
@@ -228,7 +233,10 @@ static int populate(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
     return status;
 }
 
-/* Others committed it: map it here in a call a chunk instead of a fault for each page. */
+/*
+ * Another process committed the memory: map it here with one call for each chunk, instead of
+ * one page fault for each page.
+ */
 static int map_chunks(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 {
     int status = 0;
@@ -239,8 +247,8 @@ static int map_chunks(struct tni_thread *thread, uint8_t *start, uint64_t bytes)
 }
 
 /*
- * Memory for [have, need) of a span, chunk by chunk, within what was asked of the quota. I3: a
- * chunk that is there is said to be there, and only then not counted as asked for.
+ * Commit [have, need) of a block, chunk by chunk. pre: the quota was asked. I3, I4: a chunk is
+ * first recorded in `committed`, and then subtracted from the announce.
  */
 static int commit_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block first,
                          uint64_t have, uint64_t need)
@@ -272,7 +280,8 @@ static int commit_large(struct tn_domain *d, struct tni_thread *thread, tni_bloc
 
     have = TNI_MIN(tni_align_up(have, page_bytes), need);
     if (have < need) {
-        tni_alloc_mend(d, block); /* before memory is counted: what goes is not missing */
+        /* Before the quota counts the committed memory, of which this is a part. */
+        tni_alloc_discard_excess(d, block);
         bool has_none = tni_commit_end(d, block) == 0;
         if ((status = tni_alloc_quota_begin(d, thread, need - have)) != 0)
             return status;
@@ -280,7 +289,7 @@ static int commit_large(struct tn_domain *d, struct tni_thread *thread, tni_bloc
         status = commit_chunks(d, thread, block, have, need);
         tni_alloc_quota_end(thread);
         if (status != 0) {
-            thread->missing_bytes = UINT64_MAX; /* of the machine: nobody knows how much */
+            thread->missing_bytes = UINT64_MAX; /* the machine lacks an unknown amount */
             return status;
         }
         *ret_is_zero = has_none;
@@ -307,10 +316,12 @@ static int commit_pages(const struct tn_domain *d, tni_block first, uint64_t pag
 }
 
 /*
- * I3. `own` pages are our block's, which nobody takes away. Others may have been since we saw
- * that no page was; then they are there at most, and nobody is told.
+ * I3. Set the bits of `pages`, which this thread has committed. `own` are the pages of its own
+ * block, which nobody can discard. If the span has been trimmed since `seen` was read, the
+ * other pages may be gone again, so only the bits of `own` are set.
  */
-static void tell_pages(_Atomic uint64_t *committed, uint64_t seen, uint64_t pages, uint64_t own)
+static void record_pages(_Atomic uint64_t *committed, uint64_t seen, uint64_t pages,
+                         uint64_t own)
 {
     while ((seen & TNI_SPAN_TRIMMED) == 0)
         if (atomic_compare_exchange_weak(committed, &seen, seen | pages))
@@ -318,8 +329,10 @@ static void tell_pages(_Atomic uint64_t *committed, uint64_t seen, uint64_t page
     atomic_fetch_or(committed, own);
 }
 
-/* The whole span, while it is at it; the block's own pages if that is too much, or may be, or
- * a part of the span was trimmed. */
+/*
+ * Commit all pages of the block's span at once, or only the block's own pages if the quota has
+ * no room for the span or a part of the span was trimmed.
+ */
 static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -342,7 +355,7 @@ static int commit_span(struct tn_domain *d, struct tni_thread *thread, tni_block
         status = commit_pages(d, first, want);
         TNI_KILL_POINT("alloc_pages_committed");
         if (status == 0)
-            tell_pages(committed, seen, want, own);
+            record_pages(committed, seen, want, own);
         else
             thread->missing_bytes = UINT64_MAX;
         tni_alloc_quota_end(thread);

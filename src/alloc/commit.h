@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit: memory behind blocks, and the quota; hints. Inside the room alloc. */
+/* commit: memory behind blocks, and the quota. Inside the room alloc. */
 #ifndef TNI_ALLOC_COMMIT_H
 #define TNI_ALLOC_COMMIT_H
 
 #include "process/process.h"
 
-/** Whether [0, bytes) of the block has memory behind it that this process has touched. */
+/** Whether [0, bytes) of the block has memory that this process has touched. */
 bool tni_commit_is_there(const struct tn_domain *domain, tni_block block, uint64_t bytes);
-/** The same, but only where a span of several blocks has all its memory, as most have. */
+/**
+ * Whether all pages of the block's span have memory that this process has touched. A quick
+ * test that is true for most spans of several blocks, and false for blocks committed alone.
+ */
 static inline bool tni_commit_is_whole(const struct tn_domain *domain, tni_block block)
 {
     const struct tni_geometry *g = &domain->segment.geometry;
@@ -33,8 +36,8 @@ int tni_commit(struct tn_domain *domain, struct tni_thread *thread, tni_block bl
                uint64_t bytes, bool *ret_is_zero);
 
 /**
- * Of a block that is committed by itself: from here on it has no memory. What is between
- * tni_segment_committed() and here nobody knows.
+ * Of a block that is committed by itself: it has no memory from this offset on. Between
+ * tni_segment_committed() and this offset it may have some.
  */
 static inline uint64_t tni_commit_end(const struct tn_domain *domain, tni_block block)
 {
@@ -46,7 +49,7 @@ static inline uint64_t tni_commit_end(const struct tn_domain *domain, tni_block 
                         g->page_bytes);
 }
 
-/** A hint: who takes it looks again. */
+/** Whether the block is free at this moment. Taking it checks again. */
 static inline bool tni_alloc_is_free(const struct tn_domain *domain, tni_block block)
 {
     uint64_t word =
@@ -54,12 +57,12 @@ static inline bool tni_alloc_is_free(const struct tn_domain *domain, tni_block b
     return tni_word_state(word) == TNI_BLOCK_FREE && tni_word_count(word) == 0;
 }
 
-/** Bytes that are committed together, from a span's first block on. */
+/** Bytes of one span, which are committed together. */
 uint64_t tni_commit_span_bytes(const struct tn_domain *domain, uint32_t class_id);
 
 /**
- * Say that this thread gives at most `bytes` back to the system, so that nobody is refused for
- * want of them meanwhile; end with tni_alloc_quota_end().
+ * Announce that this thread is giving up to `bytes` back to the system, so that a thread that
+ * lacks them retries instead of failing. The caller ends it with tni_alloc_quota_end().
  */
 void tni_commit_give(struct tni_thread *thread, uint64_t bytes);
 

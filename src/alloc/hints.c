@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alloc: where to look for free blocks, and who waits for them.
+ * hints: where to search for free blocks, and the wake-up of threads that wait for memory.
  *
- * The hints are one bit of a block; each class has a cursor at which the next search begins. A
+ * A hint is one bit for each block. Each class has a cursor at which the next search begins. A
  * hint may be wrong in both directions: the word of the block decides (alloc.c, I1, I2).
  */
 #include <string.h>
@@ -25,11 +25,11 @@ void tni_alloc_note_taken(struct tn_domain *d, uint64_t bytes)
 {
     _Atomic uint64_t *total = &d->segment.header->free_bytes;
     if (atomic_fetch_sub_explicit(total, bytes, memory_order_relaxed) < bytes)
-        /* It is about right, and never huge. */
+        /* The total is an estimate, but it must not wrap around to a huge number. */
         atomic_store_explicit(total, 0, memory_order_relaxed);
 }
 
-/* Publish hints; blocks of one word side by side in `ids` go with one operation. */
+/* Publish hints. Adjacent `ids` whose hints are in one word take one atomic operation. */
 static void publish(struct tn_domain *d, const uint32_t *ids, uint32_t count)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -47,7 +47,7 @@ static void publish(struct tn_domain *d, const uint32_t *ids, uint32_t count)
     }
 }
 
-/* Find hints of a class from its cursor on; take up to `want` of them. @return how many */
+/* Search hints of a class from its cursor on, and take up to `want`. @return how many */
 static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t want,
                             uint32_t *ret_ids)
 {
@@ -66,7 +66,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
         _Atomic uint64_t *hints = tni_hints_at(&d->segment, c->base + w * 64);
         uint64_t seen = atomic_load_explicit(hints, memory_order_relaxed);
         if (w == words - 1 && frontier % 64 != 0)
-            seen &= (UINT64_C(1) << (frontier % 64)) - 1; /* beyond it a hint is noise */
+            seen &= (UINT64_C(1) << (frontier % 64)) - 1; /* a hint beyond it is damage */
         if (seen == 0)
             continue;
         uint64_t taken = seen;
@@ -75,7 +75,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
         taken &= atomic_fetch_and(hints, ~taken);
         if (n != 0)
             atomic_store_explicit(&shared->cursor, w, memory_order_relaxed);
-        /* Highest first into the stack, so that the lowest comes out first. */
+        /* Push the highest first, so that the lowest is popped first. */
         for (; taken != 0; count++) {
             uint32_t bit = 63 - (uint32_t)__builtin_clzll(taken);
             taken &= ~(UINT64_C(1) << bit);
@@ -87,7 +87,7 @@ static uint32_t fetch_hints(struct tn_domain *d, uint32_t class_id, uint32_t wan
     return count;
 }
 
-/* I2: look at the words of a class, and hint at every FREE one. */
+/* I2: scan the words of a class, and publish a hint of every FREE block. @return how many */
 static uint32_t sweep(struct tn_domain *d, uint32_t class_id)
 {
     uint32_t frontier = tni_frontier(&d->segment, class_id), found = 0;
@@ -103,7 +103,7 @@ static uint32_t sweep(struct tn_domain *d, uint32_t class_id)
     return found;
 }
 
-/* Never used blocks: move the frontier by a span. */
+/* Take blocks that were never used: move the frontier by a span. @return how many */
 static uint32_t advance(struct tn_domain *d, uint32_t class_id, uint32_t *ret_ids)
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[class_id];
@@ -182,7 +182,8 @@ void tni_alloc_mark_sweep(struct tn_domain *d)
     for (uint32_t c = 1; c < d->segment.geometry.class_count; c++) {
         struct tni_class *shared = tni_class_at(&d->segment, c);
         atomic_store(&shared->sweep, 1);
-        atomic_store(&shared->full, 0); /* who freed a block may have died before he said so */
+        atomic_store(&shared->full, 0); /* a process may have died after it freed a block and
+                                           before it cleared `full` */
     }
 }
 

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hints of free blocks: what alloc.c and trim.c need of hints.c. */
+/* hints: the hints of free blocks. For alloc.c and trim.c. Inside the room alloc. */
 #ifndef TNI_ALLOC_HINTS_H
 #define TNI_ALLOC_HINTS_H
 
 #include "alloc/alloc.h"
 
-enum { TNI_FETCH_BLOCKS = 32 }; /* hints that are fetched together, at most */
+enum { TNI_FETCH_BLOCKS = 32 }; /* most hints that are fetched at once */
 
-/** How many hints of a class a thread may keep. */
+/** How many hints of a class a thread record may keep. */
 static inline uint32_t tni_hints_cached(const struct tn_domain *domain, uint32_t class_id)
 {
     return domain->segment.geometry.classes[class_id].cached;
 }
 
-/** Fill an empty cache with hints, else with blocks that nobody has used. @return how many */
+/**
+ * Fill an empty cache with published hints, or if there are none with blocks above the
+ * frontier.
+ * @return how many
+ */
 uint32_t tni_hints_refill(struct tn_domain *domain, uint32_t class_id,
                           struct tni_block_cache *cache);
 
@@ -21,11 +25,11 @@ uint32_t tni_hints_refill(struct tn_domain *domain, uint32_t class_id,
 void tni_hints_drain(struct tn_domain *domain, uint32_t class_id, struct tni_block_cache *cache,
                      uint32_t count);
 
-/** So many bytes that were behind hints are not any more. */
+/** Subtract `bytes` from header->free_bytes, the estimate of free memory behind hints. */
 void tni_alloc_note_taken(struct tn_domain *domain, uint64_t bytes);
 
 /**
- * Undo a take: give the reference of a block that nobody recorded back. pre: announced
+ * Undo a take: release the reference of a block that has no record yet. pre: announced
  * @return as of tni_alloc_publish()
  */
 bool tni_alloc_untake(struct tn_domain *domain, tni_block block);

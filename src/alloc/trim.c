@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trim: free memory goes back to the system, the largest blocks first; of a span of small
- * blocks each page in which no block lives.
+ * trim: give free memory back to the system, the largest blocks first. Of a span of small
+ * blocks, each page in which every block is free goes back.
  *
- * All blocks in the pages are taken under one announce, so that nobody gets one of them while
- * its pages go, and a death leaves blocks that nobody recorded, which the reaper frees.
+ * A trim takes all blocks in the pages under one announce, so that no thread gets such a block
+ * while its pages are discarded. A death leaves announced blocks without a record, which the
+ * reaper frees.
  */
 #include "alloc/alloc.h"
 #include "alloc/commit.h"
@@ -13,8 +14,8 @@
 static const tni_block none = {0};
 
 /*
- * The pages of a span that have memory, and in which every block is free. Of a block that is
- * committed by itself: 1 if it is free, and has memory.
+ * The pages of a span that have memory and in which every block is free. For a block that is
+ * committed by itself: 1 if it is free and has memory.
  */
 static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t count)
 {
@@ -29,14 +30,14 @@ static uint64_t free_pages(const struct tn_domain *d, tni_block first, uint32_t 
         tni_block block = {first.id + (uint32_t)i};
         if (tni_alloc_is_free(d, block))
             continue;
-        /* The next block that matters is the first one in a page that this one is not in. */
+        /* Continue with the first block of the next page that this block is not in. */
         pages &= ~tni_block_pages(g, block);
         i = tni_align_up((i + 1) * size_bytes, g->page_bytes) / size_bytes - 1;
     }
     return pages;
 }
 
-/* Who found no block of the class meanwhile may sleep. */
+/* Free the blocks again. A thread that found no block of the class meanwhile may be asleep. */
 static void untake_span(struct tn_domain *d, tni_block first, uint32_t count)
 {
     bool was_full = false;
@@ -63,8 +64,9 @@ static bool take_span(struct tn_domain *d, tni_block first, uint32_t count)
 }
 
 /*
- * The end of a block that is free: what it keeps is warm for the next. What it may have beyond
- * `committed` goes first. pre: taken
+ * Discard up to `enough` bytes at the end of a block, so that the next taker finds its
+ * beginning with memory. Memory beyond `committed` goes first. pre: this thread has taken the
+ * block
  */
 static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enough)
 {
@@ -74,19 +76,20 @@ static uint64_t discard_end(struct tn_domain *d, tni_block block, uint64_t enoug
     uint64_t end = tni_commit_end(d, block);
     uint64_t keep = end > enough ? (end - enough) & ~(page_bytes - 1) : 0;
     keep = TNI_MIN(keep, had);
-    atomic_store(&desc->committed, keep); /* alloc.c I3: before the pages go */
+    atomic_store(&desc->committed, keep); /* alloc.c I3: before the discard */
     TNI_KILL_POINT("trim_begun");
     if (end > keep && tni_segment_discard(&d->segment, block, keep, end - keep) != 0) {
         atomic_store(&desc->committed, had);
         return 0;
     }
-    atomic_store(&desc->memory_end, keep); /* after they went */
+    atomic_store(&desc->memory_end, keep); /* I3: after the discard */
     return end - keep;
 }
 
 /*
- * `count` pages of a span, from `from` on. pre: every block in them is taken
- * @return bytes of those that were said to be there: others may have been quicker
+ * Discard `count` pages of a span, from page `from` on. pre: this thread has taken every block
+ * in them
+ * @return bytes of the pages whose bit was set: others may have discarded some before
  */
 static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t from,
                               uint32_t count)
@@ -95,7 +98,7 @@ static uint64_t discard_pages(struct tn_domain *d, tni_block first, uint32_t fro
     _Atomic uint64_t *committed = &tni_desc_at(&d->segment, first)->committed;
     uint64_t pages = ((UINT64_C(1) << count) - 1) << from, seen = atomic_load(committed);
     bool is_whole = count * page_bytes == tni_commit_span_bytes(d, tni_block_class(first));
-    /* alloc.c I3: before the pages go, and so that who commits beside us hears of it */
+    /* alloc.c I3: before the discard. The flag tells a thread that is committing the span. */
     while (!atomic_compare_exchange_weak(committed, &seen,
                                          is_whole ? 0 : (seen & ~pages) | TNI_SPAN_TRIMMED))
         ;
@@ -112,13 +115,13 @@ static void end_trim(struct tni_thread *thread)
     atomic_store_explicit(&thread->announce->span, 1, memory_order_relaxed);
 }
 
-/* Blocks side by side, and what is to go of the memory behind them. */
+/* Adjacent blocks to take, and the memory behind them to discard. */
 struct part {
     tni_block block;
     uint32_t blocks;
     tni_block first;      /* of the span */
-    uint32_t from, count; /* pages of a span of several blocks */
-    uint64_t enough;      /* bytes of a block by itself */
+    uint32_t from, count; /* pages, in a span of several blocks */
+    uint64_t enough;      /* most bytes, of a block that is committed by itself */
 };
 
 static uint64_t trim_part(struct tn_domain *d, struct tni_thread *thread,
@@ -148,7 +151,7 @@ static uint64_t trim_large(struct tn_domain *d, struct tni_thread *thread, tni_b
     return trim_part(d, thread, &part);
 }
 
-/* A run of pages of a span, with every block that reaches into them. */
+/* Discard adjacent pages of a span: take every block that has bytes in them. */
 static uint64_t trim_run(struct tn_domain *d, struct tni_thread *thread, tni_block first,
                          uint32_t from, uint32_t count)
 {
@@ -165,7 +168,7 @@ static uint64_t trim_run(struct tn_domain *d, struct tni_thread *thread, tni_blo
     return trim_part(d, thread, &part);
 }
 
-/* @return bytes that it has to give, or gave back: about `enough` */
+/* Called for a span whose `pages` are free. @return bytes that it can give, or gave, back */
 typedef uint64_t span_fn(struct tn_domain *, struct tni_thread *, tni_block, uint64_t pages,
                          uint64_t enough);
 
@@ -197,7 +200,7 @@ static uint64_t trim_span(struct tn_domain *d, struct tni_thread *thread, tni_bl
     return freed;
 }
 
-/* What `block` needs of the pages that free_pages() tells of. */
+/* The pages of `block`, in the form of free_pages(). */
 static uint64_t own_pages(const struct tn_domain *d, tni_block block)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -252,7 +255,7 @@ uint64_t tni_alloc_trim_some(struct tn_domain *d, struct tni_thread *thread, uin
 
 /* ---- by age ------------------------------------------------------------------------------ */
 
-/* It changes with every change of one of them: a word's version rises. */
+/* The sum of a span's words. It changes with each word, because a word's version only rises. */
 static uint64_t sum_words(const struct tn_domain *d, tni_block first)
 {
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
@@ -267,7 +270,7 @@ static uint64_t sum_words(const struct tn_domain *d, tni_block first)
 static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni_block first,
                              uint64_t pages, uint64_t enough)
 {
-    enum { PIECE_BYTES = 64 << 20 }; /* between two of them who needs the block can have it */
+    enum { PIECE_BYTES = 64 << 20 }; /* another thread can take the block between two pieces */
     const struct tni_class_geometry *c = &d->segment.geometry.classes[tni_block_class(first)];
     uint64_t *seen = &tni_alloc_part(d)->idle[c->base + tni_block_index(first) / c->span];
     uint64_t sum = sum_words(d, first), freed = 0, part = 1;
@@ -278,7 +281,7 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
     }
     if (c->span != 1)
         return trim_span(d, thread, first, pages, most);
-    /* No more than there was: somebody may use the block again, and commit what goes. */
+    /* At most `most`: another thread may use the block again and commit what goes back. */
     while (part != 0 && freed < most && free_pages(d, first, 1) != 0) {
         part = trim_span(d, thread, first, pages, PIECE_BYTES);
         freed += part;
@@ -286,7 +289,7 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
     return freed;
 }
 
-/* @return whether it is this thread's to do */
+/* @return whether a scan is due, and this thread does it */
 static bool begin_idle(struct tn_domain *d)
 {
     uint64_t now_ns = tni_os_now_ns(), due_ns = atomic_load(&tni_alloc_part(d)->idle_ns),
@@ -306,7 +309,7 @@ static bool begin_idle(struct tn_domain *d)
 
 void tni_alloc_trim_idle(struct tn_domain *d)
 {
-    enum { SHARE = 200 };
+    enum { SHARE = 200 }; /* a scan is followed by a pause 200 times as long, or 30 s */
     if (!begin_idle(d))
         return;
     uint64_t begun_ns = tni_os_now_ns();

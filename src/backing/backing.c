@@ -3,17 +3,23 @@
  * backing: storages outside of the arena.
  *
  * Nouns: object (a memfd or a file), mapping (of an object, in this process), depot (tenond's
- * descriptors). I2, I4 and I6 are mapping.c's.
- * I1  A block names its object before the object is there, and until after it is gone: so
- *     whoever ends the block ends the object, whatever point a death left it at.
- * I3  An object's pages are committed before its header's magic is written; who maps it never
- *     meets SIGBUS, but for a file that somebody truncates.
- * I5  Who ends an object says of which generation. A ticket's pin can come and go while the
- *     last holder is ending the block, and bring its count to 0 once more: so two may end one
- *     object, and the slower one may find the block in its next life.
- * Callers: tensor; ref at a block's end; tenond. A death while making leaves the block held by
- * the dead seat, and its end ends the object (I1); a death while ending leaves the block
- * announced with count 0, and is done again. Neither needs the object to be whole.
+ * descriptors). table.c has I2, I4 and I6.
+ * I1  A block names its object before the object exists and until after it is gone. So the
+ *     process that ends the block ends the object too, wherever a death interrupted its maker.
+ * I3  An object's pages are committed before its header's magic is written. So a process that
+ *     maps it never gets SIGBUS, unless a file is truncated later.
+ * I5  A call that ends an object says of which generation. While the last holder is ending the
+ *     block, a ticket's pin can count it up and bring its count to 0 once more. So two
+ * processes may end one object, and the slower one may find the block in its next life.
+ * Callers: tensor; ref at a block's end; reaper. A death while an object is made leaves a block
+ * that the dead seat holds; reclaiming the hold ends the object (I1). A death while an object
+ * is ended leaves an announced block with count 0; reclaiming it ends the object again. Both
+ * work on an object that is only half made.
+ *
+ * In this file: making and ending objects. mapping.c maps them, table.c has the mappings of
+ * this process, deposit.c gives tenond descriptors, fork.c has the fork hook, record.c a
+ * block's record, store.c an object's header, names.c and files.c named files, strategy.c the
+ * choice of a strategy.
  */
 #include "backing/backing.h"
 
@@ -25,12 +31,13 @@
 
 /* ---- making ------------------------------------------------------------------------------ */
 
-/* I1. What the record said before was of a block that ended; the strategy 0 says so. */
+/* I1. Write the block's record. Until the strategy is written last, the record names nothing.
+ */
 static int name_object(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, struct tni_mapping *m)
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
-    char path[TNI_PATH_BYTES] = {0}; /* what the file is made by: the block's is for others */
+    char path[TNI_PATH_BYTES] = {0}; /* a private copy: others could overwrite the record's */
     if (about->strategy == TN_STRATEGY_FILE_SYSTEM) {
         int status = tni_files_name(d, path);
         if (status == 0 && (m->path = strdup(path)) == NULL)
@@ -97,13 +104,13 @@ static void write_header(const struct tn_domain *d, tni_block block,
     memcpy(h->magic, TN_STORAGE_MAGIC, sizeof h->magic);
 }
 
-/* Map a new object for writing, commit it, and say in the block which it is. */
+/* Map a new object for writing, commit it, and write its inode into the block's record. */
 static int fill_object(struct tn_domain *d, tni_block block,
                        const struct tni_backing_about *about, int fd, struct tni_mapping *m)
 {
     struct tni_backing *b = tni_backing_at(&d->segment, block);
     struct tni_os_memory memory;
-    struct tni_os_process self; /* as the kernel has it: our seat may be overwritten */
+    struct tni_os_process self; /* from the kernel: the seat's copy may be overwritten */
     bool is_file = about->strategy == TN_STRATEGY_FILE_SYSTEM;
     void *address;
     int status = is_file ? tni_os_shm_stat(fd, &memory) : tni_os_memory_stat(fd, &memory);
@@ -127,7 +134,10 @@ static int fill_object(struct tn_domain *d, tni_block block,
     return status;
 }
 
-/* An object that is mapped and filled, and its descriptor. Under no lock: it may be large. */
+/*
+ * Make, map and fill an object. Called without the lock of mappings, since a large object takes
+ * long. @param ret_fd  the object's descriptor; unchanged for a file
+ */
 static int build(struct tn_domain *d, tni_block block, const struct tni_backing_about *about,
                  struct tni_mapping *m, int *ret_fd)
 {
@@ -145,7 +155,10 @@ static int build(struct tn_domain *d, tni_block block, const struct tni_backing_
     return status;
 }
 
-/* With tenond, if there is one, and in our table. pre: locked; the descriptor is consumed */
+/*
+ * Give tenond a copy of the descriptor, and enter the mapping in the table. pre: locked. The
+ * descriptor is consumed.
+ */
 static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int fd)
 {
     bool is_deposited = false;
@@ -153,7 +166,7 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
         int status = tni_backing_part(d)->depot->put(d, block, m->generation, fd);
         is_deposited = status == 0;
         TNI_KILL_POINT("backing_deposited");
-        /* No tenond now: the next one is told, see tni_backing_deposit_again(). */
+        /* Without a tenond: tni_backing_deposit_again() gives the next one the descriptor. */
         if (status == TN_ERR_FULL) {
             tni_os_close(fd);
             return status;
@@ -163,10 +176,10 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
     return 0;
 }
 
-/* A try was in vain: the block names no object, as before. */
+/* A try failed: unmap and end the object, so that the block names none. */
 static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
 {
-    char why[256]; /* there may be no file yet, which is no failure of its own */
+    char why[256]; /* saved, since ending an object that was not made yet sets a sentence too */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     tni_os_unmap(m->address, m->object_bytes);
     m->address = NULL;
@@ -176,7 +189,7 @@ static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
     (void)tni_fail(TN_ERR_SYSTEM, "%s", why);
 }
 
-/* Admitted by the quota, and counted by it once it is named. */
+/* pre: the quota was asked. It counts the object from when the block names it. */
 static int create(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                   const struct tni_backing_about *about, struct tni_mapping *m)
 {
@@ -216,9 +229,10 @@ bool tni_backing_can_fit(const struct tn_domain *d, const struct tni_backing_abo
 }
 
 /*
- * tenond takes descriptors of the domain's user only, and members open files of theirs only: so
- * nobody could have the memory of a member that took another user's identity. Where the header
- * says otherwise, the kernel is asked: in a user namespace, users may have other numbers.
+ * tenond takes descriptors only from the domain's user, and members open only files of their
+ * own user. So a member that has changed its user cannot make memory that others could map. If
+ * the header's uid differs, ask the kernel: in a user namespace, a user may have another
+ * number.
  */
 static int check_user(const struct tn_domain *d)
 {
@@ -229,8 +243,9 @@ static int check_user(const struct tn_domain *d)
     int status = tni_os_shm_stat(d->segment.control_fd, &control);
     if (status == 0 && control.uid != uid)
         status = tni_fail(TN_ERR_DENIED,
-                          "the domain is of user %u and this process is of user %u now: nobody "
-                          "else could have memory that it makes outside of the arena",
+                          "the domain belongs to user %u, but this process now runs as user "
+                          "%u: other members could not map memory that it makes outside of the "
+                          "arena",
                           control.uid, uid);
     return status;
 }
@@ -238,12 +253,12 @@ static int check_user(const struct tn_domain *d)
 int tni_backing_check(struct tn_domain *d, const struct tni_backing_about *about)
 {
     if (about->data_bytes > UINT64_MAX / 2)
-        return tni_fail(TN_ERR_INVALID, "a storage of %llu bytes",
+        return tni_fail(TN_ERR_INVALID, "a storage of %llu bytes is too large",
                         (unsigned long long)about->data_bytes);
     return check_user(d);
 }
 
-/* Once admitted by the quota. */
+/* Ask the quota, and make the object if there is room. */
 static int create_admitted(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                            const struct tni_backing_about *about, struct tni_mapping *m)
 {
@@ -255,13 +270,13 @@ static int create_admitted(struct tn_domain *d, struct tni_thread *thread, tni_b
 }
 
 /*
- * What the arena keeps warm counts against the quota: NO_MEMORY is told only when nothing of it
- * is left to give back.
+ * Free memory that the arena keeps counts against the quota. Give it back and retry: the result
+ * is NO_MEMORY only when none is left.
  */
 static int create_within_quota(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                                const struct tni_backing_about *about, struct tni_mapping *m)
 {
-    enum { ROUNDS = 8 }; /* others may be quicker to what was given back */
+    enum { ROUNDS = 8 }; /* other threads may be quicker to use what was given back */
     int status = create_admitted(d, thread, block, about, m);
     if (status != TN_ERR_NO_MEMORY || !tni_backing_can_fit(d, about))
         return status;
@@ -291,7 +306,7 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
         .fd = -1,
         .is_write_once = (about->flags & TN_TENSOR_WRITE_ONCE) != 0,
     };
-    int status = tni_backing_name_shortage(create_within_quota(d, thread, block, about, m));
+    int status = tni_backing_translate_status(create_within_quota(d, thread, block, about, m));
     if (status == 0) {
         *ret_mapping = m;
         return 0;
@@ -302,8 +317,11 @@ int tni_backing_create(struct tn_domain *d, struct tni_thread *thread, tni_block
 
 /* ---- ending ------------------------------------------------------------------------------ */
 
-/* The domain lets a file go; those who attached by path keep it. */
-static bool is_still_held(const struct tni_backing *b, int fd)
+/*
+ * Clear the domain's own entry among the file's holders. @return whether another process, which
+ * attached by path, holds the file
+ */
+static bool let_file_go(const struct tni_backing *b, int fd)
 {
     struct tni_mapping m;
     if (tni_store_map(fd, true, false, &m) != 0)
@@ -327,15 +345,17 @@ static void end_file(const struct tni_backing *b)
     if (status == 0) {
         bool is_other =
             inode != 0 && (tni_os_shm_stat(fd, &memory) != 0 || memory.inode != inode);
-        bool is_held = !is_other && is_still_held(b, fd);
+        bool is_held = !is_other && let_file_go(b, fd);
         tni_os_close(fd);
         if (is_held)
             return;
-        status = is_other ? tni_fail(TN_ERR_CORRUPT, "%s was replaced: it stays", b->path)
+        status = is_other ? tni_fail(TN_ERR_CORRUPT,
+                                     "%s was replaced by another file, which is not removed",
+                                     b->path)
                           : tni_os_shm_remove(b->path);
     }
     if (status != 0 && status != TN_ERR_NOT_FOUND)
-        tni_log(TNI_LOG_WARNING, "a file was left: %s", tn_error_detail());
+        tni_log(TNI_LOG_WARNING, "a file was not removed: %s", tn_error_detail());
 }
 
 void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
@@ -343,10 +363,10 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
     struct tni_backing b;
     uint32_t word = tni_backing_copy_record(tni_backing_at(&d->segment, block), &b);
     if (!tni_strategy_is_of(word, generation))
-        return; /* there is none, or I5: somebody else has done it */
+        return; /* the block has no object, or another process has ended it (I5) */
     int status = tni_backing_check_record(&d->segment, block, &b);
     if (status != 0)
-        tni_log(TNI_LOG_ERROR, "an object was left: %s", tn_error_detail());
+        tni_log(TNI_LOG_ERROR, "an object was not removed: %s", tn_error_detail());
     else if (b.path[0] != 0)
         end_file(&b);
     TNI_KILL_POINT("backing_ended");
@@ -359,63 +379,4 @@ void tni_backing_end(struct tn_domain *d, tni_block block, uint32_t generation)
     tni_mappings_unpark(d, block);
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->ring(d);
-}
-
-/* ---- a domain's private state ------------------------------------------------------------ */
-
-/*
- * What only the parent may write is mapped anew, at the same place, as everybody else has it.
- * If that fails the child must not have it at all, and its use is a fault.
- */
-TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
-{
-    if (!m->is_write_once || m->is_read_only)
-        return;
-    if (!tni_mapping_has_descriptor(m) ||
-        tni_os_map_over(m->fd, m->address, m->object_bytes, true) != 0) {
-        tni_os_unmap(m->address, m->object_bytes);
-        m->address = NULL; /* others may map something there: it is not ours to unmap */
-        tni_log(TNI_LOG_ERROR, "a forked child lost a storage: %s", tn_error_detail());
-    }
-    m->is_read_only = true;
-}
-
-/*
- * Of what another thread of the parent was making or mapping, the child has no reference: the
- * mapping would keep the memory for as long as the child lives.
- */
-TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
-{
-    for (uint32_t i = 0; i < tni_backing_part(d)->mappings_limit; i++) {
-        struct tni_mapping *m = tni_backing_part(d)->mappings[i];
-        if (m == NULL)
-            continue;
-        uint32_t at =
-            tni_block_position(&d->segment.geometry, tni_block_make(TNI_BACKING_CLASS, i));
-        if (atomic_load_explicit(&d->local[at], memory_order_relaxed) == 0)
-            tni_mapping_abandon(d, m);
-        else
-            map_read_only(m);
-    }
-}
-
-static void unlock_around_fork(struct tn_domain *d, bool in_child)
-{
-    if (in_child)
-        tni_mutex_reset(&tni_backing_part(d)->mappings_lock);
-    else
-        tni_mappings_unlock(d);
-}
-
-static void free_table(struct tn_domain *d)
-{
-    tni_os_unmap(tni_backing_part(d)->mappings, tni_backing_part(d)->mappings_bytes);
-}
-
-void tni_backing_init(struct tn_domain *d)
-{
-    tni_process_hook(d, &(struct tni_fork_hooks){.lock = tni_mappings_lock,
-                                                 .unlock = unlock_around_fork,
-                                                 .child = map_as_child,
-                                                 .free = free_table});
 }

@@ -2,8 +2,8 @@
 /*
  * backing: storages whose memory is an object of their own, a memfd or a named file.
  *
- * Such a storage is a block like any other, of TNI_BACKING_CLASS: who holds it, and when it
- * ends, is the room ref's. This room makes the object behind it, maps it, and ends it.
+ * A block of TNI_BACKING_CLASS stands for such a storage. The room ref counts its references
+ * and decides when it ends, as for any block. This room makes the object, maps it, and ends it.
  */
 #ifndef TNI_BACKING_H
 #define TNI_BACKING_H
@@ -13,61 +13,64 @@
 #include "alloc/alloc.h"
 
 /*
- * Descriptors that tenond keeps for all members, so that a storage can be mapped after its
- * maker has ended. Set by the room reaper; NULL in a domain without tenond.
+ * The depot: descriptors that tenond keeps for all members, so that a storage can be mapped
+ * after its maker has ended. The room reaper sets these functions; a domain without tenond has
+ * none.
  */
 struct tni_depot {
     /**
-     * The descriptor stays the caller's. A tenond is started if none listens. TN_ERR_FULL:
-     * tenond has no room for it. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond is
-     * silent.
+     * Give tenond a copy of a descriptor; starts a tenond if none listens. TN_ERR_FULL: tenond
+     * has no room for it. TN_ERR_STALE: the block has ended. TN_ERR_TIMED_OUT: tenond does not
+     * answer.
      */
     int (*put)(struct tn_domain *domain, tni_block block, uint32_t generation, int fd);
     /**
-     * TN_ERR_NOT_FOUND: it has none, or there is no tenond. TN_ERR_MANAGER: it did not answer.
-     * TN_ERR_SYSTEM: no descriptor is left here.
+     * Get a descriptor. TN_ERR_NOT_FOUND: tenond has none, or no tenond listens.
+     * TN_ERR_MANAGER: tenond did not answer. TN_ERR_SYSTEM: this process cannot open another
+     * descriptor.
      */
     int (*get)(struct tn_domain *domain, tni_block block, uint32_t generation, int *ret_fd);
-    /** Start a tenond if none listens. TN_ERR_MANAGER: it cannot be; TN_ERR_TIMED_OUT. */
-    int (*summon)(struct tn_domain *domain);
+    /** Start a tenond if none listens. TN_ERR_MANAGER: it cannot be started; TN_ERR_TIMED_OUT.
+     */
+    int (*start)(struct tn_domain *domain);
     /**
-     * Called before an operation that may put or get, without the lock of mappings: another
-     * tenond is given what this process still has.
+     * If a new tenond lives, give it the descriptors that this process still has. Called before
+     * an operation that may put or get. pre: the caller does not have the lock of mappings
      */
     void (*catch_up)(struct tn_domain *domain);
-    /** Whether a tenond that lives has all that this process gave to any. */
+    /** Whether a live tenond has every descriptor that this process gave to any tenond. */
     bool (*has_all)(const struct tn_domain *domain);
-    /** Some of them are not needed any more. Never blocks. */
+    /** Notify tenond that it can close some of the descriptors. Never blocks. */
     void (*ring)(struct tn_domain *domain);
 };
 
-/* This process's connection to it; see depot.c of the room reaper. */
-struct tni_depot_line {
-    int fd;                   /* with `number`; else of anybody */
-    uint64_t number;          /* of the socket; 0: none */
-    uint64_t pause_ns;        /* not tried before: it did not answer */
-    _Atomic uint64_t manager; /* the tenond that has what this process deposited; 0: none */
-    _Atomic bool has_missed;  /* a deposit that it did not get */
+/* This process's connection to tenond; see depot.c of the room reaper. */
+struct tni_depot_connection {
+    int fd;                   /* only valid while it is the socket `number` */
+    uint64_t number;          /* the socket's inode; 0: not connected */
+    uint64_t pause_ns;        /* tenond did not answer: do not ask again before this time */
+    _Atomic uint64_t manager; /* the tenond that has this process's deposits; 0: none */
+    _Atomic bool has_missed;  /* some deposit failed */
 };
 
 /* What this room keeps of a domain. */
 struct tni_backing_part {
     const struct tni_depot *depot;
-    struct tni_depot_line depot_line; /* whoever has `mappings_lock` */
-    struct tni_mapping **mappings;    /* what is mapped, by block index; NULL until then */
+    struct tni_depot_connection depot_connection; /* protected by `mappings_lock` */
+    struct tni_mapping **mappings; /* by block index; the table is NULL until the first use */
     uint64_t mappings_bytes;
     uint32_t mappings_limit;        /* one above the highest index that was mapped */
     struct tni_mutex mappings_lock; /* fork() takes it too, after every thread record */
-    uint32_t kept_limit;            /* most of them that may be kept without need */
+    uint32_t kept_limit;            /* most descriptors to keep although tenond has a copy */
     uint32_t kept_fds;              /* descriptors in `mappings` and `parked` */
-    struct tni_mapping *parked;     /* what it is the last to have, see table.c, I6 */
+    struct tni_mapping *parked;     /* a list of unmapped ones with a descriptor: table.c, I6 */
     uint32_t parked_count, parked_limit;
 };
 TNI_PART(backing, TNI_PART_BACKING)
 
-/** What this process has mapped of one storage; lives while `refs` is not 0. */
+/** A mapping of one storage's object in this process. Lives while `refs` is not 0. */
 struct tni_mapping {
-    uint8_t *address; /* of the object; the data follows at data_offset */
+    uint8_t *address; /* of the object; the data begins at data_offset */
     uint64_t object_bytes;
     uint64_t data_offset;
     uint64_t data_bytes;
@@ -75,15 +78,15 @@ struct tni_mapping {
     uint32_t index; /* of the block */
     uint32_t generation;
     uint32_t refs;
-    int fd;                    /* kept for a while, see backing.c I4; -1 */
-    _Atomic bool is_deposited; /* tenond has a descriptor of it too */
+    int fd;                    /* of the object; -1: not kept. See table.c, I4 */
+    _Atomic bool is_deposited; /* tenond has a descriptor too */
     bool is_read_only;
-    bool is_write_once;       /* and ours to write, unless is_read_only */
-    char *path;               /* of a named file; NULL */
-    struct tni_mapping *next; /* of those that are parked: not mapped any more, I6 */
+    bool is_write_once;       /* only its maker may write; the maker maps it writable */
+    char *path;               /* of a named file; NULL: a memfd */
+    struct tni_mapping *next; /* in the list of parked ones, which are not mapped: I6 */
 };
 
-/** What a storage is made for. */
+/** What a new storage is for. */
 struct tni_backing_about {
     uint32_t strategy; /* not ARENA */
     uint32_t flags;    /* TN_SHARE_* */
@@ -95,7 +98,7 @@ struct tni_backing_about {
     uint64_t byte_offset;
 };
 
-/** What tn_strategy_get() says, once it was asked or set. */
+/** The result of tn_strategy_get(). TN_STRATEGY_DEFAULT: it was neither called nor set yet. */
 extern _Atomic uint32_t tni_strategy_current;
 static inline bool tni_strategy_is_arena(void)
 {
@@ -103,16 +106,16 @@ static inline bool tni_strategy_is_arena(void)
            TN_STRATEGY_ARENA;
 }
 
-/** Fork hook. */
+/** Register the fork hook. */
 void tni_backing_init(struct tn_domain *domain);
 
 /** Whether this process may make such a storage. TN_ERR_INVALID, TN_ERR_DENIED. */
 int tni_backing_check(struct tn_domain *domain, const struct tni_backing_about *about);
 /**
- * Make the object of a block that this process holds and nobody else knows, and map it: one
- * mapping reference is the caller's. After a failure the block has no object, and is released
- * as usual. One try. The record of the thread keeps forks away, whose child would inherit half
- * an object, or a hold of a block that is about to get one.
+ * Try once to make the object of a block that only this process knows and holds, and map it.
+ * The caller gets one reference of the mapping. After a failure the block has no object, and
+ * the caller releases it. While the caller has its thread record no fork() runs: a forked child
+ * would inherit half an object, or a hold of a block without one.
  * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY (quota, machine, or the file system),
  *         TN_ERR_FULL (descriptors), TN_ERR_UNSUPPORTED, TN_ERR_SYSTEM
  */
@@ -120,121 +123,134 @@ int tni_backing_create(struct tn_domain *domain, struct tni_thread *thread, tni_
                        const struct tni_backing_about *about, struct tni_mapping **ret_mapping);
 
 /**
- * Map the object of a block that somebody keeps, or use the mapping that this process has.
- * @return 0, TN_ERR_STALE (another generation, or it ended meanwhile), TN_ERR_NOT_FOUND (its
- *         descriptor or file is gone), TN_ERR_CORRUPT (it is not what the block says),
- * TN_ERR_FULL (descriptors), TN_ERR_NO_MEMORY (mappings), TN_ERR_SYSTEM
+ * Map the object of a block, or use the mapping that this process has. pre: a record keeps the
+ * block
+ * @return 0, TN_ERR_STALE (another generation, or the storage has ended), TN_ERR_NOT_FOUND (no
+ *         process has its descriptor, or the file is gone), TN_ERR_DENIED (only processes that
+ *         this one may not inspect have it), TN_ERR_MANAGER (only tenond has it, and does not
+ *         answer), TN_ERR_CORRUPT (the object is not the one that the block names), TN_ERR_FULL
+ *         (descriptors), TN_ERR_NO_MEMORY (mappings), TN_ERR_SYSTEM
  */
 int tni_backing_map(struct tn_domain *domain, tni_block block, uint32_t generation,
                     struct tni_mapping **ret_mapping);
 
 /**
- * One more reference of the mapping whose data these bytes lie in; NULL: there is none. That
- * this process holds its block, in the mapping's generation, is for the caller to see to.
+ * Add a reference to the mapping whose data contains these bytes. NULL: there is none. The
+ * caller checks that this process holds the block in the mapping's generation.
  */
 struct tni_mapping *tni_backing_find(struct tn_domain *domain, uintptr_t address,
                                      uint64_t size_bytes);
 
-/** Give a mapping back. Before the reference of the block, which may be another's a moment
- * later. */
+/**
+ * Release a reference of a mapping. The caller does this before it releases the block, because
+ * the block may be reused right after that.
+ */
 void tni_backing_unmap(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /**
- * Whether a storage could be made if all other memory were free: it and its record's page are
- * not larger than what the domain may ever have, nor is it larger than the whole file system
- * that its file would be in.
+ * Whether a storage could be made if all other memory were free: the object and its record's
+ * page fit in the largest quota, and a file fits in its file system.
  */
 bool tni_backing_can_fit(const struct tn_domain *domain, const struct tni_backing_about *about);
 
-/** A descriptor of a mapping's object, the caller's to close. */
+/** Get a descriptor of a mapping's object. The caller closes it. */
 int tni_backing_open(struct tn_domain *domain, struct tni_mapping *mapping, tni_block block,
                      bool read_only, int *ret_fd);
 
 /**
- * End the object that a block had in this generation, before the block is FREE: nobody names it
- * any more. May be done again, by others at the same time, and too late.
+ * End the object that a block had in this generation. Called before the block is FREE, when no
+ * record names it any more. Idempotent; several processes may call it at once, and late.
  */
 void tni_backing_end(struct tn_domain *domain, tni_block block, uint32_t generation);
 
-/** Give tenond every descriptor that this process still has: the one before it was killed. */
+/** Give a new tenond every descriptor that this process still has. */
 void tni_backing_deposit_again(struct tn_domain *domain);
 
 /**
- * A storage is about to be named to others: see to it that tenond has its descriptor, or that
- * tenond was asked.
+ * Make sure, as well as possible, that tenond has the descriptor of a storage that this process
+ * is about to name to others. A failure is logged.
  */
-void tni_backing_confirm(struct tn_domain *domain, struct tni_mapping *mapping);
+void tni_backing_ensure_deposited(struct tn_domain *domain, struct tni_mapping *mapping);
 
 /**
- * Before this process leaves: give tenond each descriptor of a storage that others name.
- * @remark Waits for a tenond that is silent, 5 s at most.
+ * Before this process leaves: give tenond the descriptor of each storage that others name.
+ * @remark Waits up to 5 s for a tenond that does not answer.
  */
 void tni_backing_hand_over(struct tn_domain *domain);
 
-/** Close descriptors that were kept for storages which nobody else needs any more. */
+/** Close parked descriptors of storages that no other process names any more. */
 void tni_backing_sweep(struct tn_domain *domain);
-/** Close all of them: this process has left. */
+/** Close all parked descriptors, after this process has left. */
 void tni_backing_fini(struct tn_domain *domain);
 
-/** What a block says of its object, read once and checked. TN_ERR_CORRUPT, TN_ERR_NOT_FOUND. */
+/**
+ * Copy a block's record of its object, and check the copy. TN_ERR_NOT_FOUND: the block has no
+ * object. TN_ERR_CORRUPT.
+ */
 int tni_backing_read(const struct tni_segment *segment, tni_block block,
                      struct tni_backing *ret_backing);
 
-/* ---- objects, in a domain or not (store.c) ---------------------------------------------- */
+/* ---- objects, in a domain or not (store.c) ----------------------------------------------- */
 
 #define TNI_STORAGE_PREFIX "tenon-storage:" /* of a memfd's name; the domain's name follows */
 
-/** Whether a header read from an object of `object_bytes` makes sense. TN_ERR_*. */
+/** Check a header that was read from an object of `object_bytes`. TN_ERR_*. */
 int tni_store_check(const tn_storage_header *header, uint64_t object_bytes);
 /**
- * Map an object and check its header; for writing if that is wanted and allowed.
- * @param is_file  it is a named file, not a memory object
+ * Map an object and check its header. The mapping is writable unless `read_only` or a seal
+ * forbids it.
+ * @param is_file  the object is a named file, not a memfd
  */
 int tni_store_map(int fd, bool is_file, bool read_only, struct tni_mapping *ret_mapping);
-/** Take one of the holders' entries for this process. TN_ERR_FULL. */
+/** Enter this process among the holders in the file's header. TN_ERR_FULL, TN_ERR_DENIED. */
 int tni_store_attach(const struct tni_mapping *mapping, uint32_t *ret_entry);
-/** Give it back; whoever is last removes the file, unless its name is another's by now. */
+/**
+ * Clear that entry. The last holder removes the file, unless another file has its name by now.
+ */
 void tni_store_detach(const struct tni_mapping *mapping, uint32_t entry);
-/** Whether a process that attached by path still holds it. */
+/** Whether a live process that attached by path holds the file. */
 bool tni_store_is_held(const tn_storage_header *header);
 
 /* ---- files by name (files.c) ------------------------------------------------------------- */
 
-/** Write the path for a new file of this domain, which no other ever had. */
+/** Write a path for a new file of this domain. No other file ever had this path. */
 int tni_files_name(const struct tn_domain *domain, char path[TNI_PATH_BYTES]);
 /** Whether a path is one that tni_files_name() may have written in this domain. */
 bool tni_files_is_ours(const struct tni_segment *segment, const char *path);
 
-/** Called for each file that was removed, or could not be; the detail says why. */
+/** Called for each removed file, and for each that could not be removed: status says why. */
 typedef void tni_files_fn(const char *path, int status, void *context);
-/** All domains that live now: *ret_ids [*ret_count], to be freed. */
+/** Return the ids of all live domains: *ret_ids [*ret_count], which the caller frees. */
 typedef int tni_files_living_fn(uint8_t (**ret_ids)[16], uint32_t *ret_count);
 /**
- * Remove files of this user, of this pid namespace, whose domain does not live, and that no
- * living process holds. `living` is asked once the files are known: the domain of each was
- * there before it. A domain that `living` cannot see lives while anybody has a witness of it.
- * Where its members have none, a file that the domain did not let go stays while the file's
- * maker is alive. @return how many, or an error
+ * Remove files of this user and this pid namespace whose domain has ended and which no live
+ * process holds. The files are listed before `living` is called: so the domain of each listed
+ * file existed by then. A domain that `living` does not find counts as live while a process has
+ * a witness of it. If its members have no witness, a file that the domain did not let go stays
+ * while the file's maker is alive. @return how many, or an error
  */
 int tni_files_collect(tni_files_living_fn *living, tni_files_fn *each, void *context);
 /** Call `each` with 0 for what tni_files_collect() would remove. @return how many, or an error
  */
 int tni_files_find(tni_files_living_fn *living, tni_files_fn *each, void *context);
-/** All files of one domain that has ended, but for those that others still hold. */
+/** Remove the files of one domain that has ended, except those that a live process holds. */
 void tni_files_end_domain(const struct tni_segment *segment);
 /**
- * Files that a living domain let go, and that nobody holds any more: those who attached by path
- * were killed, or it could not be removed. A failure to remove one is not logged, only `each`
- * hears of it.
+ * Remove files that a live domain let go and that no live process holds. Such a file is left
+ * when a process that attached by path was killed, or when the file could not be removed. A
+ * failure is reported to `each` and not logged.
  * @param segment  may be read-only
- * @param look_only  call `each` with 0 for what would be removed
- * @return how many, TN_ERR_CORRUPT (a block makes no sense; nothing is touched), or an error
+ * @param look_only  remove nothing; call `each` with 0 for each file that would be removed
+ * @return how many, TN_ERR_CORRUPT (the record of a block is damaged; nothing is removed), or
+ * an error
  */
 int tni_files_let_go(const struct tni_segment *segment, bool look_only, tni_files_fn *each,
                      void *context);
 
-/** The lock of all that a domain's part of backing keeps. fork() takes it too, after all thread
- * records: who has it must not want one. */
+/**
+ * The lock of this room's part of a domain. fork() takes it after all thread records, so a
+ * thread that has this lock must not take a record.
+ */
 void tni_mappings_lock(struct tn_domain *domain);
 void tni_mappings_unlock(struct tn_domain *domain);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mapping: find the memory object of a block and map it: by a descriptor that this process
- * keeps, from tenond's depot, or from a process that has it open; and hand descriptors over
- * before this process leaves. What is mapped is in table.c, whose I2, I4 and I6 hold here.
+ * mapping: find the object of a block and map it. The descriptor comes from tenond's depot, or
+ * from another process that has it open. The mappings are in table.c, whose I2, I4 and I6 hold
+ * here.
  */
 #include "backing/mapping.h"
 
@@ -10,14 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HAND_OVER_NS UINT64_C(5000000000)
-
-int tni_backing_name_shortage(int status)
+int tni_backing_translate_status(int status)
 {
     return status == TN_ERR_SYSTEM && !tni_os_has_descriptor_left() ? TN_ERR_FULL : status;
 }
 
-/* ---- mapping ----------------------------------------------------------------------------- */
+/* ---- finding a memfd --------------------------------------------------------------------- */
+
+/* The storage whose memfd is sought. */
+struct storage_id {
+    tni_block block;
+    uint32_t generation;
+    uint64_t inode;
+};
+
+/* A descriptor that was found. */
+struct descriptor {
+    int fd;
+    bool is_deposited; /* tenond has a copy */
+};
 
 struct search {
     uint64_t inode;
@@ -34,25 +45,25 @@ static int open_if_same(int32_t pid, int fd_number, const char *name, uint64_t i
     if (inode != search->inode)
         return 0;
     int status = tni_os_memory_open(pid, fd_number, false, &fd);
-    /* One that could not be opened for want of something may be the only one that is left. */
+    /* Other errors end the search: this may be the last process that has the object. */
     if (status != 0)
         return status == TN_ERR_NOT_FOUND || status == TN_ERR_DENIED ? 0 : status;
     if (tni_os_memory_stat(fd, &memory) != 0 || memory.inode != inode) {
-        tni_os_close(fd); /* its number is another one's by now */
+        tni_os_close(fd); /* that process has closed it, and reused the number */
         return 0;
     }
     search->fd = fd;
     return 1;
 }
 
-/* Only where its pid is a number of our pid namespace too. */
+/* Whether the maker is ending. False if its pid is of another namespace. */
 static bool is_ending(const struct tn_domain *d, uint64_t maker, int32_t pid)
 {
     const struct tni_seat *seat = tni_seat_at(&d->segment, tni_who_seat(maker));
     return tni_os_has_pid_space(TNI_LOOK(seat->pid_space)) && tni_os_process_is_ending(pid);
 }
 
-/* Neither tenond nor any process that can be seen from here has the descriptor: say why. */
+/* Neither tenond nor any process that this one can inspect has the descriptor: say why. */
 static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t generation)
 {
     const struct tni_segment *s = &d->segment;
@@ -63,78 +74,81 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
         return tni_fail(TN_ERR_STALE, "the storage of block %x has ended meanwhile", block.id);
     if (tenond != 0)
         return tni_fail(TN_ERR_NOT_FOUND,
-                        "nobody has the descriptor of block %x any more: a tenond had it (in "
-                        "seat %u), and the tenond and the vault of now have not",
+                        "no process has the descriptor of block %x any more: a former tenond "
+                        "(in seat %u) had it, but the tenond and the vault that run now do not",
                         block.id, tni_who_seat(tenond));
-    /* Not lost: a process that may look there can have it, and so can we once tenond has it. */
+    /* Not lost: its maker has it, and this process can get it once tenond has a copy. */
     if (tni_process_who_runs(s, maker))
         return tni_fail(TN_ERR_DENIED,
-                        "the descriptor of block %x cannot be had: process %u, which made the "
-                        "block, %s%s",
+                        "the descriptor of block %x cannot be opened: process %u, which made "
+                        "the block, %s%s",
                         block.id, pid,
-                        /* Nobody may look into it from when it has begun to end. */
+                        /* The kernel lets nobody inspect a process that is ending. */
                         is_ending(d, maker, (int32_t)pid)
                             ? "is ending"
-                            : "lives, but this process may not look into it",
+                            : "is alive, but this process may not inspect it",
                         tni_backing_part(d)->depot != NULL ? ", and tenond has no copy" : "");
     return tni_fail(TN_ERR_NOT_FOUND,
-                    "nobody has the descriptor of block %x any more: process %u, which made "
-                    "the block, has ended%s",
+                    "no process has the descriptor of block %x any more: process %u, which "
+                    "made the block, has ended%s",
                     block.id, pid,
                     tni_backing_part(d)->depot != NULL
-                        ? " before tenond had got the descriptor"
-                        : ", and the domain has no tenond that would keep it");
+                        ? " before tenond had a copy of the descriptor"
+                        : ", and the domain has no tenond that would have kept it");
 }
 
 static int fail_manager(tni_block block, const char *why)
 {
-    return tni_fail(TN_ERR_MANAGER, "block %x: only tenond may have its descriptor: %s",
+    return tni_fail(TN_ERR_MANAGER,
+                    "only tenond can have the descriptor of block %x, and did not answer: %s",
                     block.id, why);
 }
 
-/* From tenond, else from whoever has it open. @return 0, TN_ERR_NOT_FOUND, or an error */
-static int look_for_memory(struct tn_domain *d, tni_block block, uint32_t generation,
-                           uint64_t inode, int *ret_fd, bool *ret_is_deposited)
+/* Ask tenond, then every process that has it open. @return 0, TN_ERR_NOT_FOUND, or an error */
+static int search_memory(struct tn_domain *d, const struct storage_id *id,
+                         struct descriptor *ret_found)
 {
-    struct search search = {.inode = inode, .fd = -1};
+    struct search search = {.inode = id->inode, .fd = -1};
     int status = TN_ERR_NOT_FOUND;
     if (tni_backing_part(d)->depot != NULL)
-        status = tni_backing_part(d)->depot->get(d, block, generation, ret_fd);
-    *ret_is_deposited = status == 0;
+        status = tni_backing_part(d)->depot->get(d, id->block, id->generation, &ret_found->fd);
+    ret_found->is_deposited = status == 0;
     if (status != TN_ERR_NOT_FOUND && status != TN_ERR_MANAGER)
         return status;
-    char why[160]; /* the search has details of its own */
+    char why[160]; /* saved, since the search sets sentences of its own */
     snprintf(why, sizeof why, "%s", tn_error_detail());
     int found = tni_os_memory_for_each(TNI_STORAGE_PREFIX, open_if_same, &search);
     if (found == 1) {
-        *ret_fd = search.fd;
+        ret_found->fd = search.fd;
         return 0;
     }
     if (found == 0 && status == TN_ERR_MANAGER)
-        return fail_manager(block, why);
+        return fail_manager(id->block, why);
     return found < 0 ? found : status;
 }
 
-static int find_memory(struct tn_domain *d, tni_block block, uint32_t generation,
-                       uint64_t inode, int *ret_fd, bool *ret_is_deposited)
+static int find_memory(struct tn_domain *d, const struct storage_id *id,
+                       struct descriptor *ret_found)
 {
-    int status = look_for_memory(d, block, generation, inode, ret_fd, ret_is_deposited);
+    int status = search_memory(d, id, ret_found);
     /*
-     * There may have been no tenond. Or its maker has given it to tenond, and closed it,
-     * between the two looks.
+     * There may have been no tenond. Or the maker gave tenond the descriptor, and closed it,
+     * after tenond was asked and before the processes were searched. Search again.
      */
     if (status == TN_ERR_NOT_FOUND && tni_backing_part(d)->depot != NULL) {
-        if (tni_backing_part(d)->depot->summon(d) != 0) {
+        if (tni_backing_part(d)->depot->start(d) != 0) {
             char why[160];
             snprintf(why, sizeof why, "%s", tn_error_detail());
-            return fail_manager(block, why);
+            return fail_manager(id->block, why);
         }
-        status = look_for_memory(d, block, generation, inode, ret_fd, ret_is_deposited);
+        status = search_memory(d, id, ret_found);
     }
-    return status == TN_ERR_NOT_FOUND ? fail_lost(d, block, generation) : status;
+    return status == TN_ERR_NOT_FOUND ? fail_lost(d, id->block, id->generation) : status;
 }
 
-/* A file may have been replaced by another one, a descriptor be of something else. */
+/* ---- mapping ----------------------------------------------------------------------------- */
+
+/* Check that the mapped object is the storage that the record names, and not another one. */
 static int check_identity(const struct tn_domain *d, tni_block block, uint32_t generation,
                           const struct tni_backing *b, const struct tni_mapping *m)
 {
@@ -150,55 +164,56 @@ static int check_identity(const struct tn_domain *d, tni_block block, uint32_t g
                     b->path[0] != 0 ? b->path : "the object", block.id);
 }
 
-/* Nothing of ours can be had there any more. */
-static int name_replaced(const struct tni_backing *b, tni_block block, int status)
+/* Turn TN_ERR_INVALID, the status for an object of the wrong kind, into TN_ERR_CORRUPT. */
+static int fail_replaced(const struct tni_backing *b, tni_block block, int status)
 {
     if (status != TN_ERR_INVALID)
         return status;
     if (b->path[0] != 0)
-        return tni_fail(TN_ERR_CORRUPT, "%s was replaced by something that is no plain file",
+        return tni_fail(TN_ERR_CORRUPT, "%s was replaced by something that is not a plain file",
                         b->path);
     return tni_fail(TN_ERR_CORRUPT, "block %x: %s", block.id, tn_error_detail());
 }
 
-/* What a checked record names: opened, mapped, and proved to be of this generation. */
-static int map_object(struct tn_domain *d, tni_block block, uint32_t generation,
-                      const struct tni_backing *b, struct tni_mapping *ret_mapping, int *ret_fd,
-                      bool *ret_is_deposited)
+/* Open and map the object that a checked record names, and check that it is that object. */
+static int map_object(struct tn_domain *d, const struct storage_id *id,
+                      const struct tni_backing *b, struct tni_mapping *ret_mapping,
+                      struct descriptor *ret_descriptor)
 {
     struct tni_mapping m;
+    struct descriptor found = {.fd = -1};
+    tni_block block = id->block;
     bool is_file = b->path[0] != 0;
-    int fd = -1;
-    int status = is_file ? tni_os_shm_open(b->path, &fd)
-                         : find_memory(d, block, generation, atomic_load(&b->inode), &fd,
-                                       ret_is_deposited);
+    int status = is_file ? tni_os_shm_open(b->path, &found.fd) : find_memory(d, id, &found);
     if (status != 0)
-        return name_replaced(b, block, status);
-    if ((status = tni_store_map(fd, is_file, false, &m)) != 0) {
-        status = name_replaced(b, block, status);
-        /* We are the user of the domain: no other process of it may have the file either. */
+        return fail_replaced(b, block, status);
+    if ((status = tni_store_map(found.fd, is_file, false, &m)) != 0) {
+        status = fail_replaced(b, block, status);
+        /* This process runs as the domain's user: no other member can open the file either. */
         if (status == TN_ERR_DENIED && TNI_LOOK(d->segment.header->uid) == tni_os_uid())
             status = tni_fail(TN_ERR_CORRUPT, "%s: %s", b->path, tn_error_detail());
         goto close_fd;
     }
     m.index = tni_block_index(block);
-    if ((status = check_identity(d, block, generation, b, &m)) != 0)
+    if ((status = check_identity(d, block, id->generation, b, &m)) != 0)
         goto unmap;
     if (is_file && (m.path = strdup(b->path)) == NULL) {
         status = tni_fail(TN_ERR_NO_MEMORY, "no private memory for a path");
         goto unmap;
     }
     TNI_KILL_POINT("backing_mapped");
-    if (is_file)
-        tni_os_close(fd);
-    *ret_fd = is_file ? -1 : fd;
+    if (is_file) {
+        tni_os_close(found.fd);
+        found.fd = -1;
+    }
+    *ret_descriptor = found;
     *ret_mapping = m;
     return 0;
 
 unmap:
     tni_os_unmap(m.address, m.object_bytes);
 close_fd:
-    tni_os_close(fd);
+    tni_os_close(found.fd);
     return status;
 }
 
@@ -206,19 +221,20 @@ static int map_new(struct tn_domain *d, tni_block block, uint32_t generation,
                    struct tni_mapping **ret_mapping)
 {
     struct tni_backing b;
-    bool is_deposited = false;
-    int fd = -1;
+    struct descriptor found = {.fd = -1};
     int status = tni_backing_read(&d->segment, block, &b);
     if (status != 0)
         return status;
+    const struct storage_id id = {
+        .block = block, .generation = generation, .inode = atomic_load(&b.inode)};
     struct tni_mapping *m = tni_mapping_new();
     if (m == NULL)
         return TN_ERR_NO_MEMORY;
-    if ((status = map_object(d, block, generation, &b, m, &fd, &is_deposited)) != 0) {
+    if ((status = map_object(d, &id, &b, m, &found)) != 0) {
         free(m);
         return status;
     }
-    tni_mapping_enter(d, m, fd, is_deposited);
+    tni_mapping_enter(d, m, found.fd, found.is_deposited);
     *ret_mapping = m;
     return 0;
 }
@@ -246,7 +262,7 @@ int tni_backing_map(struct tn_domain *d, tni_block block, uint32_t generation,
     if (tni_backing_part(d)->depot != NULL)
         tni_backing_part(d)->depot->catch_up(d);
     tni_mappings_lock(d);
-    int status = tni_backing_name_shortage(map_locked(d, block, generation, ret_mapping));
+    int status = tni_backing_translate_status(map_locked(d, block, generation, ret_mapping));
     tni_mappings_unlock(d);
     return status;
 }
@@ -278,32 +294,34 @@ struct tni_mapping *tni_backing_find(struct tn_domain *d, uintptr_t address,
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
-/* The block may be another's by now: a tensor may outlive the domain that it was made in. */
+/* The block may have been reused: a tensor may outlive the domain in which it was made. */
 static int check_same(const struct tni_mapping *m, tni_block block, int fd)
 {
     struct tni_os_memory memory;
     int status =
         m->path != NULL ? tni_os_shm_stat(fd, &memory) : tni_os_memory_stat(fd, &memory);
     if (status == 0 && memory.inode != m->inode)
-        status = tni_fail(TN_ERR_NOT_FOUND, "the descriptor of block %x is another storage's",
-                          block.id);
+        status = tni_fail(
+            TN_ERR_NOT_FOUND,
+            "the descriptor that was found for block %x belongs to another storage", block.id);
     return status;
 }
 
 static int open_any(struct tn_domain *d, struct tni_mapping *m, tni_block block, int *ret_fd)
 {
-    bool is_deposited;
+    const struct storage_id id = {
+        .block = block, .generation = m->generation, .inode = m->inode};
+    struct descriptor found;
     if (tni_mapping_has_descriptor(m))
         return tni_os_duplicate(m->fd, ret_fd);
-    int fd, status = m->path != NULL
-                         ? tni_os_shm_open(m->path, &fd)
-                         : find_memory(d, block, m->generation, m->inode, &fd, &is_deposited);
+    int status =
+        m->path != NULL ? tni_os_shm_open(m->path, &found.fd) : find_memory(d, &id, &found);
     if (status != 0)
         return status;
-    if ((status = check_same(m, block, fd)) != 0)
-        tni_os_close(fd);
+    if ((status = check_same(m, block, found.fd)) != 0)
+        tni_os_close(found.fd);
     else
-        *ret_fd = fd;
+        *ret_fd = found.fd;
     return status;
 }
 
@@ -312,7 +330,7 @@ int tni_backing_open(struct tn_domain *d, struct tni_mapping *m, tni_block block
 {
     int fd;
     tni_mappings_lock(d);
-    int status = tni_backing_name_shortage(open_any(d, m, block, &fd));
+    int status = tni_backing_translate_status(open_any(d, m, block, &fd));
     tni_mappings_unlock(d);
     if (status != 0 || !read_only) {
         if (status == 0)
@@ -322,110 +340,4 @@ int tni_backing_open(struct tn_domain *d, struct tni_mapping *m, tni_block block
     status = tni_os_memory_reopen(fd, true, ret_fd);
     tni_os_close(fd);
     return status;
-}
-
-/* @return 0: also where this process has no descriptor to give; or as tni_depot.put() */
-static int deposit(struct tn_domain *d, struct tni_mapping *m)
-{
-    if (!tni_mapping_has_descriptor(m))
-        return 0;
-    int status = tni_backing_part(d)->depot->put(d, tni_block_make(TNI_BACKING_CLASS, m->index),
-                                                 m->generation, m->fd);
-    m->is_deposited = status == 0;
-    return status;
-}
-
-void tni_backing_confirm(struct tn_domain *d, struct tni_mapping *m)
-{
-    if (m->path != NULL || tni_backing_part(d)->depot == NULL)
-        return;
-    tni_backing_part(d)->depot->catch_up(d);
-    if (m->is_deposited)
-        return;
-    tni_mappings_lock(d);
-    tni_backing_part(d)->depot_line.pause_ns =
-        0; /* now is the last moment to ask a tenond that was silent */
-    if (!m->is_deposited && deposit(d, m) != 0)
-        tni_log(TNI_LOG_WARNING, "tenond has not got a storage: %s", tn_error_detail());
-    tni_mappings_unlock(d);
-}
-
-/* ---- before we leave --------------------------------------------------------------------- */
-
-struct hand_over {
-    bool again;       /* no tenond that lives has what a former one had */
-    bool is_silent;   /* tenond: ask once more */
-    uint32_t missing; /* storages that others name and tenond has not got */
-};
-
-static void hand_over_one(struct tn_domain *d, struct tni_mapping *m, struct hand_over *h)
-{
-    if (m == NULL || m->fd < 0 || (m->is_deposited && !h->again) ||
-        !tni_mapping_is_wanted(d, m))
-        return;
-    int status = h->is_silent ? TN_ERR_TIMED_OUT : deposit(d, m);
-    h->is_silent |= status == TN_ERR_TIMED_OUT;
-    h->missing += status != 0 && status != TN_ERR_STALE;
-}
-
-static struct hand_over hand_over_all(struct tn_domain *d, bool again)
-{
-    struct hand_over h = {.again = again};
-    for (struct tni_mapping *m = tni_backing_part(d)->parked; m != NULL; m = m->next)
-        hand_over_one(d, m, &h);
-    for (uint32_t i = 0;
-         tni_backing_part(d)->mappings != NULL && i < tni_backing_part(d)->mappings_limit; i++)
-        hand_over_one(d, tni_backing_part(d)->mappings[i], &h);
-    return h;
-}
-
-void tni_backing_hand_over(struct tn_domain *d)
-{
-    if (tni_backing_part(d)->depot == NULL)
-        return;
-    uint64_t deadline_ns = tni_os_now_ns() + HAND_OVER_NS;
-    struct hand_over h = {0};
-    tni_mappings_lock(d);
-    tni_backing_part(d)->depot_line.pause_ns = 0;
-    if (tni_backing_part(d)->kept_fds > 0)
-        h = hand_over_all(d, !tni_backing_part(d)->depot->has_all(d));
-    while (h.is_silent && tni_os_now_ns() < deadline_ns) {
-        tni_backing_part(d)->depot_line.pause_ns = 0;
-        h = hand_over_all(d, false); /* what failed is not deposited */
-    }
-    tni_mappings_unlock(d);
-    if (h.missing > 0)
-        tni_log(TNI_LOG_ERROR, "tenond has not got %u storages that others name: %s", h.missing,
-                tn_error_detail());
-}
-
-/* ---- another tenond ---------------------------------------------------------------------- */
-
-/* @return whether to go on: a storage that has ended meanwhile is no reason not to */
-static bool deposit_one(struct tn_domain *d, struct tni_mapping *m)
-{
-    int status = deposit(d, m);
-    return status == 0 || status == TN_ERR_STALE;
-}
-
-void tni_backing_deposit_again(struct tn_domain *d)
-{
-    tni_mappings_lock(d);
-    uint32_t limit =
-        tni_backing_part(d)->kept_fds > 0 ? tni_backing_part(d)->mappings_limit : 0;
-    bool goes_on = tni_backing_part(d)->depot != NULL;
-    for (struct tni_mapping *m = tni_backing_part(d)->parked; goes_on && m != NULL; m = m->next)
-        goes_on = deposit_one(d, m);
-    tni_mappings_sweep_parked(d, false);
-    for (uint32_t i = 0; goes_on && tni_backing_part(d)->mappings != NULL && i < limit; i++) {
-        struct tni_mapping *m = tni_backing_part(d)->mappings[i];
-        if (m == NULL)
-            continue;
-        goes_on = deposit_one(d, m);
-        if (m->is_deposited &&
-            tni_backing_part(d)->kept_fds > tni_backing_part(d)->kept_limit &&
-            !(m->is_write_once && !m->is_read_only))
-            tni_mapping_close_kept(d, m);
-    }
-    tni_mappings_unlock(d);
 }

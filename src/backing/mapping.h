@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mapping: what this process has mapped, and descriptors that it keeps. Inside the room
- * backing. */
+/* mapping: functions that the files of the room backing share. */
 #ifndef TNI_BACKING_MAPPING_H
 #define TNI_BACKING_MAPPING_H
 
@@ -13,13 +12,13 @@ static inline struct tni_backing *tni_backing_at(const struct tni_segment *s, tn
     return tni_payload_look(s, block);
 }
 
-/* What stands in tni_backing.strategy: {generation:24, strategy:8}, I5. */
+/* The value of tni_backing.strategy: {generation:24, strategy:8}, I5. */
 static inline uint32_t tni_strategy_word(uint32_t strategy, uint32_t generation)
 {
     return generation << TNI_STRATEGY_BITS | strategy;
 }
 
-/** Whether a word of a strategy is of this generation, and there is an object. */
+/** Whether a value of tni_backing.strategy names an object of this generation. */
 static inline bool tni_strategy_is_of(uint32_t word, uint32_t generation)
 {
     return word != 0 && (word ^ tni_strategy_word(0, generation)) >> TNI_STRATEGY_BITS == 0;
@@ -30,47 +29,50 @@ static inline tn_storage_header *tni_mapping_header(const struct tni_mapping *m)
     return (tn_storage_header *)(void *)m->address;
 }
 
-/** What a block says of its object. @return TN_ERR_NOT_FOUND: it has none; TN_ERR_CORRUPT */
+/** Check a copy of a block's record. TN_ERR_NOT_FOUND: it names no object; TN_ERR_CORRUPT. */
 int tni_backing_check_record(const struct tni_segment *segment, tni_block block,
                              const struct tni_backing *backing);
 /**
- * Copy it whole. @return the word of the strategy as it stands there; 0: there is no object any
- * more
+ * Copy a record. The copy's strategy has no generation.
+ * @return the value of `strategy` in the record; 0: the record changed during the copy
  */
 uint32_t tni_backing_copy_record(const struct tni_backing *backing,
                                  struct tni_backing *ret_copy);
 
-/** Sparse: what is never touched costs nothing. pre: locked */
+/** Make the table of mappings if it does not exist yet. pre: locked */
 int tni_mappings_ensure(struct tn_domain *domain);
 
-/** Private memory for one; NULL and TN_ERR_NO_MEMORY's detail. */
+/** Private memory for one. NULL: there is none; the error's sentence says so. */
 struct tni_mapping *tni_mapping_new(void);
 
 /**
- * Make `mapping` the newest of its block, and keep its object's descriptor, which is consumed,
- * or close it (I4). pre: locked
+ * Enter `mapping` as the newest one of its block, and keep or close its object's descriptor,
+ * which is consumed (I4). pre: locked
  * @param fd  -1: there is none to keep
  */
 void tni_mapping_enter(struct tn_domain *domain, struct tni_mapping *mapping, int fd,
                        bool is_deposited);
 
-/** In a forked child: unmap what no thread of the child uses. `mapping` itself is not freed. */
-void tni_mapping_abandon(struct tn_domain *domain, struct tni_mapping *mapping);
+/** In a forked child: unmap a mapping that the child has no use for. Does not free() anything.
+ */
+void tni_mapping_discard_in_child(struct tn_domain *domain, struct tni_mapping *mapping);
 
-/** Whether its descriptor is there, and still is what it was. */
+/** Whether the mapping's descriptor is kept, and the program has not closed or replaced it. */
 bool tni_mapping_has_descriptor(const struct tni_mapping *mapping);
 
-/** To the system a full table of descriptors is an error among others: here it is FULL. */
-int tni_backing_name_shortage(int status);
+/** Turn TN_ERR_SYSTEM into TN_ERR_FULL if this process can open no more descriptors. */
+int tni_backing_translate_status(int status);
 
-/** Close the descriptor that is kept of a mapping, if there is one. pre: locked */
+/** Close the descriptor of a mapping, if one is kept. pre: locked */
 void tni_mapping_close_kept(struct tn_domain *domain, struct tni_mapping *mapping);
-/** Whether anybody but this process names this life of the mapping's block. */
-bool tni_mapping_is_wanted(const struct tn_domain *domain, const struct tni_mapping *mapping);
-/** Close what is parked and that nobody wants any more, or all of it. pre: locked */
+/** Whether a record that is not this process's hold names the mapping's block and generation.
+ */
+bool tni_mapping_is_named_elsewhere(const struct tn_domain *domain,
+                                    const struct tni_mapping *mapping);
+/** Close parked descriptors that no other process needs any more, or all. pre: locked */
 void tni_mappings_sweep_parked(struct tn_domain *domain, bool all);
 
-/** I6. The object of a block has ended: close what was kept for it. */
+/** I6. The object of a block has ended: close its parked descriptor. */
 void tni_mappings_unpark(struct tn_domain *domain, tni_block block);
 
 #endif

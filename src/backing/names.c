@@ -2,11 +2,11 @@
 /*
  * names: the names of FILE_SYSTEM storages.
  *
- * A name is tenon-UID-SPACE-DOMAIN-NUMBER: the user, the pid namespace (its inode), the first
- * 8 bytes of the domain's id, and 8 random bytes, the last three in hexadecimal digits. So no
- * reused pid and no other container that sees the same files comes to the same name, and whose
- * it is can be told of a file that a death left without a header. The id begins with the inode
- * of the domain's control segment, of which each member has a witness.
+ * A name is tenon-UID-SPACE-DOMAIN-NUMBER: the user, the pid namespace, the first 8 bytes of
+ * the domain's id, and 8 random bytes, the last three in hexadecimal digits. So neither a
+ * process with a reused pid nor another container that sees the same files makes the same name,
+ * and the owner of a file is known even if a death left the file without a header. The domain's
+ * id begins with the inode of its control segment, of which each member has a witness.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void write_name(const struct tni_file_name *name, char *text, size_t size
              name->uid, name->space, name->domain, name->number);
 }
 
-/* Only what write_name() writes: read, written again and compared. */
+/* Accept only what write_name() writes: parse the name, write it again and compare. */
 bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name)
 {
     struct tni_file_name name;
@@ -45,20 +45,20 @@ bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name)
     return true;
 }
 
-/* What is relative is another folder in each process. */
+/* A relative path would be another folder in each process. */
 int tni_files_check_folder(void)
 {
     const char *folder = tni_os_shm_folder();
     return folder[0] == '/' ? 0
                             : tni_fail(TN_ERR_INVALID,
                                        "TENON_SHM_DIR, the folder for named memory, is "
-                                       "'%.64s', which is no absolute path",
+                                       "'%.64s', which is not an absolute path",
                                        folder);
 }
 
 int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
 {
-    struct tni_os_process self; /* not what our seat says: anybody could write that */
+    struct tni_os_process self; /* from the kernel: the seat's copy may be overwritten */
     struct tni_file_name name = {.uid = tni_os_uid(),
                                  .domain = tni_file_name_domain(d->segment.id)};
     char text[96];
@@ -71,7 +71,9 @@ int tni_files_name(const struct tn_domain *d, char path[TNI_PATH_BYTES])
     write_name(&name, text, sizeof text);
     int used = snprintf(path, TNI_PATH_BYTES, "%s/%s", tni_os_shm_folder(), text);
     if (used >= TNI_PATH_BYTES)
-        return tni_fail(TN_ERR_INVALID, "the folder for named memory has a path of %zu bytes",
+        return tni_fail(TN_ERR_INVALID,
+                        "the path of the folder for named memory is %zu bytes long, which is "
+                        "too long",
                         strlen(tni_os_shm_folder()));
     return 0;
 }

@@ -12,9 +12,9 @@ struct tni_file_name {
     uint64_t space, domain, number;
 };
 
-/** The part of a domain's id that stands in a name. */
+/** The part of a domain's id that is in the names of its files. */
 uint64_t tni_file_name_domain(const uint8_t id[16]);
-/** Read a name that tni_files_name() wrote, without its folder. False: it is another one. */
+/** Parse a file name, without its folder. False: tni_files_name() did not write it. */
 bool tni_file_name_parse(const char *text, struct tni_file_name *ret_name);
 /** TN_ERR_INVALID if the folder for named memory is not an absolute path. */
 int tni_files_check_folder(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record: what a block says of its memory object, copied whole and checked. */
+/* record: copy and check a block's record of its object. */
 #include <string.h>
 
 #include "backing/mapping.h"
@@ -25,7 +25,10 @@ uint32_t tni_backing_copy_record(const struct tni_backing *b, struct tni_backing
     /* pairs with the release in name_object() */
     uint32_t word = atomic_load_explicit(&b->strategy, memory_order_acquire);
     memcpy(ret_copy, b, sizeof *ret_copy);
-    /* Whoever writes the rest anew found the word cleared: pairs with tni_backing_end(). */
+    /*
+     * A process writes the rest of the record only after tni_backing_end() cleared the word. So
+     * if the word is unchanged, the copy is whole.
+     */
     atomic_thread_fence(memory_order_acquire);
     bool is_whole = atomic_load_explicit(&b->strategy, memory_order_relaxed) == word;
     uint32_t strategy = is_whole ? word & ((1u << TNI_STRATEGY_BITS) - 1) : TN_STRATEGY_DEFAULT;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store: the memory object or file of one storage, and the header it begins with.
+ * store: the header with which the memory object or file of a storage begins.
  *
- * The header lies in memory that others write. What sizes a mapping or an offset is read once,
- * into a private copy, and compared with what the kernel says of the object. It is read by a
- * system call: whoever was killed while he made the object left one without memory, perhaps
- * where there is none, and only a header that is there proves that its page can be touched.
+ * Other processes can write the header. The numbers that size a mapping or an offset are copied
+ * once and compared with the size that the kernel states. The header is read with a system
+ * call: a maker that was killed leaves an object without memory, and touching it may fail where
+ * the system has none left. Only a header that was read proves that its page can be touched.
  */
 #include <string.h>
 
@@ -22,7 +22,8 @@ static bool is_power_of_two(uint64_t value) { return value != 0 && (value & (val
 int tni_store_check(const tn_storage_header *h, uint64_t object_bytes)
 {
     if (memcmp(h->magic, TN_STORAGE_MAGIC, sizeof h->magic) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "the object is no storage: wrong magic number");
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the object is not a storage: its magic number is wrong");
     if (h->version != TN_STORAGE_VERSION)
         return tni_fail(TN_ERR_VERSION, "the storage has version %u of its header, not %d",
                         h->version, TN_STORAGE_VERSION);
@@ -31,7 +32,7 @@ int tni_store_check(const tn_storage_header *h, uint64_t object_bytes)
                         "the storage uses features 0x%x that this library does not know",
                         h->must_understand);
     if (object_bytes < h->object_bytes)
-        return tni_fail(TN_ERR_CORRUPT, "the object has %llu bytes, its header states %llu",
+        return tni_fail(TN_ERR_CORRUPT, "the object has %llu bytes, but its header states %llu",
                         (unsigned long long)object_bytes, (unsigned long long)h->object_bytes);
     if (h->data_offset < sizeof *h || !is_power_of_two(h->data_offset) ||
         h->data_offset > h->object_bytes || h->data_bytes > h->object_bytes - h->data_offset)
@@ -47,13 +48,16 @@ static int stat_object(int fd, bool is_file, struct tni_os_memory *ret_memory)
     int status = is_file ? tni_os_shm_stat(fd, ret_memory) : tni_os_memory_stat(fd, ret_memory);
     if (status != 0)
         return status;
-    if (is_file && ret_memory->uid != tni_os_uid()) /* who could truncate it under us */
-        return tni_fail(TN_ERR_DENIED, "the file of the storage is the user %u's, not %u's",
+    if (is_file && ret_memory->uid != tni_os_uid()) /* another user could truncate it later */
+        return tni_fail(TN_ERR_DENIED,
+                        "the file of the storage belongs to user %u, but this process runs as "
+                        "user %u",
                         ret_memory->uid, tni_os_uid());
     if (!is_file && !ret_memory->is_sealed)
         return tni_fail(TN_ERR_INVALID, "descriptor %d is not sealed against shrinking", fd);
     if (ret_memory->size_bytes < tni_os_page_bytes())
-        return tni_fail(TN_ERR_CORRUPT, "the storage is truncated: %llu bytes",
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the storage is truncated: its object has only %llu bytes",
                         (unsigned long long)ret_memory->size_bytes);
     return 0;
 }
@@ -89,7 +93,7 @@ int tni_store_map(int fd, bool is_file, bool read_only, struct tni_mapping *ret_
 
 /* ---- holders ----------------------------------------------------------------------------- */
 
-/* In a public struct that C++ reads too, so not declared _Atomic. */
+/* The entries are in a public struct, which C++ reads too, and so are not declared _Atomic. */
 static uint64_t load(const uint64_t *entry) { return __atomic_load_n(entry, __ATOMIC_SEQ_CST); }
 
 static bool swap(uint64_t *entry, uint64_t expected, uint64_t next)
@@ -129,9 +133,8 @@ int tni_store_attach(const struct tni_mapping *m, uint32_t *ret_entry)
     if (status != 0)
         return status;
     if (self.pid_space != h->pid_space)
-        return tni_fail(TN_ERR_DENIED, "the file was made in another pid or time "
-                                       "namespace, where nobody could see that this "
-                                       "process holds it");
+        return tni_fail(TN_ERR_DENIED, "the file was made in another pid or time namespace, in "
+                                       "which no process could see that this process holds it");
     for (uint32_t i = DOMAIN_ENTRY + 1; i < TN_STORAGE_HOLDERS; i++) {
         uint64_t holder = load(&h->holders[i]);
         if ((holder == 0 || !is_alive(holder, h->pid_space)) &&
@@ -144,7 +147,7 @@ int tni_store_attach(const struct tni_mapping *m, uint32_t *ret_entry)
     return tni_fail(TN_ERR_FULL, "%d processes hold the file already", TN_STORAGE_HOLDERS - 1);
 }
 
-/* @return 0, TN_ERR_NOT_FOUND: it is gone, or the name is another file's */
+/* @return 0; TN_ERR_NOT_FOUND: the file is gone, or another file has its name; or an error */
 static int remove_file(const struct tni_mapping *m)
 {
     struct tni_os_memory memory;
@@ -158,17 +161,17 @@ static int remove_file(const struct tni_mapping *m)
     return status != 0 ? status : tni_os_shm_remove(m->path);
 }
 
-/* A death before the file is removed leaves it to tni_files_collect(). */
+/* If this process dies before it removes the file, tni_files_collect() removes it. */
 void tni_store_detach(const struct tni_mapping *m, uint32_t entry)
 {
     tn_storage_header *h = (tn_storage_header *)(void *)m->address;
     struct tni_os_process self;
     if (tni_os_self(&self) != 0 || !swap(&h->holders[entry], holder_of(&self), 0))
-        return; /* a forked child's, whose parent holds it */
+        return; /* this is a forked child, and the entry is its parent's */
     if (load(&h->holders[DOMAIN_ENTRY]) != 0 || tni_store_is_held(h))
         return;
     TNI_KILL_POINT("store_detached");
     int status = remove_file(m);
     if (status != 0 && status != TN_ERR_NOT_FOUND)
-        tni_log(TNI_LOG_WARNING, "a file was left: %s", tn_error_detail());
+        tni_log(TNI_LOG_WARNING, "a file was not removed: %s", tn_error_detail());
 }

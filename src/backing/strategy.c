@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strategy: which one this process uses for new storages. */
+/* strategy: the strategy that this process uses for new storages. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "backing/backing.h"
 
 static const char *const names[] = {NULL, "arena", "file_descriptor", "file_system", NULL};
-/* Known to tenon, but not to this build or system. */
+/* Strategies that this build or system does not have. */
 static const char *const absent[] = {"cuda_vmm", "cuda_ipc", "hip_vmm", "hip_ipc"};
 
 _Atomic uint32_t tni_strategy_current; /* TN_STRATEGY_DEFAULT: not decided yet */
@@ -34,7 +34,8 @@ int tn_strategy_parse(const char *name, uint32_t *ret_strategy)
             return tni_fail(TN_ERR_UNSUPPORTED, "this system lacks the strategy '%s'", name);
     if (strategy == TN_STRATEGY_DEFAULT)
         return tni_fail(TN_ERR_INVALID,
-                        "no strategy is called '%.64s': arena, file_descriptor, file_system",
+                        "no strategy is called '%.64s': the strategies are arena, "
+                        "file_descriptor and file_system",
                         name);
     *ret_strategy = strategy;
     return 0;
@@ -56,11 +57,12 @@ static uint32_t decide(void)
         strategy = find(name);
         if (strategy == TN_STRATEGY_DEFAULT) {
             strategy = TN_STRATEGY_ARENA;
-            tni_log(TNI_LOG_WARNING, "TENON_STRATEGY=%.64s is none that this system has: arena",
+            tni_log(TNI_LOG_WARNING,
+                    "TENON_STRATEGY=%.64s is not a strategy of this system: arena is used",
                     name);
         }
     }
-    /* Another thread may have set one meanwhile. */
+    /* Another thread may have set a strategy meanwhile. */
     atomic_compare_exchange_strong(&tni_strategy_current, &expected, strategy);
     return atomic_load(&tni_strategy_current);
 }

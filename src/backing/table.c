@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table: what this process has mapped, by block, and the descriptors that it keeps.
+ * table: the mappings of this process, by block, and the descriptors that it keeps.
  *
  * I2  mappings[i] is the newest mapping that this process has of block i; NULL: it has none. A
  *     mapping lives while its `refs` is not 0, which may be longer than this process holds the
- *     block: a push gives its reference away before it unmaps, an import maps before it has
- *     one. So one of a generation that is over may live beside its successor, out of the table.
- * I4  A process keeps the descriptor of a mapping only while it may be the last to have it: if
- *     there is no tenond, for some of them in case tenond is killed (64, or an eighth of what
- *     it may have open), and always for one that it alone can write, since a forked child must
- *     map it anew.
- * I6  A descriptor that tenond has not got is parked when its mapping ends while others name
- *     the storage, in a queue or a ticket: they find it here. It is closed once nobody does, or
- *     given to the next tenond. Until somebody looks, it keeps the memory of a storage that has
- *     ended.
- * All of it is private, changes under one lock, and goes with the process.
+ *     block: a push gives its reference away before it unmaps, and an import maps before it has
+ *     a reference. So a mapping of a former generation may live on outside of the table.
+ * I4  A process keeps the descriptor of a mapping if tenond has no copy; of up to 64 others (or
+ *     an eighth of the process's limit), in case tenond is killed; and of each storage that
+ * only this process can write, because a forked child must map that again. I6  When a mapping
+ * ends while records of others, such as a queue or a ticket, name its storage, and tenond has
+ * no copy of the descriptor, the descriptor is parked: other processes find it here. It is
+ * closed once no record names the storage, or once a new tenond has a copy. If the storage
+ * ends, a parked descriptor keeps its memory until the next sweep. All of this is private, is
+ * protected by one lock, and ends with the process.
  */
 #include <stdlib.h>
 
 #include "backing/mapping.h"
 
 enum { KEPT = 64, PARKED = 16 };
-#define HAND_OVER_NS UINT64_C(5000000000)
 
 void tni_mappings_lock(struct tn_domain *d)
 {
@@ -39,7 +37,10 @@ bool tni_mapping_has_descriptor(const struct tni_mapping *m)
     return m->fd >= 0 && tni_os_memory_stat(m->fd, &memory) == 0 && memory.inode == m->inode;
 }
 
-/* A program that closes what it did not open may have its own behind this number by now. */
+/*
+ * The program may have closed this descriptor without having opened it. Then the number may be
+ * that of a file of the program, and must not be closed.
+ */
 void tni_mapping_close_kept(struct tn_domain *d, struct tni_mapping *m)
 {
     if (m->fd < 0)
@@ -99,8 +100,8 @@ static void discard_mapping(struct tn_domain *d, struct tni_mapping *m)
     free(m);
 }
 
-/* I6. Whether anybody but us names this life of the block. */
-bool tni_mapping_is_wanted(const struct tn_domain *d, const struct tni_mapping *m)
+/* I6. The count, less this process's own hold, is the number of other records. */
+bool tni_mapping_is_named_elsewhere(const struct tn_domain *d, const struct tni_mapping *m)
 {
     const struct tni_segment *s = &d->segment;
     tni_block block = tni_block_make(TNI_BACKING_CLASS, m->index);
@@ -117,7 +118,7 @@ void tni_mappings_sweep_parked(struct tn_domain *d, bool all)
 {
     for (struct tni_mapping **at = &tni_backing_part(d)->parked; *at != NULL;) {
         struct tni_mapping *m = *at;
-        if (!all && !m->is_deposited && tni_mapping_is_wanted(d, m)) {
+        if (!all && !m->is_deposited && tni_mapping_is_named_elsewhere(d, m)) {
             at = &m->next;
             continue;
         }
@@ -126,7 +127,7 @@ void tni_mappings_sweep_parked(struct tn_domain *d, bool all)
         discard_mapping(d, m);
     }
     tni_backing_part(d)->parked_limit =
-        2 * tni_backing_part(d)->parked_count + PARKED; /* so that few are looked at in vain */
+        2 * tni_backing_part(d)->parked_count + PARKED; /* so that sweeps stay rare */
 }
 
 static void park(struct tn_domain *d, struct tni_mapping *m)
@@ -138,7 +139,7 @@ static void park(struct tn_domain *d, struct tni_mapping *m)
         tni_mappings_sweep_parked(d, false);
 }
 
-/* Mapped again while it was parked: once is enough. */
+/* Whether a descriptor of this storage is parked: it was mapped again after that. */
 static bool is_parked(const struct tn_domain *d, const struct tni_mapping *m)
 {
     for (const struct tni_mapping *p = tni_backing_part(d)->parked; p != NULL; p = p->next)
@@ -153,15 +154,15 @@ static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
     if (tni_backing_part(d)->mappings[m->index] == m)
         tni_backing_part(d)->mappings[m->index] = NULL;
     tni_os_unmap(m->address, m->object_bytes);
-    if (m->fd >= 0 && !m->is_deposited && !d->is_closed && tni_mapping_is_wanted(d, m) &&
-        !is_parked(d, m))
+    if (m->fd >= 0 && !m->is_deposited && !d->is_closed &&
+        tni_mapping_is_named_elsewhere(d, m) && !is_parked(d, m))
         park(d, m);
     else
         discard_mapping(d, m);
 }
 
-/* To free it could wait for ever, for a thread of the parent that was in malloc(). */
-TNI_AROUND_FORK void tni_mapping_abandon(struct tn_domain *d, struct tni_mapping *m)
+/* No free(): a thread of the parent may have been in malloc(), whose lock stays taken here. */
+TNI_AROUND_FORK void tni_mapping_discard_in_child(struct tn_domain *d, struct tni_mapping *m)
 {
     tni_backing_part(d)->mappings[m->index] = NULL;
     tni_mapping_close_kept(d, m);
@@ -203,7 +204,7 @@ void tni_mappings_unpark(struct tn_domain *d, tni_block block)
     tni_mappings_lock(d);
     for (struct tni_mapping **at = &tni_backing_part(d)->parked; *at != NULL;) {
         struct tni_mapping *m = *at;
-        if (m->index != tni_block_index(block) || tni_mapping_is_wanted(d, m)) {
+        if (m->index != tni_block_index(block) || tni_mapping_is_named_elsewhere(d, m)) {
             at = &m->next;
             continue;
         }

@@ -49,11 +49,14 @@ static void note_free(struct tn_domain *d, const struct tni_object *object)
 int tni_entry_make_ring(struct tn_domain *d, uint64_t ring_bytes, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_RING, .is_unfinished = true};
-    bool is_zero;
-    int status = tni_ref_alloc(d, ring_bytes, &about, true, 0, ret_block, &is_zero);
-    if (status == 0 && !is_zero)
-        memset(tni_payload_at(&d->segment, *ret_block), 0, ring_bytes);
-    return status;
+    struct tni_new_block ring;
+    int status = tni_ref_alloc(d, ring_bytes, &about, 0, &ring);
+    if (status != 0)
+        return status;
+    if (!ring.is_zero)
+        memset(tni_payload_at(&d->segment, ring.block), 0, ring_bytes);
+    *ret_block = ring.block;
+    return 0;
 }
 
 /* The ring's reference passes from us to the object. */

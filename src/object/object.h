@@ -156,7 +156,7 @@ int tni_object_check_slow(const struct tn_object *handle, uint32_t kind);
 static inline int tni_object_check(const struct tn_object *handle, uint32_t kind)
 {
     return TNI_LIKELY(handle != NULL && handle->kind == kind && handle->domain != NULL &&
-                      tni_process_sits(handle->domain) &&
+                      tni_process_is_member(handle->domain) &&
                       atomic_load_explicit(&handle->object->word, memory_order_relaxed) ==
                           handle->word)
                ? 0

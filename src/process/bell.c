@@ -2,18 +2,19 @@
 /*
  * bell: the descriptor that a process polls, and how others make it readable.
  *
- * Nouns: bell (a socket, rung by its number within a network namespace), watch (of the control
- * segment: rung by a write to it, from anywhere).
- * I1  Who rings tries the bell first. A write is for who has no such bell in his network
- *     namespace; it is heard by all members that watch, who look at their queues in vain.
- * I2  Both are gone with their last descriptor: a death leaves a number that rings nothing. Who
- *     is killed between bell and watch leaves the bell armed: see ring_descriptor() in
- * object.c.
- * I3  Who polls sleeps for as long as nobody rings. Where all members poll, only tenond
- * reclaims the dead and rings for them; so the descriptor is readable, too, once tenond is
- * gone, and whoever clears it starts another one. That one rings everybody, who then follow it.
- * It may be killed before it rings: so, until a tenond lives, a timer makes the descriptor
- *     readable in its place.
+ * Nouns: bell (a socket that other processes of the same network namespace ring by its number),
+ * watch (a descriptor that becomes readable when any process writes to the control segment).
+ * I1  A ringer tries the bell first. It writes to the control segment only if the bell's number
+ *     does not exist in the ringer's network namespace. Such a write wakes every member that
+ *     watches; the others find nothing in their queues.
+ * I2  The kernel removes both with their last descriptor, so a dead process leaves a number
+ *     that rings nothing. A ringer that is killed before it has rung leaves bell_fd_armed set,
+ *     so the next ringer rings: see ring_descriptor() in the room object.
+ * I3  A polling process sleeps until somebody rings. If all members poll, only tenond reclaims
+ *     dead processes and rings for them. So the descriptor also becomes readable when tenond
+ *     ends; the process that then clears the descriptor starts another tenond, which rings all
+ *     members, and they poll the new one. The new tenond may be killed before it rings:
+ *     therefore a timer makes the descriptor readable for as long as no tenond lives.
  */
 #include <stddef.h>
 
@@ -22,7 +23,8 @@
 #include "process/process.h"
 
 enum { MAKING = -2, NONE = -1 };
-/* While there is no tenond, who polls looks again after at least and at most this time. */
+/* While no tenond lives, a polling process checks again after at least and at most this time.
+ */
 #define LOOK_AGAIN_NS UINT64_C(200000000)
 #define LOOK_MOST_NS  UINT64_C(1000000000)
 
@@ -36,7 +38,7 @@ static int make_bell(uint64_t *number, int *ret_fd)
             *number = (*number & ~TNI_BELL_WATCHES) | 1;
             status = tni_os_bell_create(*number, ret_fd);
         }
-    } while (status == TN_ERR_EXISTS); /* another number, then */
+    } while (status == TN_ERR_EXISTS); /* try another number */
     return status;
 }
 
@@ -48,8 +50,7 @@ static void close_parts(struct tn_domain *d)
     d->bell.is_there = false;
 }
 
-/* One descriptor over both. Without a watch the bell is the one, and without a bell the watch.
- */
+/* Make one epoll descriptor over the bell and the watch, or over the watch alone. */
 static int join_parts(struct tn_domain *d, int *ret_fd)
 {
     int loop;
@@ -68,8 +69,9 @@ static int join_parts(struct tn_domain *d, int *ret_fd)
 }
 
 /*
- * Until the next look, and not at once again where nobody can start a tenond. survive_ns may
- * lie minutes ahead, as set while a tenond lived: then the timer does not wait for it.
+ * A timer for the next check that a tenond lives. It is never due at once, so that a process
+ * does not spin where no tenond can be started. survive_ns may lie minutes ahead if it was set
+ * while a tenond lived: the timer is due after LOOK_MOST_NS at the latest.
  */
 static int open_timer(struct tn_domain *d)
 {
@@ -83,8 +85,8 @@ static int open_timer(struct tn_domain *d)
 }
 
 /*
- * I3. @return a descriptor of the tenond that lives; a timer where none does; NONE where the
- * kernel has neither, and for a tenond of another pid namespace
+ * I3. @return a process descriptor of the live tenond; a timer if no tenond lives; NONE if the
+ * kernel offers neither, or if the tenond is in another pid namespace
  */
 static int open_tenond(struct tn_domain *d)
 {
@@ -97,7 +99,7 @@ static int open_tenond(struct tn_domain *d)
     if (tni_process_is_here(s, seat) &&
         tni_os_process_open(atomic_load(&tni_seat_at(s, seat)->pid), &fd) != 0)
         fd = NONE;
-    /* After the opening: the pid is not another process's. */
+    /* Checked after the descriptor was opened: so the pid was not another process's by then. */
     if (tni_process_who_runs(s, manager))
         return fd;
     tni_os_close(fd);
@@ -142,7 +144,7 @@ static int make(struct tn_domain *d, uint64_t *ret_number, int *ret_fd)
     if (status != 0 && watched != 0)
         return status;
     if (status != 0)
-        *ret_number = 1; /* nobody's */
+        *ret_number = 1; /* a number that no bell has */
     if (watched == 0 && join_parts(d, ret_fd) == 0) {
         follow_tenond(d, *ret_fd);
         *ret_number |= TNI_BELL_WATCHES;
@@ -166,7 +168,7 @@ int tni_process_bell_open(struct tn_domain *d, int *ret_fd)
             *ret_fd = fd;
             return 0;
         }
-        tni_os_back_off(tries); /* another thread makes it */
+        tni_os_back_off(tries); /* another thread is making it */
     }
     uint64_t number;
     int fd = NONE;

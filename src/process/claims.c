@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process: claims on shared tables, that one thread of one process has at a time. */
+/* claims: claims on shared tables. One thread of one process has a claim at a time. */
 #include "process/fork.h"
 
-static bool can_give_back(const struct tn_domain *d, uint64_t who, bool has_reaped)
+/* Whether the owner of a claim may still release it. */
+static bool is_owner_live(const struct tn_domain *d, uint64_t who, bool has_reaped)
 {
     uint32_t state = tni_process_who_state(&d->segment, who);
     return state != TNI_SEAT_FREE && (has_reaped || state != TNI_SEAT_REAPING);
@@ -16,7 +17,7 @@ bool tni_process_claim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uin
         return false;
     uint64_t who = from;
     if (atomic_compare_exchange_strong(claim, &who, d->who) || who == d->who ||
-        (!can_give_back(d, who, has_reaped) &&
+        (!is_owner_live(d, who, has_reaped) &&
          atomic_compare_exchange_strong(claim, &who, d->who)))
         return true;
     atomic_exchange(turn, 0);
@@ -26,5 +27,5 @@ bool tni_process_claim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uin
 void tni_process_unclaim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uint64_t *turn)
 {
     tni_claim_release(claim, d->who);
-    atomic_exchange(turn, 0); /* and what tni_wait_notify() asks for */
+    atomic_exchange(turn, 0); /* also the read-modify-write that tni_wait_notify() requires */
 }

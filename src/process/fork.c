@@ -1,37 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process: all domains of this process, and what fork() makes of them. See process.c, I3. */
+/*
+ * fork: the handlers that run before and after fork(). See process.c, I3.
+ *
+ * Before fork() the parent takes a seat for the child, in the parent's own name (I3), and has
+ * every room write the child's holds there. So no hold is written for a block that the parent,
+ * which goes on running, has already released. After fork() the parent drops its mapping of the
+ * child's witness. From then on only the child has it, so the seat counts as dead when the
+ * child is gone, or when fork() failed and there is no child. The parent does not wait for the
+ * child.
+ *
+ * Without a witness nobody could tell whether the child lives: the parent waits on a pipe until
+ * the child has written its own pid into the seat, or is known not to exist; then the parent
+ * marks the seat as nobody's (disown_unwitnessed()).
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "process/fork.h"
 
-struct tn_domain *tni_domains;
-static struct tni_mutex domains_lock;
+/* ---- before fork() ----------------------------------------------------------------------- */
 
-void tni_domains_lock(void) { tni_mutex_lock(&domains_lock); }
-void tni_domains_unlock(void) { tni_mutex_unlock(&domains_lock); }
+static int fork_pipe[2] = {-1, -1}; /* for children without a witness; -1: not needed */
+static void (*joined_hook)(struct tn_domain *);
 
-static void note_reason(struct tn_domain *d, const char *why)
-{
-    snprintf(d->child_reason, sizeof d->child_reason, "%s", why);
-}
-
-/* reason: why it has no seat; NULL: as its parent said */
-static void forget_parent(struct tn_domain *d, const char *reason)
-{
-    d->seat = TNI_NO_SEAT;
-    d->witness = NULL; /* is not mapped here */
-    if (reason != NULL)
-        note_reason(d, reason);
-    tni_process_bell_close(d);
-}
-
-static void run_child_hooks(struct tn_domain *d)
-{
-    for (uint32_t h = 0; h < d->hook_count; h++)
-        if (d->hooks[h].child != NULL)
-            d->hooks[h].child(d);
-}
+void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = joined; }
 
 static void lock_rooms(struct tn_domain *d)
 {
@@ -39,62 +31,6 @@ static void lock_rooms(struct tn_domain *d)
         if (d->hooks[h].lock != NULL)
             d->hooks[h].lock(d);
 }
-
-static void unlock_rooms(struct tn_domain *d, bool in_child)
-{
-    for (uint32_t h = 0; h < d->hook_count; h++)
-        if (d->hooks[h].unlock != NULL)
-            d->hooks[h].unlock(d, in_child);
-}
-
-/* Its parent may have had other threads, in the middle of what they never finish here. */
-void tni_process_set_apart(void)
-{
-    tni_mutex_reset(&domains_lock);
-    tni_os_mark();
-    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
-        forget_parent(d, "_Fork() and clone() run no handlers, so it could take none");
-        for (uint32_t t = 0; t < TNI_THREADS; t++) {
-            atomic_store(&d->threads[t].aside, TNI_ASIDE_NOT);
-            tni_thread_leave(&d->threads[t]);
-        }
-        unlock_rooms(d, true);
-        run_child_hooks(d);
-    }
-}
-
-/* Before a process that may be such a child sits down, or forks, as if the seats were its own.
- */
-void tni_domains_leave_copies(void)
-{
-    if (tni_domains != NULL && tni_process_is_copy(tni_domains))
-        tni_process_set_apart();
-}
-
-void tni_process_for_each(void (*each)(struct tn_domain *domain))
-{
-    tni_domains_leave_copies();
-    tni_domains_lock();
-    for (struct tn_domain *d = tni_domains; d != NULL; d = d->next)
-        each(d);
-    tni_domains_unlock();
-}
-
-/* ---- fork -------------------------------------------------------------------------------- */
-/*
- * Before fork() the parent takes a seat for the child, in its own name (I3), and has every room
- * write the child's holds there; so that no hold is ever written for a block that the parent,
- * running on, has already given back. After fork() the parent drops its mapping of the child's
- * witness. The child has the only one then, so the seat counts as dead when the child is gone,
- * or when fork() failed and there is none. The parent does not wait for the child.
- *
- * Without a witness nobody could tell: the parent waits on a pipe until the child has put its
- * own name on the seat, or is known not to exist, and then disowns the seat.
- */
-static int fork_pipe[2] = {-1, -1};
-static void (*joined_hook)(struct tn_domain *);
-
-void tni_process_set_joined(void (*joined)(struct tn_domain *)) { joined_hook = joined; }
 
 static bool has_free_seat(const struct tni_segment *s)
 {
@@ -105,7 +41,7 @@ static bool has_free_seat(const struct tni_segment *s)
     return seat < s->geometry.seats;
 }
 
-/* Every seat was taken: reclaim the dead. @return whether to look for a seat once more */
+/* Every seat is taken: reclaim dead processes. @return whether to retry */
 static bool reclaim_for_seat(struct tn_domain *d, struct tni_seat_wait *wait)
 {
     if (d->relieve == NULL)
@@ -127,7 +63,7 @@ static void note_full(struct tn_domain *d)
 {
     uint32_t dead = tni_process_count_dead(&d->segment);
     if (dead == 0)
-        note_reason(d, "every seat was taken");
+        tni_fork_note_reason(d, "every seat was taken");
     else
         snprintf(
             d->child_reason, sizeof d->child_reason,
@@ -138,8 +74,8 @@ static void note_full(struct tn_domain *d)
 }
 
 /*
- * A seat for the child in one domain. pre: the thread records are not taken yet: who reclaims
- * needs one
+ * Take a seat for the child in one domain. pre: the handler has not taken the thread records
+ * yet, because reclaiming needs one
  */
 static void claim_for_child(struct tn_domain *d, const struct tni_os_process *self)
 {
@@ -158,10 +94,10 @@ static void claim_for_child(struct tn_domain *d, const struct tni_os_process *se
     TNI_KILL_POINT("fork_seat_claimed");
     if (claim.witness == NULL && fork_pipe[0] < 0 && tni_os_pipe(fork_pipe) != 0) {
         /*
-         * Without a witness and without a pipe, nobody could tell a seat whose child lives from
-         * one whose fork() failed. No hold is written for the child yet: free the seat again.
+         * Without a witness and without a pipe, nobody could tell the seat of a live child from
+         * that of a failed fork(). No hold is written for the child yet: free the seat again.
          */
-        note_reason(d, tn_error_detail());
+        tni_fork_note_reason(d, tn_error_detail());
         uint64_t word = claim.word,
                  free = tni_seat_word(tni_seat_incarnation(word) + 1, TNI_SEAT_FREE, 0);
         atomic_compare_exchange_strong(&tni_seat_at(&d->segment, claim.seat)->word, &word,
@@ -173,19 +109,23 @@ static void claim_for_child(struct tn_domain *d, const struct tni_os_process *se
     d->child_witness = claim.witness;
 }
 
-/* Everything that the parent holds becomes the child's too. */
-static void give_child(struct tn_domain *d)
+/* Have each room write into the child's seat what the child will own. */
+static void prepare_child_seat(struct tn_domain *d)
 {
     if (d->child_seat == TNI_NO_SEAT)
         return;
     for (uint32_t h = 0; h < d->hook_count; h++)
         if (d->hooks[h].prepare != NULL && d->hooks[h].prepare(d, d->child_seat) != 0)
-            tni_log(TNI_LOG_WARNING, "fork: the child gets no full share of domain '%s': %s",
+            tni_log(TNI_LOG_WARNING,
+                    "fork: the child does not inherit everything in the domain '%s': %s",
                     d->segment.name, tn_error_detail());
     TNI_KILL_POINT("fork_holds_written");
 }
 
-/* @return whether nobody is at work with it, or whoever is stands aside until fork() is over */
+/*
+ * Take a thread record for the duration of fork(). @return true: it was free, or the thread
+ * that has it is in a long system call and will wait at its end until fork() has ended
+ */
 static bool fork_may_pass(struct tni_thread *thread)
 {
     uint32_t aside = TNI_ASIDE;
@@ -199,10 +139,10 @@ static bool is_aside(const struct tni_thread *thread)
     return atomic_load_explicit(&thread->aside, memory_order_relaxed) == TNI_ASIDE_FORKING;
 }
 
-/* Every thread's operation ends first, so that the child inherits no half of one. */
+/* Wait until every thread's operation has ended, so that the child inherits no half of one. */
 static void stop_threads(struct tn_domain *d)
 {
-    bool has_own = false; /* one at least is ours, to announce with */
+    bool has_own = false; /* the handler needs one record that is free, to announce with */
     for (uint32_t t = 0; t < TNI_THREADS; t++) {
         struct tni_thread *thread = &d->threads[t];
         if (t == TNI_THREADS - 1 && !has_own) {
@@ -229,9 +169,10 @@ static bool is_unwitnessed(const struct tn_domain *d)
 }
 
 /*
- * fork() seems to have failed: a seat without a pid is that of nobody's death. A child that
- * there is names itself, and its seat has a pid. pre: nobody reclaims the seat yet, since it
- * names us or we have its witness too; without a witness, no child will come any more.
+ * fork() seems to have failed. Mark the seat UNBORN: with that flag and no pid, the reaper
+ * counts no death. If there is a child after all, it writes its pid into the seat. pre: nobody
+ * reclaims the seat yet, since it names this process or this process still has its witness; if
+ * there is no witness, it is known that no child exists.
  */
 static void mark_unborn(struct tn_domain *d)
 {
@@ -247,8 +188,8 @@ static void mark_unborn(struct tn_domain *d)
 }
 
 /*
- * A seat that still waits for a child that will not come: name nobody in it, so that it counts
- * as dead. If its word has moved on, it is none of our business.
+ * If the seat still waits for a child, no child exists: write NOBODY into its word, so that it
+ * counts as dead. If the word has changed, the child or a reaper has the seat.
  */
 static void disown_unwitnessed(struct tn_domain *d)
 {
@@ -259,7 +200,7 @@ static void disown_unwitnessed(struct tn_domain *d)
     atomic_compare_exchange_strong(seat, &word, word | TNI_SEAT_NOBODY);
 }
 
-/* Before the thread records are taken. */
+/* Take the child's seats. pre: as of claim_for_child() */
 static void claim_seats(void)
 {
     struct tni_os_process self;
@@ -270,7 +211,7 @@ static void claim_seats(void)
         if (d->seat == TNI_NO_SEAT)
             continue;
         if (known != 0)
-            note_reason(d, tn_error_detail());
+            tni_fork_note_reason(d, tn_error_detail());
         else
             claim_for_child(d, &self);
     }
@@ -278,7 +219,7 @@ static void claim_seats(void)
 
 TNI_AROUND_FORK static void fork_prepare(void)
 {
-    tni_domains_leave_copies();
+    tni_domains_drop_if_copied();
     tni_domains_lock();
     claim_seats();
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
@@ -286,8 +227,10 @@ TNI_AROUND_FORK static void fork_prepare(void)
         lock_rooms(d);
     }
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next)
-        give_child(d);
+        prepare_child_seat(d);
 }
+
+/* ---- after fork() ------------------------------------------------------------------------ */
 
 static void release_thread(struct tni_thread *thread, bool in_child)
 {
@@ -304,7 +247,7 @@ static void release_thread(struct tni_thread *thread, bool in_child)
 static void release_threads(bool in_child)
 {
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
-        unlock_rooms(d, in_child);
+        tni_fork_unlock_rooms(d, in_child);
         for (uint32_t t = 0; t < TNI_THREADS; t++)
             release_thread(&d->threads[t], in_child);
     }
@@ -328,14 +271,14 @@ TNI_AROUND_FORK static void fork_parent(bool seems_failed)
             mark_unborn(d);
         /* fork() failed, or the child was killed early on, or it could not sit down. */
         disown_unwitnessed(d);
-        tni_os_witness_drop(d->child_witness); /* it is the child's alone from now on */
+        tni_os_witness_drop(d->child_witness); /* from now on only the child has it */
         d->child_witness = NULL;
     }
     release_threads(false);
     tni_domains_unlock();
 }
 
-/* I3. The seat is ours from the CAS on, for as long as we live. */
+/* I3. From the CAS on, the seat belongs to this process for as long as it lives. */
 TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
                                          const struct tni_os_process *self)
 {
@@ -343,10 +286,10 @@ TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
     uint64_t word = d->child_word;
     uint32_t incarnation = tni_seat_incarnation(word);
     uint64_t named = tni_sit_word(incarnation, TNI_SEAT_JOINING, self->pid, d->child_witness);
-    /* Read first: what lies beside a page that is read is mapped with it. */
+    /* Read before the CAS: a read fault maps neighbouring pages too, a write fault only one. */
     if (atomic_load(&entry->word) != word ||
         !atomic_compare_exchange_strong(&entry->word, &word, named)) {
-        note_reason(d, "its parent died, and was reclaimed together with it");
+        tni_fork_note_reason(d, "its parent died, and was reclaimed together with it");
         return;
     }
     TNI_KILL_POINT("fork_child_claimed");
@@ -365,14 +308,15 @@ TNI_AROUND_FORK static void fork_child(void)
 {
     struct tni_os_process self;
     if (fork_pipe[0] >= 0)
-        tni_os_close(fork_pipe[0]); /* it may be the descriptor that is needed now */
+        tni_os_close(fork_pipe[0]); /* tni_os_self() may need the descriptor's number */
     tni_os_mark();
     int known = tni_os_self(&self);
 
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
         uint32_t seat = d->child_seat;
         d->child_seat = TNI_NO_SEAT;
-        forget_parent(d, known == 0 ? NULL : "no descriptor was left to find out its identity");
+        tni_fork_drop_seat(d, known == 0 ? NULL
+                                         : "no descriptor was left to find out its identity");
         if (seat != TNI_NO_SEAT && known == 0)
             sit_as_child(d, seat, &self);
         if (d->seat == TNI_NO_SEAT)
@@ -380,7 +324,7 @@ TNI_AROUND_FORK static void fork_child(void)
         d->child_witness = NULL;
     }
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
-        run_child_hooks(d);
+        tni_fork_run_child_hooks(d);
         if (d->seat != TNI_NO_SEAT && joined_hook != NULL)
             joined_hook(d);
     }
@@ -390,7 +334,7 @@ TNI_AROUND_FORK static void fork_child(void)
         fork_pipe[0] = fork_pipe[1] = -1;
     }
     release_threads(true);
-    tni_mutex_reset(&domains_lock);
+    tni_domains_reset_lock();
 }
 
 int tni_fork_register(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork: what the files of the room process share. Inside the room. */
+/* fork: functions that the files of the room process share. Inside the room. */
 #ifndef TNI_PROCESS_FORK_H
 #define TNI_PROCESS_FORK_H
 
@@ -7,35 +7,53 @@
 
 /* ---- sit.c ------------------------------------------------------------------------------- */
 
-/* What claims a seat, and what it has then. */
+/* A claim of a seat: who claims it, and the result. */
 struct tni_sit {
     struct tni_os_process process;
     uint32_t flags;
     uint64_t parent;
-    const char *command; /* as its parent's seat has it; NULL: to be read */
-    void *witness;       /* NULL: none */
+    const char *command; /* of the parent's seat; NULL: read it from the system */
+    /* The result of tni_sit_claim(). */
+    void *witness; /* NULL: none */
     uint32_t seat;
-    uint64_t word; /* JOINING, of this process */
+    uint64_t word; /* JOINING, and names `process` */
 };
 
-/** A seat's word, whose witness may be NULL. */
+/** The word of a seat. @param witness  NULL: the seat has none */
 uint64_t tni_sit_word(uint32_t incarnation, uint32_t state, int32_t pid, const void *witness);
-/** Claim a free seat, and write who has it. TN_ERR_FULL: there is none. */
+/** Claim a free seat and write the claimer's identity. TN_ERR_FULL: no seat is free. */
 int tni_sit_claim(const struct tni_segment *segment, struct tni_sit *claim);
-/** From now on this process's end of the domain has this seat. */
+/** Record in `domain` that this process has this seat. */
 void tni_sit_down(struct tn_domain *domain, uint32_t seat, uint32_t incarnation, void *witness);
+
+/* ---- domains.c --------------------------------------------------------------------------- */
+
+extern struct tn_domain *tni_domains; /* all domains of this process, protected by the lock */
+void tni_domains_lock(void);
+void tni_domains_unlock(void);
+/** The lock as if nobody had it. In a child, in which the thread that had it does not exist. */
+void tni_domains_reset_lock(void);
+/**
+ * If this is a child in which no fork handler ran, drop its parent's seats. Called before this
+ * process takes a seat or forks.
+ */
+void tni_domains_drop_if_copied(void);
+
+/* In a forked child. */
+
+/** Note why the child has no seat, for the error of later calls. */
+void tni_fork_note_reason(struct tn_domain *domain, const char *why);
+/**
+ * Forget the parent's seat, of which the child has a copy.
+ * @param reason  why the child has no seat; NULL: keep the reason that the parent noted
+ */
+void tni_fork_drop_seat(struct tn_domain *domain, const char *reason);
+void tni_fork_run_child_hooks(struct tn_domain *domain);
+void tni_fork_unlock_rooms(struct tn_domain *domain, bool in_child);
 
 /* ---- fork.c ------------------------------------------------------------------------------ */
 
-extern struct tn_domain *tni_domains; /* all of this process, by `next`, under the lock */
-void tni_domains_lock(void);
-void tni_domains_unlock(void);
-/**
- * Before a process that may be a child of which no handler ran sits down, or forks, as if the
- * seats were its own.
- */
-void tni_domains_leave_copies(void);
-/** Once for each process: register the handlers of fork(). */
+/** Register the fork handlers, once in each process. */
 int tni_fork_register(void);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass: how a domain and a parent are named to a program that will be exec'ed, and how it reads
- * that.
+ * pass: environment variables that tell an exec'ed program its domain and its parent.
  *
  *   TENON_DOMAIN=<control descriptor>,<arena descriptor>    decimal
  *   TENON_PARENT=<who>,<pid>                                hexadecimal tni_who(), decimal pid
  *
- * The pid tells a child from a grandchild that merely inherited the environment.
+ * A child compares <pid> with its parent's pid: a grandchild that merely inherited the
+ * environment finds them different.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ int tni_process_write_pass(const struct tn_domain *d, char *value, size_t size_b
     if (len > 0 && (size_t)len < size_bytes)
         return 0;
     return tni_fail(TN_ERR_INVALID,
-                    "%zu bytes have no room for the value of " TNI_DOMAIN_VARIABLE, size_bytes);
+                    "the value of " TNI_DOMAIN_VARIABLE " does not fit in %zu bytes",
+                    size_bytes);
 }
 
 int tni_process_pass(struct tn_domain *d, char *value, size_t size_bytes)
@@ -73,17 +74,18 @@ int tni_process_write_parent(const struct tn_domain *d, char *value, size_t size
     if (len > 0 && (size_t)len < size_bytes)
         return 0;
     return tni_fail(TN_ERR_INVALID,
-                    "%zu bytes have no room for the value of " TNI_PARENT_VARIABLE, size_bytes);
+                    "the value of " TNI_PARENT_VARIABLE " does not fit in %zu bytes",
+                    size_bytes);
 }
 
-int tni_process_end_with(struct tn_domain *d, uint64_t parent)
+int tni_process_bind_to_parent(struct tn_domain *d, uint64_t parent)
 {
     atomic_store(&d->me->parent, parent);
     atomic_fetch_or(&d->me->flags, TNI_SEAT_ENDS_WITH_PARENT);
     TNI_KILL_POINT("process_bound_to_parent");
     /*
-     * After the flag: whoever reclaims the parent sees it, or we see that the parent is gone. A
-     * killed parent that nobody has reclaimed yet is gone too.
+     * Check after the flag is set: either the process that reclaims the parent sees the flag,
+     * or this process sees that the parent has ended.
      */
     if (tni_process_who_runs(&d->segment, parent))
         return 0;
@@ -102,8 +104,8 @@ int tni_process_inherit_parent(struct tn_domain *d)
         return tni_fail(TN_ERR_CORRUPT, TNI_PARENT_VARIABLE "='%.40s' does not name a process",
                         value);
     if (pid != tni_os_parent_pid() && tni_process_who_runs(&d->segment, who))
-        return 0; /* a grandchild, with a copy of our parent's environment */
-    int status = tni_process_end_with(d, who);
+        return 0; /* a grandchild that inherited its parent's environment */
+    int status = tni_process_bind_to_parent(d, who);
     if (status == 0)
         tni_os_die_with_process(pid);
     return status;

@@ -2,26 +2,28 @@
 /*
  * process: the table of seats.
  *
- * Nouns: seat, incarnation, thread (an announce record and its private side), witness.
- * I1  A seat that is FREE or JOINING is taken by CAS. The word of a seat that is taken is
- *     written by its process, by plain stores, and by its recoverer once that process is dead.
- *     Each FREE raises the incarnation.
+ * Nouns: seat, incarnation, thread record (an announce and its private side), witness.
+ * I1  A process takes a FREE seat, and turns JOINING into ALIVE, by CAS. A later word is
+ *     written by the seat's process, with plain stores, and by a recoverer once that process is
+ *     dead. Each change to FREE raises the incarnation.
  * I2  A seat is FREE only when its row, its announces and its bits in objects are all zero.
- * I3  A JOINING seat's word names the process that it waits for: the claimer; for a forked
- *     child the parent, until the child's CAS of just that word put its own name there. Only
- *     who is named in the word writes the identity beside it, so a late child harms nobody.
- *     UNBORN, and no pid: fork() failed, and nobody has died here.
- * I4  A seat whose word says so has a witness, of a number that is this incarnation's alone,
- *     from before the CAS that took it until after it is FREE. The witness says whether its
- *     process lives, also across exec and from another namespace; the pid is then a name, and
- *     may only say sooner that it ended. A forked child inherits the witness that its parent
- *     took for it. Where none can be had, pid and start time say it, and to nobody in another
- *     namespace.
- * Callers: api at join and leave; fork handlers; reaper for the rest. Death: at any point
- * leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper reclaims it.
+ * I3  The word of a JOINING seat names the process that may write the identity beside it: the
+ *     claimer; for a forked child the parent, until the child's CAS of exactly that word writes
+ *     the child's pid. So a child that comes too late writes nothing. A seat that is UNBORN and
+ *     has no pid belongs to a fork() that failed: no process has died here.
+ * I4  If the word says so, the seat has a witness from before the CAS that took the seat until
+ *     after the seat is FREE. The witness's number belongs to this incarnation alone. The
+ *     witness tells whether the process lives, across exec and in every namespace; the pid is
+ *     then only a name, which may show earlier that the process has ended. A forked child
+ *     inherits the witness that its parent took for it. Without a witness, pid and start time
+ *     tell it, but only within the same namespace.
+ * Callers: api at join and leave; the fork handlers; the reaper for the rest. A death at any
+ * point leaves a seat JOINING, ALIVE or LEAVING whose process is dead; the reaper reclaims it.
  *
- * Here: join and leave. sit.c claims seats, fork.c gives children theirs, thread.c has the
- * thread records, seats.c says who lives.
+ * In this file: join and leave. domains.c has the list of domains, sit.c claims seats, fork.c
+ * claims them for children, thread.c has the thread records, claims.c takes claims on shared
+ * tables, seats.c tells whether processes live, bell.c has the pollable descriptor, and pass.c
+ * what an exec'ed program needs.
  */
 #include "process/process.h"
 
@@ -34,7 +36,7 @@
 int tni_process_no_seat(const struct tn_domain *domain)
 {
     if (tni_process_is_copy(domain))
-        tni_process_set_apart();
+        tni_process_drop_parent_seats();
     if (domain->is_closed)
         return tni_fail(TN_ERR_CLOSED, "this process has left the domain '%s'",
                         domain->segment.name);
@@ -43,14 +45,14 @@ int tni_process_no_seat(const struct tn_domain *domain)
                     domain->segment.name, domain->child_reason);
 }
 
-/* `mapped`, and `roles` behind it. */
+/* Bytes of `mapped` and of `roles`, which follows it. */
 static uint64_t mapped_bytes(const struct tni_geometry *g)
 {
     return tni_align_up(g->total_blocks / 8, TNI_CACHE_LINE) +
            (uint64_t)g->objects * sizeof(uint32_t);
 }
 
-/* Private tables, sparse: what is never touched costs nothing. */
+/* Private tables. They are sparse: an untouched page costs nothing. */
 static int map_private(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -90,8 +92,8 @@ static void unmap_private(struct tn_domain *d)
 }
 
 /*
- * With the list of domains in hand: a child that is forked meanwhile would have the witness
- * too.
+ * Under the lock of the list of domains, which fork() takes too: a child that was forked
+ * between the claim and tni_os_witness_keep() would inherit the witness.
  */
 static int claim_for_us(const struct tni_segment *s, struct tni_sit *c)
 {
@@ -106,7 +108,7 @@ static int claim_for_us(const struct tni_segment *s, struct tni_sit *c)
 int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_domain **ret_domain)
 {
     struct tni_sit claim = {.flags = flags};
-    tni_domains_leave_copies();
+    tni_domains_drop_if_copied();
     int status = tni_os_check_waits();
     if (status == 0)
         status = tni_os_self(&claim.process);
@@ -130,8 +132,9 @@ int tni_process_join(struct tni_segment *segment, uint32_t flags, struct tn_doma
     tni_sit_down(d, claim.seat, tni_seat_incarnation(claim.word), claim.witness);
     TNI_KILL_POINT("join_identity_written");
     if (!atomic_compare_exchange_strong(&d->me->word, &claim.word, tni_process_word(d))) {
-        status = tni_fail(TN_ERR_CORRUPT, "seat %u was taken from this process while it joined",
-                          claim.seat);
+        status =
+            tni_fail(TN_ERR_CORRUPT,
+                     "another process overwrote seat %u while this process joined", claim.seat);
         goto drop;
     }
     tni_domains_lock();
@@ -169,18 +172,18 @@ void tni_process_leave(struct tn_domain *d)
     if (d->seat != TNI_NO_SEAT) {
         atomic_store(&d->me->pid, 0);
         TNI_KILL_POINT("leave_before_free");
-        /* I2 was established by the rooms above, while the seat was LEAVING. */
+        /* The rooms above established I2 while the seat was LEAVING. */
         atomic_store(&d->me->word, tni_seat_word(d->incarnation + 1, TNI_SEAT_FREE, 0));
         TNI_KILL_POINT("leave_freed");
     }
-    tni_os_witness_drop(d->witness); /* I4: no earlier */
+    tni_os_witness_drop(d->witness); /* I4: after the seat is FREE */
     d->witness = NULL;
     d->seat = TNI_NO_SEAT;
     d->is_closed = true;
     tni_process_bell_close(d);
     /*
-     * What is still mapped for the keepers must not be found, and so joined, as a living
-     * domain.
+     * The keepers may still need the mappings. But other processes find domains by these
+     * descriptors, and must not take this one for a live domain and join it.
      */
     tni_segment_close(&d->segment);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seats: what the table of seats says of the processes in it. process.c has the nouns and the
- * invariants. Nothing here writes shared memory. Callers: every room above.
+ * seats: whether the processes in the table of seats are alive. process.c has the nouns and the
+ * invariants. This file does not write shared memory. Callers: every room above.
  */
 #include "process/process.h"
 
 /* ---- one seat ---------------------------------------------------------------------------- */
 
 /*
- * What a number alone tells: dead, or unknown; and nothing in another pid namespace. 0 is a
- * seat that nobody ever had, whose claimer wrote no namespace yet.
+ * What a pid without a start time tells: DEAD if no process has it, else UNKNOWN; UNKNOWN for a
+ * pid of another namespace. A pid_space of 0 means that the claimer has not written it yet.
  */
 static int pid_state(int32_t pid, uint64_t pid_space)
 {
@@ -18,47 +18,52 @@ static int pid_state(int32_t pid, uint64_t pid_space)
     return tni_os_process_is_gone(pid) ? TNI_OS_DEAD : TNI_OS_UNKNOWN;
 }
 
-/* What a seat says of its process; whoever sits down or leaves meanwhile is half in it. */
-struct seen {
+/*
+ * A copy of what a seat says of its process. If the seat changes hands during the copy, it is a
+ * mixture: is_unchanged() tells.
+ */
+struct snapshot {
     uint64_t word;
     struct tni_os_process process;
-    bool is_by_word; /* the identity is not there: the word names the process (I3) */
+    bool is_by_word; /* the identity is not written yet: the word names the process (I3) */
 };
 
-static struct seen look_at(const struct tni_seat *entry)
+static struct snapshot read_seat(const struct tni_seat *entry)
 {
     uint64_t word = atomic_load(&entry->word);
-    struct seen seen = {.word = word,
-                        .process = {.pid = atomic_load(&entry->pid),
-                                    .start_time = TNI_LOOK(entry->start_time),
-                                    .image = TNI_LOOK(entry->image),
-                                    .pid_space = TNI_LOOK(entry->pid_space)}};
+    struct snapshot seen = {.word = word,
+                            .process = {.pid = atomic_load(&entry->pid),
+                                        .start_time = TNI_LOOK(entry->start_time),
+                                        .image = TNI_LOOK(entry->image),
+                                        .pid_space = TNI_LOOK(entry->pid_space)}};
     seen.is_by_word = seen.process.pid == 0 || (tni_seat_state(word) == TNI_SEAT_JOINING &&
                                                 seen.process.pid != tni_seat_pid(word));
     return seen;
 }
 
-static bool is_still(const struct tni_seat *entry, const struct seen *seen)
+static bool is_unchanged(const struct tni_seat *entry, const struct snapshot *seen)
 {
     atomic_thread_fence(memory_order_acquire);
     return atomic_load(&entry->pid) == seen->process.pid &&
            atomic_load(&entry->word) == seen->word;
 }
 
-/* I4. UNKNOWN: it has none, or it cannot be asked for here. */
+/* I4. @return UNKNOWN: the seat has no witness, or the control descriptor is unusable */
 static int witness_state(const struct tni_segment *s, uint32_t seat, uint64_t word)
 {
     if ((word & TNI_SEAT_WITNESSED) == 0)
         return TNI_OS_UNKNOWN;
     int state = tni_os_witness_state(s->control_fd,
                                      tni_witness_number(seat, tni_seat_incarnation(word)));
-    /* In another file, which has the descriptor's number by now, there is none. */
+    /* The program may have closed our descriptor: another file, which has no witnesses, may
+     * have its number now. */
     if (state == TNI_OS_DEAD && !tni_segment_has_control(s))
         return TNI_OS_UNKNOWN;
     return state;
 }
 
-static int number_state(const struct seen *seen)
+/* What pid and start time tell of the process. */
+static int pid_and_start_state(const struct snapshot *seen)
 {
     if (seen->is_by_word)
         return pid_state(tni_seat_pid(seen->word), seen->process.pid_space);
@@ -66,8 +71,11 @@ static int number_state(const struct seen *seen)
     return state == TNI_OS_EXECED ? TNI_OS_DEAD : state;
 }
 
-/* Its memory is there; a reader of /proc may have it for a moment after its end. */
-static int witnessed_state(const struct seen *seen)
+/*
+ * The process's memory exists, so its witness says ALIVE. But a reader of /proc may keep the
+ * memory for a moment after the process has ended, which the pid then shows.
+ */
+static int witnessed_state(const struct snapshot *seen)
 {
     bool is_over = !seen->is_by_word && tni_os_has_pid_space(seen->process.pid_space) &&
                    tni_os_process_is_gone(seen->process.pid);
@@ -77,7 +85,7 @@ static int witnessed_state(const struct seen *seen)
 int tni_process_seat_state(const struct tni_segment *s, uint32_t seat)
 {
     const struct tni_seat *entry = tni_seat_at(s, seat);
-    struct seen seen = look_at(entry);
+    struct snapshot seen = read_seat(entry);
     uint32_t state = tni_seat_state(seen.word);
     bool is_disowned =
         state == TNI_SEAT_JOINING && tni_seat_recoverer(seen.word) == TNI_SEAT_NOBODY;
@@ -87,17 +95,18 @@ int tni_process_seat_state(const struct tni_segment *s, uint32_t seat)
     if (life == TNI_OS_ALIVE)
         life = witnessed_state(&seen);
     else if (life == TNI_OS_UNKNOWN)
-        life = number_state(&seen);
-    /* The seat may have changed hands while we looked: then this was nobody's state. */
-    return life == TNI_OS_ALIVE || is_still(entry, &seen) ? life : TNI_OS_UNKNOWN;
+        life = pid_and_start_state(&seen);
+    /* If the seat changed hands meanwhile, this may be the state of no process at all. */
+    return life == TNI_OS_ALIVE || is_unchanged(entry, &seen) ? life : TNI_OS_UNKNOWN;
 }
 
 bool tni_process_is_here(const struct tni_segment *s, uint32_t seat)
 {
     const struct tni_seat *entry = tni_seat_at(s, seat);
-    struct seen seen = look_at(entry);
+    struct snapshot seen = read_seat(entry);
     return tni_seat_state(seen.word) != TNI_SEAT_FREE && !seen.is_by_word &&
-           tni_os_process_state(&seen.process, false) == TNI_OS_ALIVE && is_still(entry, &seen);
+           tni_os_process_state(&seen.process, false) == TNI_OS_ALIVE &&
+           is_unchanged(entry, &seen);
 }
 
 uint32_t tni_process_who_state(const struct tni_segment *s, uint64_t who)
@@ -118,13 +127,13 @@ bool tni_process_who_lives(const struct tni_segment *s, uint64_t who)
 
 bool tni_process_who_runs(const struct tni_segment *s, uint64_t who)
 {
-    /* Twice: if the seat is still that process's, the state was that process's. */
+    /* Checked before and after: if `who` still has the seat, the state was that process's. */
     return tni_process_who_lives(s, who) &&
            tni_process_seat_state(s, tni_who_seat(who)) != TNI_OS_DEAD &&
            tni_process_who_lives(s, who);
 }
 
-/* ---- all of them ------------------------------------------------------------------------- */
+/* ---- all seats --------------------------------------------------------------------------- */
 
 uint32_t tni_process_count(const struct tni_segment *s)
 {
@@ -145,7 +154,7 @@ uint32_t tni_seat_set_count(const struct tni_seat_set *set, uint32_t except)
     return count - (except < TNI_MAX_SEATS && tni_seat_set_has(set, except));
 }
 
-/* ---- room for one more ------------------------------------------------------------------- */
+/* ---- whether a seat is or becomes free --------------------------------------------------- */
 
 uint32_t tni_process_count_dead(const struct tni_segment *s)
 {
@@ -170,8 +179,9 @@ bool tni_process_has_joining(const struct tni_segment *s)
 }
 
 /*
- * An incarnation only rises: seats whose incarnations have the same sum twice are the same
- * seats, and who lives when it is judged lived before that.
+ * Whether a live process had each seat at one moment. Incarnations only rise: if their sum is
+ * the same before and after, no seat changed hands in between; and a process that is found
+ * alive lived at the beginning too.
  */
 static bool is_full(const struct tni_segment *s)
 {

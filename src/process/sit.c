@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process: claim a seat, write who has it, and sit down on it. See process.c, I1 to I4. */
+/* sit: claim a seat, and write the claimer's identity. See process.c, I1 to I4. */
 #include <string.h>
 
 #include "process/fork.h"
@@ -11,10 +11,9 @@ uint64_t tni_sit_word(uint32_t incarnation, uint32_t state, int32_t pid, const v
 }
 
 /*
- * I1: the claim and its owner are one word and the pid beside it, which is written before
- * anybody acts on it. I4: a witness comes before, so that nobody finds a seat that should have
- * one without it.
- * @return 0, TN_ERR_EXISTS: somebody was faster
+ * I1, I3: the word that claims the seat names its claimer. I4: the witness is taken before the
+ * word says that the seat has one.
+ * @return 0, TN_ERR_EXISTS: another process was faster
  */
 static int claim_word(const struct tni_segment *s, struct tni_sit *c, uint64_t word)
 {
@@ -50,8 +49,8 @@ static void write_identity(struct tni_seat *entry, const struct tni_sit *c)
         memcpy(entry->command, c->command, sizeof entry->command);
     else
         tni_os_process_command(c->process.pid, entry->command, sizeof entry->command);
-    /* The parent may end before its child is named here: then the witness alone says who lives.
-     */
+    /* Until a forked child has written its own pid, only the witness tells whether it lives:
+     * the parent, whose pid would stand here, may end earlier. */
     bool is_by_witness = (c->flags & TNI_SEAT_FORKED) != 0 && c->witness != NULL;
     atomic_store(&entry->pid, is_by_witness ? 0 : c->process.pid);
 }

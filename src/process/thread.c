@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process: records of threads at work: taken, given back, named in announces. And how a thread
- * sleeps. */
+/* thread: thread records and their announces, and how a thread sleeps. */
 #include "process/fork.h"
 
 _Thread_local uint32_t tni_thread_home TNI_TLS_INITIAL;
@@ -21,7 +20,7 @@ struct tni_thread *tni_thread_enter_slow(struct tn_domain *domain)
                 return thread;
             }
         }
-        /* All are at work; operations are short, and none sleeps while it has a record. */
+        /* All are taken, but not for long: no thread sleeps while it has a record. */
         if (tries > 16)
             tni_os_back_off(tries - 16);
     }
@@ -40,7 +39,7 @@ void tni_thread_come_back(struct tni_thread *thread)
     while (!atomic_compare_exchange_strong_explicit(
         &thread->aside, &seen, TNI_ASIDE_NOT, memory_order_acquire, memory_order_relaxed)) {
         if (seen == TNI_ASIDE_NOT)
-            return; /* in a child, which has no such thread: it cannot be */
+            return; /* only a child resets `aside`, and this thread does not exist there */
         tni_os_wait(&thread->aside, TNI_ASIDE_FORKING, TNI_FOREVER);
         seen = TNI_ASIDE;
     }
@@ -48,7 +47,7 @@ void tni_thread_come_back(struct tni_thread *thread)
 
 #define SLICE_NS UINT64_C(100000000) /* of a wait */
 
-/* The next one begins after a look. */
+/* End a slice of a wait. The next one begins when the caller sleeps again. */
 static void end_slice(struct tn_domain *d, struct tni_wait *wait)
 {
     if (d->survive != NULL && !wait->is_reclaiming)
@@ -64,21 +63,21 @@ int tni_process_sleep(struct tn_domain *d, _Atomic uint32_t *word, uint32_t seen
         uint64_t now_ns = tni_os_now_ns();
         if (wait->look_ns == 0)
             wait->look_ns = now_ns + SLICE_NS;
-        /* By the clock: whoever is woken time and again has its slices as well. */
+        /* Measured by the clock: a wait that is woken up very often has slices too. */
         is_over |= now_ns >= wait->look_ns;
         if (is_over)
             end_slice(d, wait);
         if (now_ns >= wait->deadline_ns) {
             if (!is_over || wait->is_late)
-                return TN_ERR_TIMED_OUT; /* also when the word never stands still */
+                return TN_ERR_TIMED_OUT; /* also if the word changes all the time */
             wait->is_late = true;
         }
         if (!wait->is_through && now_ns >= tni_interrupt_due_ns() &&
             tni_interrupt_ask(now_ns) != 0)
             return TN_ERR_INTERRUPTED;
         if (is_over || atomic_load(word) != seen)
-            return 0; /* after each slice, the last one too, the caller checks its condition
-                         again: to reclaim a death may have changed it */
+            return 0; /* after each slice, the last one too, the caller checks its condition:
+                         end_slice() may have reclaimed a process and so changed it */
         uint64_t until_ns = TNI_MIN(wait->look_ns, wait->deadline_ns);
         if (!wait->is_through)
             until_ns = TNI_MIN(until_ns, tni_interrupt_due_ns());
@@ -108,7 +107,7 @@ void tni_process_clear_idle(struct tn_domain *d)
     }
 }
 
-void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_t span)
+void tni_process_wait_for_recount(struct tni_thread *thread, tni_block block, uint32_t span)
 {
     enum { MOST_NS = 100 * 1000 * 1000, NAP_NS = 50 * 1000 };
     uint64_t seen = atomic_load_explicit(thread->recounted, memory_order_relaxed);
@@ -116,7 +115,7 @@ void tni_process_let_recount(struct tni_thread *thread, tni_block block, uint32_
 
     if ((uint32_t)seen - block.id >= span || seen == thread->waited_out)
         return;
-    /* Asleep, not spinning: who recounts, and who is in its way, need the processor. */
+    /* Sleep, do not spin: the recounter, and threads that disturb it, need the processor. */
     while (atomic_load_explicit(thread->recounted, memory_order_relaxed) == seen) {
         if (now_ns >= until_ns) {
             thread->waited_out = seen;
@@ -144,8 +143,8 @@ bool tni_process_is_announced(const struct tni_segment *s, const struct tni_thre
         uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
         uint32_t state = tni_seat_state(word);
         /*
-         * The dead wait for nobody: two dead seats that name one block would wait for each
-         * other.
+         * The announces of a seat that is being reclaimed do not count: the reclaiming of two
+         * dead seats that announce one block would wait for each other.
          */
         if (state == TNI_SEAT_FREE || state == TNI_SEAT_REAPING)
             continue;

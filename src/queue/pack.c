@@ -91,14 +91,14 @@ static int add_records(struct tn_domain *d, tni_block message, const tn_message 
 }
 
 struct parcel_wish {
-    struct tni_wish wish;
+    struct tni_retry wish;
     const struct packing *packing;
     uint64_t payload_bytes;
     tni_block message, payload; /* id 0: there is none */
 };
 
 /* A message block and, where the message has one, a payload block; or neither. */
-static int attempt_blocks(struct tn_domain *d, struct tni_wish *wish)
+static int attempt_blocks(struct tn_domain *d, struct tni_retry *wish)
 {
     static const struct tni_block_about message = {.kind = TNI_KIND_MESSAGE,
                                                    .is_unfinished = true};
@@ -135,7 +135,7 @@ static int allocate(struct tn_domain *d, struct parcel_wish *w)
     if (TNI_LIKELY(!tni_ref_is_short(status)))
         return status;
     w->wish.can_fit = can_fit(d, w);
-    return tni_ref_insist(d, &w->wish, status);
+    return tni_ref_retry(d, &w->wish, status);
 }
 
 /* pre: the blocks are ours, and nobody else knows them */

@@ -16,7 +16,7 @@ struct push {
 static int try_push(void *context)
 {
     const struct push *p = context;
-    if (TNI_UNLIKELY(!tni_process_is_still(p->queue->handle.domain, p->who)))
+    if (TNI_UNLIKELY(!tni_process_is_same_member(p->queue->handle.domain, p->who)))
         return PUSH_FORKED;
     const struct tni_object *object = p->queue->handle.object;
     if (tni_ring_looks_full(p->queue) &&
@@ -53,7 +53,7 @@ static int push_once(struct tni_queue *q, const tn_message *message, uint32_t fl
         return status;
     uint64_t who = q->handle.domain->who;
     status = is_next ? tni_ring_push(q, &parcel) : push_parcel(q, &parcel, who, deadline_ns);
-    if (TNI_UNLIKELY(status != 0) && !tni_process_is_still(q->handle.domain, who))
+    if (TNI_UNLIKELY(status != 0) && !tni_process_is_same_member(q->handle.domain, who))
         parcel.form = TNI_FORM_BYTES; /* this process has no block to give back */
     tni_parcel_end(q, &parcel, message, status == 0, move);
     return status;

@@ -25,12 +25,12 @@ enum { PATIENCE_MS = 1000, PAUSE_MS = 1000, KILLED_MOST = 4, ID_TEXT_BYTES = 33 
 /* ---- the line ---------------------------------------------------------------------------- */
 
 /* A program that closes what it did not open may have its own behind this number by now. */
-static bool is_open(const struct tni_depot_line *line)
+static bool is_open(const struct tni_depot_connection *line)
 {
     return line->number != 0 && tni_os_socket_number(line->fd) == line->number;
 }
 
-static void close_line(struct tni_depot_line *line)
+static void close_line(struct tni_depot_connection *line)
 {
     if (is_open(line))
         tni_os_close(line->fd);
@@ -51,7 +51,7 @@ static bool is_for_our_tenond(const struct tn_domain *d)
 
 static int open_line(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     char folder[TNI_FOLDER_BYTES];
     int status;
     if (is_for_our_tenond(d))
@@ -67,7 +67,7 @@ static int open_line(struct tn_domain *d)
 static int talk(struct tn_domain *d, const struct tni_request *request, int fd,
                 struct tni_reply *ret_reply, int *ret_fd)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     uint64_t deadline_ns = tni_os_now_ns() + PATIENCE_MS * MS_NS;
     for (;;) {
         bool was_open = is_open(line);
@@ -83,7 +83,7 @@ static int talk(struct tn_domain *d, const struct tni_request *request, int fd,
     }
 }
 
-static int check(const struct tni_depot_line *line)
+static int check(const struct tni_depot_connection *line)
 {
     if (tni_os_now_ns() < line->pause_ns)
         return tni_fail(TN_ERR_TIMED_OUT, "tenond did not answer a moment ago");
@@ -99,7 +99,7 @@ static void write_id(const uint8_t id[16], char text[ID_TEXT_BYTES])
 static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t generation, int fd,
                struct tni_reply *ret_reply, int *ret_fd)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     struct tni_request request;
     char id[ID_TEXT_BYTES];
     int status = check(line);
@@ -120,7 +120,7 @@ static int ask(struct tn_domain *d, uint32_t verb, tni_block block, uint32_t gen
 /* I4. In another folder than ours somebody else has to. */
 static int connect_or_start(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     if (!is_for_our_tenond(d)) {
         int status = open_line(d);
         return status != TN_ERR_NOT_FOUND
@@ -138,7 +138,7 @@ static int connect_or_start(struct tn_domain *d)
 
 static int summon(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     int status = check(line);
     if (status != 0 || is_open(line))
         return status;
@@ -181,7 +181,7 @@ static int ask_anyone(struct tn_domain *d, tni_block block, uint32_t generation,
 
 static int put(struct tn_domain *d, tni_block block, uint32_t generation, int fd)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     uint64_t manager = atomic_load(&d->segment.header->manager), nobody = 0;
     struct tni_reply reply;
     int status = ask_anyone(d, block, generation, fd, &reply);
@@ -223,7 +223,7 @@ static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *r
 
 static bool has_all(const struct tn_domain *d)
 {
-    const struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    const struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     uint64_t manager = atomic_load(&d->segment.header->manager);
     return !atomic_load(&line->has_missed) && atomic_load(&line->manager) == manager &&
            tni_manager_is_alive(&d->segment);
@@ -231,7 +231,7 @@ static bool has_all(const struct tn_domain *d)
 
 void tni_depot_catch_up(struct tn_domain *d)
 {
-    struct tni_depot_line *line = &tni_backing_part(d)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(d)->depot_connection;
     uint64_t seen = atomic_load(&line->manager);
     uint64_t manager = atomic_load(&d->segment.header->manager);
     bool is_another = seen != 0 && manager != seen;
@@ -249,14 +249,14 @@ void tni_depot_catch_up(struct tn_domain *d)
 /* I1: the parent goes on with it. */
 TNI_AROUND_FORK static void forget_line(struct tn_domain *d)
 {
-    close_line(&tni_backing_part(d)->depot_line);
+    close_line(&tni_backing_part(d)->depot_connection);
 }
 
 void tni_depot_init(struct tn_domain *d)
 {
     static const struct tni_depot depot = {.put = put,
                                            .get = get,
-                                           .summon = summon,
+                                           .start = summon,
                                            .catch_up = tni_depot_catch_up,
                                            .has_all = has_all,
                                            .ring = tni_manager_ring};
@@ -269,6 +269,6 @@ void tni_depot_init(struct tn_domain *d)
 void tni_depot_fini(struct tn_domain *d)
 {
     tni_mappings_lock(d);
-    close_line(&tni_backing_part(d)->depot_line);
+    close_line(&tni_backing_part(d)->depot_connection);
     tni_mappings_unlock(d);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref: what fork() gives the child of this process's references. See ref.c, I6. */
+/* fork: give a forked child its own holds of this process's blocks. See ref.c, I6. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +12,21 @@ static bool is_unfinished(const struct tn_domain *d, uint32_t at)
     return local != TNI_LOCAL_BUSY && (local & TNI_LOCAL_UNFINISHED) != 0;
 }
 
-/* I6. Of 64 holds side by side, those that the child gets. */
-static uint64_t hold_back(struct tn_domain *d, uint32_t at, uint64_t bits)
+/* I6. @param bits  64 adjacent holds @return those of them that the child gets */
+static uint64_t without_unfinished(struct tn_domain *d, uint32_t at, uint64_t bits)
 {
     for (uint64_t left = bits; left != 0; left &= left - 1) {
         if (!is_unfinished(d, at + tni_low_bit(left)))
             continue;
         bits &= ~(left & -left);
-        tni_ref_part(d)->held_back++;
+        tni_ref_part(d)->withheld++;
     }
     return bits;
 }
 
 /*
- * The child's holds of 64 blocks side by side, under one announce: an increment each (I1), then
- * one change of the child's row for all of them.
+ * Write the child's holds of 64 adjacent blocks, under one announce: one increment for each
+ * block (I1), then one write of the child's row for all of them.
  */
 static int give_child_word(struct tn_domain *d, uint32_t child, tni_block first, uint64_t bits)
 {
@@ -49,22 +49,22 @@ static int give_child_word(struct tn_domain *d, uint32_t child, tni_block first,
     return status;
 }
 
-/* In the parent, with every thread record in hand. */
+/* In the parent, which has taken every thread record. */
 static int give_child_holds(struct tn_domain *d, uint32_t child)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     int status = 0;
 
-    tni_ref_part(d)->held_back = 0;
+    tni_ref_part(d)->withheld = 0;
     for (uint32_t c = 1; c < g->class_count && status == 0; c++) {
         uint32_t words = (tni_frontier(&d->segment, c) + 63) / 64;
         for (uint32_t w = 0; w < words && status == 0; w++) {
             tni_block first = tni_block_make(c, w * 64);
             uint64_t bits =
                 atomic_load(tni_row_at(&d->segment, d->seat, tni_block_position(g, first)));
-            if (g->classes[c].capacity - w * 64 < 64) /* beyond the last block it is noise */
+            if (g->classes[c].capacity - w * 64 < 64) /* the others are damage */
                 bits &= (UINT64_C(1) << (g->classes[c].capacity - w * 64)) - 1;
-            bits = hold_back(d, tni_block_position(g, first), bits);
+            bits = without_unfinished(d, tni_block_position(g, first), bits);
             if (bits != 0)
                 status = give_child_word(d, child, first, bits);
         }
@@ -74,13 +74,13 @@ static int give_child_holds(struct tn_domain *d, uint32_t child)
 }
 
 /*
- * I6. In the child, whose other threads are gone. Without a seat it had nobody count what was
- * held back.
+ * I6. In the child, whose other threads are gone: drop the local references of unfinished
+ * blocks. If the child has no seat, `withheld` was not counted for it.
  */
 TNI_AROUND_FORK static void forget_unfinished(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
-    if (d->seat != TNI_NO_SEAT && tni_ref_part(d)->held_back == 0)
+    if (d->seat != TNI_NO_SEAT && tni_ref_part(d)->withheld == 0)
         return;
     for (uint32_t c = 1; c < g->class_count; c++) {
         uint32_t base = g->classes[c].base, limit = atomic_load(&d->local_limit[c]);

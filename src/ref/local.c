@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref: local references, and the hold bit of a seat. See ref.c, I2 and I3. */
+/* local: local references, and the hold bit of a seat. See ref.c, I2 and I3. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static bool change_local(_Atomic uint32_t *local, uint32_t *seen, uint32_t next)
 }
 
 /*
- * Take one local reference away. True: it was the last, local[b] is TNI_LOCAL_BUSY and the
- * caller ends that.
+ * Remove one local reference. @return true: it was the last one; local[b] is TNI_LOCAL_BUSY,
+ * and the caller stores the next value
  */
 static bool local_take_last(struct tn_domain *d, tni_block block)
 {
@@ -34,7 +34,7 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
             (seen & ~TNI_LOCAL_UNFINISHED) == 1 ? (uint32_t)TNI_LOCAL_BUSY : seen - 1;
         if (TNI_UNLIKELY(seen == TNI_LOCAL_BUSY || seen == 0)) {
             if (seen == 0)
-                return false; /* not ours: a fork child without holds, or a double release */
+                return false; /* a forked child that got no holds, or a double release */
             tni_os_back_off(tries++);
             seen = atomic_load_explicit(local, memory_order_relaxed);
         } else if (change_local(local, &seen, next)) {
@@ -44,8 +44,8 @@ static bool local_take_last(struct tn_domain *d, tni_block block)
 }
 
 /*
- * Add one local reference. True: it is the first, local[b] is TNI_LOCAL_BUSY and the caller
- * ends that.
+ * Add one local reference. @return true: it is the first one; local[b] is TNI_LOCAL_BUSY, and
+ * the caller stores the next value
  */
 static bool local_add_first(struct tn_domain *d, tni_block block)
 {
@@ -63,10 +63,10 @@ static bool local_add_first(struct tn_domain *d, tni_block block)
 }
 
 /*
- * Give the hold back. pre: the last local reference was taken away, and nobody recounts the
- * block
- * @return whether the block is FREE now, by us; its word is *ret_freed then. Else it is
- * announced
+ * Release the hold. pre: the last local reference was removed, and nobody recounts the block.
+ * Six parameters: this function is inlined into the hot path, so they cost nothing.
+ * @return true: the block is FREE, and *ret_freed is its word; false: this thread announces the
+ * block, and the caller counts down
  */
 static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                                 uint32_t at, uint64_t *ret_freed)
@@ -76,8 +76,8 @@ static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, 
     tni_ref_clear_hold(d->row, at);
     TNI_KILL_POINT("release_unrecorded");
     /*
-     * Before the block can be FREE: whoever allocates it next in this process finds local[b]
-     * reclaimed.
+     * Before the block can be FREE, so that a thread of this process that allocates it next
+     * finds local[b] == 0.
      */
     atomic_store_explicit(&d->local[at], 0, memory_order_release);
     if (TNI_UNLIKELY(tni_block_class(block) < TNI_SMALL_CLASS) ||
@@ -87,7 +87,7 @@ static inline bool release_hold(struct tn_domain *d, struct tni_thread *thread, 
     return true;
 }
 
-/* Give one local reference back, and with the last one the hold. @return whether it is FREE */
+/* Release a local reference, and with the last one the hold. @return whether this freed it */
 static inline bool release_local(struct tn_domain *d, struct tni_thread *thread,
                                  tni_block block)
 {
@@ -95,7 +95,7 @@ static inline bool release_local(struct tn_domain *d, struct tni_thread *thread,
     uint64_t freed;
     if (!tni_ref_is_local(d, at, 1) && !local_take_last(d, block))
         return false;
-    tni_let_recount(thread, block, 1);
+    tni_yield_to_recount(thread, block, 1);
     if (TNI_LIKELY(release_hold(d, thread, block, at, &freed)))
         return true;
     bool is_freed = tni_count_decrement(d, thread, block);
@@ -116,8 +116,8 @@ void tni_ref_release_unused(struct tn_domain *d, struct tni_thread *thread, tni_
 }
 
 /*
- * There is no hold to give back: closed (then local[] was summed up), or a child without a
- * seat.
+ * Release a local reference of a process that has no seat, and so no hold. If the domain is
+ * closed, the reference is one of the domain's keepers.
  */
 static void release_private(struct tn_domain *d, tni_block block)
 {
@@ -139,20 +139,21 @@ static __attribute__((noinline)) void release_slowly(struct tn_domain *d, tni_bl
                                                      struct tni_spare *spare)
 {
     if (tni_process_is_copy(d))
-        tni_process_set_apart();
+        tni_process_drop_parent_seats();
     struct tni_thread *thread = tni_thread_enter(d);
-    /* Read with the record in hand: tni_ref_close() had all of them when it set is_closed. */
+    /* Read with the record taken: tni_ref_close() takes every record before it sets is_closed.
+     */
     bool is_member = TNI_LIKELY(d->seat != TNI_NO_SEAT && !d->is_closed);
     if (is_member)
         tni_ref_release_with(d, thread, block);
     keep_or_free(thread, spare);
     if (!is_member)
-        release_private(d, block); /* the domain may end with it */
+        release_private(d, block); /* may free the domain */
 }
 
 void tni_ref_release(struct tn_domain *d, tni_block block) { release_slowly(d, block, NULL); }
 
-/* The hold is given back; `is_free`: and so is the block. */
+/* The slow end of a release, after the hold was released. @param is_free  the block is FREE */
 static __attribute__((noinline)) void end_release(struct tn_domain *d,
                                                   struct tni_thread *thread, tni_block block,
                                                   bool is_free, struct tni_spare *spare)
@@ -167,7 +168,7 @@ static __attribute__((noinline)) void end_release(struct tn_domain *d,
 void tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_spare *spare)
 {
     struct tni_thread *thread;
-    if (TNI_UNLIKELY(!tni_process_sits(d)) ||
+    if (TNI_UNLIKELY(!tni_process_is_member(d)) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(d)) == NULL)) {
         release_slowly(d, block, spare);
         return;
@@ -193,18 +194,19 @@ void tni_ref_release_and_keep(struct tn_domain *d, tni_block block, struct tni_s
 
 void tni_ref_adopt_more(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
-    if (local_add_first(d, block)) { /* another thread was at it a moment ago */
+    if (local_add_first(d, block)) { /* another thread's reference ended a moment ago */
         tni_ref_record_hold(d, thread, block, tni_block_position(&d->segment.geometry, block));
         return;
     }
-    /* Held already: the record's reference is one too many. */
+    /* This process holds the block already: the record's reference is one too many. */
     TNI_KILL_POINT("adopt_held_already");
     tni_ref_drop(d, thread, block);
 }
 
 /*
- * First the record's reference, while the caller's own one still keeps the block. Other threads
- * may give theirs back meanwhile: if the caller's was the last, the hold becomes the record's.
+ * Count up for the record first, while the caller's own reference still keeps the block. Other
+ * threads may release theirs meanwhile: if the caller's turns out to be the last one, the
+ * hold's reference becomes the record's after all.
  */
 int tni_ref_lend_more(struct tn_domain *d, tni_block block, bool move)
 {

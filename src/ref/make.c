@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref: a new block, held by this process. See ref.c for the invariants. */
+/* make: allocate a block and hold it. See ref.c for the invariants. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ref/counts.h"
 
-/* All but the generation and the time. */
+/* Write a block's descriptor, except for the generation and the time. */
 static inline void describe(const struct tn_domain *d, struct tni_desc *desc, uint64_t bytes,
                             const struct tni_block_about *about)
 {
@@ -20,7 +20,7 @@ static inline void describe(const struct tn_domain *d, struct tni_desc *desc, ui
         TNI_PUT(desc->shape[i], about->shape[i]);
 }
 
-/* Who recounts may still look at what the block was before. */
+/* A recounter may still be reading the records of the block's former life. */
 static void clear_records(struct tni_records *records)
 {
     atomic_store_explicit(&records->count, 0, memory_order_relaxed);
@@ -29,18 +29,23 @@ static void clear_records(struct tni_records *records)
 }
 
 /*
- * A block that was free although we hold it: its word, or our row, was overwritten. Two tensors
- * must not have it, and local[] stays what they rely on (I2). It stays ALLOC, and an audit
- * finds whose.
+ * The block's word said FREE although this process holds the block: another process overwrote
+ * the word or this process's row. Two tensors must not share the block, and local[], on which
+ * they rely (I2), stays as it is. The block stays ALLOC until an audit corrects its count.
  */
 static __attribute__((noinline)) int fail_held(struct tni_thread *thread, tni_block block)
 {
     tni_announce_clear(thread);
-    return tni_fail(TN_ERR_CORRUPT, "block %x was said to be free, and this process holds it",
+    return tni_fail(TN_ERR_CORRUPT,
+                    "the word of block %x says that it is free, but this process holds it",
                     block.id);
 }
 
-/* The hold of a block that was taken. Clears the announce. `about`: NULL if it is known */
+/*
+ * Write the descriptor and the hold of a block that this thread has taken. Clears the announce.
+ * Six parameters: this function is inlined into the hot path, so they cost nothing.
+ * @param about  NULL: the descriptor is already right
+ */
 static inline int record_hold(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                               uint32_t at, uint64_t bytes, const struct tni_block_about *about)
 {
@@ -86,26 +91,22 @@ bool tni_ref_alloc_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t
            TNI_LIKELY(record_new(d, thread, *ret_block, bytes, about) == 0);
 }
 
-/* One try. */
-static inline int alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
-                             const struct tni_block_about *about, bool want_memory,
-                             tni_block *ret_block, bool *ret_is_zero)
+/* Try once. */
+static int alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
+                      const struct tni_block_about *about, struct tni_new_block *ret_new)
 {
-    enum { MOST_HELD = 8 }; /* such blocks are noise: another one will do */
-    tni_block block;
+    enum { MOST_HELD = 8 }; /* skip this many blocks that fail_held() finds damaged */
+    const struct tni_alloc_request request = {
+        .bytes = bytes, .kind = about->kind, .is_uncommitted = about->is_uncommitted};
     int status = TN_ERR_CORRUPT;
     for (uint32_t tries = 0; status == TN_ERR_CORRUPT && tries < MOST_HELD; tries++) {
-        status =
-            tni_alloc_take(d, thread, bytes, about->kind, want_memory, &block, ret_is_zero);
+        status = tni_alloc_take(d, thread, &request, ret_new);
         if (TNI_LIKELY(status == 0))
-            status = record_new(d, thread, block, bytes, about);
+            status = record_new(d, thread, ret_new->block, bytes, about);
     }
-    if (TNI_LIKELY(status == 0)) {
-        if (about->is_unfinished)
-            atomic_fetch_or_explicit(tni_local_at(d, block), TNI_LOCAL_UNFINISHED,
-                                     memory_order_relaxed);
-        *ret_block = block;
-    }
+    if (TNI_LIKELY(status == 0) && about->is_unfinished)
+        atomic_fetch_or_explicit(tni_local_at(d, ret_new->block), TNI_LOCAL_UNFINISHED,
+                                 memory_order_relaxed);
     return status;
 }
 
@@ -117,10 +118,10 @@ void tni_ref_finish(struct tn_domain *d, tni_block block)
 }
 
 static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
-                     bool want_memory, tni_block *ret_block, bool *ret_is_zero)
+                     struct tni_new_block *ret_new)
 {
     struct tni_thread *thread = tni_thread_enter(d);
-    int status = alloc_with(d, thread, bytes, about, want_memory, ret_block, ret_is_zero);
+    int status = alloc_with(d, thread, bytes, about, ret_new);
     tni_thread_leave(thread);
     return status;
 }
@@ -128,25 +129,26 @@ static int alloc_now(struct tn_domain *d, uint64_t bytes, const struct tni_block
 int tni_ref_alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
                        const struct tni_block_about *about, tni_block *ret_block)
 {
-    bool is_zero;
-    return alloc_with(d, thread, bytes, about, true, ret_block, &is_zero);
+    struct tni_new_block taken;
+    int status = alloc_with(d, thread, bytes, about, &taken);
+    if (status == 0)
+        *ret_block = taken.block;
+    return status;
 }
 
-struct alloc_wish {
-    struct tni_wish wish;
+struct alloc_retry {
+    struct tni_retry retry;
     const struct tni_block_about *about;
-    bool want_memory;
-    tni_block *ret_block;
-    bool *ret_is_zero;
+    struct tni_new_block *ret_new;
 };
 
-static int attempt_alloc(struct tn_domain *d, struct tni_wish *wish)
+static int attempt_alloc(struct tn_domain *d, struct tni_retry *retry)
 {
-    const struct alloc_wish *w = (const struct alloc_wish *)wish;
-    return alloc_now(d, wish->bytes, w->about, w->want_memory, w->ret_block, w->ret_is_zero);
+    const struct alloc_retry *r = (const struct alloc_retry *)retry;
+    return alloc_now(d, retry->bytes, r->about, r->ret_new);
 }
 
-/* The largest class has blocks that are larger than the quota. */
+/* Checked against the quota too, since the blocks of the largest class are larger than that. */
 bool tni_ref_can_fit(const struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -155,23 +157,20 @@ bool tni_ref_can_fit(const struct tn_domain *d, uint64_t bytes, uint8_t kind)
 }
 
 int tni_ref_alloc(struct tn_domain *d, uint64_t bytes, const struct tni_block_about *about,
-                  bool want_memory, uint64_t deadline_ns, tni_block *ret_block,
-                  bool *ret_is_zero)
+                  uint64_t deadline_ns, struct tni_new_block *ret_new)
 {
     int status = tni_process_check(d);
     if (status == 0)
-        status = alloc_now(d, bytes, about, want_memory, ret_block, ret_is_zero);
+        status = alloc_now(d, bytes, about, ret_new);
     if (TNI_LIKELY(!tni_ref_is_short(status)))
         return status;
-    struct alloc_wish w = {.wish = {.attempt = attempt_alloc,
-                                    .bytes = bytes,
-                                    .deadline_ns = deadline_ns,
-                                    .can_fit = tni_ref_can_fit(d, bytes, about->kind)},
-                           .about = about,
-                           .want_memory = want_memory,
-                           .ret_block = ret_block,
-                           .ret_is_zero = ret_is_zero};
-    return tni_ref_insist(d, &w.wish, status);
+    struct alloc_retry r = {.retry = {.attempt = attempt_alloc,
+                                      .bytes = bytes,
+                                      .deadline_ns = deadline_ns,
+                                      .can_fit = tni_ref_can_fit(d, bytes, about->kind)},
+                            .about = about,
+                            .ret_new = ret_new};
+    return tni_ref_retry(d, &r.retry, status);
 }
 
 uint32_t tni_ref_generation(const struct tn_domain *d, tni_block block)

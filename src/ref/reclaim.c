@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref: what the reaper does: a row is released, records are counted, blocks are reclaimed. */
+/* reclaim: for the reaper: release a row, count records, reclaim blocks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ uint64_t tni_ref_release_row(struct tn_domain *d, uint32_t seat)
     return released;
 }
 
-/* Local references that are left, with every thread record in hand. */
+/* How many local references are left. pre: the caller has taken every thread record */
 static uint64_t sum_locals(struct tn_domain *d)
 {
     const struct tni_geometry *g = &d->segment.geometry;
@@ -78,7 +78,7 @@ void tni_ref_close(struct tn_domain *d)
         tni_thread_leave(&d->threads[t]);
 }
 
-/* Every record of every live message block. */
+/* Call `each` for every entry of every live message block. */
 static void for_each_message_record(const struct tni_segment *s, tni_record_fn *each,
                                     void *context)
 {
@@ -137,7 +137,7 @@ uint64_t tni_ref_count_records(const struct tni_segment *s, tni_block block)
 
     for (uint32_t seat = 0; seat < limit; seat++)
         counted.count += atomic_load(tni_row_at(s, seat, at)) >> (at % 64) & 1;
-    if (!tni_class_is_message(tni_block_class(block))) /* messages are never inside messages */
+    if (!tni_class_is_message(tni_block_class(block))) /* no entry names a message block */
         for_each_message_record(s, count_same, &counted);
     return counted.count;
 }
@@ -152,18 +152,19 @@ bool tni_ref_reclaim(struct tn_domain *d, struct tni_thread *thread, tni_block b
         uint32_t count = state == TNI_BLOCK_FREE ? 0 : (uint32_t)records;
         if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, state, count)))
             return false;
-        /* Whoever wanted to allocate it meanwhile could not, and has lost its hint. */
+        /* A thread that tried to allocate the block meanwhile failed and dropped its hint. */
         if (state == TNI_BLOCK_FREE)
             tni_alloc_publish(d, block);
         return true;
     }
-    uint32_t generation = tni_ref_generation(d, block); /* it stands while the word does */
-    /* Ours alone from here on: the word moves, and `outer` tells others to keep off. */
+    uint32_t generation = tni_ref_generation(d, block); /* unchanged while the word is `seen` */
+    /* From this CAS on no other thread frees the block: the word has changed, and `outer` keeps
+     * other recounters away. */
     if (!atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_ALLOC, 0)))
         return false;
     seen = tni_word_next(seen, TNI_BLOCK_ALLOC, 0);
     if (tni_class_is_message(tni_block_class(block)))
-        tni_ref_take_apart(d, thread, block);
+        tni_ref_release_records(d, thread, block);
     if (tni_class_is_backing(tni_block_class(block)))
         tni_backing_end(d, block, generation);
     if (atomic_compare_exchange_strong(word, &seen, tni_word_next(seen, TNI_BLOCK_FREE, 0)))

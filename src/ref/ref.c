@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref: hold rows, counts, and what lies between them.
+ * ref: keep the counts of blocks and the records that name them in agreement.
  *
  * Nouns: hold, local reference, record, announce.
  * I1  count >= records. A count is too high only while a thread announces the block.
- * I2  local[b] > 0 exactly when this seat's hold bit of b is set, or the thread that changes it
- *     has set local[b] to TNI_LOCAL_BUSY. Only the 0 <-> 1 of local[b] touch shared memory.
- * I3  A block becomes FREE by one CAS from count 0 (or from 1, by the only holder), once.
- * I4  A message block's records are given back by the thread that brought its count to 0, which
- *     announces it as `outer` until it is FREE.
- * I5  A reference that moves between records changes no count. Between the announce and the
- *     un-recording its thread looks at header->recount, and if somebody recounts, raises the
- *     word's version. The recounter sets that claim first, and looks at the announces then:
- *     either it sees ours, or we see its.
- * I6  A block that is TNI_LOCAL_UNFINISHED is known to one call only. Fork gives the child no
- *     hold of it, and the child counts no local reference of it: nothing in the child would
- *     ever release it.
- * Callers: tensor, share, queue, reaper. Source: protocol C, a leak-biased count with announce
- * and stable recount; docs/crash.md. A death leaves a count one too high, or 0 and not FREE, on
- * an announced block; the reaper recounts it. Never a count too low.
+ * I2  local[b] > 0 exactly when this seat's hold bit of b is set, except while a thread that
+ *     changes the bit has set local[b] to TNI_LOCAL_BUSY. Shared memory is written only when
+ *     local[b] changes from 0 to 1 or from 1 to 0.
+ * I3  One CAS makes a block FREE, from count 0, or from 1 by the only holder.
+ * I4  The thread that brings a message block's count to 0 drops the references of its records.
+ *     It announces the message block as `outer` until that block is FREE.
+ * I5  A reference that moves between records changes no count. After its announce, and before
+ *     it erases the old record, the moving thread reads header->recount; if a recount is going
+ *     on, the thread raises the word's version. A recounter first takes that claim, and then
+ *     reads the announces. So either the recounter sees the announce, or the moving thread sees
+ *     the claim.
+ * I6  Only one call knows a block that is TNI_LOCAL_UNFINISHED. fork() gives the child no hold
+ *     and no local reference of the block, because nothing in the child would release it.
+ * Callers: tensor, share, object, queue, reaper. Source: protocol C, a leak-biased count with
+ * announce and stable recount; docs/crash.md. A death leaves an announced block whose count is
+ * one too high, or is 0 without the block being FREE; the reaper recounts it. No death leaves a
+ * count too low.
  *
- * Here: counts, and the records of message blocks. local.c has local references, make.c new
- * blocks, insist.c the wait for memory, fork.c and reclaim.c what their names say.
+ * In this file: counts, and reading the records of message blocks. local.c has local
+ * references, make.c new blocks, retry.c the wait for memory, records.c new records, fork.c the
+ * fork hook, and reclaim.c the functions of the reaper.
  */
 #include "ref/ref.h"
 
@@ -31,7 +34,7 @@
 
 static int fail_full(tni_block block, uint32_t most)
 {
-    return tni_fail(TN_ERR_FULL, "block %x has %u references, which is the most", block.id,
+    return tni_fail(TN_ERR_FULL, "block %x has %u references, and cannot have more", block.id,
                     most);
 }
 
@@ -52,17 +55,17 @@ int tni_ref_check_room(struct tn_domain *d, tni_block block)
                : fail_full(block, TNI_MOST_PINNED);
 }
 
-/* I3. pre: announced. @return whether the block is FREE now, by us */
+/* I3 */
 bool tni_count_decrement(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
     _Atomic uint64_t *word = tni_word_at(&d->segment, block);
     uint64_t seen;
     bool is_message = tni_class_is_message(tni_block_class(block));
     bool is_backing = tni_class_is_backing(tni_block_class(block));
-    /* Read while our reference keeps it from changing. */
+    /* Read while this thread's reference keeps it from changing. */
     uint32_t generation = is_backing ? tni_ref_generation(d, block) : 0;
 
-    /* The only reference, and nothing to take apart: to FREE at once. */
+    /* The last reference of a block that has no records and no object: free it at once. */
     if (!is_message && !is_backing && tni_count_free_sole(word, &seen))
         return true;
     if (is_message)
@@ -72,7 +75,7 @@ bool tni_count_decrement(struct tn_domain *d, struct tni_thread *thread, tni_blo
     bool is_freed = false;
     if (tni_word_count(seen) == 0 && tni_word_state(seen) == TNI_BLOCK_ALLOC) {
         if (is_message)
-            tni_ref_take_apart(d, thread, block);
+            tni_ref_release_records(d, thread, block);
         if (is_backing)
             tni_backing_end(d, block, generation);
         is_freed =
@@ -115,17 +118,17 @@ struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block,
         *ret_count = count;
         return records;
     }
-    tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, it has room for %llu",
+    tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, but has room for only %llu",
              block.id, count, (unsigned long long)most);
     return NULL;
 }
 
-/* I4. pre: `message` is announced as outer, its count is 0 and it is not FREE. */
-void tni_ref_take_apart(struct tn_domain *d, struct tni_thread *thread, tni_block message)
+/* I4 */
+void tni_ref_release_records(struct tn_domain *d, struct tni_thread *thread, tni_block message)
 {
     uint32_t count;
     struct tni_records *records = tni_records_at(&d->segment, message, &count);
-    /* Senseless: what it held is found by an audit. */
+    /* If the count is damaged, the references stay until an audit finds them. */
     for (; records != NULL && count > 0; count--) {
         tni_block block = {TNI_LOOK(records->block[count - 1])};
         bool is_known = tni_geometry_has_block(&d->segment.geometry, block.id) &&

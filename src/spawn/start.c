@@ -35,7 +35,7 @@ int tni_child_end_failed(struct tn_process *child, int status)
 static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *origin)
 {
     tni_os_die_with_process(origin->pid);
-    if (tni_process_end_with(domain, origin->who) != 0)
+    if (tni_process_bind_to_parent(domain, origin->who) != 0)
         tni_os_exit(EXIT_WITH_PARENT);
 }
 
@@ -132,7 +132,7 @@ int tn_process_follow(tn_domain *domain, int32_t pid)
     if (who == 0)
         return tni_fail(TN_ERR_NOT_FOUND, "no other living member of the domain has pid %d",
                         pid);
-    status = tni_process_end_with(domain, who);
+    status = tni_process_bind_to_parent(domain, who);
     if (status == 0 && tni_os_parent_pid() == pid)
         tni_os_die_with_process(pid);
     return status;

@@ -147,7 +147,7 @@ int tn_barrier_wait(tn_barrier *barrier, tn_deadline deadline)
     status = tni_object_wait(barrier, &object->items, TNI_SIDE_NONE,
                              tni_spins(barrier, &object->items), deadline.ns, try_pass, &g);
     bool goes = status == TN_ERR_TIMED_OUT || status == TN_ERR_INTERRUPTED;
-    return goes && tni_process_is_still(d, who) ? break_late(&g, status) : status;
+    return goes && tni_process_is_same_member(d, who) ? break_late(&g, status) : status;
 }
 
 /* A whole barrier stays as it is: two survivors may reset it, and one may wait by then. */

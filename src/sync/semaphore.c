@@ -113,7 +113,7 @@ uint32_t tn_semaphore_get(const tn_semaphore *semaphore)
 static struct tni_thread *begin(struct tn_domain *domain, uint32_t index)
 {
     struct tni_thread *thread = tni_thread_enter(domain);
-    tni_let_recount(thread, (tni_block){tni_recounted_object(index)}, 1);
+    tni_yield_to_recount(thread, (tni_block){tni_recounted_object(index)}, 1);
     atomic_exchange(&thread->announce->object, index + 1);
     return thread;
 }

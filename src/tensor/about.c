@@ -76,7 +76,7 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
 {
     if (TNI_LIKELY(tensor->storage->domain == domain && domain != NULL)) {
         if (TNI_UNLIKELY(tensor->storage->mapping != NULL))
-            tni_backing_confirm(tensor->storage->domain, tensor->storage->mapping);
+            tni_backing_ensure_deposited(tensor->storage->domain, tensor->storage->mapping);
         return 0;
     }
     if (tensor->storage->outside != 0)

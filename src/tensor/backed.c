@@ -4,7 +4,7 @@
 #include "tensor/build.h"
 
 struct backed_wish {
-    struct tni_wish wish;
+    struct tni_retry wish;
     const struct tni_backing_about *backing;
     const struct tni_block_about *about;
     tni_block block;
@@ -12,7 +12,7 @@ struct backed_wish {
 };
 
 /* A block for the record and its object, or neither. */
-static int attempt_backed(struct tn_domain *d, struct tni_wish *wish)
+static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
 {
     struct backed_wish *w = (struct backed_wish *)wish;
     if (tni_backing_part(d)->depot != NULL)
@@ -71,7 +71,7 @@ int tni_backed_new(struct tn_domain *d, const tn_tensor *t, uint64_t size_bytes,
         status = attempt_backed(d, &w.wish);
     if (tni_ref_is_short(status)) {
         w.wish.can_fit = tni_backing_can_fit(d, &backing);
-        status = tni_ref_insist(d, &w.wish, status);
+        status = tni_ref_retry(d, &w.wish, status);
     }
     *ret_lacks_other = w.wish.lacks_other;
     if (status != 0)

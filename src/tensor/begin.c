@@ -17,9 +17,12 @@ static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options 
     if (TNI_LIKELY(options == NULL || options->strategy == TN_STRATEGY_ARENA)) {
         struct tni_block_about about = tni_tensor_about(t);
         about.is_unfinished = bytes >= TNI_LONG_WRITE_BYTES;
-        status = tni_ref_alloc(domain, bytes, &about, true, deadline_ns, &block, ret_is_zero);
-        if (TNI_LIKELY(status == 0))
-            tni_storage_set_shared(t->storage, domain, block, bytes);
+        struct tni_new_block arena;
+        status = tni_ref_alloc(domain, bytes, &about, deadline_ns, &arena);
+        if (TNI_LIKELY(status == 0)) {
+            tni_storage_set_shared(t->storage, domain, arena.block, bytes);
+            *ret_is_zero = arena.is_zero;
+        }
         return status;
     }
     status = tni_backed_new(domain, t, bytes, options, &block, &mapping, &lacks_other);

@@ -72,13 +72,15 @@ static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *sourc
 static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_bytes,
                      const struct tni_block_about *about, tni_block *ret_block)
 {
-    bool is_zero;
-    tni_block block;
-    int status = tni_ref_alloc(d, size_bytes, about, false, 0, &block, &is_zero);
+    struct tni_block_about uncommitted = *about;
+    struct tni_new_block taken;
+    uncommitted.is_uncommitted = true;
+    int status = tni_ref_alloc(d, size_bytes, &uncommitted, 0, &taken);
+    tni_block block = taken.block;
 
     if (status != 0)
         return status;
-    tni_alloc_mend(d, block);
+    tni_alloc_discard_excess(d, block);
     uint64_t page_bytes = d->segment.geometry.page_bytes;
     uint64_t have = tni_segment_committed(&d->segment, block);
     if (have < size_bytes)
@@ -106,7 +108,7 @@ int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_by
                        tni_block *ret_block)
 {
     struct tni_block_about ours = *about;
-    bool is_zero;
+    struct tni_new_block taken;
     tni_block block;
 
     ours.is_unfinished = size_bytes >= TNI_LONG_WRITE_BYTES;
@@ -118,9 +120,10 @@ int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_by
         return 0;
     }
     /* Small, or no memory without waiting for it, or an error that comes again. */
-    int status = tni_ref_alloc(d, size_bytes, &ours, true, deadline_ns, &block, &is_zero);
+    int status = tni_ref_alloc(d, size_bytes, &ours, deadline_ns, &taken);
     if (status != 0)
         return status;
+    block = taken.block;
     if (size_bytes > 0)
         memcpy(tni_payload_at(&d->segment, block), source, size_bytes);
     TNI_KILL_POINT("tensor_copied");

@@ -83,7 +83,7 @@ static void become_mover(struct tni_storage *s)
 }
 
 struct share_wish {
-    struct tni_wish wish;
+    struct tni_retry wish;
     tn_tensor *tensor;
     const tn_tensor_options *options;
 };
@@ -91,7 +91,7 @@ struct share_wish {
 /*
  * The mover waits for no memory: other threads, or a hook of this one, may move it meanwhile.
  */
-static int attempt_share(struct tn_domain *domain, struct tni_wish *wish)
+static int attempt_share(struct tn_domain *domain, struct tni_retry *wish)
 {
     const struct share_wish *w = (const struct share_wish *)wish;
     become_mover(w->tensor->storage);
@@ -128,7 +128,7 @@ int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_option
         return status;
     w.wish.bytes = tni_storage_bytes(tensor->storage);
     w.wish.can_fit = can_fit(domain, tensor, w.wish.bytes, &options);
-    return tni_ref_insist(domain, &w.wish, status);
+    return tni_ref_retry(domain, &w.wish, status);
 }
 
 int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_options *given,

@@ -65,7 +65,7 @@ int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t si
  * `source` in it; what memory it had is the caller's to free. Waits for memory until the
  * deadline.
  * @param options  as tni_tensor_read_options() gave them; NULL: this process's strategy
- * @param ret_lacks_other  as of struct tni_wish, after a failure
+ * @param ret_lacks_other  as of struct tni_retry, after a failure
  */
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
                          uint64_t size_bytes, const tn_tensor_options *options,
@@ -75,7 +75,7 @@ int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void
  * Make a storage with an object of its own for a tensor, of zeros: a block with one local
  * reference, unfinished, and its mapping. Waits for memory until the deadline. Errors as of
  * tn_tensor_create().
- * @param ret_lacks_other  as of struct tni_wish, after a failure
+ * @param ret_lacks_other  as of struct tni_retry, after a failure
  */
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
                    const tn_tensor_options *options, tni_block *ret_block,

@@ -139,7 +139,7 @@ int tn_tensor_create(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int6
     struct tni_thread *thread = NULL;
     if (TNI_UNLIKELY(domain == NULL || ret_tensor == NULL || shape == NULL ||
                      (uint32_t)ndim > TNI_SPARE_NDIM || !tni_strategy_is_arena()) ||
-        TNI_UNLIKELY(!is_plain(options)) || TNI_UNLIKELY(!tni_process_sits(domain)) ||
+        TNI_UNLIKELY(!is_plain(options)) || TNI_UNLIKELY(!tni_process_is_member(domain)) ||
         TNI_UNLIKELY((thread = tni_thread_enter_home(domain)) == NULL))
         return make_slowly(domain, dtype, ndim, shape, options, ret_tensor, NULL);
     tn_tensor *t = tni_tensor_alike(thread, tni_tensor_new_form(dtype, ndim), shape);

@@ -148,9 +148,9 @@ void faults_state_take(const struct faults_row *row, bool is_final, struct fault
     if (faults_d != NULL && faults_d->seat != TNI_NO_SEAT) {
         take_domain(s);
         /* The line to tenond is kept between calls, and dropped when it failed. */
-        if (tni_backing_part(faults_d)->depot_line.number != 0 &&
-            tni_backing_part(faults_d)->depot_line.fd < FAULTS_FDS)
-            s->fds[tni_backing_part(faults_d)->depot_line.fd] = 0;
+        if (tni_backing_part(faults_d)->depot_connection.number != 0 &&
+            tni_backing_part(faults_d)->depot_connection.fd < FAULTS_FDS)
+            s->fds[tni_backing_part(faults_d)->depot_connection.fd] = 0;
     }
     if (row->measure != NULL)
         s->measure = row->measure();

@@ -206,10 +206,10 @@ TN_TEST(a_message_block_of_more_records_than_it_has_room_for_is_not_read)
 {
     tn_domain *d = tnt_domain(&small);
     static const struct tni_block_about about = {.kind = TNI_KIND_MESSAGE};
-    tni_block block;
-    bool is_zero;
+    struct tni_new_block made;
     uint32_t count;
-    TN_CHECK_OK(tni_ref_alloc(d, 200, &about, true, 0, &block, &is_zero));
+    TN_CHECK_OK(tni_ref_alloc(d, 200, &about, 0, &made));
+    tni_block block = made.block;
     struct tni_records *records = tni_records_at(&d->segment, block, &count);
     assert_non_null(records);
     atomic_store(&records->count, 0x7fffffff);

@@ -16,6 +16,7 @@ void name_recounted_unexplored(struct tn_domain *domain, uint32_t id);
 #define tni_process_name_recounted name_recounted_unexplored
 #endif
 #include "process/claims.c"
+#include "process/domains.c"
 #include "process/fork.c"
 #include "process/process.c"
 #include "process/sit.c"

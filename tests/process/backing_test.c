@@ -49,7 +49,7 @@ static int make_after_setuid(void *argument)
         tn_tensor_options options = {.struct_size = sizeof options, .strategy = strategies[i]};
         int status = tn_tensor_create(d, TN_FLOAT32, 1, shape, &options, &t);
         TN_CHECK(status == (strategies[i] == TN_STRATEGY_ARENA ? 0 : TN_ERR_DENIED));
-        TN_CHECK(status == 0 || strstr(tn_error_detail(), "of user 65534 now") != NULL);
+        TN_CHECK(status == 0 || strstr(tn_error_detail(), "now runs as user 65534") != NULL);
         if (status == 0)
             push(q, t, TN_PUSH_MOVE);
     }
@@ -391,7 +391,7 @@ TN_TEST(a_program_that_closes_the_connection_loses_nothing_of_its_own)
 {
     begin();
     tn_tensor *first = make(1);
-    int number = tni_backing_part(d)->depot_line.fd;
+    int number = tni_backing_part(d)->depot_connection.fd;
     assert_int_not_equal(tni_os_socket_number(number), 0);
     int own = open("/dev/null", O_RDWR | O_CLOEXEC);
     assert_int_equal(dup3(own, number, O_CLOEXEC),
@@ -412,7 +412,7 @@ TN_TEST(a_connection_that_tenond_closed_is_opened_again)
     static int others[OTHERS];
     begin();
     tn_tensor *first = make(1);
-    int fd = tni_backing_part(d)->depot_line.fd;
+    int fd = tni_backing_part(d)->depot_connection.fd;
     for (int i = 0; i < OTHERS; i++)
         TN_CHECK_OK(tni_os_connect(TNI_MANAGER_SOCKET, &others[i]));
     TN_CHECK_OK(tni_os_poll(&fd, 1, tnt_until_ns(BACKING_MS))); /* it was closed */
@@ -435,7 +435,7 @@ static int make_many(void *argument)
 
 static int make_many_in_a_child(void *argument)
 {
-    TN_CHECK(tni_os_socket_number(tni_backing_part(d)->depot_line.fd) == 0);
+    TN_CHECK(tni_os_socket_number(tni_backing_part(d)->depot_connection.fd) == 0);
     return make_many(argument);
 }
 

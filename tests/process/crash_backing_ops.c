@@ -506,7 +506,7 @@ static void create_with_mortal_tenond(struct crash_world *w, const char *point)
 /* Who waits starts another one, and gives it what the first one had or did not answer for. */
 static void await_next_tenond(struct crash_world *w, uint64_t first)
 {
-    struct tni_depot_line *line = &tni_backing_part(w->domain)->depot_line;
+    struct tni_depot_connection *line = &tni_backing_part(w->domain)->depot_connection;
     _Atomic uint64_t *manager = &w->domain->segment.header->manager;
     tn_message m;
     while (atomic_load(manager) == first || atomic_load(manager) == 0 ||

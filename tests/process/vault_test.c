@@ -387,7 +387,7 @@ TN_TEST(a_pop_says_that_the_maker_ended_before_its_deposit)
     begin();
     int32_t tenond = manager_pid(d);
     tnt_wait(tnt_fork(make_late_and_die, &tenond));
-    expect_lost("has ended before tenond had got the descriptor");
+    expect_lost("has ended before tenond had a copy of the descriptor");
     finish();
 }
 
@@ -396,7 +396,7 @@ TN_TEST(a_pop_says_that_a_tenond_had_what_is_lost)
     begin();
     leave_in_queue(1);
     kill_tenond_and_vault(manager_pid(d));
-    expect_lost("a tenond had it");
+    expect_lost("a former tenond (in seat");
     finish();
 }
 

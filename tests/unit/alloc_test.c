@@ -42,8 +42,11 @@ static void finish(void)
 static int take(uint64_t bytes, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
-    bool is_zero;
-    return tni_ref_alloc(d, bytes, &about, true, 0, ret_block, &is_zero);
+    struct tni_new_block made;
+    int status = tni_ref_alloc(d, bytes, &about, 0, &made);
+    if (status == 0)
+        *ret_block = made.block;
+    return status;
 }
 
 static uint64_t committed(void)
@@ -211,11 +214,9 @@ enum { WAITS_NS = 1200 * 1000 * 1000 };
 static void *wait_for_eight(void *status)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
-    tni_block block;
-    bool is_zero;
-    atomic_store(
-        (_Atomic int *)status,
-        tni_ref_alloc(d, 8 * MIB, &about, true, tni_os_now_ns() + WAITS_NS, &block, &is_zero));
+    struct tni_new_block made;
+    atomic_store((_Atomic int *)status,
+                 tni_ref_alloc(d, 8 * MIB, &about, tni_os_now_ns() + WAITS_NS, &made));
     return NULL;
 }
 

@@ -91,10 +91,9 @@ static inline void reclaim_all(struct tn_domain *d) { TN_CHECK_OK(tni_reaper_rec
 static inline tni_block alloc_block(struct tn_domain *d, uint64_t bytes, uint8_t kind)
 {
     const struct tni_block_about about = {.kind = kind};
-    tni_block block;
-    bool is_zero;
-    TN_CHECK_OK(tni_ref_alloc(d, bytes, &about, true, 0, &block, &is_zero));
-    return block;
+    struct tni_new_block made;
+    TN_CHECK_OK(tni_ref_alloc(d, bytes, &about, 0, &made));
+    return made.block;
 }
 
 /* ---- something of everything ------------------------------------------------------------- */

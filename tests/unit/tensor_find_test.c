@@ -139,11 +139,10 @@ TN_TEST(blocks_that_are_no_tensors_are_not_found)
     tn_domain *domain = make_domain();
     for (size_t i = 0; i < TNI_COUNT(kinds); i++) {
         struct tni_block_about about = {.kind = kinds[i]};
-        tni_block block;
-        bool is_zero;
-        TN_CHECK_OK(tni_ref_alloc(domain, 100, &about, true, 0, &block, &is_zero));
-        assert_finds_none(domain, tni_payload_at(&domain->segment, block), 1);
-        tni_ref_release(domain, block);
+        struct tni_new_block made;
+        TN_CHECK_OK(tni_ref_alloc(domain, 100, &about, 0, &made));
+        assert_finds_none(domain, tni_payload_at(&domain->segment, made.block), 1);
+        tni_ref_release(domain, made.block);
     }
     free_domain(domain);
 }

@@ -52,8 +52,9 @@ int __wrap_tni_segment_discard(const struct tni_segment *segment, tni_block firs
 static void take(uint64_t bytes, tni_block *ret_block)
 {
     static const struct tni_block_about about = {.kind = TNI_KIND_BYTES};
-    bool is_zero;
-    TN_CHECK_OK(tni_ref_alloc(d, bytes, &about, true, 0, ret_block, &is_zero));
+    struct tni_new_block made;
+    TN_CHECK_OK(tni_ref_alloc(d, bytes, &about, 0, &made));
+    *ret_block = made.block;
 }
 
 bool __wrap_tni_alloc_untake(struct tn_domain *domain, tni_block block)

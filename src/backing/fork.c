@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fork: what fork() and the end of a domain do with this process's mappings. */
+#include "backing/mapping.h"
+
+/*
+ * Only the maker of a write-once storage may write it. Map the storage again in the child, at
+ * the same address and read-only. If that fails, unmap it: a use of it in the child is a fault.
+ */
+TNI_AROUND_FORK static void map_read_only(struct tni_mapping *m)
+{
+    if (!m->is_write_once || m->is_read_only)
+        return;
+    if (!tni_mapping_has_descriptor(m) ||
+        tni_os_map_over(m->fd, m->address, m->object_bytes, true) != 0) {
+        tni_os_unmap(m->address, m->object_bytes);
+        m->address = NULL; /* so that it is not unmapped again: the address may be reused */
+        tni_log(TNI_LOG_ERROR, "a forked child lost a storage: %s", tn_error_detail());
+    }
+    m->is_read_only = true;
+}
+
+/*
+ * Unmap storages of which the child has no reference, because another thread of the parent was
+ * making or mapping them: the mapping would keep the memory for as long as the child lives.
+ */
+TNI_AROUND_FORK static void map_as_child(struct tn_domain *d)
+{
+    for (uint32_t i = 0; i < tni_backing_part(d)->mappings_limit; i++) {
+        struct tni_mapping *m = tni_backing_part(d)->mappings[i];
+        if (m == NULL)
+            continue;
+        uint32_t at =
+            tni_block_position(&d->segment.geometry, tni_block_make(TNI_BACKING_CLASS, i));
+        if (atomic_load_explicit(&d->local[at], memory_order_relaxed) == 0)
+            tni_mapping_discard_in_child(d, m);
+        else
+            map_read_only(m);
+    }
+}
+
+static void unlock_around_fork(struct tn_domain *d, bool in_child)
+{
+    if (in_child)
+        tni_mutex_reset(&tni_backing_part(d)->mappings_lock);
+    else
+        tni_mappings_unlock(d);
+}
+
+static void free_table(struct tn_domain *d)
+{
+    tni_os_unmap(tni_backing_part(d)->mappings, tni_backing_part(d)->mappings_bytes);
+}
+
+void tni_backing_init(struct tn_domain *d)
+{
+    tni_process_hook(d, &(struct tni_fork_hooks){.lock = tni_mappings_lock,
+                                                 .unlock = unlock_around_fork,
+                                                 .child = map_as_child,
+                                                 .free = free_table});
+}
