@@ -33,7 +33,7 @@ GROUPS = {
 # Methods that the C library has under another name.
 C_NAMES = {
     "Domain.create": "tn_domain_open", "Domain.join": "tn_domain_open", "Domain.empty": "tn_tensor_create",
-    "Domain.zeros": "tn_tensor_create", "Domain.load_handle": "tn_handle_import", "Domain.quota_bytes": "tn_domain_quota",
+    "Domain.zeros": "tn_tensor_create", "Domain.load_handle": "tn_handle_import", "Domain.quota_bytes": "tn_domain_get_info",
     "Tensor.size": "tn_tensor_count", "Tensor.copy_from": "tn_tensor_copy",
 }
 

@@ -10,22 +10,21 @@
 
 static void open_and_look(const char *program, const char *name)
 {
-    /* show: tn_domain_open tn_domain_name tn_domain_close */
+    /* show: tn_domain_open tn_domain_close */
     tn_domain *domain;
     must(tn_domain_open(name,
                         TN_OPTIONS(tn_domain_options, .quota_bytes = 1u << 30, .seats = 32),
                         TN_OPEN_NEW, &domain));
-    printf("this process made the domain %s\n", tn_domain_name(domain));
     domain = tn_domain_close(domain); /* NULL */
     /* end */
     must(tn_domain_open(NULL, NULL, 0, &domain));
 
-    /* show: tn_domain_seat tn_domain_member tn_domain_has_member */
-    uint32_t seat = tn_domain_seat(domain);
-    uint64_t member = tn_domain_member(domain); /* another process may send us this number */
-    assert(tn_domain_has_member(domain, member));
+    /* show: tn_domain_get_info tn_domain_has_member */
+    tn_domain_info info = {.struct_size = sizeof info};
+    must(tn_domain_get_info(domain, &info));
+    printf("seat %u of %u in the domain '%s'\n", info.seat, info.seats, info.name);
+    assert(tn_domain_has_member(domain, info.member)); /* any member may ask this */
     /* end */
-    (void)seat;
 
     /* show: tn_domain_pass */
     pid_t pid = fork(); /* tn_process_exec() does all this */
@@ -54,9 +53,9 @@ static int child(void)
 
 static void limit_memory(tn_domain *domain)
 {
-    /* show: tn_domain_quota tn_domain_set_quota tn_domain_set_watermark tn_domain_trim */
+    /* show: tn_domain_set_quota tn_domain_set_watermark tn_domain_trim */
     uint64_t freed;
-    must(tn_domain_set_quota(domain, tn_domain_quota(domain) / 2)); /* for all members */
+    must(tn_domain_set_quota(domain, 512u << 20));    /* for all members */
     must(tn_domain_set_watermark(domain, 64u << 20)); /* keep at most 64 MiB of free memory */
     must(tn_domain_trim(domain, 0, &freed));          /* and none just now */
     /* end */

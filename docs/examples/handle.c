@@ -5,18 +5,6 @@
 
 #include <assert.h>
 
-/* show: tn_ticket_for_each */
-static int print(const tn_ticket_info *ticket, void *context)
-{
-    (void)context;
-    printf("pid %d exported %llu bytes\n", ticket->issuer_pid,
-           (unsigned long long)ticket->bytes);
-    return 0; /* go on */
-}
-
-static void list(tn_domain *domain) { must(tn_ticket_for_each(domain, print, NULL)); }
-/* end */
-
 int main(void)
 {
     tn_domain *domain;
@@ -31,7 +19,6 @@ int main(void)
                           &used));
     tensor = tn_tensor_unref(tensor); /* the handle keeps the memory */
     /* end */
-    list(domain);
 
     /* show: tn_handle_import */
     must(tn_handle_import(domain, bytes, used,
@@ -39,10 +26,8 @@ int main(void)
     /* end */
     tn_tensor_unref(imported);
 
-    /* show: tn_handle_ticket tn_ticket_revoke */
-    tn_ticket_id ticket;
-    must(tn_handle_ticket(bytes, used, &ticket));
-    must(tn_ticket_revoke(domain, ticket)); /* nobody imports it any more */
+    /* show: tn_handle_revoke */
+    must(tn_handle_revoke(domain, bytes, used)); /* nobody can import it any more */
     assert(tn_handle_import(domain, bytes, used, &imported) == TN_ERR_STALE);
     /* end */
     tn_domain_close(domain);

@@ -6,7 +6,7 @@
 #include <assert.h>
 
 /* show: tn_inspect_domains */
-static int print_domain(const tn_domain_info *domain, void *context)
+static int print_domain(const tn_domain_entry *domain, void *context)
 {
     (void)context;
     printf("%s has %u members\n", domain->name, domain->seats_used);
@@ -17,7 +17,7 @@ static void list_domains(void) { must(tn_inspect_domains(print_domain, NULL)); }
 /* end */
 
 /* show: tn_inspect_seats tn_inspect_blocks tn_inspect_objects tn_inspect_tickets */
-static int print_seat(const tn_seat_info *seat, void *context)
+static int print_seat(const tn_seat_entry *seat, void *context)
 {
     (void)context;
     printf("%d %s holds %llu bytes\n", seat->pid, seat->command,
@@ -25,7 +25,7 @@ static int print_seat(const tn_seat_info *seat, void *context)
     return 0;
 }
 
-static int print_block(const tn_block_info *block, void *context)
+static int print_block(const tn_block_entry *block, void *context)
 {
     (void)context;
     printf("%s of %llu bytes, %u holders\n", block->kind, (unsigned long long)block->bytes,
@@ -33,14 +33,14 @@ static int print_block(const tn_block_info *block, void *context)
     return 0;
 }
 
-static int print_object(const tn_object_info *object, void *context)
+static int print_object(const tn_object_entry *object, void *context)
 {
     (void)context;
     printf("%s %s: %u\n", object->kind, object->name, object->count);
     return 0;
 }
 
-static int print_ticket(const tn_ticket_info *ticket, void *context)
+static int print_ticket(const tn_ticket_entry *ticket, void *context)
 {
     (void)context;
     printf("a handle of process %d\n", ticket->issuer_pid);
@@ -56,7 +56,7 @@ static void look(tn_inspector *inspector)
 }
 /* end */
 
-/* show: tn_inspect_audit tn_domain_audit tn_audit_unchecked */
+/* show: tn_inspect_audit tn_domain_audit */
 static int print_finding(const char *sentence, bool repaired, void *context)
 {
     (void)context;
@@ -66,10 +66,11 @@ static int print_finding(const char *sentence, bool repaired, void *context)
 
 static void audit(tn_inspector *inspector, tn_domain *domain)
 {
-    int outside = must(tn_inspect_audit(inspector, false, print_finding, NULL));
-    int inside = must(tn_domain_audit(domain, false, print_finding, NULL)); /* of a member */
-    printf("%d and %d discrepancies, %u blocks were in use\n", outside, inside,
-           tn_audit_unchecked());
+    uint32_t unchecked;
+    int outside = must(tn_inspect_audit(inspector, false, print_finding, NULL, NULL));
+    int inside =
+        must(tn_domain_audit(domain, false, print_finding, NULL, &unchecked)); /* of a member */
+    printf("%d and %d discrepancies, %u blocks were in use\n", outside, inside, unchecked);
 }
 /* end */
 

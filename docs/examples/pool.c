@@ -46,11 +46,11 @@ static void run_jobs(tn_pool *pool)
     tn_pool_result_fini(&result);
     /* end */
 
-    /* show: tn_pool_get_info tn_pool_worker_pid */
+    /* show: tn_pool_get_info */
     tn_pool_info info = {.struct_size = sizeof info};
     must(tn_pool_get_info(pool, &info));
     for (uint32_t i = 0; i < info.worker_count; i++)
-        printf("worker %u is process %d\n", i, tn_pool_worker_pid(pool, i));
+        printf("worker %u is process %d\n", i, info.worker_pids[i]);
     /* end */
 
     /* show: tn_pool_end tn_pool_join tn_pool_close */

@@ -130,11 +130,11 @@ static void gather(tn_domain *domain)
     tn_process_status first;
     tn_group *group;
     must(tn_group_create(domain, &group));
-    /* show: tn_group_add tn_group_count tn_group_get */
+    /* show: tn_group_add tn_group_get */
     must(tn_process_fork(domain, fail, NULL, 0, &process));
     must(tn_group_add(group, process)); /* the group closes it */
-    for (uint32_t i = 0; i < tn_group_count(group); i++)
-        printf("pid %d\n", tn_process_pid(tn_group_get(group, i)));
+    for (uint32_t i = 0; (process = tn_group_get(group, i)) != NULL; i++)
+        printf("pid %d\n", tn_process_pid(process));
     /* end */
     assert(tn_group_wait(group, 0, TN_FOREVER, &first) == TN_ERR_CHILD_FAILED);
     assert(strcmp(first.message, "cannot read the camera") == 0);

@@ -54,10 +54,12 @@ static void push_and_pop(tn_domain *domain)
     /* end */
     assert(pushed == 2 && popped == 2);
 
-    /* show: tn_queue_attach tn_queue_count tn_queue_capacity tn_queue_peers */
+    /* show: tn_queue_attach tn_queue_count tn_queue_get_info */
     must(tn_queue_attach(queue, TN_CONSUMER)); /* before the first pop */
-    printf("%u of %u messages, %u other processes push\n", tn_queue_count(queue),
-           tn_queue_capacity(queue), tn_queue_peers(queue, TN_PRODUCER));
+    tn_queue_info info = {.struct_size = sizeof info};
+    must(tn_queue_get_info(queue, &info));
+    printf("%u of %u messages, %u other processes push\n", tn_queue_count(queue), info.capacity,
+           info.other_producers);
     /* end */
 
     /* show: tn_queue_end */

@@ -22,11 +22,11 @@ static void use_event(tn_domain *domain)
 
 static void use_semaphore(tn_domain *domain)
 {
-    /* show: tn_semaphore_open tn_semaphore_acquire tn_semaphore_release tn_semaphore_get */
+    /* show: tn_semaphore_open tn_semaphore_acquire tn_semaphore_release tn_semaphore_count */
     tn_semaphore *devices; /* four permits; those of a process that dies come back */
     must(tn_semaphore_open(domain, "devices", 4, TN_SEMAPHORE_OWNED, &devices));
     must(tn_semaphore_acquire(devices, TN_FOREVER));
-    printf("%u devices are free\n", tn_semaphore_get(devices));
+    printf("%u devices are free\n", tn_semaphore_count(devices));
     must(tn_semaphore_release(devices));
     /* end */
     tn_object_close(devices);

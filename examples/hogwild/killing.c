@@ -26,7 +26,7 @@ struct search {
     bool is_found;
 };
 
-static int find_by_pid(const tn_seat_info *seat, void *context)
+static int find_by_pid(const tn_seat_entry *seat, void *context)
 {
     struct search *search = context;
     if (seat->pid != search->killing->pid)
@@ -39,7 +39,7 @@ static int find_by_pid(const tn_seat_info *seat, void *context)
     return 0;
 }
 
-static int find_by_seat(const tn_seat_info *seat, void *context)
+static int find_by_seat(const tn_seat_entry *seat, void *context)
 {
     struct search *search = context;
     if (seat->seat == search->killing->seat && seat->incarnation == search->incarnation)
@@ -58,7 +58,7 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
 }
 
 /* As in "float32 [32, 64]"; what is no tensor, by its kind. */
-static void describe(char *text, size_t size, const tn_block_info *block)
+static void describe(char *text, size_t size, const tn_block_entry *block)
 {
     char name[32];
     append(text, size, "%s", text[0] != '\0' ? ", " : "");
@@ -73,7 +73,7 @@ static void describe(char *text, size_t size, const tn_block_info *block)
     append(text, size, "]");
 }
 
-static int add_own_block(const tn_block_info *block, void *context)
+static int add_own_block(const tn_block_entry *block, void *context)
 {
     struct killing *killing = ((struct search *)context)->killing;
     if (block->holder_count != 1 || block->holders[0].pid != killing->pid)

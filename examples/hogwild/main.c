@@ -196,7 +196,7 @@ static void wind_up(struct stage *stage)
     stage->report.accuracy = accuracy(stage);
 }
 
-static int count_pushed(const tn_object_info *object, void *context)
+static int count_pushed(const tn_object_entry *object, void *context)
 {
     struct stage *stage = context;
     if (object->id == tn_object_id(stage->run.batches))
@@ -214,8 +214,9 @@ static int print_discrepancy(const char *sentence, bool is_repaired, void *conte
 
 static void audit(struct stage *stage)
 {
-    stage->report.discrepancies += must(
-        tn_domain_audit(stage->run.domain, false, print_discrepancy, NULL), "cannot audit");
+    stage->report.discrepancies +=
+        must(tn_domain_audit(stage->run.domain, false, print_discrepancy, NULL, NULL),
+             "cannot audit");
 }
 
 static void reclaim_account(struct stage *stage)

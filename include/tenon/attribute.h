@@ -72,9 +72,7 @@ enum { TN_LOD_MAX_LEVELS = 8 };
 TN_API TN_NODISCARD int tn_tensor_set_lod(tn_tensor *tensor, uint32_t levels,
                                           const uint32_t *counts,
                                           const uint64_t *const *offsets);
-/** Number of levels; 0: none. */
-TN_API uint32_t tn_tensor_lod_levels(const tn_tensor *tensor);
-/** Offsets [*ret_count] of a level; NULL: out of range. */
+/** Offsets [*ret_count] of a level; NULL: the tensor has no such level. */
 TN_API const uint64_t *tn_tensor_lod(const tn_tensor *tensor, uint32_t level,
                                      uint32_t *ret_count);
 

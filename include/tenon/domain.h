@@ -126,18 +126,39 @@ TN_API TN_NODISCARD int tn_domain_pass(tn_domain *domain, char *value, size_t si
  */
 TN_API tn_domain *tn_domain_close(tn_domain *domain);
 
-/** The name; "" if anonymous. Borrowed until the domain is closed. */
-TN_API const char *tn_domain_name(const tn_domain *domain);
+/** tn_domain_info's `seat` in a process that has none. */
+#define TN_NO_SEAT UINT32_MAX
 
-/** This process's seat. */
-TN_API uint32_t tn_domain_seat(const tn_domain *domain);
+/** What a member can ask about its domain and about itself. */
+typedef struct tn_domain_info {
+    size_t struct_size; /* sizeof(tn_domain_info), set by the caller */
+    const char *name;   /* "" if the domain has none; borrowed until the domain is closed */
+    uint8_t id[16];
+    uint64_t member;      /* a number for this process's stay in the domain, which no other
+                             process is ever given; 0 in a child that was forked without
+                             a seat */
+    uint32_t seat;        /* of this process; TN_NO_SEAT in such a child */
+    uint32_t seats;       /* processes that fit, one of them tenond */
+    uint64_t quota_bytes; /* now */
+    uint64_t quota_limit_bytes; /* the quota that the domain was made with */
+    uint64_t watermark_bytes;   /* now */
+} tn_domain_info;
 
 /**
- * A number for this process's stay in the domain; no other process is ever given it. 0: this
- * process was forked without a seat.
+ * Describe the domain, and this process in it.
+ *
+ * @param ret_info  its struct_size says how much is filled in; untouched on failure
+ * @return 0, or TN_ERR_INVALID: an argument is NULL, or struct_size is out of range
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
-TN_API uint64_t tn_domain_member(const tn_domain *domain);
-/** Whether the process with that number lives and is in the domain; false for any other number.
+TN_API TN_NODISCARD int tn_domain_get_info(const tn_domain *domain, tn_domain_info *ret_info);
+
+/**
+ * Whether the process with this number (tn_domain_info's `member`) lives and is in the domain.
+ * False for any other number, and for NULL.
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
 TN_API bool tn_domain_has_member(const tn_domain *domain, uint64_t member);
 
@@ -168,9 +189,6 @@ TN_API TN_NODISCARD int tn_domain_trim(tn_domain *domain, uint64_t keep_bytes,
 /** Change the watermark, for all members. */
 TN_API TN_NODISCARD int tn_domain_set_watermark(tn_domain *domain, uint64_t watermark_bytes);
 
-/** The quota now, in bytes; 0 for NULL. Threads: any. Blocks: no. Fork: yes. Crash: nothing is
- * left. */
-TN_API uint64_t tn_domain_quota(const tn_domain *domain);
 /** Change the quota, for all members; at most the quota that the domain was made with. */
 TN_API TN_NODISCARD int tn_domain_set_quota(tn_domain *domain, uint64_t quota_bytes);
 

@@ -30,11 +30,6 @@ enum {
                                        60 s; not together with a lifetime */
 };
 
-/** Names a ticket in its domain; part of the handle. */
-typedef struct tn_ticket_id {
-    uint64_t value;
-} tn_ticket_id;
-
 /**
  * Write a handle to `bytes` and give the ticket a reference of its own.
  *
@@ -70,31 +65,21 @@ TN_API TN_NODISCARD int tn_handle_export(tn_tensor *tensor, const tn_handle_opti
 TN_API TN_NODISCARD int tn_handle_import(tn_domain *domain, const void *bytes,
                                          size_t size_bytes, tn_tensor **ret_tensor);
 
-/** The ticket of a handle. */
-TN_API TN_NODISCARD int tn_handle_ticket(const void *bytes, size_t size_bytes,
-                                         tn_ticket_id *ret_ticket);
-
 /**
- * End a ticket now; its handle is TN_ERR_STALE afterwards. TN_ERR_STALE: it was over already.
+ * End the ticket of a handle now: nobody can import the handle from now on.
+ *
+ * @param bytes  the handle, [size_bytes]; borrowed
+ * @return 0, or
+ *         TN_ERR_STALE    the handle was used up, revoked or expired before
+ *         TN_ERR_INVALID  an argument is NULL, or the bytes are no handle
+ *         TN_ERR_VERSION, TN_ERR_DENIED  as of tn_handle_import()
+ *         TN_ERR_CORRUPT, TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
+ * Crash: the reaper ends the ticket.
  */
-TN_API TN_NODISCARD int tn_ticket_revoke(tn_domain *domain, tn_ticket_id ticket);
-
-typedef struct tn_ticket_info {
-    tn_ticket_id id;
-    uint32_t uses_left;
-    uint32_t issuer_seat;
-    int32_t issuer_pid;
-    uint32_t block;
-    uint64_t bytes;
-    uint64_t remaining_ns; /* TN_NO_EXPIRY: no end */
-} tn_ticket_info;
-
-/** Return non-zero to stop. */
-typedef int tn_ticket_fn(const tn_ticket_info *ticket, void *context);
-
-/** Call `each` for every live ticket of the domain. @return 0, or what `each` returned */
-TN_API TN_NODISCARD int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each,
-                                           void *context);
+TN_API TN_NODISCARD int tn_handle_revoke(tn_domain *domain, const void *bytes,
+                                         size_t size_bytes);
 
 TN_END_DECLS
 

@@ -17,7 +17,7 @@ TN_BEGIN_DECLS
  */
 typedef struct tn_inspector tn_inspector;
 
-typedef struct tn_domain_info {
+typedef struct tn_domain_entry {
     char name[64]; /* "" if anonymous */
     uint8_t id[16];
     uint32_t uid;
@@ -35,12 +35,12 @@ typedef struct tn_domain_info {
      */
     uint32_t other_layout;
     uint32_t reserved;
-} tn_domain_info;
+} tn_domain_entry;
 
-typedef int tn_domain_info_fn(const tn_domain_info *domain, void *context);
+typedef int tn_domain_entry_fn(const tn_domain_entry *domain, void *context);
 
 /** Call `each` for every living domain of this user, those of other versions of tenon too. */
-TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_info_fn *each, void *context);
+TN_API TN_NODISCARD int tn_inspect_domains(tn_domain_entry_fn *each, void *context);
 
 /**
  * Look at the domain of this name, or, if `name` is 32 hexadecimal digits, of this id.
@@ -63,7 +63,7 @@ TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_i
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 
 typedef struct tn_domain_stat {
-    tn_domain_info domain;
+    tn_domain_entry domain;
     uint64_t watermark_bytes;
     uint64_t live_bytes;      /* in live blocks, as asked for */
     uint64_t free_bytes;      /* committed and free, kept warm */
@@ -87,7 +87,7 @@ typedef struct tn_domain_stat {
 /** Read the sizes, limits and counts of the domain as a whole. */
 TN_API TN_NODISCARD int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat);
 
-typedef struct tn_seat_info {
+typedef struct tn_seat_entry {
     uint32_t seat;
     uint32_t incarnation;
     int32_t pid;
@@ -97,10 +97,10 @@ typedef struct tn_seat_info {
     uint64_t age_ns;
     uint64_t blocks_held;
     uint64_t bytes_held; /* of blocks it holds, shared ones counted in full */
-} tn_seat_info;
-typedef int tn_seat_info_fn(const tn_seat_info *seat, void *context);
+} tn_seat_entry;
+typedef int tn_seat_entry_fn(const tn_seat_entry *seat, void *context);
 /** Call `each` for every seat that is taken: the members, and tenond. */
-TN_API TN_NODISCARD int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each,
+TN_API TN_NODISCARD int tn_inspect_seats(tn_inspector *inspector, tn_seat_entry_fn *each,
                                          void *context);
 
 typedef struct tn_holder {
@@ -109,7 +109,7 @@ typedef struct tn_holder {
     char command[64];
 } tn_holder;
 
-typedef struct tn_block_info {
+typedef struct tn_block_entry {
     uint32_t block;
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* of its size class */
@@ -136,13 +136,13 @@ typedef struct tn_block_info {
     uint32_t in_tickets;
     uint32_t holder_count;
     const tn_holder *holders; /* [holder_count], borrowed for the callback */
-} tn_block_info;
-typedef int tn_block_info_fn(const tn_block_info *block, void *context);
+} tn_block_entry;
+typedef int tn_block_entry_fn(const tn_block_entry *block, void *context);
 /** Call `each` for every live block, with the processes that hold it. */
-TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each,
+TN_API TN_NODISCARD int tn_inspect_blocks(tn_inspector *inspector, tn_block_entry_fn *each,
                                           void *context);
 
-typedef struct tn_object_info {
+typedef struct tn_object_entry {
     uint64_t id;
     const char *kind;  /* "queue", "event", "semaphore", "lock", "condition", "barrier" */
     char name[48];     /* "" if anonymous */
@@ -157,14 +157,25 @@ typedef struct tn_object_info {
     bool ended;
     uint32_t
         redelivered; /* messages waiting or on lease that are not at their first delivery */
-} tn_object_info;
-typedef int tn_object_info_fn(const tn_object_info *object, void *context);
+} tn_object_entry;
+typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);
 /** Call `each` for every queue, event, semaphore, lock, condition and barrier. */
-TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each,
+TN_API TN_NODISCARD int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each,
                                            void *context);
 
-/** Call `each` for every live ticket, as tn_ticket_for_each() does in a domain of one's own. */
-TN_API TN_NODISCARD int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_fn *each,
+/** The ticket of an exported handle, which keeps a reference until the handle is imported. */
+typedef struct tn_ticket_entry {
+    uint64_t id;
+    uint32_t uses_left;
+    uint32_t issuer_seat;
+    int32_t issuer_pid;
+    uint32_t block;
+    uint64_t bytes;
+    uint64_t remaining_ns; /* TN_NO_EXPIRY: no end */
+} tn_ticket_entry;
+typedef int tn_ticket_entry_fn(const tn_ticket_entry *ticket, void *context);
+/** Call `each` for every live ticket. */
+TN_API TN_NODISCARD int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_entry_fn *each,
                                            void *context);
 
 /** One sentence for each discrepancy that an audit finds. */
@@ -176,28 +187,27 @@ typedef int tn_audit_fn(const char *sentence, bool repaired, void *context);
  * that somebody removed, replaced or cut cannot be repaired.
  *
  * Safe while others work: what is in motion is looked at again, and reported only if it stands
- * still and is wrong. See tn_audit_unchecked() for what never stood still.
+ * still and is wrong. What never stood still is counted in *ret_unchecked.
  *
- * @param repair  make counts true and free what nobody holds; takes a seat for it
- * @return the number of discrepancies found, or an error
+ * @param repair         make counts true and free what nobody holds; takes a seat for it
+ * @param each           called for each discrepancy; may be NULL
+ * @param ret_unchecked  the number of blocks that could not be checked, because other processes
+ *         used them all the time. They are no discrepancies. Without `repair`, an inspector
+ *         leaves out blocks that a member could check, since other processes do not know of the
+ *         inspector. May be NULL; untouched on failure
+ * @return the number of discrepancies found, or what `each` returned, or an error
  */
 TN_API TN_NODISCARD int tn_inspect_audit(tn_inspector *inspector, bool repair,
-                                         tn_audit_fn *each, void *context);
+                                         tn_audit_fn *each, void *context,
+                                         uint32_t *ret_unchecked);
 
 /**
- * The same, on a domain that this process is a member of. `each` may be NULL. Others wait, for
- * 100 ms at most, before they use a block that a member's audit counts at that moment.
+ * The same, on a domain that this process is a member of. While the audit counts a block, other
+ * processes wait, for 100 ms at most, before they use that block. The audit leaves out a block
+ * that a stopped process is at work on.
  */
 TN_API TN_NODISCARD int tn_domain_audit(tn_domain *domain, bool repair, tn_audit_fn *each,
-                                        void *context);
-
-/**
- * How many blocks the last audit of this thread did not look into, because others used them all
- * the time. They are no discrepancies. An inspector that does not repair leaves out blocks that
- * a member would count: others do not know of the inspector. A member leaves out a block that a
- * stopped process is at work on.
- */
-TN_API uint32_t tn_audit_unchecked(void);
+                                        void *context, uint32_t *ret_unchecked);
 
 /**
  * One sentence for each file of this user that looks like a storage of tenon's, but that no

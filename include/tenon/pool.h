@@ -170,14 +170,13 @@ TN_API TN_NODISCARD int tn_pool_terminate(tn_pool *pool, tn_deadline deadline);
 /** Kill the workers that still run, and free the pool with all its results. Returns NULL. */
 TN_API tn_pool *tn_pool_close(tn_pool *pool);
 
-/** 0: out of range, or it does not run now. */
-TN_API int32_t tn_pool_worker_pid(const tn_pool *pool, uint32_t worker);
-
 typedef struct tn_pool_info {
     size_t struct_size;     /* sizeof(tn_pool_info), set by the caller */
     uint32_t worker_count;  /* as the options said, whether they run or not */
     uint32_t job_count;     /* jobs that were submitted and whose result has not come */
     uint64_t restart_count; /* how often a worker was started in the place of one that ended */
+    const int32_t *worker_pids; /* [worker_count]; 0: the worker does not run now. Borrowed
+                                   until the next call on the pool */
 } tn_pool_info;
 
 /** @return 0, or TN_ERR_INVALID */

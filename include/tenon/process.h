@@ -187,9 +187,10 @@ TN_API TN_NODISCARD int tn_group_add(tn_group *group, tn_process *process);
  */
 TN_API TN_NODISCARD int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_deadline deadline,
                                       tn_process_status *ret_first);
-/** How many children were put into the group, those that ended too. */
-TN_API uint32_t tn_group_count(const tn_group *group);
-/** Borrowed until the group is closed; NULL when out of range. */
+/**
+ * The child with this index, in the order in which children were put into the group, those that
+ * ended too. Borrowed until the group is closed; NULL when out of range.
+ */
 TN_API tn_process *tn_group_get(tn_group *group, uint32_t index);
 /** Close every child as tn_process_close() does. Returns NULL. */
 TN_API tn_group *tn_group_close(tn_group *group);

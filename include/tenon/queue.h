@@ -216,13 +216,32 @@ TN_API TN_NODISCARD int tn_queue_watch(tn_queue *queue, bool watch);
  * counted.
  */
 TN_API uint32_t tn_queue_count(const tn_queue *queue);
-/** Messages that the queue holds at most. */
-TN_API uint32_t tn_queue_capacity(const tn_queue *queue);
+
+/** How a queue was made, and who uses it. */
+typedef struct tn_queue_info {
+    size_t struct_size;       /* sizeof(tn_queue_info), set by the caller */
+    uint32_t capacity;        /* messages that the queue holds at most */
+    uint32_t inline_bytes;    /* bytes that travel in the slot itself: the option, rounded up */
+    uint32_t policy;          /* TN_QUEUE_* */
+    uint32_t count;           /* as of tn_queue_count() */
+    uint32_t other_producers; /* other processes that are producers now. One that died counts
+                                 until its seat is reclaimed */
+    uint32_t other_consumers; /* other processes that are consumers now */
+    uint32_t others;          /* other processes that are producers, consumers, or both */
+    bool is_ended;            /* tn_queue_end() was called */
+} tn_queue_info;
+
 /**
- * Other processes that are producers or consumers of it now (TN_PRODUCER, TN_CONSUMER, or
- * both); one that died counts until its death is reclaimed.
+ * Describe the queue.
+ *
+ * @param ret_info  its struct_size says how much is filled in; untouched on failure
+ * @return 0, or TN_ERR_INVALID (an argument is NULL, struct_size is out of range, or the object
+ *         is no queue), TN_ERR_CLOSED (this process left the domain), TN_ERR_STALE,
+ * TN_ERR_FORKED
+ *
+ * Threads: any.   Blocks: never.   Fork: yes.
  */
-TN_API uint32_t tn_queue_peers(const tn_queue *queue, uint32_t roles);
+TN_API TN_NODISCARD int tn_queue_get_info(const tn_queue *queue, tn_queue_info *ret_info);
 
 /**
  * Say that a leased message was dealt with: it will not come again. TN_ERR_STALE: not leased to

@@ -71,7 +71,7 @@ TN_API TN_NODISCARD int tn_semaphore_acquire(tn_semaphore *semaphore, tn_deadlin
  */
 TN_API TN_NODISCARD int tn_semaphore_release(tn_semaphore *semaphore);
 /** Permits free now. */
-TN_API uint32_t tn_semaphore_get(const tn_semaphore *semaphore);
+TN_API uint32_t tn_semaphore_count(const tn_semaphore *semaphore);
 
 /** A positive result: the lock is held, and its last owner died holding it. */
 enum { TN_LOCK_RECOVERED = 1 };

@@ -42,7 +42,9 @@ static PyObject *level_list(const tn_tensor *tensor, uint32_t level)
 
 PyObject *tnp_tensor_get_lod(PyObject *self, void *unused)
 {
-    uint32_t levels = tn_tensor_lod_levels(of(self));
+    uint32_t levels = 0;
+    while (tn_tensor_lod(of(self), levels, NULL) != NULL)
+        levels++;
     (void)unused;
     if (levels == 0)
         Py_RETURN_NONE;

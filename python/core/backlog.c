@@ -86,7 +86,7 @@ static int check_quota(tnp_backlog *self, const struct tnp_record *r)
     const tn_domain *domain = tnp_domain_of(((tnp_object *)self->queue)->domain);
     if (domain == NULL)
         return -1;
-    uint64_t quota = tn_domain_quota(domain);
+    uint64_t quota = tnp_domain_info(domain).quota_bytes;
     if (r->size_bytes <= quota)
         return 0;
     tnp_raise_saying(TN_ERR_NO_MEMORY, "%zu bytes are more than the domain's quota of %llu",

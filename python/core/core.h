@@ -123,6 +123,19 @@ typedef struct {
 extern PyTypeObject tnp_domain_type;
 /** Borrowed from `domain`, a tnp_domain; NULL: raised (TypeError, Closed). */
 tn_domain *tnp_domain_of(PyObject *domain);
+static inline tn_domain_info tnp_domain_info(const tn_domain *domain)
+{
+    tn_domain_info info = {.struct_size = sizeof info};
+    (void)!tn_domain_get_info(domain, &info);
+    return info;
+}
+/** All 0 once this process has left the domain. */
+static inline tn_queue_info tnp_queue_info(const tn_queue *queue)
+{
+    tn_queue_info info = {.struct_size = sizeof info};
+    (void)!tn_queue_get_info(queue, &info);
+    return info;
+}
 /** This process's domain, a new reference, made or joined if need be. NULL: raised. */
 PyObject *tnp_domain_default(void);
 /** Set the function that gives this process's domain. */

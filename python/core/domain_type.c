@@ -139,7 +139,7 @@ static PyObject *get_quota(PyObject *self, void *unused)
 {
     (void)unused;
     const tn_domain *domain = tnp_domain_of(self);
-    return domain == NULL ? NULL : PyLong_FromUnsignedLongLong(tn_domain_quota(domain));
+    return domain == NULL ? NULL : PyLong_FromUnsignedLongLong(tnp_domain_info(domain).quota_bytes);
 }
 
 static PyObject *set_quota(PyObject *self, PyObject *bytes)
@@ -174,7 +174,7 @@ static PyObject *audit(PyObject *self, PyObject *args, PyObject *keywords)
         Py_XDECREF(sentences);
         return NULL;
     }
-    int status = tn_domain_audit(domain, repair, note_sentence, sentences);
+    int status = tn_domain_audit(domain, repair, note_sentence, sentences, NULL);
     if (status >= 0 && status != INT32_MAX)
         return sentences;
     Py_DECREF(sentences);
@@ -208,14 +208,14 @@ static PyObject *get_name(PyObject *self, void *unused)
 {
     (void)unused;
     tn_domain *domain = tnp_domain_of(self);
-    return domain == NULL ? NULL : PyUnicode_FromString(tn_domain_name(domain));
+    return domain == NULL ? NULL : PyUnicode_FromString(tnp_domain_info(domain).name);
 }
 
 static PyObject *get_seat(PyObject *self, void *unused)
 {
     (void)unused;
     tn_domain *domain = tnp_domain_of(self);
-    return domain == NULL ? NULL : PyLong_FromUnsignedLong(tn_domain_seat(domain));
+    return domain == NULL ? NULL : PyLong_FromUnsignedLong(tnp_domain_info(domain).seat);
 }
 
 /* Signed, as tensors of int64 keep it. */
@@ -223,7 +223,7 @@ static PyObject *get_member(PyObject *self, void *unused)
 {
     (void)unused;
     tn_domain *domain = tnp_domain_of(self);
-    return domain == NULL ? NULL : PyLong_FromLongLong((int64_t)tn_domain_member(domain));
+    return domain == NULL ? NULL : PyLong_FromLongLong((int64_t)tnp_domain_info(domain).member);
 }
 
 static PyObject *has_member(PyObject *self, PyObject *argument)
@@ -246,10 +246,10 @@ static PyObject *repr(PyObject *self)
     tn_domain *domain = ((tnp_domain *)self)->domain;
     if (domain == NULL)
         return PyUnicode_FromString("<tenon.Domain, closed>");
-    const char *name = tn_domain_name(domain);
+    tn_domain_info info = tnp_domain_info(domain);
     return PyUnicode_FromFormat("<tenon.Domain %s, seat %u>",
-                                name[0] != '\0' ? name : "without a name",
-                                (unsigned)tn_domain_seat(domain));
+                                info.name[0] != '\0' ? info.name : "without a name",
+                                (unsigned)info.seat);
 }
 
 static PyGetSetDef attributes[] = {

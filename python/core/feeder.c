@@ -47,7 +47,7 @@ static void nap(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
  */
 static void wait_for_more_room(const struct feeding *f)
 {
-    if (atomic_load(&f->backlog->count) > tn_queue_capacity(f->queue) / 8)
+    if (atomic_load(&f->backlog->count) > tnp_queue_info(f->queue).capacity / 8)
         nap(NAP_NS);
 }
 
@@ -60,9 +60,9 @@ static bool is_in_vain(struct feeding *f, const struct tnp_record *r)
 {
     if (!atomic_load(&f->backlog->is_closing))
         return false;
-    if (r->size_bytes > tn_domain_quota(f->open_domain))
+    if (r->size_bytes > tnp_domain_info(f->open_domain).quota_bytes)
         return true;
-    if (tn_queue_peers(f->queue, TN_CONSUMER) > 0)
+    if (tnp_queue_info(f->queue).other_consumers > 0)
         f->short_ns = 0;
     else if (f->short_ns == 0)
         f->short_ns = tnp_now_ns();

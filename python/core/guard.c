@@ -182,7 +182,7 @@ int tnp_guard_release(tnp_guard *guard)
     if (handle == NULL)
         return -1;
     bool is_most = guard->kind == SIGNALS && guard->most < INT32_MAX &&
-                   tn_semaphore_get(handle) >= (uint32_t)guard->most;
+                   tn_semaphore_count(handle) >= (uint32_t)guard->most;
     int status = is_most ? TN_ERR_INVALID : tn_semaphore_release(handle);
     if (status == 0) {
         /* No other thread of ours can have noted itself: we have the GIL. */

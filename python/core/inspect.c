@@ -28,7 +28,7 @@ static PyObject *text_of(const char *text)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-static PyObject *domain_dict(const tn_domain_info *d)
+static PyObject *domain_dict(const tn_domain_entry *d)
 {
     return Py_BuildValue(
         "{sNsNsIsisIsIsKsKsKsNsI}", "name", text_of(d->name), "id", hexadecimal(d->id), "uid",
@@ -38,7 +38,7 @@ static PyObject *domain_dict(const tn_domain_info *d)
         "runtime_folder", text_of(d->runtime_folder), "other_layout", d->other_layout);
 }
 
-static int note_domain(const tn_domain_info *domain, void *context)
+static int note_domain(const tn_domain_entry *domain, void *context)
 {
     return append(context, domain_dict(domain));
 }
@@ -56,7 +56,7 @@ static PyObject *inspect_domains(PyObject *module, PyObject *unused)
     return status < 0 ? tnp_raise(status) : NULL;
 }
 
-static int note_seat(const tn_seat_info *s, void *context)
+static int note_seat(const tn_seat_entry *s, void *context)
 {
     return append(context,
                   Py_BuildValue("{sIsIsisNsNsNsKsKsK}", "seat", s->seat, "incarnation",
@@ -67,7 +67,7 @@ static int note_seat(const tn_seat_info *s, void *context)
                                 (unsigned long long)s->bytes_held));
 }
 
-static PyObject *holders_list(const tn_block_info *b)
+static PyObject *holders_list(const tn_block_entry *b)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < b->holder_count; i++) {
@@ -87,7 +87,7 @@ static PyObject *dtype_text(tn_dtype dtype)
     return PyUnicode_FromString(name);
 }
 
-static int note_block(const tn_block_info *b, void *context)
+static int note_block(const tn_block_entry *b, void *context)
 {
     int32_t known = b->ndim < 0 ? 0 : b->ndim < 8 ? b->ndim : 8;
     return append(
@@ -104,7 +104,7 @@ static int note_block(const tn_block_info *b, void *context)
                                "in_tickets", b->in_tickets, "holders", holders_list(b)));
 }
 
-static int note_object(const tn_object_info *o, void *context)
+static int note_object(const tn_object_entry *o, void *context)
 {
     return append(context,
                   Py_BuildValue("{sKsssNsIsIsIsIsIsIsisKsIsN}", "id", (unsigned long long)o->id,
@@ -116,14 +116,13 @@ static int note_object(const tn_object_info *o, void *context)
                                 "ended", PyBool_FromLong(o->ended)));
 }
 
-static int note_ticket(const tn_ticket_info *t, void *context)
+static int note_ticket(const tn_ticket_entry *t, void *context)
 {
-    return append(context,
-                  Py_BuildValue("{sKsIsIsisIsKsK}", "id", (unsigned long long)t->id.value,
-                                "uses_left", t->uses_left, "issuer_seat", t->issuer_seat,
-                                "issuer_pid", t->issuer_pid, "block", t->block, "bytes",
-                                (unsigned long long)t->bytes, "remaining_ns",
-                                (unsigned long long)t->remaining_ns));
+    return append(context, Py_BuildValue("{sKsIsIsisIsKsK}", "id", (unsigned long long)t->id,
+                                         "uses_left", t->uses_left, "issuer_seat",
+                                         t->issuer_seat, "issuer_pid", t->issuer_pid, "block",
+                                         t->block, "bytes", (unsigned long long)t->bytes,
+                                         "remaining_ns", (unsigned long long)t->remaining_ns));
 }
 
 static int stat_domain(tn_inspector *inspector, PyObject **ret_stat)

@@ -61,7 +61,10 @@ static PyObject *peers(PyObject *self, PyObject *argument)
     unsigned long roles = PyLong_AsUnsignedLong(argument);
     if (queue == NULL || (roles == (unsigned long)-1 && PyErr_Occurred()))
         return NULL;
-    return PyLong_FromUnsignedLong(tn_queue_peers(queue, (uint32_t)roles));
+    tn_queue_info info = tnp_queue_info(queue);
+    return PyLong_FromUnsignedLong(roles == TN_PRODUCER   ? info.other_producers
+                                   : roles == TN_CONSUMER ? info.other_consumers
+                                                          : info.others);
 }
 
 static PyObject *watch(PyObject *self, PyObject *argument)
@@ -297,7 +300,7 @@ static PyObject *get_capacity(PyObject *self, void *unused)
 {
     (void)unused;
     tn_queue *queue = tnp_object_of(self);
-    return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_capacity(queue));
+    return queue == NULL ? NULL : PyLong_FromUnsignedLong(tnp_queue_info(queue).capacity);
 }
 
 static PyGetSetDef queue_attributes[] = {

@@ -310,9 +310,9 @@ PyObject *tnp_tensor_reduce(PyObject *self, PyObject *protocol)
     PyObject *rebuild = tenon != NULL ? PyObject_GetAttrString(tenon, "_rebuild_tensor") : NULL;
     PyObject *handle = rebuild != NULL ? export_handle(self, NULL) : NULL;
     if (handle != NULL)
-        result = Py_BuildValue("O(sO)", rebuild,
-                               tn_domain_name(((tnp_domain *)tnp_tensor_domain(self))->domain),
-                               handle);
+        result = Py_BuildValue(
+            "O(sO)", rebuild,
+            tnp_domain_info(((tnp_domain *)tnp_tensor_domain(self))->domain).name, handle);
     Py_XDECREF(handle);
     Py_XDECREF(rebuild);
     Py_XDECREF(tenon);

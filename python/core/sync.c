@@ -179,7 +179,7 @@ static PyObject *get_semaphore(PyObject *self, PyObject *unused)
 {
     tn_semaphore *semaphore = tnp_object_of(self);
     (void)unused;
-    return semaphore == NULL ? NULL : PyLong_FromUnsignedLong(tn_semaphore_get(semaphore));
+    return semaphore == NULL ? NULL : PyLong_FromUnsignedLong(tn_semaphore_count(semaphore));
 }
 
 static PyMethodDef semaphore_methods[] = {

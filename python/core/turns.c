@@ -88,7 +88,7 @@ tnp_turn *tnp_turns_enter(const tnp_turns *turns, const tn_domain *domain)
                          (unsigned long long)turns->most);
         return NULL;
     }
-    atomic_store(&r->member, tn_domain_member(domain));
+    atomic_store(&r->member, tnp_domain_info(domain).member);
     atomic_store(&r->word, turn);
     return r;
 }

@@ -8,7 +8,7 @@
 /* A thread that waits, in shared memory. */
 typedef struct {
     _Atomic uint64_t word;   /* {ticket:63, told:1}; 0: free. Written after `member` */
-    _Atomic uint64_t member; /* tn_domain_member() */
+    _Atomic uint64_t member; /* tn_domain_info's */
 } tnp_turn;
 
 struct tnp_turn_table;

@@ -239,16 +239,22 @@ tn_domain *tn_domain_close(tn_domain *d)
     return NULL;
 }
 
-const char *tn_domain_name(const tn_domain *d) { return d != NULL ? d->segment.name : ""; }
-
-uint32_t tn_domain_seat(const tn_domain *d)
+int tn_domain_get_info(const tn_domain *d, tn_domain_info *ret_info)
 {
-    return d != NULL && tni_process_has_seat(d) ? d->seat : TNI_NO_SEAT;
-}
-
-uint64_t tn_domain_member(const tn_domain *d)
-{
-    return d != NULL && tni_process_has_seat(d) ? d->who : 0;
+    if (d == NULL)
+        return tni_fail(TN_ERR_INVALID, "the domain is NULL");
+    const struct tni_header *header = d->segment.header;
+    bool has_seat = tni_process_has_seat(d);
+    tn_domain_info info = {.name = d->segment.name,
+                           .member = has_seat ? d->who : 0,
+                           .seat = has_seat ? d->seat : TN_NO_SEAT,
+                           .seats = d->segment.geometry.seats,
+                           .quota_bytes = TNI_MIN(atomic_load(&header->quota_bytes),
+                                                  d->segment.geometry.quota_limit_bytes),
+                           .quota_limit_bytes = d->segment.geometry.quota_limit_bytes,
+                           .watermark_bytes = atomic_load(&header->watermark_bytes)};
+    memcpy(info.id, d->segment.id, sizeof info.id);
+    return tni_give_struct("tn_domain_info", &info, sizeof info, ret_info);
 }
 
 /* ---- memory and the dead ----------------------------------------------------------------- */
@@ -312,16 +318,14 @@ int tn_domain_set_quota(tn_domain *d, uint64_t quota_bytes)
     return 0;
 }
 
-uint64_t tn_domain_quota(const tn_domain *d)
+int tn_domain_audit(tn_domain *d, bool repair, tn_audit_fn *each, void *context,
+                    uint32_t *ret_unchecked)
 {
-    if (d == NULL)
-        return 0;
-    return TNI_MIN(atomic_load(&d->segment.header->quota_bytes),
-                   d->segment.geometry.quota_limit_bytes);
-}
-
-int tn_domain_audit(tn_domain *d, bool repair, tn_audit_fn *each, void *context)
-{
+    struct tni_audit_report report = {.each = each, .context = context};
     int status = check(d);
-    return status != 0 ? status : tni_audit(&d->segment, d, repair, each, context);
+    if (status == 0)
+        status = tni_audit(&d->segment, d, repair, &report);
+    if (status >= 0 && ret_unchecked != NULL)
+        *ret_unchecked = report.unchecked;
+    return status;
 }

@@ -64,12 +64,12 @@ void tni_inspect_hex_id(const struct tni_segment *s, char hex[TNI_HEX_ID_BYTES])
         snprintf(hex + 2 * i, 3, "%02x", TNI_LOOK(s->header->id[i]));
 }
 
-void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_info *ret_info)
+void tni_inspect_domain_info(const struct tni_segment *s, tn_domain_entry *ret_info)
 {
-    tn_domain_info info = {.uid = TNI_LOOK(s->header->uid),
-                           .creator_pid = TNI_LOOK(s->header->creator_pid),
-                           .seats_used = tni_process_count(s),
-                           .seats = s->geometry.seats};
+    tn_domain_entry info = {.uid = TNI_LOOK(s->header->uid),
+                            .creator_pid = TNI_LOOK(s->header->creator_pid),
+                            .seats_used = tni_process_count(s),
+                            .seats = s->geometry.seats};
     uint64_t quota = atomic_load(&s->header->quota_bytes);
 
     tni_text_copy(info.name, sizeof info.name, s->header->name, sizeof s->header->name);

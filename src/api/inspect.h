@@ -14,7 +14,7 @@ struct tn_inspector {
 enum { TNI_HEX_ID_BYTES = 33 };
 
 void tni_inspect_hex_id(const struct tni_segment *segment, char hex[TNI_HEX_ID_BYTES]);
-void tni_inspect_domain_info(const struct tni_segment *segment, tn_domain_info *ret_info);
+void tni_inspect_domain_info(const struct tni_segment *segment, tn_domain_entry *ret_info);
 
 /** The pid in a seat, also while it is being taken; 0 if it is free. */
 int32_t tni_inspect_seat_pid(const struct tni_segment *segment, uint32_t seat);

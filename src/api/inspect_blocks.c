@@ -28,7 +28,7 @@ struct scan {
     tn_holder *holders;    /* [seat_count], of the block at hand */
     uint64_t *words;       /* [seat_count], of each seat's row: 64 blocks */
     struct tally *tallies; /* [total_blocks], sparse */
-    tn_block_info_fn *each;
+    tn_block_entry_fn *each;
     void *context;
 };
 
@@ -141,7 +141,7 @@ static const char *describe_attributes(const struct tni_desc *desc, char *text,
     return text;
 }
 
-static void describe_backing(const struct tni_segment *s, tni_block block, tn_block_info *info,
+static void describe_backing(const struct tni_segment *s, tni_block block, tn_block_entry *info,
                              struct texts *texts)
 {
     struct tni_backing b;
@@ -158,7 +158,7 @@ static void describe_backing(const struct tni_segment *s, tni_block block, tn_bl
         info->path = texts->path;
 }
 
-static void describe_tensor(const struct tni_desc *desc, tn_block_info *info)
+static void describe_tensor(const struct tni_desc *desc, tn_block_entry *info)
 {
     info->dtype = TNI_LOOK(desc->dtype);
     info->ndim = TNI_MIN(TNI_LOOK(desc->ndim), TN_MAX_NDIM);
@@ -181,18 +181,18 @@ static int report_block(const struct scan *scan, tni_block block, uint64_t word)
     const struct tally *tally = &scan->tallies[tni_block_position(&scan->s->geometry, block)];
     uint8_t kind = TNI_LOOK(desc->kind);
     struct texts texts;
-    tn_block_info info = {.block = block.id,
-                          .bytes = tni_inspect_block_bytes(scan->s, block),
-                          .block_bytes = tni_block_bytes(&scan->s->geometry, block),
-                          .age_ns = tni_inspect_age(scan->now_ns, TNI_LOOK(desc->born_ns)),
-                          .creator_seat = TNI_LOOK(desc->creator_seat),
-                          .kind = kind_name(kind),
-                          .strategy = tn_strategy_name(TN_STRATEGY_ARENA),
-                          .attributes = "",
-                          .references = tni_word_count(word),
-                          .in_messages = kind == TNI_KIND_RING ? 0 : tally->in_messages,
-                          .in_tickets = tally->in_tickets,
-                          .holders = scan->holders};
+    tn_block_entry info = {.block = block.id,
+                           .bytes = tni_inspect_block_bytes(scan->s, block),
+                           .block_bytes = tni_block_bytes(&scan->s->geometry, block),
+                           .age_ns = tni_inspect_age(scan->now_ns, TNI_LOOK(desc->born_ns)),
+                           .creator_seat = TNI_LOOK(desc->creator_seat),
+                           .kind = kind_name(kind),
+                           .strategy = tn_strategy_name(TN_STRATEGY_ARENA),
+                           .attributes = "",
+                           .references = tni_word_count(word),
+                           .in_messages = kind == TNI_KIND_RING ? 0 : tally->in_messages,
+                           .in_tickets = tally->in_tickets,
+                           .holders = scan->holders};
 
     info.creator_pid =
         living_creator(scan, info.creator_seat, (int32_t)TNI_LOOK(desc->creator_pid));
@@ -252,7 +252,7 @@ static void find_seats(struct scan *scan, uint32_t limit)
     }
 }
 
-int tn_inspect_blocks(tn_inspector *inspector, tn_block_info_fn *each, void *context)
+int tn_inspect_blocks(tn_inspector *inspector, tn_block_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_blocks: an argument is NULL");

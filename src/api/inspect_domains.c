@@ -83,14 +83,14 @@ int tni_inspect_for_each_segment(tni_inspect_segment_fn *each, tni_inspect_other
 }
 
 struct domains {
-    tn_domain_info_fn *each;
+    tn_domain_entry_fn *each;
     void *context;
 };
 
 static int report_domain(const struct tni_segment *segment, void *context)
 {
     const struct domains *domains = context;
-    tn_domain_info info;
+    tn_domain_entry info;
 
     tni_inspect_domain_info(segment, &info);
     return domains->each(&info, domains->context);
@@ -99,15 +99,15 @@ static int report_domain(const struct tni_segment *segment, void *context)
 static int report_other(const struct tni_found *found, void *context)
 {
     const struct domains *domains = context;
-    tn_domain_info info = {.uid = found->uid,
-                           .creator_pid = found->creator_pid,
-                           .other_layout = found->layout_version};
+    tn_domain_entry info = {.uid = found->uid,
+                            .creator_pid = found->creator_pid,
+                            .other_layout = found->layout_version};
     tni_text_copy(info.name, sizeof info.name, found->name, sizeof found->name);
     memcpy(info.id, found->id, sizeof info.id);
     return domains->each(&info, domains->context);
 }
 
-int tn_inspect_domains(tn_domain_info_fn *each, void *context)
+int tn_inspect_domains(tn_domain_entry_fn *each, void *context)
 {
     if (each == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_domains: each is NULL");

@@ -12,7 +12,7 @@ static uint32_t count_seats(const struct tni_segment *s, const struct tni_seat_s
     return count;
 }
 
-static void describe_queue(const struct tni_segment *s, uint32_t index, tn_object_info *info)
+static void describe_queue(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
 {
     const struct tni_object *object = tni_object_at(s, index);
     struct tni_queue_figures figures;
@@ -25,7 +25,7 @@ static void describe_queue(const struct tni_segment *s, uint32_t index, tn_objec
     info->redelivered = figures.redelivered;
 }
 
-static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_info *info)
+static void describe_other(const struct tni_segment *s, uint32_t index, tn_object_entry *info)
 {
     struct tni_object_figures figures;
 
@@ -37,7 +37,7 @@ static void describe_other(const struct tni_segment *s, uint32_t index, tn_objec
 }
 
 static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
-                     tn_object_info *info)
+                     tn_object_entry *info)
 {
     const struct tni_object *object = tni_object_at(s, index);
 
@@ -54,7 +54,7 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
         describe_other(s, index, info);
 }
 
-int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each, void *context)
+int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_objects: an argument is NULL");
@@ -68,7 +68,7 @@ int tn_inspect_objects(tn_inspector *inspector, tn_object_info_fn *each, void *c
         const char *kind = tni_object_kind_name(tni_object_kind(word));
         if (kind == NULL || (state != TNI_OBJECT_LIVE && state != TNI_OBJECT_ENDING))
             continue;
-        tn_object_info info = {.kind = kind};
+        tn_object_entry info = {.kind = kind};
         describe(s, i, word, &info);
         stop = each(&info, context);
     }

@@ -20,23 +20,27 @@ static int join(const struct tni_segment *s, tn_domain **ret_domain)
     return tn_domain_open(id, NULL, TN_OPEN_EXISTING, ret_domain);
 }
 
-int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, void *context)
+int tn_inspect_audit(tn_inspector *inspector, bool repair, tn_audit_fn *each, void *context,
+                     uint32_t *ret_unchecked)
 {
     tn_domain *domain;
 
     if (inspector == NULL)
-        return tni_fail(TN_ERR_INVALID, "tn_inspect_audit: inspector is NULL");
-    if (!repair)
-        return tni_audit(&inspector->segment, NULL, false, each, context);
+        return tni_fail(TN_ERR_INVALID, "the inspector is NULL");
+    if (!repair) {
+        struct tni_audit_report report = {.each = each, .context = context};
+        int found = tni_audit(&inspector->segment, NULL, false, &report);
+        if (found >= 0 && ret_unchecked != NULL)
+            *ret_unchecked = report.unchecked;
+        return found;
+    }
     int status = join(&inspector->segment, &domain);
     if (status != 0)
         return status;
-    status = tn_domain_audit(domain, true, each, context);
+    status = tn_domain_audit(domain, true, each, context, ret_unchecked);
     tn_domain_close(domain);
     return status;
 }
-
-uint32_t tn_audit_unchecked(void) { return tni_audit_unchecked(); }
 
 struct gc {
     tn_audit_fn *each; /* may be NULL */
@@ -108,7 +112,7 @@ static int remove_let_go(struct gc *gc, const struct tni_segment *s, const char 
 static int gc_segment(const struct tni_segment *s, void *context)
 {
     struct gc *gc = context;
-    tn_domain_info info;
+    tn_domain_entry info;
     char id[TNI_HEX_ID_BYTES];
     tn_domain *domain;
 

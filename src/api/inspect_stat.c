@@ -95,7 +95,7 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
 
 /* ---- seats ------------------------------------------------------------------------------- */
 
-static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_info *info)
+static void add_holds(const struct tni_segment *s, uint32_t seat, tn_seat_entry *info)
 {
     for (uint32_t c = 1; c < s->geometry.class_count; c++) {
         uint32_t words = (tni_frontier(s, c) + 63) / 64;
@@ -134,7 +134,7 @@ static const char *state_name(const struct tni_segment *s, uint32_t seat, uint64
     }
 }
 
-int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each, void *context)
+int tn_inspect_seats(tn_inspector *inspector, tn_seat_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_seats: an argument is NULL");
@@ -148,11 +148,12 @@ int tn_inspect_seats(tn_inspector *inspector, tn_seat_info_fn *each, void *conte
         uint64_t word = atomic_load(&entry->word);
         if (tni_seat_state(word) == TNI_SEAT_FREE)
             continue;
-        tn_seat_info info = {.seat = seat,
-                             .incarnation = tni_seat_incarnation(word),
-                             .pid = tni_inspect_seat_pid(s, seat),
-                             .is_manager = (atomic_load(&entry->flags) & TNI_SEAT_MANAGER) != 0,
-                             .age_ns = tni_inspect_age(now, TNI_LOOK(entry->joined_ns))};
+        tn_seat_entry info = {.seat = seat,
+                              .incarnation = tni_seat_incarnation(word),
+                              .pid = tni_inspect_seat_pid(s, seat),
+                              .is_manager =
+                                  (atomic_load(&entry->flags) & TNI_SEAT_MANAGER) != 0,
+                              .age_ns = tni_inspect_age(now, TNI_LOOK(entry->joined_ns))};
         snprintf(info.state, sizeof info.state, "%s", state_name(s, seat, word));
         tni_inspect_seat_command(s, seat, info.command, sizeof info.command);
         add_holds(s, seat, &info);

@@ -5,14 +5,14 @@
 
 struct list {
     const struct tni_segment *s;
-    tn_ticket_fn *each;
+    tn_ticket_entry_fn *each;
     void *context;
 };
 
-static int report(const tn_ticket_info *ticket, void *context)
+static int report(const tn_ticket_entry *ticket, void *context)
 {
     const struct list *list = context;
-    tn_ticket_info info = *ticket;
+    tn_ticket_entry info = *ticket;
 
     info.issuer_pid = TNI_MAX(info.issuer_pid, 0);
     info.bytes = tni_geometry_has_block(&list->s->geometry, info.block)
@@ -21,7 +21,7 @@ static int report(const tn_ticket_info *ticket, void *context)
     return list->each(&info, list->context);
 }
 
-int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_fn *each, void *context)
+int tn_inspect_tickets(tn_inspector *inspector, tn_ticket_entry_fn *each, void *context)
 {
     if (inspector == NULL || each == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_tickets: an argument is NULL");

@@ -149,7 +149,7 @@ int tn_tensor_set_lod(tn_tensor *t, uint32_t levels, const uint32_t *counts,
     return tni_attribute_end(t, &edit, tni_attribute_check_lod);
 }
 
-uint32_t tn_tensor_lod_levels(const tn_tensor *t)
+static uint32_t level_count(const tn_tensor *t)
 {
     uint32_t levels = 0;
     const struct tni_attribute *a = tni_attribute_find(t, TNI_ATTRIBUTE_LOD);
@@ -160,7 +160,7 @@ uint32_t tn_tensor_lod_levels(const tn_tensor *t)
 
 const uint64_t *tn_tensor_lod(const tn_tensor *t, uint32_t level, uint32_t *ret_count)
 {
-    uint32_t levels = tn_tensor_lod_levels(t);
+    uint32_t levels = level_count(t);
     if (level >= levels)
         return NULL;
     const uint8_t *payload = tni_attribute_payload(tni_attribute_find(t, TNI_ATTRIBUTE_LOD));

@@ -87,23 +87,29 @@ static bool is_queue(const tn_queue *handle)
     return tni_object_check(handle, TNI_OBJECT_QUEUE) == 0;
 }
 
-uint32_t tn_queue_capacity(const tn_queue *handle)
+int tn_queue_get_info(const tn_queue *q, tn_queue_info *ret_info)
 {
-    return handle != NULL && handle->kind == TNI_OBJECT_QUEUE ? (tni_queue_of(handle))->capacity
-                                                              : 0;
-}
-
-uint32_t tn_queue_peers(const tn_queue *q, uint32_t roles)
-{
-    if (!is_queue(q))
-        return 0;
+    int status = tni_object_check(q, TNI_OBJECT_QUEUE);
+    if (status != 0)
+        return status;
     const struct tni_object *object = q->object;
-    uint32_t count = 0;
-    for (uint32_t seat = 0; seat < q->domain->segment.geometry.seats; seat++)
-        count += seat != q->domain->seat &&
-                 (((roles & TN_PRODUCER) != 0 && tni_seat_set_has(&object->producers, seat)) ||
-                  ((roles & TN_CONSUMER) != 0 && tni_seat_set_has(&object->consumers, seat)));
-    return count;
+    const struct tni_queue *ring = tni_queue_of(q);
+    tn_queue_info info = {.capacity = ring->capacity,
+                          .inline_bytes = ring->slot_bytes - (uint32_t)sizeof(struct tni_slot) -
+                                          VIEW_ROOM_BYTES,
+                          .policy = ring->policy,
+                          .count = tni_ring_count(ring),
+                          .is_ended = (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0};
+    for (uint32_t seat = 0; seat < q->domain->segment.geometry.seats; seat++) {
+        if (seat == q->domain->seat)
+            continue;
+        bool is_producer = tni_seat_set_has(&object->producers, seat);
+        bool is_consumer = tni_seat_set_has(&object->consumers, seat);
+        info.other_producers += is_producer;
+        info.other_consumers += is_consumer;
+        info.others += is_producer || is_consumer;
+    }
+    return tni_give_struct("tn_queue_info", &info, sizeof info, ret_info);
 }
 
 uint32_t tn_queue_count(const tn_queue *q)

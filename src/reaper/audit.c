@@ -333,17 +333,14 @@ static int check_references(struct tni_audit *a)
     return 0;
 }
 
-static _Thread_local uint32_t unchecked;
-uint32_t tni_audit_unchecked(void) { return unchecked; }
-
 int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool is_repair,
-              tn_audit_fn *each, void *context)
+              struct tni_audit_report *report)
 {
     struct tni_audit a = {.segment = segment,
                           .domain = domain,
                           .is_repair = is_repair,
-                          .each = each,
-                          .context = context};
+                          .each = report->each,
+                          .context = report->context};
 
     /* The dead first: what they announced is theirs, and right once they are reclaimed. */
     tni_audit_tables(&a);
@@ -352,7 +349,7 @@ int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool 
     int status = a.stop == 0 ? tni_audit_storages(&a) : 0;
     if (a.stop == 0 && status == 0)
         status = check_references(&a);
-    unchecked = a.unchecked;
+    report->unchecked = a.unchecked;
     if (a.stop != 0)
         return a.stop;
     return status != 0 ? status : a.found;

@@ -58,15 +58,20 @@ int tni_reaper_recount(struct tn_domain *domain, uint64_t deadline_ns);
  */
 void tni_reaper_leave(struct tn_domain *domain);
 
+/** Where an audit reports to. */
+struct tni_audit_report {
+    tn_audit_fn *each; /* may be NULL */
+    void *context;
+    uint32_t unchecked; /* set by the audit: blocks that it could not check */
+};
+
 /**
  * The audit; see tn_inspect_audit().
  * @param domain  that this process is a member of; NULL: an inspector, who cannot repair
  * @return discrepancies
  */
 int tni_audit(const struct tni_segment *segment, struct tn_domain *domain, bool is_repair,
-              tn_audit_fn *each, void *context);
-/** tn_audit_unchecked() */
-uint32_t tni_audit_unchecked(void);
+              struct tni_audit_report *report);
 
 /* ---- tenond's side and ours (manager.c) -------------------------------------------------- */
 

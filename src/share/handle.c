@@ -294,13 +294,23 @@ int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
     return use(domain, &h.head, h.bytes + h.head.head_bytes, ret_tensor);
 }
 
-int tn_handle_ticket(const void *bytes, size_t size_bytes, tn_ticket_id *ret_ticket)
+int tni_handle_ticket(const void *bytes, size_t size_bytes, uint64_t *ret_ticket)
 {
     struct handle h;
-    if (ret_ticket == NULL)
-        return tni_fail(TN_ERR_INVALID, "nowhere to put the ticket");
     int status = parse(bytes, size_bytes, &h);
     if (status == 0)
-        ret_ticket->value = h.head.generation << 20 | h.head.index;
+        *ret_ticket = h.head.generation << 20 | h.head.index;
     return status;
+}
+
+int tn_handle_revoke(tn_domain *domain, const void *bytes, size_t size_bytes)
+{
+    struct handle h;
+    if (domain == NULL)
+        return tni_fail(TN_ERR_INVALID, "the domain is NULL");
+    int status = tni_process_check(domain);
+    if (status != 0 || (status = parse(bytes, size_bytes, &h)) != 0 ||
+        (status = check_domain(domain, &h.head)) != 0)
+        return status;
+    return tni_ticket_revoke(domain, h.head.generation << 20 | h.head.index);
 }

@@ -7,6 +7,7 @@
 #define TNI_SHARE_H
 
 #include <tenon/handle.h>
+#include <tenon/inspect.h>
 
 #include "tensor/tensor.h"
 
@@ -30,8 +31,18 @@ uint32_t tni_ticket_expire_due(struct tn_domain *domain);
 void tni_ticket_reclaim_seat(struct tn_domain *domain, uint64_t who);
 /** Live tickets that name a block. */
 uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block block);
-/** tn_ticket_for_each() without a seat. What it says of a block is as the block says it. */
-int tni_ticket_for_each(const struct tni_segment *segment, tn_ticket_fn *each, void *context);
+/**
+ * End the ticket that tn_ticket_entry's `id` names.
+ * @return 0, TN_ERR_STALE (it has ended), TN_ERR_INVALID (no ticket has this id),
+ *         TN_ERR_CORRUPT, TN_ERR_FORKED
+ */
+TN_NODISCARD int tni_ticket_revoke(struct tn_domain *domain, uint64_t id);
+/** The id of the ticket that a handle names. TN_ERR_INVALID, TN_ERR_VERSION: not a handle. */
+TN_NODISCARD int tni_handle_ticket(const void *bytes, size_t size_bytes, uint64_t *ret_ticket);
+/** Call `each` for every live ticket. Sizes are reported as the block states them, unchecked.
+ */
+int tni_ticket_for_each(const struct tni_segment *segment, tn_ticket_entry_fn *each,
+                        void *context);
 /** Call `each` with the block of every live ticket. */
 void tni_ticket_for_each_record(const struct tni_segment *segment, tni_record_fn *each,
                                 void *context);

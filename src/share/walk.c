@@ -118,7 +118,7 @@ static uint64_t stated_bytes(const struct tni_segment *s, tni_block block)
 
 /* @return whether the ticket is live, and what was read is its own */
 static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_ns,
-                      tn_ticket_info *ret_info)
+                      tn_ticket_entry *ret_info)
 {
     const struct tni_ticket *ticket = tni_ticket_at(s, index);
     uint64_t word = tni_ticket_load(ticket);
@@ -126,8 +126,8 @@ static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_
         return false;
     tni_block block = {atomic_load(&ticket->block)};
     uint64_t issuer = atomic_load(&ticket->issuer);
-    *ret_info = (tn_ticket_info){
-        .id = {tni_ticket_generation(word) << 20 | index},
+    *ret_info = (tn_ticket_entry){
+        .id = tni_ticket_generation(word) << 20 | index,
         .uses_left = tni_ticket_uses(word),
         .issuer_seat = tni_who_seat(issuer),
         .issuer_pid = atomic_load(&ticket->issuer_pid),
@@ -138,40 +138,29 @@ static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_
     return tni_ticket_generation(atomic_load(&ticket->word)) == tni_ticket_generation(word);
 }
 
-int tni_ticket_for_each(const struct tni_segment *s, tn_ticket_fn *each, void *context)
+int tni_ticket_for_each(const struct tni_segment *s, tn_ticket_entry_fn *each, void *context)
 {
     uint32_t limit = tni_ticket_limit(s);
     uint64_t now_ns = tni_os_shared_ns();
     int stop = 0;
     for (uint32_t i = 0; i < limit && stop == 0; i++) {
-        tn_ticket_info info;
+        tn_ticket_entry info;
         if (read_info(s, i, now_ns, &info))
             stop = each(&info, context);
     }
     return stop;
 }
 
-int tn_ticket_for_each(tn_domain *domain, tn_ticket_fn *each, void *context)
+int tni_ticket_revoke(struct tn_domain *domain, uint64_t id)
 {
-    if (domain == NULL || each == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, or no function to call");
-    int status = tni_process_check(domain);
-    return status != 0 ? status : tni_ticket_for_each(&domain->segment, each, context);
-}
-
-int tn_ticket_revoke(tn_domain *domain, tn_ticket_id id)
-{
-    struct tni_ticket_name name = {.index = (uint32_t)(id.value & 0xfffff),
-                                   .generation = id.value >> 20};
-    if (domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain");
+    struct tni_ticket_name name = {.index = (uint32_t)(id & 0xfffff), .generation = id >> 20};
     int status = tni_process_check(domain);
     if (status != 0)
         return status;
     if (name.index >= domain->segment.geometry.tickets || name.generation == 0 ||
         name.generation >= TNI_TICKET_GENERATIONS)
         return tni_fail(TN_ERR_INVALID, "%llx names no ticket of this domain",
-                        (unsigned long long)id.value);
+                        (unsigned long long)id);
 
     const struct tni_ticket *ticket = tni_ticket_at(&domain->segment, name.index);
     struct tni_thread *thread = tni_thread_enter(domain);

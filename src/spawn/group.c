@@ -246,8 +246,6 @@ int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_deadline deadline,
     }
 }
 
-uint32_t tn_group_count(const tn_group *group) { return group != NULL ? group->count : 0; }
-
 tn_process *tn_group_get(tn_group *group, uint32_t index)
 {
     return group != NULL && index < group->count ? group->children[index] : NULL;

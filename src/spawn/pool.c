@@ -329,6 +329,7 @@ static void free_pool(struct tn_pool *pool)
     free_strings(pool->argv);
     free_strings(pool->environment);
     free(pool->workers);
+    free(pool->pids);
     free(pool->fds);
     free(pool->out);
     tni_process_unkeep(pool->domain);
@@ -407,12 +408,13 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
     pool->pass.attempts = o->attempts;
     pool->patience_ns = TNI_CREW_PATIENCE_NS;
     pool->workers = calloc(o->workers, sizeof pool->workers[0]);
+    pool->pids = calloc(o->workers, sizeof pool->pids[0]);
     pool->fds = calloc(o->workers, sizeof pool->fds[0]);
     pool->argv = copy_strings(o->argv, &count);
     pool->environment = copy_strings(o->environment, &pool->environment_count);
     *ret_pool = pool;
-    if (pool->workers == NULL || pool->fds == NULL || pool->argv == NULL ||
-        pool->environment == NULL)
+    if (pool->workers == NULL || pool->pids == NULL || pool->fds == NULL ||
+        pool->argv == NULL || pool->environment == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a pool of %u workers",
                         o->workers);
     return 0;
@@ -480,17 +482,14 @@ int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn
     return tni_fail(status, "%s", detail);
 }
 
-int32_t tn_pool_worker_pid(const tn_pool *pool, uint32_t worker)
-{
-    return pool != NULL && worker < pool->worker_count ? tn_process_pid(pool->workers[worker])
-                                                       : 0;
-}
-
 int tn_pool_get_info(const tn_pool *pool, tn_pool_info *ret_info)
 {
     if (pool == NULL)
         return tni_fail(TN_ERR_INVALID, "the pool is NULL");
-    tn_pool_info info = {.worker_count = pool->worker_count,
+    for (uint32_t i = 0; i < pool->worker_count; i++)
+        pool->pids[i] = tn_process_pid(pool->workers[i]);
+    tn_pool_info info = {.worker_pids = pool->pids,
+                         .worker_count = pool->worker_count,
                          .job_count = (uint32_t)pool->table.under_way,
                          .restart_count = pool->restarts};
     return tni_give_struct("tn_pool_info", &info, sizeof info, ret_info);

@@ -114,6 +114,7 @@ struct tn_pool {
     tn_tensor *board;
     struct tni_pool_pass pass;
     struct tn_process **workers; /* [worker_count]; NULL: it does not run */
+    int32_t *pids;               /* [worker_count], as tn_pool_get_info() reported them last */
     int *fds;                    /* [worker_count], for poll */
     struct tni_jobs table;
     uint8_t *out; /* a job's bytes */

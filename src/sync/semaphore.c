@@ -100,7 +100,7 @@ int tn_semaphore_open(tn_domain *domain, const char *name, uint32_t permits, uin
                            ret_semaphore);
 }
 
-uint32_t tn_semaphore_get(const tn_semaphore *semaphore)
+uint32_t tn_semaphore_count(const tn_semaphore *semaphore)
 {
     if (tni_object_check(semaphore, TNI_OBJECT_SEMAPHORE) != 0)
         return 0;

@@ -62,7 +62,7 @@ static int live_in_a_newer_domain(void *argument)
     return 0;
 }
 
-static int count_domain(const tn_domain_info *info, void *context)
+static int count_domain(const tn_domain_entry *info, void *context)
 {
     *(unsigned *)context +=
         strcmp(info->name, "newer") == 0 && info->other_layout == TNI_LAYOUT_VERSION + 1;

@@ -56,38 +56,32 @@ TN_TEST(tn_handle_options_stays_as_it_is)
     PIN(tn_handle_options, lifetime_ns, 16);
 }
 
-TN_TEST(tn_ticket_id_stays_as_it_is)
+TN_TEST(tn_ticket_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_ticket_id), 8);
-    PIN(tn_ticket_id, value, 0);
+    assert_int_equal(sizeof(tn_ticket_entry), 40);
+    PIN(tn_ticket_entry, id, 0);
+    PIN(tn_ticket_entry, uses_left, 8);
+    PIN(tn_ticket_entry, issuer_seat, 12);
+    PIN(tn_ticket_entry, issuer_pid, 16);
+    PIN(tn_ticket_entry, block, 20);
+    PIN(tn_ticket_entry, bytes, 24);
+    PIN(tn_ticket_entry, remaining_ns, 32);
 }
 
-TN_TEST(tn_ticket_info_stays_as_it_is)
+TN_TEST(tn_domain_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_ticket_info), 40);
-    PIN(tn_ticket_info, id, 0);
-    PIN(tn_ticket_info, uses_left, 8);
-    PIN(tn_ticket_info, issuer_seat, 12);
-    PIN(tn_ticket_info, issuer_pid, 16);
-    PIN(tn_ticket_info, block, 20);
-    PIN(tn_ticket_info, bytes, 24);
-    PIN(tn_ticket_info, remaining_ns, 32);
-}
-
-TN_TEST(tn_domain_info_stays_as_it_is)
-{
-    assert_int_equal(sizeof(tn_domain_info), 256);
-    PIN(tn_domain_info, name, 0);
-    PIN(tn_domain_info, id, 64);
-    PIN(tn_domain_info, uid, 80);
-    PIN(tn_domain_info, creator_pid, 84);
-    PIN(tn_domain_info, seats_used, 88);
-    PIN(tn_domain_info, seats, 92);
-    PIN(tn_domain_info, committed_bytes, 96);
-    PIN(tn_domain_info, quota_bytes, 104);
-    PIN(tn_domain_info, age_ns, 112);
-    PIN(tn_domain_info, runtime_folder, 120);
-    PIN(tn_domain_info, other_layout, 248);
+    assert_int_equal(sizeof(tn_domain_entry), 256);
+    PIN(tn_domain_entry, name, 0);
+    PIN(tn_domain_entry, id, 64);
+    PIN(tn_domain_entry, uid, 80);
+    PIN(tn_domain_entry, creator_pid, 84);
+    PIN(tn_domain_entry, seats_used, 88);
+    PIN(tn_domain_entry, seats, 92);
+    PIN(tn_domain_entry, committed_bytes, 96);
+    PIN(tn_domain_entry, quota_bytes, 104);
+    PIN(tn_domain_entry, age_ns, 112);
+    PIN(tn_domain_entry, runtime_folder, 120);
+    PIN(tn_domain_entry, other_layout, 248);
 }
 
 TN_TEST(tn_domain_stat_stays_as_it_is)
@@ -114,18 +108,18 @@ TN_TEST(tn_domain_stat_stays_as_it_is)
     PIN(tn_domain_stat, manager_starts, 392);
 }
 
-TN_TEST(tn_seat_info_stays_as_it_is)
+TN_TEST(tn_seat_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_seat_info), 120);
-    PIN(tn_seat_info, seat, 0);
-    PIN(tn_seat_info, incarnation, 4);
-    PIN(tn_seat_info, pid, 8);
-    PIN(tn_seat_info, state, 12);
-    PIN(tn_seat_info, is_manager, 24);
-    PIN(tn_seat_info, command, 25);
-    PIN(tn_seat_info, age_ns, 96);
-    PIN(tn_seat_info, blocks_held, 104);
-    PIN(tn_seat_info, bytes_held, 112);
+    assert_int_equal(sizeof(tn_seat_entry), 120);
+    PIN(tn_seat_entry, seat, 0);
+    PIN(tn_seat_entry, incarnation, 4);
+    PIN(tn_seat_entry, pid, 8);
+    PIN(tn_seat_entry, state, 12);
+    PIN(tn_seat_entry, is_manager, 24);
+    PIN(tn_seat_entry, command, 25);
+    PIN(tn_seat_entry, age_ns, 96);
+    PIN(tn_seat_entry, blocks_held, 104);
+    PIN(tn_seat_entry, bytes_held, 112);
 }
 
 TN_TEST(tn_holder_stays_as_it_is)
@@ -136,47 +130,47 @@ TN_TEST(tn_holder_stays_as_it_is)
     PIN(tn_holder, command, 8);
 }
 
-TN_TEST(tn_block_info_stays_as_it_is)
+TN_TEST(tn_block_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_block_info), 184);
-    PIN(tn_block_info, block, 0);
-    PIN(tn_block_info, bytes, 8);
-    PIN(tn_block_info, block_bytes, 16);
-    PIN(tn_block_info, strategy, 24);
-    PIN(tn_block_info, object_bytes, 32);
-    PIN(tn_block_info, path, 40);
-    PIN(tn_block_info, is_write_once, 48);
-    PIN(tn_block_info, age_ns, 56);
-    PIN(tn_block_info, creator_seat, 64);
-    PIN(tn_block_info, creator_pid, 68);
-    PIN(tn_block_info, kind, 72);
-    PIN(tn_block_info, dtype, 80);
-    PIN(tn_block_info, ndim, 84);
-    PIN(tn_block_info, shape, 88);
-    PIN(tn_block_info, attributes, 152);
-    PIN(tn_block_info, references, 160);
-    PIN(tn_block_info, in_messages, 164);
-    PIN(tn_block_info, in_tickets, 168);
-    PIN(tn_block_info, holder_count, 172);
-    PIN(tn_block_info, holders, 176);
+    assert_int_equal(sizeof(tn_block_entry), 184);
+    PIN(tn_block_entry, block, 0);
+    PIN(tn_block_entry, bytes, 8);
+    PIN(tn_block_entry, block_bytes, 16);
+    PIN(tn_block_entry, strategy, 24);
+    PIN(tn_block_entry, object_bytes, 32);
+    PIN(tn_block_entry, path, 40);
+    PIN(tn_block_entry, is_write_once, 48);
+    PIN(tn_block_entry, age_ns, 56);
+    PIN(tn_block_entry, creator_seat, 64);
+    PIN(tn_block_entry, creator_pid, 68);
+    PIN(tn_block_entry, kind, 72);
+    PIN(tn_block_entry, dtype, 80);
+    PIN(tn_block_entry, ndim, 84);
+    PIN(tn_block_entry, shape, 88);
+    PIN(tn_block_entry, attributes, 152);
+    PIN(tn_block_entry, references, 160);
+    PIN(tn_block_entry, in_messages, 164);
+    PIN(tn_block_entry, in_tickets, 168);
+    PIN(tn_block_entry, holder_count, 172);
+    PIN(tn_block_entry, holders, 176);
 }
 
-TN_TEST(tn_object_info_stays_as_it_is)
+TN_TEST(tn_object_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_object_info), 112);
-    PIN(tn_object_info, id, 0);
-    PIN(tn_object_info, kind, 8);
-    PIN(tn_object_info, name, 16);
-    PIN(tn_object_info, count, 64);
-    PIN(tn_object_info, capacity, 68);
-    PIN(tn_object_info, leased, 72);
-    PIN(tn_object_info, openers, 76);
-    PIN(tn_object_info, producers, 80);
-    PIN(tn_object_info, consumers, 84);
-    PIN(tn_object_info, owner_pid, 88);
-    PIN(tn_object_info, pushed, 96);
-    PIN(tn_object_info, ended, 104);
-    PIN(tn_object_info, redelivered, 108);
+    assert_int_equal(sizeof(tn_object_entry), 112);
+    PIN(tn_object_entry, id, 0);
+    PIN(tn_object_entry, kind, 8);
+    PIN(tn_object_entry, name, 16);
+    PIN(tn_object_entry, count, 64);
+    PIN(tn_object_entry, capacity, 68);
+    PIN(tn_object_entry, leased, 72);
+    PIN(tn_object_entry, openers, 76);
+    PIN(tn_object_entry, producers, 80);
+    PIN(tn_object_entry, consumers, 84);
+    PIN(tn_object_entry, owner_pid, 88);
+    PIN(tn_object_entry, pushed, 96);
+    PIN(tn_object_entry, ended, 104);
+    PIN(tn_object_entry, redelivered, 108);
 }
 
 TN_TEST(tn_pool_job_stays_as_it_is)
@@ -264,11 +258,40 @@ TN_TEST(tn_tensor_options_stays_as_it_is)
 
 TN_TEST(tn_pool_info_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_pool_info), 24);
+    assert_int_equal(sizeof(tn_pool_info), 32);
     PIN(tn_pool_info, struct_size, 0);
     PIN(tn_pool_info, worker_count, 8);
     PIN(tn_pool_info, job_count, 12);
     PIN(tn_pool_info, restart_count, 16);
+    PIN(tn_pool_info, worker_pids, 24);
+}
+
+TN_TEST(tn_domain_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_domain_info), 72);
+    PIN(tn_domain_info, struct_size, 0);
+    PIN(tn_domain_info, name, 8);
+    PIN(tn_domain_info, id, 16);
+    PIN(tn_domain_info, member, 32);
+    PIN(tn_domain_info, seat, 40);
+    PIN(tn_domain_info, seats, 44);
+    PIN(tn_domain_info, quota_bytes, 48);
+    PIN(tn_domain_info, quota_limit_bytes, 56);
+    PIN(tn_domain_info, watermark_bytes, 64);
+}
+
+TN_TEST(tn_queue_info_stays_as_it_is)
+{
+    assert_int_equal(sizeof(tn_queue_info), 40);
+    PIN(tn_queue_info, struct_size, 0);
+    PIN(tn_queue_info, capacity, 8);
+    PIN(tn_queue_info, inline_bytes, 12);
+    PIN(tn_queue_info, policy, 16);
+    PIN(tn_queue_info, count, 20);
+    PIN(tn_queue_info, other_producers, 24);
+    PIN(tn_queue_info, other_consumers, 28);
+    PIN(tn_queue_info, others, 32);
+    PIN(tn_queue_info, is_ended, 36);
 }
 
 TN_TEST(tn_tensor_info_stays_as_it_is)

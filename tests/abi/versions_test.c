@@ -108,7 +108,7 @@ struct seen {
 };
 
 /* Of the domains of these two processes: this user may have others, from this test too. */
-static int see(const tn_domain_info *info, void *context)
+static int see(const tn_domain_entry *info, void *context)
 {
     struct seen *seen = context;
     seen->ours += info->creator_pid == getpid() && strcmp(info->name, "ours") == 0 &&

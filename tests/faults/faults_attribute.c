@@ -108,7 +108,6 @@ static int see(const char *key, const void *bytes, size_t size_bytes, void *cont
 ASK(tn_tensor_flags, tn_tensor_flags(t) == TN_BUFFER)
 ASK(tn_tensor_name, tn_tensor_name(t) != NULL)
 ASK(tn_tensor_axis_name, tn_tensor_axis_name(t, 0) != NULL)
-ASK(tn_tensor_lod_levels, tn_tensor_lod_levels(t) == 1)
 ASK(tn_tensor_lod, tn_tensor_lod(t, 0, FAULTS_OUT(uint32_t)) != NULL)
 ASK(tn_tensor_quantizer, tn_tensor_quantizer(t, FAULTS_OUT(tn_quantizer)))
 ASK(tn_tensor_metadata, tn_tensor_metadata(t, "key", FAULTS_OUT(size_t)) != NULL)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "harness/tensor.h"
 #include "reaper/reaper.h"
 
 static tn_domain *d;
@@ -114,14 +115,16 @@ FAULTS_WHEN(tn_domain_close, of_one_that_lives_on, WITH_OTHER, .never_fails = tr
 
 #define WITH_DOMAIN .prepare = faults_begin, .finish = faults_end
 static int reap(void) { return tn_domain_reap(faults_d, FAULTS_OUT(uint32_t)); }
-static int ask_name(void) { return tn_domain_name(faults_d)[0] == '\0' ? 0 : TN_ERR_CORRUPT; }
-static int ask_seat(void) { return (int)tn_domain_seat(faults_d); }
-static int ask_member(void) { return tn_domain_member(faults_d) == 0; }
+static int ask_info(void)
+{
+    tn_domain_info info = tnt_domain_info(faults_d);
+    return info.name[0] != '\0' && info.member != 0 && info.quota_bytes != 0 ? 0
+                                                                             : TN_ERR_CORRUPT;
+}
 static int ask_has_member(void)
 {
-    return !tn_domain_has_member(faults_d, tn_domain_member(faults_d));
+    return !tn_domain_has_member(faults_d, tnt_member(faults_d));
 }
-static int ask_quota(void) { return tn_domain_quota(faults_d) == 0; }
 static int set_quota(void) { return tn_domain_set_quota(faults_d, 1 << 20); }
 static int set_watermark(void) { return tn_domain_set_watermark(faults_d, 1 << 20); }
 static int poll_fd(void) { return tn_domain_poll_fd(d, FAULTS_OUT(int)); }
@@ -133,11 +136,8 @@ static void poll_now(void)
     faults_begin();
     TN_CHECK_OK(tn_domain_poll_fd(faults_d, &fd));
 }
-FAULTS(tn_domain_name, WITH_DOMAIN, .has_no_calls = true, .call = ask_name)
-FAULTS(tn_domain_seat, WITH_DOMAIN, .has_no_calls = true, .call = ask_seat)
-FAULTS(tn_domain_member, WITH_DOMAIN, .has_no_calls = true, .call = ask_member)
+FAULTS(tn_domain_get_info, WITH_DOMAIN, .has_no_calls = true, .call = ask_info)
 FAULTS(tn_domain_has_member, WITH_DOMAIN, .never_fails = true, .call = ask_has_member)
-FAULTS(tn_domain_quota, WITH_DOMAIN, .has_no_calls = true, .call = ask_quota)
 FAULTS(tn_domain_set_quota, WITH_DOMAIN, .has_no_calls = true, .call = set_quota)
 FAULTS(tn_domain_set_watermark, WITH_DOMAIN, .has_no_calls = true, .call = set_watermark)
 FAULTS(tn_domain_poll_fd, .before = create_d, .call = poll_fd, .undo = close_now)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles and tickets. */
 #include "faults.h"
+#include "share/share.h"
 
 static tn_tensor *t;
 static uint8_t handle[TN_HANDLE_MAX_BYTES];
 static size_t used;
-static tn_ticket_id ticket;
+static uint64_t ticket;
 
 static void make_tensor(void)
 {
@@ -24,10 +25,10 @@ static int export(void)
 {
     return tn_handle_export(t, NULL, handle, sizeof handle, FAULTS_OUT(size_t));
 }
-static void revoke_now(void) { TN_CHECK_OK(tn_ticket_revoke(faults_d, ticket)); }
+static void revoke_now(void) { TN_CHECK_OK(tni_ticket_revoke(faults_d, ticket)); }
 static void revoke_out(void)
 {
-    TN_CHECK_OK(tn_handle_ticket(handle, *FAULTS_OUT(size_t), &ticket));
+    TN_CHECK_OK(tni_handle_ticket(handle, *FAULTS_OUT(size_t), &ticket));
     revoke_now();
 }
 FAULTS(tn_handle_export, WITH_TENSOR, .has_no_calls = true, .call = export, .undo = revoke_out)
@@ -35,7 +36,7 @@ FAULTS(tn_handle_export, WITH_TENSOR, .has_no_calls = true, .call = export, .und
 static void export_now(void)
 {
     TN_CHECK_OK(tn_handle_export(t, NULL, handle, sizeof handle, &used));
-    TN_CHECK_OK(tn_handle_ticket(handle, used, &ticket));
+    TN_CHECK_OK(tni_handle_ticket(handle, used, &ticket));
 }
 static int import(void)
 {
@@ -48,7 +49,7 @@ static void export_storage(uint32_t strategy)
 {
     tn_tensor *s = faults_tensor_as(strategy, 0, 1000);
     TN_CHECK_OK(tn_handle_export(s, NULL, handle, sizeof handle, &used));
-    TN_CHECK_OK(tn_handle_ticket(handle, used, &ticket));
+    TN_CHECK_OK(tni_handle_ticket(handle, used, &ticket));
     tn_tensor_unref(s);
 }
 static void export_descriptor(void) { export_storage(TN_STRATEGY_FILE_DESCRIPTOR); }
@@ -58,21 +59,8 @@ FAULTS_WHEN(tn_handle_import, with_a_descriptor_to_map, WITH_TENSOR, .searches =
 FAULTS_WHEN(tn_handle_import, with_a_file_to_map, WITH_TENSOR, .before = export_file,
             .call = import, .undo = unref_out)
 
-static int ask_ticket(void) { return tn_handle_ticket(handle, used, FAULTS_OUT(tn_ticket_id)); }
-FAULTS(tn_handle_ticket, WITH_TENSOR, .has_no_calls = true, .before = export_now,
-       .call = ask_ticket, .undo = revoke_now)
-
-static int revoke_it(void) { return tn_ticket_revoke(faults_d, ticket); }
-FAULTS(tn_ticket_revoke, WITH_TENSOR, .has_no_calls = true, .before = export_now,
+static int revoke_it(void) { return tn_handle_revoke(faults_d, handle, used); }
+FAULTS(tn_handle_revoke, WITH_TENSOR, .has_no_calls = true, .before = export_now,
        .call = revoke_it)
-FAULTS_WHEN(tn_ticket_revoke, of_the_last_reference, WITH_TENSOR, .never_fails = true,
+FAULTS_WHEN(tn_handle_revoke, of_the_last_reference, WITH_TENSOR, .never_fails = true,
             .ends_files = true, .before = export_file, .call = revoke_it)
-
-static int see_ticket(const tn_ticket_info *info, void *context)
-{
-    (void)info, (void)context;
-    return 0;
-}
-static int each_ticket(void) { return tn_ticket_for_each(faults_d, see_ticket, NULL); }
-FAULTS(tn_ticket_for_each, WITH_TENSOR, .has_no_calls = true, .before = export_now,
-       .call = each_ticket, .undo = revoke_now)

@@ -5,27 +5,27 @@
 static tn_inspector *inspector;
 static tn_tensor *t;
 
-static int see_domain(const tn_domain_info *info, void *context)
+static int see_domain(const tn_domain_entry *info, void *context)
 {
     (void)info, (void)context;
     return 0;
 }
-static int see_seat(const tn_seat_info *info, void *context)
+static int see_seat(const tn_seat_entry *info, void *context)
 {
     (void)info, (void)context;
     return 0;
 }
-static int see_block(const tn_block_info *info, void *context)
+static int see_block(const tn_block_entry *info, void *context)
 {
     (void)info, (void)context;
     return 0;
 }
-static int see_object(const tn_object_info *info, void *context)
+static int see_object(const tn_object_entry *info, void *context)
 {
     (void)info, (void)context;
     return 0;
 }
-static int see_ticket(const tn_ticket_info *info, void *context)
+static int see_ticket(const tn_ticket_entry *info, void *context)
 {
     (void)info, (void)context;
     return 0;
@@ -87,10 +87,10 @@ static int seats(void) { return tn_inspect_seats(inspector, see_seat, NULL); }
 static int blocks(void) { return tn_inspect_blocks(inspector, see_block, NULL); }
 static int objects(void) { return tn_inspect_objects(inspector, see_object, NULL); }
 static int tickets(void) { return tn_inspect_tickets(inspector, see_ticket, NULL); }
-static int audit(void) { return tn_inspect_audit(inspector, false, see_sentence, NULL); }
+static int audit(void) { return tn_inspect_audit(inspector, false, see_sentence, NULL, NULL); }
 static int audit_and_repair(void)
 {
-    return tn_inspect_audit(inspector, true, see_sentence, NULL);
+    return tn_inspect_audit(inspector, true, see_sentence, NULL, NULL);
 }
 FAULTS(tn_inspect_stat, WITH_INSPECTOR, .call = stat)
 FAULTS(tn_inspect_seats, WITH_INSPECTOR, .call = seats)
@@ -101,16 +101,16 @@ FAULTS(tn_inspect_audit, WITH_INSPECTOR, .call = audit)
 FAULTS_WHEN(tn_inspect_audit, that_repairs, WITH_INSPECTOR, .searches = true,
             .call = audit_and_repair)
 
-static int domain_audit(void) { return tn_domain_audit(faults_d, true, see_sentence, NULL); }
+static int domain_audit(void)
+{
+    return tn_domain_audit(faults_d, true, see_sentence, NULL, FAULTS_OUT(uint32_t));
+}
 FAULTS(tn_domain_audit, WITH_INSPECTOR, .call = domain_audit)
 
 static int files(void) { return tn_inspect_files(see_sentence, NULL); }
 static int gc(void) { return tn_inspect_gc(see_sentence, NULL); }
 FAULTS(tn_inspect_files, WITH_NAMED, .searches = true, .call = files)
 FAULTS(tn_inspect_gc, WITH_NAMED, .searches = true, .call = gc)
-
-static int unchecked(void) { return (int)tn_audit_unchecked(); }
-FAULTS(tn_audit_unchecked, .has_no_calls = true, .call = unchecked)
 
 static int folder(void) { return tn_runtime_folder()[0] == '/' ? 0 : TN_ERR_CORRUPT; }
 FAULTS(tn_runtime_folder, .has_no_calls = true, .call = folder)

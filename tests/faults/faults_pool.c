@@ -137,8 +137,7 @@ FAULTS(tn_pool_close, WITH_DOMAIN, KILLS, .never_fails = true, .before = make_po
 #define ASK(function, expression)                                                              \
     static int ask_##function(void) { return (expression) ? 0 : TN_ERR_CORRUPT; }              \
     FAULTS(function, WITH_POOL, .has_no_calls = true, .call = ask_##function)
-ASK(tn_pool_worker_pid, tn_pool_worker_pid(pool, 0) > 0)
-ASK(tn_pool_get_info, tnt_pool_info(pool).worker_count == 1 &&
+ASK(tn_pool_get_info, tnt_pool_info(pool).worker_count == 1 && tnt_worker_pid(pool, 0) > 0 &&
                           tnt_pool_info(pool).job_count == 0 &&
                           tnt_pool_info(pool).restart_count == 0)
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "harness/tensor.h"
 
 enum { LARGE_BYTES = 20000, TENSORS = 12 };
 
@@ -99,11 +100,9 @@ FAULTS(tn_queue_end, WITH_QUEUE, .has_no_calls = true, .before = open_plain, .ca
        .undo = close_now)
 
 static int count(void) { return (int)tn_queue_count(q); }
-static int peers(void) { return (int)tn_queue_peers(q, TN_PRODUCER | TN_CONSUMER); }
-FAULTS(tn_queue_peers, WITH_QUEUE, .has_no_calls = true, .call = peers)
 FAULTS(tn_queue_count, WITH_QUEUE, .has_no_calls = true, .call = count)
-static int capacity(void) { return tn_queue_capacity(q) == 4 ? 0 : TN_ERR_CORRUPT; }
-FAULTS(tn_queue_capacity, WITH_QUEUE, .has_no_calls = true, .call = capacity)
+static int describe(void) { return tnt_capacity(q) == 4 ? 0 : TN_ERR_CORRUPT; }
+FAULTS(tn_queue_get_info, WITH_QUEUE, .has_no_calls = true, .call = describe)
 
 /* ---- pushing ----------------------------------------------------------------------------- */
 

@@ -87,20 +87,20 @@ FAULTS(tn_event_wait, WITH_ALL, .expected = TN_ERR_TIMED_OUT, .measure = is_set,
 
 /* ---- semaphores -------------------------------------------------------------------------- */
 
-static uint64_t permits(void) { return tn_semaphore_get(semaphore); }
+static uint64_t permits(void) { return tn_semaphore_count(semaphore); }
 static int acquire(void) { return tn_semaphore_acquire(semaphore, TN_NOW); }
 static void acquire_now(void) { TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW)); }
 static void release_now(void) { TN_CHECK_OK(tn_semaphore_release(semaphore)); }
 static int release(void) { return tn_semaphore_release(semaphore); }
 static int acquire_late(void) { return tn_semaphore_acquire(semaphore, tnt_deadline(2)); }
-static int get_permits(void) { return (int)tn_semaphore_get(semaphore); }
+static int get_permits(void) { return (int)tn_semaphore_count(semaphore); }
 FAULTS_WHEN(tn_semaphore_acquire, free, WITH_ALL, .has_no_calls = true, .measure = permits,
             .call = acquire, .undo = release_now)
 FAULTS(tn_semaphore_acquire, WITH_ALL, .expected = TN_ERR_TIMED_OUT, .measure = permits,
        .before = acquire_now, .call = acquire_late, .undo = release_now)
 FAULTS(tn_semaphore_release, WITH_ALL, .has_no_calls = true, .measure = permits,
        .before = acquire_now, .call = release)
-FAULTS(tn_semaphore_get, WITH_ALL, .has_no_calls = true, .call = get_permits)
+FAULTS(tn_semaphore_count, WITH_ALL, .has_no_calls = true, .call = get_permits)
 
 /* ---- locks and conditions ---------------------------------------------------------------- */
 

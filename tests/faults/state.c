@@ -115,7 +115,9 @@ static void take_domain(struct faults_state *s)
         s->tickets += tni_ticket_is_live(tni_ticket_at(segment, i));
     s->seats = tni_process_count(segment);
     s->outside_bytes = tni_inspect_outside_bytes(segment, &outside);
-    int found = tni_audit(segment, NULL, false, print_discrepancy, NULL);
+    int found =
+        tni_audit(segment, NULL, false,
+                  &(struct tni_audit_report){.each = print_discrepancy, .context = NULL});
     if (found < 0)
         fail_msg("audit: %s", tn_error_detail());
     s->discrepancies = (uint64_t)found;

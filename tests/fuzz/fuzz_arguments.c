@@ -128,24 +128,24 @@ static const char *some_text(char text[32])
     return text;
 }
 
-static void end_texts(tn_domain_info *info)
+static void end_texts(tn_domain_entry *info)
 {
     END_TEXT(info->name);
     END_TEXT(info->runtime_folder);
 }
 
-static void some_domain(tn_domain_info *info)
+static void some_domain(tn_domain_entry *info)
 {
     fuzz_fill(&world, info, sizeof *info);
     end_texts(info);
 }
 
-int __wrap_tn_inspect_domains(tn_domain_info_fn *each, void *context);
-int __wrap_tn_inspect_domains(tn_domain_info_fn *each, void *context)
+int __wrap_tn_inspect_domains(tn_domain_entry_fn *each, void *context);
+int __wrap_tn_inspect_domains(tn_domain_entry_fn *each, void *context)
 {
     int status = some_status();
     for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
-        tn_domain_info info;
+        tn_domain_entry info;
         some_domain(&info);
         status = each(&info, context);
     }
@@ -162,13 +162,13 @@ int __wrap_tn_inspect_stat(tn_inspector *of, tn_domain_stat *ret_stat)
     return some_status();
 }
 
-int __wrap_tn_inspect_seats(tn_inspector *of, tn_seat_info_fn *each, void *context);
-int __wrap_tn_inspect_seats(tn_inspector *of, tn_seat_info_fn *each, void *context)
+int __wrap_tn_inspect_seats(tn_inspector *of, tn_seat_entry_fn *each, void *context);
+int __wrap_tn_inspect_seats(tn_inspector *of, tn_seat_entry_fn *each, void *context)
 {
     int status = some_status();
     (void)of;
     for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
-        tn_seat_info info;
+        tn_seat_entry info;
         fuzz_fill(&world, &info, sizeof info);
         info.is_manager = (fuzz_u8(&world) & 1) != 0;
         END_TEXT(info.command);
@@ -178,8 +178,8 @@ int __wrap_tn_inspect_seats(tn_inspector *of, tn_seat_info_fn *each, void *conte
     return status;
 }
 
-int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_info_fn *each, void *context);
-int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_info_fn *each, void *context)
+int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_entry_fn *each, void *context);
+int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_entry_fn *each, void *context)
 {
     int status = some_status();
     (void)of;
@@ -187,7 +187,7 @@ int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_info_fn *each, void *con
         static char strategy[32], kind[32]; /* words that last, as the library's do */
         char path[32], attributes[32];
         tn_holder holders[2];
-        tn_block_info info;
+        tn_block_entry info;
         fuzz_fill(&world, &info, sizeof info);
         fuzz_fill(&world, holders, sizeof holders);
         END_TEXT(holders[0].command);
@@ -205,14 +205,14 @@ int __wrap_tn_inspect_blocks(tn_inspector *of, tn_block_info_fn *each, void *con
     return status;
 }
 
-int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_info_fn *each, void *context);
-int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_info_fn *each, void *context)
+int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_entry_fn *each, void *context);
+int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_entry_fn *each, void *context)
 {
     int status = some_status();
     (void)of;
     for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
         char kind[32];
-        tn_object_info info;
+        tn_object_entry info;
         fuzz_fill(&world, &info, sizeof info);
         info.kind = some_text(kind);
         info.ended = (fuzz_u8(&world) & 1) != 0;
@@ -222,13 +222,13 @@ int __wrap_tn_inspect_objects(tn_inspector *of, tn_object_info_fn *each, void *c
     return status;
 }
 
-int __wrap_tn_inspect_tickets(tn_inspector *of, tn_ticket_fn *each, void *context);
-int __wrap_tn_inspect_tickets(tn_inspector *of, tn_ticket_fn *each, void *context)
+int __wrap_tn_inspect_tickets(tn_inspector *of, tn_ticket_entry_fn *each, void *context);
+int __wrap_tn_inspect_tickets(tn_inspector *of, tn_ticket_entry_fn *each, void *context)
 {
     int status = some_status();
     (void)of;
     for (uint32_t n = fuzz_u8(&world) % MOST_ENTRIES; n > 0 && status == 0; n--) {
-        tn_ticket_info info;
+        tn_ticket_entry info;
         fuzz_fill(&world, &info, sizeof info);
         status = each(&info, context);
     }

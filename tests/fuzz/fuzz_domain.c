@@ -12,6 +12,7 @@
 #include "api/inspect.h"
 #include "fuzz.h"
 #include "reaper/reaper.h"
+#include "share/share.h"
 
 enum { STEPS = 64, TENSORS = 6, MESSAGES = 3, QUEUES = 3 };
 
@@ -164,7 +165,9 @@ static void use_queue(struct run *r, struct fuzz_input *in)
         (void)!tn_queue_wait_any(&queue, 1, tn_deadline_after(fuzz_u32(in)));
         break;
     default:
-        sink = tn_queue_count(queue) + tn_queue_capacity(queue);
+        sink = tn_queue_count(queue) +
+               (unsigned)tn_queue_get_info(
+                   queue, &(tn_queue_info){.struct_size = sizeof(tn_queue_info)});
         break;
     }
 }
@@ -227,7 +230,7 @@ static void use_object(struct run *r, struct fuzz_input *in)
     if (kind == 2 && r->event != NULL)
         use_event(r, verb, deadline);
     if (kind == 3 && r->semaphore != NULL) {
-        sink = tn_semaphore_get(r->semaphore);
+        sink = tn_semaphore_count(r->semaphore);
         (void)!(verb != 0 ? tn_semaphore_acquire(r->semaphore, deadline)
                           : tn_semaphore_release(r->semaphore));
     }
@@ -261,17 +264,17 @@ static void use_handle(struct run *r, struct fuzz_input *in)
     uint32_t verb = fuzz_u8(in) % 4, at = fuzz_u8(in);
     const struct fuzz_handle *handle = at < 128 ? fuzz_image_handle(at) : &r->handle;
     tn_tensor *tensor = r->tensors[at % TENSORS];
-    tn_ticket_id ticket = {fuzz_u64(in)};
+    uint64_t ticket = fuzz_u64(in);
     if (verb == 0 &&
         tn_handle_import(r->domain, handle->bytes, handle->size_bytes, &tensor) == 0)
         hold(r, at, tensor);
     if (verb == 1 && tensor != NULL)
         (void)!tn_handle_export(tensor, NULL, r->handle.bytes, sizeof r->handle.bytes,
                                 &r->handle.size_bytes);
-    if (verb == 2 && tn_handle_ticket(handle->bytes, handle->size_bytes, &ticket) == 0)
-        (void)!tn_ticket_revoke(r->domain, ticket);
+    if (verb == 2 && tni_handle_ticket(handle->bytes, handle->size_bytes, &ticket) == 0)
+        (void)!tni_ticket_revoke(r->domain, ticket);
     if (verb == 3)
-        (void)!tn_ticket_revoke(r->domain, ticket);
+        (void)!tni_ticket_revoke(r->domain, ticket);
 }
 
 /* ---- looking and repairing --------------------------------------------------------------- */
@@ -282,14 +285,14 @@ static int see_text(const char *sentence, bool repaired, void *context)
     sink = strlen(sentence) + repaired;
     return 0;
 }
-static int see_seat(const tn_seat_info *info, void *context)
+static int see_seat(const tn_seat_entry *info, void *context)
 {
     (void)context;
     FUZZ_CHECK(memchr(info->command, 0, sizeof info->command) != NULL);
     FUZZ_CHECK(memchr(info->state, 0, sizeof info->state) != NULL);
     return 0;
 }
-static int see_block(const tn_block_info *info, void *context)
+static int see_block(const tn_block_entry *info, void *context)
 {
     const struct run *r = context;
     FUZZ_CHECK(info->ndim >= 0 && info->ndim <= TN_MAX_NDIM);
@@ -300,14 +303,14 @@ static int see_block(const tn_block_info *info, void *context)
            tni_hash(info->holders, info->holder_count * sizeof *info->holders);
     return 0;
 }
-static int see_object(const tn_object_info *info, void *context)
+static int see_object(const tn_object_entry *info, void *context)
 {
     (void)context;
     FUZZ_CHECK(memchr(info->name, 0, sizeof info->name) != NULL);
     sink = strlen(info->kind);
     return 0;
 }
-static int see_ticket(const tn_ticket_info *info, void *context)
+static int see_ticket(const tn_ticket_entry *info, void *context)
 {
     (void)context;
     sink = info->bytes;
@@ -323,7 +326,7 @@ static void inspect(struct run *r)
     (void)!tn_inspect_blocks(&inspector, see_block, r);
     FUZZ_CHECK(tn_inspect_objects(&inspector, see_object, r) == 0);
     FUZZ_CHECK(tn_inspect_tickets(&inspector, see_ticket, r) == 0);
-    (void)!tn_inspect_audit(&inspector, false, see_text, r);
+    (void)!tn_inspect_audit(&inspector, false, see_text, r, NULL);
 }
 
 static void repair(struct run *r, uint32_t verb)
@@ -334,10 +337,10 @@ static void repair(struct run *r, uint32_t verb)
         (void)!tn_domain_reap(r->domain, NULL);
         break;
     case 1:
-        (void)!tn_domain_audit(r->domain, false, see_text, r);
+        (void)!tn_domain_audit(r->domain, false, see_text, r, NULL);
         break;
     case 2:
-        (void)!tn_domain_audit(r->domain, true, see_text, r);
+        (void)!tn_domain_audit(r->domain, true, see_text, r, NULL);
         break;
     case 3:
         inspect(r);
@@ -346,7 +349,7 @@ static void repair(struct run *r, uint32_t verb)
         (void)!tn_domain_trim(r->domain, 0, &freed);
         break;
     case 5:
-        (void)!tn_ticket_for_each(r->domain, see_ticket, r);
+        (void)!tni_ticket_for_each(&r->domain->segment, see_ticket, r);
         sink = tni_ticket_expire(r->domain, tni_os_now_ns());
         break;
     case 6:

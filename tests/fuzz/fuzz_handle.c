@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "share/share.h"
 
 enum {
     HAS_MAGIC = 1 << 0,
@@ -46,15 +47,15 @@ static void complete(uint32_t flags, uint8_t *bytes, size_t size_bytes)
 static void import(tn_domain *d, const uint8_t *bytes, size_t size_bytes)
 {
     tn_tensor *tensor;
-    tn_ticket_id ticket;
-    int status = tn_handle_ticket(bytes, size_bytes, &ticket);
+    uint64_t ticket;
+    int status = tni_handle_ticket(bytes, size_bytes, &ticket);
     if (tn_handle_import(d, bytes, size_bytes, &tensor) == 0) {
         FUZZ_CHECK(status == 0);
         fuzz_touch(tensor);
         tn_tensor_unref(tensor);
     }
     if (status == 0)
-        (void)!tn_ticket_revoke(d, ticket);
+        (void)!tni_ticket_revoke(d, ticket);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
@@ -75,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     FUZZ_CHECK(fuzz_image_join(&hand, &d) == 0);
     import(d, handle, size);
     FUZZ_CHECK(tn_domain_reap(d, NULL) == 0);
-    int found = tn_domain_audit(d, false, NULL, NULL);
+    int found = tn_domain_audit(d, false, NULL, NULL, NULL);
     if (found != 0)
         fuzz_fail("%d discrepancies after an import", found);
     tn_domain_close(d);

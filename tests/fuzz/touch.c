@@ -49,7 +49,7 @@ static void touch_attributes(const tn_tensor *t)
         if (name != NULL)
             read_bytes(name, strlen(name));
     }
-    for (uint32_t i = 0; i <= tn_tensor_lod_levels(t); i++) {
+    for (uint32_t i = 0; i <= TN_LOD_MAX_LEVELS; i++) {
         uint32_t count = 0;
         const uint64_t *offsets = tn_tensor_lod(t, i, &count);
         if (offsets != NULL)

@@ -28,7 +28,7 @@ static int print_sentence(const char *sentence, bool repaired, void *context)
 
 void tnt_audit(tn_domain *domain, const char *file, int line)
 {
-    int found = tn_domain_audit(domain, false, print_sentence, NULL);
+    int found = tn_domain_audit(domain, false, print_sentence, NULL, NULL);
     if (found < 0)
         fail_msg("%s:%d: audit: %s: %s", file, line, tn_status_name(found), tn_error_detail());
     if (found > 0)

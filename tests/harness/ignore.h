@@ -6,7 +6,7 @@
 #include <tenon/tenon.h>
 
 #define TNT_IGNORE(noun)                                                                       \
-    static inline int ignore_##noun(const tn_##noun##_info *info, void *context)               \
+    static inline int ignore_##noun(const tn_##noun##_entry *info, void *context)              \
     {                                                                                          \
         (void)info, (void)context;                                                             \
         return 0;                                                                              \

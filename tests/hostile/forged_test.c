@@ -103,7 +103,7 @@ TN_TEST(a_claim_on_names_that_nobody_has_is_taken_over)
     expect_queue(d, tni_who(d->seat, 0x1234567)); /* of another incarnation */
     expect_queue(d, d->who);                      /* ours, and none of us has it */
     atomic_store(&d->segment.header->recount, d->who);
-    assert_int_equal(tn_domain_audit(d, true, NULL, NULL), 0);
+    assert_int_equal(tn_domain_audit(d, true, NULL, NULL, NULL), 0);
     TNT_AUDIT(d);
     tn_domain_close(d);
 }
@@ -218,7 +218,7 @@ TN_TEST(a_message_block_of_more_records_than_it_has_room_for_is_not_read)
     assert_int_equal(
         tni_records_add(d, block, ((const struct tn_tensor *)t)->storage->block, false),
         TN_ERR_CORRUPT);
-    assert_true(tn_domain_audit(d, false, NULL, NULL) >= 0);
+    assert_true(tn_domain_audit(d, false, NULL, NULL, NULL) >= 0);
     tni_ref_release(d, block);
     tn_tensor_unref(t);
     tn_domain_close(d);

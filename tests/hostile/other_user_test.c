@@ -86,7 +86,7 @@ static int live(void *argument)
 
 /* ---- the other one ----------------------------------------------------------------------- */
 
-static int fail_if_found(const tn_domain_info *domain, void *context)
+static int fail_if_found(const tn_domain_entry *domain, void *context)
 {
     (void)context;
     printf("it sees the domain '%s'\n", domain->name);

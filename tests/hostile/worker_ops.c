@@ -8,6 +8,7 @@
 
 #include "harness/ignore.h"
 #include "harness/tensor.h"
+#include "share/share.h"
 #include "worker.h"
 
 static uint32_t below(uint32_t count) { return (uint32_t)tnt_random_below(count); }
@@ -109,11 +110,11 @@ static void export_one(struct worker *w)
 static void import_one(struct worker *w)
 {
     tn_tensor *t = NULL;
-    tn_ticket_id ticket;
+    uint64_t ticket;
     if (w->handle_bytes == 0)
         return;
-    if (below(4) == 0 && tn_handle_ticket(w->handle, w->handle_bytes, &ticket) == 0)
-        UNTIMED(w, tn_ticket_revoke(w->domain, ticket));
+    if (below(4) == 0 && tni_handle_ticket(w->handle, w->handle_bytes, &ticket) == 0)
+        UNTIMED(w, tni_ticket_revoke(w->domain, ticket));
     else if (UNTIMED(w, tn_handle_import(w->domain, w->handle, w->handle_bytes, &t)) == 0)
         keep(w, t);
 }
@@ -228,7 +229,7 @@ static void use_semaphores(struct worker *w)
     tn_semaphore *semaphore = below(2) == 0 ? w->permits : w->owned;
     if (semaphore == NULL)
         return;
-    VOID(w, tn_semaphore_get(semaphore));
+    VOID(w, tn_semaphore_count(semaphore));
     if (below(2) == 0)
         TIMED(w, tn_semaphore_acquire(semaphore, soon()));
     else
@@ -286,7 +287,7 @@ static void inspect(struct worker *w)
     UNTIMED(w, tn_inspect_objects(inspector, ignore_object, NULL));
     UNTIMED(w, tn_inspect_tickets(inspector, ignore_ticket, NULL));
     if (below(4) == 0)
-        UNTIMED(w, tn_inspect_audit(inspector, false, ignore, NULL));
+        UNTIMED(w, tn_inspect_audit(inspector, false, ignore, NULL, NULL));
     VOID(w, tn_inspector_close(inspector));
 }
 
@@ -302,11 +303,11 @@ static void look_after(struct worker *w)
         UNTIMED(w, tn_domain_set_quota(w->domain, 64 << 20)); /* it may have been changed */
         break;
     case 2:
-        UNTIMED(w, tn_ticket_for_each(w->domain, ignore_ticket, NULL));
+        UNTIMED(w, tni_ticket_for_each(&w->domain->segment, ignore_ticket, NULL));
         break;
     case 3:
         if (below(8) == 0)
-            UNTIMED(w, tn_domain_audit(w->domain, below(2) == 0, ignore, NULL));
+            UNTIMED(w, tn_domain_audit(w->domain, below(2) == 0, ignore, NULL, NULL));
         break;
     default:
         UNTIMED(w, tn_domain_reap(w->domain, &reaped));

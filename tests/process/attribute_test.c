@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "os/os.h"
+#include "share/share.h"
 
 /* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
  */
@@ -140,8 +141,8 @@ static void expect_same_quantizer(const tn_tensor *t, const tn_tensor *like)
 
 static void expect_same_lod(const tn_tensor *t, const tn_tensor *like)
 {
-    TN_CHECK(tn_tensor_lod_levels(t) == tn_tensor_lod_levels(like));
-    for (uint32_t i = 0; i < tn_tensor_lod_levels(t); i++) {
+    TN_CHECK(tnt_lod_levels(t) == tnt_lod_levels(like));
+    for (uint32_t i = 0; i < tnt_lod_levels(t); i++) {
         uint32_t count = 0, like_count = 0;
         const uint64_t *a = tn_tensor_lod(t, i, &count);
         const uint64_t *b = tn_tensor_lod(like, i, &like_count);
@@ -463,7 +464,7 @@ static void sign(uint8_t *handle, size_t used)
     memcpy(handle + used - sizeof hash, &hash, sizeof hash);
 }
 
-static int note_uses(const tn_ticket_info *ticket, void *context)
+static int note_uses(const tn_ticket_entry *ticket, void *context)
 {
     *(uint32_t *)context = ticket->uses_left;
     return 0;
@@ -492,7 +493,7 @@ TN_TEST(a_forged_handle_with_other_attributes_is_a_tensor_or_an_error_that_costs
     sign(bytes, used);
     TN_CHECK_OK(tn_handle_import(domain, bytes, used, &back));
     expect_same(back, t);
-    TN_CHECK_OK(tn_ticket_for_each(domain, note_uses, &left));
+    TN_CHECK_OK(tni_ticket_for_each(&domain->segment, note_uses, &left));
     assert_int_equal(left, USES - 1 - taken);
     assert_true(refused > taken && taken > 0);
     tn_tensor_unref(back);

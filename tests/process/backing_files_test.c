@@ -541,7 +541,7 @@ TN_TEST(audit_names_a_file_that_became_a_folder_or_a_pipe)
         tn_tensor *t = make(1);
         spoils[i](tnt_info(t).path);
         said[0] = 0;
-        assert_int_equal(tn_domain_audit(d, false, hear, NULL), 1);
+        assert_int_equal(tn_domain_audit(d, false, hear, NULL, NULL), 1);
         if (strstr(said, tnt_info(t).path) == NULL ||
             strstr(said, "is not a plain file") == NULL)
             fail_msg("'%s'", said);

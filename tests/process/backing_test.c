@@ -9,6 +9,7 @@
 
 #include "backing.h"
 #include "harness/live_blocks.h"
+#include "share/share.h"
 
 static tn_domain *d;
 static tn_queue *q, *onward;
@@ -620,17 +621,17 @@ static void race_once(struct race *r, uint32_t strategy)
 {
     uint8_t handle[TN_HANDLE_MAX_BYTES];
     size_t used;
-    tn_ticket_id id;
+    uint64_t id;
     tn_message m;
     tn_tensor *t = make_as(r->domain, strategy, 1);
     TN_CHECK_OK(tn_handle_export(t, NULL, handle, sizeof handle, &used));
-    TN_CHECK_OK(tn_handle_ticket(handle, used, &id));
+    TN_CHECK_OK(tni_handle_ticket(handle, used, &id));
     tn_tensor_unref(t);
     TN_CHECK_OK(tn_queue_push(r->handles, &(tn_message){.bytes = handle, .size_bytes = used}, 0,
                               tnt_deadline(BACKING_MS)));
     for (uint64_t spins = tnt_random_below(20000); spins > 0; spins--)
         tni_relax();
-    int status = tn_ticket_revoke(r->domain, id);
+    int status = tni_ticket_revoke(r->domain, id);
     TN_CHECK(status == 0 || status == TN_ERR_STALE);
     TN_CHECK_OK(tn_queue_pop(r->answers, tnt_deadline(BACKING_MS), &m));
     tn_message_fini(&m);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "reaper/reaper.h"
 
 enum { MIB = 1 << 20 };
@@ -87,7 +88,7 @@ TN_TEST(a_domain_name_that_is_none_is_refused)
     memset(longest, 'x', 63);
     longest[63] = '\0';
     TN_CHECK_OK(tn_domain_open(longest, NULL, TN_OPEN_NEW, &d));
-    assert_string_equal(tn_domain_name(d), longest);
+    assert_string_equal(tnt_domain_name(d), longest);
     tn_domain_close(d);
 }
 
@@ -159,7 +160,7 @@ TN_TEST(arguments_that_are_null_are_errors_and_not_crashes)
     assert_int_equal(tn_domain_reap(NULL, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_trim(NULL, 0, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_domain_poll_fd(NULL, NULL), TN_ERR_INVALID);
-    assert_int_equal(tn_domain_audit(NULL, false, NULL, NULL), TN_ERR_INVALID);
+    assert_int_equal(tn_domain_audit(NULL, false, NULL, NULL, NULL), TN_ERR_INVALID);
     assert_int_equal(tn_lock_acquire(NULL, TN_NOW), TN_ERR_INVALID);
     assert_int_equal(tn_event_wait(NULL, TN_NOW), TN_ERR_INVALID);
     assert_null(tn_domain_close(NULL));

@@ -19,6 +19,7 @@
 #include "harness/harness.h"
 #include "harness/tensor.h"
 #include "process/process.h"
+#include "share/share.h"
 
 enum { BYTES = 4096, OUT_BYTES = 4096, PERMITS = 2, ANY = INT32_MAX };
 
@@ -39,7 +40,7 @@ static tn_message leased, popped;
 static tn_message message = {.bytes = "four", .size_bytes = 4};
 static uint8_t handle[TN_HANDLE_MAX_BYTES];
 static size_t handle_bytes;
-static tn_ticket_id ticket;
+static uint64_t ticket;
 static DLManagedTensorVersioned *managed;
 static int ends[2], descriptor;
 static const int64_t shape[] = {BYTES};
@@ -58,11 +59,11 @@ static _Alignas(64) uint8_t out[OUT_BYTES];
 #define OUT(type) ((type *)(void *)out)
 #define DO(call)  ((call), 0)
 
-static int each_domain(const tn_domain_info *it, void *of) { return (void)it, (void)of, 0; }
-static int each_seat(const tn_seat_info *it, void *of) { return (void)it, (void)of, 0; }
-static int each_block(const tn_block_info *it, void *of) { return (void)it, (void)of, 0; }
-static int each_object(const tn_object_info *it, void *of) { return (void)it, (void)of, 0; }
-static int each_ticket(const tn_ticket_info *it, void *of) { return (void)it, (void)of, 0; }
+static int each_domain(const tn_domain_entry *it, void *of) { return (void)it, (void)of, 0; }
+static int each_seat(const tn_seat_entry *it, void *of) { return (void)it, (void)of, 0; }
+static int each_block(const tn_block_entry *it, void *of) { return (void)it, (void)of, 0; }
+static int each_object(const tn_object_entry *it, void *of) { return (void)it, (void)of, 0; }
+static int each_ticket(const tn_ticket_entry *it, void *of) { return (void)it, (void)of, 0; }
 static int each_sentence(const char *text, bool is_repaired, void *of)
 {
     return (void)text, (void)is_repaired, (void)of, 0;
@@ -94,7 +95,6 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_tensor_set_flags, 0, tn_tensor_set_flags(tensor, TN_REQUIRES_GRAD))                   \
     X(tn_tensor_flags, ANY, DO(tn_tensor_flags(tensor)))                                       \
     X(tn_tensor_name, ANY, DO(tn_tensor_name(tensor)))                                         \
-    X(tn_tensor_lod_levels, ANY, DO(tn_tensor_lod_levels(tensor)))                             \
     X(tn_tensor_get_info, 0,                                                                   \
       tn_tensor_get_info(tensor, &(tn_tensor_info){.struct_size = sizeof(tn_tensor_info)}))    \
     X(tn_tensor_data, ANY, DO(tn_tensor_data(tensor)))                                         \
@@ -121,14 +121,11 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_domain_inherit, TN_ERR_NOT_FOUND, tn_domain_inherit(OUT(tn_domain *)))                \
     X(tn_domain_pass, 0, tn_domain_pass(d, (char *)out, sizeof out))                           \
     X(tn_domain_close, 0, DO(tn_domain_close(d)))                                              \
-    X(tn_domain_name, ANY, DO(tn_domain_name(d)))                                              \
-    X(tn_domain_seat, TNI_NO_SEAT, (int)tn_domain_seat(d))                                     \
-    X(tn_domain_member, 0, tn_domain_member(d) != 0)                                           \
+    X(tn_domain_get_info, TNI_NO_SEAT, tnt_member(d) == 0 ? (int)tnt_seat(d) : 0)              \
     X(tn_domain_has_member, false, tn_domain_has_member(d, member))                            \
     X(tn_domain_reap, TN_ERR_FORKED, tn_domain_reap(d, NULL))                                  \
     X(tn_domain_trim, TN_ERR_FORKED, tn_domain_trim(d, 0, NULL))                               \
     X(tn_domain_set_watermark, TN_ERR_FORKED, tn_domain_set_watermark(d, 1 << 20))             \
-    X(tn_domain_quota, ANY, DO(tn_domain_quota(d)))                                            \
     X(tn_domain_set_quota, TN_ERR_FORKED, tn_domain_set_quota(d, 1 << 20))                     \
     X(tn_domain_poll_fd, TN_ERR_FORKED, tn_domain_poll_fd(d, OUT(int)))                        \
     X(tn_domain_poll_clear, 0, DO(tn_domain_poll_clear(d)))                                    \
@@ -136,9 +133,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
       tn_handle_export(tensor, NULL, out, sizeof out, &handle_bytes))                          \
     X(tn_handle_import, TN_ERR_FORKED,                                                         \
       tn_handle_import(d, handle, handle_bytes, OUT(tn_tensor *)))                             \
-    X(tn_handle_ticket, 0, tn_handle_ticket(handle, handle_bytes, OUT(tn_ticket_id)))          \
-    X(tn_ticket_revoke, TN_ERR_FORKED, tn_ticket_revoke(d, ticket))                            \
-    X(tn_ticket_for_each, TN_ERR_FORKED, tn_ticket_for_each(d, each_ticket, NULL))             \
+    X(tn_handle_revoke, TN_ERR_FORKED, tn_handle_revoke(d, handle, handle_bytes))              \
     X(tn_inspect_domains, ANY, tn_inspect_domains(each_domain, NULL))                          \
     X(tn_inspector_open, TN_ERR_NOT_FOUND,                                                     \
       tn_inspector_open("of-nobody", OUT(tn_inspector *)))                                     \
@@ -148,9 +143,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_inspect_blocks, ANY, tn_inspect_blocks(inspector, each_block, NULL))                  \
     X(tn_inspect_objects, ANY, tn_inspect_objects(inspector, each_object, NULL))               \
     X(tn_inspect_tickets, ANY, tn_inspect_tickets(inspector, each_ticket, NULL))               \
-    X(tn_inspect_audit, ANY, tn_inspect_audit(inspector, false, each_sentence, NULL))          \
-    X(tn_domain_audit, TN_ERR_FORKED, tn_domain_audit(d, true, each_sentence, NULL))           \
-    X(tn_audit_unchecked, ANY, DO(tn_audit_unchecked()))                                       \
+    X(tn_inspect_audit, ANY, tn_inspect_audit(inspector, false, each_sentence, NULL, NULL))    \
+    X(tn_domain_audit, TN_ERR_FORKED, tn_domain_audit(d, true, each_sentence, NULL, NULL))     \
     X(tn_inspect_files, ANY, tn_inspect_files(each_sentence, NULL))                            \
     X(tn_runtime_folder, ANY, DO(tn_runtime_folder()))                                         \
     X(tn_pool_create, TN_ERR_FORKED, tn_pool_create(d, NULL, run_job, NULL, OUT(tn_pool *)))   \
@@ -172,6 +166,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_object_kind, TN_OBJECT_QUEUE, tn_object_kind(queue))                                  \
     X(tn_object_name, TN_ERR_FORKED, tn_object_name(queue, (char *)out, sizeof out))           \
     X(tn_queue_attach, TN_ERR_FORKED, tn_queue_attach(queue, TN_PRODUCER))                     \
+    X(tn_queue_get_info, TN_ERR_FORKED,                                                        \
+      tn_queue_get_info(queue, &(tn_queue_info){.struct_size = sizeof(tn_queue_info)}))        \
     X(tn_queue_end, TN_ERR_FORKED, tn_queue_end(queue))                                        \
     X(tn_queue_push, TN_ERR_FORKED, tn_queue_push(queue, &message, 0, TN_NOW))                 \
     X(tn_queue_pop, TN_ERR_FORKED, tn_queue_pop(queue, TN_NOW, OUT(tn_message)))               \
@@ -184,8 +180,6 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_queue_wait_any, TN_ERR_FORKED, tn_queue_wait_any(&queue, 1, TN_NOW))                  \
     X(tn_queue_watch, TN_ERR_FORKED, tn_queue_watch(queue, true))                              \
     X(tn_queue_count, 0, tn_queue_count(queue))                                                \
-    X(tn_queue_capacity, ANY, DO(tn_queue_capacity(queue)))                                    \
-    X(tn_queue_peers, 0, tn_queue_peers(queue, TN_PRODUCER))                                   \
     X(tn_message_ack, TN_ERR_FORKED, tn_message_ack(leases, &leased))                          \
     X(tn_message_return, TN_ERR_FORKED, tn_message_return(leases, &leased))                    \
     X(tn_message_fini, 0, DO(tn_message_fini(&popped)))                                        \
@@ -224,7 +218,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
           ? tn_semaphore_open(d, "semaphore", 0, TN_OPEN_EXISTING, OUT(tn_semaphore *))        \
           : ANY)                                                                               \
     X(tn_semaphore_release, TN_ERR_FORKED, tn_semaphore_release(semaphore))                    \
-    X(tn_semaphore_get, 0, (int)tn_semaphore_get(semaphore))                                   \
+    X(tn_semaphore_count, 0, (int)tn_semaphore_count(semaphore))                               \
     X(tn_lock_open, TN_ERR_FORKED,                                                             \
       tn_lock_open(d, NULL, 0, OUT(tn_lock *)) == TN_ERR_FORKED                                \
           ? tn_lock_open(d, "lock", TN_OPEN_EXISTING, OUT(tn_lock *))                          \
@@ -283,7 +277,6 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_pool_close, 0, DO(tn_pool_close(pool)))                                               \
     X(tn_pool_get_info, 0,                                                                     \
       tn_pool_get_info(pool, &(tn_pool_info){.struct_size = sizeof(tn_pool_info)}))            \
-    X(tn_pool_worker_pid, ANY, DO(tn_pool_worker_pid(pool, 0)))                                \
     X(tn_process_pid, ANY, DO(tn_process_pid(child)))                                          \
     X(tn_process_wait, TN_ERR_INVALID, tn_process_wait(child, TN_NOW, NULL))                   \
     X(tn_process_kill, TN_ERR_INVALID, tn_process_kill(child, SIGKILL))                        \
@@ -295,7 +288,6 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_group_fork, TN_ERR_INVALID, tn_group_fork(group, 1, run_member, NULL))                \
     X(tn_group_add, TN_ERR_INVALID, tn_group_add(group, child))                                \
     X(tn_group_wait, TN_ERR_INVALID, tn_group_wait(group, 0, TN_NOW, NULL))                    \
-    X(tn_group_count, ANY, DO(tn_group_count(group)))                                          \
     X(tn_group_get, ANY, DO(tn_group_get(group, 0)))                                           \
     X(tn_group_close, 0, DO(tn_group_close(group)))
 
@@ -397,7 +389,7 @@ static void make_tensors(void)
     TN_CHECK_OK(tn_tensor_create_private(TN_UINT8, 1, shape, &own));
     TN_CHECK_OK(tn_arena_create(d, 4 * BYTES, TN_NOW, &arena));
     TN_CHECK_OK(tn_handle_export(tensor, NULL, handle, sizeof handle, &handle_bytes));
-    TN_CHECK_OK(tn_handle_ticket(handle, handle_bytes, &ticket));
+    TN_CHECK_OK(tni_handle_ticket(handle, handle_bytes, &ticket));
     TN_CHECK_OK(tn_tensor_to_dlpack(other, &managed));
     TN_CHECK_OK(tn_tensor_descriptor(by_descriptor, 0, &descriptor));
     TN_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
@@ -496,7 +488,7 @@ static void open_inspector(void)
 TN_TEST(no_first_call_of_a_copied_process_acts_in_its_parents_seat)
 {
     d = tnt_domain(&small);
-    member = tn_domain_member(d);
+    member = tnt_member(d);
     make_tensors();
     make_objects();
     fill_queues();

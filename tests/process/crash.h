@@ -129,8 +129,8 @@ extern bool crash_skips_search;
 void crash_check_intents(struct crash_world *w);
 /* Push bytes and tensors of `bytes` each; the tensors are the message's alone. */
 void crash_push(struct crash_world *w, uint32_t tensor_count, size_t size_bytes);
-/* Of tn_ticket_for_each(), with the domain as its context. */
-int crash_revoke(const tn_ticket_info *ticket, void *context);
+/* Of tni_ticket_for_each(), with the domain as its context. */
+int crash_revoke(const tn_ticket_entry *ticket, void *context);
 /* Pop one message, which must be there. */
 tn_message crash_pop(struct crash_world *w);
 /*

@@ -13,6 +13,7 @@
 
 #include "backing/backing.h"
 #include "harness/tensor.h"
+#include "share/share.h"
 
 enum {
     BYTES = 10000,
@@ -473,7 +474,7 @@ static void check_left(const struct left *left)
     assert_int_equal(crash_count_files(&w), left->has_file);
     assert_int_equal(has_intent(s), left->has_intent);
     TN_CHECK_OK(tn_domain_reap(w.domain, NULL));
-    TN_CHECK_OK(tn_ticket_for_each(w.domain, crash_revoke, w.domain));
+    TN_CHECK_OK(tni_ticket_for_each(&w.domain->segment, crash_revoke, w.domain));
     TNT_AUDIT(w.domain);
     assert_int_equal(crash_count_files(&w), left->is_kept);
     tni_files_end_domain(s);

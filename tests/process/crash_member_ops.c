@@ -67,9 +67,7 @@ static void import_all(struct crash_world *w)
 
 static void revoke_ticket(struct crash_world *w)
 {
-    tn_ticket_id ticket;
-    TN_CHECK_OK(tn_handle_ticket(w->handle, w->handle_bytes, &ticket));
-    TN_CHECK_OK(tn_ticket_revoke(w->domain, ticket));
+    TN_CHECK_OK(tn_handle_revoke(w->domain, w->handle, w->handle_bytes));
 }
 
 static void export_for_a_moment(struct crash_world *w)
@@ -278,8 +276,8 @@ static void damage(struct crash_world *w)
 
 static void audit(struct crash_world *w)
 {
-    TN_CHECK(tn_domain_audit(w->domain, true, NULL, NULL) > 0);
-    assert_int_equal(tn_domain_audit(w->domain, false, NULL, NULL), 0);
+    TN_CHECK(tn_domain_audit(w->domain, true, NULL, NULL, NULL) > 0);
+    assert_int_equal(tn_domain_audit(w->domain, false, NULL, NULL, NULL), 0);
 }
 
 const struct crash_op crash_member_ops[] = {

@@ -200,7 +200,7 @@ static void sleep_at_semaphore(struct crash_world *w)
 
 static void start_acquirer(struct crash_world *w)
 {
-    while (tn_semaphore_get(w->semaphore) > 0)
+    while (tn_semaphore_count(w->semaphore) > 0)
         TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     start_helper(w, sleep_at_semaphore);
 }

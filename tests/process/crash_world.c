@@ -18,6 +18,7 @@
 #include "backing/backing.h"
 #include "base/base.h"
 #include "process/process.h"
+#include "share/share.h"
 
 enum { MOST_REAPS = 200000, MOST_COUNTS = 1000 };
 
@@ -267,7 +268,7 @@ void crash_reclaim(struct crash_world *w)
         crash_reap(w);
     }
     if (w->op->needs_repair)
-        TN_CHECK_OK(tn_domain_audit(w->domain, true, NULL, NULL));
+        TN_CHECK_OK(tn_domain_audit(w->domain, true, NULL, NULL, NULL));
     TNT_AUDIT(w->domain);
 }
 
@@ -303,9 +304,9 @@ static uint32_t drain(struct crash_world *w)
     return count;
 }
 
-int crash_revoke(const tn_ticket_info *ticket, void *context)
+int crash_revoke(const tn_ticket_entry *ticket, void *context)
 {
-    TN_CHECK_OK(tn_ticket_revoke(context, ticket->id));
+    TN_CHECK_OK(tni_ticket_revoke(context, ticket->id));
     return 0;
 }
 
@@ -321,7 +322,7 @@ static void give_back(struct crash_world *w)
             check_bytes(tn_tensor_data(w->tensor[i]), tnt_info(w->tensor[i]).size_bytes);
         tn_tensor_unref(w->tensor[i]);
     }
-    TN_CHECK_OK(tn_ticket_for_each(w->domain, crash_revoke, w->domain));
+    TN_CHECK_OK(tni_ticket_for_each(&w->domain->segment, crash_revoke, w->domain));
     w->extra = tn_object_close(w->extra);
 }
 
@@ -344,11 +345,11 @@ static void check_accounts(struct crash_world *w)
 static void fill_ring(struct crash_world *w)
 {
     tn_message m = {.bytes = "Z", .size_bytes = 1};
-    for (uint32_t i = 0; i < tn_queue_capacity(w->queue); i++)
+    for (uint32_t i = 0; i < tnt_capacity(w->queue); i++)
         TN_CHECK_OK(tn_queue_push(w->queue, &m, 0, TN_NOW));
     int status = tn_queue_push(w->queue, &m, 0, TN_NOW);
     assert_true(status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED);
-    assert_int_equal(drain(w), tn_queue_capacity(w->queue));
+    assert_int_equal(drain(w), tnt_capacity(w->queue));
 }
 
 /* All that a survivor may want to go on with. */
@@ -372,10 +373,10 @@ static void go_on(struct crash_world *w)
     TN_CHECK_OK(tn_event_set(w->event));
     TN_CHECK_OK(tn_event_wait(w->event, TN_NOW));
     if (w->op->is_owned) {
-        assert_int_equal(tn_semaphore_get(w->semaphore), w->op->is_one ? 1 : 2);
+        assert_int_equal(tn_semaphore_count(w->semaphore), w->op->is_one ? 1 : 2);
         TN_CHECK_OK(tn_semaphore_acquire(w->semaphore, TN_NOW));
     }
-    if (w->op->is_owned || tn_semaphore_get(w->semaphore) < 2)
+    if (w->op->is_owned || tn_semaphore_count(w->semaphore) < 2)
         TN_CHECK_OK(tn_semaphore_release(w->semaphore));
     (void)!tn_barrier_wait(w->barrier, TN_NOW); /* it is broken, or is now */
     TN_CHECK_OK(tn_barrier_reset(w->barrier));

@@ -14,6 +14,7 @@
 
 #include "harness/harness.h"
 #include "harness/members.h"
+#include "harness/tensor.h"
 #include "reaper/reaper.h"
 #include "sync/words.h"
 
@@ -110,27 +111,27 @@ TN_TEST(who_joins_by_name_shares_memory_with_who_created)
     tn_queue *queue;
     tn_tensor *tensor;
     TN_CHECK_OK(tn_queue_open(d, "door", NULL, TN_OPEN_NEW, &queue));
-    assert_string_equal(tn_domain_name(d), "house");
+    assert_string_equal(tnt_domain_name(d), "house");
     tnt_wait_ok(tnt_fork(push_from_a_joined_domain, d));
     TN_CHECK_OK(tn_queue_pop_tensor(queue, TN_NOW, &tensor));
     expect_filled(tensor, 7);
     tn_tensor_unref(tensor);
     /* And tn_domain_open() finds it, with a seat of its own. */
     TN_CHECK_OK(tn_domain_open("house", NULL, 0, &same));
-    assert_int_not_equal(tn_domain_seat(same), tn_domain_seat(d));
+    assert_int_not_equal(tnt_seat(same), tnt_seat(d));
     assert_int_equal(tnt_members(&d->segment, 2), 2);
     tn_domain_close(same);
     tn_object_close(queue);
     TNT_AUDIT(d);
     tn_domain_close(d);
     TN_CHECK_OK(tn_domain_open("another", NULL, 0, &d));
-    assert_string_equal(tn_domain_name(d), "another");
+    assert_string_equal(tnt_domain_name(d), "another");
     tn_domain_close(d);
 }
 
 static int tell_number_and_stay(void *queue)
 {
-    uint64_t number = tn_domain_member(((struct tn_object *)queue)->domain);
+    uint64_t number = tnt_member(((struct tn_object *)queue)->domain);
     tn_message message = {.bytes = &number, .size_bytes = sizeof number};
     TN_CHECK_OK(tn_queue_push(queue, &message, 0, TN_NOW));
     return pause();
@@ -152,7 +153,7 @@ TN_TEST(a_member_is_known_by_its_number_until_it_dies)
     tn_domain *d = create(NULL, 64 * MIB, 0);
     tn_queue *queue;
     uint64_t numbers[2];
-    assert_true(tn_domain_has_member(d, tn_domain_member(d)));
+    assert_true(tn_domain_has_member(d, tnt_member(d)));
     for (int i = 0; i < 2; i++) { /* on the same seat, one after the other */
         TN_CHECK_OK(tn_queue_open(d, NULL, NULL, 0, &queue));
         pid_t child = tnt_fork(tell_number_and_stay, queue);
@@ -164,12 +165,12 @@ TN_TEST(a_member_is_known_by_its_number_until_it_dies)
         assert_false(tn_domain_has_member(d, numbers[i]));
         tn_object_close(queue);
     }
-    assert_true(numbers[0] != numbers[1] && numbers[0] != tn_domain_member(d));
+    assert_true(numbers[0] != numbers[1] && numbers[0] != tnt_member(d));
     const uint64_t nobodys[] = {0, 2, UINT64_MAX, UINT64_C(0xffff0001)};
     for (int i = 0; i < 4; i++)
         assert_false(tn_domain_has_member(d, nobodys[i]));
-    assert_false(tn_domain_has_member(NULL, tn_domain_member(d)));
-    assert_int_equal(tn_domain_member(NULL), 0);
+    assert_false(tn_domain_has_member(NULL, tnt_member(d)));
+    assert_int_equal(tnt_member(NULL), 0);
     TNT_AUDIT(d);
     tn_domain_close(d);
 }

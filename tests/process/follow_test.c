@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "process/process.h"
 
 struct pair {
@@ -128,7 +129,7 @@ TN_TEST(only_another_living_member_can_be_followed)
 static int say_seat_and_pause(void *argument)
 {
     struct pair *pair = argument;
-    uint32_t seat = tn_domain_seat(pair->domain);
+    uint32_t seat = tnt_seat(pair->domain);
     TN_CHECK(write(pair->pids[1], &seat, sizeof seat) == sizeof seat);
     return pause_for_ever(NULL);
 }

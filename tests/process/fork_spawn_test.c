@@ -8,6 +8,7 @@
  * fork() could meet is had in the same way: the thread itself forks, in close() or free().
  */
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -334,7 +335,7 @@ static void open_ended_pool(void)
     open_pool_by(TN_START_FORK);
     pool_submit(&world, ADD_ONE, 1);
     TN_CHECK_OK(fetch());
-    stop_child(tn_pool_worker_pid(world.pool, 0));
+    stop_child(tnt_worker_pid(world.pool, 0));
     TN_CHECK_OK(tn_pool_end(world.pool));
 }
 
@@ -342,7 +343,7 @@ static int join(void) { return tn_pool_join(world.pool, TN_FOREVER); }
 
 static void continue_worker(void)
 {
-    TN_CHECK(kill(tn_pool_worker_pid(world.pool, 0), SIGCONT) == 0);
+    TN_CHECK(kill(tnt_worker_pid(world.pool, 0), SIGCONT) == 0);
 }
 
 KIND(a_wait_for_a_pools_end, .open = open_ended_pool, .wait = join, .let_go = continue_worker,
@@ -397,7 +398,7 @@ static void open_pool_whose_worker_forks(bool (*is_time)(void))
 static void expect_one_result(void)
 {
     tn_pool_result result = pool_next(&world);
-    assert_int_equal(result.pid, tn_pool_worker_pid(world.pool, 0));
+    assert_int_equal(result.pid, tnt_worker_pid(world.pool, 0));
     assert_int_equal(result.status, 0);
     assert_int_equal(result.attempt, 1);
     tn_pool_result_fini(&result);
@@ -612,7 +613,7 @@ TN_TEST(a_copy_of_a_pool_closes_a_dead_worker_once)
 {
     open_pool_by(TN_START_FORK);
     at.in_child = drop_pool;
-    freed_pid = tn_pool_worker_pid(world.pool, 0);
+    freed_pid = tnt_worker_pid(world.pool, 0);
     at.is_freed = is_child_with_pid;
     pool_kill_worker(&world, 0);
     pool_await_restart(&world, 1);

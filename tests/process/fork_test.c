@@ -17,6 +17,7 @@
 
 #include "base/base.h"
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "os/os.h"
 #include "process/process.h"
 
@@ -268,7 +269,7 @@ TN_TEST(a_process_that_closed_all_descriptors_gets_an_error_and_its_own_files_ar
 static int sit_and_end(tn_domain *domain, void *argument)
 {
     (void)argument;
-    return tn_domain_seat(domain) == 0;
+    return tnt_seat(domain) == 0;
 }
 
 static int end_at_once(void *argument)
@@ -461,7 +462,7 @@ static int act_as_the_parent(struct inheritance *of)
     TN_CHECK(tn_queue_push_tensor(of->queue, of->tensor, 0, TN_NOW) == TN_ERR_FORKED);
     TN_CHECK(tn_lock_release(of->lock) == TN_ERR_FORKED);
     TN_CHECK(tn_domain_reap(d, NULL) == TN_ERR_FORKED);
-    TN_CHECK(tn_domain_seat(d) == TNI_NO_SEAT);
+    TN_CHECK(tnt_seat(d) == TNI_NO_SEAT);
     return 0;
 }
 

@@ -3,6 +3,7 @@
  * Fork servers and their children.
  */
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -78,7 +79,7 @@ static int check_family(tn_domain *domain, void *argument)
     const struct expected_parent *expected = argument;
     if (getppid() != expected->parent)
         return 2;
-    if (tn_domain_seat(domain) == expected->parent_seat)
+    if (tnt_seat(domain) == expected->parent_seat)
         return 3;
     return (pid_t)syscall(SYS_gettid) == getpid() ? 0 : 4;
 }
@@ -87,7 +88,7 @@ TN_TEST(a_child_of_a_server_is_a_child_of_the_main_process_with_a_seat_of_its_ow
 {
     tn_domain *domain = open_domain(8);
     tn_forkserver *server = open_server(domain);
-    struct expected_parent expected = {getpid(), tn_domain_seat(domain)};
+    struct expected_parent expected = {getpid(), tnt_seat(domain)};
     assert_int_not_equal(tn_forkserver_pid(server), getpid());
     tn_process *process = start(server, check_family, &expected, sizeof expected);
     assert_int_not_equal(tn_process_pid(process), tn_forkserver_pid(server));

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "object/object.h"
 #include "os/os.h"
 #include "wait/wait.h"
@@ -181,7 +182,7 @@ static void release_permit(void) { TN_CHECK_OK(tn_semaphore_release(semaphore));
 static void close_semaphore(void)
 {
     release_permit();
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_count(semaphore), 1);
     tn_object_close(semaphore);
 }
 static void close_owned(void)
@@ -252,7 +253,7 @@ static int wait_for_group(tn_deadline deadline)
 }
 static void end_group(void)
 {
-    for (uint32_t i = 0; i < tn_group_count(group); i++)
+    for (uint32_t i = 0; i < tnt_group_count(group); i++)
         kill(tn_process_pid(tn_group_get(group, i)), SIGKILL);
 }
 static void close_group(void) { tn_group_close(group); }

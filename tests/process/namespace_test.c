@@ -9,6 +9,7 @@
 #include <sys/personality.h>
 
 #include "api/inspect.h"
+#include "harness/tensor.h"
 #include "namespaces.h"
 #include "reaper/reaper.h"
 
@@ -110,7 +111,7 @@ static int be_a_member(void *argument)
     struct meeting *m = argument;
     tn_domain *domain = join_anew(m->domain);
     tn_tensor *t = make_filled(domain, FILLED);
-    m->who = tn_domain_member(domain);
+    m->who = tnt_member(domain);
     stay(m, t);
 }
 
@@ -415,9 +416,9 @@ static int be_a_member_without_a_witness(void *argument)
     return be_a_member(argument);
 }
 
-static int find_state(const tn_seat_info *info, void *context)
+static int find_state(const tn_seat_entry *info, void *context)
 {
-    struct tn_seat_info *wanted = context;
+    struct tn_seat_entry *wanted = context;
     if (info->seat == wanted->seat)
         *wanted = *info;
     return 0;
@@ -426,7 +427,7 @@ static int find_state(const tn_seat_info *info, void *context)
 static void check_state(const struct meeting *m, const char *state)
 {
     tn_inspector *inspector = NULL;
-    tn_seat_info info = {.seat = tni_who_seat(m->who)};
+    tn_seat_entry info = {.seat = tni_who_seat(m->who)};
     char id[33];
     for (int i = 0; i < 16; i++)
         snprintf(id + 2 * i, 3, "%02x", m->domain->segment.id[i]);
@@ -518,7 +519,7 @@ static void be_an_image(const char *stage)
         setenv("TENON_DOMAIN", value, 1); /* the harness takes what is of tenon away */
         TN_CHECK_OK(tn_domain_inherit(&domain));
         make_filled(domain, FILLED);
-        say(fd, tn_domain_member(domain));
+        say(fd, tnt_member(domain));
         become(2, fd, value);
     }
     say(fd, 0);
@@ -595,7 +596,7 @@ static int close_and_stay(void *argument)
     struct meeting *m = argument;
     tn_domain *domain = join_anew(m->domain);
     make_filled(domain, FILLED);
-    m->who = tn_domain_member(domain);
+    m->who = tnt_member(domain);
     close(domain->segment.control_fd);
     close(domain->segment.arena_fd);
     tnt_signal(&m->joined);
@@ -698,7 +699,7 @@ TN_TEST(a_handle_expires_at_one_time_in_every_time_namespace)
     munmap(c, sizeof *c);
 }
 
-static int note_age(const tn_block_info *info, void *context)
+static int note_age(const tn_block_entry *info, void *context)
 {
     if (strcmp(info->kind, "tensor") == 0)
         *(uint64_t *)context = info->age_ns;

@@ -25,7 +25,7 @@ TN_TEST(by_every_method_an_ended_pool_finishes_what_was_submitted_and_its_worker
         for (int again = 0; again < 2; again++)
             TN_CHECK_OK(tn_pool_join(w.pool, tnt_deadline(20000)));
         for (uint32_t i = 0; i < 2; i++)
-            assert_int_equal(tn_pool_worker_pid(w.pool, i), 0);
+            assert_int_equal(tnt_worker_pid(w.pool, i), 0);
         for (int32_t i = 0; i < 50; i++) {
             TN_CHECK_OK(tn_pool_fetch(w.pool, (uint64_t)i + 1, TN_NOW, &result));
             assert_int_equal(pool_number_in(&result), i + 1);
@@ -348,8 +348,8 @@ static int be_main(void *argument)
         pool_submit(&w, MAKE_TENSOR, i);
         pool_submit(&w, SLEEP, 0);
     }
-    pid_t pids[3] = {tn_forkserver_pid(w.server), tn_pool_worker_pid(w.pool, 0),
-                     tn_pool_worker_pid(w.pool, 1)};
+    pid_t pids[3] = {tn_forkserver_pid(w.server), tnt_worker_pid(w.pool, 0),
+                     tnt_worker_pid(w.pool, 1)};
     TN_CHECK(write(family->told[1], pids, sizeof pids) == sizeof pids);
     if (family->has_exited)
         _exit(3);

@@ -27,7 +27,7 @@ TN_TEST(by_every_method_each_job_has_its_result)
             assert_in_range(result.job, 1, 100);
             assert_int_equal(pool_number_in(&result), result.job);
             assert_int_equal(result.attempt, 1);
-            assert_int_equal(result.pid, tn_pool_worker_pid(w.pool, result.worker));
+            assert_int_equal(result.pid, tnt_worker_pid(w.pool, result.worker));
             assert_string_equal(result.detail, "");
             assert_false(seen[result.job]);
             seen[result.job] = true;
@@ -339,11 +339,11 @@ TN_TEST(by_every_method_idle_workers_that_died_are_replaced)
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++) {
         struct pool_world w = pool_open_by(method, 2);
-        pid_t old[2] = {tn_pool_worker_pid(w.pool, 0), tn_pool_worker_pid(w.pool, 1)};
+        pid_t old[2] = {tnt_worker_pid(w.pool, 0), tnt_worker_pid(w.pool, 1)};
         pool_kill_worker(&w, 0);
         pool_await_restart(&w, 1);
-        assert_int_not_equal(tn_pool_worker_pid(w.pool, 0), old[0]);
-        assert_int_equal(tn_pool_worker_pid(w.pool, 1), old[1]);
+        assert_int_not_equal(tnt_worker_pid(w.pool, 0), old[0]);
+        assert_int_equal(tnt_worker_pid(w.pool, 1), old[1]);
         pool_kill_worker(&w, 0);
         pool_kill_worker(&w, 1);
         tn_pool_result result = pool_get(&w, pool_submit(&w, ADD_ONE, 1));
@@ -435,7 +435,7 @@ static void await_collected(struct pool_world *w, uint32_t worker)
 {
     tn_pool_result none;
     uint64_t late = tnt_until_ns(10000);
-    while (tn_pool_worker_pid(w->pool, worker) != 0) {
+    while (tnt_worker_pid(w->pool, worker) != 0) {
         assert_int_equal(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, TN_NOW, &none),
                          TN_ERR_NOT_FOUND);
         assert_true(tnt_until_ns(0) < late);
@@ -529,7 +529,7 @@ TN_TEST_WITHIN(workers_killed_at_random_lose_and_double_no_job, 120)
         assert_false(seen[result.job]);
         seen[result.job] = true;
         tn_pool_result_fini(&result);
-        pid_t pid = tn_pool_worker_pid(w.pool, (uint32_t)tnt_random_below(3));
+        pid_t pid = tnt_worker_pid(w.pool, (uint32_t)tnt_random_below(3));
         if (++fetched % 50 == 0 && pid != 0)
             killed += kill(pid, SIGKILL) == 0;
     }
@@ -645,7 +645,7 @@ TN_TEST(by_every_method_a_job_whose_tensors_are_lost_has_a_result_that_says_so)
             TN_CHECK_OK(tn_event_set(w.go));
             tn_pool_result result = pool_get(&w, job);
             assert_int_equal(result.attempt, 1);
-            assert_int_equal(result.pid, tn_pool_worker_pid(w.pool, 0));
+            assert_int_equal(result.pid, tnt_worker_pid(w.pool, 0));
             expect_lost(&result, TN_ERR_NOT_FOUND, " cannot be had any more: ");
             result = pool_next(&w);
             tn_pool_result_fini(&result);
@@ -691,7 +691,7 @@ TN_TEST(a_job_whose_result_is_lost_has_a_result_that_says_so)
     for (int32_t count = 1; count <= 2; count++) {
         tn_pool_result result = pool_get(&w, pool_submit(&w, KEEP_NOTHING, count));
         assert_int_equal(result.attempt, 1);
-        assert_int_equal(result.pid, tn_pool_worker_pid(w.pool, 0));
+        assert_int_equal(result.pid, tnt_worker_pid(w.pool, 0));
         expect_lost(&result, TN_ERR_NOT_FOUND, ": its result cannot be had any more: ");
     }
     expect_works(&w, 0);

@@ -283,7 +283,7 @@ bool pool_ends_within(int pid_fd, int ms)
 
 void pool_kill_worker(struct pool_world *w, uint32_t worker)
 {
-    pid_t pid = tn_pool_worker_pid(w->pool, worker);
+    pid_t pid = tnt_worker_pid(w->pool, worker);
     int fd = pool_pidfd(pid);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_true(pool_ends_within(fd, 10000));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs as children: how they join, what they leave, and that they end with their parent. */
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -77,7 +78,7 @@ static int part_join(void)
     tn_tensor *board = NULL;
     int32_t *word = open_board(&domain, &board);
     word[0] = getpid();
-    word[1] = (int32_t)tn_domain_seat(domain);
+    word[1] = (int32_t)tnt_seat(domain);
     tn_tensor_unref(board);
     tn_domain_close(domain);
     return 5;
@@ -160,7 +161,7 @@ TN_TEST(a_program_joins_with_inherit_and_imports_a_handle)
     assert_int_equal(status.exit_code, 5);
     const int32_t *word = tn_tensor_data(board);
     assert_int_equal(word[0], tn_process_pid(process));
-    assert_int_not_equal(word[1], (int32_t)tn_domain_seat(domain));
+    assert_int_not_equal(word[1], (int32_t)tnt_seat(domain));
     tn_process_close(process);
     assert_int_equal(tnt_descriptor_count(), before);
     tn_tensor_unref(board);

@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "process/queue_world.h"
 #include "wait/wait.h"
 
@@ -357,7 +358,7 @@ TN_TEST(a_death_is_told_though_its_reaper_is_killed_beside_it)
             TN_CHECK_OK(try_push_number(1));
             assert_int_equal(try_push_number(2), TN_ERR_PEER_DIED);
         }
-        assert_int_equal(tn_queue_peers(q, role), 0);
+        assert_int_equal(tnt_peers(q, role), 0);
         finish();
     }
 }

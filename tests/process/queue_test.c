@@ -85,10 +85,10 @@ TN_TEST(what_a_dead_consumer_had_taken_is_back_before_the_permits_that_it_held)
     push_number(1);
     assert_true(tnt_kill_at("pop_taken", 1, owe_and_pop, NULL));
     assert_true(tnt_kill_at("semaphore_reclaim_announced", 1, reap, NULL));
-    assert_int_equal(tn_semaphore_get(owed), 1);
+    assert_int_equal(tn_semaphore_count(owed), 1);
     assert_int_equal(pop_number(TN_NOW), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_int_equal(tn_semaphore_get(owed), 2);
+    assert_int_equal(tn_semaphore_count(owed), 2);
     tn_object_close(owed);
     finish();
 }
@@ -105,17 +105,17 @@ TN_TEST(the_peers_of_a_queue_are_counted_by_role_until_their_death_is_reclaimed)
     struct tnt_signal ready = tnt_signal_open();
     begin(4, 0);
     push_number(1); /* a producer, but no other one */
-    assert_int_equal(tn_queue_peers(q, TN_PRODUCER | TN_CONSUMER), 0);
+    assert_int_equal(tnt_peers(q, TN_PRODUCER | TN_CONSUMER), 0);
     pid_t child = tnt_fork(stay_as_consumer, &ready);
     tnt_await(&ready);
-    assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 1);
-    assert_int_equal(tn_queue_peers(q, TN_PRODUCER), 0);
-    assert_int_equal(tn_queue_peers(q, TN_PRODUCER | TN_CONSUMER), 1);
+    assert_int_equal(tnt_peers(q, TN_CONSUMER), 1);
+    assert_int_equal(tnt_peers(q, TN_PRODUCER), 0);
+    assert_int_equal(tnt_peers(q, TN_PRODUCER | TN_CONSUMER), 1);
     tnt_kill(child);
-    assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 1);
+    assert_int_equal(tnt_peers(q, TN_CONSUMER), 1);
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_int_equal(tn_queue_peers(q, TN_CONSUMER), 0);
-    assert_int_equal(tn_queue_peers(NULL, TN_CONSUMER), 0);
+    assert_int_equal(tnt_peers(q, TN_CONSUMER), 0);
+    assert_int_equal(tnt_peers(NULL, TN_CONSUMER), 0);
     assert_int_equal(pop_number(TN_NOW), 1);
     tnt_signal_close(&ready);
     finish();
@@ -128,7 +128,7 @@ TN_TEST(a_queue_holds_as_many_messages_as_it_was_made_for)
         const uint32_t capacity = capacities[i];
         const tn_message m = {.bytes = "x", .size_bytes = 1};
         begin(capacity, 0);
-        assert_int_equal(tn_queue_capacity(q), capacity);
+        assert_int_equal(tnt_capacity(q), capacity);
         for (uint32_t round = 0; round < 3; round++) {
             for (uint32_t n = 0; n < capacity; n++) {
                 assert_int_equal(tn_queue_count(q), n);
@@ -886,14 +886,14 @@ TN_TEST(a_forked_child_without_a_seat_gets_an_error_and_harms_nothing)
 static int child_of_child(void *argument)
 {
     (void)argument;
-    push_number(tn_domain_seat(d));
+    push_number(tnt_seat(d));
     return 0;
 }
 
 static int fork_again(void *argument)
 {
     (void)argument;
-    push_number(tn_domain_seat(d));
+    push_number(tnt_seat(d));
     tnt_wait_ok(tnt_fork(child_of_child, NULL));
     return 0;
 }
@@ -904,8 +904,8 @@ TN_TEST(every_forked_process_has_a_seat_of_its_own)
     tnt_wait_ok(tnt_fork(fork_again, NULL));
     uint32_t one = pop_number(TN_NOW), two = pop_number(TN_NOW);
     assert_int_not_equal(one, two);
-    assert_int_not_equal(one, tn_domain_seat(d));
-    assert_int_not_equal(two, tn_domain_seat(d));
+    assert_int_not_equal(one, tnt_seat(d));
+    assert_int_not_equal(two, tnt_seat(d));
     TN_CHECK_OK(tn_domain_reap(d, NULL));
     finish();
 }

@@ -20,6 +20,7 @@
 
 #include "base/base.h"
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "process/process.h"
 
 #define CALL(name)                                                                             \
@@ -178,7 +179,7 @@ static int notice_death(struct scene *s)
     if (pid < 0)
         return tni_fail(TN_ERR_SYSTEM, "the test's own fork: clone");
     if (pid == 0) {
-        if (tn_domain_seat(s->domain) == TNI_NO_SEAT && tn_domain_reap(s->domain, NULL) != 0)
+        if (tnt_seat(s->domain) == TNI_NO_SEAT && tn_domain_reap(s->domain, NULL) != 0)
             snprintf(s->why_no_seat, 256, "%s", tn_error_detail());
         __builtin_trap();
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Children and groups: how they start, what they say, how they end. */
 #include "harness/harness.h"
+#include "harness/tensor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -267,7 +268,7 @@ TN_TEST(an_object_that_outlives_its_domain_can_be_waited_for_and_closed)
 static int seat_of(tn_domain *domain, void *argument)
 {
     (void)argument;
-    return (int)tn_domain_seat(domain);
+    return (int)tnt_seat(domain);
 }
 
 TN_TEST(a_child_has_a_seat_of_its_own_and_shares_what_its_parent_holds)
@@ -275,7 +276,7 @@ TN_TEST(a_child_has_a_seat_of_its_own_and_shares_what_its_parent_holds)
     tn_domain *domain = open_domain(8);
     tn_process *process = start(domain, seat_of, NULL);
     int seat = await_end(process).exit_code;
-    assert_int_not_equal(seat, (int)tn_domain_seat(domain));
+    assert_int_not_equal(seat, (int)tnt_seat(domain));
     assert_in_range(seat, 0, 7);
     tn_process_close(process);
     tn_domain_close(domain);
@@ -600,7 +601,7 @@ TN_TEST(a_group_of_children_that_exit_with_0_is_well)
     assert_int_equal(tn_group_wait(group, 0, TN_NOW, &first), 0); /* nobody: all are well */
     TN_CHECK_OK(tn_group_fork(group, 3, note_index, word));
     TN_CHECK_OK(tn_group_fork(group, 1, note_index, word));
-    assert_int_equal(tn_group_count(group), 4);
+    assert_int_equal(tnt_group_count(group), 4);
     assert_non_null(tn_group_get(group, 3));
     assert_null(tn_group_get(group, 4));
     for (int again = 0; again < 2; again++)
@@ -786,7 +787,7 @@ TN_TEST(a_group_that_cannot_start_whole_ends_what_it_started)
     tn_group *group = make_group(domain);
     unsigned before = tnt_descriptor_count();
     assert_int_equal(tn_group_fork(group, 5, third_fails, NULL), TN_ERR_FULL);
-    assert_int_equal(tn_group_count(group), 0);
+    assert_int_equal(tnt_group_count(group), 0);
     assert_int_equal(tnt_descriptor_count(), before);
     TN_CHECK_OK(tn_domain_reap(domain, NULL));
     int32_t words[3] = {0};

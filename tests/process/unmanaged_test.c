@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "harness/harness.h"
+#include "harness/tensor.h"
 #include "object/object.h"
 #include "reaper/reaper.h"
+#include "share/share.h"
 #include "wait/wait.h"
 
 enum { MIB = 1 << 20, LONG_MS = 10000, LATE_MS = 150 };
@@ -84,7 +86,7 @@ static void export_and_let_go(int64_t bytes, uint64_t lifetime_ns)
     tn_tensor_unref(t);
 }
 
-static int count_one(const tn_ticket_info *info, void *context)
+static int count_one(const tn_ticket_entry *info, void *context)
 {
     (void)info;
     ++*(unsigned *)context;
@@ -94,7 +96,7 @@ static int count_one(const tn_ticket_info *info, void *context)
 static unsigned ticket_count(void)
 {
     unsigned count = 0;
-    TN_CHECK_OK(tn_ticket_for_each(d, count_one, &count));
+    TN_CHECK_OK(tni_ticket_for_each(&d->segment, count_one, &count));
     return count;
 }
 
@@ -391,7 +393,7 @@ static tn_queue *make_filled_queue(const char *name)
     return queue;
 }
 
-static int count_object(const tn_object_info *object, void *count)
+static int count_object(const tn_object_entry *object, void *count)
 {
     (void)object;
     ++*(int *)count;
@@ -457,7 +459,7 @@ TN_TEST(a_recount_beside_a_stopped_owner_of_the_registry_ends)
     atomic_store(&at_work->object, 0);
     give_claim_back();
     TN_CHECK_OK(tn_domain_reap(d, NULL));
-    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    assert_int_equal(tn_semaphore_count(semaphore), 2);
     tn_object_close(semaphore);
     tnt_kill(holder);
     finish();
@@ -499,7 +501,7 @@ enum { SEATS = 3, FORKS = 4 * SEATS };
 static int be_killed(void *argument)
 {
     (void)argument;
-    if (tn_domain_seat(d) == TNI_NO_SEAT)
+    if (tnt_seat(d) == TNI_NO_SEAT)
         return 1;
     raise(SIGKILL);
     return 2;

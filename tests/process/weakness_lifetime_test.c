@@ -336,7 +336,6 @@ EACH_STRATEGY(a_handle_that_is_read_twice_or_never_costs_nothing)
 {
     uint8_t bytes[2][TN_HANDLE_MAX_BYTES];
     size_t used[2];
-    tn_ticket_id ticket;
     tn_tensor *got, *again = NULL;
     begin_with_quota(strategy, 32 * MIB);
     tn_tensor *t = await_room_for(20 * MIB);
@@ -348,8 +347,7 @@ EACH_STRATEGY(a_handle_that_is_read_twice_or_never_costs_nothing)
     assert_null(again);
     tn_tensor_unref(got);
     assert_false(has_room_for(20 * MIB)); /* the second has it */
-    TN_CHECK_OK(tn_handle_ticket(bytes[1], used[1], &ticket));
-    TN_CHECK_OK(tn_ticket_revoke(d, ticket));
+    TN_CHECK_OK(tn_handle_revoke(d, bytes[1], used[1]));
     tn_tensor_unref(await_room_for(20 * MIB));
     finish();
 }

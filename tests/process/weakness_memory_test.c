@@ -660,7 +660,7 @@ static int check_attributes(void *argument)
     TN_CHECK(tn_tensor_flags(t) == (TN_REQUIRES_GRAD | TN_PARAMETER | TN_WAS_PINNED));
     TN_CHECK(strcmp(tn_tensor_name(t), "layer.0") == 0);
     TN_CHECK(strcmp(tn_tensor_axis_name(t, 1), "channel") == 0);
-    TN_CHECK(tn_tensor_lod_levels(t) == 1 && tn_tensor_lod(t, 0, &count)[1] == 3 && count == 3);
+    TN_CHECK(tnt_lod_levels(t) == 1 && tn_tensor_lod(t, 0, &count)[1] == 3 && count == 3);
     TN_CHECK(tn_tensor_quantizer(t, &quantizer) && quantizer.zero_points[0] == 5);
     TN_CHECK(memcmp(tn_tensor_metadata(t, "epoch", &size), "12", 2) == 0 && size == 2);
     tn_tensor_unref(t);

@@ -389,7 +389,7 @@ struct looking {
     uint64_t age_ns;
 };
 
-static int look_at_block(const tn_block_info *block, void *context)
+static int look_at_block(const tn_block_entry *block, void *context)
 {
     struct looking *looking = context;
     if (block->bytes != looking->bytes)

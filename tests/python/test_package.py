@@ -117,8 +117,8 @@ import numpy, tenon, tenon.multiprocessing as mp
 made = ctypes.c_void_p()
 library.tn_domain_open.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p)]
 assert library.tn_domain_open(tenon.domain().name.encode(), None, 1, ctypes.byref(made)) == 0
-library.tn_domain_seat.argtypes = [ctypes.c_void_p]
-assert library.tn_domain_seat(made) != tenon.domain().seat
+library.tn_version.restype = ctypes.c_char_p
+assert library.tn_version() == tenon.__version__.encode()
 queue = mp.get_context("fork").Queue()
 process = mp.get_context("fork").Process(target=queue.put, args=(numpy.ones(1000),))
 process.start()

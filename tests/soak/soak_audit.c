@@ -10,6 +10,7 @@
 
 #include "queue/ring.h"
 #include "reaper/reaper.h"
+#include "share/share.h"
 
 enum { RECLAIM_S = 20, FIRST_SIGNALS = 2, MAX_TICKETS = 1 << 16 };
 #define QUOTA_BYTES     ((uint64_t)SOAK_QUOTA_MIB << 20)
@@ -57,11 +58,11 @@ static void reclaim_all(void)
 /* ---- tickets ----------------------------------------------------------------------------- */
 
 static struct {
-    tn_ticket_info list[MAX_TICKETS];
+    tn_ticket_entry list[MAX_TICKETS];
     uint32_t count;
 } live;
 
-static int note_ticket(const tn_ticket_info *ticket, void *context)
+static int note_ticket(const tn_ticket_entry *ticket, void *context)
 {
     (void)context;
     if (live.count == MAX_TICKETS)
@@ -72,24 +73,23 @@ static int note_ticket(const tn_ticket_info *ticket, void *context)
 
 static int compare_tickets(const void *one, const void *other)
 {
-    uint64_t a = ((const tn_ticket_info *)one)->id.value;
-    uint64_t b = ((const tn_ticket_info *)other)->id.value;
+    uint64_t a = ((const tn_ticket_entry *)one)->id;
+    uint64_t b = ((const tn_ticket_entry *)other)->id;
     return a < b ? -1 : a > b;
 }
 
-static void check_live(const struct soak_entry *entry, const tn_ticket_info *ticket)
+static void check_live(const struct soak_entry *entry, const tn_ticket_entry *ticket)
 {
     uint32_t tries = atomic_load(&entry->tries), imports = atomic_load(&entry->imports);
     uint32_t least = tries < entry->uses ? entry->uses - tries : 0;
     uint32_t most = entry->uses - imports;
     if (atomic_load(&entry->revoked) != 0)
         soak_fail(SOAK_ON_TICKETS, "ticket %#llx was revoked, and lives",
-                  (unsigned long long)ticket->id.value);
+                  (unsigned long long)ticket->id);
     if (ticket->uses_left < least || ticket->uses_left > most)
-        soak_fail(SOAK_ON_TICKETS,
-                  "ticket %#llx has %u uses left; of %u, %u were tried, %u had",
-                  (unsigned long long)ticket->id.value, ticket->uses_left, entry->uses, tries,
-                  imports);
+        soak_fail(
+            SOAK_ON_TICKETS, "ticket %#llx has %u uses left; of %u, %u were tried, %u had",
+            (unsigned long long)ticket->id, ticket->uses_left, entry->uses, tries, imports);
 }
 
 static bool must_live(const struct soak_entry *entry)
@@ -104,7 +104,7 @@ static void check_tickets(void)
 {
     uint32_t known = 0;
     live.count = 0;
-    if (tn_ticket_for_each(me.domain, note_ticket, NULL) != 0)
+    if (tni_ticket_for_each(&me.domain->segment, note_ticket, NULL) != 0)
         soak_fail(SOAK_ON_TICKETS, "tickets cannot be listed");
     qsort(live.list, live.count, sizeof live.list[0], compare_tickets);
     uint32_t count = atomic_load(&soak->messages);
@@ -112,14 +112,14 @@ static void check_tickets(void)
         struct soak_entry *entry = &soak->entries[i];
         if (atomic_load(&entry->ticket_state) != SOAK_T_EXPORTED)
             continue;
-        tn_ticket_info key = {.id = {atomic_load(&entry->ticket)}};
-        const tn_ticket_info *found =
+        tn_ticket_entry key = {.id = atomic_load(&entry->ticket)};
+        const tn_ticket_entry *found =
             bsearch(&key, live.list, live.count, sizeof key, compare_tickets);
         if (found != NULL)
             check_live(entry, found);
         else if (must_live(entry))
             soak_fail(SOAK_ON_TICKETS, "ticket %#llx is gone: %u uses, %u tries, %u imports",
-                      (unsigned long long)key.id.value, entry->uses, atomic_load(&entry->tries),
+                      (unsigned long long)key.id, entry->uses, atomic_load(&entry->tries),
                       atomic_load(&entry->imports));
         known += found != NULL;
         soak_checked(SOAK_ON_TICKETS);
@@ -129,9 +129,9 @@ static void check_tickets(void)
                   "%u tickets of %u are in no ledger; %u exports were cut short",
                   live.count - known, live.count, atomic_load(&soak->maybe_tickets));
     for (uint32_t i = 0; i < live.count; i++) {
-        int status = tn_ticket_revoke(me.domain, live.list[i].id);
+        int status = tni_ticket_revoke(me.domain, live.list[i].id);
         if (status != 0 && status != TN_ERR_STALE)
-            soak_fail_status(SOAK_ON_TICKETS, "tn_ticket_revoke", status);
+            soak_fail_status(SOAK_ON_TICKETS, "tni_ticket_revoke", status);
     }
 }
 
@@ -225,7 +225,7 @@ static void account_messages(void)
 
 static void check_locks(void)
 {
-    uint32_t permits = tn_semaphore_get(me.permits), signals = tn_semaphore_get(me.signal);
+    uint32_t permits = tn_semaphore_count(me.permits), signals = tn_semaphore_count(me.signal);
     uint32_t ups = atomic_load(&soak->ups) + FIRST_SIGNALS, downs = atomic_load(&soak->downs);
     if (permits != SOAK_PERMITS)
         soak_fail(SOAK_ON_LOCKS, "%u permits of %u, and nobody has one", permits, SOAK_PERMITS);

@@ -60,12 +60,12 @@ void soak_hoard(uint32_t turns)
 /* ---- reclaiming ----------------------------------------------------------------------------
  */
 
-static int look_at_seat(const tn_seat_info *seat, void *context)
+static int look_at_seat(const tn_seat_entry *seat, void *context)
 {
     (void)seat, (void)context;
     return 0;
 }
-static int look_at_block(const tn_block_info *block, void *context)
+static int look_at_block(const tn_block_entry *block, void *context)
 {
     (void)block, (void)context;
     return 0;

@@ -111,7 +111,7 @@ static void audit_domain(void)
 {
     static char text[SOAK_TEXT_BYTES];
     text[0] = '\0';
-    int found = tn_domain_audit(me.domain, false, print_sentence, text);
+    int found = tn_domain_audit(me.domain, false, print_sentence, text, NULL);
     if (found < 0)
         soak_fail_status(SOAK_ON_AUDIT, "tn_domain_audit", found);
     if (found > 0)
@@ -167,7 +167,7 @@ static void check_descriptors(void)
     soak_checked(SOAK_ON_DESCRIPTORS);
 }
 
-static int count_file_block(const tn_block_info *block, void *context)
+static int count_file_block(const tn_block_entry *block, void *context)
 {
     *(uint32_t *)context += block->path != NULL;
     return 0;

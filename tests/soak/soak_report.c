@@ -111,7 +111,7 @@ void soak_report_failure(void)
     print_slots();
     if (soak->failed_pid != getpid())
         soak_report_stack(soak->failed_pid);
-    if (me.domain != NULL && tn_domain_audit(me.domain, false, print_sentence, NULL) < 0)
+    if (me.domain != NULL && tn_domain_audit(me.domain, false, print_sentence, NULL, NULL) < 0)
         fprintf(stderr, "soak: no audit: %s\n", tn_error_detail());
     if (getenv("SOAK_KEEP") != NULL) {
         fprintf(stderr, "soak: kept as it is, pid %d\n", (int)getpid());

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tickets that travel in messages: exported, revoked, imported; why one may be stale. */
+#include "share/share.h"
 #include "soak.h"
 
 static void choose_ticket(tn_handle_options *options, uint64_t *ret_lifetime_ns)
@@ -19,9 +20,9 @@ static void revoke_now_and_then(struct soak_entry *entry, uint64_t ticket)
         return;
     atomic_store(&entry->revoking, 1);
     soak_do(SOAK_REVOKING);
-    int status = tn_ticket_revoke(me.domain, (tn_ticket_id){ticket});
+    int status = tni_ticket_revoke(me.domain, ticket);
     if (status != 0 && status != TN_ERR_STALE)
-        soak_fail_status(SOAK_ON_TICKETS, "tn_ticket_revoke", status);
+        soak_fail_status(SOAK_ON_TICKETS, "tni_ticket_revoke", status);
     atomic_store(&entry->revoked, 1);
     soak_count(SOAK_N_REVOKED, 1);
 }
@@ -31,7 +32,7 @@ void soak_export(struct soak_parcel *p, struct soak_entry *entry)
     tn_handle_options options = {.struct_size = sizeof options};
     uint64_t lifetime_ns = 0;
     tn_tensor *tensor = NULL;
-    tn_ticket_id ticket;
+    uint64_t ticket;
     size_t used = 0;
     if (!soak_make_tensor(&p->wire.handle_part, &tensor))
         return;
@@ -44,17 +45,17 @@ void soak_export(struct soak_parcel *p, struct soak_entry *entry)
     if (status != 0 && status != TN_ERR_FULL)
         soak_fail_status(SOAK_ON_TICKETS, "tn_handle_export", status);
     if (status == 0) {
-        if (tn_handle_ticket(p->handle, used, &ticket) != 0)
+        if (tni_handle_ticket(p->handle, used, &ticket) != 0)
             soak_fail(SOAK_ON_TICKETS, "a handle without a ticket");
         entry->latest_end_ns = lifetime_ns == 0 ? 0 : soak_now_ns() + lifetime_ns;
-        atomic_store(&entry->ticket, ticket.value);
+        atomic_store(&entry->ticket, ticket);
         p->wire.handle_bytes = (uint32_t)used;
         soak_count(SOAK_N_EXPORTED, 1);
     }
     atomic_store(&entry->ticket_state, status == 0 ? SOAK_T_EXPORTED : SOAK_T_REFUSED);
     soak_drop_tensors(&tensor, 1);
     if (status == 0)
-        revoke_now_and_then(entry, ticket.value);
+        revoke_now_and_then(entry, ticket);
 }
 
 /* Why a handle may be stale: by what stood in the ledger when the call had returned. */

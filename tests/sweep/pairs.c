@@ -167,10 +167,8 @@ static void use_ticket(struct crash_world *w)
 
 static void make_ticket(struct crash_world *w)
 {
-    tn_ticket_id ticket;
     export_held(w, w->tensor[0], 1);
-    TN_CHECK_OK(tn_handle_ticket(w->handle, w->handle_bytes, &ticket));
-    TN_CHECK_OK(tn_ticket_revoke(w->domain, ticket));
+    TN_CHECK_OK(tn_handle_revoke(w->domain, w->handle, w->handle_bytes));
 }
 
 static void look(struct crash_world *w)

@@ -74,7 +74,10 @@ void world_end(void)
         tni_ticket_reclaim_seat(members[i], members[i]->who);
     tni_ticket_expire(members[0], UINT64_MAX - 1); /* of issuers that are dead now */
     assert_int_equal(tni_process_count(&members[0]->segment), MEMBERS);
-    assert_int_equal(tni_audit(&members[0]->segment, NULL, false, print_finding, NULL), 0);
+    assert_int_equal(
+        tni_audit(&members[0]->segment, NULL, false,
+                  &(struct tni_audit_report){.each = print_finding, .context = NULL}),
+        0);
     assert_int_equal(live_blocks(members[0]), 0);
     for (unsigned i = 0; i < MEMBERS; i++)
         leave(members[i], i == MEMBERS - 1);

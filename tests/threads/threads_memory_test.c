@@ -152,11 +152,11 @@ static void import_one(struct worker *w)
     tn_tensor_unref(t);
 }
 
-static int revoke_some(const tn_ticket_info *ticket, void *context)
+static int revoke_some(const tn_ticket_entry *ticket, void *context)
 {
     struct worker *w = context;
     if (worker_random(w, 2) == 0)
-        DID(tn_ticket_revoke(w->domain, ticket->id), TN_ERR_STALE);
+        DID(tni_ticket_revoke(w->domain, ticket->id), TN_ERR_STALE);
     return 0;
 }
 
@@ -164,7 +164,7 @@ static void end_tickets(struct worker *w)
 {
     tni_ticket_expire(w->domain, tni_os_now_ns());
     if (worker_random(w, 8) == 0)
-        TN_CHECK_OK(tn_ticket_for_each(w->domain, revoke_some, w));
+        TN_CHECK_OK(tni_ticket_for_each(&w->domain->segment, revoke_some, w));
     sched_yield();
 }
 

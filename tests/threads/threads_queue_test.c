@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "harness/tensor.h"
 #include "threads/threads.h"
 
 /* A process keeps one socket for ringing bells: made before a test's descriptors are counted.
@@ -385,7 +386,7 @@ TN_TEST(queues_are_made_found_and_ended_by_name_at_the_same_time)
 static void look(struct worker *w)
 {
     struct tni_queue_figures figures;
-    TN_CHECK(tn_queue_count(queue_of(w)) <= tn_queue_capacity(queue_of(w)));
+    TN_CHECK(tn_queue_count(queue_of(w)) <= tnt_capacity(queue_of(w)));
     tni_queue_figures(&w->domain->segment, (uint32_t)tn_object_id(queue_of(w)) & 63, &figures);
     TN_CHECK(figures.full + figures.leased + figures.claimed <= 3 * 8);
     sched_yield();

@@ -57,7 +57,7 @@ static void finish(void)
             TN_CHECK_OK(tn_message_ack(queues[0], &message));
         tn_message_fini(&message);
     }
-    assert_int_equal(tn_semaphore_get(semaphores[0]), 2);
+    assert_int_equal(tn_semaphore_count(semaphores[0]), 2);
     for (unsigned i = 0; i < MEMBERS; i++) {
         tn_object_close(queues[i]);
         tn_object_close(semaphores[i]);
@@ -247,7 +247,8 @@ static int ignore_sentence(const char *sentence, bool repaired, void *context)
 /* What moves is looked at again; what stands still is right. */
 static void audit(struct worker *w)
 {
-    TN_CHECK(tn_domain_audit(w->domain, worker_random(w, 2) == 0, ignore_sentence, NULL) == 0);
+    TN_CHECK(
+        tn_domain_audit(w->domain, worker_random(w, 2) == 0, ignore_sentence, NULL, NULL) == 0);
 }
 
 static void inspect(struct worker *w)

@@ -137,7 +137,7 @@ static void open_semaphores(uint32_t permits, uint32_t flags)
 
 static void close_semaphores(uint32_t permits)
 {
-    assert_int_equal(tn_semaphore_get(object.semaphore[0]), permits);
+    assert_int_equal(tn_semaphore_count(object.semaphore[0]), permits);
     for (unsigned i = 0; i < MEMBERS; i++)
         tn_object_close(object.semaphore[i]);
     world_end();

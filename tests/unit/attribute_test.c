@@ -3,6 +3,7 @@
  */
 #include <tenon/dlpack.h>
 
+#include "harness/tensor.h"
 #include "unit/attribute_test.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ TN_TEST(a_tensor_starts_without_attributes)
     assert_int_equal(tn_tensor_flags(t), 0);
     assert_null(tn_tensor_name(t));
     assert_null(tn_tensor_axis_name(t, 0));
-    assert_int_equal(tn_tensor_lod_levels(t), 0);
+    assert_int_equal(tnt_lod_levels(t), 0);
     assert_null(tn_tensor_lod(t, 0, NULL));
     assert_false(tn_tensor_quantizer(t, &quantizer));
     assert_int_equal(quantizer.count, 77);
@@ -204,7 +205,7 @@ TN_TEST(levels_of_detail_that_cover_the_tensor_are_kept)
     for (int i = 0; i < TN_LOD_MAX_LEVELS; i++)
         eight[i] = i + 1 < TN_LOD_MAX_LEVELS ? one : same, counts[i] = 2;
     TN_CHECK_OK(tn_tensor_set_lod(t, TN_LOD_MAX_LEVELS, counts, eight));
-    assert_int_equal(tn_tensor_lod_levels(t), TN_LOD_MAX_LEVELS);
+    assert_int_equal(tnt_lod_levels(t), TN_LOD_MAX_LEVELS);
     assert_memory_equal(tn_tensor_lod(t, 7, NULL), same, sizeof same);
     tn_tensor_unref(t);
 }

@@ -3,6 +3,7 @@
 #ifndef TENON_TESTS_UNIT_ATTRIBUTE_TEST_H
 #define TENON_TESTS_UNIT_ATTRIBUTE_TEST_H
 
+#include "harness/tensor.h"
 #include "unit/tensor_test.h"
 
 static inline tn_tensor *make(tn_dtype dtype, int32_t ndim, const int64_t *shape)
@@ -59,7 +60,7 @@ static inline void expect_one_of_each(const tn_tensor *t)
     assert_string_equal(tn_tensor_axis_name(t, 0), "batch");
     assert_string_equal(tn_tensor_axis_name(t, 1), "");
     assert_string_equal(tn_tensor_axis_name(t, 2), "π");
-    assert_int_equal(tn_tensor_lod_levels(t), 2);
+    assert_int_equal(tnt_lod_levels(t), 2);
     assert_memory_equal(tn_tensor_lod(t, 1, &count), ((uint64_t[]){0, 2, 3}), 24);
     assert_int_equal(count, 3);
     assert_true(tn_tensor_quantizer(t, &q));

@@ -12,6 +12,7 @@
 #include "reaper/reaper.h"
 #include "reaper/recount.h"
 #include "ref/ref.h"
+#include "share/share.h"
 #include "share/ticket.h"
 
 static tn_domain *d;
@@ -70,7 +71,7 @@ static int note(const char *sentence, bool repaired, void *context)
 static void assert_found(const char *words, bool is_repaired)
 {
     struct findings f = {0};
-    int found = tn_domain_audit(d, true, note, &f);
+    int found = tn_domain_audit(d, true, note, &f, NULL);
     assert_int_equal(found, f.count);
     if (strstr(f.text, words) == NULL)
         fail_msg("the audit says '%s', and not '%s'", f.text, words);
@@ -98,7 +99,7 @@ static void assert_dropped(void)
     assert_int_equal(tn_queue_pop(q, TN_NOW, &message), TN_ERR_CORRUPT);
     assert_int_equal(tn_queue_pop(q, TN_NOW, &message), TN_ERR_TIMED_OUT);
     struct findings f = {0};
-    assert_true(tn_domain_audit(d, true, note, &f) >= 0);
+    assert_true(tn_domain_audit(d, true, note, &f, NULL) >= 0);
 }
 
 TN_TEST(a_message_block_with_more_records_than_it_has_room_for_is_corrupt)
@@ -272,7 +273,7 @@ TN_TEST(an_object_in_a_state_that_does_not_exist_is_named)
     begin(TN_QUEUE_REDELIVER);
     struct tni_object *object = spare(tni_object_word(5, 0, 77, TNI_OBJECT_EVENT));
     struct findings f = {0};
-    assert_int_equal(tn_domain_audit(d, false, note, &f), 1);
+    assert_int_equal(tn_domain_audit(d, false, note, &f, NULL), 1);
     assert_non_null(strstr(f.text, "in a state that does not exist"));
     atomic_store(&object->word, tni_object_word(6, 0, TNI_OBJECT_FREE, 0));
     finish();
@@ -416,17 +417,17 @@ TN_TEST(a_ticket_that_names_no_block_is_corrupt)
     uint8_t bytes[TN_HANDLE_MAX_BYTES];
     struct tni_ticket *ticket = NULL;
     tn_tensor *another;
-    tn_ticket_id id;
+    uint64_t id;
     begin(TN_QUEUE_REDELIVER);
     tn_tensor *t = make();
     size_t used = export(t, bytes, 2, &ticket);
-    TN_CHECK_OK(tn_handle_ticket(bytes, used, &id));
+    TN_CHECK_OK(tni_handle_ticket(bytes, used, &id));
     const uint32_t block = atomic_exchange(&ticket->block, 0x3fffffff);
     assert_int_equal(tn_handle_import(d, bytes, used, &another), TN_ERR_CORRUPT);
-    assert_int_equal(tn_ticket_revoke(d, id), TN_ERR_CORRUPT);
+    assert_int_equal(tni_ticket_revoke(d, id), TN_ERR_CORRUPT);
     atomic_store(&ticket->block, block);
     tn_tensor_unref(t);
-    TN_CHECK_OK(tn_ticket_revoke(d, id));
+    TN_CHECK_OK(tni_ticket_revoke(d, id));
     finish();
 }
 
@@ -435,7 +436,6 @@ TN_TEST(a_ticket_of_another_generation_of_its_block_is_corrupt)
     uint8_t bytes[TN_HANDLE_MAX_BYTES];
     struct tni_ticket *ticket = NULL;
     tn_tensor *another;
-    tn_ticket_id id;
     begin(TN_QUEUE_REDELIVER);
     tn_tensor *t = make();
     size_t used = export(t, bytes, 2, &ticket);
@@ -443,8 +443,7 @@ TN_TEST(a_ticket_of_another_generation_of_its_block_is_corrupt)
     desc->generation++;
     assert_int_equal(tn_handle_import(d, bytes, used, &another), TN_ERR_CORRUPT);
     desc->generation--;
-    TN_CHECK_OK(tn_handle_ticket(bytes, used, &id));
-    TN_CHECK_OK(tn_ticket_revoke(d, id));
+    TN_CHECK_OK(tn_handle_revoke(d, bytes, used));
     tn_tensor_unref(t);
     finish();
 }

@@ -37,7 +37,7 @@ static uint64_t sum_of(const void *bytes, size_t size_bytes)
     return tni_hash(bytes, size_bytes);
 }
 
-static int see_domain(const tn_domain_info *info, void *context)
+static int see_domain(const tn_domain_entry *info, void *context)
 {
     struct seen *seen = context;
     seen->domains++;
@@ -45,7 +45,7 @@ static int see_domain(const tn_domain_info *info, void *context)
     return 0;
 }
 
-static int see_seat(const tn_seat_info *info, void *context)
+static int see_seat(const tn_seat_entry *info, void *context)
 {
     struct seen *seen = context;
     assert_true(strlen(info->command) < sizeof info->command);
@@ -54,7 +54,7 @@ static int see_seat(const tn_seat_info *info, void *context)
     return 0;
 }
 
-static int see_block(const tn_block_info *info, void *context)
+static int see_block(const tn_block_entry *info, void *context)
 {
     struct seen *seen = context;
     assert_true(info->bytes <= TNI_MAX(info->block_bytes, info->object_bytes));
@@ -72,7 +72,7 @@ static int see_block(const tn_block_info *info, void *context)
     return 0;
 }
 
-static int see_object(const tn_object_info *info, void *context)
+static int see_object(const tn_object_entry *info, void *context)
 {
     struct seen *seen = context;
     assert_true(strlen(info->name) < sizeof info->name);
@@ -81,7 +81,7 @@ static int see_object(const tn_object_info *info, void *context)
     return 0;
 }
 
-static int see_ticket(const tn_ticket_info *info, void *context)
+static int see_ticket(const tn_ticket_entry *info, void *context)
 {
     struct seen *seen = context;
     assert_true(info->bytes <= small.quota_bytes);
@@ -204,7 +204,7 @@ TN_TEST(inspecting_gives_no_memory_to_tables_that_were_never_used)
     tn_domain_close(domain);
 }
 
-static int stop_at_once(const tn_block_info *info, void *context)
+static int stop_at_once(const tn_block_entry *info, void *context)
 {
     (void)info;
     (*(int *)context)++;
@@ -229,9 +229,9 @@ TN_TEST(a_callback_that_stops_is_called_no_more_and_its_value_returned)
     tn_domain_close(domain);
 }
 
-static int find_own(const tn_domain_info *info, void *context)
+static int find_own(const tn_domain_entry *info, void *context)
 {
-    tn_domain_info *own = context;
+    tn_domain_entry *own = context;
     see_domain(info, &(struct seen){0});
     if (memcmp(info->id, own->id, sizeof own->id) == 0)
         own->seats_used++;
@@ -241,7 +241,7 @@ static int find_own(const tn_domain_info *info, void *context)
 TN_TEST(a_domain_is_listed_once_however_many_processes_have_it_open)
 {
     tn_domain *domain = tnt_domain(&alone);
-    tn_domain_info own;
+    tn_domain_entry own;
     int spare = -1;
 
     tni_inspect_domain_info(&domain->segment, &own);
@@ -289,7 +289,7 @@ struct expected {
     uint32_t at;
 };
 
-static int expect_outside(const tn_block_info *info, void *context)
+static int expect_outside(const tn_block_entry *info, void *context)
 {
     struct expected *expected = context;
     bool is_file = strcmp(info->strategy, "file_system") == 0;
@@ -327,7 +327,7 @@ TN_TEST(a_block_is_shown_with_its_strategy_its_object_and_its_file)
     tn_domain_close(domain);
 }
 
-static int count_write_once(const tn_block_info *info, void *context)
+static int count_write_once(const tn_block_entry *info, void *context)
 {
     *(int *)context += info->is_write_once;
     return 0;
@@ -374,7 +374,7 @@ TN_TEST(memory_outside_of_the_arena_is_counted_as_live_and_as_committed)
     tn_domain_close(domain);
 }
 
-static int expect_attributes(const tn_block_info *info, void *context)
+static int expect_attributes(const tn_block_entry *info, void *context)
 {
     assert_string_equal(info->attributes, context);
     return 0;
@@ -404,9 +404,9 @@ TN_TEST(attributes_that_a_tensor_was_sent_with_are_shown_as_words)
     tn_domain_close(domain);
 }
 
-static int keep_ticket(const tn_ticket_info *info, void *context)
+static int keep_ticket(const tn_ticket_entry *info, void *context)
 {
-    *(tn_ticket_info *)context = *info;
+    *(tn_ticket_entry *)context = *info;
     return 0;
 }
 
@@ -418,21 +418,21 @@ TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
         .struct_size = sizeof thrice, .uses = 3, .lifetime_ns = TN_NO_EXPIRY};
     tn_tensor *tensor = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
     static uint8_t handle[TN_HANDLE_MAX_BYTES];
-    tn_ticket_info seen = {.uses_left = 0}, member = {.uses_left = 0};
-    tn_ticket_id id;
+    tn_ticket_entry seen = {.uses_left = 0}, member = {.uses_left = 0};
+    uint64_t id;
     size_t used;
 
     TN_CHECK_OK(tn_handle_export(tensor, &thrice, handle, sizeof handle, &used));
-    TN_CHECK_OK(tn_handle_ticket(handle, used, &id));
+    TN_CHECK_OK(tni_handle_ticket(handle, used, &id));
     TN_CHECK_OK(tn_inspect_tickets(&inspector, keep_ticket, &seen));
-    assert_int_equal(seen.id.value, id.value);
+    assert_int_equal(seen.id, id);
     assert_int_equal(seen.uses_left, 3);
     assert_int_equal(seen.bytes, 48);
     assert_int_equal(seen.issuer_pid, tni_os_pid());
     assert_int_equal(seen.remaining_ns, TN_NO_EXPIRY);
-    TN_CHECK_OK(tn_ticket_for_each(domain, keep_ticket, &member));
+    TN_CHECK_OK(tni_ticket_for_each(&domain->segment, keep_ticket, &member));
     assert_memory_equal(&seen, &member, sizeof seen);
-    TN_CHECK_OK(tn_ticket_revoke(domain, id));
+    TN_CHECK_OK(tni_ticket_revoke(domain, id));
     seen.uses_left = 0;
     TN_CHECK_OK(tn_inspect_tickets(&inspector, keep_ticket, &seen));
     assert_int_equal(seen.uses_left, 0);
@@ -440,9 +440,9 @@ TN_TEST(an_inspector_sees_the_tickets_that_a_member_sees)
     tn_domain_close(domain);
 }
 
-static int keep_object(const tn_object_info *info, void *context)
+static int keep_object(const tn_object_entry *info, void *context)
 {
-    *(tn_object_info *)context = *info;
+    *(tn_object_entry *)context = *info;
     return 0;
 }
 
@@ -454,7 +454,7 @@ TN_TEST(messages_that_are_delivered_again_are_counted)
     struct tn_inspector inspector = {.segment = domain->segment};
     const uint32_t expected[] = {0, 0, 1, 1, 0}; /* after each step */
     tn_message m = {.bytes = "x", .size_bytes = 1};
-    tn_object_info info = {.redelivered = 0};
+    tn_object_entry info = {.redelivered = 0};
     tn_queue *queue;
     TN_CHECK_OK(tn_queue_open(domain, NULL, &leases, 0, &queue));
     TN_CHECK_OK(tn_queue_push(queue, &m, 0, TN_NOW));
@@ -489,7 +489,7 @@ TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
 {
     tn_domain *domain = tnt_domain(&alone);
     struct tn_inspector inspector = {.segment = domain->segment};
-    tn_object_info info = {.count = 0};
+    tn_object_entry info = {.count = 0};
     for (uint32_t permits = 1; permits <= 2; permits++) {
         struct tnt_signal is_taken = tnt_signal_open();
         tn_semaphore *semaphore;
@@ -519,10 +519,10 @@ TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
 static int use_without_a_seat(void *argument)
 {
     tn_domain *domain = argument;
-    const tn_ticket_id id = {1};
+    const uint64_t id = 1;
     int fd;
     TN_CHECK(tn_domain_poll_fd(domain, &fd) == TN_ERR_FORKED);
-    TN_CHECK(tn_ticket_revoke(domain, id) == TN_ERR_FORKED);
+    TN_CHECK(tni_ticket_revoke(domain, id) == TN_ERR_FORKED);
     TN_CHECK(tni_ticket_expire(domain, TNI_FOREVER) == TNI_FOREVER);
     return 0;
 }
@@ -534,14 +534,14 @@ TN_TEST(a_forked_child_without_a_seat_polls_nothing_and_ends_no_ticket)
     tn_domain *domain = tnt_domain(&options);
     tn_tensor *tensor = make_outside(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0);
     static uint8_t handle[TN_HANDLE_MAX_BYTES];
-    tn_ticket_info member = {.uses_left = 0};
+    tn_ticket_entry member = {.uses_left = 0};
     size_t used;
 
     TN_CHECK_OK(tn_handle_export(tensor, NULL, handle, sizeof handle, &used));
     tnt_wait_ok(tnt_fork(use_without_a_seat, domain));
-    TN_CHECK_OK(tn_ticket_for_each(domain, keep_ticket, &member));
+    TN_CHECK_OK(tni_ticket_for_each(&domain->segment, keep_ticket, &member));
     assert_int_equal(member.uses_left, 1);
-    TN_CHECK_OK(tn_ticket_revoke(domain, member.id));
+    TN_CHECK_OK(tni_ticket_revoke(domain, member.id));
     tn_tensor_unref(tensor);
     tn_domain_close(domain);
 }
@@ -576,10 +576,10 @@ static void assert_one_fault(tn_domain *domain, const char *what)
     struct tn_inspector inspector = {.segment = domain->segment};
     char sentence[512] = "";
 
-    assert_int_equal(tn_inspect_audit(&inspector, false, keep_sentence, sentence), 1);
+    assert_int_equal(tn_inspect_audit(&inspector, false, keep_sentence, sentence, NULL), 1);
     assert_non_null(strstr(sentence, what));
     assert_non_null(strstr(sentence, "cannot be repaired"));
-    assert_int_equal(tn_domain_audit(domain, true, keep_sentence, sentence), 1);
+    assert_int_equal(tn_domain_audit(domain, true, keep_sentence, sentence, NULL), 1);
 }
 
 TN_TEST(an_audit_names_a_file_that_was_removed)

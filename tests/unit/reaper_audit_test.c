@@ -10,11 +10,17 @@
 static void expect_finding(struct tn_domain *d, const char *text)
 {
     struct findings looked = {0}, repaired = {0};
-    assert_int_equal(tni_audit(&d->segment, NULL, false, note_finding, &looked), 1);
+    assert_int_equal(
+        tni_audit(&d->segment, NULL, false,
+                  &(struct tni_audit_report){.each = note_finding, .context = &looked}),
+        1);
     assert_int_equal(looked.repaired, 0);
     if (strstr(looked.last, text) == NULL)
         fail_msg("the audit says '%s', not '%s'", looked.last, text);
-    assert_int_equal(tni_audit(&d->segment, d, true, note_finding, &repaired), 1);
+    assert_int_equal(
+        tni_audit(&d->segment, d, true,
+                  &(struct tni_audit_report){.each = note_finding, .context = &repaired}),
+        1);
     if (repaired.repaired != 1)
         fail_msg("not repaired: %s", repaired.last);
     assert_int_equal(audit(d), 0);
@@ -179,8 +185,9 @@ static int reclaim_damaged(void *argument)
     spoil(d, g->names_off, tni_geometry_names(g) * sizeof(uint32_t), 60);
     spoil(d, g->opens_off, g->control_bytes - g->opens_off, 60);
     tni_reaper_reclaim_all(d);
-    tni_audit(&d->segment, NULL, false, NULL, NULL);
-    tni_audit(&d->segment, d, true, NULL, NULL);
+    tni_audit(&d->segment, NULL, false,
+              &(struct tni_audit_report){.each = NULL, .context = NULL});
+    tni_audit(&d->segment, d, true, &(struct tni_audit_report){.each = NULL, .context = NULL});
     return 0;
 }
 

@@ -57,7 +57,8 @@ static inline int print_sentence(const char *sentence, bool repaired, void *cont
 
 static inline int audit(struct tn_domain *d)
 {
-    return tni_audit(&d->segment, NULL, false, print_sentence, NULL);
+    return tni_audit(&d->segment, NULL, false,
+                     &(struct tni_audit_report){.each = print_sentence, .context = NULL});
 }
 
 /* Count what an audit says, and remember its last sentence. */
@@ -197,9 +198,7 @@ static inline void use_handles(struct tn_domain *d)
         tn_tensor_unref(other);
     }
     TN_CHECK_OK(tn_handle_export(tensor, &options, bytes, sizeof bytes, &size));
-    tn_ticket_id ticket;
-    TN_CHECK_OK(tn_handle_ticket(bytes, size, &ticket));
-    TN_CHECK_OK(tn_ticket_revoke(d, ticket));
+    TN_CHECK_OK(tn_handle_revoke(d, bytes, size));
     tn_tensor_unref(tensor);
 }
 

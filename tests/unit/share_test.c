@@ -89,10 +89,10 @@ static void import_well(tn_domain *domain, const struct handle *h)
     tn_tensor_unref(tensor);
 }
 
-static tn_ticket_id ticket_of(const struct handle *h)
+static uint64_t ticket_of(const struct handle *h)
 {
-    tn_ticket_id id = {0};
-    TN_CHECK_OK(tn_handle_ticket(h->bytes, h->used, &id));
+    uint64_t id = 0;
+    TN_CHECK_OK(tni_handle_ticket(h->bytes, h->used, &id));
     return id;
 }
 
@@ -106,7 +106,7 @@ static uint32_t live_blocks(const tn_domain *domain)
     return count;
 }
 
-static int count_ticket(const tn_ticket_info *ticket, void *context)
+static int count_ticket(const tn_ticket_entry *ticket, void *context)
 {
     (void)ticket;
     ++*(int *)context;
@@ -116,7 +116,7 @@ static int count_ticket(const tn_ticket_info *ticket, void *context)
 static int live_tickets(tn_domain *domain)
 {
     int count = 0;
-    assert_int_equal(tn_ticket_for_each(domain, count_ticket, &count), 0);
+    assert_int_equal(tni_ticket_for_each(&domain->segment, count_ticket, &count), 0);
     return count;
 }
 
@@ -351,11 +351,11 @@ TN_TEST(a_stale_handle_says_whether_it_was_used_up_revoked_expired_or_is_over)
     import_well(domain, &h);
     import_well(domain, &h);
     assert_stale(domain, &h, "used up");
-    assert_int_equal(tn_ticket_revoke(domain, ticket_of(&h)), TN_ERR_STALE);
+    assert_int_equal(tni_ticket_revoke(domain, ticket_of(&h)), TN_ERR_STALE);
 
     struct handle revoked = export_only(domain, 2, 0);
     assert_stale(domain, &h, "over");
-    TN_CHECK_OK(tn_ticket_revoke(domain, ticket_of(&revoked)));
+    TN_CHECK_OK(tni_ticket_revoke(domain, ticket_of(&revoked)));
     assert_stale(domain, &revoked, "revoked");
     assert_int_equal(live_blocks(domain), 0);
 
@@ -480,7 +480,7 @@ TN_TEST(a_full_table_of_tickets_is_an_error_and_has_room_again_when_one_ends)
     assert_int_equal(
         tn_handle_export(tensor, NULL, extra.bytes, sizeof extra.bytes, &extra.used),
         TN_ERR_FULL);
-    TN_CHECK_OK(tn_ticket_revoke(domain, ticket_of(&h[7])));
+    TN_CHECK_OK(tni_ticket_revoke(domain, ticket_of(&h[7])));
     extra = export_uses(tensor, 1, 1);
     /* That one's time is over by now: it makes room for the next. */
     struct handle next = export_uses(tensor, 1, 0);
@@ -493,10 +493,10 @@ TN_TEST(a_full_table_of_tickets_is_an_error_and_has_room_again_when_one_ends)
     close_clean(domain);
 }
 
-static int check_info(const tn_ticket_info *ticket, void *context)
+static int check_info(const tn_ticket_entry *ticket, void *context)
 {
     const struct handle *h = context;
-    assert_int_equal(ticket->id.value, ticket_of(h).value);
+    assert_int_equal(ticket->id, ticket_of(h));
     assert_int_equal(ticket->uses_left, 3);
     assert_int_equal(ticket->issuer_pid, getpid());
     assert_int_equal(ticket->bytes, 48);
@@ -509,9 +509,9 @@ TN_TEST(for_each_tells_what_a_ticket_is_and_stops_when_asked)
     tn_domain *domain = open_domain(0);
     struct handle h = export_only(domain, 4, 7 * second_ns);
     import_well(domain, &h);
-    assert_int_equal(tn_ticket_for_each(domain, check_info, &h), 42);
-    TN_CHECK_OK(tn_ticket_revoke(domain, ticket_of(&h)));
-    assert_int_equal(tn_ticket_revoke(domain, (tn_ticket_id){0}), TN_ERR_INVALID);
+    assert_int_equal(tni_ticket_for_each(&domain->segment, check_info, &h), 42);
+    TN_CHECK_OK(tni_ticket_revoke(domain, ticket_of(&h)));
+    assert_int_equal(tni_ticket_revoke(domain, 0), TN_ERR_INVALID);
     close_clean(domain);
 }
 
@@ -559,9 +559,9 @@ static int import_and_revoke(void *argument)
         struct handle h = job->handle[tnt_random_below(64)];
         tn_tensor *tensor = NULL;
         if (tnt_random_below(4) == 0) {
-            tn_ticket_id id;
-            if (tn_handle_ticket(h.bytes, h.used, &id) == 0 &&
-                tn_ticket_revoke(job->domain, id) < 0)
+            uint64_t id;
+            if (tni_handle_ticket(h.bytes, h.used, &id) == 0 &&
+                tni_ticket_revoke(job->domain, id) < 0)
                 continue;
         } else if (import(job->domain, &h, &tensor) == 0) {
             TN_CHECK(((const int32_t *)tn_tensor_data(tensor))[11] == 11);
@@ -587,16 +587,16 @@ TN_TEST(handles_that_are_used_revoked_and_made_anew_at_once_lose_nothing)
         pid[i] = tnt_fork(import_and_revoke, &(struct import_job){domain, h, 0});
     for (int i = 0; i < 5000; i++) {
         uint64_t at = tnt_random_below(64);
-        tn_ticket_id id;
-        if (tn_handle_ticket(h[at].bytes, h[at].used, &id) == 0 &&
-            tn_ticket_revoke(domain, id) < 0)
+        uint64_t id;
+        if (tni_handle_ticket(h[at].bytes, h[at].used, &id) == 0 &&
+            tni_ticket_revoke(domain, id) < 0)
             assert_non_null(strstr(tn_error_detail(), "ticket"));
         h[at] = export_only(domain, 1 + (uint32_t)tnt_random_below(3), 0);
     }
     for (int i = 0; i < 3; i++)
         tnt_wait_ok(pid[i]);
     for (int i = 0; i < 64; i++)
-        if (tn_ticket_revoke(domain, ticket_of(&h[i])) < 0)
+        if (tni_ticket_revoke(domain, ticket_of(&h[i])) < 0)
             assert_non_null(strstr(tn_error_detail(), "ticket"));
     tn_tensor_unref(board);
     close_clean(domain);
@@ -624,9 +624,9 @@ static int live_a_life(void *argument)
     import_well(domain, &alone);
     import_well(domain, &alone);
     import_well(domain, &last);
-    TN_CHECK_OK(tn_ticket_revoke(domain, ticket_of(&held)));
+    TN_CHECK_OK(tni_ticket_revoke(domain, ticket_of(&held)));
     struct handle expired = export_only(domain, 1, 1), revoked = export_only(domain, 2, 0);
-    TN_CHECK_OK(tn_ticket_revoke(domain, ticket_of(&revoked)));
+    TN_CHECK_OK(tni_ticket_revoke(domain, ticket_of(&revoked)));
     tni_ticket_expire(domain, tni_os_now_ns());
     assert_stale(domain, &expired, "expired");
     tn_tensor_unref(tensor);

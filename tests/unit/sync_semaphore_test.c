@@ -11,11 +11,11 @@ TN_TEST(a_semaphore_without_owners_may_be_released_by_anybody_up_to_its_limit)
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 0, 0, &semaphore));
     assert_int_equal(tn_semaphore_acquire(semaphore, TN_NOW), TN_ERR_TIMED_OUT);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_count(semaphore), 1);
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, INT32_MAX, 0, &full));
     assert_int_equal(tn_semaphore_release(full), TN_ERR_INVALID);
-    assert_int_equal(tn_semaphore_get(full), INT32_MAX);
+    assert_int_equal(tn_semaphore_count(full), INT32_MAX);
     tn_object_close(full);
     tn_object_close(semaphore);
     finish();
@@ -34,10 +34,10 @@ TN_TEST(an_owned_semaphore_refuses_a_release_by_who_holds_no_permit)
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_count(semaphore), 1);
     TN_CHECK_OK(tn_semaphore_release(semaphore));
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
-    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    assert_int_equal(tn_semaphore_count(semaphore), 2);
     tn_object_close(semaphore);
     finish();
 }
@@ -58,7 +58,7 @@ TN_TEST(an_owned_semaphore_that_anybody_releases_takes_the_permit_from_who_has_i
     assert_non_null(strstr(tn_error_detail(), "nobody holds"));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tnt_wait_ok(tnt_fork(release_once, semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_count(semaphore), 1);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     tn_object_close(semaphore);
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 0, TN_SEMAPHORE_OWNED, &none));
@@ -84,7 +84,7 @@ TN_TEST(the_permits_of_a_dead_owner_come_back_to_who_waits_for_them)
     domain->survive = survive;
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 2, TN_SEMAPHORE_OWNED, &semaphore));
     tnt_wait_ok(tnt_fork(take_two_and_end, semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    assert_int_equal(tn_semaphore_count(semaphore), 0);
     TN_CHECK_OK(
         tn_semaphore_acquire(semaphore, TN_FOREVER)); /* not PEER_DIED: there is a permit */
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
@@ -106,7 +106,7 @@ TN_TEST(the_only_permit_of_a_dead_owner_comes_back)
     domain->survive = survive;
     TN_CHECK_OK(tn_semaphore_open(domain, NULL, 1, TN_SEMAPHORE_OWNED, &semaphore));
     tnt_wait_ok(tnt_fork(take_one_and_end, semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    assert_int_equal(tn_semaphore_count(semaphore), 0);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID); /* it is not ours */
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_FOREVER));
     tnt_wait_ok(tnt_fork(release_anothers, semaphore));
@@ -142,10 +142,10 @@ TN_TEST(closing_the_last_handle_gives_back_the_permits_that_the_process_holds)
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
     tn_object_close(semaphore);
-    assert_int_equal(tn_semaphore_get(keeper), 1);
+    assert_int_equal(tn_semaphore_count(keeper), 1);
     tn_object_close(keeper);
     TN_CHECK_OK(tn_semaphore_open(domain, "slots", 0, TN_OPEN_EXISTING, &semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 3);
+    assert_int_equal(tn_semaphore_count(semaphore), 3);
     assert_int_equal(tn_semaphore_release(semaphore), TN_ERR_INVALID);
     tnt_kill(child);
     tn_object_close(semaphore);
@@ -175,7 +175,7 @@ TN_TEST(no_permit_is_lost_or_made_wherever_its_owner_is_killed)
         for (uint32_t passing = 1; passing <= 2; passing++) {
             assert_true(tnt_kill_at(points[i], passing, acquire_and_release, semaphore));
             assert_int_equal(reclaim(), 1);
-            assert_int_equal(tn_semaphore_get(semaphore), 2);
+            assert_int_equal(tn_semaphore_count(semaphore), 2);
             tnt_wait_ok(tnt_fork(acquire_and_release, semaphore));
             reclaim();
         }
@@ -199,13 +199,13 @@ TN_TEST(the_only_permit_is_not_lost_wherever_owner_or_reaper_is_killed)
     for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
         assert_true(tnt_kill_at(points[i], 1, acquire_one_and_release, semaphore));
         assert_int_equal(reclaim(), 1);
-        assert_int_equal(tn_semaphore_get(semaphore), 1);
+        assert_int_equal(tn_semaphore_count(semaphore), 1);
     }
     assert_true(tnt_kill_at("semaphore_one_taken", 1, acquire_one_and_release, semaphore));
-    assert_int_equal(tn_semaphore_get(semaphore), 0);
+    assert_int_equal(tn_semaphore_count(semaphore), 0);
     assert_true(tnt_kill_at("semaphore_one_reclaimed", 1, reap_as_a_stranger, semaphore));
     assert_true(reclaim() >= 1);
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_count(semaphore), 1);
     tn_object_close(semaphore);
     finish();
 }
@@ -222,10 +222,10 @@ TN_TEST(no_permit_is_lost_or_made_wherever_the_one_who_gives_them_back_is_killed
     for (uint32_t i = 0; i < TNI_COUNT(points); i++) {
         /* One permit counted, one taken and not counted. */
         assert_true(tnt_kill_at("semaphore_taken", 2, acquire_and_release, semaphore));
-        assert_int_equal(tn_semaphore_get(semaphore), 1);
+        assert_int_equal(tn_semaphore_count(semaphore), 1);
         assert_true(tnt_kill_at(points[i], 1, reap_as_a_stranger, semaphore));
         assert_true(reclaim() >= 1); /* the reaper, and whom it had not reclaimed */
-        assert_int_equal(tn_semaphore_get(semaphore), 3);
+        assert_int_equal(tn_semaphore_count(semaphore), 3);
     }
     tn_object_close(semaphore);
     finish();
@@ -242,10 +242,10 @@ TN_TEST(a_recount_that_the_living_are_in_the_way_of_is_made_up_for)
     atomic_store(&ours->object, ((struct tn_object *)semaphore)->index + 1);
     assert_int_equal(tni_reaper_reclaim_all(domain), TN_ERR_TIMED_OUT);
     assert_int_equal(tni_process_count(&domain->segment), 1); /* its seat does not wait */
-    assert_int_equal(tn_semaphore_get(semaphore), 1);
+    assert_int_equal(tn_semaphore_count(semaphore), 1);
     atomic_store(&ours->object, 0);
     assert_int_equal(reclaim(), 0);
-    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    assert_int_equal(tn_semaphore_count(semaphore), 2);
     tn_object_close(semaphore);
     finish();
 }
@@ -283,7 +283,7 @@ TN_TEST_WITHIN(permits_add_up_after_owners_are_killed_at_random_among_busy_ones,
     for (uint32_t i = 0; i < CHILDREN; i++)
         tnt_wait_ok(children[i]);
     reclaim();
-    assert_int_equal(tn_semaphore_get(semaphore), 2);
+    assert_int_equal(tn_semaphore_count(semaphore), 2);
     tn_object_close(semaphore);
     finish();
 }

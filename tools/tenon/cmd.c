@@ -77,22 +77,22 @@ int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector)
 
 /* ---- domains ----------------------------------------------------------------------------- */
 
-void cmd_hex_id(const tn_domain_info *info, char id[CMD_ID_BYTES])
+void cmd_hex_id(const tn_domain_entry *info, char id[CMD_ID_BYTES])
 {
     for (size_t i = 0; i < sizeof info->id; i++)
         snprintf(id + 2 * i, 3, "%02x", info->id[i]);
 }
 
-const char *cmd_domain_label(const tn_domain_info *info, char id[CMD_ID_BYTES])
+const char *cmd_domain_label(const tn_domain_entry *info, char id[CMD_ID_BYTES])
 {
     cmd_hex_id(info, id);
     return info->name[0] != '\0' ? info->name : id;
 }
 
-static int add_domain(const tn_domain_info *info, void *context)
+static int add_domain(const tn_domain_entry *info, void *context)
 {
     struct cmd_domains *domains = context;
-    tn_domain_info *grown = reallocarray(domains->at, domains->count + 1, sizeof *grown);
+    tn_domain_entry *grown = reallocarray(domains->at, domains->count + 1, sizeof *grown);
     if (grown == NULL)
         return TN_ERR_NO_MEMORY;
     grown[domains->count++] = *info;
@@ -102,7 +102,7 @@ static int add_domain(const tn_domain_info *info, void *context)
 
 static int compare_domains(const void *one, const void *other)
 {
-    const tn_domain_info *a = one, *b = other;
+    const tn_domain_entry *a = one, *b = other;
     int order = strcmp(a->name, b->name);
     return order != 0 ? order : memcmp(a->id, b->id, sizeof a->id);
 }
@@ -146,7 +146,7 @@ void cmd_json_set(json_t *object, const char *key, json_t *value)
     (void)json_object_set_new(object, key, value);
 }
 
-json_t *cmd_json_domain(const tn_domain_info *info)
+json_t *cmd_json_domain(const tn_domain_entry *info)
 {
     char id[CMD_ID_BYTES];
     json_t *object = json_object();
@@ -166,7 +166,7 @@ json_t *cmd_json_domain(const tn_domain_info *info)
     return object;
 }
 
-json_t *cmd_json_seat(const tn_seat_info *seat)
+json_t *cmd_json_seat(const tn_seat_entry *seat)
 {
     json_t *object = json_object();
 
@@ -182,7 +182,7 @@ json_t *cmd_json_seat(const tn_seat_info *seat)
     return object;
 }
 
-json_t *cmd_json_object(const tn_object_info *info)
+json_t *cmd_json_object(const tn_object_entry *info)
 {
     char id[17];
     json_t *object = json_object();

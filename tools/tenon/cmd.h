@@ -44,13 +44,13 @@ int cmd_no_memory(const char *verb);
 int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector);
 
 enum { CMD_ID_BYTES = 33 };
-void cmd_hex_id(const tn_domain_info *info, char id[CMD_ID_BYTES]);
+void cmd_hex_id(const tn_domain_entry *info, char id[CMD_ID_BYTES]);
 /** What to call a domain: its name, or its id if it has none. `id` is room for the latter. */
-const char *cmd_domain_label(const tn_domain_info *info, char id[CMD_ID_BYTES]);
+const char *cmd_domain_label(const tn_domain_entry *info, char id[CMD_ID_BYTES]);
 
 /** Every domain of the user, in a list owned by the caller. */
 struct cmd_domains {
-    tn_domain_info *at; /* [count] */
+    tn_domain_entry *at; /* [count] */
     size_t count;
 };
 /** @return 0, or a TN_ERR_* that cmd_fail() can name */
@@ -65,9 +65,9 @@ json_t *cmd_json_count(uint64_t number);
 json_t *cmd_json_text(const char *text);
 /** Add to an object that the caller builds; `value` is consumed, also when it is NULL. */
 void cmd_json_set(json_t *object, const char *key, json_t *value);
-json_t *cmd_json_domain(const tn_domain_info *info);
-json_t *cmd_json_seat(const tn_seat_info *seat);
-json_t *cmd_json_object(const tn_object_info *object);
+json_t *cmd_json_domain(const tn_domain_entry *info);
+json_t *cmd_json_seat(const tn_seat_entry *seat);
+json_t *cmd_json_object(const tn_object_entry *object);
 /** Print and consume. @return an exit code */
 int cmd_json_print(const char *verb, json_t *value);
 

@@ -82,8 +82,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
  * those.
  */
 struct row {
-    tn_block_info info; /* without holders; path and attributes are owned, or NULL and "" */
-    size_t first_seat;  /* in `seats`, info.holder_count of them */
+    tn_block_entry info; /* without holders; path and attributes are owned, or NULL and "" */
+    size_t first_seat;   /* in `seats`, info.holder_count of them */
 };
 
 struct rows {
@@ -95,7 +95,7 @@ struct rows {
     tn_holder holders[MAX_SEATS]; /* by seat */
 };
 
-static bool is_wanted(const struct arguments *arguments, const tn_block_info *info)
+static bool is_wanted(const struct arguments *arguments, const tn_block_entry *info)
 {
     if (arguments->holder_pid == 0)
         return true;
@@ -127,7 +127,7 @@ static bool make_room(struct rows *rows, uint32_t seats)
 }
 
 /* What was borrowed; few blocks have either. After a failure, what was had is owned. */
-static bool own_texts(tn_block_info *info)
+static bool own_texts(tn_block_entry *info)
 {
     const char *path = info->path, *attributes = info->attributes;
     bool has_path = path != NULL, has_attributes = attributes[0] != '\0';
@@ -137,7 +137,7 @@ static bool own_texts(tn_block_info *info)
     return (!has_path || info->path != NULL) && info->attributes != NULL;
 }
 
-static void free_texts(tn_block_info *info)
+static void free_texts(tn_block_entry *info)
 {
     free((char *)info->path);
     if (info->attributes != NULL && info->attributes[0] != '\0')
@@ -153,7 +153,7 @@ static void free_rows(struct rows *rows)
     free(rows);
 }
 
-static int add_row(const tn_block_info *info, void *context)
+static int add_row(const tn_block_entry *info, void *context)
 {
     struct rows *rows = context;
 
@@ -204,7 +204,7 @@ static void sort_and_cut(struct rows *rows)
 
 /* ---- text -------------------------------------------------------------------------------- */
 
-static void add_holders(struct table *table, const tn_block_info *info)
+static void add_holders(struct table *table, const tn_block_entry *info)
 {
     enum { SHOWN = 4 };
     char text[SHOWN * 96] = "-";
@@ -223,14 +223,14 @@ static void add_holders(struct table *table, const tn_block_info *info)
 }
 
 /* Where its bytes are, in few letters. */
-static const char *place(const tn_block_info *info)
+static const char *place(const tn_block_entry *info)
 {
     return strcmp(info->strategy, "file_descriptor") == 0 ? "memfd"
            : strcmp(info->strategy, "file_system") == 0   ? "file"
                                                           : info->strategy;
 }
 
-static void add_details(struct table *table, const tn_block_info *info)
+static void add_details(struct table *table, const tn_block_entry *info)
 {
     char text[TABLE_TEXT_BYTES];
 
@@ -241,7 +241,7 @@ static void add_details(struct table *table, const tn_block_info *info)
     table_cell(table, "%s", info->path != NULL ? info->path : "-");
 }
 
-static void add_line(struct table *table, const tn_block_info *info, bool is_long)
+static void add_line(struct table *table, const tn_block_entry *info, bool is_long)
 {
     char text[TABLE_TEXT_BYTES], tensor[TABLE_TENSOR_BYTES];
     bool is_tensor = strcmp(info->kind, "tensor") == 0;
@@ -286,7 +286,7 @@ static size_t choose_columns(bool is_long, struct table_column columns[])
 
 /* ---- JSON -------------------------------------------------------------------------------- */
 
-static json_t *json_holders(const tn_block_info *info)
+static json_t *json_holders(const tn_block_entry *info)
 {
     json_t *list = json_array();
 
@@ -314,7 +314,7 @@ static json_t *json_words(const char *text)
     return list;
 }
 
-static void set_tensor(json_t *object, const tn_block_info *info)
+static void set_tensor(json_t *object, const tn_block_entry *info)
 {
     char name[TABLE_TEXT_BYTES];
     json_t *shape = json_array();
@@ -328,7 +328,7 @@ static void set_tensor(json_t *object, const tn_block_info *info)
     cmd_json_set(object, "attributes", json_words(info->attributes));
 }
 
-static json_t *json_block(const tn_block_info *info)
+static json_t *json_block(const tn_block_entry *info)
 {
     json_t *object = json_object();
 
@@ -382,7 +382,7 @@ static void flush_rows(struct output *out)
     out->flush = out->count + more;
 }
 
-static void print_json(struct output *out, const tn_block_info *info)
+static void print_json(struct output *out, const tn_block_entry *info)
 {
     fputs(out->count == 0 ? "[\n" : ",\n", stdout);
     json_t *object = json_block(info);
@@ -394,7 +394,7 @@ static void print_json(struct output *out, const tn_block_info *info)
 }
 
 /* @return whether to go on */
-static bool print_block(struct output *out, const tn_block_info *info)
+static bool print_block(struct output *out, const tn_block_entry *info)
 {
     if (out->table == NULL)
         print_json(out, info);
@@ -421,7 +421,7 @@ static int close_output(struct output *out)
 
 /* ---- in the order of numbers ------------------------------------------------------------- */
 
-static int print_wanted(const tn_block_info *info, void *context)
+static int print_wanted(const tn_block_entry *info, void *context)
 {
     struct output *out = context;
 
@@ -440,7 +440,7 @@ static void print_sorted(struct output *out, const struct rows *rows)
     bool goes_on = true;
 
     for (size_t i = 0; i < rows->count && goes_on; i++) {
-        tn_block_info info = rows->at[i].info;
+        tn_block_entry info = rows->at[i].info;
         for (uint32_t h = 0; h < info.holder_count; h++)
             holders[h] = rows->holders[rows->seats[rows->at[i].first_seat + h]];
         info.holders = holders;

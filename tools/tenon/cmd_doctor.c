@@ -113,8 +113,8 @@ static int examine(const struct arguments *arguments, const char *name, const ch
     if (status != 0)
         return cmd_fail("doctor", label, status);
     findings.list = ret_list != NULL ? json_array() : NULL;
-    int found = tn_inspect_audit(inspector, arguments->fix, hear, &findings);
-    findings.unchecked = tn_audit_unchecked();
+    int found =
+        tn_inspect_audit(inspector, arguments->fix, hear, &findings, &findings.unchecked);
     tn_inspector_close(inspector);
     return conclude(&findings, found, ret_list);
 }

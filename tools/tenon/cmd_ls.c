@@ -14,7 +14,7 @@ static int print_json(const struct cmd_domains *domains)
 }
 
 /* Of a domain of another version of tenon no more is known. */
-static void add_other(struct table *table, const tn_domain_info *info)
+static void add_other(struct table *table, const tn_domain_entry *info)
 {
     table_cell(table, "layout %u", info->other_layout);
     for (int i = 0; i < 3; i++)
@@ -23,7 +23,7 @@ static void add_other(struct table *table, const tn_domain_info *info)
     table_cell(table, "-");
 }
 
-static void add_domain(struct table *table, const tn_domain_info *info)
+static void add_domain(struct table *table, const tn_domain_entry *info)
 {
     char text[TABLE_TEXT_BYTES];
 
@@ -46,7 +46,7 @@ static int print_text(const struct cmd_domains *domains)
     if (table == NULL)
         return cmd_no_memory("ls");
     for (size_t i = 0; i < domains->count; i++) {
-        const tn_domain_info *info = &domains->at[i];
+        const tn_domain_entry *info = &domains->at[i];
         table_cell(table, "%s", cmd_domain_label(info, id));
         if (info->other_layout != 0)
             add_other(table, info);

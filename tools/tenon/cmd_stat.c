@@ -9,13 +9,13 @@
 
 /* ---- JSON -------------------------------------------------------------------------------- */
 
-static int append_seat(const tn_seat_info *seat, void *list)
+static int append_seat(const tn_seat_entry *seat, void *list)
 {
     json_array_append_new(list, cmd_json_seat(seat));
     return 0;
 }
 
-static int append_object(const tn_object_info *object, void *list)
+static int append_object(const tn_object_entry *object, void *list)
 {
     json_array_append_new(list, cmd_json_object(object));
     return 0;
@@ -71,7 +71,7 @@ static int print_json(tn_inspector *inspector, const tn_domain_stat *stat)
 static void print_sums(const tn_domain_stat *stat)
 {
     char id[CMD_ID_BYTES], one[TABLE_TEXT_BYTES], other[TABLE_TEXT_BYTES];
-    const tn_domain_info *info = &stat->domain;
+    const tn_domain_entry *info = &stat->domain;
     char folder[sizeof info->runtime_folder];
     double part = info->quota_bytes == 0
                       ? 0
@@ -115,7 +115,7 @@ static void print_sums(const tn_domain_stat *stat)
     printf("  tickets    %u of %u\n", stat->tickets_used, stat->tickets);
 }
 
-static int add_seat(const tn_seat_info *seat, void *context)
+static int add_seat(const tn_seat_entry *seat, void *context)
 {
     struct table *table = context;
     char text[TABLE_TEXT_BYTES];
@@ -148,7 +148,7 @@ static int print_seats(tn_inspector *inspector)
                           : CMD_FINE;
 }
 
-static int add_object(const tn_object_info *object, void *context)
+static int add_object(const tn_object_entry *object, void *context)
 {
     struct table *table = context;
     char owner[16] = "-";

@@ -5,12 +5,12 @@
 #include "cmd.h"
 #include "table.h"
 
-static int add_line(const tn_ticket_info *ticket, void *context)
+static int add_line(const tn_ticket_entry *ticket, void *context)
 {
     struct table *table = context;
     char text[TABLE_TEXT_BYTES];
 
-    table_cell(table, "%" PRIx64, ticket->id.value);
+    table_cell(table, "%" PRIx64, ticket->id);
     table_cell(table, "%08x", ticket->block);
     table_cell(table, "%s", table_bytes(text, ticket->bytes));
     table_cell(table, "%u", ticket->uses_left);
@@ -39,12 +39,12 @@ static int print_text(const char *name, tn_inspector *inspector)
                           : CMD_FINE;
 }
 
-static int append(const tn_ticket_info *ticket, void *context)
+static int append(const tn_ticket_entry *ticket, void *context)
 {
     json_t *list = context, *object = json_object();
     char id[17];
 
-    snprintf(id, sizeof id, "%016" PRIx64, ticket->id.value);
+    snprintf(id, sizeof id, "%016" PRIx64, ticket->id);
     cmd_json_set(object, "id", json_string(id));
     cmd_json_set(object, "block", cmd_json_count(ticket->block));
     cmd_json_set(object, "bytes", cmd_json_count(ticket->bytes));

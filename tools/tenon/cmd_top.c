@@ -49,9 +49,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 struct sample {
     tn_domain_stat stat;
     uint64_t taken_ns;
-    tn_seat_info *seats; /* [seat_count], most bytes first */
+    tn_seat_entry *seats; /* [seat_count], most bytes first */
     size_t seat_count;
-    tn_object_info *objects; /* [object_count], as in the table */
+    tn_object_entry *objects; /* [object_count], as in the table */
     size_t object_count;
 };
 
@@ -77,10 +77,10 @@ static void free_samples(struct samples *samples)
     *samples = (struct samples){0};
 }
 
-static int add_seat(const tn_seat_info *seat, void *context)
+static int add_seat(const tn_seat_entry *seat, void *context)
 {
     struct sample *sample = context;
-    tn_seat_info *grown = reallocarray(sample->seats, sample->seat_count + 1, sizeof *grown);
+    tn_seat_entry *grown = reallocarray(sample->seats, sample->seat_count + 1, sizeof *grown);
     if (grown == NULL)
         return TN_ERR_NO_MEMORY;
     grown[sample->seat_count++] = *seat;
@@ -88,10 +88,10 @@ static int add_seat(const tn_seat_info *seat, void *context)
     return 0;
 }
 
-static int add_object(const tn_object_info *object, void *context)
+static int add_object(const tn_object_entry *object, void *context)
 {
     struct sample *sample = context;
-    tn_object_info *grown =
+    tn_object_entry *grown =
         reallocarray(sample->objects, sample->object_count + 1, sizeof *grown);
     if (grown == NULL)
         return TN_ERR_NO_MEMORY;
@@ -102,7 +102,7 @@ static int add_object(const tn_object_info *object, void *context)
 
 static int compare_seats(const void *one, const void *other)
 {
-    const tn_seat_info *a = one, *b = other;
+    const tn_seat_entry *a = one, *b = other;
     if (a->bytes_held != b->bytes_held)
         return a->bytes_held < b->bytes_held ? 1 : -1;
     return (a->seat > b->seat) - (a->seat < b->seat);
@@ -176,7 +176,7 @@ static const struct sample *find_before(const struct samples *before,
 
 /* Messages a second through a queue since the sample before; negative: not known. */
 static double rate(const struct sample *before, const struct sample *sample,
-                   const tn_object_info *queue)
+                   const tn_object_entry *queue)
 {
     if (before == NULL || sample->taken_ns <= before->taken_ns)
         return -1;
@@ -187,7 +187,7 @@ static double rate(const struct sample *before, const struct sample *sample,
     return -1;
 }
 
-static bool is_queue(const tn_object_info *object)
+static bool is_queue(const tn_object_entry *object)
 {
     return strcmp(object->kind, "queue") == 0;
 }
@@ -219,7 +219,7 @@ static int print_seats(FILE *file, const struct sample *sample)
     if (table == NULL)
         return -1;
     for (size_t i = 0; i < sample->seat_count; i++) {
-        const tn_seat_info *seat = &sample->seats[i];
+        const tn_seat_entry *seat = &sample->seats[i];
         table_cell(table, "%d", seat->pid);
         table_cell(table, "%s", table_bytes(text, seat->bytes_held));
         table_cell(table, "%" PRIu64, seat->blocks_held);
@@ -243,7 +243,7 @@ static int print_queues(FILE *file, const struct sample *before, const struct sa
     if (table == NULL)
         return -1;
     for (size_t i = 0; i < sample->object_count; i++) {
-        const tn_object_info *queue = &sample->objects[i];
+        const tn_object_entry *queue = &sample->objects[i];
         if (!is_queue(queue))
             continue;
         double per_second = rate(before, sample, queue);
