@@ -61,7 +61,7 @@ static void submit(tn_pool *pool, tn_queue *states)
 
 static double fetch(tn_pool *pool, uint32_t *attempts)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     must(tn_pool_fetch(pool, TN_POOL_ANY_JOB, TN_FOREVER, &result));
     if (result.status != 0) {
         fprintf(stderr, "job %llu: %s\n", (unsigned long long)result.job, result.detail);

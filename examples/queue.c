@@ -28,7 +28,7 @@ int main(void)
     tn_queue *queue;
     tn_process *process;
     tn_tensor *tensor;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     must(tn_domain_open(NULL, NULL, 0, &domain));
     must(tn_queue_open(domain, NULL, NULL, 0, &queue));
     must(tn_process_fork(domain, child, queue, 0, &process));

@@ -19,7 +19,7 @@ static int fill(tn_domain *domain, void *argument)
 static void run_one(tn_domain *domain, tn_tensor *tensor)
 {
     tn_process *process;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     must(tn_process_fork(domain, fill, tensor, 0, &process));
     must(tn_process_wait(process, TN_FOREVER, &end));
     if (end.signal != 0)
@@ -35,7 +35,7 @@ static void start_program(tn_domain *domain, tn_queue *queue, const char *progra
 {
     char number[32];
     tn_process *process;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     snprintf(number, sizeof number, "%llu", (unsigned long long)tn_object_id(queue));
     must(tn_process_exec(domain, (const char *[]){program, number, NULL}, NULL, 0, &process));
     must(tn_process_wait(process, TN_FOREVER, &end));
@@ -72,7 +72,7 @@ static int train(tn_domain *domain, uint32_t index, void *argument)
 static void run_group(tn_domain *domain)
 {
     tn_group *group;
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     must(tn_group_create(domain, &group));
     must(tn_group_fork(group, 3, train, NULL));
     int status = tn_group_wait(group, TN_SECOND / 10, TN_FOREVER, &first);
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     must(tn_forkserver_start(domain, &server)); /* before the threads and the large memory */
     /* ... later, in any thread: */
     tn_process *process;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     int numbers[] = {2, 3};
     must(tn_forkserver_fork(server, add, numbers, sizeof numbers, 0, &process));
     must(tn_process_wait(process, TN_FOREVER, &end)); /* end.exit_code is 5 */

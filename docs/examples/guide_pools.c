@@ -45,7 +45,7 @@ static void submit(tn_domain *domain, tn_pool *pool, int n)
 /* show: fetch */
 static int fetch(tn_pool *pool)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     must(tn_pool_fetch(pool, TN_POOL_ANY_JOB, TN_FOREVER, &result));
     if (result.status < 0)
         fprintf(stderr, "job %llu failed: %s\n", (unsigned long long)result.job, result.detail);

@@ -87,7 +87,7 @@ int main(void)
 {
     tn_domain *domain;
     tn_tensor *tensor;
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     must(tn_domain_open("example-inspect", NULL, 0, &domain));
     must(tn_tensor_create(domain, TN_FLOAT32, 1, (int64_t[]){1000}, NULL, &tensor));
     list_domains();

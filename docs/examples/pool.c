@@ -37,7 +37,7 @@ static void run_jobs(tn_pool *pool)
     /* end */
 
     /* show: tn_pool_fetch tn_pool_result_fini */
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     must(tn_pool_fetch(pool, job, TN_FOREVER, &result));
     if (result.status < 0)
         printf("job %llu: %s\n", (unsigned long long)result.job, result.detail);

@@ -19,7 +19,7 @@ static void fork_one(tn_domain *domain)
 {
     int code = 7;
     tn_process *process;
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     must(tn_process_fork(domain, work, &code, 0, &process));
     must(tn_process_wait(process, TN_FOREVER, &status));
     printf("pid %d ended with %d\n", status.pid, status.exit_code);
@@ -38,7 +38,7 @@ static int sleep_long(tn_domain *domain, void *argument)
 static void kill_one(tn_domain *domain)
 {
     tn_process *process;
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     must(tn_process_fork(domain, sleep_long, NULL, 0, &process));
     /* show: tn_process_pid tn_process_kill */
     printf("ending %d\n", tn_process_pid(process));
@@ -59,7 +59,7 @@ static int fail(tn_domain *domain, void *argument)
 
 static void run_program(tn_domain *domain, const char *program)
 {
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     /* show: tn_process_exec */
     tn_process *process;
     must(tn_process_exec(domain, (const char *[]){program, "camera", NULL},
@@ -85,7 +85,7 @@ static int be_program(void)
 
 static void use_server(tn_domain *domain)
 {
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     /* show: tn_forkserver_start tn_forkserver_fork tn_forkserver_pid tn_forkserver_close */
     tn_forkserver *server; /* early in main(), before threads and large memory */
     tn_process *process;
@@ -114,7 +114,7 @@ static int train(tn_domain *domain, uint32_t index, void *argument)
 static void run_group(tn_domain *domain)
 {
     tn_group *group;
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     must(tn_group_create(domain, &group));
     must(tn_group_fork(group, 4, train, NULL));
     int status = tn_group_wait(group, 2 * TN_SECOND, TN_FOREVER, &first);
@@ -127,7 +127,7 @@ static void run_group(tn_domain *domain)
 static void gather(tn_domain *domain)
 {
     tn_process *process;
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     tn_group *group;
     must(tn_group_create(domain, &group));
     /* show: tn_group_add tn_group_get */

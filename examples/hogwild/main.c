@@ -48,6 +48,7 @@ static void open_domain(struct stage *stage)
     snprintf(name, sizeof(name), "hogwild-%d", (int)getpid());
     must(tn_domain_open(name, NULL, TN_OPEN_NEW, &stage->run.domain), "cannot make a domain");
     must(tn_inspector_open(name, &stage->inspector), "cannot look at the domain");
+    stage->before.struct_size = sizeof(stage->before);
     must(tn_inspect_stat(stage->inspector, &stage->before), "cannot look at the domain");
     const char *tool = getenv("TENON_TOOL"); /* set by who runs this from a build folder */
     printf("domain %s; watch it from another terminal: %s top %s\n", name,
@@ -230,7 +231,7 @@ static void reclaim_account(struct stage *stage)
 /* Give everything back; what the domain then has more than when it was empty was leaked. */
 static void drop_everything(struct stage *stage)
 {
-    tn_domain_stat after;
+    tn_domain_stat after = {.struct_size = sizeof after};
     stage->run.batches = tn_object_close(stage->run.batches);
     stage->run.parameters = tn_tensor_unref(stage->run.parameters);
     board_drop(&stage->run.board);

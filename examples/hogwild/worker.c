@@ -196,7 +196,7 @@ static void check_end(const struct worker *worker, const tn_process_status *end)
 
 void worker_watch(struct worker *worker, tn_deadline deadline)
 {
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     int status = tn_process_wait(worker->process, deadline, &end);
     if (status == TN_ERR_TIMED_OUT)
         return;
@@ -207,7 +207,7 @@ void worker_watch(struct worker *worker, tn_deadline deadline)
 
 void worker_end(struct worker *worker)
 {
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     must(tn_process_wait(worker->process, TN_FOREVER, &end), "cannot wait for a worker");
     check_end(worker, &end);
     worker->process = tn_process_close(worker->process);

@@ -58,7 +58,7 @@ static int write_all(const char *program)
     tn_domain *domain;
     tn_queue *queue;
     tn_process *reader;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     must(tn_domain_open(NULL, NULL, 0, &domain));
     must(tn_queue_open(domain, "numbers", NULL, TN_OPEN_NEW, &queue));
     must(tn_process_exec(domain, (const char *const[]){program, "read", NULL}, NULL, 0,

@@ -127,7 +127,7 @@ TN_API TN_NODISCARD int tn_domain_pass(tn_domain *domain, char *value, size_t si
 TN_API tn_domain *tn_domain_close(tn_domain *domain);
 
 /** tn_domain_info's `seat` in a process that has none. */
-#define TN_NO_SEAT UINT32_MAX
+enum { TN_NO_SEAT = 0xffff };
 
 /** What a member can ask about its domain and about itself. */
 typedef struct tn_domain_info {

@@ -17,6 +17,7 @@ TN_BEGIN_DECLS
  */
 typedef struct tn_inspector tn_inspector;
 
+/** A domain, as the list shows it. This struct does not grow: tn_domain_stat contains it. */
 typedef struct tn_domain_entry {
     char name[64]; /* "" if anonymous */
     uint8_t id[16];
@@ -62,7 +63,9 @@ TN_API TN_NODISCARD int tn_inspector_open(const char *name, tn_inspector **ret_i
 /** Stop looking at the domain. Returns NULL; NULL is accepted. */
 TN_API tn_inspector *tn_inspector_close(tn_inspector *inspector);
 
+/** Sizes, limits and counts of a domain. */
 typedef struct tn_domain_stat {
+    size_t struct_size; /* sizeof(tn_domain_stat), set by the caller */
     tn_domain_entry domain;
     uint64_t watermark_bytes;
     uint64_t live_bytes;      /* in live blocks, as asked for */

@@ -116,7 +116,9 @@ TN_API TN_NODISCARD int tn_pool_create(tn_domain *domain, const tn_pool_options 
 TN_API TN_NODISCARD int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
                                        tn_deadline deadline, uint64_t *ret_job);
 
+/** The result of a job. */
 typedef struct tn_pool_result {
+    size_t struct_size; /* sizeof(tn_pool_result), set by the caller */
     uint64_t job;
     int32_t status;   /* what the function returned; TN_ERR_CHILD_FAILED: every attempt's worker
                          died; TN_ERR_*: its result could not be sent, or it or its result
@@ -129,7 +131,10 @@ typedef struct tn_pool_result {
     char detail[256];   /* a sentence if status is negative and one is known; else "" */
 } tn_pool_result;
 
-/** Give back what a result owns. Zeroes it. */
+/**
+ * Give back what a result owns, and set its fields to 0, other than struct_size, so that it can
+ * be used again. NULL, and a result that was never filled in but is zero, are accepted.
+ */
 TN_API void tn_pool_result_fini(tn_pool_result *result);
 
 /** For tn_pool_fetch(): whichever result came first. Jobs are numbered from 1 on. */

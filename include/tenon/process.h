@@ -64,7 +64,9 @@ TN_API TN_NODISCARD int tn_process_follow(tn_domain *domain, int32_t pid);
 /** The process number of the child. */
 TN_API int32_t tn_process_pid(const tn_process *process);
 
+/** How a child ended. */
 typedef struct tn_process_status {
+    size_t struct_size; /* sizeof(tn_process_status), set by the caller */
     int32_t exit_code; /* 0 to 255; -1: a signal ended it, or, if `signal` is 0, nobody knows */
     int32_t signal;    /* 0 if it exited, or if nobody knows */
     int32_t pid;

@@ -127,7 +127,7 @@ static int note_ticket(const tn_ticket_entry *t, void *context)
 
 static int stat_domain(tn_inspector *inspector, PyObject **ret_stat)
 {
-    tn_domain_stat s;
+    tn_domain_stat s = {.struct_size = sizeof s};
     int status = tn_inspect_stat(inspector, &s);
     if (status != 0)
         return status;

@@ -69,13 +69,16 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
 {
     if (inspector == NULL || ret_stat == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_inspect_stat: an argument is NULL");
+    int status = tni_check_struct("tn_domain_stat", ret_stat, sizeof *ret_stat);
+    if (status != 0)
+        return status;
     const struct tni_segment *s = &inspector->segment;
     tn_domain_stat stat = {.watermark_bytes = atomic_load(&s->header->watermark_bytes),
                            .blocks_limit = s->geometry.blocks,
                            .objects = s->geometry.objects,
                            .tickets = s->geometry.tickets,
                            .layout_version = TNI_LAYOUT_VERSION};
-    int status = tni_os_memory_committed(s->control_fd, &stat.control_bytes);
+    status = tni_os_memory_committed(s->control_fd, &stat.control_bytes);
     if (status != 0)
         return status;
     tni_inspect_domain_info(s, &stat.domain);
@@ -89,8 +92,7 @@ int tn_inspect_stat(tn_inspector *inspector, tn_domain_stat *ret_stat)
     stat.deaths = atomic_load(&s->header->deaths);
     stat.manager_starts = atomic_load(&s->header->manager_starts);
     tni_os_huge_page_policy(stat.huge_pages, sizeof stat.huge_pages);
-    *ret_stat = stat;
-    return 0;
+    return tni_give_struct("tn_domain_stat", &stat, sizeof stat, ret_stat);
 }
 
 /* ---- seats ------------------------------------------------------------------------------- */

@@ -187,17 +187,23 @@ static inline void tni_relax(void)
 }
 
 /**
- * Read an options struct, which begins with its own size: `given` may be NULL, and may come
- * from a program that was compiled with a newer header. What this library does not know must be
- * 0.
+ * Read an options struct, which begins with its own size. `given` may be NULL. A program that
+ * was compiled with an older header gives a smaller struct: what it lacks keeps its default. A
+ * newer header's is larger: what this library does not know must be 0.
  * @param ret  [known_bytes]; holds the defaults and keeps them if `given` is NULL
+ * @return 0, TN_ERR_INVALID (no header has this size), TN_ERR_UNSUPPORTED
  */
 int tni_take_options(const char *what, const void *given, size_t known_bytes, void *ret);
 
+/** Whether tni_give_struct() can fill in `ret`: 0, or TN_ERR_INVALID. */
+int tni_check_struct(const char *what, const void *ret, size_t known_bytes);
+
 /**
- * Fill in a struct that the caller provides and that begins with its own size, which may be
- * that of a newer header: what this library does not know is 0 then.
- * @param ours  [known_bytes]
+ * Fill in a struct that the caller provides and that begins with its own size. If that is the
+ * size of an older header, the fields that the caller does not know are left out; if it is that
+ * of a newer one, what this library does not know is 0.
+ * @param ours  [known_bytes]; its struct_size is ignored
+ * @return 0, or TN_ERR_INVALID: NULL, or no header has this size; `ret` is untouched
  */
 int tni_give_struct(const char *what, const void *ours, size_t known_bytes, void *ret);
 

@@ -198,11 +198,14 @@ int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_thro
 int tn_process_wait(tn_process *child, tn_deadline deadline, tn_process_status *ret_status)
 {
     int status = check(child);
+    if (status == 0 && ret_status != NULL)
+        status = tni_check_struct("tn_process_status", ret_status, sizeof *ret_status);
     if (status == 0)
         status = tni_child_await(child, deadline.ns, false);
-    if (status == 0 && ret_status != NULL)
-        *ret_status = child->status;
-    return status;
+    return status != 0 || ret_status == NULL
+               ? status
+               : tni_give_struct("tn_process_status", &child->status, sizeof child->status,
+                                 ret_status);
 }
 
 int32_t tn_process_pid(const tn_process *child) { return child != NULL ? child->pid : 0; }

@@ -192,8 +192,11 @@ static int report(const struct tn_group *group, tn_process_status *ret_first)
     const tn_process_status *first = &group->first;
     if (!group->has_failed)
         return 0;
-    if (ret_first != NULL)
-        *ret_first = *first;
+    int status = ret_first == NULL
+                     ? 0
+                     : tni_give_struct("tn_process_status", first, sizeof *first, ret_first);
+    if (status != 0)
+        return status;
     char end[TNI_CHILD_END_BYTES];
     tni_child_describe_end(first, end, sizeof end);
     return tni_fail(TN_ERR_CHILD_FAILED, "child %u, process %d, %s", first->index, first->pid,
@@ -226,6 +229,8 @@ int tn_group_wait(tn_group *group, uint64_t grace_ns, tn_deadline deadline,
                   tn_process_status *ret_first)
 {
     int status = check(group);
+    if (status == 0 && ret_first != NULL)
+        status = tni_check_struct("tn_process_status", ret_first, sizeof *ret_first);
     if (status != 0)
         return status;
     for (;;) {

@@ -166,16 +166,18 @@ int tn_pool_submit(tn_pool *pool, const tn_message *message, uint32_t flags,
 
 /* ---- fetching ---------------------------------------------------------------------------- */
 
+/* pre: check_result(ret_result) == 0 */
 static void hand_over(struct tn_pool *pool, struct tni_job *job, tn_pool_result *ret_result)
 {
-    *ret_result = (tn_pool_result){.job = job->id,
-                                   .status = job->status,
-                                   .pid = job->pid,
-                                   .worker = job->worker,
-                                   .attempt = job->attempt,
-                                   .message = job->message};
+    tn_pool_result result = {.job = job->id,
+                             .status = job->status,
+                             .pid = job->pid,
+                             .worker = job->worker,
+                             .attempt = job->attempt,
+                             .message = job->message};
     if (job->detail != NULL)
-        snprintf(ret_result->detail, sizeof ret_result->detail, "%s", job->detail);
+        snprintf(result.detail, sizeof result.detail, "%s", job->detail);
+    (void)tni_give_struct("tn_pool_result", &result, sizeof result, ret_result);
     job->message = (tn_message){0};
     tni_jobs_drop(&pool->table, job);
 }
@@ -189,11 +191,21 @@ static int fail_nothing(const struct tn_pool *pool)
     return tni_fail_plain(TN_ERR_NOT_FOUND, "no job is under way, and no result is left");
 }
 
+static int check_result(const tn_pool_result *result)
+{
+    int status = tni_check_struct("tn_pool_result", result, sizeof *result);
+    if (status == 0 && result->struct_size < offsetof(tn_pool_result, detail))
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_pool_result.struct_size is %zu: no room for a message",
+                        result->struct_size);
+    return status;
+}
+
 int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_result *ret_result)
 {
     int status = tni_pool_check(pool);
-    if (status == 0 && ret_result == NULL)
-        status = tni_fail(TN_ERR_INVALID, "nowhere to put the result");
+    if (status == 0)
+        status = check_result(ret_result);
     if (status != 0)
         return status;
     if (tend_if_due(pool) != 0 && (status = tni_pool_check(pool)) != 0)
@@ -217,10 +229,11 @@ int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_resu
 
 void tn_pool_result_fini(tn_pool_result *result)
 {
-    if (result == NULL)
+    if (result == NULL || result->struct_size < offsetof(tn_pool_result, detail))
         return;
     tn_message_fini(&result->message);
-    *result = (tn_pool_result){0};
+    size_t struct_size = TNI_MIN(result->struct_size, sizeof *result);
+    memset((char *)result + sizeof struct_size, 0, struct_size - sizeof struct_size);
 }
 
 /* ---- ending ------------------------------------------------------------------------------ */

@@ -128,7 +128,9 @@ make_slowly(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shap
             return 0;
         }
     }
-    return options != NULL && options->struct_size >= sizeof *options && options->source != NULL
+    return options != NULL &&
+                   options->struct_size >= offsetof(tn_tensor_options, source_bytes) &&
+                   options->source != NULL
                ? make_filled(domain, dtype, ndim, shape, options, ret_tensor)
                : make_shared(domain, dtype, ndim, shape, options, ret_tensor);
 }

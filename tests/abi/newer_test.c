@@ -162,6 +162,125 @@ TN_TEST(options_that_a_newer_header_added_are_taken_if_they_are_not_used)
     assert_null(domain);
 }
 
+static tn_domain *open_plain(void)
+{
+    return tnt_domain(&(tn_domain_options){.struct_size = sizeof(tn_domain_options),
+                                           .flags = TN_DOMAIN_NO_MANAGER});
+}
+
+TN_TEST(options_of_an_older_header_have_the_defaults_for_what_they_lack)
+{
+    struct {
+        size_t struct_size;
+        uint32_t capacity, inline_bytes;
+        uint32_t behind[2]; /* no policy, and a reserved field that is not 0 */
+    } older = {
+        .struct_size = 2 * sizeof(size_t), .capacity = 3, .behind = {TN_QUEUE_LEASE, 77}};
+    const tn_queue_options *options = (const tn_queue_options *)(const void *)&older;
+    tn_queue_info info = {.struct_size = sizeof info};
+    tn_domain *domain = open_plain();
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_open(domain, NULL, options, 0, &queue));
+    TN_CHECK_OK(tn_queue_get_info(queue, &info));
+    assert_int_equal(info.capacity, 3);
+    assert_int_equal(info.policy, TN_QUEUE_REDELIVER);
+    tn_object_close(queue);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_info_of_an_older_header_is_filled_in_as_far_as_it_goes)
+{
+    struct {
+        size_t struct_size;
+        const char *name;
+        uint64_t behind;
+    } older = {.struct_size = 2 * sizeof(size_t), .behind = 77};
+    _Static_assert(offsetof(tn_domain_info, name) == sizeof(size_t), "the same field");
+    tn_domain *domain = open_plain();
+    TN_CHECK_OK(tn_domain_get_info(domain, (tn_domain_info *)(void *)&older));
+    assert_int_equal(older.struct_size, 2 * sizeof(size_t));
+    assert_string_equal(older.name, "");
+    assert_int_equal(older.behind, 77);
+    tn_domain_close(domain);
+}
+
+TN_TEST(an_info_of_a_newer_header_is_zero_where_this_library_knows_nothing)
+{
+    struct {
+        tn_domain_info known;
+        uint64_t added;
+    } newer = {.known = {.struct_size = sizeof newer}, .added = 77};
+    tn_domain *domain = open_plain();
+    TN_CHECK_OK(tn_domain_get_info(domain, &newer.known));
+    assert_int_equal(newer.known.struct_size, sizeof newer);
+    assert_int_equal(newer.known.seats, 256);
+    assert_int_equal(newer.added, 0);
+    tn_domain_close(domain);
+}
+
+static int end_with_three(tn_domain *domain, void *argument)
+{
+    (void)domain, (void)argument;
+    return 3;
+}
+
+/* Each struct that a call fills in takes the size of an older header, and refuses none at all.
+ */
+TN_TEST(each_result_that_the_caller_provides_states_its_size)
+{
+    enum { LEAST = 2 * sizeof(size_t) };
+    const int64_t count = 4;
+    union {
+        size_t struct_size;
+        tn_domain_info domain;
+        tn_queue_info queue;
+        tn_tensor_info tensor;
+        tn_process_status end;
+        tn_domain_stat stat;
+        uint8_t bytes[512];
+    } it;
+    char id[33];
+    tn_domain *domain = open_plain();
+    tn_inspector *inspector;
+    tn_process *process;
+    tn_tensor *tensor;
+    tn_queue *queue;
+    TN_CHECK_OK(tn_queue_open(domain, NULL, NULL, 0, &queue));
+    TN_CHECK_OK(tn_tensor_create(domain, TN_INT8, 1, &count, NULL, &tensor));
+    TN_CHECK_OK(tn_process_fork(domain, end_with_three, NULL, 0, &process));
+    for (uint32_t i = 0; i < 16; i++)
+        snprintf(id + 2 * (size_t)i, 3, "%02x", domain->segment.id[i]);
+    TN_CHECK_OK(tn_inspector_open(id, &inspector));
+#define TAKES_SIZES(call)                                                                      \
+    do {                                                                                       \
+        const size_t wrong[] = {0, sizeof(size_t), LEAST + 1, SIZE_MAX};                       \
+        for (size_t i = 0; i < TNI_COUNT(wrong); i++) {                                        \
+            it.struct_size = wrong[i];                                                         \
+            assert_int_equal(call, TN_ERR_INVALID);                                            \
+            assert_non_null(strstr(tn_error_detail(), "struct_size"));                         \
+        }                                                                                      \
+        memset(&it, 0x5a, sizeof it);                                                          \
+        it.struct_size = LEAST;                                                                \
+        TN_CHECK_OK(call);                                                                     \
+        assert_int_equal(it.struct_size, LEAST);                                               \
+        for (size_t i = LEAST; i < sizeof it; i++)                                             \
+            assert_int_equal(it.bytes[i], 0x5a);                                               \
+        it.struct_size = sizeof it;                                                            \
+        TN_CHECK_OK(call);                                                                     \
+        assert_int_equal(it.bytes[sizeof it - 1], 0);                                          \
+    } while (0)
+    TAKES_SIZES(tn_domain_get_info(domain, &it.domain));
+    TAKES_SIZES(tn_queue_get_info(queue, &it.queue));
+    TAKES_SIZES(tn_tensor_get_info(tensor, &it.tensor));
+    TAKES_SIZES(tn_process_wait(process, TN_FOREVER, &it.end));
+    TAKES_SIZES(tn_inspect_stat(inspector, &it.stat));
+    tn_inspector_close(inspector);
+    tn_process_close(process);
+    tn_tensor_unref(tensor);
+    tn_object_close(queue);
+    tn_domain_close(domain);
+}
+
 TN_TEST(a_size_that_no_options_have_is_invalid)
 {
     tn_queue_options options = {.struct_size = sizeof options - 1};

@@ -86,26 +86,27 @@ TN_TEST(tn_domain_entry_stays_as_it_is)
 
 TN_TEST(tn_domain_stat_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_domain_stat), 400);
-    PIN(tn_domain_stat, domain, 0);
-    PIN(tn_domain_stat, watermark_bytes, 256);
-    PIN(tn_domain_stat, live_bytes, 264);
-    PIN(tn_domain_stat, free_bytes, 272);
-    PIN(tn_domain_stat, outside_bytes, 280);
-    PIN(tn_domain_stat, outside_count, 288);
-    PIN(tn_domain_stat, huge_page_bytes, 296);
-    PIN(tn_domain_stat, control_bytes, 304);
-    PIN(tn_domain_stat, blocks_live, 312);
-    PIN(tn_domain_stat, blocks_limit, 320);
-    PIN(tn_domain_stat, objects_used, 328);
-    PIN(tn_domain_stat, objects, 332);
-    PIN(tn_domain_stat, tickets_used, 336);
-    PIN(tn_domain_stat, tickets, 340);
-    PIN(tn_domain_stat, layout_version, 344);
-    PIN(tn_domain_stat, manager_pid, 348);
-    PIN(tn_domain_stat, huge_pages, 352);
-    PIN(tn_domain_stat, deaths, 384);
-    PIN(tn_domain_stat, manager_starts, 392);
+    assert_int_equal(sizeof(tn_domain_stat), 408);
+    PIN(tn_domain_stat, struct_size, 0);
+    PIN(tn_domain_stat, domain, 8);
+    PIN(tn_domain_stat, watermark_bytes, 264);
+    PIN(tn_domain_stat, live_bytes, 272);
+    PIN(tn_domain_stat, free_bytes, 280);
+    PIN(tn_domain_stat, outside_bytes, 288);
+    PIN(tn_domain_stat, outside_count, 296);
+    PIN(tn_domain_stat, huge_page_bytes, 304);
+    PIN(tn_domain_stat, control_bytes, 312);
+    PIN(tn_domain_stat, blocks_live, 320);
+    PIN(tn_domain_stat, blocks_limit, 328);
+    PIN(tn_domain_stat, objects_used, 336);
+    PIN(tn_domain_stat, objects, 340);
+    PIN(tn_domain_stat, tickets_used, 344);
+    PIN(tn_domain_stat, tickets, 348);
+    PIN(tn_domain_stat, layout_version, 352);
+    PIN(tn_domain_stat, manager_pid, 356);
+    PIN(tn_domain_stat, huge_pages, 360);
+    PIN(tn_domain_stat, deaths, 392);
+    PIN(tn_domain_stat, manager_starts, 400);
 }
 
 TN_TEST(tn_seat_entry_stays_as_it_is)
@@ -201,24 +202,26 @@ TN_TEST(tn_pool_options_stays_as_it_is)
 
 TN_TEST(tn_pool_result_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_pool_result), 360);
-    PIN(tn_pool_result, job, 0);
-    PIN(tn_pool_result, status, 8);
-    PIN(tn_pool_result, pid, 12);
-    PIN(tn_pool_result, worker, 16);
-    PIN(tn_pool_result, attempt, 20);
-    PIN(tn_pool_result, message, 24);
-    PIN(tn_pool_result, detail, 104);
+    assert_int_equal(sizeof(tn_pool_result), 368);
+    PIN(tn_pool_result, struct_size, 0);
+    PIN(tn_pool_result, job, 8);
+    PIN(tn_pool_result, status, 16);
+    PIN(tn_pool_result, pid, 20);
+    PIN(tn_pool_result, worker, 24);
+    PIN(tn_pool_result, attempt, 28);
+    PIN(tn_pool_result, message, 32);
+    PIN(tn_pool_result, detail, 112);
 }
 
 TN_TEST(tn_process_status_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_process_status), 272);
-    PIN(tn_process_status, exit_code, 0);
-    PIN(tn_process_status, signal, 4);
-    PIN(tn_process_status, pid, 8);
-    PIN(tn_process_status, index, 12);
-    PIN(tn_process_status, message, 16);
+    assert_int_equal(sizeof(tn_process_status), 280);
+    PIN(tn_process_status, struct_size, 0);
+    PIN(tn_process_status, exit_code, 8);
+    PIN(tn_process_status, signal, 12);
+    PIN(tn_process_status, pid, 16);
+    PIN(tn_process_status, index, 20);
+    PIN(tn_process_status, message, 24);
 }
 
 TN_TEST(tn_queue_options_stays_as_it_is)

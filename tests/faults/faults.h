@@ -73,6 +73,8 @@ void faults_run(const struct faults_row *row);
 enum { FAULTS_OUT_BYTES = 4096 };
 extern _Alignas(64) uint8_t faults_out[FAULTS_OUT_BYTES];
 #define FAULTS_OUT(type) ((type *)(void *)faults_out)
+/** The same for a struct that begins with its size. */
+#define FAULTS_OUT_STRUCT(type) (*FAULTS_OUT(size_t) = sizeof(type), FAULTS_OUT(type))
 
 /** The row's domain; made by faults_begin(), or by the row. NULL: there is none. */
 extern tn_domain *faults_d;

@@ -118,7 +118,7 @@ static int reap(void) { return tn_domain_reap(faults_d, FAULTS_OUT(uint32_t)); }
 static int ask_info(void)
 {
     tn_domain_info info = tnt_domain_info(faults_d);
-    return info.name[0] != '\0' && info.member != 0 && info.quota_bytes != 0 ? 0
+    return info.name[0] == '\0' && info.member != 0 && info.quota_bytes != 0 ? 0
                                                                              : TN_ERR_CORRUPT;
 }
 static int ask_has_member(void)

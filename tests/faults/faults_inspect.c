@@ -82,7 +82,7 @@ static int open_by_id(void) { return tn_inspector_open(id, FAULTS_OUT(tn_inspect
 FAULTS_WHEN(tn_inspector_open, without_tenond, .searches = true, .prepare = make_anonymous,
             .finish = faults_end, .call = open_by_id, .undo = close_out)
 
-static int stat(void) { return tn_inspect_stat(inspector, FAULTS_OUT(tn_domain_stat)); }
+static int stat(void) { return tn_inspect_stat(inspector, FAULTS_OUT_STRUCT(tn_domain_stat)); }
 static int seats(void) { return tn_inspect_seats(inspector, see_seat, NULL); }
 static int blocks(void) { return tn_inspect_blocks(inspector, see_block, NULL); }
 static int objects(void) { return tn_inspect_objects(inspector, see_object, NULL); }

@@ -11,7 +11,7 @@
 enum { LONG_MS = 20000 };
 
 static tn_pool *pool;
-static tn_pool_result result;
+static tn_pool_result result = {.struct_size = sizeof result};
 static uint64_t job;
 
 /* Our own children can always be signalled; a close() that cannot kill would wait for ever. */
@@ -87,11 +87,11 @@ static void submit_now(void)
 static int next(void)
 {
     return tn_pool_fetch(pool, TN_POOL_ANY_JOB, tnt_deadline(LONG_MS),
-                         FAULTS_OUT(tn_pool_result));
+                         FAULTS_OUT_STRUCT(tn_pool_result));
 }
 static int get(void)
 {
-    return tn_pool_fetch(pool, job, tnt_deadline(LONG_MS), FAULTS_OUT(tn_pool_result));
+    return tn_pool_fetch(pool, job, tnt_deadline(LONG_MS), FAULTS_OUT_STRUCT(tn_pool_result));
 }
 static void fini_out(void) { tn_pool_result_fini(FAULTS_OUT(tn_pool_result)); }
 FAULTS(tn_pool_submit, WITH_POOL, .depends = true, KILLS, .keeps_memory = true, .measure = jobs,

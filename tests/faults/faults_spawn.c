@@ -14,7 +14,7 @@
 static tn_process *child;
 static tn_forkserver *server;
 static tn_group *group;
-static tn_process_status end_of;
+static tn_process_status end_of = {.struct_size = sizeof end_of};
 
 #define WITH_DOMAIN .prepare = faults_begin, .finish = faults_end
 /* Our own children can always be signalled; a close() that cannot kill would wait for ever. */
@@ -49,7 +49,7 @@ static int wait_for_ever(tn_domain *domain, void *argument)
 /* A child that was started is one that works. */
 static void check_end(tn_process *process)
 {
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     TN_CHECK_OK(tn_process_wait(process, tnt_deadline(20000), &status));
     if (status.exit_code != 3)
         fail_msg("the child ended with %d, signal %d: %s", status.exit_code, status.signal,
@@ -102,14 +102,14 @@ FAULTS(tn_process_pid, WITH_DOMAIN, .has_no_calls = true, .before = start_waitin
 
 static int wait_for_child(void)
 {
-    return tn_process_wait(child, tnt_deadline(20000), FAULTS_OUT(tn_process_status));
+    return tn_process_wait(child, tnt_deadline(20000), FAULTS_OUT_STRUCT(tn_process_status));
 }
 FAULTS(tn_process_wait, WITH_DOMAIN, .before = start_child, .call = wait_for_child,
        .undo = close_child)
 
 static int wait_in_vain(void)
 {
-    return tn_process_wait(child, tnt_deadline(2), FAULTS_OUT(tn_process_status));
+    return tn_process_wait(child, tnt_deadline(2), FAULTS_OUT_STRUCT(tn_process_status));
 }
 FAULTS_WHEN(tn_process_wait, in_vain, WITH_DOMAIN, .expected = TN_ERR_TIMED_OUT,
             .before = start_waiting, .call = wait_in_vain, .undo = close_child)
@@ -216,7 +216,7 @@ static void make_full_group(void)
 }
 static int wait_group(void)
 {
-    return tn_group_wait(group, 0, tnt_deadline(20000), FAULTS_OUT(tn_process_status));
+    return tn_group_wait(group, 0, tnt_deadline(20000), FAULTS_OUT_STRUCT(tn_process_status));
 }
 FAULTS(tn_group_wait, WITH_DOMAIN, .before = make_full_group, .call = wait_group,
        .undo = close_group)

@@ -320,7 +320,7 @@ static int see_ticket(const tn_ticket_entry *info, void *context)
 static void inspect(struct run *r)
 {
     struct tn_inspector inspector = {.segment = r->hand};
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     FUZZ_CHECK(tn_inspect_stat(&inspector, &stat) == 0);
     FUZZ_CHECK(tn_inspect_seats(&inspector, see_seat, r) == 0);
     (void)!tn_inspect_blocks(&inspector, see_block, r);

@@ -278,7 +278,7 @@ static int ignore(const char *sentence, bool is_repaired, void *context)
 static void inspect(struct worker *w)
 {
     tn_inspector *inspector = NULL;
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     if (UNTIMED(w, tn_inspector_open(w->board->name, &inspector)) != 0)
         return;
     UNTIMED(w, tn_inspect_stat(inspector, &stat));
@@ -358,7 +358,7 @@ static void use_pool(struct worker *w)
     const tn_pool_options options = {
         .struct_size = sizeof options, .workers = 1, .capacity = 4};
     tn_pool *pool = NULL;
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     if (UNTIMED(w, tn_pool_create(w->domain, &options, double_it, NULL, &pool)) != 0)
         return;
     tn_tensor *t = any_kept(w);

@@ -38,7 +38,7 @@ int main(void)
     status = tn_process_fork(domain, add_one, tensor, 0, &child);
     if (status < 0)
         return fail("tn_process_fork", status);
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     status = tn_process_wait(child, TN_FOREVER, &end);
     if (status < 0 || end.exit_code != 0)
         return fail("tn_process_wait", status);

@@ -566,7 +566,7 @@ TN_TEST(attributes_arrive_as_they_were_in_a_program_that_was_executed)
     struct place place = {.domain = open_domain()};
     TN_CHECK_OK(tn_queue_open(place.domain, "all", NULL, TN_OPEN_NEW, &place.queue));
     for (; place.strategy < STRATEGIES; place.strategy++) {
-        tn_process_status status;
+        tn_process_status status = {.struct_size = sizeof status};
         tn_process *process = start_program(place.domain);
         push_all(&place);
         TN_CHECK_OK(tn_process_wait(process, TN_FOREVER, &status));

@@ -186,7 +186,7 @@ EACH_STRATEGY(the_workers_of_a_pool_write_to_their_arguments_and_return_tensors)
         TN_CHECK_OK(tn_pool_submit(pool, &job, 0, tnt_deadline(LONG_MS), NULL));
     }
     for (int i = 0; i < 4; i++) {
-        tn_pool_result result;
+        tn_pool_result result = {.struct_size = sizeof result};
         TN_CHECK_OK(tn_pool_fetch(pool, (uint64_t)i + 1, tnt_deadline(LONG_MS), &result));
         assert_int_equal(result.status, 0);
         assert_int_equal(result.message.tensor_count, 1);
@@ -234,7 +234,7 @@ static int add_to_what_is_inherited(tn_domain *domain, void *argument)
 EACH_STRATEGY(a_child_adds_to_a_tensor_that_it_inherits)
 {
     const int64_t shape[] = {5, 5};
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     tn_process *process;
     tn_tensor *t;
     begin(strategy);
@@ -478,7 +478,7 @@ static int check_integer_parameter(tn_domain *domain, void *argument)
 EACH_STRATEGY(an_integer_parameter_is_the_argument_of_a_process)
 {
     const int64_t values[] = {10, 20, 30}, count = 3;
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     tn_process *process;
     tn_tensor *t;
     begin(strategy);
@@ -531,7 +531,7 @@ static int name_itself(tn_domain *domain, void *argument)
 
 TN_TEST(the_name_that_a_child_gives_itself_stays)
 {
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     tn_process *process;
     begin("arena");
     TN_CHECK_OK(tn_process_fork(d, name_itself, NULL, 0, &process));

@@ -39,7 +39,7 @@ static inline tn_process *start(tn_forkserver *server, tn_process_fn *run, const
 
 static inline tn_process_status await_end(tn_process *process)
 {
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     TN_CHECK_OK(tn_process_wait(process, tnt_deadline(10000), &status));
     return status;
 }

@@ -53,11 +53,12 @@ static tn_process *child;
 static tn_forkserver *server;
 static tn_group *group;
 static tn_pool *pool;
-static tn_pool_result result;
+static tn_pool_result result = {.struct_size = sizeof result};
 
 static _Alignas(64) uint8_t out[OUT_BYTES];
-#define OUT(type) ((type *)(void *)out)
-#define DO(call)  ((call), 0)
+#define OUT(type)        ((type *)(void *)out)
+#define OUT_STRUCT(type) (*OUT(size_t) = sizeof(type), OUT(type))
+#define DO(call)         ((call), 0)
 
 static int each_domain(const tn_domain_entry *it, void *of) { return (void)it, (void)of, 0; }
 static int each_seat(const tn_seat_entry *it, void *of) { return (void)it, (void)of, 0; }
@@ -138,7 +139,7 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
     X(tn_inspector_open, TN_ERR_NOT_FOUND,                                                     \
       tn_inspector_open("of-nobody", OUT(tn_inspector *)))                                     \
     X(tn_inspector_close, 0, DO(tn_inspector_close(inspector)))                                \
-    X(tn_inspect_stat, ANY, tn_inspect_stat(inspector, OUT(tn_domain_stat)))                   \
+    X(tn_inspect_stat, ANY, tn_inspect_stat(inspector, OUT_STRUCT(tn_domain_stat)))            \
     X(tn_inspect_seats, ANY, tn_inspect_seats(inspector, each_seat, NULL))                     \
     X(tn_inspect_blocks, ANY, tn_inspect_blocks(inspector, each_block, NULL))                  \
     X(tn_inspect_objects, ANY, tn_inspect_objects(inspector, each_object, NULL))               \
@@ -269,7 +270,8 @@ static int run_member(tn_domain *domain, uint32_t index, void *argument)
 #define ON_CHILDREN(X)                                                                         \
     X(tn_pool_submit, TN_ERR_INVALID,                                                          \
       tn_pool_submit(pool, &message, 0, TN_NOW, OUT(uint64_t)))                                \
-    X(tn_pool_fetch, TN_ERR_INVALID, tn_pool_fetch(pool, 1, TN_NOW, OUT(tn_pool_result)))      \
+    X(tn_pool_fetch, TN_ERR_INVALID,                                                           \
+      tn_pool_fetch(pool, 1, TN_NOW, OUT_STRUCT(tn_pool_result)))                              \
     X(tn_pool_result_fini, 0, DO(tn_pool_result_fini(&result)))                                \
     X(tn_pool_end, TN_ERR_INVALID, tn_pool_end(pool))                                          \
     X(tn_pool_join, TN_ERR_INVALID, tn_pool_join(pool, TN_NOW))                                \

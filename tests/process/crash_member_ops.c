@@ -143,7 +143,7 @@ static int run_process(tn_domain *domain, void *argument)
 static void process_fork(struct crash_world *w)
 {
     tn_process *process;
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     int result = tn_process_fork(w->domain, run_process, w, 0, &process);
     if (result == TN_ERR_SYSTEM) /* it was killed before it had started */
         _exit(CRASH_KILLED_BELOW);

@@ -45,7 +45,7 @@ static int run_server(struct crash_world *w)
     uint64_t id = tn_object_id(w->queue);
     tn_forkserver *server;
     tn_process *process;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     int status = tn_forkserver_start(w->domain, &server);
     if (status != 0)
         return status;
@@ -102,7 +102,7 @@ static int open_pool(struct crash_world *w, tn_pool_fn *task, tn_pool **ret_pool
 /* A result of this status; else, of the worker's death. */
 static int fetch(tn_pool *pool, int wanted)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     int status = tn_pool_fetch(pool, TN_POOL_ANY_JOB, TN_FOREVER, &result);
     if (status != 0)
         return status;

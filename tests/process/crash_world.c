@@ -103,7 +103,7 @@ static void print_seats(const struct tni_segment *s)
 
 static void check_empty(struct crash_world *w)
 {
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     TN_CHECK_OK(tn_inspect_stat(w->inspector, &stat));
     assert_int_equal(stat.blocks_live, 0);
     assert_int_equal(stat.objects_used, 0);

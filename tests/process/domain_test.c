@@ -83,7 +83,7 @@ static uint64_t shared_memory_of_machine(void)
 static tn_domain_stat stat_of(const char *name)
 {
     tn_inspector *inspector;
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     TN_CHECK_OK(tn_inspector_open(name, &inspector));
     TN_CHECK_OK(tn_inspect_stat(inspector, &stat));
     tn_inspector_close(inspector);

@@ -213,7 +213,7 @@ static void open_process(void)
 
 static int wait_for_process(void)
 {
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     int status = tn_process_wait(process, TN_FOREVER, &end);
     if (status == 0)
         expect_failure(&end);
@@ -243,7 +243,7 @@ static void open_group(void)
 
 static int wait_for_group(void)
 {
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     int status = tn_group_wait(group, 0, TN_FOREVER, &end);
     if (status == TN_ERR_CHILD_FAILED)
         expect_failure(&end);
@@ -275,7 +275,7 @@ static void open_busy_pool(void)
 
 static int fetch(void)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     int status = tn_pool_fetch(world.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result);
     if (status == 0) {
         TN_CHECK_OK(result.status);

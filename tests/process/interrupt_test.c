@@ -273,7 +273,7 @@ static void stop_server(void)
 }
 static int fork_by_server(tn_deadline deadline)
 {
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     (void)deadline;
     int status = tn_forkserver_fork(server, return_seven, NULL, 0, 0, &process);
     if (status != 0)
@@ -309,7 +309,7 @@ static void start_ended_pool(void)
 }
 static int fetch(tn_deadline deadline)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     int status = tn_pool_fetch(pool, TN_POOL_ANY_JOB, deadline, &result);
     if (status == 0) {
         assert_int_equal(result.status, 0);

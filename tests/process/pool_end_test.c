@@ -16,7 +16,7 @@ TN_TEST(by_every_method_an_ended_pool_finishes_what_was_submitted_and_its_worker
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++) {
         struct pool_world w = pool_open_by(method, 2);
-        tn_pool_result result;
+        tn_pool_result result = {.struct_size = sizeof result};
         for (int32_t i = 0; i < 50; i++)
             pool_submit(&w, ADD_ONE, i);
         assert_int_equal(tn_pool_join(w.pool, TN_NOW), TN_ERR_INVALID);
@@ -58,7 +58,7 @@ TN_TEST(a_worker_that_dies_after_the_end_is_replaced_while_jobs_are_left)
 TN_TEST(a_join_times_out_while_a_job_runs)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     pool_submit(&w, WAIT, 0);
     TN_CHECK_OK(tn_pool_end(w.pool));
     assert_int_equal(tn_pool_join(w.pool, TN_NOW), TN_ERR_TIMED_OUT);
@@ -75,7 +75,7 @@ TN_TEST(by_every_method_terminate_ends_workers_that_listen_to_sigterm_and_gives_
 {
     for (uint32_t method = 0; method < POOL_METHODS; method++) {
         struct pool_world w = pool_open_by(method, 2);
-        tn_pool_result result = {0};
+        tn_pool_result result = {.struct_size = sizeof result};
         int fds[2];
         pool_submit(&w, ADD_ONE, 1);
         for (int i = 0; i < 10; i++)
@@ -137,7 +137,7 @@ TN_TEST(terminate_makes_room_for_results_of_who_finishes_its_job)
 {
     struct pool_world w = open_small_world(2);
     tn_deadline deadline = tnt_deadline(15000);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     for (int i = 0; i < 2; i++)
         pool_submit(&w, SEND_LATE, ONE_RESULT_BYTES);
     for (int i = 0; i < 2; i++)
@@ -184,7 +184,7 @@ static void limit_memory(rlim_t bytes)
 TN_TEST(results_leave_shared_memory_once_there_is_private_memory)
 {
     struct pool_world w = open_small_world(1);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     for (int i = 0; i < 3; i++)
         pool_submit(&w, SEND_MUCH, ONE_RESULT_BYTES);
     limit_memory(1);
@@ -307,7 +307,7 @@ TN_TEST(a_second_pool_gets_the_tensor_of_one_that_was_ended)
 TN_TEST(a_pool_outlives_its_domain_as_an_object)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     pool_submit(&w, SLEEP, 0);
     int fd = pool_pidfd(pool_pop_pid(&w));
     tn_object_close(w.pids);
@@ -353,7 +353,7 @@ static int be_main(void *argument)
     TN_CHECK(write(family->told[1], pids, sizeof pids) == sizeof pids);
     if (family->has_exited)
         _exit(3);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     while (tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &result) == 0) {
     }
     return 1;
@@ -456,7 +456,8 @@ TN_TEST(options_that_make_no_sense_are_refused)
     options.reserved = 1;
     expect_refused(domain, options, pool_deed);
     assert_null(tn_pool_close(NULL));
-    assert_int_equal(tn_pool_fetch(NULL, TN_POOL_ANY_JOB, TN_NOW, &(tn_pool_result){0}),
+    assert_int_equal(tn_pool_fetch(NULL, TN_POOL_ANY_JOB, TN_NOW,
+                                   &(tn_pool_result){.struct_size = sizeof(tn_pool_result)}),
                      TN_ERR_INVALID);
     pool_close_domain(domain);
 }
@@ -483,7 +484,7 @@ TN_TEST(a_pool_that_cannot_start_its_workers_is_not_made_and_leaves_nothing)
 static int use_another_ones(void *argument)
 {
     struct pool_world *w = argument;
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     TN_CHECK(tn_pool_submit(w->pool, NULL, 0, TN_NOW, NULL) == TN_ERR_INVALID);
     TN_CHECK(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, TN_NOW, &result) == TN_ERR_INVALID);
     TN_CHECK(tn_pool_end(w->pool) == TN_ERR_INVALID);
@@ -545,7 +546,7 @@ TN_TEST(a_job_in_a_forked_worker_finds_no_pool_to_serve)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 1);
     tn_pool *pool;
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     tn_pool_options options = pool_options(1);
     TN_CHECK_OK(tn_pool_create(w.domain, &options, serve_in_vain, NULL, &pool));
     TN_CHECK_OK(tn_pool_submit(pool, NULL, 0, TN_NOW, NULL));

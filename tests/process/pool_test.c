@@ -72,7 +72,7 @@ TN_TEST(by_every_method_tensors_go_there_and_back_without_a_copy)
 TN_TEST(results_come_in_order_when_they_are_asked_for_so)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     pool_submit(&w, WAIT, 0);
     for (int32_t i = 2; i <= 50; i++)
         pool_submit(&w, ADD_ONE, i);
@@ -96,7 +96,7 @@ TN_TEST(results_come_in_order_when_they_are_asked_for_so)
 TN_TEST(a_result_can_be_asked_for_by_its_job)
 {
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     uint64_t first = pool_submit(&w, ADD_ONE, 10), second = pool_submit(&w, ADD_ONE, 20);
     result = pool_get(&w, second);
     assert_int_equal(pool_number_in(&result), 21);
@@ -201,7 +201,7 @@ TN_TEST(a_hundred_thousand_jobs_take_no_shared_memory_of_their_own)
     struct pool_world w = pool_open_by(TN_START_FORK, 2);
     uint32_t before = live_blocks(w.domain);
     tn_deadline deadline = tnt_deadline(60000);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     for (int32_t i = 0; i < 100000; i++) {
         pool_submit(&w, ADD_ONE, i);
         assert_true(i % 1000 != 0 || tnt_until_ns(0) < deadline.ns);
@@ -237,7 +237,7 @@ TN_TEST(waiting_for_room_or_a_result_ends_at_the_deadline)
     tn_pool_options options = pool_options(1);
     options.capacity = 2;
     struct pool_world w = pool_open_world(options);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     uint64_t job = 0;
     pool_submit(&w, SLEEP, 0);
     pool_submit(&w, SLEEP, 0);
@@ -363,7 +363,7 @@ TN_TEST(a_wait_notices_the_death_of_one_worker_while_another_one_works)
     pool_pop_pid(&w);
     assert_int_equal(kill(pid, SIGKILL), 0);
     /* Its job comes again: a third worker says its pid. */
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, tnt_deadline(500), &result),
                      TN_ERR_TIMED_OUT);
     assert_int_not_equal(pool_pop_pid(&w), pid);
@@ -378,7 +378,7 @@ TN_TEST_WITHIN(a_stopped_server_lets_a_pool_keep_its_deadlines, 40)
         struct pool_world w = pool_open_by(TN_START_FORKSERVER, workers);
         pid_t server = tn_forkserver_pid(w.server);
         uint64_t late = tnt_until_ns(10000), patience_ns = w.pool->patience_ns;
-        tn_pool_result result;
+        tn_pool_result result = {.struct_size = sizeof result};
         assert_int_equal(kill(server, SIGSTOP), 0);
         assert_int_equal(waitpid(server, NULL, WUNTRACED), server);
         pool_kill_worker(&w, 0);
@@ -410,7 +410,7 @@ TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
 {
     struct pool_world w = pool_open_by(TN_START_FORKSERVER, 1);
     pid_t server = tn_forkserver_pid(w.server);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     uint64_t job = pool_submit(&w, ADD_ONE, 1);
     result = pool_get(&w, job);
     tn_pool_result_fini(&result);
@@ -433,7 +433,7 @@ TN_TEST(a_hook_ends_the_wait_of_a_pool_for_its_server)
 
 static void await_collected(struct pool_world *w, uint32_t worker)
 {
-    tn_pool_result none;
+    tn_pool_result none = {.struct_size = sizeof none};
     uint64_t late = tnt_until_ns(10000);
     while (tnt_worker_pid(w->pool, worker) != 0) {
         assert_int_equal(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, TN_NOW, &none),
@@ -447,7 +447,7 @@ TN_TEST(a_pool_ends_when_workers_die_idle_and_its_server_is_stopped)
 {
     struct pool_world w = pool_open_by(TN_START_FORKSERVER, 2);
     pid_t server = tn_forkserver_pid(w.server);
-    tn_pool_result none;
+    tn_pool_result none = {.struct_size = sizeof none};
     for (uint32_t i = 0; i < 4; i++) {
         pool_kill_worker(&w, 0);
         pool_await_restart(&w, i + 1);
@@ -487,7 +487,7 @@ static void die_at(const char *point, uint32_t least_attempts)
         attempts += result.attempt;
         tn_pool_result_fini(&result);
     }
-    tn_pool_result none;
+    tn_pool_result none = {.struct_size = sizeof none};
     assert_int_equal(tn_pool_fetch(w.pool, TN_POOL_ANY_JOB, TN_FOREVER, &none),
                      TN_ERR_NOT_FOUND);
     assert_true(tnt_pool_info(w.pool).restart_count >= 10);
@@ -519,7 +519,7 @@ TN_TEST_WITHIN(workers_killed_at_random_lose_and_double_no_job, 120)
     options.attempts = 1000;
     struct pool_world w = pool_open_world(options);
     uint32_t submitted = 0, fetched = 0, killed = 0;
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     while (fetched < JOBS) {
         while (submitted < JOBS && tnt_pool_info(w.pool).job_count < 100)
             submitted += pool_submit(&w, ADD_ONE, (int32_t)submitted) != 0;
@@ -545,7 +545,7 @@ TN_TEST(a_program_that_ends_at_once_is_not_started_for_ever)
     for (size_t i = 0; i < 2; i++) {
         const char *const argv[] = {programs[i], NULL};
         tn_pool_options options = pool_options(2);
-        tn_pool_result result;
+        tn_pool_result result = {.struct_size = sizeof result};
         options.start = TN_START_SPAWN;
         options.argv = argv;
         struct pool_world w = pool_open_world(options);
@@ -567,7 +567,7 @@ TN_TEST(a_pool_whose_fork_server_died_works_until_its_last_worker_died)
     struct pool_world w = pool_open_by(TN_START_FORKSERVER, 2);
     pid_t server = tn_forkserver_pid(w.server);
     char name[32];
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     snprintf(name, sizeof name, "process %d,", (int)server);
     assert_int_equal(kill(server, SIGKILL), 0);
     pool_kill_worker(&w, 0);

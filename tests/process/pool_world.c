@@ -242,14 +242,14 @@ uint64_t pool_submit(struct pool_world *w, enum pool_deed_kind deed, int32_t num
 
 tn_pool_result pool_next(struct pool_world *w)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     TN_CHECK_OK(tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, tnt_deadline(20000), &result));
     return result;
 }
 
 tn_pool_result pool_get(struct pool_world *w, uint64_t job)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     TN_CHECK_OK(tn_pool_fetch(w->pool, job, tnt_deadline(20000), &result));
     assert_int_equal(result.job, job);
     return result;
@@ -293,7 +293,7 @@ void pool_kill_worker(struct pool_world *w, uint32_t worker)
 void pool_await_restart(struct pool_world *w, uint64_t restarts)
 {
     uint64_t deadline = tnt_until_ns(10000);
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     while (tnt_pool_info(w->pool).restart_count < restarts) {
         int status = tn_pool_fetch(w->pool, TN_POOL_ANY_JOB, tnt_deadline(20), &result);
         assert_true(status == TN_ERR_NOT_FOUND || status == TN_ERR_TIMED_OUT);

@@ -203,7 +203,7 @@ static int seven(tn_domain *domain, void *argument)
 
 static int check_end(tn_process *process, int status, int code)
 {
-    tn_process_status end = {0};
+    tn_process_status end = {.struct_size = sizeof end};
     if (status == 0)
         status = tn_process_wait(process, tnt_deadline(LONG_MS), &end);
     if (status == 0 && end.exit_code != code)

@@ -36,7 +36,7 @@ static tn_process *start(tn_domain *domain, tn_process_fn *run, void *argument)
 
 static tn_process_status await_end(tn_process *process)
 {
-    tn_process_status status;
+    tn_process_status status = {.struct_size = sizeof status};
     TN_CHECK_OK(tn_process_wait(process, tnt_deadline(10000), &status));
     return status;
 }
@@ -133,7 +133,7 @@ TN_TEST(what_a_child_says_reaches_messages_and_errors_without_control_characters
 {
     tn_domain *domain = open_domain(8);
     tn_group *group = NULL;
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     TN_CHECK_OK(tn_group_create(domain, &group));
     TN_CHECK_OK(
         tn_group_add(group, start(domain, fail_saying, "bad\nl\303\244ne \033[31m1\177\001")));
@@ -184,7 +184,7 @@ TN_TEST(a_group_fails_where_sigchld_is_ignored_only_if_a_child_is_known_to_have_
     signal(SIGCHLD, SIG_IGN);
     tn_domain *domain = open_domain(8);
     tn_group *group = NULL;
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     TN_CHECK_OK(tn_group_create(domain, &group));
     for (int i = 0; i < 2; i++)
         TN_CHECK_OK(tn_group_add(group, start(domain, exit_with, NULL)));
@@ -596,7 +596,7 @@ TN_TEST(a_group_of_children_that_exit_with_0_is_well)
     tn_domain *domain = open_domain(8);
     tn_tensor *board = make_board(domain);
     tn_group *group = make_group(domain);
-    tn_process_status first = {.exit_code = 42};
+    tn_process_status first = {.struct_size = sizeof first, .exit_code = 42};
     int32_t *word = tn_tensor_data(board);
     assert_int_equal(tn_group_wait(group, 0, TN_NOW, &first), 0); /* nobody: all are well */
     TN_CHECK_OK(tn_group_fork(group, 3, note_index, word));
@@ -627,7 +627,7 @@ TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
 {
     tn_domain *domain = open_domain(8);
     tn_group *group = make_group(domain);
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     TN_CHECK_OK(tn_group_fork(group, 4, third_fails, NULL));
     for (int again = 0; again < 2; again++) {
         memset(&first, 0, sizeof first);
@@ -661,7 +661,7 @@ TN_TEST(what_a_child_of_a_group_says_is_for_who_made_the_group)
 {
     tn_domain *domain = open_domain(8);
     tn_group *group = make_group(domain);
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     siginfo_t end;
     TN_CHECK_OK(tn_group_fork(group, 3, third_fails, NULL));
     id_t third = (id_t)tn_process_pid(tn_group_get(group, 2));
@@ -715,7 +715,7 @@ TN_TEST(a_child_that_ignores_sigterm_is_killed_after_the_grace)
     tn_domain *domain = open_domain(8);
     tn_group *group = make_group(domain);
     struct tnt_signal ready = tnt_signal_open();
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     TN_CHECK_OK(tn_group_fork(group, 2, ignore_term, &ready));
     tnt_await(&ready);
     tnt_await(&ready);
@@ -807,7 +807,7 @@ static void *start_many(void *argument)
     struct threaded_start *job = argument;
     for (int i = 0; i < 10; i++) {
         tn_process *process = start(job->domain, exit_with, (void *)(intptr_t)i);
-        tn_process_status status;
+        tn_process_status status = {.struct_size = sizeof status};
         TN_CHECK_OK(tn_process_wait(process, tnt_deadline(20000), &status));
         TN_CHECK(status.exit_code == i);
         tn_process_close(process);

@@ -168,7 +168,7 @@ static void close_world(struct world *w)
 
 static tn_process_status first_failure(struct world *w)
 {
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     assert_int_equal(tn_group_wait(w->group, 10 * second_ns, tnt_deadline(20000), &first),
                      TN_ERR_CHILD_FAILED);
     return first;

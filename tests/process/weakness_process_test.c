@@ -553,7 +553,7 @@ static int end_in_its_own_way(tn_domain *domain, uint32_t index, void *argument)
 TN_TEST(the_end_of_every_child_is_kept_and_not_only_the_first_failure)
 {
     struct tnt_signal never = tnt_signal_open();
-    tn_process_status first, status[3];
+    tn_process_status first = {.struct_size = sizeof first}, status[3] = {first, first, first};
     tn_group *group;
     begin("arena");
     TN_CHECK_OK(tn_group_create(d, &group));

@@ -66,7 +66,7 @@ static void judge_end(const tn_process_status *end, int code)
 
 static void await_child(tn_process *process, int code)
 {
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     soak_do(SOAK_AWAITING_CHILD);
     int status = tn_process_wait(process, soak_deadline(WAIT_S * 1000), &end);
     if (status != 0)
@@ -118,7 +118,7 @@ static void serve_some(int code)
 static void fork_group(int code)
 {
     tn_group *group = NULL;
-    tn_process_status first;
+    tn_process_status first = {.struct_size = sizeof first};
     soak_do(SOAK_FORKING);
     int status = tn_group_create(me.domain, &group);
     if (status == 0)

@@ -75,7 +75,7 @@ static int look_at_block(const tn_block_entry *block, void *context)
 static void inspect(void)
 {
     tn_inspector *inspector = NULL;
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     soak_do(SOAK_RECLAIMING);
     int status = tn_inspector_open(soak->domain, &inspector);
     if (status == 0)

@@ -121,7 +121,7 @@ static void audit_domain(void)
 
 static void check_blocks(void)
 {
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     read_stat(&stat);
     uint32_t blocks = live_blocks(me.domain);
     if (blocks != baseline.blocks || stat.outside_count != 0 || stat.outside_bytes != 0 ||
@@ -198,7 +198,7 @@ void soak_check_files(void)
 
 void soak_left_begin(void)
 {
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     read_stat(&stat);
     baseline.blocks = live_blocks(me.domain);
     baseline.live_bytes = stat.live_bytes;

@@ -178,7 +178,7 @@ static uint64_t oldest_without_result(void)
 
 static int fetch_one(tn_deadline deadline)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     uint32_t dice = soak_below(3);
     soak_do(SOAK_FETCHING);
     int status = tn_pool_fetch(own.pool, dice == 0 ? TN_POOL_ANY_JOB : oldest_without_result(),

@@ -254,7 +254,7 @@ static void audit(struct worker *w)
 static void inspect(struct worker *w)
 {
     tn_inspector inspector = {.segment = w->domain->segment};
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     TN_CHECK_OK(tn_inspect_stat(&inspector, &stat));
     TN_CHECK_OK(tn_inspect_blocks(&inspector, ignore_block, NULL));
     TN_CHECK_OK(tn_inspect_seats(&inspector, ignore_seat, NULL));

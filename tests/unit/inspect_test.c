@@ -92,7 +92,7 @@ static int see_ticket(const tn_ticket_entry *info, void *context)
 
 static void look_at_all(tn_inspector *inspector, struct seen *seen)
 {
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
     TN_CHECK_OK(tn_inspect_stat(inspector, &stat));
     TN_CHECK_OK(tn_inspect_seats(inspector, see_seat, seen));
     TN_CHECK_OK(tn_inspect_blocks(inspector, see_block, seen));
@@ -354,7 +354,7 @@ TN_TEST(memory_outside_of_the_arena_is_counted_as_live_and_as_committed)
     struct tn_inspector inspector = {.segment = domain->segment};
     uint64_t object_bytes = 2 * tni_os_page_bytes();
     tn_tensor *file = make_outside(domain, TN_STRATEGY_FILE_SYSTEM, 0);
-    tn_domain_stat one, two;
+    tn_domain_stat one = {.struct_size = sizeof one}, two = one;
 
     TN_CHECK_OK(tn_inspect_stat(&inspector, &one));
     assert_int_equal(one.outside_count, 1);

@@ -202,7 +202,7 @@ int cmd_stat(int argc, char **argv)
 {
     struct cmd_arguments arguments = {.takes = CMD_TAKES_A_DOMAIN};
     tn_inspector *inspector;
-    tn_domain_stat stat;
+    tn_domain_stat stat = {.struct_size = sizeof stat};
 
     if (cmd_parse(argc, argv, "Show memory, tables, seats and objects of one domain.", NULL,
                   &arguments) != CMD_FINE)

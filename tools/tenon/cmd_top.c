@@ -111,6 +111,7 @@ static int compare_seats(const void *one, const void *other)
 /* What was taken stays in `sample` on failure too, for free_samples(). */
 static int look(tn_inspector *inspector, struct sample *sample)
 {
+    sample->stat.struct_size = sizeof sample->stat;
     int status = tn_inspect_stat(inspector, &sample->stat);
     if (status == 0)
         status = tn_inspect_seats(inspector, add_seat, sample);
