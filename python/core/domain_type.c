@@ -139,7 +139,8 @@ static PyObject *get_quota(PyObject *self, void *unused)
 {
     (void)unused;
     const tn_domain *domain = tnp_domain_of(self);
-    return domain == NULL ? NULL : PyLong_FromUnsignedLongLong(tnp_domain_info(domain).quota_bytes);
+    return domain == NULL ? NULL
+                          : PyLong_FromUnsignedLongLong(tnp_domain_info(domain).quota_bytes);
 }
 
 static PyObject *set_quota(PyObject *self, PyObject *bytes)

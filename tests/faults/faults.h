@@ -73,7 +73,8 @@ void faults_run(const struct faults_row *row);
 enum { FAULTS_OUT_BYTES = 4096 };
 extern _Alignas(64) uint8_t faults_out[FAULTS_OUT_BYTES];
 #define FAULTS_OUT(type) ((type *)(void *)faults_out)
-/** The same for a struct that begins with its size. */
+/** The same for a struct that begins with its size, which the call leaves as it is. */
+extern size_t faults_out_stated;
 #define FAULTS_OUT_STRUCT(type) (*FAULTS_OUT(size_t) = sizeof(type), FAULTS_OUT(type))
 
 /** The row's domain; made by faults_begin(), or by the row. NULL: there is none. */

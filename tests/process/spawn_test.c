@@ -630,7 +630,7 @@ TN_TEST(the_first_failure_ends_the_group_and_is_reported_with_its_message)
     tn_process_status first = {.struct_size = sizeof first};
     TN_CHECK_OK(tn_group_fork(group, 4, third_fails, NULL));
     for (int again = 0; again < 2; again++) {
-        memset(&first, 0, sizeof first);
+        first = (tn_process_status){.struct_size = sizeof first};
         assert_int_equal(
             tn_group_wait(group, UINT64_C(10000000000), tnt_deadline(20000), &first),
             TN_ERR_CHILD_FAILED);

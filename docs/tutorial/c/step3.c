@@ -33,7 +33,7 @@ int main(void)
     }
     must(tn_pool_end(pool)); /* no more jobs */
     for (int number = 1; number <= FRAMES; number++) {
-        tn_pool_result result;
+        tn_pool_result result = {.struct_size = sizeof result};
         must(
             tn_pool_fetch(pool, (uint64_t)number, TN_FOREVER, &result)); /* jobs count from 1 */
         must(result.status);

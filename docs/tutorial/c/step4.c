@@ -31,7 +31,7 @@ static void submit(tn_domain *domain, tn_pool *pool, int number)
 /* show: fetch */
 static int fetch(tn_pool *pool, int number)
 {
-    tn_pool_result result;
+    tn_pool_result result = {.struct_size = sizeof result};
     must(tn_pool_fetch(pool, (uint64_t)number, TN_FOREVER, &result));
     must(result.status);
     int is_right = *(const int *)result.message.bytes == digit_of(number);
@@ -54,8 +54,9 @@ int main(int argc, char **argv)
     must(tn_domain_open("factory", NULL, 0, &domain));
     must(tn_pool_create(domain, TN_OPTIONS(tn_pool_options, .workers = WORKERS), infer, NULL,
                         &pool));
-    for (uint32_t i = 0; i < WORKERS; i++)
-        printf("worker %u is process %d\n", i, tn_pool_worker_pid(pool, i));
+    must(tn_pool_get_info(pool, &info));
+    for (uint32_t i = 0; i < info.worker_count; i++)
+        printf("worker %u is process %d\n", i, info.worker_pids[i]);
     for (int number = 1; number <= frames; number++) {
         submit(domain, pool, number);
         if (number > 10) /* ten frames are under way */

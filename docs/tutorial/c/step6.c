@@ -32,7 +32,7 @@ int main(void)
     tn_domain *domain;
     tn_queue *queue;
     tn_process *camera;
-    tn_process_status end;
+    tn_process_status end = {.struct_size = sizeof end};
     tn_tensor *frame;
     int status, count = 0;
     must(tn_domain_open(NULL, NULL, 0, &domain));

@@ -54,7 +54,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < WORKERS; i++)
         must(tn_process_fork(domain, work, queues, 0, &workers[i]));
     for (int i = 0; running > 0; i = (i + 1) % WORKERS) {
-        tn_process_status end;
+        tn_process_status end = {.struct_size = sizeof end};
         if (workers[i] == NULL)
             continue;
         int status = tn_process_wait(workers[i], tn_deadline_after(TN_SECOND / 20), &end);
