@@ -75,7 +75,8 @@ extern _Alignas(64) uint8_t faults_out[FAULTS_OUT_BYTES];
 #define FAULTS_OUT(type) ((type *)(void *)faults_out)
 /** The same for a struct that begins with its size, which the call leaves as it is. */
 extern size_t faults_out_stated;
-#define FAULTS_OUT_STRUCT(type) (*FAULTS_OUT(size_t) = sizeof(type), FAULTS_OUT(type))
+#define FAULTS_OUT_STRUCT(type)                                                                \
+    (faults_out_stated = *FAULTS_OUT(size_t) = sizeof(type), FAULTS_OUT(type))
 
 /** The row's domain; made by faults_begin(), or by the row. NULL: there is none. */
 extern tn_domain *faults_d;
