@@ -40,7 +40,7 @@
 static inline bool try_take_seen(struct tni_thread *thread, tni_block block,
                                  _Atomic uint64_t *word, uint64_t seen)
 {
-    /* Only the version, the state and the count are added. */
+    /* State and count of `seen` are 0, so an addition sets them and raises the version. */
     uint64_t taken = seen + TNI_WORD_VERSION_ONE + ((uint64_t)TNI_BLOCK_ALLOC << 24) + 1;
     tni_announce_now(thread, block);
     if (TNI_UNLIKELY(!atomic_compare_exchange_strong(word, &seen, taken))) {

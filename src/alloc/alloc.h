@@ -146,7 +146,7 @@ int tni_alloc_map(struct tn_domain *domain, tni_block block, uint64_t bytes);
  * @return 0, TNI_ALLOC_AGAIN, TN_ERR_NO_MEMORY: the quota lacks thread->missing_bytes
  */
 int tni_alloc_quota_begin(struct tn_domain *domain, struct tni_thread *thread, uint64_t bytes);
-/** `bytes` of them are committed now and count as committed, so announce that much less. */
+/** `bytes` of an announced commit are committed now: subtract them from the announce. */
 void tni_alloc_quota_landed(struct tni_thread *thread, uint64_t bytes);
 void tni_alloc_quota_end(struct tni_thread *thread);
 /** Bytes of the objects that blocks of TNI_BACKING_CLASS name. They are not in the arena. */
@@ -170,9 +170,9 @@ uint64_t tni_alloc_trim_some(struct tn_domain *domain, struct tni_thread *thread
                              uint64_t bytes, tni_block kept);
 
 /**
- * Give memory back to the system that was free at the last scan and that nobody has used since.
- * Does nothing unless a scan is due: TNI_IDLE_NS after the last one, or later if scans take
- * long. tenond calls it repeatedly.
+ * Give back to the system the memory that was free at the last scan and that no process has
+ * used since. Does nothing unless a scan is due: TNI_IDLE_NS after the last one, or later if
+ * scans take long. tenond calls it repeatedly.
  */
 void tni_alloc_trim_idle(struct tn_domain *domain);
 #define TNI_IDLE_NS (UINT64_C(5) * 1000 * 1000 * 1000)

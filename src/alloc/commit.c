@@ -90,8 +90,8 @@ bool tni_commit_is_there(const struct tn_domain *d, tni_block block, uint64_t by
 struct intents {
     uint64_t granted, asked;
     /*
-     * Bytes that may be counted although they soon are not: one chunk of each granted commit,
-     * which may be committed already, and memory that is being given back.
+     * Bytes that count now and may soon count no more: one chunk of each granted commit, which
+     * may be committed already and so count twice, and memory that is being given back.
      */
     uint64_t may_fall;
 };
@@ -179,7 +179,7 @@ int tni_alloc_quota_begin(struct tn_domain *d, struct tni_thread *thread, uint64
     struct intents others;
 
     /* A request that can never be granted is not announced, since it would make others retry.
-     * It lacks 0 bytes, since giving memory back would not help. */
+     * missing_bytes is 0 for it, since giving memory back would not help. */
     thread->missing_bytes = 0;
     if (bytes > quota)
         return fail_quota(bytes, quota);

@@ -119,7 +119,7 @@ static void end_trim(struct tni_thread *thread)
 struct part {
     tni_block block;
     uint32_t blocks;
-    tni_block first;      /* of the span */
+    tni_block first;      /* the span's first block */
     uint32_t from, count; /* pages, in a span of several blocks */
     uint64_t enough;      /* most bytes, of a block that is committed by itself */
 };
@@ -281,7 +281,7 @@ static uint64_t trim_if_idle(struct tn_domain *d, struct tni_thread *thread, tni
     }
     if (c->span != 1)
         return trim_span(d, thread, first, pages, most);
-    /* At most `most`: another thread may use the block again and commit what goes back. */
+    /* Stop after `most` bytes: another thread may use the block and commit what goes back. */
     while (part != 0 && freed < most && free_pages(d, first, 1) != 0) {
         part = trim_span(d, thread, first, pages, PIECE_BYTES);
         freed += part;
@@ -309,7 +309,7 @@ static bool begin_idle(struct tn_domain *d)
 
 void tni_alloc_trim_idle(struct tn_domain *d)
 {
-    enum { SHARE = 200 }; /* a scan is followed by a pause 200 times as long, or 30 s */
+    enum { SHARE = 200 }; /* the pause after a scan is 200 times as long as it, at most 30 s */
     if (!begin_idle(d))
         return;
     uint64_t begun_ns = tni_os_now_ns();

@@ -176,7 +176,7 @@ static int keep(struct tn_domain *d, tni_block block, struct tni_mapping *m, int
     return 0;
 }
 
-/* A try failed: unmap and end the object, so that the block names none. */
+/* A try failed: unmap and end the object, so that the block names no object. */
 static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
 {
     char why[256]; /* saved, since ending an object that was not made yet sets a sentence too */
@@ -189,7 +189,10 @@ static void undo(struct tn_domain *d, tni_block block, struct tni_mapping *m)
     (void)tni_fail(TN_ERR_SYSTEM, "%s", why);
 }
 
-/* pre: the quota was asked. It counts the object from when the block names it. */
+/*
+ * Make the object, name it in the block and map it. pre: the quota was asked. Once the block
+ * names the object, tni_alloc_outside_bytes() counts it, so the announce can end.
+ */
 static int create(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                   const struct tni_backing_about *about, struct tni_mapping *m)
 {

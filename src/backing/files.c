@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: FILE_SYSTEM storages that were left behind; their names are in names.c.
+ * files: find and remove files of FILE_SYSTEM storages that no process needs any more. names.c
+ * has their names.
  *
- * Left behind is a file that no living process holds, and whose domain
+ * A file is orphaned if no live process holds it and its domain
  * - has ended: tni_files_collect(), tni_files_end_domain(); or
- * - lives, and has no block that names it: tni_files_let_go(). A block names its file before
- *   the file is there, and until after the domain let it go (backing.c I1), so the files are
- *   listed first and the blocks read afterwards. A file that is being made is always named.
- * Nothing here writes shared memory but the domain's entry among a file's holders. A death
- * after that leaves a file that is found again at the next look.
+ * - is live, but none of its blocks names the file: tni_files_let_go(). A block names its file
+ *   from before the file exists until after the domain let it go (backing.c I1). So the files
+ *   are listed first and the blocks are read afterwards, and a new file is never mistaken.
+ * The only shared memory that this file writes is the domain's entry among a file's holders. If
+ * this process dies after that, the next scan finds the file again.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,19 +20,19 @@
 #include "backing/mapping.h"
 #include "backing/names.h"
 
-/* ---- left behind ------------------------------------------------------------------------- */
+/* ---- orphaned files ---------------------------------------------------------------------- */
 
 struct candidate {
-    char *path; /* owned */
+    char *path; /* freed by free_files() */
     struct tni_file_name name;
-    bool is_living; /* its domain */
+    bool is_living; /* its domain is live */
 };
 
 struct collection {
     struct candidate *files; /* [room] */
     size_t count, room;
     uint64_t space;
-    const struct tni_segment *only; /* just the files of this domain; NULL: of every one */
+    const struct tni_segment *only; /* only files of this domain; NULL: of all domains */
     bool is_look_only;
     tni_files_fn *each; /* may be NULL */
     void *context;
@@ -72,9 +73,9 @@ static int list_files(struct collection *c)
     return tni_os_shm_for_each(tni_os_shm_folder(), TNI_FILE_NAME_PREFIX, add_file, c);
 }
 
-enum finding { IS_LEFT, IS_HELD, IS_GONE };
+enum finding { IS_ORPHANED, IS_HELD, IS_GONE };
 
-/* One that may not be written to can still be looked into. */
+/* Open a file for writing if possible, else for reading. */
 static int open_file(const char *path, bool want_write, int *ret_fd, bool *ret_writes)
 {
     int status = want_write ? tni_os_shm_open(path, ret_fd) : TN_ERR_DENIED;
@@ -83,9 +84,10 @@ static int open_file(const char *path, bool want_write, int *ret_fd, bool *ret_w
 }
 
 /*
- * A member may have no witness, where the system refuses one, and nobody can look at its
+ * A member may have no witness, where the system refuses one, and no other process can see its
  * descriptors if it is not dumpable (PR_SET_DUMPABLE, or a change of its user). So a domain
- * that was not found may live, if it has not let the file go and the file's maker is alive.
+ * that was not found may still be live, if it has not let the file go and the file's maker is
+ * alive.
  */
 static bool may_live(const struct collection *c, const tn_storage_header *h)
 {
@@ -96,7 +98,10 @@ static bool may_live(const struct collection *c, const tn_storage_header *h)
            tni_os_process_state(&maker, false) != TNI_OS_DEAD;
 }
 
-/* Who holds it removes it in the end, if the domain lets it go first. */
+/*
+ * Whether the file is in use. If its domain has ended, clear the domain's entry among the
+ * holders, so that the last holder removes the file.
+ */
 static bool is_in_use(const struct collection *c, tn_storage_header *h, bool writes)
 {
     if (may_live(c, h))
@@ -107,10 +112,11 @@ static bool is_in_use(const struct collection *c, tn_storage_header *h, bool wri
 }
 
 /*
- * One without a header was being made by somebody who is dead: nobody can hold it. What cannot
- * be looked into now, or only by a later version, may be held.
+ * Classify a file. A file without a header was being made by a process that is dead, so no
+ * process can hold it. A file that cannot be read now, or only by a later version of tenon, may
+ * be held.
  */
-static enum finding look_into(const struct collection *c, const char *path)
+static enum finding classify(const struct collection *c, const char *path)
 {
     struct tni_mapping m;
     bool writes;
@@ -119,7 +125,7 @@ static enum finding look_into(const struct collection *c, const char *path)
     if (status != 0)
         return status == TN_ERR_SYSTEM      ? IS_HELD
                : status == TN_ERR_NOT_FOUND ? IS_GONE
-                                            : IS_LEFT;
+                                            : IS_ORPHANED;
     status = tni_store_map(fd, true, !writes, &m);
     bool is_held =
         status == TN_ERR_SYSTEM || status == TN_ERR_NO_MEMORY || status == TN_ERR_VERSION;
@@ -128,13 +134,13 @@ static enum finding look_into(const struct collection *c, const char *path)
         tni_os_unmap(m.address, m.object_bytes);
     }
     tni_os_close(fd);
-    return is_held ? IS_HELD : IS_LEFT;
+    return is_held ? IS_HELD : IS_ORPHANED;
 }
 
-/* @return 0, also for one that stays or is gone; or why it could not be removed */
+/* Remove a file if it is orphaned. @return 0, or why it could not be removed */
 static int remove_file(struct collection *c, const char *path)
 {
-    if (look_into(c, path) != IS_LEFT)
+    if (classify(c, path) != IS_ORPHANED)
         return 0;
     int status = c->is_look_only ? 0 : tni_os_shm_remove(path);
     if (status == TN_ERR_NOT_FOUND)
@@ -148,7 +154,7 @@ static int remove_file(struct collection *c, const char *path)
 static void remove_or_log(struct collection *c, const char *path)
 {
     if (remove_file(c, path) != 0)
-        tni_log(TNI_LOG_WARNING, "a file was left: %s", tn_error_detail());
+        tni_log(TNI_LOG_WARNING, "a file was not removed: %s", tn_error_detail());
 }
 
 static void free_files(struct collection *c)
@@ -164,7 +170,7 @@ static int compare_domains(const void *left, const void *right)
     return (a->name.domain > b->name.domain) - (a->name.domain < b->name.domain);
 }
 
-/* pre: the files are in the order of their domains */
+/* Mark the files of the domains `first_domain` to `last_domain`. pre: sorted by domain */
 static void note_living(struct collection *c, uint64_t first_domain, uint64_t last_domain)
 {
     size_t low = 0, high = c->count;
@@ -186,9 +192,9 @@ static void note_witnessed(uint64_t inode, void *context)
 }
 
 /*
- * Nobody can look at the descriptors of a process of another user namespace, or of one that is
- * not dumpable, but everybody can see its witness. So a domain has ended only if no member is
- * found by a descriptor and none by a witness.
+ * Mark the files of live domains. No process can see the descriptors of a process of another
+ * user namespace, or of one that is not dumpable, but every process can see its witness. So a
+ * domain has ended only if neither a descriptor nor a witness shows a member.
  */
 static int find_living(struct collection *c, tni_files_living_fn *living)
 {
@@ -230,13 +236,14 @@ void tni_files_end_domain(const struct tni_segment *s)
 {
     struct collection c = {.only = s};
     if (list_files(&c) < 0)
-        tni_log(TNI_LOG_WARNING, "files were not looked for: %s", tn_error_detail());
+        tni_log(TNI_LOG_WARNING, "the files of an ended domain could not be listed: %s",
+                tn_error_detail());
     for (size_t i = 0; i < c.count; i++)
         remove_or_log(&c, c.files[i].path);
     free_files(&c);
 }
 
-/* ---- let go by a domain that lives ------------------------------------------------------- */
+/* ---- files that a live domain let go ----------------------------------------------------- */
 
 static int compare_numbers(const void *left, const void *right)
 {
@@ -251,8 +258,8 @@ static bool has_object(const struct tni_segment *s, tni_block block)
 }
 
 /*
- * The numbers of the files that blocks name, in ascending order. A block that makes no sense
- * may mean any file: an error, and none is touched.
+ * List the numbers of the files that blocks name, in ascending order. A damaged record may have
+ * named any file, so it is an error, and the caller removes nothing.
  */
 static int list_named(const struct tni_segment *s, uint64_t **ret_numbers, size_t *ret_count)
 {
@@ -289,14 +296,14 @@ int tni_files_let_go(const struct tni_segment *s, bool look_only, tni_files_fn *
     uint64_t *named = NULL;
     size_t count = 0;
     if (tni_frontier(s, TNI_BACKING_CLASS) == 0)
-        return 0; /* it never had a file */
+        return 0; /* the domain never had a file */
     int status = list_files(&c);
     if (status == 0 && c.count > 0)
         status = list_named(s, &named, &count);
     for (size_t i = 0; status == 0 && i < c.count; i++)
         if (bsearch(&c.files[i].name.number, named, count, sizeof *named, compare_numbers) ==
             NULL)
-            (void)remove_file(&c, c.files[i].path); /* `each` hears of it, time and again */
+            (void)remove_file(&c, c.files[i].path); /* not logged: this is called repeatedly */
     free(named);
     free_files(&c);
     return status < 0 ? status : c.removed;

@@ -104,7 +104,10 @@ static int fail_manager(tni_block block, const char *why)
                     block.id, why);
 }
 
-/* Ask tenond, then every process that has it open. @return 0, TN_ERR_NOT_FOUND, or an error */
+/*
+ * Ask tenond for a descriptor, then search the processes that have the object open.
+ * @return 0, TN_ERR_NOT_FOUND, or an error
+ */
 static int search_memory(struct tn_domain *d, const struct storage_id *id,
                          struct descriptor *ret_found)
 {
@@ -271,7 +274,8 @@ static bool has_bytes(const struct tni_mapping *m, uintptr_t address, uint64_t s
 {
     if (m == NULL || m->address == NULL)
         return false;
-    uint64_t at = address - ((uintptr_t)m->address + m->data_offset); /* below: wraps */
+    uint64_t at =
+        address - ((uintptr_t)m->address + m->data_offset); /* a lower address wraps */
     return at <= m->data_bytes && size_bytes <= m->data_bytes - at &&
            (at < m->data_bytes || at == 0);
 }

@@ -38,8 +38,8 @@ bool tni_mapping_has_descriptor(const struct tni_mapping *m)
 }
 
 /*
- * The program may have closed this descriptor without having opened it. Then the number may be
- * that of a file of the program, and must not be closed.
+ * The program may have closed this descriptor by mistake. Then its number may belong to a file
+ * of the program by now, and must not be closed.
  */
 void tni_mapping_close_kept(struct tn_domain *d, struct tni_mapping *m)
 {
@@ -161,7 +161,8 @@ static void end_mapping(struct tn_domain *d, struct tni_mapping *m)
         discard_mapping(d, m);
 }
 
-/* No free(): a thread of the parent may have been in malloc(), whose lock stays taken here. */
+/* No free(): a thread of the parent may have been in malloc(), whose lock nobody releases in a
+ * child. */
 TNI_AROUND_FORK void tni_mapping_discard_in_child(struct tn_domain *d, struct tni_mapping *m)
 {
     tni_backing_part(d)->mappings[m->index] = NULL;

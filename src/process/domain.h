@@ -114,7 +114,7 @@ struct tn_domain {
     _Atomic uint32_t local_limit[TNI_CLASSES]; /* of `local`: one above the highest not 0 */
     _Atomic uint64_t *mapped;  /* a bit for each block: this process touched its memory */
     _Atomic uint32_t *roles;   /* [objects], see struct tn_object */
-    bool is_empty_in_children; /* the kernel empties `mapped`, `roles` and all caches */
+    bool is_empty_in_children; /* fork() empties `mapped`, `roles` and all caches */
 
     /* Functions that rooms above registered. */
     struct tni_fork_hooks hooks[TNI_FORK_HOOKS];
@@ -125,8 +125,8 @@ struct tn_domain {
     /*
      * Called when a table or the memory is full: reclaim what dead processes or expired tickets
      * hold, or wait up to 50 ms for the process that is doing so.
-     * @return true: it checked, so the caller retries once. pre: the caller has no thread
-     * record and no claim. May be NULL.
+     * @return true: dead processes and tickets were checked, so the caller retries once. pre:
+     * the caller has no thread record and no claim. May be NULL.
      */
     bool (*relieve)(struct tn_domain *domain);
     _Atomic uint64_t relieve_ns; /* not called again before this time */

@@ -269,7 +269,7 @@ TNI_AROUND_FORK static void fork_parent(bool seems_failed)
     for (struct tn_domain *d = tni_domains; d != NULL; d = d->next) {
         if (seems_failed)
             mark_unborn(d);
-        /* fork() failed, or the child was killed early on, or it could not sit down. */
+        /* fork() failed, or the child was killed early, or it could not take the seat. */
         disown_unwitnessed(d);
         tni_os_witness_drop(d->child_witness); /* from now on only the child has it */
         d->child_witness = NULL;
@@ -297,7 +297,7 @@ TNI_AROUND_FORK static void sit_as_child(struct tn_domain *d, uint32_t seat,
         tni_os_witness_keep(d->child_witness);
     TNI_PUT(entry->start_time, self->start_time);
     TNI_PUT(entry->image, self->image);
-    TNI_PUT(entry->pid_space, self->pid_space); /* its parent's unshare() may have changed it */
+    TNI_PUT(entry->pid_space, self->pid_space); /* the parent may have called unshare() */
     atomic_store(&entry->pid, self->pid);
     TNI_KILL_POINT("fork_child_named");
     tni_sit_down(d, seat, incarnation, d->child_witness);
@@ -339,7 +339,7 @@ TNI_AROUND_FORK static void fork_child(void)
 
 int tni_fork_register(void)
 {
-    tni_domains_lock(); /* one thread at a time */
+    tni_domains_lock(); /* two threads that join at once must not both register */
     int status = tni_os_at_fork(fork_prepare, fork_parent, fork_child);
     tni_domains_unlock();
     return status;

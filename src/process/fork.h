@@ -31,7 +31,7 @@ void tni_sit_down(struct tn_domain *domain, uint32_t seat, uint32_t incarnation,
 extern struct tn_domain *tni_domains; /* all domains of this process, protected by the lock */
 void tni_domains_lock(void);
 void tni_domains_unlock(void);
-/** The lock as if nobody had it. In a child, in which the thread that had it does not exist. */
+/** Reset the lock to free. For a child, in which the thread that had it does not exist. */
 void tni_domains_reset_lock(void);
 /**
  * If this is a child in which no fork handler ran, drop its parent's seats. Called before this
@@ -39,7 +39,7 @@ void tni_domains_reset_lock(void);
  */
 void tni_domains_drop_if_copied(void);
 
-/* In a forked child. */
+/* What children do that got no seat, or a new one. */
 
 /** Note why the child has no seat, for the error of later calls. */
 void tni_fork_note_reason(struct tn_domain *domain, const char *why);

@@ -8,7 +8,7 @@
 
 #include "segment/segment.h"
 
-enum { TNI_SEAT_NOBODY = 0xffffff }; /* in place of a pid, which is less than 2^22 */
+enum { TNI_SEAT_NOBODY = 0xffffff }; /* a pid that no process has: pids are < 2^22 */
 
 /* The number of the witness of a seat's process. No two incarnations share a number. */
 static inline uint64_t tni_witness_number(uint32_t seat, uint32_t incarnation)
@@ -45,9 +45,9 @@ bool tni_process_is_here(const struct tni_segment *segment, uint32_t seat);
  * another incarnation by now.
  */
 uint32_t tni_process_who_state(const struct tni_segment *segment, uint64_t who);
-/** Whether this incarnation of a seat still has it, and nobody reclaims it. */
+/** Whether the process that `who` names still has its seat, and nobody reclaims the seat. */
 bool tni_process_who_lives(const struct tni_segment *segment, uint64_t who);
-/** The same, and its process is not known to have ended. */
+/** The same, and the process is not known to have ended. */
 bool tni_process_who_runs(const struct tni_segment *segment, uint64_t who);
 /** How many seats belong to dead processes and are not reclaimed yet. */
 uint32_t tni_process_count_dead(const struct tni_segment *segment);

@@ -95,7 +95,7 @@ bool tni_ref_alloc_warm(struct tn_domain *d, struct tni_thread *thread, uint64_t
 static int alloc_with(struct tn_domain *d, struct tni_thread *thread, uint64_t bytes,
                       const struct tni_block_about *about, struct tni_new_block *ret_new)
 {
-    enum { MOST_HELD = 8 }; /* skip this many blocks that fail_held() finds damaged */
+    enum { MOST_HELD = 8 }; /* skip at most so many damaged blocks, see fail_held() */
     const struct tni_alloc_request request = {
         .bytes = bytes, .kind = about->kind, .is_uncommitted = about->is_uncommitted};
     int status = TN_ERR_CORRUPT;

@@ -166,7 +166,7 @@ void tni_ref_release_unused(struct tn_domain *domain, struct tni_thread *thread,
  */
 void tni_ref_close(struct tn_domain *domain);
 
-/** The generation of a live block: how often it was allocated. For handles. */
+/** The generation of a live block: how often it was allocated. A handle carries it. */
 uint32_t tni_ref_generation(const struct tn_domain *domain, tni_block block);
 
 /* ---- moving references between records: for rooms above, which have a thread record ------ */
@@ -254,7 +254,7 @@ int tni_ref_lend_more(struct tn_domain *domain, tni_block block, bool move);
  * With `move`, the caller's local reference is consumed; if it was the process's last one, the
  * hold's reference becomes the record's and no count changes. The caller then writes the record
  * and clears the announce. pre: announced, and a read-modify-write or fence since (ref.c, I5).
- * @return 0, or TN_ERR_FULL: the block has 2^24 - 1 references
+ * @return 0, or TN_ERR_FULL: the block has TNI_MOST_RECORDED references (counts.h)
  */
 static inline int tni_ref_lend(struct tn_domain *d, tni_block block, bool move)
 {

@@ -23,8 +23,8 @@ static int try_until(struct tn_domain *d, struct tni_retry *retry, uint64_t unti
 }
 
 /*
- * A process that is stopped during a commit would leave open for ever whether there is room.
- * Give all free memory back, and try without what that process may still need.
+ * While a process is stopped in the middle of a commit, TNI_ALLOC_AGAIN would never end. Give
+ * all free memory back to the system, so that there is room even if that commit goes on.
  */
 static int try_with_all_given_back(struct tn_domain *d, struct tni_retry *retry)
 {
