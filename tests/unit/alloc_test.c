@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The room alloc: what the quota refuses, and what is given back for it. */
+/* Tests of the room alloc: what the quota refuses, and which memory is given back for it. */
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static void flush_and_trim(void)
     tni_thread_leave(thread);
 }
 
-/* What a thread of another seat announces, as if it were at it. */
+/* Write an announce of another seat, as if a thread of that seat were committing. */
 static struct tni_announce *announce(uint32_t seat, uint64_t bytes)
 {
     struct tni_announce *a = tni_announce_at(&d->segment, seat, 0);
@@ -84,7 +84,7 @@ static int ask(uint64_t bytes)
     return status;
 }
 
-static _Atomic int taken_large; /* 2: not yet */
+static _Atomic int taken_large; /* the status of take_large(); 2: it has not ended */
 
 static void *take_large(void *argument)
 {
@@ -94,7 +94,7 @@ static void *take_large(void *argument)
     return &block;
 }
 
-TN_TEST(there_is_room_beside_a_commit_that_fits_with_it)
+TN_TEST(a_request_that_fits_beside_a_commit_is_granted)
 {
     pthread_t thread;
     void *block;
@@ -109,10 +109,10 @@ TN_TEST(there_is_room_beside_a_commit_that_fits_with_it)
     finish();
 }
 
-TN_TEST(who_is_refused_for_an_intent_that_may_fall_comes_again)
+TN_TEST(a_refusal_due_to_an_unfinished_commit_is_to_be_retried)
 {
     begin(UINT64_C(64) * MIB);
-    /* One asks, and may be refused; one has a chunk that may have landed already. */
+    /* First the other seat asks, and may be refused; then one of its chunks may count twice. */
     struct tni_announce *a = announce(1, TNI_COMMIT_ASKS | UINT64_C(64) * MIB);
     assert_int_equal(ask(MIB), TNI_ALLOC_AGAIN);
     atomic_store(&a->commit_bytes, UINT64_C(64) * MIB);
@@ -127,7 +127,7 @@ TN_TEST(who_is_refused_for_an_intent_that_may_fall_comes_again)
     finish();
 }
 
-TN_TEST(who_lacks_what_another_gives_back_comes_again)
+TN_TEST(a_refusal_due_to_memory_being_trimmed_is_to_be_retried)
 {
     tni_block live;
     begin(UINT64_C(64) * MIB);
@@ -159,7 +159,7 @@ static void *trim_at_each_turn(void *turns)
     return NULL;
 }
 
-/* Where the other gets no processor for longer than a call is patient, the call may give up. */
+/* If the trimming thread gets no processor for long, a call may give up: then call again. */
 static int take_beside_a_trim(uint64_t bytes, tni_block *ret_block)
 {
     uint64_t begun_ns;
@@ -171,7 +171,7 @@ static int take_beside_a_trim(uint64_t bytes, tni_block *ret_block)
     return status;
 }
 
-TN_TEST(memory_that_another_is_giving_back_is_waited_for)
+TN_TEST(memory_that_another_thread_is_trimming_is_waited_for)
 {
     struct turns turns = {.count = 16};
     pthread_t thread;
@@ -192,7 +192,7 @@ TN_TEST(memory_that_another_is_giving_back_is_waited_for)
     finish();
 }
 
-TN_TEST(free_memory_serves_beside_a_member_that_asks_and_is_stopped)
+TN_TEST(free_memory_is_used_while_a_stopped_member_asks_for_more)
 {
     tni_block warm[4], block;
     begin(UINT64_C(64) * MIB);
@@ -220,8 +220,8 @@ static void *wait_for_eight(void *status)
     return NULL;
 }
 
-/* After its first second it tries again whenever something is freed, and every 100 ms. */
-TN_TEST(who_waits_for_memory_gives_all_back_once_a_second)
+/* After its first second the waiter retries when a block is freed, and every 100 ms. */
+TN_TEST(a_waiter_for_memory_gives_all_back_once_a_second)
 {
     _Atomic int status = 0;
     pthread_t thread;
@@ -243,7 +243,7 @@ TN_TEST(who_waits_for_memory_gives_all_back_once_a_second)
     finish();
 }
 
-TN_TEST(a_small_block_gets_its_page_beside_a_member_that_asks)
+TN_TEST(a_small_block_gets_its_page_while_another_member_asks)
 {
     tni_block live, small;
     begin(UINT64_C(64) * MIB);
@@ -268,7 +268,7 @@ TN_TEST(a_failing_allocation_gives_no_more_back_than_it_lacks)
     TN_CHECK_OK(take(12 * MIB, &live));
     for (int i = 0; i < 8; i++)
         tni_ref_release(d, warm[i]);
-    /* 28 are committed, 16 of them warm: 4 MiB are missing. */
+    /* 28 MiB are committed, 16 MiB of which belong to free blocks: 4 MiB are missing. */
     TN_CHECK_OK(take(8 * MIB, &other));
     assert_int_equal(committed(), 32 * MIB);
     tni_ref_release(d, live);
@@ -286,7 +286,8 @@ TN_TEST(a_block_that_lacks_memory_does_not_lose_what_it_has)
     TN_CHECK_OK(take(3 * MIB / 2, &second));
     tni_ref_release(d, first);
     tni_ref_release(d, second);
-    /* The first is taken again, and the second one gives what the first lacks. */
+    /* The first block is taken again, and the second one gives back what the first one lacks.
+     */
     TN_CHECK_OK(take(5 * MIB / 2 + LACKS, &first));
     assert_int_equal(committed(), 32 * MIB);
     assert_int_equal(tni_segment_committed(&d->segment, second), 3 * MIB / 2 - LACKS);
@@ -295,7 +296,7 @@ TN_TEST(a_block_that_lacks_memory_does_not_lose_what_it_has)
     finish();
 }
 
-TN_TEST(an_allocation_that_no_memory_could_serve_gives_none_back)
+TN_TEST(an_allocation_above_the_quota_gives_no_memory_back)
 {
     tni_block warm;
     begin(UINT64_C(32) * MIB);
@@ -322,7 +323,7 @@ TN_TEST(a_large_free_block_gives_only_its_end_back)
 enum { SMALL = 64, SMALL_COUNT = (16 * MIB) / SMALL, EACH = 1024 };
 static tni_block small[SMALL_COUNT];
 
-/* One block in 1024 lives: a page for each of them is all that they keep. */
+/* Keep one block in 1024. @return how many; they need one page each */
 static uint32_t keep_few(void)
 {
     uint32_t live = 0;
@@ -358,7 +359,7 @@ TN_TEST(a_live_small_block_keeps_its_page_and_no_more)
     finish();
 }
 
-TN_TEST(a_block_in_a_trimmed_span_has_memory_of_its_own_again)
+TN_TEST(a_block_taken_in_a_trimmed_span_gets_its_own_memory)
 {
     begin(UINT64_C(16) * MIB);
     uint32_t live = keep_few();
@@ -369,7 +370,7 @@ TN_TEST(a_block_in_a_trimmed_span_has_memory_of_its_own_again)
         assert_int_equal(tni_segment_committed(&d->segment, small[i]), SMALL);
         memset(tni_payload_at(&d->segment, small[i]), 1, SMALL);
     }
-    /* A page at a time, as they were come to. */
+    /* The pages were committed one by one, as the blocks were taken. */
     uint64_t pages = live * SMALL / d->segment.geometry.page_bytes + 1;
     assert_in_range(committed(), before, before + pages * d->segment.geometry.page_bytes);
     for (uint32_t i = 0; i < 2 * live; i++)
@@ -386,7 +387,7 @@ static void *trim_again_and_again(void *stop)
     return NULL;
 }
 
-/* As if another process had the hint in its cache. */
+/* Hide the hint of a block, as if another process had it in its cache. */
 static void hide_hint(tni_block block)
 {
     uint32_t at = tni_block_position(&d->segment.geometry, block);
@@ -396,7 +397,7 @@ static void hide_hint(tni_block block)
     atomic_fetch_and(tni_hints_at(&d->segment, at), ~(UINT64_C(1) << (at % 64)));
 }
 
-TN_TEST(a_block_that_is_taken_from_another_has_memory_beside_a_trim)
+TN_TEST(a_stolen_block_has_its_memory_while_another_thread_trims)
 {
     struct turns turns = {.count = 128};
     pthread_t thread;
@@ -419,8 +420,8 @@ TN_TEST(a_block_that_is_taken_from_another_has_memory_beside_a_trim)
     finish();
 }
 
-/* alloc.c I3, with another thread that takes pages away as fast as it can. */
-TN_TEST(a_block_has_the_memory_it_is_said_to_have_beside_a_trim)
+/* alloc.c I3, while another thread trims as fast as it can. */
+TN_TEST(a_block_has_its_recorded_memory_while_another_thread_trims)
 {
     enum { ROUNDS = 300, HELD = 64, SIZE = 192 };
     static _Atomic bool stop;
@@ -450,7 +451,7 @@ TN_TEST(a_block_has_the_memory_it_is_said_to_have_beside_a_trim)
     finish();
 }
 
-TN_TEST(a_class_that_is_full_is_found_full_without_a_look_at_its_blocks)
+TN_TEST(a_full_class_is_known_full_without_a_scan_of_its_blocks)
 {
     enum { OF_ALL = 64 };
     static tni_block all[5 * OF_ALL + 1];
@@ -458,10 +459,10 @@ TN_TEST(a_class_that_is_full_is_found_full_without_a_look_at_its_blocks)
     begin_with(UINT64_C(16) * MIB, OF_ALL);
     while (taken <= 5 * OF_ALL && take(SMALL, &all[taken]) == 0)
         taken++;
-    /* The class of this size, and four more. */
+    /* The class of this size, and the four larger classes that serve when it is full. */
     assert_int_equal(taken, 5 * OF_ALL);
     assert_int_equal(take(SMALL, &all[taken]), TN_ERR_FULL);
-    /* Behind its back: who frees says so, and nobody looks before. */
+    /* Free a block without clearing `full`: no allocation scans the words and finds it. */
     _Atomic uint64_t *word = tni_word_at(&d->segment, all[0]);
     uint64_t live = atomic_load(word);
     atomic_store(word, tni_word_next(live, TNI_BLOCK_FREE, 0));
@@ -483,7 +484,7 @@ TN_TEST(a_class_that_is_full_is_found_full_without_a_look_at_its_blocks)
 
 enum { LOCKED_BYTES = 16 << 10, LARGE = 2 * MIB };
 
-/* Its beginning, and the program forgets to unlock it. */
+/* Take a block and lock its first pages, as a program does that forgets to unlock them. */
 static void take_locked(uint64_t bytes, tni_block *ret_block)
 {
     TN_CHECK_OK(take(bytes, ret_block));
@@ -499,15 +500,15 @@ TN_TEST(memory_that_the_program_has_locked_is_given_back)
     take_locked(LOCKED_BYTES, &blocks[1]);
     tni_ref_release(d, blocks[0]);
     tni_ref_release(d, blocks[1]);
-    TN_CHECK_OK(take(4 * MIB, &blocks[0])); /* needs all that there is */
+    TN_CHECK_OK(take(4 * MIB, &blocks[0])); /* needs all of the quota */
     tni_ref_release(d, blocks[0]);
     flush_and_trim();
     assert_int_equal(committed(), 0);
     finish();
 }
 
-/* No hole is made in a file that the program opened where it closed the arena's descriptor. */
-TN_TEST(memory_is_given_back_by_no_descriptor_but_the_arenas)
+/* The program closed the arena's descriptor, and opened a file that got its number. */
+TN_TEST(a_trim_discards_through_the_arenas_descriptor_only)
 {
     int arena_fd, other;
     tni_block block;
@@ -529,15 +530,15 @@ TN_TEST(memory_is_given_back_by_no_descriptor_but_the_arenas)
     finish();
 }
 
-/* ---- by age ------------------------------------------------------------------------------ */
+/* ---- idle memory ------------------------------------------------------------------------- */
 
-static void look_for_idle_memory(void)
+static void scan_for_idle_memory(void)
 {
-    atomic_store(&tni_alloc_part(d)->idle_ns, 0); /* time has passed */
+    atomic_store(&tni_alloc_part(d)->idle_ns, 0); /* a scan is due */
     tni_alloc_trim_idle(d);
 }
 
-TN_TEST(memory_that_nobody_used_since_the_last_look_goes_back)
+TN_TEST(memory_unused_since_the_last_scan_is_given_back)
 {
     tni_block idle[2], used[2], live;
     begin(UINT64_C(64) * MIB);
@@ -551,17 +552,17 @@ TN_TEST(memory_that_nobody_used_since_the_last_look_goes_back)
         tni_ref_release(d, used[i]);
     }
     uint64_t before = committed();
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_equal(committed(), before);
     for (int i = 0; i < 2; i++) {
         TN_CHECK_OK(take(i == 0 ? 2 * MIB : 256, &used[i]));
         tni_ref_release(d, used[i]);
     }
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_equal(committed(), 3 * MIB + (64 << 10));
-    tni_alloc_trim_idle(d); /* not due: nothing happens */
+    tni_alloc_trim_idle(d); /* no scan is due */
     assert_int_equal(committed(), 3 * MIB + (64 << 10));
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_equal(committed(), MIB);
     tni_ref_release(d, live);
     finish();

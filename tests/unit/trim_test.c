@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The room alloc: what others do while memory is given back. The linker puts functions of this
- * test before tni_segment_discard(), which gives pages back to the system, and before
- * tni_alloc_untake(), which ends that.
+ * Tests of the room alloc: what other threads do while one thread trims. The linker lets this
+ * test intercept tni_segment_discard(), which gives pages back to the system, and
+ * tni_alloc_untake(), which frees the blocks in them again.
  */
 #include "alloc/commit.h"
 #include "harness/harness.h"
@@ -11,10 +11,11 @@
 enum { MIB = 1 << 20, BLOCKS = 16, LIVE = 9, ENOUGH = 100 };
 
 static struct tn_domain *d;
-static tni_block live;               /* let go at the first discard; {0}: nothing is */
-static uint64_t used_again;          /* bytes that somebody takes and frees at each untake */
-static uint64_t given_meanwhile;     /* by somebody at the first discard */
-static bool gives_meanwhile, breaks; /* the next discard; those after it */
+static tni_block live;           /* released at the first discard; {0}: none */
+static uint64_t used_again;      /* at each untake, a thread takes and frees so many bytes */
+static uint64_t given_meanwhile; /* bytes that another trim gave back at the first discard */
+static bool gives_meanwhile;     /* the next discard begins another trim */
+static bool breaks;              /* the discards after that fail */
 static unsigned discards;
 
 int __real_tni_segment_discard(const struct tni_segment *segment, tni_block first,
@@ -93,7 +94,7 @@ static void finish(void)
     tni_process_unkeep(d);
 }
 
-/* A span of blocks of a page, of which only one lives. */
+/* Take all blocks of a span, a page each, and free all but one. */
 static void take_one_of_a_span(tni_block *ret_block)
 {
     tni_block blocks[BLOCKS];
@@ -105,45 +106,45 @@ static void take_one_of_a_span(tni_block *ret_block)
     *ret_block = blocks[LIVE];
 }
 
-static void look_for_idle_memory(void)
+static void scan_for_idle_memory(void)
 {
-    atomic_store(&tni_alloc_part(d)->idle_ns, 0); /* time has passed */
+    atomic_store(&tni_alloc_part(d)->idle_ns, 0); /* a scan is due */
     tni_alloc_trim_idle(d);
 }
 
 /* ---- idle memory ------------------------------------------------------------------------- */
 
-TN_TEST(a_look_for_idle_memory_ends_though_a_block_is_freed_meanwhile)
+TN_TEST(an_idle_scan_ends_though_a_block_is_freed_meanwhile)
 {
     tni_block block;
     begin();
     take_one_of_a_span(&block);
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_equal(discards, 0);
     live = block;
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_not_equal(discards, 0);
     finish();
 }
 
-TN_TEST(a_look_for_idle_memory_ends_though_a_block_is_used_again)
+TN_TEST(an_idle_scan_ends_though_a_block_is_used_again)
 {
     tni_block block;
     begin();
     take(2 * MIB, &block);
     tni_ref_release(d, block);
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_equal(discards, 0);
     used_again = 2 * MIB;
-    look_for_idle_memory();
+    scan_for_idle_memory();
     assert_int_equal(discards, 1);
     used_again = 0;
     finish();
 }
 
-/* ---- two at once ------------------------------------------------------------------------- */
+/* ---- two trims at once ------------------------------------------------------------------- */
 
-TN_TEST(pages_that_another_gave_back_are_not_counted_again)
+TN_TEST(pages_that_another_thread_discarded_are_counted_once)
 {
     uint64_t page_bytes = tni_os_page_bytes(), before = 0, after = 0;
     tni_block block;
@@ -160,7 +161,7 @@ TN_TEST(pages_that_another_gave_back_are_not_counted_again)
     finish();
 }
 
-TN_TEST(pages_that_another_gave_back_are_not_said_to_be_there)
+TN_TEST(pages_that_another_thread_discarded_are_not_recorded)
 {
     tni_block block;
     begin();

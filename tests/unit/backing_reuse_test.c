@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storages outside of the arena, where lives of one block meet: an import that maps before it
- * holds, one who ends a block late, a tensor that outlives its domain, a fork that fails.
+ * Tests of the room backing: a block of a storage is reused while something of its former
+ * generation goes on: an import that maps before it holds the block, a late end, a tensor that
+ * outlives its domain.
  */
 #include "unit/tensor_test.h"
 
@@ -24,7 +25,7 @@ static tn_tensor *make_by(tn_domain *domain, uint32_t strategy, uint32_t flags)
     return t;
 }
 
-/* As an import has it, or a push that has given its reference away. */
+/* Map a storage without a reference of its block, as an import does, or a push at its end. */
 static struct tni_mapping *map_without_hold(tn_domain *domain, const tn_tensor *t)
 {
     struct tni_mapping *mapping;
@@ -33,7 +34,7 @@ static struct tni_mapping *map_without_hold(tn_domain *domain, const tn_tensor *
     return mapping;
 }
 
-/* One that takes the place of a block that ended. */
+/* Make a tensor, which reuses the block of a storage that has ended. */
 static tn_tensor *make_again(tn_domain *domain, uint32_t strategy, tni_block block)
 {
     tn_tensor *t = make_by(domain, strategy, 0);
@@ -41,7 +42,7 @@ static tn_tensor *make_again(tn_domain *domain, uint32_t strategy, tni_block blo
     return t;
 }
 
-TN_TEST(a_mapping_of_a_life_that_is_over_does_not_disturb_the_next_one)
+TN_TEST(a_mapping_of_a_former_generation_leaves_the_new_one_alone)
 {
     tn_domain *domain = make_domain();
     unsigned mappings = tnt_mapping_count();
@@ -62,8 +63,8 @@ TN_TEST(a_mapping_of_a_life_that_is_over_does_not_disturb_the_next_one)
     free_domain(domain);
 }
 
-/* As when another process made it: our table has the life before it only. */
-TN_TEST(the_next_life_of_a_block_is_mapped_though_the_one_before_it_still_is)
+/* As if another process had made the tensor: this process's table has the former mapping. */
+TN_TEST(a_reused_block_is_mapped_beside_its_former_generation)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t = make_by(domain, TN_STRATEGY_FILE_SYSTEM, 0);
@@ -84,7 +85,7 @@ TN_TEST(the_next_life_of_a_block_is_mapped_though_the_one_before_it_still_is)
     free_domain(domain);
 }
 
-TN_TEST(who_ends_an_object_late_does_not_end_that_of_the_next_life)
+TN_TEST(a_late_end_does_not_end_the_object_of_a_reused_block)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t = make_by(domain, TN_STRATEGY_FILE_SYSTEM, 0);
@@ -102,7 +103,7 @@ TN_TEST(who_ends_an_object_late_does_not_end_that_of_the_next_life)
     free_domain(domain);
 }
 
-TN_TEST(a_record_of_a_memory_object_with_a_path_makes_no_sense)
+TN_TEST(a_record_of_a_memfd_that_has_a_path_is_damaged)
 {
     tn_domain *domain = make_domain();
     char path[128];
@@ -119,7 +120,7 @@ TN_TEST(a_record_of_a_memory_object_with_a_path_makes_no_sense)
     free_domain(domain);
 }
 
-TN_TEST(a_descriptor_is_never_that_of_the_next_life_of_a_block)
+TN_TEST(a_descriptor_is_never_that_of_a_reused_block)
 {
     tn_domain *domain = make_domain();
     tn_tensor *t = make_by(domain, TN_STRATEGY_FILE_DESCRIPTOR, 0), *next;
@@ -136,7 +137,7 @@ TN_TEST(a_descriptor_is_never_that_of_the_next_life_of_a_block)
     free_domain(domain);
 }
 
-/* What it maps there is its own, whatever becomes of the tensor. */
+/* The child maps memory of its own at the address of the storage that it lost. */
 static int map_where_it_was(void *argument)
 {
     tn_tensor *t = argument;
@@ -151,7 +152,7 @@ static int map_where_it_was(void *argument)
     return 0;
 }
 
-TN_TEST(what_a_forked_child_lost_is_not_unmapped_once_more)
+TN_TEST(a_storage_lost_by_a_forked_child_is_unmapped_only_once)
 {
     tn_domain *domain = make_domain();
     tni_backing_init(domain);
