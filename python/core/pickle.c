@@ -26,13 +26,13 @@ static PyObject *array_function, *fixed_array_function, *take_function;
 
 /* ---- reducers ---------------------------------------------------------------------------- */
 
-static bool has_many(void)
+static bool has_many_tensors(void)
 {
     return PyList_GET_SIZE(tnp_conversion_now->tensors) >= MANY_TENSORS;
 }
 
 /* -1: raised */
-static int check_room(void)
+static int check_tensor_count(void)
 {
     if (PyList_GET_SIZE(tnp_conversion_now->tensors) < TN_MESSAGE_MAX_TENSORS)
         return 0;
@@ -44,12 +44,13 @@ static int check_room(void)
 }
 
 /* Consumes `tensor`. @return its number, or NULL: raised */
-static PyObject *send_along(PyObject *tensor)
+static PyObject *attach_tensor(PyObject *tensor)
 {
     if (tensor == NULL)
         return NULL;
     Py_ssize_t number = PyList_GET_SIZE(tnp_conversion_now->tensors);
-    int failed = check_room() < 0 ? -1 : PyList_Append(tnp_conversion_now->tensors, tensor);
+    int failed =
+        check_tensor_count() < 0 ? -1 : PyList_Append(tnp_conversion_now->tensors, tensor);
     Py_DECREF(tensor);
     return failed < 0 ? NULL : PyLong_FromSsize_t(number);
 }
@@ -64,19 +65,21 @@ static PyObject *reduction(PyObject *function, PyObject *number)
 static PyObject *reduce_array(PyObject *array)
 {
     bool is_fixed;
-    PyObject *tensor = tnp_transfer_array(tnp_conversion_now->domain, array, !has_many(),
-                                          tnp_conversion_now->deadline, &is_fixed);
+    PyObject *tensor =
+        tnp_transfer_array(tnp_conversion_now->domain, array, !has_many_tensors(),
+                           tnp_conversion_now->deadline, &is_fixed);
     if (tensor != NULL)
-        return reduction(is_fixed ? fixed_array_function : array_function, send_along(tensor));
+        return reduction(is_fixed ? fixed_array_function : array_function,
+                         attach_tensor(tensor));
     return PyErr_Occurred() ? NULL : tnp_reduce_by_numpy(array);
 }
 
 /* Refused before it is moved. */
 static PyObject *send_tensor(PyObject *tensor)
 {
-    if (check_room() < 0)
+    if (check_tensor_count() < 0)
         return NULL;
-    return send_along(
+    return attach_tensor(
         tnp_transfer_tensor(tnp_conversion_now->domain, tensor, tnp_conversion_now->deadline));
 }
 
@@ -86,7 +89,7 @@ static PyObject *reduce_tensor(PyObject *tensor)
 }
 
 /* Called by the pickler, in place of what an array or a tensor would give it. */
-static PyObject *reduce_ours(PyObject *module, PyObject *object)
+static PyObject *reduce(PyObject *module, PyObject *object)
 {
     (void)module;
     if (tnp_conversion_now == NULL || tnp_conversion_now->domain == NULL) {
@@ -111,7 +114,7 @@ static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
     int64_t size = view.len;
     place.size_bytes = (uint64_t)size;
     tn_tensor *storage = tnp_storage_of(tnp_conversion_now->domain, view.buf, place.size_bytes);
-    bool keep = storage == NULL && (size <= TNP_FEW_BYTES || has_many());
+    bool keep = storage == NULL && (size <= TNP_FEW_BYTES || has_many_tensors());
     if (storage != NULL) {
         place.offset = (uint64_t)((char *)view.buf - (char *)tn_tensor_data(storage));
     } else if (!keep) {
@@ -123,9 +126,9 @@ static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
     PyBuffer_Release(&view);
     if (keep)
         Py_RETURN_TRUE;
-    PyObject *number = storage == NULL
-                           ? NULL
-                           : send_along(tnp_tensor_wrap(storage, tnp_conversion_now->domain));
+    PyObject *number =
+        storage == NULL ? NULL
+                        : attach_tensor(tnp_tensor_wrap(storage, tnp_conversion_now->domain));
     if (number == NULL)
         return NULL;
     Py_DECREF(number);
@@ -184,7 +187,7 @@ static int notice_torch(void)
  * The dispatch table of our picklers. It looks into the dicts that others fill each time, so
  * that a reducer that was registered last is the one that is used.
  */
-static PyObject *look_up(PyObject *self, PyObject *type)
+static PyObject *find_reducer(PyObject *self, PyObject *type)
 {
     PyObject *const dicts[] = {reducers, python.fork_table, python.copyreg_table};
     PyObject *found_there = NULL;
@@ -203,14 +206,14 @@ static PyObject *look_up(PyObject *self, PyObject *type)
     return found_there;
 }
 
-static PyMappingMethods look_up_methods = {.mp_subscript = look_up};
+static PyMappingMethods table_methods = {.mp_subscript = find_reducer};
 
 static PyTypeObject table_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core.DispatchTable",
     .tp_doc = "The reducers that dumps() uses.",
     .tp_basicsize = sizeof(PyObject),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_as_mapping = &look_up_methods,
+    .tp_as_mapping = &table_methods,
 };
 
 static PyObject *pickle(PyObject *value)
@@ -339,7 +342,7 @@ static PyMethodDef functions[] = {
      "In a reducer: let a tensor travel along; returns its number."},
     {NULL, NULL, 0, NULL},
 };
-static PyMethodDef reduce_definition = {"reduce", reduce_ours, METH_O, NULL};
+static PyMethodDef reduce_definition = {"reduce", reduce, METH_O, NULL};
 static PyMethodDef keep_definition = {"keep", keep_in_pickle, METH_O, NULL};
 
 static PyObject *attribute_of(const char *module, const char *name)
@@ -350,22 +353,12 @@ static PyObject *attribute_of(const char *module, const char *name)
     return found_there;
 }
 
-/* ForkingPickler keeps what was registered with it in a dict of its class. */
-static PyObject *fork_reducers(void)
-{
-    PyObject *pickler = attribute_of("multiprocessing.reduction", "ForkingPickler");
-    PyObject *extra =
-        pickler == NULL ? NULL : PyObject_GetAttrString(pickler, "_extra_reducers");
-    Py_XDECREF(pickler);
-    return extra;
-}
-
 int tnp_pickle_init(PyObject *module)
 {
     python.pickler = attribute_of("pickle", "Pickler");
     python.bytes_io = attribute_of("io", "BytesIO");
     python.copyreg_table = attribute_of("copyreg", "dispatch_table");
-    python.fork_table = fork_reducers();
+    python.fork_table = attribute_of("tenon._cpython", "extra_reducers"); /* ForkingPickler's */
     reducers = PyDict_New();
     reduce_function = PyCFunction_New(&reduce_definition, NULL);
     keep_function = PyCFunction_New(&keep_definition, NULL);

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
-from multiprocessing import util
 
-from . import _core
+from . import _core, _cpython
 
 TYPE_CHECKING = False  # as typing has it, which takes long to import
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _join(name):
     return domain
 
 
-class _AtExit(util.Finalize):
+class _AtExit(_cpython.Finalize):
     """One that a forked child inherits: it has a seat of its own to leave."""
 
     _pid = property(lambda self: os.getpid(), lambda self, pid: None)
@@ -157,6 +156,6 @@ def _begin_child(unused):
 
 
 _follower = _Follower()
-util.register_after_fork(_follower, _begin_child)
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # no code of Python: many only exec
+_cpython.register_after_fork(_follower, _begin_child)
+_cpython.renew_in_child(_lock)  # no code of Python: many children only exec
 _core.set_default_domain(default)

@@ -10,16 +10,47 @@ import contextlib
 import ctypes
 import os
 import struct
+from typing import NamedTuple
 
 import torch
 
 from . import _core
-from ._torch_version import filename_of, mapped_file, mapping_of
+from ._torch_private import shared_filename
 
 _OPENED = "/proc/self/fd/"
 _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
 _STATX_BYTES, _BTIME_AT = 256, 80
+
+
+class Mapping(NamedTuple):
+    path: str  # where it is now; " (deleted)" behind it if it is nowhere
+    file: tuple  # its device and its inode
+
+
+def mapping_of(storage):
+    """Where a storage is a shared mapping of a file; None: it is none."""
+    begin = f"{storage.data_ptr():x}-".encode()
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            if line.startswith(begin):
+                fields = line.rstrip(b"\n").split(maxsplit=5)
+                if len(fields) < 6 or not fields[1].endswith(b"s"):
+                    return None
+                path = os.fsdecode(fields[5].replace(b"\\012", b"\n"))
+                return Mapping(path, (fields[3], fields[4]))
+    return None
+
+
+def mapped_file(storage):
+    """The file that a storage is; None: it is none, a copy of one, or one that was deleted."""
+    mapping = mapping_of(storage)
+    if mapping is None or (mapping.path.endswith(" (deleted)") and not os.path.exists(mapping.path)):
+        return None
+    return mapping.path
+
+
+filename_of = shared_filename or mapped_file
 
 
 def name(storage):

@@ -7,97 +7,22 @@ import threading
 import weakref
 
 import torch
-from torch.multiprocessing import reductions as _theirs
 
 from . import _core, _domain
-from ._torch_version import filename_of, is_resizable, untyped
+from ._torch_file import filename_of
+from ._torch_private import (
+    StorageWeakRef,
+    check_words,
+    descriptor_of,
+    exchange,
+    is_resizable,
+    storage_of_reference,
+    untyped,
+)
 
 MAX_NDIM = 32  # of a tensor of tenon's
 
 is_shared_originally = torch.UntypedStorage.is_shared
-
-# ---- what a storage is made of
-#
-# PyTorch has no call that gives a storage other memory. So the words of the object behind it
-# that hold the pointer, its deleter, the device, the size and the flags are exchanged with
-# those of a storage of the same size over shared memory. Where they are is looked up in
-# storages made for it, and the exchange is tried on these; nothing else is touched unless that
-# went well.
-
-LOOKED_AT_WORDS = 8
-SWAPPED_WORDS = 6  # pointer, deleter, context, device; size; flags, whether it can be resized
-TRIED_BYTES = 4099
-
-words_at = None  # bytes into the object; None: not tried yet
-
-
-class Witness(bytearray):
-    """Memory whose end can be seen, by a weak reference."""
-
-
-def lent_storage(fill):
-    witness = Witness(bytes([fill]) * TRIED_BYTES)
-    storage = untyped(torch.from_dlpack(_core.from_buffer(witness)))
-    return storage, weakref.ref(witness)
-
-
-def looks(storage):
-    return storage.data_ptr(), storage.nbytes(), is_resizable(storage), storage[0]
-
-
-def locate(storage):
-    words = (ctypes.c_size_t * LOOKED_AT_WORDS).from_address(storage._cdata)[:]
-    places = [i for i, word in enumerate(words) if word == storage.data_ptr()]
-    return places[0] if places else None
-
-
-def try_swap(one, other, place):
-    """Exchange them, and say whether each then is what the other was; if not, as before."""
-    if place is None or locate(other) != place:
-        return False
-    before = looks(one), looks(other)
-    swap(one, other, place * ctypes.sizeof(ctypes.c_size_t))
-    if (looks(other), looks(one)) == before:
-        return True
-    swap(one, other, place * ctypes.sizeof(ctypes.c_size_t))
-    return False
-
-
-def swap(one, other, at):
-    _core.swap_words(one._cdata + at, other._cdata + at, SWAPPED_WORDS)
-
-
-def find_words():
-    """Where the words are, or None if PyTorch's storages are not as expected."""
-    own = torch.UntypedStorage(TRIED_BYTES).fill_(1)
-    lent, witness = lent_storage(2)
-    place = locate(own)
-    if not is_resizable(own) or is_resizable(lent) or not try_swap(own, lent, place):
-        return None
-    del own
-    if witness() is not None or lent[0] != 1:
-        return None
-    lent, witness = lent_storage(3)
-    other, other_witness = lent_storage(4)
-    if not try_swap(lent, other, place):
-        return None
-    del lent
-    if witness() is None or other_witness() is not None:
-        return None
-    del other
-    return place * ctypes.sizeof(ctypes.c_size_t) if witness() is None else None
-
-
-def check_words():
-    global words_at
-    if words_at is None:
-        words_at = find_words()
-    if words_at is None:
-        raise NotImplementedError(
-            f"tenon cannot move storages of PyTorch {torch.__version__} into shared memory: "
-            "they are not made as those of the versions it knows"
-        )
-
 
 # ---- the storages over tenon's memory
 
@@ -113,7 +38,7 @@ class Storages:
 
     def add(self, storage, domain):
         key = storage.data_ptr(), storage.nbytes()
-        self._entries[key] = _theirs.StorageWeakRef(storage), weakref.ref(domain)
+        self._entries[key] = StorageWeakRef(storage), weakref.ref(domain)
         if len(self._entries) > self._sweep_at:
             self._sweep()
 
@@ -125,7 +50,7 @@ class Storages:
 
     def get(self, address, size_bytes):
         entry = self._entries.get((address, size_bytes))
-        storage = entry and torch.UntypedStorage._new_with_weak_ptr(entry[0].cdata)
+        storage = entry and storage_of_reference(entry[0])
         # One that was given other memory since is not what is looked for.
         if storage is None or (storage.data_ptr(), storage.nbytes()) != (address, size_bytes):
             return None
@@ -171,7 +96,7 @@ def is_theirs(storage):
         or torch.multiprocessing.get_sharing_strategy() == "file_system"
     ):
         return True
-    return storage._share_fd_cpu_()[0] >= 0  # -1: a private mapping of a file
+    return descriptor_of(storage) >= 0  # -1: a private mapping of a file
 
 
 def over(tensor):
@@ -199,7 +124,7 @@ def move(storage, target):
         window = (ctypes.c_ubyte * size_bytes).from_buffer(memory)
         former = window.former = untyped(torch.frombuffer(window, dtype=torch.uint8))
     ctypes.memmove(former.data_ptr(), storage.data_ptr(), size_bytes)
-    swap(storage, former, words_at)
+    exchange(storage, former)
     storages.add(storage, target.domain)
 
 

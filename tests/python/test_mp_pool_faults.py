@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import tenon
 import tenon.multiprocessing as mp
-from tenon import _core, _domain
-from tenon.multiprocessing import _pool_worker
+from tenon import _core, _cpython, _domain
+from tenon.multiprocessing import _pool_engine, _pool_worker
 
 WAIT_S = 60
 DESCRIPTORS = 64
@@ -37,7 +37,7 @@ def in_files():
 def warned(monkeypatch):
     """Set when a pool has to wait for something."""
     event = threading.Event()
-    monkeypatch.setattr(mp.pool.util, "sub_warning", lambda *_: event.set())
+    monkeypatch.setattr(_cpython, "sub_warning", lambda *_: event.set())
     return event
 
 
@@ -207,7 +207,7 @@ def test_a_pool_goes_on_while_a_worker_is_at_a_task(fork):
 
 
 def test_a_pool_goes_on_whose_workers_live_long(fork, monkeypatch):
-    monkeypatch.setattr(mp.pool, "_LONG_S", 0)
+    monkeypatch.setattr(_pool_engine, "_LONG_S", 0)
     begun, gate = fork.Semaphore(0), fork.Event()
     with fork.Pool(1, begin, (begun, gate)) as pool:
         assert begun.acquire(timeout=WAIT_S)
@@ -456,7 +456,7 @@ class CountsAtFirst:
 
 def test_a_task_that_comes_back_meanwhile_is_not_lost():
     notifier = mp.pool._Notifier()
-    engine = mp.pool._Engine(1, None, [], None, {}, notifier)
+    engine = _pool_engine.Engine(1, None, [], None, {}, notifier)
     engine.sent[0, 0] = "task"
     engine._note_loss(MemoryError())
     tasks = engine.tasks

@@ -21,7 +21,7 @@ from torch.utils.data import (
 import tenon.multiprocessing as mp  # noqa: E402
 import tenon.torch  # noqa: E402
 from tenon import _torch_storage  # noqa: E402
-from tenon._torch_version import untyped  # noqa: E402
+from tenon._torch_private import untyped  # noqa: E402
 
 WITHIN_S = 60
 

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 import tenon.multiprocessing as mp  # noqa: E402
 import tenon.torch  # noqa: E402
-from tenon import _core, _torch_storage, _torch_version  # noqa: E402
-from tenon._torch_version import typed, untyped  # noqa: E402
+from tenon import _core, _torch_file, _torch_private, _torch_storage  # noqa: E402
+from tenon._torch_private import typed, untyped  # noqa: E402
 
 REPLACED = ["share_memory_", "is_shared", "_new_shared"]
 if hasattr(torch.UntypedStorage, "filename"):
@@ -147,53 +147,53 @@ def test_a_version_without_such_storages_is_refused_by_name():
 
 
 def test_the_words_are_found_by_trying():
-    assert _torch_storage.find_words() == _torch_storage.words_at
+    assert _torch_private.find_words() == _torch_private.words_at
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
 def test_an_exchange_that_is_not_whole_is_seen_and_undone(count, monkeypatch):
     exchange = _core.swap_words
-    one, other = torch.UntypedStorage(64).fill_(1), _torch_storage.lent_storage(2)[0]
-    small = torch.UntypedStorage(_torch_storage.TRIED_BYTES).fill_(3)
-    looks = _torch_storage.looks(small), _torch_storage.looks(other)
+    one, other = torch.UntypedStorage(64).fill_(1), _torch_private.lent_storage(2)[0]
+    small = torch.UntypedStorage(_torch_private.TRIED_BYTES).fill_(3)
+    looks = _torch_private.looks(small), _torch_private.looks(other)
     monkeypatch.setattr(_core, "swap_words", lambda a, b, _: exchange(a, b, count))
-    assert not _torch_storage.try_swap(small, other, _torch_storage.locate(small))
-    assert (_torch_storage.looks(small), _torch_storage.looks(other)) == looks
-    assert _torch_storage.find_words() is None
+    assert not _torch_private.try_swap(small, other, _torch_private.locate(small))
+    assert (_torch_private.looks(small), _torch_private.looks(other)) == looks
+    assert _torch_private.find_words() is None
     assert one[0] == 1
 
 
 def test_memory_that_is_not_given_back_is_seen(monkeypatch):
     kept = []
-    lent = _torch_storage.lent_storage
+    lent = _torch_private.lent_storage
 
     def lend(fill):
         storage, witness = lent(fill)
         kept.append(witness())  # somebody else keeps it
         return storage, witness
 
-    monkeypatch.setattr(_torch_storage, "lent_storage", lend)
-    assert _torch_storage.find_words() is None
+    monkeypatch.setattr(_torch_private, "lent_storage", lend)
+    assert _torch_private.find_words() is None
 
 
 def test_a_storage_that_cannot_be_located_is_seen():
     own, (lent, _) = (
-        torch.UntypedStorage(_torch_storage.TRIED_BYTES),
-        _torch_storage.lent_storage(1),
+        torch.UntypedStorage(_torch_private.TRIED_BYTES),
+        _torch_private.lent_storage(1),
     )
-    assert not _torch_storage.try_swap(own, lent, None)
-    assert not _torch_storage.try_swap(own, lent, _torch_storage.locate(own) + 1)
+    assert not _torch_private.try_swap(own, lent, None)
+    assert not _torch_private.try_swap(own, lent, _torch_private.locate(own) + 1)
 
 
 # ---- what older versions of PyTorch do not tell; looked up in all of them
 
 
 def test_a_loan_is_seen_in_the_flags_of_a_storage():
-    flag = _torch_version.find_flag()
-    own, lent = torch.UntypedStorage(8), _torch_storage.lent_storage(1)[0]
+    flag = _torch_private.find_flag()
+    own, lent = torch.UntypedStorage(8), _torch_private.lent_storage(1)[0]
     for storage, expected in (own, True), (lent, False):
         assert ctypes.c_bool.from_address(storage._cdata + flag).value is expected
-        assert _torch_version.is_resizable(storage) is expected
+        assert _torch_private.is_resizable(storage) is expected
 
 
 def test_the_file_that_is_a_storage_is_found(tmp_path):
@@ -201,7 +201,7 @@ def test_the_file_that_is_a_storage_is_found(tmp_path):
         file = tmp_path / name
         file.write_bytes(bytes(8))
         storage = torch.UntypedStorage.from_file(str(file), shared, 8)
-        assert _torch_version.mapped_file(storage) == (str(file) if shared else None)
+        assert _torch_file.mapped_file(storage) == (str(file) if shared else None)
         file.unlink()
-        assert _torch_version.mapped_file(storage) is None
-    assert _torch_version.mapped_file(torch.UntypedStorage(8)) is None
+        assert _torch_file.mapped_file(storage) is None
+    assert _torch_file.mapped_file(torch.UntypedStorage(8)) is None

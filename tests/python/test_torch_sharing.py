@@ -19,8 +19,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 import tenon  # noqa: E402
 import tenon.multiprocessing as mp  # noqa: E402
 import tenon.torch  # noqa: E402
-from tenon import _core, _torch_storage  # noqa: E402
-from tenon._torch_version import untyped  # noqa: E402
+from tenon import _core, _torch_reduce, _torch_storage  # noqa: E402
+from tenon._torch_private import untyped  # noqa: E402
 
 WITHIN_S = 60
 FORK = mp.get_context("fork")
@@ -924,11 +924,11 @@ def test_a_message_that_lies_about_its_storage_is_refused(domain):
     tensor = domain.empty((16,), "uint8")
     for offset, size_bytes in (-1, 4), (0, 17), (16, 1), (0, -1):
         with pytest.raises(ValueError, match="does not lie"):
-            tenon.torch._over_part(tensor, offset, size_bytes)
+            _torch_reduce._over_part(tensor, offset, size_bytes)
     once = domain.empty((4,), "uint8", write_once=True)
-    storage = tenon.torch._over_part(tensor, 4, 8)
+    storage = _torch_reduce._over_part(tensor, 4, 8)
     with pytest.raises(RuntimeError):
-        tenon.torch._rebuild_tensor(
+        _torch_reduce._rebuild_tensor(
             torch.Tensor, storage, torch.float32, 0, (3,), (1,), False, None
         )
     del storage, tensor, once

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers in shared memory, behind somebody's lock."""
 
-from .. import _core, _domain
+from .. import _domain
 from ._objects import keep_for_child
 
 

@@ -5,15 +5,13 @@ import copyreg
 import os
 import time
 import weakref
-from multiprocessing import context as _context
-from multiprocessing import process as _process
 
-from .. import _core, _domain
+from .. import _core, _cpython, _domain
 
 
 def keep_for_child(core):
     """An object ends with its last handle: keep ours until the child that starts is over."""
-    starting = _context.get_spawning_popen()
+    starting = _cpython.get_spawning_popen()
     if starting is not None:
         if not hasattr(starting, "kept"):
             starting.kept = []
@@ -23,11 +21,9 @@ def keep_for_child(core):
 
 def has_starting(core):
     """Whether a child of this process may have been given it, and not have opened it yet."""
-    from multiprocessing import popen_fork
-
-    popens = [child._popen for child in list(_process._children)]
+    popens = [_cpython.popen_of(child) for child in _cpython.children()]
     return any(
-        (type(popen) is popen_fork.Popen or core in getattr(popen, "kept", ()))
+        (_cpython.is_forked(popen) or core in getattr(popen, "kept", ()))
         and popen.poll() is None
         for popen in popens
     )

@@ -4,10 +4,9 @@
 import os
 import struct
 import time
-from multiprocessing import pool as _standard
-from multiprocessing.pool import ExceptionWithTraceback, MaybeEncodingError
 
 from .. import _core
+from .._cpython import ExceptionWithTraceback, MaybeEncodingError, helper_reraises
 
 ATTEMPTS = 3
 # Ahead of a task: job, index, bytes of the name of its function.
@@ -129,6 +128,6 @@ def _result_of(body, tensors, wraps):
         func, args, keywords = _core.loads(body, tensors)
         return True, func(*args, **keywords)
     except Exception as error:
-        if wraps and func is not _standard._helper_reraises_exception:
+        if wraps and func is not helper_reraises:
             error = ExceptionWithTraceback(error, error.__traceback__)
         return False, error

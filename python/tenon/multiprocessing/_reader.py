@@ -10,9 +10,8 @@ import os
 import select
 import threading
 import weakref
-from multiprocessing import util
 
-from .. import _core
+from .. import _core, _cpython
 from ._objects import Living, reset_in_child
 
 
@@ -58,9 +57,9 @@ class _Watcher:
 
 _watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher
 _lock = threading.Lock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)
+_cpython.renew_in_child(_lock)
 _making = threading.Lock()  # of a pipe; its maker takes _lock too
-os.register_at_fork(after_in_child=_making._at_fork_reinit)
+_cpython.renew_in_child(_making)
 
 
 def _watcher_of(domain):
@@ -95,9 +94,9 @@ class Reader:
             self._core.watch(True)
             _watcher_of(self._core.domain).add(self)
         except BaseException:
-            util.close_fds(*pipe)
+            _cpython.close_fds(*pipe)
             raise
-        util.Finalize(self, util.close_fds, pipe)
+        _cpython.Finalize(self, _cpython.close_fds, pipe)
         self._pipe, self._has_byte, self._lock = pipe, False, threading.Lock()
         self._pid = os.getpid()  # last: reclaim() uses the rest, and what fails is tried again
 

@@ -7,8 +7,8 @@ what its Process refers to counts as sent.
 
 import collections
 import types
-from multiprocessing import context as _context
 
+from .._cpython import get_spawning_popen
 from ._objects import Living
 
 # What find() looks at, nearest first: so many objects, with so many references in all. It does
@@ -56,7 +56,7 @@ class Parcel:
 
 def place_of(barrier):
     """The place of `barrier`, which is pickled, with the child that starts; or None."""
-    parcel = getattr(_context.get_spawning_popen(), "parcel", None)
+    parcel = getattr(get_spawning_popen(), "parcel", None)
     return parcel and parcel.add(barrier)
 
 

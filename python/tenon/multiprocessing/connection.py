@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import connection
+
+from .._cpython import connection
 
 sys.modules[__name__] = connection

@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contexts: the functions of this package for one start method."""
 
-from multiprocessing import context as _context
-from multiprocessing import reduction
-from multiprocessing.context import (
-    AuthenticationError,
-    BufferTooShort,
-    ProcessError,
-    TimeoutError,
-    assert_spawning,
-    get_spawning_popen,
-    set_spawning_popen,
-)
-
+from .. import _cpython
+from .._cpython import context as _context
+from .._cpython import reduction
 from . import process as _process
 from .process import ForkProcess, ForkServerProcess, Process, SpawnProcess
 
@@ -35,6 +26,14 @@ __all__ = [
     "reduction",
     "set_spawning_popen",
 ]
+
+AuthenticationError = _context.AuthenticationError
+BufferTooShort = _context.BufferTooShort
+ProcessError = _context.ProcessError
+TimeoutError = _context.TimeoutError
+assert_spawning = _context.assert_spawning
+get_spawning_popen = _context.get_spawning_popen
+set_spawning_popen = _context.set_spawning_popen
 
 
 class BaseContext(_context.BaseContext):
@@ -171,7 +170,7 @@ class DefaultContext(BaseContext, _context.DefaultContext):
         self._actual_context = None if method is None else self.get_context(method)
 
 
-_default_context = DefaultContext(_concrete[_context._default_context._default_context._name])
+_default_context = DefaultContext(_concrete[_cpython.default_start_method()])
 _process.default_context, _process.contexts = _default_context, _concrete
 
 

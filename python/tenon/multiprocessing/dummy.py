@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import dummy
+
+from .._cpython import dummy
 
 sys.modules[__name__] = dummy

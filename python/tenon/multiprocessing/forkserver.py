@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import forkserver
+
+from .._cpython import forkserver
 
 sys.modules[__name__] = forkserver

@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import heap
+
+from .._cpython import heap
 
 sys.modules[__name__] = heap

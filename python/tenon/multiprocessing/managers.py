@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standard library's managers; without a context they take this package's."""
 
-from multiprocessing import managers as _standard
-from multiprocessing.managers import BaseProxy, Token
+from .._cpython import managers as _standard
 
 __all__ = ["BaseManager", "BaseProxy", "SharedMemoryManager", "SyncManager", "Token"]
+
+BaseProxy, Token = _standard.BaseProxy, _standard.Token
 
 
 class _InContext:

@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import popen_fork
+
+from .._cpython import popen_fork
 
 sys.modules[__name__] = popen_fork

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a child of a forkserver is started."""
 
-from multiprocessing import popen_forkserver as _standard
-
+from .._cpython import popen_forkserver as _standard
 from ._popen import ForkServerPopen as Popen
 
 __all__ = ["Popen"]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a spawned child is started."""
 
-from multiprocessing import popen_spawn_posix as _standard
-
+from .._cpython import popen_spawn_posix as _standard
 from ._popen import SpawnPopen as Popen
 
 __all__ = ["Popen"]

@@ -3,16 +3,10 @@
 
 import os
 import sys
-from multiprocessing import context as _context
-from multiprocessing import process as _process
-from multiprocessing.process import (
-    AuthenticationString,
-    active_children,
-    current_process,
-    parent_process,
-)
 
-from .. import _core, _domain
+from .. import _core, _cpython, _domain
+from .._cpython import context as _context
+from .._cpython import process as _process
 from . import _sent
 from ._objects import keep_for_child, lives
 
@@ -23,6 +17,11 @@ __all__ = [
     "current_process",
     "parent_process",
 ]
+
+AuthenticationString = _process.AuthenticationString
+active_children = _process.active_children
+current_process = _process.current_process
+parent_process = _process.parent_process
 
 # The default context, and those of the start methods by name; the module context sets both.
 default_context = None
@@ -49,11 +48,11 @@ class BaseProcess(_process.BaseProcess):
         super().start()
         if self.detached:
             _wait_for_arrival(self._popen)
-            _process._children.discard(self)  # nobody waits for it at exit
+            _cpython.forget_child(self)  # nobody waits for it at exit
 
     def __reduce_ex__(self, protocol):
         # Its pickle is a message: the arrays in its arguments lie in shared memory, beside it.
-        if _context.get_spawning_popen() is None or _core.is_dumping():
+        if _cpython.get_spawning_popen() is None or _core.is_dumping():
             return super().__reduce_ex__(protocol)
         # It waits in a queue of its own, which ends with the child if that never gets to it.
         domain = _domain.default()
@@ -63,7 +62,7 @@ class BaseProcess(_process.BaseProcess):
         keep_for_child(queue)
         if not self.detached:
             return _arrive, (domain.name, _start_method(), queue.id)
-        arrival = _context.get_spawning_popen().arrival = _core.Event.create(domain)
+        arrival = _cpython.get_spawning_popen().arrival = _core.Event.create(domain)
         return _arrive, (domain.name, _start_method(), queue.id, arrival.id)
 
     # Each function that a forked child calls, and each object that it touches, is a page that the
@@ -137,7 +136,7 @@ def _end_without(parent):
 class ForkProcess(BaseProcess, _context.ForkProcess):
     @staticmethod
     def _Popen(process_obj):
-        from multiprocessing import popen_fork
+        from .._cpython import popen_fork
 
         barriers = _sent.find(process_obj)
         if not barriers:

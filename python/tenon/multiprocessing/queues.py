@@ -9,19 +9,14 @@ tenon.PeerDied, a BrokenPipeError with pid and seat, which also is an Empty or a
 
 import threading
 import types
-from multiprocessing import queues as _standard
-from multiprocessing import util
 from queue import Empty, Full
 
 from .. import _core, _domain
+from .._cpython import queues as _standard
+from ._backlog import Debts, Feeder
+from ._objects import deadline_of, has_starting, remaining_of, reset_in_child
 from ._reader import Readable
-from ._objects import (
-    deadline_of,
-    has_starting,
-    remaining_of,
-    reset_in_child,
-)
-from .synchronize import SEM_VALUE_MAX, Event, Lock, Semaphore
+from ._unfinished import Unfinished
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
@@ -109,87 +104,6 @@ def _put_into(core, obj, timeout):
         _wait(core, lambda s: core.push(*message, s), timeout, _CONSUMER, _NobodyGets)
 
 
-class _Feeder:
-    """The thread that brings into a queue without a bound what it had no room for.
-
-    The thread ends when all is there. It holds no reference of the Queue, which may be
-    collected before. `after` is called when it ends.
-    """
-
-    def __init__(self, joins, after):
-        self.joins, self._after = joins, after
-        self._lock = threading.Lock()  # who starts a thread may do so while the last one ends
-        self._thread = None
-        self._backlog = None  # while there is a thread
-        self._flush_at_exit = None
-
-    def start(self, backlog):
-        thread = threading.Thread(
-            target=self._feed, args=(backlog,), name="QueueFeederThread", daemon=True
-        )
-        with self._lock:
-            self._thread, self._backlog = thread, backlog
-            if self._flush_at_exit is None:
-                self._flush_at_exit = util.Finalize(None, self.flush, exitpriority=-5)
-            try:
-                thread.start()
-            except BaseException:
-                # What was to be put is not; if this thread runs all the same, it is.
-                backlog.no_feeder()
-                raise
-
-    def close(self):
-        """Give up what waits, if the consumers are dead."""
-        with self._lock:
-            if self._backlog is not None:
-                self._backlog.close()
-
-    def flush(self):
-        """Wait until all is there, unless nobody wants that."""
-        self.close()
-        with self._lock:  # the thread forgets both at its end
-            thread, backlog = self._thread, self._backlog
-        if not self.joins or thread is None:
-            return
-        if thread.ident is None:
-            backlog.feed()  # no thread could be started, or it has hardly begun
-        if thread.ident is not None:
-            thread.join()
-
-    def _feed(self, backlog):
-        backlog.feed()
-        with self._lock:
-            if self._thread is threading.current_thread():
-                self._flush_at_exit.cancel()
-                self._thread = self._backlog = self._flush_at_exit = None
-        if self._after is not None:
-            self._after()
-
-
-class _Debts:
-    """A number of which each process owes a part, which ends with it."""
-
-    def __init__(self, core):
-        self.core = core  # a permit is acquired for each that is owed
-
-    @classmethod
-    def create(cls, domain):
-        permits = _core.Semaphore.create(
-            domain, permits=SEM_VALUE_MAX, owned=True, any_releases=True
-        )
-        return cls(permits)
-
-    def owe(self):
-        self.core.acquire(0)
-
-    def pay(self):
-        """ValueError: nobody owes any."""
-        self.core.release()
-
-    def count(self):
-        return SEM_VALUE_MAX - self.core.get()
-
-
 class Queue(Readable, _standard.Queue):
     """multiprocessing.Queue. It is one of the standard library's for who asks isinstance()."""
 
@@ -202,7 +116,7 @@ class Queue(Readable, _standard.Queue):
         domain = _domain.default()
         if maxsize == 0:
             core = _core.Queue.create(domain, capacity=_CAPACITY, inline_bytes=_INLINE_BYTES)
-            self._begin(core, maxsize, _Debts.create(domain))
+            self._begin(core, maxsize, Debts.create(domain))
         else:
             self._begin(_core.Queue.create(domain, capacity=maxsize), maxsize, None)
 
@@ -227,7 +141,7 @@ class Queue(Readable, _standard.Queue):
         if self._behind is not None:
             debts = (*more_debts, self._behind)
             self._backlog = _core.Backlog(self._core, *(debt.core for debt in debts))
-            self._feeder = _Feeder(self._joins, after)
+            self._feeder = Feeder(self._joins, after)
 
     def __getstate__(self):
         self._check()
@@ -324,65 +238,6 @@ class Queue(Readable, _standard.Queue):
         return f"<{type(self).__module__}.{type(self).__qualname__} object at {id(self):#x}>"
 
 
-class _Unfinished:
-    """What of a queue is not done: what it holds, and what is owed.
-
-    A process owes what it has got and not called task_done() for, and what it has put and not
-    brought into the queue yet. Its debts end with it. They are permits that it has acquired.
-    Who reads both counts reads the queue's first: what leaves that one was owed before.
-    """
-
-    _LOOK_S = 0.2  # how often who joins looks by himself: a debtor that is killed tells nobody
-
-    def __init__(self, core):
-        self._core = core
-        self.owed = _Debts.create(core.domain)
-        # task_done() for what nobody has got yet.
-        self._ahead, self._ahead_lock = Semaphore(0), Lock()
-        self._all_done = Event()
-
-    def owe(self):
-        self.owed.owe()
-
-    def pay(self):
-        self.owed.pay()
-        self.look()
-
-    def look(self):
-        """Tell who joins, if all is done."""
-        if self.count() <= 0:
-            self._all_done.set()
-
-    def look_at_end(self):
-        """The same, when a thread ends that the queue and the domain do not wait for."""
-        try:
-            self.look()
-        except (_core.Error, ValueError):
-            pass  # closed
-
-    def got(self):
-        """What was owed before it was got, was done before that?"""
-        if self._ahead.acquire(False):
-            self.pay()
-
-    def pay_ahead(self):
-        with self._ahead_lock:
-            if self.count() <= 0:
-                raise ValueError("task_done() called too many times")
-            self._ahead.release()
-        self.look()
-
-    def count(self):
-        waiting = self._core.count()
-        return waiting + self.owed.count() - self._ahead.get_value()
-
-    def join(self):
-        while self.count() > 0:
-            self._all_done.clear()
-            if self.count() > 0:
-                self._all_done.wait(self._LOOK_S)
-
-
 class JoinableQueue(Queue, _standard.JoinableQueue):
     """A queue that knows how much of it is not done yet.
 
@@ -393,7 +248,7 @@ class JoinableQueue(Queue, _standard.JoinableQueue):
 
     def __init__(self, maxsize=0, *, ctx=None):
         super().__init__(maxsize, ctx=ctx)
-        self._count_unfinished(_Unfinished(self._core))
+        self._count_unfinished(Unfinished(self._core))
 
     def _count_unfinished(self, unfinished):
         self._unfinished = unfinished

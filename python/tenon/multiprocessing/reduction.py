@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """How objects are pickled for other processes: by the standard library's tables."""
 
-from multiprocessing import reduction as _standard
-from multiprocessing.reduction import *  # noqa: F403
-from multiprocessing.reduction import (  # noqa: F401
-    HAVE_SEND_HANDLE,
-    AbstractReducer,
-    DupFd,
-    ForkingPickler,
-    dump,
-    recv_handle,
-    recvfds,
-    register,
-    send_handle,
-    sendfds,
-)
+from .._cpython import reduction as _standard
+
+__all__ = [*_standard.__all__]
+
+AbstractReducer = _standard.AbstractReducer
+DupFd = _standard.DupFd
+ForkingPickler = _standard.ForkingPickler
+HAVE_SEND_HANDLE = _standard.HAVE_SEND_HANDLE
+dump = _standard.dump
+recv_handle = _standard.recv_handle
+recvfds = _standard.recvfds
+register = _standard.register
+send_handle = _standard.send_handle
+sendfds = _standard.sendfds
 
 
 def __getattr__(name):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.multiprocessing.reductions has of names that do not hang on its strategies."""
 
-from multiprocessing.reduction import ForkingPickler
-from multiprocessing.util import register_after_fork
+from .._cpython import ForkingPickler, register_after_fork
 
 __all__ = ["ForkingPickler", "init_reductions", "register_after_fork"]
 

@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import resource_sharer
+
+from .._cpython import resource_sharer
 
 sys.modules[__name__] = resource_sharer

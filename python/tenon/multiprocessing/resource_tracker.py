@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import resource_tracker
+
+from .._cpython import resource_tracker
 
 sys.modules[__name__] = resource_tracker

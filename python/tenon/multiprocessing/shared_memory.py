@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import shared_memory
+
+from .._cpython import shared_memory
 
 sys.modules[__name__] = shared_memory

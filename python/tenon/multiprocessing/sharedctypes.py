@@ -3,12 +3,11 @@
 
 import ctypes
 import weakref
-from multiprocessing import sharedctypes as _standard
-from multiprocessing.reduction import ForkingPickler
-from multiprocessing.context import assert_spawning
-from multiprocessing.sharedctypes import rebuild_ctype, typecode_to_type
 
 from .. import _core, _domain
+from .._cpython import ForkingPickler, SimpleCData, assert_spawning, memory_of, rebuild_ctype
+from .._cpython import reduce_ctype, typecode_to_type
+from .._cpython import sharedctypes as _standard
 from ._objects import keep_for_child
 from .synchronize import RLock
 
@@ -29,11 +28,11 @@ class _Memory:
 
 
 def _reduce(obj):
-    if not isinstance(obj._wrapper, _Memory):
-        return _standard.reduce_ctype(obj)
+    if not isinstance(memory_of(obj), _Memory):
+        return reduce_ctype(obj)
     if isinstance(obj, ctypes.Array):
-        return _rebuild, (obj._type_, obj._wrapper, obj._length_)
-    return _rebuild, (type(obj), obj._wrapper, None)
+        return _rebuild, (obj._type_, memory_of(obj), obj._length_)
+    return _rebuild, (type(obj), memory_of(obj), None)
 
 
 def _rebuild(type_, memory, length):
@@ -109,7 +108,7 @@ def synchronized(obj, lock=None, ctx=None):
 
 
 def _class_for(obj):
-    if isinstance(obj, ctypes._SimpleCData):
+    if isinstance(obj, SimpleCData):
         return Synchronized
     if isinstance(obj, ctypes.Array):
         return SynchronizedString if obj._type_ is ctypes.c_char else SynchronizedArray

@@ -101,7 +101,7 @@ class ProcessContext:
         if not self.sentinels:
             return True
         failed = None
-        from multiprocessing import connection
+        from .._cpython import connection
 
         for sentinel in connection.wait(list(self.sentinels), timeout):
             index = self.sentinels.pop(sentinel)
@@ -201,7 +201,7 @@ def __getattr__(name):
     """What else the standard library's module has."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from multiprocessing import spawn as _standard
+    from .._cpython import spawn as _standard
 
     return getattr(_standard, name)
 

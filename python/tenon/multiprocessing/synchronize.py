@@ -8,14 +8,11 @@ Objects may be pickled for any process, not only for a child that starts.
 
 import errno
 import operator
-import os
 import threading
-from multiprocessing import process, util
 
 from .. import _core, _domain
-from . import _sent
-from ._cells import Cells
-from ._objects import deadline_of, keep_for_child, lives, remaining_of, wait_on
+from .._cpython import process
+from ._objects import deadline_of, keep_for_child, remaining_of, wait_on
 
 __all__ = [
     "Barrier",
@@ -27,7 +24,7 @@ __all__ = [
     "Semaphore",
 ]
 
-_MOST_WAITERS = 340  # of a condition that is no barrier's
+MOST_WAITERS = 340  # of a condition that is no barrier's
 SEM_VALUE_MAX = 2**31 - 1
 RECURSIVE_MUTEX, SEMAPHORE = range(2)  # kinds of a SemLock
 
@@ -210,7 +207,7 @@ class Condition(_core.GuardCondition):
     """
 
     def __init__(self, lock=None, *, ctx=None):
-        self._make(lock or RLock(), _MOST_WAITERS)
+        self._make(lock or RLock(), MOST_WAITERS)
 
     def _make(self, lock, most):
         domain = _domain.default()
@@ -273,256 +270,14 @@ class Event:
         return f"<{type(self).__qualname__} at {id(self):#x} {state}>"
 
 
-class Barrier(threading.Barrier):
-    """threading.Barrier between processes.
-
-    It breaks when a process dies that was sent it, or has waited at it. A forked child is sent
-    what its Process refers to; what it only inherited, it may have nothing to do with.
-    """
-
-    # Cells: state, count; then, for each process that has it, its member and how many of its
-    # threads are in wait(); then, for each child that is sent it and does not have it yet, the
-    # member that sends it, and who the child is. The count is the sum of those threads.
-    _MEMBERS = 2
-    _PLACES = 1024
-    _CHILDREN = _MEMBERS + 2 * _PLACES
-    _END = _CHILDREN + 2 * _PLACES
-    _UNNAMED, _ARRIVED = 0, -1  # of such a child; else what _name_of() says
-    _LOOK_S = 0.5  # how often a waiter looks whether all are alive
-
-    def __init__(self, parties, action=None, timeout=None, *, ctx=None):
-        if parties < 1:
-            raise ValueError("parties must be > 0")
-        cells = Cells(self._END)
-        condition = Condition.__new__(Condition)
-        condition._make(RLock(), max(parties, _MOST_WAITERS))
-        self._hold(parties, action, timeout, condition, cells)
-
-    def _hold(self, parties, action, timeout, condition, cells):
-        self._parties, self._action, self._timeout = parties, action, timeout
-        self._cond, self._cells = condition, cells
-        self._view = cells.view
-        self._seated = None  # the member that has taken a place: a forked child is another one
-        _sent.note(self)
-        util.register_after_fork(self, Barrier._arrive_forked)
-
-    def __getstate__(self):
-        state = self._parties, self._action, self._timeout, self._cond, self._cells
-        return (*state, _sent.place_of(self))
-
-    def __setstate__(self, state):
-        *state, place = state
-        self._hold(*state)
-        self._take_place()
-        if place is not None:
-            self._arrive(place)
-
-    def wait(self, timeout=None):
-        if self._seated != self._cells.domain.member:
-            self._take_place()
-        deadline = deadline_of(self._timeout if timeout is None else timeout)
-        with self._cond:
-            self._enter(deadline)
-            index = self._count
-            self._add_waiting(1)
-            try:
-                if index + 1 == self._parties:
-                    self._release()
-                else:
-                    self._wait(deadline)
-                return index
-            finally:
-                self._add_waiting(-1)
-                self._exit()
-
-    def reset(self):
-        with self._cond:
-            while True:
-                try:
-                    self._find_dead()
-                    break
-                except threading.BrokenBarrierError:
-                    pass  # one of the dead is buried
-            super().reset()
-
-    def _take_place(self):
-        member = self._cells.domain.member
-        with self._cond:
-            if self._seated == member:
-                return  # another thread of this process was quicker
-            self._place = place = self._free_place()
-            self._cells[place + 1] = 0
-            self._cells[place] = member
-            self._seated = member
-            self._leave_in_the_end()
-
-    def _free_place(self):
-        while True:
-            members = self._view[self._MEMBERS : self._CHILDREN].tolist()[::2]
-            if 0 in members:
-                return self._MEMBERS + 2 * members.index(0)
-            try:
-                self._find_dead()
-            except threading.BrokenBarrierError:
-                continue  # that place is free
-            raise OSError(errno.ENOSPC, f"{self._PLACES} processes have the barrier already")
-
-    def _leave_in_the_end(self):
-        """Have this process give its place back before it leaves the domain."""
-        place = self._cells, self._place, self._seated
-        util.Finalize(self, _leave_place, place, exitpriority=_domain.LAST + 1)
-
-    # A child is expected by who starts it, until it has a place of its own, by which others learn
-    # of its death. Until then they look at its pid. Each step is one store.
-
-    def _expect(self):
-        """A place for a child that is to be sent it; None if there is none."""
-        try:
-            with self._cond:
-                for place in range(self._CHILDREN, self._END, 2):
-                    if self._cells[place] == 0:
-                        self._cells[place + 1] = self._UNNAMED
-                        self._cells[place] = self._cells.domain.member
-                        return place
-        except (_core.Error, ValueError):
-            pass  # it cannot be used here: a child that uses it is told so
-        return None
-
-    def _name_child(self, place, pid):
-        """The child at this place has started."""
-        with self._cond:
-            if self._cells[place + 1] == self._ARRIVED:
-                self._cells[place] = 0
-            else:
-                self._cells[place + 1] = _name_of(pid)
-
-    def _forget_child(self, place):
-        """No child has started for this place."""
-        self._cells[place] = 0
-
-    def _arrive(self, place):
-        """In the child, which has a seat now. Who starts it gives the place back in _name_child()."""
-        with self._cond:
-            if self._cells[place + 1] == self._UNNAMED:
-                self._cells[place + 1] = self._ARRIVED
-            elif self._cells[place + 1] != self._ARRIVED:
-                self._cells[place] = 0
-
-    def _arrive_forked(self):
-        if self._seated is not None and self._seated == self._cells.domain.member:
-            # A forkserver's child unpickles first, and is made to forget its finalizers then.
-            self._leave_in_the_end()
-        parcel = getattr(process.current_process(), "_parcel", None)
-        place = parcel and parcel.places.pop(self, None)
-        if place is not None:
-            self._take_place()
-            self._arrive(place)
-
-    def _find_dead(self):
-        """Break it, if one that has it, or was sent it, died. Called with the lock held."""
-        has_member = self._cells.domain.has_member
-        cells = self._view.tolist()
-        for place in range(self._MEMBERS, self._CHILDREN, 2):
-            if cells[place] != 0 and not has_member(cells[place]):
-                self._bury(place, cells[place])
-        for place in range(self._CHILDREN, self._END, 2):
-            sender, child = cells[place : place + 2]
-            if sender == 0:
-                continue
-            if child in (self._UNNAMED, self._ARRIVED):
-                if not has_member(sender):
-                    self._bury(place, sender)
-            elif not _may_live(child):
-                self._bury(place, sender)
-
-    def _bury(self, place, member):
-        # Who leaves in good order gives the place back before that, without the lock. Nobody
-        # takes a place without the lock, so a place that still is this member's is a dead one's.
-        if self._cells[place] != member:
-            return
-        self._break()
-        if place < self._CHILDREN:
-            self._cells[place + 1] = 0
-            self._view[1] = sum(self._view[self._MEMBERS + 1 : self._CHILDREN : 2])
-        self._cells[place] = 0  # last: who is killed before leaves the rest to others
-        raise threading.BrokenBarrierError("a process that had it died")
-
-    @property
-    def _state(self):
-        return self._view[0]
-
-    @_state.setter
-    def _state(self, value):
-        self._view[0] = value
-
-    @property
-    def _count(self):
-        return self._view[1]
-
-    def _add_waiting(self, change):
-        # Who is killed between the two stores is buried, and that sums up anew.
-        self._view[self._place + 1] += change
-        self._view[1] += change
-
-    def _enter(self, deadline):
-        """Wait until all of the last round have left."""
-        while self._view[0] in (1, -1):
-            if not self._cond.wait(self._LOOK_S):
-                self._find_dead()
-                if remaining_of(deadline) == 0:
-                    self._break()
-        if self._view[0] < 0:
-            raise threading.BrokenBarrierError
-
-    def _wait(self, deadline):
-        while self._view[0] == 0:
-            remaining = remaining_of(deadline)
-            if remaining is not None and remaining <= 0:
-                break
-            slice_s = self._LOOK_S if remaining is None else min(remaining, self._LOOK_S)
-            if not self._cond.wait(slice_s):
-                self._find_dead()
-        if self._view[0] == 0:
-            self._break()
-        if self._view[0] != 1:
-            raise threading.BrokenBarrierError
-
-
-def _leave_place(cells, place, member):
-    # Else it is another one's by now; or a thread of this process waits, which nobody will wake.
-    if cells[place] == member and cells[place + 1] == 0:
-        cells[place] = 0
-
-
-_PID_BITS = 22  # a pid of Linux is below 2^22
-
-
-def _pid_namespace():
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
-
-
-def _name_of(pid):
-    """A number for a process, for those who see it under this pid."""
-    return _pid_namespace() << _PID_BITS | pid
-
-
-def _may_live(name):
-    """False: it has ended. Who is in another pid namespace cannot tell."""
-    if name >> _PID_BITS != _pid_namespace():
-        return True
-    try:
-        return lives(name & (1 << _PID_BITS) - 1)
-    except OSError:
-        return True
-
-
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """Barrier, which is imported when it is asked for; what else the standard library's module has."""
+    if name == "Barrier":
+        from ._barrier import Barrier
+
+        return globals().setdefault(name, Barrier)
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from multiprocessing import synchronize as _standard
+    from .._cpython import synchronize as _standard
 
     return getattr(_standard, name)

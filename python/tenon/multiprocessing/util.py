@@ -2,6 +2,7 @@
 """The standard library's module: nothing in it needs another."""
 
 import sys
-from multiprocessing import util
+
+from .._cpython import util
 
 sys.modules[__name__] = util
