@@ -66,10 +66,10 @@ int tnp_any_lock_acquire_again(PyObject *lock, unsigned long count)
     return failed;
 }
 
-int tnp_any_lock_wake_later(PyObject *lock, PyObject *core)
+int tnp_any_lock_wake_on_release(PyObject *lock, PyObject *core)
 {
     if (PyObject_TypeCheck(lock, &tnp_guard_type))
-        return tnp_guard_wake_later((tnp_guard *)lock, core);
+        return tnp_guard_wake_on_release((tnp_guard *)lock, core);
     return tnp_condition_broadcast(core);
 }
 

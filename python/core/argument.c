@@ -77,14 +77,17 @@ PyObject *tnp_tuple(const int64_t *numbers, int32_t count)
 
 /* ---- dtypes ------------------------------------------------------------------------------ */
 
-/* Names that are others' for what DLPack calls otherwise. */
+/* Names that NumPy or PyTorch have for a dtype that DLPack names differently. */
 static const char *const aliases[][2] = {
     {"bool_", "bool"},     {"half", "float16"},     {"float", "float32"},
     {"double", "float64"}, {"short", "int16"},      {"int", "int32"},
     {"long", "int64"},     {"cfloat", "complex64"}, {"cdouble", "complex128"},
 };
 
-/* NumPy's short names, as in "f4" or "<i8": a letter and bytes, in the machine's order. */
+/*
+ * Short names of NumPy, such as "f4" or "<i8": a letter and a number of bytes, in the byte
+ * order of this machine.
+ */
 static bool parse_code(const char *name, tn_dtype *ret_dtype)
 {
     static const struct {
@@ -135,7 +138,9 @@ static int of_python_type(PyObject *dtype, tn_dtype *ret_dtype)
     return 0;
 }
 
-/* Its name: that of a dtype of NumPy or of a scalar type; "torch.float32" is what str() gives.
+/*
+ * The name of a dtype: its `name` (NumPy), its `__name__` (a scalar type), or its str(), which
+ * is "torch.float32" for PyTorch.
  */
 static PyObject *name_of(PyObject *dtype)
 {
@@ -154,7 +159,7 @@ static PyObject *name_of(PyObject *dtype)
     return PyObject_Str(dtype);
 }
 
-/* NumPy says in `byteorder` and `isnative` what is not in a name. */
+/* The name of a dtype of NumPy does not tell its byte order; `isnative` does. */
 static bool is_foreign_order(PyObject *dtype)
 {
     PyObject *native = PyObject_GetAttrString(dtype, "isnative");

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 static int raise_if(int status)
 {
@@ -21,7 +21,7 @@ static bool is_none(const PyObject *value) { return value == NULL || value == Py
 static PyObject *get_flags(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLong(tn_tensor_flags(of(self)));
+    return PyLong_FromUnsignedLong(tn_tensor_flags(tensor_in(self)));
 }
 
 static int set_flags(PyObject *self, PyObject *value, void *unused)
@@ -34,13 +34,13 @@ static int set_flags(PyObject *self, PyObject *value, void *unused)
         PyErr_Format(PyExc_ValueError, "flags 0x%lx", flags);
         return -1;
     }
-    return raise_if(tn_tensor_set_flags(of(self), (uint32_t)flags));
+    return raise_if(tn_tensor_set_flags(tensor_in(self), (uint32_t)flags));
 }
 
 static PyObject *get_requires_grad(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong((tn_tensor_flags(of(self)) & TN_REQUIRES_GRAD) != 0);
+    return PyBool_FromLong((tn_tensor_flags(tensor_in(self)) & TN_REQUIRES_GRAD) != 0);
 }
 
 static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
@@ -49,8 +49,9 @@ static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
     int wanted = is_none(value) ? 0 : PyObject_IsTrue(value);
     if (wanted < 0)
         return -1;
-    uint32_t flags = tn_tensor_flags(of(self)) & ~(uint32_t)TN_REQUIRES_GRAD;
-    return raise_if(tn_tensor_set_flags(of(self), wanted ? flags | TN_REQUIRES_GRAD : flags));
+    uint32_t flags = tn_tensor_flags(tensor_in(self)) & ~(uint32_t)TN_REQUIRES_GRAD;
+    return raise_if(
+        tn_tensor_set_flags(tensor_in(self), wanted ? flags | TN_REQUIRES_GRAD : flags));
 }
 
 /* ---- names ------------------------------------------------------------------------------- */
@@ -58,7 +59,7 @@ static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
 static PyObject *get_name(PyObject *self, void *unused)
 {
     (void)unused;
-    const char *name = tn_tensor_name(of(self));
+    const char *name = tn_tensor_name(tensor_in(self));
     if (name == NULL)
         Py_RETURN_NONE;
     return PyUnicode_FromString(name);
@@ -82,18 +83,18 @@ static int set_name(PyObject *self, PyObject *value, void *unused)
     const char *name = is_none(value) ? NULL : text_of(value);
     if (name == NULL && !is_none(value))
         return -1;
-    return raise_if(tn_tensor_set_name(of(self), name));
+    return raise_if(tn_tensor_set_name(tensor_in(self), name));
 }
 
 static PyObject *get_axis_names(PyObject *self, void *unused)
 {
     (void)unused;
-    int32_t ndim = tn_tensor_ndim(of(self));
-    if (tn_tensor_axis_name(of(self), 0) == NULL)
+    int32_t ndim = tn_tensor_ndim(tensor_in(self));
+    if (tn_tensor_axis_name(tensor_in(self), 0) == NULL)
         Py_RETURN_NONE;
     PyObject *names = PyTuple_New(ndim);
     for (int32_t i = 0; names != NULL && i < ndim; i++) {
-        PyObject *name = PyUnicode_FromString(tn_tensor_axis_name(of(self), i));
+        PyObject *name = PyUnicode_FromString(tn_tensor_axis_name(tensor_in(self), i));
         if (name == NULL)
             Py_CLEAR(names);
         else
@@ -105,10 +106,10 @@ static PyObject *get_axis_names(PyObject *self, void *unused)
 static int set_axis_names(PyObject *self, PyObject *value, void *unused)
 {
     const char *names[TN_MAX_NDIM];
-    int32_t ndim = tn_tensor_ndim(of(self));
+    int32_t ndim = tn_tensor_ndim(tensor_in(self));
     (void)unused;
     if (is_none(value))
-        return raise_if(tn_tensor_set_axis_names(of(self), NULL));
+        return raise_if(tn_tensor_set_axis_names(tensor_in(self), NULL));
     PyObject *items = PySequence_Fast(value, "axis names are a sequence of str or None");
     if (items == NULL)
         return -1;
@@ -124,7 +125,7 @@ static int set_axis_names(PyObject *self, PyObject *value, void *unused)
         failed = names[i] == NULL ? -1 : 0;
     }
     if (failed == 0)
-        failed = raise_if(tn_tensor_set_axis_names(of(self), names));
+        failed = raise_if(tn_tensor_set_axis_names(tensor_in(self), names));
     Py_DECREF(items);
     return failed;
 }
@@ -143,7 +144,8 @@ static PyObject *get_metadata(PyObject *self, void *unused)
 {
     PyObject *metadata = PyDict_New();
     (void)unused;
-    if (metadata != NULL && tn_tensor_for_each_metadata(of(self), add_metadata, metadata) != 0)
+    if (metadata != NULL &&
+        tn_tensor_for_each_metadata(tensor_in(self), add_metadata, metadata) != 0)
         Py_CLEAR(metadata);
     return metadata;
 }
@@ -202,12 +204,12 @@ static int set_metadata(PyObject *self, PyObject *value, void *unused)
     if (failed == 0 && !is_none(value))
         failed = PyDict_Update(after, value);
     if (failed == 0) {
-        remove_all(of(self), before);
-        failed = put_all(of(self), after);
+        remove_all(tensor_in(self), before);
+        failed = put_all(tensor_in(self), after);
         if (failed != 0) {
             PyErr_Fetch(&type, &error, &traceback);
-            remove_all(of(self), after);
-            if (put_all(of(self), before) < 0)
+            remove_all(tensor_in(self), after);
+            if (put_all(tensor_in(self), before) < 0)
                 PyErr_Clear();
             PyErr_Restore(type, error, traceback);
         }

@@ -2,7 +2,7 @@
 /* The attributes that are lists of numbers: levels of detail, and quantizers. */
 #include "tensor.h"
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 static int raise_if(int status)
 {
@@ -43,14 +43,14 @@ static PyObject *level_list(const tn_tensor *tensor, uint32_t level)
 PyObject *tnp_tensor_get_lod(PyObject *self, void *unused)
 {
     uint32_t levels = 0;
-    while (tn_tensor_lod(of(self), levels, NULL) != NULL)
+    while (tn_tensor_lod(tensor_in(self), levels, NULL) != NULL)
         levels++;
     (void)unused;
     if (levels == 0)
         Py_RETURN_NONE;
     PyObject *lod = PyList_New(levels);
     for (uint32_t i = 0; lod != NULL && i < levels; i++) {
-        PyObject *level = level_list(of(self), i);
+        PyObject *level = level_list(tensor_in(self), i);
         if (level == NULL)
             Py_CLEAR(lod);
         else
@@ -90,7 +90,7 @@ int tnp_tensor_set_lod(PyObject *self, PyObject *value, void *unused)
     int failed = 0;
     (void)unused;
     if (is_none(value))
-        return raise_if(tn_tensor_set_lod(of(self), 0, NULL, NULL));
+        return raise_if(tn_tensor_set_lod(tensor_in(self), 0, NULL, NULL));
     PyObject *items = PySequence_Tuple(value);
     if (items == NULL)
         return -1;
@@ -105,7 +105,7 @@ int tnp_tensor_set_lod(PyObject *self, PyObject *value, void *unused)
         failed = offsets[i] == NULL ? -1 : 0;
     }
     if (failed == 0)
-        failed = raise_if(tn_tensor_set_lod(of(self), (uint32_t)levels, counts,
+        failed = raise_if(tn_tensor_set_lod(tensor_in(self), (uint32_t)levels, counts,
                                             (const uint64_t *const *)offsets));
     for (size_t i = 0; i < TNP_COUNT(offsets); i++)
         PyMem_Free(offsets[i]);
@@ -135,7 +135,7 @@ PyObject *tnp_tensor_get_quantizer(PyObject *self, void *unused)
     tn_quantizer q = {0};
     uint32_t before;
     (void)unused;
-    if (!tn_tensor_quantizer(of(self), &q))
+    if (!tn_tensor_quantizer(tensor_in(self), &q))
         Py_RETURN_NONE;
     do {
         before = q.count;
@@ -144,7 +144,7 @@ PyObject *tnp_tensor_get_quantizer(PyObject *self, void *unused)
         if (scales == NULL || zeros == NULL)
             goto end;
         q.count = 0;
-    } while (tn_tensor_quantizer(of(self), &q) && q.count != before);
+    } while (tn_tensor_quantizer(tensor_in(self), &q) && q.count != before);
     if (q.count == 0)
         result = Py_BuildValue("");
     else if (fill_tuples(&q, scales, zeros) == 0 && q.scheme == TN_QUANTIZER_AFFINE_CHANNEL)
@@ -194,7 +194,7 @@ static int set_parsed(PyObject *self, PyObject *scales, PyObject *zeros, PyObjec
     if (number == -1 && PyErr_Occurred())
         return -1;
     if (number < 0)
-        number += tn_tensor_ndim(of(self));
+        number += tn_tensor_ndim(tensor_in(self));
     double *values = PyMem_New(double, (size_t)count + 1);
     int64_t *points = PyMem_New(int64_t, (size_t)count + 1);
     int failed = -1;
@@ -209,7 +209,7 @@ static int set_parsed(PyObject *self, PyObject *scales, PyObject *zeros, PyObjec
                           .count = (uint32_t)count,
                           .scales = values,
                           .zero_points = points};
-        failed = raise_if(tn_tensor_set_quantizer(of(self), &q));
+        failed = raise_if(tn_tensor_set_quantizer(tensor_in(self), &q));
     }
     PyMem_Free(values);
     PyMem_Free(points);
@@ -221,7 +221,7 @@ int tnp_tensor_set_quantizer(PyObject *self, PyObject *value, void *unused)
     PyObject *scales, *zeros, *axis = Py_None;
     (void)unused;
     if (is_none(value))
-        return raise_if(tn_tensor_set_quantizer(of(self), NULL));
+        return raise_if(tn_tensor_set_quantizer(tensor_in(self), NULL));
     if (!PyTuple_Check(value)) {
         PyErr_Format(PyExc_TypeError,
                      "a quantizer is (scales, zero_points, axis or None), not %.200s",

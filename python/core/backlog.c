@@ -11,10 +11,10 @@
  * B2  `count` is decremented after the push. Who finds 0 pushes behind all that waited, so that
  *     what a thread puts stays in order.
  * B3  A debt is a permit that this process acquires before it appends a message, and releases
- *     after the push: who adds the debts of all processes to the count of the queue may count a
- *     message twice for a moment, and misses none. Permits of who dies come back.
- * B4  A forked child does nothing with its parent's but free it. Its feeder may have been
- *     anywhere in feed_in_hand(): what `read` is beyond is not touched again.
+ *     after the push: who adds the counters of all processes to the count of the queue may
+ * count a message twice for a moment, and misses none. Permits of who dies come back. B4  A
+ * forked child does nothing with its parent's but free it. Its feeder may have been anywhere in
+ * feed_in_hand(): what `read` is beyond is not touched again.
  */
 #include "backlog.h"
 
@@ -22,17 +22,18 @@
 
 enum { CHUNK_BYTES = 1 << 16, MANY_BYTES = 1 << 12 };
 
-/* ---- debts ------------------------------------------------------------------------------- */
+/* ---- counters -------------------------------------------------------------------------------
+ */
 
 /* -1: raised */
-static int owe(tnp_backlog *self)
+static int count_up(tnp_backlog *self)
 {
-    tn_semaphore *debts[TNP_MOST_DEBTS];
-    int n = tnp_open_debts(self, debts);
+    tn_semaphore *counters[TNP_MOST_COUNTERS];
+    int n = tnp_open_counters(self, counters);
     for (int i = 0; i < n; i++) {
-        int status = tn_semaphore_acquire(debts[i], TN_NOW);
+        int status = tn_semaphore_acquire(counters[i], TN_NOW);
         if (status != 0) {
-            tnp_pay_debts(debts, i);
+            tnp_count_down(counters, i);
             tnp_raise(status);
             return -1;
         }
@@ -89,8 +90,8 @@ static int check_quota(tnp_backlog *self, const struct tnp_record *r)
     uint64_t quota = tnp_domain_info(domain).quota_bytes;
     if (r->size_bytes <= quota)
         return 0;
-    tnp_raise_saying(TN_ERR_NO_MEMORY, "%zu bytes are more than the domain's quota of %llu",
-                     r->size_bytes, (unsigned long long)quota);
+    tnp_raise_text(TN_ERR_NO_MEMORY, "%zu bytes are more than the domain's quota of %llu",
+                   r->size_bytes, (unsigned long long)quota);
     return -1;
 }
 
@@ -108,7 +109,7 @@ static int append(tnp_backlog *self, const tnp_encoded *encoded)
     r.record_bytes = (uint32_t)((size + 7) & ~(size_t)7);
     struct tnp_chunk *chunk =
         check_quota(self, &r) < 0 ? NULL : chunk_with(self, r.record_bytes);
-    if (chunk == NULL || owe(self) < 0)
+    if (chunk == NULL || count_up(self) < 0)
         return -1;
     struct tnp_record *place = tnp_record_at(chunk, chunk->used);
     *place = r;
@@ -122,7 +123,7 @@ static int append(tnp_backlog *self, const tnp_encoded *encoded)
 /* Whether a feeder must be started now. -1: raised. */
 static int put_encoded(tnp_backlog *self, const tnp_encoded *encoded)
 {
-    if (tnp_object_of(self->queue) == NULL)
+    if (tnp_object_handle(self->queue) == NULL)
         return -1;
     if (atomic_load_explicit(&self->count, memory_order_acquire) == 0) {
         int status = tnp_queue_push(self->queue, encoded->start, encoded->size_bytes,
@@ -146,7 +147,7 @@ static PyObject *put(PyObject *object, PyObject *value)
 {
     tnp_backlog *self = (tnp_backlog *)object;
     tnp_encoded encoded;
-    if (tnp_object_of(self->queue) == NULL ||
+    if (tnp_object_handle(self->queue) == NULL ||
         tnp_encode(((tnp_object *)self->queue)->domain, value, TN_NOW, &encoded) < 0)
         return NULL;
     int is_needed = put_encoded(self, &encoded);
@@ -164,9 +165,9 @@ static PyObject *close_backlog(PyObject *object, PyObject *unused)
 /* Its put() raises. What others have put meanwhile stays. */
 static void take_back(tnp_backlog *self, struct tnp_record *r)
 {
-    tn_semaphore *debts[TNP_MOST_DEBTS];
-    int debt_count = tnp_open_debts(self, debts);
-    if (debt_count < 0) /* closed */
+    tn_semaphore *counters[TNP_MOST_COUNTERS];
+    int counter_count = tnp_open_counters(self, counters);
+    if (counter_count < 0) /* closed */
         PyErr_Clear();
     PyObject *kept = r->kept;
     uint32_t tensor_count = r->tensor_count;
@@ -174,7 +175,7 @@ static void take_back(tnp_backlog *self, struct tnp_record *r)
     r->kept = NULL;
     r->tensor_count = 0;
     atomic_fetch_sub(&self->count, 1);
-    tnp_pay_debts(debts, debt_count);
+    tnp_count_down(counters, counter_count);
     for (uint32_t i = 0; i < tensor_count; i++)
         tn_tensor_unref(tnp_record_tensors(r)[i]);
     Py_XDECREF(kept);
@@ -200,25 +201,25 @@ static PyTypeObject backlog_type;
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    PyObject *queue, *debts[TNP_MOST_DEBTS] = {NULL};
+    PyObject *queue, *counters[TNP_MOST_COUNTERS] = {NULL};
     if (keywords != NULL && PyDict_GET_SIZE(keywords) != 0) {
         PyErr_SetString(PyExc_TypeError, "Backlog() takes no keywords");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O|OO", &queue, &debts[0], &debts[1]) ||
+    if (!PyArg_ParseTuple(args, "O|OO", &queue, &counters[0], &counters[1]) ||
         tnp_queue_checked(queue) == NULL)
         return NULL;
-    for (int i = 0; i < TNP_MOST_DEBTS && debts[i] != NULL; i++)
-        if (tnp_semaphore_checked(debts[i]) == NULL)
+    for (int i = 0; i < TNP_MOST_COUNTERS && counters[i] != NULL; i++)
+        if (tnp_semaphore_checked(counters[i]) == NULL)
             return NULL;
     tnp_backlog *self = (tnp_backlog *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     Py_INCREF(queue);
     self->queue = queue;
-    for (int i = 0; i < TNP_MOST_DEBTS; i++) {
-        Py_XINCREF(debts[i]);
-        self->debts[i] = debts[i];
+    for (int i = 0; i < TNP_MOST_COUNTERS; i++) {
+        Py_XINCREF(counters[i]);
+        self->counters[i] = counters[i];
     }
     return (PyObject *)self;
 }
@@ -247,8 +248,8 @@ static void dealloc(PyObject *object)
     drop_chunks(atomic_load(&self->in_hand));
     drop_chunks(self->first);
     Py_XDECREF(self->queue);
-    for (int i = 0; i < TNP_MOST_DEBTS; i++)
-        Py_XDECREF(self->debts[i]);
+    for (int i = 0; i < TNP_MOST_COUNTERS; i++)
+        Py_XDECREF(self->counters[i]);
     Py_TYPE(object)->tp_free(object);
 }
 

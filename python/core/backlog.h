@@ -5,7 +5,7 @@
 
 #include "message.h"
 
-enum { TNP_MOST_DEBTS = 2 };
+enum { TNP_MOST_COUNTERS = 2 };
 #define TNP_TAKEN_BACK SIZE_MAX
 
 /* Then tensors [tensor_count], each with a reference; then the bytes, unless they are kept. */
@@ -25,7 +25,7 @@ struct tnp_chunk {
 
 typedef struct {
     PyObject_HEAD PyObject *queue;
-    PyObject *debts[TNP_MOST_DEBTS]; /* semaphores; then NULL */
+    PyObject *counters[TNP_MOST_COUNTERS]; /* semaphores; then NULL */
     struct tnp_chunk *first, *last;
     struct tnp_chunk *_Atomic in_hand;
     _Atomic size_t count; /* messages that wait: in `first` and behind it, and in hand */
@@ -50,10 +50,10 @@ static inline const char *tnp_record_bytes(struct tnp_record *r)
                            : (const char *)(tnp_record_tensors(r) + r->tensor_count);
 }
 
-/** The semaphores of the debts. With the GIL. @return how many there are; -1: raised */
-int tnp_open_debts(tnp_backlog *backlog, tn_semaphore **ret_debts);
+/** The semaphores of the counters. With the GIL. @return how many there are; -1: raised */
+int tnp_open_counters(tnp_backlog *backlog, tn_semaphore **ret_counters);
 /** Release one permit of each; what fails has ended with its domain. */
-void tnp_pay_debts(tn_semaphore *const *debts, int count);
+void tnp_count_down(tn_semaphore *const *counters, int count);
 /** feed(), as a method. */
 PyObject *tnp_backlog_feed(PyObject *backlog, PyObject *unused);
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* A failed call of tenon as `type`, with its detail. */
 static PyObject *raise_as(PyObject *type)
@@ -42,7 +42,7 @@ struct buffer_export {
 };
 
 /* The memory of a tensor that has none. */
-static char nothing[16];
+static char no_elements[16];
 
 static bool is_dense(const Py_ssize_t *shape, const Py_ssize_t *strides, int ndim,
                      Py_ssize_t item_bytes, bool is_fortran)
@@ -60,7 +60,7 @@ static bool is_dense(const Py_ssize_t *shape, const Py_ssize_t *strides, int ndi
     return true;
 }
 
-static const char *refuse(const Py_buffer *view, int flags)
+static const char *find_refusal(const Py_buffer *view, int flags)
 {
     bool is_c = is_dense(view->shape, view->strides, view->ndim, view->itemsize, false);
     bool is_f = is_dense(view->shape, view->strides, view->ndim, view->itemsize, true);
@@ -76,7 +76,7 @@ static const char *refuse(const Py_buffer *view, int flags)
     return NULL;
 }
 
-static void end_export(struct buffer_export *export)
+static void release_export(struct buffer_export *export)
 {
     export->managed->deleter(export->managed);
     PyMem_Free(export);
@@ -110,7 +110,7 @@ static void fill_view(Py_buffer *view, struct buffer_export *export, const char 
         strides[i] = (Py_ssize_t)dl->strides[i] * view->itemsize;
         view->len *= shape[i];
     }
-    view->buf = dl->data != NULL ? dl->data : nothing;
+    view->buf = dl->data != NULL ? dl->data : no_elements;
     view->readonly = (export->managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
     view->ndim = dl->ndim;
     view->format = (char *)letters;
@@ -133,7 +133,7 @@ static void trim_view(Py_buffer *view, int flags)
 
 static int get_buffer(PyObject *self, Py_buffer *view, int flags)
 {
-    tn_dtype dtype = tn_tensor_dtype(of(self));
+    tn_dtype dtype = tn_tensor_dtype(tensor_in(self));
     const char *letters = native_letters(dtype);
     char name[32];
     view->obj = NULL;
@@ -144,14 +144,14 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags)
                      name_of(dtype, name));
         return -1;
     }
-    struct buffer_export *export = make_export(of(self));
+    struct buffer_export *export = make_export(tensor_in(self));
     if (export == NULL)
         return -1;
     fill_view(view, export, letters);
-    const char *refusal = refuse(view, flags);
+    const char *refusal = find_refusal(view, flags);
     if (refusal != NULL) {
         PyErr_SetString(PyExc_BufferError, refusal);
-        end_export(export);
+        release_export(export);
         return -1;
     }
     trim_view(view, flags);
@@ -163,7 +163,7 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags)
 static void release_buffer(PyObject *self, Py_buffer *view)
 {
     (void)self;
-    end_export(view->internal);
+    release_export(view->internal);
 }
 
 PyBufferProcs tnp_tensor_buffer = {.bf_getbuffer = get_buffer,
@@ -179,7 +179,7 @@ struct buffer_import {
 };
 
 /* In any thread. Once the interpreter is on its way out, nobody needs the memory back. */
-static void end_import(DLManagedTensorVersioned *managed)
+static void release_import(DLManagedTensorVersioned *managed)
 {
     struct buffer_import *import = managed->manager_ctx;
     if (tnp_is_finalizing())
@@ -221,7 +221,7 @@ static int fill_import(struct buffer_import *import)
     import->managed = (DLManagedTensorVersioned){
         .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
         .manager_ctx = import,
-        .deleter = end_import,
+        .deleter = release_import,
         .flags = view->readonly ? DLPACK_FLAG_BITMASK_READ_ONLY : 0,
         .dl_tensor = {.data = view->buf,
                       .device = {kDLCPU, 0},

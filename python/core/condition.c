@@ -8,20 +8,20 @@
  * the table, and who notifies takes the gate: no notification falls between the two. C1  A row
  * is free, or says in one word whose turn it is (ticket) and whether that was told. C2  Who
  * notifies marks first, and wakes when it gives the lock back, which those need who wake. If it
- * is killed in between, nobody wakes them: they look by themselves, every LOOK_NS. Death: of a
- * waiter leaves a row that who notifies passes over; a notification that it was told goes with
- * it. Of who has the gate: the next one has it, and each row is whole (C1).
+ * is killed in between, nobody wakes them: they next_check by themselves, every CHECK_NS.
+ * Death: of a waiter leaves a row that who notifies passes over; a notification that it was
+ * told goes with it. Of who has the gate: the next one has it, and each row is whole (C1).
  */
 #include "guard.h"
 #include "turns.h"
 
 #include <math.h>
 
-#define LOOK_NS UINT64_C(500000000)
+#define CHECK_NS UINT64_C(500000000)
 
 typedef struct {
     PyObject_HEAD PyObject *lock;
-    PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: not begun */
+    PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: not check_begun */
     Py_buffer memory;      /* the table's; obj NULL: none */
     tnp_turns turns;       /* in that memory */
 } condition;
@@ -36,12 +36,12 @@ static int tell(const condition *self, long long most)
 {
     const tn_domain *domain = domain_of(self);
     int told = domain == NULL ? -1 : tnp_turns_tell(&self->turns, domain, most);
-    return told > 0 ? tnp_any_lock_wake_later(self->lock, self->core) /* C2 */ : told;
+    return told > 0 ? tnp_any_lock_wake_on_release(self->lock, self->core) /* C2 */ : told;
 }
 
 /* ---- wait and notify --------------------------------------------------------------------- */
 
-static const condition *begun(PyObject *object)
+static const condition *check_begun(PyObject *object)
 {
     const condition *self = (condition *)object;
     if (self->core != NULL)
@@ -64,9 +64,10 @@ static int sleep_until_told(const condition *self, const tnp_turn *turn, tn_dead
 {
     int status = deadline.ns == 0 ? TN_ERR_TIMED_OUT : 0;
     while (status == 0 && !tnp_turn_is_told(turn)) {
-        tn_deadline look = tn_deadline_after(LOOK_NS); /* C2 */
-        bool is_last = deadline.ns <= look.ns;
-        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline : look, &status) < 0)
+        tn_deadline next_check = tn_deadline_after(CHECK_NS); /* C2 */
+        bool is_last = deadline.ns <= next_check.ns;
+        if (tnp_condition_wait(self->core, self->gate, is_last ? deadline : next_check,
+                               &status) < 0)
             return -1;
         if (status == TN_ERR_PEER_DIED || (status == TN_ERR_TIMED_OUT && !is_last))
             status = 0; /* a thread of this process may still notify */
@@ -77,8 +78,8 @@ static int sleep_until_told(const condition *self, const tnp_turn *turn, tn_dead
 }
 
 /* What was raised goes first, unless the second raises too. */
-static int after(int failed, int (*next)(const condition *self, unsigned long count),
-                 const condition *self, unsigned long count)
+static int run_after(int failed, int (*next)(const condition *self, unsigned long count),
+                     const condition *self, unsigned long count)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -98,7 +99,7 @@ static int leave_gate(const condition *self, unsigned long unused)
     return tnp_lock_release(self->gate);
 }
 
-static int take_again(const condition *self, unsigned long count)
+static int acquire_again(const condition *self, unsigned long count)
 {
     return tnp_any_lock_acquire_again(self->lock, count);
 }
@@ -106,7 +107,7 @@ static int take_again(const condition *self, unsigned long count)
 static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *names)
 {
-    const condition *self = begun(object);
+    const condition *self = check_begun(object);
     tn_deadline deadline;
     unsigned long count;
     if (self == NULL || tnp_timeout(args, nargs, names, 0, &deadline) < 0)
@@ -120,24 +121,25 @@ static PyObject *wait(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
     if (turn == NULL || tnp_any_lock_release_all(self->lock, &count) < 0) {
         if (turn != NULL)
             (void)tnp_turn_leave(turn);
-        after(-1, leave_gate, self, 0);
+        run_after(-1, leave_gate, self, 0);
         return NULL;
     }
     int failed = sleep_until_told(self, turn, deadline);
     bool was_told = tnp_turn_leave(turn);
-    failed = after(failed, leave_gate, self, 0);
-    failed = after(failed, take_again, self, count);
+    failed = run_after(failed, leave_gate, self, 0);
+    failed = run_after(failed, acquire_again, self, count);
     return failed < 0 ? NULL : PyBool_FromLong(was_told);
 }
 
 static PyObject *notify_some(PyObject *object, long long most)
 {
-    const condition *self = begun(object);
+    const condition *self = check_begun(object);
     if (self == NULL)
         return NULL;
     if (!is_mine(self, "lock is not owned"))
         return NULL;
-    if (tnp_lock_acquire(self->gate) < 0 || after(tell(self, most), leave_gate, self, 0) < 0)
+    if (tnp_lock_acquire(self->gate) < 0 ||
+        run_after(tell(self, most), leave_gate, self, 0) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -168,27 +170,27 @@ static PyObject *notify_all(PyObject *self, PyObject *unused)
 }
 
 /* Without the gate: what it counts may change at once. */
-static PyObject *count_living(PyObject *object, PyObject *unused)
+static PyObject *count_waiting(PyObject *object, PyObject *unused)
 {
-    const condition *self = begun(object);
+    const condition *self = check_begun(object);
     const tn_domain *domain = self == NULL ? NULL : domain_of(self);
     long count = domain == NULL ? -1 : tnp_turns_count(&self->turns, domain);
     (void)unused;
     return count < 0 ? NULL : PyLong_FromLong(count);
 }
 
-static PyObject *go_in(PyObject *object, PyObject *unused)
+static PyObject *enter(PyObject *object, PyObject *unused)
 {
-    const condition *self = begun(object);
+    const condition *self = check_begun(object);
     (void)unused;
     if (self == NULL || tnp_any_lock_acquire(self->lock) < 0)
         return NULL;
     Py_RETURN_TRUE;
 }
 
-static PyObject *go_out(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *leave(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
-    const condition *self = begun(object);
+    const condition *self = check_begun(object);
     (void)args, (void)nargs;
     if (self == NULL || tnp_any_lock_release(self->lock) < 0)
         return NULL;
@@ -259,13 +261,13 @@ static PyMethodDef methods[] = {
     {"notify_all", notify_all, METH_NOARGS,
      "notify_all($self, /)\n--\n\n"
      "Wake all that wait."},
-    {"_count_waiting", count_living, METH_NOARGS,
+    {"_count_waiting", count_waiting, METH_NOARGS,
      "_count_waiting($self, /)\n--\n\n"
      "How many living threads wait, and were not told to wake."},
-    {"__enter__", go_in, METH_NOARGS,
+    {"__enter__", enter, METH_NOARGS,
      "__enter__($self, /)\n--\n\n"
      "Take the lock."},
-    {"__exit__", FUNCTION(go_out), METH_FASTCALL,
+    {"__exit__", FUNCTION(leave), METH_FASTCALL,
      "__exit__($self, /, *exception)\n--\n\n"
      "Give the lock back."},
     {NULL, NULL, 0, NULL},

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tenon._core: the public C API for CPython, and nothing that NumPy or PyTorch would be needed
- * for at build time. tenon/_core.pyi is its contract.
+ * tenon._core: the public C API for CPython. It needs neither NumPy nor PyTorch at build time.
+ * tenon/_core.pyi is its contract.
  *
- * Every object keeps its domain alive; a domain that is closed leaves the memory mapped that
- * tensors still look at, so that objects may end in any order. What waits releases the GIL, and
- * ends when a signal's handler raises (tn_interrupt_set()); what copies or commits much memory
- * (TNP_MANY_BYTES) releases it too.
+ * Every object holds a reference to its domain. Closing a domain leaves memory mapped for as
+ * long as a tensor uses it, so objects may end in any order. A call that waits releases the
+ * GIL, and returns when a signal handler of Python raises (tn_interrupt_set()). A call that
+ * copies or commits TNP_MANY_BYTES or more releases the GIL too.
  *
- * P1  Code of Python may run wherever an object of Python is converted, called or, before 3.12,
- *     one that the collector knows is made; and any other thread may run where the GIL is
- *     released. A handle, a pointer to memory that may move, and what a getter of attributes
- *     lent are looked for after that, or are kept:
- * P2  the domain and the object of a call without the GIL by their waiters (TNP_WAIT(),
- *     TNP_OBJECT_WAIT()), private memory by its users (tnp_tensor_go_in()), buffers of others
- *     by their exports.
+ * P1  Python code may run wherever a Python object is converted or called, and, before Python
+ *     3.12, wherever an object that the garbage collector tracks is created. Another thread may
+ *     run wherever the GIL is released. Both may close a handle, move private memory, or end
+ *     what a getter of attributes lent. So a function reads these again after such a place, or
+ *     protects them by P2.
+ *
+ * P2  A call without the GIL protects what it uses. It counts itself as a waiter of the domain
+ *     (TNP_WAIT()) and of the object (TNP_OBJECT_WAIT()), or as a user of private memory
+ *     (tnp_tensor_begin_use()). It holds an export of memory that another library owns.
  */
 #ifndef TENON_CORE_H
 #define TENON_CORE_H
@@ -31,23 +33,29 @@
 
 #define TNP_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* So many bytes, or more, are copied and committed without the GIL. */
+/* A copy or a commit of so many bytes, or more, releases the GIL. */
 enum { TNP_MANY_BYTES = 1 << 20 };
 
 /* ---- errors (error.c) -------------------------------------------------------------------- */
 
-/** Add an object to a module; its reference stays the caller's. -1: raised. NULL is -1. */
+/**
+ * Add an object to a module. The reference stays with the caller. -1: raised. A NULL object is
+ * an error that was raised before.
+ */
 int tnp_add(PyObject *module, const char *name, PyObject *object);
 /**
- * Raise the class of a failed call's status, with tn_error_detail(); or leave the exception
- * that a signal's handler raised. Call it with the GIL, in the thread that failed, before any
- * other call of tenon. @return NULL
+ * Raise the exception for the status of a failed call, with tn_error_detail() as its text. If a
+ * signal handler has raised already, its exception stays. Call it with the GIL, in the thread
+ * of the failed call, and before any other call of tenon.
+ * @return NULL
  */
 PyObject *tnp_raise(int status);
-/** The same, with more to say: "what: detail". */
+/** The same, with the text "what: detail". */
 PyObject *tnp_raise_for(int status, const char *what);
-/** Raise the class of a status with a text of PyUnicode_FromFormat()'s. @return NULL */
-PyObject *tnp_raise_saying(int status, const char *format, ...);
+/**
+ * Raise the exception for a status, with a text that PyUnicode_FromFormat() makes. @return NULL
+ */
+PyObject *tnp_raise_text(int status, const char *format, ...);
 
 /* ---- arguments (argument.c) -------------------------------------------------------------- */
 
@@ -60,55 +68,63 @@ static inline tn_tensor_info tnp_info(const tn_tensor *tensor)
     return info;
 }
 
-/** A deadline of a timeout in seconds; None: TN_FOREVER; NULL: `missing`. -1: raised. */
+/**
+ * The deadline for a timeout in seconds. None means TN_FOREVER; NULL means `missing`. -1:
+ * raised.
+ */
 int tnp_deadline(PyObject *timeout, tn_deadline missing, tn_deadline *ret_deadline);
 /**
- * The deadline of what METH_FASTCALL | METH_KEYWORDS takes: `before` arguments, and `timeout`,
- * which is None if it is not given. -1: raised.
+ * Read the arguments of a METH_FASTCALL | METH_KEYWORDS function that takes `before` arguments
+ * and an optional `timeout`, and compute the deadline. Without a timeout it is TN_FOREVER. -1:
+ * raised.
  */
 int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssize_t before,
                 tn_deadline *ret_deadline);
-/** An int, or a sequence of them, as a shape; -1: raised (TypeError, ValueError). */
+/** Read a shape from an int or a sequence of ints. -1: raised (TypeError, ValueError). */
 int tnp_shape(PyObject *shape, int64_t ret_shape[TN_MAX_NDIM], int32_t *ret_ndim);
 PyObject *tnp_tuple(const int64_t *numbers, int32_t count);
-/** A dtype of NumPy or PyTorch, a name, a Python type. -1: raised (TypeError, which names it).
+/**
+ * Read a dtype: one of NumPy or PyTorch, a name, or a Python type. -1: raised (TypeError, which
+ * names it).
  */
 int tnp_dtype(PyObject *dtype, tn_dtype *ret_dtype);
 
 /* ---- formats (format.c) ------------------------------------------------------------------ */
 
 /**
- * The letters of struct and of the buffer protocol for a dtype, as in "<f4" without the order:
- * "f"; NULL: it has none (bfloat16, float8, several lanes).
+ * The letters that struct and the buffer protocol have for a dtype, without a byte order: "f"
+ * for "<f4". NULL: they have none (bfloat16, float8, several lanes).
  */
 const char *tnp_dtype_letters(tn_dtype dtype);
-/** The dtype of a format of the buffer protocol. -1: raised (TypeError, which says why not). */
+/** The dtype for a format of the buffer protocol. -1: raised (TypeError, with the reason). */
 int tnp_parse_format(const char *format, Py_ssize_t item_bytes, tn_dtype *ret_dtype);
 
 /* ---- the domain (domain.c) --------------------------------------------------------------- */
 
 /*
- * Threads of this process that wait without the GIL, which guards it. A forked child has none
- * of its parent's threads: what it inherits counts for nothing.
+ * How many threads of this process wait without the GIL. The GIL protects the count. A forked
+ * child has none of its parent's threads, so a count that the child inherited does not count.
  */
 typedef struct {
     unsigned count;
-    unsigned forks; /* tnp_forks when it was counted */
+    unsigned forks; /* tnp_forks when `count` was written */
 } tnp_waiters;
-extern unsigned tnp_forks; /* how many forks this process is away from where it began */
-static inline unsigned tnp_waiting(const tnp_waiters *waiters)
+extern unsigned tnp_forks; /* forks between the process that imported tenon and this one */
+static inline unsigned tnp_waiter_count(const tnp_waiters *waiters)
 {
     return waiters->forks == tnp_forks ? waiters->count : 0;
 }
-static inline void tnp_go_in(tnp_waiters *waiters)
+static inline void tnp_begin_wait(tnp_waiters *waiters)
 {
-    *waiters = (tnp_waiters){tnp_waiting(waiters) + 1, tnp_forks};
+    *waiters = (tnp_waiters){tnp_waiter_count(waiters) + 1, tnp_forks};
 }
-/* A signal's handler that forks in a wait comes out of a wait that the child never went into.
+/*
+ * A signal handler may fork inside a wait. The child then returns from a wait that its own
+ * count does not include, so the count stays at 0.
  */
-static inline void tnp_come_out(tnp_waiters *waiters)
+static inline void tnp_end_wait(tnp_waiters *waiters)
 {
-    unsigned count = tnp_waiting(waiters);
+    unsigned count = tnp_waiter_count(waiters);
     *waiters = (tnp_waiters){count > 0 ? count - 1 : 0, tnp_forks};
 }
 
@@ -117,11 +133,13 @@ typedef struct {
     PyObject *weak;
     tnp_waiters waiters; /* threads in TNP_WAIT() */
     _Atomic bool is_closing;
-    unsigned long exiting; /* the thread that closed it at exit: calls end the others; or 0 */
-    tn_domain *leaving;    /* closed inside a wait: the last that comes out leaves; or NULL */
+    unsigned long exiting; /* the thread that closed the domain at exit; a call of any other
+                              thread ends that thread. 0: not at exit */
+    tn_domain *leaving;    /* set if the domain was closed inside a wait: the last waiter closes
+                              it. Else NULL */
 } tnp_domain;
 extern PyTypeObject tnp_domain_type;
-/** Borrowed from `domain`, a tnp_domain; NULL: raised (TypeError, Closed). */
+/** The handle of a tnp_domain, borrowed. NULL: raised (TypeError, Closed). */
 tn_domain *tnp_domain_of(PyObject *domain);
 static inline tn_domain_info tnp_domain_info(const tn_domain *domain)
 {
@@ -136,16 +154,19 @@ static inline tn_queue_info tnp_queue_info(const tn_queue *queue)
     (void)!tn_queue_get_info(queue, &info);
     return info;
 }
-/** This process's domain, a new reference, made or joined if need be. NULL: raised. */
+/**
+ * The domain of this process, a new reference. It is made or joined if there is none. NULL:
+ * raised.
+ */
 PyObject *tnp_domain_default(void);
-/** Set the function that gives this process's domain. */
+/** Set the function that makes or joins the domain of this process. */
 void tnp_domain_set_default(PyObject *function);
-/** Leave the domain, once no other thread is in a call on it. */
+/** Leave the domain, after every other thread has left its calls on it. */
 void tnp_domain_leave(tnp_domain *domain);
 
 /* ---- waiting without the GIL (wait.c, domain.c) ----------------------------------------- */
 
-/** Run a call without the GIL that nothing but time ends; `status` is what it returned. */
+/** Run a call without the GIL, one that needs no other event to end. `status` is its result. */
 #define TNP_UNLOCKED(status, call)                                                             \
     do {                                                                                       \
         PyThreadState *tnp_state = PyEval_SaveThread();                                        \
@@ -153,32 +174,35 @@ void tnp_domain_leave(tnp_domain *domain);
         PyEval_RestoreThread(tnp_state);                                                       \
     } while (0)
 
-/** Sleep for a moment without the GIL. */
+/** Sleep for 1 ms without the GIL. */
 void tnp_pause(void);
-/* A wait of this thread, inside of which a signal's handler may wait again. */
+/* A wait of this thread. A signal handler may start another wait inside of it. */
 struct tnp_wait {
     tnp_domain *domain;
     struct tnp_wait *outer;
 };
 extern _Thread_local struct tnp_wait *tnp_wait_now;
 /**
- * The lock that this thread holds when its wait for a condition ends. A thread that ends at
- * exit gives the lock back first: other waits for the condition end only with that lock.
+ * The lock that this thread will hold when its wait for a condition ends; NULL: it waits for
+ * none. If the thread is ended at exit, it releases the lock first, because other waiters need
+ * the lock to leave their waits.
  */
-extern _Thread_local tn_lock *tnp_waiting_with;
-/** What is due after a wait that ended with `status` in a domain that was closed meanwhile. */
-void tnp_come_out_of_closed(tnp_domain *domain, int status);
-/** The same of a call that waits: closing the domain in another thread ends it. */
+extern _Thread_local tn_lock *tnp_held_in_wait;
+/** Finish a wait that ended with `status`, in a domain that was closed meanwhile. */
+void tnp_end_wait_of_closed(tnp_domain *domain, int status);
+/**
+ * Run a call that waits, without the GIL. Closing the domain in another thread ends the call.
+ */
 #define TNP_WAIT(domain_object, status, call)                                                  \
     do {                                                                                       \
         struct tnp_wait tnp_here = {(tnp_domain *)(domain_object), tnp_wait_now};              \
         tnp_wait_now = &tnp_here;                                                              \
-        tnp_go_in(&tnp_here.domain->waiters);                                                  \
+        tnp_begin_wait(&tnp_here.domain->waiters);                                             \
         TNP_UNLOCKED(status, call);                                                            \
-        tnp_come_out(&tnp_here.domain->waiters);                                               \
+        tnp_end_wait(&tnp_here.domain->waiters);                                               \
         tnp_wait_now = tnp_here.outer;                                                         \
         if (tnp_here.domain->domain == NULL)                                                   \
-            tnp_come_out_of_closed(tnp_here.domain, status);                                   \
+            tnp_end_wait_of_closed(tnp_here.domain, status);                                   \
     } while (0)
 
 /* ---- what each file adds to the module; -1: raised --------------------------------------- */

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* A failed call of tenon as `type`, with its detail. */
 static PyObject *raise_as(PyObject *type)
@@ -17,7 +17,7 @@ static PyObject *raise_as(PyObject *type)
     return NULL;
 }
 
-static void end_unversioned(struct tnp_unversioned *self)
+static void release_unversioned(struct tnp_unversioned *self)
 {
     DLManagedTensorVersioned *managed = self->manager_ctx;
     managed->deleter(managed);
@@ -25,7 +25,7 @@ static void end_unversioned(struct tnp_unversioned *self)
 }
 
 /* A capsule that nobody took. */
-static void end_capsule(PyObject *capsule)
+static void release_capsule(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, VERSIONED)) {
         DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, VERSIONED);
@@ -39,7 +39,7 @@ static void end_capsule(PyObject *capsule)
 /* `managed` is consumed, also on failure. */
 static PyObject *versioned_capsule(DLManagedTensorVersioned *managed)
 {
-    PyObject *capsule = PyCapsule_New(managed, VERSIONED, end_capsule);
+    PyObject *capsule = PyCapsule_New(managed, VERSIONED, release_capsule);
     if (capsule == NULL)
         managed->deleter(managed);
     return capsule;
@@ -58,16 +58,16 @@ static PyObject *unversioned_capsule(DLManagedTensorVersioned *managed)
         managed->deleter(managed);
         return NULL;
     }
-    *old = (struct tnp_unversioned){managed->dl_tensor, managed, end_unversioned};
-    PyObject *capsule = PyCapsule_New(old, UNVERSIONED, end_capsule);
+    *old = (struct tnp_unversioned){managed->dl_tensor, managed, release_unversioned};
+    PyObject *capsule = PyCapsule_New(old, UNVERSIONED, release_capsule);
     if (capsule == NULL)
-        end_unversioned(old);
+        release_unversioned(old);
     return capsule;
 }
 
 static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
 {
-    tn_tensor *dense, *t = of(self);
+    tn_tensor *dense, *t = tensor_in(self);
     int status = tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
                                           tn_tensor_shape(t), &dense);
     if (status != 0)
@@ -79,22 +79,22 @@ static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
     return status;
 }
 
-static void (*end_of_library)(DLManagedTensorVersioned *managed); /* its deleter, of all */
+static void (*library_deleter)(DLManagedTensorVersioned *managed); /* its deleter, of all */
 
 /*
  * The thread that lets the tensor go may have no GIL, while a thread that has the GIL closes
  * the domain. Once the interpreter is on its way out, a thread without the GIL cannot get it
  * any more: the reference then ends with the process.
  */
-static void end_with_gil(DLManagedTensorVersioned *managed)
+static void release_with_gil(DLManagedTensorVersioned *managed)
 {
     if (tnp_is_finalizing()) {
         if (PyGILState_Check())
-            end_of_library(managed);
+            library_deleter(managed);
         return;
     }
     PyGILState_STATE state = PyGILState_Ensure();
-    end_of_library(managed);
+    library_deleter(managed);
     PyGILState_Release(state);
 }
 
@@ -135,7 +135,7 @@ static int check_target(PyObject *stream, PyObject *device)
  */
 static int replace_negative_strides(PyObject *self, DLTensor *dl)
 {
-    bool is_empty = tnp_info(of(self)).size_bytes == 0;
+    bool is_empty = tnp_info(tensor_in(self)).size_bytes == 0;
     for (int32_t i = 0; i < dl->ndim; i++) {
         if (dl->strides[i] >= 0)
             continue;
@@ -168,8 +168,8 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
     int wants_copy = copy == Py_None ? 0 : PyObject_IsTrue(copy);
     if (wants_copy < 0)
         return NULL;
-    int status =
-        wants_copy ? export_copy(self, &managed) : tn_tensor_to_dlpack(of(self), &managed);
+    int status = wants_copy ? export_copy(self, &managed)
+                            : tn_tensor_to_dlpack(tensor_in(self), &managed);
     if (status == TN_ERR_UNSUPPORTED)
         return raise_as(PyExc_BufferError);
     if (status != 0)
@@ -178,8 +178,8 @@ PyObject *tnp_tensor_to_dlpack(PyObject *self, PyObject *args, PyObject *keyword
         managed->deleter(managed);
         return NULL;
     }
-    end_of_library = managed->deleter;
-    managed->deleter = end_with_gil;
+    library_deleter = managed->deleter;
+    managed->deleter = release_with_gil;
     return most[0] >= 1 ? versioned_capsule(managed) : unversioned_capsule(managed);
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* One of before 1.0, in the clothes of 1.x. */
-static void end_dressed(DLManagedTensorVersioned *managed)
+static void release_wrapped(DLManagedTensorVersioned *managed)
 {
     struct tnp_unversioned *old = managed->manager_ctx;
     if (old->deleter != NULL)
@@ -79,7 +79,7 @@ static PyObject *take_unversioned(PyObject *capsule)
     *managed = (DLManagedTensorVersioned){
         .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
         .manager_ctx = old,
-        .deleter = end_dressed,
+        .deleter = release_wrapped,
         .dl_tensor = old->dl_tensor,
     };
     int status = tn_tensor_from_dlpack(managed, &tensor);
@@ -110,7 +110,7 @@ static PyObject *take_capsule(PyObject *capsule)
 }
 
 /* Before anything is exported: a stream, or a copy, would be in vain. */
-static int ask_device(PyObject *source)
+static int check_source_device(PyObject *source)
 {
     PyObject *pair = PyObject_CallMethod(source, "__dlpack_device__", NULL);
     long numbers[2] = {kDLCPU, 0};
@@ -131,7 +131,7 @@ static int ask_device(PyObject *source)
     return failed < 0 ? -1 : check_device(numbers[0], numbers[1]);
 }
 
-static PyObject *ask_capsule(PyObject *source)
+static PyObject *request_capsule(PyObject *source)
 {
     PyObject *method = PyObject_GetAttrString(source, "__dlpack__"), *capsule = NULL;
     PyObject *none = method != NULL ? PyTuple_New(0) : NULL;
@@ -164,9 +164,9 @@ PyObject *tnp_from_dlpack(PyObject *module, PyObject *source)
         PyErr_Format(PyExc_TypeError, "%.200s has no __dlpack__", Py_TYPE(source)->tp_name);
         return NULL;
     }
-    if (ask_device(source) < 0)
+    if (check_source_device(source) < 0)
         return NULL;
-    PyObject *capsule = ask_capsule(source), *tensor = NULL;
+    PyObject *capsule = request_capsule(source), *tensor = NULL;
     if (capsule != NULL && !PyCapsule_CheckExact(capsule))
         PyErr_Format(PyExc_TypeError, "__dlpack__ of %.200s gave %.200s, not a capsule",
                      Py_TYPE(source)->tp_name, Py_TYPE(capsule)->tp_name);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * domain: the type's memory, the default domain, and how a process leaves. domain_type.c has
- * the methods.
+ * domain: the memory of the type, the default domain, and how a process leaves a domain.
+ * domain_type.c has the methods.
  */
 #include "core.h"
 
-static PyObject *get_default;     /* tenon's function that makes this process's domain */
-static PyObject *present_default; /* what it gave; a forked child goes on with its parent's */
+static PyObject *get_default; /* makes or joins the domain of this process */
+static PyObject
+    *present_default; /* its last result; a forked child keeps the domain of its parent */
 
 /*
- * A thread of a daemon calls after the domain was closed at exit: SystemExit ends the thread,
- * says nothing, and gives back on its way what locks the thread holds, for which what else runs
- * at exit may wait. A thread that catches it and tries again does not keep the others from
- * running. False: the domain was not closed at exit, or this is the thread that did that.
+ * End a thread that calls after the domain was closed at exit. Such a thread is a daemon, which
+ * Python does not join. SystemExit ends it without a message, and the thread releases the locks
+ * that it holds, for which functions at exit may wait. If the thread catches SystemExit and
+ * calls again, the pause lets other threads run.
+ * @return false: the domain was not closed at exit, or this thread closed it
  */
 static bool end_thread_at_exit(const tnp_domain *self)
 {
@@ -26,19 +28,22 @@ static bool end_thread_at_exit(const tnp_domain *self)
 static void leave_if_last(tnp_domain *self)
 {
     tn_domain *domain = self->leaving;
-    if (domain == NULL || tnp_waiting(&self->waiters) > 0)
+    if (domain == NULL || tnp_waiter_count(&self->waiters) > 0)
         return;
     self->leaving = NULL;
     tn_domain_close(domain);
 }
 
-void tnp_come_out_of_closed(tnp_domain *self, int status)
+void tnp_end_wait_of_closed(tnp_domain *self, int status)
 {
     if (self->exiting != 0 && self->exiting != PyThread_get_thread_ident() &&
-        tnp_waiting_with != NULL)
-        (void)!tn_lock_release(tnp_waiting_with);
+        tnp_held_in_wait != NULL)
+        (void)!tn_lock_release(tnp_held_in_wait);
     leave_if_last(self);
-    /* CORRUPT: this thread waited for a lock whose owner was a thread that ended at exit. */
+    /*
+     * CORRUPT: the owner of the lock that this thread waited for was a thread that ended at
+     * exit.
+     */
     if ((status == TN_ERR_INTERRUPTED || status == TN_ERR_CORRUPT) && PyErr_Occurred() == NULL)
         (void)!end_thread_at_exit(self);
 }
@@ -52,7 +57,7 @@ tn_domain *tnp_domain_of(PyObject *object)
     }
     tn_domain *domain = ((tnp_domain *)object)->domain;
     if (domain == NULL && !end_thread_at_exit((tnp_domain *)object))
-        tnp_raise_saying(TN_ERR_CLOSED, "this process has closed the domain");
+        tnp_raise_text(TN_ERR_CLOSED, "this process has closed the domain");
     return domain;
 }
 
@@ -85,10 +90,13 @@ void tnp_domain_set_default(PyObject *function)
 
 /* ---- leaving ----------------------------------------------------------------------------- */
 
-/* A forked child does not wait where the handler that forked it did. */
+/*
+ * Whether this thread waits in a call on the domain. A forked child does not: it returns from
+ * the handler that forked it, and its parent waits.
+ */
 static bool is_waiting_in(const tnp_domain *self)
 {
-    if (tnp_waiting(&self->waiters) == 0)
+    if (tnp_waiter_count(&self->waiters) == 0)
         return false;
     const struct tnp_wait *wait = tnp_wait_now;
     while (wait != NULL && wait->domain != self)
@@ -97,10 +105,11 @@ static bool is_waiting_in(const tnp_domain *self)
 }
 
 /*
- * No thread may be inside a call on the domain, or on an object of it, when the domain is
- * closed. Calls hold the GIL, as this one does. Calls without the GIL are counted in `waiters`,
- * and `is_closing` makes them return. One of them may be this thread's own, with a signal's
- * handler that closes, perhaps twice: then the last that comes out leaves.
+ * When the domain is closed, no thread may be inside a call on it or on one of its objects. A
+ * call that holds the GIL cannot run now, since this function holds the GIL. Calls without the
+ * GIL are counted in `waiters`, and `is_closing` makes them return. If this thread itself is
+ * inside a call, because a signal handler closes the domain, it cannot wait for that call: then
+ * the last waiter that returns leaves the domain.
  */
 void tnp_domain_leave(tnp_domain *self)
 {
@@ -112,7 +121,7 @@ void tnp_domain_leave(tnp_domain *self)
             self->leaving = domain;
         return;
     }
-    while (tnp_waiting(&self->waiters) > 0)
+    while (tnp_waiter_count(&self->waiters) > 0)
         tnp_pause();
     tn_domain_close(domain);
 }

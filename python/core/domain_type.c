@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* domain_type: how a domain is made, joined and closed, and the other methods of the type. */
+/* domain_type: the methods of the type: to make, join and close a domain, and others. */
 #include "tensor.h"
 
 /* ---- beginning and end ------------------------------------------------------------------- */
@@ -15,7 +15,7 @@ static PyObject *wrap(PyTypeObject *type, tn_domain *domain)
     return (PyObject *)self;
 }
 
-/* What create() and open() take; the words of each stand in its format. */
+/* What differs between create() and open(). */
 struct open_call {
     const char *format;
     char **words;
@@ -153,7 +153,9 @@ static PyObject *set_watermark(PyObject *self, PyObject *bytes)
     return set_bytes(self, bytes, tn_domain_set_watermark);
 }
 
-/* Called with the GIL. It makes nothing that could start the collector, and so code of Python.
+/*
+ * The audit calls this with the GIL. It creates no object that the garbage collector tracks, so
+ * no Python code runs inside of the audit (P1).
  */
 static int note_sentence(const char *sentence, bool repaired, void *context)
 {
@@ -219,7 +221,7 @@ static PyObject *get_seat(PyObject *self, void *unused)
     return domain == NULL ? NULL : PyLong_FromUnsignedLong(tnp_domain_info(domain).seat);
 }
 
-/* Signed, as tensors of int64 keep it. */
+/* The number is signed, so that tensors of int64 can hold it. */
 static PyObject *get_member(PyObject *self, void *unused)
 {
     (void)unused;

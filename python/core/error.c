@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors: a class for each status, below tenon.Error and the built-in that the table names. */
+/*
+ * Errors: an exception class for each status. Each is derived from tenon.Error and from a
+ * built-in.
+ */
 #include "core.h"
 
 #include <stdarg.h>
@@ -14,7 +17,7 @@ struct status_class {
     PyObject *type;
 };
 
-/* The names of include/tenon/status.h, as classes are written. */
+/* The statuses of include/tenon/status.h, with the names of their classes. */
 static struct status_class classes[] = {
     {TN_ERR_INVALID, "Invalid", &PyExc_ValueError, NULL},
     {TN_ERR_TIMED_OUT, "TimedOut", &PyExc_TimeoutError, NULL},
@@ -69,9 +72,9 @@ static PyObject *raise_text(int status, PyObject *text, tn_peer peer)
 PyObject *tnp_raise(int status)
 {
     if (PyErr_Occurred())
-        return NULL; /* what a signal's handler raised */
+        return NULL; /* a signal handler has raised */
     tn_peer peer = tn_error_peer();
-    if (status == TN_ERR_INTERRUPTED) /* and no handler raised */
+    if (status == TN_ERR_INTERRUPTED) /* and no signal handler has raised */
         return raise_text(
             TN_ERR_CLOSED,
             PyUnicode_FromString("another thread of this process closed the domain"), peer);
@@ -90,7 +93,7 @@ PyObject *tnp_raise_for(int status, const char *what)
     return raise_text(status, PyUnicode_FromFormat("%s: %s", what, tn_error_detail()), peer);
 }
 
-PyObject *tnp_raise_saying(int status, const char *format, ...)
+PyObject *tnp_raise_text(int status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

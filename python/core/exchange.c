@@ -9,7 +9,7 @@
  */
 #include "tensor.h"
 
-PyObject *tnp_tensor_of(PyObject *object)
+PyObject *tnp_tensor_from(PyObject *object)
 {
     if (tnp_is_tensor(object)) {
         Py_INCREF(object);

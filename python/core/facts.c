@@ -2,7 +2,7 @@
 /* facts: what a tensor says of itself: its attributes that cannot be set, and its repr(). */
 #include "tensor.h"
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* ---- what it is -------------------------------------------------------------------------- */
 
@@ -15,54 +15,54 @@ static size_t item_bytes(const tn_tensor *t)
 static PyObject *get_shape(PyObject *self, void *unused)
 {
     (void)unused;
-    return tnp_tuple(tn_tensor_shape(of(self)), tn_tensor_ndim(of(self)));
+    return tnp_tuple(tn_tensor_shape(tensor_in(self)), tn_tensor_ndim(tensor_in(self)));
 }
 static PyObject *get_strides(PyObject *self, void *unused)
 {
     (void)unused;
-    return tnp_tuple(tnp_info(of(self)).strides, tn_tensor_ndim(of(self)));
+    return tnp_tuple(tnp_info(tensor_in(self)).strides, tn_tensor_ndim(tensor_in(self)));
 }
 static PyObject *get_ndim(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromLong(tn_tensor_ndim(of(self)));
+    return PyLong_FromLong(tn_tensor_ndim(tensor_in(self)));
 }
 static PyObject *get_dtype(PyObject *self, void *unused)
 {
     char name[32];
     (void)unused;
-    int status = tn_dtype_name(tn_tensor_dtype(of(self)), name, sizeof name);
+    int status = tn_dtype_name(tn_tensor_dtype(tensor_in(self)), name, sizeof name);
     return status != 0 ? tnp_raise(status) : PyUnicode_FromString(name);
 }
 static PyObject *get_size(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromLongLong(tn_tensor_count(of(self)));
+    return PyLong_FromLongLong(tn_tensor_count(tensor_in(self)));
 }
 static PyObject *get_itemsize(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromSize_t(item_bytes(of(self)));
+    return PyLong_FromSize_t(item_bytes(tensor_in(self)));
 }
 static PyObject *get_nbytes(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(tnp_info(of(self)).size_bytes);
+    return PyLong_FromUnsignedLongLong(tnp_info(tensor_in(self)).size_bytes);
 }
 static PyObject *get_byte_offset(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(tnp_info(of(self)).byte_offset);
+    return PyLong_FromUnsignedLongLong(tnp_info(tensor_in(self)).byte_offset);
 }
 static PyObject *get_storage_bytes(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(tnp_info(of(self)).storage_bytes);
+    return PyLong_FromUnsignedLongLong(tnp_info(tensor_in(self)).storage_bytes);
 }
 static PyObject *get_address(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong((uintptr_t)tn_tensor_data(of(self)));
+    return PyLong_FromUnsignedLongLong((uintptr_t)tn_tensor_data(tensor_in(self)));
 }
 static PyObject *get_device(PyObject *self, void *unused)
 {
@@ -72,21 +72,21 @@ static PyObject *get_device(PyObject *self, void *unused)
 static PyObject *get_is_shared(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tnp_info(of(self)).is_shared);
+    return PyBool_FromLong(tnp_info(tensor_in(self)).is_shared);
 }
 static PyObject *get_is_contiguous(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tnp_info(of(self)).is_contiguous);
+    return PyBool_FromLong(tnp_info(tensor_in(self)).is_contiguous);
 }
 static PyObject *get_readonly(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(tnp_info(of(self)).is_read_only);
+    return PyBool_FromLong(tnp_info(tensor_in(self)).is_read_only);
 }
 static PyObject *get_strategy_of(PyObject *self, void *unused)
 {
-    const char *name = tn_strategy_name(tnp_info(of(self)).strategy);
+    const char *name = tn_strategy_name(tnp_info(tensor_in(self)).strategy);
     (void)unused;
     if (name == NULL)
         Py_RETURN_NONE;
@@ -94,7 +94,7 @@ static PyObject *get_strategy_of(PyObject *self, void *unused)
 }
 static PyObject *get_path(PyObject *self, void *unused)
 {
-    const char *path = tnp_info(of(self)).path;
+    const char *path = tnp_info(tensor_in(self)).path;
     (void)unused;
     if (path == NULL)
         Py_RETURN_NONE;
@@ -139,15 +139,15 @@ PyGetSetDef tnp_tensor_facts[] = {
 /* "[tenon.]Tensor(shape=(2, 3), dtype=float32, shared by arena)" */
 PyObject *tnp_tensor_repr(PyObject *self)
 {
-    const char *strategy = tn_strategy_name(tnp_info(of(self)).strategy);
-    const char *name = tn_tensor_name(of(self));
+    const char *strategy = tn_strategy_name(tnp_info(tensor_in(self)).strategy);
+    const char *name = tn_tensor_name(tensor_in(self));
     PyObject *shape = get_shape(self, NULL), *dtype = get_dtype(self, NULL), *text = NULL;
     PyObject *label = name != NULL ? PyUnicode_FromString(name) : NULL;
     if (shape != NULL && dtype != NULL && (name == NULL || label != NULL)) {
-        text = PyUnicode_FromFormat("tenon.Tensor(shape=%R, dtype=%U, %s%s%s", shape, dtype,
-                                    strategy != NULL ? "shared by " : "",
-                                    strategy != NULL ? strategy : "private",
-                                    tnp_info(of(self)).is_read_only ? ", read-only" : "");
+        text = PyUnicode_FromFormat(
+            "tenon.Tensor(shape=%R, dtype=%U, %s%s%s", shape, dtype,
+            strategy != NULL ? "shared by " : "", strategy != NULL ? strategy : "private",
+            tnp_info(tensor_in(self)).is_read_only ? ", read-only" : "");
         PyObject *end = text == NULL    ? NULL
                         : label != NULL ? PyUnicode_FromFormat("%U, name=%R)", text, label)
                                         : PyUnicode_FromFormat("%U)", text);

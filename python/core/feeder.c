@@ -5,26 +5,26 @@
 
 #include <time.h>
 
-#define LOOK_NS         200000000 /* how often the feeder looks whether it may give up */
+#define CHECK_NS        200000000 /* how often the feeder looks whether it may give up */
 #define NAP_NS          1000000   /* for more room than that of one message */
 #define SHORTAGE_NAP_NS 10000000
 #define SHORTAGE_NS     10000000000 /* how long a process that ends waits in vain for memory */
 
 /* With the GIL. @return how many there are; -1: raised */
-int tnp_open_debts(tnp_backlog *self, tn_semaphore **ret_debts)
+int tnp_open_counters(tnp_backlog *self, tn_semaphore **ret_counters)
 {
     int n = 0;
-    for (; n < TNP_MOST_DEBTS && self->debts[n] != NULL; n++)
-        if ((ret_debts[n] = tnp_object_of(self->debts[n])) == NULL)
+    for (; n < TNP_MOST_COUNTERS && self->counters[n] != NULL; n++)
+        if ((ret_counters[n] = tnp_object_handle(self->counters[n])) == NULL)
             return -1;
     return n;
 }
 
 /* What fails has ended with its domain. */
-void tnp_pay_debts(tn_semaphore *const *debts, int count)
+void tnp_count_down(tn_semaphore *const *counters, int count)
 {
     while (count-- > 0)
-        (void)!tn_semaphore_release(debts[count]);
+        (void)!tn_semaphore_release(counters[count]);
 }
 
 struct feeding {
@@ -32,8 +32,8 @@ struct feeding {
     tn_queue *queue;
     const tnp_domain *domain;
     const tn_domain *open_domain; /* stays, while closing waits for this thread */
-    tn_semaphore *debts[TNP_MOST_DEBTS];
-    int debt_count;
+    tn_semaphore *counters[TNP_MOST_COUNTERS];
+    int counter_count;
     bool have_consumers_died; /* and nobody has made room since */
     uint64_t short_ns;        /* since when each push lacked what nobody else can make free */
     struct tnp_record *released; /* its `kept` is to be dropped, with the GIL */
@@ -56,7 +56,7 @@ static void wait_for_more_room(const struct feeding *f)
  * take messages, and so make room. Otherwise the feeder gives a message up, after a while; at
  * once if no room is enough, since the quota is lower by now.
  */
-static bool is_in_vain(struct feeding *f, const struct tnp_record *r)
+static bool is_hopeless(struct feeding *f, const struct tnp_record *r)
 {
     if (!atomic_load(&f->backlog->is_closing))
         return false;
@@ -82,7 +82,7 @@ static int push_record(struct feeding *f, struct tnp_record *r)
         return TN_ERR_INTERRUPTED;
     int status = tn_queue_push(f->queue, &message, 0, TN_NOW);
     if (status == TN_ERR_TIMED_OUT) {
-        status = tn_queue_push(f->queue, &message, 0, tn_deadline_after(LOOK_NS));
+        status = tn_queue_push(f->queue, &message, 0, tn_deadline_after(CHECK_NS));
         if (status == 0)
             wait_for_more_room(f);
     }
@@ -95,7 +95,7 @@ static int push_record(struct feeding *f, struct tnp_record *r)
     case TN_ERR_FULL: /* blocks, references, descriptors */
     case TN_ERR_SYSTEM:
     case TN_ERR_MANAGER: /* the push has to give tenond a descriptor */
-        if (is_in_vain(f, r))
+        if (is_hopeless(f, r))
             return 0;
         nap(SHORTAGE_NAP_NS);
         return TN_ERR_TIMED_OUT;
@@ -114,7 +114,7 @@ static void end_record(struct feeding *f, struct tnp_chunk *chunk, struct tnp_re
 {
     atomic_fetch_add(&chunk->read, r->record_bytes);
     atomic_fetch_sub(&f->backlog->count, 1);
-    tnp_pay_debts(f->debts, f->debt_count);
+    tnp_count_down(f->counters, f->counter_count);
     for (uint32_t i = 0; i < r->tensor_count; i++)
         tn_tensor_unref(tnp_record_tensors(r)[i]);
     if (r->kept != NULL)
@@ -156,36 +156,37 @@ static bool take_in_hand(tnp_backlog *self)
     return self->is_fed;
 }
 
-static void go_in(tnp_backlog *self)
+static void begin_wait(tnp_backlog *self)
 {
-    tnp_object_go_in(self->queue);
-    for (int i = 0; i < TNP_MOST_DEBTS && self->debts[i] != NULL; i++)
-        tnp_object_go_in(self->debts[i]);
+    tnp_object_begin_wait(self->queue);
+    for (int i = 0; i < TNP_MOST_COUNTERS && self->counters[i] != NULL; i++)
+        tnp_object_begin_wait(self->counters[i]);
 }
 
-static void come_out(tnp_backlog *self)
+static void end_wait(tnp_backlog *self)
 {
-    tnp_object_come_out(self->queue);
-    for (int i = 0; i < TNP_MOST_DEBTS && self->debts[i] != NULL; i++)
-        tnp_object_come_out(self->debts[i]);
+    tnp_object_end_wait(self->queue);
+    for (int i = 0; i < TNP_MOST_COUNTERS && self->counters[i] != NULL; i++)
+        tnp_object_end_wait(self->counters[i]);
 }
 
 /* @return whether all that was taken can be given up: there is no queue any more */
 static bool feed_once(tnp_backlog *self, struct feeding *f, bool gives_up)
 {
     int status;
-    if ((f->queue = tnp_object_of(self->queue)) == NULL ||
-        (f->debt_count = tnp_open_debts(self, f->debts)) < 0) { /* closed, or their domain is */
+    if ((f->queue = tnp_object_handle(self->queue)) == NULL ||
+        (f->counter_count = tnp_open_counters(self, f->counters)) <
+            0) { /* closed, or their domain is */
         PyErr_Clear();
-        f->debt_count = 0;
+        f->counter_count = 0;
         gives_up = true;
     }
     f->domain = (tnp_domain *)((tnp_object *)self->queue)->domain;
     f->open_domain = f->domain->domain;
     f->released = NULL;
-    go_in(self);
+    begin_wait(self);
     TNP_WAIT(((tnp_object *)self->queue)->domain, status, feed_in_hand(f, gives_up));
-    come_out(self);
+    end_wait(self);
     if (f->released != NULL)
         Py_CLEAR(f->released->kept);
     return gives_up || status == TN_ERR_INTERRUPTED;

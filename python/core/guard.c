@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-#define LOOK_NS UINT64_C(100000000)
+#define CHECK_NS UINT64_C(100000000)
 
 enum { SIGNALS, PERMITS, LOCK, RLOCK };
 
@@ -57,7 +57,7 @@ static int wait_for_core(tnp_guard *guard, tn_deadline deadline)
 {
     int status;
     do {
-        void *handle = tnp_object_of(guard->core);
+        void *handle = tnp_object_handle(guard->core);
         if (handle == NULL)
             return -1;
         TNP_OBJECT_WAIT(guard->core, status, acquire_core(guard, handle, deadline));
@@ -82,14 +82,14 @@ static int wait_for_owner(tnp_guard *guard, tn_deadline deadline)
 {
     int status = wait_for_core(guard, deadline);
     while (status == TN_ERR_CORRUPT && deadline.ns != TN_FOREVER.ns) {
-        void *handle = tnp_object_of(guard->core);
+        void *handle = tnp_object_handle(guard->core);
         if (handle == NULL)
             return -1;
         if ((status = acquire_core(guard, handle, TN_NOW)) != TN_ERR_TIMED_OUT)
             return status; /* it has come back, or its memory makes no sense */
-        tn_deadline look = tn_deadline_after(LOOK_NS);
-        bool is_last = deadline.ns <= look.ns;
-        TNP_OBJECT_WAIT(guard->core, status, sleep_until(is_last ? deadline : look));
+        tn_deadline next_check = tn_deadline_after(CHECK_NS);
+        bool is_last = deadline.ns <= next_check.ns;
+        TNP_OBJECT_WAIT(guard->core, status, sleep_until(is_last ? deadline : next_check));
         if (PyErr_CheckSignals() < 0)
             return TN_ERR_INTERRUPTED;
         if (status == TN_ERR_TIMED_OUT && is_last)
@@ -102,7 +102,7 @@ static int wait_for_owner(tnp_guard *guard, tn_deadline deadline)
 static void *core_of(const tnp_guard *guard)
 {
     if (guard->core != NULL)
-        return tnp_object_here(guard->core);
+        return tnp_object_handle_inline(guard->core);
     PyErr_SetString(PyExc_ValueError, "a lock or semaphore that was not made");
     return NULL;
 }
@@ -143,7 +143,7 @@ static int wake(tnp_guard *guard)
     return failed;
 }
 
-int tnp_guard_wake_later(tnp_guard *guard, PyObject *core)
+int tnp_guard_wake_on_release(tnp_guard *guard, PyObject *core)
 {
     bool is_later = guard->kind == RLOCK && guard->waking == NULL;
     if (!is_later && guard->waking != core)

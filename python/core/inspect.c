@@ -4,14 +4,14 @@
 
 #include <string.h>
 
-enum { STOPPED = INT32_MAX }; /* an exception was raised in a callback */
+enum { RAISED = INT32_MAX }; /* an exception was raised in a callback */
 
-/* Consumes `item`. @return 0, or STOPPED */
+/* Consumes `item`. @return 0, or RAISED */
 static int append(PyObject *list, PyObject *item)
 {
     int failed = item == NULL || PyList_Append(list, item) < 0;
     Py_XDECREF(item);
-    return failed ? STOPPED : 0;
+    return failed ? RAISED : 0;
 }
 
 static PyObject *hexadecimal(const uint8_t id[16])
@@ -144,7 +144,7 @@ static int stat_domain(tn_inspector *inspector, PyObject **ret_stat)
         "layout_version", s.layout_version, "manager_pid", s.manager_pid, "huge_pages",
         text_of(s.huge_pages), "deaths", (unsigned long long)s.deaths, "manager_starts",
         (unsigned long long)s.manager_starts);
-    return *ret_stat == NULL ? STOPPED : 0;
+    return *ret_stat == NULL ? RAISED : 0;
 }
 
 static PyObject *inspect_domain(PyObject *module, PyObject *argument)
@@ -160,7 +160,7 @@ static PyObject *inspect_domain(PyObject *module, PyObject *argument)
         return tnp_raise(status);
     for (size_t i = 0; i < TNP_COUNT(lists); i++)
         if ((lists[i] = PyList_New(0)) == NULL)
-            status = STOPPED;
+            status = RAISED;
     if (status == 0)
         status = stat_domain(inspector, &stat);
     if (status == 0)

@@ -15,8 +15,9 @@ static PyMethodDef functions[] = {
 };
 
 /*
- * Types, exceptions and the default domain are one for the process, as its seat in a domain is:
- * objects of a subinterpreter would end while the main one still uses them.
+ * The types, the exceptions and the default domain exist once in a process, as its seat in the
+ * domain does. If a subinterpreter imported tenon, its end would destroy objects that the main
+ * interpreter uses.
  */
 static int check_interpreter(void)
 {
@@ -27,7 +28,7 @@ static int check_interpreter(void)
     return -1;
 }
 
-/* What a second import in the main interpreter gets is the same as before. */
+/* The first module object. A second import in the main interpreter gets the same contents. */
 static PyObject *filled;
 
 static int fill(PyObject *module)

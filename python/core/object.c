@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What queues, events, semaphores, locks and conditions have in common: handles of a domain. */
+/*
+ * The parts that queues, events, semaphores, locks and conditions have in common: handles in a
+ * domain.
+ */
 #include "object.h"
 
 PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, tn_object *handle,
@@ -41,7 +44,7 @@ PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObj
     return status != 0 ? tnp_raise(status) : tnp_object_wrap(type, kind, handle, domain);
 }
 
-tn_object *tnp_object_of(PyObject *object)
+tn_object *tnp_object_handle(PyObject *object)
 {
     tnp_object *self = (tnp_object *)object;
     if (self->handle == NULL || self->is_closed) {
@@ -51,30 +54,36 @@ tn_object *tnp_object_of(PyObject *object)
     return tnp_domain_of(self->domain) == NULL ? NULL : self->handle;
 }
 
-/* With the GIL: another thread may close the domain. Who waits closes it when he comes out. */
+/*
+ * Call it with the GIL, since another thread may close the domain. If threads wait, the last of
+ * them closes the handle.
+ */
 static void leave(tnp_object *self)
 {
     tn_object *handle = self->handle;
     self->is_closed = true;
-    if (tnp_waiting(&self->waiters) > 0 || handle == NULL)
+    if (tnp_waiter_count(&self->waiters) > 0 || handle == NULL)
         return;
     self->handle = NULL;
     tn_object_close(handle);
 }
 
-bool tnp_object_is_beside(PyObject *object, PyObject *other)
+bool tnp_object_shares_domain(PyObject *object, PyObject *other)
 {
     const tnp_domain *one = (tnp_domain *)((tnp_object *)object)->domain;
     return one->domain == ((tnp_domain *)((tnp_object *)other)->domain)->domain;
 }
 
-void tnp_object_go_in(PyObject *object) { tnp_go_in(&((tnp_object *)object)->waiters); }
+void tnp_object_begin_wait(PyObject *object)
+{
+    tnp_begin_wait(&((tnp_object *)object)->waiters);
+}
 
-void tnp_object_come_out(PyObject *object)
+void tnp_object_end_wait(PyObject *object)
 {
     tnp_object *self = (tnp_object *)object;
-    tnp_come_out(&self->waiters);
-    if (tnp_waiting(&self->waiters) == 0 && self->is_closed)
+    tnp_end_wait(&self->waiters);
+    if (tnp_waiter_count(&self->waiters) == 0 && self->is_closed)
         leave(self);
 }
 
@@ -97,7 +106,7 @@ void tnp_object_dealloc(PyObject *object)
 
 PyObject *tnp_object_id(PyObject *self, void *unused)
 {
-    const tn_object *handle = tnp_object_of(self);
+    const tn_object *handle = tnp_object_handle(self);
     (void)unused;
     return handle == NULL ? NULL : PyLong_FromUnsignedLongLong(tn_object_id(handle));
 }

@@ -5,11 +5,11 @@
 
 #include "core.h"
 
-/* A kind of object. */
+/* A kind of objects. open() opens an existing object by its name. */
 struct tnp_kind {
     const char *noun;
-    int number;                                                               /* TN_OBJECT_* */
-    int (*open)(tn_domain *domain, const char *name, tn_object **ret_handle); /* that exists */
+    int number; /* TN_OBJECT_* */
+    int (*open)(tn_domain *domain, const char *name, tn_object **ret_handle);
 };
 
 typedef struct {
@@ -18,43 +18,53 @@ typedef struct {
     PyObject *domain;
     PyObject *weak;
     tnp_waiters waiters;
-    bool is_closed; /* but somebody waits, who closes it when he comes out */
+    bool is_closed; /* close() was called while a thread waits; the last waiter closes the
+                       handle */
 } tnp_object;
 
-/** An object; the handle is consumed, also on failure. `domain` is borrowed. NULL: raised. */
+/**
+ * Make a Python object of a handle. The handle is consumed, also on failure. `domain` is
+ * borrowed. NULL: raised.
+ */
 PyObject *tnp_object_wrap(PyTypeObject *type, const struct tnp_kind *kind, tn_object *handle,
                           PyObject *domain);
-/** open(domain, name or id) */
+/** The method open(domain, name or id). */
 PyObject *tnp_object_open(PyTypeObject *type, const struct tnp_kind *kind, PyObject *args);
-/** The handle, borrowed; NULL: raised (ValueError: closed). */
-tn_object *tnp_object_of(PyObject *object);
-/** The same, inline for most. pre: `object` is one */
-static inline tn_object *tnp_object_here(PyObject *object)
+/** The handle, borrowed. NULL: raised (ValueError: closed). */
+tn_object *tnp_object_handle(PyObject *object);
+/** The same, inlined for an open object. pre: `object` is a tnp_object */
+static inline tn_object *tnp_object_handle_inline(PyObject *object)
 {
     const tnp_object *self = (const tnp_object *)object;
     bool is_open = self->handle != NULL && !self->is_closed &&
                    ((const tnp_domain *)self->domain)->domain != NULL;
-    return is_open ? self->handle : tnp_object_of(object);
+    return is_open ? self->handle : tnp_object_handle(object);
 }
-/** Whether two are in one domain: a call with both then needs that only one stays open. */
-bool tnp_object_is_beside(PyObject *object, PyObject *other);
-/** Around a wait without the GIL, by a thread that holds a reference of the object. */
-void tnp_object_go_in(PyObject *object);
-void tnp_object_come_out(PyObject *object);
+/**
+ * Whether two objects belong to one domain. A call that takes both then stays valid as long as
+ * this domain is open.
+ */
+bool tnp_object_shares_domain(PyObject *object, PyObject *other);
+/** Enclose a wait without the GIL. The thread holds a reference to the object meanwhile. */
+void tnp_object_begin_wait(PyObject *object);
+void tnp_object_end_wait(PyObject *object);
 PyObject *tnp_object_close(PyObject *self, PyObject *unused);
 void tnp_object_dealloc(PyObject *object);
 PyObject *tnp_object_id(PyObject *self, void *unused);
 extern PyMemberDef tnp_object_members[];
 
-/** A call that waits in an object's handle. */
+/** Run a call that waits on the handle of an object, without the GIL. */
 #define TNP_OBJECT_WAIT(self_, status, call)                                                   \
     do {                                                                                       \
-        tnp_object_go_in(self_);                                                               \
+        tnp_object_begin_wait(self_);                                                          \
         TNP_WAIT(((tnp_object *)(self_))->domain, status, call);                               \
-        tnp_object_come_out(self_);                                                            \
+        tnp_object_end_wait(self_);                                                            \
     } while (0)
 
-/** A kind, and `open` as a method. `open_call` opens by `name` an object that exists. */
+/**
+ * Define a kind of objects and its method `open`. `open_call` opens an existing object by
+ * `name`.
+ */
 #define TNP_KIND(kind, kind_number, open_call)                                                 \
     static int kind##_open(tn_domain *domain, const char *name, tn_object **ret_handle)        \
     {                                                                                          \
@@ -67,7 +77,7 @@ extern PyMemberDef tnp_object_members[];
         return tnp_object_open((PyTypeObject *)type, &kind##_kind, args);                      \
     }
 
-/** Rows of its methods. */
+/** The methods that all kinds have, as rows of a table. */
 #define TNP_OBJECT_METHODS(kind)                                                               \
     {"open", kind##_from, METH_VARARGS | METH_CLASS,                                           \
      "open($type, domain, which, /)\n--\n\nOpen one by its name or id."},                      \
@@ -80,7 +90,7 @@ extern PyMemberDef tnp_object_members[];
         "id", tnp_object_id, NULL, "A number that opens it in any member.", NULL               \
     }
 
-/** Its type, static: `kind`_type. */
+/** Define the static type `kind`_type. */
 #define TNP_OBJECT_TYPE(Name, kind, attributes, doc)                                           \
     static PyTypeObject kind##_type = {                                                        \
         PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tenon._core." Name,                          \
@@ -97,20 +107,21 @@ extern PyMemberDef tnp_object_members[];
 /* ---- locks, semaphores and conditions (sync.c) ------------------------------------------- */
 
 bool tnp_is_semaphore(PyObject *object);
-/** `object`, if it is a semaphore. NULL: raised (TypeError). */
+/** Return `object` if it is a semaphore. NULL: raised (TypeError). */
 PyObject *tnp_semaphore_checked(PyObject *object);
 bool tnp_is_lock(PyObject *object);
 bool tnp_is_condition(PyObject *object);
-/** Of a Lock, however long that takes. -1: raised. */
+/** Acquire a Lock without a time limit. -1: raised. */
 int tnp_lock_acquire(PyObject *lock);
 int tnp_lock_release(PyObject *lock);
 /**
- * As tn_condition_wait(), of a Condition and a Lock that this thread holds, which it holds
- * again then. -1: raised, by a handler of a signal, or since one of the two is closed.
+ * Call tn_condition_wait() with a Condition and a Lock that this thread holds. The thread holds
+ * the lock again when the call returns. -1: raised, because a signal handler raised or one of
+ * the two is closed.
  */
 int tnp_condition_wait(PyObject *condition, PyObject *lock, tn_deadline deadline,
                        int *ret_status);
-/** Wake all. -1: raised. */
+/** Wake all waiters. -1: raised. */
 int tnp_condition_broadcast(PyObject *condition);
 
 #endif

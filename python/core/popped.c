@@ -5,7 +5,7 @@
 static PyObject *finish_lease(PyObject *object, int (*verb)(tn_queue *, tn_message *))
 {
     tnp_message *self = (tnp_message *)object;
-    tn_queue *queue = tnp_object_of(self->queue);
+    tn_queue *queue = tnp_object_handle(self->queue);
     if (queue == NULL)
         return NULL;
     int status = verb(queue, &self->message);

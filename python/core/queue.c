@@ -26,7 +26,7 @@ static PyObject *create(PyObject *type, PyObject *args, PyObject *keywords)
 
 static PyObject *attach(PyObject *self, PyObject *argument)
 {
-    tn_queue *queue = tnp_object_of(self);
+    tn_queue *queue = tnp_object_handle(self);
     unsigned long roles = PyLong_AsUnsignedLong(argument);
     if (queue == NULL || (roles == (unsigned long)-1 && PyErr_Occurred()))
         return NULL;
@@ -38,7 +38,7 @@ static PyObject *attach(PyObject *self, PyObject *argument)
 
 static PyObject *end(PyObject *self, PyObject *unused)
 {
-    tn_queue *queue = tnp_object_of(self);
+    tn_queue *queue = tnp_object_handle(self);
     (void)unused;
     if (queue == NULL)
         return NULL;
@@ -50,14 +50,14 @@ static PyObject *end(PyObject *self, PyObject *unused)
 
 static PyObject *count(PyObject *self, PyObject *unused)
 {
-    tn_queue *queue = tnp_object_of(self);
+    tn_queue *queue = tnp_object_handle(self);
     (void)unused;
     return queue == NULL ? NULL : PyLong_FromUnsignedLong(tn_queue_count(queue));
 }
 
 static PyObject *peers(PyObject *self, PyObject *argument)
 {
-    tn_queue *queue = tnp_object_of(self);
+    tn_queue *queue = tnp_object_handle(self);
     unsigned long roles = PyLong_AsUnsignedLong(argument);
     if (queue == NULL || (roles == (unsigned long)-1 && PyErr_Occurred()))
         return NULL;
@@ -70,7 +70,7 @@ static PyObject *peers(PyObject *self, PyObject *argument)
 static PyObject *watch(PyObject *self, PyObject *argument)
 {
     int wanted = PyObject_IsTrue(argument);
-    tn_queue *queue = wanted < 0 ? NULL : tnp_object_of(self);
+    tn_queue *queue = wanted < 0 ? NULL : tnp_object_handle(self);
     if (queue == NULL)
         return NULL;
     int status = tn_queue_watch(queue, wanted != 0);
@@ -130,7 +130,7 @@ int tnp_queue_push(PyObject *self, const char *bytes, size_t size_bytes, PyObjec
 static int push_or_raise(PyObject *self, const char *bytes, size_t size_bytes,
                          PyObject *tensors, tn_deadline deadline)
 {
-    if (tnp_object_of(self) == NULL)
+    if (tnp_object_handle(self) == NULL)
         return -1;
     int status = tnp_queue_push(self, bytes, size_bytes, tensors, deadline);
     if (status != 0)
@@ -187,7 +187,7 @@ static PyObject *pop_message(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (tnp_timeout(args, nargs, names, 0, &deadline) < 0)
         return NULL;
     tnp_message *m = (tnp_message *)tnp_message_type.tp_alloc(&tnp_message_type, 0);
-    if (m == NULL || (queue = tnp_object_of(self)) == NULL) {
+    if (m == NULL || (queue = tnp_object_handle(self)) == NULL) {
         Py_XDECREF(m);
         return NULL;
     }
@@ -209,7 +209,7 @@ static PyObject *put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
 {
     tn_deadline deadline;
     tnp_encoded encoded;
-    if (tnp_object_of(self) == NULL || tnp_timeout(args, nargs, names, 1, &deadline) < 0 ||
+    if (tnp_object_handle(self) == NULL || tnp_timeout(args, nargs, names, 1, &deadline) < 0 ||
         tnp_encode(((tnp_object *)self)->domain, args[0], deadline, &encoded) < 0)
         return NULL;
     int failed =
@@ -226,7 +226,7 @@ static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     tn_deadline deadline;
     tn_message message;
     if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
-        (queue = tnp_object_of(self)) == NULL)
+        (queue = tnp_object_handle(self)) == NULL)
         return NULL;
     int status = pop(self, queue, deadline, &message);
     if (status != 0)
@@ -237,13 +237,14 @@ static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     else if ((tensors = take_tensors(&message, ((tnp_object *)self)->domain)) != NULL)
         value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
     Py_XDECREF(tensors);
-    if (message.lease != 0 && tnp_object_of(self) != NULL) /* to acknowledge oneself: pop() */
+    if (message.lease != 0 &&
+        tnp_object_handle(self) != NULL) /* to acknowledge oneself: pop() */
         (void)!tn_message_ack(queue, &message);
     tn_message_fini(&message);
     return value;
 }
 
-static int wait_for(PyObject *list, tn_queue **queues, tn_deadline deadline)
+static int wait_for_any(PyObject *list, tn_queue **queues, tn_deadline deadline)
 {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
     int status;
@@ -251,13 +252,13 @@ static int wait_for(PyObject *list, tn_queue **queues, tn_deadline deadline)
         return tn_queue_wait_any(queues, 0, TN_NOW);
     tnp_object *first = (tnp_object *)PySequence_Fast_GET_ITEM(list, 0);
     for (Py_ssize_t i = 1; i < n; i++)
-        if (!tnp_object_is_beside((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
+        if (!tnp_object_shares_domain((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
             return tn_queue_wait_any(queues, (uint32_t)n, TN_NOW); /* fails */
     for (Py_ssize_t i = 0; i < n; i++)
-        tnp_object_go_in(PySequence_Fast_GET_ITEM(list, i));
+        tnp_object_begin_wait(PySequence_Fast_GET_ITEM(list, i));
     TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline));
     for (Py_ssize_t i = 0; i < n; i++)
-        tnp_object_come_out(PySequence_Fast_GET_ITEM(list, i));
+        tnp_object_end_wait(PySequence_Fast_GET_ITEM(list, i));
     return status;
 }
 
@@ -282,12 +283,12 @@ static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
             PyErr_Format(PyExc_TypeError, "queues[%zd] is a %.200s, not a queue", i,
                          Py_TYPE(queue)->tp_name);
         else
-            queues[i] = tnp_object_of(queue);
+            queues[i] = tnp_object_handle(queue);
         if (PyErr_Occurred())
             break;
     }
     if (!PyErr_Occurred()) {
-        status = wait_for(list, queues, deadline);
+        status = wait_for_any(list, queues, deadline);
         if (status < 0)
             tnp_raise(status);
     }
@@ -299,7 +300,7 @@ static PyObject *wait_any(PyObject *unused, PyObject *args, PyObject *keywords)
 static PyObject *get_capacity(PyObject *self, void *unused)
 {
     (void)unused;
-    tn_queue *queue = tnp_object_of(self);
+    tn_queue *queue = tnp_object_handle(self);
     return queue == NULL ? NULL : PyLong_FromUnsignedLong(tnp_queue_info(queue).capacity);
 }
 

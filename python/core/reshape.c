@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* ---- views ------------------------------------------------------------------------------- */
 
@@ -21,8 +21,8 @@ PyObject *tnp_tensor_view(PyObject *self, PyObject *args, PyObject *keywords)
     PyObject *offset_object = Py_None;
     int64_t shape[TN_MAX_NDIM], strides[TN_MAX_NDIM];
     int32_t ndim, stride_count;
-    tn_dtype dtype = tn_tensor_dtype(of(self));
-    uint64_t byte_offset = tnp_info(of(self)).byte_offset;
+    tn_dtype dtype = tn_tensor_dtype(tensor_in(self));
+    uint64_t byte_offset = tnp_info(tensor_in(self)).byte_offset;
     tn_tensor *result = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|OOO:view", names, &shape_object,
                                      &dtype_object, &strides_object, &offset_object) ||
@@ -40,8 +40,8 @@ PyObject *tnp_tensor_view(PyObject *self, PyObject *args, PyObject *keywords)
             return NULL;
     }
     int status =
-        tn_tensor_view(of(self), dtype, ndim, shape, strides_object != Py_None ? strides : NULL,
-                       byte_offset, &result);
+        tn_tensor_view(tensor_in(self), dtype, ndim, shape,
+                       strides_object != Py_None ? strides : NULL, byte_offset, &result);
     return wrap_view(status, result, self);
 }
 
@@ -58,21 +58,21 @@ PyObject *tnp_tensor_reshape(PyObject *self, PyObject *args)
     tn_tensor *result = NULL;
     if (tnp_shape(numbers_of(args), shape, &ndim) < 0)
         return NULL;
-    int status = tn_tensor_reshape(of(self), ndim, shape, &result);
+    int status = tn_tensor_reshape(tensor_in(self), ndim, shape, &result);
     return wrap_view(status, result, self);
 }
 
 static PyObject *transpose_by(PyObject *self, const int32_t *axes)
 {
     tn_tensor *result = NULL;
-    int status = tn_tensor_transpose(of(self), axes, &result);
+    int status = tn_tensor_transpose(tensor_in(self), axes, &result);
     return wrap_view(status, result, self);
 }
 
 PyObject *tnp_tensor_transpose(PyObject *self, PyObject *args)
 {
     int64_t numbers[TN_MAX_NDIM];
-    int32_t axes[TN_MAX_NDIM], count, ndim = tn_tensor_ndim(of(self));
+    int32_t axes[TN_MAX_NDIM], count, ndim = tn_tensor_ndim(tensor_in(self));
     if (PyTuple_GET_SIZE(args) == 0)
         return transpose_by(self, NULL);
     if (tnp_shape(numbers_of(args), numbers, &count) < 0)
@@ -102,9 +102,9 @@ static int make_alike(const tn_tensor *t, PyObject *domain, tn_tensor **ret)
     if (domain == NULL)
         return tn_tensor_create_private(tn_tensor_dtype(t), tn_tensor_ndim(t),
                                         tn_tensor_shape(t), ret);
-    tnp_wanted wanted = {.dtype = tn_tensor_dtype(t), .ndim = tn_tensor_ndim(t)};
-    memcpy(wanted.shape, tn_tensor_shape(t), (size_t)wanted.ndim * sizeof wanted.shape[0]);
-    return tnp_domain_make(domain, &wanted, ret);
+    tnp_tensor_request request = {.dtype = tn_tensor_dtype(t), .ndim = tn_tensor_ndim(t)};
+    memcpy(request.shape, tn_tensor_shape(t), (size_t)request.ndim * sizeof request.shape[0]);
+    return tnp_domain_make_tensor(domain, &request, ret);
 }
 
 PyObject *tnp_tensor_copy(PyObject *self, PyObject *unused)
@@ -114,12 +114,12 @@ PyObject *tnp_tensor_copy(PyObject *self, PyObject *unused)
     (void)unused;
     if (domain != NULL && tnp_domain_of(domain) == NULL)
         return NULL;
-    int status = make_alike(of(self), domain, &result);
-    if (status == 0 && (status = tn_tensor_copy_attributes(result, of(self))) != 0)
+    int status = make_alike(tensor_in(self), domain, &result);
+    if (status == 0 && (status = tn_tensor_copy_attributes(result, tensor_in(self))) != 0)
         tn_tensor_unref(result);
     if (status != 0)
         return tnp_raise(status);
-    if (tnp_tensor_copy_all((tnp_side){result, NULL}, (tnp_side){of(self), self}) < 0) {
+    if (tnp_tensor_copy_all((tnp_side){result, NULL}, (tnp_side){tensor_in(self), self}) < 0) {
         tn_tensor_unref(result);
         return NULL;
     }
@@ -136,12 +136,12 @@ PyObject *tnp_tensor_deep_copy(PyObject *self, PyObject *memo)
 PyObject *tnp_tensor_shallow_copy(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return tnp_tensor_wrap_view(tn_tensor_ref(of(self)), self);
+    return tnp_tensor_wrap_view(tn_tensor_ref(tensor_in(self)), self);
 }
 
 PyObject *tnp_tensor_tobytes(PyObject *self, PyObject *unused)
 {
-    tn_tensor *t = of(self), *dense;
+    tn_tensor *t = tensor_in(self), *dense;
     (void)unused;
     if (tnp_info(t).is_contiguous)
         return tnp_bytes(self, tn_tensor_data(t), tnp_info(t).size_bytes);

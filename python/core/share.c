@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* ---- making ------------------------------------------------------------------------------ */
 
@@ -28,7 +28,7 @@ static int parse_strategy(const char *name, uint32_t *ret_strategy)
     return -1;
 }
 
-static int parse_wanted(PyObject *args, PyObject *keywords, tnp_wanted *ret)
+static int parse_wanted(PyObject *args, PyObject *keywords, tnp_tensor_request *ret)
 {
     static char *names[] = {"shape", "dtype", "timeout", "strategy", "write_once", NULL};
     PyObject *shape, *dtype, *timeout = NULL;
@@ -37,7 +37,7 @@ static int parse_wanted(PyObject *args, PyObject *keywords, tnp_wanted *ret)
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O$zp", names, &shape, &dtype, &timeout,
                                      &strategy, &write_once))
         return -1;
-    *ret = (tnp_wanted){.flags = write_once ? TN_TENSOR_WRITE_ONCE : 0};
+    *ret = (tnp_tensor_request){.flags = write_once ? TN_TENSOR_WRITE_ONCE : 0};
     if (tnp_shape(shape, ret->shape, &ret->ndim) < 0 || tnp_dtype(dtype, &ret->dtype) < 0 ||
         tnp_deadline(timeout, TN_NOW, &ret->deadline) < 0)
         return -1;
@@ -45,7 +45,7 @@ static int parse_wanted(PyObject *args, PyObject *keywords, tnp_wanted *ret)
 }
 
 /* Whether it is so much that committing it takes long; what is no size fails anyway. */
-static bool is_much(const tnp_wanted *w)
+static bool is_much(const tnp_tensor_request *w)
 {
     uint64_t bytes = (uint64_t)TN_DTYPE_BITS(w->dtype) * TN_DTYPE_LANES(w->dtype) / 8;
     for (int32_t i = 0; i < w->ndim; i++)
@@ -56,7 +56,7 @@ static bool is_much(const tnp_wanted *w)
 
 /* Memory is there as a rule: only waiting for it, and committing much of it, gives up the GIL.
  */
-int tnp_domain_make(PyObject *object, const tnp_wanted *w, tn_tensor **ret)
+int tnp_domain_make_tensor(PyObject *object, const tnp_tensor_request *w, tn_tensor **ret)
 {
     tn_domain *domain = ((tnp_domain *)object)->domain;
     tn_tensor_options options = {
@@ -75,12 +75,12 @@ int tnp_domain_make(PyObject *object, const tnp_wanted *w, tn_tensor **ret)
 
 static PyObject *make(PyObject *object, PyObject *args, PyObject *keywords, uint32_t flags)
 {
-    tnp_wanted wanted;
+    tnp_tensor_request request;
     tn_tensor *tensor;
-    if (parse_wanted(args, keywords, &wanted) < 0 || tnp_domain_of(object) == NULL)
+    if (parse_wanted(args, keywords, &request) < 0 || tnp_domain_of(object) == NULL)
         return NULL;
-    wanted.flags |= flags;
-    int status = tnp_domain_make(object, &wanted, &tensor);
+    request.flags |= flags;
+    int status = tnp_domain_make_tensor(object, &request, &tensor);
     return status != 0 ? tnp_raise(status) : tnp_tensor_wrap(tensor, object);
 }
 
@@ -180,7 +180,7 @@ static int share_now(PyObject *object, PyObject *domain_object)
 {
     tnp_tensor_wait_until_unused(object);
     tn_domain *domain = tnp_domain_of(domain_object);
-    return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, of(object), NULL);
+    return domain == NULL ? TN_ERR_CLOSED : tn_tensor_share(domain, tensor_in(object), NULL);
 }
 
 static bool lacks_room(int status)
@@ -238,7 +238,7 @@ static int check_in_domain(PyObject *self, const char *what)
     if (domain != NULL)
         return tnp_domain_of(domain) != NULL ? 0 : -1;
     PyErr_Format(PyExc_ValueError,
-                 tnp_info(of(self)).is_shared
+                 tnp_info(tensor_in(self)).is_shared
                      ? "%s: the tensor's memory came from outside of a domain: copy() it"
                      : "%s: the tensor is private: call its share() first",
                  what);
@@ -274,7 +274,7 @@ static PyObject *export_handle(PyObject *self, const tn_handle_options *options)
 {
     uint8_t bytes[TN_HANDLE_MAX_BYTES];
     size_t used;
-    int status = tn_handle_export(of(self), options, bytes, sizeof bytes, &used);
+    int status = tn_handle_export(tensor_in(self), options, bytes, sizeof bytes, &used);
     return status != 0 ? tnp_raise(status)
                        : PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)used);
 }

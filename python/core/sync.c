@@ -77,21 +77,21 @@ static PyObject *create_event(PyObject *type, PyObject *args, PyObject *keywords
 
 static PyObject *set_event(PyObject *self, PyObject *unused)
 {
-    tn_event *event = tnp_object_of(self);
+    tn_event *event = tnp_object_handle(self);
     (void)unused;
     return event == NULL ? NULL : none_or_raise(tn_event_set(event));
 }
 
 static PyObject *clear_event(PyObject *self, PyObject *unused)
 {
-    tn_event *event = tnp_object_of(self);
+    tn_event *event = tnp_object_handle(self);
     (void)unused;
     return event == NULL ? NULL : none_or_raise(tn_event_clear(event));
 }
 
 static PyObject *is_event_set(PyObject *self, PyObject *unused)
 {
-    tn_event *event = tnp_object_of(self);
+    tn_event *event = tnp_object_handle(self);
     (void)unused;
     return event == NULL ? NULL : PyBool_FromLong(tn_event_is_set(event));
 }
@@ -102,7 +102,7 @@ static PyObject *wait_event(PyObject *self, PyObject *const *args, Py_ssize_t na
     tn_event *event;
     tn_deadline deadline;
     if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
-        (event = tnp_object_of(self)) == NULL)
+        (event = tnp_object_handle(self)) == NULL)
         return NULL;
     int status = tn_event_wait(event, TN_NOW);
     if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
@@ -160,7 +160,7 @@ static PyObject *acquire_semaphore(PyObject *self, PyObject *const *args, Py_ssi
     tn_semaphore *semaphore;
     tn_deadline deadline;
     if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
-        (semaphore = tnp_object_of(self)) == NULL)
+        (semaphore = tnp_object_handle(self)) == NULL)
         return NULL;
     int status = tn_semaphore_acquire(semaphore, TN_NOW);
     if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
@@ -170,14 +170,14 @@ static PyObject *acquire_semaphore(PyObject *self, PyObject *const *args, Py_ssi
 
 static PyObject *release_semaphore(PyObject *self, PyObject *unused)
 {
-    tn_semaphore *semaphore = tnp_object_of(self);
+    tn_semaphore *semaphore = tnp_object_handle(self);
     (void)unused;
     return semaphore == NULL ? NULL : none_or_raise(tn_semaphore_release(semaphore));
 }
 
 static PyObject *get_semaphore(PyObject *self, PyObject *unused)
 {
-    tn_semaphore *semaphore = tnp_object_of(self);
+    tn_semaphore *semaphore = tnp_object_handle(self);
     (void)unused;
     return semaphore == NULL ? NULL : PyLong_FromUnsignedLong(tn_semaphore_count(semaphore));
 }
@@ -217,7 +217,7 @@ static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t 
     tn_lock *lock;
     tn_deadline deadline;
     if (tnp_timeout(args, nargs, names, 0, &deadline) < 0 ||
-        (lock = tnp_object_of(self)) == NULL)
+        (lock = tnp_object_handle(self)) == NULL)
         return NULL;
     int status = tn_lock_acquire(lock, TN_NOW);
     if (status == TN_ERR_TIMED_OUT && deadline.ns != 0)
@@ -229,7 +229,7 @@ static PyObject *acquire_lock(PyObject *self, PyObject *const *args, Py_ssize_t 
 
 static PyObject *release_lock(PyObject *self, PyObject *unused)
 {
-    tn_lock *lock = tnp_object_of(self);
+    tn_lock *lock = tnp_object_handle(self);
     (void)unused;
     return lock == NULL ? NULL : none_or_raise(tn_lock_release(lock));
 }
@@ -252,20 +252,20 @@ TNP_OBJECT_TYPE("Lock", lock, attributes, "A lock that a thread owns.");
 
 int tnp_condition_wait(PyObject *self, PyObject *lock, tn_deadline deadline, int *ret_status)
 {
-    tn_condition *condition = tnp_object_of(self);
-    tn_lock *l = condition == NULL ? NULL : tnp_object_of(lock);
+    tn_condition *condition = tnp_object_handle(self);
+    tn_lock *l = condition == NULL ? NULL : tnp_object_handle(lock);
     int status;
     if (l == NULL)
         return -1;
-    if (!tnp_object_is_beside(self, lock)) { /* fails */
+    if (!tnp_object_shares_domain(self, lock)) { /* fails */
         *ret_status = tn_condition_wait(condition, l, TN_NOW);
         return 0;
     }
-    tnp_object_go_in(lock);
-    tnp_waiting_with = l;
+    tnp_object_begin_wait(lock);
+    tnp_held_in_wait = l;
     TNP_OBJECT_WAIT(self, status, tn_condition_wait(condition, l, deadline));
-    tnp_waiting_with = NULL;
-    tnp_object_come_out(lock);
+    tnp_held_in_wait = NULL;
+    tnp_object_end_wait(lock);
     *ret_status = status == TN_LOCK_RECOVERED ? 0 : status;
     return PyErr_Occurred() ? -1 : 0; /* a handler raised; the lock is held all the same */
 }
@@ -287,21 +287,21 @@ static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywor
 
 static PyObject *signal_condition(PyObject *self, PyObject *unused)
 {
-    tn_condition *condition = tnp_object_of(self);
+    tn_condition *condition = tnp_object_handle(self);
     (void)unused;
     return condition == NULL ? NULL : none_or_raise(tn_condition_signal(condition));
 }
 
 static PyObject *broadcast_condition(PyObject *self, PyObject *unused)
 {
-    tn_condition *condition = tnp_object_of(self);
+    tn_condition *condition = tnp_object_handle(self);
     (void)unused;
     return condition == NULL ? NULL : none_or_raise(tn_condition_broadcast(condition));
 }
 
 int tnp_condition_broadcast(PyObject *self)
 {
-    tn_condition *condition = tnp_object_of(self);
+    tn_condition *condition = tnp_object_handle(self);
     int status = condition == NULL ? 0 : tn_condition_broadcast(condition);
     if (status != 0)
         tnp_raise(status);
@@ -329,7 +329,7 @@ TNP_OBJECT_TYPE("Condition", condition, attributes, "A condition, used with a Lo
 
 int tnp_lock_acquire(PyObject *lock)
 {
-    tn_lock *l = tnp_object_of(lock);
+    tn_lock *l = tnp_object_handle(lock);
     if (l == NULL)
         return -1;
     int status = tn_lock_acquire(l, TN_NOW);
@@ -342,7 +342,7 @@ int tnp_lock_acquire(PyObject *lock)
 
 int tnp_lock_release(PyObject *lock)
 {
-    tn_lock *l = tnp_object_of(lock);
+    tn_lock *l = tnp_object_handle(lock);
     int status = l == NULL ? 0 : tn_lock_release(l);
     if (status != 0)
         tnp_raise(status);

@@ -9,8 +9,8 @@ typedef struct {
 
 static PyTypeObject synchronized_type;
 
-/* Borrowed lock, for go_out(). NULL: raised. */
-static PyObject *go_in(const synchronized *self)
+/* Borrowed lock, for release(). NULL: raised. */
+static PyObject *acquire(const synchronized *self)
 {
     PyObject *lock = self->lock;
     if (lock == NULL || self->obj == NULL) {
@@ -24,7 +24,7 @@ static PyObject *go_in(const synchronized *self)
 }
 
 /* What was raised meanwhile stays raised. -1: releasing it raised */
-static int go_out(PyObject *lock)
+static int release(PyObject *lock)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -40,9 +40,9 @@ static int go_out(PyObject *lock)
     return -1;
 }
 
-static PyObject *go_out_with(PyObject *lock, PyObject *result)
+static PyObject *release_and_return(PyObject *lock, PyObject *result)
 {
-    if (go_out(lock) < 0)
+    if (release(lock) < 0)
         Py_CLEAR(result);
     return result;
 }
@@ -50,8 +50,8 @@ static PyObject *go_out_with(PyObject *lock, PyObject *result)
 static PyObject *get_item(PyObject *object, PyObject *key)
 {
     const synchronized *self = (synchronized *)object;
-    PyObject *lock = go_in(self);
-    return lock == NULL ? NULL : go_out_with(lock, PyObject_GetItem(self->obj, key));
+    PyObject *lock = acquire(self);
+    return lock == NULL ? NULL : release_and_return(lock, PyObject_GetItem(self->obj, key));
 }
 
 static int set_item(PyObject *object, PyObject *key, PyObject *value)
@@ -59,11 +59,11 @@ static int set_item(PyObject *object, PyObject *key, PyObject *value)
     const synchronized *self = (synchronized *)object;
     if (value == NULL)
         PyErr_SetString(PyExc_AttributeError, "__delitem__");
-    PyObject *lock = value == NULL ? NULL : go_in(self);
+    PyObject *lock = value == NULL ? NULL : acquire(self);
     if (lock == NULL)
         return -1;
     int failed = PyObject_SetItem(self->obj, key, value);
-    return go_out(lock) < 0 ? -1 : failed;
+    return release(lock) < 0 ? -1 : failed;
 }
 
 static Py_ssize_t length(PyObject *object)
@@ -187,10 +187,10 @@ static PyObject *get_attribute(PyObject *self, PyObject *object, PyObject *type)
         return self;
     }
     const synchronized *owner = owner_of(object);
-    PyObject *lock = owner == NULL ? NULL : go_in(owner);
+    PyObject *lock = owner == NULL ? NULL : acquire(owner);
     if (lock == NULL)
         return NULL;
-    return go_out_with(lock, PyObject_GetAttr(owner->obj, ((attribute *)self)->name));
+    return release_and_return(lock, PyObject_GetAttr(owner->obj, ((attribute *)self)->name));
 }
 
 static int set_attribute(PyObject *self, PyObject *object, PyObject *value)
@@ -199,11 +199,11 @@ static int set_attribute(PyObject *self, PyObject *object, PyObject *value)
     if (owner != NULL && value == NULL)
         PyErr_Format(PyExc_AttributeError, "property %R of '%.200s' object has no deleter",
                      ((attribute *)self)->name, Py_TYPE(object)->tp_name);
-    PyObject *lock = owner == NULL || value == NULL ? NULL : go_in(owner);
+    PyObject *lock = owner == NULL || value == NULL ? NULL : acquire(owner);
     if (lock == NULL)
         return -1;
     int failed = PyObject_SetAttr(owner->obj, ((attribute *)self)->name, value);
-    return go_out(lock) < 0 ? -1 : failed;
+    return release(lock) < 0 ? -1 : failed;
 }
 
 static PyTypeObject attribute_type = {

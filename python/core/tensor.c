@@ -65,21 +65,21 @@ static tnp_tensor *first_of(PyObject *object)
     return self->base != NULL ? (tnp_tensor *)self->base : self;
 }
 
-void tnp_tensor_go_in(PyObject *tensor)
+void tnp_tensor_begin_use(PyObject *tensor)
 {
     if (tensor != NULL)
-        tnp_go_in(&first_of(tensor)->users);
+        tnp_begin_wait(&first_of(tensor)->users);
 }
 
-void tnp_tensor_come_out(PyObject *tensor)
+void tnp_tensor_end_use(PyObject *tensor)
 {
     if (tensor != NULL)
-        tnp_come_out(&first_of(tensor)->users);
+        tnp_end_wait(&first_of(tensor)->users);
 }
 
 void tnp_tensor_wait_until_unused(PyObject *tensor)
 {
-    while (tnp_waiting(&first_of(tensor)->users) > 0)
+    while (tnp_waiter_count(&first_of(tensor)->users) > 0)
         tnp_pause();
 }
 
@@ -89,11 +89,11 @@ int tnp_tensor_copy_status(tnp_side target, tnp_side source)
     if (tnp_info(target.tensor).size_bytes < TNP_MANY_BYTES) {
         status = tn_tensor_copy(target.tensor, source.tensor);
     } else {
-        tnp_tensor_go_in(target.owner);
-        tnp_tensor_go_in(source.owner);
+        tnp_tensor_begin_use(target.owner);
+        tnp_tensor_begin_use(source.owner);
         TNP_UNLOCKED(status, tn_tensor_copy(target.tensor, source.tensor));
-        tnp_tensor_come_out(target.owner);
-        tnp_tensor_come_out(source.owner);
+        tnp_tensor_end_use(target.owner);
+        tnp_tensor_end_use(source.owner);
     }
     return status;
 }
@@ -113,8 +113,8 @@ PyObject *tnp_bytes(PyObject *tensor, const void *start, size_t size_bytes)
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size_bytes);
     if (bytes == NULL)
         return NULL;
-    tnp_tensor_go_in(tensor);
+    tnp_tensor_begin_use(tensor);
     Py_BEGIN_ALLOW_THREADS memcpy(PyBytes_AS_STRING(bytes), start, size_bytes);
-    Py_END_ALLOW_THREADS tnp_tensor_come_out(tensor);
+    Py_END_ALLOW_THREADS tnp_tensor_end_use(tensor);
     return bytes;
 }

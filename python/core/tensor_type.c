@@ -5,7 +5,7 @@
  */
 #include "tensor.h"
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 static PyObject *same_storage(PyObject *self, PyObject *other)
 {
@@ -14,15 +14,15 @@ static PyObject *same_storage(PyObject *self, PyObject *other)
                      Py_TYPE(other)->tp_name);
         return NULL;
     }
-    return PyBool_FromLong(tn_tensor_same_storage(of(self), of(other)));
+    return PyBool_FromLong(tn_tensor_same_storage(tensor_in(self), tensor_in(other)));
 }
 
 /* ---- as a sequence, as a truth ----------------------------------------------------------- */
 
 static Py_ssize_t length(PyObject *self)
 {
-    if (tn_tensor_ndim(of(self)) > 0)
-        return (Py_ssize_t)tn_tensor_shape(of(self))[0];
+    if (tn_tensor_ndim(tensor_in(self)) > 0)
+        return (Py_ssize_t)tn_tensor_shape(tensor_in(self))[0];
     PyErr_SetString(PyExc_TypeError, "a tensor without axes has no len()");
     return -1;
 }
@@ -39,7 +39,7 @@ static PyObject *sequence_item(PyObject *self, Py_ssize_t at)
 /* Without it, iterating would begin where there is nothing to iterate over. */
 static PyObject *iterate(PyObject *self)
 {
-    if (tn_tensor_ndim(of(self)) > 0)
+    if (tn_tensor_ndim(tensor_in(self)) > 0)
         return PySeqIter_New(self);
     PyErr_SetString(PyExc_TypeError, "a tensor without axes cannot be iterated over");
     return NULL;
@@ -47,12 +47,13 @@ static PyObject *iterate(PyObject *self)
 
 static int truth(PyObject *self)
 {
-    if (tn_tensor_count(of(self)) != 1) {
+    if (tn_tensor_count(tensor_in(self)) != 1) {
         PyErr_Format(PyExc_ValueError, "a tensor of %lld elements is neither true nor false",
-                     (long long)tn_tensor_count(of(self)));
+                     (long long)tn_tensor_count(tensor_in(self)));
         return -1;
     }
-    PyObject *element = tnp_element_get(tn_tensor_dtype(of(self)), tn_tensor_data(of(self)));
+    PyObject *element =
+        tnp_element_get(tn_tensor_dtype(tensor_in(self)), tn_tensor_data(tensor_in(self)));
     int result = element == NULL ? -1 : PyObject_IsTrue(element);
     Py_XDECREF(element);
     return result;

@@ -7,18 +7,18 @@
 
 #include <string.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 /* NULL: raised. */
 tn_tensor *tnp_new_tensor(PyObject *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                           tn_deadline deadline)
 {
     tn_tensor *tensor;
-    tnp_wanted wanted = {.dtype = dtype, .ndim = ndim, .deadline = deadline};
+    tnp_tensor_request request = {.dtype = dtype, .ndim = ndim, .deadline = deadline};
     if (tnp_domain_of(domain) == NULL)
         return NULL;
-    memcpy(wanted.shape, shape, (size_t)ndim * sizeof shape[0]);
-    int status = tnp_domain_make(domain, &wanted, &tensor);
+    memcpy(request.shape, shape, (size_t)ndim * sizeof shape[0]);
+    int status = tnp_domain_make_tensor(domain, &request, &tensor);
     if (status != 0)
         tnp_raise(status);
     return status == 0 ? tensor : NULL;
@@ -47,7 +47,7 @@ static int copy_elements(tn_tensor *to, PyObject *array, Py_buffer *view)
         return PyBuffer_ToContiguous(tn_tensor_data(to), view, view->len, 'C');
     }
     int failed = tnp_tensor_copy_all((tnp_side){.tensor = to},
-                                     (tnp_side){.tensor = of(source), .owner = source});
+                                     (tnp_side){.tensor = tensor_in(source), .owner = source});
     Py_DECREF(source);
     return failed;
 }
@@ -148,7 +148,7 @@ static bool lies_in(PyObject *tensor, PyObject *domain)
 /* A tensor as one of the domain: moved there if it is private, a copy where that cannot be. */
 PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline deadline)
 {
-    const tn_tensor *t = of(object);
+    const tn_tensor *t = tensor_in(object);
     int status = 0;
     if (tnp_domain_of(domain) == NULL)
         return NULL;
@@ -167,7 +167,7 @@ PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline de
     if ((status = tn_tensor_copy_attributes(copy, t)) != 0)
         tnp_raise(status);
     if (status == 0 &&
-        tnp_tensor_copy_all((tnp_side){copy, NULL}, (tnp_side){of(object), object}) == 0)
+        tnp_tensor_copy_all((tnp_side){copy, NULL}, (tnp_side){tensor_in(object), object}) == 0)
         return tnp_tensor_wrap(copy, domain);
     tn_tensor_unref(copy);
     return NULL;

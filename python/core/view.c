@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static tn_tensor *of(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
+static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
 static size_t item_bytes(const tn_tensor *t)
 {
@@ -174,19 +174,21 @@ PyObject *tnp_tensor_subscript(PyObject *self, PyObject *index)
 {
     struct place place;
     tn_tensor *view;
-    if (parse(of(self), index, &place) < 0)
+    if (parse(tensor_in(self), index, &place) < 0)
         return NULL;
     if (place.is_element)
-        return tnp_element_get(tn_tensor_dtype(of(self)), element_at(of(self), &place));
-    return view_of(of(self), &place, &view) < 0 ? NULL : tnp_tensor_wrap_view(view, self);
+        return tnp_element_get(tn_tensor_dtype(tensor_in(self)),
+                               element_at(tensor_in(self), &place));
+    return view_of(tensor_in(self), &place, &view) < 0 ? NULL
+                                                       : tnp_tensor_wrap_view(view, self);
 }
 
 /* ---- assignment -------------------------------------------------------------------------- */
 
 int tnp_tensor_check_writable(PyObject *self)
 {
-    const char *name = tn_tensor_name(of(self));
-    if (!tnp_info(of(self)).is_read_only)
+    const char *name = tn_tensor_name(tensor_in(self));
+    if (!tnp_info(tensor_in(self)).is_read_only)
         return 0;
     if (name != NULL)
         PyErr_Format(PyExc_ValueError, "the tensor '%s' is read-only", name);
@@ -304,10 +306,10 @@ static int assign_to(tnp_side target, PyObject *value)
 {
     if (is_number(value))
         return fill(target, value);
-    PyObject *source = tnp_tensor_of(value);
+    PyObject *source = tnp_tensor_from(value);
     if (source == NULL)
         return -1;
-    int failed = copy_broadcast(target, (tnp_side){of(source), source});
+    int failed = copy_broadcast(target, (tnp_side){tensor_in(source), source});
     Py_DECREF(source);
     return failed;
 }
@@ -330,11 +332,11 @@ int tnp_tensor_assign(PyObject *self, PyObject *index, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
         return -1;
     }
-    if (tnp_tensor_check_writable(self) < 0 || parse(of(self), index, &place) < 0)
+    if (tnp_tensor_check_writable(self) < 0 || parse(tensor_in(self), index, &place) < 0)
         return -1;
     if (place.is_element && is_number(value))
-        return set_element(of(self), &place, value);
-    if (view_of(of(self), &place, &view) < 0)
+        return set_element(tensor_in(self), &place, value);
+    if (view_of(tensor_in(self), &place, &view) < 0)
         return -1;
     int failed = assign_to((tnp_side){view, self}, value);
     tn_tensor_unref(view);
@@ -345,11 +347,11 @@ PyObject *tnp_tensor_copy_from(PyObject *self, PyObject *object)
 {
     if (tnp_tensor_check_writable(self) < 0)
         return NULL;
-    PyObject *source = tnp_tensor_of(object);
+    PyObject *source = tnp_tensor_from(object);
     if (source == NULL)
         return NULL;
-    int failed =
-        tnp_tensor_copy_all((tnp_side){of(self), self}, (tnp_side){of(source), source});
+    int failed = tnp_tensor_copy_all((tnp_side){tensor_in(self), self},
+                                     (tnp_side){tensor_in(source), source});
     Py_DECREF(source);
     if (failed < 0)
         return NULL;
@@ -379,15 +381,16 @@ static PyObject *list_axis(const tn_tensor *t, int64_t at, int32_t axis)
 PyObject *tnp_tensor_tolist(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    return list_axis(of(self), 0, 0);
+    return list_axis(tensor_in(self), 0, 0);
 }
 
 PyObject *tnp_tensor_item(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (tn_tensor_count(of(self)) == 1)
-        return tnp_element_get(tn_tensor_dtype(of(self)), tn_tensor_data(of(self)));
+    if (tn_tensor_count(tensor_in(self)) == 1)
+        return tnp_element_get(tn_tensor_dtype(tensor_in(self)),
+                               tn_tensor_data(tensor_in(self)));
     PyErr_Format(PyExc_ValueError, "a tensor of %lld elements is no single number",
-                 (long long)tn_tensor_count(of(self)));
+                 (long long)tn_tensor_count(tensor_in(self)));
     return NULL;
 }

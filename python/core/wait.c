@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wait: what a wait without the GIL needs of this thread, and what ends it: signals and forks.
+/*
+ * wait: the state of a wait without the GIL, and what ends a wait early: signals and closing.
  */
 #include "core.h"
 
@@ -7,7 +8,7 @@
 #include <time.h>
 
 _Thread_local struct tnp_wait *tnp_wait_now;
-_Thread_local tn_lock *tnp_waiting_with;
+_Thread_local tn_lock *tnp_held_in_wait;
 
 unsigned tnp_forks;
 __attribute__((cold)) static void count_fork(void) { tnp_forks++; }
@@ -18,14 +19,18 @@ void tnp_pause(void)
     Py_END_ALLOW_THREADS
 }
 
-/* Called in a thread that waits without the GIL. Only the main thread runs handlers. */
+/*
+ * The library calls this in a thread that waits without the GIL. CPython runs signal handlers
+ * in the main thread only.
+ */
 static int check_signals(void *context)
 {
     (void)context;
     if (tnp_wait_now != NULL && atomic_load(&tnp_wait_now->domain->is_closing))
         return 1;
     PyGILState_STATE state = PyGILState_Ensure();
-    int raised = PyErr_CheckSignals(); /* what it raises stays with this thread's state */
+    int raised = PyErr_CheckSignals(); /* an exception of the handler stays with the state of
+                                          this thread */
     PyGILState_Release(state);
     return raised;
 }
