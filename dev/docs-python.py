@@ -196,19 +196,30 @@ def multiprocessing_page():
         about = source.doc if place != "spawn.py" else ""
         out += render(about, 0)
         for name in names:
-            if name not in source.nodes:
+            home = module_with(folder, source, name)
+            if home is None:
                 raise SystemExit(f"python/tenon/multiprocessing/{place} has no {name}")
-            node = source.nodes[name]
+            node = home.nodes[name]
             if isinstance(node, ast.ClassDef):
-                out += class_of_multiprocessing(source, typed, node)
+                out += class_of_multiprocessing(home, typed, node)
             else:
-                out += describe(source, name)
+                out += describe(home, name)
     out += heading("Functions", "-")
     for name, node in package.nodes.items():
         if not name.startswith("_") and isinstance(node, ast.FunctionDef):
             node.returns = node.returns or getattr(stub.nodes.get(name), "returns", None)
             out += describe(package, name)
     return out
+
+
+def module_with(folder, source, name):
+    """The source that defines a name of a module: the module's, or that of a private one which it imports; or None."""
+    if name in source.nodes:
+        return source
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and name in [alias.name for alias in node.names]:
+            return Source(folder / f"{node.module}.py")
+    return None
 
 
 def class_of_multiprocessing(source, typed, node):
