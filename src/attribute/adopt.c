@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adopt: check attributes that come from another process or tensor, and give them to a tensor.
+/*
+ * adopt: check attributes that come from another process or tensor, and give them to a tensor.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -76,7 +76,8 @@ tni_attribute_check_fn tni_attribute_check_flags, tni_attribute_check_name,
     tni_attribute_check_axis_names, tni_attribute_check_lod, tni_attribute_check_quantizer,
     tni_attribute_check_part, tni_attribute_check_metadata;
 
-/** Check the payload that was filled in. TN_ERR_INVALID: it does not fit; the edit was freed.
+/**
+ * Check the payload that was filled in. TN_ERR_INVALID: it does not fit; the edit was freed.
  */
 int tni_attribute_check(const tn_tensor *tensor, struct tni_attribute_edit *edit,
                         tni_attribute_check_fn *check);

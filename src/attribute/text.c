@@ -203,7 +203,8 @@ bool tni_attribute_same_key(const struct tni_attribute *a, const struct tni_attr
     return strcmp(tni_attribute_payload(a), tni_attribute_payload(b)) == 0;
 }
 
-/* Metadata are the last kind. `ret_found`: NULL: no such key. @return how many keys there are
+/*
+ * Metadata are the last kind. `ret_found`: NULL: no such key. @return how many keys there are
  */
 static uint32_t find_key(const tn_tensor *t, const char *key,
                          const struct tni_attribute **ret_found)

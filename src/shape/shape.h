@@ -91,7 +91,8 @@ void tni_shape_row_major(int32_t ndim, const int64_t *shape, int64_t *ret_stride
 /** Whether all strides, used or not, are those that tni_shape_row_major() fills in. */
 bool tni_shape_is_row_major(int32_t ndim, const int64_t *shape, const int64_t *strides);
 
-/** Whether the elements lie in row-major order without gaps. Ignores strides that are not used.
+/**
+ * Whether the elements lie in row-major order without gaps. Ignores strides that are not used.
  */
 bool tni_shape_is_contiguous(int32_t ndim, const int64_t *shape, const int64_t *strides);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * expire: the end of a ticket: by its time, by the end of its issuer, or because a caller says
- * so. The life of a ticket is described in ticket.c.
+ * expire: ends tickets: when their time has come, when their issuer is gone, or when a caller
+ * revokes them. The card is in ticket.c.
  */
 #include "share/ticket.h"
 
@@ -13,8 +13,9 @@ bool tni_ticket_names_tensor(const struct tn_domain *d, tni_block block)
 
 int tni_ticket_fail_corrupt(uint32_t index, tni_block block)
 {
-    return tni_fail(TN_ERR_CORRUPT, "ticket %u names %x, which is no block of a tensor", index,
-                    block.id);
+    return tni_fail(TN_ERR_CORRUPT,
+                    "ticket %u names the block %x, which does not exist or holds no tensor",
+                    index, block.id);
 }
 
 void tni_ticket_note_free(struct tn_domain *d, uint32_t index)
@@ -59,7 +60,7 @@ int tni_ticket_fail_stale(struct tni_ticket_name name, uint64_t word)
 
 bool tni_ticket_is_over_time(const struct tni_ticket *ticket, uint64_t now_ns)
 {
-    /* BOUND and never are both far beyond any clock. */
+    /* BOUND and never are both greater than any time. */
     return atomic_load_explicit(&ticket->expires_ns, memory_order_relaxed) <= now_ns;
 }
 
@@ -72,9 +73,8 @@ uint64_t tni_ticket_load(const struct tni_ticket *ticket)
 }
 
 /*
- * A ticket that was bound to its issuer gets a time. The generation in the expected value makes
- * a ticket that was taken anew meanwhile refuse it; and what has a time keeps it, however often
- * this runs.
+ * Idempotent: a ticket that has a time keeps it, because the CAS expects a bound ticket. The
+ * expected value has the generation in it, so the CAS fails if the entry was reused meanwhile.
  */
 void tni_ticket_unbind(struct tni_ticket *ticket, uint64_t word, uint64_t now_ns)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handle: a tensor and its ticket as bytes. The invariants are in ticket.c.
+ * handle: writes a tensor and its ticket as bytes, and reads them. The invariants are in
+ * ticket.c.
  *
  * Wire form, version 1, little-endian:
  *
  *     0   8  magic, "TENONHDL"
  *     8   2  version, 1
- *    10   2  head bytes: where the view begins; 48 in version 1
- *    12   4  bits that must be understood; 0 in version 1
+ *    10   2  head bytes: the offset of the view; 48 in version 1
+ *    12   4  feature bits that a reader must know; 0 in version 1
  *    16  16  id of the domain
  *    32   8  generation of the ticket, 1 .. 2^36 - 1
  *    40   4  index of the ticket
@@ -17,8 +18,8 @@
  *    48   v  the tensor: struct tni_view of layout.h
  *  48+v   8  tni_hash() of all bytes before
  *
- * Magic, version, and the hash in the last 8 bytes stay where they are in every version. A
- * reader skips what lies between its own head and the stated head bytes.
+ * Every version keeps the places of magic, version and the hash in the last 8 bytes. A reader
+ * skips the bytes between its own head and the stated head bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@
 #include "share/ticket.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "handles are copied as they lie in memory"
+#error "handles are copied to and from memory without a conversion"
 #endif
 
 static const char magic[8] = {'T', 'E', 'N', 'O', 'N', 'H', 'D', 'L'};
@@ -44,11 +45,11 @@ struct handle_head {
     uint8_t strategy;
     uint8_t reserved;
 };
-_Static_assert(sizeof(struct handle_head) == 48, "the wire form has no holes");
+_Static_assert(sizeof(struct handle_head) == 48, "the wire form has no padding");
 _Static_assert(sizeof(struct handle_head) + TNI_VIEW_MAX_BYTES + TN_ATTRIBUTES_MAX_BYTES +
                        sizeof(uint64_t) <=
                    TN_HANDLE_MAX_BYTES,
-               "TN_HANDLE_MAX_BYTES suffices");
+               "TN_HANDLE_MAX_BYTES is enough for every tensor");
 
 /* ---- writing ----------------------------------------------------------------------------- */
 
@@ -61,17 +62,19 @@ static int check_options(const tn_handle_options *given, tn_handle_options *ret_
     if (options.uses == 0)
         options.uses = 1;
     if (options.uses > TNI_TICKET_MAX_USES)
-        return tni_fail(TN_ERR_INVALID, "%u uses are more than %u", options.uses,
-                        TNI_TICKET_MAX_USES);
+        return tni_fail(TN_ERR_INVALID, "a handle cannot have %u uses: at most %u are allowed",
+                        options.uses, TNI_TICKET_MAX_USES);
     if ((options.flags & ~(uint32_t)TN_HANDLE_WITH_ISSUER) != 0 ||
         (options.flags != 0 && options.lifetime_ns != 0))
-        return tni_fail(TN_ERR_INVALID, "handle flags 0x%x and a lifetime of %llu ns",
-                        options.flags, (unsigned long long)options.lifetime_ns);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the handle flags 0x%x are not known or exclude a lifetime, which is %llu ns",
+            options.flags, (unsigned long long)options.lifetime_ns);
     *ret_options = options;
     return 0;
 }
 
-/* A time beyond the clock's own end is never. */
+/* When the ticket is to expire. A time beyond the range of the clock means never. */
 static uint64_t end_of(const tn_handle_options *options)
 {
     uint64_t end_ns, lifetime_ns = options->lifetime_ns;
@@ -106,26 +109,24 @@ static size_t write_handle(const tn_tensor *tensor, struct tni_ticket_name name,
 static int make_ticket(struct tn_domain *d, tni_block block, const tn_handle_options *options,
                        struct tni_ticket_name *ret_name)
 {
+    struct tni_ticket_terms terms = {.uses = options->uses, .expires_ns = end_of(options)};
     struct tni_thread *thread = tni_thread_enter(d);
-    int status = tni_ticket_make(d, thread, block, options->uses, end_of(options), ret_name);
+    int status = tni_ticket_make(d, thread, block, &terms, ret_name);
     tni_thread_leave(thread);
     return status;
 }
 
-static int export_view(tn_tensor *tensor, const tn_handle_options *options, const void *view,
-                       size_t view_bytes, void *bytes, size_t *ret_used)
+/* The same, and again after dead processes were reclaimed, while that may free a ticket. */
+static int insist_on_ticket(struct tn_domain *d, tni_block block,
+                            const tn_handle_options *options, struct tni_ticket_name *ret_name)
 {
-    struct tn_domain *d = tensor->storage->domain;
-    struct tni_ticket_name name = {0};
-    int status = make_ticket(d, tensor->storage->block, options, &name);
+    int status = make_ticket(d, block, options, ret_name);
     for (uint32_t tries = 0; status == TN_ERR_FULL && tni_process_relieve(d, &tries);)
-        status = make_ticket(d, tensor->storage->block, options, &name);
-    if (status == 0)
-        *ret_used = write_handle(tensor, name, view, view_bytes, bytes);
+        status = make_ticket(d, block, options, ret_name);
     return status;
 }
 
-/* Where a handle goes. */
+/* The buffer for a handle. */
 struct room {
     void *bytes;
     size_t size_bytes;
@@ -139,13 +140,17 @@ static int export_with(tn_tensor *tensor, const struct tni_attributes *held,
     size_t view_bytes = tni_tensor_view_bytes(tensor, held);
     size_t need = sizeof(struct handle_head) + view_bytes + sizeof(uint64_t);
     if (need > room.size_bytes)
-        return tni_fail(TN_ERR_INVALID, "the handle needs %zu bytes, there are %zu", need,
-                        room.size_bytes);
+        return tni_fail(TN_ERR_INVALID, "the handle takes %zu bytes, but the buffer has %zu",
+                        need, room.size_bytes);
     void *view = view_bytes <= sizeof small ? small : malloc(view_bytes);
     if (view == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a handle");
     tni_tensor_encode(tensor, held, view_bytes, view);
-    int status = export_view(tensor, options, view, view_bytes, room.bytes, ret_used);
+    struct tni_ticket_name name = {0};
+    int status =
+        insist_on_ticket(tensor->storage->domain, tensor->storage->block, options, &name);
+    if (status == 0)
+        *ret_used = write_handle(tensor, name, view, view_bytes, room.bytes);
     if (view != small)
         free(view);
     return status;
@@ -156,7 +161,7 @@ int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *by
 {
     tn_handle_options options = {0};
     if (tensor == NULL || bytes == NULL || ret_used == NULL)
-        return tni_fail(TN_ERR_INVALID, "no tensor, or nowhere to write its handle");
+        return tni_fail(TN_ERR_INVALID, "the tensor, bytes or ret_used is NULL");
     struct tn_domain *d = tensor->storage->domain;
     int status = tni_tensor_check_shared(d, tensor);
     if (status != 0 || (status = tni_process_check(d)) != 0 ||
@@ -170,26 +175,29 @@ int tn_handle_export(tn_tensor *tensor, const tn_handle_options *given, void *by
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
-/* A handle, read once: the bytes may lie in memory that somebody else changes. */
+/* A private copy of a handle: another process may change the original meanwhile. */
 struct handle {
     struct handle_head head;
-    uint8_t
-        bytes[TN_HANDLE_MAX_BYTES + TNI_VIEW_MAX_BYTES]; /* a decoder may read a whole view */
+    /* with room for a decoder that reads a whole view near the end */
+    uint8_t bytes[TN_HANDLE_MAX_BYTES + TNI_VIEW_MAX_BYTES];
 };
 
-/* What holds in every version. */
+/* Check what is the same in every version. */
 static int check_frame(const struct handle *h, size_t size_bytes)
 {
     uint64_t hash;
     size_t hashed = size_bytes - sizeof hash;
     if (memcmp(h->bytes, magic, sizeof magic) != 0)
-        return tni_fail(TN_ERR_INVALID, "these %zu bytes are no handle", size_bytes);
+        return tni_fail(TN_ERR_INVALID,
+                        "these %zu bytes are not a handle: they do not begin with its magic",
+                        size_bytes);
     memcpy(&hash, h->bytes + hashed, sizeof hash);
     if (hash != tni_hash(h->bytes, hashed))
         return tni_fail(TN_ERR_INVALID, "the handle of %zu bytes is truncated or altered",
                         size_bytes);
     if (h->head.version != HANDLE_VERSION)
-        return tni_fail(TN_ERR_VERSION, "the handle has version %u of the wire form, not %d",
+        return tni_fail(TN_ERR_VERSION,
+                        "the handle has version %u of the wire form instead of %d",
                         h->head.version, HANDLE_VERSION);
     return 0;
 }
@@ -198,31 +206,34 @@ static int check_head(const struct handle_head *head, size_t size_bytes)
 {
     if (head->must_understand != 0)
         return tni_fail(TN_ERR_VERSION,
-                        "the handle has parts 0x%x that this version does not know",
+                        "the handle needs features that this version does not know: 0x%x",
                         head->must_understand);
     if (tn_strategy_name(head->strategy) == NULL)
         return tni_fail(TN_ERR_VERSION,
-                        "the handle has a strategy, %u, that this version does not know",
+                        "the handle has the strategy %u, which this version does not know",
                         head->strategy);
     if (head->reserved != 0 || head->head_bytes < sizeof *head ||
         head->view_bytes > TNI_VIEW_MAX_BYTES + TN_ATTRIBUTES_MAX_BYTES ||
         (size_t)head->head_bytes + head->view_bytes + sizeof(uint64_t) != size_bytes)
-        return tni_fail(TN_ERR_INVALID,
-                        "the handle has %zu bytes, its head states %u + %u, and %u", size_bytes,
-                        head->head_bytes, head->view_bytes, head->reserved);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the handle has %zu bytes, but states a head of %u, a view of %u, and %u as its "
+            "field reserved",
+            size_bytes, head->head_bytes, head->view_bytes, head->reserved);
     if (head->generation == 0 || head->generation >= TNI_TICKET_GENERATIONS ||
         head->index >= TNI_MAX_TICKETS)
-        return tni_fail(TN_ERR_INVALID, "the handle names ticket %u (generation %llu)",
+        return tni_fail(TN_ERR_INVALID,
+                        "the handle names ticket %u (generation %llu), which no domain has",
                         head->index, (unsigned long long)head->generation);
     return 0;
 }
 
-/* Total: any bytes give a handle or an error. */
+/* Read a handle. Any bytes give either a valid handle or an error. */
 static int parse(const void *bytes, size_t size_bytes, struct handle *ret_handle)
 {
     if (bytes == NULL || size_bytes < sizeof(struct handle_head) + sizeof(uint64_t) ||
         size_bytes > TN_HANDLE_MAX_BYTES)
-        return tni_fail(TN_ERR_INVALID, "no handle has %zu bytes",
+        return tni_fail(TN_ERR_INVALID, "a handle cannot have %zu bytes",
                         bytes == NULL ? 0 : size_bytes);
     memcpy(ret_handle->bytes, bytes, size_bytes);
     memcpy(&ret_handle->head, ret_handle->bytes, sizeof ret_handle->head);
@@ -233,18 +244,18 @@ static int parse(const void *bytes, size_t size_bytes, struct handle *ret_handle
 static int check_domain(const struct tn_domain *d, const struct handle_head *head)
 {
     if (memcmp(head->domain, d->segment.id, sizeof head->domain) != 0)
-        return tni_fail(TN_ERR_DENIED, "the handle is of another domain than '%s'",
+        return tni_fail(TN_ERR_DENIED, "the handle was made in another domain than '%s'",
                         d->segment.name);
     if (head->index >= d->segment.geometry.tickets)
-        return tni_fail(TN_ERR_INVALID, "the handle names ticket %u of %u", head->index,
-                        d->segment.geometry.tickets);
+        return tni_fail(TN_ERR_INVALID, "the handle names ticket %u, but the domain has %u",
+                        head->index, d->segment.geometry.tickets);
     return 0;
 }
 
 /*
- * The tensor comes first, so that a use is not lost for want of private memory; it is not ours
- * until the use is taken. A ticket that is over is told of before its view is: the block may be
- * another's by now.
+ * The tensor is made before the use is taken, so that no use is lost if private memory runs
+ * out. Until then the tensor has no reference to its block. The ticket is checked first: if it
+ * is over, the block may be reused, and an error about the view would hide the cause.
  */
 static int use(struct tn_domain *d, const struct handle_head *head, const uint8_t *view,
                tn_tensor **ret_tensor)
@@ -258,14 +269,16 @@ static int use(struct tn_domain *d, const struct handle_head *head, const uint8_
         used = tni_tensor_decode(d, view, view_bytes, &tensor);
     if (used >= 0 &&
         ((size_t)used != view_bytes || tni_tensor_strategy(tensor) != head->strategy)) {
-        used = tni_fail(TN_ERR_INVALID,
-                        "the handle states a view of %zu bytes by %s, and has one of %d by %s",
-                        view_bytes, tn_strategy_name(head->strategy), used,
-                        tn_strategy_name(tni_tensor_strategy(tensor)));
+        used = tni_fail(
+            TN_ERR_INVALID,
+            "the handle states a view of %zu bytes and the strategy %s, but it has %d bytes "
+            "and the strategy %s",
+            view_bytes, tn_strategy_name(head->strategy), used,
+            tn_strategy_name(tni_tensor_strategy(tensor)));
         tni_tensor_forget(NULL, tensor);
     }
     if (used < 0) {
-        /* It may have ended since, and the storage with it: then that is the cause. */
+        /* If the ticket ended meanwhile, its storage may have, too: then that is the cause. */
         int status = tni_ticket_check(d, name);
         return status != 0 ? status : used == TN_ERR_CORRUPT ? TN_ERR_INVALID : used;
     }
@@ -286,7 +299,7 @@ int tn_handle_import(tn_domain *domain, const void *bytes, size_t size_bytes,
 {
     struct handle h;
     if (domain == NULL || ret_tensor == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the tensor");
+        return tni_fail(TN_ERR_INVALID, "the domain or ret_tensor is NULL");
     int status = tni_process_check(domain);
     if (status != 0 || (status = parse(bytes, size_bytes, &h)) != 0 ||
         (status = check_domain(domain, &h.head)) != 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share: how a tensor crosses between processes outside of a queue. Handles and their tickets.
- * A ticket is a record: it owns one reference until it is used up, revoked or expired.
+ * share: handles, with which a tensor crosses between processes without a queue, and the
+ * tickets behind them. A ticket is a record: it owns one reference to a block until it is used
+ * up, revoked or expired.
  */
 #ifndef TNI_SHARE_H
 #define TNI_SHARE_H
@@ -11,25 +12,25 @@
 
 #include "tensor/tensor.h"
 
-/* What this room keeps of a domain. */
+/* The private state of this room for a joined domain. */
 struct tni_share_part {
-    _Atomic uint32_t ticket_hint; /* where a free ticket was seen last */
+    _Atomic uint32_t ticket_hint; /* a ticket that was free; the search begins there */
 };
 TNI_PART(share, TNI_PART_SHARE)
 
 /**
- * End tickets whose time is over; and those of a seat that ended get their last 60 s.
- * @return the next expiry, or TNI_FOREVER
+ * End the tickets whose time is over, and give the tickets of dead issuers 60 s more.
+ * @return when the next ticket expires, or TNI_FOREVER
  */
 uint64_t tni_ticket_expire(struct tn_domain *domain, uint64_t now_ns);
-/** The same, now. @return how many tickets were ended */
+/** The same for the present time. @return how many tickets ended */
 uint32_t tni_ticket_expire_due(struct tn_domain *domain);
 /**
- * A seat ended (died or left): its tickets without an end of their own get one; one that is
- * half made is undone.
+ * Reclaim the tickets of a seat whose process died or left: a ticket bound to its issuer gets a
+ * time at which it expires, and a half-made ticket is freed. Idempotent.
  */
 void tni_ticket_reclaim_seat(struct tn_domain *domain, uint64_t who);
-/** Live tickets that name a block. */
+/** How many live tickets name a block. */
 uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block block);
 /**
  * End the ticket that tn_ticket_entry's `id` names.
@@ -39,8 +40,7 @@ uint64_t tni_ticket_count_records(const struct tni_segment *segment, tni_block b
 TN_NODISCARD int tni_ticket_revoke(struct tn_domain *domain, uint64_t id);
 /** The id of the ticket that a handle names. TN_ERR_INVALID, TN_ERR_VERSION: not a handle. */
 TN_NODISCARD int tni_handle_ticket(const void *bytes, size_t size_bytes, uint64_t *ret_ticket);
-/** Call `each` for every live ticket. Sizes are reported as the block states them, unchecked.
- */
+/** Call `each` for every live ticket. The sizes are those that the blocks state, unchecked. */
 int tni_ticket_for_each(const struct tni_segment *segment, tn_ticket_entry_fn *each,
                         void *context);
 /** Call `each` with the block of every live ticket. */

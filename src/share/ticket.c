@@ -3,32 +3,34 @@
  * share: tickets and handles.
  *
  * Nouns: ticket (a record in the domain that owns one reference), handle (bytes that name one).
- * I1  A LIVE ticket owns exactly one reference, however many uses are left. No other state is
- *     a record.
- * I2  A ticket's word moves by CAS, from MAKING by its maker alone; each MAKING raises the
- *     generation. So a CAS that succeeds from LIVE proves that the fields read before were its.
- * I3  While LIVE, its fields stand still, but for expires_ns: from BOUND to a time, once.
- * I4  A record changes only between an announce of the block and its clearing, and the block's
- *     version moves meanwhile if somebody recounts: no recount takes half a change for a whole.
- * I5  Before a ticket is MAKING, its maker's row of issues says that it may be the maker's: to
- *     reclaim a seat is to look at the tickets that its row tells of. Only that clears the row.
- * Callers: handle.c; tenond, survivors (expire); reaper (reclaim_seat, records); inspect.
- * A death leaves, and the reaper repairs:
- *   after the ticket was taken      MAKING, by a dead seat: FREE by tni_ticket_reclaim_seat()
- *   after the increment, not LIVE   the same, and one reference too many, announced: recounted
- *   pinned, the use not taken       one too many, announced, perhaps on a FREE block: recounted
- *   use taken, no hold yet          the same; the use is gone with its taker
- *   un-recorded, not given back     the same
- *   LIVE, its issuer dead           nothing to repair: the ticket gets its last 60 s
+ * I1  A LIVE ticket owns exactly one reference, however many uses are left. In every other
+ * state a ticket owns none, and is no record. I2  The word of a ticket changes by CAS, except
+ * that the maker of a MAKING ticket stores it. Each MAKING raises the generation. So a CAS that
+ * succeeds from a LIVE word proves that the fields read before the CAS belonged to that life of
+ * the ticket. I3  While a ticket is LIVE, its fields do not change, except that expires_ns may
+ * change once, from BOUND to a time. I4  A ticket becomes a record, or stops to be one, only
+ * while a thread announces the block. If a recount runs meanwhile, the version of the block
+ * changes, and the recount is repeated. I5  Before a ticket becomes MAKING, the maker's row of
+ * issues marks the ticket's group. So the reaper checks only marked groups of a dead seat's
+ * row. Only the reaper clears a mark. Callers: handle.c; tenond and survivors (expire); reaper
+ * (reclaim_seat, records); inspect. What a death leaves, and what the reaper does with it:
+ *   after the ticket was taken      a MAKING ticket: tni_ticket_reclaim_seat() frees it
+ *   after the count went up         the same, and a count one too high, announced: a recount
+ *   pinned, the use not taken       a count one too high, announced, perhaps on a FREE block
+ *   use taken, no hold yet          the same; the use is lost
+ *   ended, reference not given back the same
+ *   LIVE                            no damage: a bound ticket expires after 60 s, or at once
  */
 #include "share/ticket.h"
 
-/* Few enough that looking costs nothing when tickets are plenty. */
+/* How many tickets the first search checks: usually one of them is free. */
 enum { PROBES = 8 };
 
-/* ---- finding a free one ------------------------------------------------------------------ */
+/*
+ * ---- finding a free ticket ----------------------------------------------------------------
+ */
 
-/* I2. True: MAKING, by us. */
+/* I2. Take a ticket that is not in use. @return whether it is now MAKING, by this seat */
 static bool try_take(struct tn_domain *d, uint32_t index, struct tni_ticket_name *ret_name)
 {
     _Atomic uint64_t *word = &tni_ticket_at(&d->segment, index)->word;
@@ -49,7 +51,7 @@ static bool try_take(struct tn_domain *d, uint32_t index, struct tni_ticket_name
     return true;
 }
 
-static bool look(struct tn_domain *d, uint32_t from, uint32_t count, uint32_t limit,
+static bool scan(struct tn_domain *d, uint32_t from, uint32_t count, uint32_t limit,
                  struct tni_ticket_name *ret_name)
 {
     for (uint32_t n = 0, at = from; n < count; n++, at++) {
@@ -62,23 +64,23 @@ static bool look(struct tn_domain *d, uint32_t from, uint32_t count, uint32_t li
 }
 
 /*
- * Where one was freed last, or behind the last one taken; then one that never was used; then
- * anywhere.
+ * Search for a free ticket: first near the hint, then among those that were never used, then
+ * everywhere.
  */
 static bool find(struct tn_domain *d, struct tni_ticket_name *ret_name)
 {
     uint32_t limit = tni_ticket_limit(&d->segment), tickets = d->segment.geometry.tickets;
     uint32_t from = atomic_load_explicit(&tni_share_part(d)->ticket_hint, memory_order_relaxed);
 
-    if (look(d, from, TNI_MIN(limit, PROBES), limit, ret_name))
+    if (scan(d, from, TNI_MIN(limit, PROBES), limit, ret_name))
         return true;
     for (; limit < tickets; limit++) {
-        /* First, so that whoever walks the tickets walks past this one. */
+        /* Raised before the ticket is taken, so that the reaper's walk includes it. */
         tni_raise_limit(&d->segment.header->ticket_limit, limit + 1);
         if (try_take(d, limit, ret_name))
             return true;
     }
-    return look(d, from, tickets, tickets, ret_name);
+    return scan(d, from, tickets, tickets, ret_name);
 }
 
 static int take(struct tn_domain *d, struct tni_thread *thread,
@@ -90,16 +92,17 @@ static int take(struct tn_domain *d, struct tni_thread *thread,
     tni_ticket_expire_with(d, thread, tni_os_shared_ns(), &ended);
     if (find(d, ret_name))
         return 0;
-    return tni_fail(TN_ERR_FULL, "the domain '%s' has no ticket left: %u at most",
-                    d->segment.name, d->segment.geometry.tickets);
+    return tni_fail(TN_ERR_FULL, "all %u tickets of the domain '%s' are in use",
+                    d->segment.geometry.tickets, d->segment.name);
 }
 
 /* ---- making ------------------------------------------------------------------------------ */
 
 int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block block,
-                    uint32_t uses, uint64_t expires_ns, struct tni_ticket_name *ret_name)
+                    const struct tni_ticket_terms *terms, struct tni_ticket_name *ret_name)
 {
     struct tni_ticket_name name;
+    uint64_t expires_ns = terms->expires_ns;
     int status = take(d, thread, &name);
     if (status != 0)
         return status;
@@ -121,9 +124,9 @@ int tni_ticket_make(struct tn_domain *d, struct tni_thread *thread, tni_block bl
     atomic_store_explicit(&ticket->issuer, d->who, memory_order_relaxed);
     atomic_store_explicit(&ticket->issuer_pid, atomic_load(&d->me->pid), memory_order_relaxed);
     TNI_KILL_POINT("ticket_written");
-    /* I2: pairs with the acquire loads of the word of who reads the fields. */
+    /* I2: pairs with the acquire loads before a use, an end or a walk reads the fields. */
     atomic_store_explicit(&ticket->word,
-                          tni_ticket_word(name.generation, TNI_TICKET_LIVE, uses),
+                          tni_ticket_word(name.generation, TNI_TICKET_LIVE, terms->uses),
                           memory_order_release);
     TNI_KILL_POINT("ticket_live");
     tni_announce_clear(thread);
@@ -153,8 +156,8 @@ static bool has_own_end(const struct tni_ticket *ticket)
 }
 
 /*
- * A handle with a good checksum that fits its ticket in name only was not made by
- * tn_handle_export().
+ * Check that the ticket names the block that the handle names. If it does not, the handle was
+ * forged: tn_handle_export() makes no such handle.
  */
 static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
                        uint32_t generation)
@@ -166,19 +169,22 @@ static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
     if (!tni_ticket_names_tensor(d, own))
         return tni_ticket_fail_corrupt(index, own);
     if (own.id != block.id || own_generation != generation)
-        return tni_fail(TN_ERR_INVALID,
-                        "the handle names block %x (generation %u), its ticket %x (%u)",
-                        block.id, generation, own.id, own_generation);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the handle names block %x (generation %u), but its ticket names %x (%u)", block.id,
+            generation, own.id, own_generation);
     if (tni_ref_generation(d, own) != own_generation)
-        return tni_fail(TN_ERR_CORRUPT,
-                        "ticket %u names block %x of generation %u, which has %u", index,
-                        own.id, own_generation, tni_ref_generation(d, own));
+        return tni_fail(
+            TN_ERR_CORRUPT,
+            "ticket %u names block %x of generation %u, but the block has generation %u", index,
+            own.id, own_generation, tni_ref_generation(d, own));
     return 0;
 }
 
 /*
- * Undo a pin. If the block was FREE under it, an allocator may have passed it over and lost its
- * hint. A pinned block does not become FREE, nor ALLOC when it is FREE, so one look suffices.
+ * Undo a pin. If the block is FREE, an allocator may have skipped it because of the pin, and
+ * its hint is lost: publish it again. While it is pinned, a block changes neither to FREE nor
+ * from FREE, so the state is read once.
  */
 static void unpin(struct tn_domain *d, struct tni_thread *thread, tni_block block)
 {
@@ -190,8 +196,8 @@ static void unpin(struct tn_domain *d, struct tni_thread *thread, tni_block bloc
 }
 
 /*
- * The last use: the ticket's own reference becomes ours.
- * @return whether the word still was `word`
+ * Take the last use: the ticket's reference becomes a local reference of this process.
+ * @return false: the word is no longer `word`
  */
 static bool use_last(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
                      uint64_t word, tni_block block)
@@ -212,8 +218,9 @@ static bool use_last(struct tn_domain *d, struct tni_thread *thread, uint32_t in
 }
 
 /*
- * One use of several: a reference of our own, which the CAS proves to be one of a live
- * block.
+ * Take one of several uses. The pin adds a reference before the ticket is known to be live; a
+ * CAS that succeeds proves that it was, and that the block was allocated.
+ * @return 1; 0: the word is no longer `word`; or an error of tni_ref_pin()
  */
 static int use_one(struct tn_domain *d, struct tni_thread *thread, uint32_t index,
                    uint64_t word, tni_block block)
@@ -236,8 +243,8 @@ static int use_one(struct tn_domain *d, struct tni_thread *thread, uint32_t inde
 }
 
 /*
- * Wait-free: an attempt fails only because another use was taken, of which there are finitely
- * many, or because the ticket is over.
+ * Wait-free: an attempt is repeated only if another process took a use, and there are finitely
+ * many uses, or if the ticket is over.
  */
 int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ticket_name name,
                    tni_block block, uint32_t generation)
@@ -252,7 +259,7 @@ int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ti
         if (status != 0 && atomic_load(&ticket->word) == word)
             return status;
         if (status != 0)
-            continue; /* the fields were another's: I2 */
+            continue; /* the fields belonged to another life of the ticket: I2 */
         if (has_own_end(ticket) && tni_ticket_is_over_time(ticket, tni_os_shared_ns()))
             status = tni_ticket_end(d, thread, name.index, word, TNI_TICKET_EXPIRED);
         else if ((tni_ticket_uses(word) == 1 && use_last(d, thread, name.index, word, block)) ||
@@ -260,7 +267,8 @@ int tni_ticket_use(struct tn_domain *d, struct tni_thread *thread, struct tni_ti
                   (status = use_one(d, thread, name.index, word, block)) == 1))
             return 0;
         else if (tni_ticket_uses(word) == 0)
-            return tni_fail(TN_ERR_CORRUPT, "ticket %u is live without a use", name.index);
+            return tni_fail(TN_ERR_CORRUPT, "ticket %u is live but has no uses left",
+                            name.index);
         if (status < 0)
             return status;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks over all tickets: ends that have come, seats that ended, records, and the public
- * list.
+ * walk: calls that walk over all tickets: expire them, reclaim those of a seat, count records,
+ * and list them for the user. The card is in ticket.c.
  */
 #include "share/ticket.h"
 
@@ -45,7 +45,9 @@ static void reclaim_ticket(struct tni_ticket *ticket, uint64_t who, uint64_t now
     }
 }
 
-/* I5 of ticket.c. A bit goes when its tickets are reclaimed: the next recoverer finds the rest.
+/*
+ * ticket.c, I5. A mark is cleared after the tickets of its group are reclaimed. If this process
+ * dies before, the next recoverer finds the mark and reclaims the group again.
  */
 void tni_ticket_reclaim_seat(struct tn_domain *d, uint64_t who)
 {
@@ -105,7 +107,7 @@ static uint64_t remaining(uint64_t expires_ns, uint64_t now_ns)
     return expires_ns > now_ns ? expires_ns - now_ns : 0;
 }
 
-/* As asked for: of a storage outside of the arena, not of the record that stands for it. */
+/* The bytes of a storage as its maker asked for them, in the arena or outside of it. */
 static uint64_t stated_bytes(const struct tni_segment *s, tni_block block)
 {
     struct tni_backing backing;
@@ -116,7 +118,9 @@ static uint64_t stated_bytes(const struct tni_segment *s, tni_block block)
     return tni_backing_read(s, block, &backing) == 0 ? backing.data_bytes : 0;
 }
 
-/* @return whether the ticket is live, and what was read is its own */
+/*
+ * Read one ticket. @return whether it was live the whole time, so that the fields fit together
+ */
 static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_ns,
                       tn_ticket_entry *ret_info)
 {
@@ -159,7 +163,8 @@ int tni_ticket_revoke(struct tn_domain *domain, uint64_t id)
         return status;
     if (name.index >= domain->segment.geometry.tickets || name.generation == 0 ||
         name.generation >= TNI_TICKET_GENERATIONS)
-        return tni_fail(TN_ERR_INVALID, "%llx names no ticket of this domain",
+        return tni_fail(TN_ERR_INVALID,
+                        "the ticket id %llx is outside of the range of this domain",
                         (unsigned long long)id);
 
     const struct tni_ticket *ticket = tni_ticket_at(&domain->segment, name.index);

@@ -433,7 +433,8 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
     return 0;
 }
 
-/* I1: besides what is under way, leases whose result was filed already, of workers old and new.
+/*
+ * I1: besides what is under way, leases whose result was filed already, of workers old and new.
  */
 static int make_shared(struct tn_pool *pool, const tn_pool_options *o)
 {

@@ -46,7 +46,8 @@ void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
 void tni_server_end_request(struct tn_forkserver *server);
 /** By the reader. @return 0: there may be news; or why the answer was not received */
 int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns);
-/** Before the server is freed: the child of an asker that gave up is known, or there is none.
+/**
+ * Before the server is freed: the child of an asker that gave up is known, or there is none.
  */
 void tni_server_reclaim(struct tn_forkserver *server);
 

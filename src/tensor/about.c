@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor: its references, and what is known of it. See tensor.c for the invariants. */
+/* about: references to tensors, and what a tensor says of itself. Invariants: tensor.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static bool has_ended(const tn_tensor *t)
     if (refs != TNI_TENSOR_ENDED)
         return false;
     tni_fail(TN_ERR_INVALID,
-             "tn_tensor_unref(): the last reference of tensor %p was given back before",
+             "tn_tensor_unref(): the last reference to tensor %p was given back before",
              (const void *)t);
     tni_log(TNI_LOG_ERROR, "%s", tn_error_detail());
     return true;
@@ -51,8 +51,8 @@ tn_tensor *tn_tensor_unref(tn_tensor *tensor)
     if (tensor == NULL || has_ended(tensor))
         return NULL;
     /*
-     * pairs with the release of who gave the last but one back; an only owner needs no locked
-     * operation
+     * The acquire pairs with the release of the other owners, whose writes must come before the
+     * memory is freed. A sole owner needs no atomic read-modify-write.
      */
     if (atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 ||
         atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) == 1)
@@ -81,7 +81,7 @@ int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *ten
     }
     if (tensor->storage->outside != 0)
         return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
-                                        "copy it into a shared tensor");
+                                        "copy the tensor into a shared tensor");
     if (tensor->storage->domain == NULL)
         return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first");
     return tni_fail(TN_ERR_INVALID, "the tensor is shared in another domain, '%s'",
@@ -118,7 +118,7 @@ bool tni_tensor_is_read_only(const tn_tensor *tensor)
 static const char *path_of(const struct tni_storage *s)
 {
     if (s->outside != 0)
-        return ((const struct tni_mapping *)s->context)->path; /* outside.c */
+        return ((const struct tni_mapping *)s->context)->path; /* struct outside in outside.c */
     return s->mapping != NULL ? s->mapping->path : NULL;
 }
 
@@ -148,10 +148,7 @@ bool tn_tensor_same_storage(const tn_tensor *one, const tn_tensor *other)
     const struct tni_storage *a = one->storage, *b = other->storage;
     if (a == b)
         return true;
-    /*
-     * Popped twice, or one domain joined twice: a block is what it is by its arena and its
-     * number.
-     */
+    /* A tensor popped twice, or a domain joined twice: arena and number identify the block. */
     return a->domain != NULL && b->domain != NULL && a->block.id == b->block.id &&
            a->domain->segment.arena_inode == b->domain->segment.arena_inode;
 }

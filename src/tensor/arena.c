@@ -2,15 +2,16 @@
 /*
  * arena: many tensors in one storage that only its creator can write.
  *
- * A tensor of it is a view of that storage, so all there is to lifetime and to crossing between
- * processes is the storage's. What is given out is known to the creator alone.
+ * Each tensor of an arena is a view of one storage, so its lifetime and the way in which it
+ * reaches other processes are those of the storage. Only the creator knows which bytes are
+ * allocated: that count is private.
  */
 #include <stdlib.h>
 
 #include "tensor/build.h"
 
 struct tn_arena {
-    tn_tensor *whole; /* bytes */
+    tn_tensor *whole; /* the storage as a tensor of uint8 */
     uint64_t used_bytes;
 };
 
@@ -22,8 +23,10 @@ int tn_arena_create(tn_domain *domain, uint64_t size_bytes, tn_deadline deadline
     tn_tensor_options options = {
         .struct_size = sizeof options, .flags = TN_TENSOR_WRITE_ONCE, .deadline = deadline};
     if (ret_arena == NULL || size_bytes == 0 || size_bytes > INT64_MAX)
-        return tni_fail(TN_ERR_INVALID, "an arena of %llu bytes, or no place for it",
-                        (unsigned long long)size_bytes);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "an arena of %llu bytes cannot be made, or the pointer for the result is NULL",
+            (unsigned long long)size_bytes);
     int64_t shape[] = {(int64_t)size_bytes};
     struct tn_arena *arena = calloc(1, sizeof *arena);
     if (arena == NULL)
@@ -47,17 +50,18 @@ int tn_arena_allocate(tn_arena *arena, tn_dtype dtype, int32_t ndim, const int64
 {
     struct tni_size size;
     if (arena == NULL)
-        return tni_fail(TN_ERR_INVALID, "no arena");
+        return tni_fail(TN_ERR_INVALID, "the arena is NULL");
     int status = tni_tensor_measure(dtype, ndim, shape, &size);
     if (status == 0)
         status = tni_process_check(arena->whole->storage->domain);
     if (status != 0)
         return status;
     if (tni_tensor_is_read_only(arena->whole))
-        return tni_fail(TN_ERR_DENIED, "the arena is written by the process that made it");
+        return tni_fail(TN_ERR_DENIED,
+                        "only the process that made the arena can allocate in it");
     uint64_t bytes = (uint64_t)size.count * size.item_bytes, room = tn_arena_room(arena);
     if (bytes > room)
-        return tni_fail(TN_ERR_FULL, "the arena has %llu bytes left, the tensor takes %llu",
+        return tni_fail(TN_ERR_FULL, "the arena has %llu bytes left, but the tensor takes %llu",
                         (unsigned long long)room, (unsigned long long)bytes);
     status =
         tn_tensor_view(arena->whole, dtype, ndim, shape, NULL, arena->used_bytes, ret_tensor);

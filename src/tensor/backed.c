@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backed: storages with an object of their own, for tensors. See tensor.c for the invariants.
- */
+/* backed: storages with a memory object of their own. The invariants are in tensor.c. */
 #include "tensor/build.h"
 
 struct backed_wish {
@@ -11,7 +10,7 @@ struct backed_wish {
     struct tni_mapping *mapping;
 };
 
-/* A block for the record and its object, or neither. */
+/* Make the block of the backing class and its memory object: both, or neither. */
 static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
 {
     struct backed_wish *w = (struct backed_wish *)wish;
@@ -23,7 +22,7 @@ static int attempt_backed(struct tn_domain *d, struct tni_retry *wish)
     if (status == 0) {
         TNI_KILL_POINT("backed_allocated");
         status = tni_backing_create(d, thread, w->block, w->backing, &w->mapping);
-        wish->lacks_other = status == TN_ERR_FULL; /* of descriptors */
+        wish->lacks_other = status == TN_ERR_FULL; /* descriptors ran out, not memory */
         if (status != 0)
             tni_ref_release_unused(d, thread, w->block);
     }

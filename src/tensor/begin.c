@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor: options, and a new tensor or storage in a domain. See tensor.c for the invariants. */
+/* begin: the options of a new tensor, and its memory in a domain. Invariants: tensor.c. */
 #include <string.h>
 
 #include "tensor/build.h"
 
-/* What `options` is NULL for: this process's strategy, which usually is the arena. */
+/*
+ * NULL options: the strategy of this process is the arena, and all options have their defaults.
+ */
 static int give_memory(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
                        bool *ret_is_zero)
 {
@@ -56,7 +58,7 @@ int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
     status = give_memory(domain, t, options, ret_is_zero);
     if (TNI_UNLIKELY(status != 0)) {
         thread = tni_thread_enter(domain);
-        tni_tensor_forget(thread, t); /* what was spare is spare again */
+        tni_tensor_forget(thread, t); /* the record keeps its memory */
         tni_thread_leave(thread);
         return status;
     }
@@ -71,7 +73,8 @@ int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *r
     if (status != 0)
         return status;
     if ((o.flags & ~(uint32_t)(TN_TENSOR_WRITE_ONCE | TN_TENSOR_ZEROED)) != 0)
-        return tni_fail(TN_ERR_INVALID, "tn_tensor_options.flags is 0x%x", o.flags);
+        return tni_fail(TN_ERR_INVALID,
+                        "tn_tensor_options.flags has bits that are not known: 0x%x", o.flags);
     if (o.strategy != TN_STRATEGY_DEFAULT && tn_strategy_name(o.strategy) == NULL)
         return tni_fail(TN_ERR_INVALID, "no strategy has the number %u", o.strategy);
     if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy == TN_STRATEGY_DEFAULT)
@@ -81,12 +84,13 @@ int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *r
     if ((o.flags & TN_TENSOR_WRITE_ONCE) != 0 && o.strategy != TN_STRATEGY_FILE_DESCRIPTOR)
         return tni_fail(
             TN_ERR_UNSUPPORTED,
-            "the strategy '%s' cannot keep others from writing: file_descriptor can",
+            "TN_TENSOR_WRITE_ONCE needs the strategy 'file_descriptor': '%s' cannot keep "
+            "other processes from writing",
             tn_strategy_name(o.strategy));
     if (o.source != NULL && tni_tensor_is_to_be_zeroed(&o))
         return tni_fail(TN_ERR_INVALID,
-                        "the options have TN_TENSOR_ZEROED and a source: only one "
-                        "of them can fill the tensor");
+                        "the options have both TN_TENSOR_ZEROED and a source: only one of "
+                        "them can fill the tensor");
     if (o.source == NULL && o.source_bytes != 0)
         return tni_fail(TN_ERR_INVALID, "source_bytes is %zu, but source is NULL",
                         o.source_bytes);

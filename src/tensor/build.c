@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build: see tensor.c for the invariants. */
+/* build: makes and ends struct tn_tensor. The invariants are in tensor.c. */
 #include "tensor/build.h"
 
 #include <stdlib.h>
@@ -10,7 +10,8 @@ static size_t tensor_bytes(int32_t ndim)
     return sizeof(tn_tensor) + 2 * (size_t)ndim * sizeof(int64_t);
 }
 
-/* I3. pre: ndim was checked. `thread`: whose record is in hand; or NULL */
+/* I3. `thread`: this thread's record, whose spare memory may be used, or NULL. pre: ndim is
+ * valid */
 static tn_tensor *alloc_both(struct tni_thread *thread, int32_t ndim)
 {
     bool has_room = ndim <= TNI_SPARE_NDIM;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build: making struct tn_tensor. Inside the room tensor. */
+/* build: makes struct tn_tensor. Private to the room tensor. */
 #ifndef TNI_TENSOR_BUILD_H
 #define TNI_TENSOR_BUILD_H
 
@@ -8,8 +8,9 @@
 #include "tensor/storage.h"
 
 /*
- * Whether a tensor that ended is kept for a while, so that one unref too many is named: in
- * debug builds, unless the address sanitizer finds it anyway.
+ * Whether the memory of a tensor that ended is kept for a while, so that tn_tensor_unref() can
+ * report a second unref. Debug builds do, unless the address sanitizer finds such an error
+ * anyway.
  */
 #if defined(__SANITIZE_ADDRESS__)
 #define TNI_TENSOR_CATCH 0
@@ -18,57 +19,58 @@
 #else
 #define TNI_TENSOR_CATCH 0
 #endif
-#define TNI_TENSOR_ENDED UINT32_C(0xdead0000) /* refs of a tensor that ended */
+#define TNI_TENSOR_ENDED UINT32_C(0xdead0000) /* `refs` of a tensor that ended */
 
-/* The most axes of a tensor whose memory serves again. */
+/* The memory of a tensor is reused only if the tensor has at most this many axes. */
 enum { TNI_SPARE_NDIM = 4 };
 
-/* What follows from a type and a shape, once both are checked. */
+/* Computed from a type and a shape after both were checked. */
 struct tni_size {
     size_t item_bytes;
     int64_t count;
 };
-/** TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
+/** Check a type and a shape. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
 int tni_tensor_measure(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        struct tni_size *ret_size);
 
 /**
- * A tensor with a reference and a storage of its own, in one allocation; the storage has no
- * memory yet. Row-major strides are filled in.
- * @param size  as tni_tensor_measure() gave it; NULL: measure here
+ * Make a tensor with one reference and a storage of its own, in one allocation. The storage has
+ * no memory yet. The strides are row-major.
+ * @param size  from tni_tensor_measure(); NULL: not measured yet
  * @return 0, TN_ERR_INVALID, TN_ERR_UNSUPPORTED, TN_ERR_NO_MEMORY
  */
 int tni_tensor_build(tn_dtype dtype, int32_t ndim, const int64_t *shape,
                      const struct tni_size *size, tn_tensor **ret_tensor);
 
-/** The same, in spare memory of the thread's record, if there is any. */
+/** The same, in spare memory of this thread's record if there is any. `thread` may be NULL. */
 int tni_tensor_build_with(struct tni_thread *thread, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 
 /**
- * A tensor in a domain, which the caller fills, and ends with tni_ref_finish().
- * @param options  as of tn_tensor_create()
- * @return as tn_tensor_create()
+ * Make a tensor in a domain, which the caller fills and then completes by tni_ref_finish().
+ * Options and errors as of tn_tensor_create().
  */
 int tni_tensor_begin_shared(tn_domain *domain, tn_dtype dtype, int32_t ndim,
                             const int64_t *shape, const tn_tensor_options *options,
                             bool *ret_is_zero, tn_tensor **ret_tensor);
 
-/** tni_view_form() of a new tensor. */
+/** The tni_view_form() of a new tensor. */
 static inline uint64_t tni_tensor_new_form(tn_dtype dtype, int32_t ndim)
 {
     return tni_view_make_form(dtype, (uint32_t)ndim, TNI_VIEW_CONTIGUOUS);
 }
 
-/** The tensor that ended last in this thread's record, or NULL: to be looked at only. */
+/**
+ * The tensor that ended last in this thread's record, for reading only; NULL: there is none.
+ */
 static inline tn_tensor *tni_tensor_last(const struct tni_thread *thread)
 {
     struct tni_storage *s = (void *)thread->spares;
     return TNI_LIKELY(s != NULL) ? (tn_tensor *)(s + 1) : NULL;
 }
 /**
- * The same, if it had this form, at most 4 axes, and this shape; NULL: it had not.
- * @param shape  others may write it meanwhile: what counts is what the tensor has already
+ * The same if that tensor had this form and this shape; else NULL.
+ * @param shape  another process may write it meanwhile: the caller uses the tensor's own shape
  */
 static inline tn_tensor *tni_tensor_alike(const struct tni_thread *thread, uint64_t form,
                                           const int64_t *shape)
@@ -81,7 +83,10 @@ static inline tn_tensor *tni_tensor_alike(const struct tni_thread *thread, uint6
             return NULL;
     return t;
 }
-/** Make it new, with what was measured then, over no memory yet. pre: it is there */
+/**
+ * Take that tensor into use again: with one reference, the shape that it had, and no memory
+ * yet. pre: tni_tensor_last() is not NULL
+ */
 static inline void tni_tensor_take_spare(struct tni_thread *thread)
 {
     struct tni_storage *s = (void *)tni_thread_take_spare(thread);
@@ -93,19 +98,19 @@ static inline void tni_tensor_take_spare(struct tni_thread *thread)
 }
 
 /**
- * As tni_tensor_build(), as a view of the storage of `base`, which gets one reference more;
- * read-only if `base` is. Its elements mean what those of `base` do.
- * @return as tni_tensor_build(); TN_ERR_UNSUPPORTED also: as tni_attributes_inherit()
+ * Make a tensor that is a view of the storage of `base`. It takes a reference to the storage,
+ * is read-only if `base` is, and inherits the attributes that say what the elements mean.
+ * @return as tni_tensor_build(), and the errors of tni_attributes_inherit()
  */
 int tni_tensor_build_view(const tn_tensor *base, tn_dtype dtype, int32_t ndim,
                           const int64_t *shape, tn_tensor **ret_tensor);
 
 static inline int tni_tensor_check_domain(const struct tn_domain *domain)
 {
-    return TNI_LIKELY(domain != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "no domain");
+    return TNI_LIKELY(domain != NULL) ? 0 : tni_fail(TN_ERR_INVALID, "the domain is NULL");
 }
 
-/** What a block for this tensor is to say of itself. */
+/** What the descriptor of a block for this tensor states. */
 static inline struct tni_block_about tni_tensor_about(const tn_tensor *t)
 {
     return (struct tni_block_about){.kind = TNI_KIND_TENSOR,
@@ -114,28 +119,30 @@ static inline struct tni_block_about tni_tensor_about(const tn_tensor *t)
                                     .shape = t->extents};
 }
 
-/** Options as they are meant, every default put in. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
 static inline bool tni_tensor_is_to_be_zeroed(const tn_tensor_options *options)
 {
     return options != NULL && (options->flags & TN_TENSOR_ZEROED) != 0;
 }
+/** Check options and replace 0 by its default. TN_ERR_INVALID, TN_ERR_UNSUPPORTED. */
 int tni_tensor_read_options(const tn_tensor_options *given, tn_tensor_options *ret_options);
 
-/** As tni_tensor_encode(), of a tensor that may be in no domain: the caller writes the block.
+/**
+ * tni_tensor_encode() without the block and its generation, which the caller writes: the tensor
+ * need not be in a domain.
  */
 size_t tni_tensor_encode_all(const tn_tensor *tensor, const struct tni_attributes *held,
                              size_t room_bytes, struct tni_view *ret_view);
 /**
- * Make a tensor over no memory yet of a view of a storage of `limit` bytes, after checking all
- * of it but the block that it names.
- * @return the bytes the view takes up, or as tni_tensor_decode()
+ * Check a view of a storage of `limit` bytes, except for the block that it names, and make a
+ * tensor of it whose storage has no memory yet.
+ * @return the bytes of the view, or an error of tni_tensor_decode()
  */
 int tni_tensor_decode_as(const void *view, size_t size_bytes, uint64_t limit,
                          tn_tensor **ret_tensor);
 
-/** After its strides were set. */
+/** Compute what follows from the strides. Call it after setting them. */
 void tni_tensor_complete_strides(tn_tensor *tensor);
-/** After anything that the form says has changed. */
+/** Compute `form`. Call it after a change of the type, of is_row_major or of is_read_only. */
 static inline void tni_tensor_complete_form(tn_tensor *t)
 {
     uint32_t flags = (t->is_row_major ? TNI_VIEW_CONTIGUOUS : 0u) |
@@ -143,9 +150,9 @@ static inline void tni_tensor_complete_form(tn_tensor *t)
     t->form = tni_view_make_form(t->dtype, (uint32_t)t->ndim, flags);
 }
 
-/** End a tensor, but not its reference to the storage. */
+/** End a tensor, but keep its reference to the storage. */
 void tni_tensor_end_alone(tn_tensor *tensor);
-/** End a tensor and its reference to the storage; the caller saw that it is the last. */
+/** End a tensor and its reference to the storage. pre: no reference to the tensor is left */
 void tni_tensor_end(tn_tensor *tensor);
 
 #endif

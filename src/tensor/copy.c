@@ -2,16 +2,17 @@
 /*
  * copy: elements from one tensor to another of the same shape.
  *
- * Axes are ordered by the target's strides, turned so that these rise, and joined where both
- * sides are evenly spaced; what is then innermost is copied as one line. Overlapping tensors go
- * through a private buffer, unless memmove() does it.
+ * A plan orders the axes by the strides of the target, largest first, reverses axes whose
+ * target stride is negative, and joins neighbouring axes that are evenly spaced in both
+ * tensors. The innermost axis is then copied as one line. Overlapping tensors are copied
+ * through a private buffer, unless memmove() can copy them.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tensor/build.h"
 
-/* Two strided places of one shape; steps in bytes. */
+/* What to copy: two strided ranges of memory with one shape. Steps are strides in bytes. */
 struct plan {
     int32_t ndim;
     int64_t shape[TN_MAX_NDIM];
@@ -23,8 +24,8 @@ struct plan {
 };
 
 /*
- * Put an axis in its place: the target's strides, positive by now, fall from the first axis to
- * the last.
+ * Insert an axis so that the target's steps fall from the first axis to the last. The caller
+ * has made `to_step` positive.
  */
 static void insert_axis(struct plan *p, int64_t size, int64_t to_step, int64_t from_step)
 {
@@ -63,7 +64,7 @@ static void make_plan(struct plan *p, int32_t ndim, const int64_t *shape, size_t
     p->ndim = tni_shape_collapse(p->ndim, p->shape, p->to_step, p->from_step);
 }
 
-/* A line of elements of a size that the compiler knows: each copy is one move. */
+/* Copy a line of elements. Where `bytes` is a constant, each copy is one move instruction. */
 #define COPY_ITEMS(bytes)                                                                      \
     for (int64_t i = 0; i < count; i++)                                                        \
     memcpy(to + i * to_step, from + i * from_step, (bytes))
@@ -152,9 +153,9 @@ static int copy_through_buffer(const tn_tensor *target, const tn_tensor *source)
     return 0;
 }
 
-/* ---- whether they overlap ---------------------------------------------------------------- */
+/* ---- overlap ----------------------------------------------------------------------------- */
 
-/* pre: I1, so that nothing here overflows */
+/* The bytes that a tensor occupies, from `start` on. I1: this cannot overflow. */
 static void byte_range(const tn_tensor *t, uint64_t start, uint64_t *ret_low,
                        uint64_t *ret_high)
 {
@@ -165,7 +166,7 @@ static void byte_range(const tn_tensor *t, uint64_t start, uint64_t *ret_low,
     *ret_high = start + (uint64_t)reach.high_bytes;
 }
 
-/* One storage may be mapped twice in a process: then its own offsets tell, not addresses. */
+/* A process may map one storage twice: then addresses differ, and offsets are compared. */
 static bool overlaps(const tn_tensor *a, const tn_tensor *b)
 {
     uint64_t a_low, a_high, b_low, b_high;
@@ -182,17 +183,22 @@ static int check_pair(const tn_tensor *target, const tn_tensor *source)
     if (target->dtype != source->dtype) {
         tni_dtype_describe(target->dtype, to_name);
         tni_dtype_describe(source->dtype, from_name);
-        return tni_fail(TN_ERR_INVALID, "a copy from %s to %s", from_name, to_name);
+        return tni_fail(TN_ERR_INVALID,
+                        "elements of type %s cannot be copied to a tensor of type %s",
+                        from_name, to_name);
     }
     if (target->ndim != source->ndim)
-        return tni_fail(TN_ERR_INVALID, "a copy from %d axes to %d", source->ndim,
-                        target->ndim);
+        return tni_fail(TN_ERR_INVALID, "a tensor of %d axes cannot be copied to one of %d",
+                        source->ndim, target->ndim);
     for (int32_t i = 0; i < target->ndim; i++) {
         if (target->extents[i] != source->extents[i])
-            return tni_fail(TN_ERR_INVALID, "axis %d: a copy from size %lld to %lld", i,
+            return tni_fail(TN_ERR_INVALID,
+                            "axis %d has size %lld in the source but %lld in the target", i,
                             (long long)source->extents[i], (long long)target->extents[i]);
         if (target->extents[i] > 1 && tni_tensor_strides(target)[i] == 0)
-            return tni_fail(TN_ERR_INVALID, "the target's axis %d repeats one element", i);
+            return tni_fail(
+                TN_ERR_INVALID,
+                "axis %d of the target has stride 0: its elements are one and the same", i);
     }
     if (tni_tensor_is_read_only(target))
         return tni_fail(TN_ERR_DENIED, "the target is read-only");

@@ -14,14 +14,14 @@
 
 struct dlpack_export {
     DLManagedTensorVersioned managed;
-    tn_tensor *tensor; /* a reference of the export's own */
+    tn_tensor *tensor; /* the export owns one reference */
     int64_t extents[];
 };
 
 static void delete_export(DLManagedTensorVersioned *managed)
 {
     struct dlpack_export *export = managed->manager_ctx;
-    /* pairs with the acquire in check_movable() */
+    /* pairs with the acquire in check_movable() and check_resizable() */
     atomic_fetch_sub_explicit(&export->tensor->storage->exports, 1, memory_order_release);
     tn_tensor_unref(export->tensor);
     free(export);
@@ -45,7 +45,7 @@ int tn_tensor_to_dlpack(tn_tensor *tensor, DLManagedTensorVersioned **ret_manage
         .manager_ctx = export,
         .deleter = delete_export,
         .flags = tni_tensor_is_read_only(tensor) ? DLPACK_FLAG_BITMASK_READ_ONLY : 0,
-        /* The offset is in `data`: more libraries get that right than `byte_offset`. */
+        /* The offset is added to `data`: some libraries ignore `byte_offset`. */
         .dl_tensor = {.data = tn_tensor_data(tensor),
                       .device = {kDLCPU, 0},
                       .ndim = tensor->ndim,
@@ -71,21 +71,23 @@ static void release_import(void *context)
 static int check_import(const DLManagedTensorVersioned *managed)
 {
     if (managed == NULL)
-        return tni_fail(TN_ERR_INVALID, "no DLPack tensor");
-    /* Of another major version, nothing behind the version is known. */
+        return tni_fail(TN_ERR_INVALID, "the DLPack tensor is NULL");
+    /* In another major version, only the layout of `version` is known. */
     if (managed->version.major != 1)
-        return tni_fail(TN_ERR_VERSION, "a tensor of DLPack %u.%u: only 1.x is understood",
+        return tni_fail(TN_ERR_VERSION,
+                        "the tensor has version %u.%u of DLPack: only 1.x is understood",
                         managed->version.major, managed->version.minor);
     int device = (int)managed->dl_tensor.device.device_type;
     if (device != kDLCPU && device != kDLCUDAHost && device != kDLROCMHost)
-        return tni_fail(TN_ERR_UNSUPPORTED,
-                        "a DLPack tensor on device type %d: only CPU memory is", device);
+        return tni_fail(
+            TN_ERR_UNSUPPORTED,
+            "a DLPack tensor on device type %d is not supported: only CPU memory is", device);
     return 0;
 }
 
 /*
- * Let the storage be exactly the bytes that the tensor reaches, wherever its first element lies
- * among them.
+ * Make the storage exactly the bytes that the elements occupy. The first element is not at the
+ * start of them if a stride is negative.
  */
 static int cover(tn_tensor *t, const DLTensor *dl)
 {
@@ -96,18 +98,19 @@ static int cover(tn_tensor *t, const DLTensor *dl)
         return status;
     uint64_t below = 0 - (uint64_t)reach.low_bytes, first, end;
     if (dl->data == NULL)
-        return tni_fail(TN_ERR_INVALID, "a DLPack tensor of %lld elements without data",
+        return tni_fail(TN_ERR_INVALID, "a DLPack tensor of %lld elements has no data",
                         (long long)t->count);
     if (!tni_add_size((uintptr_t)dl->data, dl->byte_offset, &first) || first <= below ||
         !tni_add_size(first, (uint64_t)reach.high_bytes, &end) || end > UINTPTR_MAX)
-        return tni_fail(TN_ERR_INVALID, "a DLPack tensor that leaves the address space");
+        return tni_fail(TN_ERR_INVALID,
+                        "the elements of a DLPack tensor lie outside of the address space");
     t->storage->data = (uint8_t *)dl->data + dl->byte_offset - below;
     t->storage->size_bytes = below + (uint64_t)reach.high_bytes;
     t->byte_offset = below;
     return 0;
 }
 
-/* A message takes it where its memory is not page-locked any more. */
+/* A receiver of the tensor learns that its memory was page-locked: a copy is not. */
 static int note_pinned(tn_tensor *t, const DLTensor *dl)
 {
     return dl->device.device_type == kDLCPU ? 0 : tn_tensor_set_flags(t, TN_WAS_PINNED);

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * encode: a tensor as bytes (struct tni_view), and back.
+ * encode: turns a tensor into bytes (struct tni_view), and back.
  *
- * The bytes lie in memory that others can write: each is read once, into a private copy, and
- * the copy is checked. They need not be aligned. A pop reads them before it takes its message,
- * while another consumer may take it and its producer write the next one there.
+ * Other processes can write the memory in which the bytes lie. So each byte is read once, into
+ * a private copy, and the copy is checked. The bytes need not be aligned. A pop reads them
+ * before it takes its message: meanwhile another consumer may take the message, and a producer
+ * may write the next one to the same place.
  */
 #include <string.h>
 
 #include "tensor/build.h"
 
-/* A view, read once. */
+/* A private copy of a view. */
 union copied_view {
     struct tni_view head;
     uint8_t bytes[TNI_VIEW_MAX_BYTES];
 };
 _Static_assert(TNI_VIEW_MAX_BYTES ==
                    sizeof(struct tni_view) + sizeof(int64_t) * 2 * TN_MAX_NDIM,
-               "room for every view");
+               "the copy has room for every view");
 
 static size_t extent_count(const struct tni_view *head)
 {
     return (size_t)head->ndim * ((head->flags & TNI_VIEW_CONTIGUOUS) != 0 ? 1 : 2);
 }
 
-/* In the block's descriptor, for people. */
+/* State the attributes in the block's descriptor, where the tool `tenon` shows them. */
 static void describe_attributes(const tn_tensor *t, const struct tni_attributes *held)
 {
     struct tni_desc *desc = tni_desc_at(&t->storage->domain->segment, t->storage->block);
@@ -57,7 +58,7 @@ size_t tni_tensor_encode_all(const tn_tensor *t, const struct tni_attributes *he
 size_t tni_tensor_encode(const tn_tensor *t, const struct tni_attributes *held,
                          size_t room_bytes, void *ret_view)
 {
-    /* aligned: in a slot, a message block, a buffer of a handle or packet */
+    /* The caller aligned it: a slot, a message block, or the buffer of a handle or packet. */
     struct tni_view *view = ret_view;
     const struct tni_storage *s = t->storage;
     size_t bytes = tni_tensor_encode_all(t, held, room_bytes, view);
@@ -75,17 +76,20 @@ size_t tni_tensor_encode(const tn_tensor *t, const struct tni_attributes *held,
 static int read_view(const void *view, size_t size_bytes, union copied_view *ret_copy)
 {
     if (size_bytes < sizeof ret_copy->head)
-        return tni_fail(TN_ERR_CORRUPT, "a view of %zu bytes is truncated", size_bytes);
+        return tni_fail(TN_ERR_CORRUPT, "a view is truncated: it has only %zu bytes",
+                        size_bytes);
     tni_copy_unstable(&ret_copy->head, view, sizeof ret_copy->head);
     const struct tni_view *head = &ret_copy->head;
     if (head->ndim > TN_MAX_NDIM || head->attribute_bytes % 8 != 0 ||
         head->attribute_bytes > TN_ATTRIBUTES_MAX_BYTES ||
         (head->flags & ~(TNI_VIEW_CONTIGUOUS | TNI_VIEW_READ_ONLY)) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "a view states %u axes, flags 0x%x, %u attribute bytes",
-                        head->ndim, head->flags, head->attribute_bytes);
+        return tni_fail(
+            TN_ERR_CORRUPT,
+            "a view states %u axes, flags 0x%x and %u bytes of attributes, which no view has",
+            head->ndim, head->flags, head->attribute_bytes);
     size_t extents_bytes = extent_count(head) * sizeof(int64_t);
     if (size_bytes - sizeof *head < extents_bytes + head->attribute_bytes)
-        return tni_fail(TN_ERR_CORRUPT, "a view of %u axes is truncated at %zu bytes",
+        return tni_fail(TN_ERR_CORRUPT, "a view of %u axes is truncated: it has only %zu bytes",
                         head->ndim, size_bytes);
     tni_copy_unstable(ret_copy->head.extents, (const uint8_t *)view + sizeof *head,
                       extents_bytes);
@@ -98,9 +102,9 @@ static bool is_backed(const struct tni_view *head)
 }
 
 /*
- * Bytes of the block that a view may name. A block that is committed by itself has memory only
- * as far as it was asked for; the others have it throughout, and their descriptor's line need
- * not be fetched.
+ * How many bytes of a block a view may use. A block whose memory is committed for it alone has
+ * memory only for the bytes that its descriptor states. Blocks of a span have memory to their
+ * end, so the cache line of the descriptor is not read for them.
  */
 static uint64_t usable_bytes(const struct tni_segment *s, tni_block block)
 {
@@ -123,12 +127,13 @@ static int check_place(const union copied_view *copy, uint64_t limit, int64_t co
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0 &&
         tni_shape_reach(head->ndim, head->extents, head->extents + head->ndim, item_bytes,
                         &reach) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
+        return tni_fail(TN_ERR_CORRUPT, "a view of block %x is invalid: %s", head->block,
                         tn_error_detail());
     if (head->byte_offset > limit || 0 - (uint64_t)reach.low_bytes > head->byte_offset ||
         (uint64_t)reach.high_bytes > limit - head->byte_offset)
-        return tni_fail(TN_ERR_CORRUPT, "a view leaves block %x of %llu bytes", head->block,
-                        (unsigned long long)limit);
+        return tni_fail(TN_ERR_CORRUPT,
+                        "a view of block %x reaches beyond the %llu bytes of the block",
+                        head->block, (unsigned long long)limit);
     return 0;
 }
 
@@ -136,18 +141,20 @@ static int check_block(const struct tni_segment *s, const struct tni_view *head)
 {
     if (!tni_geometry_has_block(&s->geometry, head->block) ||
         tni_class_is_message(head->block >> 24))
-        return tni_fail(TN_ERR_CORRUPT, "a view names block %x, which is none", head->block);
+        return tni_fail(TN_ERR_CORRUPT,
+                        "a view names the block %x, which does not exist or holds no tensor",
+                        head->block);
     return 0;
 }
 
-/* `limit`: bytes of the storage. pre: check_block() */
+/* Check all but the block. `limit`: bytes of the storage. pre: check_block() passed */
 static int check_copy(const union copied_view *copy, uint64_t limit, struct tni_size *ret_size)
 {
     const struct tni_view *head = &copy->head;
 
     if (tni_tensor_measure(TN_DTYPE(head->code, head->bits, head->lanes), head->ndim,
                            head->extents, ret_size) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "a view of block %x: %s", head->block,
+        return tni_fail(TN_ERR_CORRUPT, "a view of block %x is invalid: %s", head->block,
                         tn_error_detail());
     return check_place(copy, limit, ret_size->count, ret_size->item_bytes);
 }
@@ -167,7 +174,7 @@ int tni_view_check(const struct tni_segment *segment, const void *view, size_t s
 
 /* ---- back to a tensor -------------------------------------------------------------------- */
 
-/* A tensor over nothing yet. */
+/* Make the tensor; its storage has no memory yet. pre: check_copy() gave `size` */
 static int build_copy(const union copied_view *copy, const struct tni_size *size,
                       const uint8_t *attributes, tn_tensor **ret_tensor)
 {
@@ -193,7 +200,7 @@ static int build_copy(const union copied_view *copy, const struct tni_size *size
     return 0;
 }
 
-/* The same, checked against the `limit` bytes of its storage. */
+/* The same after checking the view against the `limit` bytes of the storage. */
 static int build_within(const union copied_view *copy, uint64_t limit,
                         const uint8_t *attributes, tn_tensor **ret_tensor)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill: a new block with given bytes in it.
+ * fill: makes a new block and fills it with given bytes.
  *
- * To commit memory has the kernel zero every page, and to copy passes over it again. A write to
- * the memory object fills pages that are not there yet without zeroing them: so the part of a
- * block that has memory is copied to, and the rest is written.
+ * Committing memory makes the kernel zero each page, and a copy then writes each page a second
+ * time. A write() to the memory object fills pages that do not exist yet without zeroing them
+ * first. So the part of a block that has memory is filled by memcpy(), and the rest by write().
  */
 #include <string.h>
 
@@ -12,14 +12,16 @@
 
 enum { CHUNK_BYTES = TNI_COMMIT_CHUNK_BYTES };
 
-/* Write [from, to) of a block of ours, within what was asked of the quota. */
+/*
+ * Write the bytes from `from` to `to` of a block that this thread made. pre: the quota has room
+ */
 static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                        const uint8_t *source, uint64_t from, uint64_t to)
 {
     const struct tni_geometry *g = &d->segment.geometry;
     uint64_t end = TNI_MIN(tni_align_up(to, g->page_bytes), tni_block_bytes(g, block));
-    tni_thread_step_aside(
-        thread); /* the block is unfinished: a forked child gets no hold of it */
+    /* Another thread may fork meanwhile: the block is unfinished, so the child gets no hold. */
+    tni_thread_step_aside(thread);
     int status = tni_os_write_at(d->segment.arena_fd, tni_block_offset(g, block) + from,
                                  source + from, to - from);
     tni_thread_come_back(thread);
@@ -31,7 +33,7 @@ static int write_chunk(struct tn_domain *d, struct tni_thread *thread, tni_block
     return status;
 }
 
-/* pre: the quota was asked for what [from, size_bytes) lacks, which is all */
+/* pre: none of these bytes has memory, and the quota was asked for all of it */
 static int write_chunks(struct tn_domain *d, struct tni_thread *thread, tni_block block,
                         const uint8_t *source, uint64_t from, uint64_t size_bytes)
 {
@@ -43,9 +45,9 @@ static int write_chunks(struct tn_domain *d, struct tni_thread *thread, tni_bloc
 }
 
 /*
- * Write the part of a block of ours that has no memory, from `from` on, if there is room for
- * all of it: a part of it would be of no use, and would be missing elsewhere. Else the block is
- * given back as it was.
+ * Write the part of a block that has no memory, from `from` on. If the quota has no room for
+ * all of it, nothing is written: a part would be useless here, and other blocks would lack its
+ * memory. On failure the block is given back.
  */
 static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *source,
                       uint64_t from, uint64_t size_bytes)
@@ -55,7 +57,7 @@ static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *sourc
     struct tni_thread *thread = tni_thread_enter(d);
     int status = tni_alloc_quota_begin(d, thread, need - from);
     if (status == 0) {
-        /* From here on the block may hold bytes that `committed` does not tell of. */
+        /* From here on the block may have memory that `committed` does not count. */
         tni_alloc_raise_end(d, block, need);
         status = write_chunks(d, thread, block, source, from, size_bytes);
         tni_alloc_quota_end(thread);
@@ -68,7 +70,7 @@ static int write_tail(struct tn_domain *d, tni_block block, const uint8_t *sourc
     return status;
 }
 
-/* Without waiting for memory. pre: blocks of this size are committed one by one */
+/* Fill a block without waiting for memory. pre: is_committed_alone() */
 static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_bytes,
                      const struct tni_block_about *about, tni_block *ret_block)
 {
@@ -97,6 +99,7 @@ static int fill_cold(struct tn_domain *d, const uint8_t *source, uint64_t size_b
     return 0;
 }
 
+/* Whether memory for a block of this size is committed block by block, not for a whole span. */
 static bool is_committed_alone(const struct tn_domain *d, uint64_t size_bytes)
 {
     uint32_t class_id = tni_geometry_class(&d->segment.geometry, size_bytes, TNI_KIND_TENSOR);
@@ -112,14 +115,14 @@ int tni_block_fill_new(struct tn_domain *d, const void *source, uint64_t size_by
     tni_block block;
 
     ours.is_unfinished = size_bytes >= TNI_LONG_WRITE_BYTES;
-    /* Below that, one more system call costs more than zeroing. */
+    /* In smaller blocks one more system call costs more than zeroing does. */
     if (ours.is_unfinished && is_committed_alone(d, size_bytes) &&
         fill_cold(d, source, size_bytes, &ours, &block) == 0) {
         tni_ref_finish(d, block);
         *ret_block = block;
         return 0;
     }
-    /* Small, or no memory without waiting for it, or an error that comes again. */
+    /* A small block, or one that must wait for memory. An error of fill_cold() recurs here. */
     int status = tni_ref_alloc(d, size_bytes, &ours, deadline_ns, &taken);
     if (status != 0)
         return status;

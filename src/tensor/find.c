@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * find: from an address to the storage that lies there. See tensor.c for the invariants.
+ * find: finds the storage that contains an address. The invariants are in tensor.c.
  *
- * In the arena a block's place follows from its number, and so the number from an address; that
- * this process holds the block says its count of local references, which is private. Nothing
- * that is shared is believed before one of those references is ours.
+ * In the arena the address of a block follows from its number, and the other way round. The
+ * private count of local references says whether this process holds the block. Shared memory is
+ * read only after this call has taken a local reference, so that the block cannot change hands.
  */
 #include "tensor/build.h"
 
-/* Of the arena, for payload; 0: none. pre: `at` lies in the arena */
+/*
+ * The payload block at an offset of the arena; id 0: there is none. pre: `at` is in the arena
+ */
 static tni_block block_at(const struct tni_geometry *g, uint64_t at)
 {
     uint32_t c = g->class_count - 1;
@@ -18,11 +20,14 @@ static tni_block block_at(const struct tni_geometry *g, uint64_t at)
         return (tni_block){0};
     uint64_t index = (at - g->classes[c].arena_off) / g->classes[c].size_bytes;
     if (index >= g->classes[c].capacity)
-        return (tni_block){0}; /* what fills up the last span */
+        return (tni_block){0}; /* `at` is in the rest of the range, behind the last block */
     return tni_block_make(c, (uint32_t)index);
 }
 
-/* pre: a local reference of `block` is ours, so that its descriptor stands */
+/*
+ * Whether the block is a storage that contains these bytes.
+ * pre: the caller has a local reference to the block, so its descriptor does not change
+ */
 static bool is_storage_with(const struct tni_segment *s, tni_block block, uint64_t at,
                             uint64_t size_bytes, uint64_t *ret_storage_bytes)
 {
@@ -34,14 +39,15 @@ static bool is_storage_with(const struct tni_segment *s, tni_block block, uint64
            (at < bytes || at == 0);
 }
 
-/* Asked of all private memory that somebody sends: no time for numbers. */
+/* A sender asks this for each private tensor, so the sentence costs no formatting. */
 static int fail_not_found(void)
 {
-    return tni_fail_plain(TN_ERR_NOT_FOUND,
-                          "no storage of the domain that this process holds has these bytes");
+    return tni_fail_plain(
+        TN_ERR_NOT_FOUND,
+        "this process holds no storage of the domain that contains these bytes");
 }
 
-/* A tensor over bytes that it does not have yet. */
+/* Make a tensor of uint8; its storage has no memory yet. */
 static int build_bytes(uint64_t size_bytes, tn_tensor **ret_tensor)
 {
     int64_t shape[] = {(int64_t)size_bytes};
@@ -72,7 +78,7 @@ static int find_in_arena(struct tn_domain *d, uintptr_t address, uint64_t size_b
     return 0;
 }
 
-/* A mapping may be of a block that was given away, and is another's by now. */
+/* A mapping may outlive its storage, and the block may be reused: compare the generation. */
 static int find_mapped(struct tn_domain *d, uintptr_t address, uint64_t size_bytes,
                        tn_tensor **ret_tensor)
 {
@@ -106,7 +112,8 @@ int tn_tensor_find(tn_domain *domain, const void *address, uint64_t size_bytes,
     if (status != 0 || (status = tni_tensor_check_result(ret_tensor)) != 0 ||
         (status = tni_process_check(domain)) != 0)
         return status;
-    uint64_t at = place - (uintptr_t)domain->segment.arena; /* below: wraps */
+    uint64_t at =
+        place - (uintptr_t)domain->segment.arena; /* an address below the arena wraps */
     if (at < domain->segment.geometry.arena_bytes)
         return find_in_arena(domain, place, size_bytes, ret_tensor);
     return find_mapped(domain, place, size_bytes, ret_tensor);

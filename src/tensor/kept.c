@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor: memory of tensors and storages that ended. See tensor.c for the invariants. */
+/* kept: frees the memory of tensors and storages, with TNI_TENSOR_CATCH only later. */
 #include <stdlib.h>
 
 #include "tensor/build.h"
@@ -12,7 +12,7 @@ struct kept {
     _Atomic uint32_t next;
 };
 
-/* What ended 256 ends ago, in place of what ends now. */
+/* Keep this memory, and return the memory that was kept 256 calls ago. */
 static void *keep(struct kept *kept, void *memory)
 {
     uint32_t at = atomic_fetch_add_explicit(&kept->next, 1, memory_order_relaxed) % KEPT;
@@ -31,10 +31,10 @@ struct tni_storage *tni_storage_retire(struct tni_storage *s)
     _Alignas(struct tni_storage)
         uint8_t copy[sizeof *s + sizeof(tn_tensor) + sizeof(int64_t) * 2 * TNI_SPARE_NDIM];
     bool has_room = s->has_room;
-    if (has_room) /* keep() lets other threads reuse the memory: copy it before */
+    if (has_room) /* copied before keep(): then another thread may reuse it */
         memcpy(copy, s, sizeof copy);
     struct tni_storage *older = keep(&storages, s);
-    if (older != NULL && older->has_room && has_room) { /* takes the place of this one */
+    if (older != NULL && older->has_room && has_room) { /* continue in the older memory */
         memcpy(older, copy, sizeof copy);
         ((tn_tensor *)(older + 1))->storage = older;
     }

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outside: tensors that leave their domain, and that come from beyond it.
+ * outside: sends tensors to processes outside of the domain, and receives tensors from there.
  *
- * A packet, version 1, little-endian; one descriptor goes along with its first byte:
+ * A packet has this wire form, version 1, little-endian. One descriptor travels with its first
+ * byte.
  *
  *     0   8  magic, "TENONPKT"
  *     8   2  version, 1
- *    10   2  head bytes: where the view begins; 24 in version 1
- *    12   4  bits that must be understood; 0 in version 1
+ *    10   2  head bytes: the offset of the view; 24 in version 1
+ *    12   4  feature bits that a reader must know; 0 in version 1
  *    16   4  total bytes of the packet, at most 65536
  *    20   4  view bytes
  *    24   v  the tensor: struct tni_view of layout.h, with its attributes
  *  24+v   8  tni_hash() of all bytes before
  *
- * Magic, version, total bytes, and the hash in the last 8 bytes stay where they are in every
- * version, so that a stream stays in step when a packet is refused. A reader skips what lies
- * between its own head and the stated head bytes.
+ * Every version keeps the places of magic, version, total bytes and the hash in the last 8
+ * bytes, so that a reader that refuses a packet still finds the next one in the stream. A
+ * reader skips the bytes between its own head and the stated head bytes.
  *
- * I1  What came from outside has a mapping of its own, in no domain's table; it ends with the
- *     storage, and its descriptor with it.
- * I2  Bytes from the other side and the header in the object are read once and checked against
- *     what the kernel says of the object: a view lies inside of the mapping.
- * A death takes mapping and descriptor with it, and leaves at most an entry in a file's
- * `holders`, which counts for nothing (store.c).
+ * Nouns: packet, outside storage (its memory is not in a domain of this process).
+ * I1  An outside storage has a mapping of its own, which is in no domain's table. The mapping
+ *     and its descriptor are closed with the storage.
+ * I2  Bytes from the sender, and the header in the memory object, are read once and checked
+ *     against the size that the kernel states for the object: a view lies inside of the
+ * mapping. Callers: the user. When a process dies, the kernel closes mapping and descriptor. At
+ * most an entry in the `holders` of a file is left, which store.c ignores.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,7 @@
 #include "tensor/build.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "packets are copied as they lie in memory"
+#error "packets are copied to and from memory without a conversion"
 #endif
 
 static const char magic[8] = {'T', 'E', 'N', 'O', 'N', 'P', 'K', 'T'};
@@ -44,23 +46,27 @@ struct packet_head {
     uint32_t total_bytes;
     uint32_t view_bytes;
 };
-_Static_assert(sizeof(struct packet_head) == 24, "the wire form has no holes");
+_Static_assert(sizeof(struct packet_head) == 24, "the wire form has no padding");
 _Static_assert(sizeof(struct packet_head) + TNI_VIEW_MAX_BYTES + TN_ATTRIBUTES_MAX_BYTES +
                        sizeof(uint64_t) <=
                    PACKET_MAX_BYTES,
-               "PACKET_MAX_BYTES suffices");
+               "PACKET_MAX_BYTES is enough for every tensor");
 
-/* What a storage that came from outside owns. */
+/* What an outside storage owns. */
 struct outside {
-    struct tni_mapping mapping; /* its descriptor is kept, for sending it on; of a file: -1 */
-    uint32_t block;             /* in the domain that it came from */
-    uint32_t entry;             /* of a file's holders */
+    struct tni_mapping mapping; /* with its descriptor, to send it on; -1 for a file */
+    uint32_t block;             /* its number in the domain that made it */
+    uint32_t entry;             /* this process's entry in the holders of a file */
 };
-_Static_assert(offsetof(struct outside, mapping) == 0, "about.c looks at the mapping");
+_Static_assert(offsetof(struct outside, mapping) == 0,
+               "path_of() in about.c casts a context to the mapping");
 
 /* ---- descriptors ------------------------------------------------------------------------- */
 
-/* A program that closes what it did not open may have its own behind this number by now. */
+/*
+ * Whether the descriptor still names the object. A program may close descriptors that it did
+ * not open, and then the number may name another file of the program.
+ */
 static bool has_descriptor(const struct tni_mapping *m)
 {
     struct tni_os_memory memory;
@@ -71,9 +77,10 @@ static int open_outside(const struct outside *o, bool read_only, int *ret_fd)
 {
     const struct tni_mapping *m = &o->mapping;
     if (!has_descriptor(m))
-        return tni_fail(TN_ERR_SYSTEM, "the descriptor %d of the tensor was closed by somebody",
+        return tni_fail(TN_ERR_SYSTEM,
+                        "the program closed the descriptor %d, which belongs to a tensor",
                         m->fd);
-    /* One that only reads is good as it is; another user could not open it anew. */
+    /* A read-only descriptor is duplicated: a process of another user could not reopen it. */
     return read_only && !m->is_read_only ? tni_os_memory_reopen(m->fd, true, ret_fd)
                                          : tni_os_duplicate(m->fd, ret_fd);
 }
@@ -84,7 +91,8 @@ static int check_sendable(const tn_tensor *t, uint32_t flags)
     if (status != 0)
         return status;
     if ((flags & ~(uint32_t)TN_SEND_READ_ONLY) != 0)
-        return tni_fail(TN_ERR_INVALID, "send flags 0x%x", flags);
+        return tni_fail(TN_ERR_INVALID, "the send flags have bits that are not known: 0x%x",
+                        flags);
     uint32_t strategy = tni_tensor_strategy(t);
     if (strategy == TN_STRATEGY_DEFAULT)
         return tni_fail(TN_ERR_INVALID, "the tensor is private: tn_tensor_share() it first, "
@@ -116,8 +124,7 @@ int tn_tensor_descriptor(tn_tensor *tensor, uint32_t flags, int *ret_fd)
 
 /* ---- sending ----------------------------------------------------------------------------- */
 
-/* @return bytes; `ret_bytes` is aligned to 8 and has room for all, with a view of `view_bytes`
- */
+/* Write a packet to `ret_bytes`, which is aligned to 8 and large enough. @return its bytes */
 static size_t write_packet(const tn_tensor *t, const struct tni_attributes *held,
                            size_t view_bytes, uint32_t flags, uint8_t *ret_bytes)
 {
@@ -165,7 +172,7 @@ int tn_tensor_send(tn_tensor *tensor, int socket_fd, uint32_t flags, tn_deadline
     return status;
 }
 
-/* ---- storages from outside --------------------------------------------------------------- */
+/* ---- outside storages -------------------------------------------------------------------- */
 
 static void release_outside(void *context)
 {
@@ -180,7 +187,9 @@ static void release_outside(void *context)
     free(o);
 }
 
-/* Map for writing where the descriptor allows it. It becomes the mapping's, but for a failure.
+/*
+ * Map the object of a descriptor, for writing if the descriptor allows it. On success the
+ * mapping owns the descriptor.
  */
 static int map_outside(int fd, struct outside **ret_outside)
 {
@@ -200,7 +209,7 @@ static int map_outside(int fd, struct outside **ret_outside)
     return 0;
 }
 
-/* Build the tensor that a view says, and give it this storage. */
+/* Make the tensor that a view describes. On success the tensor owns `o`. */
 static int build(struct outside *o, uint32_t strategy, const void *view, size_t view_bytes,
                  tn_tensor **ret_tensor)
 {
@@ -212,7 +221,7 @@ static int build(struct outside *o, uint32_t strategy, const void *view, size_t 
     struct tni_storage *s = t->storage;
     if ((size_t)used != view_bytes) {
         tni_tensor_end(t);
-        return tni_fail(TN_ERR_CORRUPT, "a view of %zu bytes, %d of them used", view_bytes,
+        return tni_fail(TN_ERR_CORRUPT, "a view states %zu bytes, but takes %d", view_bytes,
                         used);
     }
     s->outside = (uint8_t)strategy;
@@ -225,7 +234,7 @@ static int build(struct outside *o, uint32_t strategy, const void *view, size_t 
     return 0;
 }
 
-/* The tensor that the storage was made for, as its header states it. */
+/* Make the tensor that the header of the memory object states. */
 static int build_as_stated(struct outside *o, uint32_t strategy, tn_tensor **ret_tensor)
 {
     _Alignas(8) uint8_t bytes[TNI_VIEW_MAX_BYTES];
@@ -233,10 +242,14 @@ static int build_as_stated(struct outside *o, uint32_t strategy, tn_tensor **ret
     tn_storage_header h;
     memcpy(&h, o->mapping.address, sizeof h);
     if (h.strategy != strategy)
-        return tni_fail(TN_ERR_CORRUPT, "the storage states the strategy %u, not %u",
+        return tni_fail(TN_ERR_CORRUPT,
+                        "the header of the storage states the strategy %u instead of %u",
                         h.strategy, strategy);
     if (h.ndim < 0 || h.ndim > TN_MAX_NDIM)
-        return tni_fail(TN_ERR_CORRUPT, "the storage states a tensor of %d axes", h.ndim);
+        return tni_fail(
+            TN_ERR_CORRUPT,
+            "the header of the storage states a tensor of %d axes, which no tensor has",
+            h.ndim);
     *view = (struct tni_view){.block = h.block,
                               .generation = h.generation,
                               .byte_offset = h.byte_offset,
@@ -250,7 +263,7 @@ static int build_as_stated(struct outside *o, uint32_t strategy, tn_tensor **ret
     return build(o, strategy, bytes, sizeof *view + 2 * extent_bytes, ret_tensor);
 }
 
-/* From somebody who may say anything: none of it is damage of ours. */
+/* Invalid data of an untrusted sender is an invalid argument, not damage of a domain. */
 static int fault_of_sender(int status)
 {
     return status == TN_ERR_CORRUPT || status == TN_ERR_DENIED ? TN_ERR_INVALID : status;
@@ -277,7 +290,7 @@ int tn_tensor_from_descriptor(int fd, tn_tensor **ret_tensor)
 
 /* ---- receiving --------------------------------------------------------------------------- */
 
-/* How long a packet with this head is; 0: it is none. */
+/* The total bytes that the head of a packet states; 0: it is not the head of a packet. */
 static size_t packet_bytes(const void *bytes)
 {
     struct packet_head head;
@@ -297,45 +310,51 @@ static int check_packet(const uint8_t *bytes, size_t size_bytes, struct packet_h
     memcpy(&head, bytes, sizeof head);
     memcpy(&hash, bytes + hashed, sizeof hash);
     if (hash != tni_hash(bytes, hashed))
-        return tni_fail(TN_ERR_INVALID, "a packet of %zu bytes was altered", size_bytes);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the packet of %zu bytes has a wrong checksum: it was altered on its way",
+            size_bytes);
     if (head.version != PACKET_VERSION)
-        return tni_fail(TN_ERR_VERSION, "the packet has version %u of the wire form, not %d",
+        return tni_fail(TN_ERR_VERSION,
+                        "the packet has version %u of the wire form instead of %d",
                         head.version, PACKET_VERSION);
     if (head.must_understand != 0)
         return tni_fail(TN_ERR_VERSION,
-                        "the packet has parts 0x%x that this version does not know",
+                        "the packet needs features that this version does not know: 0x%x",
                         head.must_understand);
     if (head.head_bytes < sizeof head || head.head_bytes % 8 != 0 ||
         (uint64_t)head.head_bytes + head.view_bytes != hashed ||
         head.view_bytes < sizeof(struct tni_view))
-        return tni_fail(TN_ERR_INVALID, "a packet of %zu bytes states %u + %u", size_bytes,
-                        head.head_bytes, head.view_bytes);
+        return tni_fail(TN_ERR_INVALID,
+                        "the packet has %zu bytes, but states a head of %u and a view of %u",
+                        size_bytes, head.head_bytes, head.view_bytes);
     *ret_head = head;
     return 0;
 }
 
-/* pre: check_packet() */
+/* pre: check_packet() passed */
 static int build_received(struct outside *o, const uint8_t *bytes,
                           const struct packet_head *head, tn_tensor **ret_tensor)
 {
     struct tni_view view;
     memcpy(&view, bytes + head->head_bytes, sizeof view);
     if (view.block != o->block || view.generation != o->mapping.generation)
-        return tni_fail(TN_ERR_INVALID,
-                        "the packet is of block %x (generation %u), its storage of %x (%u)",
-                        view.block, view.generation, o->block, o->mapping.generation);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the packet names block %x (generation %u), but its storage is block %x (%u)",
+            view.block, view.generation, o->block, o->mapping.generation);
     return build(o, TN_STRATEGY_FILE_DESCRIPTOR, bytes + head->head_bytes, head->view_bytes,
                  ret_tensor);
 }
 
-/* The descriptor is consumed. */
+/* Make the tensor of a packet. The call consumes the descriptor. */
 static int open_packet(const uint8_t *bytes, size_t size_bytes, int fd, tn_tensor **ret_tensor)
 {
     struct packet_head head;
     struct outside *o = NULL;
     int status = check_packet(bytes, size_bytes, &head);
     if (status == 0 && fd < 0)
-        status = tni_fail(TN_ERR_INVALID, "the packet came without a descriptor");
+        status = tni_fail(TN_ERR_INVALID, "the packet has no descriptor with it");
     if (status == 0)
         status = map_outside(fd, &o);
     if (status != 0) {
@@ -406,7 +425,7 @@ int tn_tensor_open_path(const char *path, tn_tensor **ret_tensor)
     if (status != 0)
         return status;
     if (path == NULL || path[0] != '/')
-        return tni_fail(TN_ERR_INVALID, "'%.128s' is no absolute path",
+        return tni_fail(TN_ERR_INVALID, "'%.128s' is not an absolute path",
                         path != NULL ? path : "");
     if ((status = attach_file(path, &o)) != 0)
         return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* share: storages moved into a domain, by one strategy or another. See tensor.c. */
+/* share: moves private storages into a domain, clones tensors, and resizes private storages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
     const struct tni_storage *s = t->storage;
     uint32_t exports = atomic_load_explicit(&s->exports, memory_order_acquire);
     if (s->domain != NULL)
-        return tni_fail(TN_ERR_INVALID, "the tensor is shared in the domain '%s' already",
+        return tni_fail(TN_ERR_INVALID, "the tensor is already shared in the domain '%s'",
                         s->domain->segment.name);
     if (s->outside != 0)
         return tni_fail(TN_ERR_INVALID, "the tensor's memory came from outside of the domain: "
-                                        "copy it into a shared tensor");
+                                        "copy the tensor into a shared tensor");
     if (tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED, "the tensor is read-only: its memory cannot be moved");
     if (exports > 0)
@@ -26,19 +26,21 @@ static int check_movable(const struct tn_domain *domain, const tn_tensor *t)
     return tni_process_check(domain);
 }
 
-/* Sharing again is free, but does not give what the first time did not. */
+/* Sharing a shared tensor does nothing, so it cannot add write protection. */
 static int check_same_protection(const tn_tensor *t, const tn_tensor_options *options)
 {
     const struct tni_mapping *m = t->storage->mapping;
     bool is_write_once = m != NULL && m->is_write_once;
     if ((options->flags & TN_TENSOR_WRITE_ONCE) != 0 && !is_write_once)
-        return tni_fail(TN_ERR_DENIED,
-                        "the tensor is shared already, by %s, and others write it",
-                        tn_strategy_name(tni_tensor_strategy(t)));
+        return tni_fail(
+            TN_ERR_DENIED,
+            "the tensor is already shared by the strategy '%s' and other processes may write "
+            "it: TN_TENSOR_WRITE_ONCE comes too late",
+            tn_strategy_name(tni_tensor_strategy(t)));
     return 0;
 }
 
-/* pre: this thread is the storage's mover */
+/* Move the storage into the domain, unless it is there. pre: become_mover() */
 static int move(tn_domain *domain, tn_tensor *t, const tn_tensor_options *options,
                 bool *ret_lacks_other)
 {
@@ -66,8 +68,9 @@ static bool can_fit(const struct tn_domain *domain, const tn_tensor *t, uint64_t
 }
 
 /*
- * Threads may share views of one storage at the same time: one moves it, the others find it
- * moved. In a forked child, a thread of its parent will never end what it began.
+ * Become the thread that moves the storage. Threads may share views of one storage at the same
+ * time: the first moves it, and the others wait and find it moved. In a forked child `mover`
+ * may be the pid of the parent, whose thread does not exist here: the child takes over.
  */
 static void become_mover(struct tni_storage *s)
 {
@@ -89,7 +92,8 @@ struct share_wish {
 };
 
 /*
- * The mover waits for no memory: other threads, or a hook of this one, may move it meanwhile.
+ * One attempt to move the storage. The mover does not wait for memory: the wait is between two
+ * attempts, and another thread or the program's hook may move the storage meanwhile.
  */
 static int attempt_share(struct tn_domain *domain, struct tni_retry *wish)
 {
@@ -105,9 +109,10 @@ static int read_options_of_copy(const tn_tensor_options *given, tn_tensor_option
 {
     int status = tni_tensor_read_options(given, ret_options);
     if (status == 0 && (tni_tensor_is_to_be_zeroed(ret_options) || ret_options->source != NULL))
-        return tni_fail(TN_ERR_INVALID,
-                        "the options have TN_TENSOR_ZEROED or a source, which only "
-                        "tn_tensor_create() takes: share and clone copy the elements");
+        return tni_fail(
+            TN_ERR_INVALID,
+            "the options have TN_TENSOR_ZEROED or a source: only tn_tensor_create() takes "
+            "these, because share and clone copy the elements");
     return status;
 }
 
@@ -119,7 +124,7 @@ int tn_tensor_share(tn_domain *domain, tn_tensor *tensor, const tn_tensor_option
         (status = read_options_of_copy(given, &options)) != 0)
         return status;
     uint64_t deadline_ns = options.deadline.ns;
-    options.deadline = TN_NOW; /* the mover waits for no memory */
+    options.deadline = TN_NOW; /* attempt_share() does not wait */
     struct share_wish w = {.wish = {.attempt = attempt_share, .deadline_ns = deadline_ns},
                            .tensor = tensor,
                            .options = &options};
@@ -147,7 +152,7 @@ int tn_tensor_clone(tn_domain *domain, const tn_tensor *tensor, const tn_tensor_
                                          &options, &is_zero, &t);
     if (status != 0)
         return status;
-    /* Its elements mean the same: attributes first, or a conjugate bit would not allow it. */
+    /* Attributes first: tn_tensor_copy() refuses tensors of which one has the conjugate bit. */
     if ((status = tn_tensor_copy_attributes(t, tensor)) != 0 ||
         (status = tn_tensor_copy(t, tensor)) != 0) {
         tn_tensor_unref(t);
@@ -169,9 +174,10 @@ static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
                         (unsigned long long)tni_storage_bytes(s));
     if (s->release != free || tni_tensor_is_read_only(t))
         return tni_fail(TN_ERR_DENIED,
-                        "the storage is read-only, or memory of somebody else's");
+                        "the storage is read-only, or another library owns its memory");
     if (atomic_load_explicit(&s->exports, memory_order_acquire) > 0)
-        return tni_fail(TN_ERR_DENIED, "a DLPack export points into the storage");
+        return tni_fail(TN_ERR_DENIED,
+                        "a DLPack export points into the storage: it cannot be resized");
     struct tni_reach reach;
     int status =
         tni_shape_reach(t->ndim, t->extents, tni_tensor_strides(t), t->item_bytes, &reach);
@@ -181,7 +187,8 @@ static int check_resizable(const tn_tensor *t, uint64_t size_bytes)
     if (atomic_load_explicit(&s->refs, memory_order_acquire) > 1)
         least = s->size_bytes;
     if (size_bytes < least)
-        return tni_fail(TN_ERR_INVALID, "%llu bytes are too few: a view needs %llu",
+        return tni_fail(TN_ERR_INVALID,
+                        "a storage of %llu bytes is too small: its views need %llu",
                         (unsigned long long)size_bytes, (unsigned long long)least);
     return 0;
 }

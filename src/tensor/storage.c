@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storage: see tensor.c for the invariants. */
+/* storage: how a storage gets its memory and gives it back. The invariants are in tensor.c. */
 #include "tensor/storage.h"
 
 #include <stdlib.h>
@@ -7,9 +7,7 @@
 
 enum { ALIGN_BYTES = 64, HUGE_FROM_BYTES = 4 << 20 };
 
-/*
- * Large memory in huge pages: quicker to touch for the first time, to copy out of and to free.
- */
+/* Ask for huge pages: large memory is then quicker to touch first, to copy from and to free. */
 static void advise_huge(void *memory, uint64_t size_bytes)
 {
     uint64_t page_bytes = tni_os_page_bytes();
@@ -21,21 +19,21 @@ static void advise_huge(void *memory, uint64_t size_bytes)
 void tni_storage_unref(struct tni_storage *s)
 {
     /*
-     * pairs with the release of who gave the last but one back; an only owner needs no locked
-     * operation
+     * The acquire pairs with the release of the other owners, whose writes must come before the
+     * memory is freed. A sole owner needs no atomic read-modify-write.
      */
     if (atomic_load_explicit(&s->refs, memory_order_acquire) != 1 &&
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (s->mapping != NULL)
-        tni_backing_unmap(s->domain, s->mapping); /* first: then the block may be another's */
+        tni_backing_unmap(s->domain, s->mapping); /* before the block can be reused */
     struct tn_domain *d = s->domain;
     tni_block block = s->block;
     if (d == NULL && s->release != NULL)
         s->release(s->context);
     bool has_room = s->has_room;
     s = tni_storage_retire(s);
-    /* The release may be the last that the closed domain waited for. */
+    /* The last use of `d`: a closed domain may be unmapped as soon as the reference is back. */
     if (TNI_LIKELY(d != NULL && has_room && s != NULL && s->has_room)) {
         tni_ref_release_and_keep(d, block, &s->spare);
         return;
@@ -47,7 +45,9 @@ void tni_storage_unref(struct tni_storage *s)
 
 int tni_storage_set_private(struct tni_storage *s, uint64_t size_bytes)
 {
-    /* calloc() gets large memory from the system and need not zero it; so we align by hand. */
+    /*
+     * Not aligned_alloc(): calloc() gets large memory from the system, which zeroed it already.
+     */
     void *memory = size_bytes <= SIZE_MAX - ALIGN_BYTES
                        ? calloc(1, (size_t)size_bytes + ALIGN_BYTES - 1)
                        : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storage: the bytes behind tensors, and who frees them. Inside the room tensor. */
+/* storage: the memory behind tensors, and how it is freed. Private to the room tensor. */
 #ifndef TNI_TENSOR_STORAGE_H
 #define TNI_TENSOR_STORAGE_H
 
@@ -11,7 +11,9 @@ static inline struct tni_storage *tni_storage_ref(struct tni_storage *storage)
     return storage;
 }
 
-/** New again: with one reference, and about to get a block. Exports and movers have references.
+/**
+ * Reset a storage that ended, for reuse: one reference and no block yet. `exports` and `mover`
+ * are 0 already, because an export and a mover each have a reference to the storage.
  */
 static inline void tni_storage_reset(struct tni_storage *s)
 {
@@ -23,73 +25,73 @@ static inline void tni_storage_reset(struct tni_storage *s)
     s->mapping = NULL;
 }
 
-/** With the last reference, the block or the private memory is given back too. */
+/** Drop a reference. The last one also gives back the block or frees the private memory. */
 void tni_storage_unref(struct tni_storage *storage);
 
-/**
- * Zeroed private memory, aligned to 64 bytes, for a storage that has none. TN_ERR_NO_MEMORY.
- */
+/** Give a storage zeroed private memory, aligned to 64 bytes. TN_ERR_NO_MEMORY. */
 int tni_storage_set_private(struct tni_storage *storage, uint64_t size_bytes);
 
 /**
- * Let a storage own a local reference of a block. What it owned before is the caller's to free.
+ * Give a storage a block; it takes over the caller's local reference to the block. The caller
+ * frees what the storage owned before.
  */
 void tni_storage_set_shared(struct tni_storage *storage, struct tn_domain *domain,
                             tni_block block, uint64_t size_bytes);
 
-/** The same of a block whose object is mapped; the mapping reference passes to the storage. */
+/** The same for a block of the backing class; the storage takes over `mapping`, too. */
 void tni_storage_set_mapped(struct tni_storage *storage, struct tn_domain *domain,
                             tni_block block, struct tni_mapping *mapping);
 
-/** Bytes of the whole storage. */
+/** The size of the whole storage in bytes. */
 uint64_t tni_storage_bytes(const struct tni_storage *storage);
 
 /*
- * Who writes so many bytes of a new block marks it unfinished meanwhile (ref.c, I6): a child
- * that another thread forks in the milliseconds that this takes has nothing of it. What is
- * smaller is written in microseconds.
+ * A thread that fills a new block of at least this size marks the block unfinished until it is
+ * done (ref.c, I6), so that a child which another thread forks meanwhile gets no hold of it.
+ * Filling takes milliseconds then; a smaller block takes microseconds, and is not marked.
  */
 enum { TNI_LONG_WRITE_BYTES = 64 << 10 };
 
 /**
- * Make a block with `source` in it, with one local reference: at the price of a copy where
- * memory is warm, and of one pass of the kernel where there is none yet. Errors as of
- * tni_ref_alloc().
+ * Make a block with one local reference and copy `source` into it. Where the block has memory,
+ * the bytes are copied; where it has none, one write of the kernel allocates and fills the
+ * pages. Errors as of tni_ref_alloc().
  */
 int tni_block_fill_new(struct tn_domain *domain, const void *source, uint64_t size_bytes,
                        const struct tni_block_about *about, uint64_t deadline_ns,
                        tni_block *ret_block);
 
 /**
- * Put the tensor's storage, whose memory is `source` or which has none, into a domain, with
- * `source` in it; what memory it had is the caller's to free. Waits for memory until the
- * deadline.
- * @param options  as tni_tensor_read_options() gave them; NULL: this process's strategy
- * @param ret_lacks_other  as of struct tni_retry, after a failure
+ * Give the tensor's storage shared memory in a domain, and copy `source` into it. `source` may
+ * be the private memory of the storage, which the caller frees afterwards. Waits for memory
+ * until the deadline of the options.
+ * @param options  from tni_tensor_read_options(); NULL: the strategy of this process
+ * @param ret_lacks_other  after a failure: as struct tni_retry has it
  */
 int tni_storage_fill_new(struct tn_domain *domain, tn_tensor *tensor, const void *source,
                          uint64_t size_bytes, const tn_tensor_options *options,
                          bool *ret_lacks_other);
 
 /**
- * Make a storage with an object of its own for a tensor, of zeros: a block with one local
- * reference, unfinished, and its mapping. Waits for memory until the deadline. Errors as of
- * tn_tensor_create().
- * @param ret_lacks_other  as of struct tni_retry, after a failure
+ * Make a memory object of its own for a tensor, filled with zeros: a block with one local
+ * reference, marked unfinished, and the mapping of the object. Waits for memory until the
+ * deadline of the options. Errors as of tn_tensor_create().
+ * @param ret_lacks_other  after a failure: as struct tni_retry has it
  */
 int tni_backed_new(struct tn_domain *domain, const tn_tensor *tensor, uint64_t size_bytes,
                    const tn_tensor_options *options, tni_block *ret_block,
                    struct tni_mapping **ret_mapping, bool *ret_lacks_other);
 
-/** Whether such a storage could be made if all other memory were free. */
+/** Whether tni_backed_new() could succeed if all memory of the domain were free. */
 bool tni_backed_can_fit(const struct tn_domain *domain, const tn_tensor *tensor,
                         uint64_t size_bytes, const tn_tensor_options *options);
 
-/** free() for views: where misuse is caught, the memory stays readable for a while. */
+/** Free a view. With TNI_TENSOR_CATCH the memory stays readable for a while (tensor.c, I4). */
 void tni_tensor_free_memory(void *memory);
 /**
- * A storage's memory, with the tensor behind it, that may be used again or freed in place of
- * this one's, which stays readable for a while where misuse is caught. NULL: there is none yet.
+ * Retire a storage that ended, with the tensor behind it, and get a storage whose memory may be
+ * reused or freed now. Without TNI_TENSOR_CATCH that is the same one. With it, the storage
+ * stays readable for a while, and the call returns one that ended earlier; NULL: none yet.
  */
 struct tni_storage *tni_storage_retire(struct tni_storage *storage);
 #endif

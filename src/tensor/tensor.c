@@ -2,18 +2,19 @@
 /*
  * tensor: typed, strided views of storages.
  *
- * Nouns: tensor (private, counted), storage (private, counted; its bytes are shared or not).
- * I1  Every element that shape and strides name lies inside of the storage: checked when a
- *     tensor is made, of whatever it is made; never again.
- * I2  A storage that is shared owns one local reference of its block, and gives it back once.
- * I3  A tensor made together with its storage lies behind it in one allocation, which ends with
- *     the storage: such a tensor holds the storage, so it cannot outlive it.
- * I4  Where misuse is caught (build.h), a tensor that ended stays readable until 256 more
- *     ended.
- * I5  A closed domain lives until the last reference (I2) came back: tni_ref_close().
- * Callers: anybody, any thread. A death leaves a hold in the seat's row, which the reaper gives
- * back; a block that was being filled is held already, so that its memory is free again as
- * well.
+ * Nouns: tensor and storage. Both objects are private and counted; the bytes of a storage are
+ * private or shared.
+ * I1  Every element that shape and strides name lies inside of the storage. This is checked
+ *     once, when the tensor is made, whatever it is made of.
+ * I2  A shared storage owns one local reference to its block, and gives it back once.
+ * I3  A tensor that is made together with its storage lies behind it in one allocation, which
+ *     is freed with the storage. The tensor refers to the storage, so it cannot outlive it.
+ * I4  In builds that catch misuse (TNI_TENSOR_CATCH in build.h) a tensor that ended stays
+ *     readable until 256 more tensors have ended.
+ * I5  A closed domain stays mapped until every local reference (I2) is back: tni_ref_close().
+ * Callers: the user, on any thread; share, queue and spawn. A process that dies leaves a hold
+ * in its seat's row, and the reaper gives it back. A block that the process was still filling
+ * has a hold already, so the reaper frees it, too.
  */
 #include "tensor/tensor.h"
 
@@ -51,7 +52,7 @@ static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
         (status = tni_tensor_build(dtype, ndim, shape, NULL, &t)) != 0)
         return status;
     if (options.source_bytes != tni_tensor_size_bytes(t))
-        status = tni_fail(TN_ERR_INVALID, "a source of %zu bytes for a tensor of %llu",
+        status = tni_fail(TN_ERR_INVALID, "the source has %zu bytes, but the tensor takes %llu",
                           options.source_bytes, (unsigned long long)tni_tensor_size_bytes(t));
     else
         status = tni_storage_fill_new(domain, t, options.source, options.source_bytes, &options,
@@ -64,7 +65,7 @@ static int make_filled(tn_domain *domain, tn_dtype dtype, int32_t ndim, const in
     return 0;
 }
 
-/* The same, if the block's descriptor says nothing of this tensor yet. */
+/* take_again() for a tensor that the block's descriptor does not state yet. */
 static __attribute__((noinline)) bool take_undescribed(tn_domain *domain,
                                                        struct tni_thread *thread, tn_tensor *t)
 {
@@ -74,7 +75,10 @@ static __attribute__((noinline)) bool take_undescribed(tn_domain *domain,
     return tni_ref_alloc_again(domain, thread, &s->spare, s->size_bytes, &about);
 }
 
-/* In the block that it had. False: others have that, or it has none any more. */
+/*
+ * Give the tensor the block that it had before it ended. @return false: the block is in use
+ * again, or the tensor has no block to return to
+ */
 static inline __attribute__((always_inline)) bool
 take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
 {
@@ -89,7 +93,7 @@ take_again(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
     return true;
 }
 
-/* In another block that this thread freed. False: it has none. */
+/* Give the tensor another block that this thread freed. @return false: there is none */
 static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_tensor *t)
 {
     uint64_t bytes = tni_tensor_size_bytes(t);
@@ -103,7 +107,7 @@ static inline bool take_warm(tn_domain *domain, struct tni_thread *thread, tn_te
     return true;
 }
 
-/* Whether only the deadline differs from the defaults. */
+/* Whether all options but the deadline have their defaults. */
 static inline bool is_plain(const tn_tensor_options *options)
 {
     return options == NULL || (options->struct_size == sizeof *options &&
@@ -112,8 +116,9 @@ static inline bool is_plain(const tn_tensor_options *options)
 }
 
 /*
- * Where this thread cannot make the tensor in the block of the last one: in another block that
- * it freed, or anew. `thread` is its record, which this call leaves; NULL: it has none in hand.
+ * Make a tensor that cannot reuse the block of the one that ended last: in another block that
+ * this thread freed, or from scratch. `thread` is this thread's record, which the call leaves;
+ * NULL: the caller did not enter a record.
  */
 static __attribute__((noinline)) int
 make_slowly(tn_domain *domain, tn_dtype dtype, int32_t ndim, const int64_t *shape,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor: tensors and their storages: made, viewed, copied, shared; DLPack. What other rooms
- * need of it: a tensor as bytes (struct tni_view) and back.
+ * tensor: makes tensors and storages, views them, copies them, shares them, and exchanges them
+ * through DLPack. Rooms above use this header to turn a tensor into bytes (struct tni_view) and
+ * back.
  */
 #ifndef TNI_TENSOR_H
 #define TNI_TENSOR_H
@@ -12,29 +13,29 @@
 #define TNI_SIZE_IN_DESC UINT64_MAX
 
 /*
- * A storage is private memory, foreign memory behind a deleter, or a block of a domain. Tensors
- * point at it and it at the bytes, so that sharing swaps one pointer for all views.
+ * A storage is private memory, foreign memory with a deleter, or a block of a domain. Tensors
+ * point at the storage, and the storage points at the bytes, so that tn_tensor_share() changes
+ * one pointer for all views.
  */
 struct tni_storage {
-    struct tni_spare spare; /* once it has ended */
+    struct tni_spare spare; /* used after the storage has ended */
     _Atomic uint32_t refs;
     bool is_read_only;
-    bool has_room;               /* its memory serves again: see build.c */
-    uint8_t outside;             /* TN_STRATEGY_* of what came from beyond the domain */
-    bool is_described;           /* its block's descriptor says what its own tensor is */
-    _Atomic uint32_t exports;    /* DLPack exports that point into it */
-    _Atomic int32_t mover;       /* pid, while one of its threads shares it; else 0 */
-    struct tni_mapping *mapping; /* of a storage outside of the arena; else NULL */
+    bool has_room;            /* its memory may be reused: alloc_both() in build.c */
+    uint8_t outside;          /* TN_STRATEGY_* of memory from outside of any domain; else 0 */
+    bool is_described;        /* the block's descriptor states the tensor behind this storage */
+    _Atomic uint32_t exports; /* DLPack exports that point into its memory */
+    _Atomic int32_t mover;    /* pid of the process whose thread shares it now; else 0 */
+    struct tni_mapping *mapping; /* NULL: the storage is in the arena, or not shared */
     struct tn_domain *domain;    /* NULL: not shared */
     uint8_t *data;
-    uint64_t
-        size_bytes; /* TNI_SIZE_IN_DESC: what the block's descriptor says, when it matters */
-    void (*release)(void *context); /* foreign or private memory; NULL for none */
+    uint64_t size_bytes; /* TNI_SIZE_IN_DESC: read it from the block's descriptor when needed */
+    void (*release)(void *context); /* frees foreign or private memory; NULL: nothing to free */
     void *context;
     tni_block block; /* 0: not shared */
 };
 
-/** Bytes that tni_tensor_encode() will write. @param held  attributes of the tensor; or NULL */
+/** Bytes that tni_tensor_encode() writes. @param held  attributes to write along; NULL: none */
 static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
                                            const struct tni_attributes *held)
 {
@@ -45,15 +46,15 @@ static inline size_t tni_tensor_view_bytes(const tn_tensor *tensor,
 
 /**
  * Write a shared tensor, with these attributes, as a struct tni_view.
- * @param room_bytes  of `ret_view`, which is aligned to 8
- * @return bytes written; 0: they would be more than `room_bytes`, and nothing was written
+ * @param room_bytes  size of the buffer `ret_view`, which is aligned to 8 bytes
+ * @return bytes written; 0: the view does not fit in `room_bytes`, and nothing was written
  */
 size_t tni_tensor_encode(const tn_tensor *tensor, const struct tni_attributes *held,
                          size_t room_bytes, void *ret_view);
 
 /**
- * Whether it is of the usual kind: row-major, over a block of the arena that others may write,
- * without attributes. pre: it is shared
+ * Whether a tensor is of the usual kind: row-major, in a block of the arena, without
+ * attributes, not read-only by its storage. pre: it is shared
  */
 static inline bool tni_tensor_is_plain(const tn_tensor *tensor)
 {
@@ -62,8 +63,8 @@ static inline bool tni_tensor_is_plain(const tn_tensor *tensor)
            atomic_load_explicit(&tensor->attributes, memory_order_relaxed) == NULL;
 }
 /**
- * The same of such a tensor, in tni_tensor_view_bytes(). Nobody asks for the generation of a
- * block that a record keeps: it is 0.
+ * tni_tensor_encode() for a tensor for which tni_tensor_is_plain() holds. The generation is
+ * written as 0: a record keeps the block, so no reader needs to recognise a reused block.
  */
 static inline void tni_tensor_encode_plain(const tn_tensor *tensor, struct tni_view *ret_view)
 {
@@ -76,44 +77,49 @@ static inline void tni_tensor_encode_plain(const tn_tensor *tensor, struct tni_v
 }
 
 /**
- * Check a view that came from another process: type, ndim, sizes, strides, every element inside
- * of its block. @return the bytes it takes up, or TN_ERR_CORRUPT
+ * Check a view that came from another process: its type, its axes, sizes and strides, and that
+ * every element lies inside of its block. @return the bytes of the view, or TN_ERR_CORRUPT
  */
 int tni_view_check(const struct tni_segment *segment, const void *view, size_t size_bytes);
 
 /**
- * Make a tensor of a view, checking it as tni_view_check() does. The caller's local reference
- * of the block passes to it on success.
- * @return the bytes the view takes up, or TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
+ * Check a view as tni_view_check() does, and make a tensor of it. On success the tensor takes
+ * over the caller's local reference to the block.
+ * @return the bytes of the view, or TN_ERR_CORRUPT, TN_ERR_NO_MEMORY
  */
 int tni_tensor_decode(struct tn_domain *domain, const void *view, size_t size_bytes,
                       tn_tensor **ret_tensor);
 /**
- * The same of a view that is aligned to 8 bytes, names this block of the arena, and has the
- * type and shape of the tensor that ended last in this thread's record: only its place is to be
- * checked. NULL: it is another one, ask tni_tensor_decode().
+ * A fast tni_tensor_decode() that reuses the tensor that ended last in this thread's record. It
+ * works if the view has the type and shape of that tensor, which were checked then: only the
+ * place inside of the block is left to check. pre: the view is aligned to 8 bytes
+ * @param block  the block of the arena that the view must name
+ * @return NULL: the view is different, or there is no such tensor; call tni_tensor_decode()
  */
 tn_tensor *tni_tensor_decode_again(struct tn_domain *domain, struct tni_thread *thread,
                                    tni_block block, const struct tni_view *view,
                                    size_t size_bytes);
 
-/* As struct tn_tensor_info says it. */
+/* The fields of struct tn_tensor_info with these names. */
 bool tni_tensor_is_shared(const tn_tensor *tensor);
 bool tni_tensor_is_read_only(const tn_tensor *tensor);
 uint32_t tni_tensor_strategy(const tn_tensor *tensor);
 
-/** TN_ERR_INVALID unless the tensor's storage is shared in this domain. */
+/** Check that the tensor's storage is shared in this domain. TN_ERR_INVALID: it is not. */
 int tni_tensor_check_shared(const struct tn_domain *domain, const tn_tensor *tensor);
 
-/** Whether nothing else refers to the tensor or to its storage. */
+/**
+ * Whether the caller has the only reference to the tensor, and the tensor that to its storage.
+ */
 static inline bool tni_tensor_is_sole(const tn_tensor *tensor)
 {
     return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
            atomic_load_explicit(&tensor->storage->refs, memory_order_acquire) == 1;
 }
 /**
- * Free the private side of a tensor whose block reference was moved away. pre: it is sole.
- * @param thread  the record in hand, which keeps the memory for the next tensor; NULL: none
+ * Free the private memory of a tensor, but do not give back its reference to the block, which
+ * another record owns now. pre: tni_tensor_is_sole()
+ * @param thread  this thread's record, which keeps the memory for the next tensor; NULL: none
  */
 void tni_tensor_forget(struct tni_thread *thread, tn_tensor *tensor);
 

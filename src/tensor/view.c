@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * view: other shapes and strides over a storage that is there. See tensor.c for the invariants.
- */
+/* view: makes tensors with other shapes and strides over a storage. Invariants: tensor.c. */
 #include <string.h>
 
 #include "tensor/build.h"
 
-/* I1 for a new view: every element lies in the storage. */
+/* Check I1 for a new view: every element lies inside of the storage. */
 static int check_inside(const tn_tensor *v)
 {
     uint64_t bytes = tni_storage_bytes(v->storage);
@@ -19,10 +17,12 @@ static int check_inside(const tn_tensor *v)
     if (v->byte_offset <= bytes && 0 - (uint64_t)reach.low_bytes <= v->byte_offset &&
         (uint64_t)reach.high_bytes <= bytes - v->byte_offset)
         return 0;
-    return tni_fail(TN_ERR_INVALID,
-                    "the view takes bytes %lld to %lld around offset %llu of a storage of %llu",
-                    (long long)reach.low_bytes, (long long)reach.high_bytes,
-                    (unsigned long long)v->byte_offset, (unsigned long long)bytes);
+    return tni_fail(
+        TN_ERR_INVALID,
+        "the view reaches from byte %lld to byte %lld around the offset %llu, but the "
+        "storage has %llu bytes",
+        (long long)reach.low_bytes, (long long)reach.high_bytes,
+        (unsigned long long)v->byte_offset, (unsigned long long)bytes);
 }
 
 int tn_tensor_view(tn_tensor *tensor, tn_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -51,14 +51,16 @@ static int check_axis(const tn_tensor *tensor, int32_t axis)
 {
     if (axis >= 0 && axis < tensor->ndim)
         return 0;
-    return tni_fail(TN_ERR_INVALID, "axis %d of a tensor of %d axes", axis, tensor->ndim);
+    return tni_fail(TN_ERR_INVALID, "there is no axis %d: the tensor has %d axes", axis,
+                    tensor->ndim);
 }
 
 static int check_range(int64_t size, int64_t start, int64_t stop, int64_t step)
 {
     if (step != 0 && start >= 0 && start <= stop && stop <= size)
         return 0;
-    return tni_fail(TN_ERR_INVALID, "elements %lld to %lld by %lld of an axis of size %lld",
+    return tni_fail(TN_ERR_INVALID,
+                    "the range %lld to %lld by %lld is invalid for an axis of size %lld",
                     (long long)start, (long long)stop, (long long)step, (long long)size);
 }
 
@@ -86,10 +88,10 @@ int tn_tensor_slice(tn_tensor *tensor, int32_t axis, int64_t start, int64_t stop
         return status;
     int64_t *steps = tni_tensor_steps(v);
     memcpy(steps, strides, (size_t)tensor->ndim * sizeof(int64_t));
-    /* It passes 63 bits only where the stride is not used. */
+    /* The product overflows only where the stride is not used. */
     if (__builtin_mul_overflow(strides[axis], step, &steps[axis]))
         steps[axis] = strides[axis];
-    /* I1: the first element was one of the tensor's, and so are the others. */
+    /* I1: the first element is an element of the tensor, and so are the others. */
     if (v->count > 0) {
         int64_t first = step > 0 ? start : stop - 1;
         if (first != 0)
@@ -108,8 +110,8 @@ static int check_axes(int32_t ndim, const int32_t *axes)
     for (int32_t i = 0; i < ndim; i++) {
         if (axes[i] < 0 || axes[i] >= ndim || (seen >> axes[i] & 1) != 0)
             return tni_fail(TN_ERR_INVALID,
-                            "axis %d at place %d makes no permutation of %d axes", axes[i], i,
-                            ndim);
+                            "axis %d at position %d does not make a permutation of %d axes",
+                            axes[i], i, ndim);
         seen |= UINT32_C(1) << axes[i];
     }
     return 0;
@@ -143,7 +145,7 @@ int tn_tensor_transpose(tn_tensor *tensor, const int32_t *axes, tn_tensor **ret_
 
 /* ---- reshape ----------------------------------------------------------------------------- */
 
-/* Replace a -1, if there is one, by what makes `count` elements. */
+/* Replace a size of -1, if there is one, by the size that makes `count` elements. */
 static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
 {
     int32_t unknown = -1;
@@ -153,7 +155,9 @@ static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
         if (shape[i] == -1 && unknown < 0)
             unknown = i;
         else if (shape[i] < 0 || __builtin_mul_overflow(known, shape[i], &known))
-            return tni_fail(TN_ERR_INVALID, "axis %d has size %lld", i, (long long)shape[i]);
+            return tni_fail(TN_ERR_INVALID,
+                            "axis %d of the new shape has the invalid size %lld", i,
+                            (long long)shape[i]);
     }
     if (unknown >= 0 && known != 0 && count % known == 0) {
         shape[unknown] = count / known;
@@ -161,15 +165,17 @@ static int infer_size(int64_t count, int32_t ndim, int64_t *shape)
     }
     if (unknown < 0 && known == count)
         return 0;
-    return tni_fail(TN_ERR_INVALID, "%lld elements cannot have this shape", (long long)count);
+    return tni_fail(TN_ERR_INVALID, "%lld elements do not fill the new shape exactly",
+                    (long long)count);
 }
 
 /*
- * Strides of another shape over the same elements. The old axes are joined into runs, each
- * evenly spaced and none longer; a new axis can then only be a factor of what is left of one
- * run.
+ * Compute strides that give the same elements another shape. The old axes are first joined into
+ * the longest evenly spaced runs. From the last axis on, each new axis must then divide what is
+ * left of a run. @return whether such strides exist
  */
-static bool recut(const tn_tensor *t, int32_t ndim, const int64_t *shape, int64_t *ret_strides)
+static bool find_strides(const tn_tensor *t, int32_t ndim, const int64_t *shape,
+                         int64_t *ret_strides)
 {
     int64_t runs[TN_MAX_NDIM], steps[TN_MAX_NDIM];
     memcpy(runs, t->extents, (size_t)t->ndim * sizeof(int64_t));
@@ -187,9 +193,7 @@ static bool recut(const tn_tensor *t, int32_t ndim, const int64_t *shape, int64_
             return false;
         ret_strides[i] = step;
         left /= shape[i];
-        /*
-         * Wraps only past the last element of a run, where it is the stride of axes of size 1.
-         */
+        /* Wraps only behind the last element of a run: then the next axes have size 1. */
         step = (int64_t)((uint64_t)step * (uint64_t)shape[i]);
     }
     return true;
@@ -204,14 +208,16 @@ int tn_tensor_reshape(tn_tensor *tensor, int32_t ndim, const int64_t *shape,
     if (status != 0 || (status = tni_tensor_check_result(ret_view)) != 0)
         return status;
     if (ndim < 0 || ndim > TN_MAX_NDIM || (ndim > 0 && shape == NULL))
-        return tni_fail(TN_ERR_INVALID, "no shape of %d axes: a tensor has 0 to %d", ndim,
+        return tni_fail(TN_ERR_INVALID,
+                        "shape is NULL, or ndim is %d, but a tensor has 0 to %d axes", ndim,
                         TN_MAX_NDIM);
     for (int32_t i = 0; i < ndim; i++)
         sizes[i] = shape[i];
     if ((status = infer_size(tensor->count, ndim, sizes)) != 0)
         return status;
-    if (tensor->count > 0 && !recut(tensor, ndim, sizes, strides))
-        return tni_fail(TN_ERR_INVALID, "the tensor's strides allow no view of this shape");
+    if (tensor->count > 0 && !find_strides(tensor, ndim, sizes, strides))
+        return tni_fail(TN_ERR_INVALID, "the strides of the tensor allow no view of the new "
+                                        "shape: copy it into a contiguous one first");
     if ((status = tni_tensor_build_view(tensor, tensor->dtype, ndim, sizes, &v)) != 0)
         return status;
     if (tensor->count > 0) {

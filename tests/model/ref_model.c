@@ -211,9 +211,10 @@ static void setup_used_up(void)
 static void make_ticket(void)
 {
     struct tn_domain *d = tiny_me();
+    struct tni_ticket_terms terms = {.uses = 1, .expires_ns = TNI_TICKET_BOUND};
     struct tni_ticket_name name;
     struct tni_thread *thread = tni_thread_enter(d);
-    model_require(tni_ticket_make(d, thread, a_block(), 1, TNI_TICKET_BOUND, &name) == 0,
+    model_require(tni_ticket_make(d, thread, a_block(), &terms, &name) == 0,
                   "there is a ticket");
     tni_thread_leave(thread);
     release(a_block());
