@@ -4,22 +4,25 @@
  * server.c and pool.c.
  *
  * Nouns: child (a process, seen from its parent), group (children that end together), message.
- * I1  A child has two descriptors here, its pidfd and the read end of its message pipe, until
- *     it was collected; then none. A pid is used only through the pidfd.
- * I2  No child that this room starts inherits the descriptors of another one.
- * I3  Unless detached, a child ends with its parent, by two ways that do not need each other:
- *     the kernel's death signal, and its seat, which whoever reclaims the parent reads.
- * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it is gone.
- * I5  Once one child of a group has failed, the others are told to end, and the first failure
- *     stays the group's answer. Children that we end are not failures of their own.
- * I6  A child whose end the kernel told nobody (SIGCHLD is ignored, or somebody else waited for
- *     it) left its exit code in its pipe, or its end is not known, and no failure.
- * I7  fork() may copy this process inside of a call. The program's hook may fork: in the copy
- *     the call ends with TN_ERR_INVALID as soon as the hook returns. Another thread may fork:
- *     who closes a descriptor or frees an object first erases what a copy would close it by.
- * Callers: the user. A death of the parent ends the children (I3), a half-started one too: it
- * looks for its parent after each of the two ways is set up. A death of a child leaves a seat,
- * which the reaper reclaims; here when its parent collects it, so that needs no tenond.
+ * I1  The parent has two descriptors for a child until it collects it: its pidfd, and the read
+ *     end of its message pipe. The parent signals and waits through the pidfd where it can.
+ * I2  No child that this room starts inherits the descriptors of a sibling.
+ * I3  Unless it is detached, a child ends with its parent. Two independent mechanisms see to
+ * it: the kernel's death signal, and the child's seat, which names the parent: a process that
+ *     reclaims the parent kills the child.
+ * I4  tn_process_fork() returns when the child has its seat and I3 holds, or when it has ended.
+ * I5  After the first failure of a child the other children of the group are ended, and the
+ *     group keeps reporting that failure. A child that the group ended does not count.
+ * I6  If the kernel cannot state the end of a child (SIGCHLD is ignored, or other code waited
+ *     for it), the exit code comes from the child's last message. Without one the end is not
+ *     known, and does not count as a failure.
+ * I7  fork() may copy this process inside of a call. If the program's hook forked, the call
+ * ends with TN_ERR_INVALID in the copy as soon as the hook returns. Because another thread may
+ *     fork, code clears the variable that names a descriptor or an object before it closes or
+ *     frees it, so that a copy does not close or free it again.
+ * Callers: the user. If the parent dies, its children end (I3), also one that is just starting:
+ * it checks for the parent after it set up each mechanism. If a child dies, the parent reclaims
+ * the child's seat when it collects the child, or another reaper does.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -32,8 +35,8 @@
 
 static struct tn_process *children;
 /*
- * The pid of who has it: a child that was forked meanwhile finds a stranger's, and takes it
- * over.
+ * The pid of the process whose thread has the lock; 0: it is free. A forked child that finds
+ * the pid of its parent takes the lock over, because the parent's thread does not exist in it.
  */
 static _Atomic int32_t children_owner;
 
@@ -73,7 +76,8 @@ void tni_children_forget(void)
 int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process **ret_child)
 {
     if ((flags & ~(uint32_t)TN_PROCESS_DETACHED) != 0)
-        return tni_fail(TN_ERR_INVALID, "process flags 0x%x", flags);
+        return tni_fail(TN_ERR_INVALID, "the process flags have bits that are not known: 0x%x",
+                        flags);
     int status = tni_process_check(domain);
     if (status != 0)
         return status;
@@ -100,7 +104,7 @@ int tni_child_watch(struct tn_process *child, int32_t pid)
         tni_os_child_abort(pid);
         return status;
     }
-    child->pid = pid; /* I6: not found, it has ended and was collected */
+    child->pid = pid; /* I6: TN_ERR_NOT_FOUND, it has ended and other code collected it */
     return 0;
 }
 
@@ -109,7 +113,7 @@ static bool is_ours(const struct tn_process *child) { return child->owner_pid ==
 static int check(const struct tn_process *child)
 {
     if (child == NULL || !is_ours(child))
-        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+        return tni_fail(TN_ERR_INVALID, "the process is NULL, or another process started it");
     return 0;
 }
 
@@ -133,7 +137,7 @@ void tni_child_describe_end(const tn_process_status *end, char *text, size_t siz
     if (end->signal != 0)
         snprintf(text, size_bytes, "was ended by signal %d", end->signal);
     else if (end->exit_code < 0)
-        snprintf(text, size_bytes, "ended, how is not known%s%s", colon, end->message);
+        snprintf(text, size_bytes, "ended in a way that is not known%s%s", colon, end->message);
     else
         snprintf(text, size_bytes, "exited with %d%s%s", end->exit_code, colon, end->message);
 }
@@ -153,7 +157,7 @@ static void note_end(struct tn_process *child, const struct tni_os_exit *end)
     close_descriptors(child);           /* I1 */
     tni_children_unlock();
     child->is_ended = true;
-    /* One that exited well has left the domain by itself, if it was polite. */
+    /* A child that exited with 0 normally left the domain itself. */
     if (child->status.exit_code != 0 && is_seated(child->domain))
         tni_reaper_reclaim_all(child->domain);
 }
@@ -166,7 +170,7 @@ int tni_child_collect(struct tn_process *child, uint64_t deadline_ns)
     int status = child->pid_fd < 0
                      ? TN_ERR_NOT_FOUND
                      : tni_os_child_wait(child->pid_fd, child->pid, deadline_ns, &end);
-    /* Collected behind our back: it has ended, how is not known. */
+    /* TN_ERR_NOT_FOUND: other code collected the child, so it has ended (I6). */
     if (status == 0 || status == TN_ERR_NOT_FOUND)
         note_end(child, &end);
     return child->is_ended ? 0 : status;
@@ -232,18 +236,19 @@ static void forget(struct tn_process *child)
 }
 
 /*
- * A detached child that goes on stays a zombie when it ends, until we do: nobody else can
- * collect it.
+ * A detached child is not ended. If it ends later, it stays a zombie until this process ends,
+ * because only the parent can collect it.
  */
 static void end_child(struct tn_process *child)
 {
     bool is_detached = (child->flags & TN_PROCESS_DETACHED) != 0;
     if (!is_detached && tn_process_kill(child, SIGKILL) != 0)
-        tni_log(TNI_LOG_WARNING, "process %d cannot be killed: %s", child->pid,
+        tni_log(TNI_LOG_WARNING, "process %d could not be killed: %s", child->pid,
                 tn_error_detail());
     int status = tni_child_await(child, is_detached ? 0 : TNI_FOREVER, true);
     if (status != 0 && !is_detached)
-        tni_log(TNI_LOG_WARNING, "process %d: %s", child->pid, tn_error_detail());
+        tni_log(TNI_LOG_WARNING, "process %d could not be collected: %s", child->pid,
+                tn_error_detail());
 }
 
 tn_process *tn_process_close(tn_process *child)

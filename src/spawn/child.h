@@ -1,77 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* child: one child process, seen from its parent. Inside the room spawn. */
+/* child: one child process, as its parent sees it. Private to the room spawn. */
 #ifndef TNI_SPAWN_CHILD_H
 #define TNI_SPAWN_CHILD_H
 
 #include "spawn/spawn.h"
 
 struct tn_process {
-    struct tn_domain *domain; /* kept */
+    struct tn_domain *domain; /* kept by tni_process_keep() */
     int32_t pid;              /* 0: not started */
-    int32_t owner_pid;        /* who started it */
+    int32_t owner_pid;        /* the process that started it */
     uint32_t flags;           /* TN_PROCESS_* */
-    int pid_fd;               /* -1 once it was collected, by whomever */
-    int message_fd;           /* what it says is read from here; -1 once it was collected */
+    int pid_fd;               /* -1 once the child was collected */
+    int message_fd;           /* read end of its message pipe; -1 once it was collected */
     bool is_ended;
-    tn_process_status status; /* once is_ended */
-    uint64_t kill_ns;         /* when its group kills it, once it was told to end */
-    struct tn_process *next;  /* all of this process */
+    tn_process_status status; /* valid if is_ended */
+    uint64_t kill_ns;         /* when its group sends SIGKILL; valid once it sent SIGTERM */
+    struct tn_process *next;  /* in the list of all children of this process */
 };
 
 enum { TNI_SPAWN_SLICE_NS = 100 * 1000 * 1000 };
 
 /* ---- children of this process (child.c) -------------------------------------------------- */
 
-/** An object without a process. Takes no descriptor. */
+/** Make the object of a child that is not started yet. It has no descriptor. */
 int tni_child_create(struct tn_domain *domain, uint32_t flags, struct tn_process **ret_child);
 /**
- * Fork is between these two, and so is the life of the write end of a message pipe: no child of
- * ours inherits another one's.
+ * A lock for this process's list of children. A fork, and the time in which the write end of a
+ * message pipe is open here, lie inside of it, so that no child inherits the pipe of another.
  */
 void tni_children_lock(void);
 void tni_children_unlock(void);
-/** In a forked child: the descriptors of its siblings are closed, and the lock is free. */
+/** In a forked child: close the descriptors of its siblings, and release the lock. */
 void tni_children_forget(void);
-/** Watch a child that was started now, and may have ended. On failure it was killed. */
+/** Open a pidfd for a child that was just started. On failure the child was killed. */
 int tni_child_watch(struct tn_process *child, int32_t pid);
 /**
- * Collect it if it has ended, without waiting.
- * @return 0, TN_ERR_TIMED_OUT, or why it cannot be known
+ * Collect a child that ends until the deadline. Asks no hook.
+ * @return 0, TN_ERR_TIMED_OUT, or an error of the system call
  */
 int tni_child_collect(struct tn_process *child, uint64_t deadline_ns);
 /**
- * Wait for its end, and collect it. `is_through`: the program is not asked whether to go on.
- * @return as tni_child_collect(), or TN_ERR_INTERRUPTED, or TN_ERR_INVALID: in a child that the
- *         program forked when it was asked
+ * Wait for the end of a child and collect it. Meanwhile the program's hook is asked whether to
+ * go on, unless `is_through`.
+ * @return as tni_child_collect(); TN_ERR_INTERRUPTED; TN_ERR_INVALID: the hook forked, and this
+ *         is the child of that fork
  */
 int tni_child_await(struct tn_process *child, uint64_t deadline_ns, bool is_through);
-/** Whether an ended child failed. Of one whose end is not known, nobody can say so. */
+/** Whether a child ended with a failure. A child whose exit code is not known did not fail. */
 bool tni_child_has_failed(const struct tn_process *child);
-/** "exited with 1: ...", "was ended by signal 9", ... */
+/** Write how a child ended: "exited with 1: ...", "was ended by signal 9" and so on. */
 void tni_child_describe_end(const tn_process_status *end, char *text, size_t size_bytes);
 enum { TNI_CHILD_END_BYTES = 288 };
-/** What a survivor does while it waits. */
+/** Reclaim dead processes while this process waits, if it has a seat. */
 void tni_child_survive(struct tn_domain *domain);
 
 /* ---- starting a child (start.c) ---------------------------------------------------------- */
 
-/** What a child must know of the process that it ends with. */
+/** The parent with which a child is to end. */
 struct tni_origin {
     uint64_t who;
     int32_t pid;
 };
 struct tni_origin tni_child_origin(const struct tn_domain *domain);
-/** In a forked child: all the rest of its life. `message_fd` is kept. */
+/** In a forked child: run the function and exit. The child owns `message_fd`. */
 void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument, uint32_t flags,
                    const struct tni_origin *origin, int message_fd) __attribute__((noreturn));
-/** Wait until a watched child runs. Fails as tn_process_fork() does. */
+/** Wait until a child reports that it runs. Errors as of tn_process_fork(). */
 int tni_child_await_start(struct tn_process *child);
-/** End and free a child that could not be started; the detail stays. @return `status` */
+/** End and free a child that could not be started. Keeps the error detail. @return `status` */
 int tni_child_end_failed(struct tn_process *child, int status);
 
 /* ---- fork servers (server.c) ------------------------------------------------------------- */
 
-/** In a forked child, under the lock: the sockets of its parent's servers are closed. */
+/** In a forked child, with the lock held: close the sockets of its parent's servers. */
 void tni_servers_forget(void);
 struct tni_server_call {
     tn_process_fn *run;
@@ -80,42 +81,38 @@ struct tni_server_call {
     uint32_t flags; /* TN_PROCESS_* */
 };
 /**
- * As tn_forkserver_fork(). TN_ERR_TIMED_OUT: the server did not answer until the deadline of
- * the wait. After that and after TN_ERR_INTERRUPTED, the function was not run, and will not be:
- * where the child runs already, the call succeeds.
+ * tn_forkserver_fork() with a deadline. TN_ERR_TIMED_OUT: the server did not answer in time.
+ * After TN_ERR_TIMED_OUT and TN_ERR_INTERRUPTED the function does not run, now or later. If the
+ * child runs already when the wait ends, the call succeeds.
  */
 int tni_server_fork(struct tn_forkserver *server, const struct tni_server_call *call,
                     struct tni_wait *wait, struct tn_process **ret_process);
-/** Whether it has answered what it was asked. Never waits. */
+/** Whether the server has answered every request. Does not wait. */
 bool tni_server_is_free(struct tn_forkserver *server);
 
-/* ---- what a child says (message.c) ------------------------------------------------------- */
+/* ---- messages of a child (message.c) ----------------------------------------------------- */
 
-/** The first words of a forked child: it runs, or why it does not. */
+/** The first message of a forked child: it runs, or the reason why it does not. */
 struct tni_child_report {
     int32_t status; /* 0 or TN_ERR_* */
     int32_t pid;
     char text[232];
 };
-/**
- * In a forked child: messages of this process go here from now on. Its parent's are none of
- * its business.
+/** In a forked child: send the messages of this process to `fd`, and close the parent's pipe.
  */
 void tni_message_set(int fd);
-/** In a forked child. TN_ERR_CLOSED: nobody reads it. */
+/** In a forked child: send the first message. TN_ERR_CLOSED: the parent does not read it. */
 int tni_message_report(int status, const char *text);
-/** Write the value of TENON_MESSAGE_FD for a program that keeps `fd`. */
+/** Write the value of TENON_MESSAGE_FD for a program that inherits `fd`. */
 void tni_message_write_variable(int fd, char *value, size_t size_bytes);
-/** In a forked child, at its very end: leave its exit code. */
+/** In a forked child, just before it exits: send its exit code. */
 void tni_message_end(int exit_code);
 /**
- * Read what a child that has ended left, as text: control characters become '?'.
- * @return the exit code that it left, or -1
+ * Read the last message of a child that has ended. Control characters become '?'.
+ * @return the exit code in the message, or -1
  */
 int tni_message_read(int fd, char *text, size_t size_bytes);
-/**
- * Flush what a fork would copy: standard output and error, which is what a child writes
- * too.
+/** Flush standard output and standard error, so that a fork does not duplicate their buffers.
  */
 void tni_message_flush(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group: children that belong together. The invariants are in child.c. */
+/* group: children that end together. The invariants are in child.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,20 +8,20 @@
 #include "spawn/child.h"
 
 struct tn_group {
-    struct tn_domain *domain; /* kept */
-    int32_t owner_pid;        /* who made it */
+    struct tn_domain *domain; /* kept by tni_process_keep() */
+    int32_t owner_pid;        /* the process that made it */
     struct tn_process **children;
     int *fds; /* [capacity], for poll */
     uint32_t count, capacity;
     bool has_failed;
-    uint32_t told_count; /* so many of the first children were told to end */
+    uint32_t told_count; /* children [0, told_count) were told to end */
     tn_process_status first;
 };
 
 int tn_group_create(tn_domain *domain, tn_group **ret_group)
 {
     if (domain == NULL || ret_group == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the group");
+        return tni_fail(TN_ERR_INVALID, "the domain or ret_group is NULL");
     int status = tni_process_check(domain);
     if (status != 0)
         return status;
@@ -35,19 +35,22 @@ int tn_group_create(tn_domain *domain, tn_group **ret_group)
     return 0;
 }
 
-/* Children of ours are siblings of a child of ours, which would read what they say to us. */
+/*
+ * A forked child has a copy of the group, but must not use it: the children in it are its
+ * siblings, and it would read their messages to the parent.
+ */
 static int check(const struct tn_group *group)
 {
     if (group == NULL || group->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "no group, or one that another process made");
+        return tni_fail(TN_ERR_INVALID, "the group is NULL, or another process made it");
     return 0;
 }
 
 static int reserve(struct tn_group *group, uint32_t more)
 {
     if (more > UINT32_MAX / 16 - group->count)
-        return tni_fail(TN_ERR_INVALID, "a group of %u and %u more children", group->count,
-                        more);
+        return tni_fail(TN_ERR_INVALID, "a group of %u children cannot get %u more",
+                        group->count, more);
     uint32_t need = group->count + more;
     if (need <= group->capacity)
         return 0;
@@ -91,7 +94,7 @@ static int run_indexed(struct tn_domain *domain, void *context)
     return indexed->run(domain, indexed->index, indexed->argument);
 }
 
-/* All are told before one is waited for. */
+/* Kill all children from `first` on, then collect them one after the other. */
 static void end_from(struct tn_group *group, uint32_t first)
 {
     for (uint32_t i = first; i < group->count; i++)
@@ -108,7 +111,7 @@ int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argum
     if (status != 0)
         return status;
     if (run == NULL)
-        return tni_fail(TN_ERR_INVALID, "no function");
+        return tni_fail(TN_ERR_INVALID, "the function to run is NULL");
     uint32_t first = group->count;
     status = reserve(group, count);
     for (uint32_t i = 0; i < count && status == 0; i++) {
@@ -123,8 +126,7 @@ int tn_group_fork(tn_group *group, uint32_t count, tn_group_fn *run, void *argum
     char detail[256];
     snprintf(detail, sizeof detail, "%s", tn_error_detail());
     end_from(group, first);
-    return tni_fail(status, "%s",
-                    detail); /* the detail of what failed, not of what was ended for it */
+    return tni_fail(status, "%s", detail); /* end_from() may have replaced the detail */
 }
 
 int tn_group_add(tn_group *group, tn_process *process)
@@ -133,7 +135,7 @@ int tn_group_add(tn_group *group, tn_process *process)
     if (status != 0)
         return status;
     if (process == NULL || process->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "no process, or one that another process started");
+        return tni_fail(TN_ERR_INVALID, "the process is NULL, or another process started it");
     status = reserve(group, 1);
     if (status == 0)
         append(group, process);
@@ -142,7 +144,7 @@ int tn_group_add(tn_group *group, tn_process *process)
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* I5. @return how many still run */
+/* Collect children that ended, and note the first failure (I5). @return how many still run */
 static uint32_t collect(struct tn_group *group)
 {
     uint32_t running = 0;
@@ -161,13 +163,14 @@ static uint32_t collect(struct tn_group *group)
 static void signal_child(struct tn_process *child, int signal)
 {
     if (tn_process_kill(child, signal) != 0)
-        tni_log(TNI_LOG_WARNING, "signal %d to process %d: %s", signal, child->pid,
-                tn_error_detail());
+        tni_log(TNI_LOG_WARNING, "signal %d could not be sent to process %d: %s", signal,
+                child->pid, tn_error_detail());
 }
 
 /*
- * I5. A child that joined the group after the others were told is told now, and does not put
- * off the SIGKILL of the others.
+ * I5. Send SIGTERM to each child that was not told to end yet, and SIGKILL to each child whose
+ * grace time is over. Each child has its own grace time, so a child that joins late does not
+ * delay the SIGKILL of the others.
  */
 static void end_rest(struct tn_group *group, uint64_t now_ns, uint64_t grace_ns)
 {
@@ -210,7 +213,7 @@ static int ask(const struct tn_group *group, uint64_t now_ns)
     return status != 0 ? status : asked;
 }
 
-/* Until one ends, or there is something else to do. */
+/* Sleep until a child ends, a grace time is over, or a slice of the wait is over. */
 static int sleep_until(struct tn_group *group, uint64_t deadline_ns)
 {
     uint64_t slice_ns = tni_os_now_ns() + TNI_SPAWN_SLICE_NS;

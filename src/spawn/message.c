@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a child says to its parent: a pipe that is read once the child has ended. Nobody waits
- * for the pipe's end: a process that the child forked may keep it open for as long as it likes.
+ * message: messages from a child to its parent, through a pipe. The parent reads the last
+ * message after the child has ended, and does not wait for the end of the pipe: a process that
+ * the child forked may keep the pipe open.
  *
- * It says its last words in one write: text, a zero, and its exit code as a byte. The parent
- * trusts none of it, and the code only where the kernel has none.
+ * The last message is one write: a text, a zero byte, and the exit code as a byte. The parent
+ * does not trust it, and uses the code only if the kernel cannot state one (child.c, I6).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,13 +17,13 @@
 enum { MESSAGE_BYTES = 255, CODE_BYTES = 2 };
 
 static int own_fd = -1;
-static int32_t
-    own_pid; /* whose descriptor it is: children that we fork have a copy, and no say */
+/* The process that may write to own_fd. A process that it forks has a copy, but may not. */
+static int32_t own_pid;
 static uint64_t own_number;
 
 void tni_message_set(int fd)
 {
-    /* By its number: the program may have closed it, and the descriptor be another by now. */
+    /* The program may have closed own_fd, and the number may be reused: compare the pipe. */
     if (own_number != 0 && own_fd != fd && tni_os_pipe_number(own_fd) == own_number)
         tni_os_close(own_fd);
     own_fd = fd;
@@ -37,7 +38,7 @@ int tni_message_report(int status, const char *text)
     return tni_os_write(own_fd, &report, sizeof report);
 }
 
-/* <descriptor>,<number of the pipe>,<pid of the parent> */
+/* The value is <descriptor>,<number of the pipe>,<pid of the parent>. */
 void tni_message_write_variable(int fd, char *value, size_t size_bytes)
 {
     snprintf(value, size_bytes, "%d,%" PRIu64 ",%" PRId32, fd, tni_os_pipe_number(fd),
@@ -45,8 +46,8 @@ void tni_message_write_variable(int fd, char *value, size_t size_bytes)
 }
 
 /*
- * The variable is inherited by programs that it does not mean; so everything it says is
- * checked.
+ * The descriptor that TENON_MESSAGE_FD names, or -1. Programs that the child starts inherit the
+ * variable, too, so each part of it is checked.
  */
 static int find_inherited(void)
 {
@@ -74,7 +75,7 @@ static void write_last(int fd, const char *text, int exit_code)
 
 void tni_message_end(int exit_code)
 {
-    /* By its number, as above. */
+    /* as in tni_message_set() */
     if (own_number != 0 && tni_os_pipe_number(own_fd) == own_number)
         write_last(own_fd, "", exit_code);
 }
@@ -90,14 +91,11 @@ int tni_message_read(int fd, char *text, size_t size_bytes)
         used += (size_t)got;
     }
     size_t len = strnlen(last, used);
-    tni_text_copy(text, size_bytes, last, len); /* it goes to logs and terminals */
+    tni_text_copy(text, size_bytes, last, len); /* logs and terminals show it */
     return used == len + CODE_BYTES ? (unsigned char)last[len + 1] : -1;
 }
 
-/*
- * Not every stream: one that another thread sits reading from stays locked for as long as that
- * takes.
- */
+/* fflush(NULL) would wait for a stream that another thread is reading from. */
 void tni_message_flush(void)
 {
     fflush(stdout);

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool: worker processes, seen from the process that made them.
+ * pool: worker processes, as the process that made them sees them.
  *
  * Nouns: job, result, worker, board (pool.h), attempt, early end (of a worker that began no
  * job).
- * I1  A job is under way from its push until its result is filed; at most `limit` are. Both
- *     queues have room for more than that, so neither side waits for room while the other waits
- *     for it; who submits files results meanwhile. Before the owner waits, the bytes of all
- *     results that nobody fetched are in private memory.
- * I2  A job has one result: it is filed by its id while it is under way, and later ones of the
- *     same id are dropped.
- * I3  A worker acknowledges a job after its result is in the queue. So a death loses no job: it
- *     is delivered again (queue.h, TN_QUEUE_LEASE), or its result is there.
- * I4  How often a job may start is counted by its queue, and decided by who pops it. Its
- *     failure is told only by a result, and only named from what the board said.
- * I5  A job whose tensors are lost, or whose result's are, still has its result: one that says
- *     so. A message that cannot even be read is of a job that is under way and in neither
- *     queue: an empty queue of jobs, and then one of results, tell which.
- * I6  Workers that end before they begin a job are not replaced for ever: `early_ends` in a row
- * is bounded, and then the pool stays without them. I7  A fork server that does not answer
- * holds up one call, for `patience_ns` or until the program's hook ends the wait. It is not
- * asked for another worker before it has answered; then `patience_ns` is twice as long, up to a
- * limit, until a worker was started. Callers: the user. A death of the owner ends the workers
- * (child.c, I3) and, when its seat is reclaimed, gives back its queues, the board and what was
- * in them. A death of a worker: see pool_worker.c.
+ * I1  A job is under way from its push until its result is filed. At most `limit` jobs are
+ * under way, and both queues have room for more, so owner and workers never wait for room in a
+ *     queue that only the other side can empty. A call that submits jobs also files results.
+ *     Before the owner waits, it copies the bytes of all unfetched results to private memory.
+ * I2  A job has one result: the first that arrives while the job is under way. Later results
+ *     with the same id are dropped.
+ * I3  A worker acknowledges a job after it pushed the result. So the death of a worker loses no
+ *     job: the queue delivers it again (queue.h, TN_QUEUE_LEASE), or its result is there.
+ * I4  The queue counts how often a job was started. A worker that pops a job which was started
+ *     too often pushes a result that says so. The board only adds which worker had the job.
+ * I5  If the tensors of a job or of its result are lost, the job still gets a result that says
+ *     so. If a message cannot be read, its job is not known at first: once the queue of jobs
+ * and then the queue of results are empty, every job that is still under way is lost. I6
+ * Workers that end before they begin a job are not replaced for ever: if `early_ends` in a row
+ * reaches a limit, no worker is started again. I7  A fork server that does not answer delays
+ * one call, for `patience_ns` or until the program's hook ends the wait. The pool asks it for
+ * no other worker before it has answered, and then waits twice as long, up to a limit, until a
+ * worker was started. Callers: the user. If the owner dies, its workers end (child.c, I3), and
+ * the reaper gives back its queues, the board and the messages in them. The death of a worker:
+ * see pool_worker.c.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -43,30 +43,30 @@ enum {
 
 /* ---- results ----------------------------------------------------------------------------- */
 
-/* I1. Until a worker ends, for a slice at most. */
+/* Wait until a worker ends, for a slice of time at most (I1). */
 static void await_worker(struct tn_pool *pool, uint64_t deadline_ns)
 {
     tni_pool_detach_results(pool);
-    tni_crew_await(pool, deadline_ns);
+    tni_pool_await_worker(pool, deadline_ns);
 }
 
-/* Calls that come one after the other do it now and then. */
+/* Replace ended workers, unless a call did so a moment ago. */
 static int tend_if_due(struct tn_pool *pool)
 {
-    return tni_os_coarse_ns() < pool->tend_ns ? 0 : tni_crew_tend(pool);
+    return tni_os_coarse_ns() < pool->tend_ns ? 0 : tni_pool_replace_workers(pool);
 }
 
-/* Until one more result is filed. */
+/* Wait until one more result is filed. */
 static int receive(struct tn_pool *pool, uint64_t deadline_ns)
 {
     for (;;) {
-        uint64_t slice_ns = deadline_ns == 0 ? 0 : tni_os_now_ns() + TNI_CREW_SLICE_NS;
+        uint64_t slice_ns = deadline_ns == 0 ? 0 : tni_os_now_ns() + TNI_POOL_SLICE_NS;
         int status = tni_pool_file_next(pool, TNI_MIN(deadline_ns, slice_ns));
         if (!tni_pool_is_empty(status))
             return status;
         tni_pool_detach_results(pool);
         uint64_t finished = pool->table.count - pool->table.under_way;
-        int tended = tni_crew_tend(pool);
+        int tended = tni_pool_replace_workers(pool);
         if (tended != 0 && (status = tni_pool_check(pool)) != 0)
             return status;
         if (pool->may_have_lost)
@@ -89,7 +89,8 @@ static int compose(struct tn_pool *pool, const tn_message *message, tn_message *
     uint64_t size_bytes;
     if (!tni_add_size(sizeof head, m.size_bytes, &size_bytes) ||
         (m.size_bytes > 0 && m.bytes == NULL))
-        return tni_fail(TN_ERR_INVALID, "a job of %zu bytes, or of bytes that are nowhere",
+        return tni_fail(TN_ERR_INVALID,
+                        "bytes of the job is NULL or too long: size_bytes is %zu",
                         m.size_bytes);
     if (size_bytes > pool->out_bytes) {
         void *old = pool->out, *out = malloc(size_bytes);
@@ -110,8 +111,8 @@ static int compose(struct tn_pool *pool, const tn_message *message, tn_message *
 }
 
 /*
- * Leases of the dead may fill the ring for a moment, and results that nobody fetched the
- * domain: neither goes away while we sleep, so results are filed in between.
+ * Leases of dead workers may fill the queue, and unfetched results may fill the domain. Neither
+ * ends while this process sleeps in the push, so it pushes in slices and files results between.
  */
 static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
                     uint64_t deadline_ns)
@@ -128,7 +129,7 @@ static int push_job(struct tn_pool *pool, const tn_message *m, uint32_t flags,
         bool is_full = status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED;
         if (!is_full && status != TN_ERR_NO_MEMORY)
             return status;
-        char why[256]; /* who drains asks for more results than there are */
+        char why[256]; /* tni_pool_drain() replaces the error detail */
         snprintf(why, sizeof why, "%s", tn_error_detail());
         (void)!tni_pool_drain(pool);
         bool is_last = now_ns >= deadline_ns || !is_full;
@@ -209,7 +210,7 @@ int tn_pool_fetch(tn_pool *pool, uint64_t id, tn_deadline deadline, tn_pool_resu
     if (status != 0)
         return status;
     if (tend_if_due(pool) != 0 && (status = tni_pool_check(pool)) != 0)
-        return status; /* else what came can be fetched all the same */
+        return status; /* other errors do not keep a result from being fetched */
     for (;;) {
         struct tni_job *job =
             id == TN_POOL_ANY_JOB ? pool->table.first : tni_jobs_find(&pool->table, id);
@@ -246,7 +247,7 @@ int tn_pool_end(tn_pool *pool)
     if (status != 0)
         return status;
     pool->is_ended = true;
-    (void)!tni_crew_tend(pool);
+    (void)!tni_pool_replace_workers(pool);
     return tni_pool_check(pool);
 }
 
@@ -254,19 +255,19 @@ int tn_pool_join(tn_pool *pool, tn_deadline deadline)
 {
     int status = tni_pool_check(pool);
     if (status == 0 && !pool->is_ended)
-        status = tni_fail(TN_ERR_INVALID, "a pool that was not ended");
+        status = tni_fail(TN_ERR_INVALID, "the pool was not ended: call tn_pool_end() first");
     while (status == 0) {
         (void)!tni_pool_drain(pool);
-        if ((status = tni_crew_tend(pool)) != 0)
+        if ((status = tni_pool_replace_workers(pool)) != 0)
             break;
-        if (tni_crew_count(pool) == 0 && (pool->is_over || pool->table.under_way == 0))
+        if (tni_pool_count_workers(pool) == 0 && (pool->is_over || pool->table.under_way == 0))
             return 0;
         uint64_t now_ns = tni_os_now_ns();
         if (now_ns >= deadline.ns)
             return tni_fail(TN_ERR_TIMED_OUT, "%u workers still run, %" PRIu64 " jobs are left",
-                            tni_crew_count(pool), pool->table.under_way);
+                            tni_pool_count_workers(pool), pool->table.under_way);
         if (pool->table.under_way > 0)
-            status = receive(pool, TNI_MIN(deadline.ns, now_ns + TNI_CREW_SLICE_NS));
+            status = receive(pool, TNI_MIN(deadline.ns, now_ns + TNI_POOL_SLICE_NS));
         else if ((status = tni_pool_ask(pool)) == 0)
             await_worker(pool, deadline.ns);
         status = status == TN_ERR_TIMED_OUT ? 0 : status;
@@ -274,29 +275,29 @@ int tn_pool_join(tn_pool *pool, tn_deadline deadline)
     return status;
 }
 
-/* Results that they still push are filed, so that none of them waits for room. */
+/* End all workers. Their last results are filed meanwhile, so that no worker waits for room. */
 static void end_workers(struct tn_pool *pool, uint64_t deadline_ns)
 {
     bool was_killed = false;
     pool->is_ended = pool->is_over = true;
     (void)!tn_queue_end(pool->jobs);
-    tni_crew_collect(pool);
+    tni_pool_collect_workers(pool);
     if (deadline_ns != 0)
-        tni_crew_signal(pool, SIGTERM);
-    while (tni_crew_count(pool) > 0) {
+        tni_pool_signal_workers(pool, SIGTERM);
+    while (tni_pool_count_workers(pool) > 0) {
         if (!was_killed && tni_os_now_ns() >= deadline_ns) {
             was_killed = true;
-            tni_crew_signal(pool, SIGKILL);
+            tni_pool_signal_workers(pool, SIGKILL);
         }
         await_worker(pool, was_killed ? TNI_FOREVER : deadline_ns);
         (void)!tni_pool_drain(pool);
-        tni_crew_collect(pool);
+        tni_pool_collect_workers(pool);
     }
     (void)!tni_pool_drain(pool);
     pool->given_up += tni_jobs_give_up(&pool->table);
 }
 
-/* What nobody will do, so that it does not stay with who else has the queue open. */
+/* Drop the messages in all queues, so that a process that has a queue open keeps no memory. */
 static void empty_queues(struct tn_pool *pool)
 {
     tn_message m;
@@ -376,18 +377,23 @@ static int read_options(const tn_pool_options *options, tn_pool_fn *run,
     o.capacity = o.capacity != 0 ? o.capacity : DEFAULT_CAPACITY;
     if (o.reserved != 0 || o.start > TN_START_FORKSERVER || o.workers > MAX_WORKERS ||
         o.capacity > MAX_CAPACITY)
-        return tni_fail(TN_ERR_INVALID, "a pool of %u workers and %u jobs, started by way %u",
-                        o.workers, o.capacity, o.start);
+        return tni_fail(
+            TN_ERR_INVALID,
+            "a pool cannot have %u workers, a capacity of %u jobs and the start method %u",
+            o.workers, o.capacity, o.start);
     if (o.start == TN_START_SPAWN ? o.argv == NULL || o.argv[0] == NULL || run != NULL
                                   : run == NULL)
-        return tni_fail(TN_ERR_INVALID, "a pool needs a function, or a program that has it");
+        return tni_fail(
+            TN_ERR_INVALID,
+            "a pool needs either a function or, with TN_START_SPAWN, a program in argv");
     if ((o.start == TN_START_FORKSERVER) != (o.server != NULL))
-        return tni_fail(TN_ERR_INVALID, "a fork server goes with TN_START_FORKSERVER only");
+        return tni_fail(TN_ERR_INVALID,
+                        "a pool needs a fork server with TN_START_FORKSERVER, and only then");
     *ret_options = o;
     return 0;
 }
 
-/* With one entry more than it needs. */
+/* Copy a list of strings. The copy has one free entry more. */
 static char **copy_strings(const char *const *strings, size_t *ret_count)
 {
     size_t count = 0;
@@ -403,7 +409,7 @@ static char **copy_strings(const char *const *strings, size_t *ret_count)
     return copy;
 }
 
-/* The private part. */
+/* Make the private part of a pool. */
 static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
                      struct tn_pool **ret_pool)
 {
@@ -419,7 +425,7 @@ static int make_pool(struct tn_domain *domain, const tn_pool_options *o,
     pool->limit = o->capacity;
     pool->server = o->server;
     pool->pass.attempts = o->attempts;
-    pool->patience_ns = TNI_CREW_PATIENCE_NS;
+    pool->patience_ns = TNI_POOL_SERVER_WAIT_NS;
     pool->workers = calloc(o->workers, sizeof pool->workers[0]);
     pool->pids = calloc(o->workers, sizeof pool->pids[0]);
     pool->fds = calloc(o->workers, sizeof pool->fds[0]);
@@ -473,7 +479,7 @@ int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn
     struct tn_pool *pool = NULL;
     struct tni_wait wait = {.deadline_ns = TNI_FOREVER};
     if (domain == NULL || ret_pool == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the pool");
+        return tni_fail(TN_ERR_INVALID, "the domain or ret_pool is NULL");
     int status = tni_process_check(domain);
     if (status == 0)
         status = read_options(options, run, &o);
@@ -485,7 +491,7 @@ int tn_pool_create(tn_domain *domain, const tn_pool_options *options, tn_pool_fn
         status = make_shared(pool, &o);
     }
     for (uint32_t i = 0; status == 0 && i < o.workers; i++)
-        status = tni_crew_start(pool, i, &wait);
+        status = tni_pool_start_worker(pool, i, &wait);
     if (status == 0) {
         *ret_pool = pool;
         return 0;

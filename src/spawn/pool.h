@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: what the owner's side and the workers' side agree on. Inside the room spawn. */
+/* pool: what the owner and the workers of a pool share. Private to the room spawn. */
 #ifndef TNI_SPAWN_POOL_H
 #define TNI_SPAWN_POOL_H
 
@@ -9,7 +9,7 @@
 
 /* ---- between owner and worker ------------------------------------------------------------ */
 
-/* What a worker must know to find its pool. */
+/* What a worker needs to find its pool. */
 struct tni_pool_pass {
     uint64_t jobs, results, boards; /* queues, by id */
     uint32_t worker, attempts;
@@ -19,9 +19,9 @@ enum { TNI_POOL_VARIABLE_BYTES = 128 };
 
 /*
  * The board: a shared tensor of [workers][TNI_POOL_ROW] words. A worker writes its own row, and
- * the owner reads it once the worker is gone; it decides nothing but what is said of a death
- * and how long workers that begin no job are replaced. A worker that starts gets it from the
- * queue of boards: a handle's ticket would outlive the owner.
+ * the owner reads the row after the worker ended. It is used only for error sentences and to
+ * count workers that ended before they began a job. A new worker pops the board from the queue
+ * of boards: a handle would not do, because its ticket would outlive the owner.
  */
 enum { TNI_POOL_ROW_JOB, TNI_POOL_ROW_BEGUN, TNI_POOL_ROW = 8 };
 static inline _Atomic uint64_t *tni_pool_row(const tn_tensor *board, uint32_t worker)
@@ -29,14 +29,16 @@ static inline _Atomic uint64_t *tni_pool_row(const tn_tensor *board, uint32_t wo
     return (_Atomic uint64_t *)tn_tensor_data(board) + (size_t)worker * TNI_POOL_ROW;
 }
 
-/* Before the bytes of a job. */
+/* Stands before the bytes of a job. */
 struct tni_pool_job_head {
     uint64_t job;
     uint64_t reserved;
 };
 
-/* Before the bytes of a result, which are followed by those of the detail. */
-/* UNREAD: of a message that is gone, and did not say whose job it was. */
+/*
+ * Stands before the bytes of a result; the bytes of the detail follow them. UNREAD: the message
+ * of a job was lost, so the worker does not know the id of the job.
+ */
 enum { TNI_POOL_DONE = 1, TNI_POOL_EXHAUSTED = 2, TNI_POOL_UNREAD = 3 };
 struct tni_pool_result_head {
     uint64_t job;
@@ -59,18 +61,19 @@ int tni_pool_work(struct tn_domain *domain, const struct tni_pool_pass *pass, tn
 
 /* ---- jobs of the owner (pool_jobs.c) ----------------------------------------------------- */
 
-/* One that was submitted and whose result was not fetched. */
+/* A job that was submitted and whose result was not fetched yet. */
 struct tni_job {
     uint64_t id;
     struct tni_job *same;        /* the next one with this hash */
-    struct tni_job *prev, *next; /* results, as they came */
+    struct tni_job *prev, *next; /* in the list of results, in the order of arrival */
     bool is_done, is_detached;   /* detached: no bytes of the message are in shared memory */
     int32_t status, pid;
     uint32_t worker, attempt;
     tn_message message; /* owned */
     char *detail;       /* owned; NULL: none */
     tn_process_status death;
-    uint32_t death_worker, death_count; /* of workers that had it */
+    uint32_t death_worker,
+        death_count; /* the last worker that died with it, and how many did */
 };
 
 struct tni_jobs {
@@ -80,7 +83,7 @@ struct tni_jobs {
     uint64_t mask;
     uint64_t count, under_way;
     uint64_t newest; /* id */
-    uint64_t oldest; /* none before it is here */
+    uint64_t oldest; /* no job with a smaller id is in the table */
 };
 
 /** Make room for one more, so that tni_jobs_add() cannot fail. */
@@ -89,11 +92,11 @@ int tni_jobs_reserve(struct tni_jobs *jobs);
 struct tni_job *tni_jobs_add(struct tni_jobs *jobs);
 /** NULL: none. */
 struct tni_job *tni_jobs_find(const struct tni_jobs *jobs, uint64_t id);
-/** The oldest that is here; NULL: none. */
+/** The job with the smallest id; NULL: there is none. */
 struct tni_job *tni_jobs_oldest(struct tni_jobs *jobs);
 /** Its result has come. */
 void tni_jobs_finish(struct tni_jobs *jobs, struct tni_job *job);
-/** Forget it, with what it owns. */
+/** Remove a job, and free what it owns. */
 void tni_jobs_drop(struct tni_jobs *jobs, struct tni_job *job);
 /** Drop those without a result. @return how many */
 uint64_t tni_jobs_give_up(struct tni_jobs *jobs);
@@ -156,28 +159,29 @@ bool tni_pool_detach_results(struct tn_pool *pool);
 /** End the jobs that are in no queue and with no worker: each gets a result that says so. */
 void tni_pool_find_lost(struct tn_pool *pool);
 
-/* ---- its workers (pool_crew.c) ----------------------------------------------------------- */
+/* ---- its workers (pool_children.c)
+ * ----------------------------------------------------------- */
 
-enum { TNI_CREW_SLICE_NS = 20 * 1000 * 1000 }; /* a wait looks after the workers that often */
-enum { TNI_CREW_PATIENCE_NS = 1000 * 1000 * 1000 }; /* with a fork server that answers */
+enum { TNI_POOL_SLICE_NS = 20 * 1000 * 1000 };         /* how often a wait checks the workers */
+enum { TNI_POOL_SERVER_WAIT_NS = 1000 * 1000 * 1000 }; /* how long to wait for a fork server */
 
-/** Start one that does not run. The wait is that for a fork server. */
-int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait);
-/** How many run, or were not collected yet. */
-uint32_t tni_crew_count(const struct tn_pool *pool);
-/** Collect those that have ended, and note what they died of. */
-void tni_crew_collect(struct tn_pool *pool);
-/** Workers began jobs since the last count: that others ended early is no reason to stop. */
-void tni_crew_note_progress(struct tn_pool *pool);
+/** Start the worker with this index, which does not run. `wait` is for a fork server. */
+int tni_pool_start_worker(struct tn_pool *pool, uint32_t index, struct tni_wait *wait);
+/** How many workers run or were not collected yet. */
+uint32_t tni_pool_count_workers(const struct tn_pool *pool);
+/** Collect workers that have ended, and note how they ended. */
+void tni_pool_collect_workers(struct tn_pool *pool);
+/** Reset `early_ends` if a worker began a job since the last call (pool.c, I6). */
+void tni_pool_note_progress(struct tn_pool *pool);
 /**
- * Collect and replace workers that ended (pool_tend.c).
- * @return 0; why there is nobody to do what is under way; TN_ERR_INTERRUPTED: the program's
- *         hook ended the wait for a fork server; or as tni_pool_check(): the hook forked
+ * Collect and replace workers that ended (pool_replace.c).
+ * @return 0; why no worker is left for the jobs that are under way; TN_ERR_INTERRUPTED: the
+ *         program's hook ended the wait for a fork server; as tni_pool_check(): the hook forked
  */
-int tni_crew_tend(struct tn_pool *pool);
-/** Send a signal to all. */
-void tni_crew_signal(struct tn_pool *pool, int signal);
-/** Sleep until one ends, for a slice at most. */
-void tni_crew_await(struct tn_pool *pool, uint64_t deadline_ns);
+int tni_pool_replace_workers(struct tn_pool *pool);
+/** Send a signal to all workers. */
+void tni_pool_signal_workers(struct tn_pool *pool, int signal);
+/** Sleep until a worker ends, for a slice of time at most. */
+void tni_pool_await_worker(struct tn_pool *pool, uint64_t deadline_ns);
 
 #endif

@@ -25,11 +25,12 @@ static char *format_exhausted(const struct tni_job *job)
 }
 
 /*
- * Whose death it was is known before: the job came again only when its worker was gone.
+ * Add the worker that had the job last. The queue delivered the job again only after that
+ * worker had ended, so the worker can be collected now.
  */
 static void name_exhausted(struct tn_pool *pool, struct tni_job *job)
 {
-    tni_crew_collect(pool);
+    tni_pool_collect_workers(pool);
     job->detail = format_exhausted(job);
     if (has_ended(job)) {
         job->pid = job->death.pid;
@@ -58,7 +59,7 @@ static void finish_lost(struct tn_pool *pool, struct tni_job *job, int status, c
 static void file_lost(struct tn_pool *pool, struct tni_job *job, int lost)
 {
     char what[224];
-    snprintf(what, sizeof what, ": its result cannot be had any more: %s", tn_error_detail());
+    snprintf(what, sizeof what, " lost its result: %s", tn_error_detail());
     finish_lost(pool, job, lost, what);
 }
 
@@ -96,7 +97,7 @@ static void file_result(struct tn_pool *pool, tn_message *m, int lost)
 int tni_pool_check(const struct tn_pool *pool)
 {
     if (pool == NULL || pool->owner_pid != tni_os_pid())
-        return tni_fail(TN_ERR_INVALID, "no pool, or one that another process made");
+        return tni_fail(TN_ERR_INVALID, "the pool is NULL, or another process made it");
     return tni_process_check(pool->domain);
 }
 
@@ -107,7 +108,7 @@ int tni_pool_ask(const struct tn_pool *pool)
     return status != 0 ? status : asked;
 }
 
-/* TN_ERR_TIMED_OUT also when the hook was asked, and says that the wait goes on. */
+/* TN_ERR_TIMED_OUT also if the hook was asked and wants the wait to go on. */
 int tni_pool_file_next(struct tn_pool *pool, uint64_t deadline_ns)
 {
     tn_message m;
@@ -157,8 +158,8 @@ int tni_pool_drain(struct tn_pool *pool)
 }
 
 /*
- * I5. A message stays in its slot until it is gone, and a job's is not before its result is in
- * the queue: so one look at each, in this order, will do.
+ * I5. A job leaves the queue of jobs only after its result is in the queue of results. So it
+ * suffices to check each queue once, in this order.
  */
 void tni_pool_find_lost(struct tn_pool *pool)
 {
@@ -171,7 +172,8 @@ void tni_pool_find_lost(struct tn_pool *pool)
     for (uint64_t id = pool->table.oldest; id <= pool->table.newest; id++) {
         struct tni_job *job = tni_jobs_find(&pool->table, id);
         if (job != NULL && !job->is_done)
-            finish_lost(pool, job, TN_ERR_CORRUPT,
-                        ": it or its result was lost: a message could not be read");
+            finish_lost(
+                pool, job, TN_ERR_CORRUPT,
+                ": the job or its result was lost, because a message could not be read");
     }
 }

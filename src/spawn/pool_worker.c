@@ -14,11 +14,12 @@
 #include "spawn/pool.h"
 
 enum { DETAIL_BYTES = 256 };
-static const uint64_t board_ns = UINT64_C(10000000000); /* it is there before we are */
+static const uint64_t board_ns =
+    UINT64_C(10000000000); /* the owner pushed the board before it started this worker */
 
 struct worker {
     struct tn_domain *domain;
-    int32_t pid; /* a copy that the program's hook forks is no worker */
+    int32_t pid; /* a process that the program's hook forks is not this worker */
     const struct tni_pool_pass *pass;
     tn_pool_fn *run;
     void *context;
@@ -156,7 +157,8 @@ static int push_result(struct worker *w, struct tni_pool_result_head *head,
     uint64_t size_bytes;
     if (!tni_add_size(sizeof *head + head->detail_bytes, result->size_bytes, &size_bytes) ||
         (result->size_bytes > 0 && result->bytes == NULL))
-        return tni_fail(TN_ERR_INVALID, "a result of %zu bytes, or of bytes that are nowhere",
+        return tni_fail(TN_ERR_INVALID,
+                        "bytes of the result is NULL or too long: size_bytes is %zu",
                         result->size_bytes);
     int status = reserve_out(w, size_bytes);
     if (status != 0)
@@ -201,7 +203,7 @@ static int send_result(struct worker *w, struct tni_pool_result_head *head,
 static int run_job(struct worker *w, tn_message *m, struct tni_pool_result_head *head)
 {
     tn_message result = {0};
-    tn_message inner = *m; /* without our head; what it owns stays m's */
+    tn_message inner = *m; /* without the head of the job; `m` keeps what it owns */
     inner.bytes = m->size_bytes > sizeof(struct tni_pool_job_head)
                       ? (const uint8_t *)m->bytes + sizeof(struct tni_pool_job_head)
                       : NULL;
@@ -212,23 +214,24 @@ static int run_job(struct worker *w, tn_message *m, struct tni_pool_result_head 
                        .message = &inner,
                        .room = w->room,
                        .room_bytes = sizeof w->room};
-    (void)!tni_fail_plain(TN_ERR_INVALID, ""); /* no older failure is this job's detail */
+    (void)!tni_fail_plain(TN_ERR_INVALID,
+                          ""); /* so that no earlier error becomes the detail of this job */
     head->status = w->run(w->domain, &job, &result, w->context);
     return send_result(w, head, &result);
 }
 
-/* Its tensors are; it has a result all the same (I2). */
+/* The tensors of a job are lost: push a result that says so (I5). */
 static int send_lost(struct worker *w, struct tni_pool_result_head *head, int lost)
 {
     static const tn_message nothing;
     char detail[DETAIL_BYTES];
-    snprintf(detail, sizeof detail, "job %" PRIu64 " cannot be had any more: %s", head->job,
+    snprintf(detail, sizeof detail, "job %" PRIu64 " lost its tensors: %s", head->job,
              tn_error_detail());
     head->status = lost;
     return push_result(w, head, &nothing, detail);
 }
 
-/* Whose job it was, the owner finds out. */
+/* Report a message that could not be read. The owner finds the lost job (I5). */
 static int send_unread(struct worker *w)
 {
     static const tn_message nothing;
@@ -287,7 +290,7 @@ static int work(struct worker *w)
     while ((status = take_job(w, &m, &lost)) == 0) {
         status = work_one(w, &m, lost);
         if (status != 0 && m.lease != 0)
-            (void)!tn_message_return(w->jobs, &m); /* we go, and somebody else may do it */
+            (void)!tn_message_return(w->jobs, &m); /* another worker may do the job */
         tn_message_fini(&m);
         if (status != 0)
             break;
@@ -317,7 +320,7 @@ int tn_pool_serve(tn_domain *domain, tn_pool_fn *run, void *context)
 {
     struct tni_pool_pass pass;
     if (domain == NULL || run == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, or no function");
+        return tni_fail(TN_ERR_INVALID, "the domain or the function to run is NULL");
     int status = read_variable(&pass);
     return status == 0 ? tni_pool_work(domain, &pass, run, context) : status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve: a fork server itself: it forks when it is told to. The invariants are in server.c. */
+/* serve: the main loop of a fork server: forks on request. The invariants are in server.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +11,9 @@ static bool is_withdrawn(const struct tni_place *place, uint64_t number)
 }
 
 /*
- * In the child. The word of a later request means that this one's asker has its answer: one
- * that was withdrawn is out for as long as its child lives. @return whether the child runs
+ * In the child: claim the request. If the word is of a later request, the caller of this one
+ * has its answer already, because a withdrawn request stays in flight while its child lives.
+ * @return whether the child runs the function
  */
 static bool take_claim(struct tni_place *place, uint64_t number)
 {
@@ -22,7 +23,7 @@ static bool take_claim(struct tni_place *place, uint64_t number)
            word != tni_claim_word(number, TNI_CLAIM_WITHDRAWN);
 }
 
-/* @return whether somebody reads it */
+/* @return whether the parent can still read answers */
 static bool give_answer(int fd, uint64_t number, int status)
 {
     struct tni_fork_answer answer = {.number = number, .status = status};
@@ -37,7 +38,7 @@ static int check_request(const struct tni_fork_request *request, size_t got, uin
         request->verb == TNI_VERB_FORK && fd_count == 1 && request->run != NULL &&
         request->size_bytes == got - sizeof *request)
         return 0;
-    return tni_fail(TN_ERR_CORRUPT, "a request of %zu bytes to a fork server makes no sense",
+    return tni_fail(TN_ERR_CORRUPT, "the fork server received an invalid request of %zu bytes",
                     got);
 }
 
@@ -47,7 +48,7 @@ static int fork_one(struct tn_domain *domain, const struct tni_service *service,
 {
     struct tni_place *place = service->place;
     if (is_withdrawn(place, request->number))
-        return tni_fail(TN_ERR_INTERRUPTED, "its asker gave up");
+        return tni_fail(TN_ERR_INTERRUPTED, "the caller of the request gave up");
     int pid = tni_os_fork_sibling(&place->forked);
     if (pid == 0) {
         if (!take_claim(place, request->number))
@@ -86,7 +87,7 @@ int tni_serve(struct tn_domain *domain, void *argument)
         if (status == 0)
             status = fork_one(domain, service, request, message_fd);
         tni_os_close(fd_count == 1 ? message_fd : -1); /* I2 */
-        /* One that came without its descriptor is an error, and was read all the same. */
+        /* A request without its descriptor fails, but its number is known. */
         bool is_known = request->magic == TNI_FORK_MAGIC;
         is_read = give_answer(fd, is_known ? request->number : 0, status);
     }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve: what a fork server and its parent agree on. Inside the room spawn. */
+/* serve: the protocol between a fork server and its parent. Private to the room spawn. */
 #ifndef TNI_SPAWN_SERVE_H
 #define TNI_SPAWN_SERVE_H
 
 #include "spawn/child.h"
 
-/* Shared by the parent, the server and a child that starts. */
+/* Memory that the parent, the server and a starting child share. */
 struct tni_place {
-    int32_t forked;         /* the child of the request that is out; 0: none yet */
-    _Atomic uint64_t claim; /* {the request that is out: 62, TNI_CLAIM_*: 2} */
+    int32_t forked;         /* pid of the child of the request in flight; 0: none yet */
+    _Atomic uint64_t claim; /* {number of the request in flight: 62, TNI_CLAIM_*: 2} */
 };
 enum { TNI_CLAIM_OPEN = 0, TNI_CLAIM_TAKEN = 1, TNI_CLAIM_WITHDRAWN = 2 };
 
@@ -30,18 +30,18 @@ struct tni_fork_request {
     uint64_t number; /* of requests to this server */
 };
 struct tni_fork_answer {
-    uint64_t number; /* of the request: one that could not be read is not taken for the next */
+    uint64_t number; /* of the request, so that a late answer is not taken for another one */
     int32_t status;  /* a pid, or TN_ERR_* */
     char text[252];
 };
 
-/* What a server must know. */
+/* What the parent passes to a server that it starts. */
 struct tni_service {
     struct tni_origin origin;
     int socket_fd;
     struct tni_place *place;
 };
-/** In the server: all its life. `argument` is its service. @return its exit code */
+/** The main function of a server. `argument` is a struct tni_service. @return its exit code */
 int tni_serve(struct tn_domain *domain, void *argument);
 
 #endif

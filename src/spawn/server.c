@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server: a process that does nothing but fork, for a parent that must not.
+ * server: a process that forks on request, for a parent that must not fork itself.
  *
- * Nouns: server (a child of ours, of one thread), request, answer, asker (a thread that calls),
- * turn (of one request), reader (the asker that waits at the socket).
+ * Nouns: server (a child with one thread), request, answer, asker (a thread that calls), turn
+ * (the time in which one request is in flight), reader (the asker that waits at the socket).
  * I1  What the server forks is a child of the server's parent (CLONE_PARENT): the parent waits
  *     for it, with or without the server, and it ends with the parent (child.c, I3).
  * I2  A child has no descriptor of the server's or of a sibling's: the server closes the only
  *     one that it is handed as soon as the child has it.
  * I3  The parent knows the pid of every child: from the answer, or, when the server died before
- *     it gave one, from the place that parent, server and child share. The kernel writes the
- *     pid there before the child runs.
- * I4  One request is out at a time: the place and the socket are for its answer alone.
- * I5  The child claims the request in the place before it does anything else, and an asker that
- *     gives up withdraws it there: one of the two succeeds. A request that was withdrawn stays
- *     out until its answer was read and its child, if there is one, was collected.
+ *     it answered, from the memory that parent, server and child share (struct tni_place). The
+ *     kernel writes the pid there before the child runs.
+ * I4  One request is in flight at a time. The shared memory and the socket serve it alone.
+ * I5  The child claims the request in the shared memory before it does anything else; an asker
+ *     that gives up withdraws the request there. Exactly one of the two succeeds. A withdrawn
+ *     request stays in flight until its answer is read and its child, if any, is collected.
  * I6  An asker that calls the program's hook has no lock and is not the reader: the hook may
  *     ask the same server, or fork. In the copy the asker leaves the request alone.
  * Callers: the user, pool.c, from any thread. A death of the server ends the requests that wait
@@ -36,7 +36,7 @@ static void open_claim(struct tni_place *place, uint64_t number)
     atomic_store(&place->claim, tni_claim_word(number, TNI_CLAIM_OPEN));
 }
 
-/* By its asker. @return whether no child runs for it, and none will */
+/* By its asker: withdraw a request. @return whether no child runs its function, now or later */
 static bool withdraw_claim(struct tni_place *place, uint64_t number)
 {
     uint64_t word = tni_claim_word(number, TNI_CLAIM_OPEN);
@@ -71,7 +71,7 @@ static int start(struct tn_forkserver *server)
 int tn_forkserver_start(tn_domain *domain, tn_forkserver **ret_server)
 {
     if (domain == NULL || ret_server == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, or nowhere to put the fork server");
+        return tni_fail(TN_ERR_INVALID, "the domain or ret_server is NULL");
     struct tn_forkserver *server = calloc(1, sizeof *server);
     if (server == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no private memory for a fork server");
@@ -99,7 +99,7 @@ int32_t tn_forkserver_pid(const tn_forkserver *server)
 
 /* ---- asking ------------------------------------------------------------------------------ */
 
-/* Unless there were news meanwhile, or somebody is the reader. */
+/* Become the reader, unless `news` changed meanwhile or another thread is the reader. */
 static bool become_reader(struct tn_forkserver *server, uint32_t seen)
 {
     tni_children_lock();
@@ -121,10 +121,10 @@ static int check_owner(const struct tn_forkserver *server)
 {
     return server->owner_pid == tni_os_pid()
                ? 0
-               : tni_fail(TN_ERR_INVALID, "a fork server that another process started");
+               : tni_fail(TN_ERR_INVALID, "another process started the fork server");
 }
 
-/* I6. @return 0: look again; or why this asker goes on no longer */
+/* Wait until `news` changes (I6). @return 0: check again; or why this asker must give up */
 static int await_news(struct tn_forkserver *server, uint32_t seen, struct tni_wait *wait)
 {
     uint64_t now_ns = tni_os_now_ns();
@@ -192,7 +192,7 @@ static int fail_dead(const struct tn_forkserver *server)
     return tni_fail(TN_ERR_PEER_DIED, "the fork server, process %d, has ended", pid);
 }
 
-/* The request could not be sent: nobody is there to read it. */
+/* The request could not be sent, because the server has ended: wait for its exit. */
 static int await_death(struct tn_forkserver *server)
 {
     struct tni_wait wait = {.deadline_ns = tn_deadline_after(TNI_SERVER_END_NS).ns,
@@ -220,7 +220,7 @@ static int take_answer(const struct tn_forkserver *server, struct tni_fork_answe
                                          "%s", answer->text);
 }
 
-/* A child that is there already is not left to who asks next. The detail stays. */
+/* Collect a child that was forked already. Keeps the error detail. */
 static void end_withdrawn(struct tn_forkserver *server, uint64_t number, int status)
 {
     char detail[256];
@@ -253,7 +253,7 @@ static int give_up(struct tn_forkserver *server, struct tni_asker *asker, uint64
         server->asker = NULL;
         if (!withdraw_claim(server->place, number)) {
             pid = __atomic_load_n(&server->place->forked, __ATOMIC_ACQUIRE);
-            server->out_request = 0; /* whatever the server will answer, it is known */
+            server->out_request = 0; /* the answer is known: the child's pid */
         }
     }
     tni_children_unlock();
@@ -311,9 +311,9 @@ static int check_call(const tn_forkserver *server, const struct tni_server_call 
     if (server == NULL || call->run == NULL || ret_process == NULL ||
         (call->argument == NULL && call->size_bytes > 0))
         return tni_fail(TN_ERR_INVALID,
-                        "no server, no function, no argument, or nowhere to put the process");
+                        "the server, the function to run, the argument or ret_process is NULL");
     if (call->size_bytes > TN_FORKSERVER_MAX_BYTES)
-        return tni_fail(TN_ERR_INVALID, "an argument of %zu bytes; at most %d are allowed",
+        return tni_fail(TN_ERR_INVALID, "the argument has %zu bytes: at most %d are allowed",
                         call->size_bytes, TN_FORKSERVER_MAX_BYTES);
     return check_owner(server);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server: what the three files of the fork server's parent share. Inside the room spawn. */
+/* server: the parent's side of a fork server, in three files. Private to the room spawn. */
 #ifndef TNI_SPAWN_SERVER_H
 #define TNI_SPAWN_SERVER_H
 
 #include "spawn/serve.h"
 
-#define TNI_SERVER_END_NS UINT64_C(2000000000) /* for a server that was told to end */
+#define TNI_SERVER_END_NS UINT64_C(2000000000) /* time limit for a server that is ending */
 
 struct tni_asker {
     bool is_answered;
@@ -17,34 +17,34 @@ struct tn_forkserver {
     struct tn_process *process;
     int32_t owner_pid;
     int socket_fd;
-    int server_fd; /* its end, while it starts */
+    int server_fd; /* the server's end of the socket, while the server starts */
     struct tni_place *place;
     struct tn_forkserver *next;
     /* Under tni_children_lock(), and in the process that started the server only. */
     uint64_t last_request;   /* its number */
-    uint64_t out_request;    /* 0: none is out */
-    struct tni_asker *asker; /* of the request that is out; NULL: the asker has given up */
-    bool is_read; /* somebody is the reader: `process` and `late` are the reader's, too */
+    uint64_t out_request;    /* the request in flight; 0: none */
+    struct tni_asker *asker; /* caller of the request in flight; NULL: the caller gave up */
+    bool is_read;            /* a thread is the reader, and alone uses `process` and `late` */
     struct tn_process *late; /* the child of a request that was withdrawn; NULL: none */
-    _Atomic uint32_t news;   /* raised when one of these changed */
+    _Atomic uint32_t news;   /* raised after each change of these fields: callers sleep on it */
 };
 
 /** Make the socket of a server and put the server on this process's list. */
 int tni_server_enlist(struct tn_forkserver *server);
-/** Take it off, and close its sockets. */
+/** Remove the server from the list, and close its sockets. */
 void tni_server_unlist(struct tn_forkserver *server);
-/** The server that this thread is starting: in its own process, its end stays open. */
+/** Name the server that this thread starts: in the server itself, its socket stays open. */
 void tni_servers_set_starting(struct tn_forkserver *server);
 
-/** There are news: all that asked look again. */
+/** Raise `news` and wake up all waiting callers. */
 void tni_server_tell(struct tn_forkserver *server);
 /** Watch the child of a request that was withdrawn until it is gone (server.c, I5). */
 void tni_server_watch_late(struct tn_forkserver *server, int32_t pid);
-/** End it and collect it, if it has ended by the deadline. */
+/** Kill the child of a withdrawn request, and collect it if it ends until the deadline. */
 void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns);
-/** Nothing is out any more. */
+/** Note that no request is in flight. */
 void tni_server_end_request(struct tn_forkserver *server);
-/** By the reader. @return 0: there may be news; or why the answer was not received */
+/** By the reader: receive an answer. @return 0: state may have changed; or an error */
 int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns);
 /**
  * Before the server is freed: the child of an asker that gave up is known, or there is none.

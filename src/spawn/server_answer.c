@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server: the answers of a fork server, read by one thread for all that asked. I3 to I5 stand
- * in server.c.
+ * server_answer: one thread, the reader, receives the answers of a fork server for all callers.
+ * The invariants are in server.c.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ static void close_late(struct tn_forkserver *server)
 }
 
 /*
- * I5. The child of a request that was withdrawn: it is watched from now on, or is gone.
- * Without a descriptor for it, there is nothing to wait on but its pid.
+ * I5. Watch the child of a withdrawn request until it has ended. If it cannot be watched, it is
+ * killed and collected by its pid.
  */
 void tni_server_watch_late(struct tn_forkserver *server, int32_t pid)
 {
@@ -44,7 +44,7 @@ void tni_server_watch_late(struct tn_forkserver *server, int32_t pid)
         tni_server_end_request(server);
 }
 
-/* It has no function to run, so that nobody misses it. */
+/* The child did not run the function, so it may be killed. */
 void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
 {
     int status = tni_child_collect(server->late, 0);
@@ -59,8 +59,8 @@ void tni_server_collect_late(struct tn_forkserver *server, uint64_t deadline_ns)
 }
 
 /*
- * pre: under tni_children_lock(). One that could not be read when it was new is not taken for
- * that of a later request (I4). @return the pid of a child for tni_server_watch_late(), or 0
+ * pre: under tni_children_lock(). The number keeps a late answer from being taken for the
+ * answer to a later request. @return the pid of a child for tni_server_watch_late(), or 0
  */
 static int32_t file_locked(struct tn_forkserver *server, const struct tni_fork_answer *answer)
 {
@@ -96,8 +96,8 @@ static bool receive_answer(struct tn_forkserver *server, int *ret_got)
 }
 
 /*
- * I3. The server forks no more, and has said all that it will say: only now the place tells
- * whether it forked for the request that is out.
+ * I3. pre: the server has ended, so it forks no more. After its last answers are read, the
+ * shared memory says whether it forked for the request in flight.
  */
 static void file_death(struct tn_forkserver *server)
 {
@@ -128,7 +128,7 @@ int tni_server_read(struct tn_forkserver *server, uint64_t deadline_ns)
         tni_child_survive(server->domain);
     if (receive_answer(server, &got))
         return 0;
-    /* Its socket ends a moment before it does. */
+    /* The socket closes a moment before the process ends. */
     uint64_t until_ns =
         got == 0 && deadline_ns != 0 ? tn_deadline_after(TNI_SERVER_END_NS).ns : 0;
     bool is_dead = tni_child_await(server->process, until_ns, true) == 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server: all fork servers of this process, whose sockets a forked child closes. */
+/* server_list: the list of all fork servers of this process. A forked child closes their
+ * sockets. */
 #include "spawn/server.h"
 
 static struct tn_forkserver *servers; /* under tni_children_lock() */
-/* The one that this thread is starting: in its own process, its end stays open. */
+/* The server that this thread starts: in the server itself, its socket stays open. */
 static _Thread_local struct tn_forkserver *starting;
 
 void tni_servers_set_starting(struct tn_forkserver *server) { starting = server; }

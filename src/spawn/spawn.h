@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn: child processes that are members, groups of them, fork servers, and pools. All of it
- * is public; this is the door for the room above.
+ * spawn: starts child processes that are members of a domain, and manages groups of them, fork
+ * servers and pools. All its calls are public; the room above includes this header.
  */
 #ifndef TNI_SPAWN_H
 #define TNI_SPAWN_H

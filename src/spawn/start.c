@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting a child: a function in a fork of this process, or a program. */
+/* start: starts a child: a function in a fork of this process, or a program by exec. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ struct tni_origin tni_child_origin(const struct tn_domain *domain)
     return (struct tni_origin){.who = domain->who, .pid = tni_os_pid()};
 }
 
-/* What went wrong stays the thread's detail, whatever the clean-up meets. */
+/* The clean-up may replace the error detail, so the detail is saved first. */
 int tni_child_end_failed(struct tn_process *child, int status)
 {
     char detail[256];
@@ -20,7 +20,7 @@ int tni_child_end_failed(struct tn_process *child, int status)
     snprintf(detail, sizeof detail, "%s", tn_error_detail());
     child->flags &= ~(uint32_t)TN_PROCESS_DETACHED;
     tn_process_close(child);
-    /* A fork that failed, or a child that nobody could wait for, left a seat. */
+    /* A failed fork, or a child that was never collected, left a seat. */
     if (tni_process_has_seat(domain))
         tni_reaper_reclaim_all(domain);
     return tni_fail(status, "%s", detail);
@@ -29,8 +29,8 @@ int tni_child_end_failed(struct tn_process *child, int status)
 /* ---- a function -------------------------------------------------------------------------- */
 
 /*
- * I3. The kernel's signal comes when the forking thread ends, the main thread too: it may leave
- * by pthread_exit(), and the process go on.
+ * I3. The kernel sends the death signal when the thread that forked ends, even if the process
+ * goes on, for example after pthread_exit(). So os checks whether the process has ended.
  */
 static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *origin)
 {
@@ -40,8 +40,8 @@ static void bind_to_parent(struct tn_domain *domain, const struct tni_origin *or
 }
 
 /*
- * The function may have closed the domain itself; the object is kept by the tn_process that we
- * inherited.
+ * The function may have closed the domain: then there is no seat to leave. The object is still
+ * valid, because the inherited tn_process keeps it.
  */
 static void leave(struct tn_domain *domain)
 {
@@ -49,7 +49,7 @@ static void leave(struct tn_domain *domain)
         tni_manager_leave(domain);
 }
 
-/* Nobody who would know of us reads our report: its reader died, or gave up. */
+/* TN_ERR_CLOSED: the parent died or gave up this child, so the child must not run. */
 static void report_start(void)
 {
     if (tni_message_report(0, "") == TN_ERR_CLOSED)
@@ -78,8 +78,8 @@ void tni_child_run(struct tn_domain *domain, tn_process_fn *run, void *argument,
 }
 
 /*
- * Whether the seat's pid is that of a process that may be followed. Our parent lives, and is
- * seen by its pid from its own namespace only; of others /proc has to say so.
+ * Whether the pid on a seat means the same process in this pid namespace. The parent of this
+ * process is known to live; for other processes /proc is read.
  */
 static bool is_here(const struct tni_segment *segment, uint32_t seat, int32_t pid)
 {
@@ -88,15 +88,15 @@ static bool is_here(const struct tni_segment *segment, uint32_t seat, int32_t pi
                : tni_process_is_here(segment, seat);
 }
 
-/* The seat of a living member, by its pid; 0: none. */
+/* Find the seat of a live member by its pid. @return 0: there is none */
 static uint64_t find_member(struct tn_domain *domain, int32_t pid)
 {
     const struct tni_segment *segment = &domain->segment;
-    uint32_t limit = tni_seat_limit(segment); /* pages behind it were never touched */
+    uint32_t limit = tni_seat_limit(segment); /* seats behind it were never used */
     for (uint32_t i = 0; pid > 0 && i < limit; i++) {
         const struct tni_seat *seat = tni_seat_at(segment, i);
         uint64_t word = atomic_load(&seat->word);
-        /* A dead one that is not reclaimed yet may have had this pid before. */
+        /* The seat of a dead process that is not reclaimed yet may show the same pid. */
         if (atomic_load(&seat->pid) == pid && tni_seat_state(word) == TNI_SEAT_ALIVE &&
             i != domain->seat && is_here(segment, i, pid) &&
             tni_process_seat_state(segment, i) == TNI_OS_ALIVE)
@@ -105,13 +105,14 @@ static uint64_t find_member(struct tn_domain *domain, int32_t pid)
     return 0;
 }
 
-/* As find_member(). fork() does not wait for a child to put its name on its seat: we do. */
+/* find_member() that waits for forked members: they write their pid after fork() returned. */
 static uint64_t await_member(struct tn_domain *domain, int32_t pid)
 {
     enum { MOST_NS = 1000 * 1000 * 1000 };
     uint64_t who = find_member(domain, pid), until_ns = tni_os_now_ns() + MOST_NS;
     for (uint32_t tries = 0; who == 0 && tni_os_now_ns() < until_ns; tries++) {
-        bool is_joining = tni_process_has_joining(&domain->segment); /* before we look again */
+        bool is_joining =
+            tni_process_has_joining(&domain->segment); /* read before the seats are */
         who = find_member(domain, pid);
         if (!is_joining)
             break;
@@ -124,13 +125,13 @@ static uint64_t await_member(struct tn_domain *domain, int32_t pid)
 int tn_process_follow(tn_domain *domain, int32_t pid)
 {
     if (domain == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain");
+        return tni_fail(TN_ERR_INVALID, "the domain is NULL");
     int status = tni_process_check(domain);
     if (status != 0)
         return status;
     uint64_t who = await_member(domain, pid);
     if (who == 0)
-        return tni_fail(TN_ERR_NOT_FOUND, "no other living member of the domain has pid %d",
+        return tni_fail(TN_ERR_NOT_FOUND, "no other live member of the domain has the pid %d",
                         pid);
     status = tni_process_bind_to_parent(domain, who);
     if (status == 0 && tni_os_parent_pid() == pid)
@@ -143,7 +144,7 @@ int tni_child_await_start(struct tn_process *child)
 {
     struct tni_child_report report;
     int fds[2] = {child->message_fd, child->pid_fd};
-    /* Without a pidfd it has ended: all that it says is there. */
+    /* Without a pidfd the child has ended, so its report is in the pipe already. */
     int ready = tni_os_poll(fds, 2, child->pid_fd < 0 ? 0 : TNI_FOREVER);
     if (ready < 0 && ready != TN_ERR_TIMED_OUT)
         return ready;
@@ -154,7 +155,7 @@ int tni_child_await_start(struct tn_process *child)
         report.text[sizeof report.text - 1] = '\0';
         return tni_fail(report.status, "%s", report.text);
     }
-    return tni_fail(TN_ERR_SYSTEM, "process %d ended before it had started", child->pid);
+    return tni_fail(TN_ERR_SYSTEM, "process %d ended before it could start", child->pid);
 }
 
 /* @return the child's pid; in the child, it does not return */
@@ -170,7 +171,7 @@ static int fork_child(struct tn_process *child, tn_process_fn *run, void *argume
         child->message_fd = ends[0];
         status = tni_os_fork();
         if (status == 0) {
-            child->message_fd = -1; /* the copy's: the descriptor is closed below */
+            child->message_fd = -1; /* in the child's copy; ends[0] is closed below */
             tni_servers_forget();
             tni_children_forget();
             tni_os_close(ends[0]);
@@ -188,7 +189,7 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
     struct tn_process *child;
     if (domain == NULL || run == NULL || ret_process == NULL)
         return tni_fail(TN_ERR_INVALID,
-                        "no domain, no function, or nowhere to put the process");
+                        "the domain, the function to run or ret_process is NULL");
     int status = tni_child_create(domain, flags, &child);
     if (status != 0)
         return status;
@@ -205,7 +206,7 @@ int tn_process_fork(tn_domain *domain, tn_process_fn *run, void *argument, uint3
 
 /* ---- a program --------------------------------------------------------------------------- */
 
-/* Ours stand first, so that they win over the user's own of the same name. */
+/* Own variables stand first, so that they win over the user's variables of the same name. */
 struct variables {
     char own[OWN_VARIABLES][VARIABLE_BYTES];
     const char **list;
@@ -225,10 +226,7 @@ static int make_variables(const struct tn_process *child, int message_fd,
 
     used = write_name(v->own[0], TNI_DOMAIN_VARIABLE);
     status = tni_process_write_pass(child->domain, v->own[0] + used, VARIABLE_BYTES - used);
-    /*
-     * Written for a detached child too, empty: it may not find the one that we were started
-     * with.
-     */
+    /* Empty for a detached child: it must not inherit the variable of this process. */
     used = write_name(v->own[1], TNI_PARENT_VARIABLE);
     if (status == 0 && (child->flags & TN_PROCESS_DETACHED) == 0)
         status =
@@ -259,7 +257,7 @@ static int start_program(struct tn_process *child, const char *const *argv,
     int status = make_variables(child, message_fd, environment, &variables);
     if (status != 0)
         return status;
-    /* Until it joins and does as bind_to_parent() does: a program that does not, has this. */
+    /* For the time until the program joins the domain, and for a program that never joins. */
     bool ends_with_us =
         (child->flags & TN_PROCESS_DETACHED) == 0 && tni_os_thread_id() == tni_os_pid();
     const int keep_fds[] = {s->control_fd, s->arena_fd, message_fd};
@@ -279,7 +277,7 @@ int tn_process_exec(tn_domain *domain, const char *const *argv, const char *cons
     struct tn_process *child;
     int ends[2];
     if (domain == NULL || argv == NULL || argv[0] == NULL || ret_process == NULL)
-        return tni_fail(TN_ERR_INVALID, "no domain, no program, or nowhere to put the process");
+        return tni_fail(TN_ERR_INVALID, "the domain, the program or ret_process is NULL");
     int status = tni_child_create(domain, flags, &child);
     if (status != 0)
         return status;

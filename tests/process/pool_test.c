@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: jobs, results, workers that die, and messages that cannot be had any more. */
+/* Pools: jobs, results, workers that die, and messages that are lost. */
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -646,7 +646,7 @@ TN_TEST(by_every_method_a_job_whose_tensors_are_lost_has_a_result_that_says_so)
             tn_pool_result result = pool_get(&w, job);
             assert_int_equal(result.attempt, 1);
             assert_int_equal(result.pid, tnt_worker_pid(w.pool, 0));
-            expect_lost(&result, TN_ERR_NOT_FOUND, " cannot be had any more: ");
+            expect_lost(&result, TN_ERR_NOT_FOUND, " lost its tensors: ");
             result = pool_next(&w);
             tn_pool_result_fini(&result);
             expect_works(&w, 0);
@@ -692,7 +692,7 @@ TN_TEST(a_job_whose_result_is_lost_has_a_result_that_says_so)
         tn_pool_result result = pool_get(&w, pool_submit(&w, KEEP_NOTHING, count));
         assert_int_equal(result.attempt, 1);
         assert_int_equal(result.pid, tnt_worker_pid(w.pool, 0));
-        expect_lost(&result, TN_ERR_NOT_FOUND, ": its result cannot be had any more: ");
+        expect_lost(&result, TN_ERR_NOT_FOUND, " lost its result: ");
     }
     expect_works(&w, 0);
     pool_close_world(&w);
@@ -709,7 +709,7 @@ TN_TEST(results_whose_descriptors_died_with_their_worker_are_lost_by_name)
     for (size_t i = 0; i < 2; i++) {
         tn_pool_result result = pool_get(&w, jobs[i]);
         assert_true(result.status < 0);
-        expect_lost(&result, result.status, ": its result cannot be had any more: ");
+        expect_lost(&result, result.status, " lost its result: ");
     }
     tn_pool_result result = pool_get(&w, last);
     assert_int_equal(result.status, TN_ERR_CHILD_FAILED);
@@ -743,7 +743,7 @@ TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
     break_message(tni_queue_of(w.pool->jobs));
     TN_CHECK_OK(tn_event_set(w.go));
     tn_pool_result result = pool_get(&w, job);
-    expect_lost(&result, TN_ERR_CORRUPT, ": it or its result was lost");
+    expect_lost(&result, TN_ERR_CORRUPT, ": the job or its result was lost");
     result = pool_next(&w);
     tn_pool_result_fini(&result);
     expect_works(&w, 0);
@@ -754,7 +754,7 @@ TN_TEST(jobs_and_results_that_cannot_be_read_are_lost_by_name)
     assert_int_equal(tn_queue_wait_any(&w.pool->results, 1, tnt_deadline(20000)), 0);
     break_message(tni_queue_of(w.pool->results));
     result = pool_get(&w, job);
-    expect_lost(&result, TN_ERR_CORRUPT, ": it or its result was lost");
+    expect_lost(&result, TN_ERR_CORRUPT, ": the job or its result was lost");
     expect_works(&w, 0);
     pool_close_world(&w);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: replace workers that ended, and say when that is hopeless (pool.c, I6, I7). */
+/* pool_replace: replaces workers that ended, and reports when it gives up (pool.c, I6, I7). */
 #include <stdio.h>
 
 #include "spawn/pool.h"
 
 enum {
-    TEND_NS = 10 * 1000 * 1000 /* how long calls that do not wait leave the workers alone */
+    TEND_NS = 10 * 1000 * 1000 /* calls that do not wait replace workers at most this often */
 };
 static const uint64_t most_patience_ns = UINT64_C(10000000000); /* with a fork server */
 
@@ -32,15 +32,15 @@ static int fail_early_ends(const struct tn_pool *pool)
 static bool is_wanted(struct tn_pool *pool)
 {
     if (pool->early_ends >= early_ends_limit(pool))
-        tni_crew_note_progress(pool);
+        tni_pool_note_progress(pool);
     if (pool->is_over || pool->early_ends >= early_ends_limit(pool))
         return false;
     if (!pool->is_ended)
         return true;
-    /* Those that are left finish it; there may be results of who is gone. */
+    /* The workers that are left finish the jobs. Drain results left by exited workers first. */
     if (pool->table.under_way > 0)
         (void)!tni_pool_drain(pool);
-    return pool->table.under_way > 0 && tni_crew_count(pool) == 0;
+    return pool->table.under_way > 0 && tni_pool_count_workers(pool) == 0;
 }
 
 /* I7. Not of workers that are not wanted any more (I6). */
@@ -69,27 +69,27 @@ static int restart(struct tn_pool *pool)
         if (awaits_server(pool) && !tni_server_is_free(pool->server))
             return 0;
         struct tni_wait wait = {.deadline_ns = tn_deadline_after(pool->patience_ns).ns};
-        int started = tni_crew_start(pool, i, &wait), status = tni_pool_check(pool);
+        int started = tni_pool_start_worker(pool, i, &wait), status = tni_pool_check(pool);
         if (status != 0)
             return status;
         if (started != 0) {
             note_failed_start(pool, i);
             return started == TN_ERR_INTERRUPTED ? started : 0;
         }
-        pool->patience_ns = TNI_CREW_PATIENCE_NS;
+        pool->patience_ns = TNI_POOL_SERVER_WAIT_NS;
         pool->restarts++;
     }
     return 0;
 }
 
-int tni_crew_tend(struct tn_pool *pool)
+int tni_pool_replace_workers(struct tn_pool *pool)
 {
     pool->tend_ns = tni_os_coarse_ns() + TEND_NS;
-    tni_crew_collect(pool);
+    tni_pool_collect_workers(pool);
     int status = restart(pool);
     if (status != 0)
         return status;
-    if (pool->is_over || tni_crew_count(pool) > 0 || awaits_server(pool) ||
+    if (pool->is_over || tni_pool_count_workers(pool) > 0 || awaits_server(pool) ||
         (pool->is_ended && pool->table.under_way == 0))
         return 0;
     return fail_early_ends(pool);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool_crew: the workers of a pool, from the owner's side: started and collected. The
+ * pool_children: starts, collects and signals the workers of a pool, in the owner. The
  * invariants are in pool.c.
  */
 #include <stdio.h>
@@ -16,7 +16,7 @@ struct work {
     void *context;
 };
 
-/* In a child. Who made the pool is gone, or ended it: nothing to say. */
+/* The main function of a worker. If the owner died or ended the pool, that is no error. */
 static int run_worker(struct tn_domain *domain, void *argument)
 {
     const struct work *work = argument;
@@ -52,9 +52,9 @@ static int start_process(struct tn_pool *pool, struct tni_wait *wait,
     }
 }
 
-int tni_crew_start(struct tn_pool *pool, uint32_t index, struct tni_wait *wait)
+int tni_pool_start_worker(struct tn_pool *pool, uint32_t index, struct tni_wait *wait)
 {
-    /* No room: those that died before they took theirs left enough. */
+    /* A full queue is fine: workers that died before they popped a board left theirs in it. */
     int status = tn_queue_push_tensor(pool->boards, pool->board, 0, TN_NOW);
     if (status == 0 || status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED) {
         _Atomic uint64_t *row = tni_pool_row(pool->board, index);
@@ -81,7 +81,7 @@ static uint64_t count_begun(const struct tn_pool *pool)
     return begun;
 }
 
-uint32_t tni_crew_count(const struct tn_pool *pool)
+uint32_t tni_pool_count_workers(const struct tn_pool *pool)
 {
     uint32_t running = 0;
     for (uint32_t i = 0; i < pool->worker_count; i++)
@@ -89,8 +89,8 @@ uint32_t tni_crew_count(const struct tn_pool *pool)
     return running;
 }
 
-/* I6. Whoever began a job meanwhile shows that workers can. */
-void tni_crew_note_progress(struct tn_pool *pool)
+/* I6. If any worker began a job since the last call, workers can work: count anew. */
+void tni_pool_note_progress(struct tn_pool *pool)
 {
     uint64_t begun = count_begun(pool);
     if (begun != pool->begun)
@@ -110,7 +110,7 @@ static void note_death(struct tn_pool *pool, uint32_t index, const tn_process_st
     job->death_count++;
 }
 
-/* If it has ended. */
+/* Collect one worker if it has ended. */
 static void collect(struct tn_pool *pool, uint32_t index)
 {
     struct tn_process *process = pool->workers[index];
@@ -120,35 +120,35 @@ static void collect(struct tn_pool *pool, uint32_t index)
     note_death(pool, index, end);
     uint64_t begun = atomic_load_explicit(&tni_pool_row(pool->board, index)[TNI_POOL_ROW_BEGUN],
                                           memory_order_relaxed);
-    tni_crew_note_progress(pool); /* its row is still counted */
+    tni_pool_note_progress(pool); /* before its row is no longer counted */
     pool->begun_by_gone += begun;
     pool->early_ends += begun == 0 && (!pool->is_ended || tni_child_has_failed(process));
     pool->last_end = *end;
-    pool->may_have_lost = true;  /* it may have died over a message that it could not read */
+    pool->may_have_lost = true;  /* it may have died while it popped a message */
     pool->workers[index] = NULL; /* child.c, I7 */
     tn_process_close(process);
 }
 
-void tni_crew_collect(struct tn_pool *pool)
+void tni_pool_collect_workers(struct tn_pool *pool)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++)
         collect(pool, i);
 }
 
-void tni_crew_await(struct tn_pool *pool, uint64_t deadline_ns)
+void tni_pool_await_worker(struct tn_pool *pool, uint64_t deadline_ns)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++)
         pool->fds[i] = pool->workers[i] != NULL ? pool->workers[i]->pid_fd : -1;
     if (tni_os_poll(pool->fds, pool->worker_count,
-                    TNI_MIN(deadline_ns, tni_os_now_ns() + TNI_CREW_SLICE_NS)) ==
+                    TNI_MIN(deadline_ns, tni_os_now_ns() + TNI_POOL_SLICE_NS)) ==
         TN_ERR_TIMED_OUT)
         tni_child_survive(pool->domain);
 }
 
-void tni_crew_signal(struct tn_pool *pool, int signal)
+void tni_pool_signal_workers(struct tn_pool *pool, int signal)
 {
     for (uint32_t i = 0; i < pool->worker_count; i++)
         if (pool->workers[i] != NULL && tn_process_kill(pool->workers[i], signal) != 0)
-            tni_log(TNI_LOG_WARNING, "signal %d to worker %u of a pool: %s", signal, i,
-                    tn_error_detail());
+            tni_log(TNI_LOG_WARNING, "signal %d could not be sent to worker %u of a pool: %s",
+                    signal, i, tn_error_detail());
 }
