@@ -10,10 +10,10 @@
  * I2  The kernel removes both with their last descriptor, so a dead process leaves a number
  *     that rings nothing. A ringer that is killed before it has rung leaves bell_fd_armed set,
  *     so the next ringer rings: see ring_descriptor() in the room object.
- * I3  A polling process sleeps until somebody rings. If all members poll, only tenond reclaims
- *     dead processes and rings for them. So the descriptor also becomes readable when tenond
- *     ends; the process that then clears the descriptor starts another tenond, which rings all
- *     members, and they poll the new one. The new tenond may be killed before it rings:
+ * I3  A polling process sleeps until another process rings. If all members poll, only tenond
+ * reclaims dead processes and rings for them. So the descriptor also becomes readable when
+ * tenond ends; the process that then clears the descriptor starts another tenond, which rings
+ * all members, and they poll the new one. The new tenond may be killed before it rings:
  *     therefore a timer makes the descriptor readable for as long as no tenond lives.
  */
 #include <stddef.h>

@@ -27,6 +27,5 @@ bool tni_process_claim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uin
 void tni_process_unclaim(struct tn_domain *d, _Atomic uint64_t *claim, _Atomic uint64_t *turn)
 {
     tni_claim_release(claim, d->who);
-    atomic_exchange(turn,
-                    0); /* this read-modify-write is the one that tni_wait_notify() requires */
+    atomic_exchange(turn, 0); /* the read-modify-write that tni_wait_notify() requires */
 }

@@ -43,7 +43,7 @@ void tni_fork_unlock_rooms(struct tn_domain *d, bool in_child)
 
 /*
  * The parent's other threads do not exist here, and what they were doing never ends here: locks
- * and thread records are reset, whoever had them.
+ * and thread records are reset, also those that a thread of the parent had.
  */
 void tni_process_drop_parent_seats(void)
 {

@@ -321,7 +321,7 @@ TN_TEST(one_thread_at_a_time_has_a_claim)
     leave(d);
 }
 
-TN_TEST(a_claim_is_taken_over_only_from_who_cannot_release_it)
+TN_TEST(a_claim_is_taken_over_only_from_a_dead_owner)
 {
     struct tn_domain *other;
     begin(4);

@@ -337,7 +337,7 @@ TN_TEST(a_count_that_a_death_left_too_high_is_corrected)
     finish();
 }
 
-TN_TEST(a_message_block_without_a_record_is_freed_with_its_own)
+TN_TEST(an_unrecorded_message_block_drops_its_references)
 {
     begin();
     tni_block message = make(TNI_KIND_MESSAGE, false), block = make_bytes();
