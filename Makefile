@@ -9,6 +9,7 @@ help:
 	@echo 'make test-fast    the tests for after each change: abi, unit, and some of each other kind'
 	@echo 'make bench        measure the figures of docs/figures.md'
 	@echo 'make bench-peers  the Python package beside PyTorch and the standard library'
+	@echo 'make bench-compare  the table of README.md: beside PyTorch, the standard library, Ray, iceoryx2'
 	@echo 'make check        before a release: format, layers, symbols, headers, tidy, sanitizers, tests'
 	@echo 'make docs         build the site of the documentation: build/docs/html/index.html'
 	@echo 'make prove        the whole proof of docs/crash.md, each test at full size: hours'
@@ -46,6 +47,11 @@ bench-peers:
 	@dev/build python
 	@dev/bench --peers
 
+bench-compare:
+	@dev/setup bench-peers
+	@dev/build python
+	@dev/bench-compare
+
 check:
 	@dev/setup check
 	@dev/check
@@ -77,4 +83,4 @@ format:
 clean:
 	rm -rf build
 
-.PHONY: help demo demo-python test test-fast bench bench-peers check prove soak docs install uninstall format clean
+.PHONY: help demo demo-python test test-fast bench bench-peers bench-compare check prove soak docs install uninstall format clean

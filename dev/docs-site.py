@@ -3,7 +3,8 @@
 """Lay out what Sphinx reads: docs-site.py FOLDER.
 
 Copies the pages of docs/, and CHANGELOG.md and its like. Where they name another page, as in
-`docs/crash.md` or decision 0040, the copy has a link. Adds the index of decisions, and the contents.
+`docs/crash.md` or decision 0040, the copy has a link; where they name a function, one to the reference.
+Makes the index of decisions of docs/decisions/README.md, and adds the contents.
 """
 
 import os
@@ -16,16 +17,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ABOUT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 # The contents of the site, in the order of its menu. A page that is not there yet is left out.
 CONTENTS = {
-    "Begin": ["install", "tutorial", "tutorial-python", "tutorial-c", "tutorial-terminal", "tutorial-exercises", "overview",
-              "glossary"],
-    "Guides": ["guide/queues", "guide/children", "guide/pools", "guide/names", "guide/operations", "guide/README",
-               "guide/arena", "guide/file_descriptor", "guide/file_system", "guide/costs", "guide/lifetimes",
+    "Tutorial": ["tutorial", "tutorial-python", "tutorial-c", "tutorial-terminal", "tutorial-exercises"],
+    "Begin": ["install", "overview", "glossary"],
+    "Guides": ["guide/queues", "guide/children", "guide/pools", "guide/names", "guide/operations", "guide/bindings",
+               "guide/README", "guide/arena", "guide/file_descriptor", "guide/file_system", "guide/costs", "guide/lifetimes",
                "guide/python-names", "guide/python-multiprocessing", "guide/python-torch", "guide/python-dataloader"],
     "Reference": ["reference/c/index", "reference/python/index", "errors", "tool", "limits"],
     "How it works": ["promises", "architecture", "crash", "crash-tables", "layout", "namespaces", "system-calls",
                      "figures", "checklist", "decisions/index"],
     "The project": ["CHANGELOG", "CONTRIBUTING", "style", "SECURITY"],
 }
+# Pages beside the guides and the tutorial whose names of functions lead to the reference.
+REFERRING = ["errors", "limits", "overview"]
 
 
 def link(text, here, pages):
@@ -38,14 +41,23 @@ def link(text, here, pages):
     def page(found):
         name = found[1].removeprefix("docs/")
         known = name in pages and pathlib.Path(name) != here
-        return to(name, title_of(name, pages)) if known else found[0]
+        target = name.replace("decisions/README", "decisions/index")
+        return to(target, title_of(name, pages)) if known else found[0]
 
     def decision(found):
         name = next((name for name in pages if name.startswith(f"decisions/{found[2]}-")), None)
         return to(name, found[0].strip("`")) if name and pathlib.Path(name) != here else found[0]
 
+    def manual(found):
+        return to(pathlib.Path(f"reference/c/{found[1]}.rst"), found[0].strip("`"))
+
+    is_for_users = here.parts[0] == "guide" or here.stem.startswith("tutorial") or here.stem in REFERRING
     parts = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
     for i in range(0, len(parts), 2):
+        parts[i] = re.sub(r"`tenon_(\w+)\(3\)`", manual, parts[i])
+        if is_for_users:
+            parts[i] = re.sub(r"`(tn_\w+)\(\)`", r"{c:func}`\1`", parts[i])
+            parts[i] = re.sub(r"`(tenon\.[A-Za-z]\w*)(?:\(\))?`", r"{py:obj}`\1`", parts[i])
         parts[i] = re.sub(r"(?<!\[)`((?:docs/)?[\w/-]+\.md)`(?!\])", page, parts[i])
         parts[i] = re.sub(r"(?<![\w/])(`?decisions?[ /])(\d{4})(?![-\d])`?", decision, parts[i])
     return "".join(parts)
@@ -57,14 +69,21 @@ def title_of(name, pages):
 
 
 def write_decisions(pages, folder):
-    names = sorted(name for name in pages if name.startswith("decisions/"))
-    lines = ["# Decisions", "", "What was decided about how tenon works, and why. A page that was replaced by a later one "
-             "says so. Numbers that are missing were never given to a page.", ""]
-    for name in names:
-        number, title = re.match(r"(\d{4}):? *(.*)", title_of(name, pages)).groups()
-        lines.append(f"- [{number}]({pathlib.Path(name).name}): {title[0].lower() + title[1:] if title[1:2].islower() else title}")
-    lines += ["", "```{toctree}", ":hidden:", *(pathlib.Path(name).stem for name in names), "```", ""]
-    (folder / "decisions" / "index.md").write_text("\n".join(lines), encoding="utf-8")
+    """The index: docs/decisions/README.md, with links, and what it does not list yet by its title."""
+    names = sorted(name for name in pages if re.match(r"decisions/\d", name))
+    by_number = {pathlib.Path(name).name[:4]: name for name in names}
+    index = pages["decisions/README.md"]
+    for number in re.findall(r"^- (\d{4}):", index, re.M):
+        if number not in by_number:
+            raise SystemExit(f"docs/decisions/README.md lists {number}, which is not there")
+    lost = [number for number in by_number if f"- {number}:" not in index]
+    if lost:
+        index += "\n## Newer\n\n" + "".join(
+            f"- {number}: {re.sub(r'^[0-9]{4}:? *', '', title_of(by_number[number], pages))}\n" for number in lost)
+    index = re.sub(r"^- (\d{4}):", lambda found: f"- [{found[1]}]({pathlib.Path(by_number[found[1]]).name}):", index, flags=re.M)
+    index += "\n".join(["", "```{toctree}", ":hidden:", "", *(pathlib.Path(name).stem for name in names), "```", ""])
+    (folder / "decisions" / "index.md").write_text(index, encoding="utf-8")
+    (folder / "decisions" / "README.md").unlink()
 
 
 def contents(folder):

@@ -11,7 +11,7 @@ copyright = "the authors of tenon, Apache License 2.0"
 release = re.search(r"version: '([\d.]+)'", (_source / "version.txt").read_text(encoding="utf-8"))[1]
 
 extensions = ["myst_parser"]
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["deflist", "attrs_inline"]
 myst_heading_anchors = 3
 # A fence names a language that no highlighter knows, or shows part of a program: that is no fault.
 suppress_warnings = ["misc.highlighting_failure"]
@@ -21,6 +21,7 @@ html_theme = "furo"
 html_title = f"tenon {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
