@@ -297,7 +297,7 @@ def man_comment(comment):
 
 def man_page(header, version):
     shown = read_examples(header.stem)
-    out = [f'.TH tenon_{header.stem} 3 "" "tenon {version}"', ".SH NAME"]
+    out = [f'.TH tenon_{header.stem} 3 "" "tenon {version}"', ".nh", ".ad l", ".SH NAME"]
     names = [function.name for function in header.functions]
     out += [f"{', '.join([f'tenon_{header.stem}', *names])} \\- {TITLES[header.stem]}", ".SH SYNOPSIS", ".nf",
             f"#include <tenon/{header.path.name}>", ".PP"]
@@ -306,7 +306,7 @@ def man_page(header, version):
         text = function.text.replace(" ", "\0").replace(",\0", ", ") + ";"
         lines = [line.replace("\0", " ") for line in textwrap.wrap(text, 62, break_on_hyphens=False)]
         out += [man_text(lines[0]), *["        " + man_text(line) for line in lines[1:]]]
-    out += [".fi", "Link with \\fI\\-ltenon\\fP.", ".SH DESCRIPTION"]
+    out += [".fi", ".PP", "Link with \\fI\\-ltenon\\fP.", ".SH DESCRIPTION"]
     for item in header.items:
         if item.kind == "section":
             out += [f".SH {item.text.upper()}"]
