@@ -155,3 +155,13 @@ def test_the_python_program_of_the_guides_runs(desk, name):
     program = TUTORIAL.parent / "examples" / f"{name}.py"
     done = subprocess.run([sys.executable, str(program)], cwd=desk.folder, env=desk.environment, timeout=WAIT_S, check=False)
     assert done.returncode == 0
+
+
+def test_the_second_terminal_shows_the_columns_that_the_tool_prints():
+    if not (COMPILED / "tutorial_step4").exists() or not (BUILD / "tools" / "tenon" / "tenon").exists():
+        pytest.skip("the examples or the tool were not compiled")
+    command = [sys.executable, str(TUTORIAL.parents[1] / "dev" / "docs-terminal.py"), str(BUILD)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stdout)
+    assert done.stdout + done.stderr == "" and done.returncode == 0
