@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: see sync.h.
+ * wait: see wait.h.
  *
- * I1  A waiter that armed the word after its last look is woken, or finds the word changed, by
- *     every later notify.
- * I2  `armed` is cleared only by a CAS on the value whose wake found nobody. A waiter that
- *     armed before and had not yet slept sees the word change; one that fell asleep between
- *     that wake and the CAS is woken by a second wake, of everybody, and arms again.
- * Callers: every room that waits. Death: leaves `armed` set at worst, which costs one wake.
+ * Nouns: wait word, mutex.
+ * I1  A waiter that armed the word, and then found its condition false, is woken up by every
+ *     later notify, or finds the word changed.
+ * I2  `armed` is cleared only by a CAS on the value whose wake-up found no sleeper. A waiter
+ * that had armed the word, and did not sleep yet, sees the word change. A waiter that fell
+ * asleep between that wake-up and the CAS is woken up by a second wake-up, of everybody.
+ * Callers: every room that waits. Death: leaves `armed` set at worst, which costs one system
+ * call; `looking`: see wait.h.
  */
 #include "wait/wait.h"
 
@@ -24,19 +26,20 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count)
 }
 
 /*
- * Nobody was asleep, so nobody is on its way: take back what we said. Who relied on it, or
- * armed meanwhile, looks again.
+ * No thread was asleep, so no sleeper will clear `looking`: clear it, and `armed`. A process
+ * that relied on `looking`, or that armed the word meanwhile, finds the word changed or is
+ * woken up.
  */
 static void take_back(_Atomic uint32_t *word, uint32_t value)
 {
-    uint32_t none;
-    bool is_ours = true;
+    uint32_t cleared;
+    bool is_unchanged = true;
     do {
-        none = value & ~(uint32_t)(TNI_WAIT_ARMED | TNI_WAIT_LOOKING);
-        if (!is_ours)
-            none += TNI_WAIT_EPOCH; /* who armed after our call must not sleep on this value */
-        is_ours = false;
-    } while (!atomic_compare_exchange_weak(word, &value, none));
+        cleared = value & ~(uint32_t)(TNI_WAIT_ARMED | TNI_WAIT_LOOKING);
+        if (!is_unchanged)
+            cleared += TNI_WAIT_EPOCH; /* a waiter that armed since must not sleep on it */
+        is_unchanged = false;
+    } while (!atomic_compare_exchange_weak(word, &value, cleared));
     tni_os_wake(word, INT32_MAX); /* I2 */
 }
 

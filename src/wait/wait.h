@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait: wait words and recoverable claims, two words that processes meet at; and a lock between
+ * wait: wait words and recoverable claims, through which processes synchronize; and a mutex for
  * the threads of one process.
  *
- * A wait word is {epoch:29, looking:1, pollers:1, armed:1}. A waiter arms it, looks once more
- * at what it waits for, and sleeps while the word is as it was when armed. A waker changes what
- * is waited for, then notifies: no system call unless the word is armed. `armed` stays until a
- * wake finds nobody, so no count of sleepers exists that a death could falsify; a sleeper that
- * dies is forgotten by the kernel. A wake that was spent on a process that then died is made
- * good by the reaper, and by the slices in which everybody sleeps.
+ * A wait word is {epoch:29, looking:1, pollers:1, armed:1}. A waiter arms the word, checks its
+ * condition once more, and sleeps while the word has the value that it had when it was armed. A
+ * waker makes the condition true, then notifies, which is a system call only if the word is
+ * armed. `armed` stays set until a wake-up finds no sleeper. The word counts no sleepers, since
+ * a death would make a count wrong; the kernel forgets a sleeper that dies. If a process dies
+ * after it consumed a wake-up, the reaper wakes the others, and every sleep is cut into slices.
  *
- * `looking`: somebody who is awake, or was woken, looks for what the sleepers wait for, and
- * will pass on what it leaves; a call wakes nobody meanwhile. Set only while armed, by queues:
- * by who looks, and by who wakes a sleeper, on its behalf. If either dies, the reaper takes it
- * back and wakes all; if who looks is stopped, the others' next slices take it back.
+ * `looking` means: a process that is awake, or that was woken up, checks the condition on
+ * behalf of all sleepers and notifies the next one if something is left; until then nobody else
+ * is woken up. Only queues set it, and only while the word is armed: the process that checks
+ * sets it, or a waker sets it on behalf of the sleeper that it wakes up. If that process dies,
+ * the reaper clears `looking` and wakes everybody; if it is stopped, another sleeper clears
+ * `looking` at the end of its slice.
  *
- * A claim is a 64-bit word that is 0 or names its owner, so that a dead owner can be found.
+ * `pollers` means: some process has a pollable descriptor for the object.
+ *
+ * A claim is a 64-bit word that is 0 or names its owner, so that the death of the owner can be
+ * noticed.
  */
 #ifndef TNI_WAIT_H
 #define TNI_WAIT_H
@@ -25,8 +30,8 @@
 enum { TNI_WAIT_ARMED = 1, TNI_WAIT_POLLERS = 2, TNI_WAIT_LOOKING = 4, TNI_WAIT_EPOCH = 8 };
 
 /*
- * Between a read-modify-write and a look at something else. For x86 a locked instruction is the
- * fence that this takes; for C11, and other machines, it orders nothing but its own place.
+ * A full fence between a read-modify-write and a later load of another word. On x86 the locked
+ * instruction of the read-modify-write is that fence. In C11, and on other machines, it is not.
  */
 static inline void tni_fence_after_modify(void)
 {
@@ -35,7 +40,7 @@ static inline void tni_fence_after_modify(void)
 #endif
 }
 
-/** Announce a sleeper. @return the value to sleep on, after one more look */
+/** Arm the word. @return the value to sleep on, once the condition was checked again */
 static inline uint32_t tni_wait_arm(_Atomic uint32_t *word)
 {
     uint32_t seen = atomic_fetch_or(word, TNI_WAIT_ARMED) | TNI_WAIT_ARMED;
@@ -47,10 +52,11 @@ int tni_wait_notify_slow(_Atomic uint32_t *word, uint32_t count);
 void tni_wait_call_slow(_Atomic uint32_t *word);
 
 /**
- * Wake up to `count` sleepers, if there are any.
- * pre: a sequentially consistent read-modify-write lies between the change and this call; it
- * pairs with the one in tni_wait_arm(): either we see `armed`, or the waiter sees the change.
- * @return whether pollers are registered
+ * Wake up at most `count` sleepers, if there are any.
+ * pre: a sequentially consistent read-modify-write has made the condition true, or follows that
+ * change. It pairs with the one in tni_wait_arm(): either this call sees `armed`, or the waiter
+ * sees the change.
+ * @return whether `pollers` is set
  */
 static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
 {
@@ -62,9 +68,9 @@ static inline bool tni_wait_notify(_Atomic uint32_t *word, uint32_t count)
 }
 
 /**
- * As tni_wait_notify() of one, for a queue's words: while the sleeper that was woken is on its
- * way, it counts as one that looks, so the next call wakes nobody. It calls the next one itself
- * if something is left.
+ * As tni_wait_notify() of one sleeper, for the words of a queue. It sets `looking` on behalf of
+ * the sleeper, so the next call wakes nobody until the sleeper has checked the queue. The
+ * sleeper makes the next call itself if something is left.
  */
 static inline bool tni_wait_call(_Atomic uint32_t *word)
 {
@@ -76,25 +82,26 @@ static inline bool tni_wait_call(_Atomic uint32_t *word)
 }
 
 /**
- * After a sleep, however it ended: we may be the one that was called. Whoever is called next
- * must not rely on us, so a look has to follow, and a call if something is left.
+ * Clear `looking` after a sleep, however the sleep ended, since it may have been set on this
+ * thread's behalf. The thread then checks its condition, and calls tni_wait_call() if something
+ * is left.
  */
 static inline void tni_wait_awake(_Atomic uint32_t *word)
 {
-    /* Not only if a load shows it: the wake-up itself orders nothing. */
+    /* Always: a load may miss a `looking` that was set, since a wake-up orders nothing. */
     atomic_fetch_and(word, ~(uint32_t)TNI_WAIT_LOOKING);
     tni_fence_after_modify();
 }
 
-/** Wake every sleeper and change the word, whether armed or not. */
+/** Change the word and wake up every sleeper, whether the word is armed or not. */
 void tni_wait_notify_all(_Atomic uint32_t *word);
 
 /*
- * A lock between the threads of one process, in private memory, whose waiters sleep. A fork
- * handler takes those that a child must find free, and frees them on both sides.
+ * A mutex for the threads of one process, in private memory, whose waiters sleep. A fork
+ * handler locks each mutex that must be free in a child, and unlocks it in parent and child.
  */
 struct tni_mutex {
-    _Atomic uint32_t state; /* 0 free, 1 taken, 2 taken and somebody may sleep */
+    _Atomic uint32_t state; /* 0 free, 1 locked, 2 locked and a thread may sleep on it */
 };
 void tni_mutex_lock_slow(struct tni_mutex *mutex);
 void tni_mutex_unlock_slow(struct tni_mutex *mutex);
@@ -112,13 +119,13 @@ static inline void tni_mutex_unlock(struct tni_mutex *mutex)
     if (TNI_UNLIKELY(atomic_exchange_explicit(&mutex->state, 0, memory_order_release) == 2))
         tni_mutex_unlock_slow(mutex);
 }
-/** In a forked child: what its parent had taken is free, and nobody sleeps. */
+/** In a forked child: free a mutex that a thread of the parent had locked. */
 static inline void tni_mutex_reset(struct tni_mutex *mutex)
 {
     atomic_store_explicit(&mutex->state, 0, memory_order_relaxed);
 }
 
-/** @return whether the claim is ours now */
+/** Take the claim for `who` if it has no owner. @return whether `who` owns it now */
 static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)
 {
     uint64_t free = 0;
@@ -126,8 +133,8 @@ static inline bool tni_claim_try(_Atomic uint64_t *claim, uint64_t who)
                                                    memory_order_relaxed);
 }
 /**
- * Only the owner, or the reaper for a dead one: nothing happens if it is another's.
- * Sequentially consistent: a tni_wait_notify() may follow at once.
+ * Release the claim if `who` owns it; the owner calls this, or the reaper for a dead owner.
+ * Sequentially consistent, as tni_wait_notify() needs it.
  */
 static inline void tni_claim_release(_Atomic uint64_t *claim, uint64_t who)
 {
