@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: what every room stands on. Failing with a sentence, sizes that cannot overflow, bits,
- * the program's hooks, kill points. It touches no system call and no shared memory.
+ * base: what every room uses. Errors with a sentence, arithmetic that reports overflow, bits,
+ * the program's hooks, names, kill points. Only kill points make system calls, and no release
+ * has kill points. The room has no shared memory.
  */
 #ifndef TNI_BASE_H
 #define TNI_BASE_H
@@ -27,8 +28,9 @@
 enum { TNI_CACHE_LINE = 64 };
 
 /**
- * How long not to look again after a look that took `took_ns`: `factor` times as long, at least
- * `least_ns`. At most 30 s: a process may be stopped inside a look, and the machine may sleep.
+ * The pause after a periodic scan that took `took_ns`: `factor` times as long, at least
+ * `least_ns`. At most 30 s, since `took_ns` includes time in which the process was stopped or
+ * the machine was suspended.
  */
 static inline uint64_t tni_pause_ns(uint64_t took_ns, uint64_t factor, uint64_t least_ns)
 {
@@ -38,21 +40,21 @@ static inline uint64_t tni_pause_ns(uint64_t took_ns, uint64_t factor, uint64_t 
 }
 
 /**
- * Set this thread's error detail and return `status`. The place that decides the error calls
- * it, nobody above.
+ * Set this thread's error detail and return `status`. Only the function that detects the error
+ * calls this; its callers pass the status on.
  */
 int tni_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** As tni_fail(), with ": <text of errno_value>" appended. */
 int tni_fail_errno(int status, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /**
- * As tni_fail(), with a static sentence and no formatting: for what fails a million times a
- * second.
+ * As tni_fail(), with a static sentence and no formatting: for errors that are part of normal
+ * work, such as a full queue.
  */
 int tni_fail_plain(int status, const char *sentence);
 /*
- * A failure is a negative number: the compiler and the analyzer see then that ret_x is set
- * elsewhere.
+ * Tells the compiler and the analyzer that a failure is negative. They then see that a caller
+ * which tests for an error does not use an unset ret_x.
  */
 static inline int tni_negative(int status)
 {
@@ -63,15 +65,16 @@ static inline int tni_negative(int status)
 #define tni_fail(...)       tni_negative(tni_fail(__VA_ARGS__))
 #define tni_fail_errno(...) tni_negative(tni_fail_errno(__VA_ARGS__))
 #define tni_fail_plain(...) tni_negative(tni_fail_plain(__VA_ARGS__))
+/** Set what tn_error_peer() returns in this thread: the process whose death is the error. */
 void tni_set_peer(uint32_t seat, int32_t pid);
 
 enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG };
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * True while the process has one thread and so needs no locked instructions for what only its
- * own threads touch; libc says so, and takes it back before a second thread runs. Only where
- * plain stores keep their order for other processes.
+ * True while the process has one thread, according to libc, which makes it false before a
+ * second thread runs. Words that only this process's threads use need no locked instructions
+ * then. Only on x86-64, where other processes see plain stores in their order.
  */
 #if defined(__x86_64__) && defined(__has_include)
 #if __has_include(<sys/single_threaded.h>)
@@ -84,45 +87,48 @@ void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2
 #endif
 
 /*
- * For thread-local words of the hot path: read without a call. The loader keeps little room for
- * them in libraries that are loaded late, so only a few bytes may have it.
+ * For thread-local variables of the hot path: they are read without a call. The loader reserves
+ * little space for such variables of libraries that are loaded late, so only a few bytes may
+ * have this attribute.
  */
 #define TNI_TLS_INITIAL __attribute__((tls_model("initial-exec")))
 
 /*
- * Of functions that run around fork(): the linker lays them side by side. A forked child has no
- * page of the program mapped, and each place where it begins to run costs it a fault.
+ * For functions that run around fork(): the linker places them side by side. A forked child has
+ * no page of the program mapped, so each page of code that it runs costs a page fault.
  */
 #define TNI_AROUND_FORK __attribute__((cold))
 
 /*
- * A function of the program's and what it is given change together, so one pointer publishes
- * both.
+ * A function of the program and its context. Both are in one node, so that one atomic pointer
+ * publishes both.
  */
 typedef void tni_hook_fn(void);
 struct tni_hook {
-    tni_hook_fn *call; /* cast back by who calls it */
+    tni_hook_fn *call; /* the caller casts it to its own type */
     void *context;
     struct tni_hook *older;
 };
-/** The node of this pair, which stays for ever. NULL: `call` is NULL, or there is no memory. */
+/** The node of this pair, which is never freed. NULL: `call` is NULL, or there is no memory. */
 struct tni_hook *tni_hook_of(tni_hook_fn *call, void *context);
 
-/** When this thread is to ask the hook of tn_interrupt_set() again; TNI_FOREVER: there is none.
+/** When this thread calls the hook of tn_interrupt_set() next; TNI_FOREVER: there is no hook.
  */
 uint64_t tni_interrupt_due_ns(void);
 /**
- * Ask it, after a signal or when it is due. pre: nothing of the library's is in this thread's
- * hand. @return 0, or TN_ERR_INTERRUPTED: the wait shall end
+ * Call that hook, after a signal or when it is due. pre: this thread has no thread record, no
+ * claim and no lock, since the hook may call tenon, wait or fork.
+ * @return 0, or TN_ERR_INTERRUPTED: the hook ends the wait
  */
 int tni_interrupt_ask(uint64_t now_ns);
 /**
- * While this thread defers, a wait ends with TN_ERR_INTERRUPTED where it would call the hook,
- * and the caller asks. @return whether it deferred before
+ * While this is set, tni_interrupt_ask() of this thread returns TN_ERR_INTERRUPTED instead of
+ * calling the hook, and the caller of the wait calls the hook later. @return what was set
+ * before
  */
 bool tni_interrupt_defer(bool defers);
 
-/* Sizes. False on overflow; *ret untouched then. */
+/* Arithmetic. false: overflow, and *ret is unchanged. */
 static inline bool tni_add_size(uint64_t a, uint64_t b, uint64_t *ret)
 {
     uint64_t result;
@@ -155,13 +161,14 @@ static inline uint32_t tni_log2_up(uint64_t value)
     return value <= 1 ? 0 : 64u - (uint32_t)__builtin_clzll(value - 1);
 }
 
-/** Read once a field that others may write at any time: what is checked is what is used. */
+/** Read once a field that another process may write, so that the value checked is the one used.
+ */
 #define TNI_LOOK(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-/** Write such a field: others may be looking, and check afterwards what they saw. */
+/** Write a field that another process may be reading; that process checks what it has read. */
 #define TNI_PUT(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELAXED)
 /**
- * Copy what others may be writing now. The caller finds out afterwards whether they did, and
- * then drops the copy; so the thread sanitizer is not to tell of it.
+ * Copy bytes that another process may be writing. The caller detects that afterwards and drops
+ * the copy, so the thread sanitizer must not report the race.
  */
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline, unused)) static void
@@ -177,6 +184,7 @@ static inline void tni_copy_unstable(void *to, const void *from, size_t size_byt
 }
 #endif
 
+/** A pause in a loop that polls a word. */
 static inline void tni_relax(void)
 {
 #if defined(__x86_64__)
@@ -207,20 +215,24 @@ int tni_check_struct(const char *what, const void *ret, size_t known_bytes);
  */
 int tni_give_struct(const char *what, const void *ours, size_t known_bytes, void *ret);
 
-/** A name for objects and domains: 1 to max_len of [A-Za-z0-9._-], not starting with a dot. */
+/**
+ * Check a name: 1 to max_len bytes of [A-Za-z0-9._-], the first not a dot. `what` begins the
+ * error's sentence. TN_ERR_INVALID.
+ */
 int tni_check_name(const char *what, const char *name, size_t max_len);
 
 /**
- * FNV-1a, 64 bit. Source: Fowler, Noll, Vo, IETF draft-eastlake-fnv. Against accidents, not
- * attackers.
+ * FNV-1a, 64 bits. Source: Fowler, Noll, Vo, IETF draft-eastlake-fnv. It detects accidents, not
+ * forgery.
  */
 uint64_t tni_hash(const void *bytes, size_t size_bytes);
 
 /*
- * Kill points: a test names one, and the process kills itself with SIGKILL when it gets there.
- * Compiled out unless TN_KILL_POINTS. TENON_KILL_POINT=name[:n] arms the n-th passing (from 1);
- * tests in a forked child use tni_kill_point_arm(). TENON_KILL_LIST=path appends every name
- * passed; tni_kill_point_list() does so from now on, NULL ends it.
+ * Kill points: a test arms one by name, and the process kills itself with SIGKILL when it
+ * passes the point. They exist only with TN_KILL_POINTS. TENON_KILL_POINT=name[:n] arms the
+ * n-th pass (from 1); tni_kill_point_arm() does so in a forked child of a test.
+ * TENON_KILL_LIST=path appends the name of each point passed to a file; so does
+ * tni_kill_point_list(), until it is called with NULL.
  */
 #if defined(TN_KILL_POINTS)
 void tni_kill_point(const char *name);

@@ -3,8 +3,10 @@
 
 #include "base/base.h"
 
-/* Nodes are kept: another thread may be reading an old one, and a lock would hang a forked
- * child. */
+/*
+ * Nodes are never freed: another thread may be reading an old one. A lock could be held at a
+ * fork, and a child would then wait for it for ever.
+ */
 static struct tni_hook *_Atomic all;
 
 static struct tni_hook *find(tni_hook_fn *call, const void *context)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * interrupt: the program's hook that ends waits.
+ * interrupt: the program's hook that can end waits.
  *
- * It is called where a thread has nothing of the library's in hand, as it may call tenon, wait
- * or fork: by tni_process_sleep(), before and after a sleep on a word, when what the wait is
- * for was tried and left as it was, so no record of a thread is taken, nothing is announced and
- * no claim is held; and by the waits for children, between two looks. Waits inside of the
- * library that must come to their end tell that to tni_process_sleep(), which then never calls
- * it. A thread that must not wait on in a child that the hook forks defers: its waits end where
- * they would call the hook, and it asks between two of them.
+ * The hook may call tenon, wait or fork, so a thread calls it only where it has no thread
+ * record, no announce and no claim: in tni_process_sleep(), before and after a sleep on a word,
+ * and between two checks of a wait for children. Waits inside the library that must not end
+ * early say so to tni_process_sleep(), which does not call the hook then. A thread that must
+ * not go on waiting in a child that the hook forks defers the hook: its waits end where they
+ * would call the hook, and the thread calls the hook between two waits.
  */
 #include "base/base.h"
 

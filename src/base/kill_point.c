@@ -12,7 +12,7 @@
 
 enum { NAME_BYTES = 128, PATH_BYTES = 512 };
 
-/* Tests arm from one thread before the others start, so only the count is contended. */
+/* A test arms a point before it starts threads, so threads race for the counter only. */
 static char armed_name[NAME_BYTES];
 static _Atomic uint32_t passings_left;
 static char list_path[PATH_BYTES];
@@ -36,7 +36,7 @@ void tni_kill_point_list(const char *path)
     list_path[len] = '\0';
 }
 
-/* At load, because reading the environment at a point that is passed by threads would race. */
+/* When the library is loaded: to read the environment at a kill point would be a race. */
 __attribute__((constructor)) static void read_environment(void)
 {
     tni_kill_point_list(getenv("TENON_KILL_LIST"));
@@ -55,7 +55,7 @@ __attribute__((constructor)) static void read_environment(void)
     tni_kill_point_arm(name, passing);
 }
 
-/* One writev on O_APPEND: lines of many processes do not mix. */
+/* One writev() with O_APPEND, so that lines of several processes do not mix. */
 static void append_to_list(const char *name)
 {
     int fd = open(list_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -80,7 +80,7 @@ void tni_kill_point(const char *name)
         return;
     if (atomic_fetch_sub(&passings_left, 1) != 1)
         return;
-#if defined(TN_AT_DEATH) /* a build that measures coverage */
+#if defined(TN_AT_DEATH) /* in a build that measures coverage: write the counts first */
     TN_AT_DEATH();
 #endif
     kill(getpid(), SIGKILL);

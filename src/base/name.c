@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-/* Not isalnum(): a locale must not decide what is a name. */
+/* Not isalnum(), whose result depends on the locale. */
 static bool is_name_byte(char byte)
 {
     return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') ||

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: what every room stands on.
+ * base: what every room uses.
  *
- * Nouns: status, detail, peer (status.c); log hook (log.c); name (name.c); hash (hash.c);
- * kill point (kill_point.c).
+ * Nouns: status, detail, peer (status.c); hook (hook.c), log hook (log.c), interrupt hook
+ * (interrupt.c); options struct (options.c); name (name.c); text (text.c); hash (hash.c); kill
+ * point (kill_point.c).
  *
- * I1  tni_fail() returns the status it was given, so that `return tni_fail(...)` is the one
- *     idiom.
- * I2  A detail always ends in NUL, and ends in "..." where it was cut.
- * I3  Detail and peer belong to one thread; no other thread reads or writes them.
- * I4  Nothing here takes a lock, so nothing here can hang in a forked child.
- * I5  The log hook is called with no state of ours half changed, and never from inside itself.
+ * I1  tni_fail() returns the status that it is given, so a function fails with
+ *     `return tni_fail(...)`.
+ * I2  A detail ends in NUL, and in "..." if it was cut.
+ * I3  Detail and peer are thread-local; no other thread reads or writes them.
+ * I4  No function here takes a lock, so none can block for ever in a forked child.
+ * I5  The log hook is called while no structure of the library is half changed, and never from
+ *     inside itself.
  *
- * Who may call: every room, from any thread, also in a forked child.
- * A death leaves nothing: there is no shared memory here.
+ * Callers: every room, from any thread, also in a forked child.
+ * Death: leaves nothing, since there is no shared memory here.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,10 +27,10 @@ enum { DETAIL_BYTES = 256, ERRNO_BYTES = 96 };
 
 static _Thread_local char detail[DETAIL_BYTES];
 static TNI_TLS_INITIAL _Thread_local const char
-    *plain; /* a whole sentence that takes the detail's place */
+    *plain; /* a static sentence that replaces the detail; NULL: none */
 static _Thread_local tn_peer peer;
 
-/* Arguments may point into the old detail, so the new one is built aside. */
+/* Arguments may point into the old detail, so the new one is written to a buffer first. */
 static void set_detail(const char *format, va_list arguments, const char *reason)
 {
     char text[DETAIL_BYTES];

@@ -8,8 +8,8 @@
 static int is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
 
 /*
- * How many bytes the character at `at` has; 0: it is none, or a control character. The end of
- * the text is no continuation, so nothing behind it is read.
+ * Bytes of the character at `at`; 0: it is not valid, or a control character. The NUL at the
+ * end of the text is no continuation byte, so no byte after it is read.
  */
 static int measure(const unsigned char *at)
 {
