@@ -8,6 +8,10 @@ layout-table.py --write  put the tables into docs/layout.md, between their marke
 
 The fields and their comments are read from the sources; offsets and sizes are asked of the
 compiler, by a program that is made of those names, compiled and run.
+
+--check also fails if a word whose bits are fields, such as {class:8, index:24}, is documented in
+docs/layout.md or in a source of the library, and is not a row of the table in
+tests/abi/words_test.c, which compares each row with the code.
 """
 
 import os
@@ -47,6 +51,12 @@ STRUCTS = [
 COPIED = {"handle_head", "packet_head"}
 # What the example of a domain's geometry is made with: the defaults, and 16 GiB.
 QUOTA_BYTES = 16 << 30
+
+# {name:bits, ...}; in a comment of several lines a star may stand in the middle.
+WORD = re.compile(r"\{[\w' *-]+:\s?\d+(?:,[\w' *\n-]+:\s?\d+)+\}")
+WORDS_TABLE = ROOT / "tests" / "abi" / "words_test.c"
+# Words that are not in the shared memory of a domain.
+OTHER_WORDS = {"{waits:28, doubt:4}", "{request:62, claim:2}"}
 
 FIELD = re.compile(
     r"^\s*(?:_Alignas\(\d+\)\s*)?(?P<type>(?:struct\s+)?_?[A-Za-z]\w*(?:\s+\w+)?)\s+"
@@ -93,7 +103,8 @@ def program(structs):
     lines.append(
         f"""
     struct tni_geometry g;
-    if (tni_geometry_init(256, 1u << 20, 1024, 65536, UINT64_C({QUOTA_BYTES}), 4096, &g) != 0)
+    const struct tni_limits limits = {{256, 1u << 20, 1024, 65536, UINT64_C({QUOTA_BYTES})}};
+    if (tni_geometry_init(&limits, 4096, &g) != 0)
         return 1;
 #define SECTION(name, from, to) printf("section " name " %llu %llu\\n", (unsigned long long)(from), (unsigned long long)(to))
     SECTION("header", 0, g.seats_off);
@@ -205,6 +216,20 @@ def filled(document, made):
     return pattern.sub(fill, document)
 
 
+def words_of(text):
+    return {re.sub(r"[\s*]+", " ", match[0]) for match in WORD.finditer(text)}
+
+
+def unknown_words():
+    known = words_of(WORDS_TABLE.read_text(encoding="utf-8")) | OTHER_WORDS
+    paths = [DOCUMENT, *sorted((ROOT / "src").rglob("*.[ch]"))]
+    return [
+        f"{path.relative_to(ROOT)}: {word} is not in the table of tests/abi/words_test.c"
+        for path in paths
+        for word in sorted(words_of(path.read_text(encoding="utf-8")) - known)
+    ]
+
+
 def main():
     made = tables()
     if len(sys.argv) == 1:
@@ -216,6 +241,9 @@ def main():
         DOCUMENT.write_text(wanted, encoding="utf-8")
     elif wanted != document:
         print("docs/layout.md: a table is not what the sources say: dev/layout-table.py --write")
+        return 1
+    elif unknown_words():
+        print("\n".join(unknown_words()))
         return 1
     return 0
 

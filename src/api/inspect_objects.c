@@ -41,7 +41,7 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
 {
     const struct tni_object *object = tni_object_at(s, index);
 
-    info->id = (uint64_t)tni_object_generation(word) << 32 | index;
+    info->id = tni_object_id(tni_object_generation(word), index);
     tni_text_copy(info->name, sizeof info->name, object->name, sizeof object->name);
     info->openers = count_seats(s, &object->openers);
     info->producers = count_seats(s, &object->producers);

@@ -5,17 +5,9 @@
 
 #include "backing/backing.h"
 
-enum { TNI_STRATEGY_BITS = 8 };
-
 static inline struct tni_backing *tni_backing_at(const struct tni_segment *s, tni_block block)
 {
     return tni_payload_look(s, block);
-}
-
-/* The value of tni_backing.strategy: {generation:24, strategy:8}, I5. */
-static inline uint32_t tni_strategy_word(uint32_t strategy, uint32_t generation)
-{
-    return generation << TNI_STRATEGY_BITS | strategy;
 }
 
 /** Whether a value of tni_backing.strategy names an object of this generation. */

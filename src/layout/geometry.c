@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * geometry: from five numbers to the place of everything.
+ * geometry: see geometry.h.
  *
+ * Nouns: section, size class, span.
  * I1  Equal numbers give an equal geometry, in every process and every build of one layout
  *     version.
- * I2  Sections do not overlap, and each starts on a page; blocks of 2 MiB and more on 2 MiB.
- * I3  A class's base is a multiple of 64, so that no 64-bit word of hints or of a hold row
- *     belongs to two classes.
+ * I2  Sections do not overlap, and each starts on a page. Each class starts on 2 MiB.
+ * I3  A class's base is a multiple of 64, so no 64-bit word of hints or of a row of holds has
+ *     bits of two classes.
+ * Callers: segment, to create and to attach. Death: there is no shared memory here.
  */
 #include "layout/layout.h"
 
@@ -15,8 +17,8 @@ enum { HUGE_BYTES = 2 << 20, SPAN_BYTES = 64 << 10, CACHE_BYTES = 1 << 20, CACHE
 #define LARGEST_BLOCK_BYTES (UINT64_C(1) << 43)
 
 /*
- * Steps of at most 50 % below a page; above, powers of two, since only what is asked for is
- * committed.
+ * Each size from 128 to 4096 is at most 50 % larger than the one before. Larger sizes are
+ * powers of two: a block that has a span of its own commits only the bytes that were asked for.
  */
 static const uint32_t small_sizes[] = {64,  128,  192,  256,  384,  512,
                                        768, 1024, 1536, 2048, 3072, 4096};
@@ -26,20 +28,14 @@ static const uint32_t message_sizes[TNI_MESSAGE_CLASSES] = {1 << 10, 8 << 10, 64
 static int add_class(struct tni_geometry *g, uint64_t size_bytes, uint32_t limit)
 {
     struct tni_class_geometry *c = &g->classes[g->class_count];
-    /*
-     * A block of this class holds more than half its size (see above), or is small: so many can
-     * exist.
-     */
+    /* A payload block above a page is more than half full, so more blocks cannot exist. */
     uint64_t most = 2 * g->quota_limit_bytes / size_bytes + 1;
     uint64_t capacity = TNI_MIN(most, limit);
 
     c->size_bytes = size_bytes;
     c->capacity = (uint32_t)capacity;
     c->base = g->total_blocks;
-    /*
-     * Spans are whole pages, of any page size, so that memory is given back without touching a
-     * neighbour.
-     */
+    /* A span is a multiple of every page size, so memory of a span is given back by itself. */
     uint64_t power_part = size_bytes & -size_bytes;
     c->span = power_part >= SPAN_BYTES ? 1 : (uint32_t)(SPAN_BYTES / power_part);
     if (c->span > 1)
@@ -67,7 +63,7 @@ static uint64_t place(uint64_t *offset, uint64_t size_bytes, uint64_t page_bytes
     return here;
 }
 
-/* A row of so many bits and its head, on cache lines of its own. */
+/* Bytes of a row of this many bits with its head: whole cache lines. */
 static uint64_t bits_bytes(uint32_t bits)
 {
     return TNI_ROW_HEAD * sizeof(uint64_t) + tni_align_up(bits, 512) / 8;
@@ -80,71 +76,90 @@ static int check_number(const char *what, uint32_t number, uint32_t most)
     return tni_fail(TN_ERR_INVALID, "%s: %u is not in 1 to %u", what, number, most);
 }
 
-int tni_geometry_init(uint32_t seats, uint32_t blocks, uint32_t objects, uint32_t tickets,
-                      uint64_t quota_bytes, uint32_t page_bytes,
-                      struct tni_geometry *ret_geometry)
+static int check_limits(const struct tni_limits *l, uint32_t page_bytes)
 {
-    struct tni_geometry g = {.seats = seats,
-                             .blocks = blocks,
-                             .objects = objects,
-                             .tickets = tickets,
-                             .quota_limit_bytes = quota_bytes,
-                             .page_bytes = page_bytes,
-                             .class_count = 1};
     int status;
-
-    if ((status = check_number("seats", seats, TNI_MAX_SEATS)) != 0 ||
-        (status = check_number("blocks", blocks, TNI_MAX_BLOCKS)) != 0 ||
-        (status = check_number("objects", objects, TNI_MAX_OBJECTS)) != 0 ||
-        (status = check_number("tickets", tickets, TNI_MAX_TICKETS)) != 0)
+    if ((status = check_number("seats", l->seats, TNI_MAX_SEATS)) != 0 ||
+        (status = check_number("blocks", l->blocks, TNI_MAX_BLOCKS)) != 0 ||
+        (status = check_number("objects", l->objects, TNI_MAX_OBJECTS)) != 0 ||
+        (status = check_number("tickets", l->tickets, TNI_MAX_TICKETS)) != 0)
         return status;
     if (page_bytes < 4096 || page_bytes > SPAN_BYTES || (page_bytes & (page_bytes - 1)) != 0)
-        return tni_fail(TN_ERR_INVALID, "page size %u", page_bytes);
-    if (quota_bytes < (1u << 20) || quota_bytes > ADDRESS_SPACE_BYTES / 52)
+        return tni_fail(TN_ERR_INVALID,
+                        "a page of %u bytes is not a power of two in 4096 to %d", page_bytes,
+                        SPAN_BYTES);
+    if (l->quota_bytes < (1u << 20) || l->quota_bytes > ADDRESS_SPACE_BYTES / 52)
         return tni_fail(TN_ERR_INVALID, "quota: %llu bytes is not in 1 MiB to 1.23 TiB",
-                        (unsigned long long)quota_bytes);
+                        (unsigned long long)l->quota_bytes);
+    return 0;
+}
 
+static int add_classes(struct tni_geometry *g)
+{
+    int status;
     for (size_t i = 0; i < TNI_COUNT(message_sizes); i++)
-        if ((status = add_class(&g, message_sizes[i], blocks)) != 0)
+        if ((status = add_class(g, message_sizes[i], g->blocks)) != 0)
             return status;
-    if ((status = add_class(&g, TNI_BACKING_BLOCK_BYTES,
-                            TNI_MIN(blocks, (uint32_t)TNI_MAX_BACKINGS))) != 0)
+    if ((status = add_class(g, TNI_BACKING_BLOCK_BYTES,
+                            TNI_MIN(g->blocks, (uint32_t)TNI_MAX_BACKINGS))) != 0)
         return status;
     for (size_t i = 0; i < TNI_COUNT(small_sizes); i++)
-        if ((status = add_class(&g, small_sizes[i], blocks)) != 0)
+        if ((status = add_class(g, small_sizes[i], g->blocks)) != 0)
             return status;
-    for (uint64_t size = 8192; size / 2 < quota_bytes && size <= LARGEST_BLOCK_BYTES; size *= 2)
-        if ((status = add_class(&g, size, blocks)) != 0)
+    for (uint64_t size = 8192; size / 2 < g->quota_limit_bytes && size <= LARGEST_BLOCK_BYTES;
+         size *= 2)
+        if ((status = add_class(g, size, g->blocks)) != 0)
             return status;
 
-    for (uint32_t n = 0; n < TNI_COUNT(g.small_class); n++) {
+    for (uint32_t n = 0; n < TNI_COUNT(g->small_class); n++) {
         uint32_t c = TNI_SMALL_CLASS;
-        while (g.classes[c].size_bytes < n * UINT64_C(64))
+        while (g->classes[c].size_bytes < n * UINT64_C(64))
             c++;
-        g.small_class[n] = (uint8_t)c;
+        g->small_class[n] = (uint8_t)c;
     }
+    return 0;
+}
 
-    uint64_t at = 0, page = page_bytes;
-    g.row_bytes = tni_align_up(g.total_blocks / 8, page);
+static void place_sections(struct tni_geometry *g)
+{
+    uint64_t at = 0, page = g->page_bytes, seats = g->seats;
+    g->row_bytes = tni_align_up(g->total_blocks / 8, page);
     place(&at, sizeof(struct tni_header), page);
-    g.seats_off = place(&at, (uint64_t)seats * sizeof(struct tni_seat), page);
-    g.announces_off =
-        place(&at, (uint64_t)seats * TNI_THREADS * sizeof(struct tni_announce), page);
-    g.classes_off = place(&at, TNI_CLASSES * sizeof(struct tni_class), page);
-    g.words_off = place(&at, (uint64_t)g.total_blocks * sizeof(uint64_t), page);
-    g.descs_off = place(&at, (uint64_t)g.total_blocks * sizeof(struct tni_desc), page);
-    g.hints_off = place(&at, g.total_blocks / 8, page);
-    g.suspects_off = place(&at, TNI_SUSPECT_ROWS * g.row_bytes, page);
-    g.rows_off = place(&at, g.row_bytes * seats, page);
-    g.objects_off = place(&at, (uint64_t)objects * sizeof(struct tni_object), page);
-    g.tickets_off = place(&at, (uint64_t)tickets * sizeof(struct tni_ticket), page);
-    g.names_off = place(&at, (uint64_t)tni_geometry_names(&g) * sizeof(uint32_t), page);
-    g.opens_bytes = bits_bytes(objects);
-    g.opens_off = place(&at, g.opens_bytes * seats, page);
-    g.loose_off = place(&at, g.opens_bytes * TNI_LOOSE_ROWS, page);
-    g.issues_bytes = bits_bytes((tickets + TNI_TICKET_GROUP - 1) / TNI_TICKET_GROUP);
-    g.issues_off = place(&at, g.issues_bytes * seats, page);
-    g.control_bytes = at;
+    g->seats_off = place(&at, seats * sizeof(struct tni_seat), page);
+    g->announces_off = place(&at, seats * TNI_THREADS * sizeof(struct tni_announce), page);
+    g->classes_off = place(&at, TNI_CLASSES * sizeof(struct tni_class), page);
+    g->words_off = place(&at, (uint64_t)g->total_blocks * sizeof(uint64_t), page);
+    g->descs_off = place(&at, (uint64_t)g->total_blocks * sizeof(struct tni_desc), page);
+    g->hints_off = place(&at, g->total_blocks / 8, page);
+    g->suspects_off = place(&at, TNI_SUSPECT_ROWS * g->row_bytes, page);
+    g->rows_off = place(&at, g->row_bytes * seats, page);
+    g->objects_off = place(&at, (uint64_t)g->objects * sizeof(struct tni_object), page);
+    g->tickets_off = place(&at, (uint64_t)g->tickets * sizeof(struct tni_ticket), page);
+    g->names_off = place(&at, (uint64_t)tni_geometry_names(g) * sizeof(uint32_t), page);
+    g->opens_bytes = bits_bytes(g->objects);
+    g->opens_off = place(&at, g->opens_bytes * seats, page);
+    g->loose_off = place(&at, g->opens_bytes * TNI_LOOSE_ROWS, page);
+    g->issues_bytes = bits_bytes((g->tickets + TNI_TICKET_GROUP - 1) / TNI_TICKET_GROUP);
+    g->issues_off = place(&at, g->issues_bytes * seats, page);
+    g->control_bytes = at;
+}
+
+int tni_geometry_init(const struct tni_limits *limits, uint32_t page_bytes,
+                      struct tni_geometry *ret_geometry)
+{
+    struct tni_geometry g = {.seats = limits->seats,
+                             .blocks = limits->blocks,
+                             .objects = limits->objects,
+                             .tickets = limits->tickets,
+                             .quota_limit_bytes = limits->quota_bytes,
+                             .page_bytes = page_bytes,
+                             .class_count = 1};
+    int status = check_limits(limits, page_bytes);
+    if (status == 0)
+        status = add_classes(&g);
+    if (status != 0)
+        return status;
+    place_sections(&g);
     g.arena_bytes = tni_align_up(g.arena_bytes, HUGE_BYTES);
     *ret_geometry = g;
     return 0;

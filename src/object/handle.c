@@ -41,7 +41,7 @@ static void note_deaths(struct tn_object *handle)
 {
     for (uint32_t side = 0; side < TNI_COUNT(handle->deaths_seen); side++)
         atomic_store(&handle->deaths_seen[side],
-                     (uint32_t)(atomic_load(&handle->object->death[side]) >> 32));
+                     tni_death_count(atomic_load(&handle->object->death[side])));
 }
 
 static bool is_first_of_object(const struct tn_object *handle, const struct tn_object *same)
@@ -148,7 +148,7 @@ int tni_object_check_slow(const struct tn_object *handle, uint32_t kind)
 
 uint64_t tn_object_id(const tn_object *handle)
 {
-    return handle != NULL ? (uint64_t)handle->generation << 32 | handle->index : 0;
+    return handle != NULL ? tni_object_id(handle->generation, handle->index) : 0;
 }
 
 int tn_object_kind(const tn_object *handle)

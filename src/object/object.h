@@ -27,19 +27,6 @@ struct tni_object_part {
 };
 TNI_PART(object, TNI_PART_OBJECT)
 
-static inline uint32_t tni_object_kind(uint64_t word) { return (uint32_t)word & 0xff; }
-static inline uint32_t tni_object_state(uint64_t word) { return (uint32_t)(word >> 8) & 0xff; }
-static inline uint32_t tni_object_maker(uint64_t word)
-{
-    return (uint32_t)(word >> 16) & 0xffff;
-}
-static inline uint32_t tni_object_generation(uint64_t word) { return (uint32_t)(word >> 32); }
-static inline uint64_t tni_object_word(uint32_t generation, uint32_t maker, uint32_t state,
-                                       uint32_t kind)
-{
-    return (uint64_t)generation << 32 | (uint64_t)maker << 16 | (uint64_t)state << 8 | kind;
-}
-
 /**
  * First of all for each domain that is joined.
  * @param kinds  [TNI_OBJECT_KINDS], by number; NULL: no such kind
@@ -53,9 +40,6 @@ void tni_object_fini(struct tn_domain *domain);
 /* How a name that stands in shared memory is said: it may have lost its end. */
 #define TNI_NAME_FORMAT "'%.48s'"
 _Static_assert(TNI_OBJECT_NAME_BYTES == 48, "TNI_NAME_FORMAT");
-
-/* tni_seat.bell_fd_armed: {epoch:31, armed:1}; the epoch moves each time it is armed. */
-enum { TNI_BELL_ARMED = 1, TNI_BELL_EPOCH = 2 };
 
 /* Whose death ends a wait. NONE: nobody's; THROUGH: nor does tn_interrupt_set()'s hook. */
 enum {

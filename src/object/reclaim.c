@@ -17,7 +17,7 @@ static void note_death(struct tni_object *object, uint32_t side, uint32_t seat, 
         atomic_fetch_or(&object->ended, TNI_QUEUE_ORPHANED); /* before anybody knows of it */
     atomic_store(&object->death_pid[side], pid);
     do /* others reclaim other seats: the count never falls */
-        next = tni_who(seat, (uint32_t)(old >> 32) + 1);
+        next = tni_death_word(tni_death_count(old) + 1, seat);
     while (!atomic_compare_exchange_strong(&object->death[side], &old, next));
 }
 

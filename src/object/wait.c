@@ -26,7 +26,7 @@ static bool are_peers_dead(const struct tn_object *handle, uint32_t side, uint32
     const struct tni_seat_set *set = side == TNI_SIDE_PRODUCER   ? &object->producers
                                      : side == TNI_SIDE_CONSUMER ? &object->consumers
                                                                  : &object->openers;
-    return TNI_UNLIKELY((uint32_t)(atomic_load(&object->death[side]) >> 32) != told) &&
+    return TNI_UNLIKELY(tni_death_count(atomic_load(&object->death[side])) != told) &&
            tni_seat_set_count(set, handle->domain->seat) == 0 &&
            (side != TNI_SIDE_PRODUCER ||
             !tni_kind_of(handle->domain, handle->kind)->has_more(handle));
@@ -36,7 +36,7 @@ static int report_death(struct tn_object *handle, uint32_t side)
 {
     const struct tni_object *object = handle->object;
     uint64_t death = atomic_load(&object->death[side]);
-    atomic_store(&handle->deaths_seen[side], (uint32_t)(death >> 32));
+    atomic_store(&handle->deaths_seen[side], tni_death_count(death));
     int32_t pid = atomic_load(&object->death_pid[side]);
     tni_set_peer(tni_who_seat(death), pid);
     return tni_fail(TN_ERR_PEER_DIED,

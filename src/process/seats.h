@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seats: the words of the seats, and whether the process of a seat is alive. Part of the door
+ * seats: whether the process of a seat is alive, and sets of seats. Part of the door
  * process.h; other rooms include that.
  */
 #ifndef TNI_PROCESS_SEATS_H
@@ -8,26 +8,11 @@
 
 #include "segment/segment.h"
 
-enum { TNI_SEAT_NOBODY = 0xffffff }; /* a pid that no process has: pids are < 2^22 */
-
 /* The number of the witness of a seat's process. No two incarnations share a number. */
 static inline uint64_t tni_witness_number(uint32_t seat, uint32_t incarnation)
 {
     return (uint64_t)incarnation << 16 | seat;
 }
-static inline uint32_t tni_seat_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
-static inline uint32_t tni_seat_incarnation(uint64_t word) { return (uint32_t)(word >> 32); }
-static inline uint32_t tni_seat_recoverer(uint64_t word) { return (uint32_t)word & 0xffffff; }
-/** The pid that the word of a JOINING or LEAVING seat names. */
-static inline int32_t tni_seat_pid(uint64_t word)
-{
-    return (int32_t)(tni_seat_recoverer(word) & (TNI_SEAT_WITNESSED - 1));
-}
-static inline uint64_t tni_seat_word(uint32_t incarnation, uint32_t state, uint32_t recoverer)
-{
-    return (uint64_t)incarnation << 32 | (uint64_t)state << 24 | recoverer;
-}
-
 /**
  * Whether the process that took the seat is alive. A process that has exec'ed since counts as
  * dead, and so does the process of a free seat. The answer is the same in every namespace,

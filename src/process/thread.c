@@ -131,7 +131,7 @@ void tni_process_name_recounted(struct tn_domain *d, uint32_t id)
     _Atomic uint64_t *recounted = &d->segment.header->recounted;
     uint64_t seen = atomic_load_explicit(recounted, memory_order_relaxed);
     if ((uint32_t)seen != id)
-        atomic_store_explicit(recounted, ((seen >> 32) + 1) << 32 | id, memory_order_relaxed);
+        atomic_store_explicit(recounted, tni_recounted_next(seen, id), memory_order_relaxed);
 }
 
 bool tni_process_is_announced(const struct tni_segment *s, const struct tni_thread *except,

@@ -2,7 +2,7 @@
 /*
  * ring: slots, claimed one by one.
  *
- * Nouns: slot, position ({round:32, index of the slot:32}; after the last slot comes the first
+ * Nouns: slot, position ({round:32, index:32}; after the last slot comes the first
  * one of the next round), head, tail. Rounds wrap; positions are compared by their signed
  * difference.
  * I1  A slot is claimed by a CAS on its word, which names round, state and owner; no ticket is

@@ -46,11 +46,7 @@ struct tni_taken {
     uint64_t form; /* tni_slot_make_form(); its attempt is that of a former taker, perhaps */
 };
 
-/*
- * What lies in a slot is said by two words, each read and written at once:
- * {bytes_count:32, block:32}, and {producer:16, attempt:16, is_tensor:8, form:8,
- * view_bytes:16}.
- */
+/* A slot's content and form (layout/words.h), each read and written as one word. */
 typedef uint64_t __attribute__((may_alias)) tni_slot_half;
 static inline tni_slot_half *tni_slot_content(const struct tni_slot *slot)
 {
@@ -63,57 +59,7 @@ static inline tni_slot_half *tni_slot_form(const struct tni_slot *slot)
 /** The block that the slot names: a number from shared memory, to be checked before use. */
 static inline tni_block tni_slot_block(const struct tni_slot *slot)
 {
-    return (tni_block){(uint32_t)TNI_LOOK(*tni_slot_content(slot))};
-}
-static inline uint64_t tni_slot_make_form(uint32_t view_bytes, uint8_t form, bool is_tensor,
-                                          uint32_t producer)
-{
-    return (uint64_t)(producer & 0xffff) << 48 | (uint64_t)is_tensor << 24 |
-           (uint64_t)form << 16 | (view_bytes & 0xffff);
-}
-static inline uint32_t tni_form_view_bytes(uint64_t form) { return form & 0xffff; }
-static inline uint8_t tni_form_form(uint64_t form) { return (uint8_t)(form >> 16); }
-static inline bool tni_form_is_tensor(uint64_t form) { return (form >> 24 & 0xff) == 1; }
-static inline uint16_t tni_form_attempt(uint64_t form) { return (uint16_t)(form >> 32); }
-static inline uint16_t tni_form_producer(uint64_t form) { return (uint16_t)(form >> 48); }
-static inline uint64_t tni_form_attempted(uint64_t form)
-{
-    const uint64_t attempts = UINT64_C(0xffff) << 32;
-    return (form & ~attempts) | ((form + (UINT64_C(1) << 32)) & attempts);
-}
-
-static inline uint32_t tni_slot_round(uint64_t word) { return (uint32_t)(word >> 32); }
-static inline uint32_t tni_slot_state(uint64_t word) { return (uint32_t)(word >> 24) & 0xff; }
-static inline uint32_t tni_slot_seat(uint64_t word) { return (uint32_t)(word >> 8) & 0xffff; }
-static inline uint32_t tni_slot_tag(uint64_t word) { return (uint32_t)word & 0xff; }
-static inline uint64_t tni_slot_word(uint32_t round, uint32_t state, uint32_t seat,
-                                     uint32_t tag)
-{
-    return (uint64_t)round << 32 | (uint64_t)state << 24 | (uint64_t)(seat & 0xffff) << 8 |
-           (tag & 0xff);
-}
-
-/* ---- positions: {round:32, index of the slot:32} ------------------------------------------
- */
-
-static inline uint32_t tni_position_round(uint64_t position)
-{
-    return (uint32_t)(position >> 32);
-}
-static inline uint32_t tni_position_index(uint64_t position) { return (uint32_t)position; }
-static inline uint64_t tni_position(uint32_t round, uint32_t index)
-{
-    return (uint64_t)round << 32 | index;
-}
-/** The word of its slot before it is pushed to; and, but for {seat, thread}, once it is FULL.
- */
-static inline uint64_t tni_position_empty(uint64_t position)
-{
-    return position - tni_position_index(position);
-}
-static inline uint64_t tni_position_full(uint64_t position)
-{
-    return tni_position_empty(position) | (uint64_t)TNI_SLOT_FULL << 24;
+    return (tni_block){tni_content_block(TNI_LOOK(*tni_slot_content(slot)))};
 }
 /** What noise made of a position leads to a slot all the same. */
 static inline struct tni_slot *tni_slot_at(const struct tni_queue *q, uint64_t position)

@@ -101,7 +101,7 @@ static int claim(struct tni_queue *q, uint32_t tag, uint64_t *ret_position)
 static inline void write_slot(struct tni_queue *q, struct tni_slot *slot,
                               const struct tni_parcel *p)
 {
-    TNI_PUT(*tni_slot_content(slot), (uint64_t)p->bytes_count << 32 | p->block.id);
+    TNI_PUT(*tni_slot_content(slot), tni_content_make(p->bytes_count, p->block.id));
     TNI_PUT(*tni_slot_form(slot),
             tni_slot_make_form(p->view_bytes, p->form, p->is_tensor, q->handle.domain->seat));
     if (p->is_plain)

@@ -50,7 +50,7 @@ static inline struct tni_taken tni_ring_as_found(const struct tni_queue *q,
                               .position = position,
                               .block = block,
                               .named = named,
-                              .bytes_count = (uint32_t)(content >> 32),
+                              .bytes_count = tni_content_bytes(content),
                               .form = TNI_LOOK(*tni_slot_form(slot))};
 }
 

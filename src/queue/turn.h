@@ -49,7 +49,7 @@ static inline bool tni_queue_has_no_news(const struct tni_queue *q,
     uint64_t death = atomic_load_explicit(&object->death[side], memory_order_relaxed);
     return (atomic_load_explicit(&object->ended, memory_order_relaxed) & TNI_QUEUE_ENDED) ==
                0 &&
-           (uint32_t)(death >> 32) ==
+           tni_death_count(death) ==
                atomic_load_explicit(&q->handle.deaths_seen[side], memory_order_relaxed);
 }
 

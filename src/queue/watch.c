@@ -20,7 +20,7 @@ static bool is_ready(struct tni_queue *q)
     uint64_t death = atomic_load(&object->death[TNI_SIDE_PRODUCER]);
     bool is_over =
         (atomic_load(&object->ended) & TNI_QUEUE_ENDED) != 0 ||
-        ((uint32_t)(death >> 32) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
+        (tni_death_count(death) != atomic_load(&q->handle.deaths_seen[TNI_SIDE_PRODUCER]) &&
          tni_seat_set_count(&object->producers, q->handle.domain->seat) == 0);
     return tni_ring_is_ready(q) || (is_over && !tni_ring_has_more(q));
 }

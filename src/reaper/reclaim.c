@@ -26,14 +26,6 @@
 /* ---- who reclaims -------------------------------------------------------------------------
  */
 
-enum { NOBODY = 0xffffff, RECOVERER_SEATS = 10 };
-
-/* {incarnation:14, seat:10}: a seat that was taken anew is not taken for the one before it. */
-static uint32_t recoverer_of(uint32_t seat, uint32_t incarnation)
-{
-    return ((incarnation << RECOVERER_SEATS) | seat) & 0xffffff;
-}
-
 static bool is_dead(const struct tni_segment *s, uint32_t seat)
 {
     return tni_process_seat_state(s, seat) == TNI_OS_DEAD;
@@ -41,12 +33,12 @@ static bool is_dead(const struct tni_segment *s, uint32_t seat)
 
 static bool is_recoverer_alive(const struct tni_segment *s, uint32_t recoverer)
 {
-    uint32_t seat = recoverer & ((1u << RECOVERER_SEATS) - 1);
-    if (recoverer == NOBODY || !tni_geometry_has_seat(&s->geometry, seat))
+    uint32_t seat = tni_recoverer_seat(recoverer);
+    if (recoverer == TNI_SEAT_NOBODY || !tni_geometry_has_seat(&s->geometry, seat))
         return false;
     uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
     uint32_t state = tni_seat_state(word);
-    return recoverer_of(seat, tni_seat_incarnation(word)) == recoverer &&
+    return tni_recoverer(seat, tni_seat_incarnation(word)) == recoverer &&
            state != TNI_SEAT_FREE && state != TNI_SEAT_REAPING && !is_dead(s, seat);
 }
 
@@ -69,7 +61,7 @@ static void end(struct tn_domain *d) { atomic_store(&tni_reaper_part(d)->reaping
 static int claim(struct tn_domain *d, uint32_t seat, uint64_t *ret_word)
 {
     const struct tni_segment *s = &d->segment;
-    uint32_t us = recoverer_of(d->seat, d->incarnation);
+    uint32_t us = tni_recoverer(d->seat, d->incarnation);
     uint64_t word = atomic_load(&tni_seat_at(s, seat)->word);
 
     switch (tni_seat_state(word)) {
@@ -207,7 +199,7 @@ static int reclaim_claimed(struct tn_domain *d, uint32_t seat, uint64_t word)
         /* I4: whoever comes first goes on, be it us. */
         atomic_compare_exchange_strong(
             &entry->word, &word,
-            tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, NOBODY));
+            tni_seat_word(tni_seat_incarnation(word), TNI_SEAT_REAPING, TNI_SEAT_NOBODY));
         tni_log(TNI_LOG_DEBUG, "seat %u: somebody is in the way, to be tried again", seat);
         return tni_fail(TN_ERR_TIMED_OUT, "seat %u: a live thread is in the way", seat);
     }

@@ -2,104 +2,23 @@
 /*
  * segment: see segment.h.
  *
- * Nouns: control segment, arena.
- * I1  A header whose magic is there is whole: the magic is written last, with release.
- * I2  Everything that sizes a loop or an offset comes from the private geometry; the header's
- *     five numbers are read once, at attach, and checked against the sizes that the kernel
- *     states.
- * I3  A window is a part of one class's part of the arena that no block crosses. It stays
- *     mapped as long as the segment: pointers into it stay good while more is mapped.
- * Callers: api (members), reaper (tenond), inspect (read-only). Death: a half-made domain has
- * no name and no other process; the kernel frees it.
+ * Nouns: control segment, arena, header (segment.c); window (window.c).
+ * I1  A header with the magic number is complete: the magic is written last, with release.
+ * I2  Every number that bounds a loop or makes an offset comes from the private geometry. The
+ *     five numbers of the header are read once, at attach, and checked against the sizes of the
+ *     two memory objects, which the kernel states.
+ * I3  A window is a part of a class's part of the arena, and no block lies in two windows. A
+ *     window stays mapped as long as the segment, so pointers into it stay valid.
+ * Callers: api (members), reaper (tenond), inspect (read-only). Death: a domain that is half
+ * made has no name and no other process; the kernel frees it.
  */
-#include "segment/segment.h"
+#include "segment/window.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "os/os.h"
-
-/* ---- windows ----------------------------------------------------------------------------- */
-
-enum { WINDOW_BYTES = 2 << 20, PIECES = 46 };
-
-/* Window 0 has the first unit of the class, window k the units from 2^(k-1) to 2^k. */
-struct class_windows {
-    uint8_t *at[PIECES];
-};
-struct tni_windows {
-    void (*fail)(void);
-    struct class_windows *of[TNI_CLASSES]; /* NULL: nothing of that class was looked at */
-};
-
-/* I3: whole blocks, and whole pages. */
-static uint64_t unit_bytes(const struct tni_class_geometry *c)
-{
-    uint64_t span_bytes = c->span * c->size_bytes;
-    return (WINDOW_BYTES + span_bytes - 1) / span_bytes * span_bytes;
-}
-
-static uint64_t class_bytes(const struct tni_class_geometry *c)
-{
-    return tni_align_up(c->capacity, c->span) * c->size_bytes;
-}
-
-/* The window that has this byte of the class: where it begins and ends there. */
-static uint32_t window_of(const struct tni_class_geometry *c, uint64_t at, uint64_t *ret_from,
-                          uint64_t *ret_to)
-{
-    uint64_t unit = unit_bytes(c), units = at / unit;
-    uint32_t k = units == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(units);
-    *ret_from = k == 0 ? 0 : unit << (k - 1);
-    *ret_to = TNI_MIN(unit << k, class_bytes(c));
-    return k;
-}
-
-static int map_window(const struct tni_segment *s, uint32_t class_id, uint32_t k, uint64_t from,
-                      uint64_t to)
-{
-    struct class_windows **windows = &s->windows->of[class_id];
-    void *address;
-    if (*windows == NULL && (*windows = calloc(1, sizeof **windows)) == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for windows of an arena");
-    uint64_t offset = s->geometry.classes[class_id].arena_off + from;
-    int status = tni_os_map_part(s->arena_fd, offset, to - from, &address);
-    if (status != 0)
-        return status;
-    tni_os_advise_no_dump(address, to - from);
-    (*windows)->at[k] = address;
-    TNI_KILL_POINT("tenond_window_mapped");
-    return 0;
-}
-
-void *tni_segment_reach(const struct tni_segment *s, tni_block block)
-{
-    uint32_t class_id = tni_block_class(block);
-    const struct tni_class_geometry *c = &s->geometry.classes[class_id];
-    uint64_t at = tni_block_offset(&s->geometry, block) - c->arena_off, from, to;
-    uint32_t k = window_of(c, at, &from, &to);
-    const struct class_windows *windows = s->windows->of[class_id];
-    if ((windows == NULL || windows->at[k] == NULL) &&
-        map_window(s, class_id, k, from, to) != 0)
-        s->windows->fail();
-    return s->windows->of[class_id]->at[k] + (at - from);
-}
-
-static void unmap_windows(struct tni_segment *s)
-{
-    for (uint32_t id = 1; s->windows != NULL && id < s->geometry.class_count; id++) {
-        struct class_windows *windows = s->windows->of[id];
-        uint64_t from = 0, to = 0;
-        for (uint32_t k = 0; windows != NULL && to < class_bytes(&s->geometry.classes[id]);
-             k++) {
-            window_of(&s->geometry.classes[id], to, &from, &to);
-            tni_os_unmap(windows->at[k], to - from);
-        }
-        free(windows);
-    }
-    free(s->windows);
-}
 
 int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t from,
                         uint64_t bytes)
@@ -108,8 +27,9 @@ int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t f
     if (is_mapped && tni_os_discard((uint8_t *)tni_payload_at(s, first) + from, bytes) == 0)
         return 0;
     /*
-     * The kernel refuses the first where the program has locked the memory. The second must not
-     * make a hole in another file, whose number the descriptor is by now.
+     * The kernel refuses tni_os_discard() where the program has locked the memory (mlock).
+     * Before tni_os_punch() the descriptor is checked: the program may have closed it and
+     * opened a file of its own under its number.
      */
     int status = is_mapped ? tni_segment_check_descriptors(s) : 0;
     return status != 0
@@ -117,32 +37,9 @@ int tni_segment_discard(const struct tni_segment *s, tni_block first, uint64_t f
                : tni_os_punch(s->arena_fd, tni_block_offset(&s->geometry, first) + from, bytes);
 }
 
-/* ---- making and attaching ---------------------------------------------------------------- */
+/* ---- create and attach ------------------------------------------------------------------- */
 
-/* No address that a process can have, nor in reach of one: who forgets the windows faults. */
-static uint8_t *nowhere(void) { return (uint8_t *)(UINTPTR_MAX / 2 + 1); }
-
-/* pre: all of the segment's private side is there */
-static int map_sparse(struct tni_segment *s, void (*fail)(void))
-{
-    void *control;
-    struct tni_windows *windows = calloc(1, sizeof *windows);
-    if (windows == NULL)
-        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for windows of an arena");
-    int status = tni_os_map(s->control_fd, s->geometry.control_bytes, s->geometry.page_bytes,
-                            false, &control);
-    if (status != 0) {
-        free(windows);
-        return status;
-    }
-    windows->fail = fail;
-    s->header = control;
-    s->arena = nowhere();
-    s->windows = windows;
-    return 0;
-}
-
-/* Anything a reader may touch is either sealed in place or refused. */
+/* pre: both objects are sealed against shrinking, so no access to the mappings can fail */
 static int map_both(struct tni_segment *s)
 {
     void *control = NULL, *arena = NULL;
@@ -197,8 +94,8 @@ static void fill_header(struct tni_header *h, const struct tni_segment *s,
 }
 
 /*
- * What stands still once the magic is there; before that its maker writes. pairs with the
- * release in fill_header()
+ * Copy the fields that no process changes after the magic is written. Without the magic, the
+ * copy is all zeros. The acquire pairs with the release in fill_header().
  */
 static void copy_header(const void *page, struct tni_header *ret_header)
 {
@@ -210,7 +107,7 @@ static void copy_header(const void *page, struct tni_header *ret_header)
     ret_header->magic = TNI_MAGIC;
 }
 
-static void remember(struct tni_segment *s, const struct tni_header *h)
+static void keep_header(struct tni_segment *s, const struct tni_header *h)
 {
     s->flags = h->flags;
     memcpy(s->id, h->id, sizeof s->id);
@@ -225,9 +122,12 @@ int tni_segment_create(const struct tni_segment_options *options,
     struct tni_os_memory memory;
     uint8_t id[16];
     char name[TNI_NAME_BYTES + 32];
-    int status =
-        tni_geometry_init(options->seats, options->blocks, options->objects, options->tickets,
-                          options->quota_bytes, (uint32_t)tni_os_page_bytes(), &s.geometry);
+    const struct tni_limits limits = {.seats = options->seats,
+                                      .blocks = options->blocks,
+                                      .objects = options->objects,
+                                      .tickets = options->tickets,
+                                      .quota_bytes = options->quota_bytes};
+    int status = tni_geometry_init(&limits, (uint32_t)tni_os_page_bytes(), &s.geometry);
     if (status != 0)
         return status;
     if ((status = tni_os_random(id, sizeof id)) != 0)
@@ -249,7 +149,7 @@ int tni_segment_create(const struct tni_segment_options *options,
     if ((status = map_both(&s)) != 0)
         goto close_fds;
     fill_header(s.header, &s, options, id);
-    remember(&s, s.header);
+    keep_header(&s, s.header);
     *ret_segment = s;
     return 0;
 
@@ -277,7 +177,7 @@ static int fail_user(const struct tni_header *h, const struct tni_os_memory *con
                     h->uid, uid);
 }
 
-/* Check a copy of a header against what the kernel says of the two objects. */
+/* Check a copy of the header against what the kernel states about the two objects. */
 static int check_header(const struct tni_header *h, const struct tni_os_memory *control,
                         const struct tni_os_memory *arena, struct tni_geometry *ret_geometry)
 {
@@ -299,11 +199,15 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
     if (h->page_bytes != tni_os_page_bytes())
         return tni_fail(TN_ERR_CORRUPT, "the control segment states pages of %u bytes",
                         h->page_bytes);
-    if (tni_geometry_init(h->seats, h->blocks, h->objects, h->tickets, h->quota_limit_bytes,
-                          h->page_bytes, &g) != 0)
+    const struct tni_limits limits = {.seats = h->seats,
+                                      .blocks = h->blocks,
+                                      .objects = h->objects,
+                                      .tickets = h->tickets,
+                                      .quota_bytes = h->quota_limit_bytes};
+    if (tni_geometry_init(&limits, h->page_bytes, &g) != 0)
         return tni_fail(TN_ERR_CORRUPT,
-                        "the control segment states %u seats, %u blocks, %u objects, %u "
-                        "tickets, %llu bytes",
+                        "the control segment states numbers that no domain has: %u seats, %u "
+                        "blocks, %u objects, %u tickets, a quota of %llu bytes",
                         h->seats, h->blocks, h->objects, h->tickets,
                         (unsigned long long)h->quota_limit_bytes);
     if (control->size_bytes != g.control_bytes || h->control_bytes != g.control_bytes)
@@ -322,7 +226,7 @@ static int check_header(const struct tni_header *h, const struct tni_os_memory *
     return 0;
 }
 
-/* What the two are, in *s but for the mappings. */
+/* Check the two objects, and fill in all of *s except the mappings. */
 static int examine(int control_fd, int arena_fd, struct tni_segment *s)
 {
     struct tni_os_memory control, arena;
@@ -341,7 +245,7 @@ static int examine(int control_fd, int arena_fd, struct tni_segment *s)
     int status = tni_os_map(control_fd, page_bytes, page_bytes, true, &page);
     if (status != 0)
         return status;
-    struct tni_header header; /* read once: what is checked is what is used */
+    struct tni_header header; /* a copy, so that the values checked are the values used */
     copy_header(page, &header);
     tni_os_unmap(page, page_bytes);
     status = check_header(&header, &control, &arena, &s->geometry);
@@ -351,7 +255,7 @@ static int examine(int control_fd, int arena_fd, struct tni_segment *s)
     s->arena_fd = arena_fd;
     s->control_inode = control.inode;
     s->arena_inode = arena.inode;
-    remember(s, &header);
+    keep_header(s, &header);
     return 0;
 }
 
@@ -373,7 +277,7 @@ int tni_segment_attach_sparse(int control_fd, int arena_fd, void (*fail)(void),
     struct tni_segment s = {0};
     int status = examine(control_fd, arena_fd, &s);
     if (status == 0)
-        status = map_sparse(&s, fail);
+        status = tni_window_map(&s, fail);
     if (status == 0)
         *ret_segment = s;
     return status;
@@ -391,7 +295,8 @@ int tni_segment_check_descriptors(const struct tni_segment *s)
         return 0;
     return tni_fail(
         TN_ERR_SYSTEM,
-        "this process closed descriptors %d and %d of the domain '%s' behind its back",
+        "descriptors %d and %d are not those of the domain '%s' any more: this program has "
+        "closed one of them",
         s->control_fd, s->arena_fd, s->name);
 }
 
@@ -414,7 +319,7 @@ void tni_segment_detach(struct tni_segment *s)
     tni_os_unmap(s->header, s->geometry.control_bytes);
     if (s->windows == NULL)
         tni_os_unmap(s->arena, s->geometry.arena_bytes);
-    unmap_windows(s);
+    tni_window_unmap(s);
     tni_segment_close(s);
     *s = (struct tni_segment){.control_fd = -1, .arena_fd = -1};
 }

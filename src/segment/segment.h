@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment: the two mappings of a domain, made, attached and checked; and the way to each struct
- * in them. What it returns is inside the mapping for every index that passed a
- * tni_geometry_has_*() test.
+ * segment: create, attach and check the two mappings of a domain, and find each struct in them.
+ * The functions that take an index return a pointer into the mapping for every index that
+ * passed a tni_geometry_has_*() test.
  */
 #ifndef TNI_SEGMENT_H
 #define TNI_SEGMENT_H
@@ -14,20 +14,21 @@ struct tni_windows;
 struct tni_segment {
     struct tni_geometry geometry; /* private, trusted */
     struct tni_header *header;    /* the control segment's start */
-    uint8_t *arena;               /* nowhere, if there are windows */
-    struct tni_windows *windows;  /* what is mapped of the arena; NULL: all of it */
+    uint8_t *arena;               /* an invalid address, if there are windows */
+    struct tni_windows *windows;  /* the mapped parts of the arena; NULL: all of it is mapped */
     int control_fd;
     int arena_fd;
     uint64_t control_inode;
     uint64_t arena_inode;
     bool is_read_only;
-    /* What the header said of itself when it was checked; any member could write it since. */
+    /* Copies of the header's fields that were checked; any member may have changed those since.
+     */
     uint32_t flags; /* TN_DOMAIN_* */
     uint8_t id[16];
     char name[TNI_NAME_BYTES];
 };
 
-/** What a domain is made with; no field is defaulted here. */
+/** What a domain is made with. No field has a default. */
 struct tni_segment_options {
     const char *name; /* "" if anonymous */
     uint32_t seats, blocks, objects, tickets;
@@ -35,37 +36,38 @@ struct tni_segment_options {
     uint32_t flags;
 };
 
-/** Make both memory objects and a header that is READY. */
+/** Make both memory objects, map them, and write the header. */
 int tni_segment_create(const struct tni_segment_options *options,
                        struct tni_segment *ret_segment);
 
 /**
- * Map and check a domain that lives behind two descriptors; they are consumed on success.
- * @return 0, TN_ERR_CORRUPT (not a domain, truncated, not sealed, senseless numbers),
+ * Check the domain behind two descriptors and map it. The descriptors are consumed on success.
+ * @return 0, TN_ERR_CORRUPT (not a domain, truncated, not sealed, impossible numbers),
  *         TN_ERR_VERSION, TN_ERR_DENIED (another user), TN_ERR_NO_MEMORY
  */
 int tni_segment_attach(int control_fd, int arena_fd, bool read_only,
                        struct tni_segment *ret_segment);
 
 /**
- * The same for who looks at many domains and at little of each: nothing of the arena is mapped
- * but what tni_payload_look() comes to. The address space of a process holds a few whole arenas
- * of a large machine, and thousands of such windows. One thread at a time may use the segment.
- * @param fail  called when a part of the arena cannot be mapped; does not return
+ * The same for a process that attaches to many domains and reads little of each: of the arena,
+ * only the windows that tni_payload_look() needs are mapped. The address space of a process has
+ * room for a few whole arenas of a large machine, and for thousands of windows. One thread at a
+ * time may use the segment.
+ * @param fail  called when a window cannot be mapped; does not return
  */
 int tni_segment_attach_sparse(int control_fd, int arena_fd, void (*fail)(void),
                               struct tni_segment *ret_segment);
 
-/** Close the descriptors; what is mapped stays. May be done again. */
+/** Close the descriptors and keep the mappings. Idempotent. */
 void tni_segment_close(struct tni_segment *segment);
 
 /**
- * Whether both descriptors still are what they were: a program that makes itself a daemon may
- * have closed them, and opened its own under their numbers. TN_ERR_SYSTEM.
+ * Check that both descriptors are still those of the domain. A program that makes itself a
+ * daemon may have closed them, and opened its own files under their numbers. TN_ERR_SYSTEM.
  */
 int tni_segment_check_descriptors(const struct tni_segment *segment);
 
-/** The same of the control descriptor alone, without a word. */
+/** Whether the control descriptor is still that of the domain. Sets no detail. */
 bool tni_segment_has_control(const struct tni_segment *segment);
 
 /** Unmap and close. */
@@ -101,8 +103,8 @@ static inline _Atomic uint64_t *tni_word_at(const struct tni_segment *s, tni_blo
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) +
            tni_block_position(&s->geometry, block);
 }
-/* The same by position, for who needs several: between two atomic operations a compiler must
- * compute a position anew. */
+/* By position, for callers that need several structs of a block: the compiler would compute the
+ * position again after each atomic operation. */
 static inline _Atomic uint64_t *tni_word_of(const struct tni_segment *s, uint32_t position)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.words_off) + position;
@@ -149,28 +151,28 @@ static inline _Atomic uint32_t *tni_name_at(const struct tni_segment *s, uint32_
 {
     return (_Atomic uint32_t *)tni_control_at(s, s->geometry.names_off) + name;
 }
-/** The row of objects that may be open in a seat. */
+/** The row of objects that may be open in the seat. */
 static inline _Atomic uint64_t *tni_opens_of(const struct tni_segment *s, uint32_t seat)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.opens_off +
                                                      seat * s->geometry.opens_bytes);
 }
-/** A row of objects to be looked at: TNI_LOOSE_*. */
+/** A row of objects that a reaper has to check: TNI_LOOSE_*. */
 static inline _Atomic uint64_t *tni_loose_of(const struct tni_segment *s, uint32_t row)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.loose_off +
                                                      row * s->geometry.opens_bytes);
 }
-/** The row of groups of TNI_TICKET_GROUP tickets that may be of a seat. */
+/** The row of groups of TNI_TICKET_GROUP tickets of which the seat may have issued some. */
 static inline _Atomic uint64_t *tni_issues_of(const struct tni_segment *s, uint32_t seat)
 {
     return (_Atomic uint64_t *)tni_control_at(s, s->geometry.issues_off +
                                                      seat * s->geometry.issues_bytes);
 }
 /*
- * Such a row is TNI_ROW_HEAD words with a bit for each word behind them, which is set before a
- * bit of that word, and those words. So few lines are read where few bits are set. Who sets or
- * clears what is so already writes nothing.
+ * A row of opens, loose or issues begins with TNI_ROW_HEAD words, the head, which have a bit
+ * for each later word. The bit in the head is set before a bit of that word. So where few bits
+ * are set, few cache lines are read. To set a set bit, or clear a clear one, writes nothing.
  */
 static inline bool tni_bit_is_set(const _Atomic uint64_t *row, uint32_t at)
 {
@@ -200,12 +202,12 @@ static inline uint32_t tni_bit_next(const _Atomic uint64_t *row, uint32_t from, 
             (head & 1) != 0 ? atomic_load(&row[TNI_ROW_HEAD + word]) >> (from % 64) : 0;
         if (bits != 0)
             return TNI_MIN(from + tni_low_bit(bits), count);
-        head >>= 1; /* of the words behind this one */
+        head >>= 1; /* the words after this one */
         from = 64 * (head != 0 ? word + 1 + tni_low_bit(head) : (word / 64 + 1) * 64);
     }
     return count;
 }
-/** Forget the words whose bits are all clear. pre: nobody sets bits of this row. */
+/** Clear the bits in the head of words that are 0. pre: no thread sets bits of this row. */
 static inline void tni_bit_forget(_Atomic uint64_t *row, uint32_t count)
 {
     for (uint32_t word = 0; word < (count + 63) / 64; word++)
@@ -219,19 +221,19 @@ static inline void *tni_payload_at(const struct tni_segment *s, tni_block block)
 {
     return s->arena + tni_block_offset(&s->geometry, block);
 }
-/** Map the window that a block lies in, if it is not yet, for as long as the segment. */
+/** Map the window that the block lies in, unless it is mapped, for as long as the segment. */
 void *tni_segment_reach(const struct tni_segment *segment, tni_block block);
-/** tni_payload_at() where a process may be that has not mapped all of the arena: tenond. */
+/** tni_payload_at(), also in a process that has mapped only windows of the arena: tenond. */
 static inline void *tni_payload_look(const struct tni_segment *s, tni_block block)
 {
     return TNI_LIKELY(s->windows == NULL) ? tni_payload_at(s, block)
                                           : tni_segment_reach(s, block);
 }
-/** Give the memory behind `bytes` of the arena, from `from` bytes behind a block's start on,
- * back to the system. */
+/** Give the memory of `bytes` bytes of the arena back to the system, from `from` bytes after
+ * the block's start on. */
 int tni_segment_discard(const struct tni_segment *segment, tni_block first, uint64_t from,
                         uint64_t bytes);
-/** Limits that shared memory states, cut to what the geometry allows. */
+/** Limits from shared memory, at most those of the geometry. */
 static inline uint32_t tni_seat_limit(const struct tni_segment *s)
 {
     uint32_t limit = atomic_load_explicit(&s->header->seat_limit, memory_order_seq_cst);
@@ -261,7 +263,7 @@ static inline void tni_raise_limit(_Atomic uint32_t *word, uint32_t limit)
         ;
 }
 
-/** Bytes from a block's start that are said to have memory behind them. */
+/** Bytes from the block's start that have memory, according to its desc. */
 static inline uint64_t tni_segment_committed(const struct tni_segment *segment, tni_block block)
 {
     const struct tni_geometry *g = &segment->geometry;

@@ -312,7 +312,7 @@ int tni_handle_ticket(const void *bytes, size_t size_bytes, uint64_t *ret_ticket
     struct handle h;
     int status = parse(bytes, size_bytes, &h);
     if (status == 0)
-        *ret_ticket = h.head.generation << 20 | h.head.index;
+        *ret_ticket = tni_ticket_id(h.head.generation, h.head.index);
     return status;
 }
 
@@ -325,5 +325,5 @@ int tn_handle_revoke(tn_domain *domain, const void *bytes, size_t size_bytes)
     if (status != 0 || (status = parse(bytes, size_bytes, &h)) != 0 ||
         (status = check_domain(domain, &h.head)) != 0)
         return status;
-    return tni_ticket_revoke(domain, h.head.generation << 20 | h.head.index);
+    return tni_ticket_revoke(domain, tni_ticket_id(h.head.generation, h.head.index));
 }

@@ -131,7 +131,7 @@ static bool read_info(const struct tni_segment *s, uint32_t index, uint64_t now_
     tni_block block = {atomic_load(&ticket->block)};
     uint64_t issuer = atomic_load(&ticket->issuer);
     *ret_info = (tn_ticket_entry){
-        .id = tni_ticket_generation(word) << 20 | index,
+        .id = tni_ticket_id(tni_ticket_generation(word), index),
         .uses_left = tni_ticket_uses(word),
         .issuer_seat = tni_who_seat(issuer),
         .issuer_pid = atomic_load(&ticket->issuer_pid),

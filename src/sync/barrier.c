@@ -3,8 +3,8 @@
  * barrier: nobody passes until all came.
  *
  * Nouns: generation, one gathering of the parties; its fate: PASSED, DIED (an opener did), LATE
- * (a deadline passed, or a wait was interrupted). Word: value is {generation:24, fates of the
- * last eight generations:16, arrived:16, fate of this one so far:8}.
+ * (a deadline passed, or a wait was interrupted). Word: value is {generation:24, fates:16,
+ * arrived:16, fate:8}: the fates of the last eight generations, and that of this one so far.
  *
  * I1  Arrivals, fate and generation are one word, moved by CAS: an arrival counts in the
  *     generation that its maker saw, or not at all, and one CAS, the last arrival's, passes it.
@@ -15,7 +15,7 @@
  * generation DIED; of the last arrival before its wake, or of a breaker before its: the reaper
  * wakes all.
  */
-#include "sync/words.h"
+#include "sync/dead.h"
 
 enum { FATE_PASSED = 0, FATE_DIED = 1, FATE_LATE = 2, MAX_PARTIES = 0xffff, FATES = 8 };
 
@@ -27,7 +27,7 @@ static uint64_t with_fate(uint64_t word, uint32_t fate)
 /* The next generation, after this one ended with `fate`. */
 static uint64_t next_word(uint64_t word, uint32_t fate)
 {
-    uint64_t fates = (word >> 24 & 0xffff) << 2 | fate;
+    uint64_t fates = (uint64_t)tni_barrier_fates(word) << 2 | fate;
     return ((word >> 40) + 1) << 40 | (fates & 0xffff) << 24;
 }
 
@@ -83,7 +83,7 @@ static int outcome(const struct tni_object *object, uint64_t word, uint32_t gene
     /* Others than us have met, or broken it, more than eight times since: it is forgotten. */
     if (since > FATES)
         return 0;
-    return report(object, (uint32_t)(word >> 24 >> (2 * (since - 1))) & 3);
+    return report(object, tni_barrier_fates(word) >> (2 * (since - 1)) & 3);
 }
 
 struct gathering {

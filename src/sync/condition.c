@@ -12,7 +12,7 @@
  * holding the lock again: see lock.c.
  */
 #include "sync/lock.h"
-#include "sync/words.h"
+#include "sync/sync.h"
 
 /* Two waiters that both came late could hand one wake to each other for ever. */
 enum { MAX_HANDED_ON = 4 };

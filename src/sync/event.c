@@ -9,7 +9,7 @@
  * pass: the reaper wakes everybody who waits at an object that the dead had open. The set by
  * which the dead had passed is used up.
  */
-#include "sync/words.h"
+#include "sync/sync.h"
 
 int tn_event_open(tn_domain *domain, const char *name, uint32_t flags, tn_event **ret_event)
 {

@@ -2,7 +2,7 @@
 /*
  * figures: what the word of an event, semaphore, lock or barrier says; for people, who look on.
  */
-#include "sync/words.h"
+#include "sync/sync.h"
 
 /* The seat that holds all taken permits of an owned semaphore; TNI_NO_SEAT: there is none, or
  * several hold some. */

@@ -2,18 +2,18 @@
 /*
  * lock: mutual exclusion, owned by a thread.
  *
- * Word: value is 0 (free), RECOVERED (free, and its last owner died), or {HELD:1, RECOVERED:1,
- * incarnation:22, seat:16, kernel's thread id:24} of the owner, with RECOVERED clear.
- * I1  A word that is HELD names its owner in the same 64 bits: no death leaves one without.
- * I2  Only the owner, or the reaper for a seat that is dead, changes a HELD word.
- * I3  value2 names the dead before the word becomes RECOVERED, and who holds the lock reads it.
+ * Word: value is 0 (free), RECOVERED (free, and its last owner died), or {held:1, recovered:1,
+ * incarnation:22, seat:16, thread:24} of the owner, with RECOVERED clear and the kernel's
+ * thread id. I1  A word that is HELD names its owner in the same 64 bits: no death leaves one
+ * without. I2  Only the owner, or the reaper for a seat that is dead, changes a HELD word. I3
+ * value2 names the dead before the word becomes RECOVERED, and who holds the lock reads it.
  * Callers: users, condition.c. Death: an owner's leaves the word HELD by a dead seat, and the
  * reaper makes it RECOVERED; a releaser's before its wake is made good by the reaper's wake. A
  * process that closes a lock it holds, or leaves the domain, is treated as dead.
  */
 #include "sync/lock.h"
 
-#include "sync/words.h"
+#include "sync/dead.h"
 
 /* The id of this thread without a system call; a forked child's thread has another one. */
 static uint32_t thread_id(void)

@@ -4,7 +4,7 @@
  *
  * Word: value is {version:32, permits:32}. An owned semaphore also has a block with a count a
  * seat: the permits that it holds. An owned semaphore of one permit has no block: its word
- * names the holder, {holder's seat + 1:32, permits:32}, and so moves by one CAS, as a lock's
+ * names the holder, {holder:32, permits:32}, and so moves by one CAS, as a lock's
  * (I5). I1  permits + all counts <= capacity of an owned semaphore, always; equality when
  * nobody is between the two. A permit is taken before it is counted, and uncounted before it is
  *     given.
@@ -23,7 +23,7 @@
  * also when the dead was a reaper. Permits without owners die with who took them. Who closes
  * its last handle, or leaves, gives back as the dead do.
  */
-#include "sync/words.h"
+#include "sync/sync.h"
 
 enum { ALL_FLAGS = TN_SEMAPHORE_OWNED | TN_SEMAPHORE_ANY_RELEASES, MAX_PERMITS = INT32_MAX };
 

@@ -314,8 +314,7 @@ TN_TEST(the_words_of_the_layout_stay_as_they_are)
 /* ---- where everything lies --------------------------------------------------------------- */
 
 struct place {
-    uint32_t seats, blocks, objects, tickets;
-    uint64_t quota_bytes;
+    struct tni_limits limits;
     uint32_t page_bytes, class_count, total_blocks;
     uint64_t seats_off, announces_off, classes_off, words_off, descs_off, hints_off,
         suspects_off;
@@ -324,19 +323,75 @@ struct place {
 };
 
 static const struct place places[] = {
-    {1,      1,      1,      1,      1 << 20, 4096,   27,     1664,   4096,
-     8192,   12288,  16384,  32768,  245760,  249856, 258048, 4096,   262144,
-     266240, 270336, 274432, 278528, 282624,  192,    192,    286720, 56623104},
-    {256,       65536,       1024,      4096,      UINT64_C(4) << 30,
-     4096,      39,          1461248,   4096,      36864,
-     561152,    565248,      12255232,  199294976, 199479296,
-     199847936, 184320,      247033856, 248082432, 248344576,
-     248348672, 248414208,   248418304, 256,       192,
-     248467456, 177127555072},
-    {1024,       1 << 20,    65536,   1 << 20,    UINT64_C(1) << 40, 65536,         47,
-     27854016,   65536,      196608,  2293760,    2359296,           225247232,     3790602240,
-     3794141184, 3801219072, 3538944, 7425097728, 7492206592,        7559315456,    7559577600,
-     7568097280, 7568162816, 8320,    2176,       7570391040,        51211881414656},
+    {{1, 1, 1, 1, 1 << 20},
+     4096,
+     27,
+     1664,
+     4096,
+     8192,
+     12288,
+     16384,
+     32768,
+     245760,
+     249856,
+     258048,
+     4096,
+     262144,
+     266240,
+     270336,
+     274432,
+     278528,
+     282624,
+     192,
+     192,
+     286720,
+     56623104},
+    {{256, 65536, 1024, 4096, UINT64_C(4) << 30},
+     4096,
+     39,
+     1461248,
+     4096,
+     36864,
+     561152,
+     565248,
+     12255232,
+     199294976,
+     199479296,
+     199847936,
+     184320,
+     247033856,
+     248082432,
+     248344576,
+     248348672,
+     248414208,
+     248418304,
+     256,
+     192,
+     248467456,
+     177127555072},
+    {{1024, 1 << 20, 65536, 1 << 20, UINT64_C(1) << 40},
+     65536,
+     47,
+     27854016,
+     65536,
+     196608,
+     2293760,
+     2359296,
+     225247232,
+     3790602240,
+     3794141184,
+     3801219072,
+     3538944,
+     7425097728,
+     7492206592,
+     7559315456,
+     7559577600,
+     7568097280,
+     7568162816,
+     8320,
+     2176,
+     7570391040,
+     51211881414656},
 };
 
 TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
@@ -344,8 +399,7 @@ TN_TEST(equal_numbers_put_every_section_where_this_version_has_it)
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         const struct place *p = &places[i];
         struct tni_geometry g;
-        TN_CHECK_OK(tni_geometry_init(p->seats, p->blocks, p->objects, p->tickets,
-                                      p->quota_bytes, p->page_bytes, &g));
+        TN_CHECK_OK(tni_geometry_init(&p->limits, p->page_bytes, &g));
         assert_int_equal(g.class_count, p->class_count);
         assert_int_equal(g.total_blocks, p->total_blocks);
         assert_int_equal(g.seats_off, p->seats_off);
@@ -385,7 +439,7 @@ static const uint64_t classes[][6] = {
 TN_TEST(equal_numbers_put_every_class_of_blocks_where_this_version_has_it)
 {
     struct tni_geometry g;
-    TN_CHECK_OK(tni_geometry_init(256, 65536, 1024, 4096, UINT64_C(4) << 30, 4096, &g));
+    TN_CHECK_OK(tni_geometry_init(&places[1].limits, places[1].page_bytes, &g));
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
         const struct tni_class_geometry *c = &g.classes[classes[i][0]];
         assert_int_equal(c->size_bytes, classes[i][1]);

@@ -16,7 +16,7 @@
 #include "harness/members.h"
 #include "harness/tensor.h"
 #include "reaper/reaper.h"
-#include "sync/words.h"
+#include "sync/sync.h"
 
 enum { MIB = 1 << 20, LONG_MS = 20000 };
 
