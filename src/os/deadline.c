@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deadline: the time that the clock will show after a duration. */
+/* tn_deadline_after(): a deadline from a duration. */
 #include <tenon/deadline.h>
 
 #include "base/base.h"

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * os: the only room that makes system calls; this is its answer for Linux 5.4 and newer.
+ * os: the only room that makes system calls. This is the implementation for Linux 5.4 and
+ * newer.
  *
- * Nouns: time, machine, limit of descriptors (linux.c); forced fallback (linux_forced.c);
- * memory object, mapping (linux_memory.c); named memory (linux_shm.c); packet (linux_packet.c);
- * wait word (linux_futex.c); process, image (linux_process.c); fork, child (linux_fork.c);
- * detached process (linux_start.c); witness (linux_witness.c); descriptor, loop
- * (linux_descriptor.c); runtime folder, lock (linux_file.c); socket (linux_socket.c); bell
- * (linux_bell.c); search (linux_search.c).
+ * Nouns: time, machine, limit of descriptors (linux.c, deadline.c); forced fallback
+ * (linux_forced.c); memory object (linux_memory.c); mapping (linux_map.c); named memory
+ * (linux_shm.c); packet (linux_packet.c); wait word (linux_futex.c); process, image
+ * (linux_process.c, linux_self.c, linux_stat.c); fork, child (linux_fork.c, linux_spawn.c);
+ * fork server (linux_server.c); detached process (linux_start.c); witness (linux_witness.c);
+ * descriptor, loop (linux_descriptor.c); runtime folder (linux_folder.c, linux_runtime.c); lock
+ * file (linux_file.c); socket (linux_socket.c); bell (linux_bell.c); search (linux_search.c).
  *
- * I1  Every descriptor that leaves this room is close-on-exec.
- * I2  A memory object never shrinks: a mapping inside its size can fail only for want of
- *     memory, and tni_os_commit() turns that into an error.
- * I3  A wait ends at its deadline, however often signals interrupt it.
- * I4  DEAD is said only when a pidfd, a start time or the end of a witness says so, and of a
- *     number only in the namespaces that it is from; every doubt is UNKNOWN.
- * I5  Results are written only on success.
- * I6  No lock is held between calls, so fork() may happen at any point.
+ * I1  A memory object never shrinks. So an access inside its size fails only for want of
+ * memory, and tni_os_commit() turns that into an error. I2  A process is DEAD only if a pidfd,
+ * a start time or a missing witness proves it, and a pid only in its own pid namespace. Every
+ * doubt is UNKNOWN. The rules R1 to R8 of os.h are invariants too.
  *
- * Who may call: the rooms above, from any thread, also in a forked child.
- * A death leaves: a socket or lock file in the runtime folder, which the next owner replaces; a
- * named memory file that is not whole yet, which whoever cleans up its folder removes. The
- * kernel takes back everything else.
+ * Callers: the rooms above.
+ * Death: leaves a socket or a lock file in the runtime folder, which the next owner replaces,
+ * or a named memory file that is incomplete, which the garbage collection of its folder
+ * removes. The kernel frees everything else.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -99,7 +97,7 @@ bool tni_linux_has_word(const char *list, const char *word)
 static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(clock, &now); /* fails for no clock that is asked for here */
+    clock_gettime(clock, &now); /* cannot fail for the clocks of this file */
     return (uint64_t)now.tv_sec * TNI_LINUX_SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
@@ -164,8 +162,8 @@ static uint64_t read_limit(const char *folder, const char *file)
 }
 
 /*
- * The smallest limit from `group` up to the root: an ancestor's counts as well. A container may
- * not see its own path, which leaves the root of what it sees.
+ * The lowest limit of the group and its ancestors. In a container the group's path may not
+ * exist; then only the root that the container sees has a limit.
  */
 static uint64_t limit_of_group(const char *root, const char *group, const char *file)
 {
@@ -221,7 +219,7 @@ uint64_t tni_os_memory_bytes(void)
 
 size_t tni_os_page_bytes(void)
 {
-    static _Atomic size_t bytes; /* what it says does not change: see TNI_AROUND_FORK */
+    static _Atomic size_t bytes; /* cached, so that a child runs less code: TNI_AROUND_FORK */
     size_t known = atomic_load_explicit(&bytes, memory_order_relaxed);
     if (TNI_LIKELY(known != 0))
         return known;
@@ -247,7 +245,7 @@ int tni_os_random(void *bytes, size_t size_bytes)
 
 uint32_t tni_os_uid(void) { return (uint32_t)geteuid(); }
 
-/* The users that have a number here: lines of {first here, first outside, count}. */
+/* A line of uid_map is: the first number here, the first number outside, the count. */
 bool tni_os_has_uid(void)
 {
     char text[4096];
@@ -290,7 +288,8 @@ void tni_os_huge_page_policy(char *text, size_t size_bytes)
 
 uint64_t tni_linux_descriptor_limit(void)
 {
-    struct rlimit limit = {.rlim_cur = 1024}; /* the usual one, where a filter refuses to say */
+    struct rlimit limit = {.rlim_cur =
+                               1024}; /* the usual limit, if a filter refuses getrlimit() */
     getrlimit(RLIMIT_NOFILE, &limit);
     return limit.rlim_cur;
 }
@@ -305,7 +304,7 @@ uint64_t tni_os_raise_descriptor_limit(void)
     return tni_linux_descriptor_limit();
 }
 
-/* Tried again even if nothing was raised here: another thread may have done it just now. */
+/* Also if this thread did not raise the limit: another thread may just have raised it. */
 bool tni_linux_try_again(bool *raised)
 {
     int error = errno;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bells: datagram sockets with abstract names, gone with their last descriptor. Another user
- * may ring one, or take its name before us; so a ring is only a hint to look at shared memory.
+ * Bells and watches. A bell is a datagram socket with an abstract name, which exists as long as
+ * a descriptor of the socket. Another user may ring it, or take its name first, so a ring is
+ * only a hint to check shared memory.
  *
- * Abstract names are of a network namespace. What is in all of them is the memory object: an
- * inotify watch on it sees writes through a descriptor. The descriptor is opened anew for each
- * ring, as kernels since 6.14 tell nobody of writes through the one that memfd_create() gave.
+ * An abstract name is valid in one network namespace. A watch works in all of them: an inotify
+ * watch of the memory object reports writes through a descriptor. The descriptor is opened anew
+ * for each ring, since kernels from 6.14 on do not report writes through the descriptor that
+ * memfd_create() returned.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +25,7 @@
 
 enum { RING_ATTEMPTS = 2, CLEAR_MOST = 4096, RING_CHARGE_BYTES = 8192 };
 
-/* Without snprintf(), much of which a child that rings would have to map. */
+/* Not snprintf(): a forked child that rings would have to map many pages of its code. */
 TNI_AROUND_FORK static char *put_number(char *at, uint64_t number, uint64_t base, int digits)
 {
     uint64_t place = 1;
@@ -44,7 +46,7 @@ static int count_digits(uint32_t number)
 TNI_AROUND_FORK static socklen_t bell_address(uint64_t number, struct sockaddr_un *ret_address)
 {
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    /* The name begins with NUL and is not ended by one. */
+    /* An abstract name begins with NUL, and does not end with one. */
     static const char begin[] = "tenon-bell-";
     uint32_t uid = tni_os_uid();
     char *at = ret_address->sun_path + 1;
@@ -93,9 +95,9 @@ TNI_AROUND_FORK static int send_ring(int fd, uint64_t number)
 }
 
 /*
- * EAGAIN has two causes. The bell's queue is full: it is readable, all is well. Or our socket
- * has too many unread rings with others: then this one would be lost, and a fresh socket sends
- * it.
+ * EAGAIN has two causes. If the bell's queue is full, the bell is readable, and the ring is not
+ * needed. If other bells have not read too many rings of this socket, this ring is lost, so it
+ * is sent through a new socket.
  */
 static bool ring_again(int fd, uint64_t number)
 {
@@ -114,7 +116,9 @@ static bool ring_again(int fd, uint64_t number)
     return error == 0 || error == EAGAIN;
 }
 
-/** The process's own socket for ringing, or `known_bad`'s replacement. -1: no descriptors left.
+/**
+ * The socket with which this process rings, or a new one if that is `known_bad`. -1: no
+ * descriptors left.
  */
 TNI_AROUND_FORK static int ringing_socket(int known_bad)
 {
@@ -145,8 +149,8 @@ TNI_AROUND_FORK bool tni_os_bell_ring(uint64_t number)
         if (is_rung || error == EAGAIN || error == ECONNREFUSED || error == ENOBUFS ||
             error == ENOMEM)
             break;
-        /* The user closed our descriptor, and it may be his file by now: leave it, take
-         * another. */
+        /* The program closed the descriptor, which may be a file of its own by now: leave it
+         * open and use another. */
     }
     errno = saved_errno;
     return is_rung;
@@ -154,7 +158,7 @@ TNI_AROUND_FORK bool tni_os_bell_ring(uint64_t number)
 
 void tni_os_bell_clear(int fd)
 {
-    /* Bounded: somebody may ring faster than this reads. */
+    /* Bounded, since another process may ring faster than this loop reads. */
     for (int i = 0; i < CLEAR_MOST; i++) {
         char byte;
         if (recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EINTR)

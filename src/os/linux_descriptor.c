@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors, pipes, timers, loops. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 
 enum { POLL_ON_STACK = 64, LOOP_BATCH = 64 };
 
-/* Keeps errno, so that a failing path may close before it reports. */
+/* Keeps errno, so that a caller may close before it reports a failure. */
 void tni_os_close(int fd)
 {
     int error = errno;
@@ -43,7 +44,7 @@ int tni_os_duplicate(int fd, int *ret_fd)
     return 0;
 }
 
-/* The limit; linux.c raises it. */
+/* The hard limit; linux.c has the soft one. */
 
 uint64_t tni_os_hard_descriptor_limit(void)
 {
@@ -62,7 +63,7 @@ bool tni_os_has_descriptor_left(void)
 
 /* Waiting for one of several. */
 
-/* Rounded up, and at most a minute: who is told of a deadline too soon looks again. */
+/* Rounded up, and at most a minute: the caller checks the deadline and polls again. */
 static int milliseconds_left(uint64_t deadline_ns)
 {
     enum { MOST_MS = 60000 };
@@ -81,7 +82,7 @@ int tni_linux_poll(struct pollfd *polls, uint32_t count, uint64_t deadline_ns)
         int ready = ppoll(polls, count, tni_linux_time_left(deadline_ns, &left), NULL);
         if (ready >= 0)
             return ready;
-        if (errno == ENOSYS || errno == EPERM) /* a filter: the older call, in milliseconds */
+        if (errno == ENOSYS || errno == EPERM) /* a filter refuses ppoll(), so poll() is used */
             ready = poll(polls, count, milliseconds_left(deadline_ns));
         if (ready > 0 || (ready == 0 && tni_os_now_ns() >= deadline_ns))
             return ready;
@@ -142,7 +143,7 @@ int tni_os_pipe(int ret_fds[2])
 
 int tni_os_read(int fd, void *bytes, size_t size_bytes)
 {
-    /* Asked first, not O_NONBLOCK: that would change the descriptor for everybody who shares
+    /* poll() first, since O_NONBLOCK would change the descriptor for every process that shares
      * it. */
     int ready = tni_os_poll(&fd, 1, 0);
     if (ready < 0)
@@ -176,7 +177,7 @@ static int write_all(int fd, const char *bytes, size_t size_bytes)
     return 0;
 }
 
-/* A library may not let SIGPIPE reach its user: block it, and take it back if it was ours. */
+/* R7: block SIGPIPE, and consume the signal if this write raised it. */
 int tni_os_write(int fd, const void *bytes, size_t size_bytes)
 {
     sigset_t pipe_signal;
@@ -249,7 +250,8 @@ void tni_os_loop_remove(int loop, int fd)
 
 int tni_os_loop_wait(int loop, uint64_t *ret_tags, uint32_t max, uint64_t deadline_ns)
 {
-    /* Through ppoll: epoll_wait counts in milliseconds, and epoll_pwait2 is Linux 5.11. */
+    /* Waits with ppoll(): epoll_wait() has milliseconds only, and epoll_pwait2() needs
+     * Linux 5.11. */
     struct pollfd poll_fd = {.fd = loop, .events = POLLIN};
     int ready = tni_linux_poll(&poll_fd, 1, deadline_ns);
     if (ready == 0)

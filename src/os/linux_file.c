@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Files of the runtime folder, and locks on them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +16,8 @@ enum { RETRY_LEAST_NS = 200000, RETRY_MOST_NS = 20000000 };
 
 /* Locks. */
 
-/* The file may have been removed between open and lock: then this locks what nobody else will
- * find. */
+/* Another process may have removed the file between open and lock: a lock on a file without a
+ * name excludes nobody. */
 static bool is_still_named(int fd, const char *path)
 {
     struct stat opened;
@@ -25,7 +26,7 @@ static bool is_still_named(int fd, const char *path)
            opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-/** 0 with the lock; TN_ERR_TIMED_OUT when somebody has it */
+/** @return 0: locked; TN_ERR_TIMED_OUT: another process has the lock */
 static int try_lock(const char *path, int *ret_fd)
 {
     for (;;) {
@@ -56,7 +57,7 @@ int tni_os_file_lock(const char *name, uint64_t deadline_ns, int *ret_fd)
     if (status != 0)
         return status;
 
-    /* Polled: a blocking flock() has no deadline, and alarms belong to the user. */
+    /* Polled, since flock() has no deadline, and alarm signals belong to the program. */
     uint64_t pause_ns = RETRY_LEAST_NS;
     while ((status = try_lock(path, ret_fd)) == TN_ERR_TIMED_OUT) {
         uint64_t now = deadline_ns == 0 ? 0 : tni_os_now_ns();
@@ -89,7 +90,8 @@ uint64_t tni_os_file_number(const char *name)
     struct stat stat;
     if (tni_linux_runtime_path(name, path, sizeof path) != 0 || lstat(path, &stat) != 0)
         return 0;
-    /* A file system that was mounted anew in its place counts its inodes anew. */
+    /* With the device, since another file system mounted there numbers its inodes from the
+     * start. */
     return (uint64_t)stat.st_ino ^ (uint64_t)stat.st_dev << 40;
 }
 

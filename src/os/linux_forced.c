@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os: calls of the kernel that the environment forbids, so that tests meet the fallbacks. */
+/* Fallbacks that TENON_FORCE_FALLBACK forces, for tests (R8). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static uint32_t read_forced(void)
     return forced;
 }
 
-/* Read once for each process: the low half holds the bits, the high half whose they are. */
+/* Read once in each process: the low half of `cache` has the bits, the high half the pid. */
 bool tni_linux_is_forced(enum tni_linux_call call)
 {
     static _Atomic uint64_t cache;

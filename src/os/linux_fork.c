@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* fork() and its handlers, exec, waiting for a child. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -31,8 +32,9 @@ bool tni_os_fork_quiet(bool quiet)
 }
 
 /*
- * What the room process holds from there on keeps other threads' forks out. errno is all that
- * tells the handlers in the parent whether fork() failed.
+ * The lock that the room process takes in `prepare` keeps forks of other threads out until the
+ * handlers after the fork. errno is the only sign by which the handlers in the parent can tell
+ * that fork() failed.
  */
 TNI_AROUND_FORK static void before_fork(void)
 {
@@ -158,7 +160,7 @@ static int collect_child(int pid_fd, int32_t pid, siginfo_t *ret_info)
     memset(&info, 0, sizeof info);
     int done = 0;
     do {
-        /* By descriptor: the number may already be that of a newer child. */
+        /* By pidfd, since a newer child may already have the pid. */
         done = waitid((idtype_t)P_PIDFD, (id_t)pid_fd, &info, WEXITED | WNOHANG);
     } while (done != 0 && errno == EINTR);
     if (done != 0 && errno == ECHILD)
@@ -186,7 +188,7 @@ int tni_os_child_wait(int pid_fd, int32_t pid, uint64_t deadline_ns,
         if (status < 0)
             return status;
         done = collect_child(pid_fd, pid, &info);
-        /* Gone, and not ours to collect yet: a debugger sees it first. */
+        /* It has ended, but a debugger collects it first. */
         if (done == 0) {
             uint64_t now = tni_os_now_ns();
             if (now >= deadline_ns)

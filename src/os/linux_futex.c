@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sleeping and waking up, by futexes. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -8,7 +9,7 @@
 
 #include "os/linux.h"
 
-/* Never FUTEX_PRIVATE_FLAG: the word is in memory that other processes map elsewhere. */
+/* Without FUTEX_PRIVATE_FLAG, since other processes map the word at other addresses. */
 int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
     if (deadline_ns == 0) {
@@ -22,7 +23,7 @@ int tni_os_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
         syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
                 deadline_ns == TNI_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
     if (done == 0 || errno == EAGAIN)
-        return 0; /* the caller looks at its word again in both cases */
+        return 0; /* the caller checks its condition again in both cases */
     if (errno == EINTR)
         return tni_fail_plain(TN_ERR_INTERRUPTED, "a signal came before anything else did");
     if (errno == ETIMEDOUT)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Memory objects: memfds with seals. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -19,38 +18,19 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 enum { WRITE_CHUNK_BYTES = 1 << 30 };
 
-/* Memory objects. */
-
-static uint64_t limit_value(int failed, const struct rlimit *limit)
-{
-    return failed || limit->rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit->rlim_cur;
-}
-
+/* UINT64_MAX: there is no limit. */
 static uint64_t file_size_limit(void)
 {
     struct rlimit limit;
-    return limit_value(getrlimit(RLIMIT_FSIZE, &limit), &limit);
-}
-
-static uint64_t address_space_limit(void)
-{
-    struct rlimit limit;
-    return limit_value(getrlimit(RLIMIT_AS, &limit), &limit);
-}
-
-static uint64_t data_limit(void)
-{
-    struct rlimit limit;
-    return limit_value(getrlimit(RLIMIT_DATA, &limit), &limit);
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    return limit.rlim_cur;
 }
 
 static int create_memfd(const char *name)
@@ -75,7 +55,8 @@ int tni_linux_check_file_size(const char *what, const char *name, uint64_t size_
                     what, name, size_bytes, limit);
 }
 
-/* A memfd comes with mode 0777: whoever gets it for reading could open it anew for writing. */
+/* A memfd has mode 0777 at first: a process that has it read-only could reopen it for writing.
+ */
 static int set_up_memfd(int fd, uint64_t size_bytes, int seals, const char **ret_call)
 {
     int error = 0;
@@ -129,7 +110,7 @@ int tni_os_memory_create_sealable(const char *name, uint64_t size_bytes, int *re
     return create_memory(name, size_bytes, F_SEAL_SHRINK | F_SEAL_GROW, ret_fd);
 }
 
-/* Huge pages have seals too, but a mapping of ours may find none there, and raise SIGBUS. */
+/* A memfd of huge pages has seals too, but an access may find no free huge page: SIGBUS. */
 static int check_file_system(int fd)
 {
     struct statfs system;
@@ -205,235 +186,18 @@ int tni_os_memory_committed(int fd, uint64_t *ret_bytes)
     return 0;
 }
 
-/* Mappings. */
-
-/* How many mappings a process may have; 0: not known. */
-static unsigned long mapping_limit(void)
-{
-    char text[32];
-    ssize_t size = tni_linux_read_text("/proc/sys/vm/max_map_count", text, sizeof text);
-    return size > 0 ? strtoul(text, NULL, 10) : 0;
-}
-
-/* The limits that are set and may be why a mapping cannot be made; or "". */
-static void name_limits(bool is_private, char *text, size_t size_bytes)
-{
-    uint64_t space = address_space_limit(), data = is_private ? data_limit() : UINT64_MAX;
-    size_t len = 0;
-    text[0] = '\0';
-    if (space != UINT64_MAX)
-        len =
-            (size_t)snprintf(text, size_bytes,
-                             "the address space limit (ulimit -v) is %" PRIu64 " bytes", space);
-    if (data != UINT64_MAX)
-        snprintf(text + len, size_bytes - len,
-                 "%sthe data limit (ulimit -d) is %" PRIu64 " bytes", len > 0 ? ", and " : "",
-                 data);
-}
-
-/* `is_private`: of memory that counts as the process's data, when it may be written. */
-static int fail_map(int errno_value, uint64_t size_bytes, bool is_private)
-{
-    int status = tni_linux_status(errno_value);
-    char limits[160];
-    name_limits(is_private, limits, sizeof limits);
-    if (errno_value == ENOMEM && limits[0] != '\0')
-        return tni_fail_errno(status, errno_value, "mapping of %" PRIu64 " bytes; %s",
-                              size_bytes, limits);
-    if (errno_value == ENOMEM)
-        return tni_fail_errno(status, errno_value,
-                              "mapping of %" PRIu64
-                              " bytes: no address space, or the process has all mappings that "
-                              "it may have (vm.max_map_count, %lu); the strategy arena needs "
-                              "none for a tensor",
-                              size_bytes, mapping_limit());
-    return tni_linux_fail(status, errno_value, "mapping of %" PRIu64 " bytes", size_bytes);
-}
-
-/* Reserve more than is needed, and give the ends back. */
-static int reserve_aligned(uint64_t size_bytes, uint64_t align_bytes, char **ret_start)
-{
-    uint64_t total = 0;
-    if (!tni_add_size(size_bytes, align_bytes, &total) || total > SIZE_MAX)
-        return fail_map(ENOMEM, size_bytes, false);
-    char *whole =
-        mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (whole == MAP_FAILED)
-        return fail_map(errno, size_bytes, false);
-
-    uint64_t head = tni_align_up((uintptr_t)whole, align_bytes) - (uintptr_t)whole;
-    if (head > 0)
-        munmap(whole, head);
-    if (total - head > size_bytes)
-        munmap(whole + head + size_bytes, total - head - size_bytes);
-    *ret_start = whole + head;
-    return 0;
-}
-
-int tni_os_map(int fd, uint64_t size_bytes, uint64_t align_bytes, bool read_only,
-               void **ret_address)
-{
-    size_t page = tni_os_page_bytes();
-    if (size_bytes == 0 || align_bytes < page || (align_bytes & (align_bytes - 1)) != 0)
-        return tni_fail(TN_ERR_INVALID,
-                        "mapping of %" PRIu64 " bytes aligned to %" PRIu64
-                        ": needs a power of two >= %zu",
-                        size_bytes, align_bytes, page);
-
-    uint64_t rounded = tni_align_up(size_bytes, page);
-    if (rounded < size_bytes)
-        return fail_map(ENOMEM, size_bytes, false);
-    char *start = NULL;
-    int fixed = 0;
-    if (align_bytes > page) {
-        int status = reserve_aligned(rounded, align_bytes, &start);
-        if (status != 0)
-            return status;
-        fixed = MAP_FIXED;
-    }
-    int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    void *address = mmap(start, rounded, protection, MAP_SHARED | MAP_NORESERVE | fixed, fd, 0);
-    if (address == MAP_FAILED) {
-        int error = errno;
-        if (start != NULL)
-            munmap(start, rounded);
-        return fail_map(error, size_bytes, false);
-    }
-    *ret_address = address;
-    return 0;
-}
-
-int tni_os_map_part(int fd, uint64_t offset, uint64_t size_bytes, void **ret_address)
-{
-    void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                         fd, (off_t)offset);
-    if (address == MAP_FAILED)
-        return fail_map(errno, size_bytes, false);
-    *ret_address = address;
-    return 0;
-}
-
-int tni_os_map_over(int fd, void *address, uint64_t size_bytes, bool read_only)
-{
-    size_t page = tni_os_page_bytes();
-    if (size_bytes == 0 || size_bytes % page != 0 || (uintptr_t)address % page != 0)
-        return tni_fail(TN_ERR_INVALID, "mapping of %" PRIu64 " bytes at %p: not whole pages",
-                        size_bytes, address);
-    int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    if (mmap(address, size_bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
-        MAP_FAILED)
-        return fail_map(errno, size_bytes, false);
-    return 0;
-}
-
-static int map_anonymous(uint64_t size_bytes, int kind, void **ret_address)
-{
-    void *address = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE,
-                         kind | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address == MAP_FAILED)
-        return fail_map(errno, size_bytes, (kind & MAP_PRIVATE) != 0);
-    *ret_address = address;
-    return 0;
-}
-
-int tni_os_map_private(uint64_t size_bytes, void **ret_address)
-{
-    return map_anonymous(size_bytes, MAP_PRIVATE, ret_address);
-}
-
-int tni_os_map_shared(uint64_t size_bytes, void **ret_address)
-{
-    return map_anonymous(size_bytes, MAP_SHARED, ret_address);
-}
-
-void tni_os_unmap(void *address, uint64_t size_bytes)
-{
-    if (address != NULL)
-        munmap(address, size_bytes);
-}
-
-/* Committing. */
-
-static int fail_commit(int errno_value, uint64_t size_bytes)
-{
-    switch (errno_value) {
-    case EFAULT:
-    case ENOMEM:
-    case EHWPOISON:
-        return tni_fail_errno(TN_ERR_NO_MEMORY, errno_value, "committing %" PRIu64 " bytes",
-                              size_bytes);
-    default:
-        return tni_linux_fail(TN_ERR_SYSTEM, errno_value, "committing %" PRIu64 " bytes",
-                              size_bytes);
-    }
-}
-
-/*
- * Write to a page without changing it, and hear of a failure: FUTEX_WAKE_OP does an atomic OR
- * with 0 on its second word, and answers EFAULT where a store would raise SIGBUS. Nobody waits
- * on private futexes here, so it wakes nobody. A kernel without it leaves a plain OR, which may
- * raise SIGBUS.
- */
-static int touch_page(void *page)
-{
-    uint32_t unused = 0;
-    const uint32_t or_zero = (uint32_t)FUTEX_OP_OR << 28;
-    for (;;) {
-        long done = syscall(SYS_futex, &unused, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, NULL,
-                            page, or_zero);
-        if (done >= 0)
-            return 0;
-        if (errno == ENOSYS) {
-            __atomic_fetch_or((unsigned char *)page, 0, __ATOMIC_RELAXED);
-            return 0;
-        }
-        if (errno != EAGAIN && errno != EINTR)
-            return errno;
-    }
-}
-
-static int populate(char *start, uint64_t size_bytes)
-{
-    for (;;) {
-        if (madvise(start, size_bytes, MADV_POPULATE_WRITE) == 0)
-            return 0;
-        if (errno != EAGAIN && errno != EINTR)
-            return errno;
-    }
-}
-
-int tni_os_commit(void *address, uint64_t size_bytes)
-{
-    size_t page = tni_os_page_bytes();
-    size_t head = (uintptr_t)address % page;
-    char *start = (char *)address - head;
-    uint64_t total = tni_align_up(size_bytes + head, page);
-    if (size_bytes == 0)
-        return 0;
-
-    int error = EINVAL;
-    if (!tni_linux_is_forced(TNI_LINUX_POPULATE_WRITE))
-        error = populate(start, total);
-    if (error == EINVAL || error == ENOSYS || error == EPERM) { /* EPERM: a filter */
-        error = 0;
-        for (uint64_t off = 0; off < total && error == 0; off += page)
-            error = touch_page(start + off);
-    }
-    return error == 0 ? 0 : fail_commit(error, size_bytes);
-}
-
-/* Through a mapping: for a process whose file size limit would answer pwrite with SIGXFSZ. */
+/* Write through a mapping, where the file size limit would make pwrite() raise SIGXFSZ. */
 static int write_mapped(int fd, uint64_t offset, const void *source, uint64_t size_bytes)
 {
     uint64_t head = offset % tni_os_page_bytes();
-    char *window = mmap(NULL, head + size_bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_NORESERVE, fd, (off_t)(offset - head));
-    if (window == MAP_FAILED)
-        return fail_map(errno, size_bytes, false);
-    int status = tni_os_commit(window + head, size_bytes);
+    void *window;
+    int status = tni_os_map_part(fd, offset - head, head + size_bytes, &window);
+    if (status != 0)
+        return status;
+    status = tni_os_commit((char *)window + head, size_bytes);
     if (status == 0)
-        memcpy(window + head, source, size_bytes);
-    munmap(window, head + size_bytes);
+        memcpy((char *)window + head, source, size_bytes);
+    tni_os_unmap(window, head + size_bytes);
     return status;
 }
 
@@ -488,16 +252,6 @@ int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes)
     return 0;
 }
 
-int tni_os_discard(void *address, uint64_t size_bytes)
-{
-    while (madvise(address, size_bytes, MADV_REMOVE) != 0) {
-        if (errno != EAGAIN && errno != EINTR)
-            return tni_linux_fail(TN_ERR_SYSTEM, errno, "discarding %" PRIu64 " bytes",
-                                  size_bytes);
-    }
-    return 0;
-}
-
 int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes)
 {
     while (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
@@ -507,24 +261,4 @@ int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes)
                                   size_bytes);
     }
     return 0;
-}
-
-void tni_os_discard_private(void *address, uint64_t size_bytes)
-{
-    madvise(address, size_bytes, MADV_DONTNEED);
-}
-
-bool tni_os_empty_in_children(void *address, uint64_t size_bytes)
-{
-    return madvise(address, size_bytes, MADV_WIPEONFORK) == 0;
-}
-
-void tni_os_advise_huge(void *address, uint64_t size_bytes)
-{
-    madvise(address, size_bytes, MADV_HUGEPAGE);
-}
-
-void tni_os_advise_no_dump(void *address, uint64_t size_bytes)
-{
-    madvise(address, size_bytes, MADV_DONTDUMP);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The search of /proc for memory objects and files that processes have open. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +20,10 @@ struct search {
     const char *prefix;
     tni_os_memory_fn *each;
     void *context;
-    int missed; /* an errno: something could not be looked at, and it is not that it is gone */
+    int missed; /* errno of the last entry that exists and could not be read; 0: none */
 };
 
-/* What is gone meanwhile, or another user's, is passed over. */
+/* An entry that has ended meanwhile, or that is another user's, does not count as missed. */
 static void miss(struct search *search, int errno_value)
 {
     if (errno_value != 0 && errno_value != ENOENT && errno_value != ESRCH &&
@@ -44,7 +45,7 @@ static DIR *open_descriptors(int32_t pid)
     return open_folder(path);
 }
 
-/** The number an entry of /proc is named for, or -1. */
+/** The number that is the name of an entry of /proc, or -1. */
 static int entry_number(const char *name)
 {
     char *end = NULL;
@@ -108,7 +109,7 @@ static int visit_process(struct search *search, int32_t pid)
     return stop;
 }
 
-/* Whether the process is this user's; not, when it is gone. */
+/* Whether the process is this user's; false if it has ended. */
 static bool is_ours(struct search *search, int folder, const char *entry)
 {
     struct stat status;
@@ -184,8 +185,7 @@ bool tni_os_process_has(int32_t pid, const char *folder, const char *name)
     return has_it;
 }
 
-/* The descriptor may be another file by now, so it is looked at before and after it is opened.
- */
+/* The number may belong to another file by now, so it is checked before and after the open. */
 int tni_os_memory_open(int32_t pid, int fd_number, bool read_only, int *ret_fd)
 {
     char path[64];

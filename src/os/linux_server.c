@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a fork server is made of: a pair of sockets, a fork whose child belongs to the server's
- * parent, and signals that are the parent's to handle.
+ * What a fork server needs: a pair of sockets, a fork whose child is a child of the server's
+ * parent, and signal actions that leave signals to the parent.
  */
 #include <errno.h>
 #include <linux/sched.h>
@@ -24,7 +24,8 @@ uint32_t tni_os_cpu_count(void)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         return (uint32_t)CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more than a cpu_set_t has */
+    long online =
+        sysconf(_SC_NPROCESSORS_ONLN); /* the machine has more than a cpu_set_t can hold */
     return online > 0 ? (uint32_t)online : 1;
 }
 
@@ -48,7 +49,7 @@ static bool is_of_terminal(int number)
     return number == SIGINT || number == SIGQUIT || number == SIGHUP;
 }
 
-/* SIGURG may be the one that tells of the parent's end. */
+/* Not SIGURG, by which tni_os_die_with_process() may be told that the parent has ended. */
 void tni_os_signals_serve(void)
 {
     for (int number = 1; number < NSIG; number++) {
@@ -86,9 +87,10 @@ static long clone_sibling(void *tid_address, int32_t *pid_at)
 }
 
 /*
- * libc has no fork with CLONE_PARENT. What its own does besides, in a process of one thread:
- * the thread's number, which it keeps in memory, is renewed by the kernel where the system says
- * where that is, and the list of robust mutexes is announced again.
+ * libc has no fork with CLONE_PARENT. In a process of one thread, fork() of libc does two more
+ * things, which are done here. It updates libc's copy of the thread id: the kernel does that,
+ * where prctl() tells the address of the copy. And it registers the list of robust mutexes
+ * again.
  */
 int tni_os_fork_sibling(int32_t *pid_at)
 {

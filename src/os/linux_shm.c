@@ -20,7 +20,8 @@ enum {
     RESERVE_MOST_BYTES = 1 << 30,
 };
 
-/* Slashes at the end are cut where there is room for that; they harm nothing. */
+/* Slashes at the end are removed, unless the path is too long for the buffer: they do no harm.
+ */
 const char *tni_os_shm_folder(void)
 {
     static _Thread_local char folder[TNI_LINUX_FOLDER_BYTES];
@@ -38,7 +39,7 @@ const char *tni_os_shm_folder(void)
 
 /* Making. */
 
-/* The room is asked for once nothing of ours takes any of it. */
+/* Called after the file is empty again, so that the free bytes do not count it as used. */
 static int fail_full(int fd, const char *path, uint64_t size_bytes)
 {
     struct statvfs system;
@@ -70,8 +71,10 @@ static int fail_no_folder(const char *path)
 }
 
 /*
- * A signal makes the kernel give back all of the part it was at: smaller parts then, so that a
- * timer that rings often cannot keep us here for ever. @return 0 or an errno
+ * A signal interrupts fallocate(), and the kernel frees all that this call had allocated. The
+ * next part is half as large, so that frequent signals cannot keep the loop from making
+ * progress.
+ * @return 0 or an errno
  */
 static int reserve(int fd, uint64_t size_bytes)
 {
@@ -105,7 +108,7 @@ static int write_zeros(int fd, uint64_t size_bytes)
     return 0;
 }
 
-/** @return whether the file system says that this cannot fit: it is not filled in vain then */
+/** @return whether the file system states that it has too few free bytes */
 static bool is_too_much(int fd, uint64_t size_bytes)
 {
     struct statvfs system;
@@ -117,7 +120,7 @@ static bool is_too_much(int fd, uint64_t size_bytes)
 /** @return 0 or an errno */
 static int give_memory(int fd, uint64_t size_bytes)
 {
-    if (fchmod(fd, 0600) != 0) /* whatever the umask is */
+    if (fchmod(fd, 0600) != 0) /* independent of the umask */
         return errno;
     if (is_too_much(fd, size_bytes))
         return ENOSPC;
@@ -152,7 +155,6 @@ static int open_new(const char *path, int *ret_fd)
     return 0;
 }
 
-/* A death before the end leaves a file that is shorter, or has less memory, than was asked. */
 int tni_os_shm_create(const char *path, uint64_t size_bytes, int *ret_fd)
 {
     if (size_bytes == 0 || size_bytes > INT64_MAX)
@@ -184,10 +186,11 @@ int tni_os_shm_create(const char *path, uint64_t size_bytes, int *ret_fd)
 
 static int fail_not_plain(const char *path)
 {
-    return tni_fail(TN_ERR_INVALID, "%s is no plain file", path);
+    return tni_fail(TN_ERR_INVALID, "%s is not a regular file", path);
 }
 
-/* Not O_PATH and a second look: a pipe or a device that was laid there does no harm opened. */
+/* Opened without O_PATH and a check first: to open a pipe or a device like this does no harm.
+ */
 static int open_old(const char *path, int access, int *ret_fd)
 {
     int fd = -1;
@@ -197,7 +200,7 @@ static int open_old(const char *path, int access, int *ret_fd)
     if (fd < 0 && errno == ELOOP)
         return tni_fail(TN_ERR_DENIED, "%s is a link, and links are not followed", path);
     if (fd < 0 && (errno == EISDIR || errno == ENXIO || errno == ENODEV))
-        return fail_not_plain(path); /* a folder, a socket, a device that is not there */
+        return fail_not_plain(path); /* a folder, a socket, a missing device */
     if (fd < 0)
         return tni_linux_fail(tni_linux_status(errno), errno, "opening %s", path);
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -221,7 +224,7 @@ int tni_os_shm_stat(int fd, struct tni_os_memory *ret_memory)
     if (fstat(fd, &status) != 0)
         return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d", fd);
     if (!S_ISREG(status.st_mode) || status.st_size < 0)
-        return tni_fail(TN_ERR_INVALID, "descriptor %d is not a plain file (mode %06o)", fd,
+        return tni_fail(TN_ERR_INVALID, "descriptor %d is not a regular file (mode %06o)", fd,
                         (unsigned)status.st_mode);
     *ret_memory = (struct tni_os_memory){
         .size_bytes = (uint64_t)status.st_size,
@@ -239,7 +242,7 @@ int tni_os_shm_remove(const char *path)
     return 0;
 }
 
-/* Another user may give his files the names of ours. */
+/* Another user may give files the same names. */
 static bool is_our_file(DIR *folder, const struct dirent *entry)
 {
     struct stat status;
@@ -263,7 +266,8 @@ int tni_os_shm_for_each(const char *folder, const char *prefix, tni_os_shm_fn *e
             !is_our_file(open_folder, entry))
             continue;
         int wanted = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (wanted > 0 && (size_t)wanted < sizeof path) /* else nobody could open it */
+        if (wanted > 0 &&
+            (size_t)wanted < sizeof path) /* else the path is too long to be opened */
             stop = each(path, entry->d_name, context);
     }
     if (stop == 0 && errno != 0)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Local sockets of packets between processes of one user. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -14,7 +15,7 @@
 enum {
     BACKLOG = 128,
     SEND_FDS = 8,
-    RECEIVE_FDS = 253, /* SCM_MAX_FD: so that MSG_CTRUNC means one thing, a full table */
+    RECEIVE_FDS = 253, /* SCM_MAX_FD, so that MSG_CTRUNC can only mean a full table */
 };
 
 /* Connections. */
@@ -45,7 +46,8 @@ static int check_peer(int fd, const char *name)
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s: who is there", name);
+        return tni_linux_fail(TN_ERR_SYSTEM, errno, "socket %s: the credentials of its peer",
+                              name);
     if (peer.uid != tni_os_uid())
         return tni_fail(TN_ERR_DENIED,
                         "socket %s: process %" PRId32 " has uid %u, not %" PRIu32, name,
@@ -53,7 +55,7 @@ static int check_peer(int fd, const char *name)
     return 0;
 }
 
-/* Bounds connect and send, so that a stopped peer cannot hold us for ever. */
+/* A time limit for connect and send, so that a stopped peer cannot block this process. */
 static void limit_sending(int fd)
 {
     const struct timeval limit = {.tv_sec = TNI_LINUX_SEND_SECONDS};
@@ -241,7 +243,8 @@ static ssize_t receive_now(int fd, struct msghdr *message)
             return got;
         if (errno == EINTR)
             continue;
-        message->msg_controllen = 0; /* what lies in its buffer is of another message */
+        message->msg_controllen =
+            0; /* the buffer still holds the control data of an earlier message */
         return errno == ECONNRESET ? 0 : -errno;
     }
 }

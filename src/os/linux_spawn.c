@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting a program as a child, and ending with a parent.
+ * Starting a program as a child, and dying with a parent.
  *
- * vfork, as in linux_start.c: it tells of a failed exec without a pipe, whose end another
- * thread's fork may keep open for ever. Not posix_spawn, which has no way to ask for a death
- * signal.
+ * The child is made by vfork(), as in linux_start.c: the parent learns about a failed exec
+ * without a pipe. The end of such a pipe could stay open for ever, in a child that another
+ * thread forks. posix_spawn() cannot ask for a death signal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,14 +29,14 @@ uint64_t tni_os_pipe_number(int fd)
     return (uint64_t)stat.st_ino;
 }
 
-/* Ending with a process, of which any thread may have forked us. */
+/* Dying with a process, any thread of which may have forked this one. */
 
 static int32_t watched_parent;
-static int32_t watching_pid; /* a child that was forked without us inherits the handler, and is
-                                left alone */
+static int32_t
+    watching_pid; /* in any other process, a child of this one, the handler does nothing */
 static struct sigaction earlier_action;
 
-/* Less than 0: a filter refuses the call, and nothing is known. */
+/* A pid below 0 means that a filter refuses the call, so nothing is known. */
 static bool has_other_parent(int32_t parent_pid)
 {
     int32_t pid = (int32_t)getppid();
@@ -44,11 +44,11 @@ static bool has_other_parent(int32_t parent_pid)
 }
 
 /*
- * The kernel sends the death signal when the forking *thread* ends, and again whenever the next
- * thread that it makes our parent ends. Only when the whole process is gone do we have another
- * one.
+ * The kernel sends the death signal when the thread that forked this process ends, and again
+ * when the next thread that it makes the parent ends. getppid() changes only once the whole
+ * parent has ended.
  */
-static void look_at_parent(int number, siginfo_t *info, void *context)
+static void check_parent(int number, siginfo_t *info, void *context)
 {
     int error = errno;
     if (getpid() == watching_pid && has_other_parent(watched_parent))
@@ -64,25 +64,25 @@ void tni_os_die_with_process(int32_t parent_pid)
 {
     int death_signal = 0;
     struct sigaction current;
-    struct sigaction action = {.sa_sigaction = look_at_parent,
+    struct sigaction action = {.sa_sigaction = check_parent,
                                .sa_flags = SA_SIGINFO | SA_RESTART};
     sigset_t urgent;
 
     if (prctl(PR_GET_PDEATHSIG, &death_signal) == 0 && death_signal == SIGKILL)
-        return; /* from before an exec, and stronger */
+        return; /* set before an exec: SIGKILL cannot be handled, so it does more */
     watched_parent = parent_pid;
     watching_pid = (int32_t)getpid();
     sigemptyset(&action.sa_mask);
-    /* In a child of such a child the handler is there already: calling itself would not end. */
+    /* In a child of such a child the handler is installed already, and must not call itself. */
     if (sigaction(SIGURG, NULL, &current) == 0 &&
-        ((current.sa_flags & SA_SIGINFO) == 0 || current.sa_sigaction != look_at_parent))
+        ((current.sa_flags & SA_SIGINFO) == 0 || current.sa_sigaction != check_parent))
         earlier_action = current;
     sigaction(SIGURG, &action, NULL);
     sigemptyset(&urgent);
     sigaddset(&urgent, SIGURG);
     pthread_sigmask(SIG_UNBLOCK, &urgent, NULL);
     prctl(PR_SET_PDEATHSIG, SIGURG);
-    /* It may have died before the line above. */
+    /* The parent may have died before prctl(). */
     if (has_other_parent(parent_pid))
         _exit(128 + SIGKILL);
 }
@@ -97,8 +97,8 @@ struct child {
 };
 
 /*
- * exec leaves ignored signals ignored; what is handled goes back to its default, before the
- * mask is lifted.
+ * Give signals with a handler their default action before they are unblocked, since the
+ * handlers are the parent's. Ignored signals stay ignored, as exec leaves them.
  */
 static void reset_handlers(void)
 {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting a process that outlives this one. A helper is forked; it closes everything, starts
- * the program, reports, and exits, so that the program belongs to init. The helper always
- * writes its report: the end of our pipe would tell nothing, since a child that another thread
- * forks at the same moment keeps it open for as long as it lives. The helper's own pipe has no
- * such sharer.
+ * Starting a process that outlives this one. This process forks an intermediate process, the
+ * helper, which closes all descriptors, starts the program, writes a report to a pipe, and
+ * exits; so the program becomes a child of init. The helper always writes its report. The end
+ * of the pipe would not be a reliable report: a child that another thread forks at the same
+ * time has a copy of the write end, and may keep it open for ever. The helper's own pipe has no
+ * such copy, since the helper has one thread.
  *
- * I1  The helper writes to its end of our pipe and to nothing else: what it has under REPORT_FD
- *     is a file of the program that uses us, until the helper has put the pipe there.
+ * I1  The helper writes to its end of the pipe and to no other descriptor. Until the helper has
+ *     moved the pipe to REPORT_FD, that number may be a file of the program that uses the
+ *     library.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +30,8 @@
 
 enum { REPORT_FD = 3 };
 
-/* From here to run_helper() only what POSIX allows after the fork of a process with threads. */
+/* Up to run_helper(), only functions that POSIX allows after fork() in a process with threads.
+ */
 
 static int parse_number(const char *text)
 {
@@ -48,8 +51,7 @@ struct kernel_dirent {
     char name[];
 };
 
-/** Close what one reading of the folder shows. @return how many were closed, or -1 at the end
- */
+/** Read some entries of the folder, and close those. @return how many, or -1 at the end */
 static int close_batch(int folder, int first)
 {
     _Alignas(struct kernel_dirent) char entries[2048];
@@ -79,7 +81,7 @@ static void close_from(int first)
     TNI_LINUX_MAKE((folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) >= 0);
     if (folder >= 0) {
         for (int closed = 0; (closed = close_batch(folder, first)) >= 0;) {
-            /* Closing under a reader may hide entries from it: begin again after a change. */
+            /* A close may make the reader skip entries, so it starts again after a close. */
             if (closed > 0)
                 lseek(folder, 0, SEEK_SET);
         }
@@ -103,10 +105,11 @@ static void reset_signals(void)
 }
 
 /*
- * Also when the caller runs without some of 0, 1, 2: the report moves to 3 first, by way of a
- * number that neither it nor the input has to have. An input of -1 is /dev/null.
+ * Make REPORT_FD the report's pipe, 0 the input (-1: /dev/null), 1 and 2 /dev/null, and close
+ * the rest. The caller may run without some of 0, 1 and 2, and pipe or input may have these
+ * numbers, so the pipe is first moved to a number above 3.
  *
- * @param report_fd  where the report goes, after a failure too (I1)
+ * @param report_fd  updated: where the report is written, also after a failure (I1)
  */
 static bool prepare_descriptors(int *report_fd, int input_fd)
 {
@@ -137,17 +140,17 @@ static bool prepare_descriptors(int *report_fd, int input_fd)
     return true;
 }
 
-/* Which call failed goes with its errno through one int. */
+/* A report is one int: an errno, and above it the call that failed. */
 enum { CALL_OTHER, CALL_CLONE, CALL_VFORK, CALL_EXECVE, CALL_COUNT, CALL_SHIFT = 16 };
 static const char *const call_names[CALL_COUNT] = {"", " (clone)", " (vfork)", " (execve)"};
 static int at_call(int error, int call) { return error | call << CALL_SHIFT; }
 
 /*
- * vfork, because fork would run other libraries' fork handlers in a process that lost its
- * threads. The error comes through a pipe and not through memory: sanitizers and emulators make
- * it a fork.
+ * By vfork(), since fork() would run fork handlers of other libraries in the helper, which has
+ * lost its threads. The error comes through a pipe, since sanitizers and emulators make vfork()
+ * a fork(), where memory is not shared.
  *
- * @return 0 or what at_call() gives
+ * @return 0, an errno, or at_call()
  */
 static int spawn_program(const char *path, char *const *argv, char *const *environment)
 {
@@ -181,7 +184,7 @@ __attribute__((noreturn)) static void run_helper(const struct program *program, 
     int error = 0;
     if (!prepare_descriptors(&report_fd, program->input_fd))
         error = errno == 0 ? EIO : errno;
-    (void)!chdir("/"); /* so that no folder is kept busy */
+    (void)!chdir("/"); /* so that the folder's file system can be unmounted */
     if (error == 0) {
         reset_signals();
         error = spawn_program(program->path, program->argv, program->environment);
@@ -190,7 +193,7 @@ __attribute__((noreturn)) static void run_helper(const struct program *program, 
     _exit(written == (ssize_t)sizeof error ? 0 : 1);
 }
 
-/* The program would otherwise run the caller's signal handlers between fork and exec. */
+/* All signals are blocked, so the helper does not run signal handlers of the program. */
 static pid_t fork_quietly(sigset_t *ret_old_mask)
 {
     sigset_t all;
@@ -207,7 +210,7 @@ static pid_t fork_quietly(sigset_t *ret_old_mask)
     return pid;
 }
 
-/** The helper's report, an errno; EIO when it died without one. */
+/** @return the helper's report; EIO: the helper died without one */
 static int wait_for_report(int report_fd, pid_t helper)
 {
     int fds[2] = {report_fd, -1};

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Witnesses. A witness is an open-file-description lock on one byte of a memory object, far
- * beyond its size or not: a lock needs no byte to be there. The kernel gives such a lock up
- * with the last reference to the description. Here that reference is a mapping, and no
- * descriptor: the program cannot close it (closefrom()), exec takes it away with the memory
- * that it was part of, and so does the end of the process, however it comes. F_OFD_GETLK
- * answers whoever has a descriptor of the memory object, in whatever namespace.
+ * Witnesses. A witness is a lock of an open file description (F_OFD_SETLK) on one byte of a
+ * memory object. The byte may lie beyond the object's size. The kernel releases the lock with
+ * the last reference to the description. Here that reference is a mapping, and no descriptor:
+ * the program cannot close it (closefrom()), and it ends with the process's memory, by exec or
+ * by death. F_OFD_GETLK tells every holder of a descriptor of the memory object, in any
+ * namespace, whether the lock exists.
  *
- * Who asks must do so through another description than the one that has the lock, as a
- * description is in no conflict with itself: so the one here is opened for the lock alone, and
- * its descriptor is closed before take() returns.
+ * A description does not conflict with its own lock. So the description that has the lock is
+ * opened for the lock alone, and its descriptor is closed before tni_os_witness_take() returns.
  *
- * A process that another thread makes with _Fork() or clone() while the descriptor is open
- * keeps the lock for as long as it lives. A mapping that lives on in a child of vfork(), or
- * whose memory a reader of /proc pins, outlives its process for that time.
+ * A process that another thread makes by _Fork() or clone() while that descriptor is open keeps
+ * the lock as long as it lives. A mapping also outlives its process in a child of vfork(), and
+ * while a reader of /proc pins the memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +45,7 @@ static int lock_and_map(int fd, uint64_t number, void **ret_address)
         return errno;
     void *address = mmap(NULL, tni_os_page_bytes(), PROT_NONE, MAP_SHARED, fd, 0);
     if (address == MAP_FAILED)
-        return errno == EAGAIN ? ENOMEM : errno; /* EAGAIN: of memory that may be locked */
+        return errno == EAGAIN ? ENOMEM : errno; /* EAGAIN: the limit of locked memory */
     *ret_address = address;
     return 0;
 }
@@ -70,7 +69,8 @@ int tni_os_witness_take(int fd, uint64_t number, void **ret_witness)
 void tni_os_witness_keep(void *witness)
 {
     if (madvise(witness, tni_os_page_bytes(), MADV_DONTFORK) != 0)
-        tni_log(TNI_LOG_WARNING, "a witness of this process is one of its children's too");
+        tni_log(TNI_LOG_WARNING, "children of this process may share its witness, so that its "
+                                 "death may not be noticed");
 }
 
 void tni_os_witness_drop(void *witness)
@@ -89,7 +89,7 @@ int tni_os_witness_state(int fd, uint64_t number)
 
 /* ---- of all processes -------------------------------------------------------------------- */
 
-/* The kernel keeps all memory objects in one file system; a new one has its device number. */
+/* All memory objects are in one file system of the kernel; a new one has its device number. */
 static int memory_device(dev_t *ret_device)
 {
     struct stat status;
@@ -103,7 +103,7 @@ static int memory_device(dev_t *ret_device)
     return error == 0 ? 0 : tni_linux_fail(TN_ERR_SYSTEM, error, "a memory object");
 }
 
-/* Such as "7: OFDLCK ADVISORY  WRITE -1 00:01:6646752 1 1". */
+/* A line such as "7: OFDLCK ADVISORY  WRITE -1 00:01:6646752 1 1". */
 static bool parse_lock(const char *line, dev_t device, uint64_t *ret_inode)
 {
     unsigned major_number, minor_number;

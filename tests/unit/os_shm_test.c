@@ -366,7 +366,7 @@ static void a_link_is_not_followed(void **state)
     assert_int_equal(tni_os_shm_remove(target), 0);
 }
 
-static void what_is_no_plain_file_is_opened_without_waiting_and_then_refused(void **state)
+static void all_but_regular_files_are_refused_without_blocking(void **state)
 {
     (void)state;
     int fd = -1;
@@ -375,7 +375,7 @@ static void what_is_no_plain_file_is_opened_without_waiting_and_then_refused(voi
     struct tni_os_memory memory;
     assert_int_equal(mkfifo(in_folder("fifo"), 0600), 0);
     assert_int_equal(tni_os_shm_open(in_folder("fifo"), &fd), TN_ERR_INVALID);
-    assert_non_null(strstr(tn_error_detail(), in_folder("fifo is no plain file")));
+    assert_non_null(strstr(tn_error_detail(), in_folder("fifo is not a regular file")));
     assert_int_equal(tni_os_shm_remove(in_folder("fifo")), 0);
 
     assert_int_equal(tni_os_pipe(ends), 0);
@@ -462,7 +462,7 @@ int main(void)
         cmocka_unit_test(a_file_system_with_no_room_for_a_name_is_an_error),
         cmocka_unit_test(the_folder_of_another_user_is_denied),
         cmocka_unit_test(a_link_is_not_followed),
-        cmocka_unit_test(what_is_no_plain_file_is_opened_without_waiting_and_then_refused),
+        cmocka_unit_test(all_but_regular_files_are_refused_without_blocking),
         cmocka_unit_test(the_folder_is_searched_for_plain_files_with_the_prefix),
     };
     return cmocka_run_group_tests_name("os shm", tests, make_folder, remove_folder);
