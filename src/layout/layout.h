@@ -92,7 +92,7 @@ struct tni_header {
     uint64_t control_bytes;
     uint64_t arena_bytes;
     uint64_t arena_inode;
-    /* 64: the five numbers */
+    /* the five numbers */
     uint32_t seats;
     uint32_t blocks;
     uint32_t objects;
@@ -152,7 +152,7 @@ struct tni_header {
 /* ---- seats ------------------------------------------------------------------------------- */
 
 enum {
-    TNI_SEAT_MANAGER = 1u << 0, /* tenond's, which is not counted as a member */
+    TNI_SEAT_MANAGER = 1u << 0, /* the seat of tenond, which does not count as a member */
     TNI_SEAT_FORKED = 1u << 1,  /* the process was made by fork() */
     TNI_SEAT_ENDS_WITH_PARENT = 1u << 2,
     TNI_SEAT_UNBORN = 1u << 3 /* fork() failed: no process has died, and there is no pid */
@@ -161,8 +161,8 @@ enum {
 struct tni_seat {
     _Atomic uint64_t word;
     _Atomic int32_t pid;    /* JOINING by fork: 0; without a witness, the parent's pid */
-    _Atomic uint32_t flags; /* owner */
-    uint64_t start_time;    /* owner; this and the next two: struct tni_os_process */
+    _Atomic uint32_t flags; /* TNI_SEAT_*, written by the owner */
+    uint64_t start_time;    /* written by the owner, with the next two: struct tni_os_process */
     uint64_t image;
     uint64_t pid_space; /* {time:32, pid:32}: inodes of namespaces; see os/process.h */
     uint64_t joined_ns;
@@ -252,8 +252,8 @@ struct tni_desc {
     int64_t shape[TNI_DESC_NDIM];
     _Atomic uint32_t attributes; /* kinds of attributes of tensors that were sent, a bit each */
     _Atomic uint32_t flags;      /* TN_REQUIRES_GRAD and so on of these tensors */
-    _Atomic uint32_t sent;       /* the generation for which the two are valid */
-    uint32_t reserved;           /* a tensor of 3 axes uses the first cache line only */
+    _Atomic uint32_t sent; /* the generation for which `attributes` and `flags` are valid */
+    uint32_t reserved;     /* a tensor of 3 axes uses the first cache line only */
     /*
      * If a span is one block: it has no memory from this byte on. Between `committed` and this
      * byte it may have memory with any content, after a process died or failed while it
@@ -335,7 +335,7 @@ struct tni_attribute_part {
     uint16_t part;     /* from 0 */
     uint16_t parts;    /* 2 or 3 */
     int32_t ndim;      /* of the sparse tensor */
-    int64_t extents[]; /* its shape [ndim] */
+    int64_t extents[]; /* the shape of the sparse tensor [ndim] */
 };
 
 /* ---- storages with memory of their own --------------------------------------------------- */
@@ -355,7 +355,7 @@ struct tni_backing {
     uint64_t data_bytes;
     _Atomic uint64_t inode; /* of the object; 0 until it exists */
     _Atomic uint64_t device;
-    _Atomic uint64_t owner;      /* tni_who(): may write to a TN_TENSOR_WRITE_ONCE storage */
+    _Atomic uint64_t owner; /* tni_who() that may write to a TN_TENSOR_WRITE_ONCE storage */
     _Atomic uint64_t depositary; /* tni_who() of the tenond that has its descriptor; 0: none */
     char path[TNI_PATH_BYTES];   /* FILE_SYSTEM */
 };
@@ -458,7 +458,7 @@ struct tni_slot {
     uint8_t is_tensor; /* 1: the message is one tensor and nothing else */
     uint16_t attempt;
     /* earlier deliveries of the message */ /* times that the message was returned */
-    uint16_t producer;                      /* seat */
+    uint16_t producer;                      /* the seat that pushed it */
     uint8_t data[];                         /* 24: view, then bytes */
 };
 

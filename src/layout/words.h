@@ -278,12 +278,14 @@ static inline uint64_t tni_form_attempted(uint64_t form)
 
 /* ---- tickets ----------------------------------------------------------------------------- */
 
-/* A ticket's word is {generation:36, state:8, uses:20}. LIVE owns one reference to `block`. */
+/* A ticket's word is {generation:36, state:8, uses:20}. A LIVE ticket owns one reference to its
+ * block. */
 enum {
-    TNI_TICKET_FREE = 0,   /* never used, or long over */
+    TNI_TICKET_FREE = 0,   /* never used, or ended long ago */
     TNI_TICKET_MAKING = 1, /* `uses` is the maker's seat */
     TNI_TICKET_LIVE = 2,
-    TNI_TICKET_USED = 3, /* over, and why; the place may be taken again */
+    TNI_TICKET_USED =
+        3, /* this and the next two: ended, and why; the entry may be taken again */
     TNI_TICKET_REVOKED = 4,
     TNI_TICKET_EXPIRED = 5
 };
@@ -299,7 +301,7 @@ static inline uint32_t tni_ticket_uses(uint64_t word)
 {
     return (uint32_t)word & TNI_TICKET_MAX_USES;
 }
-/** pre: MAKING. The seat of the process that makes the ticket. */
+/** The seat of the process that makes the ticket. pre: MAKING */
 static inline uint32_t tni_ticket_maker(uint64_t word) { return tni_ticket_uses(word); }
 
 /* A ticket's public id is {generation:44, index:20}; an object's is {generation:32, index:32}.

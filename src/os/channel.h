@@ -128,7 +128,7 @@ int tni_os_socket_receive(int fd, const struct tni_os_packet *packet, uint64_t d
 int tni_os_bell_create(uint64_t number, int *ret_fd);
 /** Never blocks. @return false: no process has the bell, or it could not be rung */
 bool tni_os_bell_ring(uint64_t number);
-/** Take the rings, so that the descriptor is not readable. */
+/** Read all rings, so that the descriptor is not readable any more. */
 void tni_os_bell_clear(int fd);
 
 /*
@@ -136,7 +136,7 @@ void tni_os_bell_clear(int fd);
  * watch of a memory object is readable after a tni_os_watch_ring() of that object.
  */
 
-/** TN_ERR_SYSTEM: none can be had, such as for want of an inotify instance. */
+/** TN_ERR_SYSTEM: none can be made, such as when the user has all inotify instances. */
 int tni_os_watch_create(int memory_fd, int *ret_fd);
 /** Write a byte 0 at `offset`, which nobody reads. Never blocks. TN_ERR_DENIED. */
 int tni_os_watch_ring(int memory_fd, uint64_t offset);

@@ -82,7 +82,7 @@ const char **tni_linux_merge_environment(const char *const *added);
 
 /** A prefix of /run, /tmp and /dev/shm in paths of runtime folders; tests set it. */
 extern const char *tni_linux_root;
-/** For tests: this process keeps to no folder. */
+/** For tests: forget the folder that this process keeps to. */
 void tni_linux_forget_folder(void);
 /** Variables by which a started program keeps to this process's runtime folder. */
 struct tni_linux_folder_pass {

@@ -90,8 +90,8 @@ uint64_t tni_os_file_number(const char *name)
     struct stat stat;
     if (tni_linux_runtime_path(name, path, sizeof path) != 0 || lstat(path, &stat) != 0)
         return 0;
-    /* With the device, since another file system mounted there numbers its inodes from the
-     * start. */
+    /* The device is part of the number: a file system that is mounted there later may have the
+     * same inodes. */
     return (uint64_t)stat.st_ino ^ (uint64_t)stat.st_dev << 40;
 }
 

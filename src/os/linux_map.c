@@ -241,7 +241,8 @@ int tni_os_commit(void *address, uint64_t size_bytes)
     int error = EINVAL;
     if (!tni_linux_is_forced(TNI_LINUX_POPULATE_WRITE))
         error = populate(start, total);
-    if (error == EINVAL || error == ENOSYS || error == EPERM) { /* EPERM: a filter */
+    if (error == EINVAL || error == ENOSYS ||
+        error == EPERM) { /* EPERM: a filter refuses the call */
         error = 0;
         for (uint64_t off = 0; off < total && error == 0; off += page)
             error = touch_page(start + off);

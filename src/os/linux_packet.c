@@ -35,15 +35,15 @@ static int check_socket(int fd, bool *ret_is_stream)
     struct sockaddr_storage peer = {0};
     socklen_t size = sizeof peer;
     if (getpeername(fd, (struct sockaddr *)&peer, &size) != 0)
-        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d is no connected socket",
+        return tni_linux_fail(TN_ERR_INVALID, errno, "descriptor %d is not a connected socket",
                               fd);
     int type = -1;
     size = sizeof type;
     if (peer.ss_family != AF_UNIX || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
         (type != SOCK_STREAM && type != SOCK_SEQPACKET))
         return tni_fail(TN_ERR_INVALID,
-                        "descriptor %d (family %d, type %d) is no local socket of a stream or "
-                        "of packets (SOCK_SEQPACKET): others carry no descriptors",
+                        "descriptor %d (family %d, type %d) is not a local socket of a stream "
+                        "or of packets (SOCK_SEQPACKET); other sockets carry no descriptors",
                         fd, (int)peer.ss_family, type);
     *ret_is_stream = type == SOCK_STREAM;
     return 0;
@@ -88,8 +88,8 @@ static int fail_unsent(int fd, size_t done, size_t size_bytes)
 {
     if (done == 0)
         return tni_fail(TN_ERR_TIMED_OUT,
-                        "descriptor %d has no room for %zu bytes: nobody reads", fd,
-                        size_bytes);
+                        "descriptor %d has no room for %zu bytes: the other side does not read",
+                        fd, size_bytes);
     return tni_fail(
         TN_ERR_TIMED_OUT,
         "only %zu of %zu bytes could be sent at descriptor %d: the stream is out of "
@@ -315,7 +315,8 @@ static size_t total_of(const struct arrival *a) { return a->packet->total(bytes_
 static int fail_length(const struct arrival *a, size_t total)
 {
     if (total == 0)
-        return tni_fail(TN_ERR_INVALID, "what came at descriptor %d is no packet of ours",
+        return tni_fail(TN_ERR_INVALID,
+                        "the bytes received at descriptor %d are not a packet of tenon",
                         a->socket_fd);
     return tni_fail(
         TN_ERR_INVALID,

@@ -33,7 +33,7 @@ static void read_folder(const char *text, struct tni_linux_folder *ret)
     *ret = (struct tni_linux_folder){.path = ""};
     if (len < sizeof ret->path)
         memcpy(ret->path, text, len + 1);
-    /* Without the slashes at the end, with which lstat() would follow a link. */
+    /* Remove slashes at the end: with them, lstat() would follow a symbolic link. */
     for (len = strlen(ret->path); len > 1 && ret->path[len - 1] == '/'; len--)
         ret->path[len - 1] = '\0';
 }

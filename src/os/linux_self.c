@@ -131,7 +131,7 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * TNI_LINUX_SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-/* The kernel rounds start times in the same way. */
+/* Ticks of 10 ms, rounded down as the kernel rounds start times. */
 static uint64_t ticks_of(uint64_t ns) { return ns / (TNI_LINUX_SECOND_NS / 100); }
 
 /*

@@ -39,7 +39,8 @@ const char *tni_os_shm_folder(void)
 
 /* Making. */
 
-/* Called after the file is empty again, so that the free bytes do not count it as used. */
+/* The caller has truncated the file, so the free bytes that are named include those of the
+ * file. */
 static int fail_full(int fd, const char *path, uint64_t size_bytes)
 {
     struct statvfs system;

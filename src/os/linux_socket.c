@@ -92,7 +92,7 @@ int tni_os_accept(int fd, int *ret_fd)
         TNI_LINUX_MAKE((accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0);
     } while (accepted < 0 && errno == ECONNABORTED);
     if (accepted < 0 && errno == EAGAIN)
-        return tni_fail(TN_ERR_TIMED_OUT, "nobody is connecting to descriptor %d", fd);
+        return tni_fail(TN_ERR_TIMED_OUT, "no process is connecting to descriptor %d", fd);
     if (accepted < 0)
         return tni_linux_fail(TN_ERR_SYSTEM, errno, "accepting at descriptor %d", fd);
 

@@ -69,7 +69,7 @@ void tni_os_die_with_process(int32_t parent_pid)
     sigset_t urgent;
 
     if (prctl(PR_GET_PDEATHSIG, &death_signal) == 0 && death_signal == SIGKILL)
-        return; /* set before an exec: SIGKILL cannot be handled, so it does more */
+        return; /* tni_os_spawn() has set SIGKILL, which no handler can catch */
     watched_parent = parent_pid;
     watching_pid = (int32_t)getpid();
     sigemptyset(&action.sa_mask);

@@ -51,7 +51,8 @@ int tni_os_write_at(int fd, uint64_t offset, const void *source, uint64_t size_b
  * from.
  */
 int tni_os_read_at(int fd, uint64_t offset, void *bytes, size_t size_bytes);
-/** Give the pages back to the system; they read as zero then. The part need not be mapped. */
+/** Give whole pages of the object back to the system; they read as zero then. They need not be
+ * mapped. */
 int tni_os_punch(int fd, uint64_t offset, uint64_t size_bytes);
 
 /* ---- mappings ---------------------------------------------------------------------------- */

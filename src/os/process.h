@@ -96,14 +96,15 @@ void tni_os_witness_keep(void *witness);
 void tni_os_witness_drop(void *witness);
 /**
  * TNI_OS_ALIVE; TNI_OS_DEAD: no process has the witness; TNI_OS_UNKNOWN: the system does not
- * tell. The caller has made sure that `fd` is the memory object.
+ * tell. pre: `fd` is the memory object.
  */
 int tni_os_witness_state(int fd, uint64_t number);
 typedef void tni_os_inode_fn(uint64_t inode, void *context);
 /**
  * Call `each` with the inode of every memory object on which some process of the machine has a
- * witness, also of processes that cannot be seen from here; more than once for some. None where
- * the kernel does not list locks. TN_ERR_NO_MEMORY, TN_ERR_SYSTEM: some may be missing.
+ * witness, also of processes that cannot be seen from here; more than once for some. It finds
+ * none where the kernel does not list locks. TN_ERR_NO_MEMORY, TN_ERR_SYSTEM: some may be
+ * missing.
  */
 int tni_os_witness_for_each(tni_os_inode_fn *each, void *context);
 

@@ -163,11 +163,12 @@ static int fail_user(const struct tni_header *h, const struct tni_os_memory *con
 {
     uint32_t uid = tni_os_uid();
     if (!tni_os_has_uid())
-        return tni_fail(TN_ERR_DENIED,
-                        "the user namespace of this process has no mapping for its user (it "
-                        "runs as %u, as every such user does): a domain can only be joined by "
-                        "who has the same number as the domain's user, %u",
-                        uid, h->uid);
+        return tni_fail(
+            TN_ERR_DENIED,
+            "the user namespace of this process has no mapping for its user (it "
+            "runs as %u, as every such user does): only a process whose user has the "
+            "number of the domain's user, %u, can join the domain",
+            uid, h->uid);
     if (control->uid != uid)
         return tni_fail(TN_ERR_DENIED, "the domain belongs to user %u, this process runs as %u",
                         control->uid, uid);

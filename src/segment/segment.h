@@ -202,7 +202,7 @@ static inline uint32_t tni_bit_next(const _Atomic uint64_t *row, uint32_t from, 
             (head & 1) != 0 ? atomic_load(&row[TNI_ROW_HEAD + word]) >> (from % 64) : 0;
         if (bits != 0)
             return TNI_MIN(from + tni_low_bit(bits), count);
-        head >>= 1; /* the words after this one */
+        head >>= 1; /* bits of the words after this one */
         from = 64 * (head != 0 ? word + 1 + tni_low_bit(head) : (word / 64 + 1) * 64);
     }
     return count;

@@ -37,7 +37,8 @@ static void take_back(_Atomic uint32_t *word, uint32_t value)
     do {
         cleared = value & ~(uint32_t)(TNI_WAIT_ARMED | TNI_WAIT_LOOKING);
         if (!is_unchanged)
-            cleared += TNI_WAIT_EPOCH; /* a waiter that armed since must not sleep on it */
+            cleared +=
+                TNI_WAIT_EPOCH; /* a waiter that armed meanwhile must not sleep on this value */
         is_unchanged = false;
     } while (!atomic_compare_exchange_weak(word, &value, cleared));
     tni_os_wake(word, INT32_MAX); /* I2 */

@@ -59,15 +59,15 @@ static void a_detail_has_neither_control_characters_nor_parts_of_one(void **stat
     assert_string_equal(tn_error_detail(), "a\303\251 ?[2J???? ? ?");
 }
 
-static void text_of_others_is_left_as_it_is_where_it_is_utf_8(void **state)
+static void cleaning_a_text_leaves_valid_utf_8_as_it_is(void **state)
 {
     static const char *const pairs[][2] = {
         {"", ""},
         {"plain ~", "plain ~"},
         {"\303\251\342\202\254\360\237\230\200", "\303\251\342\202\254\360\237\230\200"},
-        {"\342\202", "??"}, /* its end is missing */
+        {"\342\202", "??"}, /* without its last byte */
         {"\342\202a", "??a"},
-        {"\200\300\257", "???"}, /* no beginning; longer than it need be */
+        {"\200\300\257", "???"}, /* a lone continuation byte; an overlong form */
         {"\340\200\257", "???"},
         {"\355\240\200", "???"},      /* half a surrogate pair */
         {"\364\220\200\200", "????"}, /* beyond the last character */
@@ -121,7 +121,7 @@ static void log2_up_is_the_first_power_that_is_enough(void **state)
     assert_int_equal(tni_log2_up(UINT64_MAX), 64);
 }
 
-static void a_pause_after_a_look_is_in_proportion_and_has_an_end(void **state)
+static void a_pause_is_a_multiple_of_the_scan_and_has_a_maximum(void **state)
 {
     (void)state;
     const uint64_t second_ns = UINT64_C(1000000000), most_ns = 30 * second_ns;
@@ -169,7 +169,7 @@ static void hear(int level, const char *line, void *context)
     errno = EIO;
 }
 
-static void the_log_hook_hears_each_line_once_and_silence_after_null(void **state)
+static void the_log_hook_gets_each_line_once_until_it_is_removed(void **state)
 {
     (void)state;
     struct heard first = {0};
@@ -226,15 +226,15 @@ int main(void)
         cmocka_unit_test(fail_errno_appends_the_reason),
         cmocka_unit_test(a_detail_that_is_too_long_ends_in_dots),
         cmocka_unit_test(a_detail_has_neither_control_characters_nor_parts_of_one),
-        cmocka_unit_test(text_of_others_is_left_as_it_is_where_it_is_utf_8),
+        cmocka_unit_test(cleaning_a_text_leaves_valid_utf_8_as_it_is),
         cmocka_unit_test(the_peer_is_the_last_one_set),
         cmocka_unit_test(every_status_has_its_name_and_sentence),
         cmocka_unit_test(sizes_refuse_to_overflow_and_leave_the_result),
         cmocka_unit_test(log2_up_is_the_first_power_that_is_enough),
-        cmocka_unit_test(a_pause_after_a_look_is_in_proportion_and_has_an_end),
+        cmocka_unit_test(a_pause_is_a_multiple_of_the_scan_and_has_a_maximum),
         cmocka_unit_test(names_are_checked_byte_by_byte),
         cmocka_unit_test(hash_gives_the_published_values),
-        cmocka_unit_test(the_log_hook_hears_each_line_once_and_silence_after_null),
+        cmocka_unit_test(the_log_hook_gets_each_line_once_until_it_is_removed),
 #if defined(TN_KILL_POINTS)
         cmocka_unit_test(a_kill_point_kills_at_the_armed_passing_only),
 #endif

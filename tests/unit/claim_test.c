@@ -52,7 +52,7 @@ TN_TEST(one_thread_at_a_time_owns_a_claim)
     assert_true(atomic_load(&claim) == 0);
 }
 
-TN_TEST(a_killed_owner_is_found_in_its_claim_which_is_released_for_it)
+TN_TEST(a_claim_names_its_owner_after_the_owner_was_killed)
 {
     void *shared;
     TN_CHECK_OK(tni_os_map_shared(tni_os_page_bytes(), &shared));

@@ -51,7 +51,7 @@ TN_TEST(a_quota_outside_of_its_range_is_refused)
     }
 }
 
-TN_TEST(a_page_size_that_no_machine_has_is_refused)
+TN_TEST(an_impossible_page_size_is_refused)
 {
     const uint32_t bad[] = {0, 2048, 4097, 12288, 1 << 17, UINT32_MAX};
     for (size_t i = 0; i < TNI_COUNT(bad); i++)
@@ -112,7 +112,7 @@ TN_TEST(sections_and_classes_do_not_overlap)
         }
 }
 
-TN_TEST(bytes_get_the_smallest_class_that_has_room_for_them)
+TN_TEST(bytes_get_the_smallest_class_that_is_large_enough)
 {
     struct tni_geometry g;
     TN_CHECK_OK(tni_geometry_init(&usual, PAGE, &g));
@@ -131,7 +131,7 @@ TN_TEST(bytes_get_the_smallest_class_that_has_room_for_them)
     assert_int_equal(tni_geometry_class(&g, UINT64_MAX, TNI_KIND_BACKING), TNI_BACKING_CLASS);
 }
 
-TN_TEST(a_number_that_names_no_block_is_not_taken_for_one)
+TN_TEST(a_number_that_names_no_block_is_detected)
 {
     struct tni_geometry g;
     TN_CHECK_OK(tni_geometry_init(&usual, PAGE, &g));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory objects that are handed to others: seals, rights, second descriptors, their limit. */
+/* Memory objects: seals, access rights, second descriptors, the limit of descriptors. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,7 +71,7 @@ static void stranger_body(void)
     CHECK(opened == -1);
 }
 
-static void another_user_who_has_it_for_reading_cannot_open_it_for_writing(void **state)
+static void a_read_only_descriptor_is_not_reopened_for_writing(void **state)
 {
     (void)state;
     if (geteuid() != 0)
@@ -167,7 +167,7 @@ static void a_fully_sealed_object_counts_as_write_once(void **state)
     tni_os_close(fd);
 }
 
-static void nobody_adds_seals_to_what_is_finished(void **state)
+static void no_seal_can_be_added_to_a_finished_object(void **state)
 {
     (void)state;
     const int seals[] = {F_SEAL_WRITE, 0x0010 /* FUTURE_WRITE */, F_SEAL_GROW, F_SEAL_SEAL};
@@ -196,7 +196,7 @@ static void memory_of_huge_pages_is_no_memory_object(void **state)
 
 /* Reading. */
 
-static void reading_gives_no_memory_to_what_was_never_written(void **state)
+static void reading_allocates_no_memory(void **state)
 {
     (void)state;
     int fd = make_memory(4 * PAGE);
@@ -214,7 +214,7 @@ static void reading_gives_no_memory_to_what_was_never_written(void **state)
     tni_os_close(fd);
 }
 
-static void what_cannot_be_read_is_said(void **state)
+static void read_at_reports_what_it_cannot_read(void **state)
 {
     (void)state;
     int fd = make_memory(PAGE);
@@ -233,7 +233,7 @@ static void what_cannot_be_read_is_said(void **state)
 
 /* Mappings. */
 
-/* One mapping for each page, whose neighbours have other rights. */
+/* Neighbouring pages have different rights, so each page is a mapping of its own. */
 static void mapping_limit_body(void)
 {
     char expected[32];
@@ -258,7 +258,7 @@ static void mapping_limit_body(void)
     CHECK(strstr(tn_error_detail(), "the strategy arena needs none") != NULL);
 }
 
-static void a_process_with_all_the_mappings_that_it_may_have_is_told(void **state)
+static void the_error_names_the_limit_of_mappings(void **state)
 {
     (void)state;
     run_in_child(mapping_limit_body);
@@ -286,7 +286,7 @@ static void map_over_takes_just_the_place_that_was_named(void **state)
     tni_os_close(fd);
 }
 
-static void map_over_gives_no_right_that_the_descriptor_has_not(void **state)
+static void map_over_gives_no_more_access_than_the_descriptor(void **state)
 {
     (void)state;
     int fd = make_sealable(PAGE);
@@ -306,7 +306,7 @@ static void map_over_gives_no_right_that_the_descriptor_has_not(void **state)
     tni_os_close(fd);
 }
 
-/* What is kept from forks is mapped anew by the child, where nothing is then. */
+/* Memory with MADV_DONTFORK is missing in the child, which maps over the hole. */
 static void map_over_fills_a_hole(void **state)
 {
     (void)state;
@@ -345,7 +345,7 @@ static int open_shm(int fd, int *ret_fd)
     return tni_os_shm_open(shm_path, ret_fd);
 }
 
-/* Of two descriptors the first one. */
+/* the first of two */
 static int keep_first(int status, const int ends[2], int *ret_fd)
 {
     if (status == 0) {
@@ -438,7 +438,7 @@ static void set_limit(uint32_t soft, uint32_t hard)
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-/* The first number that is free: the limit that leaves no room. */
+/* A limit at the lowest free number leaves no room. */
 static uint32_t next_number(void)
 {
     int fd = dup(0);
@@ -471,7 +471,7 @@ static void soft_limit_body(void)
     CHECK(unlink(path) == 0 && rmdir(socket_folder) == 0);
 }
 
-static void a_full_table_is_made_larger_up_to_the_hard_limit(void **state)
+static void the_soft_limit_is_raised_when_the_table_is_full(void **state)
 {
     (void)state;
     snprintf(shm_path, sizeof shm_path, "/dev/shm/tenon-os-test-%d", (int)getpid());
@@ -500,7 +500,7 @@ static void hard_limit_body(void)
     CHECK(access(shm_path, F_OK) != 0);
 }
 
-static void a_table_that_stays_full_is_an_error_with_a_way_out(void **state)
+static void the_error_of_a_full_table_suggests_the_strategy_arena(void **state)
 {
     (void)state;
     snprintf(shm_path, sizeof shm_path, "/dev/shm/tenon-os-test-%d", (int)getpid());
@@ -517,7 +517,7 @@ static void left_body(void)
     CHECK(strcmp(tn_error_detail(), "what was said before") == 0);
 }
 
-static void whether_the_table_is_full_is_found_out_in_silence(void **state)
+static void the_check_for_a_full_table_sets_no_detail(void **state)
 {
     (void)state;
     run_in_child(left_body);
@@ -548,23 +548,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_memory_object_is_for_its_user_alone),
-        cmocka_unit_test(another_user_who_has_it_for_reading_cannot_open_it_for_writing),
+        cmocka_unit_test(a_read_only_descriptor_is_not_reopened_for_writing),
         cmocka_unit_test(an_object_opened_anew_has_rights_of_its_own),
         cmocka_unit_test(a_duplicate_is_the_same_and_closed_by_exec),
         cmocka_unit_test(after_sealing_only_mappings_from_before_can_write),
         cmocka_unit_test(sealing_what_cannot_be_sealed_is_an_error),
         cmocka_unit_test(a_fully_sealed_object_counts_as_write_once),
-        cmocka_unit_test(nobody_adds_seals_to_what_is_finished),
+        cmocka_unit_test(no_seal_can_be_added_to_a_finished_object),
         cmocka_unit_test(memory_of_huge_pages_is_no_memory_object),
-        cmocka_unit_test(reading_gives_no_memory_to_what_was_never_written),
-        cmocka_unit_test(what_cannot_be_read_is_said),
-        cmocka_unit_test(a_process_with_all_the_mappings_that_it_may_have_is_told),
+        cmocka_unit_test(reading_allocates_no_memory),
+        cmocka_unit_test(read_at_reports_what_it_cannot_read),
+        cmocka_unit_test(the_error_names_the_limit_of_mappings),
         cmocka_unit_test(map_over_takes_just_the_place_that_was_named),
-        cmocka_unit_test(map_over_gives_no_right_that_the_descriptor_has_not),
+        cmocka_unit_test(map_over_gives_no_more_access_than_the_descriptor),
         cmocka_unit_test(map_over_fills_a_hole),
-        cmocka_unit_test(a_full_table_is_made_larger_up_to_the_hard_limit),
-        cmocka_unit_test(a_table_that_stays_full_is_an_error_with_a_way_out),
-        cmocka_unit_test(whether_the_table_is_full_is_found_out_in_silence),
+        cmocka_unit_test(the_soft_limit_is_raised_when_the_table_is_full),
+        cmocka_unit_test(the_error_of_a_full_table_suggests_the_strategy_arena),
+        cmocka_unit_test(the_check_for_a_full_table_sets_no_detail),
         cmocka_unit_test(raising_the_limit_says_what_it_is_now),
         cmocka_unit_test(unix_time_is_the_time_of_day),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packets with a descriptor over sockets of the user's. Most hold for both kinds of socket. */
+/* Packets with a descriptor over sockets of the program's. Most tests run for both kinds. */
 #include <netinet/in.h>
 #include <sched.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void close_pair(struct pair pair)
     tni_os_close(pair.there);
 }
 
-/* A packet of these tests: its length, a number, and bytes that follow from both. */
+/* A packet of these tests: its length, a number, and bytes computed from both. */
 
 static char sent[MOST];
 static char got[MOST];
@@ -82,7 +82,7 @@ static bool is_same(int one_fd, int other_fd)
            one.st_ino == other.st_ino && one.st_dev == other.st_dev;
 }
 
-/* For what a sender other than ours may do. */
+/* For what another sender may do. */
 static void send_raw(int fd, const char *bytes, size_t size_bytes, const int *fds,
                      uint32_t count)
 {
@@ -194,7 +194,7 @@ static void asked_for_more_body(struct pair *pair)
     tni_os_close(fd);
 }
 
-static void a_socket_that_says_who_sends_is_understood_and_leaks_nothing(void **state)
+static void a_socket_with_passed_credentials_leaks_no_descriptor(void **state)
 {
     (void)state;
     for_both(asked_for_more_body);
@@ -267,13 +267,13 @@ static void partial_body(void)
     CHECK(open_count() == before);
 }
 
-static void only_a_try_takes_nothing_of_a_packet_that_is_not_all_there(void **state)
+static void a_deadline_of_0_takes_no_part_of_a_packet(void **state)
 {
     (void)state;
     run_in_child(partial_body);
 }
 
-/* The other side is not ours. */
+/* The other side does not use tenon. */
 
 static void senseless_body(struct pair *pair)
 {
@@ -286,7 +286,7 @@ static void senseless_body(struct pair *pair)
     CHECK(open_count() == before);
     check_packet(receive(pair->there, &fd, 0), 100, 1);
 
-    /* Shorter than its head, and longer than there is room for. */
+    /* Shorter than its head; longer than the buffer. */
     fd = 42;
     send_raw(pair->here, "\7\0\0\0\0\0\0\0", HEAD, &pair->here, 1);
     CHECK(receive(pair->there, &fd, soon()) == TN_ERR_INVALID);
@@ -303,7 +303,7 @@ static void senseless_body(struct pair *pair)
     CHECK(open_count() == before && fd == 42);
 }
 
-static void what_makes_no_sense_is_refused_and_its_descriptor_closed(void **state)
+static void an_invalid_packet_is_refused_and_its_descriptor_closed(void **state)
 {
     (void)state;
     for_both(senseless_body);
@@ -335,7 +335,8 @@ static void closed_body(struct pair *pair)
 {
     int fd = 42;
     CHECK(send_packet(pair->here, 100, 1, -1) == 0);
-    CHECK(send_packet(pair->there, 100, 2, -1) == 0); /* not read: the end is a reset */
+    CHECK(send_packet(pair->there, 100, 2, -1) ==
+          0); /* unread bytes, so that the close is a reset */
     tni_os_close(pair->here);
     pair->here = -1;
     check_packet(receive(pair->there, &fd, soon()), 100, 1);
@@ -345,7 +346,7 @@ static void closed_body(struct pair *pair)
     CHECK(send_packet(pair->there, 100, 1, -1) == TN_ERR_CLOSED);
 }
 
-static void what_was_sent_comes_before_the_end(void **state)
+static void bytes_that_were_sent_come_before_the_end(void **state)
 {
     (void)state;
     for_both(closed_body);
@@ -389,7 +390,7 @@ static void full_body(struct pair *pair)
     CHECK(send_packet(pair->here, 5000, 1, -1) == 0);
 }
 
-static void a_send_that_nobody_reads_ends_and_tears_no_packet(void **state)
+static void a_send_ends_at_its_deadline_with_no_partial_packet(void **state)
 {
     (void)state;
     for_both(full_body);
@@ -421,12 +422,13 @@ static void small_buffer_body(void)
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 
-    /* Nobody reads any more. */
+    /* The other side is closed. */
     CHECK(tni_os_socket_send(pair.here, make_packet(MOST, 1), MOST, -1, 0) == TN_ERR_TIMED_OUT);
     CHECK(strstr(tn_error_detail(), "out of step") != NULL);
     int fd = open_pair(SOCK_SEQPACKET).here;
     set_small_buffer(fd);
-    CHECK(send_packet(fd, MOST, 1, -1) == TN_ERR_INVALID); /* can never be sent there */
+    CHECK(send_packet(fd, MOST, 1, -1) ==
+          TN_ERR_INVALID); /* larger than the socket can ever take */
 }
 
 static void a_packet_that_is_larger_than_the_buffer_is_sent_in_parts(void **state)
@@ -496,7 +498,7 @@ static void check_full_table(int kind)
     CHECK(receive(pair.there, &fd, soon()) == TN_ERR_SYSTEM && fd == 42);
     CHECK(strstr(tn_error_detail(), expected) != NULL);
 
-    /* It waited until there was room. */
+    /* The packet waited until there was room. */
     close(pair.here);
     check_packet(receive(pair.there, &fd, soon()), 100, 2);
     CHECK(fd >= 0);
@@ -506,7 +508,7 @@ static void full_table_body(void) { check_full_table(SOCK_STREAM); }
 
 static void full_table_of_packets_body(void) { check_full_table(SOCK_SEQPACKET); }
 
-static void a_full_table_loses_no_packet(void **state)
+static void a_full_table_fails_before_a_packet_is_taken(void **state)
 {
     (void)state;
     run_in_child(full_table_body);
@@ -526,7 +528,7 @@ static void raised_body(void)
     }
 }
 
-static void a_full_table_is_made_larger_for_a_packet(void **state)
+static void the_soft_limit_is_raised_for_a_packet(void **state)
 {
     (void)state;
     run_in_child(raised_body);
@@ -608,7 +610,7 @@ static void others_body(void)
     CHECK(tni_os_socket_send(pair.here, sent, 1, OTHER_FD, soon()) == TN_ERR_INVALID);
 }
 
-static void other_sockets_and_no_sockets_are_refused(void **state)
+static void other_sockets_and_other_files_are_refused(void **state)
 {
     (void)state;
     run_in_child(others_body);
@@ -620,22 +622,22 @@ int main(void)
         cmocka_unit_test(a_packet_arrives_whole_with_its_descriptor),
         cmocka_unit_test(nothing_of_the_next_packet_is_taken),
         cmocka_unit_test(descriptors_beyond_the_first_are_closed),
-        cmocka_unit_test(a_socket_that_says_who_sends_is_understood_and_leaks_nothing),
+        cmocka_unit_test(a_socket_with_passed_credentials_leaks_no_descriptor),
         cmocka_unit_test(receiving_ends_at_its_deadline),
         cmocka_unit_test(a_stream_may_come_byte_by_byte),
-        cmocka_unit_test(only_a_try_takes_nothing_of_a_packet_that_is_not_all_there),
-        cmocka_unit_test(what_makes_no_sense_is_refused_and_its_descriptor_closed),
+        cmocka_unit_test(a_deadline_of_0_takes_no_part_of_a_packet),
+        cmocka_unit_test(an_invalid_packet_is_refused_and_its_descriptor_closed),
         cmocka_unit_test(a_packet_of_another_length_than_it_says_is_refused),
-        cmocka_unit_test(what_was_sent_comes_before_the_end),
+        cmocka_unit_test(bytes_that_were_sent_come_before_the_end),
         cmocka_unit_test(an_end_in_the_middle_of_a_packet_is_closed),
-        cmocka_unit_test(a_send_that_nobody_reads_ends_and_tears_no_packet),
+        cmocka_unit_test(a_send_ends_at_its_deadline_with_no_partial_packet),
         cmocka_unit_test(a_packet_that_is_larger_than_the_buffer_is_sent_in_parts),
         cmocka_unit_test(a_packet_sent_in_parts_has_its_descriptor_once),
-        cmocka_unit_test(a_full_table_loses_no_packet),
-        cmocka_unit_test(a_full_table_is_made_larger_for_a_packet),
+        cmocka_unit_test(a_full_table_fails_before_a_packet_is_taken),
+        cmocka_unit_test(the_soft_limit_is_raised_for_a_packet),
         cmocka_unit_test(
             more_descriptors_than_there_is_room_for_are_closed_and_the_next_packet_comes),
-        cmocka_unit_test(other_sockets_and_no_sockets_are_refused),
+        cmocka_unit_test(other_sockets_and_other_files_are_refused),
     };
     return cmocka_run_group_tests_name("os packet", tests, NULL, NULL);
 }

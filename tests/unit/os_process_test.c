@@ -63,8 +63,8 @@ static void fork_often(void)
         run_in_child(know_self_as_proc_does);
 }
 
-/* Mostly without a look at /proc; of 64 that begin all over a tick some have to look there. */
-static void a_forked_child_knows_itself_as_proc_does(void **state)
+/* Most children do not read /proc; of 64, some start too near the end of a tick and must. */
+static void a_forked_child_has_the_identity_that_proc_shows(void **state)
 {
     (void)state;
     run_in_child(fork_often);
@@ -85,7 +85,7 @@ static void another_process_under_the_same_number_is_dead(void **state)
     assert_int_equal(tni_os_process_state(&other, true), TNI_OS_EXECED);
 }
 
-static void a_doubtful_process_is_unknown(void **state)
+static void a_process_that_cannot_be_compared_is_unknown(void **state)
 {
     (void)state;
     struct tni_os_process self;
@@ -137,7 +137,7 @@ static void lose_the_number(void)
     CHECK(tni_os_has_uid() && tni_os_uid() == 7);
 }
 
-static void a_user_without_a_number_in_its_namespace_is_told(void **state)
+static void a_user_that_its_namespace_does_not_map_is_detected(void **state)
 {
     (void)state;
     pid_t child = fork();
@@ -151,7 +151,7 @@ static void a_user_without_a_number_in_its_namespace_is_told(void **state)
     run_in_child(lose_the_number);
 }
 
-/** A child that tells who it is and then waits for the end of `hold`. */
+/** A child that writes its identity, and then waits until `hold` is closed. */
 static pid_t start_child(struct tni_os_process *ret_process, int *ret_hold)
 {
     int tell[2];
@@ -226,7 +226,7 @@ static void a_signal_is_told_by_child_wait(void **state)
     tni_os_close(hold);
 }
 
-static void an_execed_child_is_told_from_its_forebear(void **state)
+static void a_process_that_execed_is_distinguished(void **state)
 {
     (void)state;
     int tell[2];
@@ -329,7 +329,7 @@ static void die_with_parent_body(void)
     CHECK(waitpid(grandchild, &status, 0) == grandchild);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 
-    /* The number of somebody else stands for a parent that died before it was asked. */
+    /* The pid of another process: as if the parent had died before the call. */
     child = tni_os_fork();
     if (child == 0) {
         tni_os_die_with_process(grandchild);
@@ -387,7 +387,7 @@ static void quiet_forks_run_no_handlers(void **state)
     run_in_child(at_fork_body);
 }
 
-/* The program writes what it sees of itself; a fifo is how it is waited for. */
+/* The program writes what it sees to a fifo, which this test waits for. */
 static void start_detached_body(void)
 {
     char fifo[128];
@@ -423,12 +423,12 @@ static void start_detached_body(void)
     CHECK(sscanf(seen, "/ %d %d %63s %63s", &pid, &session, fds, ignored) == 4);
     CHECK(pid == session);
     CHECK(strncmp(fds, "0,1,2,", 6) == 0 && strstr(fds, "200") == NULL);
-    /* 32 and 33 are glibc's own: its posix_spawn(), which make uses, ignores them. */
+    /* 32 and 33 are glibc's own: posix_spawn(), which make uses, ignores them. */
     CHECK((strtoull(ignored, NULL, 16) & ~(UINT64_C(3) << 31)) == 0);
     unlink(fifo);
 }
 
-static void a_detached_process_has_its_own_session_and_none_of_our_files(void **state)
+static void a_detached_process_has_its_own_session_and_no_files(void **state)
 {
     (void)state;
     run_in_child(start_detached_body);
@@ -440,7 +440,7 @@ static void forced_start_detached_body(void)
     start_detached_body();
 }
 
-static void a_detached_process_has_none_of_our_files_without_close_range(void **state)
+static void a_detached_process_has_no_files_without_close_range(void **state)
 {
     (void)state;
     run_in_child(forced_start_detached_body);
@@ -458,7 +458,7 @@ static void start_detached_reports_a_program_that_cannot_run(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* Descriptor 3 is the user's file, and all but `left` others are taken. */
+/* Descriptor 3 is a file of the program, and only `left` descriptors are free. */
 static int start_with_few_left(uint32_t left)
 {
     const char *const argv[] = {"true", NULL};
@@ -513,7 +513,7 @@ static void start_detached_works_without_standard_files(void **state)
     run_in_child(no_standard_files_body);
 }
 
-/* The program copies its input, which is at `number` here, to a fifo. */
+/* The program copies its standard input, descriptor `number` here, to a fifo. */
 static void expect_input(int number)
 {
     char fifo[128], script[256], seen[16] = "";
@@ -540,7 +540,7 @@ static void expect_input(int number)
     unlink(fifo);
 }
 
-/* 3 is where the report goes; with 0 free, the report may stand there. */
+/* 3 is REPORT_FD; if 0 is free, the pipe may get that number. */
 static void input_body(void)
 {
     expect_input(20);
@@ -633,20 +633,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(self_is_right_before_and_after_a_fork),
-        cmocka_unit_test(a_forked_child_knows_itself_as_proc_does),
+        cmocka_unit_test(a_forked_child_has_the_identity_that_proc_shows),
         cmocka_unit_test(another_process_under_the_same_number_is_dead),
-        cmocka_unit_test(a_doubtful_process_is_unknown),
+        cmocka_unit_test(a_process_that_cannot_be_compared_is_unknown),
         cmocka_unit_test(a_child_is_alive_then_a_zombie_then_collected),
         cmocka_unit_test(a_process_lives_on_without_its_main_thread),
-        cmocka_unit_test(a_user_without_a_number_in_its_namespace_is_told),
+        cmocka_unit_test(a_user_that_its_namespace_does_not_map_is_detected),
         cmocka_unit_test(a_signal_is_told_by_child_wait),
-        cmocka_unit_test(an_execed_child_is_told_from_its_forebear),
+        cmocka_unit_test(a_process_that_execed_is_distinguished),
         cmocka_unit_test(a_command_line_that_is_no_text_is_cleaned),
         cmocka_unit_test(exec_of_a_missing_program_is_not_found),
         cmocka_unit_test(a_child_dies_with_its_parent),
         cmocka_unit_test(quiet_forks_run_no_handlers),
-        cmocka_unit_test(a_detached_process_has_its_own_session_and_none_of_our_files),
-        cmocka_unit_test(a_detached_process_has_none_of_our_files_without_close_range),
+        cmocka_unit_test(a_detached_process_has_its_own_session_and_no_files),
+        cmocka_unit_test(a_detached_process_has_no_files_without_close_range),
         cmocka_unit_test(start_detached_reports_a_program_that_cannot_run),
         cmocka_unit_test(start_detached_writes_to_no_file_of_the_user),
         cmocka_unit_test(start_detached_works_without_standard_files),

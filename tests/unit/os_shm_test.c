@@ -25,7 +25,7 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    return rmdir(folder); /* fails unless every test removed what it made */
+    return rmdir(folder); /* fails if a test left a file */
 }
 
 static const char *in_folder(const char *name)
@@ -43,9 +43,9 @@ static const char *in_folder(const char *name)
  */
 static struct {
     uint32_t calls;
-    uint32_t failing; /* so many of the first ones fail */
+    uint32_t failing; /* how many of the first calls fail */
     int error;
-    void (*meanwhile)(void); /* happens before the first */
+    void (*meanwhile)(void); /* called before the first call */
 } fake;
 
 int fallocate(int fd, int mode, off_t offset, off_t size)
@@ -59,7 +59,7 @@ int fallocate(int fd, int mode, off_t offset, off_t size)
     return (int)syscall(SYS_fallocate, fd, mode, offset, size);
 }
 
-/* For bodies that need rights: SKIPPED when they are not had. */
+/* For bodies that need privileges: SKIPPED without them. */
 static void run_or_skip(int (*body)(void), const char *reason)
 {
     pid_t child = fork();
@@ -200,7 +200,7 @@ static void refused_body(void)
     CHECK(open_count() == before);
 }
 
-static void making_what_cannot_be_made_leaves_no_file_and_no_descriptor(void **state)
+static void a_failed_creation_leaves_no_file_and_no_descriptor(void **state)
 {
     (void)state;
     run_in_child(refused_body);
@@ -260,7 +260,7 @@ static int small_body(void)
     CHECK(tni_os_shm_create(in_folder("file"), MEBIBYTE - 4 * PAGE, &fd) == 0);
     check_full("16384 bytes free of 1048576");
 
-    /* All of it can be had, and written, without a bus error. */
+    /* All bytes can be written without SIGBUS. */
     int rest = -1;
     char *address = NULL;
     CHECK(tni_os_shm_create(in_folder("rest"), 4 * PAGE, &rest) == 0);
@@ -269,7 +269,7 @@ static int small_body(void)
     return 0;
 }
 
-static void a_full_file_system_is_an_error_that_says_what_it_has(void **state)
+static void the_error_of_a_full_file_system_names_its_free_bytes(void **state)
 {
     (void)state;
     run_or_skip(small_body, "no file system of its own can be mounted here");
@@ -299,7 +299,7 @@ static int overtaken_body(void)
     check_overtaken();
     CHECK(unlink(in_folder("other")) == 0 && is_empty());
 
-    /* The same where zeros are written. */
+    /* The same with the fallback that writes zeros. */
     fake.calls = 0;
     fake.failing = 1;
     fake.error = EOPNOTSUPP;
@@ -308,7 +308,7 @@ static int overtaken_body(void)
     return 0;
 }
 
-static void room_that_others_take_meanwhile_is_an_error_and_all_is_given_back(void **state)
+static void a_file_system_that_fills_up_meanwhile_leaves_no_file(void **state)
 {
     (void)state;
     run_or_skip(overtaken_body, "no file system of its own can be mounted here");
@@ -438,7 +438,7 @@ static void the_folder_is_searched_for_plain_files_with_the_prefix(void **state)
     assert_int_equal(tni_os_shm_for_each(folder, "tenon-", look, &stopped), 7);
     assert_int_equal(stopped.count, 3);
 
-    /* Removing what is visited loses none. */
+    /* A visitor that removes files skips none. */
     assert_int_equal(tni_os_shm_for_each(folder, "tenon-", remove_it, &removed), 0);
     assert_int_equal(removed, 500);
     assert_int_equal(tni_os_shm_remove(in_folder("teno-9000")), 0);
@@ -455,10 +455,10 @@ int main(void)
         cmocka_unit_test(a_new_file_has_all_its_memory_and_is_for_its_user_alone),
         cmocka_unit_test(memory_is_reserved_where_fallocate_is_not_supported),
         cmocka_unit_test(signals_do_not_keep_a_file_from_being_made),
-        cmocka_unit_test(making_what_cannot_be_made_leaves_no_file_and_no_descriptor),
+        cmocka_unit_test(a_failed_creation_leaves_no_file_and_no_descriptor),
         cmocka_unit_test(a_file_size_limit_is_an_error_and_no_signal),
-        cmocka_unit_test(a_full_file_system_is_an_error_that_says_what_it_has),
-        cmocka_unit_test(room_that_others_take_meanwhile_is_an_error_and_all_is_given_back),
+        cmocka_unit_test(the_error_of_a_full_file_system_names_its_free_bytes),
+        cmocka_unit_test(a_file_system_that_fills_up_meanwhile_leaves_no_file),
         cmocka_unit_test(a_file_system_with_no_room_for_a_name_is_an_error),
         cmocka_unit_test(the_folder_of_another_user_is_denied),
         cmocka_unit_test(a_link_is_not_followed),

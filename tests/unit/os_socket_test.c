@@ -9,7 +9,7 @@
 
 /* The runtime folder. */
 
-/* Folders of the system below the test's own. */
+/* /run, /tmp and /dev/shm below the test's own folder. */
 static char root[96];
 
 static const char *below_root(const char *format)
@@ -130,7 +130,7 @@ static void squatted_folder_body(void)
     CHECK(rmdir(below_root("dev/shm/tenon-%u")) == 0);
     CHECK(symlink("/", below_root("dev/shm/tenon-%u")) == 0);
     expect_folder("tmp/tenon-%u-1");
-    /* Whoever begins when it is there again has to find the others. */
+    /* A process that starts when the first folder exists again has to find the others. */
     CHECK(unlink(below_root("tmp/tenon-%u")) == 0);
     expect_folder("tmp/tenon-%u-1");
     CHECK(rmdir(below_root("tmp/tenon-%u-1")) == 0);
@@ -145,7 +145,7 @@ static void squatted_folder_body(void)
     end_root();
 }
 
-static void a_folder_that_another_user_laid_out_is_passed_over(void **state)
+static void a_folder_that_another_user_made_is_skipped(void **state)
 {
     (void)state;
     run_in_child(squatted_folder_body);
@@ -197,7 +197,7 @@ static void prepare_body(void)
     CHECK(unlink(other) == 0 && rmdir(path) == 0);
 }
 
-static void prepare_refuses_what_others_could_have_laid_out(void **state)
+static void prepare_refuses_what_another_user_could_have_made(void **state)
 {
     (void)state;
     run_in_child(prepare_body);
@@ -216,12 +216,12 @@ static void kept_folder_body(void)
     snprintf(kept, sizeof kept, "%s", tni_os_runtime_folder());
     CHECK(strcmp(kept, below_root("tmp/tenon-%u")) == 0);
     CHECK(rmdir(kept) == 0 && tni_os_runtime_prepare() == 0 && access(kept, W_OK) == 0);
-    /* It cannot be used any more: another one, and that from now on. */
+    /* The folder cannot be used any more: the process keeps to another one from now on. */
     CHECK(rmdir(kept) == 0 && symlink("/", kept) == 0 && tni_os_runtime_prepare() == 0);
     CHECK(strcmp(tni_os_runtime_folder(), below_root("mine/tenon")) == 0);
     CHECK(unlink(kept) == 0 && tni_os_runtime_prepare() == 0);
     CHECK(strcmp(tni_os_runtime_folder(), below_root("mine/tenon")) == 0);
-    /* One that is named has no other in its place. */
+    /* A folder that a variable names is not replaced. */
     tni_linux_forget_folder();
     setenv("TENON_RUNTIME_DIR", kept, 1);
     CHECK(tni_os_runtime_prepare() == 0 && tni_os_runtime_is_chosen());
@@ -247,18 +247,18 @@ static void wanted_folder_body(void)
     snprintf(of_session, sizeof of_session, "%s", below_root("run/user/%u/tenon"));
     CHECK(mkdir(of_service, 0700) == 0 && mkdir(below_root("run/user/%u"), 0700) == 0);
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
-    CHECK(!tni_os_runtime_keep(is_text, test_folder)); /* no folder that it could choose */
+    CHECK(!tni_os_runtime_keep(is_text, test_folder)); /* not a candidate */
     CHECK(tni_os_runtime_keep(is_text, of_service));
     CHECK(strcmp(tni_os_runtime_folder(), of_service) == 0);
     CHECK(!tni_os_runtime_keep(is_text, of_session));
     CHECK(rmdir(of_service) == 0 && symlink("/", of_service) == 0);
-    CHECK(tni_os_runtime_keep(is_text, of_session)); /* what it had cannot be used */
-    CHECK(tni_os_runtime_keep(is_text, of_service)); /* it had that once */
+    CHECK(tni_os_runtime_keep(is_text, of_session)); /* its folder cannot be used */
+    CHECK(tni_os_runtime_keep(is_text, of_service)); /* it kept to that one before */
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
     end_root();
 }
 
-static void who_keeps_no_folder_can_keep_to_the_one_of_a_domain(void **state)
+static void a_process_without_a_folder_keeps_to_that_of_a_domain(void **state)
 {
     (void)state;
     run_in_child(wanted_folder_body);
@@ -274,16 +274,17 @@ static void followed_folder_body(void)
     CHECK(mkdir(below_root("run/user/%u"), 0700) == 0);
     CHECK(tni_os_runtime_prepare() == 0 && mkdir(of_service, 0755) == 0);
     const char *first = tni_os_runtime_folder();
-    CHECK(!tni_os_runtime_follow(is_text, test_folder)); /* no folder that it could choose */
+    CHECK(!tni_os_runtime_follow(is_text, test_folder)); /* not a candidate */
     CHECK(!tni_os_runtime_follow(is_text, of_service));  /* others may read it */
-    CHECK(!tni_os_runtime_follow(is_text, of_nobody));   /* it is not there */
+    CHECK(!tni_os_runtime_follow(is_text, of_nobody));   /* it does not exist */
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
     CHECK(chmod(of_service, 0700) == 0 && tni_os_runtime_follow(is_text, of_service));
     CHECK(strcmp(tni_os_runtime_folder(), of_service) == 0 && access(of_session, F_OK) == 0);
     setenv("TENON_RUNTIME_DIR", test_folder, 1);       /* too late */
     CHECK(tni_os_runtime_follow(is_text, of_session)); /* and back */
     CHECK(strcmp(tni_os_runtime_folder(), of_session) == 0);
-    CHECK(tni_os_runtime_folder() == first); /* not once more in memory for each change */
+    CHECK(tni_os_runtime_folder() ==
+          first); /* one entry for each folder, not for each change */
     tni_linux_forget_folder();
     setenv("TENON_RUNTIME_DIR", of_session, 1);
     CHECK(tni_os_runtime_prepare() == 0 && !tni_os_runtime_follow(is_text, of_service));
@@ -291,7 +292,7 @@ static void followed_folder_body(void)
     end_root();
 }
 
-static void who_follows_keeps_to_a_folder_beside_a_usable_one(void **state)
+static void follow_leaves_a_folder_that_is_still_usable(void **state)
 {
     (void)state;
     run_in_child(followed_folder_body);
@@ -327,7 +328,7 @@ static void a_file_lock_is_held_by_one_and_freed_by_close(void **state)
                      TN_ERR_TIMED_OUT);
     assert_int_equal(second, -1);
 
-    /* Whoever held a removed file excludes nobody. */
+    /* A lock on a removed file excludes nobody. */
     assert_int_equal(tni_os_file_remove("lock"), 0);
     assert_int_equal(tni_os_file_lock("lock", 0, &second), 0);
     tni_os_close(first);
@@ -424,7 +425,7 @@ static void receive_waits_ends_and_refuses_what_is_too_long(void **state)
     close_pair(pair);
 }
 
-/* The other side goes and leaves unread what we said: recvmsg() fails, and writes nothing. */
+/* The other side closes with unread bytes: recvmsg() fails, and writes nothing. */
 static void a_reset_connection_closes_nothing_that_came_before(void **state)
 {
     (void)state;
@@ -471,13 +472,13 @@ static void lost_descriptors_body(void)
     CHECK(count == 0 && open_count() == before);
 }
 
-static void receive_keeps_none_when_there_is_no_room_for_all(void **state)
+static void receive_keeps_no_descriptor_if_one_does_not_fit(void **state)
 {
     (void)state;
     run_in_child(lost_descriptors_body);
 }
 
-static void connect_to_nobody_is_not_found(void **state)
+static void connect_without_a_listener_is_not_found(void **state)
 {
     (void)state;
     int fd = -1;
@@ -572,7 +573,7 @@ static void many_unread_bells_body(void)
     }
 }
 
-static void a_ring_is_not_lost_however_many_others_are_unread(void **state)
+static void a_ring_arrives_although_other_bells_have_unread_rings(void **state)
 {
     (void)state;
     run_in_child(many_unread_bells_body);
@@ -594,7 +595,7 @@ static void lost_ringer_body(void)
     CHECK(tni_os_poll(&fd, 1, 0) == 0);
 }
 
-static void a_bell_rings_after_the_user_closed_every_descriptor(void **state)
+static void a_bell_rings_after_the_program_closed_every_descriptor(void **state)
 {
     (void)state;
     run_in_child(lost_ringer_body);
@@ -605,23 +606,23 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_folder_is_chosen_by_the_environment),
         cmocka_unit_test(a_session_folder_that_cannot_be_used_is_replaced),
-        cmocka_unit_test(a_folder_that_another_user_laid_out_is_passed_over),
-        cmocka_unit_test(prepare_refuses_what_others_could_have_laid_out),
+        cmocka_unit_test(a_folder_that_another_user_made_is_skipped),
+        cmocka_unit_test(prepare_refuses_what_another_user_could_have_made),
         cmocka_unit_test(a_process_keeps_to_the_folder_that_it_used_first),
-        cmocka_unit_test(who_keeps_no_folder_can_keep_to_the_one_of_a_domain),
-        cmocka_unit_test(who_follows_keeps_to_a_folder_beside_a_usable_one),
+        cmocka_unit_test(a_process_without_a_folder_keeps_to_that_of_a_domain),
+        cmocka_unit_test(follow_leaves_a_folder_that_is_still_usable),
         cmocka_unit_test(prepare_refuses_another_users_folder),
         cmocka_unit_test(a_file_lock_is_held_by_one_and_freed_by_close),
         cmocka_unit_test(a_message_carries_bytes_and_descriptors),
         cmocka_unit_test(receive_waits_ends_and_refuses_what_is_too_long),
         cmocka_unit_test(a_reset_connection_closes_nothing_that_came_before),
-        cmocka_unit_test(receive_keeps_none_when_there_is_no_room_for_all),
-        cmocka_unit_test(connect_to_nobody_is_not_found),
+        cmocka_unit_test(receive_keeps_no_descriptor_if_one_does_not_fit),
+        cmocka_unit_test(connect_without_a_listener_is_not_found),
         cmocka_unit_test(a_socket_path_that_is_too_long_is_named),
         cmocka_unit_test(both_sides_refuse_another_user),
         cmocka_unit_test(a_bell_is_readable_from_ring_to_clear),
-        cmocka_unit_test(a_ring_is_not_lost_however_many_others_are_unread),
-        cmocka_unit_test(a_bell_rings_after_the_user_closed_every_descriptor),
+        cmocka_unit_test(a_ring_arrives_although_other_bells_have_unread_rings),
+        cmocka_unit_test(a_bell_rings_after_the_program_closed_every_descriptor),
     };
     return cmocka_run_group_tests_name("os socket", tests, make_test_folder,
                                        remove_test_folder);

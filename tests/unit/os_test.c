@@ -25,7 +25,7 @@ static void a_memory_object_is_sealed_and_sparse(void **state)
     tni_os_close(fd);
 }
 
-static void memory_create_refuses_a_size_that_is_no_page(void **state)
+static void memory_create_refuses_a_size_that_is_not_whole_pages(void **state)
 {
     (void)state;
     int fd = 42;
@@ -78,7 +78,7 @@ static char *emptied;
 
 static void find_it_empty(void) { CHECK(emptied[0] == 0 && emptied[PAGE] == 0); }
 
-static void a_child_finds_emptied_memory_as_if_never_touched(void **state)
+static void a_child_finds_memory_zeroed_that_is_emptied_in_children(void **state)
 {
     (void)state;
     void *address = NULL;
@@ -140,7 +140,7 @@ static void data_limit_body(void)
     CHECK(strstr(tn_error_detail(), "mapping of 1073741824 bytes") != NULL);
     CHECK(strstr(tn_error_detail(), "data limit (ulimit -d) is 1048576 bytes") != NULL);
     CHECK(strstr(tn_error_detail(), "max_map_count") == NULL);
-    /* Shared memory is no data. */
+    /* Shared memory does not count towards the data limit. */
     CHECK(tni_os_memory_create("t", 1 << 30, &fd) == 0);
     CHECK(tni_os_map(fd, 1 << 30, PAGE, false, &address) == 0);
     CHECK(tni_os_map(fd, UINT64_C(1) << 60, PAGE, false, &address) == TN_ERR_NO_MEMORY);
@@ -225,7 +225,7 @@ static void private_memory_is_zero_again_after_discard(void **state)
     tni_os_unmap(address, UINT64_C(1) << 32);
 }
 
-static void memory_stat_refuses_what_is_no_memory_object(void **state)
+static void memory_stat_refuses_other_descriptors(void **state)
 {
     (void)state;
     int ends[2];
@@ -240,7 +240,7 @@ static void memory_stat_refuses_what_is_no_memory_object(void **state)
 
 /* The machine and time. */
 
-static void the_machine_is_plausible(void **state)
+static void memory_pages_and_random_bytes_are_plausible(void **state)
 {
     (void)state;
     char policy[32] = "?";
@@ -275,11 +275,11 @@ static void wait_times_out_and_sees_a_changed_value(void **state)
 
 static void hear(int signal) { (void)signal; }
 
-static void wait_tells_a_signal_from_a_wake(void **state)
+static void wait_distinguishes_a_signal_from_a_wake_up(void **state)
 {
     (void)state;
     _Atomic uint32_t word = 7;
-    /* With SA_RESTART the kernel goes on with what it can; a wait with a deadline it ends. */
+    /* With SA_RESTART the kernel restarts some calls, but not a wait with a deadline. */
     struct sigaction action = {.sa_handler = hear, .sa_flags = SA_RESTART}, before;
     struct itimerval often = {.it_interval.tv_usec = 1000, .it_value.tv_usec = 1000}, off = {0};
     assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
@@ -305,7 +305,7 @@ static void wake_reaches_another_process_through_another_mapping(void **state)
             CHECK(tni_os_wait(other, 0, soon()) == 0);
         _exit(0);
     }
-    /* Woken while asleep, if it is: the first call that reaches a sleeper ends this. */
+    /* Repeat until a wake-up has reached the sleeper. */
     uint32_t spins = 0;
     while (tni_os_wake(word, 1) == 0 && spins++ < 1000000)
         tni_os_yield();
@@ -334,7 +334,7 @@ static void read_takes_what_is_there_and_never_blocks(void **state)
     tni_os_close(ends[0]);
 }
 
-static void write_to_nobody_is_closed_and_no_signal(void **state)
+static void a_write_without_a_reader_fails_and_raises_no_signal(void **state)
 {
     (void)state;
     int ends[2];
@@ -395,10 +395,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_memory_object_is_sealed_and_sparse),
-        cmocka_unit_test(memory_create_refuses_a_size_that_is_no_page),
+        cmocka_unit_test(memory_create_refuses_a_size_that_is_not_whole_pages),
         cmocka_unit_test(a_file_size_limit_is_an_error_and_no_signal),
         cmocka_unit_test(a_full_descriptor_table_is_named_with_its_limit),
-        cmocka_unit_test(a_child_finds_emptied_memory_as_if_never_touched),
+        cmocka_unit_test(a_child_finds_memory_zeroed_that_is_emptied_in_children),
         cmocka_unit_test(map_aligns_as_asked),
         cmocka_unit_test(map_names_the_size_and_the_address_space_limit),
         cmocka_unit_test(private_memory_names_the_data_limit),
@@ -406,13 +406,13 @@ int main(void)
         cmocka_unit_test(commit_reports_no_memory_without_populate_write),
         cmocka_unit_test(write_at_commits_what_it_writes_and_discard_gives_it_back),
         cmocka_unit_test(private_memory_is_zero_again_after_discard),
-        cmocka_unit_test(memory_stat_refuses_what_is_no_memory_object),
-        cmocka_unit_test(the_machine_is_plausible),
+        cmocka_unit_test(memory_stat_refuses_other_descriptors),
+        cmocka_unit_test(memory_pages_and_random_bytes_are_plausible),
         cmocka_unit_test(wait_times_out_and_sees_a_changed_value),
-        cmocka_unit_test(wait_tells_a_signal_from_a_wake),
+        cmocka_unit_test(wait_distinguishes_a_signal_from_a_wake_up),
         cmocka_unit_test(wake_reaches_another_process_through_another_mapping),
         cmocka_unit_test(read_takes_what_is_there_and_never_blocks),
-        cmocka_unit_test(write_to_nobody_is_closed_and_no_signal),
+        cmocka_unit_test(a_write_without_a_reader_fails_and_raises_no_signal),
         cmocka_unit_test(poll_names_the_ready_one_of_many),
         cmocka_unit_test(a_loop_gives_the_tags_that_are_readable),
     };

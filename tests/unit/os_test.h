@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the programs that test the os room share. */
+/* Shared by the tests of the room os. */
 #ifndef TENON_TESTS_OS_TEST_H
 #define TENON_TESTS_OS_TEST_H
 
@@ -17,7 +17,7 @@
 
 enum { PAGE = 4096, SECOND_NS = 1000000000 };
 
-/* For bodies that change limits, the environment or signals: a child keeps those to itself. */
+/* For bodies that run in a child, since they change limits, the environment or signals. */
 #define CHECK(condition)                                                                       \
     do {                                                                                       \
         if (!(condition)) {                                                                    \
@@ -41,7 +41,7 @@ static inline void run_in_child(void (*body)(void))
     assert_int_equal(status, 0);
 }
 
-/* Why, for tests/harness/plain. */
+/* Print the reason, which tests/harness/plain reports, and skip. */
 static inline void skip_since(const char *reason)
 {
     printf("skipped: %s\n", reason);

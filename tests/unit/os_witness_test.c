@@ -11,7 +11,7 @@
 #include "harness/harness.h"
 #include "os/os.h"
 
-static const uint64_t number = (UINT64_C(0xffffffff) << 16) | 1023; /* the last seat's last */
+static const uint64_t number = (UINT64_C(0xffffffff) << 16) | 1023; /* the largest number */
 
 static int make_memory(void)
 {
@@ -85,7 +85,7 @@ TN_TEST(a_witness_is_listed_from_take_to_drop)
     tni_os_close(fd);
 }
 
-TN_TEST(a_descriptor_that_is_closed_or_of_another_file_tells_nothing)
+TN_TEST(a_witness_is_unknown_through_a_wrong_descriptor)
 {
     int fd = make_memory(), pipe_fds[2];
     assert_int_equal(tni_os_witness_state(-1, number), TNI_OS_UNKNOWN);
@@ -126,7 +126,7 @@ static int close_all_descriptors(void)
     return pause_for_ever();
 }
 
-/* Until it is as expected: the process is on its way there. */
+/* Repeat until the state is as expected: the process is about to reach it. */
 static void await_state(int fd, int state)
 {
     uint64_t deadline_ns = tnt_until_ns(10000);
@@ -189,7 +189,7 @@ TN_TEST(a_witness_outlives_every_descriptor_of_its_process)
     struct tnt_signal closed = plan.ready;
     pid = tnt_fork(take_it_and, &plan);
     tnt_await(&plan.ready);
-    /* The other end of the pipe goes with its descriptors. */
+    /* The pipe ends when the process closes all its descriptors. */
     close(closed.write_fd);
     char byte;
     TN_CHECK(read(closed.read_fd, &byte, 1) == 0);
@@ -200,7 +200,7 @@ TN_TEST(a_witness_outlives_every_descriptor_of_its_process)
     tni_os_close(plan.fd);
 }
 
-/* The child of a raw call: nothing of libc's runs in it but what follows. */
+/* The child of a raw clone(): no handlers of libc run in it. */
 static pid_t fork_somehow(unsigned how)
 {
     pid_t pid = how == 0 ? fork() : how == 1 ? _Fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0);
@@ -247,7 +247,7 @@ static int try_without(void *argument)
     return 0;
 }
 
-TN_TEST(a_test_can_force_a_process_to_do_without)
+TN_TEST(a_test_can_force_a_process_to_have_no_witness)
 {
     int fd = make_memory();
     tnt_wait_ok(tnt_fork(try_without, &fd));

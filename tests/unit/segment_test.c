@@ -35,7 +35,7 @@ static void close_both(void)
     tni_segment_detach(&whole);
 }
 
-/* The first and the last bytes of a block are where everybody else has them. */
+/* The first and the last bytes of a block are the same through both mappings. */
 static void expect_same(tni_block block)
 {
     uint64_t last = tni_block_bytes(&whole.geometry, block) - sizeof block.id;
@@ -85,8 +85,8 @@ TN_TEST(memory_that_is_not_mapped_is_given_back)
     close_both();
 }
 
-/* Of whole arenas of this size an address space has room for two. */
-TN_TEST(many_segments_of_a_large_machine_are_looked_at_in_one_process)
+/* An address space has room for only two whole arenas of this size. */
+TN_TEST(sixteen_large_arenas_fit_in_one_process_as_windows)
 {
     struct tni_segment all[16];
     open_both(MIB << 20);

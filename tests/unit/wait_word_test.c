@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wait words between threads that nobody helps out of a wake that was lost. */
+/* Tests: wait words between threads. Nothing but a timeout would end a lost wake-up. */
 #include "harness/harness.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 enum { SIDES = 2, ITEMS = 1000000, ROOM = 8 };
 
-/* A counter with room for so many, and a wait word for each end. */
+/* A counter from 0 to ROOM, and a wait word for each end. */
 static _Atomic uint32_t filled;
 static _Alignas(64) _Atomic uint32_t items;
 static _Alignas(64) _Atomic uint32_t room;
@@ -45,7 +45,7 @@ static void wait_for(_Atomic uint32_t *word, bool (*attempt)(void))
         if (attempt())
             return;
         int status = tni_os_wait(word, seen, tni_os_now_ns() + 2 * SECOND_NS);
-        /* Two seconds of silence, and there is something to be had. */
+        /* A lost wake-up: the condition is true, but nobody woke this thread for 2 s. */
         if (status == TN_ERR_TIMED_OUT && attempt()) {
             atomic_fetch_add(&lost, 1);
             return;
@@ -85,11 +85,12 @@ TN_TEST_WITHIN(no_wake_is_lost_when_two_sleep_on_one_word, 60)
 /* ---- one wake-up at a time --------------------------------------------------------------- */
 
 static _Atomic uint32_t word;
-static _Atomic uint32_t woken; /* how many are up, and have not said so */
+static _Atomic uint32_t
+    woken; /* threads that were woken up and have not called tni_wait_awake() */
 static _Atomic uint32_t may_go;
 
-/* As a sleeper at a queue, but that it dawdles between its wake-up and its look. */
-static void *sleep_and_dawdle(void *argument)
+/* As a sleeper at a queue, which waits for `may_go` before tni_wait_awake(). */
+static void *sleep_until_may_go(void *argument)
 {
     uint32_t seen = tni_wait_arm(&word);
     atomic_store((_Atomic pid_t *)argument, gettid());
@@ -118,12 +119,12 @@ static void await_asleep(_Atomic pid_t *thread)
     }
 }
 
-TN_TEST(a_call_wakes_nobody_while_one_that_was_woken_is_on_its_way)
+TN_TEST(a_call_wakes_nobody_until_the_woken_sleeper_has_looked)
 {
     pthread_t threads[2];
     _Atomic pid_t ids[2] = {0, 0};
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, sleep_and_dawdle, &ids[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, sleep_until_may_go, &ids[i]), 0);
     for (int i = 0; i < 2; i++)
         await_asleep(&ids[i]);
     uint32_t before = atomic_load(&word);
@@ -135,14 +136,14 @@ TN_TEST(a_call_wakes_nobody_while_one_that_was_woken_is_on_its_way)
     atomic_store(&may_go, 1);
     while ((atomic_load(&word) & TNI_WAIT_LOOKING) != 0)
         tni_os_yield();
-    /* Both sleep on one value of the word: the other one is still where it was. */
+    /* Both threads slept on the same value: the other one still sleeps. */
     assert_int_equal(atomic_load(&woken), 1);
     tni_wait_call(&word);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-TN_TEST(a_call_that_finds_nobody_asleep_takes_its_word_back)
+TN_TEST(a_call_that_finds_no_sleeper_clears_looking_and_armed)
 {
     atomic_store(&word, 0);
     tni_wait_arm(&word);
@@ -155,7 +156,7 @@ TN_TEST(a_call_that_finds_nobody_asleep_takes_its_word_back)
 enum { LOCKERS = 4, TURNS = 20000 };
 
 static struct tni_mutex mutex;
-static uint32_t turns; /* plain: the lock is what orders it */
+static uint32_t turns; /* not atomic: the mutex orders the writes */
 
 static void *take_turns(void *argument)
 {
@@ -163,13 +164,13 @@ static void *take_turns(void *argument)
         tni_mutex_lock(&mutex);
         turns++;
         if (i % 64 == 0)
-            tni_os_yield(); /* so that others come to sleep */
+            tni_os_yield(); /* so that other threads have to sleep */
         tni_mutex_unlock(&mutex);
     }
     return argument;
 }
 
-TN_TEST(one_thread_at_a_time_has_a_mutex_and_every_sleeper_is_woken)
+TN_TEST(a_mutex_excludes_threads_and_wakes_every_sleeper)
 {
     pthread_t threads[LOCKERS];
     for (int i = 0; i < LOCKERS; i++)
