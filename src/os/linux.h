@@ -144,6 +144,15 @@ int tni_linux_check_folder_name(const char *folder);
 /** Make the folder if it does not exist, and check it. */
 int tni_linux_prepare_folder(const char *folder);
 
+/* ---- packets (linux_packet.c) ------------------------------------------------------------ */
+
+enum { TNI_LINUX_PACKET_BYTES = 1 << 16 };
+/** Check that it is a connected local socket of a stream or of packets. @return 0 or an error
+ */
+int tni_linux_check_packets(int fd, bool *ret_is_stream);
+/** Fail because of an errno of sending or receiving. */
+int tni_linux_fail_packet(int errno_value, int fd, const char *doing);
+
 /** Run the handlers of tni_os_at_fork() around a fork that is not made by fork(). */
 void tni_linux_before_fork(void);
 void tni_linux_after_fork(bool in_child);
