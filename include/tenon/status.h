@@ -64,10 +64,26 @@ typedef struct tn_peer {
 /** The process that died, as this thread's last failed call found it. */
 TN_API tn_peer tn_error_peer(void);
 
-/** Receives one line for each event that a person may want to see; level 0 error .. 3 debug. */
+/**
+ * Receives one line, without an end of line, for each event that a person may want to see.
+ * `level` is 0 for an error, 1 for a warning, 2 for information, 3 for debugging.
+ */
 typedef void tn_log_fn(int level, const char *line, void *context);
 
-/** Set the log hook of the process; NULL is silence, the default. The library never prints. */
+/**
+ * Set the function of the process that receives events; NULL is none, the default.
+ *
+ * Without a function the library writes nothing, unless the environment variable
+ * TENON_LOG=LEVEL[:FILE] was set when the library was loaded. LEVEL is error, warning, info or
+ * debug, or 0 to 3. Lines up to that level are appended to FILE, or written to standard error,
+ * as "2026-11-25T22:40:01.123Z PROGRAM[PID] LEVEL: EVENT"; a tenond that this process starts
+ * appends to the same file. At the level debug these lines have each error too. A function that
+ * is set here takes the place of TENON_LOG.
+ *
+ * @param log  is called in the thread in which something happened. It must not call tenon
+ * Threads: any; a thread may still call the function from before.   Blocks: never.
+ * Fork: a child has its parent's.
+ */
 TN_API void tn_log_set(tn_log_fn *log, void *context);
 
 /** Whether a wait shall end: not 0 ends it. Called in the thread that waits. */

@@ -57,6 +57,12 @@ PyObject *tnp_raise_for(int status, const char *what);
  */
 PyObject *tnp_raise_text(int status, const char *format, ...);
 
+/* ---- events (log.c) ---------------------------------------------------------------------- */
+
+int tnp_log_init(PyObject *module);
+/** Give the events that wait to logging.getLogger("tenon"). Runs code of Python. */
+void tnp_log_deliver(void);
+
 /* ---- arguments (argument.c) -------------------------------------------------------------- */
 
 static inline uint64_t tnp_now_ns(void) { return tn_deadline_after(0).ns; }

@@ -29,6 +29,7 @@ static int check_signals(void *context)
     if (tnp_wait_now != NULL && atomic_load(&tnp_wait_now->domain->is_closing))
         return 1;
     PyGILState_STATE state = PyGILState_Ensure();
+    tnp_log_deliver();
     int raised = PyErr_CheckSignals(); /* an exception of the handler stays with the state of
                                           this thread */
     PyGILState_Release(state);

@@ -189,8 +189,8 @@ static int join_or_create(const char *name, const tn_domain_options *options,
     }
 }
 
-int tn_domain_open(const char *name, const tn_domain_options *options, uint32_t flags,
-                   tn_domain **ret_domain)
+static int open_domain(const char *name, const tn_domain_options *options, uint32_t flags,
+                       tn_domain **ret_domain)
 {
     if (ret_domain == NULL)
         return tni_fail(TN_ERR_INVALID, "tn_domain_open: NULL argument");
@@ -207,6 +207,21 @@ int tn_domain_open(const char *name, const tn_domain_options *options, uint32_t 
     return join_or_create(name, options, ret_domain);
 }
 
+static int log_joining(int status, tn_domain *const *d)
+{
+    if (status == 0)
+        tni_log(TNI_LOG_INFO, "joined domain '%s' in seat %u", (*d)->segment.name, (*d)->seat);
+    if (status == TN_ERR_VERSION)
+        tni_log(TNI_LOG_WARNING, "a domain cannot be joined: %s", tn_error_detail());
+    return status;
+}
+
+int tn_domain_open(const char *name, const tn_domain_options *options, uint32_t flags,
+                   tn_domain **ret_domain)
+{
+    return log_joining(open_domain(name, options, flags, ret_domain), ret_domain);
+}
+
 int tn_domain_inherit(tn_domain **ret_domain)
 {
     int control_fd, arena_fd;
@@ -216,13 +231,13 @@ int tn_domain_inherit(tn_domain **ret_domain)
     /* What the variable names is closed only once it proved to be a domain. */
     int status = tni_process_parse_pass(getenv(TNI_DOMAIN_VARIABLE), &control_fd, &arena_fd);
     if (status != 0 || (status = join_descriptors(control_fd, arena_fd, &d)) != 0)
-        return status;
+        return log_joining(status, NULL);
     if ((status = tni_process_inherit_parent(d)) != 0) {
         take_apart(d);
         return status;
     }
     *ret_domain = d;
-    return 0;
+    return log_joining(0, ret_domain);
 }
 
 int tn_domain_pass(tn_domain *d, char *value, size_t size_bytes)
@@ -234,8 +249,10 @@ int tn_domain_pass(tn_domain *d, char *value, size_t size_bytes)
 
 tn_domain *tn_domain_close(tn_domain *d)
 {
-    if (d != NULL && !d->is_closed)
+    if (d != NULL && !d->is_closed) {
+        tni_log(TNI_LOG_INFO, "leaving domain '%s', seat %u", d->segment.name, d->seat);
         take_apart(d);
+    }
     return NULL;
 }
 

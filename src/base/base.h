@@ -68,8 +68,22 @@ static inline int tni_negative(int status)
 /** Set what tn_error_peer() returns in this thread: the process whose death is the error. */
 void tni_set_peer(uint32_t seat, int32_t pid);
 
-enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG };
+enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG, TNI_LOG_LEVELS };
+/** Log an event: for the function of tn_log_set(), which must not call tenon, or the writer. */
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/**
+ * Log this thread's failure at the level debug, for the writer only: a function of the program
+ * would be called in the middle of everything, and learns of failures by their status.
+ */
+void tni_log_failure(int status);
+/** Writes a line somewhere. It calls nothing of the library that can fail with a sentence. */
+typedef void tni_log_writer(int level, const char *line);
+/**
+ * Set what writes the lines of `level` and below while the program has no function for them;
+ * NULL: nothing does.
+ */
+void tni_log_set_writer(int level, tni_log_writer *writer);
 
 /*
  * True while the process has one thread, according to libc, which makes it false before a

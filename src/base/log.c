@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log: lines about events, for the program's function, or else for a writer, which os sets.
+ *
+ * With neither, a line costs two loads. docs/decisions/0091-a-log-only-if-asked.md says why
+ * the writer exists though the library never prints.
+ */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +14,8 @@
 enum { LINE_BYTES = 512 };
 
 static struct tni_hook *_Atomic current;
+static tni_log_writer *_Atomic current_writer;
+static _Atomic int writer_level; /* the highest that is written */
 static _Thread_local bool is_logging;
 
 void tn_log_set(tn_log_fn *log, void *context)
@@ -17,11 +25,39 @@ void tn_log_set(tn_log_fn *log, void *context)
                           memory_order_release);
 }
 
+void tni_log_set_writer(int level, tni_log_writer *writer)
+{
+    atomic_store_explicit(&writer_level, level, memory_order_relaxed);
+    /* release: pairs with the acquire in writer_of() */
+    atomic_store_explicit(&current_writer, writer, memory_order_release);
+}
+
+static tni_log_writer *writer_of(int level)
+{
+    /* pairs with the release in tni_log_set_writer() */
+    tni_log_writer *writer = atomic_load_explicit(&current_writer, memory_order_acquire);
+    bool is_wanted = level <= atomic_load_explicit(&writer_level, memory_order_relaxed);
+    return is_wanted ? writer : NULL;
+}
+
+static void hand_over(tni_log_writer *writer, const struct tni_hook *hook, int level,
+                      char *line)
+{
+    is_logging = true;
+    tni_text_clean(line);
+    if (writer != NULL)
+        writer(level, line);
+    else
+        ((tn_log_fn *)hook->call)(level, line, hook->context);
+    is_logging = false;
+}
+
 void tni_log(int level, const char *format, ...)
 {
     /* pairs with the release in tn_log_set() */
     const struct tni_hook *hook = atomic_load_explicit(&current, memory_order_acquire);
-    if (hook == NULL || is_logging)
+    tni_log_writer *writer = hook == NULL ? writer_of(level) : NULL;
+    if ((hook == NULL && writer == NULL) || is_logging)
         return;
 
     int saved_errno = errno;
@@ -30,10 +66,20 @@ void tni_log(int level, const char *format, ...)
     va_start(arguments, format);
     int wanted = vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    if (wanted >= 0) {
-        is_logging = true;
-        ((tn_log_fn *)hook->call)(level, tni_text_clean(line), hook->context);
-        is_logging = false;
-    }
+    if (wanted >= 0)
+        hand_over(writer, hook, level, line);
+    errno = saved_errno;
+}
+
+void tni_log_failure(int status)
+{
+    bool has_function = atomic_load_explicit(&current, memory_order_relaxed) != NULL;
+    tni_log_writer *writer = has_function ? NULL : writer_of(TNI_LOG_DEBUG);
+    if (writer == NULL || is_logging)
+        return;
+    int saved_errno = errno;
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "%s: %s", tn_status_name(status), tn_error_detail());
+    hand_over(writer, NULL, TNI_LOG_DEBUG, line);
     errno = saved_errno;
 }

@@ -57,6 +57,7 @@ int(tni_fail)(int status, const char *format, ...)
     va_start(arguments, format);
     set_detail(format, arguments, NULL);
     va_end(arguments);
+    tni_log_failure(status);
     return status;
 }
 
@@ -84,6 +85,7 @@ int(tni_fail_errno)(int status, int errno_value, const char *format, ...)
     va_start(arguments, format);
     set_detail(format, arguments, errno_text(errno_value, reason, sizeof reason));
     va_end(arguments);
+    tni_log_failure(status);
     return status;
 }
 

@@ -91,6 +91,8 @@ struct tni_linux_folder_pass {
 };
 /** @return how many variables; 0: this process keeps to no folder */
 int tni_linux_pass_folder(struct tni_linux_folder_pass *ret_pass);
+/** TENON_LOG=..., with an absolute path, for a program that starts elsewhere; NULL: no log. */
+const char *tni_linux_log_variable(void);
 /** "<runtime folder>/<name>". TN_ERR_INVALID: a bad folder, a bad name, or a path too long. */
 int tni_linux_runtime_path(const char *name, char *path, size_t size_bytes);
 

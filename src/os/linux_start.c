@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -257,8 +258,11 @@ static int start(const struct program *program)
 int tni_os_start_detached_on(const char *path, const char *const *argv, int input_fd)
 {
     struct tni_linux_folder_pass pass;
-    tni_linux_pass_folder(&pass);
-    const char **environment = tni_linux_merge_environment(pass.variables);
+    int count = tni_linux_pass_folder(&pass);
+    const char *added[4] = {0};
+    memcpy(added, pass.variables, (size_t)count * sizeof added[0]);
+    added[count] = tni_linux_log_variable();
+    const char **environment = tni_linux_merge_environment(added);
     if (environment == NULL)
         return tni_fail(TN_ERR_NO_MEMORY, "no memory for the environment of %s", path);
     int status = start(&(struct program){.path = path,

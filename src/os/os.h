@@ -74,6 +74,16 @@ static inline uint64_t tni_os_shared_ns(void)
 }
 void tni_os_sleep_until(uint64_t deadline_ns);
 
+/* ---- the log ----------------------------------------------------------------------------- */
+
+/*
+ * Where TENON_LOG says; it is read when the library is loaded.
+ */
+/** Put `name` into each line in place of the program's name. It is borrowed for ever. */
+void tni_os_log_name(const char *name);
+/** Log to standard error up to this level, whatever TENON_LOG says. */
+void tni_os_log_to_stderr(int level);
+
 /* ---- the machine ------------------------------------------------------------------------- */
 
 /** Memory of the machine, or the limit of this process's cgroup if that is lower. */

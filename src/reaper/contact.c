@@ -49,6 +49,7 @@ static int start_tenond(void)
     int status = tni_os_start_detached(path, argv);
     switch (status) {
     case 0:
+        tni_log(TNI_LOG_INFO, "started tenond: %s", path);
         return 0;
     case TN_ERR_NOT_FOUND:
         return tni_fail(TN_ERR_MANAGER, "tenond is missing: %s (TENON_TENOND names another)",

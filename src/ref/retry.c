@@ -79,7 +79,7 @@ static int try_and_sleep(struct tn_domain *d, struct tni_retry *retry)
     }
 }
 
-int tni_ref_retry(struct tn_domain *d, struct tni_retry *retry, int status)
+static int try_to_get(struct tn_domain *d, struct tni_retry *retry, int status)
 {
     uint64_t begun_ns = tni_os_now_ns();
     uint64_t patience_ns = retry->deadline_ns == 0 ? TNI_REF_TRY_NS : TNI_REF_PATIENCE_NS;
@@ -99,4 +99,23 @@ int tni_ref_retry(struct tn_domain *d, struct tni_retry *retry, int status)
             return try_and_sleep(d, retry);
     }
     return status == TNI_ALLOC_AGAIN ? TN_ERR_NO_MEMORY : status;
+}
+
+/* At most once a second: a program may try again and again. */
+static void log_shortage(void)
+{
+    enum { LEAST_NS = 1000 * 1000 * 1000 };
+    static _Atomic uint64_t due_ns;
+    uint64_t now_ns = tni_os_now_ns(), was_due_ns = atomic_load(&due_ns);
+    if (now_ns >= was_due_ns &&
+        atomic_compare_exchange_strong(&due_ns, &was_due_ns, now_ns + LEAST_NS))
+        tni_log(TNI_LOG_WARNING, "out of memory: %s", tn_error_detail());
+}
+
+int tni_ref_retry(struct tn_domain *d, struct tni_retry *retry, int status)
+{
+    status = try_to_get(d, retry, status);
+    if (status == TN_ERR_NO_MEMORY || status == TN_ERR_TIMED_OUT)
+        log_shortage();
+    return status;
 }

@@ -192,6 +192,61 @@ static void the_log_hook_gets_each_line_once_until_it_is_removed(void **state)
     assert_int_equal(second.count, 1);
 }
 
+static struct heard written;
+
+static void write_heard(int level, const char *line)
+{
+    written.count++;
+    written.level = level;
+    strncpy(written.line, line, sizeof written.line - 1);
+    errno = EIO;
+}
+
+static void the_writer_gets_what_no_log_hook_takes(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    tni_log_set_writer(TNI_LOG_INFO, write_heard);
+    tni_log(TNI_LOG_DEBUG, "too low");
+    assert_int_equal(written.count, 0);
+    errno = 0;
+    tni_log(TNI_LOG_INFO, "seat %d died", 4);
+    assert_int_equal(errno, 0);
+    assert_int_equal(written.level, TNI_LOG_INFO);
+    assert_string_equal(written.line, "seat 4 died");
+    tn_log_set(hear, &heard);
+    tni_log(TNI_LOG_ERROR, "x");
+    assert_int_equal(heard.count, 1);
+    tn_log_set(NULL, NULL);
+    tni_log(TNI_LOG_ERROR, "y");
+    tni_log_set_writer(TNI_LOG_INFO, NULL);
+    tni_log(TNI_LOG_ERROR, "z");
+    assert_int_equal(written.count, 2);
+    assert_string_equal(written.line, "y");
+}
+
+static void a_failure_is_for_the_writer_at_debug_not_for_the_hook(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    written = (struct heard){0};
+    tni_log_set_writer(TNI_LOG_INFO, write_heard);
+    assert_int_equal(tni_fail(TN_ERR_STALE, "handle %d", 7), TN_ERR_STALE);
+    assert_int_equal(written.count, 0);
+    tni_log_set_writer(TNI_LOG_DEBUG, write_heard);
+    assert_int_equal(tni_fail(TN_ERR_STALE, "handle %d", 7), TN_ERR_STALE);
+    assert_string_equal(written.line, "TN_ERR_STALE: handle 7");
+    assert_string_equal(tn_error_detail(), "handle 7");
+    assert_int_equal(tni_fail_errno(TN_ERR_SYSTEM, ENOENT, "a"), TN_ERR_SYSTEM);
+    assert_string_equal(written.line, "TN_ERR_SYSTEM: a: No such file or directory");
+    tn_log_set(hear, &heard);
+    assert_int_equal(tni_fail(TN_ERR_STALE, "b"), TN_ERR_STALE);
+    tn_log_set(NULL, NULL);
+    tni_log_set_writer(TNI_LOG_INFO, NULL);
+    assert_int_equal(heard.count, 0);
+    assert_int_equal(written.count, 2);
+}
+
 #if defined(TN_KILL_POINTS)
 static int wait_status_of_passing(const char *armed, uint32_t passing, int times)
 {
@@ -235,6 +290,8 @@ int main(void)
         cmocka_unit_test(names_are_checked_byte_by_byte),
         cmocka_unit_test(hash_gives_the_published_values),
         cmocka_unit_test(the_log_hook_gets_each_line_once_until_it_is_removed),
+        cmocka_unit_test(the_writer_gets_what_no_log_hook_takes),
+        cmocka_unit_test(a_failure_is_for_the_writer_at_debug_not_for_the_hook),
 #if defined(TN_KILL_POINTS)
         cmocka_unit_test(a_kill_point_kills_at_the_armed_passing_only),
 #endif

@@ -28,8 +28,8 @@ struct options {
 };
 
 static const struct argp_option option_table[] = {
-    {"foreground", 'f', NULL, 0, "Print what happens to standard error", 0},
-    {"verbose", 'v', NULL, 0, "Print details as well", 0},
+    {"foreground", 'f', NULL, 0, "Log to standard error, up to the level info", 0},
+    {"verbose", 'v', NULL, 0, "Log to standard error, up to the level debug", 0},
     {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* of tenond, to itself */
     {0},
 };
@@ -68,14 +68,6 @@ static const struct argp parser = {
            "made; ends two seconds after the last domain did. A second one exits at once.",
 };
 
-static void print_line(int level, const char *line, void *context)
-{
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    const struct options *options = context;
-    if (level <= TNI_LOG_INFO || options->is_verbose)
-        fprintf(stderr, "tenond: %s: %s\n", names[TNI_MIN(level, 3)], line);
-}
-
 static int stop_pipe[2] = {-1, -1};
 
 static void on_stop(int number)
@@ -100,6 +92,7 @@ static int catch_signals(void)
 
 static int fail(const char *what)
 {
+    tni_log(TNI_LOG_ERROR, "%s: %s", what, tn_error_detail());
     fprintf(stderr, "tenond: %s: %s\n", what, tn_error_detail());
     return 1;
 }
@@ -111,27 +104,32 @@ int main(int argc, char **argv)
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
     /* Either may have been started as /proc/self/exe. */
-    pthread_setname_np(pthread_self(), options.is_vault ? "tenond-vault" : "tenond");
+    const char *name = options.is_vault ? "tenond-vault" : "tenond";
+    pthread_setname_np(pthread_self(), name);
+    tni_os_log_name(name);
+    if (options.is_foreground)
+        tni_os_log_to_stderr(options.is_verbose ? TNI_LOG_DEBUG : TNI_LOG_INFO);
     if (options.is_vault)
         return vault_run(STDIN_FILENO) != 0 ? fail("no vault") : 0;
-    if (options.is_foreground)
-        tn_log_set(print_line, &options);
     if (tni_os_runtime_prepare() != 0)
         return fail("no runtime folder");
     /* A moment of patience: another one may be just about to end. */
     int status = tni_os_file_lock(TNI_MANAGER_LOCK, tni_os_now_ns() + LOCK_NS, &lock_fd);
     if (status == TN_ERR_TIMED_OUT) {
-        tni_log(TNI_LOG_INFO, "another tenond looks after %s", tni_os_runtime_folder());
+        tni_log(TNI_LOG_INFO, "another tenond has the lock of %s: this one ends",
+                tni_os_runtime_folder());
         return 0;
     }
     if (status != 0)
         return fail("no lock");
     TNI_KILL_POINT("tenond_locked");
+    tni_log(TNI_LOG_INFO, "%s started in %s", argp_program_version, tni_os_runtime_folder());
     status = catch_signals();
     if (status == 0)
         status = tenond_run(stop_pipe[0], &lock_fd);
     if (status != 0)
         fail("cannot run");
+    tni_log(TNI_LOG_INFO, "tenond ends");
     /* While we have the lock, so that nobody's newer file goes. */
     if (tni_os_file_is(TNI_MANAGER_LOCK, lock_fd))
         tni_os_file_remove(TNI_MANAGER_LOCK);

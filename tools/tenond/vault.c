@@ -305,7 +305,13 @@ static void start_tenond(struct vault *v)
 {
     static const char *const argv[] = {"tenond", NULL};
     v->pause_ns = TNI_MIN(2 * v->pause_ns, START_MOST_NS);
-    (void)tni_os_start_detached("/proc/self/exe", argv);
+    int status = tni_os_start_detached("/proc/self/exe", argv);
+    if (status == 0)
+        tni_log(TNI_LOG_INFO, "tenond is gone: started another one, for %u descriptors",
+                v->count);
+    else
+        tni_log(TNI_LOG_WARNING, "tenond is gone, and none can be started: %s",
+                tn_error_detail());
 }
 
 /* A caller that has spoken, the one that came first. NULL: none has */
