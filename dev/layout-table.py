@@ -137,8 +137,8 @@ def ask_compiler(source):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         (path / "main.c").write_text(source, encoding="utf-8")
-        rooms = [str(ROOT / "src/layout/geometry.c"), str(ROOT / "src/base/status.c"),
-                 str(ROOT / "src/base/text.c")]
+        rooms = [str(ROOT / "src" / name) for name in
+                 ("layout/geometry.c", "base/hook.c", "base/log.c", "base/status.c", "base/text.c")]
         flags = ["-std=c11", "-D_GNU_SOURCE", "-w", f"-I{ROOT}/src", f"-I{ROOT}/include"]
         subprocess.run(
             [*compiler, *flags, str(path / "main.c"), *rooms, "-o", str(path / "main")], check=True
