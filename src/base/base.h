@@ -73,10 +73,10 @@ enum { TNI_LOG_ERROR, TNI_LOG_WARNING, TNI_LOG_INFO, TNI_LOG_DEBUG, TNI_LOG_LEVE
 void tni_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
- * Log this thread's failure at the level debug, for the writer only: a function of the program
- * would be called in the middle of everything, and learns of failures by their status.
+ * Log a failure at the level debug, for the writer only: a function of the program would be
+ * called in the middle of everything, and the program learns of failures by their status.
  */
-void tni_log_failure(int status);
+void tni_log_failure(const char *status_name, const char *sentence);
 /** Writes a line somewhere. It calls nothing of the library that can fail with a sentence. */
 typedef void tni_log_writer(int level, const char *line);
 /**

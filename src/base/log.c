@@ -71,7 +71,7 @@ void tni_log(int level, const char *format, ...)
     errno = saved_errno;
 }
 
-void tni_log_failure(int status)
+void tni_log_failure(const char *status_name, const char *sentence)
 {
     bool has_function = atomic_load_explicit(&current, memory_order_relaxed) != NULL;
     tni_log_writer *writer = has_function ? NULL : writer_of(TNI_LOG_DEBUG);
@@ -79,7 +79,7 @@ void tni_log_failure(int status)
         return;
     int saved_errno = errno;
     char line[LINE_BYTES];
-    snprintf(line, sizeof line, "%s: %s", tn_status_name(status), tn_error_detail());
+    snprintf(line, sizeof line, "%s: %s", status_name, sentence);
     hand_over(writer, NULL, TNI_LOG_DEBUG, line);
     errno = saved_errno;
 }

@@ -57,7 +57,7 @@ int(tni_fail)(int status, const char *format, ...)
     va_start(arguments, format);
     set_detail(format, arguments, NULL);
     va_end(arguments);
-    tni_log_failure(status);
+    tni_log_failure(tn_status_name(status), detail);
     return status;
 }
 
@@ -85,7 +85,7 @@ int(tni_fail_errno)(int status, int errno_value, const char *format, ...)
     va_start(arguments, format);
     set_detail(format, arguments, errno_text(errno_value, reason, sizeof reason));
     va_end(arguments);
-    tni_log_failure(status);
+    tni_log_failure(tn_status_name(status), detail);
     return status;
 }
 
