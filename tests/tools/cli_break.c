@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 
     if (argc != 3)
         return 2;
-    tni_block block = {(uint32_t)strtoul(argv[2], NULL, 10)};
+    tni_block block = {(uint32_t)strtoul(argv[2], NULL, 16)};
     if (tni_manager_find(argv[1], false, &control_fd, &arena_fd) != 0 ||
         tni_segment_attach(control_fd, arena_fd, false, &segment) != 0 ||
         !tni_geometry_has_block(&segment.geometry, block.id)) {

@@ -146,6 +146,13 @@ void cmd_json_set(json_t *object, const char *key, json_t *value)
     (void)json_object_set_new(object, key, value);
 }
 
+json_t *cmd_json_block(uint32_t block)
+{
+    char text[9];
+    snprintf(text, sizeof text, CMD_BLOCK_FORMAT, block);
+    return json_string(text);
+}
+
 json_t *cmd_json_domain(const tn_domain_entry *info)
 {
     char id[CMD_ID_BYTES];
@@ -182,6 +189,20 @@ json_t *cmd_json_seat(const tn_seat_entry *seat)
     return object;
 }
 
+json_t *cmd_json_holders(const tn_holder *holders, uint32_t count)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < count; i++) {
+        json_t *object = json_object();
+        cmd_json_set(object, "seat", cmd_json_count(holders[i].seat));
+        cmd_json_set(object, "pid", json_integer(holders[i].pid));
+        cmd_json_set(object, "command", cmd_json_text(holders[i].command));
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
 json_t *cmd_json_object(const tn_object_entry *info)
 {
     char id[17];
@@ -198,6 +219,7 @@ json_t *cmd_json_object(const tn_object_entry *info)
     cmd_json_set(object, "producers", cmd_json_count(info->producers));
     cmd_json_set(object, "consumers", cmd_json_count(info->consumers));
     cmd_json_set(object, "owner_pid", json_integer(info->owner_pid));
+    cmd_json_set(object, "owners", cmd_json_holders(info->owners, info->owner_count));
     cmd_json_set(object, "pushed", cmd_json_count(info->pushed));
     cmd_json_set(object, "redelivered", cmd_json_count(info->redelivered));
     cmd_json_set(object, "ended", json_boolean(info->ended));

@@ -4,6 +4,7 @@
 #define TENON_TOOL_CMD_H
 
 #include <argp.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <tenon/tenon.h>
@@ -65,8 +66,13 @@ json_t *cmd_json_count(uint64_t number);
 json_t *cmd_json_text(const char *text);
 /** Add to an object that the caller builds; `value` is consumed, also when it is NULL. */
 void cmd_json_set(json_t *object, const char *key, json_t *value);
+/** The number of a block, as every text has it. */
+#define CMD_BLOCK_FORMAT "%08" PRIx32
+json_t *cmd_json_block(uint32_t block);
 json_t *cmd_json_domain(const tn_domain_entry *info);
 json_t *cmd_json_seat(const tn_seat_entry *seat);
+/** An array: the holders of a block, or the owners of an object. */
+json_t *cmd_json_holders(const tn_holder *holders, uint32_t count);
 json_t *cmd_json_object(const tn_object_entry *object);
 /** Print and consume. @return an exit code */
 int cmd_json_print(const char *verb, json_t *value);

@@ -222,14 +222,6 @@ static void add_holders(struct table *table, const tn_block_entry *info)
         table_cell(table, "%s", text);
 }
 
-/* Where its bytes are, in few letters. */
-static const char *place(const tn_block_entry *info)
-{
-    return strcmp(info->strategy, "file_descriptor") == 0 ? "memfd"
-           : strcmp(info->strategy, "file_system") == 0   ? "file"
-                                                          : info->strategy;
-}
-
 static void add_details(struct table *table, const tn_block_entry *info)
 {
     char text[TABLE_TEXT_BYTES];
@@ -246,7 +238,7 @@ static void add_line(struct table *table, const tn_block_entry *info, bool is_lo
     char text[TABLE_TEXT_BYTES], tensor[TABLE_TENSOR_BYTES];
     bool is_tensor = strcmp(info->kind, "tensor") == 0;
 
-    table_cell(table, "%08x", info->block);
+    table_cell(table, CMD_BLOCK_FORMAT, info->block);
     table_cell(table, "%s", table_bytes(text, info->bytes));
     table_cell(table, "%s", info->kind);
     table_cell(table, "%s",
@@ -258,7 +250,7 @@ static void add_line(struct table *table, const tn_block_entry *info, bool is_lo
     if (is_long)
         add_details(table, info);
     else
-        table_cell(table, "%s", place(info));
+        table_cell(table, "%s", info->strategy);
     add_holders(table, info);
 }
 
@@ -268,12 +260,12 @@ static size_t choose_columns(bool is_long, struct table_column columns[])
     static const struct table_column first[] = {
         {"BLOCK", false}, {"BYTES", true}, {"KIND", false}, {"TENSOR", false},
         {"AGE", true},    {"REFS", true},  {"MSGS", true},  {"TICKETS", true}};
-    static const struct table_column usual[] = {{"WHERE", false}, {"HELD BY", false}};
+    static const struct table_column usual[] = {{"STRATEGY", false}, {"HOLDERS", false}};
     static const struct table_column details[] = {{"STRATEGY", false},
-                                                  {"OBJECT", true},
+                                                  {"OBJECT BYTES", true},
                                                   {"ATTRIBUTES", false},
-                                                  {"FILE", false},
-                                                  {"HELD BY", false}};
+                                                  {"PATH", false},
+                                                  {"HOLDERS", false}};
     const struct table_column *last = is_long ? details : usual;
     size_t last_count =
         is_long ? sizeof details / sizeof details[0] : sizeof usual / sizeof usual[0];
@@ -285,21 +277,6 @@ static size_t choose_columns(bool is_long, struct table_column columns[])
 }
 
 /* ---- JSON -------------------------------------------------------------------------------- */
-
-static json_t *json_holders(const tn_block_entry *info)
-{
-    json_t *list = json_array();
-
-    for (uint32_t i = 0; i < info->holder_count; i++) {
-        const tn_holder *holder = &info->holders[i];
-        json_t *object = json_object();
-        cmd_json_set(object, "seat", cmd_json_count(holder->seat));
-        cmd_json_set(object, "pid", json_integer(holder->pid));
-        cmd_json_set(object, "command", cmd_json_text(holder->command));
-        json_array_append_new(list, object);
-    }
-    return list;
-}
 
 /* A word for each, in order. */
 static json_t *json_words(const char *text)
@@ -332,7 +309,7 @@ static json_t *json_block(const tn_block_entry *info)
 {
     json_t *object = json_object();
 
-    cmd_json_set(object, "block", cmd_json_count(info->block));
+    cmd_json_set(object, "block", cmd_json_block(info->block));
     cmd_json_set(object, "bytes", cmd_json_count(info->bytes));
     cmd_json_set(object, "block_bytes", cmd_json_count(info->block_bytes));
     cmd_json_set(object, "strategy", json_string(info->strategy));
@@ -348,7 +325,7 @@ static json_t *json_block(const tn_block_entry *info)
     cmd_json_set(object, "references", cmd_json_count(info->references));
     cmd_json_set(object, "in_messages", cmd_json_count(info->in_messages));
     cmd_json_set(object, "in_tickets", cmd_json_count(info->in_tickets));
-    cmd_json_set(object, "holders", json_holders(info));
+    cmd_json_set(object, "holders", cmd_json_holders(info->holders, info->holder_count));
     return object;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon gc: give back what the dead left, in every domain. */
+/* tenon gc: reclaim the dead processes of every domain, and remove files that nobody needs. */
 #include "cmd.h"
 #include "text.h"
 

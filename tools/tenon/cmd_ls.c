@@ -38,8 +38,8 @@ static void add_domain(struct table *table, const tn_domain_entry *info)
 static int print_text(const struct cmd_domains *domains)
 {
     static const struct table_column columns[] = {
-        {"DOMAIN", false}, {"SEATS", true},   {"COMMITTED", true}, {"QUOTA", true},
-        {"AGE", true},     {"CREATOR", true}, {"FOLDER", false}};
+        {"DOMAIN", false}, {"SEATS", true},       {"COMMITTED", true},      {"QUOTA", true},
+        {"AGE", true},     {"CREATOR PID", true}, {"RUNTIME FOLDER", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
     char id[CMD_ID_BYTES];
 

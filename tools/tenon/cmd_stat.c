@@ -90,9 +90,9 @@ static void print_sums(const tn_domain_stat *stat)
         printf("manager      tenond, pid %d\n", stat->manager_pid);
     else
         printf("manager      none\n");
-    printf("deaths       %" PRIu64 " processes ended without leaving, tenond started %" PRIu64
-           " %s\n",
-           stat->deaths, stat->manager_starts, stat->manager_starts == 1 ? "time" : "times");
+    printf("deaths       %" PRIu64 " %s ended without leaving, tenond started %" PRIu64 " %s\n",
+           stat->deaths, stat->deaths == 1 ? "process" : "processes", stat->manager_starts,
+           stat->manager_starts == 1 ? "time" : "times");
     printf("\nmemory\n");
     printf("  committed  %s of %s (%.0f %%)\n", table_bytes(one, info->committed_bytes),
            table_bytes(other, info->quota_bytes), part);
@@ -133,8 +133,8 @@ static int add_seat(const tn_seat_entry *seat, void *context)
 static int print_seats(tn_inspector *inspector)
 {
     static const struct table_column columns[] = {
-        {"SEAT", true},   {"PID", true},  {"STATE", false},  {"AGE", true},
-        {"BLOCKS", true}, {"HELD", true}, {"COMMAND", false}};
+        {"SEAT", true},        {"PID", true},        {"STATE", false},  {"AGE", true},
+        {"BLOCKS HELD", true}, {"BYTES HELD", true}, {"COMMAND", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
 
     if (table == NULL)
@@ -148,13 +148,27 @@ static int print_seats(tn_inspector *inspector)
                           : CMD_FINE;
 }
 
+/* Of a lock or an owned semaphore, as "PID (seat N)". */
+static void add_owners(struct table *table, const tn_object_entry *object)
+{
+    enum { SHOWN = 4 };
+    char text[SHOWN * 40] = "-";
+    size_t used = 0;
+    uint32_t count = object->owner_count;
+
+    for (uint32_t i = 0; i < count && i < SHOWN; i++)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "%s%d (seat %u)",
+                             i > 0 ? ", " : "", object->owners[i].pid, object->owners[i].seat);
+    if (count > SHOWN)
+        table_cell(table, "%s and %u more", text, count - SHOWN);
+    else
+        table_cell(table, "%s", text);
+}
+
 static int add_object(const tn_object_entry *object, void *context)
 {
     struct table *table = context;
-    char owner[16] = "-";
-
-    if (object->owner_pid != 0)
-        snprintf(owner, sizeof owner, "%d", object->owner_pid);
     table_cell(table, "%s", object->kind);
     table_cell(table, "%s", object->name[0] != '\0' ? object->name : "(anonymous)");
     table_cell(table, "%u", object->count);
@@ -165,7 +179,7 @@ static int add_object(const tn_object_entry *object, void *context)
     table_cell(table, "%u", object->openers);
     table_cell(table, "%u", object->producers);
     table_cell(table, "%u", object->consumers);
-    table_cell(table, "%s", owner);
+    add_owners(table, object);
     table_cell(table, "%s", object->ended ? "ended" : "open");
     return 0;
 }
@@ -175,7 +189,7 @@ static int print_objects(tn_inspector *inspector)
     static const struct table_column columns[] = {
         {"KIND", false},     {"NAME", false},     {"COUNT", true},       {"CAPACITY", true},
         {"LEASED", true},    {"PUSHED", true},    {"REDELIVERED", true}, {"OPENERS", true},
-        {"PRODUCERS", true}, {"CONSUMERS", true}, {"OWNER", true},       {"STATE", false}};
+        {"PRODUCERS", true}, {"CONSUMERS", true}, {"OWNERS", false},     {"STATE", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
 
     if (table == NULL)

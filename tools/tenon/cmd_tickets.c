@@ -10,8 +10,8 @@ static int add_line(const tn_ticket_entry *ticket, void *context)
     struct table *table = context;
     char text[TABLE_TEXT_BYTES];
 
-    table_cell(table, "%" PRIx64, ticket->id);
-    table_cell(table, "%08x", ticket->block);
+    table_cell(table, "%016" PRIx64, ticket->id);
+    table_cell(table, CMD_BLOCK_FORMAT, ticket->block);
     table_cell(table, "%s", table_bytes(text, ticket->bytes));
     table_cell(table, "%u", ticket->uses_left);
     table_cell(table, "%s",
@@ -25,8 +25,8 @@ static int add_line(const tn_ticket_entry *ticket, void *context)
 static int print_text(const char *name, tn_inspector *inspector)
 {
     static const struct table_column columns[] = {
-        {"TICKET", true},  {"BLOCK", false}, {"BYTES", true}, {"USES LEFT", true},
-        {"ENDS IN", true}, {"SEAT", true},   {"ISSUER", true}};
+        {"TICKET", true},    {"BLOCK", false},      {"BYTES", true},     {"USES LEFT", true},
+        {"TIME LEFT", true}, {"ISSUER SEAT", true}, {"ISSUER PID", true}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
 
     if (table == NULL)
@@ -46,7 +46,7 @@ static int append(const tn_ticket_entry *ticket, void *context)
 
     snprintf(id, sizeof id, "%016" PRIx64, ticket->id);
     cmd_json_set(object, "id", json_string(id));
-    cmd_json_set(object, "block", cmd_json_count(ticket->block));
+    cmd_json_set(object, "block", cmd_json_block(ticket->block));
     cmd_json_set(object, "bytes", cmd_json_count(ticket->bytes));
     cmd_json_set(object, "uses_left", cmd_json_count(ticket->uses_left));
     cmd_json_set(object, "remaining_ns",

@@ -95,7 +95,9 @@ static int add_object(const tn_object_entry *object, void *context)
         reallocarray(sample->objects, sample->object_count + 1, sizeof *grown);
     if (grown == NULL)
         return TN_ERR_NO_MEMORY;
-    grown[sample->object_count++] = *object;
+    grown[sample->object_count] = *object;
+    grown[sample->object_count].owners = NULL; /* borrowed; a queue has none */
+    grown[sample->object_count++].owner_count = 0;
     sample->objects = grown;
     return 0;
 }
@@ -201,19 +203,20 @@ static void print_head(FILE *file, const struct sample *sample)
     const tn_domain_stat *stat = &sample->stat;
 
     fprintf(file,
-            "%s  up %s  seats %u  blocks %" PRIu64 "  live %s  free %s  committed %s of %s\n",
+            "%s  up %s  seats %u  deaths %" PRIu64 "  blocks %" PRIu64
+            "  live %s  free %s  committed %s of %s\n",
             cmd_domain_label(&stat->domain, id), table_age(text[0], stat->domain.age_ns),
-            stat->domain.seats_used, stat->blocks_live, table_bytes(text[1], stat->live_bytes),
-            table_bytes(text[2], stat->free_bytes),
+            stat->domain.seats_used, stat->deaths, stat->blocks_live,
+            table_bytes(text[1], stat->live_bytes), table_bytes(text[2], stat->free_bytes),
             table_bytes(text[3], stat->domain.committed_bytes),
             table_bytes(text[4], stat->domain.quota_bytes));
 }
 
 static int print_seats(FILE *file, const struct sample *sample)
 {
-    static const struct table_column columns[] = {{"PID", true},    {"HELD", true},
-                                                  {"BLOCKS", true}, {"STATE", false},
-                                                  {"AGE", true},    {"COMMAND", false}};
+    static const struct table_column columns[] = {{"PID", true},         {"BYTES HELD", true},
+                                                  {"BLOCKS HELD", true}, {"STATE", false},
+                                                  {"AGE", true},         {"COMMAND", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
     char text[TABLE_TEXT_BYTES];
 
@@ -235,9 +238,9 @@ static int print_seats(FILE *file, const struct sample *sample)
 
 static int print_queues(FILE *file, const struct sample *before, const struct sample *sample)
 {
-    static const struct table_column columns[] = {{"PUSHES/S", true},  {"WAITING", true},
-                                                  {"LEASED", true},    {"PRODUCERS", true},
-                                                  {"CONSUMERS", true}, {"QUEUE", false}};
+    static const struct table_column columns[] = {
+        {"PUSHES/S", true},  {"COUNT", true},     {"LEASED", true}, {"REDELIVERED", true},
+        {"PRODUCERS", true}, {"CONSUMERS", true}, {"QUEUE", false}};
     struct table *table = table_create(columns, sizeof columns / sizeof columns[0]);
     size_t shown = 0;
 
@@ -255,6 +258,7 @@ static int print_queues(FILE *file, const struct sample *before, const struct sa
             table_cell(table, "%.0f", per_second);
         table_cell(table, "%u/%u", queue->count, queue->capacity);
         table_cell(table, "%u", queue->leased);
+        table_cell(table, "%u", queue->redelivered);
         table_cell(table, "%u", queue->producers);
         table_cell(table, "%u", queue->consumers);
         table_cell(table, "%s%s", queue->name[0] != '\0' ? queue->name : "(anonymous)",
@@ -303,6 +307,7 @@ static json_t *json_sample(const struct sample *before, const struct sample *sam
     cmd_json_set(object, "live_bytes", cmd_json_count(sample->stat.live_bytes));
     cmd_json_set(object, "free_bytes", cmd_json_count(sample->stat.free_bytes));
     cmd_json_set(object, "blocks_live", cmd_json_count(sample->stat.blocks_live));
+    cmd_json_set(object, "deaths", cmd_json_count(sample->stat.deaths));
     for (size_t i = 0; i < sample->seat_count; i++)
         json_array_append_new(seats, cmd_json_seat(&sample->seats[i]));
     for (size_t i = 0; i < sample->object_count; i++) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon: see who shares what, and repair what the dead left. Finds the verb and runs it. */
+/* The command tenon: find the verb of the command line, and run it. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
 
@@ -19,14 +21,14 @@ static const char documentation[] =
     "\v"
     "Verbs:\n"
     "  ls               list the domains of this user\n"
-    "  stat DOMAIN      memory, tables, seats and objects of one domain\n"
-    "  top [DOMAIN]     the same, live\n"
-    "  blocks DOMAIN    every block: size, type, shape, holders, age\n"
-    "  tickets DOMAIN   what exported handles keep: uses, time left, issuer\n"
-    "  gc               give back what dead processes left, in every domain\n"
+    "  stat DOMAIN      show memory, tables, seats and objects of one domain\n"
+    "  top [DOMAIN]     show the same again and again\n"
+    "  blocks DOMAIN    list every block: bytes, tensor, age, holders\n"
+    "  tickets DOMAIN   list what exported handles keep: uses, time left, issuer\n"
+    "  gc               reclaim dead processes and remove their files, in every domain\n"
     "  doctor [DOMAIN]  recount everything and name every discrepancy\n"
     "\n"
-    "`tenon VERB --help' tells more of each. DOMAIN is a name, or the 32 digits of an id.\n"
+    "`tenon VERB --help' describes a verb. DOMAIN is a name, or the 32 digits of an id.\n"
     "Exit status: 0 fine, 1 trouble, 2 wrong usage, 3 no such domain.";
 
 struct call {
@@ -67,6 +69,24 @@ static void print_version(FILE *file, struct argp_state *state)
     fprintf(file, "tenon %s\n", tn_version());
 }
 
+/* @return whether all that was printed has been written; if not, a sentence said so */
+static bool close_output(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    fprintf(stderr, "tenon: standard output cannot be written%s%s\n", errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    return false;
+}
+
+/* After --help and --version argp calls exit(0). */
+static void at_exit(void)
+{
+    if (!close_output())
+        _exit(CMD_TROUBLE);
+}
+
 int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {CMD_HELP_OPTION, {0}};
@@ -77,6 +97,7 @@ int main(int argc, char **argv)
     struct call call = {0};
     char name[64];
 
+    atexit(at_exit);
     argp_program_version_hook = print_version;
     argp_err_exit_status = CMD_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &call) != 0 || call.verb == NULL)
@@ -84,9 +105,7 @@ int main(int argc, char **argv)
     snprintf(name, sizeof name, "tenon %s", call.verb->name);
     call.argv[0] = name;
     int code = call.verb->run(call.argc, call.argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        perror("tenon: standard output");
-        code = code == CMD_FINE ? CMD_TROUBLE : code;
-    }
+    if (!close_output())
+        _exit(code == CMD_FINE ? CMD_TROUBLE : code);
     return code;
 }
