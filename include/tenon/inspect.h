@@ -155,11 +155,17 @@ typedef struct tn_object_entry {
     uint32_t openers;  /* processes that have it open */
     uint32_t producers;
     uint32_t consumers;
-    int32_t owner_pid; /* who holds a lock, or all taken permits of an owned semaphore; or 0 */
+    int32_t owner_pid; /* of the owner, if there is one; 0: there is none, or several */
     uint64_t pushed;   /* messages since it was made */
     bool ended;
     uint32_t
         redelivered; /* messages waiting or on lease that are not at their first delivery */
+    uint32_t owner_count;
+    /*
+     * The process that holds a lock, or those that hold permits of an owned semaphore:
+     * [owner_count], borrowed for the callback.
+     */
+    const tn_holder *owners;
 } tn_object_entry;
 typedef int tn_object_entry_fn(const tn_object_entry *object, void *context);
 /** Call `each` for every queue, event, semaphore, lock, condition and barrier. */

@@ -67,11 +67,11 @@ static int note_seat(const tn_seat_entry *s, void *context)
                                 (unsigned long long)s->bytes_held));
 }
 
-static PyObject *holders_list(const tn_block_entry *b)
+static PyObject *holders_list(const tn_holder *holders, uint32_t count)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < b->holder_count; i++) {
-        const tn_holder *h = &b->holders[i];
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        const tn_holder *h = &holders[i];
         if (append(list, Py_BuildValue("{sIsisN}", "seat", h->seat, "pid", h->pid, "command",
                                        text_of(h->command))) != 0)
             Py_CLEAR(list);
@@ -91,29 +91,30 @@ static int note_block(const tn_block_entry *b, void *context)
 {
     int32_t known = b->ndim < 0 ? 0 : b->ndim < 8 ? b->ndim : 8;
     return append(
-        context, Py_BuildValue("{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsN}", "block", b->block,
-                               "bytes", (unsigned long long)b->bytes, "block_bytes",
-                               (unsigned long long)b->block_bytes, "strategy", b->strategy,
-                               "object_bytes", (unsigned long long)b->object_bytes, "path",
-                               b->path, "is_write_once", PyBool_FromLong(b->is_write_once),
-                               "age_ns", (unsigned long long)b->age_ns, "creator_seat",
-                               b->creator_seat, "creator_pid", b->creator_pid, "kind", b->kind,
-                               "dtype", dtype_text(b->dtype), "ndim", b->ndim, "shape",
-                               tnp_tuple(b->shape, known), "attributes", text_of(b->attributes),
-                               "references", b->references, "in_messages", b->in_messages,
-                               "in_tickets", b->in_tickets, "holders", holders_list(b)));
+        context,
+        Py_BuildValue(
+            "{sIsKsKsssKszsNsKsIsisssNsisNsNsIsIsIsN}", "block", b->block, "bytes",
+            (unsigned long long)b->bytes, "block_bytes", (unsigned long long)b->block_bytes,
+            "strategy", b->strategy, "object_bytes", (unsigned long long)b->object_bytes,
+            "path", b->path, "is_write_once", PyBool_FromLong(b->is_write_once), "age_ns",
+            (unsigned long long)b->age_ns, "creator_seat", b->creator_seat, "creator_pid",
+            b->creator_pid, "kind", b->kind, "dtype", dtype_text(b->dtype), "ndim", b->ndim,
+            "shape", tnp_tuple(b->shape, known), "attributes", text_of(b->attributes),
+            "references", b->references, "in_messages", b->in_messages, "in_tickets",
+            b->in_tickets, "holders", holders_list(b->holders, b->holder_count)));
 }
 
 static int note_object(const tn_object_entry *o, void *context)
 {
     return append(context,
-                  Py_BuildValue("{sKsssNsIsIsIsIsIsIsisKsIsN}", "id", (unsigned long long)o->id,
-                                "kind", o->kind, "name", text_of(o->name), "count", o->count,
-                                "capacity", o->capacity, "leased", o->leased, "openers",
-                                o->openers, "producers", o->producers, "consumers",
-                                o->consumers, "owner_pid", o->owner_pid, "pushed",
-                                (unsigned long long)o->pushed, "redelivered", o->redelivered,
-                                "ended", PyBool_FromLong(o->ended)));
+                  Py_BuildValue("{sKsssNsIsIsIsIsIsIsisNsKsIsN}", "id",
+                                (unsigned long long)o->id, "kind", o->kind, "name",
+                                text_of(o->name), "count", o->count, "capacity", o->capacity,
+                                "leased", o->leased, "openers", o->openers, "producers",
+                                o->producers, "consumers", o->consumers, "owner_pid",
+                                o->owner_pid, "owners", holders_list(o->owners, o->owner_count),
+                                "pushed", (unsigned long long)o->pushed, "redelivered",
+                                o->redelivered, "ended", PyBool_FromLong(o->ended)));
 }
 
 static int note_ticket(const tn_ticket_entry *t, void *context)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_objects: queues, events, semaphores, locks, conditions, barriers. */
+#include <stdlib.h>
+
 #include "api/inspect.h"
 #include "queue/queue.h"
 
@@ -32,12 +34,27 @@ static void describe_other(const struct tni_segment *s, uint32_t index, tn_objec
     tni_object_figures(s, index, &figures);
     info->count = figures.count;
     info->capacity = TNI_LOOK(tni_object_at(s, index)->capacity);
-    if (figures.owner_seat != TNI_NO_SEAT)
-        info->owner_pid = tni_inspect_seat_pid(s, figures.owner_seat);
+}
+
+/* @param owners  [seats of the domain], filled in */
+static void describe_owners(const struct tni_segment *s, uint32_t index, tn_holder *owners,
+                            tn_object_entry *info)
+{
+    uint32_t limit = tni_seat_limit(s);
+
+    for (uint32_t seat = 0; seat < limit; seat++) {
+        if (!tni_object_has_owner(s, index, seat))
+            continue;
+        tn_holder *owner = &owners[info->owner_count++];
+        *owner = (tn_holder){.seat = seat, .pid = tni_inspect_seat_pid(s, seat)};
+        tni_inspect_seat_command(s, seat, owner->command, sizeof owner->command);
+    }
+    info->owners = owners;
+    info->owner_pid = info->owner_count == 1 ? owners[0].pid : 0;
 }
 
 static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
-                     tn_object_entry *info)
+                     tn_holder *owners, tn_object_entry *info)
 {
     const struct tni_object *object = tni_object_at(s, index);
 
@@ -52,6 +69,7 @@ static void describe(const struct tni_segment *s, uint32_t index, uint64_t word,
         describe_queue(s, index, info);
     else
         describe_other(s, index, info);
+    describe_owners(s, index, owners, info);
 }
 
 int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each, void *context)
@@ -61,6 +79,9 @@ int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each, void *
     const struct tni_segment *s = &inspector->segment;
     uint32_t limit = tni_object_limit(s);
     int stop = 0;
+    tn_holder *owners = calloc(s->geometry.seats, sizeof *owners);
+    if (owners == NULL)
+        return tni_fail(TN_ERR_NO_MEMORY, "no private memory for the owners of objects");
 
     for (uint32_t i = 0; i < limit && stop == 0; i++) {
         uint64_t word = atomic_load(&tni_object_at(s, i)->word);
@@ -69,8 +90,9 @@ int tn_inspect_objects(tn_inspector *inspector, tn_object_entry_fn *each, void *
         if (kind == NULL || (state != TNI_OBJECT_LIVE && state != TNI_OBJECT_ENDING))
             continue;
         tn_object_entry info = {.kind = kind};
-        describe(s, i, word, &info);
+        describe(s, i, word, owners, &info);
         stop = each(&info, context);
     }
+    free(owners);
     return stop;
 }

@@ -4,27 +4,31 @@
  */
 #include "sync/sync.h"
 
-/* The seat that holds all taken permits of an owned semaphore; TNI_NO_SEAT: there is none, or
- * several hold some. */
-static uint32_t only_holder(const struct tni_segment *s, const struct tni_object *object)
+static bool has_permits(const struct tni_segment *s, const struct tni_object *object,
+                        uint32_t seat)
 {
     if ((TNI_LOOK(object->flags) & TN_SEMAPHORE_OWNED) == 0)
-        return TNI_NO_SEAT;
-    if (TNI_LOOK(object->capacity) == 1) {
-        uint32_t holder = tni_semaphore_one_holder(atomic_load(&object->value));
-        return tni_geometry_has_seat(&s->geometry, holder) ? holder : TNI_NO_SEAT;
-    }
+        return false;
+    if (TNI_LOOK(object->capacity) == 1)
+        return tni_semaphore_one_holder(atomic_load(&object->value)) == seat;
     const _Atomic uint32_t *held =
         tni_object_ring(s, object, (uint64_t)s->geometry.seats * sizeof *held);
-    uint32_t limit = held != NULL ? tni_seat_limit(s) : 0, holder = TNI_NO_SEAT;
-    for (uint32_t seat = 0; seat < limit; seat++) {
-        if (atomic_load(&held[seat]) == 0)
-            continue;
-        if (holder != TNI_NO_SEAT)
-            return TNI_NO_SEAT;
-        holder = seat;
+    return held != NULL && atomic_load(&held[seat]) != 0;
+}
+
+bool tni_object_has_owner(const struct tni_segment *s, uint32_t index, uint32_t seat)
+{
+    const struct tni_object *object = tni_object_at(s, index);
+    uint64_t value = atomic_load(&object->value);
+
+    switch (tni_object_kind(atomic_load(&object->word))) {
+    case TNI_OBJECT_SEMAPHORE:
+        return has_permits(s, object, seat);
+    case TNI_OBJECT_LOCK:
+        return (value & TNI_LOCK_HELD) != 0 && tni_lock_seat(value) == seat;
+    default:
+        return false;
     }
-    return holder;
 }
 
 void tni_object_figures(const struct tni_segment *s, uint32_t index,
@@ -32,8 +36,7 @@ void tni_object_figures(const struct tni_segment *s, uint32_t index,
 {
     const struct tni_object *object = tni_object_at(s, index);
     uint64_t value = atomic_load(&object->value);
-    struct tni_object_figures figures = {.owner_seat = TNI_NO_SEAT};
-    uint32_t owner;
+    struct tni_object_figures figures = {0};
 
     switch (tni_object_kind(atomic_load(&object->word))) {
     case TNI_OBJECT_EVENT:
@@ -41,13 +44,9 @@ void tni_object_figures(const struct tni_segment *s, uint32_t index,
         break;
     case TNI_OBJECT_SEMAPHORE:
         figures.count = tni_semaphore_permits(value);
-        figures.owner_seat = only_holder(s, object);
         break;
     case TNI_OBJECT_LOCK:
         figures.count = (value & TNI_LOCK_HELD) != 0;
-        owner = tni_lock_seat(value);
-        if (figures.count != 0 && tni_geometry_has_seat(&s->geometry, owner))
-            figures.owner_seat = owner;
         break;
     case TNI_OBJECT_BARRIER:
         figures.count = tni_barrier_arrived(value);

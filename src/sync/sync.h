@@ -15,11 +15,15 @@ extern const struct tni_kind tni_event_kind, tni_semaphore_kind, tni_lock_kind,
 /* ---- for inspect ------------------------------------------------------------------------- */
 
 struct tni_object_figures {
-    uint32_t count;      /* permits; waiters at a barrier; 1 if set or held */
-    uint32_t owner_seat; /* of a lock that is held; else TNI_NO_SEAT */
+    uint32_t count; /* permits; waiters at a barrier; 1 if set or held */
 };
 /** Of objects other than queues. */
 void tni_object_figures(const struct tni_segment *segment, uint32_t object,
                         struct tni_object_figures *ret_figures);
+/**
+ * Whether the process in a seat holds the lock, or permits of the owned semaphore. pre: `seat`
+ * is one of the domain's
+ */
+bool tni_object_has_owner(const struct tni_segment *segment, uint32_t object, uint32_t seat);
 
 #endif

@@ -158,7 +158,7 @@ TN_TEST(tn_block_entry_stays_as_it_is)
 
 TN_TEST(tn_object_entry_stays_as_it_is)
 {
-    assert_int_equal(sizeof(tn_object_entry), 112);
+    assert_int_equal(sizeof(tn_object_entry), 128);
     PIN(tn_object_entry, id, 0);
     PIN(tn_object_entry, kind, 8);
     PIN(tn_object_entry, name, 16);
@@ -172,6 +172,8 @@ TN_TEST(tn_object_entry_stays_as_it_is)
     PIN(tn_object_entry, pushed, 96);
     PIN(tn_object_entry, ended, 104);
     PIN(tn_object_entry, redelivered, 108);
+    PIN(tn_object_entry, owner_count, 112);
+    PIN(tn_object_entry, owners, 120);
 }
 
 TN_TEST(tn_pool_job_stays_as_it_is)

@@ -500,10 +500,12 @@ TN_TEST(who_holds_all_taken_permits_of_an_owned_semaphore_is_shown)
         tnt_await(&is_taken);
         TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
         assert_int_equal(info.owner_pid, child);
+        assert_int_equal(info.owner_count, 1);
         if (permits == 2) {
             TN_CHECK_OK(tn_semaphore_acquire(semaphore, TN_NOW));
             TN_CHECK_OK(tn_inspect_objects(&inspector, keep_object, &info));
             assert_int_equal(info.owner_pid, 0); /* it is not the only one */
+            assert_int_equal(info.owner_count, 2);
             TN_CHECK_OK(tn_semaphore_release(semaphore));
         }
         tnt_kill(child);
