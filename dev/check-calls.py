@@ -3,7 +3,7 @@
 """Check who calls whom, as the linker sees it: check-calls.py BUILD
 
 A room calls only rooms below it in src/LAYERS, and the files of a room do not call each other in
-circles, nor do those of the extension in python/core. BUILD is a finished build without link-time
+circles, nor do those of the extension in python/core, of tenond and of tenon. BUILD is a finished build without link-time
 optimisation, which nm does not see through.
 """
 
@@ -15,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OBJECT = re.compile(r"libtenon_(\w+)\.a\.p/\1_(.+)\.o$")
+TOOL_OBJECT = re.compile(r"tools/(tenond?)/\1\.p/([\w]+)\.c\.o$")
 EXTENSION_OBJECT = re.compile(r"_core\..+\.p/core_(.+)\.o$")
 
 
@@ -26,6 +27,10 @@ def find_objects(build):
     for path in sorted((build / "python").glob("_core.*.p/core_*.o")):
         file = f"python/core/{EXTENSION_OBJECT.search(str(path)).group(1)}"
         if (ROOT / file).exists():  # an object of a file that is no more may lie there still
+            objects[file] = path
+    for path in sorted((build / "tools").glob("*/*.p/*.o")):
+        match = TOOL_OBJECT.search(str(path))
+        if match and (ROOT / (file := f"tools/{match[1]}/{match[2]}.c")).exists():
             objects[file] = path
     return objects
 
@@ -70,6 +75,7 @@ def main():
     if not uses:
         sys.exit(f"check-calls: {sys.argv[1]} holds no objects of the library: build it first")
     rank = {room: place for place, room in enumerate((ROOT / "src" / "LAYERS").read_text(encoding="utf-8").split())}
+    rank["tenon"] = rank["tenond"] = -1
     rank["core"] = -1  # the extension calls the library, and nothing calls the extension
     calls = {file: collections.defaultdict(set) for file in uses}
     for file, symbols in uses.items():

@@ -133,7 +133,7 @@ static int create(const char *name, const tn_domain_options *options, tn_domain 
 /* Whether tenond gave the domain up, and so its name, before it could see our seat. */
 static bool is_given_up(const tn_domain *d)
 {
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in give_up() of tenond */
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in tenond_give_up() */
     return d->segment.name[0] != 0 && atomic_load(&d->segment.header->runtime) == 0;
 }
 

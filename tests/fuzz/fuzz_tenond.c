@@ -128,10 +128,10 @@ static void recall(struct run *r, struct fuzz_input *in)
     if (fuzz_u8(in) % 2 == 0)
         shutdown(pair[0], SHUT_WR);
     fuzz_connect_next(pair[1]);
-    tenond_mirror_recall(&r->t);
+    tenond_recall(&r->t);
     close(pair[0]);
     if (r->t.mirror.fd >= 0)
-        tenond_mirror_ready(&r->t);
+        tenond_recall_ready(&r->t);
 }
 
 static void step(struct run *r, struct fuzz_input *in)
@@ -148,7 +148,7 @@ static void step(struct run *r, struct fuzz_input *in)
         ask(r, in, verb == 2);
         break;
     case 4:
-        tenond_look(&r->t);
+        tenond_scan_all(&r->t);
         break;
     case 5:
         tni_os_sleep_until(now_ns + (UINT64_C(1) << fuzz_u8(in) % 36));
@@ -158,7 +158,7 @@ static void step(struct run *r, struct fuzz_input *in)
         break;
     case 7:
         (void)tenond_clients_due(&r->t, now_ns);
-        (void)tenond_mirror_due(&r->t, now_ns);
+        (void)tenond_recall_due(&r->t, now_ns);
         break;
     case 8:
         seat = (uint32_t)fuzz_number(in);

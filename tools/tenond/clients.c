@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clients: connections. Each brings one packet and gets one, which always fits the empty
- * socket, so that nobody can make us wait by not reading. Whoever says nothing, or nonsense, is
- * closed. One that brought or fetched a deposit may do so again: it stays until it is silent
- * for long, others need its place, or it does not read what it asked for.
+ * clients: connections of processes that ask tenond for something.
+ *
+ * A client sends one packet and gets one packet, which always fits into the empty socket, so a
+ * client that does not read cannot make us wait. A connection is closed after its answer, after
+ * a malformed packet, or after a long silence. A client that deposits or fetches descriptors
+ * may send another request: its connection stays until it is silent for long, another client
+ * needs its place, or it does not read the answer.
  */
 #include <string.h>
 
@@ -36,7 +39,7 @@ void tenond_clients_fini(struct tenond *t)
 
 /* ---- coming and going -------------------------------------------------------------------- */
 
-/* A free place, or that of who is silent for longest. */
+/* A free place, or that of the client that was silent for longest. */
 static struct tenond_client *find_place(struct tenond *t)
 {
     struct tenond_client *oldest = &t->clients[0];
@@ -62,7 +65,10 @@ static bool drop_oldest(struct tenond *t)
     return oldest != NULL;
 }
 
-/* Out of descriptors: whoever connects makes the socket readable for as long as that lasts. */
+/*
+ * No descriptor is left for a new connection. It stays in the queue of the socket, which would
+ * be readable all the time.
+ */
 static void pause_listening(struct tenond *t)
 {
     if (drop_oldest(t))
@@ -82,7 +88,7 @@ void tenond_accept(struct tenond *t)
         if (status == TN_ERR_TIMED_OUT)
             return;
         if (status != 0) {
-            tni_log(TNI_LOG_WARNING, "%s", tn_error_detail());
+            tni_log(TNI_LOG_WARNING, "a connection cannot be accepted: %s", tn_error_detail());
             pause_listening(t);
             return;
         }
@@ -121,66 +127,79 @@ static void gc(struct tenond *t)
         tni_reaper_reclaim_all(d->domain);
         tenond_sweep_soon(d);
     }
-    tenond_look(t);
+    tenond_scan_all(t);
     tenond_collect_files();
 }
 
-static int fetch(struct tenond *t, const struct tni_request *request, int *ret_fd)
+/* A request with its descriptors, and what is answered. */
+struct exchange {
+    struct tni_request request;
+    int fds[2]; /* [fd_count]; -1 once consumed */
+    uint32_t fd_count;
+    int found_fds[2]; /* [found_count], borrowed from the domain */
+    uint32_t found_count;
+};
+
+static int fetch(struct tenond *t, struct exchange *e)
 {
+    const struct tni_request *request = &e->request;
     struct tenond_domain *d = tenond_find_id(t, request->name);
     if (d == NULL)
         return TN_ERR_NOT_FOUND;
-    tenond_mirror_catch_up(t);
-    return tenond_fetch(d, (tni_block){request->block}, request->generation, ret_fd);
+    tenond_recall_catch_up(t);
+    int status =
+        tenond_fetch(d, (tni_block){request->block}, request->generation, &e->found_fds[0]);
+    e->found_count = status == 0;
+    return status;
 }
 
-static int deposit(struct tenond *t, const struct tni_request *request, int fd)
+static int deposit(struct tenond *t, struct exchange *e)
 {
-    struct tenond_domain *d = tenond_find_id(t, request->name);
+    const struct tenond_offer offer = {{e->request.block}, e->request.generation, e->fds[0]};
+    if (e->fd_count != 1)
+        return TN_ERR_INVALID;
+    struct tenond_domain *d = tenond_find_id(t, e->request.name);
     if (d == NULL)
         return TN_ERR_NOT_FOUND;
-    return tenond_deposit(t, d, (tni_block){request->block}, request->generation, fd);
+    int status = tenond_deposit(t, d, &offer);
+    if (status == 0)
+        e->fds[0] = -1;
+    return status;
 }
 
-/*
- * What was consumed of fds [fd_count] is -1 afterwards. @return the status of the reply; found
- * descriptors are borrowed from the domain
- */
-static int answer(struct tenond *t, const struct tni_request *request, int *fds,
-                  uint32_t fd_count, int ret_fds[2], uint32_t *ret_fd_count)
+static int find(struct tenond *t, struct exchange *e)
 {
-    struct tenond_domain *found;
+    struct tenond_domain *d = tenond_find(t, e->request.name);
+    if (d == NULL)
+        return TN_ERR_NOT_FOUND;
+    tenond_linger(d);
+    e->found_fds[0] = tenond_segment(d)->control_fd;
+    e->found_fds[1] = tenond_segment(d)->arena_fd;
+    e->found_count = 2;
+    return 0;
+}
+
+/* @return the status of the reply */
+static int answer(struct tenond *t, struct exchange *e)
+{
     int status;
 
-    switch (request->verb) {
+    switch (e->request.verb) {
     case TNI_REQUEST_REGISTER:
-        if (fd_count != 2)
+        if (e->fd_count != 2)
             return TN_ERR_INVALID;
-        status = tenond_add(t, fds[0], fds[1]);
-        fds[0] = fds[1] = -1;
+        status = tenond_add(t, e->fds[0], e->fds[1]);
+        e->fds[0] = e->fds[1] = -1;
         return status;
     case TNI_REQUEST_FIND:
-        found = tenond_find(t, request->name);
-        if (found == NULL)
-            return TN_ERR_NOT_FOUND;
-        tenond_linger(found);
-        ret_fds[0] = found->domain->segment.control_fd;
-        ret_fds[1] = found->domain->segment.arena_fd;
-        *ret_fd_count = 2;
-        return 0;
+        return find(t, e);
     case TNI_REQUEST_GC:
         gc(t);
         return 0;
     case TNI_REQUEST_DEPOSIT:
-        if (fd_count != 1)
-            return TN_ERR_INVALID;
-        if ((status = deposit(t, request, fds[0])) == 0)
-            fds[0] = -1;
-        return status;
+        return deposit(t, e);
     case TNI_REQUEST_FETCH:
-        status = fetch(t, request, &ret_fds[0]);
-        *ret_fd_count = status == 0;
-        return status;
+        return fetch(t, e);
     default:
         return TN_ERR_UNSUPPORTED;
     }
@@ -193,7 +212,7 @@ static bool is_request(const struct tni_request *request, int size_bytes)
            memchr(request->name, 0, sizeof request->name) != NULL;
 }
 
-/* The first two fields stay where they are in every version, and so does the reply. */
+/* In every version the request begins with magic and version, and the reply is the same. */
 static bool is_of_another_version(const struct tni_request *request, int size_bytes)
 {
     return size_bytes >= (int)offsetof(struct tni_request, verb) &&
@@ -201,24 +220,22 @@ static bool is_of_another_version(const struct tni_request *request, int size_by
 }
 
 /* @return whether the connection stays */
-static bool serve(struct tenond *t, struct tenond_client *client,
-                  const struct tni_request *request, int fds[2], uint32_t fd_count)
+static bool serve(struct tenond *t, struct tenond_client *client, struct exchange *e)
 {
     struct tni_reply reply = {
         .magic = TNI_REQUEST_MAGIC, .pid = tni_os_pid(), .limit = t->descriptor_limit};
-    int found_fds[2] = {-1, -1};
-    uint32_t found_count = 0;
-    reply.status = answer(t, request, fds, fd_count, found_fds, &found_count);
-    if (request->verb != TNI_REQUEST_DEPOSIT && request->verb != TNI_REQUEST_FETCH) {
-        tni_os_send(client->fd, &reply, sizeof reply, found_fds, found_count);
+    reply.status = answer(t, e);
+    if (e->request.verb != TNI_REQUEST_DEPOSIT && e->request.verb != TNI_REQUEST_FETCH) {
+        tni_os_send(client->fd, &reply, sizeof reply, e->found_fds, e->found_count);
         return false;
     }
     client->since_ns = tni_os_now_ns();
-    return tni_os_socket_send(client->fd, &reply, sizeof reply, found_fds[0], 0) == 0;
+    return tni_os_socket_send(client->fd, &reply, sizeof reply, e->found_fds[0], 0) == 0;
 }
 
 static void refuse(const struct tenond_client *client)
 {
+    tni_log(TNI_LOG_WARNING, "refused a request of another version of tenon");
     struct tni_reply reply = {
         .magic = TNI_REQUEST_MAGIC, .status = TN_ERR_VERSION, .pid = tni_os_pid()};
     tni_os_send(client->fd, &reply, sizeof reply, NULL, 0);
@@ -227,26 +244,24 @@ static void refuse(const struct tenond_client *client)
 void tenond_client_ready(struct tenond *t, uint32_t index)
 {
     struct tenond_client *client = index < TENOND_CLIENTS ? &t->clients[index] : NULL;
-    struct tni_request request;
-    int fds[2] = {-1, -1};
-    uint32_t fd_count = 0;
+    struct exchange e = {.fds = {-1, -1}, .found_fds = {-1, -1}};
     bool stays = false;
 
     if (client == NULL || client->fd < 0)
         return;
-    const struct tni_os_buffer buffer = {&request, sizeof request, fds, 2};
-    int got = tni_os_receive(client->fd, &buffer, 0, &fd_count);
+    const struct tni_os_buffer buffer = {&e.request, sizeof e.request, e.fds, 2};
+    int got = tni_os_receive(client->fd, &buffer, 0, &e.fd_count);
     if (got == TN_ERR_TIMED_OUT)
-        return; /* the place was taken anew since the loop looked */
-    if (got > 0 && is_request(&request, got))
-        stays = serve(t, client, &request, fds, fd_count);
-    else if (is_of_another_version(&request, got))
+        return; /* another client has got this place since the loop returned the tag */
+    if (got > 0 && is_request(&e.request, got))
+        stays = serve(t, client, &e);
+    else if (is_of_another_version(&e.request, got))
         refuse(client);
     else if (got != 0)
-        tni_log(TNI_LOG_WARNING, "a packet that makes no sense (%d bytes): connection closed",
+        tni_log(TNI_LOG_WARNING, "closed a connection after a malformed packet of %d bytes",
                 got);
-    tni_os_close(fds[0]);
-    tni_os_close(fds[1]);
+    tni_os_close(e.fds[0]);
+    tni_os_close(e.fds[1]);
     if (!stays)
         close_client(t, client);
 }

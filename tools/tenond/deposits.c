@@ -3,16 +3,15 @@
  * deposits: descriptors of storages outside of the arena, kept so that a storage can be mapped
  * after its maker has ended.
  *
- * Nouns: deposit (a descriptor under a block and its generation), sweep (a look at all of a
- * domain's deposits for those whose block has ended).
- * I1  A deposit is what its block says when it comes: an object with that inode, sealed against
- *     shrinking, this user's. What the block says later is looked at again before it is given
- *     out.
- * I2  A deposit whose block has ended is dropped within a sweep of the ring that told of it, or
- *     of the next tick; sweeps leave us most of our time, however many deposits there are.
- * I3  Deposits never take the descriptors that watches and connections need. The vault has the
- *     same limit, and needs fewer for itself.
- * Death: our successor gets them from the vault (mirror.c), and from those who still have them.
+ * Nouns: deposit (a descriptor under a block and its generation), sweep (a check of all
+ * deposits of a domain, which drops those whose block has ended). I1  A deposit is accepted
+ * only if it is what its block says: an object with that inode, sealed against shrinking, of
+ * this user. The block is checked again before the descriptor is given out. I2  A deposit whose
+ * block has ended is dropped by the next sweep: after a ring, or at the next tick. Sweeps take
+ * at most a part of our time, however many deposits there are. I3  Deposits never use the
+ * descriptors that watches and connections need. The vault has the same limit, and needs fewer
+ * descriptors for itself. Death: our successor gets the deposits from the vault (recall.c), and
+ * from members that still have the descriptors.
  */
 #include <stdlib.h>
 
@@ -33,7 +32,7 @@ void tenond_deposits_limit(struct tenond *t)
 static int ensure_table(struct tenond_domain *d)
 {
     struct tenond_deposits *all = &d->deposits;
-    const struct tni_geometry *g = &d->domain->segment.geometry;
+    const struct tni_geometry *g = &tenond_segment(d)->geometry;
     if (all->places == NULL) {
         uint64_t bytes = g->classes[TNI_BACKING_CLASS].capacity * sizeof *all->places;
         void *places;
@@ -54,7 +53,7 @@ static int ensure_table(struct tenond_domain *d)
     return 0;
 }
 
-/* NULL: there is none. */
+/* @return the deposit of a block, or NULL */
 static struct tenond_deposit *find(const struct tenond_domain *d, tni_block block)
 {
     const struct tenond_deposits *all = &d->deposits;
@@ -94,8 +93,8 @@ void tenond_deposits_fini(struct tenond *t, struct tenond_domain *d, bool is_ove
 /* ---- what a block says ------------------------------------------------------------------- */
 
 /*
- * Whoever ends a block clears its strategy before the block is FREE and rings after that: what
- * we see then is enough.
+ * A process that ends a block clears its strategy first, then makes the block FREE, then rings.
+ * So a check after the ring sees that the block has ended.
  */
 static int check_block(const struct tni_segment *s, tni_block block, uint32_t generation,
                        struct tni_backing *ret_backing)
@@ -124,51 +123,58 @@ static int check_object(const struct tni_backing *b, int fd)
 
 static bool is_backing(const struct tenond_domain *d, tni_block block)
 {
-    return tni_geometry_has_block(&d->domain->segment.geometry, block.id) &&
+    return tni_geometry_has_block(&tenond_segment(d)->geometry, block.id) &&
            tni_class_is_backing(tni_block_class(block));
 }
 
-int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d, tni_block block,
-                        uint32_t generation, int fd, struct tenond_deposit **ret_deposit)
+static int add(struct tenond *t, struct tenond_domain *d, const struct tenond_offer *offer)
 {
-    const struct tni_segment *s = &d->domain->segment;
-    struct tni_backing b;
-    if (!is_backing(d, block))
-        return TN_ERR_INVALID;
-    int status = check_block(s, block, generation, &b);
-    if (status == 0)
-        status = check_object(&b, fd);
+    struct tenond_deposits *all = &d->deposits;
+    if (t->deposit_count >= t->deposit_limit)
+        return TN_ERR_FULL;
+    int status = ensure_table(d);
     if (status != 0)
         return status;
-    struct tenond_deposit *deposit = find(d, block);
-    if (deposit != NULL && deposit->generation == generation) {
-        tni_os_close(fd); /* the same once more */
+    uint32_t index = tni_block_index(offer->block);
+    all->at[all->count++] = (struct tenond_deposit){
+        .index = index, .generation = offer->generation, .fd = offer->fd};
+    all->places[index] = all->count;
+    t->deposit_count++;
+    atomic_store(
+        &((struct tni_backing *)tni_payload_look(tenond_segment(d), offer->block))->depositary,
+        d->domain->who);
+    TNI_KILL_POINT("tenond_deposit_named");
+    return 0;
+}
+
+int tenond_deposit_keep(struct tenond *t, struct tenond_domain *d,
+                        const struct tenond_offer *offer, struct tenond_deposit **ret_deposit)
+{
+    struct tni_backing b;
+    if (!is_backing(d, offer->block))
+        return TN_ERR_INVALID;
+    int status = check_block(tenond_segment(d), offer->block, offer->generation, &b);
+    if (status == 0)
+        status = check_object(&b, offer->fd);
+    if (status != 0)
+        return status;
+    struct tenond_deposit *deposit = find(d, offer->block);
+    if (deposit != NULL && deposit->generation == offer->generation) {
+        tni_os_close(offer->fd); /* we have one already */
         *ret_deposit = deposit;
         return 0;
     }
     if (deposit != NULL)
-        drop(t, d, deposit); /* what a sweep has not come to */
-    if (t->deposit_count >= t->deposit_limit)
-        return TN_ERR_FULL;
-    if ((status = ensure_table(d)) != 0)
-        return status;
-    struct tenond_deposits *all = &d->deposits;
-    all->at[all->count++] = (struct tenond_deposit){
-        .index = tni_block_index(block), .generation = generation, .fd = fd};
-    all->places[tni_block_index(block)] = all->count;
-    t->deposit_count++;
-    atomic_store(&((struct tni_backing *)tni_payload_look(s, block))->depositary,
-                 d->domain->who);
-    TNI_KILL_POINT("tenond_deposit_named");
-    *ret_deposit = find(d, block);
-    return 0;
+        drop(t, d, deposit); /* of an earlier generation, which no sweep has seen yet */
+    if ((status = add(t, d, offer)) == 0)
+        *ret_deposit = find(d, offer->block);
+    return status;
 }
 
-int tenond_deposit(struct tenond *t, struct tenond_domain *d, tni_block block,
-                   uint32_t generation, int fd)
+int tenond_deposit(struct tenond *t, struct tenond_domain *d, const struct tenond_offer *offer)
 {
     struct tenond_deposit *deposit;
-    int status = tenond_deposit_keep(t, d, block, generation, fd, &deposit);
+    int status = tenond_deposit_keep(t, d, offer, &deposit);
     if (status != 0)
         return status;
     TNI_KILL_POINT("tenond_deposit_kept");
@@ -182,7 +188,7 @@ int tenond_fetch(struct tenond_domain *d, tni_block block, uint32_t generation, 
     struct tni_backing b;
     struct tenond_deposit *deposit = is_backing(d, block) ? find(d, block) : NULL;
     if (deposit == NULL || deposit->generation != generation ||
-        check_block(&d->domain->segment, block, generation, &b) != 0)
+        check_block(tenond_segment(d), block, generation, &b) != 0)
         return TN_ERR_NOT_FOUND;
     *ret_fd = deposit->fd;
     return 0;
@@ -200,10 +206,10 @@ static void sweep(struct tenond *t, struct tenond_domain *d)
 {
     struct tenond_deposits *all = &d->deposits;
     struct tni_backing b;
-    /* From the end: what takes a dropped one's place was looked at. */
+    /* Backward: drop() moves the last deposit, which was checked already, into the gap. */
     for (uint32_t i = all->count; i-- > 0;) {
         tni_block block = tni_block_make(TNI_BACKING_CLASS, all->at[i].index);
-        if (check_block(&d->domain->segment, block, all->at[i].generation, &b) != 0) {
+        if (check_block(tenond_segment(d), block, all->at[i].generation, &b) != 0) {
             drop(t, d, &all->at[i]);
             TNI_KILL_POINT("tenond_deposit_dropped");
         }

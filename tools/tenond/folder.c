@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * folder: our place in the runtime folder, which can be taken from us: the folder of a session
- * goes with the user's last logout, and a cleaner may remove files.
+ * folder: our place in the runtime folder, and what happens if we lose it. The folder of a
+ * login session is removed with the user's last logout, and a cleaning program may remove its
+ * files.
  *
- * Nouns: lock (the file that says who is the tenond of the folder), place (lock and socket).
- * I1  Whoever has locked the file of that name is the folder's tenond. We look once a second
- *     whether that is still our file.
- * I2  If not, we lock the file of the folder that can be used now, go on there, and say so in
- *     every domain. If another tenond has that lock, we give it every domain and what we keep
- *     of the domain, leave the domain after that, and end.
- * I3  We remove no file that is not ours.
- * I4  Of each domain one tenond has the office, the one that its header names: that one says in
- *     the header which folder is the domain's, whatever was there. As long as we have the lock
- *     of a folder nobody takes an office from us; once we have lost it, while we were stopped
- *     say, we may find another tenond in office. It gets what we keep of the domain.
- * Death: in the middle of a move survivors start another tenond, in the folder that they can
- * use, and tell it of their domains. If the old folder is gone, the vault's name is gone as
- * well, and what only we and the vault have is lost: docs/crash.md, What is not covered.
+ * Nouns: lock (the file that says which tenond has the folder), place (lock and socket).
+ * I1  The tenond that has locked the file with the lock's name has the folder. Once a second we
+ *     check that the file that we have locked still has that name.
+ * I2  If it has not, we lock the file in the folder that can be used now, go on there, and
+ * write the new folder into every domain. If another tenond has that lock, we give it every
+ * domain and every deposit, leave the domain after that, and end. I3  We remove only files of
+ * our own. I4  Each domain has one tenond in office: the one that its header names. That tenond
+ * writes into the header which folder is the domain's. While we have the lock of a folder, no
+ *     tenond takes an office from us. If we lost the lock, while we were stopped for example,
+ *     we may find another tenond in office. We give it our deposits of that domain.
+ * Death: in the middle of a move, survivors start another tenond in the folder that they can
+ * use, and register their domains. If the old folder is gone, the vault's socket has lost its
+ * name too, and descriptors that only we and the vault have are lost: docs/crash.md, What is
+ * not covered.
  */
 #include "tenond.h"
 
-#define LOOK_NS UINT64_C(1000000000)
+#define CHECK_NS UINT64_C(1000000000)
 
 /* ---- socket ------------------------------------------------------------------------------ */
 
@@ -64,7 +65,7 @@ static bool has_office(const struct tenond_domain *d)
     return atomic_load(&d->domain->segment.header->manager) == d->domain->who;
 }
 
-static void say_folder(const struct tenond *t, struct tenond_domain *d)
+static void write_folder(const struct tenond *t, struct tenond_domain *d)
 {
     if (has_office(d))
         atomic_store(&d->domain->segment.header->runtime, t->runtime);
@@ -78,17 +79,17 @@ static int go_on_with(struct tenond *t, int lock_fd)
     t->runtime = tni_manager_runtime();
     TNI_KILL_POINT("tenond_moves");
     for (struct tenond_domain *d = t->domains; d != NULL; d = d->next)
-        say_folder(t, d);
-    tni_log(TNI_LOG_WARNING, "our lock file is gone: %s is our folder now",
+        write_folder(t, d);
+    tni_log(TNI_LOG_WARNING, "the lock file is gone: the runtime folder is now %s",
             tni_os_runtime_folder());
     tenond_adopt(t);
-    tenond_mirror_move(t);
+    tenond_recall_anew(t);
     return tenond_folder_listen(t);
 }
 
 /* ---- another tenond ---------------------------------------------------------------------- */
 
-/* What has ended meanwhile, nobody needs. */
+/* A deposit is STALE if its block has ended meanwhile: then nobody needs it. */
 static int give_deposits(const struct tenond_domain *d)
 {
     int status = 0;
@@ -102,7 +103,7 @@ static int give_deposits(const struct tenond_domain *d)
     return status;
 }
 
-/* By the tenond of another folder. */
+/* Whether the tenond of another folder is in office. */
 static bool is_replaced(const struct tenond *t, const struct tenond_domain *d)
 {
     const struct tni_segment *s = &d->domain->segment;
@@ -110,7 +111,7 @@ static bool is_replaced(const struct tenond *t, const struct tenond_domain *d)
            tni_manager_is_in_office(s);
 }
 
-/* What it cannot take now, for want of a seat or a descriptor, it is offered again. */
+/* If the other tenond lacks a seat or descriptors, the caller tries again at the next check. */
 static int give(struct tenond *t, struct tenond_domain *d)
 {
     int status = is_replaced(t, d) ? 0 : tni_manager_register(d->domain);
@@ -121,11 +122,11 @@ static int give(struct tenond *t, struct tenond_domain *d)
     return status;
 }
 
-/* I2. Without a lock we are in nobody's way: see domains.c, I5. */
+/* I2. Once we have no lock, another tenond may take our offices: adopt.c, I5. */
 static int hand_over(struct tenond *t)
 {
     int worst = 0;
-    t->is_retired = true; /* else we would take our domains back */
+    t->is_retired = true; /* so that we do not adopt these domains again */
     tni_os_close(t->lock_fd);
     t->lock_fd = -1;
     for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
@@ -136,8 +137,10 @@ static int hand_over(struct tenond *t)
     return worst;
 }
 
-/* I4. Nobody may be in office: the one that was is dead, or somebody wrote into the header. */
-static void look_at_offices(struct tenond *t)
+/*
+ * I4. No tenond may be in office: the last one died, or a process has damaged the header.
+ */
+static void check_offices(struct tenond *t)
 {
     for (struct tenond_domain *d = t->domains, *after; d != NULL; d = after) {
         after = d->next;
@@ -146,17 +149,17 @@ static void look_at_offices(struct tenond *t)
         else if (!has_office(d) && !tni_manager_is_alive(&d->domain->segment))
             tenond_take_office(t, d);
         else
-            say_folder(t, d);
+            write_folder(t, d);
     }
 }
 
-/* ---- the look ---------------------------------------------------------------------------- */
+/* ---- the check --------------------------------------------------------------------------- */
 
-static int look(struct tenond *t)
+static int check(struct tenond *t)
 {
     int lock_fd;
     if (!t->is_retired)
-        look_at_offices(t);
+        check_offices(t);
     if (tni_os_file_is(TNI_MANAGER_LOCK, t->lock_fd))
         return tni_os_file_number(TNI_MANAGER_SOCKET) == t->socket_number
                    ? 0
@@ -173,11 +176,11 @@ uint64_t tenond_folder_due(struct tenond *t, uint64_t now_ns)
 {
     if (now_ns < t->folder_ns)
         return t->folder_ns;
-    int status = look(t);
+    int status = check(t);
     if (status != 0 && t->folder_status == 0)
-        tni_log(TNI_LOG_WARNING, "nobody finds us in %s: %s", tni_os_runtime_folder(),
+        tni_log(TNI_LOG_WARNING, "no process can connect in %s: %s", tni_os_runtime_folder(),
                 tn_error_detail());
     t->folder_status = status;
-    t->folder_ns = tni_os_now_ns() + LOOK_NS;
+    t->folder_ns = tni_os_now_ns() + CHECK_NS;
     return t->folder_ns;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop: one epoll loop over connections, processes, the bell, and the time. */
+/* loop: one loop over connections, process descriptors, the bell, the vault, and the time. */
 #include <string.h>
 
 #include "tenond.h"
@@ -28,11 +28,11 @@ static int open_all(struct tenond *t, int stop_fd)
         status = tni_os_loop_add(t->loop, t->bell_fd, tenond_tag(TENOND_BELL, 0, 0));
     if (status == 0)
         status = tni_os_loop_add(t->loop, t->stop_fd, tenond_tag(TENOND_STOP, 0, 0));
-    /* Domains first: whoever can connect finds by name what lived before. */
+    /* Domains first: a process that connects must find every living domain by its name. */
     if (status == 0) {
         tenond_deposits_limit(t);
         tenond_adopt(t);
-        tenond_mirror_recall(t);
+        tenond_recall(t);
         tenond_collect_files();
     }
     TNI_KILL_POINT("tenond_adopted");
@@ -53,29 +53,29 @@ static void close_all(struct tenond *t)
 }
 
 /*
- * Who finds that somebody rang a moment ago does not ring: see tni_manager_ring(). So we look
- * again when that one would ring anew.
+ * A member does not ring if another member rang less than TNI_MANAGER_RUNG_NS ago: see
+ * tni_manager_ring(). So one ring may stand for several, and we scan once more a moment later.
  */
 static void take_ring(struct tenond *t)
 {
     t->rung_ns = tni_os_now_ns();
-    if (t->look_ns != TNI_FOREVER)
-        return; /* soon, and again after this ring if that is too early */
-    tenond_look(t);
-    t->look_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
+    if (t->scan_ns != TNI_FOREVER)
+        return; /* scan_due() scans soon, and after this ring too */
+    tenond_scan_all(t);
+    t->scan_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
 }
 
-static uint64_t look_due(struct tenond *t, uint64_t now_ns)
+static uint64_t scan_due(struct tenond *t, uint64_t now_ns)
 {
-    if (now_ns < t->look_ns)
-        return t->look_ns;
-    tenond_look(t);
+    if (now_ns < t->scan_ns)
+        return t->scan_ns;
+    tenond_scan_all(t);
     uint64_t again_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
-    t->look_ns = now_ns < again_ns ? again_ns : TNI_FOREVER;
-    return t->look_ns;
+    t->scan_ns = now_ns < again_ns ? again_ns : TNI_FOREVER;
+    return t->scan_ns;
 }
 
-/* @return false: to stop */
+/* @return whether to go on */
 static bool handle(struct tenond *t, uint64_t tag)
 {
     uint32_t number = (uint32_t)(tag >> 32) & 0xffffff, index = (uint32_t)tag;
@@ -94,7 +94,7 @@ static bool handle(struct tenond *t, uint64_t tag)
         tenond_seat_ready(t, number, index);
         return true;
     case TENOND_VAULT:
-        tenond_mirror_ready(t);
+        tenond_recall_ready(t);
         return true;
     default:
         return false;
@@ -103,18 +103,18 @@ static bool handle(struct tenond *t, uint64_t tag)
 
 static uint64_t idle_due(const struct tenond *t)
 {
-    bool is_needed = t->domain_count > 0 || tenond_mirror_is_behind(t);
+    bool is_needed = t->domain_count > 0 || tenond_mirror_has_more(t);
     return is_needed ? TNI_FOREVER : t->idle_ns + IDLE_NS;
 }
 
 static uint64_t all_due(struct tenond *t, uint64_t now_ns)
 {
-    uint64_t look_ns = look_due(t, now_ns);
+    uint64_t scan_ns = scan_due(t, now_ns);
     uint64_t domains_ns = tenond_domains_due(t, now_ns),
              clients_ns = tenond_clients_due(t, now_ns),
-             mirror_ns = tenond_mirror_due(t, now_ns), files_ns = tenond_collect_due(t, now_ns);
-    uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), TNI_MIN(mirror_ns, files_ns));
-    next_ns = TNI_MIN(TNI_MIN(next_ns, look_ns), tenond_folder_due(t, now_ns));
+             recall_ns = tenond_recall_due(t, now_ns), files_ns = tenond_collect_due(t, now_ns);
+    uint64_t next_ns = TNI_MIN(TNI_MIN(domains_ns, clients_ns), TNI_MIN(recall_ns, files_ns));
+    next_ns = TNI_MIN(TNI_MIN(next_ns, scan_ns), tenond_folder_due(t, now_ns));
     return TNI_MIN(next_ns, idle_due(t));
 }
 
@@ -125,7 +125,7 @@ static bool is_over(const struct tenond *t, uint64_t now_ns)
 
 int tenond_run(int stop_fd, int *lock_fd)
 {
-    static struct tenond tenond; /* 0 in every field, and too large for a stack */
+    static struct tenond tenond; /* too large for a stack */
     struct tenond *t = &tenond;
     uint64_t tags[BATCH];
     bool goes_on = true;
@@ -134,8 +134,8 @@ int tenond_run(int stop_fd, int *lock_fd)
     t->lock_fd = *lock_fd;
     t->runtime = tni_manager_runtime();
     t->idle_ns = tni_os_now_ns();
-    t->collect_ns = t->look_ns = TNI_FOREVER;
-    t->mirror.has_heirs = true; /* until a vault, or nobody, has answered */
+    t->collect_ns = t->scan_ns = TNI_FOREVER;
+    t->mirror.serves_successor = true; /* until the first recall has ended */
     tenond_clients_init(t);
     int status = open_all(t, stop_fd);
     while (status == 0 && goes_on) {

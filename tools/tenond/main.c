@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tenond: the manager of this user's domains. Started by the library when it is needed; ends by
- * itself when it is not. It may be killed at any time: what it knows stands in the domains.
+ * tenond: the manager of this user's domains. The library starts it when a domain is made, and
+ * it ends by itself when it has nothing to do. It may be killed at any time, because the
+ * domains and the vault have all that it knows.
  */
 #include <argp.h>
 #include <pthread.h>
@@ -30,7 +31,7 @@ struct options {
 static const struct argp_option option_table[] = {
     {"foreground", 'f', NULL, 0, "Log to standard error, up to the level info", 0},
     {"verbose", 'v', NULL, 0, "Log to standard error, up to the level debug", 0},
-    {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* of tenond, to itself */
+    {"vault", OPTION_VAULT, NULL, OPTION_HIDDEN, NULL, 0}, /* tenond starts its vault with it */
     {0},
 };
 
@@ -59,13 +60,13 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp parser = {
     .options = option_table,
     .parser = parse_option,
-    .doc = "Look after the tenon domains of this user: reclaim dead processes at once, find "
-           "domains by "
-           "name.\vThere is one for each runtime folder ($TENON_RUNTIME_DIR, else the first "
-           "that can be "
-           "used of $XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID). Started by "
-           "the library when a domain is "
-           "made; ends two seconds after the last domain did. A second one exits at once.",
+    .doc =
+        "Manage the tenon domains of this user: reclaim dead processes at once, give out the "
+        "names of domains, keep descriptors.\v"
+        "The library starts a tenond when a domain is made. There is one for each runtime "
+        "folder ($TENON_RUNTIME_DIR, else the first that can be used of "
+        "$XDG_RUNTIME_DIR/tenon, /run/user/UID/tenon, /tmp/tenon-UID); another one exits at "
+        "once. tenond ends two seconds after its last domain.",
 };
 
 static int stop_pipe[2] = {-1, -1};
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
     int lock_fd;
 
     argp_parse(&parser, argc, argv, 0, NULL, &options);
-    /* Either may have been started as /proc/self/exe. */
+    /* A process that was started as /proc/self/exe would have the name exe. */
     const char *name = options.is_vault ? "tenond-vault" : "tenond";
     pthread_setname_np(pthread_self(), name);
     tni_os_log_name(name);
@@ -113,7 +114,7 @@ int main(int argc, char **argv)
         return vault_run(STDIN_FILENO) != 0 ? fail("no vault") : 0;
     if (tni_os_runtime_prepare() != 0)
         return fail("no runtime folder");
-    /* A moment of patience: another one may be just about to end. */
+    /* Wait a moment: another tenond may be about to end. */
     int status = tni_os_file_lock(TNI_MANAGER_LOCK, tni_os_now_ns() + LOCK_NS, &lock_fd);
     if (status == TN_ERR_TIMED_OUT) {
         tni_log(TNI_LOG_INFO, "another tenond has the lock of %s: this one ends",
@@ -130,7 +131,7 @@ int main(int argc, char **argv)
     if (status != 0)
         fail("cannot run");
     tni_log(TNI_LOG_INFO, "tenond ends");
-    /* While we have the lock, so that nobody's newer file goes. */
+    /* Before the lock is released, because then another tenond may lock a file of this name. */
     if (tni_os_file_is(TNI_MANAGER_LOCK, lock_fd))
         tni_os_file_remove(TNI_MANAGER_LOCK);
     tni_os_close(lock_fd);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenond: what its files share. */
+/*
+ * tenond: what its files share. "We" is the process tenond.
+ *
+ * The files call each other only downward: main, loop, folder, due and clients, recall, adopt,
+ * domains, seats, deposits, mirror.
+ */
 #ifndef TENOND_H
 #define TENOND_H
 
@@ -8,55 +13,60 @@
 
 enum { TENOND_CLIENTS = 256, TENOND_MISSED = 16 };
 
-/*
- * What we know of a seat; `fd` is -1 for one to look at now and then, and for one that nobody
- * has.
- */
+/* The process in a seat, as we last saw it. */
 struct tenond_watch {
-    int fd; /* readable when the process is gone */
+    int fd; /* a process descriptor, in the loop; -1: none, and the seat is polled */
     int32_t pid;
     uint32_t incarnation;
-    bool is_known;
+    bool is_known; /* the seat is taken */
     uint64_t start_time;
 };
 
+/* A descriptor that we keep for all members. */
 struct tenond_deposit {
     uint32_t index; /* of the block, in TNI_BACKING_CLASS */
     uint32_t generation;
     int fd;
-    bool is_mirrored; /* the vault has it too */
+    bool is_mirrored; /* the vault has a duplicate */
 };
 
+/* A descriptor that somebody offers as that of a block. */
+struct tenond_offer {
+    tni_block block;
+    uint32_t generation;
+    int fd;
+};
+
+/* The deposits of a domain. */
 struct tenond_deposits {
     struct tenond_deposit *at; /* [room], in no order */
     uint32_t count, room;
     uint32_t *places; /* [blocks of TNI_BACKING_CLASS]: place in `at` + 1, 0: none; sparse */
     uint64_t places_bytes;
-    uint64_t sweep_ns;    /* when they are looked at; TNI_FOREVER: nothing rang */
-    uint64_t earliest_ns; /* not before */
+    uint64_t sweep_ns;    /* time of the next sweep; TNI_FOREVER: no member has rung */
+    uint64_t earliest_ns; /* no sweep begins before this time */
 };
 
 struct tenond_domain {
     struct tn_domain *domain;
     uint8_t id[16];
-    uint32_t number;              /* in tags */
+    uint32_t number;              /* in tags of the loop */
     struct tenond_watch *watches; /* [seats] */
-    uint64_t tick_ns;             /* when everything is looked at again */
-    uint64_t
-        retry_ns; /* when what could not be finished is tried again; TNI_FOREVER: nothing */
-    uint64_t pause_ns;   /* between two such tries */
-    uint64_t patient_ns; /* before it, no recount waits for a thread that is in its way */
-    uint64_t patient_pause_ns;
-    uint64_t poll_ns; /* when seats without a descriptor are looked at; TNI_FOREVER: none is */
+    uint64_t tick_ns;             /* next tick */
+    uint64_t retry_ns;            /* next retry of what failed; TNI_FOREVER: nothing failed */
+    uint64_t pause_ns;            /* between two retries */
+    uint64_t patient_ns;       /* before this time, a recount does not wait for other threads */
+    uint64_t patient_pause_ns; /* between two recounts that do */
+    uint64_t poll_ns; /* next poll of seats without a descriptor; TNI_FOREVER: there are none */
     uint64_t expire_ns; /* when the next ticket expires */
-    uint64_t empty_ns;  /* since when it has no member; 0: it has */
-    uint64_t files_ns;  /* when to look again for files that it let go, at the earliest */
-    bool is_broken;     /* something in it was senseless */
+    uint64_t empty_ns;  /* since when the domain has no member; 0: it has members */
+    uint64_t files_ns;  /* no search for files that the domain let go begins before this time */
+    bool is_broken;     /* a check of its shared data failed */
     struct tenond_deposits deposits;
     struct tenond_domain *next;
 };
 
-/* What the vault shall drop, or shall if its domain has ended: see reject() in mirror.c. */
+/* Entries that the vault is told to drop once it has sent all: see reject() in mirror.c. */
 struct tenond_rejected {
     struct vault_packet *at; /* [room] */
     uint32_t count, room;
@@ -64,44 +74,44 @@ struct tenond_rejected {
 
 /* Our connection to the vault. */
 struct tenond_mirror {
-    int fd;              /* -1: none */
-    uint32_t count;      /* deposits that it has */
-    uint64_t start_ns;   /* no vault is started before */
-    bool has_heirs;      /* it has something for our successor */
-    bool is_given_up;    /* the one that we had may live */
-    bool is_recalling;   /* it was asked for all it has, and has not sent the last of it */
-    bool has_left;       /* it may have what we have not: no other vault takes its place */
-    uint32_t left_count; /* of those that it was last asked for */
-    uint64_t asked_ns;   /* when that was */
-    uint64_t ask_ns;     /* if has_left: when it is asked again */
-    uint64_t unseen_ns;  /* before it, a domain that we do not see may live */
-    struct tenond_rejected rejected; /* told to it when it has sent all */
+    int fd;                /* -1: none */
+    uint32_t count;        /* deposits of which the vault has a duplicate */
+    uint64_t start_ns;     /* no vault is started before this time */
+    bool serves_successor; /* the vault has, or may have, descriptors for our successor */
+    bool is_given_up;      /* a vault that we disconnected from may still run */
+    bool is_recalling;     /* we asked for all entries, and the last has not come yet */
+    bool has_more;         /* the vault has, or may have, entries that we have not */
+    uint32_t more_count;   /* of the last answer: entries that we could not take */
+    uint64_t asked_ns;     /* when we asked last */
+    uint64_t ask_ns;       /* if has_more: when we ask again */
+    uint64_t unseen_ns;    /* before this time, a domain without a visible member may live */
+    struct tenond_rejected rejected;
 };
 
 struct tenond_client {
-    int fd; /* -1: none */
-    uint64_t since_ns;
+    int fd;            /* -1: none */
+    uint64_t since_ns; /* when it connected, or its last request came */
 };
 
 struct tenond {
     int loop, listen_fd, bell_fd, stop_fd, lock_fd;
-    bool is_listening;  /* the loop looks at listen_fd */
-    uint64_t listen_ns; /* when to listen again, after we ran out of descriptors */
+    bool is_listening;  /* listen_fd is in the loop */
+    uint64_t listen_ns; /* if not: when it is added again, after descriptors had run out */
     uint64_t bell_number;
-    uint64_t socket_number; /* of the file that listen_fd has */
-    uint64_t folder_ns;     /* when we look whether our folder is ours */
-    int folder_status;      /* what came of that */
-    bool is_retired;        /* another tenond has it: it is given our domains, and we end */
+    uint64_t socket_number; /* of the file of listen_fd */
+    uint64_t folder_ns;     /* next check of the runtime folder */
+    int folder_status;      /* result of the last one */
+    bool is_retired;        /* another tenond has our folder: it gets our domains, and we end */
     uint32_t runtime;
     uint32_t domain_count, domain_counter;
     uint64_t idle_ns;    /* since when there is no domain */
-    uint64_t collect_ns; /* when to look for files of dropped domains; TNI_FOREVER: no more */
-    uint64_t adopt_ns;   /* when to look for unknown domains again, at the earliest */
-    uint64_t rung_ns;    /* when somebody rang last */
-    uint64_t look_ns;    /* when all is looked at once more; TNI_FOREVER: nobody rang */
-    uint64_t missed_ns;  /* when to look again for what could not be taken over */
-    bool has_missed;     /* there was such at the last look */
-    uint64_t missed[TENOND_MISSED]; /* inodes of control segments: of those at this look */
+    uint64_t collect_ns; /* next search for files of ended domains; TNI_FOREVER: none is due */
+    uint64_t adopt_ns;   /* no search for unknown domains on request before this time */
+    uint64_t rung_ns;    /* when the bell rang last */
+    uint64_t scan_ns;    /* next scan of all seats after a ring; TNI_FOREVER: none is due */
+    uint64_t missed_ns;  /* next search for domains that we failed to take over */
+    bool has_missed;     /* the last search found such domains */
+    uint64_t missed[TENOND_MISSED]; /* [missed_count], inodes of their control segments */
     uint32_t missed_count;
     uint32_t descriptor_limit, deposit_limit, deposit_count;
     struct tenond_mirror mirror;
@@ -116,108 +126,175 @@ static inline uint64_t tenond_tag(uint32_t kind, uint32_t number, uint32_t index
     return (uint64_t)kind << 56 | (uint64_t)(number & 0xffffff) << 32 | index;
 }
 
+static inline const struct tni_segment *tenond_segment(const struct tenond_domain *domain)
+{
+    return &domain->domain->segment;
+}
+/** The domain's name; "" if it is anonymous. */
+static inline const char *tenond_name(const struct tenond_domain *domain)
+{
+    return tenond_segment(domain)->name;
+}
+
+/* ---- loop.c ------------------------------------------------------------------------------ */
+
 /**
- * Serve until stop_fd is readable or nothing is left to do. @return 0, or an error that kept it
- * from starting
- * @param lock_fd  that of the folder's lock file; another one afterwards if the folder changed
+ * Serve until stop_fd is readable or there is nothing to do.
+ * @param lock_fd  of the folder's lock file; replaced if the folder changes
+ * @return 0, or the error that prevented the start
  */
 int tenond_run(int stop_fd, int *lock_fd);
 
 /* ---- folder.c ---------------------------------------------------------------------------- */
 
+/** Make the socket in the runtime folder and listen on it. */
 int tenond_folder_listen(struct tenond *tenond);
-/** Look whether our folder is ours. @return when to look again */
+/** Check once a second whether the runtime folder is still ours. @return the next time */
 uint64_t tenond_folder_due(struct tenond *tenond, uint64_t now_ns);
+/** Stop listening, and remove the socket if it is ours. */
 void tenond_folder_close(struct tenond *tenond);
 
-/* ---- domains.c --------------------------------------------------------------------------- */
+/* ---- due.c ------------------------------------------------------------------------------- */
 
-/**
- * Take a domain over; both descriptors are consumed. TN_ERR_MANAGER: another tenond has it;
- * TN_ERR_EXISTS, and errors of attaching and joining.
- */
-int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
-/** Say in the domain that we are its tenond, and where we are. */
-void tenond_take_office(const struct tenond *tenond, struct tenond_domain *domain);
-/**
- * Every domain of our runtime folder that somebody has open: after a tenond that was killed.
- */
-void tenond_adopt(struct tenond *tenond);
-/** By name or id; NULL. */
-struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
-/** By 32 hexadecimal digits of id, also one that nobody told us of; NULL. */
-struct tenond_domain *tenond_find_id(struct tenond *tenond, const char *id);
-/** Leave it, and forget it. */
-void tenond_drop(struct tenond *tenond, struct tenond_domain *domain);
-/** Remove files of domains that have ended. */
-void tenond_collect_files(void);
-/** The same now and then, from when a domain was dropped on. @return when it is due next */
-uint64_t tenond_collect_due(struct tenond *tenond, uint64_t now_ns);
-/** Keep it for a while even if nobody is in it: somebody is about to join. */
-void tenond_linger(struct tenond_domain *domain);
-/** Somebody rang: look at all seats. */
-void tenond_look(struct tenond *tenond);
-/** The process in a seat may be gone. */
-void tenond_seat_ready(struct tenond *tenond, uint32_t number, uint32_t seat);
-/** Do what is due. @return when something is due next */
+/** Do what is due in every domain. @return the time when something is due next */
 uint64_t tenond_domains_due(struct tenond *tenond, uint64_t now_ns);
-
-/* ---- deposits.c -------------------------------------------------------------------------- */
-
-/** Take every descriptor that this process may have. */
-void tenond_deposits_limit(struct tenond *tenond);
-/**
- * Keep a descriptor, which is consumed on success. TN_ERR_STALE: the block has ended;
- * TN_ERR_INVALID: it is not the object of that block; TN_ERR_FULL: descriptors.
- */
-int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain, tni_block block,
-                   uint32_t generation, int fd);
-/** The same without telling the vault, or the depositor that it may go. */
-int tenond_deposit_keep(struct tenond *tenond, struct tenond_domain *domain, tni_block block,
-                        uint32_t generation, int fd, struct tenond_deposit **ret_deposit);
-/** *ret_fd stays ours. TN_ERR_NOT_FOUND. */
-int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generation,
-                 int *ret_fd);
-/** Some blocks may have ended. */
-void tenond_sweep_soon(struct tenond_domain *domain);
-/** Sweep if it is time. @return when it is time next */
-uint64_t tenond_sweep_due(struct tenond *tenond, struct tenond_domain *domain, uint64_t now_ns);
-/** Close them. Unless the domain is over, the vault keeps what it has of it. */
-void tenond_deposits_fini(struct tenond *tenond, struct tenond_domain *domain, bool is_over);
-
-/* ---- mirror.c ---------------------------------------------------------------------------- */
-
-/** Take over what a vault has for us, if there is one. pre: all domains were looked for */
-void tenond_mirror_recall(struct tenond *tenond);
-/** We look after another domain: the vault may have something of it. */
-void tenond_mirror_adopted(struct tenond *tenond);
-/** Take over what the vault has of it, before somebody is told that we have it not. */
-void tenond_mirror_catch_up(struct tenond *tenond);
-/** Whether a vault has what we have not: then we do not end. */
-bool tenond_mirror_is_behind(const struct tenond *tenond);
-/** Send a deposit to the vault, and start one if there is none. */
-void tenond_mirror_put(struct tenond *tenond, const struct tenond_domain *domain,
-                       struct tenond_deposit *deposit);
-void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domain,
-                        struct tenond_deposit *deposit);
-/** Forget one, which the vault keeps for whoever comes after us. */
-void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
-/** The vault has ended, or sent what it was asked for. */
-void tenond_mirror_ready(struct tenond *tenond);
-/** Give a new vault what it has not. @return when there is more to do */
-uint64_t tenond_mirror_due(struct tenond *tenond, uint64_t now_ns);
-/** Our folder has changed, and the vault may have lost its name: use the one of the folder. */
-void tenond_mirror_move(struct tenond *tenond);
-/** pre: no domain is left */
-void tenond_mirror_fini(struct tenond *tenond);
 
 /* ---- clients.c --------------------------------------------------------------------------- */
 
 void tenond_clients_init(struct tenond *tenond);
 void tenond_clients_fini(struct tenond *tenond);
+/** Accept the connections that wait. */
 void tenond_accept(struct tenond *tenond);
+/** Answer a connection that is readable. */
 void tenond_client_ready(struct tenond *tenond, uint32_t index);
-/** Close who has said nothing for long. @return when to look next */
+/** Close connections that were silent for too long. @return the next time */
 uint64_t tenond_clients_due(struct tenond *tenond, uint64_t now_ns);
+
+/* ---- recall.c ---------------------------------------------------------------------------- */
+
+/** Take over the descriptors that a vault has, if one runs. pre: all domains were searched for
+ */
+void tenond_recall(struct tenond *tenond);
+/** The same after the folder changed, with the vault of the new folder. */
+void tenond_recall_anew(struct tenond *tenond);
+/** If we manage another domain since the last time: ask the vault for what it has of it. */
+void tenond_recall_catch_up(struct tenond *tenond);
+/** The connection to the vault is readable: the vault answers, or has ended. */
+void tenond_recall_ready(struct tenond *tenond);
+/** Give the vault deposits that it lacks, and ask it again. @return the next time */
+uint64_t tenond_recall_due(struct tenond *tenond, uint64_t now_ns);
+
+/* ---- adopt.c ----------------------------------------------------------------------------- */
+
+/**
+ * Manage another domain; both descriptors are consumed. TN_ERR_MANAGER: another tenond manages
+ * it; TN_ERR_EXISTS: its name is taken; errors of attaching and joining.
+ */
+int tenond_add(struct tenond *tenond, int control_fd, int arena_fd);
+/** Write into the domain that we are its tenond, and where we listen. */
+void tenond_take_office(const struct tenond *tenond, struct tenond_domain *domain);
+/** Search all processes for domains of our runtime folder, and manage them. */
+void tenond_adopt(struct tenond *tenond);
+/** The domain with this id, 32 hexadecimal digits; searches for one not known. NULL: none */
+struct tenond_domain *tenond_find_id(struct tenond *tenond, const char *id);
+
+/* ---- domains.c --------------------------------------------------------------------------- */
+
+/** The domain of this name or id. NULL: none */
+struct tenond_domain *tenond_find(struct tenond *tenond, const char *name);
+/**
+ * Refuse new members, unless the domain has members. A domain without a name refuses nobody.
+ * @return whether tenond_drop() may follow
+ */
+bool tenond_give_up(const struct tenond *tenond, const struct tenond_domain *domain);
+/** Whether the domain's shared data still are what they were when we joined. */
+bool tenond_makes_sense(const struct tenond_domain *domain);
+/** Leave the domain and free what we have of it. */
+void tenond_drop(struct tenond *tenond, struct tenond_domain *domain);
+/** Keep a domain without members for a moment more: a process is about to join. */
+void tenond_linger(struct tenond_domain *domain);
+/** Remove the files of domains that have ended. */
+void tenond_collect_files(void);
+/** The same after domains were dropped, now and then. @return the next time */
+uint64_t tenond_collect_due(struct tenond *tenond, uint64_t now_ns);
+
+/* ---- seats.c ----------------------------------------------------------------------------- */
+
+/** Compare each seat of the domain with what we know, and reclaim the dead. */
+void tenond_scan(struct tenond *tenond, struct tenond_domain *domain);
+/** The same in every domain, after the bell rang. */
+void tenond_scan_all(struct tenond *tenond);
+/**
+ * Reclaim dead processes of seats without a process descriptor.
+ * @param is_tick  also of the others: a process that execs loses its seat, and goes on
+ * @return whether there is such a seat
+ */
+bool tenond_poll_seats(struct tenond_domain *domain, bool is_tick);
+/** A process descriptor is readable: the process in the seat has ended. */
+void tenond_seat_ready(struct tenond *tenond, uint32_t number, uint32_t seat);
+/** Close and forget the process descriptors of all seats. */
+void tenond_unwatch_all(struct tenond *tenond, struct tenond_domain *domain);
+/** Set domain->empty_ns by whether the domain has members. */
+void tenond_note_members(struct tenond_domain *domain);
+enum { TENOND_RETRY_LEAST_MS = 10, TENOND_RETRY_MOST_MS = 1000, TENOND_POLL_MS = 100 };
+
+/* ---- deposits.c -------------------------------------------------------------------------- */
+
+/** Raise our limit of descriptors, and compute how many deposits that allows. */
+void tenond_deposits_limit(struct tenond *tenond);
+/**
+ * Keep a descriptor, and send a duplicate to the vault. The descriptor is consumed on success.
+ * TN_ERR_STALE: the block has ended; TN_ERR_INVALID: the descriptor is not of the block's
+ * object; TN_ERR_FULL: the limit of deposits is reached.
+ */
+int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain,
+                   const struct tenond_offer *offer);
+/** The same without the vault. */
+int tenond_deposit_keep(struct tenond *tenond, struct tenond_domain *domain,
+                        const struct tenond_offer *offer, struct tenond_deposit **ret_deposit);
+/** Find the descriptor of a block; it stays ours. TN_ERR_NOT_FOUND. */
+int tenond_fetch(struct tenond_domain *domain, tni_block block, uint32_t generation,
+                 int *ret_fd);
+/** Have a sweep made soon: blocks may have ended. */
+void tenond_sweep_soon(struct tenond_domain *domain);
+/** Make a sweep if it is due. @return the next time */
+uint64_t tenond_sweep_due(struct tenond *tenond, struct tenond_domain *domain, uint64_t now_ns);
+/** Close all deposits. Unless the domain has ended, the vault keeps its duplicates. */
+void tenond_deposits_fini(struct tenond *tenond, struct tenond_domain *domain, bool is_over);
+
+/* ---- mirror.c ---------------------------------------------------------------------------- */
+
+/** Send a deposit to the vault; a vault is started if there is none. */
+void tenond_mirror_put(struct tenond *tenond, const struct tenond_domain *domain,
+                       struct tenond_deposit *deposit);
+/** Tell the vault to drop a deposit. */
+void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domain,
+                        struct tenond_deposit *deposit);
+/** Forget a deposit that the vault keeps for our successor. */
+void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
+/** Count whether the vault has a duplicate of a deposit. */
+void tenond_mirror_note(struct tenond *tenond, struct tenond_deposit *deposit,
+                        bool is_mirrored);
+/** Count that the vault has none. */
+void tenond_mirror_forget(struct tenond *tenond);
+/**
+ * Note an entry that the vault is to drop when it has sent all.
+ * @param verb  VAULT_DROP: the entry is over. VAULT_PUT: its domain is not ours, and the entry
+ *              is over if that domain has ended
+ */
+void tenond_mirror_reject(struct tenond *tenond, const struct vault_packet *packet,
+                          uint32_t verb);
+/** Use this connection, which is consumed, to the vault that has the socket's name. */
+int tenond_mirror_connect(struct tenond *tenond, int fd);
+/** Disconnect from the vault; none is started before `start_ns`. */
+void tenond_mirror_give_up(struct tenond *tenond, uint64_t start_ns);
+/** End the recall, and free the rejected entries. */
+void tenond_mirror_end_recall(struct tenond *tenond);
+/** We manage another domain: the vault may have entries of it. */
+void tenond_mirror_adopted(struct tenond *tenond);
+/** Whether the vault may have entries that we have not: then we do not end. */
+bool tenond_mirror_has_more(const struct tenond *tenond);
+/** Disconnect. The vault ends unless it serves our successor. pre: no domain is left */
+void tenond_mirror_fini(struct tenond *tenond);
 
 #endif
