@@ -71,16 +71,17 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
     uint32_t pid = tni_desc_at(s, block)->creator_pid;
     uint64_t tenond = atomic_load(&b->depositary), maker = atomic_load(&b->owner);
     if (!tni_strategy_is_of(atomic_load(&b->strategy), generation))
-        return tni_fail(TN_ERR_STALE, "the storage of block %x has ended meanwhile", block.id);
+        return tni_fail(TN_ERR_STALE, "the storage of block %08x has ended meanwhile",
+                        block.id);
     if (tenond != 0)
         return tni_fail(TN_ERR_NOT_FOUND,
-                        "no process has the descriptor of block %x any more: a former tenond "
+                        "no process has the descriptor of block %08x any more: a former tenond "
                         "(in seat %u) had it, but the tenond and the vault that run now do not",
                         block.id, tni_who_seat(tenond));
     /* Not lost: its maker has it, and this process can get it once tenond has a copy. */
     if (tni_process_who_runs(s, maker))
         return tni_fail(TN_ERR_DENIED,
-                        "the descriptor of block %x cannot be opened: process %u, which made "
+                        "the descriptor of block %08x cannot be opened: process %u, which made "
                         "the block, %s%s",
                         block.id, pid,
                         /* The kernel lets nobody inspect a process that is ending. */
@@ -89,7 +90,7 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
                             : "is alive, but this process may not inspect it",
                         tni_backing_part(d)->depot != NULL ? ", and tenond has no copy" : "");
     return tni_fail(TN_ERR_NOT_FOUND,
-                    "no process has the descriptor of block %x any more: process %u, which "
+                    "no process has the descriptor of block %08x any more: process %u, which "
                     "made the block, has ended%s",
                     block.id, pid,
                     tni_backing_part(d)->depot != NULL
@@ -100,7 +101,7 @@ static int fail_lost(const struct tn_domain *d, tni_block block, uint32_t genera
 static int fail_manager(tni_block block, const char *why)
 {
     return tni_fail(TN_ERR_MANAGER,
-                    "only tenond can have the descriptor of block %x, and did not answer: %s",
+                    "only tenond can have the descriptor of block %08x, and did not answer: %s",
                     block.id, why);
 }
 
@@ -162,8 +163,9 @@ static int check_identity(const struct tn_domain *d, tni_block block, uint32_t g
         return 0;
     if (!tni_strategy_is_of(atomic_load(&tni_backing_at(&d->segment, block)->strategy),
                             generation))
-        return tni_fail(TN_ERR_STALE, "the storage of block %x has ended meanwhile", block.id);
-    return tni_fail(TN_ERR_CORRUPT, "%s is not the storage of block %x: it was replaced",
+        return tni_fail(TN_ERR_STALE, "the storage of block %08x has ended meanwhile",
+                        block.id);
+    return tni_fail(TN_ERR_CORRUPT, "%s is not the storage of block %08x: it was replaced",
                     b->path[0] != 0 ? b->path : "the object", block.id);
 }
 
@@ -175,7 +177,7 @@ static int fail_replaced(const struct tni_backing *b, tni_block block, int statu
     if (b->path[0] != 0)
         return tni_fail(TN_ERR_CORRUPT, "%s was replaced by something that is not a plain file",
                         b->path);
-    return tni_fail(TN_ERR_CORRUPT, "block %x: %s", block.id, tn_error_detail());
+    return tni_fail(TN_ERR_CORRUPT, "block %08x: %s", block.id, tn_error_detail());
 }
 
 /* Open and map the object that a checked record names, and check that it is that object. */
@@ -252,7 +254,7 @@ static int map_locked(struct tn_domain *d, tni_block block, uint32_t generation,
     if (m == NULL || m->generation != generation)
         return map_new(d, block, generation, ret_mapping);
     if (m->address == NULL)
-        return tni_fail(TN_ERR_NOT_FOUND, "this forked child lost the storage of block %x",
+        return tni_fail(TN_ERR_NOT_FOUND, "this forked child lost the storage of block %08x",
                         block.id);
     m->refs++;
     *ret_mapping = m;
@@ -305,9 +307,10 @@ static int check_same(const struct tni_mapping *m, tni_block block, int fd)
     int status =
         m->path != NULL ? tni_os_shm_stat(fd, &memory) : tni_os_memory_stat(fd, &memory);
     if (status == 0 && memory.inode != m->inode)
-        status = tni_fail(
-            TN_ERR_NOT_FOUND,
-            "the descriptor that was found for block %x belongs to another storage", block.id);
+        status =
+            tni_fail(TN_ERR_NOT_FOUND,
+                     "the descriptor that was found for block %08x belongs to another storage",
+                     block.id);
     return status;
 }
 

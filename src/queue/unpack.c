@@ -36,19 +36,19 @@ static int read_message_block(const struct tni_queue *q, tni_block block, struct
     uint64_t size = tni_block_bytes(&s->geometry, block);
     if (count != limit || tensors > limit || tensors > TN_MESSAGE_MAX_TENSORS ||
         tensors + (payload != 0) != limit || views_off > size)
-        return tni_fail(TN_ERR_CORRUPT, "message block %x makes no sense", block.id);
+        return tni_fail(TN_ERR_CORRUPT, "message block %08x makes no sense", block.id);
     const uint8_t *views = (const uint8_t *)r + views_off;
     uint64_t room = size - views_off;
     if (payload != 0) {
         if (!tni_geometry_has_block(&s->geometry, payload))
             return tni_fail(TN_ERR_CORRUPT,
-                            "message block %x names payload block %x, which is none", block.id,
-                            payload);
+                            "message block %08x names payload block %08x, which is none",
+                            block.id, payload);
         views = tni_payload_at(s, (tni_block){payload});
         room = tni_block_bytes(&s->geometry, (tni_block){payload});
     }
     if (views_bytes > room || bytes_count > room - views_bytes)
-        return tni_fail(TN_ERR_CORRUPT, "message block %x states more than its payload holds",
+        return tni_fail(TN_ERR_CORRUPT, "message block %08x states more than its payload holds",
                         block.id);
     c->tensor_count = tensors;
     c->views = views;
@@ -70,7 +70,7 @@ static int read_slot(const struct tni_queue *q, const struct tni_taken *found,
     bool has_block = c->block.id != 0;
 
     if (found->named.id != found->block.id)
-        return tni_fail(TN_ERR_CORRUPT, "a slot names block %x, which is none",
+        return tni_fail(TN_ERR_CORRUPT, "a slot names block %08x, which is none",
                         found->named.id);
     if (c->form == TNI_FORM_MESSAGE && has_block &&
         tni_class_is_message(tni_block_class(c->block)))
@@ -127,8 +127,8 @@ static int decode_all(struct tni_queue *q, struct tni_thread *thread, const stru
         uint32_t named = ret_tensors[made]->storage->block.id;
         if (TNI_UNLIKELY(named != record)) {
             made++;
-            status =
-                tni_fail(TN_ERR_CORRUPT, "a view names block %x, its record %x", named, record);
+            status = tni_fail(TN_ERR_CORRUPT, "a view names block %08x, its record %08x", named,
+                              record);
             break;
         }
     }

@@ -235,17 +235,18 @@ static void say_block(struct tni_audit *a, tni_block block, const struct tni_rec
     name_records(a->segment, block, names, sizeof names);
     const char *open = names[0] != 0 ? " (" : "", *close = names[0] != 0 ? ")" : "";
     if (state == TNI_BLOCK_FREE && records != 0)
-        tni_audit_say(a, repaired, "block %x: free, but %llu records name it%s%s%s", block.id,
+        tni_audit_say(a, repaired, "block %08x: free, but %llu records name it%s%s%s", block.id,
                       records, open, names, close);
     else if (state == TNI_BLOCK_FREE)
-        tni_audit_say(a, repaired, "block %x: free, but its count is %u", block.id, count);
+        tni_audit_say(a, repaired, "block %08x: free, but its count is %u", block.id, count);
     else if (state == TNI_BLOCK_ALLOC && records == 0)
-        tni_audit_say(a, repaired, "block %x: count %u, but nothing names it", block.id, count);
+        tni_audit_say(a, repaired, "block %08x: count %u, but nothing names it", block.id,
+                      count);
     else if (state == TNI_BLOCK_ALLOC)
-        tni_audit_say(a, repaired, "block %x: count %u, but %llu records name it%s%s%s",
+        tni_audit_say(a, repaired, "block %08x: count %u, but %llu records name it%s%s%s",
                       block.id, count, records, open, names, close);
     else
-        tni_audit_say(a, repaired, "block %x: in state %u, which does not exist", block.id,
+        tni_audit_say(a, repaired, "block %08x: in state %u, which does not exist", block.id,
                       state);
 }
 
@@ -325,7 +326,7 @@ static int check_references(struct tni_audit *a)
         pass(&h);
     }
     if (stray != 0 && tni_audit_stays(a, has_strays, NULL))
-        tni_audit_say(a, false, "%u records name blocks that do not exist, such as %x", stray,
+        tni_audit_say(a, false, "%u records name blocks that do not exist, such as %08x", stray,
                       first_stray);
     a->named_until_ns = tni_os_now_ns() + NAMED_NS;
     for_each_open(&h, judge);

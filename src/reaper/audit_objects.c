@@ -146,7 +146,7 @@ static void check_ring(struct tni_audit *a, uint32_t index)
         atomic_load(&object->word) != word)
         return;
     if (!tni_geometry_has_block(&a->segment->geometry, ring))
-        tni_audit_say(a, false, "object %u has its slots in block %x, which does not exist",
+        tni_audit_say(a, false, "object %u has its slots in block %08x, which does not exist",
                       index, ring);
 }
 

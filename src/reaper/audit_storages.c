@@ -94,9 +94,10 @@ static void say_if_faulty(struct tni_audit *a, const struct suspect *suspect)
     if (fault == NULL || generation_of(a->segment, suspect->block) != suspect->generation)
         return;
     if (path[0] == '\0')
-        tni_audit_say(a, false, "block %x %s; it cannot be repaired", suspect->block.id, fault);
+        tni_audit_say(a, false, "block %08x %s; it cannot be repaired", suspect->block.id,
+                      fault);
     else
-        tni_audit_say(a, false, "block %x: its file %s %s; it cannot be repaired",
+        tni_audit_say(a, false, "block %08x: its file %s %s; it cannot be repaired",
                       suspect->block.id, path, fault);
 }
 

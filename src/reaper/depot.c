@@ -158,7 +158,7 @@ static int fail_put(const struct tni_reply *reply, tni_block block)
                         "(ulimit -n) is %u; the strategy arena needs none",
                         reply->pid, reply->limit);
     case TN_ERR_STALE:
-        return tni_fail(TN_ERR_STALE, "block %x is of another generation by now", block.id);
+        return tni_fail(TN_ERR_STALE, "block %08x is of another generation by now", block.id);
     default:
         return tni_fail(TN_ERR_MANAGER, "tenond (process %d) did not take a descriptor: %s",
                         reply->pid, tn_status_sentence(reply->status));
@@ -214,7 +214,7 @@ static int get(struct tn_domain *d, tni_block block, uint32_t generation, int *r
     struct tni_reply reply;
     int status = ask(d, TNI_REQUEST_FETCH, block, generation, -1, &reply, ret_fd);
     if (status == 0 && reply.status != 0)
-        return tni_fail(TN_ERR_NOT_FOUND, "tenond (process %d) has no descriptor of block %x",
+        return tni_fail(TN_ERR_NOT_FOUND, "tenond (process %d) has no descriptor of block %08x",
                         reply.pid, block.id);
     if (status != 0 && status != TN_ERR_NOT_FOUND && status != TN_ERR_SYSTEM)
         return TN_ERR_MANAGER;

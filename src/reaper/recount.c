@@ -198,7 +198,7 @@ static bool reclaim_counted(struct tn_domain *d, struct tni_thread *thread, tni_
     if (tni_recount_is_right(r))
         return true;
     if (is_damage(r)) {
-        tni_log(TNI_LOG_ERROR, "block %x: state %u, count %u, but %llu records name it",
+        tni_log(TNI_LOG_ERROR, "block %08x: state %u, count %u, but %llu records name it",
                 block.id, tni_word_state(r->word), tni_word_count(r->word),
                 (unsigned long long)r->records);
         return true;

@@ -37,7 +37,7 @@ static __attribute__((noinline)) int fail_held(struct tni_thread *thread, tni_bl
 {
     tni_announce_clear(thread);
     return tni_fail(TN_ERR_CORRUPT,
-                    "the word of block %x says that it is free, but this process holds it",
+                    "the word of block %08x says that it is free, but this process holds it",
                     block.id);
 }
 

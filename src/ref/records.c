@@ -7,7 +7,7 @@ int tni_records_add(struct tn_domain *d, tni_block message, tni_block block, boo
     uint32_t count;
     struct tni_records *records = tni_records_at(&d->segment, message, &count);
     if (records == NULL || count == tni_records_most(&d->segment, message))
-        return tni_fail(TN_ERR_CORRUPT, "message block %x has no room for another record",
+        return tni_fail(TN_ERR_CORRUPT, "message block %08x has no room for another record",
                         message.id);
     struct tni_thread *thread = tni_thread_enter(d);
     tni_announce_fence(thread, block);

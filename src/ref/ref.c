@@ -34,7 +34,7 @@
 
 static int fail_full(tni_block block, uint32_t most)
 {
-    return tni_fail(TN_ERR_FULL, "block %x has %u references, and cannot have more", block.id,
+    return tni_fail(TN_ERR_FULL, "block %08x has %u references, and cannot have more", block.id,
                     most);
 }
 
@@ -118,7 +118,7 @@ struct tni_records *tni_records_at(const struct tni_segment *s, tni_block block,
         *ret_count = count;
         return records;
     }
-    tni_fail(TN_ERR_CORRUPT, "message block %x states %u records, but has room for only %llu",
+    tni_fail(TN_ERR_CORRUPT, "message block %08x states %u records, but has room for only %llu",
              block.id, count, (unsigned long long)most);
     return NULL;
 }

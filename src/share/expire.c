@@ -14,7 +14,7 @@ bool tni_ticket_names_tensor(const struct tn_domain *d, tni_block block)
 int tni_ticket_fail_corrupt(uint32_t index, tni_block block)
 {
     return tni_fail(TN_ERR_CORRUPT,
-                    "ticket %u names the block %x, which does not exist or holds no tensor",
+                    "ticket %u names the block %08x, which does not exist or holds no tensor",
                     index, block.id);
 }
 

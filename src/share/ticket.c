@@ -171,13 +171,13 @@ static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
     if (own.id != block.id || own_generation != generation)
         return tni_fail(
             TN_ERR_INVALID,
-            "the handle names block %x (generation %u), but its ticket names %x (%u)", block.id,
-            generation, own.id, own_generation);
+            "the handle names block %08x (generation %u), but its ticket names %x (%u)",
+            block.id, generation, own.id, own_generation);
     if (tni_ref_generation(d, own) != own_generation)
         return tni_fail(
             TN_ERR_CORRUPT,
-            "ticket %u names block %x of generation %u, but the block has generation %u", index,
-            own.id, own_generation, tni_ref_generation(d, own));
+            "ticket %u names block %08x of generation %u, but the block has generation %u",
+            index, own.id, own_generation, tni_ref_generation(d, own));
     return 0;
 }
 

@@ -127,12 +127,12 @@ static int check_place(const union copied_view *copy, uint64_t limit, int64_t co
     if ((head->flags & TNI_VIEW_CONTIGUOUS) == 0 &&
         tni_shape_reach(head->ndim, head->extents, head->extents + head->ndim, item_bytes,
                         &reach) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "a view of block %x is invalid: %s", head->block,
+        return tni_fail(TN_ERR_CORRUPT, "a view of block %08x is invalid: %s", head->block,
                         tn_error_detail());
     if (head->byte_offset > limit || 0 - (uint64_t)reach.low_bytes > head->byte_offset ||
         (uint64_t)reach.high_bytes > limit - head->byte_offset)
         return tni_fail(TN_ERR_CORRUPT,
-                        "a view of block %x reaches beyond the %llu bytes of the block",
+                        "a view of block %08x reaches beyond the %llu bytes of the block",
                         head->block, (unsigned long long)limit);
     return 0;
 }
@@ -142,7 +142,7 @@ static int check_block(const struct tni_segment *s, const struct tni_view *head)
     if (!tni_geometry_has_block(&s->geometry, head->block) ||
         tni_class_is_message(head->block >> 24))
         return tni_fail(TN_ERR_CORRUPT,
-                        "a view names the block %x, which does not exist or holds no tensor",
+                        "a view names the block %08x, which does not exist or holds no tensor",
                         head->block);
     return 0;
 }
@@ -154,7 +154,7 @@ static int check_copy(const union copied_view *copy, uint64_t limit, struct tni_
 
     if (tni_tensor_measure(TN_DTYPE(head->code, head->bits, head->lanes), head->ndim,
                            head->extents, ret_size) != 0)
-        return tni_fail(TN_ERR_CORRUPT, "a view of block %x is invalid: %s", head->block,
+        return tni_fail(TN_ERR_CORRUPT, "a view of block %08x is invalid: %s", head->block,
                         tn_error_detail());
     return check_place(copy, limit, ret_size->count, ret_size->item_bytes);
 }

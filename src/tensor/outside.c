@@ -341,7 +341,7 @@ static int build_received(struct outside *o, const uint8_t *bytes,
     if (view.block != o->block || view.generation != o->mapping.generation)
         return tni_fail(
             TN_ERR_INVALID,
-            "the packet names block %x (generation %u), but its storage is block %x (%u)",
+            "the packet names block %08x (generation %u), but its storage is block %08x (%u)",
             view.block, view.generation, o->block, o->mapping.generation);
     return build(o, TN_STRATEGY_FILE_DESCRIPTOR, bytes + head->head_bytes, head->view_bytes,
                  ret_tensor);

@@ -62,7 +62,7 @@ static void check_counts(const struct crash_world *w)
             uint64_t records = tni_recount_records(s, block);
             if (records > tni_word_count(word) ||
                 (records > 0 && tni_word_state(word) != TNI_BLOCK_ALLOC))
-                fail_msg("block %x: state %u, count %u, and %llu records name it", block.id,
+                fail_msg("block %08x: state %u, count %u, and %llu records name it", block.id,
                          tni_word_state(word), tni_word_count(word),
                          (unsigned long long)records);
         }
