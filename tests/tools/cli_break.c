@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_break NAME BLOCK: raise the count of a block by one, as a lost record would leave it, so
- * that there is something for `tenon doctor` to find. Uses the inside of the library.
+ * cli_break NAME BLOCK: raise the count of a block by one, as if a record was lost, so that
+ * `tenon doctor` finds a discrepancy. It uses the inside of the library.
  */
 #include <stdio.h>
 #include <stdlib.h>

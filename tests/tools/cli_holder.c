@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_holder NAME: a domain with known content, for cli_test.py. Prints "PARENT-PID CHILD-PID"
- * when all is in place, and stays until standard input ends. "-" as NAME makes the domain
- * anonymous, without tenond. cli_holder NAME COUNT: and COUNT small tensors more.
+ * cli_holder NAME [COUNT]: make a domain with known content, for cli_test.py, and COUNT small
+ * tensors more. Print "PARENT-PID CHILD-PID" when that is done, and end when standard input
+ * ends. If NAME is "-", the domain is anonymous and has no tenond.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void wait_for_end(int fd)
         ;
 }
 
-/* Holds what its parent had at the fork, and one tensor of its own. */
+/* The child holds what its parent had at the fork, and makes one tensor more. */
 static int run_child(tn_domain *domain, void *argument)
 {
     tn_tensor *own;
@@ -81,7 +81,7 @@ static void close_objects(struct objects *o)
     tn_object_close(o->barrier);
 }
 
-/* A tensor of each strategy with memory of its own; the child, which is there, has none. */
+/* Tensors outside of the arena. They are made after the fork, so the child has none of them. */
 struct outside {
     tn_tensor *memory; /* float16[4, 4], a ticket, three words of attributes */
     tn_tensor *once;   /* int16[3] */
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
     close(done[0]);
     if (read(ready[0], &byte, 1) != 1)
         return 1;
-    /* Not the child's: made after it. */
+    /* Made after the fork, so the child does not hold it. */
     check(tn_tensor_create(domain, TN_FLOAT64, 0, NULL,
                            TN_OPTIONS(tn_tensor_options, .flags = TN_TENSOR_ZEROED), &scalar),
           "scalar");

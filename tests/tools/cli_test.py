@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the command `tenon` says about a domain with known content (cli_holder.c).
+"""Test what the command `tenon` prints about a domain with known content (cli_holder.c).
 
 usage: cli_test.py TENON CLI_HOLDER CLI_BREAK TENOND [unittest arguments]
 """
@@ -23,7 +23,7 @@ TENON, HOLDER, BREAK, TENOND = "tenon", "cli_holder", "cli_break", "tenond"
 
 
 class Domain:
-    """A running cli_holder; its pids, once all is in place."""
+    """A running cli_holder, and the pids that it printed."""
 
     def __init__(self, name, environment, *arguments, program=HOLDER):
         self.process = subprocess.Popen([program, name, *arguments], executable=HOLDER, env=environment, text=True,
@@ -44,7 +44,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="tenon-cli-")
-        self.name = os.path.basename(self.folder) # others of this user may run these tests too
+        self.name = os.path.basename(self.folder) # other processes of this user may run these tests at the same time
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.files = tempfile.mkdtemp(prefix="tenon-cli-files-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, self.files, ignore_errors=True)
@@ -66,7 +66,7 @@ class Case(unittest.TestCase):
         return json.loads(self.tenon(*arguments, "--json", expect=expect))
 
     def gc(self):
-        """What gc did in our domain, and with files: others of this user may be in any state."""
+        """What gc did in our domain and with our files: other domains of this user may be in any state."""
         done = subprocess.run([TENON, "gc", "--json"], env=self.environment, text=True,
                               capture_output=True, timeout=TIMEOUT_S, check=False)
         report = json.loads(done.stdout)
@@ -110,7 +110,7 @@ class Ls(Case):
         line = next(l for l in lines if f" {domain.parent} " in l)
         self.assertRegex(line, rf"^{self.name} +2/16 +[0-9.]+ [KM]iB +256\.0 MiB +[0-9.]+ m?s +{domain.parent}  {self.folder}$")
 
-    def test_ls_shows_an_anonymous_domain_by_its_id_and_stat_takes_that_id(self):
+    def test_an_anonymous_domain_is_shown_and_found_by_its_id(self):
         domain = self.hold("-")
         found = [d for d in self.json("ls") if d["creator_pid"] == domain.parent]
         self.assertEqual(found[0]["name"], "")
@@ -119,7 +119,7 @@ class Ls(Case):
 
 
 class Bytes(Case):
-    """Command lines and folders are bytes: half a character, no UTF-8, escape sequences."""
+    """Command lines and folders may have any bytes: half a character, invalid UTF-8, escape sequences."""
 
     PROGRAMS = {
         "x" * 62 + "\u00e9\u00e9": "x" * 62 + "?",
@@ -153,7 +153,7 @@ class Bytes(Case):
 
 
 class Names(Case):
-    """Processes of one user that have different runtime folders, as of a shell and a cron job."""
+    """Processes of one user with different runtime folders, such as those of a shell and of a cron job."""
 
     def setUp(self):
         super().setUp()
@@ -191,7 +191,7 @@ class Names(Case):
         for which in ids:
             self.assertEqual(self.json("stat", which)["domain"]["id"], which)
 
-    def test_of_three_domains_of_one_name_none_is_taken_and_two_are_named(self):
+    def test_an_error_names_two_of_three_domains_of_one_name(self):
         for session in "one", "two", "three":
             self.enter(session)
             self.hold()
@@ -200,7 +200,7 @@ class Names(Case):
         error = self.tenon("stat", self.name, expect=2)
         self.assertEqual(len([i for i in ids if i in error]), 2, error)
 
-    def test_where_a_folder_was_chosen_the_error_says_where_the_name_is(self):
+    def test_the_error_names_the_folder_that_has_the_name(self):
         domain = self.hold()
         self.environment["TENON_RUNTIME_DIR"] = os.path.join(self.folder, "chosen")
         error = self.tenon("stat", self.name, expect=3)
@@ -222,8 +222,8 @@ class Stat(Case):
     def test_stat_counts_memory_and_tables(self):
         self.hold()
         stat = self.json("stat", self.name)
-        # matrix 48, bytes 1000, child's 48, scalar 8, queued 140, and the queue's ring; outside of
-        # the arena 32, 6 and 200, each in an object of two pages
+        # In the arena: matrix 48, bytes 1000, the child's tensor 48, scalar 8, the queued tensor 140, and the queue's
+        # ring. Outside of the arena: 32, 6 and 200, each in an object of two pages.
         tensors = 48 + 1000 + 48 + 8 + 140 + 32 + 6 + 200
         self.assertGreater(stat["memory"]["live_bytes"], tensors)
         self.assertEqual(stat["memory"]["outside_count"], 3)
@@ -245,8 +245,8 @@ class Stat(Case):
         for seat in seats.values():
             self.assertEqual(seat["state"], "alive")
             self.assertIn("cli_holder", seat["command"])
-        # matrix and bytes are both's; the child made its own, and the parent made the scalar and
-        # what is outside of the arena later
+        # Parent and child hold matrix and bytes. The child made one tensor more. The parent made the scalar and the
+        # tensors outside of the arena after the fork.
         self.assertEqual(seats[domain.child]["bytes_held"], 48 + 1000 + 48)
         self.assertEqual(seats[domain.child]["blocks_held"], 3)
         self.assertEqual(seats[domain.parent]["bytes_held"], 48 + 1000 + 8 + 32 + 6 + 200)
@@ -285,7 +285,7 @@ class Stat(Case):
 
 
 def wait_until_full(pipe):
-    """Until whoever writes there waits for a reader."""
+    """Wait until the process that writes to the pipe waits for a reader."""
     waiting = bytearray(4)
     before = -1
     while True:
@@ -324,7 +324,7 @@ class Blocks(Case):
             if arguments:
                 self.assertGreater(len(json.loads(text)), 100000)
 
-    def test_blocks_names_type_shape_bytes_and_holders_of_each_tensor(self):
+    def test_blocks_has_type_shape_bytes_and_holders(self):
         domain = self.hold()
         matrix = self.block("float32")
         self.assertEqual((matrix["bytes"], matrix["ndim"], matrix["shape"]), (48, 2, [3, 4]))
@@ -346,7 +346,7 @@ class Blocks(Case):
         self.assertEqual((exported["references"], exported["in_tickets"], exported["in_messages"]),
                          (3, 1, 0))
 
-    def test_blocks_names_the_strategy_object_and_file_of_each_tensor(self):
+    def test_blocks_has_strategy_object_and_file(self):
         self.hold()
         object_bytes = 2 * os.sysconf("SC_PAGESIZE")
         keys = ("strategy", "bytes", "object_bytes", "is_write_once", "shape")
@@ -385,7 +385,7 @@ class Blocks(Case):
         self.assertEqual(len(lines), 1 + len(self.json("blocks", self.name)))
         self.assertRegex("\n".join(lines), rf"48 B +tensor +float32\[3, 4\] .* arena +{domain.parent} ")
         self.assertRegex("\n".join(lines), r"uint16\[100\] .* file_system +\d")
-        # in 100 columns, but for the commands of those who hold it
+        # All columns but the holders' commands fit in 100 columns.
         self.assertLess(lines[0].index("HOLDERS"), 92)
 
     def test_blocks_long_adds_the_strategy_attributes_and_file(self):
@@ -433,7 +433,7 @@ class Top(Case):
         self.assertEqual(frame[0]["domain"]["name"], self.name)
         self.assertEqual([q["pushes_per_s"] for q in frame[0]["queues"]], [0])
 
-    def test_top_on_a_terminal_ends_with_q_and_gives_the_screen_back(self):
+    def test_top_ends_with_q_and_restores_the_screen(self):
         self.hold()
         try:
             ours, theirs = pty.openpty()
@@ -455,11 +455,11 @@ class Top(Case):
 
 class Repair(Case):
     def copy_of_another_domain(self, path):
-        """Make a file as a domain that has ended would have left it."""
+        """Make a file as a domain that has ended leaves it."""
         copy = path.replace(self.json("stat", self.name)["domain"]["id"][:16], "0123456789abcdef")
         self.assertNotEqual(copy, path)
         shutil.copyfile(path, copy)
-        with open(copy, "r+b") as file: # as if its maker were dead: another start time
+        with open(copy, "r+b") as file: # another start time, as if its maker had died
             file.seek(80)
             file.write((1).to_bytes(8, "little"))
         return copy
@@ -475,7 +475,7 @@ class Repair(Case):
         self.assertEqual(self.block("float32")["references"], 1)
         self.assertEqual([a for a in self.gc() if "reclaimed" in a["what"]], [])
 
-    def test_gc_removes_the_files_of_a_dead_tenond_and_leaves_those_of_a_living_one(self):
+    def test_gc_removes_only_the_files_of_a_dead_tenond(self):
         files = ["tenond-4.2.lock", "tenond-4.2.sock"]
         for name in files:
             with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
@@ -495,7 +495,7 @@ class Repair(Case):
             with open(os.path.join(self.folder, name), "w", encoding="utf-8"):
                 pass
         with open(os.path.join(self.folder, "tenond-4.1.lock"), encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX) # as a tenond of that version that lives
+            fcntl.flock(lock, fcntl.LOCK_EX) # as a living tenond of that version does
             self.gc()
             self.assertEqual(sorted(os.listdir(self.folder)), sorted(names("4.1") + foreign))
         self.gc()
@@ -505,7 +505,7 @@ class Repair(Case):
         living = [f"tenond-{version}.1.lock" for version in range(100, 140)]
         dead = [[f"tenond-{version}.1.lock" for version in some] for some in (range(80, 100), range(140, 160))]
         with contextlib.ExitStack() as held:
-            for name in dead[0] + living + dead[1]: # a folder is read in one order or the other
+            for name in dead[0] + living + dead[1]: # in any order in which the folder may be read
                 file = held.enter_context(open(os.path.join(self.folder, name), "w", encoding="utf-8"))
                 if name in living:
                     fcntl.flock(file, fcntl.LOCK_EX)
@@ -515,12 +515,12 @@ class Repair(Case):
     def test_gc_removes_a_file_that_no_living_domain_owns(self):
         self.hold()
         path = self.block("uint16")["path"]
-        stray = self.copy_of_another_domain(path)
+        orphan = self.copy_of_another_domain(path)
         done = self.gc()
-        self.assertIn({"what": f"removed {stray}: its domain has ended", "done": True}, done)
+        self.assertIn({"what": f"removed {orphan}: its domain has ended", "done": True}, done)
         self.assertEqual(os.listdir(self.files), [os.path.basename(path)])
 
-    def test_everything_can_be_seen_and_reclaimed_while_tenond_is_dead(self):
+    def test_all_is_seen_and_reclaimed_without_tenond(self):
         domain = self.hold()
         manager = self.json("stat", self.name)["manager_pid"]
         os.kill(manager, signal.SIGKILL)
@@ -538,10 +538,10 @@ class Repair(Case):
         everything = subprocess.run([TENON, "doctor"], env=self.environment, text=True,
                                     capture_output=True, timeout=TIMEOUT_S, check=False)
         self.assertIn(f"{self.name}: 0 discrepancies\n", everything.stdout)
-        self.assertIn(everything.returncode, (0, 1)) # others of this user may be in any state
+        self.assertIn(everything.returncode, (0, 1)) # other domains of this user may be in any state
         self.assertNotIn("files:", everything.stdout)
 
-    def test_doctor_names_a_file_that_was_removed_and_that_it_cannot_be_repaired(self):
+    def test_doctor_says_that_a_removed_file_cannot_be_repaired(self):
         self.hold()
         path = self.block("uint16")["path"]
         os.unlink(path)
@@ -553,17 +553,17 @@ class Repair(Case):
     def test_doctor_names_a_file_that_no_living_domain_owns(self):
         self.hold()
         path = self.block("uint16")["path"]
-        stray = self.copy_of_another_domain(path)
+        orphan = self.copy_of_another_domain(path)
         done = subprocess.run([TENON, "doctor"], env=self.environment, text=True,
                               capture_output=True, timeout=TIMEOUT_S, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"files: {stray} is of no living domain, and nobody holds it\n", done.stdout)
+        self.assertIn(f"files: {orphan} is of no living domain, and nobody holds it\n", done.stdout)
         self.assertIn("files: 1 discrepancy\n", done.stdout)
         report = [r for r in self.json("doctor", expect=1) if r["domain"] is None]
         self.assertEqual([(r["discrepancies"], r["left"]) for r in report], [(1, 1)])
         self.assertNotIn(path, report[0]["findings"][0]["what"])
 
-    def test_doctor_names_a_count_that_is_too_high_and_fix_repairs_it(self):
+    def test_doctor_finds_and_repairs_a_count_that_is_too_high(self):
         self.hold()
         block = self.block("float32")["block"]
         subprocess.run([BREAK, self.name, str(block)], env=self.environment, check=True,

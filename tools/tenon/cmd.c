@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd: what the verbs share. */
+/* cmd: options, errors, lists of domains and JSON for all verbs. */
 #include "cmd.h"
 
 #include <stdlib.h>
@@ -130,7 +130,7 @@ json_t *cmd_json_count(uint64_t number)
 
 json_t *cmd_json_text(const char *text)
 {
-    json_t *value = json_string(text); /* NULL: no UTF-8, as the name of a folder may be */
+    json_t *value = json_string(text); /* NULL: the text is not UTF-8 */
     char *copy = value == NULL ? strdup(text) : NULL;
     if (copy != NULL)
         value = json_string(tni_text_clean(copy));
@@ -140,9 +140,7 @@ json_t *cmd_json_text(const char *text)
 
 void cmd_json_set(json_t *object, const char *key, json_t *value)
 {
-    /*
-     * Both NULL and a failed insert leave a key out, and cmd_json_print() a document of less.
-     */
+    /* Without memory the key is missing in the document. */
     (void)json_object_set_new(object, key, value);
 }
 
@@ -232,7 +230,7 @@ int cmd_json_print(const char *verb, json_t *value)
     json_decref(value);
     if (status != 0)
         return ferror(stdout) ? CMD_TROUBLE
-                              : cmd_no_memory(verb); /* main() names a failed write */
+                              : cmd_no_memory(verb); /* main() reports a failed write */
     putchar('\n');
     return CMD_FINE;
 }

@@ -16,37 +16,40 @@ enum { CMD_FINE = 0, CMD_TROUBLE = 1, CMD_USAGE = 2, CMD_NO_DOMAIN = 3 };
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_ls, cmd_stat, cmd_top, cmd_blocks, cmd_tickets, cmd_gc, cmd_doctor;
 
-/* What a verb is about. */
+/* Which domain a verb takes as its argument. */
 enum cmd_takes { CMD_TAKES_NO_DOMAIN, CMD_TAKES_A_DOMAIN, CMD_TAKES_ONE_OR_ALL };
-/** What every verb takes. A verb with options of its own has it at the start of its input. */
+/**
+ * The arguments that every verb takes. A verb with more options has a struct that begins with
+ * this one.
+ */
 struct cmd_arguments {
     enum cmd_takes takes;
     bool as_json;
-    const char *domain; /* NULL: none, or all */
+    const char *domain; /* NULL: none was given */
 };
-/** For the parser of a verb with options of its own: --json and the domain. */
+/** Parse --json, -h and the domain; a verb with more options calls it for all other keys. */
 error_t cmd_parse_key(int key, char *argument, struct argp_state *state);
 /**
- * Parse the command line of a verb; `arguments->takes` is set.
- * @param argp  of a verb with options of its own, which has parser and options: args_doc is
- *         added; NULL: it has none
+ * Parse the command line of a verb. pre: `arguments->takes` is set
+ * @param argp  parser and options of a verb that has more options than --json; or NULL
  * @return an exit code
  */
 int cmd_parse(int argc, char **argv, const char *doc, const struct argp *argp,
               struct cmd_arguments *arguments);
 
 /**
- * Say on stderr what failed, from `status` and tn_error_detail(). @return the exit code for it
+ * Print to standard error what failed, from `status` and tn_error_detail(). @return the exit
+ * code for that status
  */
 int cmd_fail(const char *verb, const char *subject, int status);
-/** Say that private memory ran out. @return CMD_TROUBLE */
+/** Print to standard error that private memory ran out. @return CMD_TROUBLE */
 int cmd_no_memory(const char *verb);
-/** Open a domain by name or id, or say why not. @return an exit code */
+/** Open a domain by name or id, or print why that failed. @return an exit code */
 int cmd_open(const char *verb, const char *name, tn_inspector **ret_inspector);
 
 enum { CMD_ID_BYTES = 33 };
 void cmd_hex_id(const tn_domain_entry *info, char id[CMD_ID_BYTES]);
-/** What to call a domain: its name, or its id if it has none. `id` is room for the latter. */
+/** @return the name of a domain, or, if it has none, its id, which is written to `id` */
 const char *cmd_domain_label(const tn_domain_entry *info, char id[CMD_ID_BYTES]);
 
 /** Every domain of the user, in a list owned by the caller. */
@@ -57,16 +60,16 @@ struct cmd_domains {
 /** @return 0, or a TN_ERR_* that cmd_fail() can name */
 int cmd_list_domains(struct cmd_domains *ret_domains);
 
-/* Of a finding, or of what gc did. */
+/* Room for a sentence of doctor or gc. */
 enum { CMD_SENTENCE_BYTES = 4096 };
 
-/* JSON. Numbers beyond 2^63 - 1 are cut to it. */
+/* JSON. A number above 2^63 - 1 becomes 2^63 - 1. */
 json_t *cmd_json_count(uint64_t number);
-/** Bytes of others: where they are no UTF-8, as tni_text_clean(). */
+/** A text that may not be UTF-8, such as a path: tni_text_clean() replaces such bytes. */
 json_t *cmd_json_text(const char *text);
-/** Add to an object that the caller builds; `value` is consumed, also when it is NULL. */
+/** Add a key to an object. `value` is consumed; NULL is accepted. */
 void cmd_json_set(json_t *object, const char *key, json_t *value);
-/** The number of a block, as every text has it. */
+/** The number of a block, as error sentences and logs print it. */
 #define CMD_BLOCK_FORMAT "%08" PRIx32
 json_t *cmd_json_block(uint32_t block);
 json_t *cmd_json_domain(const tn_domain_entry *info);
@@ -74,10 +77,10 @@ json_t *cmd_json_seat(const tn_seat_entry *seat);
 /** An array: the holders of a block, or the owners of an object. */
 json_t *cmd_json_holders(const tn_holder *holders, uint32_t count);
 json_t *cmd_json_object(const tn_object_entry *object);
-/** Print and consume. @return an exit code */
+/** Print a value, which is consumed. @return an exit code */
 int cmd_json_print(const char *verb, json_t *value);
 
-/* The options that every verb has, and their keys. argp itself has --help and -?. */
+/* The options that every verb has. argp adds --help, -? and --usage. */
 #define CMD_HELP_OPTION                                                                        \
     {                                                                                          \
         NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0                                                \

@@ -28,10 +28,10 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 /* What was found in one domain. */
 struct findings {
     const char *label; /* the domain's, or "files" */
-    bool is_files;     /* that nobody has */
+    bool is_files;     /* files that no domain and no process has */
     json_t *list;      /* NULL: print text */
     int found, repaired;
-    uint32_t unchecked; /* blocks that were in use all the time */
+    uint32_t unchecked; /* blocks that other processes used all the time */
 };
 
 static int hear(const char *sentence, bool repaired, void *context)
@@ -64,7 +64,7 @@ static void report(const struct findings *findings, json_t *ret_list)
         if (findings->repaired > 0)
             printf(", %d repaired", findings->repaired);
         if (findings->unchecked > 0)
-            printf("; %u blocks were in use all the time and were not looked into",
+            printf("; %u blocks were in use all the time and were not checked",
                    findings->unchecked);
         printf("\n");
         return;
@@ -81,8 +81,8 @@ static void report(const struct findings *findings, json_t *ret_list)
 }
 
 /*
- * @param found  what the search for them returned
- * @return an exit code: CMD_TROUBLE while something is wrong and was not repaired
+ * @param found  the result of the search: the number of findings, or an error
+ * @return an exit code: CMD_TROUBLE if a finding was not repaired
  */
 static int conclude(struct findings *findings, int found, json_t *ret_list)
 {
@@ -107,7 +107,7 @@ static int examine(const struct arguments *arguments, const char *name, const ch
     tn_inspector *inspector;
     int status = tn_inspector_open(name, &inspector);
 
-    /* Of all domains, one that ended since they were listed has nothing wrong with it. */
+    /* A domain may end after it was listed. That is no error, unless the user named it. */
     if (status == TN_ERR_NOT_FOUND && arguments->common.domain == NULL)
         return CMD_FINE;
     if (status != 0)
@@ -119,7 +119,7 @@ static int examine(const struct arguments *arguments, const char *name, const ch
     return conclude(&findings, found, ret_list);
 }
 
-/* Files that storages left: of none of the domains, or let go by one. */
+/* Files of storages that belong to no living domain, or that their domain let go. */
 static int examine_files(json_t *ret_list)
 {
     struct findings findings = {
@@ -142,7 +142,8 @@ static int examine_all(const struct arguments *arguments, json_t *ret_list)
         cmd_hex_id(&domains.at[i], id);
         if (domains.at[i].other_layout != 0) {
             if (ret_list == NULL)
-                printf("%s: not looked into: shared layout %u is of another version of tenon\n",
+                printf("%s: not checked, because another version of tenon made it (shared "
+                       "layout %u)\n",
                        label, domains.at[i].other_layout);
             continue;
         }

@@ -66,9 +66,9 @@ int cmd_gc(int argc, char **argv)
         .parser = parse,
         .doc =
             "Reclaim dead processes in every domain of this user, give free memory above the "
-            "watermark back to the system, and remove files: storages that nobody has any "
-            "more ($TENON_SHM_DIR, else /dev/shm), and what a dead tenond left in the "
-            "runtime folder."};
+            "watermark back to the system, and remove files: of storages that no domain and no "
+            "process has ($TENON_SHM_DIR, else /dev/shm), and of a tenond that has died, in "
+            "the runtime folder."};
     struct report report = {0};
     bool as_json = false;
     int code = CMD_FINE;

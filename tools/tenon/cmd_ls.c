@@ -13,7 +13,7 @@ static int print_json(const struct cmd_domains *domains)
     return cmd_json_print("ls", list);
 }
 
-/* Of a domain of another version of tenon no more is known. */
+/* Of a domain that another version of tenon made, only these figures are known. */
 static void add_other(struct table *table, const tn_domain_entry *info)
 {
     table_cell(table, "layout %u", info->other_layout);

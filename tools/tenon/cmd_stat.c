@@ -148,7 +148,7 @@ static int print_seats(tn_inspector *inspector)
                           : CMD_FINE;
 }
 
-/* Of a lock or an owned semaphore, as "PID (seat N)". */
+/* The owners of a lock or of an owned semaphore, each as "PID (seat N)". */
 static void add_owners(struct table *table, const tn_object_entry *object)
 {
     enum { SHOWN = 4 };

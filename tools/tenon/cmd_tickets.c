@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon tickets: what exported handles keep in one domain. */
+/* tenon tickets: list the tickets of one domain, each with the block that it keeps. */
 #include <inttypes.h>
 
 #include "cmd.h"
@@ -74,9 +74,8 @@ int cmd_tickets(int argc, char **argv)
     struct cmd_arguments arguments = {.takes = CMD_TAKES_A_DOMAIN};
     tn_inspector *inspector;
 
-    if (cmd_parse(argc, argv,
-                  "Show every live ticket of one domain: what exported handles keep.", NULL,
-                  &arguments) != CMD_FINE)
+    if (cmd_parse(argc, argv, "List every ticket of one domain: what exported handles keep.",
+                  NULL, &arguments) != CMD_FINE)
         return CMD_USAGE;
     int code = cmd_open("tickets", arguments.domain, &inspector);
     if (code != CMD_FINE)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenon top: who holds how much, and what passes through the queues, live. */
+/* tenon top: how much each process holds, and what passes through the queues, live. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "cmd.h"
+#include "samples.h"
 #include "screen.h"
 #include "table.h"
 
@@ -20,7 +19,7 @@ struct arguments {
 static const struct argp_option options[] = {
     CMD_COMMON_OPTIONS,
     {"delay", 'd', "SECONDS", 0, "Time between two frames, from 0.1 (default 1)", 0},
-    {"once", '1', NULL, 0, "Show one frame, measured over one delay, and end", 0},
+    {"once", '1', NULL, 0, "Print one frame, measured over one delay, and end", 0},
     {0}};
 
 static error_t parse(int key, char *argument, struct argp_state *state)
@@ -44,158 +43,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* ---- one sample of one domain ------------------------------------------------------------ */
-
-struct sample {
-    tn_domain_stat stat;
-    uint64_t taken_ns;
-    tn_seat_entry *seats; /* [seat_count], most bytes first */
-    size_t seat_count;
-    tn_object_entry *objects; /* [object_count], as in the table */
-    size_t object_count;
-};
-
-struct samples {
-    struct sample *at; /* [count] */
-    size_t count;
-};
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-static void free_samples(struct samples *samples)
-{
-    for (size_t i = 0; i < samples->count; i++) {
-        free(samples->at[i].seats);
-        free(samples->at[i].objects);
-    }
-    free(samples->at);
-    *samples = (struct samples){0};
-}
-
-static int add_seat(const tn_seat_entry *seat, void *context)
-{
-    struct sample *sample = context;
-    tn_seat_entry *grown = reallocarray(sample->seats, sample->seat_count + 1, sizeof *grown);
-    if (grown == NULL)
-        return TN_ERR_NO_MEMORY;
-    grown[sample->seat_count++] = *seat;
-    sample->seats = grown;
-    return 0;
-}
-
-static int add_object(const tn_object_entry *object, void *context)
-{
-    struct sample *sample = context;
-    tn_object_entry *grown =
-        reallocarray(sample->objects, sample->object_count + 1, sizeof *grown);
-    if (grown == NULL)
-        return TN_ERR_NO_MEMORY;
-    grown[sample->object_count] = *object;
-    grown[sample->object_count].owners = NULL; /* borrowed; a queue has none */
-    grown[sample->object_count++].owner_count = 0;
-    sample->objects = grown;
-    return 0;
-}
-
-static int compare_seats(const void *one, const void *other)
-{
-    const tn_seat_entry *a = one, *b = other;
-    if (a->bytes_held != b->bytes_held)
-        return a->bytes_held < b->bytes_held ? 1 : -1;
-    return (a->seat > b->seat) - (a->seat < b->seat);
-}
-
-/* What was taken stays in `sample` on failure too, for free_samples(). */
-static int look(tn_inspector *inspector, struct sample *sample)
-{
-    sample->stat.struct_size = sizeof sample->stat;
-    int status = tn_inspect_stat(inspector, &sample->stat);
-    if (status == 0)
-        status = tn_inspect_seats(inspector, add_seat, sample);
-    sample->taken_ns = now_ns();
-    if (status == 0)
-        status = tn_inspect_objects(inspector, add_object, sample);
-    if (sample->seat_count > 0)
-        qsort(sample->seats, sample->seat_count, sizeof *sample->seats, compare_seats);
-    return status;
-}
-
-static int add_sample(const char *name, struct samples *samples)
-{
-    tn_inspector *inspector;
-    int status = tn_inspector_open(name, &inspector);
-    if (status != 0)
-        return status;
-    struct sample *grown = reallocarray(samples->at, samples->count + 1, sizeof *grown);
-    if (grown == NULL) {
-        tn_inspector_close(inspector);
-        return TN_ERR_NO_MEMORY;
-    }
-    samples->at = grown;
-    grown[samples->count] = (struct sample){0};
-    status = look(inspector, &grown[samples->count++]);
-    tn_inspector_close(inspector);
-    return status;
-}
-
-static int take_samples(const struct arguments *arguments, struct samples *samples)
-{
-    struct cmd_domains domains;
-    char id[CMD_ID_BYTES];
-
-    if (arguments->common.domain != NULL)
-        return add_sample(arguments->common.domain, samples);
-    int status = cmd_list_domains(&domains);
-    if (status != 0)
-        return status;
-    for (size_t i = 0; i < domains.count && status == 0; i++) {
-        if (domains.at[i].other_layout != 0)
-            continue; /* only its own version can look into it */
-        cmd_hex_id(&domains.at[i], id);
-        status = add_sample(id, samples);
-        if (status == TN_ERR_NOT_FOUND)
-            status = 0; /* it ended since it was listed */
-    }
-    free(domains.at);
-    return status;
-}
-
-/* ---- rates ------------------------------------------------------------------------------- */
-
-static const struct sample *find_before(const struct samples *before,
-                                        const struct sample *sample)
-{
-    for (size_t i = 0; i < before->count; i++)
-        if (memcmp(before->at[i].stat.domain.id, sample->stat.domain.id,
-                   sizeof sample->stat.domain.id) == 0)
-            return &before->at[i];
-    return NULL;
-}
-
-/* Messages a second through a queue since the sample before; negative: not known. */
-static double rate(const struct sample *before, const struct sample *sample,
-                   const tn_object_entry *queue)
-{
-    if (before == NULL || sample->taken_ns <= before->taken_ns)
-        return -1;
-    double seconds = (double)(sample->taken_ns - before->taken_ns) / 1e9;
-    for (size_t i = 0; i < before->object_count; i++)
-        if (before->objects[i].id == queue->id && before->objects[i].pushed <= queue->pushed)
-            return (double)(queue->pushed - before->objects[i].pushed) / seconds;
-    return -1;
-}
+/* ---- text -------------------------------------------------------------------------------- */
 
 static bool is_queue(const tn_object_entry *object)
 {
     return strcmp(object->kind, "queue") == 0;
 }
-
-/* ---- text -------------------------------------------------------------------------------- */
 
 static void print_head(FILE *file, const struct sample *sample)
 {
@@ -250,7 +103,7 @@ static int print_queues(FILE *file, const struct sample *before, const struct sa
         const tn_object_entry *queue = &sample->objects[i];
         if (!is_queue(queue))
             continue;
-        double per_second = rate(before, sample, queue);
+        double per_second = samples_rate(before, sample, queue);
         shown++;
         if (per_second < 0)
             table_cell(table, "-");
@@ -288,7 +141,7 @@ static char *render(const struct samples *before, const struct samples *samples)
         print_head(file, sample);
         status = print_seats(file, sample);
         if (status == 0)
-            status = print_queues(file, find_before(before, sample), sample);
+            status = print_queues(file, samples_find(before, sample), sample);
     }
     if (fclose(file) != 0 || status != 0) {
         free(text);
@@ -313,7 +166,7 @@ static json_t *json_sample(const struct sample *before, const struct sample *sam
     for (size_t i = 0; i < sample->object_count; i++) {
         if (!is_queue(&sample->objects[i]))
             continue;
-        double per_second = rate(before, sample, &sample->objects[i]);
+        double per_second = samples_rate(before, sample, &sample->objects[i]);
         json_t *queue = cmd_json_object(&sample->objects[i]);
         cmd_json_set(queue, "pushes_per_s",
                      per_second < 0 ? json_null() : json_real(per_second));
@@ -330,7 +183,7 @@ static int print_json(const struct samples *before, const struct samples *sample
     json_t *frame = json_array();
     for (size_t i = 0; i < samples->count; i++)
         json_array_append_new(
-            frame, json_sample(find_before(before, &samples->at[i]), &samples->at[i]));
+            frame, json_sample(samples_find(before, &samples->at[i]), &samples->at[i]));
     int status = frame == NULL ? -1 : json_dumpf(frame, stdout, JSON_COMPACT);
     json_decref(frame);
     putchar('\n');
@@ -358,8 +211,7 @@ static int show(const struct arguments *arguments, const struct samples *before,
 }
 
 /*
- * @param ret_status  what a look at a domain returned, to be named once the screen is given
- * back
+ * @param ret_status  of the last samples; the caller prints an error after it closed the screen
  */
 static int run_frames(const struct arguments *arguments, int *ret_status)
 {
@@ -369,19 +221,19 @@ static int run_frames(const struct arguments *arguments, int *ret_status)
     int code = CMD_FINE, status = 0;
 
     while (code == CMD_FINE && !is_over) {
-        if ((status = take_samples(arguments, &samples)) != 0)
+        if ((status = samples_take(arguments->common.domain, &samples)) != 0)
             break;
-        /* A single frame is measured: its first sample is not shown. */
+        /* With --once, the first samples only serve to compute rates. */
         if (!is_first || !arguments->once)
             code = show(arguments, &before, &samples);
         is_over = (arguments->once && !is_first) || code != CMD_FINE || screen_wait(delay_ns);
         is_first = false;
-        free_samples(&before);
+        samples_free(&before);
         before = samples;
         samples = (struct samples){0};
     }
-    free_samples(&before);
-    free_samples(&samples);
+    samples_free(&before);
+    samples_free(&samples);
     *ret_status = status;
     return code;
 }
@@ -393,8 +245,8 @@ int cmd_top(int argc, char **argv)
     int status;
 
     if (cmd_parse(argc, argv,
-                  "Show who holds how much, and what passes through the queues, again and "
-                  "again. q or Ctrl-C ends it.",
+                  "Show how much each process holds, and what passes through the queues, again "
+                  "and again. q or Ctrl-C ends it.",
                   &argp, &arguments.common) != CMD_FINE)
         return CMD_USAGE;
     bool has_screen = !arguments.once && !arguments.common.as_json;

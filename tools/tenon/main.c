@@ -34,7 +34,7 @@ static const char documentation[] =
 struct call {
     const struct verb *verb;
     int argc;
-    char **argv; /* from the verb on */
+    char **argv; /* begins with the verb */
 };
 
 static error_t parse(int key, char *argument, struct argp_state *state)
@@ -69,7 +69,8 @@ static void print_version(FILE *file, struct argp_state *state)
     fprintf(file, "tenon %s\n", tn_version());
 }
 
-/* @return whether all that was printed has been written; if not, a sentence said so */
+/* Flush standard output. @return false: that failed, and a sentence on standard error says so
+ */
 static bool close_output(void)
 {
     errno = 0;
@@ -80,7 +81,7 @@ static bool close_output(void)
     return false;
 }
 
-/* After --help and --version argp calls exit(0). */
+/* argp ends the process after --help and --version, with exit(0). */
 static void at_exit(void)
 {
     if (!close_output())
@@ -97,7 +98,9 @@ int main(int argc, char **argv)
     struct call call = {0};
     char name[64];
 
-    atexit(at_exit);
+    static bool is_registered; /* a test may call main() many times */
+    if (!is_registered)
+        is_registered = atexit(at_exit) == 0;
     argp_program_version_hook = print_version;
     argp_err_exit_status = CMD_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &call) != 0 || call.verb == NULL)

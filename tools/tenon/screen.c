@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static bool is_window; /* standard output is a terminal */
-static bool has_keys;  /* standard input is, too, and gives us keys at once */
+static bool has_keys;  /* standard input is a terminal too, and is read key by key */
 static struct termios before;
 static volatile sig_atomic_t is_over;
 
@@ -26,7 +26,7 @@ void screen_open(void)
 {
     struct sigaction action = {.sa_handler = end};
 
-    /* No SA_RESTART: a signal ends the wait. */
+    /* Without SA_RESTART, so that a signal ends poll(). */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -39,7 +39,7 @@ void screen_open(void)
         has_keys = tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
     }
     if (is_window)
-        fputs("\033[?1049h\033[?25l", stdout); /* the other screen, no cursor */
+        fputs("\033[?1049h\033[?25l", stdout); /* the alternate screen, without a cursor */
 }
 
 void screen_close(void)

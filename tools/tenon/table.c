@@ -10,7 +10,7 @@
 
 enum { GAP = 2 };
 
-/* All cells' text lies in one buffer, each ended by NUL: a million rows are one allocation. */
+/* The texts of all cells lie in one buffer, each with a NUL at its end. */
 struct table {
     const struct table_column *columns;
     size_t column_count;
@@ -18,7 +18,7 @@ struct table {
     size_t width[TABLE_COLUMNS];
     char *text;
     size_t used, room;
-    bool is_full;   /* no memory for a cell */
+    bool is_full;   /* there was no memory for a cell */
     bool is_headed; /* table_flush() has printed the heading */
 };
 
@@ -138,7 +138,7 @@ const char *table_bytes(char text[TABLE_TEXT_BYTES], uint64_t bytes)
         snprintf(text, TABLE_TEXT_BYTES, "%" PRIu64 " B", bytes);
         return text;
     }
-    /* 1023.95 would be printed as 1024.0 */
+    /* printf() would round 1023.95 to 1024.0 */
     value /= 1024;
     while (value >= 1023.95) {
         value /= 1024;
@@ -173,7 +173,7 @@ const char *table_tensor(char text[TABLE_TENSOR_BYTES], tn_dtype dtype, int32_t 
 
     if (tn_dtype_name(dtype, name, sizeof name) != 0)
         snprintf(name, sizeof name, "type %u:%u", TN_DTYPE_CODE(dtype), TN_DTYPE_BITS(dtype));
-    /* A name, 8 numbers of 20 digits and what lies between: less than TABLE_TENSOR_BYTES. */
+    /* TABLE_TENSOR_BYTES has room for a name and 8 numbers of 20 digits. */
     used = (size_t)snprintf(text, TABLE_TENSOR_BYTES, "%s[", name);
     for (int32_t i = 0; i < ndim && i < 8; i++)
         used += (size_t)snprintf(text + used, TABLE_TENSOR_BYTES - used, "%s%" PRId64,

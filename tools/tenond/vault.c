@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vault: a process that has a second descriptor of each of tenond's deposits, and nothing else:
- * no seat, no domain mapped. Started by tenond with its first deposit.
+ * vault: a process that has a duplicate of each of tenond's deposits. It has no seat, and maps
+ * no domain. tenond starts it with the first deposit.
  *
- * Nouns: entry (a descriptor under a domain's id, a block and its generation), caller (whoever
- * connected), client (the connection of the tenond of this folder, one at a time: a caller that
- * said something that makes sense).
- * I1  All that a client sent before it ended is taken before the next client is answered. So
- *     what a tenond had sent when it was killed, its successor finds here.
- * I2  Nothing here is believed: whether an entry is what its block says, and whether there is
- *     such a block, tenond looks at when it takes an entry over.
- * I3  Without a client it ends when it has no entry, or another vault has its socket's name, or
- *     no tenond has come for LIFE_NS. Until then it starts one now and then: nobody may be
- *     waiting who would.
- * I4  A client that sends what makes no sense is closed, and costs no entry. So is a caller,
- *     or one that says nothing for FIRST_NS, whether there is a client or not: callers who are
- *     none fill neither the socket nor our table.
- * Callers: tenond. Death: tenond has every descriptor too; it sees the end of the connection,
- * starts another vault, and gives it all of them.
+ * Nouns: entry (a descriptor under the id of a domain, a block and its generation), caller (a
+ * connection that has not been served), client (the connection of the tenond of this folder: a
+ * caller that sent a well-formed packet; one at a time).
+ * I1  All packets of a client are taken before the next client is answered. So a tenond's
+ *     successor finds here what that tenond had sent when it was killed.
+ * I2  The vault trusts nothing: tenond checks whether an entry is what its block says, and
+ *     whether there is such a block, when it takes the entry over.
+ * I3  A vault without a client ends if it has no entry, if another vault has its socket's name,
+ *     or if no tenond came for LIFE_NS. Until then it starts a tenond now and then: perhaps no
+ * member waits that would start one. I4  A client that sends a malformed packet is closed, and
+ * no entry is lost. A caller is closed if its first packet is malformed, or if it sends nothing
+ * for FIRST_NS, whether or not there is a client. So such callers fill neither the socket's
+ * queue nor our table. Callers: tenond. Death: tenond still has every descriptor. It sees the
+ * end of the connection, starts another vault, and gives it all descriptors.
  */
 #include "vault.h"
 
@@ -28,11 +27,11 @@
 
 #define MS_NS          UINT64_C(1000000)
 #define LIFE_NS        (60000 * MS_NS)
-#define FIRST_NS       (200 * MS_NS)  /* a caller must say something by then */
-#define SEND_NS        (1000 * MS_NS) /* of a LIST, for each entry */
-#define START_LEAST_NS (100 * MS_NS)  /* for survivors to do it */
+#define FIRST_NS       (200 * MS_NS)  /* for the first packet of a caller */
+#define SEND_NS        (1000 * MS_NS) /* for each entry of the answer to LIST */
+#define START_LEAST_NS (100 * MS_NS)  /* before tenond is started: a survivor may do it */
 #define START_MOST_NS  (10000 * MS_NS)
-#define DEAF_NS        (100 * MS_NS) /* after no descriptor was left for a caller */
+#define DEAF_NS        (100 * MS_NS) /* pause after no descriptor was left for a caller */
 enum { ROOM_LEAST = 256, CALLERS = 32 };
 
 struct entry {
@@ -42,21 +41,21 @@ struct entry {
 };
 
 struct caller {
-    int fd; /* -1: nobody */
+    int fd; /* -1: this place is empty */
     uint64_t since_ns;
-    bool has_spoken; /* then nothing more is read before it is the client */
+    bool has_spoken; /* its first packet came; the rest is read when it is the client */
     struct vault_packet said;
-    int said_fd; /* came along; -1: none */
+    int said_fd; /* the descriptor of that packet; -1: none */
 };
 
 struct vault {
-    struct entry *at; /* [room], a power of two or 0; by hash, then the next that is empty */
+    struct entry *at; /* [room], a power of two or 0: a hash table with linear probing */
     uint32_t room, count;
     int listen_fd, client_fd;
     struct caller callers[CALLERS];
-    uint64_t deaf_ns;  /* nobody is accepted before */
+    uint64_t deaf_ns;  /* no caller is accepted before this time */
     uint64_t file;     /* the number of our socket's file */
-    uint64_t pause_ns; /* before a tenond is started */
+    uint64_t pause_ns; /* before the next tenond is started */
 };
 
 /* ---- entries ----------------------------------------------------------------------------- */
@@ -69,7 +68,7 @@ static uint32_t place_of(const struct vault *v, const uint8_t domain[16], uint32
     return (uint32_t)tni_hash(key, sizeof key) & (v->room - 1);
 }
 
-/* That of the block, or the empty one where it belongs. pre: there is room */
+/* The entry of a block, or the empty one where it belongs. pre: there is room */
 static struct entry *find(const struct vault *v, const uint8_t domain[16], uint32_t block)
 {
     uint32_t i = place_of(v, domain, block);
@@ -102,7 +101,7 @@ static int ensure_room(struct vault *v)
 static bool put(struct vault *v, const struct vault_packet *p, int fd)
 {
     if (ensure_room(v) != 0)
-        return false; /* the one that tenond has must do */
+        return false; /* only tenond has the descriptor then */
     struct entry *entry = find(v, p->domain, p->block);
     if (entry->fd >= 0)
         tni_os_close(entry->fd);
@@ -126,7 +125,7 @@ static void drop(struct vault *v, const struct vault_packet *p)
     for (uint32_t i = (hole + 1) & mask; v->at[i].fd >= 0; i = (i + 1) & mask) {
         uint32_t wanted = place_of(v, v->at[i].domain, v->at[i].block);
         if (((i - wanted) & mask) < ((i - hole) & mask))
-            continue; /* the hole is in front of where it may stand */
+            continue; /* its search begins behind the hole */
         v->at[hole] = v->at[i];
         hole = i;
     }
@@ -147,7 +146,7 @@ static bool send_entry(const struct vault *v, const struct entry *entry)
                               tni_os_now_ns() + SEND_NS) == 0;
 }
 
-/* It reads all of it before it says anything more: so we may wait for it. */
+/* The client reads all of the answer before it sends more, so we may wait for the client. */
 static bool list(const struct vault *v)
 {
     const struct vault_packet end = {.magic = VAULT_MAGIC, .verb = VAULT_END};
@@ -188,7 +187,7 @@ static bool serve(struct vault *v, const struct vault_packet *p, int fd)
 
 enum heard { NONSENSE, LOST, PACKET };
 
-/* LOST: there was no room for its descriptor. */
+/* LOST: the packet came, but no descriptor was free for its descriptor. */
 static enum heard hear(int fd, struct vault_packet *ret_packet, int *ret_fd)
 {
     struct vault_packet p = {0};
@@ -232,7 +231,7 @@ static void take_call(struct vault *v)
     int status = caller != NULL ? tni_os_accept(v->listen_fd, &fd) : TN_ERR_TIMED_OUT;
     if (status == 0)
         *caller = (struct caller){.fd = fd, .since_ns = tni_os_now_ns()};
-    if (status == TN_ERR_SYSTEM) /* it stays readable */
+    if (status == TN_ERR_SYSTEM) /* the socket stays readable */
         v->deaf_ns = tni_os_now_ns() + DEAF_NS;
 }
 
@@ -243,7 +242,7 @@ static void listen_to(struct caller *caller)
         hang_up(caller);
 }
 
-/* I4. @return when the next one has been silent for too long */
+/* I4. @return when the next caller has been silent for too long */
 static uint64_t drop_silent(struct vault *v)
 {
     uint64_t now_ns = tni_os_now_ns(), next_ns = TNI_FOREVER;
@@ -260,8 +259,8 @@ static uint64_t drop_silent(struct vault *v)
 }
 
 /*
- * Wait for the client, and see to callers meanwhile. @return 0: the client; 1: a caller;
- * TN_ERR_TIMED_OUT, also before the deadline
+ * Wait for a packet of the client, and serve callers meanwhile. @return 0: the client is
+ * readable; 1: a caller was served; TN_ERR_TIMED_OUT, perhaps before the deadline
  */
 static int attend(struct vault *v, uint64_t deadline_ns)
 {
@@ -288,10 +287,10 @@ static void serve_client(struct vault *v, const struct vault_packet *first, int 
         if (attend(v, TNI_FOREVER) != 0)
             continue;
         enum heard heard = hear(v->client_fd, &p, &fd);
-        /* LOST: the one that tenond has must do. */
+        /* LOST: only tenond has the descriptor then. */
         stays = heard == LOST || (heard == PACKET && serve(v, &p, fd));
     }
-    /* One that dies of what it finds is started ever more seldom. */
+    /* A tenond that soon dies again is started after longer and longer pauses. */
     if (tni_os_now_ns() - begun_ns >= START_MOST_NS)
         v->pause_ns = START_LEAST_NS;
     tni_os_close(v->client_fd);
@@ -300,7 +299,7 @@ static void serve_client(struct vault *v, const struct vault_packet *first, int 
 
 /* ---- between clients --------------------------------------------------------------------- */
 
-/* Whoever comes first has the lock; we do not learn, and need not know, whether it was ours. */
+/* If a survivor starts a tenond too, the first of the two gets the lock, and the other ends. */
 static void start_tenond(struct vault *v)
 {
     static const char *const argv[] = {"tenond", NULL};
@@ -314,7 +313,7 @@ static void start_tenond(struct vault *v)
                 tn_error_detail());
 }
 
-/* A caller that has spoken, the one that came first. NULL: none has */
+/* @return of the callers whose first packet came, the one that connected first; or NULL */
 static struct caller *next_client(struct vault *v)
 {
     struct caller *first = NULL;
@@ -333,7 +332,7 @@ static bool has_callers(const struct vault *v)
     return false;
 }
 
-/* I3. @return who is the client now; NULL: it is over */
+/* I3. @return the next client; NULL: the vault ends */
 static struct caller *await_client(struct vault *v, uint64_t end_ns)
 {
     uint64_t start_ns = tni_os_now_ns() + v->pause_ns;
@@ -363,7 +362,7 @@ int vault_run(int listen_fd)
                       .file = tni_os_file_number(TNI_VAULT_SOCKET),
                       .pause_ns = START_LEAST_NS};
     if (tni_os_socket_number(listen_fd) == 0)
-        return tni_fail(TN_ERR_INVALID, "nobody but tenond starts a vault");
+        return tni_fail(TN_ERR_INVALID, "only tenond can start a vault");
     uint64_t end_ns = tni_os_now_ns() + LIFE_NS;
     for (uint32_t i = 0; i < CALLERS; i++)
         v.callers[i].fd = -1;
