@@ -171,7 +171,7 @@ static int check_block(struct tn_domain *d, uint32_t index, tni_block block,
     if (own.id != block.id || own_generation != generation)
         return tni_fail(
             TN_ERR_INVALID,
-            "the handle names block %08x (generation %u), but its ticket names %x (%u)",
+            "the handle names block %08x (generation %u), but its ticket names %08x (%u)",
             block.id, generation, own.id, own_generation);
     if (tni_ref_generation(d, own) != own_generation)
         return tni_fail(
