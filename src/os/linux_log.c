@@ -2,10 +2,11 @@
 /*
  * os: the lines that the library writes itself, to where TENON_LOG=LEVEL[:FILE] says.
  *
- * I1  No descriptor is kept: each line opens the file, appends with one write(), and closes the
- *     file. So a program may close any descriptor, a forked child needs nothing, and a file
- * that is renamed by log rotation is left at the next line. I2  A line that cannot be written
- * is lost. It raises no signal, and it does not wait for the reader of a pipe that FILE names.
+ * I1  No descriptor is kept: each line opens the file, appends with one write(), and closes
+ *     the file. So a program may close any descriptor, a forked child needs nothing, and a
+ *     file that was renamed by log rotation is made anew by the next line.
+ * I2  A line that cannot be written is lost. It raises no signal, and it does not wait for
+ *     the reader of a pipe that FILE names.
  *
  * The variable is read when the library is loaded, because a later getenv() in one thread would
  * race with a setenv() of the program in another one.

@@ -140,7 +140,7 @@ json_t *cmd_json_text(const char *text)
 
 void cmd_json_set(json_t *object, const char *key, json_t *value)
 {
-    /* Without memory the key is missing in the document. */
+    /* If there is no memory, the document lacks the key. */
     (void)json_object_set_new(object, key, value);
 }
 

@@ -85,7 +85,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* A key was pressed, or the input is at its end. */
+/* Read a key. @return whether it is q, or the input has ended */
 static bool is_quit(void)
 {
     char key;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deposits: descriptors of storages outside of the arena, kept so that a storage can be mapped
- * after its maker has ended.
+ * deposits: descriptors of storages outside of the arena, kept so that a storage can be
+ * mapped after its maker has ended.
  *
  * Nouns: deposit (a descriptor under a block and its generation), sweep (a check of all
- * deposits of a domain, which drops those whose block has ended). I1  A deposit is accepted
- * only if it is what its block says: an object with that inode, sealed against shrinking, of
- * this user. The block is checked again before the descriptor is given out. I2  A deposit whose
- * block has ended is dropped by the next sweep: after a ring, or at the next tick. Sweeps take
- * at most a part of our time, however many deposits there are. I3  Deposits never use the
- * descriptors that watches and connections need. The vault has the same limit, and needs fewer
- * descriptors for itself. Death: our successor gets the deposits from the vault (recall.c), and
- * from members that still have the descriptors.
+ * deposits of a domain, which drops those whose block has ended).
+ * I1  A deposit is accepted only if it is what its block says: an object with that inode,
+ *     sealed against shrinking, of this user. The block is checked again before the
+ *     descriptor is given out.
+ * I2  A deposit whose block has ended is dropped by the next sweep: after a ring, or at the
+ *     next tick. Sweeps take at most a part of our time, however many deposits there are.
+ * I3  Deposits never use the descriptors that watches and connections need. The vault has
+ *     the same limit, and needs fewer descriptors for itself.
+ * Death: our successor gets the deposits from the vault (recall.c), and from members that
+ * still have the descriptors.
  */
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * due: what time has come for in each domain.
+ * due: do what is due in each domain, and compute when something is due next.
  *
- * Nouns: tick (once a second everything is checked, though no member rang), retry (a scan that
- * repeats what failed, after a pause that doubles).
- * Death: leaves what was due to our successor, or to a member that waits.
+ * Nouns: tick (a check of everything, once a second, whether or not a member rang), retry
+ * (a scan that repeats what failed, after a pause that doubles).
+ * Death: our successor, or a member that waits, does what was due.
  */
 #include "tenond.h"
 

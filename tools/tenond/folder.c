@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * folder: our place in the runtime folder, and what happens if we lose it. The folder of a
- * login session is removed with the user's last logout, and a cleaning program may remove its
- * files.
+ * login session is removed with the user's last logout, and a cleaning program may remove
+ * its files.
  *
  * Nouns: lock (the file that says which tenond has the folder), place (lock and socket).
- * I1  The tenond that has locked the file with the lock's name has the folder. Once a second we
- *     check that the file that we have locked still has that name.
+ * I1  The tenond that has locked the file with the lock's name has the folder. Once a
+ *     second we check that the file that we have locked still has that name.
  * I2  If it has not, we lock the file in the folder that can be used now, go on there, and
- * write the new folder into every domain. If another tenond has that lock, we give it every
- * domain and every deposit, leave the domain after that, and end. I3  We remove only files of
- * our own. I4  Each domain has one tenond in office: the one that its header names. That tenond
- * writes into the header which folder is the domain's. While we have the lock of a folder, no
- *     tenond takes an office from us. If we lost the lock, while we were stopped for example,
- *     we may find another tenond in office. We give it our deposits of that domain.
- * Death: in the middle of a move, survivors start another tenond in the folder that they can
- * use, and register their domains. If the old folder is gone, the vault's socket has lost its
- * name too, and descriptors that only we and the vault have are lost: docs/crash.md, What is
- * not covered.
+ *     write the new folder into every domain. If another tenond has that lock, we give it
+ *     every domain and every deposit, leave the domain after that, and end.
+ * I3  We remove only files of our own.
+ * I4  Each domain has one tenond in office: the one that its header names. That tenond
+ *     writes into the header which folder is the domain's. While we have the lock of a
+ *     folder, no tenond takes an office from us. If we lost the lock, while we were stopped
+ *     for example, we may find another tenond in office. We give it our deposits of that
+ *     domain.
+ * Death: in the middle of a move, survivors start another tenond in the folder that they
+ * can use, and register their domains. If the old folder is gone, the vault's socket has
+ * lost its name too, and descriptors that only we and the vault have are lost:
+ * docs/crash.md, What is not covered.
  */
 #include "tenond.h"
 

@@ -60,7 +60,7 @@ static void take_ring(struct tenond *t)
 {
     t->rung_ns = tni_os_now_ns();
     if (t->scan_ns != TNI_FOREVER)
-        return; /* scan_due() scans soon, and after this ring too */
+        return; /* scan_due() scans soon, and once more after this ring */
     tenond_scan_all(t);
     t->scan_ns = t->rung_ns + TNI_MANAGER_LOOK_NS;
 }

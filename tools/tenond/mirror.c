@@ -2,15 +2,18 @@
 /*
  * mirror: send each deposit to the vault, and keep account of what the vault has.
  *
- * I1  A deposit is sent to the vault before its depositor gets an answer. We do not wait for
- *     the vault: it takes what was sent, even if we are killed meanwhile (vault.c, I1).
- * I2  A vault that ended, or does not read for SEND_NS, is given up. A moment later another
- *     vault is started and is given every deposit. Until then only we have the descriptors.
- * I3  While a vault may have entries that we have not, no other vault takes its place, and we
- *     tell it nothing before it has sent all. recall.c takes these entries over.
- * I4  A vault that was given up may still run, with entries that we have dropped since. It ends
- *     when its socket loses its name: to the next vault or, if nothing is left to keep, at
- * once. Death: the vault has every deposit that was acknowledged, and perhaps some that are
+ * I1  A deposit is sent to the vault before its depositor gets an answer. We do not wait
+ *     for the vault: it takes what was sent, even if we are killed meanwhile (vault.c,
+ *     I1).
+ * I2  A vault that ended, or does not read for SEND_NS, is given up. A moment later
+ *     another vault is started and is given every deposit. Until then only we have the
+ *     descriptors.
+ * I3  While a vault may have entries that we have not, no other vault takes its place,
+ *     and we tell it nothing before it has sent all. recall.c takes these entries over.
+ * I4  A vault that was given up may still run, with entries that we have dropped since.
+ *     It ends when its socket loses its name: to the next vault or, if nothing is left to
+ *     keep, at once.
+ * Death: the vault has every deposit that was acknowledged, and perhaps some that are
  * over. Our successor checks each of them.
  */
 #include <stdlib.h>
@@ -20,7 +23,7 @@
 
 #define MS_NS      UINT64_C(1000000)
 #define SEND_NS    (250 * MS_NS)  /* a depositor waits for its answer for a second */
-#define RESTART_NS (1000 * MS_NS) /* between two starts */
+#define RESTART_NS (1000 * MS_NS) /* between two starts of a vault */
 #define TROUBLE_NS (10000 * MS_NS)
 
 static struct vault_packet packet_of(const struct tenond_domain *d, uint32_t verb,
@@ -75,8 +78,8 @@ void tenond_mirror_end_recall(struct tenond *t)
 /* ---- the connection ---------------------------------------------------------------------- */
 
 /*
- * The vault with the socket's name may be a new one, or one that we gave up before: it keeps
- * that name for as long as we use it.
+ * The vault that listens on the socket of that name may be new, or one that we gave up before.
+ * While we use a vault, its socket keeps the name.
  */
 int tenond_mirror_connect(struct tenond *t, int fd)
 {

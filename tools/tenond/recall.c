@@ -286,7 +286,10 @@ static void put_missing(struct tenond *t)
         }
 }
 
-/* I4 (mirror.c) */
+/*
+ * mirror.c, I4: when nothing is left to keep, a vault that was given up ends, because its
+ * socket loses its name.
+ */
 static void end_given_up(struct tenond *t)
 {
     if (!t->mirror.is_given_up || t->mirror.serves_successor || t->deposit_count > 0)

@@ -66,7 +66,7 @@ struct tenond_domain {
     struct tenond_domain *next;
 };
 
-/* Entries that the vault is told to drop once it has sent all: see reject() in mirror.c. */
+/* Entries that the vault is to drop. It is told so when it has sent all entries. */
 struct tenond_rejected {
     struct vault_packet *at; /* [room] */
     uint32_t count, room;
@@ -84,7 +84,7 @@ struct tenond_mirror {
     uint32_t more_count;   /* of the last answer: entries that we could not take */
     uint64_t asked_ns;     /* when we asked last */
     uint64_t ask_ns;       /* if has_more: when we ask again */
-    uint64_t unseen_ns;    /* before this time, a domain without a visible member may live */
+    uint64_t unseen_ns;    /* until then, a domain may live though we see no member */
     struct tenond_rejected rejected;
 };
 
@@ -177,7 +177,7 @@ uint64_t tenond_clients_due(struct tenond *tenond, uint64_t now_ns);
 void tenond_recall(struct tenond *tenond);
 /** The same after the folder changed, with the vault of the new folder. */
 void tenond_recall_anew(struct tenond *tenond);
-/** If we manage another domain since the last time: ask the vault for what it has of it. */
+/** Recall if a domain was added since the last recall. */
 void tenond_recall_catch_up(struct tenond *tenond);
 /** The connection to the vault is readable: the vault answers, or has ended. */
 void tenond_recall_ready(struct tenond *tenond);
@@ -249,7 +249,7 @@ void tenond_deposits_limit(struct tenond *tenond);
  */
 int tenond_deposit(struct tenond *tenond, struct tenond_domain *domain,
                    const struct tenond_offer *offer);
-/** The same without the vault. */
+/** Keep a descriptor, but do not send it to the vault. It is consumed on success. */
 int tenond_deposit_keep(struct tenond *tenond, struct tenond_domain *domain,
                         const struct tenond_offer *offer, struct tenond_deposit **ret_deposit);
 /** Find the descriptor of a block; it stays ours. TN_ERR_NOT_FOUND. */
@@ -272,10 +272,10 @@ void tenond_mirror_drop(struct tenond *tenond, const struct tenond_domain *domai
                         struct tenond_deposit *deposit);
 /** Forget a deposit that the vault keeps for our successor. */
 void tenond_mirror_leave(struct tenond *tenond, struct tenond_deposit *deposit);
-/** Count whether the vault has a duplicate of a deposit. */
+/** Note whether the vault has a duplicate of a deposit. */
 void tenond_mirror_note(struct tenond *tenond, struct tenond_deposit *deposit,
                         bool is_mirrored);
-/** Count that the vault has none. */
+/** Note that the vault has no duplicates. */
 void tenond_mirror_forget(struct tenond *tenond);
 /**
  * Note an entry that the vault is to drop when it has sent all.
@@ -284,7 +284,7 @@ void tenond_mirror_forget(struct tenond *tenond);
  */
 void tenond_mirror_reject(struct tenond *tenond, const struct vault_packet *packet,
                           uint32_t verb);
-/** Use this connection, which is consumed, to the vault that has the socket's name. */
+/** Use a connection to the vault that listens on the socket of that name. It is consumed. */
 int tenond_mirror_connect(struct tenond *tenond, int fd);
 /** Disconnect from the vault; none is started before `start_ns`. */
 void tenond_mirror_give_up(struct tenond *tenond, uint64_t start_ns);

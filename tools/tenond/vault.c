@@ -11,12 +11,13 @@
  * I2  The vault trusts nothing: tenond checks whether an entry is what its block says, and
  *     whether there is such a block, when it takes the entry over.
  * I3  A vault without a client ends if it has no entry, if another vault has its socket's name,
- *     or if no tenond came for LIFE_NS. Until then it starts a tenond now and then: perhaps no
- * member waits that would start one. I4  A client that sends a malformed packet is closed, and
- * no entry is lost. A caller is closed if its first packet is malformed, or if it sends nothing
- * for FIRST_NS, whether or not there is a client. So such callers fill neither the socket's
- * queue nor our table. Callers: tenond. Death: tenond still has every descriptor. It sees the
- * end of the connection, starts another vault, and gives it all descriptors.
+ *     or if no tenond came for LIFE_NS. Until then it starts a tenond now and then, because
+ *     perhaps no member waits that would start one.
+ * I4  A client that sends a malformed packet is closed, and no entry is lost. A caller is
+ *     closed if its first packet is malformed, or if it sends nothing for FIRST_NS, whether
+ *     or not there is a client. So such callers fill neither the socket's queue nor our table.
+ * Callers: tenond. Death: tenond still has every descriptor. It sees the end of the connection,
+ * starts another vault, and gives it all descriptors.
  */
 #include "vault.h"
 
@@ -29,7 +30,7 @@
 #define LIFE_NS        (60000 * MS_NS)
 #define FIRST_NS       (200 * MS_NS)  /* for the first packet of a caller */
 #define SEND_NS        (1000 * MS_NS) /* for each entry of the answer to LIST */
-#define START_LEAST_NS (100 * MS_NS)  /* before tenond is started: a survivor may do it */
+#define START_LEAST_NS (100 * MS_NS)  /* so that a survivor may start tenond first */
 #define START_MOST_NS  (10000 * MS_NS)
 #define DEAF_NS        (100 * MS_NS) /* pause after no descriptor was left for a caller */
 enum { ROOM_LEAST = 256, CALLERS = 32 };
