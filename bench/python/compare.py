@@ -18,8 +18,8 @@ from compare_sides import ECHO, LARGE, RATE
 
 SIZES = {"4 KiB": 4096, "1 MiB": 1 << 20, "64 MiB": LARGE}
 TRIPS = {"4 KiB": 200, "1 MiB": 40, "64 MiB": 4}
-ROUNDS = 15
-ROUNDS_OF_LARGE = 7
+ROUNDS = 31
+ROUNDS_OF_LARGE = 9
 MESSAGES = {"tenon": 20_000, "torch": 1_000, "multiprocessing": 4_000, "Ray": 500, "iceoryx2": 8_000}
 
 
