@@ -36,6 +36,37 @@ C_NAMES = {
     "Domain.zeros": "tn_tensor_create", "Domain.load_handle": "tn_handle_import", "Domain.quota_bytes": "tn_domain_get_info",
     "Tensor.size": "tn_tensor_count", "Tensor.copy_from": "tn_tensor_copy",
 }
+# What needs no sentence where it is written, and one in the reference.
+SAID = {
+    "Domain.name": "Empty if the domain is anonymous.",
+    "Domain.closed": "Whether this process has left the domain.",
+    "Domain.seat": "The number of this process's seat, as errors and the tool show it.",
+    "Domain.member": "A number that no other process of the domain ever has.",
+    "Tensor.strides": "In elements.",
+    "Tensor.itemsize": "Bytes of one element.",
+    "Tensor.nbytes": "Bytes of all elements.",
+    "Tensor.storage_bytes": "Bytes of the whole storage, of which the tensor may be a part.",
+    "Tensor.is_shared": "Whether the storage is in shared memory.",
+    "Tensor.is_contiguous": "Whether the elements lie in row-major order without gaps.",
+    "Tensor.readonly": "Whether this process may only read the elements.",
+    "Tensor.path": "The file of a `file_system` tensor, else None.",
+    "Tensor.domain": "The domain that the storage is shared in, or None.",
+    "Tensor.T": "The tensor with its axes reversed, as a view.",
+    "Tensor.requires_grad": "As of PyTorch; it travels with the tensor.",
+    "Tensor.name": "A name that travels with the tensor, or None.",
+    "Tensor.axis_names": "Names of the axes, or None.",
+    "Tensor.lod": "Levels of detail, as PaddlePaddle has them, or None.",
+    "Tensor.tobytes": "A copy of the elements in row-major order.",
+    "Tensor.tolist": "Nested lists of the elements; a number if there are no axes.",
+    "Tensor.item": "The element of a tensor that has one.",
+    "Queue.capacity": "How many messages the queue holds.",
+    "Report.name": "The domain's name, or its id if it has none.",
+    "Report.live_bytes": "Bytes of all blocks that are in use.",
+    "Error.seat": "The seat of the process that died, where that is the error.",
+    "WorkerDied.pid": "The process number of the last worker that died of the task.",
+    "ProcessContext.pids": "The process numbers of all processes.",
+    "ProcessException.pid": "The process number of the process that failed.",
+}
 
 
 class Source:
@@ -66,12 +97,15 @@ def render(doc, indent):
     """A docstring's paragraphs; what it indents is code."""
     out = []
     pad = " " * indent
+    was_code = False
     for part in re.split(r"\n\n+(?!    )|(?<!    )\n\n+(?=    (?! *\n))", doc.strip("\n")):
         if not part.strip():
             continue
-        if part.startswith("    "):
+        is_code, was_code = was_code, part.startswith("    ")
+        if was_code:
             body = textwrap.indent(textwrap.dedent(part), pad + "   ")
-            out += [f"{pad}.. code-block:: python", "", body, ""]
+            # A blank line in the code does not end it.
+            out += [body, ""] if is_code else [f"{pad}.. code-block:: python", "", body, ""]
         else:
             out += [pad + line for line in escape(part).split("\n")] + [""]
     return out
@@ -91,8 +125,10 @@ def decorators(node):
     return {ast.unparse(decorator) for decorator in node.decorator_list}
 
 
-def same_in_c(owner, name):
-    """What the C library calls a method without a docstring."""
+def same_elsewhere(owner, name):
+    """What is said of a method without a docstring: what the C library or the standard library calls it."""
+    if f"{owner}.{name}" in SAID:
+        return render(SAID[f"{owner}.{name}"], 0)
     name = C_NAMES.get(f"{owner}.{name}") or f"tn_{owner.lower()}_{name}"
     exported = (ROOT / "src" / "tenon.map").read_text(encoding="utf-8")
     return [f"As :c:func:`{name}`.", ""] if f" {name};" in exported else []
@@ -109,7 +145,7 @@ def describe_function(source, node, indent, kind="function", owner=""):
         out += [f"{pad}.. py:{kind}:: {node.name}{signature(node)}"]
         out += [f"{pad}   :{mark}:" for mark in ("classmethod", "staticmethod") if mark in marks] + [""]
     doc = render(ast.get_docstring(node) or source.comment(node), indent + 3)
-    return out + (doc or [pad + "   " + line if line else "" for line in same_in_c(owner, node.name)])
+    return out + (doc or [pad + "   " + line if line else "" for line in same_elsewhere(owner, node.name)])
 
 
 def describe_class(source, node, is_error=False):
@@ -128,7 +164,8 @@ def describe_class(source, node, is_error=False):
         elif isinstance(part, ast.AnnAssign) and not ast.unparse(part.target).startswith("_"):
             kind = ast.unparse(part.annotation)
             out += [f"   .. py:attribute:: {ast.unparse(part.target)}", f"      :type: {kind}", ""]
-            out += render(source.comment(part), 6)
+            said = source.comment(part) or SAID.get(f"{node.name}.{ast.unparse(part.target)}", "")
+            out += render(said, 6)
     return out
 
 
@@ -232,7 +269,8 @@ def class_of_multiprocessing(source, typed, node):
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
             told = typed_parts.get(part.name, part)
-            doc = ast.get_docstring(part) or ""
+            standard = "As in the standard library." if node.name not in CLASSES["spawn.py"] else ""
+            doc = ast.get_docstring(part) or SAID.get(f"{node.name}.{part.name}", standard)
             mark = "property" if "property" in decorators(part) else "method"
             text = f"{part.name}{'' if mark == 'property' else signature(told)}"
             out += [f"   .. py:{mark}:: {text}", ""] + render(doc, 6)
