@@ -40,6 +40,19 @@ def fill(found):
     return f"<!-- {found[1]}: {found[2]} -->\n{found[3]}{parts}```"
 
 
+def check_whole(page, text):
+    """A reader copies the blocks of a program one after the other: together they are the program."""
+    problems = []
+    shown = {}
+    for name, marks, _, _ in BLOCK.findall(text):
+        shown.setdefault(name, []).extend(marks.split())
+    for name, marks in shown.items():
+        parts = "".join(part_of(name, mark) for mark in marks)
+        if "docs/tutorial/" in name and parts.split() != part_of(name, "all").split():
+            problems.append(f"{page}: the blocks of {name} are not the whole program")
+    return problems
+
+
 def main():
     problems = []
     for path in sorted((ROOT / "docs").rglob("*.md")):
@@ -50,6 +63,7 @@ def main():
             path.write_text(new, encoding="utf-8")
         elif new != text:
             problems.append(f"{here}: a block differs from its example: dev/docs-blocks.py --write")
+        problems += check_whole(here, new)
     for path in sorted(path for pattern in WHOLE for path in (ROOT / "docs").glob(pattern)):
         bare = BLOCK.sub("", path.read_text(encoding="utf-8"))
         for block in re.findall(r"^```(?:c|cpp|python|sh)\n(.*)$", bare, re.M):

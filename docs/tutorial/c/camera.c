@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* show: send */
 #include "tutorial.h"
 
 #include <string.h>
 
-/* show: send */
 static void send_frame(tn_domain *domain, tn_queue *frames, int32_t number)
 {
     tn_tensor *parts[2]; /* the picture, and its number */

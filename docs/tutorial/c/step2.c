@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* show: child */
 #include "tutorial.h"
 
-/* show: child */
 static int look(tn_domain *domain, void *argument)
 {
     (void)domain;

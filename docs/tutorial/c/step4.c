@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* show: job */
 #include "tutorial.h"
 
 enum { WORKERS = 3, ROUNDS = 300 };
 
-/* show: job */
 static int infer(tn_domain *domain, const tn_pool_job *job, tn_message *result, void *context)
 {
     (void)domain, (void)context;

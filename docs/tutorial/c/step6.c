@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* show: camera */
 #include "tutorial.h"
 
 enum { FRAMES = 60, ROOM = 4, ROUNDS = 600 };
 
-/* show: camera */
 static int film(tn_domain *domain, void *argument)
 {
     tn_queue *queue = argument;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* show: work */
 #include "tutorial.h"
 
 #include <unistd.h>
 
-/* show: work */
 static void work(tn_domain *domain, tn_message *message, tn_queue *readings)
 {
     const tn_tensor *picture = message->tensors[0];

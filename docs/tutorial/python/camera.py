@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# show: send
 import sys
 
 import numpy as np
@@ -6,7 +7,6 @@ import tenon
 from picture import HEIGHT, WIDTH, digit_of, draw_frame
 
 
-# show: send
 def send_frame(frames, number):
     picture = np.asarray(tenon.empty((HEIGHT, WIDTH), "uint8"))
     draw_frame(picture, number)

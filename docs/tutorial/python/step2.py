@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+# show: child
 import numpy as np
 import tenon
 import tenon.multiprocessing as mp
 from picture import HEIGHT, WIDTH, draw_frame, read_picture
 
 
-# show: child
 def look(queue):
     frame = queue.get()
     print("the child sees a", read_picture(frame)[0], flush=True)

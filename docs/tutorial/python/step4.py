@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# show: work
 import sys
 
 import numpy as np
@@ -9,7 +10,6 @@ from picture import HEIGHT, WIDTH, digit_of, draw_frame, read_picture
 WORKERS, ROUNDS = 3, 100
 
 
-# show: work
 def infer(frame):
     for _ in range(ROUNDS):  # some ten milliseconds, as a larger network
         digit, top, left = read_picture(frame)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# show: camera
 import time
 
 import numpy as np
@@ -9,7 +10,6 @@ from picture import HEIGHT, WIDTH, draw_frame, read_picture
 FRAMES, ROOM, ROUNDS = 60, 4, 100
 
 
-# show: camera
 def film(frames, dropped):
     for number in range(FRAMES):
         due = time.monotonic() + 0.01  # when the next frame is due

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# show: main
 import os
 import sys
 
@@ -6,7 +7,6 @@ import numpy as np
 import tenon
 from picture import read_picture
 
-# show: main
 name = sys.argv[1] if len(sys.argv) > 1 else "frames"
 frames = tenon.Queue(name, domain="line", capacity=16, lease=True)
 readings = tenon.Queue("readings", domain="line", capacity=1024)
