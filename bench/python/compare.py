@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 from common import measure
-from compare_deaths import KILLS, apart, count_descriptors
+from compare_deaths import KILLS, apart, clean_iceoryx2, count_descriptors
 from compare_sides import ECHO, LARGE, RATE
 
 SIZES = {"4 KiB": 4096, "1 MiB": 1 << 20, "64 MiB": LARGE}
@@ -31,9 +31,7 @@ def row(title, cells):
     print("| " + " | ".join([title, *cells]) + " |", flush=True)
 
 
-def main():
-    names = sys.argv[1:] or list(ECHO)
-    os.chdir(tempfile.mkdtemp(prefix="tenon-compare-"))
+def compare(names):
     row("", names)
     row("---", ["---"] * len(names))
     for title, size in SIZES.items():
@@ -47,6 +45,18 @@ def main():
         cells = [apart(*others[name]) if name in others else apart(function, name) for name in names]
         row(title, [str(cell) for cell in cells])
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, Linux {os.uname().release}")
+
+
+def main():
+    names = sys.argv[1:] or list(ECHO)
+    with tempfile.TemporaryDirectory(prefix="tenon-compare-") as folder:
+        os.chdir(folder)
+        try:
+            compare(names)
+        finally:
+            os.chdir("/")
+            if "iceoryx2" in names:
+                apart(clean_iceoryx2)
 
 
 if __name__ == "__main__":

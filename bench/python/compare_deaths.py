@@ -293,6 +293,14 @@ def apart(function, *arguments):
     return found
 
 
+def clean_iceoryx2():
+    """Make a node, which removes what dead nodes left."""
+    import iceoryx2
+
+    iceoryx2.set_log_level(iceoryx2.LogLevel.Fatal)
+    iceoryx2.NodeBuilder.new().create(iceoryx2.ServiceType.Ipc)
+
+
 KILLS = [
     ("a message whose producer was killed", kill_the_producer,
      {"Ray": (kill_rays_producer,), "iceoryx2": (kill_iceoryx2s_producer,)}),
