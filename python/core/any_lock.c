@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* any_lock: what guard.h says of any lock: a Guard by its functions, all else by its methods.
+/*
+ * any_lock: the functions of guard.h for any lock. A Guard is used by its functions in C, any
+ * other lock by its methods.
  */
 #include "guard.h"
 
@@ -26,7 +28,7 @@ int tnp_any_lock_release(PyObject *lock)
     return call(lock, release_name);
 }
 
-/* As the standard library's locks say it. -1: raised */
+/* Ask the `_semlock` that locks of the standard library have. -1: raised */
 static long ask_semlock(PyObject *lock, const char *method)
 {
     PyObject *semlock = PyObject_GetAttrString(lock, "_semlock");

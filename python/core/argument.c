@@ -14,7 +14,8 @@ int tnp_deadline(PyObject *timeout, tn_deadline missing, tn_deadline *ret_deadli
     if (seconds == -1.0 && PyErr_Occurred())
         return -1;
     if (seconds != seconds) {
-        PyErr_SetString(PyExc_ValueError, "a timeout that is not a number");
+        PyErr_SetString(PyExc_ValueError,
+                        "the timeout is NaN: it must be a number of seconds, or None");
         return -1;
     }
     if (seconds <= 0)
@@ -191,7 +192,8 @@ int tnp_timeout(PyObject *const *args, Py_ssize_t nargs, PyObject *names, Py_ssi
     if (nargs < before || given > before + 1 ||
         (names != NULL && PyTuple_GET_SIZE(names) > 0 &&
          PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0)) {
-        PyErr_Format(PyExc_TypeError, "%zd arguments and `timeout` are taken", before);
+        PyErr_Format(PyExc_TypeError,
+                     "the function takes %zd arguments and an optional `timeout`", before);
         return -1;
     }
     return tnp_deadline(given > before ? args[before] : NULL, TN_FOREVER, ret_deadline);

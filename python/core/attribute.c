@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a framework knows of a tensor beyond its elements: tenon/attribute.h, as attributes. */
+/*
+ * attribute: the attributes of tenon/attribute.h: flags, names and metadata, and the table of
+ * all.
+ */
 #include "tensor.h"
 
 #include <string.h>
@@ -13,7 +16,7 @@ static int raise_if(int status)
     return status != 0 ? -1 : 0;
 }
 
-/* `del t.name` is as `t.name = None`. */
+/* `del t.name` means the same as `t.name = None`. */
 static bool is_none(const PyObject *value) { return value == NULL || value == Py_None; }
 
 /* ---- flags ------------------------------------------------------------------------------- */
@@ -31,7 +34,7 @@ static int set_flags(PyObject *self, PyObject *value, void *unused)
     if (flags == (unsigned long)-1 && PyErr_Occurred())
         return -1;
     if (flags > UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "flags 0x%lx", flags);
+        PyErr_Format(PyExc_ValueError, "the flags 0x%lx do not fit into 32 bits", flags);
         return -1;
     }
     return raise_if(tn_tensor_set_flags(tensor_in(self), (uint32_t)flags));
@@ -65,13 +68,15 @@ static PyObject *get_name(PyObject *self, void *unused)
     return PyUnicode_FromString(name);
 }
 
-/* Text without a zero in it; NULL: raised. Borrowed from `value`. */
+/*
+ * Read text, and refuse a zero byte in it. The result is borrowed from `value`. NULL: raised.
+ */
 static const char *text_of(PyObject *value)
 {
     Py_ssize_t size;
     const char *text = PyUnicode_AsUTF8AndSize(value, &size);
     if (text != NULL && strlen(text) != (size_t)size) {
-        PyErr_Format(PyExc_ValueError, "a zero in the name %R", value);
+        PyErr_Format(PyExc_ValueError, "the name %R contains a zero byte", value);
         return NULL;
     }
     return text;
@@ -162,7 +167,7 @@ static int put_one(tn_tensor *tensor, PyObject *key, PyObject *value)
     }
     if (PyObject_GetBuffer(value, &bytes, PyBUF_SIMPLE) < 0)
         return -1;
-    /* Without bytes NULL would remove the key. */
+    /* The library removes the key if the pointer is NULL. */
     const void *start = bytes.buf != NULL ? bytes.buf : "";
     int failed = raise_if(tn_tensor_set_metadata(tensor, text, start, (size_t)bytes.len));
     PyBuffer_Release(&bytes);
@@ -179,7 +184,7 @@ static int put_all(tn_tensor *tensor, PyObject *metadata)
     return 0;
 }
 
-/* Those of `metadata` that it has; keys that are no text it cannot have. */
+/* Remove the keys of `metadata` from the tensor. A key that is no text cannot be there. */
 static void remove_all(tn_tensor *tensor, PyObject *metadata)
 {
     PyObject *key, *value;
@@ -194,7 +199,7 @@ static void remove_all(tn_tensor *tensor, PyObject *metadata)
     }
 }
 
-/* All of it or nothing: what was there is put back. */
+/* Set all entries or none: on failure the former entries are put back. */
 static int set_metadata(PyObject *self, PyObject *value, void *unused)
 {
     PyObject *before = get_metadata(self, NULL), *type, *error, *traceback;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attributes that are lists of numbers: levels of detail, and quantizers. */
+/*
+ * attribute_number: the attributes that are lists of numbers: levels of detail, and quantizers.
+ */
 #include "tensor.h"
 
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
@@ -11,12 +13,15 @@ static int raise_if(int status)
     return status != 0 ? -1 : 0;
 }
 
-/* `del t.name` is as `t.name = None`. */
+/* `del t.lod` means the same as `t.lod = None`. */
 static bool is_none(const PyObject *value) { return value == NULL || value == Py_None; }
 
 /* ---- levels of detail -------------------------------------------------------------------- */
 
-/* What a getter lent may end while a list is made (P1): it is asked again. NULL: raised. */
+/*
+ * Making a list may run Python code, which may end what the getter lent (P1). So the getter is
+ * called again, until the count stays. NULL: raised.
+ */
 static PyObject *level_list(const tn_tensor *tensor, uint32_t level)
 {
     uint32_t count = 0, before;
@@ -59,7 +64,7 @@ PyObject *tnp_tensor_get_lod(PyObject *self, void *unused)
     return lod;
 }
 
-/* Offsets of one level, to be freed with PyMem_Free(); NULL: raised. */
+/* Read the offsets of one level into memory of PyMem_New(). NULL: raised. */
 static uint64_t *read_level(PyObject *level, uint32_t *ret_count)
 {
     PyObject *items = PySequence_Tuple(level);
@@ -128,7 +133,10 @@ static int fill_tuples(const tn_quantizer *q, PyObject *scales, PyObject *zeros)
     return 0;
 }
 
-/* What a getter lent may end while tuples are made (P1): it is asked again. */
+/*
+ * Making tuples may run Python code, which may end what the getter lent (P1). So the getter is
+ * called again, until the count stays.
+ */
 PyObject *tnp_tensor_get_quantizer(PyObject *self, void *unused)
 {
     PyObject *scales = NULL, *zeros = NULL, *result = NULL;
@@ -158,8 +166,8 @@ end:
 }
 
 /*
- * A number, or a sequence of numbers, as a tuple, which stays as it is while numbers are asked
- * for their values; a new reference.
+ * Make a tuple of a number or a sequence of numbers. Converting a number may run Python code,
+ * which cannot change a tuple. NULL: raised.
  */
 static PyObject *as_tuple(PyObject *value)
 {

@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * backlog: messages that wait in this process until there is room for them in their queue.
+ * backlog: messages that wait in this process until their queue has room for them.
  *
- * put() pushes a message if nothing waits, and else appends it. One thread, the feeder, brings
- * into the queue what waits; it ends when nothing does. Messages are kept as they travel, one
- * behind the other in chunks, so that the feeder needs the GIL once for all that it finds.
+ * put() pushes a message if no message waits, and appends it otherwise. One thread, the feeder
+ * (feeder.c), pushes the waiting messages, and ends when none waits. The backlog keeps encoded
+ * messages one behind the other in chunks, so the feeder needs the GIL only once for all
+ * messages that it finds.
  *
- * B1  With the GIL, put() appends to `first`..`last`, and the feeder moves all of that to
- *     `in_hand`. Without the GIL, the feeder alone works on `in_hand`.
- * B2  `count` is decremented after the push. Who finds 0 pushes behind all that waited, so that
- *     what a thread puts stays in order.
- * B3  A debt is a permit that this process acquires before it appends a message, and releases
- *     after the push: who adds the counters of all processes to the count of the queue may
- * count a message twice for a moment, and misses none. Permits of who dies come back. B4  A
- * forked child does nothing with its parent's but free it. Its feeder may have been anywhere in
- * feed_in_hand(): what `read` is beyond is not touched again.
+ * B1. put() holds the GIL and appends to the list from `first` to `last`. The feeder, with the
+ * GIL, moves this whole list to `in_hand`. Without the GIL, only the feeder uses `in_hand`.
+ *
+ * B2. The feeder decrements `count` after the push. If put() reads 0, all earlier messages are
+ * in the queue, so put() may push: the messages of a thread stay in order.
+ *
+ * B3. The counters are semaphores. The process acquires a permit of each before it appends a
+ * message, and releases it after the push. A process that adds the acquired permits of all
+ * processes to the count of the queue may count a message twice for a moment, but misses none.
+ * The permits of a dead process come back.
+ *
+ * B4. A forked child frees the backlog of its parent and does nothing else with it. The fork
+ * may have interrupted the feeder anywhere in feed_in_hand(), so the child does not touch
+ * records before `read`.
  */
 #include "backlog.h"
 
@@ -25,7 +31,7 @@ enum { CHUNK_BYTES = 1 << 16, MANY_BYTES = 1 << 12 };
 /* ---- counters -------------------------------------------------------------------------------
  */
 
-/* -1: raised */
+/* Acquire a permit of each counter (B3). -1: raised */
 static int count_up(tnp_backlog *self)
 {
     tn_semaphore *counters[TNP_MOST_COUNTERS];
@@ -43,7 +49,7 @@ static int count_up(tnp_backlog *self)
 
 /* ---- appending --------------------------------------------------------------------------- */
 
-/* NULL: raised */
+/* The last chunk, or a new one, with room for a record. NULL: raised */
 static struct tnp_chunk *chunk_with(tnp_backlog *self, size_t record_bytes)
 {
     struct tnp_chunk *last = self->last;
@@ -79,7 +85,10 @@ static void write_record(struct tnp_record *r, const tnp_encoded *encoded)
         memcpy(tensors + r->tensor_count, encoded->start, encoded->size_bytes);
 }
 
-/* What no push can bring in would hold up all that is put behind it. -1: raised */
+/*
+ * Refuse a message that is larger than the quota: no push could succeed, and all later messages
+ * would wait behind it. -1: raised
+ */
 static int check_quota(tnp_backlog *self, const struct tnp_record *r)
 {
     if (r->kept == NULL)
@@ -120,7 +129,7 @@ static int append(tnp_backlog *self, const tnp_encoded *encoded)
     return 0;
 }
 
-/* Whether a feeder must be started now. -1: raised. */
+/* @return whether the caller must start a feeder now; -1: raised */
 static int put_encoded(tnp_backlog *self, const tnp_encoded *encoded)
 {
     if (tnp_object_handle(self->queue) == NULL)
@@ -130,7 +139,7 @@ static int put_encoded(tnp_backlog *self, const tnp_encoded *encoded)
                                     encoded->tensors, TN_NOW);
         if (status == 0)
             return 0;
-        /* A consumer that died tells of it once: another may come. */
+        /* PEER_DIED is reported once; another consumer may come. */
         if (status != TN_ERR_TIMED_OUT && status != TN_ERR_PEER_DIED) {
             tnp_raise(status);
             return -1;
@@ -162,7 +171,9 @@ static PyObject *close_backlog(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* Its put() raises. What others have put meanwhile stays. */
+/*
+ * Remove a message whose put() will raise. Messages that other threads appended meanwhile stay.
+ */
 static void take_back(tnp_backlog *self, struct tnp_record *r)
 {
     tn_semaphore *counters[TNP_MOST_COUNTERS];
@@ -187,7 +198,7 @@ static PyObject *no_feeder(PyObject *object, PyObject *unused)
     struct tnp_record *asked = self->asked;
     (void)unused;
     self->asked = NULL;
-    if (self->is_feeding) /* Thread.start() raised, and a feeder runs all the same */
+    if (self->is_feeding) /* Thread.start() raised, but the feeder runs */
         Py_RETURN_NONE;
     self->is_fed = false;
     if (asked != NULL)
@@ -240,8 +251,10 @@ static void drop_chunks(struct tnp_chunk *chunk)
     }
 }
 
-/* A feeder has a reference: what still waits here is what no feeder could be started for, or a
- * parent's. */
+/*
+ * A feeder holds a reference to the backlog. So messages that are left here belong to a parent
+ * process, or no feeder could be started for them.
+ */
 static void dealloc(PyObject *object)
 {
     tnp_backlog *self = (tnp_backlog *)object;

@@ -8,10 +8,13 @@
 enum { TNP_MOST_COUNTERS = 2 };
 #define TNP_TAKEN_BACK SIZE_MAX
 
-/* Then tensors [tensor_count], each with a reference; then the bytes, unless they are kept. */
+/*
+ * A message. Behind it stand tensors [tensor_count], each with a reference, and then the bytes,
+ * unless `kept` has them.
+ */
 struct tnp_record {
-    size_t size_bytes; /* TNP_TAKEN_BACK: the message is no more */
-    PyObject *kept;    /* bytes, when there are many; or NULL */
+    size_t size_bytes; /* TNP_TAKEN_BACK: the message was removed */
+    PyObject *kept;    /* the bytes object of a long message; or NULL */
     uint32_t tensor_count;
     uint32_t record_bytes; /* a multiple of 8 */
 };
@@ -19,7 +22,7 @@ struct tnp_record {
 struct tnp_chunk {
     struct tnp_chunk *next;
     size_t room, used;
-    _Atomic size_t read; /* records before it are in the queue */
+    _Atomic size_t read; /* offset; the records before it are in the queue */
     _Alignas(8) char records[];
 };
 
@@ -28,11 +31,11 @@ typedef struct {
     PyObject *counters[TNP_MOST_COUNTERS]; /* semaphores; then NULL */
     struct tnp_chunk *first, *last;
     struct tnp_chunk *_Atomic in_hand;
-    _Atomic size_t count; /* messages that wait: in `first` and behind it, and in hand */
-    bool is_fed;          /* there is a feeder, or will be */
-    struct tnp_record
-        *asked;      /* whose put() asks for the feeder that has not begun yet; or NULL */
-    bool is_feeding; /* it is in feed() */
+    _Atomic size_t count; /* messages that wait, in both lists */
+    bool is_fed;          /* a feeder runs, or will be started */
+    struct tnp_record *
+        asked; /* the record whose put() asked for the feeder that has not begun yet; or NULL */
+    bool is_feeding; /* a thread is in feed() */
     _Atomic bool is_closing;
 } tnp_backlog;
 
@@ -50,9 +53,12 @@ static inline const char *tnp_record_bytes(struct tnp_record *r)
                            : (const char *)(tnp_record_tensors(r) + r->tensor_count);
 }
 
-/** The semaphores of the counters. With the GIL. @return how many there are; -1: raised */
+/** The handles of the counters. With the GIL. @return how many there are; -1: raised */
 int tnp_open_counters(tnp_backlog *backlog, tn_semaphore **ret_counters);
-/** Release one permit of each; what fails has ended with its domain. */
+/**
+ * Release one permit of each counter. An error means that the domain was closed, and is
+ * ignored.
+ */
 void tnp_count_down(tn_semaphore *const *counters, int count);
 /** feed(), as a method. */
 PyObject *tnp_backlog_feed(PyObject *backlog, PyObject *unused);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buffer: the buffer protocol: a tensor's memory for other libraries, and their memory as a
- * tensor. exchange.c says what an export is.
+ * buffer: lend the memory of a tensor by the buffer protocol, and make tensors over memory that
+ * others lend. exchange.c says what an export is.
  * Source: PEP 3118.
  */
 #include "tensor.h"
@@ -11,7 +11,7 @@
 
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
-/* A failed call of tenon as `type`, with its detail. */
+/* Raise `type` for a failed call of tenon, with its detail. */
 static PyObject *raise_as(PyObject *type)
 {
     PyErr_SetString(type, tn_error_detail());
@@ -25,7 +25,10 @@ static const char *name_of(tn_dtype dtype, char name[32])
 
 /* ---- the buffer protocol, out ------------------------------------------------------------ */
 
-/* NumPy's int64 is C's long wherever that has 64 bits: `q` would be another type there. */
+/*
+ * NumPy's int64 is the C type long wherever long has 64 bits. The letter `q` would be a
+ * different dtype there.
+ */
 static const char *native_letters(tn_dtype dtype)
 {
     const char *letters = tnp_dtype_letters(dtype);
@@ -41,7 +44,7 @@ struct buffer_export {
     Py_ssize_t numbers[]; /* shape [ndim], strides [ndim] in bytes */
 };
 
-/* The memory of a tensor that has none. */
+/* The address that an empty tensor shows. */
 static char no_elements[16];
 
 static bool is_dense(const Py_ssize_t *shape, const Py_ssize_t *strides, int ndim,
@@ -120,7 +123,7 @@ static void fill_view(Py_buffer *view, struct buffer_export *export, const char 
     view->internal = export;
 }
 
-/* Leave out what was not asked for. */
+/* Clear the fields that the consumer did not ask for. */
 static void trim_view(Py_buffer *view, int flags)
 {
     if ((flags & PyBUF_FORMAT) != PyBUF_FORMAT)
@@ -178,7 +181,7 @@ struct buffer_import {
     int64_t strides[PyBUF_MAX_NDIM]; /* elements */
 };
 
-/* In any thread. Once the interpreter is on its way out, nobody needs the memory back. */
+/* Any thread may call this. If the interpreter shuts down, the memory need not be released. */
 static void release_import(DLManagedTensorVersioned *managed)
 {
     struct buffer_import *import = managed->manager_ctx;
@@ -190,7 +193,7 @@ static void release_import(DLManagedTensorVersioned *managed)
     free(import);
 }
 
-/* Some leave out the shape, or the strides, of what lies side by side. */
+/* An exporter may leave out the shape or the strides of contiguous memory. */
 static int read_extents(struct buffer_import *import)
 {
     const Py_buffer *view = &import->view;
@@ -234,7 +237,10 @@ static int fill_import(struct buffer_import *import)
     return 0;
 }
 
-/* What NumPy says of arrays that it lends nobody is no TypeError, and names no format. */
+/*
+ * NumPy refuses arrays of objects or dates with a ValueError that names no dtype: raise a
+ * TypeError that names it.
+ */
 static void explain_refusal(PyObject *source)
 {
     PyObject *type, *error, *traceback, *dtype;

@@ -2,18 +2,19 @@
 /*
  * codec: any object as a message of bytes and tensors, and back.
  *
- * A message begins with a letter: TENSOR, ARRAY and FIXED_ARRAY (which its holder cannot write)
- * are one tensor and nothing else; PICKLE is a pickle of protocol 5. Arrays and tensors in an
- * object are not in its pickle but travel beside it as tensors: what lies in the domain already
- * as it is, what does not in one copy. Buffers that other types give to pickle (PEP 574) travel
- * in the same way, as bytes. Once a message has MANY_TENSORS, what would have been copied is in
- * the pickle itself; what is shared travels as it is, however many there are.
+ * The first byte of a message is its kind. TNP_TENSOR, TNP_ARRAY and TNP_FIXED_ARRAY (an array
+ * that the receiver cannot write) carry one tensor and nothing else. TNP_PICKLE carries a
+ * pickle of protocol 5. Arrays and tensors inside an object are not in the pickle: they travel
+ * beside it as tensors. Memory that lies in the domain travels without a copy; other memory is
+ * copied once. Buffers that other types hand to the pickler (PEP 574) travel in the same way,
+ * as bytes. Once a message has MANY_TENSORS tensors, further memory that would have to be
+ * copied is put into the pickle; memory in the domain still travels without a copy.
  *
- * I1. What stands in a message was written by another process: every number is checked here or
- *     by the library. The pickle itself is trusted, as pickles are: members are one user's.
+ * I1. Another process wrote the message. This code or the library checks every number in it.
+ * The pickle itself is trusted, since all members belong to one user.
  *
- * numpy.c has the arrays, transfer.c brings memory into the domain, pickle.c and unpickle.c
- * write and read the pickles.
+ * numpy.c makes arrays, transfer.c brings memory into the domain, pickle.c and unpickle.c write
+ * and read the pickles.
  */
 #include "codec.h"
 
@@ -21,7 +22,7 @@
 
 static PyObject *no_tensors; /* a list, always empty */
 
-/* Consumes `tensor`. */
+/* Make a message of one tensor, which is consumed. -1: raised */
 static int encode_one(PyObject *tensor, char kind, tnp_encoded *ret)
 {
     ret->bytes = PyBytes_FromStringAndSize(&kind, 1);
@@ -93,7 +94,7 @@ PyObject *tnp_decode(const char *bytes, Py_ssize_t size_bytes, PyObject *tensors
     if ((kind != TNP_ARRAY && kind != TNP_FIXED_ARRAY && kind != TNP_TENSOR) ||
         PyList_GET_SIZE(tensors) != 1)
         return tnp_fail_message(size_bytes == 0 ? "it is empty"
-                                                : "its first byte says nothing");
+                                                : "its first byte is not one of a known kind");
     PyObject *tensor = PyList_GET_ITEM(tensors, 0);
     if (kind != TNP_TENSOR)
         return kind == TNP_ARRAY ? tnp_array_over(tensor) : tnp_fixed_array_over(tensor);
@@ -141,7 +142,7 @@ static PyObject *load(PyObject *module, PyObject *args)
     PyObject *tensors = PySequence_List(sequence);
     for (Py_ssize_t i = 0; tensors != NULL && i < PyList_GET_SIZE(tensors); i++)
         if (!tnp_is_tensor(PyList_GET_ITEM(tensors, i))) {
-            PyErr_Format(PyExc_TypeError, "tensors[%zd] is no tensor", i);
+            PyErr_Format(PyExc_TypeError, "tensors[%zd] is not a tenon.Tensor", i);
             Py_CLEAR(tensors);
         }
     if (tensors != NULL)

@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GuardCondition: a condition over a lock, as the standard library's behaves: notify(n) wakes
- * n.
+ * GuardCondition: a condition over a lock that behaves as the standard library's: notify(n)
+ * wakes n threads.
  *
- * Nouns: the lock (any), the gate (a lock of the condition's own), the table of who waits, in
- * shared memory. Who waits holds the gate from before it lets the lock go until it stands in
- * the table, and who notifies takes the gate: no notification falls between the two. C1  A row
- * is free, or says in one word whose turn it is (ticket) and whether that was told. C2  Who
- * notifies marks first, and wakes when it gives the lock back, which those need who wake. If it
- * is killed in between, nobody wakes them: they next_check by themselves, every CHECK_NS.
- * Death: of a waiter leaves a row that who notifies passes over; a notification that it was
- * told goes with it. Of who has the gate: the next one has it, and each row is whole (C1).
+ * Nouns: the lock, which may be any lock; the gate, a lock of the condition's own; the table of
+ * the waiting threads, in shared memory (turns.c).
+ *
+ * A waiter acquires the gate, takes a row in the table, and only then releases the lock. It
+ * sleeps at the core, which releases the gate. A notifier acquires the gate too, so no
+ * notification falls between these steps.
+ *
+ * C1. A row is free, or one word of it says the ticket of its thread and whether a notifier has
+ * told the thread to wake up.
+ *
+ * C2. A notifier first marks rows and then wakes all sleepers. If the lock is a recursive
+ * Guard, the wake-up comes when the notifier releases the lock, which the waiters need. If the
+ * notifier is killed in between, no wake-up comes, so a sleeper checks its row every CHECK_NS.
+ *
+ * Death: a dead waiter leaves a row that notifiers skip; a notification that it had received is
+ * lost. If the owner of the gate dies, the next thread acquires the gate, and each row is valid
+ * (C1).
  */
 #include "guard.h"
 #include "turns.h"
@@ -21,8 +30,8 @@
 
 typedef struct {
     PyObject_HEAD PyObject *lock;
-    PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: not check_begun */
-    Py_buffer memory;      /* the table's; obj NULL: none */
+    PyObject *gate, *core; /* a Lock and a Condition of sync.c; NULL: _begin() was not called */
+    Py_buffer memory;      /* of the table; obj NULL: there is none */
     tnp_turns turns;       /* in that memory */
 } condition;
 
@@ -31,7 +40,7 @@ static tn_domain *domain_of(const condition *self)
     return tnp_domain_of(((tnp_object *)self->core)->domain);
 }
 
-/* Tell up to `most`. -1: raised */
+/* Tell up to `most` waiters to wake up. -1: raised */
 static int tell(const condition *self, long long most)
 {
     const tn_domain *domain = domain_of(self);
@@ -46,11 +55,12 @@ static const condition *check_begun(PyObject *object)
     const condition *self = (condition *)object;
     if (self->core != NULL)
         return self;
-    PyErr_SetString(PyExc_ValueError, "a condition that was not made");
+    PyErr_SetString(PyExc_ValueError,
+                    "the condition was not initialised: its class did not call _begin()");
     return NULL;
 }
 
-/* false: raised */
+/* @return false: this thread does not own the lock; raised */
 static bool is_mine(const condition *self, const char *otherwise)
 {
     int is = tnp_any_lock_is_mine(self->lock);
@@ -59,7 +69,10 @@ static bool is_mine(const condition *self, const char *otherwise)
     return is > 0;
 }
 
-/* pre: the gate is ours, and is again then. -1: raised */
+/*
+ * Sleep until the row says so, or until the deadline. pre: this thread holds the gate, which it
+ * holds again afterwards. -1: raised
+ */
 static int sleep_until_told(const condition *self, const tnp_turn *turn, tn_deadline deadline)
 {
     int status = deadline.ns == 0 ? TN_ERR_TIMED_OUT : 0;
@@ -77,7 +90,10 @@ static int sleep_until_told(const condition *self, const tnp_turn *turn, tn_dead
     return status != 0 && status != TN_ERR_TIMED_OUT ? -1 : 0;
 }
 
-/* What was raised goes first, unless the second raises too. */
+/*
+ * Call `next` even if an exception is set. The earlier exception stays, unless `next` raises.
+ * @return -1: raised
+ */
 static int run_after(int failed, int (*next)(const condition *self, unsigned long count),
                      const condition *self, unsigned long count)
 {
@@ -169,7 +185,7 @@ static PyObject *notify_all(PyObject *self, PyObject *unused)
     return notify_some(self, INT64_MAX);
 }
 
-/* Without the gate: what it counts may change at once. */
+/* It does not hold the gate, so the number may change at once. */
 static PyObject *count_waiting(PyObject *object, PyObject *unused)
 {
     const condition *self = check_begun(object);
@@ -207,15 +223,17 @@ static PyObject *begin(PyObject *object, PyObject *args)
         return NULL;
     if (self->core != NULL || self->memory.obj != NULL || !tnp_is_lock(gate) ||
         !tnp_is_condition(core)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a condition begins once, with a lock and a condition");
+        PyErr_SetString(PyExc_TypeError, "_begin() of a condition needs a lock, a "
+                                         "tenon._core.Lock and a tenon._core.Condition, and "
+                                         "may be called once");
         return NULL;
     }
     if (PyObject_GetBuffer(tensor, &self->memory, PyBUF_WRITABLE) < 0)
         return NULL;
     if (!tnp_turns_init(&self->turns, &self->memory)) {
         PyBuffer_Release(&self->memory);
-        PyErr_SetString(PyExc_ValueError, "no memory for those that wait");
+        PyErr_SetString(PyExc_ValueError,
+                        "the buffer for the table of waiting threads has no room for one row");
         return NULL;
     }
     Py_INCREF(lock);
@@ -227,7 +245,7 @@ static PyObject *begin(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* A lock may be an object that has the condition. */
+/* The lock may be an object that refers to the condition. */
 static int traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(((condition *)object)->lock);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The capsules of DLPack's protocol for Python: their names, and the struct of before 1.0. */
+/*
+ * The capsules of DLPack's protocol for Python: their names, and the struct that DLPack had
+ * before 1.0.
+ */
 #ifndef TENON_CORE_DLPACK_H
 #define TENON_CORE_DLPACK_H
 
@@ -10,7 +13,7 @@
 #define UNVERSIONED      "dltensor"
 #define USED_UNVERSIONED "used_dltensor"
 
-/* DLManagedTensor, as DLPack had it before 1.0. */
+/* DLManagedTensor of DLPack before 1.0. */
 struct tnp_unversioned {
     DLTensor dl_tensor;
     void *manager_ctx;

@@ -10,7 +10,7 @@
 
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
 
-/* A failed call of tenon as `type`, with its detail. */
+/* Raise `type` for a failed call of tenon, with its detail. */
 static PyObject *raise_as(PyObject *type)
 {
     PyErr_SetString(type, tn_error_detail());
@@ -24,7 +24,7 @@ static void release_unversioned(struct tnp_unversioned *self)
     free(self);
 }
 
-/* A capsule that nobody took. */
+/* The destructor of a capsule that no consumer took. */
 static void release_capsule(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, VERSIONED)) {
@@ -36,7 +36,7 @@ static void release_capsule(PyObject *capsule)
     }
 }
 
-/* `managed` is consumed, also on failure. */
+/* Make a capsule. `managed` is consumed, also on failure. NULL: raised */
 static PyObject *versioned_capsule(DLManagedTensorVersioned *managed)
 {
     PyObject *capsule = PyCapsule_New(managed, VERSIONED, release_capsule);
@@ -79,12 +79,15 @@ static int export_copy(PyObject *self, DLManagedTensorVersioned **ret_managed)
     return status;
 }
 
-static void (*library_deleter)(DLManagedTensorVersioned *managed); /* its deleter, of all */
+static void (*library_deleter)(
+    DLManagedTensorVersioned
+        *managed); /* the deleter that the library sets, the same for all tensors */
 
 /*
- * The thread that lets the tensor go may have no GIL, while a thread that has the GIL closes
- * the domain. Once the interpreter is on its way out, a thread without the GIL cannot get it
- * any more: the reference then ends with the process.
+ * The deleter of an exported tensor. The thread that drops the tensor may not have the GIL,
+ * while a thread with the GIL closes the domain. So the deleter takes the GIL. If the
+ * interpreter shuts down, a thread without the GIL cannot get it: then the reference ends with
+ * the process.
  */
 static void release_with_gil(DLManagedTensorVersioned *managed)
 {
@@ -98,7 +101,7 @@ static void release_with_gil(DLManagedTensorVersioned *managed)
     PyGILState_Release(state);
 }
 
-/* A pair of numbers, or None. -1: raised */
+/* Read a tuple of two ints. -1: raised */
 static int parse_pair(PyObject *pair, const char *what, long ret[2])
 {
     if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
@@ -130,8 +133,9 @@ static int check_target(PyObject *stream, PyObject *device)
 }
 
 /*
- * DLPack allows negative strides, and PyTorch ends the process over one, so that nobody is
- * given any. Those that are never taken, as of one element, become 0. -1: raised
+ * DLPack allows negative strides, but PyTorch aborts the process when it gets one, so no
+ * consumer is given any. A stride that is never used, as on an axis of one element, becomes 0.
+ * -1: raised
  */
 static int replace_negative_strides(PyObject *self, DLTensor *dl)
 {

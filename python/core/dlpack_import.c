@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dlpack_import: a DLPack capsule as a tensor. Source: as in dlpack_export.c.
+ * dlpack_import: make a tensor over the memory of a DLPack capsule. dlpack_export.c names the
+ * sources.
  */
 #include "dlpack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One of before 1.0, in the clothes of 1.x. */
+/* The deleter of a tensor from before DLPack 1.0 that take_unversioned() has wrapped. */
 static void release_wrapped(DLManagedTensorVersioned *managed)
 {
     struct tnp_unversioned *old = managed->manager_ctx;
@@ -62,7 +63,7 @@ static PyObject *take_versioned(PyObject *capsule)
     if (status != 0)
         return tnp_raise(status);
     if (PyCapsule_SetName(capsule, USED_VERSIONED) < 0)
-        PyErr_Clear(); /* it was valid a moment ago */
+        PyErr_Clear(); /* cannot happen: the capsule was valid before */
     return tnp_tensor_wrap(tensor, NULL);
 }
 
@@ -109,7 +110,7 @@ static PyObject *take_capsule(PyObject *capsule)
     return NULL;
 }
 
-/* Before anything is exported: a stream, or a copy, would be in vain. */
+/* Check the device first, so that the source exports nothing in vain. */
 static int check_source_device(PyObject *source)
 {
     PyObject *pair = PyObject_CallMethod(source, "__dlpack_device__", NULL);
@@ -142,7 +143,7 @@ static PyObject *request_capsule(PyObject *source)
     if (keywords != NULL)
         capsule = PyObject_Call(method, none, keywords);
     if (keywords != NULL && capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Clear(); /* it is of before 1.0 */
+        PyErr_Clear(); /* the source follows DLPack before 1.0 */
         capsule = PyObject_CallNoArgs(method);
     }
     Py_XDECREF(keywords);

@@ -68,7 +68,9 @@ PyObject *tnp_domain_default(void)
         return present_default;
     }
     if (get_default == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "no domain was set for this process");
+        PyErr_SetString(
+            PyExc_RuntimeError,
+            "this process has no default domain: set_default_domain() was not called");
         return NULL;
     }
     PyObject *domain = PyObject_CallObject(get_default, NULL);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elements: from bytes to Python's numbers and back. They need not be aligned. */
+/* element: convert elements to Python numbers and back. Elements need not be aligned. */
 #include "tensor.h"
 
 #include <math.h>
 #include <string.h>
 
 /*
- * Floating point of 8 and 16 bits: sign, exponent, mantissa. A code is the bits without the
- * sign; finite ones rise with their value up to `most`.
+ * A floating-point format of 8 or 16 bits: sign, exponent, mantissa. A code is the bits without
+ * the sign. Codes of finite numbers grow with the number, up to `most`.
  */
 struct small_float {
     uint8_t code;
     uint8_t bits;
     uint8_t mantissa_bits;
     uint8_t bias;
-    uint16_t most;     /* the largest finite code */
-    uint16_t infinity; /* 0: it has none, what is too large is not a number */
-    uint16_t nan;      /* with the sign, if the sign is part of it */
+    uint16_t most; /* the largest finite code */
+    uint16_t
+        infinity; /* 0: the format has no infinity, and numbers that are too large become NaN */
+    uint16_t nan; /* the code of NaN; with the sign bit where the format needs it */
 };
 
 static const struct small_float small_floats[] = {
@@ -57,7 +58,7 @@ static double read_small(const struct small_float *f, uint32_t word)
     return (word & sign) != 0 ? -size : size;
 }
 
-/* To the nearest, ties to even. */
+/* Round to the nearest number, and ties to an even mantissa. */
 static uint32_t write_small(const struct small_float *f, double value)
 {
     uint32_t sign = 1u << (f->bits - 1), code = (uint32_t)f->most + 1;
@@ -67,11 +68,15 @@ static uint32_t write_small(const struct small_float *f, double value)
     if (isfinite(size)) {
         int exponent;
         frexp(size, &exponent);
-        bool is_tiny = size == 0 || exponent - 1 < 1 - f->bias; /* 0 has no exponent */
+        bool is_tiny =
+            size == 0 || exponent - 1 < 1 - f->bias; /* frexp() gives no exponent for 0 */
         int unit = is_tiny ? 1 - f->bias : exponent - 1;
         double units = rint(ldexp(size, f->mantissa_bits - unit));
         if (unit + f->bias < 1 << (f->bits - f->mantissa_bits))
-            /* A mantissa that was rounded up to the next power carries into the exponent. */
+            /*
+             * If rounding carries the mantissa to the next power of two, the addition
+             * increments the exponent.
+             */
             code = ((uint32_t)(unit + f->bias - 1) << f->mantissa_bits) + (uint32_t)units;
     }
     if (code > f->most && f->infinity == 0)
@@ -79,11 +84,11 @@ static uint32_t write_small(const struct small_float *f, double value)
     if (code > f->most)
         code = f->infinity;
     if (code == 0 && f->nan == sign)
-        return 0; /* it has no negative zero */
+        return 0; /* the format has no negative zero */
     return signbit(value) ? code | sign : code;
 }
 
-/* Powers of two, and nothing else: no sign, no zero. */
+/* A format of powers of two only: it has no sign and no zero. */
 static double read_power(uint32_t word)
 {
     return word == 0xff ? (double)NAN : ldexp(1, (int)word - 127);
@@ -150,7 +155,7 @@ static int64_t read_int(uint32_t bits, const uint8_t *at)
     return (int8_t)*at;
 }
 
-/* The low bytes of a number are those of a narrower one, wherever they lie. */
+/* Convert before copying, so that the code works in any byte order. */
 static void write_word(uint32_t bits, uint8_t *at, uint64_t value)
 {
     uint32_t word = (uint32_t)value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* facts: what a tensor says of itself: its attributes that cannot be set, and its repr(). */
+/* facts: the attributes of a tensor that cannot be set, and its repr(). */
 #include "tensor.h"
 
 static tn_tensor *tensor_in(PyObject *self) { return ((tnp_tensor *)self)->tensor; }
@@ -136,7 +136,6 @@ PyGetSetDef tnp_tensor_facts[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* "[tenon.]Tensor(shape=(2, 3), dtype=float32, shared by arena)" */
 PyObject *tnp_tensor_repr(PyObject *self)
 {
     const char *strategy = tn_strategy_name(tnp_info(tensor_in(self)).strategy);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feeder: the thread that brings what waits in a backlog into the queue (B1 to B4 of
- * backlog.c). */
+/*
+ * feeder: what the feeder thread of a backlog does: push the waiting messages (B1 to B4 of
+ * backlog.c).
+ */
 #include "backlog.h"
 
 #include <time.h>
 
-#define CHECK_NS        200000000 /* how often the feeder looks whether it may give up */
-#define NAP_NS          1000000   /* for more room than that of one message */
+#define CHECK_NS        200000000 /* between two checks whether the feeder may give up */
+#define NAP_NS          1000000   /* to wait for room for more than one message */
 #define SHORTAGE_NAP_NS 10000000
-#define SHORTAGE_NS     10000000000 /* how long a process that ends waits in vain for memory */
+#define SHORTAGE_NS     10000000000 /* how long a process that shuts down waits for memory */
 
-/* With the GIL. @return how many there are; -1: raised */
 int tnp_open_counters(tnp_backlog *self, tn_semaphore **ret_counters)
 {
     int n = 0;
@@ -20,7 +21,6 @@ int tnp_open_counters(tnp_backlog *self, tn_semaphore **ret_counters)
     return n;
 }
 
-/* What fails has ended with its domain. */
 void tnp_count_down(tn_semaphore *const *counters, int count)
 {
     while (count-- > 0)
@@ -31,19 +31,21 @@ struct feeding {
     tnp_backlog *backlog;
     tn_queue *queue;
     const tnp_domain *domain;
-    const tn_domain *open_domain; /* stays, while closing waits for this thread */
+    const tn_domain *open_domain; /* stays valid: closing waits for this thread */
     tn_semaphore *counters[TNP_MOST_COUNTERS];
     int counter_count;
-    bool have_consumers_died; /* and nobody has made room since */
-    uint64_t short_ns;        /* since when each push lacked what nobody else can make free */
-    struct tnp_record *released; /* its `kept` is to be dropped, with the GIL */
+    bool have_consumers_died; /* and no push has succeeded since */
+    uint64_t short_ns;        /* since when every push has failed for lack of memory, in a queue
+                                 without consumers; 0: it has not */
+    struct tnp_record *released; /* a record whose `kept` has to be released with the GIL */
 };
 
 static void nap(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
 
 /*
- * Room for one message was waited for. Whoever makes it will make more: to be woken for each
- * would cost more than the messages. What is in the queue meanwhile lasts for longer than this.
+ * After a wait for room for one message: the consumer will make more room soon, and a wake-up
+ * for each message would cost more than the message. The messages in the queue last longer than
+ * this pause.
  */
 static void wait_for_more_room(const struct feeding *f)
 {
@@ -52,9 +54,10 @@ static void wait_for_more_room(const struct feeding *f)
 }
 
 /*
- * A process that ends waits for its feeder. While another process has the queue, that one may
- * take messages, and so make room. Otherwise the feeder gives a message up, after a while; at
- * once if no room is enough, since the quota is lower by now.
+ * Whether the feeder of a process that shuts down should give a message up. While another
+ * process has the queue open, that process may pop messages and so make room. Otherwise the
+ * feeder gives up after SHORTAGE_NS, or at once if the message is larger than the quota, which
+ * may have been lowered.
  */
 static bool is_hopeless(struct feeding *f, const struct tnp_record *r)
 {
@@ -69,8 +72,10 @@ static bool is_hopeless(struct feeding *f, const struct tnp_record *r)
     return f->short_ns != 0 && tnp_now_ns() - f->short_ns > SHORTAGE_NS;
 }
 
-/* @return 0: it is in the queue, or lost with it. TN_ERR_TIMED_OUT: not yet.
- * TN_ERR_INTERRUPTED: nothing can be pushed any more. */
+/*
+ * @return 0: the message is in the queue, or lost with the queue; TN_ERR_TIMED_OUT: try again;
+ *     TN_ERR_INTERRUPTED: no push can succeed any more.
+ */
 static int push_record(struct feeding *f, struct tnp_record *r)
 {
     const tn_message message = {.bytes = tnp_record_bytes(r),
@@ -87,14 +92,16 @@ static int push_record(struct feeding *f, struct tnp_record *r)
             wait_for_more_room(f);
     }
     switch (status) {
-    case TN_ERR_PEER_DIED: /* until a new one makes room */
+    case TN_ERR_PEER_DIED: /* a new consumer may make room */
         f->have_consumers_died = true;
         return TN_ERR_TIMED_OUT;
-    /* put() has returned: the message waits for what is short, as it waits for room. */
+    /*
+     * put() has returned, so the message waits for the missing resource as it waits for room.
+     */
     case TN_ERR_NO_MEMORY:
     case TN_ERR_FULL: /* blocks, references, descriptors */
     case TN_ERR_SYSTEM:
-    case TN_ERR_MANAGER: /* the push has to give tenond a descriptor */
+    case TN_ERR_MANAGER: /* tenond does not take the descriptor of a tensor */
         if (is_hopeless(f, r))
             return 0;
         nap(SHORTAGE_NAP_NS);
@@ -102,14 +109,14 @@ static int push_record(struct feeding *f, struct tnp_record *r)
     case TN_ERR_TIMED_OUT:
     case TN_ERR_INTERRUPTED:
         return status;
-    default: /* pushed; or no push can succeed: the queue or the domain has ended */
+    default: /* pushed; or the queue or the domain has ended, so that no push can succeed */
         f->have_consumers_died = false;
         f->short_ns = 0;
         return 0;
     }
 }
 
-/* B4: `read` first. Without the GIL. */
+/* Count the record as pushed: `read` first (B4). Without the GIL. */
 static void end_record(struct feeding *f, struct tnp_chunk *chunk, struct tnp_record *r)
 {
     atomic_fetch_add(&chunk->read, r->record_bytes);
@@ -121,7 +128,10 @@ static void end_record(struct feeding *f, struct tnp_chunk *chunk, struct tnp_re
         f->released = r;
 }
 
-/* Without the GIL, until nothing is in hand, or the GIL is needed. @return 0, or INTERRUPTED */
+/*
+ * Push records without the GIL, until none is in hand or one has to be released with the GIL.
+ * @return 0, or TN_ERR_INTERRUPTED
+ */
 static int feed_in_hand(struct feeding *f, bool gives_up)
 {
     struct tnp_chunk *chunk;
@@ -145,7 +155,10 @@ static int feed_in_hand(struct feeding *f, bool gives_up)
     return 0;
 }
 
-/* B1. False: nothing waits, and whoever puts something from now on needs another feeder. */
+/*
+ * Move the waiting messages to `in_hand` (B1). @return false: no message waits, and the next
+ * put() that appends needs another feeder.
+ */
 static bool take_in_hand(tnp_backlog *self)
 {
     if (atomic_load(&self->in_hand) == NULL) {
@@ -170,13 +183,13 @@ static void end_wait(tnp_backlog *self)
         tnp_object_end_wait(self->counters[i]);
 }
 
-/* @return whether all that was taken can be given up: there is no queue any more */
+/* @return whether the queue is closed, so that the remaining messages are given up */
 static bool feed_once(tnp_backlog *self, struct feeding *f, bool gives_up)
 {
     int status;
     if ((f->queue = tnp_object_handle(self->queue)) == NULL ||
         (f->counter_count = tnp_open_counters(self, f->counters)) <
-            0) { /* closed, or their domain is */
+            0) { /* the queue or the domain is closed */
         PyErr_Clear();
         f->counter_count = 0;
         gives_up = true;
@@ -198,7 +211,7 @@ PyObject *tnp_backlog_feed(PyObject *object, PyObject *unused)
     struct feeding f = {.backlog = self};
     bool gives_up = false;
     (void)unused;
-    self->asked = NULL; /* the feeder that runs brings it in too */
+    self->asked = NULL; /* the feeder that runs pushes that record too */
     if (self->is_feeding)
         Py_RETURN_NONE;
     self->is_feeding = true;
@@ -207,6 +220,6 @@ PyObject *tnp_backlog_feed(PyObject *object, PyObject *unused)
     self->is_feeding = false;
     if (PyErr_Occurred() == NULL)
         Py_RETURN_NONE;
-    self->is_fed = false; /* a signal's handler raised, in the main thread */
+    self->is_fed = false; /* a signal handler raised, in the main thread */
     return NULL;
 }

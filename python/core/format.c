@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format: the dtypes of tensors as the formats of struct and of the buffer protocol, and back.
+ * format: convert dtypes to formats of struct and of the buffer protocol, and back.
  * Source: PEP 3118, "Additions to the struct string-syntax".
  */
 #include "tensor.h"
@@ -27,7 +27,7 @@ const char *tnp_dtype_letters(tn_dtype dtype)
     return NULL;
 }
 
-/* By what a letter stands for, and the size that the exporter states. */
+/* Find the type code of a letter. The exporter states the size. */
 static int code_of(const char *letters, uint8_t *ret_code)
 {
     bool is_pair = letters[0] == 'Z' && letters[1] != '\0' && letters[2] == '\0';

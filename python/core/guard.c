@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guard: a lock or a semaphore as the standard library's behave, over one of sync.c: who of
- * this process's threads has it, and how often.
+ * Guard: a lock or a semaphore that behaves as the standard library's, over a lock or a
+ * semaphore of sync.c. It knows which thread of this process holds it, and how often.
  *
- * The GIL guards what stands beside the core. A forked child has none of its parent's threads:
- * what it inherits of that counts for nothing.
+ * The GIL protects the fields beside the core. A forked child has none of its parent's threads,
+ * so it ignores the holder that it inherited.
  */
 #include "guard.h"
 
@@ -16,7 +16,9 @@ enum { SIGNALS, PERMITS, LOCK, RLOCK };
 
 /* ---- who has it -------------------------------------------------------------------------- */
 
-/* A number that no other thread of this process has or had, without a call. */
+/*
+ * A number that no other thread of this process has or had. It costs no call into the system.
+ */
 static uint64_t this_thread(void)
 {
     static _Thread_local uint64_t number __attribute__((tls_model("initial-exec")));
@@ -31,7 +33,10 @@ bool tnp_guard_is_mine(const tnp_guard *guard)
     return guard->count > 0 && guard->forks == tnp_forks && guard->holder == this_thread();
 }
 
-/* A lock that is acquired was free; of permits this process may have several. */
+/*
+ * Note this thread as the holder. A lock that it acquired was free; of a semaphore, this
+ * process may hold several permits.
+ */
 static void note_holder(tnp_guard *guard)
 {
     bool has_others = guard->kind < LOCK && guard->forks == tnp_forks;
@@ -50,8 +55,9 @@ static int acquire_core(const tnp_guard *guard, void *handle, tn_deadline deadli
 }
 
 /*
- * The wait goes on when somebody died: a forked child has what its parent has, so who dies may
- * never have known of what is waited for; and a thread of this process may end the wait.
+ * The wait goes on after PEER_DIED. The dead process may not have used the lock at all, since a
+ * forked child inherits all that its parent has; and another thread of this process may still
+ * release it.
  */
 static int wait_for_core(tnp_guard *guard, tn_deadline deadline)
 {
@@ -74,9 +80,9 @@ static int sleep_until(tn_deadline deadline)
 }
 
 /*
- * The thread that owns a recursive lock has ended without giving it back. The lock comes back
- * when the whole process ends. Until then, who waits for ever is told so (TN_ERR_CORRUPT); for
- * who has a deadline the lock is one that is not given back in time.
+ * A thread that owned a recursive lock has ended without releasing it. The lock comes back when
+ * its process ends. Until then a waiter without a deadline gets TN_ERR_CORRUPT, and a waiter
+ * with a deadline times out.
  */
 static int wait_for_owner(tnp_guard *guard, tn_deadline deadline)
 {
@@ -86,7 +92,7 @@ static int wait_for_owner(tnp_guard *guard, tn_deadline deadline)
         if (handle == NULL)
             return -1;
         if ((status = acquire_core(guard, handle, TN_NOW)) != TN_ERR_TIMED_OUT)
-            return status; /* it has come back, or its memory makes no sense */
+            return status; /* the lock has come back, or its memory is corrupt */
         tn_deadline next_check = tn_deadline_after(CHECK_NS);
         bool is_last = deadline.ns <= next_check.ns;
         TNP_OBJECT_WAIT(guard->core, status, sleep_until(is_last ? deadline : next_check));
@@ -103,7 +109,9 @@ static void *core_of(const tnp_guard *guard)
 {
     if (guard->core != NULL)
         return tnp_object_handle_inline(guard->core);
-    PyErr_SetString(PyExc_ValueError, "a lock or semaphore that was not made");
+    PyErr_SetString(
+        PyExc_ValueError,
+        "the lock or semaphore was not initialised: its class did not call _begin()");
     return NULL;
 }
 
@@ -116,7 +124,7 @@ int tnp_guard_acquire(tnp_guard *guard, tn_deadline deadline)
     void *handle = core_of(guard);
     if (handle == NULL)
         return -1;
-    int status = acquire_core(guard, handle, TN_NOW); /* most find it free */
+    int status = acquire_core(guard, handle, TN_NOW); /* most calls find it free */
     if (status == TN_ERR_TIMED_OUT || status == TN_ERR_PEER_DIED) {
         if (deadline.ns == 0)
             return 0;
@@ -158,7 +166,8 @@ int tnp_guard_wake_on_release(tnp_guard *guard, PyObject *core)
 static int release_rlock(tnp_guard *guard)
 {
     if (!tnp_guard_is_mine(guard)) {
-        if (core_of(guard) != NULL) /* else a wait for a condition could not take it again */
+        if (core_of(guard) != NULL) /* else core_of() has raised: a closed core is why a
+                                       condition wait could not acquire it again */
             PyErr_SetString(PyExc_AssertionError,
                             "attempt to release recursive lock not owned by thread");
         return -1;
@@ -185,7 +194,10 @@ int tnp_guard_release(tnp_guard *guard)
                    tn_semaphore_count(handle) >= (uint32_t)guard->most;
     int status = is_most ? TN_ERR_INVALID : tn_semaphore_release(handle);
     if (status == 0) {
-        /* No other thread of ours can have noted itself: we have the GIL. */
+        /*
+         * No other thread of this process can have noted itself meanwhile: this one holds the
+         * GIL.
+         */
         guard->count -= guard->count > 0;
         return 0;
     }
@@ -220,7 +232,7 @@ int tnp_guard_acquire_again(tnp_guard *guard, unsigned long count)
 
 /* ---- methods ----------------------------------------------------------------------------- */
 
-/* Python 3.12 began to take any object there. -1: raised */
+/* Python 3.12 and newer take any object as `block`; older versions take an int. -1: raised */
 static int is_true(PyObject *block)
 {
 #if PY_VERSION_HEX >= 0x030c0000
@@ -231,7 +243,7 @@ static int is_true(PyObject *block)
 #endif
 }
 
-/* acquire(block=True, timeout=None) */
+/* Read the arguments of acquire(block=True, timeout=None). -1: raised */
 static int read_acquire(PyObject *const *args, Py_ssize_t nargs, PyObject *names,
                         tn_deadline *ret_deadline)
 {
@@ -322,7 +334,8 @@ static PyObject *begin(PyObject *self, PyObject *args)
         return NULL;
     bool fits = kind == RLOCK ? tnp_is_lock(core) : tnp_is_semaphore(core);
     if (!fits || kind < SIGNALS || kind > RLOCK || guard->core != NULL) {
-        PyErr_SetString(PyExc_TypeError, "a guard begins once, with a core of its kind");
+        PyErr_SetString(PyExc_TypeError, "_begin() of a guard needs a lock or a semaphore of "
+                                         "its kind, and may be called once");
         return NULL;
     }
     Py_INCREF(core);
@@ -335,7 +348,7 @@ static PyObject *begin(PyObject *self, PyObject *args)
 static void dealloc(PyObject *self)
 {
     if (wake((tnp_guard *)self) < 0)
-        PyErr_Clear(); /* nobody can wait there any more */
+        PyErr_Clear(); /* no waiter can be left */
     Py_XDECREF(((tnp_guard *)self)->core);
     Py_TYPE(self)->tp_free(self);
 }

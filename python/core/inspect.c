@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds what, as dicts with the names of tenon/inspect.h. */
+/* inspect: what a domain holds, as dicts with the names of tenon/inspect.h. */
 #include "core.h"
 
 #include <string.h>
 
-enum { RAISED = INT32_MAX }; /* an exception was raised in a callback */
+enum { RAISED = INT32_MAX }; /* a callback has raised */
 
-/* Consumes `item`. @return 0, or RAISED */
+/* Append an item, which is consumed. @return 0, or RAISED */
 static int append(PyObject *list, PyObject *item)
 {
     int failed = item == NULL || PyList_Append(list, item) < 0;
@@ -22,7 +22,7 @@ static PyObject *hexadecimal(const uint8_t id[16])
     return PyUnicode_FromString(text);
 }
 
-/* A text that another process wrote. */
+/* Text of another process, which may not be valid UTF-8. */
 static PyObject *text_of(const char *text)
 {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");

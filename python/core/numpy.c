@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numpy: arrays of NumPy over tensors. NumPy is not needed until a message carries an array. */
+/*
+ * numpy: NumPy arrays over tensors. NumPy is imported when the first message with an array
+ * arrives.
+ */
 #include "codec.h"
 
 PyTypeObject *tnp_ndarray_type;
-static PyObject *ndarray_dtypes[18][5]; /* of a code and a size of 1 << n bytes */
+static PyObject
+    *ndarray_dtypes[18][5]; /* dtypes, by code and by size: index n is 1 << n bytes */
 
-/* False: nobody has imported it, so that nothing can be an array. */
+/* @return false: no module has imported NumPy, so no object is an array */
 bool tnp_has_numpy(void)
 {
     if (tnp_ndarray_type != NULL)
@@ -17,7 +21,7 @@ bool tnp_has_numpy(void)
     Py_XDECREF(numpy);
     if (type != NULL && PyType_Check(type))
         tnp_ndarray_type = (PyTypeObject *)type;
-    PyErr_Clear(); /* half imported */
+    PyErr_Clear(); /* another thread is still importing NumPy */
     return tnp_ndarray_type != NULL;
 }
 
@@ -36,12 +40,12 @@ static PyObject *numpy_dtype(tn_dtype dtype)
         tn_dtype_name(dtype, name, sizeof name) == 0)
         made = PyObject_CallMethod(numpy, "dtype", "s", name);
     else if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_TypeError, "a message with an array of no known dtype");
+        PyErr_SetString(PyExc_TypeError,
+                        "the message has an array of a dtype that NumPy does not have");
     Py_XDECREF(numpy);
     return made == NULL ? NULL : (*place = made);
 }
 
-/* An array over a tensor, which it keeps. */
 PyObject *tnp_array_over(PyObject *tensor)
 {
     const tn_tensor *t = ((tnp_tensor *)tensor)->tensor;
@@ -73,7 +77,10 @@ PyObject *tnp_fixed_array_over(PyObject *tensor)
     return array;
 }
 
-/* Dates and durations are no tensor's elements, but their numbers are. */
+/*
+ * Whether a dtype holds dates or durations. No tensor has such elements, but their numbers are
+ * integers.
+ */
 static bool has_dates(PyObject *dtype)
 {
     PyObject *kind = PyObject_GetAttrString(dtype, "kind");
@@ -83,7 +90,7 @@ static bool has_dates(PyObject *dtype)
     return has;
 }
 
-/* Of a dtype that no tensor has: as NumPy pickles it, or by an array of integers. */
+/* For a dtype that no tensor has: pickle dates as integers, all else as NumPy does. */
 PyObject *tnp_reduce_by_numpy(PyObject *array)
 {
     PyObject *dtype = PyObject_GetAttrString(array, "dtype"), *result = NULL;

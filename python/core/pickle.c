@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle: objects as pickles, with the arrays, tensors and buffers in them beside the pickle.
+ * pickle: write objects as pickles, with the arrays, tensors and buffers in them beside the
+ * pickle.
  *
- * A reducer that runs inside of dumps() lets a tensor travel along by send(), which gives the
- * tensor a number; take() of unpickle.c gives the tensor of that number while loads() runs.
+ * A reducer that dumps() calls may attach a tensor to the message with send(), which returns
+ * the number of the tensor. While loads() runs, take() of unpickle.c returns the tensor with
+ * that number.
  */
 #include "codec.h"
 
 #include <string.h>
 
-enum { MANY_TENSORS = 4096 }; /* from here on copies into blocks of their own cost too much */
+enum {
+    MANY_TENSORS = 4096
+}; /* with so many tensors, further copies into blocks of their own cost more than they save */
 
 _Thread_local struct tnp_conversion *tnp_conversion_now;
 
-/* Of other modules. */
+/* What this file uses of modules of Python. */
 static struct {
     PyObject *pickler, *bytes_io;
     PyObject *copyreg_table, *fork_table; /* dicts */
 } python;
-static PyObject *reducers;        /* {type: function}, what register() was told */
-static PyObject *table;           /* those, ForkingPickler's and copyreg's together */
+static PyObject *reducers;        /* {type: function}, filled by register() */
+static PyObject *table;           /* the dispatch table of the picklers: a table_type */
 static PyObject *reduce_function; /* the reducer of arrays and tensors */
 static PyObject *keep_function;   /* the callback for buffers */
 static PyObject *array_function, *fixed_array_function, *take_function;
@@ -43,7 +47,7 @@ static int check_tensor_count(void)
     return -1;
 }
 
-/* Consumes `tensor`. @return its number, or NULL: raised */
+/* Append a tensor to the message; it is consumed. @return its number; NULL: raised */
 static PyObject *attach_tensor(PyObject *tensor)
 {
     if (tensor == NULL)
@@ -74,7 +78,7 @@ static PyObject *reduce_array(PyObject *array)
     return PyErr_Occurred() ? NULL : tnp_reduce_by_numpy(array);
 }
 
-/* Refused before it is moved. */
+/* Check the number of tensors first, so that a tensor that is refused is not moved. */
 static PyObject *send_tensor(PyObject *tensor)
 {
     if (check_tensor_count() < 0)
@@ -88,20 +92,21 @@ static PyObject *reduce_tensor(PyObject *tensor)
     return reduction(take_function, send_tensor(tensor));
 }
 
-/* Called by the pickler, in place of what an array or a tensor would give it. */
+/* The pickler calls this for arrays and tensors, in place of their own __reduce_ex__(). */
 static PyObject *reduce(PyObject *module, PyObject *object)
 {
     (void)module;
     if (tnp_conversion_now == NULL || tnp_conversion_now->domain == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "a reducer of dumps() outside of dumps()");
+        PyErr_SetString(PyExc_RuntimeError, "the reducer works only while dumps() runs");
         return NULL;
     }
     return tnp_is_tensor(object) ? reduce_tensor(object) : reduce_array(object);
 }
 
 /*
- * A buffer that some other type gives: true to keep it in the pickle. What lies in the domain
- * goes as it is, what does not is copied into a tensor of its own, unless it is small.
+ * The pickler calls this for a buffer that another type hands out. True keeps the buffer in the
+ * pickle. A buffer that lies in the domain travels as it is; any other is copied into a tensor
+ * of its own, unless it is small.
  */
 static PyObject *keep_in_pickle(PyObject *module, PyObject *buffer)
 {
@@ -152,13 +157,13 @@ static bool is_being_imported(PyObject *module)
     bool is = flag == Py_True;
     Py_XDECREF(spec);
     Py_XDECREF(flag);
-    PyErr_Clear(); /* no module of the import system's */
+    PyErr_Clear(); /* the module has no ordinary spec */
     return is;
 }
 
 /*
- * tenon.torch sets its reducers by itself, once somebody has imported PyTorch. Where it cannot,
- * tensors travel by those that PyTorch gave to ForkingPickler. -1: raised
+ * Let tenon.torch register its reducers, once the program has imported PyTorch. If it cannot,
+ * tensors travel by the reducers that PyTorch registered with ForkingPickler. -1: raised
  */
 static int notice_torch(void)
 {
@@ -174,7 +179,7 @@ static int notice_torch(void)
         return 0;
     PyObject *ours = PyImport_ImportModule("tenon.torch");
     if (ours == NULL) {
-        PyErr_Clear(); /* an old PyTorch, or another module of that name */
+        PyErr_Clear(); /* PyTorch is too old, or the module `torch` is another one */
         return 0;
     }
     PyObject *noticed = PyObject_CallMethod(ours, "_notice", NULL);
@@ -184,8 +189,8 @@ static int notice_torch(void)
 }
 
 /*
- * The dispatch table of our picklers. It looks into the dicts that others fill each time, so
- * that a reducer that was registered last is the one that is used.
+ * The lookup of the dispatch table. It searches the dicts each time, since any module may
+ * register a reducer at any time.
  */
 static PyObject *find_reducer(PyObject *self, PyObject *type)
 {
@@ -237,7 +242,7 @@ static PyObject *pickle(PyObject *value)
     return bytes;
 }
 
-/* The head, the places and the pickle, as one. */
+/* Concatenate the head, the places and the pickle. */
 static PyObject *assemble(PyObject *pickled, PyObject *places)
 {
     Py_ssize_t places_bytes = PyByteArray_GET_SIZE(places);
@@ -316,7 +321,8 @@ static PyObject *send(PyObject *module, PyObject *tensor)
 {
     (void)module;
     if (tnp_conversion_now == NULL || tnp_conversion_now->domain == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "send() outside of dumps()");
+        PyErr_SetString(PyExc_RuntimeError,
+                        "send() works only while dumps() runs: call it from a reducer");
         return NULL;
     }
     if (!tnp_is_tensor(tensor)) {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain: a small value of built-in types, pickled without a pickler.
+ * plain: pickle small values of built-in types without a pickler.
  *
  * Most messages of a busy queue are numbers, short texts, and small tuples, lists and dicts of
- * them. To make a pickler, and to call it, costs several times what it then does for them. What
- * is written here is a pickle like any other. It has no memo: an object of which there are two
- * or more references may stand in two places, and is left to the pickler unless it is a number,
- * a text or bytes, of which a copy is as good.
+ * these. Making and calling a pickler costs several times the work that it does for such a
+ * value.
+ *
+ * The result is an ordinary pickle without a memo. A container with two or more references may
+ * stand in two places of the value, so the pickler has to write it. A number, a text or bytes
+ * may be written twice: a copy is as good.
  */
 #include "message.h"
 
@@ -32,7 +34,7 @@ static bool write_bytes(struct writing *w, const void *bytes, size_t size_bytes)
 
 static bool write_code(struct writing *w, char code) { return write_bytes(w, &code, 1); }
 
-/* A code, and so many bytes of a number after it, the lowest first. */
+/* Write an opcode and a number of so many bytes, in little-endian order. */
 static bool write_number(struct writing *w, char code, uint64_t number, size_t size_bytes)
 {
     char written[sizeof number];
@@ -57,7 +59,7 @@ static bool write_int(struct writing *w, PyObject *value)
            write_number(w, sizeof number, (uint64_t)number, sizeof number);
 }
 
-/* The highest byte first. */
+/* Pickles hold floats in big-endian order. */
 static bool write_float(struct writing *w, PyObject *value)
 {
     double number = PyFloat_AS_DOUBLE(value);
@@ -74,7 +76,7 @@ static bool write_text(struct writing *w, char code, const void *bytes, Py_ssize
            write_bytes(w, bytes, (size_t)size_bytes);
 }
 
-/* Tuples of up to three have a code of their own, and no mark. */
+/* Tuples of up to three elements have opcodes of their own and need no mark. */
 static bool write_tuple(struct writing *w, PyObject *tuple, int level)
 {
     static const char codes[] = {')', '\x85', '\x86', '\x87'};
@@ -114,12 +116,15 @@ static bool write_container(struct writing *w, PyObject *value, int level)
     return PyDict_CheckExact(value) && write_dict(w, value, level + 1);
 }
 
-/* False: the pickler must do it. No code of Python runs here, so that nothing changes. */
+/*
+ * @return false: the pickler must write the value. No Python code runs here, so no container
+ *     changes meanwhile.
+ */
 static bool write_value(struct writing *w, PyObject *value, int level)
 {
     if (PyLong_CheckExact(value))
         return write_int(w, value);
-    if (PyUnicode_CheckExact(value)) /* what is ASCII is UTF-8 */
+    if (PyUnicode_CheckExact(value)) /* ASCII text is valid UTF-8 */
         return PyUnicode_IS_COMPACT_ASCII(value) &&
                write_text(w, '\x8c', PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value));
     if (PyFloat_CheckExact(value))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Message: a popped message of a queue, which may be leased. */
+/* Message: a message that was popped from a queue. It may be leased to this process. */
 #include "popped.h"
 
 static PyObject *finish_lease(PyObject *object, int (*verb)(tn_queue *, tn_message *))

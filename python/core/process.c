@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What processes and other packages need of this one. */
+/* process: functions for processes of Python, for strategies, and for tenon.torch. */
 #include "core.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static PyObject *follow(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* tenon.torch finds the words itself, and tries them on storages of its own first. */
+/* tenon._torch_private finds the words, and tries this on storages of its own first. */
 static PyObject *swap_words(PyObject *module, PyObject *args)
 {
     unsigned long long one, other;
@@ -37,7 +37,7 @@ static PyObject *swap_words(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Names of what this process makes from now on. */
+/* The strategies that this process can use for new storages. */
 static PyObject *strategies(PyObject *module, PyObject *unused)
 {
     PyObject *list = PyList_New(0);

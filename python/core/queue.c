@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queue: messages of bytes and tensors, and of any object (codec.c). */
+/* Queue: a queue of messages, which are bytes and tensors, or any object (codec.c). */
 #include "popped.h"
 
 TNP_KIND(queue, TN_OBJECT_QUEUE,
@@ -82,9 +82,9 @@ static PyObject *watch(PyObject *self, PyObject *argument)
 /* ---- waiting ----------------------------------------------------------------------------- */
 
 /*
- * A try that does not wait keeps the GIL: most calls find what they want. A push that copies
- * many bytes does without it. The message is read after the wait even if another thread closed
- * the queue meanwhile.
+ * A first try, which does not wait, keeps the GIL: most calls succeed at once. A push that
+ * copies many bytes releases the GIL. The popped message stays valid even if another thread
+ * closes the queue during the wait.
  */
 static int pop(PyObject *self, tn_queue *queue, tn_deadline deadline, tn_message *ret_message)
 {
@@ -164,7 +164,7 @@ static PyObject *push_message(PyObject *self, PyObject *args, PyObject *keywords
     Py_RETURN_NONE;
 }
 
-/* The tensors of a popped message, as a list; the message keeps none. */
+/* Move the tensors of a popped message into a list. */
 static PyObject *take_tensors(tn_message *message, PyObject *domain)
 {
     PyObject *list = PyList_New(message->tensor_count);
@@ -238,7 +238,7 @@ static PyObject *get(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
         value = tnp_decode(message.bytes, (Py_ssize_t)message.size_bytes, tensors);
     Py_XDECREF(tensors);
     if (message.lease != 0 &&
-        tnp_object_handle(self) != NULL) /* to acknowledge oneself: pop() */
+        tnp_object_handle(self) != NULL) /* pop() leaves this to its caller */
         (void)!tn_message_ack(queue, &message);
     tn_message_fini(&message);
     return value;
@@ -248,12 +248,13 @@ static int wait_for_any(PyObject *list, tn_queue **queues, tn_deadline deadline)
 {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
     int status;
-    if (n == 0) /* fails */
+    if (n == 0) /* the library reports the error */
         return tn_queue_wait_any(queues, 0, TN_NOW);
     tnp_object *first = (tnp_object *)PySequence_Fast_GET_ITEM(list, 0);
     for (Py_ssize_t i = 1; i < n; i++)
         if (!tnp_object_shares_domain((PyObject *)first, PySequence_Fast_GET_ITEM(list, i)))
-            return tn_queue_wait_any(queues, (uint32_t)n, TN_NOW); /* fails */
+            return tn_queue_wait_any(queues, (uint32_t)n,
+                                     TN_NOW); /* the library reports the error */
     for (Py_ssize_t i = 0; i < n; i++)
         tnp_object_begin_wait(PySequence_Fast_GET_ITEM(list, i));
     TNP_WAIT(first->domain, status, tn_queue_wait_any(queues, (uint32_t)n, deadline));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape: views of a tensor in another shape, dtype or order of axes; and copies of a tensor.
+/*
+ * reshape: methods that make views with another shape, dtype or order of axes, and methods that
+ * copy.
  */
 #include "tensor.h"
 
@@ -45,7 +47,7 @@ PyObject *tnp_tensor_view(PyObject *self, PyObject *args, PyObject *keywords)
     return wrap_view(status, result, self);
 }
 
-/* Numbers given one by one, or as one sequence. */
+/* The arguments may be the numbers themselves, or one sequence of them. */
 static PyObject *numbers_of(PyObject *args)
 {
     return PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : args;
@@ -96,7 +98,7 @@ PyObject *tnp_tensor_get_transposed(PyObject *self, void *unused)
 
 /* ---- copies ------------------------------------------------------------------------------ */
 
-/* A tensor of the same dtype and shape, in the same place. */
+/* Make a tensor of the same dtype and shape, in the same domain or in private memory. */
 static int make_alike(const tn_tensor *t, PyObject *domain, tn_tensor **ret)
 {
     if (domain == NULL)
@@ -126,7 +128,10 @@ PyObject *tnp_tensor_copy(PyObject *self, PyObject *unused)
     return tnp_tensor_wrap(result, domain);
 }
 
-/* copy.deepcopy() and copy.copy(): by way of a handle both would be the same storage. */
+/*
+ * For copy.deepcopy(). Without it the module would pickle the tensor, and the handle would give
+ * the same storage.
+ */
 PyObject *tnp_tensor_deep_copy(PyObject *self, PyObject *memo)
 {
     (void)memo;

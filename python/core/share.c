@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share: tensors made in a domain, moved there, found there, and their handles.
+ * share: make, move and find tensors in a domain, and handles.
  *
- * Memory that is shared never moves; that of a private storage moves when it is shared. So
- * whatever looks at private memory has the GIL, or an export of it, which forbids the move.
+ * Shared memory never moves. Private memory moves when it is shared. So each access to private
+ * memory holds the GIL, or an export of the memory, which forbids the move.
  */
 #include "tensor.h"
 
@@ -44,7 +44,7 @@ static int parse_wanted(PyObject *args, PyObject *keywords, tnp_tensor_request *
     return parse_strategy(strategy, &ret->strategy);
 }
 
-/* Whether it is so much that committing it takes long; what is no size fails anyway. */
+/* Whether committing so much memory takes long. An invalid size fails anyway. */
 static bool is_much(const tnp_tensor_request *w)
 {
     uint64_t bytes = (uint64_t)TN_DTYPE_BITS(w->dtype) * TN_DTYPE_LANES(w->dtype) / 8;
@@ -54,7 +54,9 @@ static bool is_much(const tnp_tensor_request *w)
     return bytes >= TNP_MANY_BYTES;
 }
 
-/* Memory is there as a rule: only waiting for it, and committing much of it, gives up the GIL.
+/*
+ * The first try keeps the GIL, since memory is usually free. Waiting for memory, and committing
+ * much of it, releases the GIL.
  */
 int tnp_domain_make_tensor(PyObject *object, const tnp_tensor_request *w, tn_tensor **ret)
 {
@@ -158,8 +160,9 @@ PyObject *tnp_private(PyObject *module, PyObject *args, PyObject *keywords)
 /* ---- sharing ----------------------------------------------------------------------------- */
 
 /*
- * Wait until there is room for so many bytes, as if for another tensor, which ends at once. The
- * move itself has the GIL: no other thread may look at memory that moves.
+ * Wait until the domain has room for so many bytes, by making another tensor of that size,
+ * which is freed at once. The move itself needs the GIL, since no other thread may use memory
+ * that moves.
  */
 static int wait_for_room(PyObject *object, uint64_t size_bytes, tn_deadline deadline)
 {
@@ -175,7 +178,7 @@ static int wait_for_room(PyObject *object, uint64_t size_bytes, tn_deadline dead
     return status;
 }
 
-/* With the GIL throughout, and nobody copies without it. */
+/* Move with the GIL held, when no thread copies without it. */
 static int share_now(PyObject *object, PyObject *domain_object)
 {
     tnp_tensor_wait_until_unused(object);
@@ -195,9 +198,9 @@ int tnp_tensor_share_in(PyObject *object, PyObject *domain_object, tn_deadline d
     while (lacks_room(status) && deadline.ns != 0) {
         status = wait_for_room(domain_object, tnp_info(self->tensor).storage_bytes, deadline);
         if (status != 0)
-            break; /* also where the domain can never have as much room */
+            break; /* includes the case that the domain can never have so much room */
         status = share_now(object, domain_object);
-        /* Others may take the room each time before this tensor has it. */
+        /* Other processes may take the room each time before this tensor gets it. */
         if (lacks_room(status) && tnp_now_ns() >= deadline.ns)
             status = TN_ERR_TIMED_OUT;
     }
@@ -220,7 +223,7 @@ PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
     if (domain != Py_None)
         Py_INCREF(domain);
     else if ((domain = tnp_tensor_domain(self)) != NULL)
-        Py_INCREF(domain); /* where it is already: that is free */
+        Py_INCREF(domain); /* the tensor stays where it is */
     else if ((domain = tnp_domain_default()) == NULL)
         return NULL;
     int status = tnp_tensor_share_in(self, domain, deadline);
@@ -231,7 +234,7 @@ PyObject *tnp_tensor_share(PyObject *self, PyObject *args, PyObject *keywords)
     return self;
 }
 
-/* Whether it is in a domain that this process can use. -1: raised */
+/* Check that the tensor lies in a domain that is open in this process. -1: raised */
 static int check_in_domain(PyObject *self, const char *what)
 {
     PyObject *domain = tnp_tensor_domain(self);
@@ -245,7 +248,10 @@ static int check_in_domain(PyObject *self, const char *what)
     return -1;
 }
 
-/* `lifetime`: Ellipsis is the library's default; 0: with this process. */
+/*
+ * Read `lifetime`: Ellipsis is the default of the library; 0 ends the handle with this process.
+ * -1: raised
+ */
 static int parse_lifetime(PyObject *lifetime, tn_handle_options *ret)
 {
     if (lifetime == NULL || lifetime == Py_Ellipsis)
@@ -262,7 +268,10 @@ static int parse_lifetime(PyObject *lifetime, tn_handle_options *ret)
         return 0;
     }
     if (!(seconds > 0)) {
-        PyErr_Format(PyExc_ValueError, "a handle's lifetime of %R seconds", lifetime);
+        PyErr_Format(
+            PyExc_ValueError,
+            "a handle cannot live for %R seconds: a positive number, 0 or None is possible",
+            lifetime);
         return -1;
     }
     if (seconds < 1e9)
@@ -290,7 +299,8 @@ PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keyword
         parse_lifetime(lifetime, &options) < 0)
         return NULL;
     if (uses < 1 || uses > UINT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "a handle of %lld uses", uses);
+        PyErr_Format(PyExc_ValueError,
+                     "a handle cannot have %lld uses: 1 to 4294967295 are possible", uses);
         return NULL;
     }
     if (check_in_domain(self, "to_handle()") < 0)
@@ -299,7 +309,7 @@ PyObject *tnp_tensor_to_handle(PyObject *self, PyObject *args, PyObject *keyword
     return export_handle(self, &options);
 }
 
-/* By a handle, which may be loaded once. */
+/* Pickle a tensor as a handle that can be loaded once. */
 PyObject *tnp_tensor_reduce(PyObject *self, PyObject *protocol)
 {
     PyObject *result = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event, Semaphore, Lock and Condition: what waits and is waited for. */
+/* sync: the types Event, Semaphore, Lock and Condition. */
 #include "object.h"
 
 TNP_KIND(event, TN_OBJECT_EVENT, tn_event_open(domain, name, TN_OPEN_EXISTING, ret_handle))
@@ -16,7 +16,7 @@ static PyObject *none_or_raise(int status)
     Py_RETURN_NONE;
 }
 
-/* True, or False when the time is over. */
+/* Return True for success, False for a timeout; else raise. */
 static PyObject *bool_or_raise(int status)
 {
     if (status != 0 && status != TN_ERR_TIMED_OUT)
@@ -33,7 +33,7 @@ static PyGetSetDef attributes[] = {TNP_OBJECT_ID, {NULL, NULL, NULL, NULL, NULL}
             "create(" arguments ")\n--\n\nMake one."                                           \
     }
 
-/* create(domain, name=None), of those that take no more. */
+/* Define create(domain, name=None), for kinds without further options. */
 #define CREATE_BY_NAME(kind)                                                                   \
     static PyObject *create_##kind(PyObject *type, PyObject *args, PyObject *keywords)         \
     {                                                                                          \
@@ -257,7 +257,7 @@ int tnp_condition_wait(PyObject *self, PyObject *lock, tn_deadline deadline, int
     int status;
     if (l == NULL)
         return -1;
-    if (!tnp_object_shares_domain(self, lock)) { /* fails */
+    if (!tnp_object_shares_domain(self, lock)) { /* the library reports the error */
         *ret_status = tn_condition_wait(condition, l, TN_NOW);
         return 0;
     }
@@ -267,7 +267,9 @@ int tnp_condition_wait(PyObject *self, PyObject *lock, tn_deadline deadline, int
     tnp_held_in_wait = NULL;
     tnp_object_end_wait(lock);
     *ret_status = status == TN_LOCK_RECOVERED ? 0 : status;
-    return PyErr_Occurred() ? -1 : 0; /* a handler raised; the lock is held all the same */
+    return PyErr_Occurred()
+               ? -1
+               : 0; /* a signal handler raised; this thread holds the lock all the same */
 }
 
 static PyObject *wait_condition(PyObject *self, PyObject *args, PyObject *keywords)

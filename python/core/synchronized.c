@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Synchronized: an object of ctypes behind a lock, which is taken around each access. */
+/* synchronized: ctypes objects with a lock that each access acquires and releases. */
 #include "guard.h"
 
 typedef struct {
     PyObject_HEAD PyObject *obj;
-    PyObject *lock; /* a guard, or anything with acquire() and release() */
+    PyObject *lock; /* a Guard, or an object with acquire() and release() */
 } synchronized;
 
 static PyTypeObject synchronized_type;
 
-/* Borrowed lock, for release(). NULL: raised. */
+/* Acquire the lock. @return the lock, a reference for release(); NULL: raised */
 static PyObject *acquire(const synchronized *self)
 {
     PyObject *lock = self->lock;
     if (lock == NULL || self->obj == NULL) {
-        PyErr_SetString(PyExc_ValueError, "a synchronized object that was not made");
+        PyErr_SetString(
+            PyExc_ValueError,
+            "the synchronized object was not initialised: its _obj or _lock is missing");
         return NULL;
     }
     Py_INCREF(lock);
@@ -23,7 +25,10 @@ static PyObject *acquire(const synchronized *self)
     return lock;
 }
 
-/* What was raised meanwhile stays raised. -1: releasing it raised */
+/*
+ * Release the lock, and drop the reference. An exception that is set stays. -1: release() of
+ * the lock raised
+ */
 static int release(PyObject *lock)
 {
     PyObject *type, *value, *traceback;
@@ -71,13 +76,15 @@ static Py_ssize_t length(PyObject *object)
     const synchronized *self = (synchronized *)object;
     if (self->obj != NULL)
         return PyObject_Size(self->obj);
-    PyErr_SetString(PyExc_ValueError, "a synchronized object that was not made");
+    PyErr_SetString(
+        PyExc_ValueError,
+        "the synchronized object was not initialised: its _obj or _lock is missing");
     return -1;
 }
 
 static PyObject *iterate(PyObject *object) { return PySeqIter_New(object); }
 
-/* Sequences of Python's iterate by it; an index is never negative here. */
+/* The sequence iterator calls this; the index is never negative. */
 static PyObject *get_at(PyObject *object, Py_ssize_t index)
 {
     PyObject *key = PyLong_FromSsize_t(index);
@@ -141,7 +148,7 @@ static PyTypeObject array_type = {
     .tp_as_sequence = &array_sequence,
 };
 
-/* An attribute of the object, as one of what guards it. */
+/* A descriptor for an attribute of the ctypes object, with the lock held around each access. */
 typedef struct {
     PyObject_HEAD PyObject *name;
 } attribute;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor: the type's memory, and copies between tensors. Methods stand in files above this one;
- * tensor_type.c puts them into the type.
+ * tensor: the memory of the type, and copies between tensors. The methods stand in files above
+ * this one; tensor_type.c puts them into the type.
  */
 #include "tensor.h"
 
@@ -58,7 +58,7 @@ PyTypeObject tnp_tensor_type = {
     .tp_weaklistoffset = offsetof(tnp_tensor, weak),
 };
 
-/* The one over the same storage that learns when it is shared. */
+/* The first tensor over the same storage: its `domain` is set when the storage is shared. */
 static tnp_tensor *first_of(PyObject *object)
 {
     tnp_tensor *self = (tnp_tensor *)object;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor_type: the type's tables, which name the methods of the files below, and the functions
- * of the module that make tensors.
+ * tensor_type: the tables of the type, which refer to the methods in the files below, and the
+ * functions of the module that make tensors.
  */
 #include "tensor.h"
 
@@ -36,7 +36,10 @@ static PyObject *sequence_item(PyObject *self, Py_ssize_t at)
     return item;
 }
 
-/* Without it, iterating would begin where there is nothing to iterate over. */
+/*
+ * Without this function iter() would accept a tensor without axes, and the first next() would
+ * fail.
+ */
 static PyObject *iterate(PyObject *self)
 {
     if (tn_tensor_ndim(tensor_in(self)) > 0)
@@ -59,7 +62,7 @@ static int truth(PyObject *self)
     return result;
 }
 
-/* float(t) and int(t), of one element. */
+/* Convert a tensor of one element, for float() and int(). */
 static PyObject *number(PyObject *self, PyObject *(*convert)(PyObject *))
 {
     PyObject *element = tnp_tensor_item(self, NULL);

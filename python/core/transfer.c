@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transfer: arrays, and tensors of elsewhere, as tensors of a domain. Memory that lies in the
- * domain is used as it is. Private tensors are moved there. All other memory is copied, once.
+ * transfer: make arrays and tensors available as tensors of a domain. Memory that lies in the
+ * domain is used as it is, private tensors are moved into it, and all other memory is copied
+ * once.
  */
 #include "codec.h"
 
@@ -35,8 +36,9 @@ void tnp_copy_bytes(void *to, const void *from, size_t size_bytes)
 }
 
 /*
- * Copy an array that is contiguous in neither row-major nor column-major order. Python's own
- * copy serves where a stride is no multiple of an element's size, which no tensor can have.
+ * Copy an array that is contiguous in neither row-major nor column-major order. If a stride is
+ * not a multiple of the element size, no tensor can describe the array, and
+ * PyBuffer_ToContiguous() copies it.
  * @return -1: raised
  */
 static int copy_elements(tn_tensor *to, PyObject *array, Py_buffer *view)
@@ -52,7 +54,10 @@ static int copy_elements(tn_tensor *to, PyObject *array, Py_buffer *view)
     return failed;
 }
 
-/* The same elements in the domain, in the same order of axes. NULL: raised. */
+/*
+ * Copy the elements into the domain. A column-major array becomes a column-major tensor. NULL:
+ * raised.
+ */
 static tn_tensor *copy_of(PyObject *domain, PyObject *array, Py_buffer *view, tn_dtype dtype,
                           tn_deadline deadline)
 {
@@ -79,7 +84,6 @@ static tn_tensor *copy_of(PyObject *domain, PyObject *array, Py_buffer *view, tn
     return status == 0 ? reversed : NULL;
 }
 
-/* The storage that the bytes lie in, if they lie in the domain. NULL: not. */
 tn_tensor *tnp_storage_of(PyObject *domain, const void *bytes, uint64_t size_bytes)
 {
     tn_tensor *storage;
@@ -89,7 +93,7 @@ tn_tensor *tnp_storage_of(PyObject *domain, const void *bytes, uint64_t size_byt
     return storage;
 }
 
-/* A view of the storage that the buffer lies in, if it lies in the domain. NULL: not. */
+/* A view that matches the buffer, if the buffer lies in the domain. NULL: it does not. */
 static tn_tensor *find_view(PyObject *domain, const Py_buffer *view, tn_dtype dtype)
 {
     int64_t shape[TN_MAX_NDIM], strides[TN_MAX_NDIM];
@@ -112,11 +116,6 @@ static tn_tensor *find_view(PyObject *domain, const Py_buffer *view, tn_dtype dt
     return status == 0 ? tensor : NULL;
 }
 
-/*
- * An array as a tensor of the domain. NULL: raised; or, without an exception, it is none that a
- * tensor can be of, such as one of objects or dates, or would have to be copied and may not.
- * @param ret_is_fixed  it is in the domain, and its holder could not write what others can
- */
 PyObject *tnp_transfer_array(PyObject *domain, PyObject *array, bool may_copy,
                              tn_deadline deadline, bool *ret_is_fixed)
 {
@@ -138,14 +137,14 @@ PyObject *tnp_transfer_array(PyObject *domain, PyObject *array, bool may_copy,
     return tensor == NULL ? NULL : tnp_tensor_wrap(tensor, domain);
 }
 
-/* Whether a tensor lies in a domain, or in the same one by another name. */
+/* Whether a tensor lies in a domain. Two Python objects may stand for one domain. */
 static bool lies_in(PyObject *tensor, PyObject *domain)
 {
     PyObject *own = tnp_tensor_domain(tensor);
     return own != NULL && ((tnp_domain *)own)->domain == ((tnp_domain *)domain)->domain;
 }
 
-/* A tensor as one of the domain: moved there if it is private, a copy where that cannot be. */
+/* A private tensor is moved. Where moving is denied, the tensor is copied. */
 PyObject *tnp_transfer_tensor(PyObject *domain, PyObject *object, tn_deadline deadline)
 {
     const tn_tensor *t = tensor_in(object);

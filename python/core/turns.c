@@ -2,12 +2,12 @@
 /*
  * turns: the table of the threads that wait at a condition, in shared memory.
  *
- * The callers hold the gate of the condition (condition.c), except for tnp_turns_count().
+ * The caller holds the gate of the condition (condition.c), except in tnp_turns_count().
  */
 #include "turns.h"
 
 struct tnp_turn_table {
-    _Atomic uint64_t used; /* rows from here on were never taken */
+    _Atomic uint64_t used; /* no thread has used rows from this number on */
     uint64_t spare;
     tnp_turn rows[];
 };
@@ -26,7 +26,7 @@ bool tnp_turn_is_told(const tnp_turn *turn) { return (atomic_load(&turn->word) &
 
 bool tnp_turn_leave(tnp_turn *turn) { return (atomic_exchange(&turn->word, 0) & TOLD) != 0; }
 
-/* Rows that may be taken. -1: raised, the table makes no sense */
+/* The number of rows in use. -1: raised, the number is larger than the table */
 static int64_t used_of(const tnp_turns *turns)
 {
     uint64_t used = atomic_load(&turns->table->used);
@@ -34,7 +34,9 @@ static int64_t used_of(const tnp_turns *turns)
         return (int64_t)used;
     PyObject *corrupt = PyObject_GetAttrString(PyImport_AddModule("tenon._core"), "Corrupt");
     if (corrupt != NULL)
-        PyErr_Format(corrupt, "a condition of %llu rows uses %llu of them",
+        PyErr_Format(corrupt,
+                     "the table of a condition has %llu rows, and its count says that %llu of "
+                     "them are in use",
                      (unsigned long long)turns->most, (unsigned long long)used);
     Py_XDECREF(corrupt);
     return -1;
@@ -51,7 +53,7 @@ static void drop_dead(const tnp_turns *turns, const tn_domain *domain)
     }
 }
 
-/* A free row, and the next ticket. NULL: there is none, or raised */
+/* Find a free row and compute the next ticket. NULL: the table is full, or raised */
 static tnp_turn *find_free(const tnp_turns *turns, uint64_t *ret_turn)
 {
     struct tnp_turn_table *t = turns->table;
@@ -84,8 +86,10 @@ tnp_turn *tnp_turns_enter(const tnp_turns *turns, const tn_domain *domain)
     }
     if (r == NULL) {
         if (!PyErr_Occurred())
-            PyErr_Format(PyExc_RuntimeError, "%llu threads wait for this condition already",
-                         (unsigned long long)turns->most);
+            PyErr_Format(
+                PyExc_RuntimeError,
+                "the condition has room for %llu waiting threads, and all of it is taken",
+                (unsigned long long)turns->most);
         return NULL;
     }
     atomic_store(&r->member, tnp_domain_info(domain).member);
@@ -93,7 +97,7 @@ tnp_turn *tnp_turns_enter(const tnp_turns *turns, const tn_domain *domain)
     return r;
 }
 
-/* The living one that has waited longest and was not told; NULL: there is none. */
+/* The row of the live thread that has waited longest and was not told. NULL: there is none. */
 static tnp_turn *find_oldest(const tnp_turns *turns, const tn_domain *domain, int64_t used)
 {
     tnp_turn *oldest = NULL;
@@ -127,7 +131,7 @@ static int64_t count_waiting(const tnp_turns *turns, int64_t used)
     return count;
 }
 
-/* What a dead one is told is lost to nobody then. */
+/* When all waiters are told, telling a dead one takes no notification from another. */
 static void tell_all(const tnp_turns *turns, int64_t used)
 {
     for (int64_t i = 0; i < used; i++)
@@ -135,7 +139,7 @@ static void tell_all(const tnp_turns *turns, int64_t used)
             atomic_fetch_or(&turns->table->rows[i].word, TOLD);
 }
 
-/* The oldest first. The kernel says who lives. */
+/* Tell the oldest waiters first. The kernel says which of them live. */
 static void tell_some(const tnp_turns *turns, const tn_domain *domain, int64_t used,
                       long long most)
 {

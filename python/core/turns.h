@@ -5,9 +5,9 @@
 
 #include "core.h"
 
-/* A thread that waits, in shared memory. */
+/* The row of a thread that waits, in shared memory. */
 typedef struct {
-    _Atomic uint64_t word;   /* {ticket:63, told:1}; 0: free. Written after `member` */
+    _Atomic uint64_t word;   /* {ticket:63, told:1}; 0: free. Stored after `member` */
     _Atomic uint64_t member; /* tn_domain_info's */
 } tnp_turn;
 
@@ -17,16 +17,20 @@ typedef struct {
     uint64_t most; /* rows */
 } tnp_turns;
 
-/** The table in a buffer; false: it has no room for one row. */
+/** Find the table in a buffer. @return false: the buffer has no room for one row */
 bool tnp_turns_init(tnp_turns *turns, const Py_buffer *memory);
-/** Take a row, behind all others. NULL: raised. */
+/** Take a row with a ticket behind all others. NULL: raised. */
 tnp_turn *tnp_turns_enter(const tnp_turns *turns, const tn_domain *domain);
 bool tnp_turn_is_told(const tnp_turn *turn);
-/** Give the row back. @return whether the thread was told to wake up */
+/** Free the row. @return whether the thread was told to wake up */
 bool tnp_turn_leave(tnp_turn *turn);
-/** Tell up to `most` to wake up, the oldest first. 1: some; 0: nobody waits; -1: raised. */
+/**
+ * Tell up to `most` threads to wake up, the oldest first. @return 1: some were told; 0: no
+ * thread waits; -1: raised.
+ */
 int tnp_turns_tell(const tnp_turns *turns, const tn_domain *domain, long long most);
-/** How many living threads wait that were not told; the number may change at once. -1: raised.
+/**
+ * The number of live threads that wait and were not told. It may change at once. -1: raised.
  */
 long tnp_turns_count(const tnp_turns *turns, const tn_domain *domain);
 

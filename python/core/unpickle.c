@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpickle: the objects of pickles, and the tensors that came beside them.
+ * unpickle: read pickles, and the tensors that came beside them.
  *
- * Another process wrote the message (I1 of codec.c): each number in it is checked here.
+ * Another process wrote the message (I1 of codec.c), so this file checks each number in it.
  */
 #include "codec.h"
 
 #include <string.h>
 
-static PyObject *loads;      /* pickle's */
+static PyObject *loads;      /* pickle.loads */
 static PyObject *no_buffers; /* a list, always empty */
 
 PyObject *tnp_fail_message(const char *what)
@@ -17,7 +17,7 @@ PyObject *tnp_fail_message(const char *what)
     return NULL;
 }
 
-/* The buffers of the pickle, as a list; checked against the tensors that came. */
+/* The buffers of the pickle, as a list. Each place is checked against the tensors that came. */
 static PyObject *find_buffers(const char *places, uint32_t count, PyObject *tensors)
 {
     PyObject *buffers = PyList_New(0);
@@ -46,7 +46,7 @@ static PyObject *find_buffers(const char *places, uint32_t count, PyObject *tens
     return buffers;
 }
 
-/* Let the exception that was raised say what the message was of. */
+/* Add a note to the exception that was raised: which classes the pickle names. */
 static void note_names(PyObject *memory)
 {
     PyObject *type, *error, *traceback, *done = NULL;
@@ -61,7 +61,7 @@ static void note_names(PyObject *memory)
     PyErr_Restore(type, error, traceback);
 }
 
-/* The common case: nothing travelled beside it. */
+/* The common case: no buffer came beside the pickle. */
 static PyObject *unpickle_alone(const char *bytes, Py_ssize_t size_bytes)
 {
     PyObject *pickled = PyBytes_FromStringAndSize(bytes, size_bytes);

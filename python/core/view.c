@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indexing: views by ints, slices, ... and None; assignment; elements as Python's numbers. */
+/* view: indexing by ints, slices, ... and None; assignment; and elements as Python numbers. */
 #include "tensor.h"
 
 #include <string.h>
@@ -14,14 +14,15 @@ static size_t item_bytes(const tn_tensor *t)
 
 /* ---- places ------------------------------------------------------------------------------ */
 
-/* What an index names: a view, or one element if nothing but ints was given, one an axis. */
+/* What an index selects: a view, or one element if the index has an int for each axis. */
 struct place {
     int32_t ndim;
-    int32_t axis; /* of the tensor: the next one that the index speaks of */
+    int32_t axis; /* the next axis of the tensor that the index applies to */
     bool is_element;
     int64_t shape[TN_MAX_NDIM];
     int64_t strides[TN_MAX_NDIM];
-    uint64_t offset; /* elements from the tensor's first one; may be negative and wrap */
+    uint64_t offset; /* elements between the first element of the tensor and that of the view; a
+                        negative number wraps around */
 };
 
 static int fail_too_many_axes(void)
@@ -67,7 +68,7 @@ static int take_slice(struct place *p, const tn_tensor *t, PyObject *slice)
     p->axis++;
     if (size > 0)
         p->offset += (uint64_t)start * (uint64_t)stride;
-    /* It passes 63 bits only where the stride is not used. */
+    /* The product overflows only where the stride is never used. */
     if (__builtin_mul_overflow(stride, (int64_t)step, &stepped))
         stepped = stride;
     return add_axis(p, size, stepped);
@@ -91,14 +92,14 @@ static int fail_item(PyObject *item)
     return -1;
 }
 
-/* Axes that the items speak of; -1: raised. */
+/* The number of axes that the items of an index use up. -1: raised. */
 static int32_t count_axes(PyObject *items, const tn_tensor *t)
 {
     int32_t axes = 0, ellipses = 0, ndim = tn_tensor_ndim(t);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
         PyObject *item = PyTuple_GET_ITEM(items, i);
         if (is_int(item) || PySlice_Check(item))
-            axes += axes <= ndim; /* not further than "too many" */
+            axes += axes <= ndim; /* a larger count makes no difference: it is too many */
         else if (item == Py_Ellipsis)
             ellipses += ellipses < 2;
         else if (item != Py_None)
@@ -151,7 +152,7 @@ static int parse(const tn_tensor *t, PyObject *index, struct place *ret)
     return failed;
 }
 
-/* pre: is_element, so that the tensor has elements */
+/* pre: is_element, so the tensor is not empty */
 static uint8_t *element_at(const tn_tensor *t, const struct place *p)
 {
     return (uint8_t *)tn_tensor_data(t) + p->offset * item_bytes(t);
@@ -162,7 +163,7 @@ static int view_of(tn_tensor *t, const struct place *p, tn_tensor **ret_view)
     uint64_t offset = p->offset;
     for (int32_t i = 0; i < p->ndim; i++)
         if (p->shape[i] == 0)
-            offset = 0; /* without an element, whatever it points at may lie outside */
+            offset = 0; /* an empty view may have an offset outside of the storage */
     int status = tn_tensor_view(t, tn_tensor_dtype(t), p->ndim, p->shape, p->strides,
                                 tnp_info(t).byte_offset + offset * item_bytes(t), ret_view);
     if (status != 0)
@@ -197,7 +198,10 @@ int tnp_tensor_check_writable(PyObject *self)
     return -1;
 }
 
-/* Repeat `source` along axes that it lacks or has one element of. -1: raised */
+/*
+ * Make a view of `source` that repeats along the axes where it has one element or none. -1:
+ * raised
+ */
 static int broadcast(tn_tensor *source, const tn_tensor *target, tn_tensor **ret_view)
 {
     int32_t to = tn_tensor_ndim(target), from = tn_tensor_ndim(source);
@@ -227,7 +231,7 @@ static int broadcast(tn_tensor *source, const tn_tensor *target, tn_tensor **ret
     return status != 0 ? -1 : 0;
 }
 
-/* Elements of one axis and those below, by way of Python's numbers. */
+/* Copy the elements of one axis and of those below it, converted by way of Python numbers. */
 static int convert_axis(const tn_tensor *target, uint8_t *to, const tn_tensor *source,
                         const uint8_t *from, int32_t axis)
 {
@@ -245,7 +249,9 @@ static int convert_axis(const tn_tensor *target, uint8_t *to, const tn_tensor *s
     return 0;
 }
 
-/* Into a tensor of its own first: nothing is written unless all can be, and they may overlap.
+/*
+ * Convert into a temporary tensor first. So nothing is written if one element cannot be
+ * converted, and the two may overlap.
  */
 static int copy_converted(tnp_side target, const tn_tensor *source)
 {
@@ -277,7 +283,7 @@ static int copy_broadcast(tnp_side target, tnp_side source)
     return failed;
 }
 
-/* A tensor of no axes. */
+/* A tensor without axes holds the number, which then repeats. */
 static int fill(tnp_side target, PyObject *number)
 {
     tn_tensor *one;
@@ -294,7 +300,10 @@ static int fill(tnp_side target, PyObject *number)
     return failed;
 }
 
-/* Not a scalar of NumPy, which has a buffer too: that goes by its dtype, as an array does. */
+/*
+ * Whether an object is a plain number. A scalar of NumPy has a buffer too, and is converted by
+ * its dtype, as an array is.
+ */
 static bool is_number(PyObject *value)
 {
     return PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) ||
@@ -314,10 +323,13 @@ static int assign_to(tnp_side target, PyObject *value)
     return failed;
 }
 
-/* What a number is asked for its value may do anything, so that memory is looked for after. */
+/*
+ * Converting the number may run any Python code (P1), so the address of the element is computed
+ * afterwards.
+ */
 static int set_element(tn_tensor *t, const struct place *p, PyObject *number)
 {
-    uint8_t element[16]; /* the largest without lanes */
+    uint8_t element[16]; /* the largest element without lanes */
     if (tnp_element_set(tn_tensor_dtype(t), element, number) < 0)
         return -1;
     memcpy(element_at(t, p), element, item_bytes(t));
@@ -360,7 +372,10 @@ PyObject *tnp_tensor_copy_from(PyObject *self, PyObject *object)
 
 /* ---- as Python's numbers ----------------------------------------------------------------- */
 
-/* `at`: bytes from the first element. The collector may run while lists are made (P1). */
+/*
+ * `at` is the offset from the first element, in bytes. The garbage collector may run while
+ * lists are made (P1).
+ */
 static PyObject *list_axis(const tn_tensor *t, int64_t at, int32_t axis)
 {
     if (axis == tn_tensor_ndim(t))
