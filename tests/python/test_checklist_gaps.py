@@ -303,7 +303,7 @@ def test_twenty_thousand_tensors_of_the_arena_take_no_mappings():
     queue.close()
 
 
-def test_a_used_up_quota_is_a_memory_error_until_something_is_released(strategy):
+def test_a_used_up_quota_raises_memory_error_until_memory_is_freed(strategy):
     domain, size = _core.Domain.create(quota_bytes=1 << 23), 1 << 20
     made = []
     with pytest.raises(MemoryError, match="quota|bytes"):
@@ -371,7 +371,7 @@ def damaged(damage):
     return tensor
 
 
-def test_a_name_that_was_removed_is_an_error_for_who_comes_late_and_for_nobody_else(peers):
+def test_a_removed_name_is_an_error_only_for_a_late_receiver(peers):
     before, peer, queue = storages(), peers["fork"], FORK.Queue()
     tensor = damaged(os.unlink)
     queue.put(tensor)

@@ -124,7 +124,7 @@ def is_at_kept_base(tensor):
     return base(tensor) == children.kept["base"]
 
 
-def test_a_storage_and_its_views_in_several_messages_are_one_storage_for_a_child(peer, strategy):
+def test_views_sent_one_by_one_share_one_storage_in_a_child(peer, strategy):
     tensor = torch.zeros(5, 5)
     peer.ask(keep_base, tensor.storage())
     assert all([peer.ask(is_at_kept_base, view) for view in (tensor, tensor[2], tensor[:, 3])])
@@ -150,7 +150,7 @@ def storage_files():
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
-def test_there_is_a_file_by_name_only_and_until_the_last_holder_lets_go(peer, strategy):
+def test_only_file_system_makes_a_file_and_its_last_holder_ends_it(peer, strategy):
     before = storage_files()
     tensor = torch.ones(1000)
     peer.ask(children.keep, "tensor", tensor)
@@ -530,7 +530,7 @@ def know_and_return(value):
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(value=OBJECTS)
-def test_nested_objects_with_views_of_any_strides_are_the_same_there_and_back(peer, strategy, value):
+def test_nested_objects_with_strided_views_survive_a_round_trip(peer, strategy, value):
     there, back = peer.ask(know_and_return, value)
     addresses, after = {}, {}
     known = as_known(value, addresses)

@@ -219,7 +219,7 @@ def test_a_buffer_that_is_not_aligned_is_read_and_written():
     assert tensor.copy().tolist() == [0.0, 2.5]
 
 
-def test_what_was_lent_is_given_back_when_the_last_view_ends_and_when_it_is_shared(domain):
+def test_a_buffer_is_released_with_its_last_view_or_when_shared(domain):
     source = bytearray(4)
     tensor = _core.from_buffer(source)
     view = tensor[1:]
@@ -309,7 +309,7 @@ def test_scalars_of_numpy_are_numbers_and_arrays_are_assigned(numpy):
 # ---- DLPack
 
 
-def test_a_capsule_is_versioned_when_that_is_understood_and_is_taken_once():
+def test_a_capsule_has_the_version_asked_for_and_is_taken_once():
     tensor = counted((2, 3))
     versioned = "dltensor_versioned"
     for version, name in {None: "dltensor", (0, 8): "dltensor", (1, 0): versioned, (2, 0): versioned}.items():
@@ -343,7 +343,7 @@ def test_a_copy_is_made_where_it_is_asked_for():
 
 
 @pytest.mark.parametrize("version", [None, (1, 0)])
-def test_negative_strides_are_refused_by_dlpack_and_what_helps_is_named(numpy, domain, version):
+def test_dlpack_refuses_negative_strides_and_says_what_to_do(numpy, domain, version):
     for tensor in (counted((3, 4)), domain.zeros((3, 4), "int64"), _core.from_buffer(numpy.arange(12).reshape(3, 4))):
         view = tensor[:, ::-1]
         with pytest.raises(BufferError, match=r"strides \(4, -1\).*copy\(\).*np\.asarray\(\)"):
@@ -404,7 +404,7 @@ class Maker:
         return self.result or self.tensor.__dlpack__(**wishes)
 
 
-def test_a_library_is_asked_for_a_version_first_and_an_old_one_without():
+def test_a_source_is_asked_with_a_version_and_then_without():
     tensor = counted((3,))
     maker = Maker(tensor)
     assert _core.from_dlpack(maker).address == tensor.address
@@ -419,7 +419,7 @@ def test_a_library_is_asked_for_a_version_first_and_an_old_one_without():
 @pytest.mark.parametrize(
     ("device", "name"), [((2, 1), "cuda:1"), ((8, 0), "metal:0"), ((14, 2), "oneapi:2"), ((99, 0), "unknown:0")]
 )
-def test_memory_of_another_device_is_refused_by_name_before_it_is_exported(device, name):
+def test_another_device_is_refused_by_name_before_an_export(device, name):
     maker = Maker(counted((3,)), device=device)
     with pytest.raises(BufferError, match=name):
         _core.from_dlpack(maker)
@@ -561,7 +561,7 @@ def test_what_pytorch_will_not_lend_is_its_own_error(torch):
     assert tensor.tolist() == [[1.0, 1.0]] * 3 and tensor.strides == (1, 3)
 
 
-def test_pytorch_keeps_the_memory_of_a_tensor_and_a_tensor_that_of_pytorch(torch):
+def test_pytorch_and_tensors_keep_each_others_memory_alive(torch):
     there = torch.from_dlpack(counted((1000,)))
     gc.collect()
     assert there[999].item() == 99

@@ -139,7 +139,7 @@ def _records(array):
 
 
 @pytest.mark.parametrize("count, view", [(5000, _dates), (5000, _records), (20_000, np.asarray), (100_000, np.asarray)])
-def test_any_number_of_shared_arrays_stays_shared_beside_a_long_pickle(queue, count, view):
+def test_any_number_of_shared_arrays_travels_beside_a_pickle(queue, count, view):
     array = np.asarray(queue.domain.zeros((count,), "int64"))
     got, _ = through(queue, ([view(array[i : i + 1]) for i in range(count)], b"x" * 500000))
     array[:] = range(count)
@@ -170,7 +170,7 @@ class _Greedy:
         return _core.take, (_core.send(self.other),)
 
 
-def test_a_tensor_beyond_the_limit_of_a_message_is_refused_and_stays_private(queue):
+def test_a_tensor_too_many_for_a_message_stays_private(queue):
     shared, private = queue.domain.zeros(1, "int8"), _core.private((3,), "int8")
     assert through(queue, _Greedy(shared, _MOST - 1, shared)).same_storage(shared)
     with pytest.raises(ValueError, match=_NAMES_IT):
@@ -207,7 +207,7 @@ def test_buffers_of_other_types_lie_in_shared_memory_on_arrival(queue):
 # ---- without a copy ---------------------------------------------------------------------------
 
 
-def test_an_array_of_the_domain_travels_without_a_copy_and_so_do_its_views(queue):
+def test_arrays_in_the_domain_and_their_views_are_not_copied(queue):
     array = through(queue, np.arange(100, dtype=np.int32))
     for view in (array, array[10:], array[::-2], array.reshape(10, 10).T, array[5:6]):
         got = through(queue, view)
@@ -220,7 +220,7 @@ def test_an_array_of_the_domain_travels_without_a_copy_and_so_do_its_views(queue
 
 @pytest.mark.parametrize("count", [4, 1000])
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]", "i4,i4", "S8", ">i8"])
-def test_arrays_of_the_domain_travel_without_a_copy_whatever_their_elements_and_size(queue, dtype, count):
+def test_arrays_of_any_dtype_and_size_in_the_domain_are_not_copied(queue, dtype, count):
     array = np.asarray(queue.domain.zeros((count,), "int64")).view(dtype)
     fixed = array[1:]
     fixed.setflags(write=False)
@@ -310,7 +310,7 @@ def test_what_cannot_be_pickled_raises_in_put_and_leaves_nothing(queue):
     assert through(queue, 1) == 1
 
 
-def test_what_cannot_be_unpickled_raises_in_get_names_it_and_the_queue_goes_on(queue):
+def test_get_raises_with_the_class_that_cannot_be_unpickled(queue):
     queue.put(Exploding())
     queue.put(2)
     with pytest.raises(ZeroDivisionError) as raised:

@@ -72,7 +72,7 @@ def test_an_empty_queue_is_empty_whoever_died(fork, kind):
 
 
 @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue", "JoinableQueue"])
-def test_a_thread_of_the_process_may_still_put_after_the_last_other_process_died(fork, kind):
+def test_a_thread_may_still_put_when_no_other_process_is_left(fork, kind):
     source = getattr(fork, kind)()
     start_and_kill(fork)
     timer = threading.Timer(0.3, source.put, args=("late",))  # the wait begins before
@@ -118,7 +118,7 @@ def test_a_full_queue_is_full_whoever_died(fork):
 
 
 @pytest.mark.parametrize("wait", ["event", "semaphore", "condition"])
-def test_the_death_of_a_child_that_only_inherited_it_ends_no_wait_of_a_thread(wait):
+def test_a_wait_outlives_a_child_that_only_inherited_the_object(wait):
     fork = mp.get_context("fork")
     event, semaphore, condition = fork.Event(), fork.Semaphore(0), fork.Condition()
     waits, got = threading.Event(), []

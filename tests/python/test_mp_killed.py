@@ -225,7 +225,7 @@ def meet(barrier, passed):
     passed.set()
 
 
-def test_a_barrier_outlives_children_that_end_well_or_only_inherited_it(fork, looks_at_once):
+def test_a_barrier_holds_when_children_exit_or_only_inherit_it(fork, looks_at_once):
     barrier, other_barrier, passed = fork.Barrier(2), fork.Barrier(2), fork.Event()
     idle = fork.Process(target=hold_nothing, args=(other_barrier,))
     ended = fork.Process(target=len, args=([barrier],))

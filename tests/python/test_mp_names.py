@@ -101,7 +101,7 @@ def test_start_methods_are_the_standard_librarys():
     assert run_script(script).stdout == "True\n"
 
 
-def test_start_method_is_set_once_and_apart_from_the_standard_librarys():
+def test_the_start_method_is_set_once_and_only_for_this_package():
     script = (
         "import multiprocessing as s, tenon.multiprocessing as m\n"
         "m.set_start_method('forkserver')\n"

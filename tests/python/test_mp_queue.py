@@ -344,7 +344,7 @@ def test_what_was_put_arrives_although_the_process_ended(quick):
     end_well(process)
 
 
-def test_forked_child_does_not_put_again_what_its_parent_could_not_yet(fork):
+def test_a_forked_child_does_not_put_its_parents_backlog(fork):
     source, done = fork.Queue(), fork.Event()
     put_range(source, MANY)
     end_well(start(fork, done.set))
@@ -468,7 +468,7 @@ def test_what_cannot_be_unpickled_raises_in_get_and_the_queue_goes_on():
     assert source.get() == "next"
 
 
-def test_closed_simple_queue_is_refused_by_both_of_its_documented_errors():
+def test_a_closed_simple_queue_raises_both_documented_errors():
     source = mp.SimpleQueue()
     source.close()
     for error in (ValueError, OSError):
@@ -607,7 +607,7 @@ def test_queue_travels_through_a_queue(context):
     end_well(process)
 
 
-def test_queue_that_only_the_arguments_name_lives_until_the_child_has_it(quick):
+def test_a_queue_in_the_arguments_lives_until_the_child_opens_it(quick):
     done = quick.Event()
     process = quick.Process(target=put_and_say, args=(quick.Queue(), done))
     process.start()

@@ -182,7 +182,7 @@ def test_condition_outlives_who_notifies(notify, tmp_path):
     assert all(waiter.is_told() for waiter in waiters)
 
 
-def test_a_waiter_that_a_dead_process_told_is_woken_by_the_next_notify(tmp_path):
+def test_the_next_notify_wakes_a_waiter_that_a_dead_process_told(tmp_path):
     condition = mp.Condition()
     bystander_reads, parent_writes = os.pipe()
     bystander = os.fork()  # with it, no death is that of the last other member
@@ -252,7 +252,7 @@ def test_join_outlives_producers_and_consumers(maxsize):
     sweep(get, judge_consumer, 30)
 
 
-def test_what_a_killed_producer_could_not_bring_into_the_queue_is_owed_by_nobody():
+def test_join_does_not_wait_for_the_backlog_of_a_killed_producer():
     source = mp.JoinableQueue()
 
     def put_more_than_fits():

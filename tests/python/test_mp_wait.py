@@ -81,7 +81,7 @@ def descriptors_left(count):
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_a_queue_wakes_who_waits_though_there_was_no_descriptor_before(domain, apart, left):
+def test_a_queue_wakes_a_waiter_after_a_lack_of_descriptors(domain, apart, left):
     def wait_again():
         core = _core.Queue.create(domain, capacity=4)
         reader = _reader.Reader(core)

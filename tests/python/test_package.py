@@ -132,7 +132,7 @@ print("well")
 """
 
 
-def test_another_copy_of_the_library_in_the_process_is_a_member_of_its_own():
+def test_a_second_copy_of_the_library_is_a_member_of_its_own():
     library = os.environ.get("TENON_LIBRARY", "")
     if not os.path.exists(library):
         pytest.skip("TENON_LIBRARY names no shared library")
@@ -277,7 +277,7 @@ def test_the_classes_of_errors_are_those_of_the_header():
         assert len(found) == 1 and found[0].__bases__[1].__name__ == builtin, name
 
 
-def test_a_held_lock_is_shown_with_its_holder_and_blocks_as_the_command_has_them():
+def test_inspect_shows_the_holder_of_a_lock_and_block_numbers():
     lock = mp.Lock()
     with lock:
         report = tenon.inspect()

@@ -112,7 +112,7 @@ def test_wrong_arguments_are_named(domain):
         _core.Tensor()
 
 
-def test_a_quota_that_is_used_up_is_no_memory_and_a_timeout_waits_for_it():
+def test_a_used_up_quota_raises_no_memory_after_the_timeout():
     domain = _core.Domain.create(quota_bytes=8 << 20)
     try:
         kept = domain.empty(6 << 20, "uint8")
@@ -153,7 +153,7 @@ def test_a_tensor_that_no_quota_can_hold_is_not_waited_for(apart):
 # ---- sharing
 
 
-def test_sharing_moves_the_storage_for_all_views_and_they_know_the_domain(domain):
+def test_sharing_moves_all_views_and_sets_their_domain(domain):
     tensor = counted((4, 3))
     row, reversed_view = tensor[1], tensor[::-1]
     of_row = row[1:]
@@ -453,7 +453,7 @@ def test_a_tensor_of_one_element_is_a_truth_and_an_item():
             wrong.item()
 
 
-def test_a_tensor_equals_itself_alone_and_can_be_a_key_and_weakly_referenced():
+def test_a_tensor_equals_only_itself_and_can_be_a_key():
     one, other = counted((2,)), counted((2,))
     assert one == one and one != other and {one: 1}[one] == 1
     reference = weakref.ref(one)
@@ -553,7 +553,7 @@ def test_every_value_of_a_small_float_is_read_and_written_back(dtype):
     assert max(finite) == largest[dtype]
 
 
-def test_a_number_between_two_small_floats_goes_to_the_even_one_and_beyond_the_last_to_its_end():
+def test_small_floats_round_ties_to_even_and_overflow_as_specified():
     tensor = _core.private((), "float8_e4m3fn")
     rounded = {17.0: 16.0, 19.0: 20.0, 464.0: 448.0, -0.0: -0.0, 2.0**-10: 0.0, 2.0**-9: 2.0**-9}
     for value, expected in rounded.items():
@@ -644,7 +644,7 @@ def test_what_cannot_be_assigned_is_named():
     assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_a_number_that_moves_the_tensor_when_it_is_asked_is_written_where_it_lies_then(domain):
+def test_assignment_finds_a_tensor_that_the_number_has_moved(domain):
     class Mover:
         def __index__(self):
             tensor.share(domain)

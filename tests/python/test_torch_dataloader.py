@@ -254,7 +254,7 @@ def expect_no_tickets():
         tenon.domain().reap()
 
 
-def test_what_a_loader_left_in_somebody_elses_queue_ends_with_its_workers():
+def test_a_loaders_leftovers_in_a_foreign_queue_end_with_its_workers():
     tenon.domain()
     for _ in range(3):
         loader = DataLoader(Rows(), 2, num_workers=2, prefetch_factor=4, multiprocessing_context="fork")
@@ -273,7 +273,7 @@ def put_all(queue):
     signal.pause()  # until it is killed
 
 
-def test_what_a_killed_process_left_in_somebody_elses_queue_ends_with_it():
+def test_a_killed_process_ends_its_tensors_in_a_foreign_queue():
     tenon.domain()
     context = torch.multiprocessing.get_context("fork")
     queue = context.Queue()

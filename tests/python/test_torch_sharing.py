@@ -133,7 +133,7 @@ def work(tensor):
     return tensor.new_full((3,), float(tensor[0]))
 
 
-def test_workers_of_a_pool_change_what_they_got_and_return_new_tensors(strategy):
+def test_pool_workers_change_tensors_and_return_new_ones(strategy):
     tensors = [torch.full((3,), float(i)) for i in range(4)]
     with FORK.Pool(2) as pool:
         results = pool.map(work, tensors)
@@ -920,7 +920,7 @@ def test_put_waits_for_memory_of_the_quota_and_no_longer(strategy):
     domain.close()
 
 
-def test_a_message_that_lies_about_its_storage_is_refused(domain):
+def test_a_message_with_a_wrong_storage_range_is_refused(domain):
     tensor = domain.empty((16,), "uint8")
     for offset, size_bytes in (-1, 4), (0, 17), (16, 1), (0, -1):
         with pytest.raises(ValueError, match="does not lie"):
@@ -1013,7 +1013,7 @@ def test_an_empty_view_of_a_storage_with_bytes_is_converted(move, cut, domain):
     del result
 
 
-def test_tensors_that_are_read_only_or_go_backwards_are_refused_in_words(domain):
+def test_read_only_tensors_and_negative_strides_are_refused(domain):
     fixed = _core.from_buffer(bytes(8))
     with pytest.raises(ValueError, match="read-only.*copy"):
         tenon.torch.to_torch(fixed)

@@ -82,7 +82,7 @@ def test_without_join_the_context_may_be_joined_repeatedly(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_exception_is_raised_with_its_traceback_and_ends_the_others(method):
+def test_an_exception_has_its_traceback_and_ends_the_others(method):
     with pytest.raises(
         mp.ProcessRaisedException, match="(?s)Process 1 terminated with the following error:.*raise_if.*bad luck of 1"
     ) as caught:
