@@ -9,13 +9,13 @@
     queue.put(np.ones(1000))       # copied once, into shared memory
     array = queue.get()            # in any process: no copy
 
-`tenon.multiprocessing` stands in place of `multiprocessing` and `torch.multiprocessing`;
-`tenon.torch` moves PyTorch's tensors.
+`tenon.multiprocessing` replaces `multiprocessing` and `torch.multiprocessing`. `tenon.torch` moves
+PyTorch's tensors into shared memory.
 """
 
 import os as _os
 
-# The package brings a tenond of its own; TENON_TENOND names another.
+# The package has a tenond of its own; TENON_TENOND names another.
 _tenond = _os.path.join(_os.path.dirname(__file__), "bin", "tenond")
 if _os.path.exists(_tenond):
     _os.environ.setdefault("TENON_TENOND", _tenond)
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ._meeting import Event, Lock, Message, Queue, Semaphore
     from ._tensors import _rebuild_tensor, asarray, empty, full, share, zeros
 else:
-    # What many programs never use is imported when it is asked for.
+    # These names are imported on first use, since many programs never use them.
     _modules = {
         "_inspect": ["Report", "inspect"],
         "_meeting": ["Event", "Lock", "Message", "Queue", "Semaphore"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `tenon` of an installed package: the program that came with it."""
+"""The command `tenon` of an installed package: it runs the program that is part of the package."""
 
 import os
 import pathlib

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library gives Python. Private: `tenon` and `tenon.multiprocessing` are the faces.
+"""The extension over the C library. It is private: programs use `tenon` and `tenon.multiprocessing`.
 
-A timeout is in seconds: None waits for ever, 0 (or less) tries once. Every wait releases the GIL,
-and Ctrl-C ends it. Dtypes are names, as in "float32"; shapes are tuples of elements, strides too.
+A timeout is in seconds: None waits without a limit, 0 or less tries once. Every wait releases the
+GIL, and Ctrl-C ends it. A dtype is a name, as in "float32". Shapes and strides are tuples of numbers
+of elements.
 """
 
 from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, Union, final
@@ -16,7 +17,7 @@ _GivenShape = Union[int, Sequence[int]]
 # ---- errors: one class for each status, below Error and the built-in of include/tenon/status.h
 class Error(Exception):
     status: int  # TN_ERR_*
-    pid: Optional[int]  # who died, where that is the error
+    pid: Optional[int]  # of the process that died, if the error is PeerDied
     seat: Optional[int]
 
 class Invalid(Error, ValueError): ...
@@ -62,9 +63,9 @@ class Domain:
     @classmethod
     def inherit(cls) -> Domain: ...
     def close(self, *, at_exit: bool = False) -> None:
-        """Leave. What memory of it is still looked at stays mapped until it is not.
+        """Leave the domain. Memory stays mapped as long as a tensor or an array uses it.
 
-        Threads that wait in it come out with Interrupted; at exit, SystemExit ends them.
+        A thread that waits in the domain gets Interrupted. With `at_exit`, SystemExit ends the thread.
         """
     def has_member(self, member: int, /) -> bool: ...
     def reap(self) -> int: ...
@@ -79,11 +80,11 @@ class Domain:
     def zeros(self, shape: _GivenShape, dtype: Any, timeout: _Timeout = 0, *, strategy: Optional[str] = None,
               write_once: bool = False) -> Tensor: ...
     def find(self, address: int, size_bytes: int, /) -> Optional[Tensor]:
-        """The whole storage, as uint8 [n], of this domain and process that these bytes lie in; or None."""
+        """The whole storage that these bytes of this process lie in, as uint8 [n]; None if it is not of this domain."""
     def load_handle(self, handle: bytes, /) -> Tensor: ...
 
 def set_default_domain(get: Callable[[], Domain], /) -> None:
-    """Where to ask for this process's domain; asked once in each process (and again after close)."""
+    """Set the function that makes or joins this process's domain. It is called once, and again after close()."""
 def default_domain() -> Domain: ...
 
 # ---- tensors
@@ -108,7 +109,7 @@ class Tensor:
     @property
     def storage_bytes(self) -> int: ...
     @property
-    def address(self) -> int: ...  # of the first element; 0 if there is none
+    def address(self) -> int: ...  # of the first element; 0 if the tensor is empty
     @property
     def device(self) -> str: ...  # "cpu"
     @property
@@ -125,7 +126,7 @@ class Tensor:
     def domain(self) -> Optional[Domain]: ...
     @property
     def T(self) -> Tensor: ...
-    # attributes, which travel along
+    # attributes, which are sent with the tensor
     flags: int  # TN_REQUIRES_GRAD, ...
     requires_grad: bool
     name: Optional[str]
@@ -134,23 +135,23 @@ class Tensor:
     quantizer: Optional[Tuple[Sequence[float], Sequence[int], Optional[int]]]  # (scales, zero_points, axis or None)
     metadata: dict[str, bytes]  # a copy; assign to change it
     def share(self, domain: Optional[Domain] = None, timeout: _Timeout = 0) -> Tensor:
-        """Move its storage into the domain, for all its views; returns self."""
+        """Move the storage into the domain, for all its views. Returns the tensor itself."""
     def view(self, shape: _GivenShape, dtype: Optional[str] = None, strides: Optional[_Shape] = None,
              byte_offset: Optional[int] = None) -> Tensor: ...
     def reshape(self, *shape: Any) -> Tensor: ...
     def transpose(self, *axes: int) -> Tensor: ...
     def copy(self) -> Tensor:
-        """Row-major, in the same domain, or private if it is."""
+        """A row-major copy in the same domain; a private one of a private tensor."""
     def copy_from(self, source: Any, /) -> None: ...
     def tobytes(self) -> bytes: ...
     def tolist(self) -> Any: ...
     def item(self) -> Any: ...
     def same_storage(self, other: Tensor, /) -> bool: ...
     def to_handle(self, uses: int = 1, lifetime: _Timeout = ...) -> bytes:
-        """Bytes that any member can load `uses` times.
+        """A handle: bytes that any member can load `uses` times.
 
-        lifetime: in seconds; None: no end; 0: until this process has left or died. Without it
-        they last 60 seconds longer than this process.
+        `lifetime` is in seconds. None sets no end; 0 ends the handle when this process leaves the
+        domain or dies. By default a handle lasts 60 seconds longer than this process.
         """
     def __getitem__(self, index: Any, /) -> Any: ...
     def __setitem__(self, index: Any, value: Any, /) -> None: ...
@@ -169,11 +170,11 @@ class Tensor:
 
 def private(shape: _GivenShape, dtype: Any) -> Tensor: ...
 def from_dlpack(source: Any, /) -> Tensor:
-    """Without a copy, from an object with __dlpack__ or a capsule; private, over foreign memory."""
+    """A private tensor over the memory of an object with __dlpack__, or of a capsule, without a copy."""
 def from_buffer(source: Any, /) -> Tensor:
-    """Without a copy, from an object with the buffer protocol; private, over foreign memory."""
+    """A private tensor over the memory of an object with the buffer protocol, without a copy."""
 def dtype_name(dtype: Any, /) -> str:
-    """The name of a dtype of NumPy, PyTorch, or a name, or a Python type. TypeError, which names it."""
+    """The name of a dtype of NumPy or PyTorch, of a name, or of a Python type. Raises TypeError."""
 def strategies() -> list[str]: ...
 def get_strategy() -> str: ...
 def set_strategy(name: str, /) -> None: ...
@@ -186,7 +187,7 @@ class Message:
     @property
     def tensors(self) -> list[Tensor]: ...
     @property
-    def attempt(self) -> int: ...  # how often it was delivered before
+    def attempt(self) -> int: ...  # earlier deliveries of the message
     @property
     def producer_seat(self) -> int: ...
     def load(self) -> Any: ...
@@ -212,7 +213,7 @@ class Queue:
     def push(self, data: bytes, tensors: Sequence[Tensor] = (), timeout: _Timeout = None) -> None: ...
     def pop(self, timeout: _Timeout = None) -> Message: ...
     def put(self, value: Any, timeout: _Timeout = None) -> None:
-        """Push any object that can be pickled; arrays in it travel beside it, not in it."""
+        """Push any object that can be pickled. Arrays in it travel in shared memory, not in the pickle."""
     def get(self, timeout: _Timeout = None) -> Any: ...
     def count(self) -> int: ...
     def peers(self, roles: int, /) -> int: ...
@@ -223,29 +224,29 @@ class Queue:
 @final
 class Backlog:
     """Messages that wait in this process until their queue has room."""
-    def __new__(cls, queue: Queue, debt: Semaphore = ..., debt2: Semaphore = ..., /) -> Backlog:
-        """Of each semaphore, a permit is acquired for each message that waits."""
+    def __new__(cls, queue: Queue, counter: Semaphore = ..., counter2: Semaphore = ..., /) -> Backlog:
+        """The backlog holds a permit of each semaphore for each message that waits."""
     @property
     def count(self) -> int: ...
     def put(self, value: Any, /) -> bool:
-        """Push, or let it wait. True: start a thread that calls feed(), or call no_feeder()."""
+        """Push the value, or append it. True: the caller starts a thread that calls feed(), or calls no_feeder()."""
     def feed(self) -> None: ...
     def no_feeder(self) -> None: ...
     def close(self) -> None: ...
 
 def dumps(value: Any, domain: Optional[Domain] = None, /) -> Tuple[bytes, list[Tensor]]:
-    """Pickle, arrays aside: what `put` puts. They are all shared in the domain."""
+    """What put() would push: a pickle, and the arrays and tensors as tensors of the domain."""
 def loads(data: bytes, tensors: Sequence[Tensor], /) -> Any: ...
 def register(kind: type, reduce: Callable[[Any], Any], /) -> None:
-    """A reducer for objects of just this type, used by dumps() alone, before copyreg's and ForkingPickler's."""
+    """Set the reducer that dumps() uses for objects of exactly this type, before those of copyreg and ForkingPickler."""
 def is_dumping() -> bool:
-    """Whether a reducer is called by dumps(), so that send() works."""
+    """Whether dumps() runs in this thread, so that send() works."""
 def dumping() -> Optional[Tuple[Domain, _Timeout]]:
-    """In a reducer that dumps() calls: its domain, and how long it waits for memory. Else None."""
+    """In a reducer that dumps() calls: the domain, and the seconds that may be spent waiting for memory. Else None."""
 def send(tensor: Tensor, /) -> int:
-    """In a reducer: let a shared tensor travel along; `take` of the number gives it on arrival."""
+    """In a reducer: attach a tensor to the message. take() of the returned number gives it in loads()."""
 def take(number: int, /) -> Tensor:
-    """While loads() runs: the tensor of a number."""
+    """While loads() runs: the tensor with that number."""
 def take_array(number: int, /) -> Any: ...
 def take_fixed_array(number: int, /) -> Any: ...
 
@@ -284,7 +285,7 @@ class Semaphore:
 
 @final
 class Lock:
-    """Owned by a thread."""
+    """A lock that a thread owns."""
     @property
     def id(self) -> int: ...
     @property
@@ -295,7 +296,7 @@ class Lock:
     def open(cls, domain: Domain, which: str | int, /) -> Lock: ...
     def close(self) -> None: ...
     def acquire(self, timeout: _Timeout = None) -> int:
-        """0: held; 1: held, and its last owner died holding it; -1: not, the time is over."""
+        """0: acquired; 1: acquired, and its last owner died holding it; -1: the time limit passed."""
     def release(self) -> None: ...
 
 @final
@@ -315,7 +316,7 @@ class Condition:
 
 @disjoint_base
 class Guard:
-    """What the locks and semaphores of tenon.multiprocessing are."""
+    """The base class of the locks and semaphores of tenon.multiprocessing."""
     @property
     def _core(self) -> Semaphore | Lock: ...
     def __new__(cls, *args: Any, **keywords: Any) -> Self: ...
@@ -334,7 +335,7 @@ class Guard:
 
 @disjoint_base
 class GuardCondition:
-    """A condition over any lock: notify(n) wakes n."""
+    """A condition over any lock. notify(n) wakes n threads."""
     @property
     def _lock(self) -> Any: ...
     @property
@@ -352,7 +353,7 @@ class GuardCondition:
 
 @disjoint_base
 class Synchronized:
-    """An object with a lock around each access."""
+    """An object; each access acquires a lock."""
     _obj: Any
     _lock: Any
     def __new__(cls, *args: Any, **keywords: Any) -> Self: ...
@@ -366,7 +367,7 @@ class SynchronizedArray(Synchronized):
 
 @final
 class SynchronizedAttribute:
-    """An attribute of what a Synchronized guards."""
+    """A descriptor for an attribute of the object of a Synchronized."""
     def __new__(cls, name: str, /) -> Self: ...
     def __get__(self, owner: Any, type: Any = None, /) -> Any: ...
     def __set__(self, owner: Any, value: Any, /) -> None: ...
@@ -374,9 +375,9 @@ class SynchronizedAttribute:
 
 # ---- the rest
 def follow(domain: Domain, pid: int, /) -> None:
-    """This process ends when another member, by its pid, ends, however that ends."""
+    """End this process when the member with that pid ends, in whatever way."""
 def swap_words(one: int, other: int, count: int, /) -> None:
-    """Exchange `count` machine words at two addresses. For tenon.torch."""
+    """Exchange `count` machine words at two addresses. For tenon._torch_private."""
 def inspect_domains() -> list[dict[str, Any]]: ...
 def inspect_domain(name: str, /) -> dict[str, Any]:
     """{"stat": ..., "seats": [...], "blocks": [...], "objects": [...], "tickets": [...]}: tenon/inspect.h"""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of CPython's standard library that tenon needs and that no documentation promises.
+"""The private parts of CPython's standard library that tenon needs.
 
-No other module of the package names them. A part is imported when it is first asked for, since
-many programs never need it. tests/python/test_private_parts.py checks each part by its name.
+No other module of the package names them. A part is imported on first use, since many programs never
+need it. tests/python/test_private_parts.py checks each part by its name.
 
 PARTS has what other modules import from here. INHERITED has what a class of tenon overrides or
 uses of its base class, and what the extension uses: those names stand where they are used.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This process's domain, and those of others that it was brought into.
+"""The domain of this process, and other domains that it has joined.
 
-Processes that Python starts share one domain: a forked child goes on in its parent's, and a
-child that began anew joins it by its name, which travels in every pickled object. A process
-leaves when it ends, after everything else that ends with it: one that is gone without that
-counts as one that died.
+Processes that Python starts share one domain. A forked child stays in the domain of its parent; any
+other child joins by the name of the domain, which is part of every pickled object. A process leaves
+the domain at exit, after everything else that runs at exit. A process that ends without leaving
+counts as dead.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TYPE_CHECKING = False  # as typing has it, which takes long to import
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-LAST = -1000  # after what multiprocessing and its users end at exit
+LAST = -1000  # priority at exit: after multiprocessing and its users
 
-# Memory for them is taken as they are used.
+# The domain commits memory for them only when they are used.
 _MOST_PROCESSES = 1024
 _MOST_OBJECTS = 16384
 
@@ -35,7 +35,7 @@ def _is_gone(domain):
 
 
 def default() -> _core.Domain:
-    """The domain of this process, which makes one if it has none."""
+    """The domain of this process. It is made if there is none."""
     global _present
     if _is_gone(_present):
         with _lock:
@@ -49,7 +49,7 @@ def default() -> _core.Domain:
 
 
 def named(name: str) -> _core.Domain:
-    """The domain of this name: this process's, or one that it joins."""
+    """The domain with this name: that of this process, or one that it joins."""
     global _present
     with _lock:
         if _is_gone(_present):
@@ -63,7 +63,7 @@ def named(name: str) -> _core.Domain:
 
 
 def meet(name: str) -> _core.Domain:
-    """The domain of this name, which this process joins, or makes; left when the process ends."""
+    """Join the domain with this name, or make it. The process leaves it at exit."""
     global _present
     with _lock:
         if not _is_gone(_present) and _present.name == name:
@@ -80,15 +80,15 @@ def meet(name: str) -> _core.Domain:
 
 
 def domain(name: Optional[str] = None) -> _core.Domain:
-    """This process's domain; or the one of this name, which it joins, or makes if there is none.
+    """The domain of this process, or the one with this name, which is joined or made.
 
-    A process that has no domain of its own yet has the first that it asks for by name.
+    If the process has no domain yet, the first one that it asks for by name becomes its domain.
     """
     return default() if name is None else meet(name)
 
 
 def enter(name):
-    """Make the domain of this name the one of this process."""
+    """Make the domain with this name the domain of this process."""
     global _present
     with _lock:
         domain = named(name)
@@ -122,7 +122,7 @@ def _join(name):
 
 
 class _AtExit(_cpython.Finalize):
-    """One that a forked child inherits: it has a seat of its own to leave."""
+    """A finalizer that a forked child inherits, since the child has to leave its own seat."""
 
     _pid = property(lambda self: os.getpid(), lambda self, pid: None)
 
@@ -137,7 +137,7 @@ def _leave_at_exit():
 
 
 def leave_last():
-    """In a child whose threads may go on after it ran what it runs at exit."""
+    """Leave in a child whose threads may go on after its functions at exit have run."""
     if _foreign or _present is None:
         leave(at_exit=True)
     else:
@@ -145,7 +145,8 @@ def leave_last():
 
 
 class _Follower:
-    """What multiprocessing calls in a child once it has forgotten what its parent ends."""
+    """A key for register_after_fork(), which needs an object. Its function runs in a child after
+    multiprocessing has cleared the finalizers that the child inherited."""
 
 
 def _begin_child(unused):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message that could not be unpickled was of."""
+"""Notes for exceptions: what a message that could not be unpickled contains."""
 
 import pickletools
 
@@ -7,7 +7,7 @@ _MOST_NAMES = 8
 
 
 def _names(pickled):
-    """The classes and functions that a pickle names, in order."""
+    """The names of classes and functions in a pickle, in order."""
     strings = []
     for operation, argument, _ in pickletools.genops(pickled):
         if operation.name == "GLOBAL":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds what: what the command `tenon blocks` shows, as objects."""
+"""What a domain holds, and which process holds it, as the command `tenon blocks` shows it."""
 
 import html
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -35,10 +35,13 @@ def _holders(block: Dict[str, Any]) -> str:
 
 
 class Report:
-    """A domain as it was at one moment.
+    """The state of a domain at one moment.
 
-    stat: a dict of figures. seats, blocks, objects, tickets: lists of dicts, with the names of
-    include/tenon/inspect.h; sizes in bytes, ages in nanoseconds.
+    Attributes
+    ----------
+    stat : dict of figures
+    seats, blocks, objects, tickets : list of dict
+        The keys are the names of include/tenon/inspect.h. Sizes are in bytes, ages in nanoseconds.
     """
 
     _COLUMNS = ("block", "size", "what", "strategy", "age", "held by")
@@ -102,8 +105,21 @@ class Report:
 
 
 def inspect(name: Optional[str] = None) -> Report:
-    """Who holds what in the domain of this name or id; None: in this process's.
+    """Report what a domain holds, and which process holds it.
 
-    Takes no seat and writes nothing. Raises FileNotFoundError.
+    It takes no seat in the domain and writes nothing.
+
+    Parameters
+    ----------
+    name : str, the name or id of a domain; None for this process's domain
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such domain.
     """
     return Report(_domain.default().name if name is None else name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues and the like that processes meet at by name, in a domain that they meet in by name.
+"""Queues, locks, events and semaphores that processes open by name, in a domain with a name.
 
-Whoever comes first makes what is not there yet, so no process has to be the first. A thing ends
-when the last process that has it open closed it or ended.
+The first process that opens a name creates the object, so the order of processes does not matter.
+An object ends when the last process that has it open closes it or ends.
 """
 
 from types import TracebackType
@@ -22,7 +22,7 @@ def _place(domain: _Where) -> _core.Domain:
 
 
 def _open_or_create(opened: Callable[[], _Core], created: Callable[[], _Core]) -> _Core:
-    """It may end, or be made, between the two: then somebody else got on, and this tries again."""
+    """Open the object or create it. Another process may create or end it in between: then retry."""
     while True:
         try:
             return opened()
@@ -42,7 +42,7 @@ class _Named:
         self.domain = domain
 
     def close(self) -> None:
-        """Give this process's handle back. What is in a queue stays while another process has it open."""
+        """Close this process's handle. Messages in a queue stay while another process has it open."""
         self._core.close()
 
     def __repr__(self) -> str:
@@ -50,22 +50,22 @@ class _Named:
 
 
 class Message:
-    """What Queue.receive() got: a message that is leased to this process.
+    """A message that Queue.receive() took, leased to this process.
 
-    It goes to another process, with `attempt` one higher, if this process ends or gives it back
-    before it acknowledges it. As a context manager it is acknowledged at the end, or given back
-    when the block raises.
+    If this process ends, or calls give_back(), before it calls ack(), another process gets the
+    message, with `attempt` one higher. A `with` block acknowledges the message at its end, and gives
+    it back if the block raises.
     """
 
     def __init__(self, core: _core.Message) -> None:
         self._core = core
-        self._is_reclaimed = False
+        self._is_finished = False
         self._loaded: Any = None
         self._is_loaded = False
 
     @property
     def value(self) -> Any:
-        """What was put."""
+        """The object that was put."""
         if not self._is_loaded:
             self._loaded, self._is_loaded = self._core.load(), True
         return self._loaded
@@ -82,18 +82,18 @@ class Message:
 
     @property
     def attempt(self) -> int:
-        """How often it was delivered before."""
+        """The number of earlier deliveries."""
         return self._core.attempt
 
     def ack(self) -> None:
-        """It was dealt with: it comes to nobody again."""
+        """Acknowledge the message: no process gets it again."""
         self._core.ack()
-        self._is_reclaimed = True
+        self._is_finished = True
 
     def give_back(self) -> None:
-        """Deliver it again, to whoever receives next."""
+        """Return the message: the next process that receives gets it."""
         self._core.give_back()
-        self._is_reclaimed = True
+        self._is_finished = True
 
     def __enter__(self) -> "Message":
         return self
@@ -104,18 +104,18 @@ class Message:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if not self._is_reclaimed:
+        if not self._is_finished:
             self.ack() if kind is None else self.give_back()
 
 
 class Queue(_Named):
-    """A bounded queue that any process of this user opens by its name.
+    """A queue with a bound that any process of this user opens by its name.
 
-    name: 1 to 47 of [A-Za-z0-9._-], not starting with a dot. domain: a Domain, or the name of one
-    that is joined, or made; None: this process's own. capacity and lease say what it is like if
-    this call makes it. With lease, what receive() got comes again if its process dies; without,
-    it is gone with it.
-    Timeouts are in seconds: None waits for ever, 0 tries once; TimedOut is a TimeoutError.
+    `name` has 1 to 47 of [A-Za-z0-9._-] and does not start with a dot. `domain` is a Domain, or the
+    name of a domain that is joined or made; None is this process's own. `capacity` and `lease`
+    matter only if this call creates the queue. With `lease`, a message that receive() took is
+    delivered again if its process dies; without it, the message is lost with the process.
+    Timeouts are in seconds: None waits without a limit, 0 tries once. TimedOut is a TimeoutError.
     """
 
     def __init__(self, name: str, *, domain: _Where = None, capacity: int = 1024, lease: bool = False) -> None:
@@ -139,30 +139,30 @@ class Queue(_Named):
         self._core.put(value, timeout)
 
     def get(self, timeout: Optional[float] = None) -> Any:
-        """Take the next object. Of a queue with leases it is acknowledged at once.
+        """Take the next object. If the queue has leases, the message is acknowledged at once.
 
         Raises TimedOut, Closed, PeerDied.
         """
         return self._core.get(timeout)
 
     def receive(self, timeout: Optional[float] = None) -> Message:
-        """Take the next Message, to be acknowledged later; of a queue without leases ack() raises Stale.
+        """Take the next Message, which the caller acknowledges. Without leases, ack() raises Stale.
 
         Raises TimedOut, Closed, PeerDied.
         """
         return Message(self._core.pop(timeout))
 
     def end(self) -> None:
-        """End it for everybody: put() raises Closed, and get() does once the queue is empty."""
+        """End the queue for all processes: put() raises Closed, and get() does once the queue is empty."""
         self._core.end()
 
     def qsize(self) -> int:
-        """How many messages wait, roughly; those that are leased do not."""
+        """The approximate number of messages that wait. Leased messages are not counted."""
         return self._core.count()
 
 
 class Lock(_Named):
-    """A lock that a thread of any process of this user holds, and that comes back if its owner dies."""
+    """A lock for the threads of all processes of this user. It is released if its owner dies."""
 
     def __init__(self, name: str, *, domain: _Where = None) -> None:
         place = _place(domain)
@@ -173,8 +173,10 @@ class Lock(_Named):
         super().__init__(name, place)
 
     def acquire(self, timeout: Optional[float] = None) -> bool:
-        """Whether it was had in time. `owner_died` says whether its last owner died holding it:
-        then what it guards may be half changed.
+        """Acquire the lock; False if the timeout passed.
+
+        Afterwards `owner_died` says whether its last owner died holding it: then the data that the
+        lock protects may be half changed.
         """
         result = self._core.acquire(timeout)
         if result >= 0:
@@ -193,7 +195,7 @@ class Lock(_Named):
 
 
 class Event(_Named):
-    """What any process of this user sets, and any waits for."""
+    """An event that any process of this user sets, clears and waits for."""
 
     def __init__(self, name: str, *, domain: _Where = None) -> None:
         place = _place(domain)
@@ -212,12 +214,12 @@ class Event(_Named):
         return self._core.is_set()
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Whether it was set in time."""
+        """Wait until the event is set; False if the timeout passed."""
         return self._core.wait(timeout)
 
 
 class Semaphore(_Named):
-    """Permits that processes of this user take and give; those of a dead process come back."""
+    """Permits that processes of this user acquire and release. A dead process's permits come back."""
 
     def __init__(self, name: str, permits: int = 1, *, domain: _Where = None) -> None:
         place = _place(domain)
@@ -228,14 +230,14 @@ class Semaphore(_Named):
         super().__init__(name, place)
 
     def acquire(self, timeout: Optional[float] = None) -> bool:
-        """Whether a permit was had in time."""
+        """Acquire a permit; False if the timeout passed."""
         return self._core.acquire(timeout)
 
     def release(self) -> None:
         self._core.release()
 
     def value(self) -> int:
-        """Permits that are free."""
+        """The number of free permits."""
         return self._core.get()
 
     def __enter__(self) -> "Semaphore":

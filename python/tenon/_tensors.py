@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making tensors in this process's domain."""
+"""Functions that make tensors in a domain."""
 
 from typing import Any, Optional, Sequence, Union
 
@@ -17,11 +17,24 @@ def empty(
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
 ) -> _core.Tensor:
-    """A tensor in shared memory, contents undefined.
+    """Make a tensor in shared memory. Its contents are undefined.
 
-    dtype: of NumPy or PyTorch, a name, or a Python type. timeout: seconds to wait for memory
-    while the domain's quota is used; None: for ever. strategy: "arena", "file_descriptor" or
-    "file_system"; None: this process's. Raises MemoryError, TypeError, ValueError.
+    Parameters
+    ----------
+    shape : int or sequence of int
+    dtype : dtype of NumPy or PyTorch, name, or Python type
+    timeout : float, seconds to wait for memory while the quota is used up; None without a limit
+    strategy : "arena", "file_descriptor" or "file_system"; None for this process's
+    write_once : bool, whether receivers get read-only tensors
+    domain : tenon.Domain, None for this process's
+
+    Returns
+    -------
+    tenon.Tensor, shape `shape`
+
+    Raises
+    ------
+    MemoryError, TypeError, ValueError
     """
     where = domain or _domain.default()
     return where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
@@ -36,7 +49,7 @@ def zeros(
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
 ) -> _core.Tensor:
-    """As empty(), filled with zeros."""
+    """Make a tensor like empty(), filled with zeros."""
     where = domain or _domain.default()
     return where.zeros(shape, dtype, timeout, strategy=strategy, write_once=write_once)
 
@@ -51,7 +64,7 @@ def full(
     write_once: bool = False,
     domain: Optional[_core.Domain] = None,
 ) -> _core.Tensor:
-    """As empty(), filled with one value; its dtype is that of the value unless it is given."""
+    """Make a tensor like empty(), filled with one value. The default dtype is that of the value."""
     where = domain or _domain.default()
     dtype = type(value) if dtype is None else dtype
     tensor = where.empty(shape, dtype, timeout, strategy=strategy, write_once=write_once)
@@ -62,9 +75,18 @@ def full(
 def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = None) -> _core.Tensor:
     """A tensor in shared memory with the elements of `source`.
 
-    source: a tensor, an array, anything with the buffer protocol or DLPack, or nested sequences
-    of numbers. What lies in the domain already is not copied, unless its dtype is another one.
-    Where no domain is named, that holds for a tensor in any domain.
+    Memory that lies in the domain already is not copied, unless the dtype differs. Without `domain`,
+    this is true for a tensor in any domain.
+
+    Parameters
+    ----------
+    source : tensor, array, object with the buffer protocol or DLPack, or nested sequences of numbers
+    dtype : dtype of NumPy or PyTorch, name, or Python type; None for that of `source`
+    domain : tenon.Domain, None for this process's
+
+    Returns
+    -------
+    tenon.Tensor, same shape as `source`
     """
     where = domain or _domain.default()
     if isinstance(source, _core.Tensor):
@@ -79,7 +101,7 @@ def asarray(source: Any, dtype: Any = None, *, domain: Optional[_core.Domain] = 
 
 
 def _over(source: Any) -> _core.Tensor:
-    """A private tensor over its memory, or over that of an array which NumPy makes of it."""
+    """A private tensor over the memory of `source`, or over an array that NumPy makes of it."""
     try:
         return _core.from_buffer(source)
     except (TypeError, ValueError, BufferError) as error:
@@ -87,7 +109,7 @@ def _over(source: Any) -> _core.Tensor:
             try:
                 return _core.from_dlpack(source)
             except (TypeError, BufferError):
-                raise error from None  # which says what is wrong with the elements
+                raise error from None  # this one says what is wrong with the elements
         import numpy
 
         return _core.from_buffer(numpy.asarray(source))
@@ -102,7 +124,7 @@ def _converted(tensor: _core.Tensor, dtype: Any, where: _core.Domain) -> _core.T
 
 
 def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
-    """Where it lies already, or a copy."""
+    """The tensor itself, or a view of its memory, if it lies in the domain; else a copy."""
     if tensor.is_shared and tensor.domain is where:
         return tensor
     if tensor.size > 0 and tensor.is_contiguous:
@@ -118,10 +140,14 @@ def _placed(tensor: _core.Tensor, where: _core.Domain) -> _core.Tensor:
 def share(
     source: _core.Tensor, *, timeout: Optional[float] = 0, domain: Optional[_core.Domain] = None
 ) -> _core.Tensor:
-    """Move a private tensor's storage into shared memory, for all its views; returns it.
+    """Move the storage of a private tensor into shared memory, for all its views.
 
-    An array or tensor of another library cannot be moved: asarray() copies it, and
-    tenon.torch.share_memory() moves PyTorch's.
+    Arrays and tensors of other libraries cannot be moved: asarray() copies them, and
+    tenon.torch.share_memory() moves those of PyTorch.
+
+    Returns
+    -------
+    `source` itself.
     """
     if not isinstance(source, _core.Tensor):
         raise TypeError(f"a tenon.Tensor can be moved, not {type(source).__name__}: see asarray()")

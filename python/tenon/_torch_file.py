@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's storages over files: how a message names one, and how it is found on arrival.
+"""Storages of PyTorch over files: how a message names the file, and how the receiver maps it.
 
-The path of a file may lead to another file by the time the message arrives, and PyTorch makes or
-extends a file that is not as it should be. So the message says which file is meant, and only that
-file is mapped, by a descriptor.
+When the message arrives, the path may lead to another file. PyTorch would create a missing file or
+extend a short one. So the message identifies the file, and the receiver maps only that file, by a
+descriptor.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ _STATX_BYTES, _BTIME_AT = 256, 80
 
 
 class Mapping(NamedTuple):
-    path: str  # where it is now; " (deleted)" behind it if it is nowhere
+    path: str  # the present path; it ends with " (deleted)" if the file has none
     file: tuple  # its device and its inode
 
 
 def mapping_of(storage):
-    """Where a storage is a shared mapping of a file; None: it is none."""
+    """The shared mapping of a file that a storage is; None: the storage is none."""
     begin = f"{storage.data_ptr():x}-".encode()
     with open("/proc/self/maps", "rb") as maps:
         for line in maps:
@@ -43,7 +43,7 @@ def mapping_of(storage):
 
 
 def mapped_file(storage):
-    """The file that a storage is; None: it is none, a copy of one, or one that was deleted."""
+    """The path of the file that a storage maps. None: it maps none, a private copy, or a deleted file."""
     mapping = mapping_of(storage)
     if mapping is None or (mapping.path.endswith(" (deleted)") and not os.path.exists(mapping.path)):
         return None
@@ -54,21 +54,21 @@ filename_of = shared_filename or mapped_file
 
 
 def name(storage):
-    """What open_again() takes. Raises NotFound if no path leads to the storage's file now."""
+    """The arguments of open_again(). Raises NotFound if no path leads to the storage's file now."""
     mapping, size_bytes = mapping_of(storage), storage.nbytes()
     if mapping is None:
         raise _core.NotFound("/proc/self/maps does not show the file of a storage")
     with _found(mapping.path) as file:
         _check_size(mapping.path, file, size_bytes)
-        # The kernel may show a mapping's file with a device that fstat() does not know, so the
-        # mapping is compared with another mapping.
+        # /proc/self/maps may show another device number than fstat(), so this compares with a second
+        # mapping of the file.
         if mapping_of(_map(mapping.path, file, 1)).file != mapping.file:
             raise _core.NotFound(f"{mapping.path} is another file than that of the storage")
         return mapping.path, size_bytes, _identity_of(file)
 
 
 def open_again(path, size_bytes, identity):
-    """A storage over the file that name() was told of."""
+    """A storage over the file that name() has identified."""
     with _found(path) as file:
         if _identity_of(file) != identity:
             raise _core.Corrupt(f"{path} is another file than the one sent: it was replaced")
@@ -77,7 +77,7 @@ def open_again(path, size_bytes, identity):
 
 
 def shown_name(storage):
-    """PyTorch's filename; that of a storage which arrived is where its file is now."""
+    """The filename that PyTorch shows. For a storage that arrived it is the present path of the file."""
     given = filename_of(storage)
     is_opened = given is not None and given.startswith(_OPENED)
     return mapped_file(storage) if is_opened else given
@@ -86,7 +86,7 @@ def shown_name(storage):
 @contextlib.contextmanager
 def _found(path):
     try:
-        file = os.open(path, os.O_PATH | os.O_CLOEXEC)  # neither makes the file nor touches it
+        file = os.open(path, os.O_PATH | os.O_CLOEXEC)  # it neither creates the file nor changes it
     except (FileNotFoundError, NotADirectoryError):
         text = f"{path}, the file of a storage, is not there: it was renamed or removed"
         raise _core.NotFound(text) from None
@@ -117,7 +117,7 @@ def _identity_of(file):
 
 
 def _birth_of(file):
-    """When a file was made: a later one may have its inode. None: the file system does not say."""
+    """When a file was created, since a later file may have its inode. None: the file system does not tell."""
     statx = getattr(ctypes.CDLL(None), "statx", None)
     answer = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or statx(file, b"", _AT_EMPTY_PATH, _STATX_BTIME, answer) != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of PyTorch that tenon needs and that no documentation promises, from PyTorch 1.13 on.
+"""The private parts of PyTorch that tenon needs, for PyTorch 1.13 and newer.
 
 No other module of the package names them. tests/python/test_private_parts.py checks each part of
 PARTS by its name. What is called differently from version to version has one name here.
@@ -53,7 +53,7 @@ PARTS = [
     )
 ]
 
-# The view of a buffer, the sizes, the strides and the offsets that a nested tensor is made of.
+# The functions that make a nested tensor, and that give its sizes, strides and offsets.
 nested_view = torch.ops.aten._nested_view_from_buffer
 nested_sizes = torch.ops.aten._nested_tensor_size
 nested_strides = torch.ops.aten._nested_tensor_strides
@@ -122,11 +122,11 @@ def apply_to_module(module, function):
 
 # ---- what a storage tells of itself
 
-SEEN_BYTES = 72  # of the object: less than the least of them has
+SEEN_BYTES = 72  # of a StorageImpl; every version has more
 
 
 def find_flag():
-    """Bytes into the object behind a storage: whether it can be resized, which a loan ends."""
+    """The offset of the flag that says whether a storage can be resized. numpy() clears the flag."""
     tensor = torch.zeros(1)
     seen = (ctypes.c_ubyte * SEEN_BYTES).from_address(untyped(tensor)._cdata)
     before = bytes(seen)
@@ -162,21 +162,20 @@ def storage_of_reference(reference):
 
 # ---- what a storage is made of
 #
-# PyTorch has no call that gives a storage other memory. So the words of the object behind it
-# that hold the pointer, its deleter, the device, the size and the flags are exchanged with
-# those of a storage of the same size over shared memory. Where they are is looked up in
-# storages made for it, and the exchange is tried on these; nothing else is touched unless that
-# went well.
+# PyTorch has no call that gives a storage other memory. So tenon exchanges words of two StorageImpl
+# objects of the same size: the pointer, its deleter, the device, the size and the flags.
+# find_words() finds the place of the words in storages that it makes, and tries the exchange on
+# them. No other storage is touched unless all checks pass. Decision 0088 says why it is done so.
 
 LOOKED_AT_WORDS = 8
 SWAPPED_WORDS = 6  # pointer, deleter, context, device; size; flags, whether it can be resized
 TRIED_BYTES = 4099
 
-words_at = None  # bytes into the object; None: not tried yet
+words_at = None  # offset in the object, in bytes; None: not found yet
 
 
 class Witness(bytearray):
-    """Memory whose end can be seen, by a weak reference."""
+    """Memory that can be watched by a weak reference until it is freed."""
 
 
 def lent_storage(fill):
@@ -196,7 +195,7 @@ def locate(storage):
 
 
 def try_swap(one, other, place):
-    """Exchange them, and say whether each then is what the other was; if not, as before."""
+    """Exchange two storages and check that each looks as the other did. If not, undo it: False."""
     if place is None or locate(other) != place:
         return False
     before = looks(one), looks(other)
@@ -212,7 +211,7 @@ def swap(one, other, at):
 
 
 def find_words():
-    """Where the words are, or None if PyTorch's storages are not as expected."""
+    """The offset of the words; None if PyTorch's storages are not as expected."""
     own = torch.UntypedStorage(TRIED_BYTES).fill_(1)
     lent, witness = lent_storage(2)
     place = locate(own)

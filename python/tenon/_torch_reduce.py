@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How PyTorch's tensors and storages are pickled and how they arrive: as storages over tenon's memory."""
+"""Pickling tensors and storages of PyTorch: they arrive as storages over tenon's memory."""
 
 import torch
 
@@ -38,14 +38,14 @@ def check_device(device, what):
 
 
 def _install_once():
-    """A process that gets its first tensor lets its own travel in the same way from then on."""
+    """Install tenon.torch in a process that receives a tensor, unless the program has decided otherwise."""
     from . import torch as ours
 
     ours._notice()
 
 
 def _rebuild_storage(carrier, offset, size_bytes):
-    """`carrier`: its number in the message that is being loaded, or a domain's name and a handle."""
+    """Make a storage. `carrier` is the number of a tensor in the message, or a domain's name and a handle."""
     _install_once()
     if isinstance(carrier, int):
         tensor = _core.take(carrier)
@@ -78,7 +78,7 @@ def reduce_any_storage(storage):
     if shared is None:
         return reduce_storage(storage)
     offset = storage.data_ptr() - shared.address
-    if domain is None:  # somebody else's queue, which may forget it: it ends with this process
+    if domain is None:  # not a queue of tenon: the message may be lost, so the handle ends with this process
         carrier = shared.domain.name, shared.to_handle(lifetime=0)
     else:
         carrier = _core.send(shared)
@@ -89,7 +89,7 @@ def _finish(tensor, kind, requires_grad):
     if kind is torch.nn.Parameter:
         return torch.nn.Parameter(
             tensor, requires_grad
-        )  # says it at once: integers cannot change
+        )  # at once, since integers cannot change it later
     return tensor.requires_grad_() if requires_grad else tensor
 
 
@@ -214,7 +214,7 @@ def reduce_tensor(tensor):
 
 
 def parts_of(tensor):
-    """The tensors whose storages are a tensor's memory."""
+    """The tensors whose storages hold the memory of a tensor."""
     if hasattr(tensor, "__tensor_flatten__"):
         inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
     elif tensor.is_nested:

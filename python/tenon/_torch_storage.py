@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's storages in tenon's memory: what can be moved there, and what lies there."""
+"""Storages of PyTorch over tenon's memory: moving them there and finding them."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ from ._torch_private import (
     untyped,
 )
 
-MAX_NDIM = 32  # of a tensor of tenon's
+MAX_NDIM = 32  # axes of a tensor of tenon
 
 is_shared_originally = torch.UntypedStorage.is_shared
 
@@ -28,7 +28,7 @@ is_shared_originally = torch.UntypedStorage.is_shared
 
 
 class Storages:
-    """This process's storages over tenon's memory, by address and size; it keeps none alive."""
+    """The storages of this process over tenon's memory, by address and size. It keeps none alive."""
 
     SWEPT_AT_LEAST = 128
 
@@ -51,7 +51,7 @@ class Storages:
     def get(self, address, size_bytes):
         entry = self._entries.get((address, size_bytes))
         storage = entry and storage_of_reference(entry[0])
-        # One that was given other memory since is not what is looked for.
+        # The storage may have got other memory since.
         if storage is None or (storage.data_ptr(), storage.nbytes()) != (address, size_bytes):
             return None
         return storage
@@ -66,7 +66,7 @@ lock = threading.RLock()
 
 
 def renew_lock():
-    """A forked child has none of the threads that may have held it."""
+    """A forked child has a new lock: a thread of the parent may hold the old one."""
     global lock
     lock = threading.RLock()
 
@@ -75,12 +75,12 @@ os.register_at_fork(after_in_child=renew_lock)
 
 
 def find(storage, domain=None):
-    """Tenon's tensor over a storage's memory; None if it lies in no domain that is known."""
-    looked_at = []
+    """The tensor over a storage's memory; None if the memory lies in no domain of this process."""
+    checked = []
     for known in (domain, storages.domain_of(storage), _domain._present):
-        if known is None or known.closed or known in looked_at:
+        if known is None or known.closed or known in checked:
             continue
-        looked_at.append(known)
+        checked.append(known)
         found = known.find(storage.data_ptr(), storage.nbytes())
         if found is not None:
             return found
@@ -88,7 +88,7 @@ def find(storage, domain=None):
 
 
 def is_theirs(storage):
-    """Whether PyTorch shares its memory, by a descriptor, a name or a file."""
+    """Whether PyTorch itself shares the memory, by a descriptor, a name or a file."""
     if not is_shared_originally(storage):
         return False
     if (
@@ -100,7 +100,7 @@ def is_theirs(storage):
 
 
 def over(tensor):
-    """A storage over all of a shared, contiguous tensor: the one there is, or a new one."""
+    """The storage over all of a shared, contiguous tensor. It is made if there is none."""
     if tensor.readonly:
         raise ValueError(
             "the memory is read-only, and PyTorch knows no such tensors: copy() it first"
@@ -116,11 +116,11 @@ def over(tensor):
 
 
 def move(storage, target):
-    """Give a storage the memory of a new tensor of its size, and what was in it."""
+    """Copy a storage into a new tensor of its size, and give the storage that memory."""
     size_bytes, memory = storage.nbytes(), target.view((storage.nbytes(),), "uint8")
     if is_resizable(storage):
         former = untyped(torch.from_dlpack(memory))
-    else:  # an array of NumPy's, say, looks at it for as long as the storage lives
+    else:  # for example, a NumPy array uses the memory as long as the storage lives
         window = (ctypes.c_ubyte * size_bytes).from_buffer(memory)
         former = window.former = untyped(torch.frombuffer(window, dtype=torch.uint8))
     ctypes.memmove(former.data_ptr(), storage.data_ptr(), size_bytes)
@@ -129,9 +129,10 @@ def move(storage, target):
 
 
 def share(storage, domain=None, timeout=0, tensor=None):
-    """Tenon's tensor over a storage in main memory, which is moved if nobody shares it yet.
+    """The tensor over a storage of the CPU, which is moved into the domain if it is private.
 
-    None: PyTorch shares it. tensor: as what `tenon blocks` shows it, if it is all of it.
+    Returns None if PyTorch itself shares the storage. If `tensor` covers the whole storage, `tenon
+    blocks` shows its shape and dtype.
     """
     with lock:
         found = find(storage, domain)
@@ -145,7 +146,7 @@ def share(storage, domain=None, timeout=0, tensor=None):
     domain = domain or _core.default_domain()
     target = domain.empty(*shown_as(storage, tensor), timeout)
     with lock:
-        found = find(storage, domain)  # another thread may have moved it meanwhile
+        found = find(storage, domain)  # another thread may have moved the storage meanwhile
         if found is None:
             move(storage, target)
         return target if found is None else found

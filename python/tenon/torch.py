@@ -10,14 +10,14 @@ DataLoader's workers collate into are tenon's as well. The first message that is
 PyTorch is imported calls install() by itself, unless uninstall() was called; a program calls
 it where it wants the memory to be tenon's earlier, before a fork for instance.
 
-What is shared is a storage, as in torch.multiprocessing: a tensor that is sent takes its whole
-storage along, which is moved into shared memory under all the tensors that view it, and which
-cannot be resized from then on. Views of one storage arrive as views of one storage, those of
-later messages too. Whether a leaf requires grad is kept; grad and hooks stay behind.
+Storages are shared, as in torch.multiprocessing. A tensor that is sent brings its whole storage. The
+storage is moved into shared memory for all tensors that view it, and cannot be resized afterwards.
+Views of one storage arrive as views of one storage, also in later messages. A leaf arrives with
+the same requires_grad; its grad and its hooks are not sent.
 
-A storage that PyTorch itself put into shared memory before is left where it is, and travels as
-PyTorch sends it. One over a file that it shares travels as the file's name: the sender or the
-receiver gets NotFound or Corrupt if the file was renamed, removed, replaced or cut short by then.
+A storage that PyTorch itself shares stays where it is and travels as PyTorch sends it. A storage over
+a shared file travels as the name of the file. If the file was renamed, removed, replaced or cut short
+meanwhile, the sender or the receiver gets NotFound or Corrupt.
 """
 
 import warnings
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _Shareable = TypeVar("_Shareable", bound=Union[torch.Tensor, torch.nn.Module])
-# ---- the faces
+# ---- functions for programs
 
 
 def _share_tensor(tensor):
@@ -63,8 +63,8 @@ def _share_tensor(tensor):
 def share_memory(what: _Shareable) -> _Shareable:
     """Move a tensor, or a module's parameters and buffers, into tenon's shared memory.
 
-    What is shared already stays where it is. Tensors keep their identity, and all views of a
-    storage go with it; none of them can be resized beyond it from then on.
+    Shared memory stays where it is. Tensors keep their identity, and all views of a storage move
+    with it. None of them can be resized beyond the storage afterwards.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def share_memory(what: _Shareable) -> _Shareable:
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
-    """Whether other processes can see a tensor's memory; one without memory counts so."""
+    """Whether other processes can have a tensor's memory. An empty tensor counts as shared."""
     return all(_is_storage_shared(untyped(part)) for part in parts_of(tensor))
 
 
@@ -95,11 +95,10 @@ def _is_storage_shared(storage):
 
 
 def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _core.Tensor:
-    """The same memory as a tensor of tenon's.
+    """The same memory as a tensor of tenon.
 
-    Its storage is moved into the domain if nobody shares it yet; what lies in another domain,
-    or what PyTorch shares itself, is copied. No graph goes along: only whether it requires
-    grad.
+    A private storage is moved into the domain. Memory in another domain, or memory that PyTorch
+    itself shares, is copied. The result has the same requires_grad, but no graph.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ def from_torch(tensor: torch.Tensor, domain: Optional[_core.Domain] = None) -> _
         )
     dtype, storage = _core.dtype_name(tensor.dtype), untyped(tensor)
     where = domain or _core.default_domain()
-    if tensor.numel() == 0:  # such a view of a storage with bytes does not tell its address
+    if tensor.numel() == 0:  # an empty view does not tell the address of its storage
         result = where.empty(tuple(tensor.shape), dtype)
     else:
         result = _view_of(share(storage, where, tensor=tensor.detach()), tensor, dtype, where)
@@ -143,7 +142,7 @@ def _copied(tensor, domain):
     return copy
 
 
-# Not each version of PyTorch knows bool there: those travel as uint8.
+# Some versions of PyTorch have no bool in DLPack: bool tensors are exchanged as uint8.
 
 
 def _to_dlpack(tensor):
@@ -172,13 +171,13 @@ def _same_memory(tensor, dtype):
     if tensor.domain is None or tensor.byte_offset % tensor.itemsize != 0:
         return _from_dlpack(tensor)
     storage = over(tensor.view((tensor.storage_bytes,), "uint8", None, 0))
-    strides = tuple(max(step, 0) for step in tensor.strides)  # of one element: never taken
+    strides = tuple(max(step, 0) for step in tensor.strides)  # a negative stride of one element is never used
     place = tensor.byte_offset // tensor.itemsize, tensor.shape, strides
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 def to_torch(tensor: _core.Tensor) -> torch.Tensor:
-    """The same memory as a torch.Tensor; tensors of one storage are views of one there too.
+    """The same memory as a torch.Tensor. Tensors of one storage become views of one storage.
 
     Parameters
     ----------
@@ -198,13 +197,13 @@ def to_torch(tensor: _core.Tensor) -> torch.Tensor:
     return result.requires_grad_() if tensor.requires_grad else result
 
 
-# ---- in place of PyTorch's own
+# ---- replacements for PyTorch's functions
 
 
 def _storage_share_memory_(self):
-    """Move the storage into tenon's shared memory; nothing happens if it is shared already.
+    """Move the storage into tenon's shared memory.
 
-    Nor does it if the storage is of no memory of the CPU.
+    Nothing happens if the storage is shared already or does not lie in memory of the CPU.
     """
     if self.device.type == "cpu" and self.nbytes() > 0:
         share(self)
@@ -234,24 +233,24 @@ _REPLACED = {
 if hasattr(torch.UntypedStorage, "filename"):
     _REPLACED["filename"] = property(_torch_file.shown_name)
 
-_originals = {}  # what PyTorch had; empty: not installed
-_own_attributes = set()  # those of them that UntypedStorage had itself, and did not inherit
+_originals = {}  # PyTorch's own attributes; empty: not installed
+_own_attributes = set()  # the names among them that UntypedStorage does not inherit
 _their_reducers = {}
-_is_decided = False  # install() or uninstall() was called, or it cannot be
+_is_decided = False  # install() or uninstall() was called, or installing is not possible
 
 
 def is_installed() -> bool:
-    """Whether PyTorch's tensors travel by tenon in this process."""
+    """Whether tenon carries PyTorch's tensors in this process."""
     return bool(_originals)
 
 
 def install() -> None:
     """Let PyTorch's tensors travel in tenon's shared memory, in this process.
 
-    From now on `torch.Tensor.share_memory_`, `is_shared`, `torch.nn.Module.share_memory` and
-    what default_collate allocates in a worker are tenon's, and so is what any queue of tenon's
-    carries and what is pickled for a new process. May be called again. A child made by fork()
-    goes on with it; another one does the same when the first tensor arrives.
+    Afterwards `torch.Tensor.share_memory_`, `is_shared`, `torch.nn.Module.share_memory` and the
+    memory that default_collate allocates in a worker are tenon's. So are tensors in the queues of
+    tenon and in what is pickled for a new process. It may be called again. A forked child inherits
+    the installation; any other child installs it when its first tensor arrives.
 
     Raises NotImplementedError, which names the version of PyTorch, if its storages are not made
     as expected; nothing is changed then.
@@ -276,10 +275,10 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Put everything back as PyTorch has it.
+    """Undo install().
 
-    Storages that lie in tenon's memory stay there: PyTorch takes them for private ones, and
-    moves them away from those who share them if they are shared or sent once more.
+    Storages in tenon's memory stay there. PyTorch takes them for private ones: if the program shares
+    or sends one again, PyTorch moves it away from the processes that share it.
     """
     global _is_decided
     with _torch_storage.lock:
@@ -298,7 +297,7 @@ def uninstall() -> None:
 
 
 def _notice():
-    """install(), now that PyTorch is there, unless somebody has decided."""
+    """Call install(), unless install() or uninstall() was called before."""
     global _is_decided
     if _is_decided:
         return

@@ -96,7 +96,7 @@ def breaks_in_time(barrier):
 
 @pytest.fixture
 def looks_at_once(monkeypatch):
-    monkeypatch.setattr(synchronize.Barrier, "_LOOK_S", 0.01)
+    monkeypatch.setattr(synchronize.Barrier, "_CHECK_S", 0.01)
 
 
 def test_a_barrier_breaks_though_the_killed_child_had_not_begun(context, looks_at_once):
@@ -396,7 +396,7 @@ def give_up_sending_and_end(barrier, ready, ends):
 @pytest.mark.parametrize("target", [have_and_end, give_up_sending_and_end])
 def test_a_barrier_outlives_who_ends_well_while_it_is_looked_at(quick, target):
     barrier = quick.Barrier(2)
-    find_dead = synchronize.Barrier._find_dead
+    find_dead = synchronize.Barrier._check_for_dead
     came_to = set()
     for end_at in sorted({line for _, line in dis.findlinestarts(find_dead.__code__)}):
         ready, ends = quick.Event(), quick.Event()
@@ -413,7 +413,7 @@ def test_a_barrier_outlives_who_ends_well_while_it_is_looked_at(quick, target):
         with barrier._cond:
             trace_lines_of(find_dead, at_line)
             try:
-                barrier._find_dead()
+                barrier._check_for_dead()
             finally:
                 sys.settrace(None)
         ends.set()
@@ -571,7 +571,7 @@ def test_a_place_comes_back_wherever_who_starts_a_child_is_killed(fork, looks_at
         tenon.domain().reap()
         while expects_a_child(barrier):
             with contextlib.suppress(threading.BrokenBarrierError), barrier._cond:
-                barrier._find_dead()
+                barrier._check_for_dead()
         barrier.reset()
         assert not barrier.broken
     assert line > 20, f"only {line} lines"

@@ -431,7 +431,7 @@ def test_a_worker_is_replaced_that_another_thread_collects(fork):
 
 
 def test_what_is_larger_than_a_lowered_quota_fails_alone(fork, small_domain, monkeypatch):
-    monkeypatch.setattr(_pool_worker, "_LOOK_S", 0.1)
+    monkeypatch.setattr(_pool_worker, "_CHECK_S", 0.1)
     with fork.Pool(1) as pool:
         small_domain.set_quota(16 << 20)
         with pytest.raises(mp.pool.MaybeEncodingError, match="quota"):

@@ -271,7 +271,7 @@ def test_a_kill_while_a_backlog_is_fed_leaves_qsize_true(fork, kind):
             assert source.get(timeout=WAIT_S) == number
         kill(putting)
         end = time.monotonic() + WAIT_S
-        while source._behind.count() > 0:
+        while source._waiting.count() > 0:
             source._core.domain.reap()
             assert time.monotonic() < end
         left = source.qsize()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In place of `multiprocessing` and of `torch.multiprocessing`, with the names of both.
+"""A replacement for `multiprocessing` and `torch.multiprocessing`, with the names of both.
 
     import tenon.multiprocessing as mp
 
-Queues, locks and pools that no killed process stops; arrays and tensors that travel in shared
-memory; children that end with their parent. What differs from the standard library stands in
-the modules: queues, synchronize, pool, process.
+Queues, locks and pools go on when a process is killed. Arrays and tensors travel in shared memory.
+Children end with their parent. The modules queues, synchronize, pool and process say what differs
+from the standard library.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import sys
 from .. import _core
 from . import context, process
 
-# The functions of the default context, by the names that the standard library gives out.
+# The functions of the default context, under the names of the standard library.
 _given = [name for name in _standard.__all__ if hasattr(context._default_context, name)]
 globals().update((name, getattr(context._default_context, name)) for name in _given)
 
@@ -53,7 +53,7 @@ def set_sharing_strategy(new_strategy):
 
 
 def init_reductions():
-    """Let PyTorch's tensors travel in shared memory; as tenon.torch.install() does."""
+    """Let PyTorch's tensors travel in shared memory, by calling tenon.torch.install()."""
     from .reductions import init_reductions as begin
 
     begin()
@@ -75,10 +75,10 @@ def get_thread_name():
     return buffer.value.decode(errors="replace")
 
 
-_set_thread_name, _get_thread_name = set_thread_name, get_thread_name  # PyTorch's names of them
+_set_thread_name, _get_thread_name = set_thread_name, get_thread_name  # the names that PyTorch has for them
 
 
-# What many programs never use is imported when it is asked for.
+# These names are imported on first use, since many programs never use them.
 _modules = {
     "pool": ["WorkerDied"],
     "spawn": [
@@ -94,7 +94,7 @@ _places = {name: module for module, names in _modules.items() for name in names}
 
 
 def __getattr__(name):
-    """One of those, or a module: the standard library's import most of each other."""
+    """One of those names, or a module of this package."""
     if name in _places:
         module = importlib.import_module(f"{__name__}.{_places[name]}")
         return globals().setdefault(name, getattr(module, name))

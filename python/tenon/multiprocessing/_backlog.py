@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits in this process for room in a queue without a bound: who brings it there, and its count."""
+"""The backlog of a queue without a bound: the thread that feeds the queue, and the count of what waits."""
 
 import threading
 
@@ -8,17 +8,17 @@ from .synchronize import SEM_VALUE_MAX
 
 
 class Feeder:
-    """The thread that brings into a queue without a bound what it had no room for.
+    """The thread that pushes the messages of a backlog into their queue.
 
-    The thread ends when all is there. It holds no reference of the Queue, which may be
-    collected before. `after` is called when it ends.
+    The thread ends when no message waits. It holds no reference to the Queue, so Python may collect
+    the Queue earlier. The thread calls `after` when it ends.
     """
 
     def __init__(self, joins, after):
         self.joins, self._after = joins, after
-        self._lock = threading.Lock()  # who starts a thread may do so while the last one ends
+        self._lock = threading.Lock()  # put() may start a thread while the last one ends
         self._thread = None
-        self._backlog = None  # while there is a thread
+        self._backlog = None  # None: no thread runs
         self._flush_at_exit = None
 
     def start(self, backlog):
@@ -32,25 +32,25 @@ class Feeder:
             try:
                 thread.start()
             except BaseException:
-                # What was to be put is not; if this thread runs all the same, it is.
+                # This removes the message, unless the thread runs in spite of the exception.
                 backlog.no_feeder()
                 raise
 
     def close(self):
-        """Give up what waits, if the consumers are dead."""
+        """Let the thread give up if the consumers are dead."""
         with self._lock:
             if self._backlog is not None:
                 self._backlog.close()
 
     def flush(self):
-        """Wait until all is there, unless nobody wants that."""
+        """Wait until no message waits, unless cancel_join_thread() was called."""
         self.close()
-        with self._lock:  # the thread forgets both at its end
+        with self._lock:  # the thread clears both when it ends
             thread, backlog = self._thread, self._backlog
         if not self.joins or thread is None:
             return
         if thread.ident is None:
-            backlog.feed()  # no thread could be started, or it has hardly begun
+            backlog.feed()  # no thread could be started, or it has not begun
         if thread.ident is not None:
             thread.join()
 
@@ -64,11 +64,11 @@ class Feeder:
             self._after()
 
 
-class Debts:
-    """A number of which each process owes a part, which ends with it."""
+class SharedCount:
+    """A count to which each process adds a part. The part of a process ends with the process."""
 
     def __init__(self, core):
-        self.core = core  # a permit is acquired for each that is owed
+        self.core = core  # a semaphore; each unit is a permit that a process has acquired
 
     @classmethod
     def create(cls, domain):
@@ -77,11 +77,11 @@ class Debts:
         )
         return cls(permits)
 
-    def owe(self):
+    def add(self):
         self.core.acquire(0)
 
-    def pay(self):
-        """ValueError: nobody owes any."""
+    def remove(self):
+        """Subtract 1. Raises ValueError if the count is 0."""
         self.core.release()
 
     def count(self):

@@ -16,21 +16,21 @@ from .synchronize import MOST_WAITERS, Condition, RLock
 class Barrier(threading.Barrier):
     """threading.Barrier between processes.
 
-    It breaks when a process dies that was sent it, or has waited at it. A forked child is sent
-    what its Process refers to; what it only inherited, it may have nothing to do with.
+    The barrier breaks when a process dies that was sent it or has waited at it. A forked child counts
+    as sent what its Process refers to; it may not use an object that it merely inherited.
     """
 
     __module__ = "tenon.multiprocessing.synchronize"  # where users find it
 
-    # Cells: state, count; then, for each process that has it, its member and how many of its
-    # threads are in wait(); then, for each child that is sent it and does not have it yet, the
-    # member that sends it, and who the child is. The count is the sum of those threads.
+    # The cells: state and count; then, for each process that has the barrier, its member number and
+    # how many of its threads are in wait(); then, for each child that is sent the barrier and has not
+    # opened it yet, the member number of the sender and the child. The count is the sum of the threads.
     _MEMBERS = 2
     _PLACES = 1024
     _CHILDREN = _MEMBERS + 2 * _PLACES
     _END = _CHILDREN + 2 * _PLACES
-    _UNNAMED, _ARRIVED = 0, -1  # of such a child; else what _name_of() says
-    _LOOK_S = 0.5  # how often a waiter looks whether all are alive
+    _UNNAMED, _ARRIVED = 0, -1  # values for such a child; any other is from _name_of()
+    _CHECK_S = 0.5  # how often a waiter checks whether all are alive
 
     def __init__(self, parties, action=None, timeout=None, *, ctx=None):
         if parties < 1:
@@ -44,7 +44,7 @@ class Barrier(threading.Barrier):
         self._parties, self._action, self._timeout = parties, action, timeout
         self._cond, self._cells = condition, cells
         self._view = cells.view
-        self._seated = None  # the member that has taken a place: a forked child is another one
+        self._seated = None  # the member number of the place; a forked child has another one
         _sent.note(self)
         _cpython.register_after_fork(self, Barrier._arrive_forked)
 
@@ -81,22 +81,22 @@ class Barrier(threading.Barrier):
         with self._cond:
             while True:
                 try:
-                    self._find_dead()
+                    self._check_for_dead()
                     break
                 except threading.BrokenBarrierError:
-                    pass  # one of the dead is buried
+                    pass  # the place of one dead process is free now
             super().reset()
 
     def _take_place(self):
         member = self._cells.domain.member
         with self._cond:
             if self._seated == member:
-                return  # another thread of this process was quicker
+                return  # another thread of this process did it
             self._place = place = self._free_place()
             self._cells[place + 1] = 0
             self._cells[place] = member
             self._seated = member
-            self._leave_in_the_end()
+            self._free_place_at_exit()
 
     def _free_place(self):
         while True:
@@ -104,21 +104,21 @@ class Barrier(threading.Barrier):
             if 0 in members:
                 return self._MEMBERS + 2 * members.index(0)
             try:
-                self._find_dead()
+                self._check_for_dead()
             except threading.BrokenBarrierError:
-                continue  # that place is free
+                continue  # the place of a dead process is free now
             raise OSError(errno.ENOSPC, f"{self._PLACES} processes have the barrier already")
 
-    def _leave_in_the_end(self):
-        """Have this process give its place back before it leaves the domain."""
+    def _free_place_at_exit(self):
+        """Free the place of this process before it leaves the domain."""
         place = self._cells, self._place, self._seated
         _cpython.Finalize(self, _leave_place, place, exitpriority=_domain.LAST + 1)
 
-    # A child is expected by who starts it, until it has a place of its own, by which others learn
-    # of its death. Until then they look at its pid. Each step is one store.
+    # The process that starts a child reserves a place for it. Until the child has a place of its own,
+    # by which others see its death, they check its pid. Each step is one store.
 
     def _expect(self):
-        """A place for a child that is to be sent it; None if there is none."""
+        """Reserve a place for a child that is sent the barrier; None if there is none."""
         try:
             with self._cond:
                 for place in range(self._CHILDREN, self._END, 2):
@@ -127,11 +127,11 @@ class Barrier(threading.Barrier):
                         self._cells[place] = self._cells.domain.member
                         return place
         except (_core.Error, ValueError):
-            pass  # it cannot be used here: a child that uses it is told so
+            pass  # the barrier is closed here; a child that uses it gets the error
         return None
 
     def _name_child(self, place, pid):
-        """The child at this place has started."""
+        """Store the pid of the child at this place, which has started."""
         with self._cond:
             if self._cells[place + 1] == self._ARRIVED:
                 self._cells[place] = 0
@@ -139,11 +139,11 @@ class Barrier(threading.Barrier):
                 self._cells[place + 1] = _name_of(pid)
 
     def _forget_child(self, place):
-        """No child has started for this place."""
+        """Free the place: no child has started."""
         self._cells[place] = 0
 
     def _arrive(self, place):
-        """In the child, which has a seat now. Who starts it gives the place back in _name_child()."""
+        """In the child, which has a place of its own now. Its starter frees the other in _name_child()."""
         with self._cond:
             if self._cells[place + 1] == self._UNNAMED:
                 self._cells[place + 1] = self._ARRIVED
@@ -152,41 +152,41 @@ class Barrier(threading.Barrier):
 
     def _arrive_forked(self):
         if self._seated is not None and self._seated == self._cells.domain.member:
-            # A forkserver's child unpickles first, and is made to forget its finalizers then.
-            self._leave_in_the_end()
+            # A child of a fork server unpickles first, and its finalizers are cleared afterwards.
+            self._free_place_at_exit()
         parcel = getattr(process.current_process(), "_parcel", None)
         place = parcel and parcel.places.pop(self, None)
         if place is not None:
             self._take_place()
             self._arrive(place)
 
-    def _find_dead(self):
-        """Break it, if one that has it, or was sent it, died. Called with the lock held."""
+    def _check_for_dead(self):
+        """Break the barrier if a process that has it, or was sent it, died. pre: the lock is held"""
         has_member = self._cells.domain.has_member
         cells = self._view.tolist()
         for place in range(self._MEMBERS, self._CHILDREN, 2):
             if cells[place] != 0 and not has_member(cells[place]):
-                self._bury(place, cells[place])
+                self._remove_dead(place, cells[place])
         for place in range(self._CHILDREN, self._END, 2):
             sender, child = cells[place : place + 2]
             if sender == 0:
                 continue
             if child in (self._UNNAMED, self._ARRIVED):
                 if not has_member(sender):
-                    self._bury(place, sender)
+                    self._remove_dead(place, sender)
             elif not _may_live(child):
-                self._bury(place, sender)
+                self._remove_dead(place, sender)
 
-    def _bury(self, place, member):
-        # Who leaves in good order gives the place back before that, without the lock. Nobody
-        # takes a place without the lock, so a place that still is this member's is a dead one's.
+    def _remove_dead(self, place, member):
+        # A process that leaves normally frees its place first, without the lock. No process takes a
+        # place without the lock, so a place that still has this number belongs to a dead process.
         if self._cells[place] != member:
             return
         self._break()
         if place < self._CHILDREN:
             self._cells[place + 1] = 0
             self._view[1] = sum(self._view[self._MEMBERS + 1 : self._CHILDREN : 2])
-        self._cells[place] = 0  # last: who is killed before leaves the rest to others
+        self._cells[place] = 0  # last: if this process is killed earlier, another does it again
         raise threading.BrokenBarrierError("a process that had it died")
 
     @property
@@ -202,15 +202,15 @@ class Barrier(threading.Barrier):
         return self._view[1]
 
     def _add_waiting(self, change):
-        # Who is killed between the two stores is buried, and that sums up anew.
+        # If the process is killed between the two stores, _remove_dead() computes the sum again.
         self._view[self._place + 1] += change
         self._view[1] += change
 
     def _enter(self, deadline):
-        """Wait until all of the last round have left."""
+        """Wait until all threads of the last round have left."""
         while self._view[0] in (1, -1):
-            if not self._cond.wait(self._LOOK_S):
-                self._find_dead()
+            if not self._cond.wait(self._CHECK_S):
+                self._check_for_dead()
                 if remaining_of(deadline) == 0:
                     self._break()
         if self._view[0] < 0:
@@ -221,9 +221,9 @@ class Barrier(threading.Barrier):
             remaining = remaining_of(deadline)
             if remaining is not None and remaining <= 0:
                 break
-            slice_s = self._LOOK_S if remaining is None else min(remaining, self._LOOK_S)
+            slice_s = self._CHECK_S if remaining is None else min(remaining, self._CHECK_S)
             if not self._cond.wait(slice_s):
-                self._find_dead()
+                self._check_for_dead()
         if self._view[0] == 0:
             self._break()
         if self._view[0] != 1:
@@ -231,7 +231,7 @@ class Barrier(threading.Barrier):
 
 
 def _leave_place(cells, place, member):
-    # Else it is another one's by now; or a thread of this process waits, which nobody will wake.
+    # Otherwise another process has the place, or a thread of this process still waits.
     if cells[place] == member and cells[place + 1] == 0:
         cells[place] = 0
 
@@ -247,12 +247,12 @@ def _pid_namespace():
 
 
 def _name_of(pid):
-    """A number for a process, for those who see it under this pid."""
+    """A number for a process: its pid, and the pid namespace in which it has that pid."""
     return _pid_namespace() << _PID_BITS | pid
 
 
 def _may_live(name):
-    """False: it has ended. Who is in another pid namespace cannot tell."""
+    """False: the process has ended. In another pid namespace, this cannot be known, so it is True."""
     if name >> _PID_BITS != _pid_namespace():
         return True
     try:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers in shared memory, behind somebody's lock."""
+"""Numbers in shared memory. The users of the numbers have a lock for them."""
 
 from .. import _domain
 from ._objects import keep_for_child
 
 
 class Cells:
-    """Numbers that change one by one."""
+    """An array of int64 in shared memory."""
 
     def __init__(self, count):
         self._hold(_domain.default().zeros((count,), "int64"))

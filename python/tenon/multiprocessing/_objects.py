@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What queues and locks have in common: how they reach children, and how they wait."""
+"""The parts that queues and locks have in common: pickling for children, waiting, and forks."""
 
 import copyreg
 import os
@@ -10,7 +10,7 @@ from .. import _core, _cpython, _domain
 
 
 def keep_for_child(core):
-    """An object ends with its last handle: keep ours until the child that starts is over."""
+    """Keep a handle until the child that starts has ended: an object ends with its last handle."""
     starting = _cpython.get_spawning_popen()
     if starting is not None:
         if not hasattr(starting, "kept"):
@@ -20,7 +20,7 @@ def keep_for_child(core):
 
 
 def has_starting(core):
-    """Whether a child of this process may have been given it, and not have opened it yet."""
+    """Whether a child of this process was given the object and may not have opened it yet."""
     popens = [_cpython.popen_of(child) for child in _cpython.children()]
     return any(
         (_cpython.is_forked(popen) or core in getattr(popen, "kept", ()))
@@ -30,7 +30,7 @@ def has_starting(core):
 
 
 def _reduce_core(core):
-    """What opens it in another process."""
+    """Pickle an object as its domain and its id."""
     keep_for_child(core)
     return _open_core, (type(core), core.domain.name, core.id)
 
@@ -39,7 +39,7 @@ def _open_core(kind, name, number):
     return kind.open(_domain.named(name), number)
 
 
-# A subclass pickles the attributes of its objects by itself, and the cores are among them.
+# Classes of this package pickle their attributes, and the core is one of them.
 for _kind in (_core.Queue, _core.Event, _core.Semaphore, _core.Lock, _core.Condition):
     copyreg.pickle(_kind, _reduce_core)
 
@@ -53,13 +53,13 @@ def remaining_of(deadline):
 
 
 def wait_on(wait, timeout):
-    """Call `wait` with the seconds that are left until it is not a death that ends it.
+    """Call `wait` with the remaining seconds, again after each PeerDied.
 
-    A forked child has what its parent has, so who dies may never have known of what is waited
-    for; and a thread of this process may still end the wait.
+    The dead process may not have used the object at all, since a forked child inherits all that its
+    parent has; and another thread of this process may still end the wait.
     """
     try:
-        if wait(0):  # most find what they want
+        if wait(0):  # most calls succeed at once
             return True
     except _core.PeerDied:
         pass
@@ -72,11 +72,11 @@ def wait_on(wait, timeout):
 
 
 class Living:
-    """Objects that end like any other, of which those that live can be listed.
+    """A list of objects that does not keep them alive.
 
-    A thread may add one while another thread lists them; so may code that runs in the middle, for
-    a signal or for the collector. Each step is one operation of a dictionary, and so there is no
-    lock that a forked child could inherit.
+    A thread may add an object while another thread lists them, and so may a signal handler or the
+    garbage collector. Each step is one operation of a dictionary, so no lock is needed that a forked
+    child could inherit.
     """
 
     def __init__(self):
@@ -101,7 +101,7 @@ _resets_in_child = False
 def reset_in_child(thing):
     """Have thing._reset() called in forked children."""
     global _resets_in_child
-    if not _resets_in_child:  # a child of a process without such things runs no code of Python
+    if not _resets_in_child:  # without such objects a forked child runs no Python code
         _resets_in_child = True
         os.register_at_fork(after_in_child=_reset_all)
     _resets.add(thing)
@@ -113,7 +113,7 @@ def _reset_all():
 
 
 def lives(pid):
-    """Not if it has ended and nobody has waited for it: that may wait for a child of it."""
+    """Whether a process runs. A zombie does not, although its pid is still in use."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes on in a pool while nobody calls it: workers are replaced, tasks put, results read."""
+"""The threads of a pool: they replace dead workers, send tasks and receive results."""
 
 import threading
 import time
@@ -13,18 +13,22 @@ from ._pool_worker import ATTEMPTS, CELLS, INDEX, JOB, LEFT, LOST, NONE, RESULT,
 
 _LEASE = 2
 _CAPACITY = 128  # tasks that wait for a worker, results that wait to be read
-_TERM_S = 5  # a worker that was asked to end and does not is killed
-_LONG_S = 60  # a worker that lived as long shows that workers can
-_CODE_UNKNOWN = 255  # the exit code of a worker whose fork server was killed: it may live
-_LOOK_S = 0.1  # between two looks for whose message was lost
-_MOST_WAIT_S = 5  # between two tries to start a worker
-_NAP_S = 0.05  # between two tries of what a lack of descriptors or memory refuses
+_TERM_S = 5  # then a worker that was asked to end is killed
+_LONG_S = 60  # a worker that lived so long did not die from starting
+_CODE_UNKNOWN = 255  # exit code of a worker whose fork server was killed: the worker may live
+_CHECK_S = 0.1  # between two checks whose message was lost
+_MOST_WAIT_S = 5  # at most, between two attempts to start a worker
+_NAP_S = 0.05  # between two attempts after a lack of descriptors or memory
 
 
 class WorkerDied(RuntimeError):
-    """A task ended its workers, or workers do not live long enough to take one.
+    """A task killed its workers, or workers die before they take a task.
 
-    task: the name of its function; pid: of the last worker; pids: of all that are known.
+    Attributes
+    ----------
+    task : str or None, the name of the task's function
+    pid : int or None, of the last worker
+    pids : tuple of int, of all workers that are known
     """
 
     def __init__(self, message, task=None, pids=()):
@@ -47,14 +51,14 @@ def _name_of(func, args):
 
 
 class Engine:
-    """What goes on while nobody calls the pool; holds no reference of it."""
+    """The state and the threads of a pool. It holds no reference to the Pool."""
 
     def __init__(self, processes, start_worker, workers, taskqueue, cache, notifier):
         domain = _domain.default()
         self.state = RUN
         self.broken = None  # WorkerDied: workers die before they take a task
         self.processes = processes
-        self.workers = workers  # the list that Pool shows
+        self.workers = workers  # Pool._pool
         self.taskqueue = taskqueue
         self.cache = cache
         self.notifier = notifier
@@ -64,16 +68,16 @@ class Engine:
         self.results.attach(2)
         self.start_worker = start_worker
         self.cells = {}  # worker -> its cells
-        self.spare = []  # cells of workers that have ended: to replace one needs no memory
+        self.spare = []  # cells of ended workers: a new worker then needs no memory
         self.begun_s = {}  # worker -> when it was started
-        self.lock = threading.RLock()  # for all of the above; never held while a job is told
-        self.deaths = {}  # (job, index) -> pids of workers that died at it
-        self.last = {}  # pid -> (job, index) of the last result that came from it
-        self.died_idle = 0  # workers that died soon and at no task, since the last result
-        self.sent = {}  # (job, index) -> name of its function: tasks that were put, with no result
-        self.putting = None  # the last of them, until it is in the queue
-        self.loss = None  # why a message was lost, until it is known whose it was
-        self.is_sound = threading.Event()  # none was
+        self.lock = threading.RLock()  # for all fields above; never held during a delivery
+        self.deaths = {}  # (job, index) -> pids of workers that died doing it
+        self.last = {}  # pid -> (job, index) of its last result
+        self.died_idle = 0  # workers that died early and without a task since the last result
+        self.sent = {}  # (job, index) -> function name, of tasks without a result
+        self.putting = None  # the task that is being pushed
+        self.loss = None  # the error of a lost message, until its task is known
+        self.is_sound = threading.Event()  # set: no message is lost
         self.is_sound.set()
         self.jobs = Jobs(cache, self.lock, lambda: self.state == TERMINATE)
 
@@ -87,14 +91,14 @@ class Engine:
                 cells[JOB], cells[LEFT] = NONE, 0
                 try:
                     worker = self.start_worker(self, cells)
-                except OSError:  # no process was started; after another error, one may live
+                except OSError:  # no process was started; after any other error one may run
                     self.spare.append(cells)
                     raise
                 self.cells[worker], self.begun_s[worker] = cells, time.monotonic()
                 self.workers.append(worker)
 
     def collect(self):
-        """Forget workers that have ended, and note what those that died were at."""
+        """Remove ended workers, and note the tasks of those that died."""
         with self.lock:
             for worker in [worker for worker in self.workers if worker.exitcode is not None]:
                 worker.join()
@@ -108,7 +112,7 @@ class Engine:
                     self.spare.append(cells)
 
     def _collect_those_at(self, task, living):
-        """Workers that let go of a task which another one has: they end, if they have not."""
+        """Wait for the end of workers whose cells still name a task that another worker has."""
         with self.lock:
             sentinels = [
                 worker.sentinel
@@ -118,7 +122,7 @@ class Engine:
         for sentinel in sentinels:
             connection.wait([sentinel], _TERM_S)
         self.collect()
-        self.notifier.put(None)  # there may be workers to replace
+        self.notifier.put(None)  # to replace workers
 
     def _note_death(self, pid, cells, begun_s):
         if cells[JOB] != NONE:
@@ -132,12 +136,12 @@ class Engine:
 
     def _reclaim_dead(self):
         try:
-            self.tasks.domain.reap()  # its task comes back now, and not when others look
+            self.tasks.domain.reap()  # its task comes back now, not at the next check of another process
         except _core.Error:
             pass
 
     def give_up(self):
-        """Whether workers die before they take a task, too often in a row to go on."""
+        """Whether too many workers in a row have died before they took a task."""
         with self.lock:
             is_at_work = any(cells[JOB] != NONE for cells in self.cells.values())
             return self.died_idle >= max(4, 2 * self.processes) and not is_at_work
@@ -155,7 +159,7 @@ class Engine:
 
     # -- the threads
 
-    def look_after_workers(self):
+    def watch_workers(self):
         wait_s = None
         while self.state == RUN or (self.state == CLOSE and self.cache):
             self.collect()
@@ -179,7 +183,7 @@ class Engine:
             self._stop_workers()
 
     def _replace_dead(self, waited_s):
-        """Seconds to wait, if no worker can be started now: no process is to be had, say."""
+        """Start missing workers. Returns the seconds until the next attempt, if one cannot be started."""
         try:
             self.repopulate()
             return None
@@ -205,10 +209,10 @@ class Engine:
         try:
             core.end()
         except (_core.Error, ValueError):
-            pass  # it has
+            pass  # it has ended already
 
     def put_tasks(self):
-        # Nothing of a task is held on to while this waits for the next one.
+        # This function keeps no reference to a task while it waits for the next one.
         while True:
             item = self.taskqueue.get()
             if item is None or self.state == TERMINATE:
@@ -222,7 +226,7 @@ class Engine:
             self._put_task(*task)
             count = task[1] + 1
             if self.state == TERMINATE or task[0] not in self.cache:
-                return  # the job has failed, and its sequence may be endless
+                return  # the job has failed; its sequence may have no end
         if set_length:
             self.jobs.set_length(set_length, count)
 
@@ -237,7 +241,7 @@ class Engine:
         except Exception as error:
             self.jobs.tell(job, index, (False, error))
             return
-        self.is_sound.wait()  # no new task while it is found out which one was lost
+        self.is_sound.wait()  # put no task until the lost one is known
         self.putting = job, index
         self.sent[job, index] = name.decode()
         self._push_task(job, index, message, tensors)
@@ -249,7 +253,7 @@ class Engine:
                 _pool_worker.push(self.tasks, message, tensors)
                 return
             except _core.PeerDied:
-                pass  # there will be other workers
+                pass  # new workers will come
             except Exception as error:
                 self.sent.pop((job, index), None)
                 self.jobs.tell(job, index, (False, error))
@@ -261,29 +265,28 @@ class Engine:
         while self.state != TERMINATE:
             lost = self._find_lost()
             try:
-                message = self.results.pop(None if self.loss is None else _LOOK_S)
-            except (_core.PeerDied, _core.TimedOut):  # there will be other workers
+                message = self.results.pop(None if self.loss is None else _CHECK_S)
+            except (_core.PeerDied, _core.TimedOut):  # new workers will come
                 self._tell_lost(lost)
                 continue
             except _core.Closed as error:
-                for job in list(self.cache):  # none, unless the domain was closed
+                for job in list(self.cache):  # there are jobs only if the domain was closed
                     self.jobs.fail(job, error)
                 self.is_sound.set()
                 return
             except (_core.Error, MemoryError) as error:
                 if isinstance(error, LOST) or not isinstance(error, _core.Error):
                     self._note_loss(error)
-                else:  # no descriptor, say: the message stays in the queue until there is one
+                else:  # for example no descriptor: the message stays in the queue
                     _cpython.sub_warning("a pool waits for what its next result needs: %s", error)
                 time.sleep(_NAP_S)
                 continue
             self._take(message)
             del message
 
-    # A message whose tensors cannot be had any more is dropped by the queue, which does not say
-    # whose it was; and Python may lack the memory for a message that was taken already. It was of
-    # a task that is in neither queue, nor at a worker: a task leaves its queue only when its result
-    # is in the other one.
+    # A queue drops a message whose tensors are gone, and does not say which; and Python may lack
+    # the memory for a message that it has popped. The lost message belongs to a task that is in
+    # neither queue and at no worker, since a task leaves its queue after its result is in the other.
 
     def _note_loss(self, error):
         self.loss = error
@@ -292,7 +295,7 @@ class Engine:
             self.is_sound.set()
 
     def _find_lost(self):
-        """Tasks that are lost, unless there are results; None if nobody knows yet."""
+        """The tasks that are lost, if no result is left in the queue; None: not known yet."""
         if self.loss is None:
             return None
         put = [task for task in list(self.sent) if task != self.putting]
@@ -303,7 +306,7 @@ class Engine:
         return put if is_clear else None
 
     def _count_tasks(self):
-        """Those that wait and those that workers have, in one look: a dead worker's come back."""
+        """Waiting and leased tasks, counted at one moment, since a dead worker's task changes sides."""
         objects = _core.inspect_domain(self.tasks.domain.name)["objects"]
         tasks = [found for found in objects if found["id"] == self.tasks.id]
         return sum(found["count"] + found["leased"] for found in tasks)
@@ -314,7 +317,7 @@ class Engine:
         for task in lost:
             text = f"a task, {self.sent.pop(task)}(), or its result was lost: {self.loss}"
             self.jobs.tell(*task, (False, type(self.loss)(text)))
-        if not self.sent:  # else the lost task may be the one that is just being put
+        if not self.sent:  # else the lost task may be the one that is being pushed
             self.loss = None
             self.is_sound.set()
 
@@ -356,8 +359,8 @@ class Engine:
         self._end(self.tasks)
         self._end(self.results)
         if _cpython.is_held(self.lock):
-            # The collector of garbage ends the pool while one of its threads has the lock, which
-            # the other threads may wait for. The first of them stops the workers by itself.
+            # The garbage collector ends the pool in a thread that holds the lock, for which other
+            # threads of the pool may wait. watch_workers() then stops the workers.
             return
         me = threading.current_thread()
         for thread in threads:

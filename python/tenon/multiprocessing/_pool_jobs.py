@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs of a pool are told: their results, in order, and what made them fail."""
+"""Delivering results and errors to the jobs of a pool, one after the other."""
 
 import collections
 import contextlib
@@ -13,46 +13,46 @@ from .. import _cpython
 class Jobs:
     """The jobs that wait for results, by number.
 
-    lock: an RLock, which is never held while a job is told. is_over: called without arguments;
-    once it returns true, no job is told any more.
+    `lock` is an RLock, which is never held during a delivery. Once `is_over()` returns true, no job
+    gets anything.
     """
 
     def __init__(self, cache, lock, is_over):
         self._cache = cache
         self._lock = lock
         self._is_over = is_over
-        self._turns = collections.deque()  # what is still to be told to jobs, in order
-        self._is_telling = False
+        self._due = collections.deque()  # the deliveries that are due, in order
+        self._is_delivering = False
 
     def set_length(self, set_length, count):
-        """Tell a job, by a method of its result, how many results there will be."""
-        self._tell_in_turn(functools.partial(self._set_length, set_length, count))
+        """Deliver the number of results, by a method of the job's iterator."""
+        self._deliver_in_order(functools.partial(self._set_length, set_length, count))
 
     def fail(self, job, error):
-        """End a job, however many results it waits for."""
-        self._tell_in_turn(functools.partial(self._fail, job, error))
+        """Deliver an error that ends the job, however many results it waits for."""
+        self._deliver_in_order(functools.partial(self._fail, job, error))
 
     def tell(self, job, index, outcome):
-        """Give a job one of its results."""
-        self._tell_in_turn(functools.partial(self._tell, job, index, outcome))
+        """Deliver one result of a job."""
+        self._deliver_in_order(functools.partial(self._tell, job, index, outcome))
 
-    def _tell_in_turn(self, act):
-        """Run `act` after those that came before it, here or in the thread that is at them.
+    def _deliver_in_order(self, act):
+        """Run `act` after all earlier ones, in this thread or in the thread that runs those.
 
-        Nobody waits for anybody: a callback may take long, or end the pool, and a result may hold
-        the last reference of the pool, which ends then.
+        No thread waits for another: a callback may take long, or end the pool, and a result may hold
+        the last reference to the pool, which then ends.
         """
-        self._turns.append(act)
+        self._due.append(act)
         del act
         while True:
             with self._lock:
-                if self._is_telling or not self._turns or self._is_over():
+                if self._is_delivering or not self._due or self._is_over():
                     return
-                self._is_telling = True
+                self._is_delivering = True
             try:
-                self._turns.popleft()()
+                self._due.popleft()()
             finally:
-                self._is_telling = False
+                self._is_delivering = False
 
     def _fail(self, job, error):
         if _cpython.fail_result(self._cache.get(job), error):
@@ -61,7 +61,7 @@ class Jobs:
             self._tell(job, 0, (False, error))
 
     def _set_length(self, set_length, count):
-        if _cpython.job_of(set_length) in self._cache:  # and has not failed, which set one
+        if _cpython.job_of(set_length) in self._cache:  # a failed job has its length already
             set_length(count)
 
     def _tell(self, job, index, outcome):
@@ -70,11 +70,11 @@ class Jobs:
             return
         try:
             _cpython.set_outcome(result, index, outcome)
-        except BaseException:  # of a callback: this thread goes on, whatever it raised
+        except BaseException:  # of a callback: the thread goes on, whatever it raised
             traceback.print_exc(file=sys.stderr)
             self._forget(job)
             _cpython.wake_waiters(result)
 
     def _forget(self, job):
         with contextlib.suppress(KeyError):
-            del self._cache[job]  # which wakes who waits for the last one, as pop() does not
+            del self._cache[job]  # `del` wakes the thread that waits for the last job; pop() would not

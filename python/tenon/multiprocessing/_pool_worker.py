@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of a pool: each does one task after the other, and pushes its result."""
+"""What a worker of a pool runs: it pops tasks, calls their functions and pushes the results."""
 
 import os
 import struct
@@ -9,25 +9,25 @@ from .. import _core
 from .._cpython import ExceptionWithTraceback, MaybeEncodingError, helper_reraises
 
 ATTEMPTS = 3
-# Ahead of a task: job, index, bytes of the name of its function.
+# The header of a task: job, index, bytes of the name of its function.
 TASK = struct.Struct("<qqq")
-# Ahead of a result: job, index, pid, attempt, whether it was given up. Without a job, it is an
-# error: that of a task that could not be had any more.
+# The header of a result: job, index, pid, attempt, whether the task was given up. With the job NONE
+# the result is the error of a task that could not be received.
 RESULT = struct.Struct("<qqqqq")
-# Of each worker: the task it is at (job, index), and whether it has left in good order.
+# The cells of a worker: its task (job, index), and whether it has left normally.
 JOB, INDEX, LEFT, CELLS = range(4)
 NONE = -1
 
-_ENDED = _core.Closed, _core.PeerDied  # the pool, or its process
-# What may pass: a process at its limit of descriptors, a table that is full, a silent tenond.
+_ENDED = _core.Closed, _core.PeerDied  # the pool or its process has ended
+# Errors that may pass: a limit of descriptors, a full table, a tenond that does not answer.
 _PASSING = _core.Full, _core.SystemFailed, _core.ManagerFailed, _core.NoMemory, _core.Denied
-# What a message is dropped for: what its tensors lie in was removed, or replaced.
+# Errors for which a queue drops a message: the file of a tensor was removed or replaced.
 LOST = _core.NotFound, _core.Corrupt, _core.VersionMismatch
-# How long a worker tries. A pop that lasts longer has waited for a task: it waits at most 6 s for
-# tenond, the slowest of what it may need.
+# How long a worker retries. A pop that lasts longer has waited for a task, since it waits at most
+# 6 s for tenond, the slowest resource that it needs.
 _PATIENCE_S = 10
-_MANY_BYTES = 1 << 20  # of a message that may be too large
-_LOOK_S = 1  # between two looks for whether it is
+_MANY_BYTES = 1 << 20  # a larger message may exceed the quota
+_CHECK_S = 1  # between two checks whether it does
 _MOST_SHOWN = 1000  # characters of a result that cannot be sent
 _NAP_S = 0.05
 
@@ -48,7 +48,7 @@ def work(tasks, results, cells, initializer, initargs, most_tasks, wraps):
 
 
 def _pop(tasks, results):
-    """Pop a task. What it lacks may pass, or another worker may have it: so try again, for a while."""
+    """Pop a task. Retry for a while: a lack may pass, and another worker may get the task."""
     until_s = None
     while True:
         begun_s = time.monotonic()
@@ -83,10 +83,10 @@ def _do(message, results, cells, wraps):
 
 
 def push(queue, data, tensors):
-    """Push. A message that its domain's quota, which may change, cannot hold is refused."""
+    """Push a message. One that is larger than the quota, which may change, raises NoMemory."""
     while True:
         try:
-            queue.push(data, tensors, _LOOK_S if len(data) > _MANY_BYTES else None)
+            queue.push(data, tensors, _CHECK_S if len(data) > _MANY_BYTES else None)
             return
         except _core.TimedOut:
             quota_bytes = queue.domain.quota_bytes
@@ -96,7 +96,7 @@ def push(queue, data, tensors):
 
 
 def _push(results, head, result):
-    """Push a result, or why it cannot be pushed."""
+    """Push a result, or the error that says why it cannot be pushed."""
     is_pickled = False
     try:
         data, tensors = _core.dumps(result, results.domain)
@@ -111,7 +111,7 @@ def _push(results, head, result):
 
 
 def _encoding_error(error, value):
-    """As of the standard library, but short: the value may be too large to be sent."""
+    """The error of the standard library with a short text: the value may be too large to send."""
     try:
         shown = repr(value)
     except Exception:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How children that begin anew are started."""
+"""Starting children that do not inherit this process's memory: spawn and forkserver."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _PRELOAD = "tenon.multiprocessing.queues"
 
 
 def shorten_temp_dir():
-    """The standard library's sockets have their names in it, and few bytes for them."""
+    """Use a short folder for temporary files: the standard library names sockets in it."""
     config = _cpython.config_of_process()
     if "tempdir" in config or len(os.fsencode(tempfile.gettempdir())) <= _MOST_TEMP_DIR:
         return
@@ -25,7 +25,7 @@ def shorten_temp_dir():
 
 
 class _Prepared:
-    """Popen of a child that begins anew."""
+    """What both kinds of Popen do: they keep the objects that the child is sent until it ends."""
 
     def _launch(self, process_obj):
         self.kept = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connection.wait() can wait for of a queue.
+"""The _reader of a queue, for connection.wait() and select().
 
-A domain has one descriptor for all of a process's queues. A thread, which is started with the
-first queue that somebody waits for in this way, watches it, and keeps a pipe for each queue
-that can be read while the queue has messages.
+A domain has one descriptor for all queues of a process. A thread watches it; the first fileno() of a
+reader starts the thread. Each reader has a pipe, and the thread keeps a byte in the pipe while the
+queue has messages.
 """
 
 import os
@@ -16,7 +16,7 @@ from ._objects import Living, reset_in_child
 
 
 class _Watcher:
-    """Of one domain."""
+    """The thread that watches one domain, and its readers."""
 
     def __init__(self, domain):
         self._domain = domain
@@ -36,7 +36,7 @@ class _Watcher:
                 )
                 thread.puts_and_gets_nothing = True
                 thread.start()
-                self._thread = thread  # last: what fails before is tried again
+                self._thread = thread  # last: if a step above fails, the next call tries again
             self._readers.add(reader)
 
     def _watch(self, descriptor):
@@ -48,17 +48,17 @@ class _Watcher:
                 self._domain.poll_clear()
             except _core.Error:
                 return  # this process has left the domain
-            self._reclaim_all()
+            self._update_all()
 
-    def _reclaim_all(self):
+    def _update_all(self):
         for reader in self._readers.all():
-            reader.reclaim()
+            reader.update()
 
 
 _watchers = weakref.WeakKeyDictionary()  # domain -> _Watcher
 _lock = threading.Lock()
 _cpython.renew_in_child(_lock)
-_making = threading.Lock()  # of a pipe; its maker takes _lock too
+_making = threading.Lock()  # held while a pipe is made, which takes _lock too
 _cpython.renew_in_child(_making)
 
 
@@ -80,12 +80,12 @@ class Reader:
         self._lock = threading.Lock()
 
     def fileno(self):
-        """A descriptor that can be read while the queue has messages."""
+        """A descriptor that is readable while the queue has messages."""
         if self._pid != os.getpid():
             with _making:
                 if self._pid != os.getpid():  # no other thread has made the pipe meanwhile
                     self._make_pipe()
-        self.reclaim()
+        self.update()
         return self._pipe[0]
 
     def _make_pipe(self):
@@ -98,10 +98,10 @@ class Reader:
             raise
         _cpython.Finalize(self, _cpython.close_fds, pipe)
         self._pipe, self._has_byte, self._lock = pipe, False, threading.Lock()
-        self._pid = os.getpid()  # last: reclaim() uses the rest, and what fails is tried again
+        self._pid = os.getpid()  # last: update() needs the fields above; if a step fails, the next call tries again
 
-    def reclaim(self):
-        """Let the pipe say what the queue is; after each message that was taken, too."""
+    def update(self):
+        """Put a byte into the pipe, or take it out, as the queue has messages or not."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -127,11 +127,11 @@ class Reader:
         try:
             return self._core.get()
         finally:
-            self.reclaim()
+            self.update()
 
 
 class Readable:
-    """A queue with a _reader, as users of the standard library's queues know it."""
+    """A queue with a _reader, as the queues of the standard library have."""
 
     _made_reader = None
 
@@ -139,6 +139,6 @@ class Readable:
     def _reader(self):
         if self._made_reader is None:
             self._check()
-            # One for all threads: get() reclaims no other one.
+            # One for all threads: get() updates only this one.
             return self.__dict__.setdefault("_made_reader", Reader(self._core))
         return self._made_reader

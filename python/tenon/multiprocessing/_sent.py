@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a child is sent that has to know it when the child dies: barriers.
+"""Which barriers a child is sent: a barrier breaks when such a child dies.
 
-A child that begins anew is sent what is pickled for it. A forked child inherits everything, so
-what its Process refers to counts as sent.
+A child that does not inherit memory is sent the objects that are pickled for it. A forked child
+inherits everything, so the objects that its Process refers to count as sent.
 """
 
 import collections
@@ -11,31 +11,31 @@ import types
 from .._cpython import get_spawning_popen
 from ._objects import Living
 
-# What find() looks at, nearest first: so many objects, with so many references in all. It does
-# not look into a container that has more elements than the first number.
+# find() visits so many objects, nearest first, with so many references in all. It skips a container
+# that has more elements than the first number.
 _MOST_OBJECTS = 1 << 16
 _MOST_REFERENCES = 1 << 20
 _CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 
-_known = Living()  # this process's
+_known = Living()  # the barriers of this process
 
 
 def note(barrier):
-    """Have find() look for it."""
+    """Let find() find the barrier."""
     _known.add(barrier)
 
 
 class Parcel:
-    """What one child is sent, from before it starts until it has it.
+    """The barriers that one child is sent, from before it starts until it has them.
 
-    Each barrier has a place with the child, from _expect() on.
+    Each barrier reserves a place for the child with _expect().
     """
 
     def __init__(self):
         self.places = {}  # barrier -> place
 
     def add(self, barrier):
-        """The place with the child; None: there is none."""
+        """The place that the barrier reserves for the child; None if it has none left."""
         if barrier not in self.places:
             place = barrier._expect()
             if place is None:
@@ -44,27 +44,27 @@ class Parcel:
         return self.places[barrier]
 
     def name(self, pid):
-        """The child has started."""
+        """Tell the barriers the pid of the child, which has started."""
         for barrier, place in self.places.items():
             barrier._name_child(place, pid)
 
     def forget(self):
-        """The child has not started."""
+        """Free the places: no child has started."""
         for barrier, place in self.places.items():
             barrier._forget_child(place)
 
 
 def place_of(barrier):
-    """The place of `barrier`, which is pickled, with the child that starts; or None."""
+    """The place for the child that starts, in a barrier that is being pickled for it; or None."""
     parcel = getattr(get_spawning_popen(), "parcel", None)
     return parcel and parcel.add(barrier)
 
 
 def find(process):
-    """The barriers that a Process refers to: by arguments, attributes, and names of its target."""
+    """The barriers that a Process refers to by its arguments, its attributes or its target function."""
     if not _known:
         return []
-    import gc  # where there are no barriers, it is not needed
+    import gc  # not imported in programs without barriers
 
     known = {id(barrier): barrier for barrier in _known.all()}
     found, seen, references = [], set(), 0
@@ -93,14 +93,14 @@ def _referents(thing, known, referents_of):
         return ()
     if kind is not types.FunctionType:
         return referents_of(thing)
-    # Not all its globals: those are the module's.
+    # Only the globals that the function names: the others belong to its module.
     named = (thing.__globals__.get(name) for name in _names(thing.__code__))
     closure = [*(thing.__closure__ or ()), thing.__defaults__, thing.__kwdefaults__]
     return [*closure, *(value for value in named if id(value) in known)]
 
 
 def _length(thing, kind):
-    """The number of elements of a container, whatever a subclass says."""
+    """The number of elements of a container, without calling __len__() of a subclass."""
     if kind in _CONTAINERS:
         return len(thing)
     if not issubclass(kind, _CONTAINERS):

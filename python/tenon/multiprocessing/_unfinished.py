@@ -1,65 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a queue is not done yet: the count behind JoinableQueue.join()."""
+"""How many objects of a queue are unfinished: the count that JoinableQueue.join() waits for."""
 
 from .. import _core
-from ._backlog import Debts
+from ._backlog import SharedCount
 from .synchronize import Event, Lock, Semaphore
 
 
 class Unfinished:
-    """What of a queue is not done: what it holds, and what is owed.
+    """The number of unfinished objects: those in the queue, and those in `held`.
 
-    A process owes what it has got and not called task_done() for, and what it has put and not
-    brought into the queue yet. Its debts end with it. They are permits that it has acquired.
-    Who reads both counts reads the queue's first: what leaves that one was owed before.
+    `held` counts the objects that a process has got without calling task_done(), and those in its
+    backlog. A process's part of `held` ends with the process. A reader reads the count of the queue
+    first: an object is added to `held` before it leaves the queue, so no object is missed.
     """
 
-    _LOOK_S = 0.2  # how often who joins looks by himself: a debtor that is killed tells nobody
+    _CHECK_S = 0.2  # how often join() checks the count: a killed process wakes nobody
 
     def __init__(self, core):
         self._core = core
-        self.owed = Debts.create(core.domain)
-        # task_done() for what nobody has got yet.
-        self._ahead, self._ahead_lock = Semaphore(0), Lock()
+        self.held = SharedCount.create(core.domain)
+        # Calls of task_done() for objects that no process has got yet.
+        self._early, self._early_lock = Semaphore(0), Lock()
         self._all_done = Event()
 
-    def owe(self):
-        self.owed.owe()
+    def add(self):
+        self.held.add()
 
-    def pay(self):
-        self.owed.pay()
-        self.look()
+    def remove(self):
+        self.held.remove()
+        self.wake_if_done()
 
-    def look(self):
-        """Tell who joins, if all is done."""
+    def wake_if_done(self):
+        """Wake the threads in join() if nothing is unfinished."""
         if self.count() <= 0:
             self._all_done.set()
 
-    def look_at_end(self):
-        """The same, when a thread ends that the queue and the domain do not wait for."""
+    def wake_if_done_at_end(self):
+        """The same when a feeder ends. The queue or the domain may be closed by then."""
         try:
-            self.look()
+            self.wake_if_done()
         except (_core.Error, ValueError):
             pass  # closed
 
-    def got(self):
-        """What was owed before it was got, was done before that?"""
-        if self._ahead.acquire(False):
-            self.pay()
+    def apply_early_task_done(self):
+        """Apply a task_done() that was called before get()."""
+        if self._early.acquire(False):
+            self.remove()
 
-    def pay_ahead(self):
-        with self._ahead_lock:
+    def note_early_task_done(self):
+        """Keep a task_done() for an object that no process has got yet."""
+        with self._early_lock:
             if self.count() <= 0:
                 raise ValueError("task_done() called too many times")
-            self._ahead.release()
-        self.look()
+            self._early.release()
+        self.wake_if_done()
 
     def count(self):
         waiting = self._core.count()
-        return waiting + self.owed.count() - self._ahead.get_value()
+        return waiting + self.held.count() - self._early.get_value()
 
     def join(self):
         while self.count() > 0:
             self._all_done.clear()
             if self.count() > 0:
-                self._all_done.wait(self._LOOK_S)
+                self._all_done.wait(self._CHECK_S)

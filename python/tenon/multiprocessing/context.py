@@ -37,7 +37,7 @@ set_spawning_popen = _context.set_spawning_popen
 
 
 class BaseContext(_context.BaseContext):
-    """A context of the standard library's that makes what is of this package."""
+    """A context of the standard library whose functions make the objects of this package."""
 
     def Manager(self):
         from .managers import SyncManager
@@ -175,5 +175,5 @@ _process.default_context, _process.contexts = _default_context, _concrete
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_context, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard library's managers; without a context they take this package's."""
+"""The managers of the standard library. Their default context is that of this package."""
 
 from .._cpython import managers as _standard
 
@@ -30,5 +30,5 @@ class SharedMemoryManager(_InContext, _standard.SharedMemoryManager):
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools whose tasks outlive their workers.
+"""Pools whose tasks survive the death of a worker.
 
-A pool behaves as the standard library's, except in this: the task of a worker that dies is
-given to another one, up to three times in all, and then fails with WorkerDied; a pool whose
-workers die before they take any task fails with WorkerDied too, instead of starting new ones
-for ever. What a task or a result cannot be pickled or unpickled for is the result's exception.
+A pool behaves as the standard library's, with these differences. If a worker dies, another worker
+gets its task; a task that has killed three workers fails with WorkerDied. If workers die before they
+take a task, all jobs fail with WorkerDied, and no more workers are started. If a task or a result
+cannot be pickled or unpickled, the result raises that exception.
 
-A task is leased to its worker until its result is on its way. A worker that dies between the
-two leaves a result and a task that is done again: the second result is thrown away.
+A task is leased to its worker until the result is in the queue of results. A worker that dies after
+that, and before it acknowledges the task, leaves a result and a task that runs again. The pool drops
+the second result.
 """
 
 import os
@@ -22,13 +23,13 @@ from ._pool_engine import Engine, WorkerDied  # noqa: F401
 
 __all__ = ["Pool", "ThreadPool"]
 
-# Its name where users read it.
+# Users find the class here.
 WorkerDied.__module__ = __name__
 ThreadPool = _standard.ThreadPool
 
 
 class _Notifier:
-    """Wakes the thread that looks after the workers. put() as of a queue."""
+    """A pipe that wakes the thread for the workers. put() makes it look like a queue."""
 
     def __init__(self):
         self.reader, self._writer = os.pipe()
@@ -40,7 +41,7 @@ class _Notifier:
         try:
             os.write(self._writer, b"1")
         except BlockingIOError:
-            pass  # it is awake
+            pass  # the thread has not read the last wake-up yet
 
     def clear(self):
         try:
@@ -114,7 +115,7 @@ class Pool(_standard.Pool):
             for worker in self._pool:
                 worker.join()
             raise
-        self._worker_handler = _thread(engine.look_after_workers)
+        self._worker_handler = _thread(engine.watch_workers)
         self._task_handler = _thread(engine.put_tasks)
         self._result_handler = _thread(engine.take_results)
         return engine
@@ -123,7 +124,7 @@ class Pool(_standard.Pool):
         self._engine.repopulate()
 
     def _map_async(self, func, iterable, mapper, chunksize=None, *callbacks, **more):
-        # By how many workers there are to be: just now there may be none.
+        # Divide by the wanted number of workers; there may be none at the moment.
         if not hasattr(iterable, "__len__"):
             iterable = list(iterable)
         if chunksize is None:
@@ -143,5 +144,5 @@ class Pool(_standard.Pool):
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

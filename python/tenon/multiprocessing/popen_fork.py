@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard library's module: nothing in it needs another."""
+"""The module of the standard library itself, which needs no change."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a child of a forkserver is started."""
+"""Starting a child of a fork server."""
 
 from .._cpython import popen_forkserver as _standard
 from ._popen import ForkServerPopen as Popen
@@ -8,5 +8,5 @@ __all__ = ["Popen"]
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

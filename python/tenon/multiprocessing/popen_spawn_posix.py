@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a spawned child is started."""
+"""Starting a spawned child."""
 
 from .._cpython import popen_spawn_posix as _standard
 from ._popen import SpawnPopen as Popen
@@ -8,5 +8,5 @@ __all__ = ["Popen"]
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

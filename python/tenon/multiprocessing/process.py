@@ -27,34 +27,36 @@ parent_process = _process.parent_process
 default_context = None
 contexts = None
 
-_LOOK_S = 0.1  # how often who waits for a child's arrival looks whether the child lives
-_PARENT_DIED = 70  # EX_SOFTWARE; nobody is left to read it
+_CHECK_S = 0.1  # how often start() checks whether a child that it waits for lives
+_PARENT_DIED = 70  # EX_SOFTWARE; no process is left to read it
 
 
 class BaseProcess(_process.BaseProcess):
-    """A process of the standard library's, with one thing more.
+    """A process of the standard library that ends when its parent ends, or is killed.
 
-    detached: set it before start() to let the process outlive its parent. Others end when their
-    parent ends, also when that is killed. start() of one that begins anew (spawn, forkserver)
-    waits until the child has what it was sent, which ends with its parent.
+    Attributes
+    ----------
+    detached : bool
+        Set it before start() to let the process outlive its parent. With spawn and forkserver,
+        start() then waits until the child has opened what it was sent, which ends with the parent.
     """
 
     detached = False
 
     def start(self):
-        _domain.default()  # what a child shares with its parent is there before the child
+        _domain.default()  # the domain of the child exists before the child
         if "torch" in sys.modules:
             _notice_torch()
         super().start()
         if self.detached:
             _wait_for_arrival(self._popen)
-            _cpython.forget_child(self)  # nobody waits for it at exit
+            _cpython.forget_child(self)  # this process does not join it at exit
 
     def __reduce_ex__(self, protocol):
-        # Its pickle is a message: the arrays in its arguments lie in shared memory, beside it.
+        # The pickle becomes a message, so that arrays in the arguments travel in shared memory.
         if _cpython.get_spawning_popen() is None or _core.is_dumping():
             return super().__reduce_ex__(protocol)
-        # It waits in a queue of its own, which ends with the child if that never gets to it.
+        # The message waits in a queue of its own, which ends with the child at the latest.
         domain = _domain.default()
         data, tensors = _core.dumps(self, domain)
         queue = _core.Queue.create(domain, capacity=1)
@@ -65,8 +67,8 @@ class BaseProcess(_process.BaseProcess):
         arrival = _cpython.get_spawning_popen().arrival = _core.Event.create(domain)
         return _arrive, (domain.name, _start_method(), queue.id, arrival.id)
 
-    # Each function that a forked child calls, and each object that it touches, is a page that the
-    # kernel copies for it: so this one calls few.
+    # For each page with a function or an object that a forked child uses, the kernel copies the page.
+    # So this function calls few.
     def _bootstrap(self, *args, **keywords):
         try:
             _domain.leaver = os.getpid()
@@ -80,7 +82,7 @@ class BaseProcess(_process.BaseProcess):
             if "torch" in sys.modules:
                 _notice_torch()
         except Exception:
-            # As the standard library does with what its part of a child raises.
+            # The standard library reports exceptions of its part of a child in the same way.
             sys.stderr.write(f"Process {self.name}:\n")
             import traceback
 
@@ -94,7 +96,7 @@ class BaseProcess(_process.BaseProcess):
 
 
 def _notice_torch():
-    """Before a worker collates its first batch, which no message was pickled before."""
+    """Let tenon.torch install itself before a worker of a DataLoader collates its first batch."""
     _core.dumps(None, _domain.default())
 
 
@@ -105,7 +107,7 @@ def _start_method():
 
 
 def _arrive(name, start_method, number, arrival=None):
-    """In the child: the process that its parent sent."""
+    """In the child: receive the Process object that the parent sent."""
     from . import context
 
     _domain.enter(name)
@@ -117,18 +119,18 @@ def _arrive(name, start_method, number, arrival=None):
 
 
 def _wait_for_arrival(popen):
-    """Until the child that `popen` started has opened what it was sent, or has ended."""
+    """Wait until the child has opened what it was sent, or has ended."""
     arrival = getattr(popen, "arrival", None)  # a forked child has it at once
     while arrival is not None and popen.poll() is None:
         try:
-            if arrival.wait(_LOOK_S):
+            if arrival.wait(_CHECK_S):
                 return
         except _core.PeerDied:
             pass  # another process may have died
 
 
 def _end_without(parent):
-    # One that left its domain in good order may live on; a child of it is on its own then.
+    # A parent that left its domain normally may still run; then the child just goes on.
     if not lives(parent):
         os._exit(_PARENT_DIED)
 
@@ -150,7 +152,7 @@ class ForkProcess(BaseProcess, _context.ForkProcess):
             parcel.forget()
             raise
         finally:
-            del process_obj._parcel  # in this process; in the child, Popen() does not return
+            del process_obj._parcel  # in this process only: in the child, Popen() does not return
         parcel.name(popen.pid)
         return popen
 
@@ -190,5 +192,5 @@ class Process(BaseProcess):
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_process, name)

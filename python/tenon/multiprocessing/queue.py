@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues by the name that torch.multiprocessing has for them."""
+"""The queues, in a module that torch.multiprocessing has too."""
 
 from .queues import JoinableQueue, Queue, SimpleQueue
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues between processes that no killed process stops.
+"""Queues between processes. A killed process does not stop the others.
 
-They behave as the standard library's, except in this: put() pickles in the caller and raises
-there; arrays and tensors travel in shared memory; a wait that nobody can end any more, since
-the last other process that had the queue died and this one has no other thread, raises
-tenon.PeerDied, a BrokenPipeError with pid and seat, which also is an Empty or a Full.
+The queues behave as those of the standard library, with three differences. put() pickles in the
+caller and raises there. Arrays and tensors travel in shared memory. A wait that no one can end any
+more raises tenon.PeerDied, a BrokenPipeError with pid and seat, which is an Empty or a Full too: the
+last other process that had the queue died, and this process has no other thread.
 """
 
 import threading
@@ -13,32 +13,32 @@ from queue import Empty, Full
 
 from .. import _core, _domain
 from .._cpython import queues as _standard
-from ._backlog import Debts, Feeder
+from ._backlog import Feeder, SharedCount
 from ._objects import deadline_of, has_starting, remaining_of, reset_in_child
 from ._reader import Readable
 from ._unfinished import Unfinished
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
-# Of a queue without a bound, before messages wait in the process that put them: as many as a
-# pipe of 64 KiB takes of the shortest messages of the standard library, which are 8 bytes.
+# Slots of a queue without a bound; further messages wait in the process that puts them. A pipe of
+# 64 KiB takes as many of the shortest messages of the standard library, which have 8 bytes.
 _CAPACITY = 8192
 _INLINE_BYTES = 64  # slots of 128 bytes: 1 MiB
 _SIMPLE_CAPACITY = 1024
 _PRODUCER, _CONSUMER = 1, 2
-_LOOK_S = 0.2  # how often who waits for room looks by himself: a consumer may die untold
+_CHECK_S = 0.2  # how often a waiting thread checks by itself: a process may die without notice
 
 
 class _ClosedQueue(ValueError, OSError):
-    """The standard library's are the one or the other, by method and version."""
+    """The standard library raises one or the other, depending on method and version."""
 
 
 def _attach(core):
-    """Whoever has a queue may put and get: its death is told to nobody while another lives."""
+    """Attach as producer and consumer: every process that has a queue may put and get."""
     try:
         core.attach(_PRODUCER | _CONSUMER)
     except (_core.Error, ValueError):
-        pass  # closed, or a forked child without a seat: what it calls says so
+        pass  # closed, or a forked child without a seat: the next call raises that
 
 
 class _NobodyPuts(_core.PeerDied, Empty):
@@ -50,17 +50,17 @@ class _NobodyGets(_core.PeerDied, Full):
 
 
 def _wait(core, attempt, timeout, roles, kind):
-    """Call attempt(seconds) until it does not time out, or waits for nobody.
+    """Call attempt(seconds) until it succeeds, the timeout passes, or no one is left to end the wait.
 
-    A death that the queue tells of is the end of a wait only if nobody else is left: neither
-    another process, nor a child that may not have opened the queue yet, nor another thread.
+    PeerDied ends the wait only if no other process has the queue, no child that starts may still
+    open it, and this process has no other thread.
     """
     deadline = deadline_of(timeout)
     death = None
     while True:
         seconds = remaining_of(deadline)
         if death is not None:
-            seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
+            seconds = _CHECK_S if seconds is None else min(seconds, _CHECK_S)
         try:
             return attempt(seconds)
         except _core.TimedOut:
@@ -81,7 +81,7 @@ def _wait(core, attempt, timeout, roles, kind):
 
 
 def _at_once(timeout):
-    """No time at all; what is no number raises TypeError all the same."""
+    """The timeout 0. A timeout that is no number raises TypeError all the same."""
     if timeout is not None:
         timeout < 0
     return 0
@@ -105,7 +105,7 @@ def _put_into(core, obj, timeout):
 
 
 class Queue(Readable, _standard.Queue):
-    """multiprocessing.Queue. It is one of the standard library's for who asks isinstance()."""
+    """multiprocessing.Queue. isinstance() takes it for a queue of the standard library."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
@@ -116,13 +116,13 @@ class Queue(Readable, _standard.Queue):
         domain = _domain.default()
         if maxsize == 0:
             core = _core.Queue.create(domain, capacity=_CAPACITY, inline_bytes=_INLINE_BYTES)
-            self._begin(core, maxsize, Debts.create(domain))
+            self._begin(core, maxsize, SharedCount.create(domain))
         else:
             self._begin(_core.Queue.create(domain, capacity=maxsize), maxsize, None)
 
-    def _begin(self, core, maxsize, behind):
+    def _begin(self, core, maxsize, waiting):
         self._core = core
-        self._behind = behind
+        self._waiting = waiting
         self._maxsize = maxsize
         self._joins = True
         self._closed = False
@@ -131,21 +131,21 @@ class Queue(Readable, _standard.Queue):
         reset_in_child(self)
 
     def _reset(self):
-        self._backlog = self._feeder = None  # what its parent could not put yet is the parent's
+        self._backlog = self._feeder = None  # the backlog of the parent belongs to the parent
         if self._core is not None:
             _attach(self._core)
             self._make_backlog()
 
-    def _make_backlog(self, *more_debts, after=None):
-        self._backlog = self._feeder = None  # with a bound
-        if self._behind is not None:
-            debts = (*more_debts, self._behind)
-            self._backlog = _core.Backlog(self._core, *(debt.core for debt in debts))
+    def _make_backlog(self, *more_counts, after=None):
+        self._backlog = self._feeder = None  # of a queue with a bound
+        if self._waiting is not None:
+            counts = (*more_counts, self._waiting)
+            self._backlog = _core.Backlog(self._core, *(count.core for count in counts))
             self._feeder = Feeder(self._joins, after)
 
     def __getstate__(self):
         self._check()
-        return self._core, self._maxsize, self._behind
+        return self._core, self._maxsize, self._waiting
 
     def __setstate__(self, state):
         self._begin(*state)
@@ -178,7 +178,7 @@ class Queue(Readable, _standard.Queue):
             raise Empty from None
         finally:
             if self._made_reader is not None:
-                self._made_reader.reclaim()
+                self._made_reader.update()
 
     def get_nowait(self):
         return self.get(False)
@@ -187,23 +187,23 @@ class Queue(Readable, _standard.Queue):
         return self.put(obj, False)
 
     def _count(self):
-        """Messages in the queue, also once this process has closed it."""
+        """The number of messages in the queue, even if this process has closed it."""
         if not self._closed:
             return self._core.count()
         domain, place, last = self._left
         try:
             core = _core.Queue.open(domain, place)
         except (_core.Error, ValueError, TypeError):
-            return last  # nobody has the queue any more
+            return last  # no process has the queue any more
         try:
             return core.count()
         finally:
             core.close()
 
     def qsize(self):
-        # In this order: what is brought into the queue meanwhile is counted twice, not never.
-        behind = self._behind.count() if self._behind is not None else 0
-        return behind + self._count()
+        # In this order a message that enters the queue meanwhile is counted twice, and none is missed.
+        waiting = self._waiting.count() if self._waiting is not None else 0
+        return waiting + self._count()
 
     def empty(self):
         return self._count() == 0
@@ -212,7 +212,7 @@ class Queue(Readable, _standard.Queue):
         return self._maxsize != 0 and self._count() >= self._maxsize
 
     def close(self):
-        """This process puts and gets no more; what it has put still arrives."""
+        """Stop putting and getting in this process. What it has put still arrives."""
         if not self._closed:
             try:
                 self._left = self._core.domain, self._core.id, self._core.count()
@@ -222,7 +222,7 @@ class Queue(Readable, _standard.Queue):
         if self._backlog is not None:
             self._feeder.close()
             self._backlog = None
-        self._core = None  # ends with its last user: a child that starts may not have it yet
+        self._core = None  # not closed: a child that starts may not have opened it yet
 
     def join_thread(self):
         assert self._closed, f"Queue {self!r} not closed"
@@ -239,9 +239,9 @@ class Queue(Readable, _standard.Queue):
 
 
 class JoinableQueue(Queue, _standard.JoinableQueue):
-    """A queue that knows how much of it is not done yet.
+    """A queue whose join() waits until every object is finished.
 
-    What a process got, and did not call task_done() for before it ended, counts as done.
+    If a process ends after get() and before task_done(), the object counts as finished.
     """
 
     _unfinished = None
@@ -262,35 +262,35 @@ class JoinableQueue(Queue, _standard.JoinableQueue):
         self._count_unfinished(state[-1])
 
     def _make_backlog(self):
-        if self._unfinished is not None:  # else it comes later
-            super()._make_backlog(self._unfinished.owed, after=self._unfinished.look_at_end)
+        if self._unfinished is not None:  # else __init__() or __setstate__() calls it again
+            super()._make_backlog(self._unfinished.held, after=self._unfinished.wake_if_done_at_end)
 
     def _get(self, timeout):
         return _next(self._core, timeout, self._pop)
 
     def _pop(self, seconds):
         _core.Queue.wait_any([self._core], seconds)
-        self._unfinished.owe()
+        self._unfinished.add()
         try:
             got = self._core.get(0)
         except BaseException:
-            self._unfinished.pay()
+            self._unfinished.remove()
             raise
-        self._unfinished.got()
+        self._unfinished.apply_early_task_done()
         return got
 
     def task_done(self):
         try:
-            self._unfinished.pay()
+            self._unfinished.remove()
         except ValueError:
-            self._unfinished.pay_ahead()
+            self._unfinished.note_early_task_done()
 
     def join(self):
         self._unfinished.join()
 
 
 class SimpleQueue(Readable, _standard.SimpleQueue):
-    """A bounded queue: put() waits for room, get() for an object."""
+    """A queue with a bound: put() waits for room, get() for an object."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
@@ -327,7 +327,7 @@ class SimpleQueue(Readable, _standard.SimpleQueue):
             return _next(self._core, None)
         finally:
             if self._made_reader is not None:
-                self._made_reader.reclaim()
+                self._made_reader.update()
 
     def empty(self):
         self._check()
@@ -338,5 +338,5 @@ class SimpleQueue(Readable, _standard.SimpleQueue):
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How objects are pickled for other processes: by the standard library's tables."""
+"""Pickling for other processes, by the tables of the standard library."""
 
 from .._cpython import reduction as _standard
 
@@ -18,5 +18,5 @@ sendfds = _standard.sendfds
 
 
 def __getattr__(name):
-    """What else the standard library's module has, in its version."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.multiprocessing.reductions has of names that do not hang on its strategies."""
+"""The names of torch.multiprocessing.reductions that do not depend on PyTorch's strategies."""
 
 from .._cpython import ForkingPickler, register_after_fork
 
@@ -7,7 +7,7 @@ __all__ = ["ForkingPickler", "init_reductions", "register_after_fork"]
 
 
 def init_reductions() -> None:
-    """Let PyTorch's tensors travel in shared memory; as tenon.torch.install() does."""
+    """Let PyTorch's tensors travel in shared memory; by calling tenon.torch.install()."""
     import tenon.torch
 
     tenon.torch.install()

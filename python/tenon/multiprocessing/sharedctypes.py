@@ -15,7 +15,7 @@ __all__ = ["Array", "RawArray", "RawValue", "Value", "copy", "synchronized"]
 
 
 class _Memory:
-    """What the standard library's functions take for a piece of its heap."""
+    """Memory of a tensor, with the interface of a block of the standard library's heap."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -64,17 +64,17 @@ def RawArray(typecode_or_type, size_or_initializer):
 
 
 def Value(typecode_or_type, *args, lock=True, ctx=None):
-    """A ctypes object with a lock around each access; lock: True, False, or one to use."""
+    """A ctypes object with a lock around each access; lock: True, False, or the lock to use."""
     return _locked(RawValue(typecode_or_type, *args), lock, ctx)
 
 
 def Array(typecode_or_type, size_or_initializer, *, lock=True, ctx=None):
-    """A ctypes array with a lock around each access; lock: True, False, or one to use."""
+    """A ctypes array with a lock around each access; lock: True, False, or the lock to use."""
     return _locked(RawArray(typecode_or_type, size_or_initializer), lock, ctx)
 
 
 class SynchronizedBase(_core.Synchronized, _standard.SynchronizedBase):
-    """A ctypes object with a lock around each access, which is taken in C."""
+    """A ctypes object. Each access acquires its lock, in C."""
 
     def __reduce__(self):
         assert_spawning(self)
@@ -137,5 +137,5 @@ def copy(obj):
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     return getattr(_standard, name)

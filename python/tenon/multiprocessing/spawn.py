@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that run one function together, as torch.multiprocessing starts them."""
+"""Several processes that run one function, as in torch.multiprocessing."""
 
 import importlib
 import sys
@@ -18,12 +18,12 @@ __all__ = [
     "start_processes",
 ]
 
-_KILL_AFTER_S = 30  # a process that was asked to end and does not
-_MOST_TEXT = 32768  # bytes of a traceback that are kept: what fits into a pipe nobody reads
+_KILL_AFTER_S = 30  # then a process that was asked to end is killed
+_MOST_TEXT = 32768  # bytes of a traceback: they fit into a pipe that no process reads
 
 
 class ProcessException(Exception):
-    """A process of several failed. error_index: which; error_pid: its pid."""
+    """One of several processes failed: number `error_index`, with pid `error_pid`."""
 
     def __init__(self, msg, error_index, pid):
         super().__init__(msg)
@@ -40,14 +40,14 @@ class ProcessException(Exception):
 
 
 class ProcessRaisedException(ProcessException):
-    """It raised; the message has its traceback."""
+    """The function raised. The message has the traceback."""
 
     def __init__(self, msg, error_index, error_pid):
         super().__init__(msg, error_index, error_pid)
 
 
 class ProcessExitedException(ProcessException):
-    """A signal ended it, or it exited with another code than 0."""
+    """A signal ended the process, or its exit code was not 0."""
 
     def __init__(self, msg, error_index, error_pid, exit_code, signal_name=None):
         super().__init__(msg, error_index, error_pid)
@@ -68,7 +68,7 @@ def _run(fn, index, args, reports):
     try:
         fn(index, *args)
     except KeyboardInterrupt:
-        pass  # the parent is interrupted as well
+        pass  # the parent gets the signal too
     except Exception:
         import traceback
 
@@ -76,7 +76,7 @@ def _run(fn, index, args, reports):
         try:
             reports.send_bytes(text)
         except OSError:
-            pass  # the parent is gone
+            pass  # the parent has ended
         sys.exit(1)
 
 
@@ -92,11 +92,17 @@ class ProcessContext:
         return [int(process.pid) for process in self.processes]
 
     def join(self, timeout=None, grace_period=None):
-        """Wait for them. True: all have ended; False: some still run.
+        """Wait for the processes. True: all have ended; False: some still run.
 
-        timeout: seconds to wait until the next one ends. grace_period: seconds that the others
-        have to end by themselves once one has failed. Raises ProcessRaisedException or
-        ProcessExitedException for the first one that failed, when all have ended.
+        Parameters
+        ----------
+        timeout : float or None, seconds to wait until the next process ends
+        grace_period : float or None, seconds that the others have once one has failed
+
+        Raises
+        ------
+        ProcessRaisedException, ProcessExitedException
+            When all have ended, for the first process that failed.
         """
         if not self.sentinels:
             return True
@@ -139,7 +145,7 @@ class ProcessContext:
             try:
                 text = reports.recv_bytes().decode("utf-8", "replace")
             except EOFError:
-                pass  # it closed the pipe and said nothing
+                pass  # the process closed the pipe without a report
             else:
                 raise ProcessRaisedException(
                     f"\n\n-- Process {index} terminated with the following error:\n{text}",
@@ -198,7 +204,7 @@ def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
 
 
 def __getattr__(name):
-    """What else the standard library's module has."""
+    """The other names of the standard library's module."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .._cpython import spawn as _standard
@@ -207,9 +213,9 @@ def __getattr__(name):
 
 
 class _Module(types.ModuleType):
-    """This module, which can be called.
+    """The class of this module, which can be called.
 
-    `spawn` is a module of the standard library's package, and a function of torch's.
+    `spawn` is a module in the standard library and a function in torch.multiprocessing.
     """
 
     def __call__(self, fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):

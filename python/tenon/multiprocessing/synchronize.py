@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks and the like, which a killed process cannot keep.
+"""Locks, semaphores, conditions, events and barriers that survive killed processes.
 
-They behave as the standard library's, except in this: what a process holds comes back when it
-ends, however that ends. A death ends no wait: a thread of this process may end it just as well.
-Objects may be pickled for any process, not only for a child that starts.
+They behave as the standard library's, with these differences. What a process holds is released when
+the process ends, in whatever way. A death does not end a wait, since a thread of this process may
+still end it. Objects may be pickled for any process, not only for a child that starts.
 """
 
 import errno
@@ -24,19 +24,19 @@ __all__ = [
     "Semaphore",
 ]
 
-MOST_WAITERS = 340  # of a condition that is no barrier's
+MOST_WAITERS = 340  # of a condition; that of a barrier may have more
 SEM_VALUE_MAX = 2**31 - 1
 RECURSIVE_MUTEX, SEMAPHORE = range(2)  # kinds of a SemLock
 
-# What a guard is: as guard.h has it.
+# The kinds of a guard, as in core/guard.c.
 _SIGNALS, _PERMITS, _LOCK, _RLOCK = range(4)
 
 
 class SemLock(_core.Guard):
-    """What locks and semaphores have in common. release() beyond `maxvalue` raises.
+    """The base class of locks and semaphores. release() beyond `maxvalue` raises.
 
-    Permits come back with the end of the process that acquired them if there are `maxvalue` of
-    them in the beginning. Otherwise they are signals, which belong to nobody.
+    If the initial value is `maxvalue`, a permit belongs to the process that acquired it, and comes
+    back when that process ends. Otherwise permits are signals, which no process owns.
     """
 
     def __init__(self, kind, value, maxvalue, *, ctx=None):
@@ -68,12 +68,12 @@ class SemLock(_core.Guard):
         return _Semlock(self)
 
     def locked(self):
-        """Whether acquire() of a process that does not have it would wait now."""
+        """Whether acquire() would wait now in a process that does not hold it."""
         return self._semlock._is_zero()
 
 
 class _Semlock:
-    """A lock or semaphore as `_multiprocessing.SemLock`, whatever its subclass overrides."""
+    """The interface of `_multiprocessing.SemLock`, without the overrides of a subclass."""
 
     SEM_VALUE_MAX = SEM_VALUE_MAX
     name = None
@@ -131,7 +131,7 @@ def _this_thread():
 
 
 class Semaphore(SemLock):
-    """Permits that any process may give, as signals: those of a process that died stay away."""
+    """Permits that any process may release, as signals. Those of a dead process do not come back."""
 
     def __init__(self, value=1, *, ctx=None):
         super().__init__(SEMAPHORE, value, SEM_VALUE_MAX, ctx=ctx)
@@ -150,9 +150,9 @@ class Semaphore(SemLock):
 
 
 class BoundedSemaphore(Semaphore):
-    """Permits that come back when the process that has them ends.
+    """Permits that come back when the process that holds them ends.
 
-    A release by a process that has none gives back one of another's.
+    A process that holds none and calls release() releases a permit of another process.
     """
 
     def __init__(self, value=1, *, ctx=None):
@@ -173,7 +173,7 @@ class Lock(SemLock):
 
 
 class RLock(SemLock):
-    """A lock of a thread, which may acquire it again."""
+    """A lock that its thread may acquire again."""
 
     def __init__(self, *, ctx=None):
         super().__init__(RECURSIVE_MUTEX, 1, 1, ctx=ctx)
@@ -184,7 +184,7 @@ class RLock(SemLock):
 
 
 def _owner(lock):
-    """Who has it, and how often, as the standard library's repr() says that."""
+    """The owner and the count, in the words of the standard library's repr()."""
     try:
         if lock._semlock._get_value() == 1:
             return "None", 0  # another process may have released what this thread acquired
@@ -196,14 +196,14 @@ def _owner(lock):
 
 
 def _table(most):
-    """Memory for so many that wait, as condition.c wants it."""
+    """The table for so many waiting threads, as core/turns.c lays it out."""
     return _domain.default().zeros((2 + 2 * most,), "int64")
 
 
 class Condition(_core.GuardCondition):
-    """A condition over a lock. notify(n) wakes n.
+    """A condition over a lock. notify(n) wakes n threads.
 
-    wait() and notify() ask the lock's _semlock who has it, as the standard library's do.
+    wait() and notify() ask the lock's _semlock for the owner, as in the standard library.
     """
 
     def __init__(self, lock=None, *, ctx=None):
@@ -247,6 +247,8 @@ class Condition(_core.GuardCondition):
 
 
 class Event:
+    """An event that processes set, clear and wait for."""
+
     def __init__(self, *, ctx=None):
         self._core = _core.Event.create(_domain.default())
 
@@ -271,7 +273,7 @@ class Event:
 
 
 def __getattr__(name):
-    """Barrier, which is imported when it is asked for; what else the standard library's module has."""
+    """Barrier, which is imported on first use, and the other names of the standard library's module."""
     if name == "Barrier":
         from ._barrier import Barrier
 
