@@ -102,3 +102,18 @@ print(pid, os.getpid(), file=sys.stderr)
     text = (tmp_path / "log").read_text(encoding="utf-8")
     for pid in pids:
         assert re.search(rf"\[{pid}\] debug: TN_ERR_\w+: ", text)
+
+
+def test_a_shortage_of_memory_is_a_warning_once_a_second():
+    shortage = """
+small = tenon._core.Domain.create(quota_bytes=1 << 20)
+for _ in range(5):
+    try:
+        small.empty((1 << 22,), "uint8")
+    except tenon.NoMemory:
+        pass
+small.close()
+"""
+    lines = [line for line in run(before=CONFIGURED + shortage) if "WARNING" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("tenon|WARNING|out of memory: ")
