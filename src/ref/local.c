@@ -64,7 +64,6 @@ static bool local_add_first(struct tn_domain *d, tni_block block)
 
 /*
  * Release the hold. pre: the last local reference was removed, and nobody recounts the block.
-
  * @return true: the block is FREE, and *ret_freed is its word; false: this thread announces the
  * block, and the caller counts down
  */

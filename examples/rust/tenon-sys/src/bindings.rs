@@ -794,6 +794,8 @@ pub struct tn_object_entry {
     pub pushed: u64,
     pub ended: bool,
     pub redelivered: u32,
+    pub owner_count: u32,
+    pub owners: *const tn_holder,
 }
 impl Default for tn_object_entry {
     fn default() -> Self {
